@@ -135,20 +135,30 @@ func (e *tpmEvidence) prove(ctx context.Context, t *TPM, options tpm.ProverOptio
 	return err
 }
 
-// hasHandle asks whether a persistent key exists (TPM 2.0 Library, Part 3, 30.2).
+// hasHandle asks whether a persistent key exists (TPM 2.0 Library, Part 3, 30.2): none that is
+// known of, if the TPM does not list handles.
 func (e *tpmEvidence) hasHandle(ctx context.Context, handle tpm2.TPMHandle) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	answer, err := tpm2.GetCapability{Capability: tpm2.TPMCapHandles, Property: uint32(handle), PropertyCount: 1}.Execute(e.shared)
+	there, err := e.handles(handle, 1)
+	if errors.As(err, new(tpm2.TPMFmt1Error)) {
+		return false, nil
+	}
+	return len(there) == 1 && there[0] == handle, err
+}
+
+// handles lists at most n handles from the first on.
+func (e *tpmEvidence) handles(first tpm2.TPMHandle, n uint32) ([]tpm2.TPMHandle, error) {
+	answer, err := tpm2.GetCapability{Capability: tpm2.TPMCapHandles, Property: uint32(first), PropertyCount: n}.Execute(e.shared)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	handles, err := answer.CapabilityData.Data.Handles()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	return len(handles.Handle) == 1 && handles.Handle[0] == handle, nil
+	return handles.Handle, nil
 }
 
 // Use prefers the persistent EK, and falls back to the template if that key cannot be used:
@@ -161,7 +171,7 @@ func (e *tpmEvidence) Use(ctx context.Context, stage attest.Stage, f func(attest
 				lent = true
 				return f(s)
 			})
-			if err == nil || lent || ctx.Err() != nil || noRoom(err) {
+			if err == nil || lent || ctx.Err() != nil || noRoom(err) || errors.Is(err, refusal.ErrRetry) {
 				return err
 			}
 			e.missed.Store(true)
@@ -177,7 +187,7 @@ func (e *tpmEvidence) withRoom(ctx context.Context, do func() error) error {
 	if !e.alone || !noRoom(err) || ctx.Err() != nil {
 		return err
 	}
-	if flushed, flushing := e.flushAll(); flushed == 0 || flushing != nil {
+	if flushed, flushing := e.flushAll(errors.Is(err, tpm2.TPMRCSessionHandles) || errors.Is(err, tpm2.TPMRCContextGap)); flushed == 0 || flushing != nil {
 		return errors.Join(err, flushing)
 	}
 	return do()
@@ -186,7 +196,7 @@ func (e *tpmEvidence) withRoom(ctx context.Context, do func() error) error {
 // noRoom reports whether err says that a TPM holds as many objects or sessions as it can (TPM
 // 2.0 Library, Part 2, 6.6.3).
 func noRoom(err error) bool {
-	for _, rc := range []tpm2.TPMRC{tpm2.TPMRCObjectMemory, tpm2.TPMRCSessionMemory, tpm2.TPMRCObjectHandles, tpm2.TPMRCSessionHandles} {
+	for _, rc := range []tpm2.TPMRC{tpm2.TPMRCObjectMemory, tpm2.TPMRCSessionMemory, tpm2.TPMRCMemory, tpm2.TPMRCObjectHandles, tpm2.TPMRCSessionHandles, tpm2.TPMRCContextGap} {
 		if errors.Is(err, rc) {
 			return true
 		}
@@ -194,19 +204,20 @@ func noRoom(err error) bool {
 	return false
 }
 
-// flushAll flushes every loaded object and session.
-func (e *tpmEvidence) flushAll() (flushed int, err error) {
-	const most = 64                                                  // a TPM holds a handful
-	for _, first := range []tpm2.TPMHandle{0x80000000, 0x02000000} { // transient objects, loaded sessions
-		answer, err := tpm2.GetCapability{Capability: tpm2.TPMCapHandles, Property: uint32(first), PropertyCount: most}.Execute(e.shared)
+// flushAll flushes every loaded object and session, and the saved sessions too if these are
+// what there are too many of.
+func (e *tpmEvidence) flushAll(saved bool) (flushed int, err error) {
+	const most = 64                                   // a TPM holds a handful
+	kinds := []tpm2.TPMHandle{0x80000000, 0x02000000} // transient objects, loaded sessions
+	if saved {
+		kinds = append(kinds, 0x03000000)
+	}
+	for _, first := range kinds {
+		handles, err := e.handles(first, most)
 		if err != nil {
 			return flushed, err
 		}
-		handles, err := answer.CapabilityData.Data.Handles()
-		if err != nil {
-			return flushed, err
-		}
-		for _, handle := range handles.Handle {
+		for _, handle := range handles {
 			if _, err := (tpm2.FlushContext{FlushHandle: handle}).Execute(e.shared); err != nil {
 				return flushed, err
 			}
