@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Handles is what one operation has loaded into a TPM and must flush.
@@ -19,6 +20,7 @@ type Handles struct {
 	TPM    transport.TPM
 	Open   []OpenHandle
 	shared *Shared
+	reset  bool // what was loaded is gone, as a handle was given out again
 }
 
 // OpenHandle is a loaded object, or a session, which has no Name.
@@ -30,8 +32,11 @@ type OpenHandle struct {
 // Of reports whether the operation has the turn of that TPM.
 func (h *Handles) Of(s *Shared) bool { return h.shared == s }
 
-// Keep records what was loaded, to be flushed by Flush or FlushAll.
+// Keep records what was loaded, to be flushed by Flush or FlushAll. If the TPM was reset in the
+// meantime, the handle may be one that is kept: then two keys would be taken for one, and the
+// operation fails.
 func (h *Handles) Keep(handle tpm2.TPMHandle, name []byte) {
+	h.reset = h.reset || h.keeps(handle)
 	h.Open = append(h.Open, OpenHandle{handle, name})
 }
 
@@ -243,11 +248,16 @@ func (s *Shared) Do(ctx context.Context, f func(h *Handles) error) (err error) {
 	h := &Handles{TPM: &patient{s.tpm, ctx}, shared: s}
 	s.Left = h.retry(s.Left)
 	defer func() {
+		if h.reset {
+			err = errors.Join(refusal.Retry(errReset), err)
+		}
 		err = errors.Join(err, h.FlushAll())
 		s.Left = append(s.Left, h.Open...)
 	}()
 	return f(h)
 }
+
+var errReset = errors.New("the TPM was reset while it was used: try again")
 
 // FlushLeft tries once more to flush what earlier operations had to leave loaded, and fails if
 // something is left. It is for the Close of what uses a TPM.
