@@ -73,6 +73,9 @@ func CreatePrimary(ctx context.Context, h *Handles, hierarchy tpm2.TPMHandle, pa
 // ReadPublic reads the public area of a key that is already in the TPM.
 func ReadPublic(ctx context.Context, h *Handles, handle tpm2.TPMHandle) (*LoadedKey, error) {
 	rsp, err := Run(ctx, h.TPM, tpm2.ReadPublic{ObjectHandle: handle}, "TPM2_ReadPublic of 0x%08x", uint32(handle))
+	if errors.Is(err, tpm2.TPMRCHandle) && CheckPersistent(handle) == nil {
+		err = fmt.Errorf("the TPM has no key there, or its hierarchy is switched off: %w", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -340,7 +340,82 @@ func TestNoRoom(t *testing.T) {
 
 	fill() // of a device that others use too it is not ours to flush
 	b, counted := tpmNode(t, newFakeAPI(t), device, nil)
-	if _, err := b.get(t.Context(), b.items[0], role{plugin: true}); !errors.Is(err, tpm2.TPMRCObjectMemory) {
+	if _, err := b.get(t.Context(), b.items[0], role{plugin: true}); !errors.Is(err, tpm2.TPMRCObjectMemory) || !errors.Is(err, refusal.ErrRetry) ||
+		!strings.Contains(err.Error(), "/dev/tpmrm0") || tpmlab.Count(counted, tpm2.TPMCCFlushContext) != 0 {
 		t.Errorf("got %v after %d commands", err, counted.Count())
+	}
+}
+
+// TestNoRoomForSessions fills a TPM behind a socket with saved sessions, which take no memory, but
+// numbers. They are flushed only where these are what is missing.
+func TestNoRoomForSessions(t *testing.T) {
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	saved := 0
+	for ; saved < 1000; saved++ {
+		session, _, err := tpm2.HMACSession(device, tpm2.TPMAlgSHA256, 16)
+		if err != nil {
+			if !noRoom(err) || errors.Is(err, tpm2.TPMRCSessionMemory) {
+				t.Fatal(err)
+			}
+			break
+		}
+		if _, err := (tpm2.ContextSave{SaveHandle: session.Handle()}).Execute(device); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.Device, k.Path = nil, strings.TrimPrefix(device.TCTI(), "swtpm:path=") })
+	evidence, err := a.c.Kind.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := evidence.(*tpmEvidence)
+	left := func() int {
+		t.Helper()
+		handles, err := e.handles(0x03000000, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(handles)
+	}
+	if _, err := e.flushAll(false); err != nil || left() != saved {
+		t.Errorf("%d of %d saved sessions, %v", left(), saved, err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	got, err := a.Credential(t.Context())
+	checkIsCredential(t, got, err)
+}
+
+// TestPersistentEKLater: a TPM that cannot say now whether the persistent key is the EK is asked
+// again, and one that does not list its handles is used without.
+func TestPersistentEKLater(t *testing.T) {
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	a, counted := tpmNode(t, newFakeAPI(t), device, nil)
+	evidence, err := a.c.Kind.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello := func() error {
+		return evidence.Use(t.Context(), attest.StageHello, func(attest.Session) error { return nil })
+	}
+	counted.SetFaults(tpmsim.FailEvery(tpm2.TPMCCReadPublic, tpm2.TPMRCUpgrade))
+	if err := hello(); !errors.Is(err, refusal.ErrRetry) || evidence.(*tpmEvidence).missed.Load() {
+		t.Errorf("got %v, missed: %t", err, evidence.(*tpmEvidence).missed.Load())
+	}
+	counted.SetFaults(nil)
+	if err := hello(); err != nil || tpmlab.Count(counted, tpm2.TPMCCCreatePrimary) != 1 { // the AK
+		t.Errorf("later: %v after %v", err, counted.Commands())
+	}
+	counted.SetFaults(tpmsim.AnswerAt(1, tpm2.TPMRCValue|0x2c0))
+	silent, err := a.c.Kind.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if silent.(*tpmEvidence).persistent != nil || tpmlab.Count(counted, tpm2.TPMCCGetCapability) != 1 {
+		t.Errorf("a key that the TPM does not list: %v", counted.Commands())
+	}
+	if err := errors.Join(silent.Close(), evidence.Close()); err != nil {
+		t.Error(err)
 	}
 }

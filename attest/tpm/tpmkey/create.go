@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
@@ -172,6 +173,9 @@ func (k *Key) keep(ctx context.Context, h *tpmop.Handles, loaded *tpmop.LoadedKe
 func (f *File) loadParent(ctx context.Context, h *tpmop.Handles, ownerPassword []byte) (parent *tpmop.LoadedKey, err error) {
 	if f.Parent == tpm2.TPMRHOwner {
 		parent, err = tpmop.CreatePrimary(ctx, h, tpm2.TPMRHOwner, ownerPassword, tpm2.Marshal(tpmop.StorageRootKey()))
+		if errors.Is(err, tpm2.TPMRCCurve) {
+			err = fmt.Errorf("the TPM lacks P-256, it needs a persistent Parent: %w", err)
+		}
 	} else if err = tpmop.CheckPersistent(f.Parent); err == nil {
 		parent, err = tpmop.ReadPublic(ctx, h, f.Parent)
 	}

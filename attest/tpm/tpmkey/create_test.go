@@ -234,6 +234,8 @@ func TestPasswordsWithoutTheEndorsementHierarchy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tpm := open()
 			owner := hidden([]byte("owner's"))
+			const persistent = 0x81010002
+			tpmlab.Persist(t, tpm, tpm2.TPMRHEndorsement, tpmop.EKTemplateECC(tpm2.TPMECCNistP256, tpmop.EKLow), persistent)
 			tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, owner.Reveal())
 			tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHEndorsement, nil, []byte("theirs"))
 			if err := passwordLife(t, tpm); err != nil {
@@ -244,11 +246,17 @@ func TestPasswordsWithoutTheEndorsementHierarchy(t *testing.T) {
 			if err := passwordLife(t, tpm); err != nil {
 				t.Errorf("switched off: %v", err)
 			}
+			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+				return tpmop.ReadPublic(ctx, h, persistent)
+			})
+			if !errors.Is(err, tpm2.TPMRCHandle) || !strings.Contains(err.Error(), "its hierarchy is switched off") {
+				t.Errorf("a persistent key of it: %v", err)
+			}
 			if err := tpm.Reset(); err != nil { // it is on again
 				t.Fatal(err)
 			}
 			tpmlab.SwitchOff(t, tpm, tpm2.TPMRHOwner)
-			_, err := Create(t.Context(), tpm, ECDSAP256, Options{OwnerPassword: owner})
+			_, err = Create(t.Context(), tpm, ECDSAP256, Options{OwnerPassword: owner})
 			if !errors.Is(err, tpm2.TPMRCHierarchy) || !strings.Contains(err.Error(), "the owner hierarchy is switched off") || errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("the owner's: %v", err)
 			}
@@ -274,6 +282,10 @@ func TestPasswordsWithoutP256(t *testing.T) {
 		if made == 3 && err != nil {
 			t.Error(err)
 		}
+	}
+	_, err := Create(t.Context(), &withoutP256{tpm, tpm2.TPMRCCurve | 0x2c0}, RSA2048, Options{})
+	if !errors.Is(err, tpm2.TPMRCCurve) || !strings.Contains(err.Error(), "persistent Parent") {
+		t.Errorf("below no key that it has: %v", err)
 	}
 	tpmlab.CheckNothingLoaded(t, tpm)
 }
