@@ -23,9 +23,6 @@ import (
 // TPM would strip at the end.
 const endorsementPasswordSize = 32
 
-// endorsementAuthSet is in TPM_PT_PERMANENT (Part 2, 8.6, TPMA_PERMANENT).
-const endorsementAuthSet = 1 << 1
-
 // checkPasswordFile: a file with a secret cannot be trusted: others may read it, another user
 // owns it, or it does not have the form that this package writes.
 const checkPasswordFile refusal.Check = "password-file"
@@ -110,11 +107,11 @@ func endorsementPassword(ctx context.Context, h *tpmop.Handles, path string) ([]
 
 // hasEndorsementPassword asks the TPM, or tries the empty password if the TPM does not say.
 func hasEndorsementPassword(ctx context.Context, h *tpmop.Handles) (bool, error) {
-	permanent, known, err := tpmop.TPMProperty(ctx, h, tpm2.TPMPTPermanent)
-	if err != nil || known {
-		return permanent&endorsementAuthSet != 0, err
+	if has, known, err := tpmop.HasEndorsementPassword(ctx, h); err != nil || known {
+		return has, err
 	}
-	if err = checkEndorsementPassword(ctx, h, nil); errors.Is(err, ErrHierarchyPassword) {
+	err := checkEndorsementPassword(ctx, h, nil)
+	if errors.Is(err, ErrHierarchyPassword) {
 		return true, nil
 	}
 	return false, err

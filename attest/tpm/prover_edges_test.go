@@ -205,7 +205,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 			return err
 		}},
 		"handles in place of properties": {tpm2.TPMCCGetCapability, func(b []byte) { b[14], b[18] = 1, 2 }, func(ctx context.Context, h *tpmop.Handles) error {
-			_, _, err := tpmop.TPMProperty(ctx, h, tpm2.TPMPTNVBufferMax)
+			_, err := tpmop.TPMProperty(ctx, h, tpm2.TPMPTNVBufferMax)
 			return err
 		}},
 		"commands in place of NV indexes": {tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }, func(ctx context.Context, h *tpmop.Handles) error {

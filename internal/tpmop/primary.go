@@ -100,7 +100,7 @@ func ExplainPassword(err error, hierarchy tpm2.TPMHandle, password []byte) error
 	if errors.Is(err, tpm2.TPMRCHierarchy) {
 		return fmt.Errorf("the %s hierarchy is switched off until the next start: switch it on in the firmware's settings: %w", hierarchyWord(hierarchy), err)
 	}
-	if !errors.Is(err, tpm2.TPMRCBadAuth) && !errors.Is(err, tpm2.TPMRCAuthFail) {
+	if !isWrongPassword(err) {
 		return err
 	}
 	what := "another password than the one given"
@@ -108,6 +108,11 @@ func ExplainPassword(err error, hierarchy tpm2.TPMHandle, password []byte) error
 		what = "a password and none was given"
 	}
 	return fmt.Errorf("%w: the %s hierarchy has %s: %w", ErrHierarchyPassword, hierarchyWord(hierarchy), what, err)
+}
+
+// isWrongPassword reports whether the TPM refused a password (Part 2, 6.6.3).
+func isWrongPassword(err error) bool {
+	return errors.Is(err, tpm2.TPMRCBadAuth) || errors.Is(err, tpm2.TPMRCAuthFail)
 }
 
 func hierarchyWord(hierarchy tpm2.TPMHandle) string {

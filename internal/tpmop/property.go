@@ -3,31 +3,28 @@ package tpmop
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
 )
 
-// TPMProperty reads one of the TPM's properties (Part 2, 6.13). known is false if the TPM does
-// not have it: it then answers with the next one that it has, with none, or with TPM_RC_VALUE.
-func TPMProperty(ctx context.Context, h *Handles, property tpm2.TPMPT) (value uint32, known bool, err error) {
-	rsp, err := Run(ctx, h.TPM, tpm2.GetCapability{
-		Capability: tpm2.TPMCapTPMProperties, Property: uint32(property), PropertyCount: 1,
-	}, "TPM2_GetCapability of property 0x%x", uint32(property))
-	if errors.Is(err, tpm2.TPMRCValue) {
-		return 0, false, nil
+// propertyOrZero is TPMProperty, and 0 if the TPM does not have it.
+func propertyOrZero(ctx context.Context, h *Handles, property tpm2.TPMPT) (uint32, error) {
+	value, err := TPMProperty(ctx, h, property)
+	if errors.Is(err, errNoProperty) {
+		return 0, nil
 	}
-	if err != nil {
-		return 0, false, err
+	return value, err
+}
+
+// endorsementAuthSet is in TPM_PT_PERMANENT (Part 2, 8.6, TPMA_PERMANENT).
+const endorsementAuthSet = 1 << 1
+
+// HasEndorsementPassword asks the TPM whether its endorsement hierarchy has a password. known is
+// false if the TPM does not say.
+func HasEndorsementPassword(ctx context.Context, h *Handles) (has, known bool, err error) {
+	permanent, err := TPMProperty(ctx, h, tpm2.TPMPTPermanent)
+	if errors.Is(err, errNoProperty) {
+		return false, false, nil
 	}
-	list, err := rsp.CapabilityData.Data.TPMProperties()
-	if err != nil {
-		return 0, false, fmt.Errorf("TPM2_GetCapability of property 0x%x: %w", uint32(property), err)
-	}
-	for _, p := range list.TPMProperty {
-		if p.Property == property {
-			return p.Value, true, nil
-		}
-	}
-	return 0, false, nil
+	return permanent&endorsementAuthSet != 0, err == nil, err
 }

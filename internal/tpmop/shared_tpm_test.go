@@ -20,9 +20,7 @@ func TestShareTPMOnce(t *testing.T) {
 
 type noTPM struct{}
 
-func (noTPM) Send([]byte) ([]byte, error) { return nil, errNoSuchDevice }
-
-var errNoSuchDevice = errors.New("no such device")
+func (noTPM) Send([]byte) ([]byte, error) { return nil, errors.New("no such device") }
 
 func TestSharedTPMWithoutTPM(t *testing.T) {
 	for _, s := range []*Shared{nil, {}, Share(nil)} {

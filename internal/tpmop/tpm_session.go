@@ -62,11 +62,11 @@ func (h *Handles) CheckLockout(ctx context.Context, key *LoadedKey) error {
 	if len(key.Password.Reveal()) == 0 || key.Public.Attributes.Has(attributeNoDA) {
 		return nil
 	}
-	wrong, _, err := TPMProperty(ctx, h, tpm2.TPMPTLockoutCounter)
+	wrong, err := propertyOrZero(ctx, h, tpm2.TPMPTLockoutCounter)
 	if err != nil || wrong == 0 {
 		return err
 	}
-	most, _, err := TPMProperty(ctx, h, tpm2.TPMPTMaxAuthFail)
+	most, err := propertyOrZero(ctx, h, tpm2.TPMPTMaxAuthFail)
 	if err == nil && 2*(uint64(wrong)+1) > uint64(most) {
 		err = refusal.Retry(fmt.Errorf("the TPM has counted %d wrong passwords of the %d that lock it: the key 0x%08x is not used until it has forgotten some, or its owner resets the count", wrong, most, uint32(key.Handle)))
 	}

@@ -29,11 +29,8 @@ var errNVIndexTaken = errors.New("the NV index holds something else")
 
 const (
 	// maxNVCertificateSize is the largest certificate for an NV index, in bytes of DER. Most
-	// TPMs take less, and have about 8 KiB in all.
+	// TPMs take less, typically 2048, and have about 8 KiB in all.
 	maxNVCertificateSize = 16 << 10
-
-	// usualNVIndexMax is what most TPMs take, and one that does not say.
-	usualNVIndexMax = 2048
 
 	// nvCertificateUnit is what an index's size is a multiple of, so that a renewed
 	// certificate a few bytes longer or shorter fits the index of the previous one.
@@ -176,14 +173,11 @@ func (w *nvWriter) write(ctx context.Context, der []byte) error {
 		return err
 	}
 	data := append(bytes.Clone(der), bytes.Repeat([]byte{0xff}, (nvCertificateUnit-len(der)%nvCertificateUnit)%nvCertificateUnit)...)
-	limit, known, err := tpmop.TPMProperty(ctx, w.h, tpm2.TPMPTNVIndexMax)
+	limit, err := tpmop.NVIndexMax(ctx, w.h)
 	if err != nil {
 		return err
 	}
-	if !known {
-		limit = usualNVIndexMax
-	}
-	if uint64(len(data)) > uint64(limit) {
+	if len(data) > limit {
 		return fmt.Errorf("%d bytes with padding, and the TPM takes at most %d in an index", len(data), limit)
 	}
 	if w.area != nil && w.area.Attributes.Written { // NV memory wears out
