@@ -44,7 +44,23 @@ type namedCheck struct{ text, name string }
 
 func checkTextProblems(t *testing.T, root string) []string {
 	t.Helper()
-	var found []namedCheck
+	found := namedChecks(t, root)
+	slices.SortFunc(found, func(a, b namedCheck) int { return strings.Compare(a.text+"\x00"+a.name, b.text+"\x00"+b.name) })
+	var problems []string
+	for n, c := range found {
+		if strings.Trim(c.text, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" && !strings.HasSuffix(c.name, ".ErrRetry") {
+			problems = append(problems, strconv.Quote(c.text)+" of "+c.name+" is not in kebab-case")
+		}
+		if n > 0 && found[n-1].text == c.text {
+			problems = append(problems, strconv.Quote(c.text)+" is that of "+found[n-1].name+" and of "+c.name)
+		}
+	}
+	return problems
+}
+
+// namedChecks reads the checks of a repository.
+func namedChecks(t *testing.T, root string) (found []namedCheck) {
+	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -65,17 +81,7 @@ func checkTextProblems(t *testing.T, root string) []string {
 	if len(found) == 0 {
 		t.Fatal("no checks found")
 	}
-	slices.SortFunc(found, func(a, b namedCheck) int { return strings.Compare(a.text+"\x00"+a.name, b.text+"\x00"+b.name) })
-	var problems []string
-	for n, c := range found {
-		if strings.Trim(c.text, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" && !strings.HasSuffix(c.name, ".ErrRetry") {
-			problems = append(problems, strconv.Quote(c.text)+" of "+c.name+" is not in kebab-case")
-		}
-		if n > 0 && found[n-1].text == c.text {
-			problems = append(problems, strconv.Quote(c.text)+" is that of "+found[n-1].name+" and of "+c.name)
-		}
-	}
-	return problems
+	return found
 }
 
 // checksOf reads the checks of the package in a folder. Its type is known by its name: Check

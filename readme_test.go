@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 )
@@ -84,34 +83,4 @@ func outputProblems(code, out string) []string {
 		return []string{fmt.Sprintf("README.md: the program prints %q, and says it prints %q", got, wanted)}
 	}
 	return nil
-}
-
-// TestREADMELinks: each link within the repository leads to a file, and one that is named
-// after an example to a file that has it.
-func TestREADMELinks(t *testing.T) {
-	none(t, linkProblems(".", readFile(t, "README.md")))
-}
-
-func TestREADMELinksBites(t *testing.T) {
-	root := fixture(t, map[string]string{
-		"csr/csr.go":          "package csr\n",
-		"csr/example_test.go": "package csr\n\nfunc ExampleParse() {\n}\n",
-	})
-	exactly(t, linkProblems(root, "[a](https://example.com) [`csr`](csr) [`gone`](gone)\n[`ExampleParse`](csr/example_test.go), [`ExamplePar`](csr/example_test.go)"),
-		"README.md: nothing is at gone", "README.md: ExamplePar is not in csr/example_test.go")
-}
-
-func linkProblems(root, readme string) []string {
-	var problems []string
-	for _, link := range regexp.MustCompile("\\[`?([^]`]*)`?\\]\\(([^): ]*)\\)").FindAllStringSubmatch(readme, -1) {
-		name, to := link[1], link[2]
-		file := filepath.Join(root, filepath.FromSlash(to))
-		text, err := os.ReadFile(file)
-		if _, missing := os.Stat(file); missing != nil {
-			problems = append(problems, "README.md: nothing is at "+to)
-		} else if strings.HasPrefix(name, "Example") && (err != nil || !strings.Contains(string(text), "\nfunc "+name+"()")) {
-			problems = append(problems, "README.md: "+name+" is not in "+to)
-		}
-	}
-	return problems
 }

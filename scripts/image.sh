@@ -1,7 +1,7 @@
 #!/bin/bash
 # image.sh [NAME:TAG] makes a container image of module kube's programs that run in a
 # cluster, without a daemon or a registry, for $GOARCH or this machine's. It prints the path
-# of the archive, which docker load, podman load and ctr images import read:
+# of the archive, which docker load, podman load and ctr -n k8s.io images import read:
 # $IMAGE_DIR/nodeattest-ARCH.tar, by default in a folder of the user's cache. Clean clones of
 # one commit give the same bytes wherever they are; the programs record the commit. The programs
 # believe Mozilla's CAs and those in the PEM file that IMAGE_ROOTS names. Where no folder
@@ -27,6 +27,8 @@ for program in node-attestation-controller node-attestation-signer; do
 	programs+=("$work/$program")
 done
 grep -q '^replace' kube/go.mod || scripts/advisory.sh "${programs[@]}"
-(cd tools/image && GOARCH='' go run . -o "$work/image.tar" -tag "$tag" -arch "$arch" "${roots[@]}" "${programs[@]}")
+(cd tools/image && GOARCH='' go run ./notices -o "$work/licenses" "${programs[@]}")
+cp LICENSE "$work/licenses"
+(cd tools/image && GOARCH='' go run . -o "$work/image.tar" -tag "$tag" -arch "$arch" -licenses "$work/licenses" "${roots[@]}" "${programs[@]}")
 mv "$work/image.tar" "$dir/nodeattest-$arch.tar"
 echo "$dir/nodeattest-$arch.tar"

@@ -187,7 +187,7 @@ deploy() {
 		kind: Kustomization
 		resources: [$base]
 		components: [$base/enforce]
-		images: [{name: nodeattest, newName: registry.example/nodeattest, newTag: v1}]
+		images: [{name: nodeattest.invalid/nodeattest, newName: registry.example/nodeattest, newTag: v1}]
 		configMapGenerator:
 		  - name: node-attestation
 		    namespace: nodeattest-system

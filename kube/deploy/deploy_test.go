@@ -5,6 +5,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -41,7 +44,7 @@ func TestEvidenceLabels(t *testing.T) {
 
 // TestManifests checks that each file is cut into objects.
 func TestManifests(t *testing.T) {
-	for _, name := range []string{"crd/*.yaml", "rbac.yaml", "clouds-rbac.yaml", "signer/rbac.yaml", "serving/rbac.yaml", "admission.yaml", "approval.yaml", "records.yaml", "observe.yaml", "operator.yaml", "config.yaml"} {
+	for _, name := range []string{"crd/*.yaml", "rbac.yaml", "clouds/rbac.yaml", "signer/rbac.yaml", "serving/rbac.yaml", "admission.yaml", "approval.yaml", "records.yaml", "observe.yaml", "operator.yaml", "config.yaml"} {
 		t.Run(name, func(t *testing.T) {
 			manifests, err := Manifests(name)
 			if err != nil || len(manifests) == 0 {
@@ -56,5 +59,28 @@ func TestManifests(t *testing.T) {
 	}
 	if _, err := Manifests("none.yaml"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// TestImages checks that no manifest names an image that a registry could have: the node's
+// runtime would run whatever a stranger has published there.
+func TestImages(t *testing.T) {
+	images := regexp.MustCompile(`(?m)^ *-? *image: *(.*)$`)
+	found := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".yaml" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, image := range images.FindAllSubmatch(text, -1) {
+			found++
+			if host, _, _ := strings.Cut(string(image[1]), "/"); !strings.HasSuffix(host, ".invalid") {
+				t.Errorf("%s: image %s, want one below .invalid (RFC 6761)", path, image[1])
+			}
+		}
+		return err
+	})
+	if err != nil || found != 2 {
+		t.Errorf("%d images, %v", found, err)
 	}
 }

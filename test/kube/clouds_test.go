@@ -194,11 +194,11 @@ func TestClouds(t *testing.T) {
 	program, authenticator := buildProgram(t, "node-attestation-controller"), buildProgram(t, "kubelet-authenticator")
 	c := startCluster(t)
 	c.prepare(t)
-	manifests, err := deploy.Manifests("clouds-rbac.yaml")
+	manifests, err := deploy.Manifests("clouds/rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.apply(t, "clouds-rbac.yaml")
+	c.apply(t, "clouds/rbac.yaml")
 	c.applyAdmission(t)
 	c.startSigner(t)
 	w, r := c.cloudControllers(t, program)

@@ -46,7 +46,7 @@ func TestDeploy(t *testing.T) {
 	}
 	node := c.nodeOn(t, tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), "node-1")
 	ports := freePorts(t, 4)
-	folder := overlay(t, node, ports, "signer", "enforce")
+	folder := overlay(t, node, ports, "signer", "clouds", "enforce")
 	k := &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: t.TempDir(), kubeconfig: c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
 	apply := func() string {
 		t.Helper()
@@ -153,7 +153,7 @@ func overlay(t *testing.T, node *attesttest.Node, ports []string, components ...
 kind: Kustomization
 resources: [`+shipped+`]
 components: [`+strings.Join(components, ", ")+`]
-images: [{name: nodeattest, newName: registry.example/nodeattest, newTag: v1}]
+images: [{name: nodeattest.invalid/nodeattest, newName: registry.example/nodeattest, newTag: v1}]
 configMapGenerator:
   - name: node-attestation
     namespace: nodeattest-system

@@ -2,10 +2,15 @@
 // daemon, a registry or root. The archive has the format that docker load, podman load and
 // ctr images import read; the same files give the same bytes.
 //
-//	image -o image.tar -tag nodeattest:dev -arch amd64 node-attestation-controller ...
+//	image -o image.tar -tag nodeattest:dev -arch amd64 -licenses licenses node-attestation-controller ...
+//	image -o index.tar -tag nodeattest:dev -index amd64.tar arm64.tar
+//
+// The second form puts images of several architectures under one name: an OCI archive for podman
+// load, ctr images import, and skopeo copy --all to a registry.
 //
 // Each program is in the image's root. The first is the entrypoint, and the user is 65532,
-// which belongs to nobody. Beside the programs there is one file, /etc/ssl/certs/ca-certificates.crt:
+// which belongs to nobody. The files of -licenses are in /licenses. Beside them there is one file,
+// /etc/ssl/certs/ca-certificates.crt:
 // the CAs that a program believes over HTTPS, such as where Google publishes its keys. They are
 // Mozilla's, in the version that go.mod requires, and those of -roots. A file and no package of
 // roots in the programs: whoever runs them sees it, and can mount another one over it.
@@ -15,6 +20,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/x509"
+	"debug/buildinfo"
 	"encoding/pem"
 	"errors"
 	"flag"
@@ -46,21 +52,26 @@ func run(args []string, stderr io.Writer) error {
 	tagged := flags.String("tag", "nodeattest:dev", "the image's `name`")
 	arch := flags.String("arch", "amd64", "the programs' architecture")
 	own := flags.String("roots", "", "a `file` of more CAs that the programs believe, PEM")
+	licenses := flags.String("licenses", "", "a `folder` of files for /licenses")
+	index := flags.Bool("index", false, "put archives of images under one name")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() == 0 {
-		return errors.New("no program")
+		return errors.New("no program or archive")
 	}
 	tag, err := name.NewTag(*tagged)
 	if err != nil {
 		return err
 	}
-	files, err := filesOf(*own, flags.Args())
+	if *index {
+		return writeIndex(*output, tag, flags.Args())
+	}
+	files, err := filesOf(*own, *licenses, flags.Args())
 	if err != nil {
 		return err
 	}
-	made, err := imageOf(*arch, files)
+	made, err := imageOf(*arch, tag, files)
 	if err != nil {
 		return err
 	}
@@ -74,8 +85,8 @@ type file struct {
 	text []byte
 }
 
-// filesOf returns what is in an image: programs, and the CAs that they believe.
-func filesOf(ownRoots string, programs []string) ([]file, error) {
+// filesOf returns what is in an image: programs, the CAs that they believe, and licences.
+func filesOf(ownRoots, licenses string, programs []string) ([]file, error) {
 	var files []file
 	for _, program := range programs {
 		text, err := os.ReadFile(program)
@@ -88,14 +99,31 @@ func filesOf(ownRoots string, programs []string) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(files, file{"etc/", 0o755, nil}, file{"etc/ssl/", 0o755, nil}, file{"etc/ssl/certs/", 0o755, nil},
-		file{"etc/ssl/certs/ca-certificates.crt", 0o644, roots}), nil
+	files = append(files, file{"etc/", 0o755, nil}, file{"etc/ssl/", 0o755, nil}, file{"etc/ssl/certs/", 0o755, nil},
+		file{"etc/ssl/certs/ca-certificates.crt", 0o644, roots})
+	if licenses == "" {
+		return files, nil
+	}
+	entries, err := os.ReadDir(licenses)
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, file{"licenses/", 0o755, nil})
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(licenses, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{"licenses/" + e.Name(), 0o644, text})
+	}
+	return files, nil
 }
 
 // rootsWith returns Mozilla's CAs and those in a file, if it has a name. It leaves out those
 // that Mozilla trusts only up to a day: no file can say so.
 func rootsWith(path string) ([]byte, error) {
 	var out bytes.Buffer
+	out.WriteString("# From Mozilla's list of CAs, under the Mozilla Public License 2.0: https://mozilla.org/MPL/2.0/\n")
 	for root := range bundle.Roots() {
 		if root.Constraint != nil {
 			continue
@@ -128,7 +156,7 @@ func rootsWith(path string) ([]byte, error) {
 }
 
 // imageOf returns an image of files, of which the first is the entrypoint.
-func imageOf(arch string, files []file) (v1.Image, error) {
+func imageOf(arch string, tag name.Tag, files []file) (v1.Image, error) {
 	text, err := layerOf(files)
 	if err != nil {
 		return nil, err
@@ -148,8 +176,25 @@ func imageOf(arch string, files []file) (v1.Image, error) {
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", arch
 	config.Created = v1.Time{Time: time.Unix(0, 0).UTC()}
-	config.Config = v1.Config{User: "65532:65532", WorkingDir: "/", Entrypoint: []string{"/" + files[0].name}}
+	config.Config = v1.Config{User: "65532:65532", WorkingDir: "/", Entrypoint: []string{"/" + files[0].name}, Labels: labelsOf(tag, files[0].text)}
 	return mutate.ConfigFile(made, config)
+}
+
+// labelsOf are the OCI's annotations for where an image comes from. The revision is the commit
+// that the go command recorded in the first program, if it did.
+func labelsOf(tag name.Tag, program []byte) map[string]string {
+	const prefix = "org.opencontainers.image."
+	labels := map[string]string{prefix + "source": "https://github.com/nodeattest/nodeattest", prefix + "licenses": "Apache-2.0", prefix + "version": tag.TagStr()}
+	info, err := buildinfo.Read(bytes.NewReader(program))
+	if err != nil {
+		return labels
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			labels[prefix+"revision"] = s.Value
+		}
+	}
+	return labels
 }
 
 // layerOf returns the archive of a layer with files.

@@ -21,7 +21,11 @@ import (
 func TestImage(t *testing.T) {
 	dir := t.TempDir()
 	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
-	for path, text := range map[string]string{first: "one", second: "two"} {
+	licenses := filepath.Join(dir, "licenses")
+	if err := os.Mkdir(licenses, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{first: "one", second: "two", filepath.Join(licenses, "LICENSE"): "three"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +33,7 @@ func TestImage(t *testing.T) {
 	var archives [2][]byte
 	path := filepath.Join(dir, "image.tar")
 	for i := range archives {
-		if err := run([]string{"-o", path, "-tag", "example.com/nodeattest:v1", "-arch", "arm64", first, second}, io.Discard); err != nil {
+		if err := run([]string{"-o", path, "-tag", "example.com/nodeattest:v1", "-arch", "arm64", "-licenses", licenses, first, second}, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 		var err error
@@ -58,6 +62,9 @@ func TestImage(t *testing.T) {
 	if config.Architecture != "arm64" || config.OS != "linux" || config.Config.User != "65532:65532" || !slices.Equal(config.Config.Entrypoint, []string{"/first"}) {
 		t.Errorf("configuration: %+v", config)
 	}
+	if labels := config.Config.Labels; labels["org.opencontainers.image.version"] != "v1" || labels["org.opencontainers.image.licenses"] != "Apache-2.0" || labels["org.opencontainers.image.source"] == "" {
+		t.Errorf("labels: %v", labels)
+	}
 	files := map[string]string{}
 	layers := mutate.Extract(image)
 	defer layers.Close()
@@ -78,7 +85,7 @@ func TestImage(t *testing.T) {
 		}
 		files[header.Name] = string(text)
 	}
-	if len(files) != 6 || files["first"] != "one" || files["second"] != "two" {
+	if len(files) != 8 || files["first"] != "one" || files["second"] != "two" || files["licenses/LICENSE"] != "three" {
 		t.Errorf("files: %.1000v", files)
 	}
 }

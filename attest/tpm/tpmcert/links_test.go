@@ -246,7 +246,7 @@ func TestBudgetEnds(t *testing.T) {
 		t.Errorf("links: %v", err)
 	}
 	if tpmwire.MaxRSABits != 4096 {
-		t.Error("LIMITATIONS states this figure")
+		t.Error("docs/threat-model.md states this figure")
 	}
 }
 
