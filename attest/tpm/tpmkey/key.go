@@ -193,7 +193,7 @@ func (k *Key) findHeld(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey,
 func (k *Key) restore(ctx context.Context, h *tpmop.Handles, gone error) (*tpmop.LoadedKey, error) {
 	loaded, err := k.loadFile(ctx, h, nil)
 	if err != nil {
-		return nil, fmt.Errorf("the TPM was reset, or does not hold the key any more (%w), and cannot load it from its file; Load needs the owner's password if there is one: %w", gone, err)
+		return nil, fmt.Errorf("the TPM was reset, or does not hold the key any more (%s), and cannot load it from its file; Load needs the owner's password if there is one: %w", gone.Error(), err)
 	}
 	if !h.Of(k.tpm) { // who has another turn does not change the key
 		return loaded, nil

@@ -100,25 +100,29 @@ func TestSignDuringAReset(t *testing.T) {
 // that was cleared has no such key, and is not asked again and again.
 func TestSignAfterAResetRefused(t *testing.T) {
 	device := tpmlab.NewTPM(t)
-	tpmlab.SetHierarchyPassword(t, device, tpm2.TPMRHOwner, nil, []byte("owner's"))
+	owner, sum := hidden([]byte("owner's")), sha256.Sum256(nil)
+	tpmlab.SetHierarchyPassword(t, device, tpm2.TPMRHOwner, nil, owner.Reveal())
 	tpm := tpmsim.Faulty(device, nil)
-	k, err := Create(t.Context(), tpm, ECDSAP256, Options{OwnerPassword: hidden([]byte("owner's"))})
-	if err != nil {
-		t.Fatal(err)
+	var k *Key
+	for name, faults := range map[string]tpmsim.Faults{"saved": nil, "held": tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode)} {
+		tpm.SetFaults(faults)
+		var err error
+		if k, err = Create(t.Context(), tpm, ECDSAP256, Options{OwnerPassword: owner}); err != nil {
+			t.Fatal(err)
+		}
+		if err := device.Reset(); err != nil {
+			t.Fatal(err)
+		}
+		tpm.SetFaults(nil)
+		_, err = k.Sign(nil, sum[:], crypto.SHA256)
+		if !errors.Is(err, tpmop.ErrHierarchyPassword) || errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "reset") || !strings.Contains(err.Error(), "Load") {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if n := tpmlab.Count(tpm, tpm2.TPMCCCreatePrimary); n != 1 {
+			t.Errorf("%s: the empty password was tried %d times", name, n)
+		}
 	}
-	if err := device.Reset(); err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(nil)
-	tpm.SetFaults(nil)
-	_, err = k.Sign(nil, sum[:], crypto.SHA256)
-	if !errors.Is(err, tpmop.ErrHierarchyPassword) || errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "reset") || !strings.Contains(err.Error(), "Load") {
-		t.Errorf("got %v", err)
-	}
-	if n := tpmlab.Count(tpm, tpm2.TPMCCCreatePrimary); n != 1 {
-		t.Errorf("the empty password was tried %d times", n)
-	}
-	again, err := Load(t.Context(), tpm, k.File(), LoadOptions{OwnerPassword: hidden([]byte("owner's"))})
+	again, err := Load(t.Context(), tpm, k.File(), LoadOptions{OwnerPassword: owner})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,11 +159,29 @@ func TestNoReset(t *testing.T) {
 			t.Errorf("%v: %v after %v", rc, err, tpm.Commands())
 		}
 	}
+	if err := device.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // another user of the TPM has the key, and leaves it as it is
+		if _, err := do(t, device, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+			loaded, flush, err := k.Load(ctx, h)
+			if err != nil {
+				return nil, err
+			}
+			return loaded, flush()
+		}); err != nil {
+			t.Error(err)
+		}
+		tpmlab.CheckNothingLoaded(t, device)
+	}
 	tpm.SetFaults(nil)
 	tpmlab.CheckSignature(t, k, crypto.SHA256)
+	if n := tpmlab.Count(tpm, tpm2.TPMCCLoad); n != 1 {
+		t.Errorf("loaded %d times", n)
+	}
 }
 
-// pcr7 counts every PCR's extension, as those of a PC do; pcr23 does not.
+// pcr7 is a PCR whose extension ends the sessions of policies, as that of PCR 23 does not.
 var pcr7 = []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1 << 7, 0, 0}}}
 
 // The extension of a PCR that the key is not bound to, as by Linux's measurements of files, ends
