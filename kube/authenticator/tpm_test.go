@@ -387,6 +387,28 @@ func TestNoRoomForSessions(t *testing.T) {
 	checkIsCredential(t, got, err)
 }
 
+// TestResetDuringAnAttempt resets the TPM in the middle of an answer: the attempt fails as one that
+// may succeed later, and the next one does.
+func TestResetDuringAnAttempt(t *testing.T) {
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	a, counted := tpmNode(t, newFakeAPI(t), device, nil)
+	counted.SetFaults(tpmsim.Every(tpm2.TPMCCActivateCredential, tpmsim.Fault{Before: func() {
+		if err := device.Reset(); err != nil {
+			t.Error(err)
+		}
+	}}))
+	if _, err := a.get(t.Context(), a.items[0], role{plugin: true}); !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "reset") {
+		t.Errorf("got %v", err)
+	}
+	counted.SetFaults(nil)
+	if _, err := a.get(t.Context(), a.items[0], role{plugin: true}); err != nil {
+		t.Error(err)
+	}
+	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
+		t.Errorf("left in the TPM: %v, %v", left, err)
+	}
+}
+
 // TestPersistentEKLater: a TPM that cannot say now whether the persistent key is the EK is asked
 // again, and one that does not list its handles is used without.
 func TestPersistentEKLater(t *testing.T) {
