@@ -49,6 +49,7 @@ var warnings = map[tpm2.TPMRC]warning{
 
 	tpm2.TPMRCPCRChanged: {means: "PCRs were extended each time while the policy of the key was checked: try again"},
 	tpm2.TPMRCUpgrade:    {means: "the TPM's firmware is being updated: try again afterwards"},
+	tpm2.TPMRCNeedsTest:  {means: "the TPM has not tested what the command needs: run tpm2_selftest, or restart the machine"},
 	tpm2.TPMRCInitialize: {final: true, means: "the TPM was started and nobody has sent it TPM2_Startup, as firmware does: " + reset},
 	tpm2.TPMRCReboot:     {final: true, means: reset},
 }

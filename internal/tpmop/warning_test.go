@@ -45,7 +45,7 @@ func flushOne(ctx context.Context, a *answering) error {
 var (
 	passing = []tpm2.TPMRC{tpm2.TPMRCRetry, tpm2.TPMRCYielded, tpm2.TPMRCTesting, tpm2.TPMRCCanceled, tpm2.TPMRCNVRate, tpm2.TPMRCNVUnavailable}
 	laterOn = []tpm2.TPMRC{tpm2.TPMRCObjectMemory, tpm2.TPMRCSessionMemory, tpm2.TPMRCMemory, tpm2.TPMRCSessionHandles, tpm2.TPMRCContextGap,
-		tpm2.TPMRCLockout, tpm2.TPMRCReferenceH0, tpm2.TPMRCReferenceH6, tpm2.TPMRCReferenceS0, tpm2.TPMRCReferenceS6, tpm2.TPMRCUpgrade, tpm2.TPMRCPCRChanged}
+		tpm2.TPMRCLockout, tpm2.TPMRCReferenceH0, tpm2.TPMRCReferenceH6, tpm2.TPMRCReferenceS0, tpm2.TPMRCReferenceS6, tpm2.TPMRCUpgrade, tpm2.TPMRCPCRChanged, tpm2.TPMRCNeedsTest}
 	forGood = []tpm2.TPMRC{tpm2.TPMRCObjectHandles, tpm2.TPMRCLocality, tpm2.TPMRCInitialize, tpm2.TPMRCReboot, tpm2.TPMRCFailure, tpm2.TPMRCDisabled, tpm2.TPMRCBadContext,
 		tpm2.TPMRCAuthFail, tpm2.TPMRCBadAuth, tpm2.TPMRCAuthFail | 0x1c0, tpm2.TPMRCValue, tpm2.TPMRCHierarchy, tpm2.TPMRCIntegrity, tpm2.TPMRCHandle}
 )
