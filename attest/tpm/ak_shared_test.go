@@ -41,9 +41,9 @@ func TestHandlesRetry(t *testing.T) {
 		return err
 	}
 	t.Run("not flushed", func(t *testing.T) {
-		faulty := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCFlushContext, tpm2.TPMRCRetry))
+		faulty := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCFlushContext, tpm2.TPMRCFailure))
 		shared := tpmop.Share(faulty)
-		if err := loadOne(shared); !errors.Is(err, tpm2.TPMRCRetry) {
+		if err := loadOne(shared); !errors.Is(err, tpm2.TPMRCFailure) {
 			t.Errorf("got %v, want the error of flushing", err)
 		}
 		if len(tpmlab.LoadedHandles(t, tpm)) != 1 {

@@ -23,9 +23,6 @@ import (
 // TPM would strip at the end.
 const endorsementPasswordSize = 32
 
-// endorsementAuthSet is in TPM_PT_PERMANENT (Part 2, 8.6, TPMA_PERMANENT).
-const endorsementAuthSet = 1 << 1
-
 // checkPasswordFile: a file with a secret cannot be trusted: others may read it, another user
 // owns it, or it does not have the form that this package writes.
 const checkPasswordFile refusal.Check = "password-file"
@@ -69,11 +66,10 @@ func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) (s
 // endorsementPassword looks at the TPM before the file: a racing process writes the file
 // before it sets the password, so if a password is seen, it has a file.
 func endorsementPassword(ctx context.Context, h *tpmop.Handles, path string) ([]byte, error) {
-	permanent, err := tpmop.TPMProperty(ctx, h, tpm2.TPMPTPermanent)
+	isSet, err := hasEndorsementPassword(ctx, h)
 	if err != nil {
 		return nil, err
 	}
-	isSet := permanent&endorsementAuthSet != 0
 	content, err := readPasswordFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && isSet:
@@ -102,11 +98,23 @@ func endorsementPassword(ctx context.Context, h *tpmop.Handles, path string) ([]
 		}
 		_, err = tpmop.Run(ctx, h.TPM, change, "TPM2_HierarchyChangeAuth of the endorsement hierarchy")
 		if !errors.Is(err, tpm2.TPMRCBadAuth) {
-			return password, err
+			return password, tpmop.ExplainPassword(err, tpm2.TPMRHEndorsement, nil)
 		}
 		// Another process was faster, using the same file.
 	}
 	return password, checkEndorsementPassword(ctx, h, password)
+}
+
+// hasEndorsementPassword asks the TPM, or tries the empty password if the TPM does not say.
+func hasEndorsementPassword(ctx context.Context, h *tpmop.Handles) (bool, error) {
+	if has, known, err := tpmop.HasEndorsementPassword(ctx, h); err != nil || known {
+		return has, err
+	}
+	err := checkEndorsementPassword(ctx, h, nil)
+	if errors.Is(err, ErrHierarchyPassword) {
+		return true, nil
+	}
+	return false, err
 }
 
 // newPasswordFile returns what is in the file in the end: another process may have created it

@@ -3,6 +3,7 @@ package tpm
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 
 	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/refusal"
 
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -171,6 +173,44 @@ func TestEndorsementPasswordCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkEndorsementIs(t, tpm, password.Reveal())
+}
+
+// A TPM that does not say whether the hierarchy has a password is asked by the empty one.
+func TestEndorsementPasswordOfASilentTPM(t *testing.T) {
+	tpm := tpmlab.NewTPM(t)
+	silent := &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCGetCapability, Alter: func(b []byte) {
+		if len(b) >= 27 && tpm2.TPMPT(binary.BigEndian.Uint32(b[19:])) == tpm2.TPMPTPermanent {
+			binary.BigEndian.PutUint32(b[19:], uint32(tpm2.TPMPTStartupClear))
+		}
+	}}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "endorsement")
+	first, err := EndorsementPassword(t.Context(), silent, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkEndorsementIs(t, tpm, first.Reveal())
+	if second, err := EndorsementPassword(t.Context(), silent, path); err != nil || !bytes.Equal(first.Reveal(), second.Reveal()) {
+		t.Errorf("again: another password, or error %v", err)
+	}
+	if _, err := EndorsementPassword(t.Context(), silent, filepath.Join(dir, "other")); !errors.Is(err, ErrHierarchyPassword) {
+		t.Errorf("no file: got %v, want ErrHierarchyPassword", err)
+	}
+	checkFiles(t, dir, "endorsement")
+}
+
+// A hierarchy that is switched off is said to be, and gets no password.
+func TestEndorsementPasswordSwitchedOff(t *testing.T) {
+	tpm := tpmlab.NewTPM(t)
+	tpmlab.SwitchOff(t, tpm, tpm2.TPMRHEndorsement)
+	_, err := EndorsementPassword(t.Context(), tpm, filepath.Join(t.TempDir(), "endorsement"))
+	if !errors.Is(err, tpm2.TPMRCHierarchy) || errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "the endorsement hierarchy is switched off") {
+		t.Errorf("got %v", err)
+	}
+	if err := tpm.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	checkEndorsementIs(t, tpm, nil)
 }
 
 func TestEndorsementPasswordOfSomebodyElse(t *testing.T) {

@@ -104,8 +104,8 @@ func loadIAK(ctx context.Context, h *tpmop.Handles, leaf, endorsementPassword []
 		return nil, &refusal.Error{Check: tpmcert.CheckCertificateEncoding, Got: "an IAK certificate that does not parse", Err: err}
 	}
 	key, err := tpmop.ReadPublic(ctx, h, iakHandle)
-	if err == nil && key.Public.SameKey(cert.PublicKey) {
-		return key, nil
+	if err == nil && key.Public.SameKey(cert.PublicKey) || errors.Is(err, refusal.ErrRetry) {
+		return key, err
 	}
 	tried := []error{err} // nil if it is another key
 	for _, template := range IAKTemplates(cert.PublicKey) {
@@ -115,7 +115,7 @@ func loadIAK(ctx context.Context, h *tpmop.Handles, leaf, endorsementPassword []
 		}
 		if err == nil {
 			err = h.Flush(key.Handle)
-		} else if answer := tpm2.TPMRC(0); errors.As(err, &answer) && !errors.Is(err, tpmop.ErrHierarchyPassword) {
+		} else if tpmop.IsUnfit(err) && !errors.Is(err, tpmop.ErrHierarchyPassword) {
 			tried, err = append(tried, err), nil // the TPM does not support the algorithm, or refuses the spelling
 		}
 		if err != nil {

@@ -295,6 +295,13 @@ func TestOEMKeyThatIsNotThere(t *testing.T) {
 	if err := public(); !errors.Is(err, tpmkind.ErrIAK) || !errors.Is(err, tpm2.TPMRCHandle) {
 		t.Errorf("another key's certificate: %v", err)
 	}
+	for _, code := range []tpm2.TPMCC{tpm2.TPMCCReadPublic, tpm2.TPMCCCreatePrimary} { // nobody knows which keys there are
+		full := tpmsim.Faulty(device, tpmsim.FailEvery(code, tpm2.TPMRCObjectMemory))
+		_, err := tpmkind.AKPublic(t.Context(), full, tpmkind.OEMIAK(), secret.Value[[]byte]{})
+		if !errors.Is(err, refusal.ErrRetry) || errors.Is(err, tpmkind.ErrIAK) || tpmlab.Count(full, code) != 1 {
+			t.Errorf("a full TPM: %v", err)
+		}
+	}
 	other := forgeRSA3072(t)
 	leaf, err := device.CertifyAK(other)
 	if err != nil {

@@ -1,9 +1,11 @@
 package tpm
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"github.com/google/go-tpm/tpm2/transport"
 
@@ -16,7 +18,8 @@ import (
 // socket that takes one command per connection, such as swtpm's. For the TPM on Windows there
 // is go-tpm's package transport/windowstpm.
 //
-// An error in opening wraps that of the file system; a path that cannot be a TPM is
+// An error in opening wraps that of the file system, with [refusal.ErrRetry] if another program
+// has the device; a path that cannot be a TPM is
 // [refusal.CheckConfig]. A socket is connected for each command, and not before. A response
 // has at most 4096 bytes, and more is an error. Over a socket it must arrive within two
 // minutes: creating a large RSA key may take one of them. A running command cannot be
@@ -35,9 +38,16 @@ func OpenTPM(path string) (transport.TPMCloser, error) {
 	case info.Mode()&fs.ModeCharDevice != 0:
 		device, err := openDevice(path)
 		if err != nil {
-			return nil, fmt.Errorf("tpm: open: %w", err)
+			return nil, fmt.Errorf("tpm: open: %w", explainOpening(err))
 		}
 		return device, nil
 	}
 	return nil, refusal.Config("path", path+", a file of mode "+info.Mode().String(), "the device file or the Unix socket of a TPM")
+}
+
+func explainOpening(err error) error {
+	if errors.Is(err, syscall.EBUSY) {
+		return refusal.Retry(fmt.Errorf("%w: another program has the TPM to itself; let both open /dev/tpmrm0, which the kernel shares", err))
+	}
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-tpm/tpm2/transport"
@@ -51,6 +52,17 @@ func TestPathsOfNoTPM(t *testing.T) {
 	}
 	if _, err := openTPM(t, "/dev/null").Send([]byte{0x80, 0x01, 0, 0, 0, 10, 0, 0, 0, 0}); err == nil {
 		t.Error("/dev/null answers")
+	}
+}
+
+// A device that is in use passes; one that is not there does not.
+func TestExplainOpening(t *testing.T) {
+	if err := explainOpening(&fs.PathError{Op: "open", Path: "/dev/tpm0", Err: syscall.EBUSY}); !errors.Is(err, refusal.ErrRetry) ||
+		!errors.Is(err, syscall.EBUSY) || !strings.Contains(err.Error(), "/dev/tpmrm0") {
+		t.Errorf("in use: %v", err)
+	}
+	if err := explainOpening(fs.ErrPermission); errors.Is(err, refusal.ErrRetry) || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("no permission: %v", err)
 	}
 }
 

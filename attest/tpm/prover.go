@@ -157,7 +157,8 @@ func (p *Prover) Version() int { return formatVersion }
 func (p *Prover) Close() error { return typednil.OrZero(p).tpm.FlushLeft(context.Background()) }
 
 // Use loads the AK, and on [attest.RoadEK] the EK, for one message. The event log is read
-// before the TPM is taken. Every handle is flushed on every path.
+// before the TPM is taken. Every handle is flushed on every path. What the TPM cannot do now, as
+// it is full, locked or was reset meanwhile, is an error that matches [refusal.ErrRetry].
 func (p *Prover) Use(ctx context.Context, stage attest.Stage, f func(attest.Session) error) error {
 	p = typednil.OrZero(p)
 	s := &session{prover: p}

@@ -25,7 +25,7 @@ const checkCredential refusal.Check = "tpm-credential"
 // that the credential holds for exactly this ek and ak. The secret leaves the TPM encrypted,
 // in a session that is salted to the EK. It is never in an error.
 func activate(ctx context.Context, h *tpmop.Handles, ak, ek *tpmop.LoadedKey, endorsementPassword []byte, c *attest.Credential) ([]byte, error) {
-	return tpmop.Retry(func() ([]byte, error) {
+	return tpmop.Anew(func() ([]byte, error) {
 		useEK, err := h.AuthorizeEK(ctx, ek, endorsementPassword)
 		if err != nil {
 			return nil, err
@@ -85,7 +85,7 @@ func certify(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, key tpm
 	if bytes.Equal(loaded.Name, ak.Name) {
 		return nil, errors.New("key to certify: it is the attestation key itself")
 	}
-	rsp, err := tpmop.Retry(func() (*tpm2.CertifyResponse, error) {
+	rsp, err := tpmop.Anew(func() (*tpm2.CertifyResponse, error) {
 		// Without adminWithPolicy, a key's password is enough for the ADMIN role, which
 		// TPM2_Certify requires, whatever policy governs its use (Part 1, 19.2).
 		object, err := h.AuthorizeKey(ctx, loaded)
@@ -177,7 +177,7 @@ func quote(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selection
 			return nil, fmt.Errorf("the TPM's answer to TPM2_Quote: %w", err)
 		}
 	}
-	return nil, fmt.Errorf("after %d attempts: %w", quoteAttempts, err)
+	return nil, refusal.Retry(fmt.Errorf("after %d attempts: %w", quoteAttempts, err))
 }
 
 func quoteOnce(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selection []statement.PCRSelection, qualifyingData []byte) (*statement.QuoteEvidence, error) {
@@ -194,7 +194,7 @@ func quoteOnce(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selec
 		}
 		pcrs = append(pcrs, read...)
 	}
-	rsp, err := tpmop.Retry(func() (*tpm2.QuoteResponse, error) {
+	rsp, err := tpmop.Anew(func() (*tpm2.QuoteResponse, error) {
 		signer, err := h.AuthorizeKey(ctx, ak)
 		if err != nil {
 			return nil, err

@@ -190,8 +190,8 @@ func TestQuoteWhilePCRsMove(t *testing.T) {
 	source := AKSource{Template: AKTemplateECDSAP256()}
 	for times, want := range map[int]error{1: nil, quoteAttempts - 1: nil, quoteAttempts: errPCRsMoved} {
 		made, err := quoteWith(t, &extending{tpm, t, times}, source, DefaultPCRs(), []byte("qd"))
-		if !errors.Is(err, want) {
-			t.Errorf("%d times: got %v, want %v", times, err, want)
+		if !errors.Is(err, want) || errors.Is(err, refusal.ErrRetry) != (want != nil) {
+			t.Errorf("%d times: got %v, want %v, to be tried again", times, err, want)
 		}
 		if err == nil {
 			if _, err := statement.VerifyQuote(made.QuoteEvidence, statement.QuoteOptions{AK: statement.AKFromCredential(made.ak.Raw), QualifyingData: []byte("qd")}); err != nil {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
@@ -176,10 +177,12 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 	if _, err := quoteWith(t, broken, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, refusal.Check("attest-encoding")) || tpmlab.Count(broken, tpm2.TPMCCQuote) != 1 {
 		t.Errorf("a quote of another type: %v after %d quotes", err, tpmlab.Count(broken, tpm2.TPMCCQuote))
 	}
-	again := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCQuote, tpm2.TPMRCRetry))
-	if _, err := quoteWith(t, again, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, tpm2.TPMRCRetry) || tpmlab.Count(again, tpm2.TPMCCQuote) != tpmop.MaxTries {
-		t.Errorf("retry: %v after %d quotes", err, tpmlab.Count(again, tpm2.TPMCCQuote))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		again := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCQuote, tpm2.TPMRCRetry))
+		if _, err := quoteWith(t, again, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, tpm2.TPMRCRetry) || tpmlab.Count(again, tpm2.TPMCCQuote) != tpmop.MaxTries {
+			t.Errorf("retry: %v after %d quotes", err, tpmlab.Count(again, tpm2.TPMCCQuote))
+		}
+	})
 	other := tpmsim.Faulty(&otherBank{tpm}, nil)
 	if _, err := quoteWith(t, other, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, refusal.Check("pcr-value")) || tpmlab.Count(other, tpm2.TPMCCQuote) != 0 {
 		t.Errorf("values of SHA-1: %v after %v", err, other.Commands())
@@ -428,6 +431,10 @@ func TestWordsOfHierarchies(t *testing.T) {
 					!strings.Contains(err.Error(), "the "+word+" hierarchy has ") || !strings.Contains(err.Error(), said) {
 					t.Errorf("%q: %v", password, err)
 				}
+			}
+			if err := tpmop.ExplainPassword(tpm2.TPMRCHierarchy|0x100, hierarchy, []byte(password)); errors.Is(err, ErrHierarchyPassword) ||
+				!errors.Is(err, tpm2.TPMRCHierarchy) || !strings.Contains(err.Error(), "the "+word+" hierarchy is switched off") {
+				t.Errorf("switched off: %v", err)
 			}
 			if err := tpmop.ExplainPassword(tpm2.TPMRCFailure, hierarchy, []byte(password)); err != tpm2.TPMRCFailure { //nolint:errorlint // the very error
 				t.Errorf("another failure: %v", err)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
@@ -69,6 +70,38 @@ func Count(tpm *tpmsim.FaultyTPM, code tpm2.TPMCC) int {
 		}
 	}
 	return n
+}
+
+// SwitchOff switches a hierarchy off until the next reset, as firmware can (TPM2_HierarchyControl,
+// TPM 2.0 Library, Part 3, 24.3), which go-tpm does not have.
+func SwitchOff(t testing.TB, tpm transport.TPM, hierarchy tpm2.TPMHandle) {
+	t.Helper()
+	command := Unhex(t, "800200000020"+"00000121"+"4000000c"+"00000009"+"4000000900"+"00000000")
+	rsp, err := tpm.Send(append(binary.BigEndian.AppendUint32(command, uint32(hierarchy)), 0))
+	if err != nil || len(rsp) < 10 || binary.BigEndian.Uint32(rsp[6:]) != 0 {
+		t.Fatalf("%x, %v", rsp, err)
+	}
+}
+
+// WarnEach has each command of run answered once with one of the warnings that pass, and expects
+// that run succeeds all the same and leaves nothing in the TPM. The pauses take no time.
+func WarnEach(t *testing.T, tpm transport.TPM, run func(t *testing.T, tpm transport.TPM) error) {
+	t.Helper()
+	warnings := []tpm2.TPMRC{tpm2.TPMRCRetry, tpm2.TPMRCYielded, tpm2.TPMRCTesting, tpm2.TPMRCNVRate, tpm2.TPMRCNVUnavailable, tpm2.TPMRCCanceled}
+	synctest.Test(t, func(t *testing.T) {
+		whole := tpmsim.Faulty(tpm, nil)
+		if err := run(t, whole); err != nil {
+			t.Fatal(err)
+		}
+		for n, code := range whole.Commands() {
+			rc := warnings[n%len(warnings)]
+			warned := tpmsim.Faulty(tpm, tpmsim.AnswerAt(n+1, rc))
+			if err := run(t, warned); err != nil || warned.Count() != whole.Count()+1 {
+				t.Errorf("%v to command %d (0x%x): %v, %d commands, want %d", rc, n+1, code, err, warned.Count(), whole.Count()+1)
+			}
+			CheckNothingLoaded(t, tpm)
+		}
+	})
 }
 
 // DefineNV makes an NV index with attributes of its own, and writes data to it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Handles is what one operation has loaded into a TPM and must flush.
@@ -19,6 +20,7 @@ type Handles struct {
 	TPM    transport.TPM
 	Open   []OpenHandle
 	shared *Shared
+	reset  bool // what was loaded is gone, as a handle was given out again
 }
 
 // OpenHandle is a loaded object, or a session, which has no Name.
@@ -27,8 +29,14 @@ type OpenHandle struct {
 	Name   []byte
 }
 
-// Keep records what was loaded, to be flushed by Flush or FlushAll.
+// Of reports whether the operation has the turn of that TPM.
+func (h *Handles) Of(s *Shared) bool { return h.shared == s }
+
+// Keep records what was loaded, to be flushed by Flush or FlushAll. If the TPM was reset in the
+// meantime, the handle may be one that is kept: then two keys would be taken for one, and the
+// operation fails.
 func (h *Handles) Keep(handle tpm2.TPMHandle, name []byte) {
+	h.reset = h.reset || h.keeps(handle)
 	h.Open = append(h.Open, OpenHandle{handle, name})
 }
 
@@ -40,7 +48,7 @@ func (h *Handles) Drop(handle tpm2.TPMHandle) {
 // Flush flushes one kept handle. If that fails, the handle stays kept. There is no context:
 // what was loaded is flushed, however late it is.
 func (h *Handles) Flush(handle tpm2.TPMHandle) error {
-	if err := FlushContext(h.TPM, handle); err != nil {
+	if err := FlushContext(during(context.Background(), h.TPM), handle); err != nil {
 		return err
 	}
 	h.Drop(handle)
@@ -95,15 +103,21 @@ type Command[R any] interface {
 	Execute(t transport.TPM, sessions ...tpm2.Session) (*R, error)
 }
 
-// Run executes one command unless ctx is over. what names the command and its purpose; the
-// TPM's response code is wrapped (errors.As to tpm2.TPMRC).
+// Run executes one command unless ctx is over, and sends it again after a pause while the TPM
+// asks for that. what names the command and its purpose; the TPM's response code is wrapped
+// (errors.As to tpm2.TPMRC), and so is [refusal.ErrRetry] if a later call may succeed.
 func Run[R any](ctx context.Context, tpm transport.TPM, cmd Command[R], what string, args ...any) (*R, error) {
+	what = fmt.Sprintf(what, args...)
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("before %s: %w", fmt.Sprintf(what, args...), err)
+		return nil, fmt.Errorf("before %s: %w", what, err)
 	}
-	rsp, err := cmd.Execute(tpm)
+	return execute(ctx, tpm, cmd, what)
+}
+
+func execute[R any](ctx context.Context, tpm transport.TPM, cmd Command[R], what string) (*R, error) {
+	rsp, err := cmd.Execute(during(ctx, tpm))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", fmt.Sprintf(what, args...), err)
+		return nil, explain(ctx, fmt.Errorf("%s: %w", what, err))
 	}
 	return rsp, nil
 }
@@ -112,14 +126,21 @@ func Run[R any](ctx context.Context, tpm transport.TPM, cmd Command[R], what str
 // executed it and only the response with the handle been lost. So Load looks for objects that
 // isOurs accepts among the loaded ones, and keeps them to be flushed with the rest.
 func Load[R any](ctx context.Context, h *Handles, isOurs func(*statement.Public) bool, cmd Command[R], what string, args ...any) (*R, error) {
+	what = fmt.Sprintf(what, args...)
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("before %s: %w", fmt.Sprintf(what, args...), err)
+		return nil, fmt.Errorf("before %s: %w", what, err)
 	}
-	rsp, err := Run(context.WithoutCancel(ctx), h.TPM, cmd, what, args...)
-	if answer := tpm2.TPMRC(0); err != nil && !errors.As(err, &answer) {
+	rsp, err := execute(ctx, h.TPM, cmd, what)
+	if err != nil && !IsAnswer(err) {
 		h.keepLost(isOurs)
 	}
 	return rsp, err
+}
+
+// IsAnswer reports whether an error is the TPM's answer, and not that of the way to it.
+func IsAnswer(err error) bool {
+	_, ok := errors.AsType[tpm2.TPMRC](err)
+	return ok
 }
 
 // keepLost keeps every loaded object that isOurs accepts and is not kept yet. If the TPM
@@ -154,22 +175,6 @@ func (h *Handles) List(ctx context.Context, first tpm2.TPMHandle, n uint32) (lis
 	}
 	return handles.Handle, rsp.MoreData, nil
 }
-
-// Retry repeats a request up to MaxTries times in all while the TPM answers "try again"
-// (TPM_RC_RETRY). A TPM does so at the first use of a key without noDA after a reset, as those
-// of Google Compute Engine, while it records that the counting of wrong passwords has begun,
-// and when it has to test an algorithm first, as swtpm does.
-func Retry[R any](f func() (R, error)) (rsp R, err error) {
-	for range MaxTries {
-		if rsp, err = f(); !errors.Is(err, tpm2.TPMRCRetry) {
-			break
-		}
-	}
-	return rsp, err
-}
-
-// MaxTries is the total number of tries.
-const MaxTries = 3
 
 // WithPassword is a handle and the password for it, sent in the clear. It is for the empty
 // password, which is nil; see Authorize for others. Names count only in HMAC sessions, so any
@@ -211,14 +216,15 @@ func Share(tpm transport.TPM) *Shared {
 }
 
 // Send sends one command when the TPM is free, and makes Shared a transport.TPM. It waits for
-// a running operation, at worst a key generation.
+// a running operation, at worst a key generation, and sends the command again, after a pause,
+// while the TPM asks for that.
 func (s *Shared) Send(command []byte) ([]byte, error) {
 	if s == nil || s.tpm == nil {
 		return nil, errors.New("no TPM")
 	}
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
-	return s.tpm.Send(command)
+	return (&patient{s.tpm, context.Background()}).Send(command)
 }
 
 // Do runs f with exclusive use of the TPM, and then flushes everything that f loaded, whatever
@@ -239,14 +245,19 @@ func (s *Shared) Do(ctx context.Context, f func(h *Handles) error) (err error) {
 	}
 	defer func() { <-s.turn }()
 
-	h := &Handles{TPM: s.tpm, shared: s}
+	h := &Handles{TPM: &patient{s.tpm, ctx}, shared: s}
 	s.Left = h.retry(s.Left)
 	defer func() {
+		if h.reset {
+			err = errors.Join(refusal.Retry(errReset), err)
+		}
 		err = errors.Join(err, h.FlushAll())
 		s.Left = append(s.Left, h.Open...)
 	}()
 	return f(h)
 }
+
+var errReset = errors.New("the TPM was reset while it was used: try again")
 
 // FlushLeft tries once more to flush what earlier operations had to leave loaded, and fails if
 // something is left. It is for the Close of what uses a TPM.

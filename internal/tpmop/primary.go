@@ -73,6 +73,9 @@ func CreatePrimary(ctx context.Context, h *Handles, hierarchy tpm2.TPMHandle, pa
 // ReadPublic reads the public area of a key that is already in the TPM.
 func ReadPublic(ctx context.Context, h *Handles, handle tpm2.TPMHandle) (*LoadedKey, error) {
 	rsp, err := Run(ctx, h.TPM, tpm2.ReadPublic{ObjectHandle: handle}, "TPM2_ReadPublic of 0x%08x", uint32(handle))
+	if errors.Is(err, tpm2.TPMRCHandle) && CheckPersistent(handle) == nil {
+		err = fmt.Errorf("the TPM has no key there, or its hierarchy is switched off: %w", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +95,11 @@ func NewLoadedKey(handle tpm2.TPMHandle, name, area []byte) (*LoadedKey, error) 
 	return &LoadedKey{Handle: handle, Name: name, Public: public}, nil
 }
 
-// ExplainPassword says what an authorization failure of a hierarchy means.
+// ExplainPassword says what it means that a TPM refuses a hierarchy's password, or its use.
 func ExplainPassword(err error, hierarchy tpm2.TPMHandle, password []byte) error {
+	if errors.Is(err, tpm2.TPMRCHierarchy) {
+		return fmt.Errorf("the %s hierarchy is switched off until the next start: switch it on in the firmware's settings: %w", hierarchyWord(hierarchy), err)
+	}
 	if !isWrongPassword(err) {
 		return err
 	}

@@ -17,9 +17,9 @@ import (
 // Sessions keep secrets off the path between this process and the TPM, which on a board is a
 // bus that can be tapped. A session's own secret is encrypted to a key that never leaves the
 // TPM: the EK of template L-2 (TCG EK Credential Profile 2.6, B.4.5), or, if the endorsement
-// hierarchy has a password, a storage key of the null hierarchy, which has none. The TPM makes
-// both for the occasion. Anyone who can answer in the TPM's place, and not only listen, can
-// supply a key of their own.
+// hierarchy has a password or is off, a storage key of the null hierarchy, which is always on
+// and has none. The TPM makes it for the occasion. Anyone who can answer in the TPM's place,
+// and not only listen, can supply a key of their own.
 
 // sessionNonceSize is in bytes; 16 is what go-tpm and TCG's examples use.
 const sessionNonceSize = 16
@@ -56,16 +56,17 @@ func (h *Handles) AuthorizeKey(ctx context.Context, key *LoadedKey) (tpm2.AuthHa
 // CheckLockout is called before a key's password is tried, if it has one. A wrong one for a key
 // without noDA counts, and too many lock every such key of the TPM, those of other programs too
 // (Part 1, 19.8): the last half of what the TPM allows is left to them. The error is
-// [refusal.ErrRetry], as a TPM forgets in time.
+// [refusal.ErrRetry], as a TPM forgets in time. A TPM that does not say how many it has counted
+// is given one try; one that does not say how many lock it, none while it has counted any.
 func (h *Handles) CheckLockout(ctx context.Context, key *LoadedKey) error {
 	if len(key.Password.Reveal()) == 0 || key.Public.Attributes.Has(attributeNoDA) {
 		return nil
 	}
-	wrong, err := TPMProperty(ctx, h, tpm2.TPMPTLockoutCounter)
+	wrong, err := propertyOrZero(ctx, h, tpm2.TPMPTLockoutCounter)
 	if err != nil || wrong == 0 {
 		return err
 	}
-	most, err := TPMProperty(ctx, h, tpm2.TPMPTMaxAuthFail)
+	most, err := propertyOrZero(ctx, h, tpm2.TPMPTMaxAuthFail)
 	if err == nil && 2*(uint64(wrong)+1) > uint64(most) {
 		err = refusal.Retry(fmt.Errorf("the TPM has counted %d wrong passwords of the %d that lock it: the key 0x%08x is not used until it has forgotten some, or its owner resets the count", wrong, most, uint32(key.Handle)))
 	}
@@ -139,15 +140,16 @@ func (h *Handles) startSession(ctx context.Context, salted bool, build func(...t
 		salt = append(salt, tpm2.Salted(key.Handle, *area))
 	}
 	before, err := h.LoadedSessions(ctx)
-	if err != nil {
+	known := err == nil
+	if err != nil && !IsUnfit(err) {
 		return nil, err
 	}
 	session := build(salt...)
-	if err := session.Init(h.TPM); err != nil {
-		if answer := tpm2.TPMRC(0); !errors.As(err, &answer) {
+	if err := session.Init(during(ctx, h.TPM)); err != nil {
+		if known && !IsAnswer(err) {
 			h.KeepLostSession(before)
 		}
-		return nil, fmt.Errorf("TPM2_StartAuthSession: %w", err)
+		return nil, explain(ctx, fmt.Errorf("TPM2_StartAuthSession: %w", err))
 	}
 	h.Drop(session.Handle()) // a policy session is already kept
 	h.Keep(session.Handle(), nil)
@@ -204,16 +206,12 @@ type sessionKey struct {
 func (h *Handles) loadSessionKey(ctx context.Context) (*LoadedKey, error) {
 	if k := h.shared.SessionKey; k != nil {
 		key, err := Reload(ctx, h, k.context, k.Public)
-		if answer := tpm2.TPMRC(0); !errors.As(err, &answer) {
+		if err == nil || !IsUnfit(err) {
 			return key, err
 		}
 		h.shared.SessionKey = nil // the TPM was reset, or its hierarchy was cleared
 	}
-	ek := tpm2.Marshal(EKTemplateECC(tpm2.TPMECCNistP256, EKLow))
-	key, err := CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, nil, ek)
-	if errors.Is(err, ErrHierarchyPassword) {
-		key, err = CreatePrimary(ctx, h, tpm2.TPMRHNull, nil, tpm2.Marshal(StorageRootKey()))
-	}
+	key, err := h.createSessionKey(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -225,6 +223,27 @@ func (h *Handles) loadSessionKey(ctx context.Context) (*LoadedKey, error) {
 		h.shared.SessionKey = &sessionKey{context: saved.Context, Public: key.Public}
 	}
 	return key, nil
+}
+
+// createSessionKey makes the first key that the TPM can make: its endorsement hierarchy may have
+// a password or be switched off, and it may lack P-256.
+func (h *Handles) createSessionKey(ctx context.Context) (*LoadedKey, error) {
+	var refused []error
+	for _, k := range []struct {
+		hierarchy tpm2.TPMHandle
+		template  *tpm2.TPMTPublic
+	}{
+		{tpm2.TPMRHEndorsement, EKTemplateECC(tpm2.TPMECCNistP256, EKLow)},
+		{tpm2.TPMRHNull, StorageRootKey()},
+		{tpm2.TPMRHNull, EKTemplateRSA(2048, EKLow)},
+	} {
+		key, err := CreatePrimary(ctx, h, k.hierarchy, nil, tpm2.Marshal(k.template))
+		if err == nil || !IsUnfit(err) {
+			return key, err
+		}
+		refused = append(refused, err)
+	}
+	return nil, errors.Join(refused...)
 }
 
 // AuthValue is a password as TPMs compare it: without trailing zero bytes.

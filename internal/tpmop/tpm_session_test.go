@@ -17,6 +17,7 @@ import (
 // counting is a TPM that has counted wrong passwords, and knows nothing else.
 type counting struct {
 	wrong, most uint32
+	not         tpm2.TPMPT // a property that it does not have
 	asked       int
 }
 
@@ -24,6 +25,9 @@ func (c *counting) Send(command []byte) ([]byte, error) {
 	c.asked++
 	value := map[tpm2.TPMPT]uint32{tpm2.TPMPTLockoutCounter: c.wrong, tpm2.TPMPTMaxAuthFail: c.most}
 	property := binary.BigEndian.Uint32(command[14:])
+	if tpm2.TPMPT(property) == c.not {
+		property++
+	}
 	answer := []byte{0x80, 0x01, 0, 0, 0, 27, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 1}
 	answer = binary.BigEndian.AppendUint32(answer, property)
 	return binary.BigEndian.AppendUint32(answer, value[tpm2.TPMPT(property)]), nil
@@ -49,6 +53,8 @@ func TestCheckLockout(t *testing.T) {
 		"locked, but no password":     {counting{wrong: 32, most: 32}, false, "", true, 0},
 		"a TPM that counts no sense":  {counting{wrong: math.MaxUint32, most: math.MaxUint32}, false, "x", false, 2},
 		"a TPM that is always locked": {counting{wrong: 1, most: 0}, false, "x", false, 2},
+		"not said how many":           {counting{wrong: 9, most: 3, not: tpm2.TPMPTLockoutCounter}, false, "x", true, 1},
+		"not said how many lock it":   {counting{wrong: 1, most: 32, not: tpm2.TPMPTMaxAuthFail}, false, "x", false, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			key := &LoadedKey{Public: new(statement.Public)}

@@ -148,7 +148,7 @@ func (e *tpmEvidence) Use(ctx context.Context, stage attest.Stage, f func(attest
 				lent = true
 				return f(s)
 			})
-			if err == nil || lent || ctx.Err() != nil || tpmcapability.NoRoom(err) {
+			if err == nil || lent || ctx.Err() != nil || tpmcapability.NoRoom(err) || errors.Is(err, refusal.ErrRetry) {
 				return err
 			}
 			e.missed.Store(true)
@@ -164,7 +164,7 @@ func (e *tpmEvidence) withRoom(ctx context.Context, do func() error) error {
 	if !e.alone || !tpmcapability.NoRoom(err) || ctx.Err() != nil {
 		return err
 	}
-	if flushed, flushing := tpmcapability.FlushAll(e.shared); flushed == 0 || flushing != nil {
+	if flushed, flushing := tpmcapability.FlushAll(e.shared, err); flushed == 0 || flushing != nil {
 		return errors.Join(err, flushing)
 	}
 	return do()

@@ -20,6 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/kube/internal/tpmcapability"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -340,7 +341,83 @@ func TestNoRoom(t *testing.T) {
 
 	fill() // of a device that others use too it is not ours to flush
 	b, counted := tpmNode(t, newFakeAPI(t), device, nil)
-	if _, err := b.view(role{plugin: true}).get(t.Context(), b.items[0]); !errors.Is(err, tpm2.TPMRCObjectMemory) {
+	if _, err := b.view(role{plugin: true}).get(t.Context(), b.items[0]); !errors.Is(err, tpm2.TPMRCObjectMemory) || !errors.Is(err, refusal.ErrRetry) ||
+		!strings.Contains(err.Error(), "/dev/tpmrm0") || tpmlab.Count(counted, tpm2.TPMCCFlushContext) != 0 {
 		t.Errorf("got %v after %d commands", err, counted.Count())
+	}
+}
+
+// TestNoRoomForSessions fills a TPM behind a socket with saved sessions.
+func TestNoRoomForSessions(t *testing.T) {
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	for full := false; !full; {
+		session, _, err := tpm2.HMACSession(device, tpm2.TPMAlgSHA256, 16)
+		if full = tpmcapability.NoRoom(err); full {
+			break
+		}
+		if err == nil {
+			_, err = tpm2.ContextSave{SaveHandle: session.Handle()}.Execute(device)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.Device, k.Path = nil, strings.TrimPrefix(device.TCTI(), "swtpm:path=") })
+	got, err := a.Credential(t.Context())
+	checkIsCredential(t, got, err)
+}
+
+// TestResetDuringAnAttempt resets the TPM in the middle of an answer: the attempt fails as one that
+// may succeed later, and the next one does.
+func TestResetDuringAnAttempt(t *testing.T) {
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	a, counted := tpmNode(t, newFakeAPI(t), device, nil)
+	counted.SetFaults(tpmsim.Every(tpm2.TPMCCActivateCredential, tpmsim.Fault{Before: func() {
+		if err := device.Reset(); err != nil {
+			t.Error(err)
+		}
+	}}))
+	if _, err := a.view(role{plugin: true}).get(t.Context(), a.items[0]); !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "reset") {
+		t.Errorf("got %v", err)
+	}
+	counted.SetFaults(nil)
+	if _, err := a.view(role{plugin: true}).get(t.Context(), a.items[0]); err != nil {
+		t.Error(err)
+	}
+	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
+		t.Errorf("left in the TPM: %v, %v", left, err)
+	}
+}
+
+// TestPersistentEKLater: a TPM that cannot say now whether the persistent key is the EK is asked
+// again, and one that does not list its handles is used without.
+func TestPersistentEKLater(t *testing.T) {
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	a, counted := tpmNode(t, newFakeAPI(t), device, nil)
+	evidence, err := a.c.Kind.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello := func() error {
+		return evidence.Use(t.Context(), attest.StageHello, func(attest.Session) error { return nil })
+	}
+	counted.SetFaults(tpmsim.FailEvery(tpm2.TPMCCReadPublic, tpm2.TPMRCUpgrade))
+	if err := hello(); !errors.Is(err, refusal.ErrRetry) || evidence.(*tpmEvidence).missed.Load() {
+		t.Errorf("got %v, missed: %t", err, evidence.(*tpmEvidence).missed.Load())
+	}
+	counted.SetFaults(nil)
+	if err := hello(); err != nil || tpmlab.Count(counted, tpm2.TPMCCCreatePrimary) != 1 { // the AK
+		t.Errorf("later: %v after %v", err, counted.Commands())
+	}
+	counted.SetFaults(tpmsim.AnswerAt(1, tpm2.TPMRCValue|0x2c0))
+	silent, err := a.c.Kind.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if silent.(*tpmEvidence).persistent != nil || tpmlab.Count(counted, tpm2.TPMCCGetCapability) != 1 {
+		t.Errorf("a key that the TPM does not list: %v", counted.Commands())
+	}
+	if err := errors.Join(silent.Close(), evidence.Close()); err != nil {
+		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
@@ -66,7 +67,11 @@ func (k *Key) create(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPubli
 	if _, err := k.file.check(); err != nil {
 		return fmt.Errorf("the TPM's answer to TPM2_Create: %w", err)
 	}
-	return k.loadUnder(ctx, h, parent, password)
+	loaded, err := k.file.loadUnder(ctx, h, parent)
+	if err != nil {
+		return err
+	}
+	return k.set(ctx, h, loaded, password)
 }
 
 // maxKeyPassword is the digest size of the name algorithm of the keys made here (Part 1,
@@ -92,34 +97,50 @@ func bindToPCRs(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPublic, pc
 	return policy.statements(), err
 }
 
-func (k *Key) loadFile(ctx context.Context, h *tpmop.Handles, opts LoadOptions) error {
+// load loads the key of a file for the first time.
+func (k *Key) load(ctx context.Context, h *tpmop.Handles, opts LoadOptions) error {
 	password, err := tpmop.AuthValue(opts.Password.Reveal())
 	if err != nil {
 		return err
 	}
-	parent, err := k.file.loadParent(ctx, h, opts.OwnerPassword.Reveal())
+	loaded, err := k.loadFile(ctx, h, opts.OwnerPassword.Reveal())
 	if err != nil {
 		return err
 	}
-	return k.loadUnder(ctx, h, parent, password)
+	return k.set(ctx, h, loaded, password)
 }
 
-// loadUnder loads the key of the file, and saves its context if the system allows it.
-func (k *Key) loadUnder(ctx context.Context, h *tpmop.Handles, parent *tpmop.LoadedKey, password []byte) error {
-	isOurs := func(p *statement.Public) bool { return bytes.Equal(p.Raw, k.file.Public) }
+// loadFile loads the key of the file.
+func (k *Key) loadFile(ctx context.Context, h *tpmop.Handles, ownerPassword []byte) (*tpmop.LoadedKey, error) {
+	parent, err := k.file.loadParent(ctx, h, ownerPassword)
+	if err != nil {
+		return nil, err
+	}
+	return k.file.loadUnder(ctx, h, parent)
+}
+
+// loadUnder loads the key, and makes room by flushing a parent that was made for it.
+func (f *File) loadUnder(ctx context.Context, h *tpmop.Handles, parent *tpmop.LoadedKey) (*tpmop.LoadedKey, error) {
+	isOurs := func(p *statement.Public) bool { return bytes.Equal(p.Raw, f.Public) }
 	rsp, err := tpmop.Load(ctx, h, isOurs, tpm2.Load{
 		ParentHandle: tpmop.WithPassword(parent.Handle, parent.Name, nil),
-		InPrivate:    tpm2.TPM2BPrivate{Buffer: k.file.Private},
-		InPublic:     tpm2.BytesAs2B[tpm2.TPMTPublic](k.file.Public),
+		InPrivate:    tpm2.TPM2BPrivate{Buffer: f.Private},
+		InPublic:     tpm2.BytesAs2B[tpm2.TPMTPublic](f.Public),
 	}, "TPM2_Load under 0x%08x", uint32(parent.Handle))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	h.Keep(rsp.ObjectHandle, rsp.Name.Buffer)
-	loaded, err := tpmop.NewLoadedKey(rsp.ObjectHandle, rsp.Name.Buffer, k.file.Public)
-	if err != nil {
-		return err
+	if f.Parent == tpm2.TPMRHOwner {
+		if err := h.Flush(parent.Handle); err != nil {
+			return nil, err
+		}
 	}
+	return tpmop.NewLoadedKey(rsp.ObjectHandle, rsp.Name.Buffer, f.Public)
+}
+
+// set makes k the key that was loaded for the first time.
+func (k *Key) set(ctx context.Context, h *tpmop.Handles, loaded *tpmop.LoadedKey, password []byte) (err error) {
 	if k.key, err = loaded.Public.Key(); err != nil {
 		return err
 	}
@@ -127,7 +148,11 @@ func (k *Key) loadUnder(ctx context.Context, h *tpmop.Handles, parent *tpmop.Loa
 		return err
 	}
 	k.public, k.name, k.password = loaded.Public, loaded.Name, secret.New(bytes.Clone(password))
+	return k.keep(ctx, h, loaded)
+}
 
+// keep saves the context of the loaded key, or holds the key if the system does not allow it.
+func (k *Key) keep(ctx context.Context, h *tpmop.Handles, loaded *tpmop.LoadedKey) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -136,10 +161,10 @@ func (k *Key) loadUnder(ctx context.Context, h *tpmop.Handles, parent *tpmop.Loa
 		// Windows' driver answers with a code of its own, and others may too. The key works
 		// all the same.
 		h.Drop(loaded.Handle)
-		k.held = loaded.Handle
+		k.saved, k.held = nil, loaded.Handle
 		return nil //nolint:nilerr // it works all the same
 	}
-	k.saved = &saved.Context
+	k.saved, k.held = &saved.Context, 0
 	return nil
 }
 
@@ -148,6 +173,9 @@ func (k *Key) loadUnder(ctx context.Context, h *tpmop.Handles, parent *tpmop.Loa
 func (f *File) loadParent(ctx context.Context, h *tpmop.Handles, ownerPassword []byte) (parent *tpmop.LoadedKey, err error) {
 	if f.Parent == tpm2.TPMRHOwner {
 		parent, err = tpmop.CreatePrimary(ctx, h, tpm2.TPMRHOwner, ownerPassword, tpm2.Marshal(tpmop.StorageRootKey()))
+		if errors.Is(err, tpm2.TPMRCCurve) {
+			err = fmt.Errorf("the TPM lacks P-256, it needs a persistent Parent: %w", err)
+		}
 	} else if err = tpmop.CheckPersistent(f.Parent); err == nil {
 		parent, err = tpmop.ReadPublic(ctx, h, f.Parent)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -163,28 +165,39 @@ func TestLoadTPMKeyRefuses(t *testing.T) {
 	}
 }
 
+// passwordLife makes, loads and uses a key with a password and a policy, on a TPM whose owner has
+// a password.
+func passwordLife(t *testing.T, tpm transport.TPM) error {
+	t.Helper()
+	owner, secret, sum := hidden([]byte("owner's")), hidden([]byte("secret")), sha256.Sum256(nil)
+	tpm = Share(tpm)
+	k, err := Create(t.Context(), tpm, ECDSAP256, Options{OwnerPassword: owner, Password: secret, PCRs: pcr23})
+	if err != nil {
+		return err
+	}
+	again, err := Load(t.Context(), tpm, k.File(), LoadOptions{OwnerPassword: owner, Password: secret})
+	if err != nil {
+		return errors.Join(err, k.Close())
+	}
+	_, err = again.Sign(nil, sum[:], crypto.SHA256)
+	return errors.Join(err, again.Close(), k.Close())
+}
+
+// A TPM that is busy at any of the commands of a key's life is waited for.
+func TestTPMKeyOfABusyTPM(t *testing.T) {
+	for _, tpm := range []*tpmsim.TPM{tpmlab.NewTPM(t), tpmsim.Swtpm(t, tpmlab.Bare())} {
+		tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
+		tpmlab.WarnEach(t, tpm, passwordLife)
+	}
+}
+
 // For every n, the nth command of making, loading and using a key with a password and
 // a policy fails in each way there is, and nothing stays in the TPM.
 func TestTPMKeyFileFlushesWhateverFails(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
-	sum := sha256.Sum256(nil)
-	life := func(tpm transport.TPM) error {
-		k, err := Create(t.Context(), tpm, ECDSAP256, Options{
-			OwnerPassword: hidden([]byte("owner's")), Password: hidden([]byte("secret")), PCRs: pcr23,
-		})
-		if err != nil {
-			return err
-		}
-		again, err := Load(t.Context(), tpm, k.File(), LoadOptions{OwnerPassword: hidden([]byte("owner's")), Password: hidden([]byte("secret"))})
-		if err != nil {
-			return errors.Join(err, k.Close())
-		}
-		_, err = again.Sign(nil, sum[:], crypto.SHA256)
-		return errors.Join(err, again.Close(), k.Close())
-	}
 	faulty := tpmsim.Faulty(tpm, nil)
-	if err := life(Share(faulty)); err != nil {
+	if err := passwordLife(t, faulty); err != nil {
 		t.Fatal(err)
 	}
 	commands := faulty.Commands()
@@ -195,7 +208,7 @@ func TestTPMKeyFileFlushesWhateverFails(t *testing.T) {
 		} {
 			f := tpmsim.Faulty(tpm, faults)
 			shared := Share(f)
-			err := life(shared)
+			err := passwordLife(t, shared)
 			// Contexts only save time: without one the key is held, or made again.
 			optional := commands[n-1] == tpm2.TPMCCContextSave || commands[n-1] == tpm2.TPMCCContextLoad
 			if err == nil && !optional {
@@ -210,6 +223,85 @@ func TestTPMKeyFileFlushesWhateverFails(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The passwords of owner and key are given where the endorsement hierarchy is switched off, or has
+// a password: then in sessions that are salted with another key.
+func TestPasswordsWithoutTheEndorsementHierarchy(t *testing.T) {
+	for name, open := range map[string]func() *tpmsim.TPM{
+		"simulator": func() *tpmsim.TPM { return tpmlab.NewTPM(t) }, "swtpm": func() *tpmsim.TPM { return tpmsim.Swtpm(t, tpmlab.Bare()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			tpm := open()
+			owner := hidden([]byte("owner's"))
+			const persistent = 0x81010002
+			tpmlab.Persist(t, tpm, tpm2.TPMRHEndorsement, tpmop.EKTemplateECC(tpm2.TPMECCNistP256, tpmop.EKLow), persistent)
+			tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, owner.Reveal())
+			tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHEndorsement, nil, []byte("theirs"))
+			if err := passwordLife(t, tpm); err != nil {
+				t.Errorf("a password: %v", err)
+			}
+			tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHEndorsement, []byte("theirs"), nil)
+			tpmlab.SwitchOff(t, tpm, tpm2.TPMRHEndorsement)
+			if err := passwordLife(t, tpm); err != nil {
+				t.Errorf("switched off: %v", err)
+			}
+			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+				return tpmop.ReadPublic(ctx, h, persistent)
+			})
+			if !errors.Is(err, tpm2.TPMRCHandle) || !strings.Contains(err.Error(), "its hierarchy is switched off") {
+				t.Errorf("a persistent key of it: %v", err)
+			}
+			if err := tpm.Reset(); err != nil { // it is on again
+				t.Fatal(err)
+			}
+			tpmlab.SwitchOff(t, tpm, tpm2.TPMRHOwner)
+			_, err = Create(t.Context(), tpm, ECDSAP256, Options{OwnerPassword: owner})
+			if !errors.Is(err, tpm2.TPMRCHierarchy) || !strings.Contains(err.Error(), "the owner hierarchy is switched off") || errors.Is(err, refusal.ErrRetry) {
+				t.Errorf("the owner's: %v", err)
+			}
+			tpmlab.CheckNothingLoaded(t, tpm)
+		})
+	}
+}
+
+// A TPM without P-256 salts its sessions with RSA. What is no answer of that kind is final.
+func TestPasswordsWithoutP256(t *testing.T) {
+	tpm := tpmlab.NewTPM(t)
+	tpmlab.Persist(t, tpm, tpm2.TPMRHOwner, &tpm2.RSASRKTemplate, 0x81000001)
+	for rc, made := range map[tpm2.TPMRC]int{tpm2.TPMRCCurve | 0x2c0: 3, tpm2.TPMRCValue | 0x2c0: 3, tpm2.TPMRCFailure: 1, tpm2.TPMRCObjectMemory: 1} {
+		counted := tpmsim.Faulty(&withoutP256{tpm, rc}, nil)
+		k, err := Create(t.Context(), counted, RSA2048, Options{Parent: 0x81000001, Password: hidden([]byte("secret"))})
+		if (err == nil) != (made == 3) || tpmlab.Count(counted, tpm2.TPMCCCreatePrimary) != made {
+			t.Fatalf("%v: %v after %v", rc, err, counted.Commands())
+		}
+		if err == nil {
+			tpmlab.CheckSignature(t, k, crypto.SHA256)
+			err = k.Close()
+		}
+		if made == 3 && err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := Create(t.Context(), &withoutP256{tpm, tpm2.TPMRCCurve | 0x2c0}, RSA2048, Options{})
+	if !errors.Is(err, tpm2.TPMRCCurve) || !strings.Contains(err.Error(), "persistent Parent") {
+		t.Errorf("below no key that it has: %v", err)
+	}
+	tpmlab.CheckNothingLoaded(t, tpm)
+}
+
+// withoutP256 is a TPM that makes no primary key on P-256, and answers so.
+type withoutP256 struct {
+	transport.TPM
+	rc tpm2.TPMRC
+}
+
+func (w *withoutP256) Send(command []byte) ([]byte, error) {
+	p256 := []byte{0, byte(tpm2.TPMECCNistP256), 0, byte(tpm2.TPMAlgNull)}
+	if tpm2.TPMCC(binary.BigEndian.Uint32(command[6:])) == tpm2.TPMCCCreatePrimary && bytes.Contains(command, p256) {
+		return binary.BigEndian.AppendUint32([]byte{0x80, 0x01, 0, 0, 0, 10}, uint32(w.rc)), nil
+	}
+	return w.TPM.Send(command)
 }
 
 // A password that the key's policy does not ask for is not used.

@@ -15,7 +15,8 @@
 // resident.
 //
 // [Share] lets several users in one process use one TPM, one operation at a time. Give the
-// same result to attest/tpm's NewProver.
+// same result to attest/tpm's NewProver. A TPM that is busy is waited for; what it cannot do now,
+// and may later, is an error that matches refusal.ErrRetry and says who does what.
 //
 // [WriteNVCertificate], [ReadNVCertificate] and [RemoveNVCertificate] keep a certificate
 // in an NV index. Passwords go to the TPM encrypted, in sessions that are salted with a

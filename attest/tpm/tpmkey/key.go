@@ -90,8 +90,10 @@ var ErrPassword = errors.New("the TPM key has another password")
 //
 // Between signatures the key is kept outside the TPM as a context that only this TPM can load,
 // until its next reset, so that keys take none of the few slots. Under Windows, which does not
-// let programs save contexts, it stays loaded until Close. It is safe for concurrent use; see
-// [Share] for more than one user of the TPM.
+// let programs save contexts, it stays loaded until Close. After a reset it is loaded from its
+// File once more, for which the owner's password, if there is one, is not kept: then the error
+// wraps tpm.ErrHierarchyPassword, and [Load] restores the key. It is safe for concurrent use;
+// see [Share] for more than one user of the TPM.
 type Key struct {
 	tpm      *tpmop.Shared
 	key      crypto.PublicKey
@@ -130,7 +132,7 @@ func Load(ctx context.Context, tpm transport.TPM, file *File, opts LoadOptions) 
 		return nil, fmt.Errorf("tpmkey: %w: %w", checkFile, err)
 	}
 	k := &Key{tpm: tpmop.Share(tpm), file: file.clone()}
-	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.loadFile(ctx, h, opts) }), "from a file")
+	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.load(ctx, h, opts) }), "from a file")
 }
 
 // made finishes making a key: if there was an error, it removes what was loaded.
@@ -152,26 +154,51 @@ func (k *Key) Public() crypto.PublicKey { return k.key }
 // held. h may belong to another user of the same TPM; with another TPM it fails.
 func (k *Key) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, func() error, error) {
 	k = typednil.OrZero(k)
+	var loaded *tpmop.LoadedKey
+	var err error
 	switch {
 	case k.held != 0:
-		loaded, err := tpmop.ReadPublic(ctx, h, k.held)
-		if err == nil && !bytes.Equal(loaded.Name, k.name) {
-			err = fmt.Errorf("0x%08x is another key now, with the Name %x instead of %x", uint32(k.held), loaded.Name, k.name)
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		loaded.Password = k.password
-		return loaded, func() error { return nil }, nil
-	case k.saved == nil:
+		loaded, err = k.findHeld(ctx, h)
+	case k.saved != nil:
+		loaded, err = tpmop.Reload(ctx, h, *k.saved, k.public)
+	default:
 		return nil, nil, os.ErrClosed
 	}
-	loaded, err := tpmop.Reload(ctx, h, *k.saved, k.public)
+	if err != nil && (errors.Is(err, errReplaced) || tpmop.IsLost(err) || tpmop.IsUnfit(err)) {
+		loaded, err = k.restore(ctx, h, err)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
 	loaded.Password = k.password
+	if loaded.Handle == k.held {
+		return loaded, func() error { return nil }, nil
+	}
 	return loaded, func() error { return h.Flush(loaded.Handle) }, nil
+}
+
+// errReplaced says that a held key's handle is another key's.
+var errReplaced = errors.New("another key now")
+
+func (k *Key) findHeld(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+	loaded, err := tpmop.ReadPublic(ctx, h, k.held)
+	if err == nil && !bytes.Equal(loaded.Name, k.name) {
+		err = fmt.Errorf("0x%08x is %w, with the Name %x instead of %x", uint32(k.held), errReplaced, loaded.Name, k.name)
+	}
+	return loaded, err
+}
+
+// restore loads the key from its file, since gone says that it is no longer where it was: the
+// TPM was reset.
+func (k *Key) restore(ctx context.Context, h *tpmop.Handles, gone error) (*tpmop.LoadedKey, error) {
+	loaded, err := k.loadFile(ctx, h, nil)
+	if err != nil {
+		return nil, fmt.Errorf("the TPM was reset, or does not hold the key any more (%s), and cannot load it from its file; Load needs the owner's password if there is one: %w", gone.Error(), err)
+	}
+	if !h.Of(k.tpm) { // who has another turn does not change the key
+		return loaded, nil
+	}
+	return loaded, k.keep(ctx, h, loaded)
 }
 
 // Sign signs a digest: ECDSA in ASN.1 (RFC 3279, 2.2.3), RSA in PKCS #1 v1.5, or in PSS if
@@ -231,22 +258,22 @@ func withinLimit[R any](f func(ctx context.Context) (R, error)) (R, error) {
 }
 
 func (k *Key) sign(ctx context.Context, h *tpmop.Handles, digest []byte, scheme tpm2.TPMTSigScheme) ([]byte, error) {
-	loaded, _, err := k.Load(ctx, h) // do flushes
-	if err != nil {
-		return nil, err
-	}
-	rsp, err := tpmop.Retry(func() (*tpm2.SignResponse, error) {
-		auth, err := k.authorizeUse(ctx, h, loaded)
+	rsp, err := tpmop.Anew(func() (*tpm2.SignResponse, error) {
+		loaded, flush, err := k.Load(ctx, h)
 		if err != nil {
 			return nil, err
 		}
-		rsp, err := tpmop.Run(ctx, h.TPM, tpm2.Sign{
-			KeyHandle:  auth,
-			Digest:     tpm2.TPM2BDigest{Buffer: digest},
-			InScheme:   scheme,
-			Validation: tpm2.TPMTTKHashCheck{Tag: tpm2.TPMSTHashCheck, Hierarchy: tpm2.TPMRHNull},
-		}, "TPM2_Sign with 0x%08x", uint32(loaded.Handle))
-		return rsp, explainKeyRefusal(err)
+		auth, err := k.authorizeUse(ctx, h, loaded)
+		var rsp *tpm2.SignResponse
+		if err == nil {
+			rsp, err = tpmop.Run(ctx, h.TPM, tpm2.Sign{
+				KeyHandle:  auth,
+				Digest:     tpm2.TPM2BDigest{Buffer: digest},
+				InScheme:   scheme,
+				Validation: tpm2.TPMTTKHashCheck{Tag: tpm2.TPMSTHashCheck, Hierarchy: tpm2.TPMRHNull},
+			}, "TPM2_Sign with 0x%08x", uint32(loaded.Handle))
+		}
+		return rsp, errors.Join(explainKeyRefusal(err), flush())
 	})
 	if err != nil {
 		return nil, err
@@ -276,7 +303,7 @@ func explainKeyRefusal(err error) error {
 	switch {
 	case errors.Is(err, tpm2.TPMRCBadAuth), errors.Is(err, tpm2.TPMRCAuthFail):
 		return fmt.Errorf("%w: %w", ErrPassword, err)
-	case errors.Is(err, tpm2.TPMRCPCRChanged), errors.Is(err, tpm2.TPMRCPolicyFail):
+	case errors.Is(err, tpm2.TPMRCPolicyFail):
 		return fmt.Errorf("%w: %w", ErrPCRPolicy, err)
 	}
 	return err

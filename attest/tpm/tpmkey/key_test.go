@@ -212,19 +212,6 @@ func selfSigned(t testing.TB, k *Key) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: k, Leaf: leaf}, roots
 }
 
-func TestTPMKeyDiesWithAReset(t *testing.T) {
-	tpm := tpmlab.NewTPM(t)
-	k := mustTPMKey(t, tpm, ECDSAP256)
-	if err := tpm.Reset(); err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(nil)
-	var rc tpm2.TPMRC
-	if _, err := k.Sign(nil, sum[:], crypto.SHA256); !errors.As(err, &rc) || !strings.Contains(err.Error(), "TPM2_ContextLoad") {
-		t.Errorf("got %v, want the TPM's refusal to load the context", err)
-	}
-}
-
 // A held key's handle can be another object's after somebody flushed it.
 func TestTPMKeyHeldAndReplaced(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)

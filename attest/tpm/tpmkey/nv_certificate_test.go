@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
@@ -211,4 +212,18 @@ func TestNVCertificateWithTools(t *testing.T) {
 	}
 	p.run("tpm2_nvread -C 0x01800001 -o certificate 0x01800001")
 	p.run("openssl x509 -inform DER -in certificate -noout -subject")
+}
+
+// A TPM that spares its memory is waited for: the certificate is written whole, not given up.
+func TestNVCertificateOfABusyTPM(t *testing.T) {
+	tpm := tpmlab.NewTPM(t)
+	owner := NVCertificateOptions{OwnerPassword: hidden([]byte("owner's"))}
+	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, owner.OwnerPassword.Reveal())
+	der := tpmlab.CertificateOf(t, 1400) // in two commands
+	tpmlab.WarnEach(t, tpm, func(t *testing.T, tpm transport.TPM) error {
+		if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, owner); err != nil {
+			return err
+		}
+		return RemoveNVCertificate(t.Context(), tpm, ownIndex, owner)
+	})
 }

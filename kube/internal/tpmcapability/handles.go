@@ -21,23 +21,37 @@ func handles(tpm transport.TPM, first tpm2.TPMHandle, n uint32) ([]tpm2.TPMHandl
 	return list.Handle, nil
 }
 
-// Has asks whether a persistent key exists.
+// Has asks whether a persistent key exists: none that is known of, if the TPM does not list handles.
 func Has(tpm transport.TPM, key tpm2.TPMHandle) (bool, error) {
 	list, err := handles(tpm, key, 1)
+	if errors.As(err, new(tpm2.TPMFmt1Error)) {
+		return false, nil
+	}
 	return len(list) == 1 && list[0] == key, err
 }
 
 // NoRoom reports whether err says that a TPM holds as many objects or sessions as it can (TPM
 // 2.0 Library, Part 2, 6.6.3).
 func NoRoom(err error) bool {
-	full := []tpm2.TPMRC{tpm2.TPMRCObjectMemory, tpm2.TPMRCSessionMemory, tpm2.TPMRCObjectHandles, tpm2.TPMRCSessionHandles}
-	return slices.ContainsFunc(full, func(rc tpm2.TPMRC) bool { return errors.Is(err, rc) })
+	return isOneOf(err, tpm2.TPMRCObjectMemory, tpm2.TPMRCSessionMemory, tpm2.TPMRCMemory, tpm2.TPMRCObjectHandles) || noSession(err)
 }
 
-// FlushAll flushes every loaded object and session, and says how many there were.
-func FlushAll(tpm transport.TPM) (flushed int, err error) {
-	const most = 64                                                  // a TPM holds a handful
-	for _, first := range []tpm2.TPMHandle{0x80000000, 0x02000000} { // transient objects, loaded sessions
+// noSession reports whether sessions are what there are too many of, saved ones too.
+func noSession(err error) bool { return isOneOf(err, tpm2.TPMRCSessionHandles, tpm2.TPMRCContextGap) }
+
+func isOneOf(err error, codes ...tpm2.TPMRC) bool {
+	return slices.ContainsFunc(codes, func(rc tpm2.TPMRC) bool { return errors.Is(err, rc) })
+}
+
+// FlushAll flushes every loaded object and session, and the saved sessions if they may be what
+// there are too many of, as full says, and says how many there were.
+func FlushAll(tpm transport.TPM, full error) (flushed int, err error) {
+	const most = 64                                   // a TPM holds a handful
+	kinds := []tpm2.TPMHandle{0x80000000, 0x02000000} // transient objects, loaded sessions
+	if noSession(full) {
+		kinds = append(kinds, 0x03000000)
+	}
+	for _, first := range kinds {
 		list, err := handles(tpm, first, most)
 		if err != nil {
 			return flushed, err
