@@ -124,15 +124,41 @@ func TestGoodBootAfterAnother(t *testing.T) {
 	}
 }
 
-// A separator of other bytes than the profile's is none that the reader knows: it is refused
-// where it is shown, and where it is hidden.
-func TestUnknownSeparators(t *testing.T) {
-	measured := append([]logged{{7, typeSeparator, "\x02\x00\x00\x00", ""}}, secureBootOfTest("\x01")...)
-	expectCheck(t, demand(t, measured, measured), checkSecureBoot)
-	expectCheck(t, demand(t, measured, showAll(measured, 1, func(e logged) logged { return shown(e, 5, "vendor") })), checkSecureBoot)
-	last := secureBootOfTest("\x01")
-	last[5].data = "\xff\xff\xff\xff" // which the profile allows as well
-	expectCheck(t, demand(t, last, last), "")
+// One thing is other than the profile says in a boot that is on otherwise.
+func TestVariableAndSeparatorToTheLetter(t *testing.T) {
+	for name, c := range map[string]struct {
+		n    int
+		data string
+		ok   bool
+	}{
+		"a separator of ones":                    {5, "\xff\xff\xff\xff", true},
+		"a separator of an error":                {5, "\x01\x00\x00\x00", false},
+		"a separator of an error, reversed":      {5, "\x00\x00\x00\x01", false},
+		"a separator that the profile has not":   {5, "\x02\x00\x00\x00", false},
+		"a separator of two bytes":               {5, "\x00\x00", false},
+		"SecureBoot":                             {0, variable(globalVariable, secureBootName, "\x01"), true},
+		"SecureBoot of two bytes":                {0, variable(globalVariable, secureBootName, "\x01\x01"), false},
+		"SecureBoot and more":                    {0, variable(globalVariable, secureBootName, "\x01") + "m", false},
+		"SECUREBOOT":                             {0, variable(globalVariable, "SECUREBOOT", "\x01"), false},
+		"SecureBoot with its zero":               {0, variable(globalVariable, secureBootName+"\x00", "\x01"), false},
+		"SECUREBOOT beside it":                   {1, variable(globalVariable, "SECUREBOOT", "\x00"), false},
+		"SecureBoot with its zero beside it":     {1, variable(globalVariable, secureBootName+"\x00", "\x00"), false},
+		"SecureBoot of another vendor beside it": {1, variable(vendorOfDB, secureBootName, "\x00"), false},
+		"SetupMode beside it":                    {1, variable(globalVariable, "SetupMode", "\x00"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			boot := secureBootOfTest("\x01")
+			boot = slices.Insert(boot, c.n, logged{7, typeVariable, c.data, ""})
+			if c.n != 1 {
+				boot = slices.Delete(boot, c.n+1, c.n+2)
+			}
+			want := checkSecureBoot
+			if c.ok {
+				want = ""
+			}
+			expectCheck(t, demand(t, boot, boot), want)
+		})
+	}
 }
 
 // The far side: types decide nothing in a good boot either, and data that are not understood
