@@ -116,6 +116,10 @@ func TestSecureBootAbsent(t *testing.T) {
 	if state, err = stateOf(t, boot...); err != nil || state.Enabled || state.Unread != nil {
 		t.Errorf("%+v, %v", state, err)
 	}
+	for _, value := range []string{"\x00\x00", "\x01\x01", "\x02"} {
+		_, err := stateOf(t, secureBootOfTest(value)...)
+		expectCheck(t, err, checkSecureBoot)
+	}
 	// On, each of the keys has one.
 	for n := 1; n < 4; n++ {
 		on := secureBootOfTest("\x01")
