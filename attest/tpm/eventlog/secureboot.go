@@ -27,7 +27,14 @@ const secureBootPCR = 7
 // out in memory: UEFI 2.10, 3.3. Secure Boot's variable has this vendor.
 var globalVariable = []byte{0x61, 0xdf, 0xe4, 0x8b, 0xca, 0x93, 0xd2, 0x11, 0xaa, 0x0d, 0x00, 0xe0, 0x98, 0x03, 0x2b, 0x8c}
 
-const secureBootName = "SecureBoot"
+// shimLock is SHIM_LOCK_GUID, 605dab50-e046-4300-abb6-3dd810dd8b23, the vendor of shim's
+// variables.
+var shimLock = []byte{0x50, 0xab, 0x5d, 0x60, 0x46, 0xe0, 0x00, 0x43, 0xab, 0xb6, 0x3d, 0xd8, 0x10, 0xdd, 0x8b, 0x23}
+
+const (
+	secureBootName = "SecureBoot"
+	shimStateName  = "MokSBState" // 1 lets shim start what it would refuse
+)
 
 // Texts that firmware measures into PCR 7: profile 1.06, 10.4.1 and 3.3.4.8.
 const (
@@ -62,7 +69,7 @@ type SecureBoot struct {
 // (see [Policy]). Every error is a [*refusal.Error]: the quote does not cover PCR 7 of that
 // bank; the log does not have exactly one variable SecureBoot of the right vendor, before
 // exactly one separator; the data of an event before the separator are not what was measured;
-// a debugger was there; or Secure Boot is on and no key is known, or none was used. Then the
+// a debugger was there; shim was told to check nothing; or Secure Boot is on and no key is known, or none was used. Then the
 // state is unknown and not "off". A machine without the variable logs it without a value, and
 // its Secure Boot is off.
 //
@@ -100,7 +107,8 @@ func knownEvents(bank tpm2.TPMAlgID) map[string][]byte {
 	known := make(map[string][]byte)
 	for _, data := range [][]byte{
 		{0, 0, 0, 0}, {0xff, 0xff, 0xff, 0xff}, {1, 0, 0, 0}, {0, 0, 0, 1}, // separators
-		secureBootVariable(), secureBootVariable(0), secureBootVariable(1),
+		marshalVariable(globalVariable, secureBootName), marshalVariable(globalVariable, secureBootName, 0), marshalVariable(globalVariable, secureBootName, 1),
+		marshalVariable(shimLock, shimStateName, 1), append(marshalVariable(shimLock, shimStateName, 1), 0, 0, 0, 0, 0), // by old versions
 		[]byte(debugMode), []byte(debugMode + "\x00"), []byte(dmaProtectionDisabled), []byte(dmaProtectionDisabled + "\x00"),
 	} {
 		known[string(digest(bank, data))] = data
@@ -108,11 +116,12 @@ func knownEvents(bank tpm2.TPMAlgID) map[string][]byte {
 	return known
 }
 
-// secureBootVariable is the UEFI_VARIABLE_DATA of SecureBoot: profile 1.06, 10.2.6.
-func secureBootVariable(value ...byte) []byte {
-	b := binary.LittleEndian.AppendUint64(slices.Clone(globalVariable), uint64(len(secureBootName)))
+// marshalVariable is the UEFI_VARIABLE_DATA of a variable with a name in ASCII: profile 1.06,
+// 10.2.6.
+func marshalVariable(vendor []byte, name string, value ...byte) []byte {
+	b := binary.LittleEndian.AppendUint64(slices.Clone(vendor), uint64(len(name)))
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(value)))
-	for _, c := range []byte(secureBootName) {
+	for _, c := range []byte(name) {
 		b = append(b, c, 0)
 	}
 	return append(b, value...)
@@ -196,6 +205,10 @@ func statedVariable(b []byte) []byte {
 func (r *stateReader) variable(vendor []byte, name string, value []byte, more int) error {
 	if strings.EqualFold(strings.Trim(name, "\x00"), secureBootName) {
 		return r.secureBoot(vendor, name, value, more)
+	}
+	if bytes.Equal(vendor, shimLock) && name == shimStateName && len(bytes.Trim(value, "\x00")) > 0 {
+		return tpmwire.Refuse(checkSecureBoot, shimStateName+" = "+refusal.Hex(value)+", so that shim checked nothing",
+			"00 or no such variable: mokutil --enable-validation, and a boot, at the machine")
 	}
 	lists, ok := readSignatures(value)
 	_, seen := r.set[name]

@@ -161,6 +161,35 @@ func TestVariableAndSeparatorToTheLetter(t *testing.T) {
 	}
 }
 
+// Shim that was told to check nothing measures that, and the log cannot hide it.
+func TestShimThatChecksNothing(t *testing.T) {
+	state := string(marshalVariable(shimLock, shimStateName, 1))
+	for name, c := range map[string]struct {
+		data, measured string
+		ok             bool
+	}{
+		"shown":                             {state, "", false},
+		"hidden":                            {"vendor", state, false},
+		"shown by an old version":           {state + strings.Repeat("\x00", 6), state + strings.Repeat("\x00", 5), false},
+		"hidden, of an old version":         {"vendor", state + strings.Repeat("\x00", 5), false},
+		"another value":                     {string(marshalVariable(shimLock, shimStateName, 0, 1)), "", false},
+		"off":                               {string(marshalVariable(shimLock, shimStateName, 0)), "", true},
+		"no value":                          {string(marshalVariable(shimLock, shimStateName)), "", true},
+		"another vendor's":                  {string(marshalVariable(globalVariable, shimStateName, 1)), "", true},
+		"shim that ignores db":              {string(marshalVariable(shimLock, "MokDBState", 1)), "", true},
+		"what is not known, and was hidden": {"vendor", "another", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			boot := append(secureBootOfTest("\x01"), logged{7, 0x800000e0, c.data, c.measured})
+			want := checkSecureBoot
+			if c.ok {
+				want = ""
+			}
+			expectCheck(t, demand(t, boot, boot), want)
+		})
+	}
+}
+
 // The far side: types decide nothing in a good boot either, and data that are not understood
 // stop nobody where they are measured.
 func TestSecureBootOnWhateverTheTypes(t *testing.T) {
