@@ -56,7 +56,8 @@ type ProverOptions struct {
 	Quote []statement.PCRSelection
 	// EventLog, if set, reads the firmware's event log for every answer, at most
 	// [statement.MaxEventLogSize] bytes; on Linux that is the file
-	// /sys/kernel/security/tpm0/binary_bios_measurements. It requires Quote.
+	// /sys/kernel/security/tpm0/binary_bios_measurements. It requires Quote. A log that is
+	// empty, all zeros or longer is [refusal.CheckConfig].
 	EventLog func(ctx context.Context) ([]byte, error)
 }
 
