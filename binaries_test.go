@@ -19,7 +19,6 @@ var mayLink = map[string][]string{
 	"tpmsim":                            {"github.com/google/go-tpm-tools", "testing"},
 	"attest/attesttest":                 {"github.com/google/go-tpm-tools", "testing", modulePath + "/tpmsim"},
 	"bootstraptoken/bootstraptokentest": {"testing"},
-	"attest/tpm/eventlog":               {"github.com/google/go-attestation"},
 	"attest/membership/boltregistry":    {"go.etcd.io/bbolt"},
 }
 

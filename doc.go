@@ -24,8 +24,7 @@
 // attest/tpm/statement verifies one statement or quote of a TPM by itself, attest/tpm/tpmcert
 // the certificates of TPMs, attest/tpm/tpmkey makes and keeps keys in a TPM, and
 // attest/tpm/eventlog judges what a machine booted: it replays the firmware's event log
-// against the quote of an answer and reads the state of Secure Boot. That one is a separate
-// package because it is the only one that brings in go-attestation.
+// against the quote of an answer and reads the state of Secure Boot.
 //
 // Package attest/document is for authors of other kinds: a platform signs a document over
 // the challenge, as clouds do.

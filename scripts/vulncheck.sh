@@ -17,10 +17,8 @@ export GOWORK=off
 
 # Vulnerabilities that are known and accepted, each with its reason:
 #   GO-2026-5298  go-attestation, no fixed version is named; its maintainers name
-#                 0.6.1 (GHSA-9r4w-jg96-92mv) and a later one is in go.mod. Of the
-#                 SDK's own code only attest/tpm/eventlog imports it, to parse and replay
-#                 event logs, and turns a panic into a refusal; tests and benchmarks
-#                 compare with it.
+#                 0.6.1 (GHSA-9r4w-jg96-92mv) and a later one is in go.mod. Only
+#                 tests and benchmarks import it, to compare with it.
 #   GO-2026-6061, GO-2026-6348, GO-2026-6443  grpc, only in test/kubernetes: that module
 #                 builds the Kubernetes that tests run, with the versions that Kubernetes
 #                 itself has, and nothing of it is in what we release.

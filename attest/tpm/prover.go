@@ -56,7 +56,8 @@ type ProverOptions struct {
 	Quote []statement.PCRSelection
 	// EventLog, if set, reads the firmware's event log for every answer, at most
 	// [statement.MaxEventLogSize] bytes; on Linux that is the file
-	// /sys/kernel/security/tpm0/binary_bios_measurements. It requires Quote.
+	// /sys/kernel/security/tpm0/binary_bios_measurements. It requires Quote. A log that is
+	// empty, all zeros or longer is [refusal.CheckConfig].
 	EventLog func(ctx context.Context) ([]byte, error)
 }
 
@@ -167,6 +168,9 @@ func (p *Prover) Use(ctx context.Context, stage attest.Stage, f func(attest.Sess
 		if err != nil {
 			return fmt.Errorf("event log: %w", err)
 		}
+		if err := checkEventLog(log); err != nil {
+			return err
+		}
 		if s.eventLog, err = statement.MarshalEventLog(log); err != nil {
 			return err
 		}
@@ -178,6 +182,22 @@ func (p *Prover) Use(ctx context.Context, stage attest.Stage, f func(attest.Sess
 		}
 		return f(s)
 	})
+}
+
+// checkEventLog refuses what is no log of a firmware, before the TPM is asked for anything.
+func checkEventLog(log []byte) error {
+	const none = "a log that the firmware wrote; it gives this system none, as on many of Azure's virtual machines:" +
+		" without EventLog this machine can join only where the control plane demands no log"
+	switch {
+	case len(log) == 0:
+		return refusal.Config("EventLog", "that is empty", none)
+	case len(log) > statement.MaxEventLogSize:
+		return refusal.Config("EventLog", fmt.Sprintf("of %d bytes", len(log)),
+			fmt.Sprintf("at most %d bytes; a firmware's log has fewer, so look at what is read for it", statement.MaxEventLogSize))
+	case len(bytes.Trim(log, "\x00")) == 0:
+		return refusal.Config("EventLog", fmt.Sprintf("of %d bytes that are all zero", len(log)), none)
+	}
+	return nil
 }
 
 // session holds the keys for one message, and what the node presents of them.

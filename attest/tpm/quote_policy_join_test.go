@@ -231,19 +231,25 @@ func TestProverOptionsOfQuotes(t *testing.T) {
 		})
 	}
 	broken := errors.New("broken")
+	size := func(n int) func(context.Context) ([]byte, error) {
+		return func(context.Context) ([]byte, error) { return make([]byte, n), nil }
+	}
 	for name, c := range map[string]struct {
 		read func(context.Context) ([]byte, error)
 		want error
+		says string
 	}{
-		"unreadable": {func(context.Context) ([]byte, error) { return nil, broken }, broken},
-		"empty":      {func(context.Context) ([]byte, error) { return nil, nil }, refusal.Check("message-encoding")},
-		"too long":   {func(context.Context) ([]byte, error) { return make([]byte, statement.MaxEventLogSize+1), nil }, refusal.Check("message-encoding")},
+		"unreadable":  {func(context.Context) ([]byte, error) { return nil, broken }, broken, "event log: broken"},
+		"empty":       {size(0), refusal.CheckConfig, "got EventLog that is empty"},
+		"a zero byte": {size(1), refusal.CheckConfig, "got EventLog of 1 bytes that are all zero"},
+		"all zeros":   {size(statement.MaxEventLogSize), refusal.CheckConfig, "got EventLog of 131072 bytes that are all zero"},
+		"too long":    {size(statement.MaxEventLogSize + 1), refusal.CheckConfig, "got EventLog of 131073 bytes, want at most 131072 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Quote: tpmkind.DefaultPCRs(), EventLog: c.read})
 			plane := attesttest.NewControlPlane(t, node)
-			if _, err := plane.Evidence(context.Background(), node); !errors.Is(err, c.want) {
-				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			if _, err := plane.Evidence(context.Background(), node); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: got %v, want %v with %q", name, err, c.want, c.says)
 			}
 		})
 	}

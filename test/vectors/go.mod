@@ -10,7 +10,6 @@ require (
 )
 
 require (
-	github.com/google/go-attestation v0.6.4 // indirect
 	github.com/google/go-tpm-tools v0.4.11 // indirect
 	go.etcd.io/bbolt v1.5.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect

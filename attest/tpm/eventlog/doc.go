@@ -11,10 +11,8 @@
 // an event's type and data are bound only as far as its digest is one of its data, and
 // [Event.Data] gives data in no other case.
 //
-// Parsing, replay and the reading of Secure Boot variables are go-attestation's. What it
-// leaves open is closed here: no PCRs at all, a PCR that the log does not mention, a bank that
-// does not match alongside one that does, events that it makes up itself, and a Secure Boot
-// state read from a log that says nothing about it.
-//
-// This is a package of its own so that programs that judge no logs do not get go-attestation.
+// Logs are read in the formats of TPM 2.0 and TPM 1.2. What a log has beside what decides stops
+// nobody: digests of algorithms that the SDK does not compute, types of events that no profile
+// has, keys of Secure Boot that crypto/x509 refuses ([SecureBoot.Unread]). What decides is read
+// from data that the quoted digests cover: see [Log.SecureBoot].
 package eventlog

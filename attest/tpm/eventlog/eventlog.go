@@ -2,12 +2,11 @@ package eventlog
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
-	tcg "github.com/google/go-attestation/attest"
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
@@ -44,16 +43,6 @@ type Options struct {
 	// firmware never logs them.
 	AllowMissingExitBootServices bool
 }
-
-// unexplainedHint ends the refusals of PCRs that the log does not explain.
-const unexplainedHint = "; PCRs that the system extends after boot (10 under Linux' IMA) belong into Options.Unexplained"
-
-// Type is an event's type, as stated by the log: TCG PC Client Platform Firmware Profile 1.06,
-// 10.4.1. No digest covers it.
-type Type uint32
-
-// String returns the profile's word, for example "EV_SEPARATOR".
-func (t Type) String() string { return tcg.EventType(t).String() }
 
 // Event is one measurement, of which the quote proves PCR, Bank, Digest and the place among
 // the events of its PCR.
@@ -104,7 +93,7 @@ func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	events := slices.DeleteFunc(l.Events(), func(e Event) bool { return e.Bank != bank || e.PCR != index })
+	events := slices.DeleteFunc(ofPCR(l.events, index), func(e Event) bool { return e.Bank != bank })
 	if !explains(events, bank, index, value) {
 		return nil, tpmwire.Refuse(checkUncovered, "PCR "+strconv.Itoa(index)+", which was not replayed", "one that Replay explains")
 	}
@@ -126,13 +115,13 @@ func Replay(log []byte, q *statement.Quoted, opts *Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := guarded(tcg.ParseEventLog, log)
+	entries, err := parseLog(log)
 	if err != nil {
-		return nil, &refusal.Error{Check: checkEncoding, Err: err}
+		return nil, err
 	}
 	l := &Log{quoted: q}
 	for _, pcrs := range banks {
-		events, err := replayBank(parsed, pcrs, opts)
+		events, err := replayBank(entries, pcrs, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -162,69 +151,79 @@ func replayable(q *statement.Quoted, opts *Options) ([][]statement.PCR, error) {
 	return banks, nil
 }
 
-// guarded turns a panic of the third-party parser into an error.
-func guarded[T, R any](parser func(T) (*R, error), input T) (out *R, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			out, err = nil, fmt.Errorf("parser: %v", r)
-		}
-	}()
-	return parser(input)
-}
-
-// replayBank replays one bank. Each bank is replayed separately: given several values of one
-// PCR, go-attestation is satisfied if one of them matches.
-func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, opts *Options) ([]Event, error) {
+// replayBank returns the events of the PCRs of one bank, in the order of the log.
+func replayBank(entries []entry, pcrs []statement.PCR, opts *Options) ([]Event, error) {
 	bank := pcrs[0].Bank
-	ask := make([]tcg.PCR, len(pcrs))
-	for n, p := range pcrs {
-		ask[n] = tcg.PCR{Index: p.Index, Digest: p.Value, DigestAlg: tpmwire.HashOf(bank)}
-	}
-	replayed, err := parsed.Verify(ask)
-	if err != nil {
-		e := &refusal.Error{Check: checkReplay, Err: err}
-		if failed := (tcg.ReplayError{}); errors.As(err, &failed) && len(failed.InvalidPCRs) > 0 {
-			e.Got = fmt.Sprintf("other values for PCRs %v", failed.InvalidPCRs)
-			e.Want = "the quoted values" + unexplainedHint
+	var events, added []Event
+	for _, e := range entries {
+		if e.typ != typeNoAction && slices.ContainsFunc(pcrs, func(p statement.PCR) bool { return p.Index == e.pcr }) {
+			events = append(events, Event{PCR: e.pcr, Bank: bank, Digest: e.digests[bank], UntrustedType: e.typ, UntrustedData: e.data})
 		}
-		return nil, e
 	}
-	events := make([]Event, len(replayed))
-	for n, e := range replayed {
-		events[n] = Event{PCR: e.Index, Bank: bank, Digest: e.Digest, UntrustedType: Type(e.Type), UntrustedData: e.Data}
-	}
-	logged := parsed.Events(tcg.HashAlg(bank)) // which has the same numbers
+	var unexplained []statement.PCR
 	for _, p := range pcrs {
-		if err := checkExplained(p, events, logged, opts); err != nil {
-			return nil, err
+		more, ok := explained(p, ofPCR(events, p.Index))
+		switch {
+		case !ok:
+			unexplained = append(unexplained, p)
+		case len(more) > 0 && (opts == nil || !opts.AllowMissingExitBootServices):
+			return nil, tpmwire.Refuse(checkReplay, fmt.Sprintf("a log that lacks %d events of PCR %d", len(more), p.Index),
+				"a whole one, or AllowMissingExitBootServices")
 		}
+		added = append(added, more...)
 	}
-	return events, nil
+	if unexplained != nil {
+		return nil, notExplained(entries, events, unexplained)
+	}
+	return append(events, added...), nil
 }
 
-// checkExplained computes a PCR from its events and nothing else, and compares their number
-// with the log's: go-attestation ignores a PCR without events, and may add some of its own.
-func checkExplained(p statement.PCR, events []Event, logged []tcg.Event, opts *Options) error {
-	own := slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.PCR != p.Index })
-	if !explains(own, p.Bank, p.Index, p.Value) {
-		return tpmwire.Refuse(checkReplay, fmt.Sprintf("%d events of PCR %d that lead to another value", len(own), p.Index),
-			p.String()+unexplainedHint)
-	}
-	n := 0
-	for _, e := range logged {
-		if e.Index == p.Index && Type(e.Type) != typeNoAction {
-			n++
-		}
-	}
-	if n == len(own) || p.Index == 5 && opts != nil && opts.AllowMissingExitBootServices {
-		return nil
-	}
-	return tpmwire.Refuse(checkReplay, fmt.Sprintf("a log that lacks %d events of PCR %d", len(own)-n, p.Index),
-		"a whole one, or AllowMissingExitBootServices")
+// ofPCR returns a new list.
+func ofPCR(events []Event, index int) []Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.PCR != index })
 }
 
-// typeNoAction is EV_NO_ACTION: an event that extends nothing.
-const typeNoAction Type = 3
+// explained reports whether the events lead to the value of the PCR, or would with more, which
+// are those of ExitBootServices: profile 1.06, 3.3.4.6.
+func explained(p statement.PCR, events []Event) (more []Event, ok bool) {
+	if explains(events, p.Bank, p.Index, p.Value) {
+		return nil, true
+	}
+	const invoked, returned = "Exit Boot Services Invocation", "Exit Boot Services Returned with "
+	for _, texts := range [][]string{{invoked, returned + "Success"}, {invoked, returned + "Failure"}, {invoked, returned + "Failure", returned + "Success"}} {
+		if more = nil; p.Index != 5 {
+			break
+		}
+		for _, text := range texts {
+			more = append(more, Event{PCR: 5, Bank: p.Bank, Digest: digest(p.Bank, []byte(text)), UntrustedType: typeAction, UntrustedData: []byte(text)})
+		}
+		if explains(slices.Concat(events, more), p.Bank, p.Index, p.Value) {
+			return more, true
+		}
+	}
+	return nil, false
+}
+
+// notExplained is the error for PCRs of one bank that have other values than the log gives
+// them. Options.Unexplained is named only where none of them is the firmware's own: profile
+// 1.06, 3.3.4.
+func notExplained(entries []entry, events []Event, pcrs []statement.PCR) error {
+	bank := tpmwire.HashOf(pcrs[0].Bank)
+	if !slices.ContainsFunc(entries, func(e entry) bool { return len(e.digests[pcrs[0].Bank]) == bank.Size() }) {
+		return tpmwire.Refuse(checkReplay, fmt.Sprintf("a log without a digest of %s", bank),
+			fmt.Sprintf("one of every event: the firmware's settings say which banks it extends and logs, and %s must be among them", bank))
+	}
+	var got []string
+	for _, p := range pcrs {
+		got = append(got, fmt.Sprintf("PCR %d (events: %d)", p.Index, len(ofPCR(events, p.Index))))
+	}
+	want := "the quoted values; PCRs that the system extends after boot (10 under Linux' IMA) belong into Options.Unexplained"
+	if slices.ContainsFunc(pcrs, func(p statement.PCR) bool { return p.Index < 8 }) {
+		want = "the quoted values, by the whole log of this boot: boot again if a program measured since;" +
+			" update the firmware if its area for the log is too small"
+	}
+	return tpmwire.Refuse(checkReplay, "other values of "+strings.Join(got, ", "), want)
+}
 
 // digest returns nil for an unknown bank.
 func digest(bank tpm2.TPMAlgID, data []byte) []byte {

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
@@ -15,6 +16,9 @@ func FuzzReplay(f *testing.F) {
 	f.Add(writeLog(boot...))
 	f.Add(writeLog(secureBootOfTest("\x00")...))
 	f.Add(writeLog())
+	f.Add(oldLog(boot...))
+	f.Add(wholeLog(header(stated{0x12, 32}, stated{0xb, 32}), boot, stated{0x12, 32}, stated{0xb, 32}))
+	f.Add(append(writeLog(boot...), bytes.Repeat([]byte{0xff}, 40)...))
 	f.Add([]byte{})
 	q := quoted(f, measureAll(tpm2.TPMAlgSHA256, []int{0, 4, 5, 7}, boot...)...)
 	f.Fuzz(func(t *testing.T, log []byte) {

@@ -105,3 +105,37 @@ func verifierOf(plane *attesttest.ControlPlane) (*attest.Verifier, error) {
 	plane.Config.Kinds = []attest.Kind{kind}
 	return attest.NewVerifier(plane.Config)
 }
+
+// A machine whose Secure Boot is off has a TPM, into which its root measures a good boot after
+// the true one: no log makes it join.
+func TestJoinShowsAnotherBoot(t *testing.T) {
+	device := tpmsim.New(t, tpmsim.Options{})
+	off, on := wholeBoot("\x00"), secureBootOfTest("\x01")
+	measured := append(off, on...)
+	bootTPM(t, device, measured...)
+	first := len(off) - len(on) // of PCR 7
+	var sent []byte
+	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Quote: tpm.DefaultPCRs(),
+		EventLog: func(context.Context) ([]byte, error) { return sent, nil }})
+	plane := attesttest.NewControlPlane(t, node)
+	plane.TPM.QuotePolicy = &Policy{RequireSecureBoot: true}
+	verifier, err := verifierOf(plane)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, as := range map[string]func(e logged) logged{
+		"as it was":       func(e logged) logged { return e },
+		"of another type": func(e logged) logged { return shown(e, 0x800000e3, e.data) },
+		"hidden":          func(e logged) logged { return shown(e, 0x800000e3, "vendor") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			sent = writeLog(append(measured[:first:first], showAll(measured[first:], len(on), as)...)...)
+			request, err := plane.Evidence(t.Context(), node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = verifier.Verify(t.Context(), request)
+			expectCheck(t, err, checkSecureBoot)
+		})
+	}
+}

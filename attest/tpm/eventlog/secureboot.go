@@ -2,20 +2,16 @@ package eventlog
 
 import (
 	"bytes"
-	"context"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf16"
 
-	tcg "github.com/google/go-attestation/attest"
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -27,14 +23,24 @@ const checkSecureBoot refusal.Check = "secure-boot"
 // Platform Firmware Profile 1.06, 3.3.4.8.
 const secureBootPCR = 7
 
-const (
-	typeSeparator Type = 4
-	typeVariable  Type = 0x80000001 // EV_EFI_VARIABLE_DRIVER_CONFIG
-)
-
 // globalVariable is EFI_GLOBAL_VARIABLE, 8be4df61-93ca-11d2-aa0d-00e098032b8c, as it is laid
 // out in memory: UEFI 2.10, 3.3. Secure Boot's variable has this vendor.
 var globalVariable = []byte{0x61, 0xdf, 0xe4, 0x8b, 0xca, 0x93, 0xd2, 0x11, 0xaa, 0x0d, 0x00, 0xe0, 0x98, 0x03, 0x2b, 0x8c}
+
+// shimLock is SHIM_LOCK_GUID, 605dab50-e046-4300-abb6-3dd810dd8b23, the vendor of shim's
+// variables.
+var shimLock = []byte{0x50, 0xab, 0x5d, 0x60, 0x46, 0xe0, 0x00, 0x43, 0xab, 0xb6, 0x3d, 0xd8, 0x10, 0xdd, 0x8b, 0x23}
+
+const (
+	secureBootName = "SecureBoot"
+	shimStateName  = "MokSBState" // 1 lets shim start what it would refuse
+)
+
+// Texts that firmware measures into PCR 7: profile 1.06, 10.4.1 and 3.3.4.8.
+const (
+	debugMode             = "UEFI Debug Mode"
+	dmaProtectionDisabled = "DMA Protection Disabled"
+)
 
 // SecureBoot is the state of UEFI Secure Boot at the last boot.
 type SecureBoot struct {
@@ -43,10 +49,15 @@ type SecureBoot struct {
 	// PlatformKeys, ExchangeKeys and PermittedKeys are the certificates of the
 	// variables PK, KEK and db.
 	PlatformKeys, ExchangeKeys, PermittedKeys []*x509.Certificate
-	// PermittedHashes and ForbiddenHashes are the digests of db and dbx.
+	// PermittedHashes and ForbiddenHashes are the SHA-256 digests of db and dbx.
 	PermittedHashes, ForbiddenHashes [][]byte
+	// Unread names those of the variables PK, KEK, db and dbx that hold more than the fields
+	// above give: keys and digests of other types, certificates that crypto/x509 refuses, or
+	// certificates in dbx. Whoever decides by what is not in a variable wants it not named.
+	Unread []string
 	// Authorities are the certificates by which something was actually started, including the
-	// firmware's own drivers and the boot loader's checks.
+	// firmware's own drivers and the boot loader's checks. What was started by its digest has
+	// none.
 	Authorities []*x509.Certificate
 	// DMAProtectionDisabled says that the firmware could have kept devices out of memory
 	// during boot, but did not.
@@ -55,66 +66,107 @@ type SecureBoot struct {
 
 // SecureBoot reads the state of Secure Boot from the events of PCR 7 in one bank, which the
 // caller names: in a bank that the firmware does not extend, everything was written by root
-// (see [Policy]). Every error is a [*refusal.Error]: if the quote does not cover PCR 7 of that
-// bank, if the log does not have exactly one variable SecureBoot of the right vendor before
-// the one separator, or if there is an event that does not belong, the state is unknown and
-// not "off".
+// (see [Policy]). Every error is a [*refusal.Error]: the quote does not cover PCR 7 of that
+// bank; the log does not have exactly one variable SecureBoot of the right vendor, before
+// exactly one separator; the data of an event before the separator are not what was measured;
+// a debugger was there; shim was told to check nothing; or Secure Boot is on and no key is known, or none was used. Then the
+// state is unknown and not "off". A machine without the variable logs it without a value, and
+// its Secure Boot is off.
+//
+// The types of events decide nothing, because no digest covers them. Firmware measures the
+// separator before it starts the system's boot loader, so what is in front of the first one
+// is the firmware's own, whatever comes behind it. What is not understood there is passed over
+// if its digest covers its data, and cannot be SecureBoot or a separator: these are known by
+// their digests. What is behind the separator has no part in the state, but must not repeat it.
 func (l *Log) SecureBoot(bank tpm2.TPMAlgID) (*SecureBoot, error) {
 	events, err := l.EventsOf(bank, secureBootPCR)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkSecureBootEvents(events); err != nil {
-		return nil, err
-	}
-	state, err := guarded(tcg.ParseSecurebootState, rehashed(events))
-	if err != nil {
-		return nil, &refusal.Error{Check: checkSecureBoot, Err: err}
-	}
-	return &SecureBoot{
-		Enabled:               state.Enabled,
-		PlatformKeys:          pointers(state.PlatformKeys),
-		ExchangeKeys:          pointers(state.ExchangeKeys),
-		PermittedKeys:         pointers(state.PermittedKeys),
-		PermittedHashes:       state.PermittedHashes,
-		ForbiddenHashes:       state.ForbiddenHashes,
-		Authorities:           append(pointers(state.PreSeparatorAuthority), pointers(state.PostSeparatorAuthority)...),
-		DMAProtectionDisabled: state.DMAProtectionDisabled,
-	}, nil
-}
-
-// checkSecureBootEvents checks what go-attestation takes on trust: that the variable and the
-// separator are there at all, and whose variable it is. go-attestation itself checks that they
-// are there once and in order.
-func checkSecureBootEvents(events []Event) error {
-	var variables, separators int
+	r := stateReader{known: knownEvents(bank), set: make(map[string]bool)}
 	for n := range events {
-		e := &events[n]
-		switch e.UntrustedType {
-		case typeSeparator:
-			separators++
-		case typeVariable:
-			data, err := e.Data()
-			if err != nil {
-				return &refusal.Error{Check: checkSecureBoot, Err: err}
-			}
-			vendor, name, value, ok := readVariable(data)
-			if !ok || name != "SecureBoot" {
-				continue
-			}
-			if !bytes.Equal(vendor, globalVariable) {
-				return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("a variable SecureBoot of vendor %x", vendor), "of EFI_GLOBAL_VARIABLE")
-			}
-			if len(value) != 1 || value[0] > 1 {
-				return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("SecureBoot = %x", value), "00 or 01")
-			}
-			variables++
+		if err := r.read(n, &events[n]); err != nil {
+			return nil, err
 		}
 	}
-	if variables != 1 || separators != 1 {
-		return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("%d variables SecureBoot and %d separators in PCR 7", variables, separators),
-			"one of each")
+	return r.result()
+}
+
+// stateReader reads the events of PCR 7, in order.
+type stateReader struct {
+	known     map[string][]byte // the data of measurements, by digest
+	state     SecureBoot
+	separated bool            // the separator was there
+	found     bool            // SecureBoot was there
+	set       map[string]bool // of PK, KEK, db and dbx, those that were there, with whether they have a value
+	authority bool            // a key or a digest was used
+}
+
+// knownEvents are those that are recognized whatever the log says of them.
+func knownEvents(bank tpm2.TPMAlgID) map[string][]byte {
+	known := make(map[string][]byte)
+	for _, data := range [][]byte{
+		{0, 0, 0, 0}, {0xff, 0xff, 0xff, 0xff}, {1, 0, 0, 0}, {0, 0, 0, 1}, // separators
+		marshalVariable(globalVariable, secureBootName), marshalVariable(globalVariable, secureBootName, 0), marshalVariable(globalVariable, secureBootName, 1),
+		marshalVariable(shimLock, shimStateName, 1), append(marshalVariable(shimLock, shimStateName, 1), 0, 0, 0, 0, 0), // by old versions
+		[]byte(debugMode), []byte(debugMode + "\x00"), []byte(dmaProtectionDisabled), []byte(dmaProtectionDisabled + "\x00"),
+	} {
+		known[string(digest(bank, data))] = data
 	}
+	return known
+}
+
+// marshalVariable is the UEFI_VARIABLE_DATA of a variable with a name in ASCII: profile 1.06,
+// 10.2.6.
+func marshalVariable(vendor []byte, name string, value ...byte) []byte {
+	b := binary.LittleEndian.AppendUint64(slices.Clone(vendor), uint64(len(name)))
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(value)))
+	for _, c := range []byte(name) {
+		b = append(b, c, 0)
+	}
+	return append(b, value...)
+}
+
+// measured returns what an event's digest is the digest of: its data, or these without their
+// last byte (old versions of shim log one too many), or else something known.
+func (r *stateReader) measured(e *Event) (data []byte, covered bool) {
+	for _, data := range [][]byte{e.UntrustedData, e.UntrustedData[:max(0, len(e.UntrustedData)-1)]} {
+		if bytes.Equal(digest(e.Bank, data), e.Digest) {
+			return data, true
+		}
+	}
+	return r.known[string(e.Digest)], false
+}
+
+func (r *stateReader) read(n int, e *Event) error {
+	data, covered := r.measured(e)
+	if _, _, _, variable := readVariable(data); !covered && (variable || data == nil && !r.separated) {
+		return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("event %d of PCR 7, %s, with other data than were measured", n, e.UntrustedType),
+			"a digest of the data in every event before the separator; firmware that logs something else takes an update")
+	}
+	switch text := strings.TrimSuffix(string(data), "\x00"); {
+	case len(data) == 4: // a separator: profile 1.06, 10.4.1
+		return r.separator(binary.LittleEndian.Uint32(data))
+	case text == debugMode:
+		return tpmwire.Refuse(checkSecureBoot, "a debugger of the firmware, present during boot", "none")
+	case text == dmaProtectionDisabled:
+		r.state.DMAProtectionDisabled = true
+	}
+	whole := statedVariable(data)
+	if vendor, name, value, ok := readVariable(whole); ok {
+		return r.variable(vendor, name, value, len(data)-len(whole))
+	}
+	return nil
+}
+
+func (r *stateReader) separator(value uint32) error {
+	switch {
+	case r.separated:
+		return tpmwire.Refuse(checkSecureBoot, "a second separator in PCR 7", "one")
+	case value != 0 && value != 1<<32-1:
+		return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("the separator %08x, by which the firmware reports an error", value), "00000000 or ffffffff")
+	}
+	r.separated = true
 	return nil
 }
 
@@ -136,141 +188,101 @@ func readVariable(b []byte) (vendor []byte, name string, value []byte, ok bool) 
 	return vendor, string(utf16.Decode(units)), b[2*characters:], true
 }
 
-// rehashed are the events as go-attestation reads them. It computes digests only with SHA-1
-// and SHA-256: for the longer banks it gets those of SHA-256, over the very bytes that the
-// replayed digest was found to cover.
-func rehashed(events []Event) []tcg.Event {
-	given := make([]tcg.Event, len(events))
-	for n := range events {
-		e := &events[n]
-		given[n] = tcg.Event{Index: e.PCR, Type: tcg.EventType(e.UntrustedType), Data: e.UntrustedData, Digest: e.Digest}
-		if e.Bank == tpm2.TPMAlgSHA384 || e.Bank == tpm2.TPMAlgSHA512 {
-			given[n].Digest = rehash(e)
-		}
+// statedVariable is b up to the end of the UEFI_VARIABLE_DATA that begins it. Old versions of
+// shim log more.
+func statedVariable(b []byte) []byte {
+	if len(b) < 32 {
+		return b
 	}
-	return given
+	characters, size := binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
+	if most := uint64(len(b) - 32); characters <= most/2 && size <= most-2*characters {
+		return b[:32+2*characters+size]
+	}
+	return b
 }
 
-// rehash is the SHA-256 of an event's data if its digest covers them, with or without their
-// last byte (an old shim's logs have one too many), otherwise zeros.
-func rehash(e *Event) []byte {
-	for _, data := range [][]byte{e.UntrustedData, e.UntrustedData[:max(0, len(e.UntrustedData)-1)]} {
-		if bytes.Equal(digest(e.Bank, data), e.Digest) {
-			return digest(tpm2.TPMAlgSHA256, data)
+// variable reads a variable, with how many bytes were measured behind it.
+func (r *stateReader) variable(vendor []byte, name string, value []byte, more int) error {
+	if strings.EqualFold(strings.Trim(name, "\x00"), secureBootName) {
+		return r.secureBoot(vendor, name, value, more)
+	}
+	if bytes.Equal(vendor, shimLock) && name == shimStateName && len(bytes.Trim(value, "\x00")) > 0 {
+		return tpmwire.Refuse(checkSecureBoot, shimStateName+" = "+refusal.Hex(value)+", so that shim checked nothing",
+			"00 or no such variable: mokutil --enable-validation, and a boot, at the machine")
+	}
+	lists, ok := readSignatures(value)
+	_, seen := r.set[name]
+	switch {
+	case name == "PK" || name == "KEK" || name == "dbx" || name == "db" && (ok || !r.separated && !seen):
+		if !r.separated { // behind it, one that was updated since
+			r.set[name] = r.set[name] || len(value) > 0
+			r.keep(name, lists, ok)
 		}
-	}
-	return make([]byte, sha256.Size)
-}
-
-func pointers(certificates []x509.Certificate) []*x509.Certificate {
-	var out []*x509.Certificate
-	for n := range certificates {
-		out = append(out, &certificates[n])
-	}
-	return out
-}
-
-// checkUnextended: nothing was measured into a PCR of the bank that the policy names, so the
-// firmware does not serve that bank and anyone who is root could fill it in.
-const checkUnextended refusal.Check = "event-log-unextended"
-
-// Policy is a [tpm.QuotePolicy] over event logs. Whatever it asks for, the log must explain
-// the quote: see [Replay]. The zero value asks for nothing, and refuses.
-//
-// The policy, not the node, says which bank and which PCRs decide: a TPM has banks that the
-// firmware may not extend, and into such a bank root can measure the boot of its choice
-// (CVE-2021-42299). It is for you to know that the firmware of your machines extends Bank; a
-// bank that nobody has extended yet is refused.
-type Policy struct {
-	// Bank is the bank that decides. Zero is SHA-256; the others are tpm2.TPMAlgSHA384
-	// and tpm2.TPMAlgSHA512.
-	Bank tpm2.TPMAlgID
-	// PCRs are the PCRs of Bank, 0 to 23, that the quote must cover, the log must explain and
-	// something must have been measured into. Nil means 0 to 7, into each of which firmware
-	// measures at least a separator (TCG PC Client Platform Firmware Profile 1.06, 3.3.4). PCR
-	// 7 must be among them for RequireSecureBoot.
-	PCRs []int
-	// RequireSecureBoot refuses machines whose log does not show that Secure Boot is on, in
-	// Bank: see [Log.SecureBoot].
-	RequireSecureBoot bool
-	// Predicate decides about the replayed log; nil leaves that out. It reads events through
-	// [Log.EventsOf], which refuses what the quote does not cover, and their data through
-	// [Event.Data].
-	Predicate func(ctx context.Context, l *Log) error
-	// Options are those of [Replay].
-	Options Options
-}
-
-// CheckQuote replays the log of m and checks what the policy requires. A refusal is a
-// [*refusal.Error], or what Predicate returned.
-func (p *Policy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
-	bank, pcrs, err := p.wanted()
-	if err != nil {
-		return err
-	}
-	m = typednil.OrZero(m)
-	l, err := Replay(m.EventLog, m.Quote, &p.Options)
-	if err != nil {
-		return err
-	}
-	for _, index := range pcrs {
-		events, err := l.EventsOf(bank, index)
-		if err != nil {
-			return err
-		}
-		if len(events) == 0 {
-			return tpmwire.Refuse(checkUnextended, fmt.Sprintf("nothing measured into PCR %d of the bank of %s", index, tpmwire.HashOf(bank)),
-				"what firmware measures")
-		}
-	}
-	if p.RequireSecureBoot {
-		state, err := l.SecureBoot(bank)
-		if err != nil {
-			return err
-		}
-		if !state.Enabled {
-			return tpmwire.Refuse(checkSecureBoot, "Secure Boot is off", "on")
-		}
-	}
-	if p.Predicate == nil {
+		return nil
+	case name != "db" && !r.separated: // one that authorizes nothing
 		return nil
 	}
-	return p.Predicate(ctx, l)
+	r.authority = true
+	if c := authority(value); c != nil {
+		r.state.Authorities = append(r.state.Authorities, c)
+	}
+	return nil
 }
 
-// Validate returns an error with [tpm.CheckQuotePolicy] for a policy that can decide nothing:
-// CheckQuote would return it for every machine.
-func (p *Policy) Validate() error {
-	_, _, err := p.wanted()
-	return err
-}
-
-// unusable is the error about a policy, which is no fault of a machine's.
-func unusable(got, want string) error {
-	return &refusal.Error{Check: tpm.CheckQuotePolicy, Got: got, Want: want, Err: refusal.ErrRetry}
-}
-
-// wanted returns the bank and the PCRs that decide.
-func (p *Policy) wanted() (tpm2.TPMAlgID, []int, error) {
-	if p == nil || !p.RequireSecureBoot && p.Predicate == nil {
-		return 0, nil, unusable("nothing asked", "RequireSecureBoot or a Predicate")
-	}
-	bank, pcrs := p.Bank, p.PCRs
-	switch bank {
-	case 0:
-		bank = tpm2.TPMAlgSHA256
-	case tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384, tpm2.TPMAlgSHA512:
-	default:
-		return 0, nil, unusable(fmt.Sprintf("bank %#x", uint16(bank)), "SHA-256, SHA-384 or SHA-512")
-	}
-	if pcrs == nil {
-		pcrs = []int{0, 1, 2, 3, 4, 5, 6, secureBootPCR}
-	}
+func (r *stateReader) secureBoot(vendor []byte, name string, value []byte, more int) error {
 	switch {
-	case len(pcrs) == 0:
-		return 0, nil, unusable("no PCRs", "at least one, or nil for 0 to 7")
-	case p.RequireSecureBoot && !slices.Contains(pcrs, secureBootPCR):
-		return 0, nil, unusable(fmt.Sprintf("RequireSecureBoot with PCRs %v", pcrs), "PCR 7 among them")
+	case more > 0:
+		return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("a variable SecureBoot and %d bytes more", more), "the variable and nothing else")
+	case !bytes.Equal(vendor, globalVariable) || name != secureBootName:
+		return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("a variable %q of vendor %x", name, vendor), "SecureBoot of EFI_GLOBAL_VARIABLE")
+	case r.separated:
+		return tpmwire.Refuse(checkSecureBoot, "a variable SecureBoot behind the separator of PCR 7", "all variables before it")
+	case r.found:
+		return tpmwire.Refuse(checkSecureBoot, "a second variable SecureBoot", "one")
+	case len(value) > 1 || len(value) == 1 && value[0] > 1:
+		return tpmwire.Refuse(checkSecureBoot, "SecureBoot = "+refusal.Hex(value), "00 or 01, or no value on a machine without Secure Boot")
 	}
-	return bank, pcrs, nil
+	r.found, r.state.Enabled = true, len(value) == 1 && value[0] == 1
+	return nil
+}
+
+// keep keeps what a variable holds; ok is false for one that is no list of signatures.
+func (r *stateReader) keep(name string, lists signatures, ok bool) {
+	s := &r.state
+	switch name {
+	case "PK":
+		s.PlatformKeys = append(s.PlatformKeys, lists.certificates...)
+	case "KEK":
+		s.ExchangeKeys = append(s.ExchangeKeys, lists.certificates...)
+	case "db":
+		s.PermittedKeys = append(s.PermittedKeys, lists.certificates...)
+		s.PermittedHashes = append(s.PermittedHashes, lists.hashes...)
+	case "dbx":
+		s.ForbiddenHashes = append(s.ForbiddenHashes, lists.hashes...)
+	}
+	more := lists.unread || name == "dbx" && lists.certificates != nil || (name == "PK" || name == "KEK") && lists.hashes != nil
+	if (more || !ok) && !slices.Contains(s.Unread, name) {
+		s.Unread = append(s.Unread, name)
+	}
+}
+
+// result is the state, once all events were read.
+func (r *stateReader) result() (*SecureBoot, error) {
+	switch {
+	case !r.separated:
+		return nil, tpmwire.Refuse(checkSecureBoot, "no separator in PCR 7", "one, behind the variables of Secure Boot")
+	case !r.found:
+		return nil, tpmwire.Refuse(checkSecureBoot, "no variable SecureBoot before the separator of PCR 7",
+			"one: firmware measures it that started the machine by UEFI, not in a legacy mode")
+	case !r.state.Enabled:
+		return &r.state, nil
+	case !r.authority:
+		return nil, tpmwire.Refuse(checkSecureBoot, "Secure Boot on, and nothing that a key allowed to start", "the key of what was started")
+	}
+	for _, name := range []string{"PK", "KEK", "db"} {
+		if !r.set[name] {
+			return nil, tpmwire.Refuse(checkSecureBoot, "Secure Boot on, and no value of "+name, "the keys that it goes by")
+		}
+	}
+	return &r.state, nil
 }
