@@ -1,7 +1,6 @@
 package csr
 
 import (
-	"bytes"
 	"cmp"
 	"crypto"
 	"crypto/ecdsa"
@@ -15,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -139,7 +139,7 @@ func (ca *CA) readChain(chain []*x509.Certificate) error {
 			return err
 		}
 		ca.chain = append(ca.chain, c)
-		if !bytes.Equal(c.RawSubject, c.RawIssuer) {
+		if !dn.SelfIssued(c) {
 			ca.chainPEM = append(ca.chainPEM, encodeCertificate(c.Raw)...)
 		}
 	}
@@ -186,7 +186,7 @@ func excludesAllNames(c *x509.Certificate) bool {
 func (ca *CA) checkLink(issuer *x509.Certificate) error {
 	last := len(ca.chain) - 1
 	err := ca.chain[last].CheckSignatureFrom(issuer)
-	if err == nil && !bytes.Equal(ca.chain[last].RawIssuer, issuer.RawSubject) {
+	if err == nil && !dn.Equal(ca.chain[last].RawIssuer, issuer.RawSubject) {
 		err = fmt.Errorf("its issuer is %s", refusal.Quote(ca.chain[last].Issuer.String()))
 	}
 	if err != nil {
