@@ -64,7 +64,9 @@ type CA struct {
 // in its keyUsage, have a subject, and have a path length that leaves room for a non-CA
 // certificate below the first. Extended key usages in the chain must cover those of every
 // signer, and name constraints must leave some DNS name or address for serving certificates;
-// an individual certificate that they forbid is refused when it is issued.
+// an individual certificate that they forbid is refused when it is issued. A certificate names
+// the next by what its issuer's name means (RFC 5280, 7.1); programs in Go, such as
+// kube-apiserver, compare the bytes: where these differ, let them trust the lower CA itself.
 //
 // The certificates' validity periods are checked not here but whenever a certificate is
 // issued. Errors match [refusal.CheckConfig].

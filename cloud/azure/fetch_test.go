@@ -360,6 +360,23 @@ func TestHTTPFetcher(t *testing.T) {
 	}
 }
 
+// Every form of a certificate is one to the fetcher, which returns what it found.
+func TestHTTPFetcherForms(t *testing.T) {
+	der := testBench(t).issuing.Certificate.Raw
+	for name, body := range map[string][]byte{"PKCS#7": tpmlab.CertsOnly(der), "PEM": inPEM(der), "PKCS#7 in PEM": pem.EncodeToMemory(&pem.Block{Type: "PKCS7", Bytes: tpmlab.CertsOnly(der)})} {
+		t.Run(name, func(t *testing.T) {
+			f := NewHTTPFetcher(HTTPFetcherOptions{Transport: roundTrips(func(*http.Request) *http.Response {
+				w := httptest.NewRecorder()
+				_, _ = w.Write(body)
+				return w.Result()
+			})})
+			if got, err := f.FetchIssuer(t.Context(), "http://www.microsoft.com/a"); err != nil || !bytes.Equal(got, body) || len(f.failed) != 0 {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+		})
+	}
+}
+
 // A network that lets nothing out but https gets it on request, on its own port.
 func TestHTTPFetcherOverHTTPS(t *testing.T) {
 	good := testBench(t).issuing.Certificate.Raw

@@ -17,8 +17,8 @@ import (
 
 // Issuer is one issuer of AK certificates that the control plane trusts.
 type Issuer struct {
-	// Roots are the trust anchors, at least one. Nothing else is trusted: the
-	// system's roots never are.
+	// Roots are the trust anchors, at least one; they need not be self-signed. Nothing else is
+	// trusted: the system's roots never are.
 	Roots []*x509.Certificate
 	// Intermediates are certificates that the node need not send. They are not
 	// trusted by themselves.
