@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -128,7 +129,8 @@ func vouched(ca *x509.Certificate, pinned, bundle []*x509.Certificate, now time.
 	if slices.ContainsFunc(pinned, ca.Equal) {
 		return true, ""
 	}
-	chains, err := ca.Verify(x509.VerifyOptions{Roots: poolOf(pinned), Intermediates: poolOf(bundle), CurrentTime: now})
+	chains, err := dn.OneSpelling([]*x509.Certificate{ca})[0].Verify(x509.VerifyOptions{
+		Roots: poolOf(dn.OneSpelling(pinned)), Intermediates: poolOf(dn.OneSpelling(bundle)), CurrentTime: now})
 	if err != nil {
 		return false, ""
 	}

@@ -374,6 +374,12 @@ func TestVouched(t *testing.T) {
 			if ok, _ := vouched(root.cert, bundle[:1], bundle, time.Now()); !ok {
 				t.Error("the pinned CA is not vouched for")
 			}
+			spelt := *root.cert // in capitals, as the CA names it
+			spelt.RawSubject = bytes.ToUpper(spelt.RawSubject)
+			below := (&testCA{&spelt, root.key}).below(t, "ca", test.ca).cert
+			if ok, constrained := vouched(below, bundle[:1], append(bundle, below), time.Now()); test.between == nil && (ok != test.ok || (constrained == "") != (test.constrained == "")) {
+				t.Errorf("of a CA that spells the root's name otherwise: got %t, %q", ok, constrained)
+			}
 			stranger := newTestCA(t, "root").below(t, "ca", plain).cert
 			if ok, _ := vouched(stranger, bundle[:1], append(bundle, stranger), time.Now()); ok {
 				t.Error("the CA of another root of this name is vouched for")

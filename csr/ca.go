@@ -1,7 +1,6 @@
 package csr
 
 import (
-	"bytes"
 	"cmp"
 	"crypto"
 	"crypto/ecdsa"
@@ -15,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -64,7 +64,9 @@ type CA struct {
 // in its keyUsage, have a subject, and have a path length that leaves room for a non-CA
 // certificate below the first. Extended key usages in the chain must cover those of every
 // signer, and name constraints must leave some DNS name or address for serving certificates;
-// an individual certificate that they forbid is refused when it is issued.
+// an individual certificate that they forbid is refused when it is issued. A certificate names
+// the next by what its issuer's name means (RFC 5280, 7.1); programs in Go, such as
+// kube-apiserver, compare the bytes: where these differ, let them trust the lower CA itself.
 //
 // The certificates' validity periods are checked not here but whenever a certificate is
 // issued. Errors match [refusal.CheckConfig].
@@ -139,7 +141,7 @@ func (ca *CA) readChain(chain []*x509.Certificate) error {
 			return err
 		}
 		ca.chain = append(ca.chain, c)
-		if !bytes.Equal(c.RawSubject, c.RawIssuer) {
+		if !dn.SelfIssued(c) {
 			ca.chainPEM = append(ca.chainPEM, encodeCertificate(c.Raw)...)
 		}
 	}
@@ -186,7 +188,7 @@ func excludesAllNames(c *x509.Certificate) bool {
 func (ca *CA) checkLink(issuer *x509.Certificate) error {
 	last := len(ca.chain) - 1
 	err := ca.chain[last].CheckSignatureFrom(issuer)
-	if err == nil && !bytes.Equal(ca.chain[last].RawIssuer, issuer.RawSubject) {
+	if err == nil && !dn.Equal(ca.chain[last].RawIssuer, issuer.RawSubject) {
 		err = fmt.Errorf("its issuer is %s", refusal.Quote(ca.chain[last].Issuer.String()))
 	}
 	if err != nil {

@@ -139,6 +139,54 @@ func TestNewCARefuses(t *testing.T) {
 	}
 }
 
+// A chain holds whose certificates spell the name of the CA above in another way than that
+// does (RFC 5280, 7.1), and a root in two spellings is still left out of what is issued.
+func TestCAOfOtherSpellings(t *testing.T) {
+	called := func(tag int, name string) []byte {
+		type attribute struct {
+			ID    asn1.ObjectIdentifier
+			Value asn1.RawValue
+		}
+		der, err := asn1.Marshal([][]attribute{{{asn1.ObjectIdentifier{2, 5, 4, 3}, asn1.RawValue{Tag: tag, Bytes: []byte(name)}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		der[2] = 0x31 // a SET, of one
+		return der
+	}
+	template := caTemplate("")
+	template.RawSubject = called(asn1.TagPrintableString, "Cluster root")
+	other := *template
+	other.RawSubject = called(asn1.TagUTF8String, "CLUSTER  Root")
+	root := makeCA(t, template, p384Key(), &other, p384Key())
+	for name, c := range map[string]struct {
+		issuer []byte
+		want   error
+	}{
+		"a UTF8String":           {called(asn1.TagUTF8String, "Cluster root"), nil},
+		"another case and space": {other.RawSubject, nil},
+		"another name":           {called(asn1.TagUTF8String, "Cluster root 2"), refusal.CheckConfig},
+		"no space":               {called(asn1.TagUTF8String, "Clusterroot"), refusal.CheckConfig},
+	} {
+		t.Run(name, func(t *testing.T) {
+			above := *root
+			above.RawSubject = c.issuer
+			issuing := makeCA(t, caTemplate("issuing"), p256Key(), &above, p384Key())
+			ca, err := csr.NewCA([]*x509.Certificate{issuing, root}, p256Key(), goodOptions())
+			if !errors.Is(err, c.want) {
+				t.Fatalf("got %v, want %v", err, c.want)
+			}
+			if err != nil {
+				return
+			}
+			issued := mustIssue(t, ca, goodVerified(goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)))
+			if n := bytes.Count(issued.PEM, []byte("BEGIN CERTIFICATE")); n != 2 {
+				t.Errorf("%d certificates are issued, want the node's and its issuer's", n)
+			}
+		})
+	}
+}
+
 // The PEM holds the leaf and what is between it and the root.
 func TestIssuedPEMHoldsTheChain(t *testing.T) {
 	root := makeCA(t, caTemplate("root"), p384Key(), nil, nil)

@@ -1,7 +1,6 @@
 package tpm
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -14,6 +13,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -134,7 +134,7 @@ func readIAKChain(ctx context.Context, h *tpmop.Handles) ([][]byte, error) {
 		return nil, err
 	}
 	for _, leaf := range slices.Backward(certs) {
-		if !slices.ContainsFunc(certs, func(c *x509.Certificate) bool { return bytes.Equal(c.RawIssuer, leaf.RawSubject) }) {
+		if !slices.ContainsFunc(certs, func(c *x509.Certificate) bool { return dn.Equal(c.RawIssuer, leaf.RawSubject) }) {
 			return append([][]byte{leaf.Raw}, tpmcert.ChainAbove(leaf, certs)...), nil
 		}
 	}

@@ -7,11 +7,14 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -261,6 +264,32 @@ func TestOEMHandleTakenByAnotherKey(t *testing.T) {
 	maker(t, device, template)
 	persistIAK(t, device, tpmkind.AKTemplateECDSAP384(), "somebody's")
 	if err := oemJoin(t, device, nil, "somebody's", 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// Among the certificates of a maker, the leaf is the one that issued no other, however that
+// one spells its issuer's name.
+func TestOEMIssuerInAnotherSpelling(t *testing.T) {
+	device := tpmsim.New(t, oemDevice())
+	template := tpmkind.IAKTemplates(&ecdsa.PublicKey{Curve: elliptic.P256()})[0]
+	public, err := tpmkind.AKPublic(t.Context(), device, tpmkind.AKSource{Template: template}, secret.Value[[]byte]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := public.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	middle := tpmlab.Sign(t, tpmlab.Sign(t, nil, "root", nil), "maker", nil)
+	inCapitals := *middle.Cert
+	inCapitals.RawSubject = bytes.ToUpper(middle.Cert.RawSubject)
+	leaf := tpmlab.Issued(t, &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "machine"}, NotBefore: tpmlab.Time, NotAfter: tpmlab.Time},
+		&tpmlab.CA{Cert: &inCapitals, Key: middle.Key}, key)
+	if err := device.WriteNV(iakIndex, slices.Concat(leaf.Raw, middle.Cert.Raw)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tpmkind.AKPublic(t.Context(), device, tpmkind.OEMIAK(), secret.Value[[]byte]{}); err != nil {
 		t.Error(err)
 	}
 }

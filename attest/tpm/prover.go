@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/internal/typednil"
@@ -298,7 +299,7 @@ func (s *session) readChain(ctx context.Context) (chain [][]byte, err error) {
 
 func isRoot(der []byte) bool {
 	c, err := x509.ParseCertificate(der)
-	return err == nil && bytes.Equal(c.RawSubject, c.RawIssuer)
+	return err == nil && dn.SelfIssued(c)
 }
 
 func (s *session) Present() (*attest.Presented, error) {

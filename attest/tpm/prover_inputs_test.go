@@ -206,6 +206,13 @@ func TestMessagesOfNothing(t *testing.T) {
 	if isRoot([]byte{0x30, 0}) || isRoot(nil) {
 		t.Error("what is no certificate is a root")
 	}
+	root := tpmlab.Sign(t, nil, "root", nil)
+	inCapitals := *root.Cert
+	inCapitals.RawSubject = bytes.ToUpper(root.Cert.RawSubject)
+	if again := tpmlab.Sign(t, &tpmlab.CA{Cert: &inCapitals, Key: root.Key}, "root", nil); !isRoot(root.Cert.Raw) || !isRoot(again.Cert.Raw) ||
+		isRoot(tpmlab.Sign(t, root, "no root", nil).Cert.Raw) {
+		t.Error("a root is none, or another certificate is one")
+	}
 	good := statement.CertifyEvidence{Attest: []byte{1}, Signature: []byte{1}, Public: []byte{1}}
 	if _, err := statement.MarshalTCGAttestCertify(&good); err != nil {
 		t.Error(err)

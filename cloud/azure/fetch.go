@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
+	"github.com/nodeattest/nodeattest/internal/caissuers"
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -83,23 +85,24 @@ func (v *Verifier) fetch(ctx context.Context, leaf *x509.Certificate, now time.T
 		if len(paths) > 0 {
 			return paths, got, nil
 		}
-		issuer, err := v.fetchOne(ctx, missing, &calls)
+		issuers, dropped, err := v.fetchOne(ctx, missing, &calls)
 		if err != nil {
 			return nil, nil, err
 		}
-		subject := string(missing.RawIssuer)
-		if issuer == nil || len(got[subject]) > 0 {
-			return nil, nil, unknownIssuer(missing)
+		subject := dn.Key(missing.RawIssuer)
+		if issuers == nil || len(got[subject]) > 0 {
+			return nil, nil, unknownIssuer(missing, dropped...)
 		}
-		got[subject] = append(got[subject], issuer)
+		got[subject] = issuers
 	}
 }
 
-// fetchOne gets the issuer of one certificate from the first of its URLs that has it, or
-// returns nil if none has. What is no certificate may be a page that is there for a while.
-func (v *Verifier) fetchOne(ctx context.Context, c *x509.Certificate, calls *int) (*x509.Certificate, error) {
+// fetchOne gets the certificates of the issuer of one certificate from the first of its URLs
+// that has them, or returns nil if none has, and what was there. What is no certificate may be
+// a page that is there for a while.
+func (v *Verifier) fetchOne(ctx context.Context, c *x509.Certificate, calls *int) (issuers []*x509.Certificate, dropped []string, err error) {
 	var failed error
-	for _, url := range c.IssuingCertificateURL {
+	for n, url := range c.IssuingCertificateURL {
 		if len(url) > maxURLSize {
 			continue
 		}
@@ -108,37 +111,48 @@ func (v *Verifier) fetchOne(ctx context.Context, c *x509.Certificate, calls *int
 		}
 		*calls++
 		if err := ctx.Err(); err != nil {
-			return nil, refusal.Retry(err)
+			return nil, nil, refusal.Retry(err)
 		}
-		der, err := v.fetchIssuer(ctx, url)
-		if err == nil && der == nil {
+		found, err := v.fetchIssuer(ctx, url)
+		if err == nil && found == nil {
 			continue
 		}
-		var issuer *x509.Certificate
+		var all []*x509.Certificate
 		if err == nil {
-			issuer, err = parseFetched(der)
+			all, err = parseFetched(found)
 		}
-		switch {
-		case err != nil:
+		if err != nil {
 			failed = err
-		case chain.Issued(c, issuer):
-			return issuer, nil
+			continue
 		}
+		other := func(issuer *x509.Certificate) bool { return !chain.Issued(c, issuer) }
+		if issuers = slices.DeleteFunc(slices.Clone(all), other); len(issuers) > 0 {
+			return issuers, nil, nil
+		}
+		dropped = append(dropped, fmt.Sprintf("place %d has the certificate of %s, which is no CA, or has another name or key identifier", n+1, chain.Name(all[0].RawSubject)))
 	}
 	if failed != nil {
-		return nil, refusal.Retry(fmt.Errorf("azure: the certificate of the issuer %s: %w", chain.Name(c.RawIssuer), failed))
+		return nil, nil, refusal.Retry(fmt.Errorf("azure: the certificate of the issuer %s: %w", chain.Name(c.RawIssuer), failed))
 	}
-	return nil, nil
+	return nil, dropped, nil
 }
 
-// parseFetched reads what was found at a URL.
-func parseFetched(der []byte) (*x509.Certificate, error) {
-	if len(der) > maxFetchedSize {
+// parseFetched reads what was found at a URL: at least one certificate.
+func parseFetched(found []byte) ([]*x509.Certificate, error) {
+	if len(found) > maxFetchedSize {
 		return nil, errors.New("more than " + strconv.Itoa(maxFetchedSize) + " bytes in the place of a certificate")
 	}
-	c, err := chain.Parse(der)
+	all, err := caissuers.Certificates(found)
 	if err != nil {
-		return nil, errors.New("something else in the place of a certificate")
+		return nil, fmt.Errorf("in the place of a certificate: %w", err)
 	}
-	return c, nil
+	var parsed []*x509.Certificate
+	for _, der := range all {
+		c, err := chain.Parse(der)
+		if err != nil {
+			return nil, errors.New("in the place of a certificate: one that cannot be read")
+		}
+		parsed = append(parsed, c)
+	}
+	return parsed, nil
 }

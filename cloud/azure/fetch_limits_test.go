@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -131,7 +132,7 @@ func TestFetchedIsBounded(t *testing.T) {
 		c := must(issue(caTemplate(fmt.Sprint("CA ", n+1), testTime.Add(-year), testTime.Add(year)), anotherKey(), b.root)).Certificate
 		v.fetched.keep([]*x509.Certificate{c, c}, testTime.Add(time.Minute))
 	}
-	if pool := v.fetched.pool(testTime.Add(time.Minute)); len(pool) != maxKept || pool[string(oldest.RawSubject)] != nil {
+	if pool := v.fetched.pool(testTime.Add(time.Minute)); len(pool) != maxKept || pool[dn.Key(oldest.RawSubject)] != nil {
 		t.Errorf("%d are kept", len(pool))
 	}
 	if pool := v.fetched.pool(testTime.Add(-keptFor)); len(pool) != 0 {

@@ -1,22 +1,26 @@
 package azure
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -64,19 +68,28 @@ func TestFetch(t *testing.T) {
 		want   refusal.Check
 		asked  int
 	}{
-		"one":                {1, nil, nil, "", 1},
-		"two":                {2, nil, nil, "", 2},
-		"four":               {4, nil, nil, "", 4},
-		"more than a chain":  {5, nil, nil, chain.CheckChain, 4},
-		"none there":         {1, nil, func(f *fetcher) { f.give = nil }, chain.CheckChain, 1},
-		"no place":           {1, []string{}, nil, chain.CheckChain, 0},
-		"the second place":   {1, []string{"http://attacker.example/", place(1)}, nil, "", 2},
-		"only long places":   {1, []string{place(1) + strings.Repeat("a", maxURLSize)}, nil, chain.CheckChain, 0},
-		"the longest place":  {1, []string{longest}, func(f *fetcher) { f.give[longest] = f.give[place(1)] }, "", 1},
-		"a longer place":     {1, []string{longest + "a"}, func(f *fetcher) { f.give[longest+"a"] = f.give[place(1)] }, chain.CheckChain, 0},
-		"six places":         {1, []string{"http://a/1", "http://a/2", "http://a/3", "http://a/4", "http://a/5", place(1)}, nil, chain.CheckChain, 4},
-		"down":               {1, nil, func(f *fetcher) { f.fails[place(1)] = errDown }, refusal.ErrRetry, 1},
-		"the first is down":  {1, []string{"http://a/1", place(1)}, func(f *fetcher) { f.fails["http://a/1"] = errDown }, "", 2},
+		"one":               {1, nil, nil, "", 1},
+		"two":               {2, nil, nil, "", 2},
+		"four":              {4, nil, nil, "", 4},
+		"more than a chain": {5, nil, nil, chain.CheckChain, 4},
+		"none there":        {1, nil, func(f *fetcher) { f.give = nil }, chain.CheckChain, 1},
+		"no place":          {1, []string{}, nil, chain.CheckChain, 0},
+		"the second place":  {1, []string{"http://attacker.example/", place(1)}, nil, "", 2},
+		"only long places":  {1, []string{place(1) + strings.Repeat("a", maxURLSize)}, nil, chain.CheckChain, 0},
+		"the longest place": {1, []string{longest}, func(f *fetcher) { f.give[longest] = f.give[place(1)] }, "", 1},
+		"a longer place":    {1, []string{longest + "a"}, func(f *fetcher) { f.give[longest+"a"] = f.give[place(1)] }, chain.CheckChain, 0},
+		"six places":        {1, []string{"http://a/1", "http://a/2", "http://a/3", "http://a/4", "http://a/5", place(1)}, nil, chain.CheckChain, 4},
+		"down":              {1, nil, func(f *fetcher) { f.fails[place(1)] = errDown }, refusal.ErrRetry, 1},
+		"the first is down": {1, []string{"http://a/1", place(1)}, func(f *fetcher) { f.fails["http://a/1"] = errDown }, "", 2},
+		"PEM":               {1, nil, func(f *fetcher) { f.give[place(1)] = inPEM(f.give[place(1)]) }, "", 1},
+		"a line feed more":  {1, nil, func(f *fetcher) { f.give[place(1)] = append(slices.Clone(f.give[place(1)]), '\n') }, "", 1},
+		"PKCS#7":            {1, nil, func(f *fetcher) { f.give[place(1)] = tpmlab.CertsOnly(b.issuing.Certificate.Raw, f.give[place(1)]) }, "", 1},
+		"PKCS#7, twice": {2, nil, func(f *fetcher) {
+			f.give[place(1)], f.give[place(2)] = tpmlab.CertsOnly(f.give[place(1)]), inPEM(f.give[place(2)])
+		}, "", 2},
+		"PKCS#7 of others":   {1, nil, func(f *fetcher) { f.give[place(1)] = tpmlab.CertsOnly(b.issuing.Certificate.Raw) }, chain.CheckChain, 1},
+		"an empty PKCS#7":    {1, nil, func(f *fetcher) { f.give[place(1)] = tpmlab.CertsOnly() }, refusal.ErrRetry, 1},
+		"garbage in PKCS#7":  {1, nil, func(f *fetcher) { f.give[place(1)] = tpmlab.CertsOnly([]byte{0x30, 0}) }, refusal.ErrRetry, 1},
 		"no certificate":     {1, nil, func(f *fetcher) { f.give[place(1)] = []byte("<html>") }, refusal.ErrRetry, 1},
 		"a huge one":         {1, nil, func(f *fetcher) { f.give[place(1)] = make([]byte, maxFetchedSize+1) }, refusal.ErrRetry, 1},
 		"another issuer's":   {1, nil, func(f *fetcher) { f.give[place(1)] = b.issuing.Certificate.Raw }, chain.CheckChain, 1},
@@ -176,6 +189,58 @@ func TestFetch(t *testing.T) {
 			t.Errorf("%v, asked %q", err, f.asked)
 		}
 	})
+}
+
+func inPEM(der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}) }
+
+// A refusal, or the error that asks to try again, says what was fetched in vain.
+func TestFetchInVain(t *testing.T) {
+	b := testBench(t)
+	leaf, give := chained(t, b, 1)
+	der := must(newParts(testContent(), leaf).marshal())
+	for name, c := range map[string]struct {
+		found []byte
+		want  string
+		retry bool
+	}{
+		"another issuer's": {b.issuing.Certificate.Raw, "place 1 has the certificate of " + chain.Name(b.issuing.Certificate.RawSubject), false},
+		"no CA's":          {b.leaf.Certificate.Raw, "which is no CA", false},
+		"a page":           {[]byte("<html>"), "a web page", true},
+		"an empty PKCS#7":  {tpmlab.CertsOnly(), "no certificate in the PEM or PKCS#7", true},
+		"garbage":          {[]byte{0x30, 0}, "something else than a certificate", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			give[place(1)] = c.found
+			v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: (&fetcher{give: give}).FetchIssuer})
+			_, err := v.Verify(t.Context(), der, testTime)
+			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, refusal.ErrRetry) != c.retry || strings.Contains(err.Error(), "http") {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// An intermediate that is fetched may spell the root's name, and the leaf its own, in other
+// ways.
+func TestFetchInAnotherSpelling(t *testing.T) {
+	b := testBench(t)
+	inCapitals := func(a *authority) *authority {
+		c := *a.Certificate
+		c.RawSubject = bytes.ToUpper(c.RawSubject)
+		return &authority{&c, a.Key}
+	}
+	root := must(issue(caTemplate("Root", testTime.Add(-year), testTime.Add(year)), anotherKey(), nil))
+	middle := must(issue(caTemplate("Middle", testTime.Add(-year), testTime.Add(year)), anotherKey(), inCapitals(root)))
+	template := b.leafTemplate(testTime)
+	template.IssuingCertificateURL = []string{place(1)}
+	der := must(newParts(testContent(), must(issue(template, anotherKey(), inCapitals(middle)))).marshal())
+	f := &fetcher{give: map[string][]byte{place(1): middle.Certificate.Raw}}
+	v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{root.Certificate}, FetchIssuer: f.FetchIssuer})
+	for range 2 { // the second time it is known
+		if _, err := v.Verify(t.Context(), der, testTime); err != nil || len(f.asked) != 1 {
+			t.Errorf("%v, asked %q", err, f.asked)
+		}
+	}
 }
 
 // padded is a CA's certificate of a size, for the key of all leaves.
@@ -292,6 +357,23 @@ func TestHTTPFetcher(t *testing.T) {
 	}
 	if got, err := NewHTTPFetcher(HTTPFetcherOptions{Hosts: []string{"a.example"}}).FetchIssuer(context.Background(), "http://www.microsoft.com/"); got != nil || err != nil {
 		t.Errorf("another list of hosts: %q, %v", got, err)
+	}
+}
+
+// Every form of a certificate is one to the fetcher, which returns what it found.
+func TestHTTPFetcherForms(t *testing.T) {
+	der := testBench(t).issuing.Certificate.Raw
+	for name, body := range map[string][]byte{"PKCS#7": tpmlab.CertsOnly(der), "PEM": inPEM(der), "PKCS#7 in PEM": pem.EncodeToMemory(&pem.Block{Type: "PKCS7", Bytes: tpmlab.CertsOnly(der)})} {
+		t.Run(name, func(t *testing.T) {
+			f := NewHTTPFetcher(HTTPFetcherOptions{Transport: roundTrips(func(*http.Request) *http.Response {
+				w := httptest.NewRecorder()
+				_, _ = w.Write(body)
+				return w.Result()
+			})})
+			if got, err := f.FetchIssuer(t.Context(), "http://www.microsoft.com/a"); err != nil || !bytes.Equal(got, body) || len(f.failed) != 0 {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+		})
 	}
 }
 

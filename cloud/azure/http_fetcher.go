@@ -88,8 +88,8 @@ var (
 	errNoHost    = errors.New("no host of issuers answers")
 )
 
-// FetchIssuer returns the certificate at a URL of one of the hosts, and nil for other URLs and
-// where there is none.
+// FetchIssuer returns what stands at a URL of one of the hosts, if that has a certificate, and
+// nil for other URLs and where there is nothing.
 func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, error) {
 	if f == nil {
 		return nil, errNoFetcher

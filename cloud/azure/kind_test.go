@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/cloud/internal/chain"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -68,8 +69,8 @@ func TestConformance(t *testing.T) {
 	ours, theirs := newMachines(t), newMachines(t)
 	verifier := cloudVerifier(t, ours.cloud)
 	untrusting := cloudVerifier(t, ours.cloud) // for who trusts everybody
-	untrusting.roots[string(theirs.cloud.Root().RawSubject)] = append(untrusting.roots[string(theirs.cloud.Root().RawSubject)], theirs.cloud.Root())
-	untrusting.intermediates[string(theirs.cloud.Intermediate().RawSubject)] = append(untrusting.intermediates[string(theirs.cloud.Intermediate().RawSubject)], theirs.cloud.Intermediate())
+	untrusting.roots = chain.NewPool([]*x509.Certificate{ours.cloud.Root(), theirs.cloud.Root()})
+	untrusting.intermediates = chain.NewPool([]*x509.Certificate{ours.cloud.Intermediate(), theirs.cloud.Intermediate()})
 	strict := &platform{verifier, []string{testSubscription}}
 	claimed := attest.Identity("azure:" + testSubscription + "/b1310a36-d400-46f6-82cb-6217df846581")
 	for name, c := range map[string]struct {

@@ -46,9 +46,10 @@ type VerifierConfig struct {
 	// them. There are about twenty, and new ones every year or two.
 	Intermediates []*x509.Certificate
 	// FetchIssuer gets a missing intermediate from the place that a certificate names for it
-	// (authority information access, caIssuers: RFC 5280, 4.2.2.1): its DER, or nil if it does
-	// not fetch from that URL. An error means that nothing could be found out now, and so does
-	// what is no certificate. It is called for at most four documents at once, and for each at
+	// (authority information access, caIssuers: RFC 5280, 4.2.2.1): what stands there, at most
+	// 16 KiB, or nil if it does not fetch from that URL. That is a certificate in DER, a
+	// certs-only PKCS#7 message with up to 16 of them, or either in PEM. An error means that
+	// nothing could be found out now, and so does what has no certificate. It is called for at most four documents at once, and for each at
 	// most four times, within ten seconds in all; what verified is kept for a day. Nil gets none;
 	// [HTTPFetcher.FetchIssuer] gets them.
 	//
@@ -203,8 +204,14 @@ func (v *Verifier) trust(ctx context.Context, leaf *x509.Certificate, now time.T
 	return nil, "", err
 }
 
-func unknownIssuer(missing *x509.Certificate) error {
-	return refuse(chain.CheckChain, "an unknown authority "+chain.Name(missing.RawIssuer), "one of the roots, or an intermediate that leads there")
+// unknownIssuer refuses a certificate whose issuer is not known, with what was fetched in vain.
+func unknownIssuer(missing *x509.Certificate, dropped ...string) error {
+	e := &refusal.Error{Check: chain.CheckChain, Got: "an unknown authority " + chain.Name(missing.RawIssuer),
+		Want: "one of the roots, or an intermediate that leads there"}
+	if len(dropped) > 0 {
+		e.Err = errors.New("fetched in vain: " + strings.Join(dropped, "; "))
+	}
+	return e
 }
 
 // nameOf is the first name in the certificate that belongs to one of the clouds. Common Names

@@ -120,6 +120,13 @@ func DirectoryName(rdns ...[]Attribute) []byte {
 	return Element(0xa4, Seq(name...))
 }
 
+// CertsOnly is a message of PKCS#7 that only carries certificates (RFC 5280, 4.2.2.1).
+func CertsOnly(certificates ...[]byte) []byte {
+	version, none := value(1), Element(cbasn1.SET, nil)
+	signed := Seq(version, none, Seq(value(asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 1})), Element(0xa0, bytes.Join(certificates, nil)), none)
+	return Seq(value(asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 2}), Element(0xa0, signed))
+}
+
 // Seq is a SEQUENCE.
 func Seq(elements ...[]byte) []byte { return Element(cbasn1.SEQUENCE, bytes.Join(elements, nil)) }
 

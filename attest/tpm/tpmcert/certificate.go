@@ -14,6 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -26,7 +27,8 @@ const checkCertificateSHA1 refusal.Check = "certificate-sha1"
 // neither on signatures nor on the time. It is immutable.
 type certificate struct {
 	*x509.Certificate
-	work int // what reading it counted for, where a node has sent it
+	subject, issuer string // dn.Key of the names
+	work            int    // what reading it counted for, where a node has sent it
 
 	// The fields below are set only for CAs.
 	key    crypto.PublicKey
@@ -61,12 +63,12 @@ func parseCertificate(data []byte, what string) (*certificate, error) {
 	if n := max(len(c.Policies), len(c.PolicyMappings)); n > maxUsages {
 		return nil, tooLarge(n, "policies in "+what, maxUsages)
 	}
-	return &certificate{Certificate: c, work: len(data) + elements*elementWork}, nil
+	return &certificate{Certificate: c, subject: dn.Key(c.RawSubject), issuer: dn.Key(c.RawIssuer), work: len(data) + elements*elementWork}, nil
 }
 
 // caOf returns c as a certificate above others.
 func caOf(c *x509.Certificate, root bool) *certificate {
-	out := &certificate{Certificate: c, key: keyOf(c)}
+	out := &certificate{Certificate: c, subject: dn.Key(c.RawSubject), issuer: dn.Key(c.RawIssuer), key: keyOf(c)}
 	out.constrained = slices.ContainsFunc(c.Extensions, looksAtLeaves)
 	if out.unfit = statement.CheckKeyStrength(out.key); out.unfit == nil {
 		out.unfit = checkCA(c, root)

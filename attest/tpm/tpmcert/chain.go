@@ -1,23 +1,24 @@
 package tpmcert
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// chainSearch finds a chain from a leaf, through the certificates that came with it, to a
-// root. It checks names, key identifiers, validity, basic constraints, path length, key
+// chainSearch finds a chain from a leaf, through as many of the certificates that came with it
+// as that takes, to a root, which need not be self-signed. It checks names, key identifiers, validity, basic constraints, path length, key
 // usage, extended key usages, critical extensions, hashes and kinds of key (RFC 5280, 6.1)
 // first, and signatures last, from the root down. Constraints that depend on the leaf are
 // left to crypto/x509, which does not verify links over SHA-1.
@@ -39,6 +40,18 @@ type chainFailure struct {
 	depth   int
 	missing *certificate // the certificate whose issuer is unknown, or nil
 	err     error
+	// reached says that err is about a root that is below missing.
+	reached bool
+}
+
+// without adds what was fetched and is of no use to why there is no chain.
+func (f *chainFailure) without(dropped []string) *chainFailure {
+	if e, ok := errors.AsType[*refusal.Error](f.err); ok && e.Err == nil && len(dropped) > 0 {
+		with := *e
+		with.Err = errors.New("fetched in vain: " + strings.Join(dropped, "; "))
+		f.err = &with
+	}
+	return f
 }
 
 // run returns the first valid chain, leaf first and root last.
@@ -50,11 +63,15 @@ func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certi
 	// A search looks at one chain at a time, so a single array serves them all.
 	chain, usages := append(make([]*certificate, 0, message.MaxChainLinks+1), leaf), s.usages
 	for _, c := range above {
+		if whole := s.anchored(ctx, chain, usages); whole != nil {
+			return whole, nil // what was sent above a root counts for nothing
+		}
 		if usages = s.step(ctx, chain, usages, c); usages == nil {
 			break
 		}
 		chain = append(chain, c)
 	}
+	below := s.failure.err
 	if usages != nil {
 		chain = s.extend(ctx, chain, usages)
 	} else {
@@ -65,7 +82,9 @@ func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certi
 	case s.stopped != nil:
 		return nil, &chainFailure{err: s.stopped}
 	case chain == nil:
-		if missing := s.failure.missing; missing != nil {
+		if missing := s.failure.missing; missing != nil && below != nil {
+			s.failure.err, s.failure.reached = below, true
+		} else if missing != nil {
 			s.failure.err = refuse(CheckCertificateChain, "a chain that ends at issuer "+nameText(missing.Issuer),
 				"one of the roots, or an intermediate that leads there")
 		}
@@ -77,7 +96,7 @@ func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certi
 // fail records a dead end, unless a higher one is known.
 func (s *chainSearch) fail(depth int, missing *certificate, err error) {
 	if depth > s.failure.depth || depth == s.failure.depth && s.failure.missing != nil && missing == nil {
-		s.failure = chainFailure{depth, missing, err}
+		s.failure = chainFailure{depth: depth, missing: missing, err: err}
 	}
 }
 
@@ -90,17 +109,12 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 			"at most "+strconv.Itoa(message.MaxChainLinks)))
 		return nil
 	}
-	for _, root := range s.roots[string(top.RawIssuer)] {
-		if s.step(ctx, chain, usages, root) == nil {
-			continue
-		}
-		if whole := append(chain, root); s.signed(ctx, whole) {
-			return whole
-		}
+	if whole := s.anchored(ctx, chain, usages); whole != nil {
+		return whole
 	}
-	for _, from := range [...][]*certificate{s.intermediates[string(top.RawIssuer)], s.work.fetched} {
+	for _, from := range [...][]*certificate{s.intermediates[top.issuer], s.work.fetched} {
 		for _, c := range from {
-			if bytes.Equal(c.RawSubject, c.RawIssuer) {
+			if c.subject == c.issuer {
 				continue // a root that is not one of ours
 			}
 			if next := s.step(ctx, chain, usages, c); next != nil {
@@ -108,6 +122,19 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 					return whole
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// anchored returns the chain with the first root on top that certified what it has so far.
+func (s *chainSearch) anchored(ctx context.Context, chain []*certificate, usages []oid.OID) []*certificate {
+	for _, root := range s.roots[chain[len(chain)-1].issuer] {
+		if s.step(ctx, chain, usages, root) == nil {
+			continue
+		}
+		if whole := append(chain, root); s.signed(ctx, whole) {
+			return whole
 		}
 	}
 	return nil
@@ -124,7 +151,7 @@ func (s *chainSearch) step(ctx context.Context, chain []*certificate, usages []o
 	if s.stopped = s.work.Work(ctx, stepWork+len(chain)*len(top.RawIssuer)+len(usages)*len(issuer.usages)); s.stopped != nil {
 		return nil
 	}
-	if !names(top.Certificate, issuer.Certificate) || issuer.Equal(chain[0].Certificate) || slices.ContainsFunc(chain[1:], issuer.sameSubject) {
+	if !top.names(issuer) || issuer.Equal(chain[0].Certificate) || slices.ContainsFunc(chain[1:], issuer.sameSubject) {
 		return nil
 	}
 	left, err := s.checkStep(chain, usages, issuer)
@@ -135,16 +162,12 @@ func (s *chainSearch) step(ctx context.Context, chain []*certificate, usages []o
 	return left
 }
 
-// names reports whether top names that issuer: by name, and by key identifier if both state
-// one. An issuer renewed under the same name has another key.
-func names(top, issuer *x509.Certificate) bool {
-	return bytes.Equal(top.RawIssuer, issuer.RawSubject) &&
-		(len(top.AuthorityKeyId) == 0 || len(issuer.SubjectKeyId) == 0 || bytes.Equal(top.AuthorityKeyId, issuer.SubjectKeyId))
+// names is [dn.NamesIssuer].
+func (c *certificate) names(issuer *certificate) bool {
+	return c.issuer == issuer.subject && dn.SameKeyIdentifier(c.Certificate, issuer.Certificate)
 }
 
-func (c *certificate) sameSubject(other *certificate) bool {
-	return bytes.Equal(c.RawSubject, other.RawSubject)
-}
+func (c *certificate) sameSubject(other *certificate) bool { return c.subject == other.subject }
 
 func (s *chainSearch) checkStep(chain []*certificate, usages []oid.OID, issuer *certificate) ([]oid.OID, error) {
 	top := chain[len(chain)-1]
@@ -211,16 +234,17 @@ func (s *chainSearch) signed(ctx context.Context, chain []*certificate) bool {
 func (s *chainSearch) confirm(ctx context.Context, chain []*certificate) bool {
 	o := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: s.at,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
-	o.Roots.AddCert(chain[len(chain)-1].Certificate)
-	for _, c := range chain[1 : len(chain)-1] {
-		o.Intermediates.AddCert(c.Certificate)
+	spelled := dn.OneSpelling(plain(chain))
+	o.Roots.AddCert(spelled[len(chain)-1])
+	for _, c := range spelled[1 : len(chain)-1] {
+		o.Intermediates.AddCert(c)
 	}
 	for n := range chain[1:] {
 		if s.stopped = cmp.Or(s.work.Work(ctx, chain[n].work), s.work.Signature(ctx)); s.stopped != nil {
 			return false
 		}
 	}
-	if _, err := chain[0].Verify(o); err != nil {
+	if _, err := spelled[0].Verify(o); err != nil {
 		s.fail(len(chain), nil, &refusal.Error{Check: CheckCertificateChain, Got: "a chain that does not verify", Err: err})
 		return false
 	}

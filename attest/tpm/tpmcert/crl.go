@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -87,7 +88,7 @@ func (s *CRLStore) current() *crlSet {
 
 // find returns the lists that name a CA or its key.
 func (s *crlSet) find(ca *x509.Certificate) []*crl {
-	found := slices.Clone(s.byName[nameKey(ca.RawSubject)])
+	found := slices.Clone(s.byName[dn.Key(ca.RawSubject)])
 	if len(ca.SubjectKeyId) > 0 {
 		for _, c := range s.byKeyID[string(ca.SubjectKeyId)] {
 			if !slices.Contains(found, c) {
@@ -105,7 +106,7 @@ func (s *crlSet) check(cas []*x509.Certificate, allowSHA1 bool) error {
 		named := false
 		var fault error
 		for _, ca := range cas {
-			if c.issuer != nameKey(ca.RawSubject) {
+			if c.issuer != dn.Key(ca.RawSubject) {
 				continue
 			}
 			named = true

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -35,7 +36,7 @@ const (
 // crl is one list: its head as parsed by crypto/x509, and its entries left in place.
 type crl struct {
 	head       *x509.RevocationList // without entries
-	issuer     string               // nameKey
+	issuer     string               // dn.Key
 	tbs        []byte               // what is signed
 	entries    cryptobyte.String    // the content of revokedCertificates
 	numEntries int
@@ -79,7 +80,7 @@ func parseCRL(der []byte) (*crl, error) {
 	if c.head, err = x509.ParseRevocationList(without); err != nil {
 		return nil, err
 	}
-	c.issuer = nameKey(c.head.RawIssuer)
+	c.issuer = dn.Key(c.head.RawIssuer)
 	if err := checkCRLHead(c.head); err != nil {
 		return nil, err
 	}

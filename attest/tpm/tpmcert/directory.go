@@ -6,6 +6,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -172,7 +173,7 @@ func (san *subjectAltName) setAttribute(id oid.OID, tag asn1.Tag, value []byte) 
 		return sanFault("each TCG attribute once")
 	}
 	*stated = true
-	text, ok := decodeText(tag, value)
+	text, ok := dn.Text(tag, value)
 	if !ok {
 		return sanFault("a TCG attribute of a string type")
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -60,7 +61,7 @@ func ChainAbove(leaf *x509.Certificate, certs []*x509.Certificate) [][]byte {
 	top := leaf
 	for len(above) < der.MaxCertificates-1 {
 		n := slices.IndexFunc(certs, func(c *x509.Certificate) bool {
-			return names(top, c) && !bytes.Equal(c.RawSubject, c.RawIssuer) &&
+			return dn.NamesIssuer(top, c) && !dn.SelfIssued(c) &&
 				!slices.ContainsFunc(above, func(der []byte) bool { return bytes.Equal(der, c.Raw) })
 		})
 		if n < 0 {

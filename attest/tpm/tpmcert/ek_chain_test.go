@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/caissuers"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -226,7 +227,7 @@ func TestIssuerFetcher(t *testing.T) {
 	if _, err = verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("a forged one: %v", err)
 	}
-	served["http://ca.example/upper"] = make([]byte, maxFetchedBytes+1)
+	served["http://ca.example/upper"] = make([]byte, caissuers.MaxSize+1)
 	if _, err = verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("a large one: %v", err)
 	}

@@ -2,19 +2,21 @@ package tpmcert
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 
+	"github.com/nodeattest/nodeattest/internal/caissuers"
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
-	maxFetched      = 4        // issuer certificates fetched for one request
-	maxIssuerURLs   = 4        // of one certificate
-	maxURLSize      = 512      // bytes
-	maxFetchedBytes = 64 << 10 // of one answer
+	maxFetched    = 4   // issuer certificates fetched for one request
+	maxIssuerURLs = 4   // of one certificate
+	maxURLSize    = 512 // bytes
 )
 
 // IssuerFetcher fetches an issuer's certificate from where another certificate says it is
@@ -26,7 +28,10 @@ const (
 // no redirects to others, and sets its own time limits. What it returns is not trusted: it
 // must chain to a root like anything else.
 type IssuerFetcher interface {
-	// FetchIssuer returns the DER of one certificate, or nil if it does not contact that URL.
+	// FetchIssuer returns what stands at that URL, at most 64 KiB, or nil if it does not
+	// contact it: a certificate in DER, a certs-only PKCS#7 message with up to 16 of them, or
+	// either in PEM. What is something else, or of another issuer, is passed over, and the
+	// refusal says so.
 	// An error means that nothing could be found out for now. It is called from multiple
 	// goroutines. For one request, all fetchers together are called at most
 	// 16 times: each at most once for a URL, and no more once one of them has
@@ -58,7 +63,7 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 	if cert == nil || i.Fetcher == nil || len(w.fetched) == maxFetched {
 		return false, nil
 	}
-	for _, url := range cert.IssuingCertificateURL[:min(len(cert.IssuingCertificateURL), maxIssuerURLs)] {
+	for n, url := range cert.IssuingCertificateURL[:min(len(cert.IssuingCertificateURL), maxIssuerURLs)] {
 		id := fetchID{i.fetcherID, url}
 		if len(url) > maxURLSize || slices.Contains(w.asked, id) {
 			continue
@@ -70,27 +75,53 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 			return false, message.OverBudget("fetches of issuers' certificates", maxIssuerFetches)
 		}
 		w.fetches++
-		der, err := i.Fetcher.FetchIssuer(ctx, url)
+		found, err := i.Fetcher.FetchIssuer(ctx, url)
 		if err != nil {
 			return false, refusal.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(nameText(cert.Issuer)), err))
 		}
 		w.asked = append(w.asked, id)
-		if c := usableIssuer(der, cert); c != nil && !slices.ContainsFunc(w.fetched, func(f *certificate) bool { return f.Equal(c.Certificate) }) {
-			w.fetched = append(w.fetched, c)
+		if found == nil {
+			continue
+		}
+		issuers, err := usableIssuers(found, cert)
+		if err != nil {
+			w.dropped = append(w.dropped, fmt.Sprintf("of %s, from place %d: %v", refusal.Text(nameText(cert.Issuer)), n+1, err))
+			continue
+		}
+		known := len(w.fetched)
+		for _, c := range issuers[:min(len(issuers), maxFetched)] {
+			if len(w.fetched) < maxFetched && !slices.ContainsFunc(w.fetched, func(f *certificate) bool { return f.Equal(c.Certificate) }) {
+				w.fetched = append(w.fetched, c)
+			}
+		}
+		if len(w.fetched) > known {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// usableIssuer parses what was fetched, and drops it if it does not have the issuer's name.
-func usableIssuer(der []byte, cert *certificate) *certificate {
-	if len(der) > maxFetchedBytes {
-		return nil
+// usableIssuers parses what was fetched, and drops what is not the certificate of cert's
+// issuer, by name and key identifier. If nothing is left, the error says what there was.
+func usableIssuers(found []byte, cert *certificate) ([]*certificate, error) {
+	all, err := caissuers.Certificates(found)
+	if err != nil {
+		return nil, err
 	}
-	c, err := parseCertificate(der, "a certificate")
-	if err != nil || string(c.RawSubject) != string(cert.RawIssuer) {
-		return nil
+	var usable []*certificate
+	for _, der := range all {
+		c, problem := parseCertificate(der, "a certificate")
+		switch {
+		case problem != nil:
+			err = problem
+		case !dn.NamesIssuer(cert.Certificate, c.Certificate):
+			err = errors.New("a certificate of " + refusal.Text(nameText(c.Subject)) + ", with another name or key identifier")
+		default:
+			usable = append(usable, caOf(c.Certificate, false))
+		}
 	}
-	return caOf(c.Certificate, false)
+	if len(usable) == 0 {
+		return nil, err
+	}
+	return usable, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/caissuers"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -103,13 +105,19 @@ func TestFetchedCertificates(t *testing.T) {
 		"nothing":                       {nil, 2, 0},
 		"no bytes":                      {[]byte{}, 2, 0},
 		"garbage":                       {[]byte("<html>"), 2, 0},
-		"PEM":                           {[]byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"), 2, 0},
+		"PEM of garbage":                {[]byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"), 2, 0},
+		"PEM":                           {pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.good}), 1, 0},
+		"a line feed more":              {append(bytes.Clone(f.good), '\n'), 1, 0},
+		"PKCS#7, behind another":        {tpmlab.CertsOnly(other.Sign(t, f.root.Key), f.good), 1, 0},
+		"PKCS#7, beside garbage":        {tpmlab.CertsOnly([]byte{0x30, 0}, f.good), 1, 0},
+		"PKCS#7 of two of that name":    {tpmlab.CertsOnly(own.Sign(t, own.Key), f.good), 1, 1},
+		"PKCS#7 of another issuer":      {tpmlab.CertsOnly(other.Sign(t, f.root.Key)), 2, 0},
 		"cut":                           {f.good[:len(f.good)-1], 2, 0},
 		"a byte more":                   {append(bytes.Clone(f.good), 0), 2, 0},
 		"two certificates":              {slices.Concat(f.good, f.good), 2, 0},
 		"another issuer":                {other.Sign(t, f.root.Key), 2, 0},
-		"as large as may be":            {f.padded(t, maxFetchedBytes), 1, 0},
-		"a byte larger":                 {f.padded(t, maxFetchedBytes+1), 2, 0},
+		"as large as may be":            {f.padded(t, caissuers.MaxSize), 1, 0},
+		"a byte larger":                 {f.padded(t, caissuers.MaxSize+1), 2, 0},
 		"the issuer, wrongly certified": {changed, 0, 0},
 		"a root of that name":           {own.Sign(t, own.Key), 2, 1},
 	} {
@@ -122,6 +130,41 @@ func TestFetchedCertificates(t *testing.T) {
 			}
 			if err != nil || len(facts.Chain) != 3 || len(f.calls) != c.want || len(w.fetched) != 1+c.kept {
 				t.Errorf("%v after %d calls, want %d", err, len(f.calls), c.want)
+			}
+		})
+	}
+}
+
+// A refusal says what was fetched in vain, and where.
+func TestFetchedInVain(t *testing.T) {
+	f := newFetchLab(t)
+	f.middle.Extensions = append(f.middle.Extensions, keyID(1, 2)...)
+	f.good = f.middle.Sign(t, f.root.Key)
+	other := tpmlab.CACert("other", "root", tpmlab.NewP256(t))
+	other.Algorithm = f.middle.Algorithm
+	otherKey := *f.middle
+	otherKey.Extensions = append([]pkix.Extension{tpmlab.IsCA}, keyID(3, 4)...)
+	leaf := f.leaf(t, "a", "b", "c")
+	for name, c := range map[string]struct {
+		served map[string][]byte
+		want   []string
+		not    string
+	}{
+		"a page":           {map[string][]byte{"b": []byte("<html>")}, []string{"fetched in vain: of CN=middle, from place 2: ", "a web page"}, "place 1"},
+		"another's":        {map[string][]byte{"a": other.Sign(t, f.root.Key)}, []string{"place 1", "CN=other"}, "place 2"},
+		"another key's":    {map[string][]byte{"a": otherKey.Sign(t, f.root.Key)}, []string{"place 1", "CN=middle", "key identifier"}, "place 2"},
+		"three":            {map[string][]byte{"a": {}, "b": []byte("x"), "c": tpmlab.CertsOnly()}, []string{"place 1", "nothing", "place 2", "place 3", "no certificate"}, ""},
+		"not asked at all": {nil, nil, "in vain"},
+		"a huge one":       {map[string][]byte{"c": make([]byte, caissuers.MaxSize+1)}, []string{"place 3", "65537 bytes"}, "place 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.calls, f.served = nil, c.served
+			_, _, err := f.verify(t, t.Context(), leaf, f)
+			tpmlab.CheckOutcome(t, err, CheckCertificateChain)
+			text := fmt.Sprint(err)
+			if !strings.Contains(text, "issuer CN=middle") || slices.ContainsFunc(c.want, func(s string) bool { return !strings.Contains(text, s) }) ||
+				c.not != "" && strings.Contains(text, c.not) {
+				t.Errorf("%q, want %q in it, and not %q", text, c.want, c.not)
 			}
 		})
 	}

@@ -121,6 +121,8 @@ func (i *ekIssuer) chainOf(ctx context.Context, w *links, p *EKPresented, at tim
 			return nil, false, &ekRefusal{ekOverBudget, err}
 		case err != nil:
 			return nil, false, &ekRefusal{ekUnknown, err}
+		case !more && failure.missing != nil:
+			return nil, false, failure.without(w.dropped).refusal()
 		case !more:
 			return nil, false, failure.refusal()
 		}
@@ -129,7 +131,7 @@ func (i *ekIssuer) chainOf(ctx context.Context, w *links, p *EKPresented, at tim
 
 func (f *chainFailure) refusal() *ekRefusal {
 	switch {
-	case f.missing != nil:
+	case f.missing != nil && !f.reached:
 		return &ekRefusal{ekNoIssuer, f.err}
 	case errors.Is(f.err, attest.CheckBudget):
 		return &ekRefusal{ekOverBudget, f.err}

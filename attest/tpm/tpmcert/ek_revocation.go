@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -100,7 +101,7 @@ func (r *revocation) ask(lists []*crl, c, ca *x509.Certificate, allowSHA1 bool, 
 				"one that is not")
 		}
 		switch {
-		case l.issuer != nameKey(ca.RawSubject):
+		case l.issuer != dn.Key(ca.RawSubject):
 			r.fault = errCRLName
 		case now.Before(l.head.ThisUpdate) || now.After(l.head.NextUpdate):
 			r.fault = errCRLOutdated

@@ -20,7 +20,8 @@ import (
 // vendor. A vendor's root admits every TPM that the vendor ever made, so this never amounts
 // to acceptance: that takes an [attest.Authorizer].
 type EKIssuer struct {
-	// Roots are the trust anchors, at least one. The system's roots are never used.
+	// Roots are the trust anchors, at least one; they need not be self-signed. The system's
+	// roots are never used.
 	Roots []*x509.Certificate
 	// Intermediates are certificates that the node need not send. They are not
 	// trusted by themselves.

@@ -1,7 +1,6 @@
 package tpmcert
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -18,8 +17,8 @@ import (
 
 // Issuer is one issuer of AK certificates that the control plane trusts.
 type Issuer struct {
-	// Roots are the trust anchors, at least one. Nothing else is trusted: the
-	// system's roots never are.
+	// Roots are the trust anchors, at least one; they need not be self-signed. Nothing else is
+	// trusted: the system's roots never are.
 	Roots []*x509.Certificate
 	// Intermediates are certificates that the node need not send. They are not
 	// trusted by themselves.
@@ -52,7 +51,7 @@ type issuer struct {
 	*anchors
 }
 
-// anchors are the roots and intermediates of an issuer by subject, with the memory of
+// anchors are the roots and intermediates of an issuer by [dn.Key] of the subject, with the memory of
 // verified signatures, which is shared by all issuers of a verifier.
 type anchors struct {
 	roots, intermediates map[string][]*certificate
@@ -89,7 +88,8 @@ func bySubject(field string, cas []*x509.Certificate, root bool) (map[string][]*
 		if c == nil {
 			return nil, errors.New("a nil certificate among " + field)
 		}
-		out[string(c.RawSubject)] = append(out[string(c.RawSubject)], caOf(c, root))
+		ca := caOf(c, root)
+		out[ca.subject] = append(out[ca.subject], ca)
 	}
 	return out, nil
 }
@@ -187,7 +187,7 @@ func parseChain(ctx context.Context, w *links, leaf *certificate, above [][]byte
 		if err := w.Work(ctx, work); err != nil {
 			return nil, err
 		}
-		if !bytes.Equal(below.RawIssuer, c.RawSubject) || bytes.Equal(c.RawSubject, c.RawIssuer) || slices.ContainsFunc(parsed, c.sameSubject) {
+		if below.issuer != c.subject || c.subject == c.issuer || slices.ContainsFunc(parsed, c.sameSubject) {
 			return nil, refuse(checkCertificateOrder, number+", "+nameText(c.Subject),
 				"the issuer of the one before it, no root, and no name twice")
 		}

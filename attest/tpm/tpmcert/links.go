@@ -47,6 +47,7 @@ type links struct {
 
 	fetched []*certificate // issuers that a fetcher returned
 	asked   []fetchID      // URLs that need not be asked for again
+	dropped []string       // what fetchers returned that is of no use
 }
 
 // failedLink is a link that did not verify.

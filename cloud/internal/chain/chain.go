@@ -21,6 +21,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -67,12 +68,13 @@ func Verify(ctx context.Context, path []*x509.Certificate, at time.Time, usage x
 	options := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: at,
 		KeyUsages: []x509.ExtKeyUsage{usage}}
 	last := len(path) - 1
-	options.Roots.AddCert(path[last])
-	for _, c := range path[1:last] {
+	spelled := dn.OneSpelling(path)
+	options.Roots.AddCert(spelled[last])
+	for _, c := range spelled[1:last] {
 		options.Intermediates.AddCert(c)
 	}
-	for _, c := range path[:last] {
-		for _, issuer := range path[1:] {
+	for _, c := range spelled[:last] {
+		for _, issuer := range spelled[1:] {
 			if bytes.Equal(c.RawIssuer, issuer.RawSubject) {
 				if err := budget.Signature(ctx); err != nil {
 					return err
@@ -80,7 +82,7 @@ func Verify(ctx context.Context, path []*x509.Certificate, at time.Time, usage x
 			}
 		}
 	}
-	if _, err := path[0].Verify(options); err != nil {
+	if _, err := spelled[0].Verify(options); err != nil {
 		return refuse("a chain that does not verify", "", err)
 	}
 	return nil
@@ -162,7 +164,7 @@ const (
 	maxSteps = 256
 )
 
-// Pool is a set of certificates by their subject. The zero value is empty.
+// Pool is a set of certificates by the [dn.Key] of their subject. The zero value is empty.
 type Pool map[string][]*x509.Certificate
 
 // NewPool makes a pool of certificates.
@@ -170,7 +172,8 @@ func NewPool(certificates ...[]*x509.Certificate) Pool {
 	p := Pool{}
 	for _, list := range certificates {
 		for _, c := range list {
-			p[string(c.RawSubject)] = append(p[string(c.RawSubject)], c)
+			subject := dn.Key(c.RawSubject)
+			p[subject] = append(p[subject], c)
 		}
 	}
 	return p
@@ -192,7 +195,7 @@ func (p Pool) At(now time.Time) Pool {
 // In returns the certificates of a chain that are in the pool.
 func (p Pool) In(path []*x509.Certificate) (list []*x509.Certificate) {
 	for _, c := range path {
-		if slices.Contains(p[string(c.RawSubject)], c) {
+		if slices.Contains(p[dn.Key(c.RawSubject)], c) {
 			list = append(list, c)
 		}
 	}
@@ -244,13 +247,14 @@ func (s *search) extend(path []*x509.Certificate, valid bool) {
 // each calls f with each certificate that may be the issuer of a chain's top.
 func (s *search) each(pools []Pool, path []*x509.Certificate, f func(*x509.Certificate)) {
 	top := path[len(path)-1]
+	issuer := dn.Key(top.RawIssuer)
 	for _, p := range pools {
-		for _, c := range p[string(top.RawIssuer)] {
+		for _, c := range p[issuer] {
 			if s.steps == maxSteps || len(s.valid) == maxPaths {
 				return
 			}
 			s.steps++
-			if Issued(top, c) && !within(path, c) {
+			if isCA(c) && dn.SameKeyIdentifier(top, c) && !within(path, c) {
 				f(c)
 			}
 		}
@@ -260,13 +264,14 @@ func (s *search) each(pools []Pool, path []*x509.Certificate, f func(*x509.Certi
 // Issued reports whether a certificate names that issuer, which may be one, by its name and,
 // where both state it, by its key identifier. No signature is checked.
 func Issued(c, issuer *x509.Certificate) bool {
-	return issuer.BasicConstraintsValid && issuer.IsCA && bytes.Equal(c.RawIssuer, issuer.RawSubject) &&
-		(len(c.AuthorityKeyId) == 0 || len(issuer.SubjectKeyId) == 0 || bytes.Equal(c.AuthorityKeyId, issuer.SubjectKeyId))
+	return isCA(issuer) && dn.NamesIssuer(c, issuer)
 }
+
+func isCA(c *x509.Certificate) bool { return c.BasicConstraintsValid && c.IsCA }
 
 // within reports whether a chain already has a certificate with that subject and key.
 func within(path []*x509.Certificate, c *x509.Certificate) bool {
 	return slices.ContainsFunc(path, func(other *x509.Certificate) bool {
-		return bytes.Equal(other.RawSubject, c.RawSubject) && bytes.Equal(other.RawSubjectPublicKeyInfo, c.RawSubjectPublicKeyInfo)
+		return bytes.Equal(other.RawSubjectPublicKeyInfo, c.RawSubjectPublicKeyInfo) && dn.Equal(other.RawSubject, c.RawSubject)
 	})
 }

@@ -221,6 +221,51 @@ func TestPaths(t *testing.T) {
 	})
 }
 
+// A chain is found and verified however each certificate spells its issuer's name (RFC 5280,
+// 7.1), and not where it means another name.
+func TestOtherSpellings(t *testing.T) {
+	spelled := func(a *authority, as string) *authority {
+		c := *a.Certificate
+		c.RawSubject = must(goasn1.Marshal(pkix.RDNSequence{{{Type: []int{2, 5, 4, 3}, Value: goasn1.RawValue{Tag: goasn1.TagUTF8String, Bytes: []byte(as)}}}}))
+		return &authority{&c, a.key}
+	}
+	for name, c := range map[string]struct {
+		root, ca string // as those below them spell them
+		want     string
+	}{
+		"as they are":       {"root", "ca", "[leaf<ca<root]"},
+		"in capitals":       {"ROOT", "CA", "[leaf<ca<root]"},
+		"with spaces":       {" root", "ca  ", "[leaf<ca<root]"},
+		"another root":      {"roots", "ca", "[]"},
+		"another CA":        {"root", "c a", "[]"},
+		"one that looks so": {"root", "c\u0430", "[]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := issue("root", nil, newKey(), nil)
+			ca := issue("ca", spelled(root, c.root), newKey(), nil)
+			leaf := issue("leaf", spelled(ca, c.ca), newKey(), nil)
+			roots, intermediates := NewPool(certificates(root)), NewPool(certificates(ca))
+			paths, missing := Paths(leaf.Certificate, roots, now, intermediates)
+			if got := fmt.Sprint(names(paths)); got != c.want || missing == nil {
+				t.Fatalf("got %s, want %s", got, c.want)
+			}
+			whole := certificates(leaf, ca, root)
+			if err := verify(whole, now, 2); (err == nil) != (len(paths) > 0) || err != nil && !errors.Is(err, CheckChain) {
+				t.Error(err)
+			}
+			if len(paths) > 0 {
+				if in := intermediates.In(paths[0]); len(in) != 1 || paths[0][1] != ca.Certificate || paths[0][2] != root.Certificate {
+					t.Errorf("%d of the chain in the pool, or other certificates", len(in))
+				}
+			}
+			twice := certificates(leaf, ca, spelled(ca, "CA"), root)
+			if err := verify(twice, now, 9); !errors.Is(err, CheckChain) {
+				t.Errorf("a CA twice: %v", err)
+			}
+		})
+	}
+}
+
 // Many certificates of one name end the search, and so do those that certify each other.
 func TestPathsAreBounded(t *testing.T) {
 	key := newKey()

@@ -3,7 +3,6 @@
 package nodecert
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -120,7 +120,7 @@ func (w *Wanted) CheckNew(p, inHand *certstore.Pair, cas []*x509.Certificate) er
 
 func checkIssuer(leaf *x509.Certificate, cas []*x509.Certificate) (err error) {
 	for _, ca := range cas {
-		if !bytes.Equal(ca.RawSubject, leaf.RawIssuer) || len(ca.SubjectKeyId) != 0 && len(leaf.AuthorityKeyId) != 0 && !bytes.Equal(ca.SubjectKeyId, leaf.AuthorityKeyId) {
+		if !dn.NamesIssuer(leaf, ca) {
 			continue
 		}
 		wrong := leaf.CheckSignatureFrom(ca)

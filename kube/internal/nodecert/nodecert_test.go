@@ -1,6 +1,7 @@
 package nodecert
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -150,6 +151,8 @@ func TestIssuer(t *testing.T) {
 	rotated, _ := authority(t, 2)
 	unnamed := *same
 	unnamed.SubjectKeyId = nil
+	spelt, stranger := *ca, *same // in capitals, where the certificate names it in small letters
+	spelt.RawSubject, stranger.RawSubject = bytes.ToUpper(ca.RawSubject), bytes.ToUpper(ca.RawSubject)
 	p := signed(t, client(), ca, by, nil)
 	for name, c := range map[string]struct {
 		cas  []*x509.Certificate
@@ -162,6 +165,8 @@ func TestIssuer(t *testing.T) {
 		"of its name, and the issuer":     {[]*x509.Certificate{same, ca}, true},
 		"of its name, with another key":   {[]*x509.Certificate{rotated}, true},
 		"of another name":                 {[]*x509.Certificate{p.Leaf}, true},
+		"the issuer, spelled in capitals": {[]*x509.Certificate{&spelt}, true},
+		"in capitals, which did not sign": {[]*x509.Certificate{&stranger}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := client().CheckNew(p, nil, c.cas); (err == nil) != c.fits || err != nil && !errors.Is(err, certstore.CheckPair) {

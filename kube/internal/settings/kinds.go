@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/hex"
@@ -20,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
@@ -268,7 +268,7 @@ func (a *Azure) kind() (attest.Kind, error) {
 	if config.Roots, config.Intermediates, err = (&Issuer{RootsFile: a.RootsFile, IntermediatesFile: a.IntermediatesFile}).certificates(); err != nil {
 		return nil, err
 	}
-	issuing := func(c *x509.Certificate) bool { return !bytes.Equal(c.RawSubject, c.RawIssuer) }
+	issuing := func(c *x509.Certificate) bool { return !dn.SelfIssued(c) }
 	if !a.FetchIntermediates && len(config.Intermediates) == 0 && !slices.ContainsFunc(config.Roots, issuing) {
 		return nil, refusal.Config("intermediatesFile and fetchIntermediates", "", "one of them: documents come without the CAs between their signer and the roots")
 	}

@@ -67,7 +67,7 @@ func generate() (*vector.Set, *messages) {
 	}{
 		// The order matters: a CA counts what it issues.
 		{"statement", []func(){w.statements, w.tpmStatements, w.quotes, w.akTrusts}},
-		{"certificate", []func(){w.certificates, w.eksAlone, w.withdrawals}},
+		{"certificate", []func(){w.certificates, w.eksAlone, w.withdrawals, w.issuers}},
 		{"binding", []func(){w.bindings, w.answersMixed, w.challenges, w.nodes, w.quotedAnswers, w.registry, w.firstUse, w.credentials}},
 		{"boot", []func(){w.boots}},
 		{"request", []func(){w.pems, w.requests, w.extensions}},

@@ -1,0 +1,206 @@
+// Package caissuers reads what stands where a certificate says that its issuer's certificate is
+// (authority information access, caIssuers: RFC 5280, 4.2.2.1).
+package caissuers
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+)
+
+const (
+	// MaxSize bounds what is read, in bytes.
+	MaxSize = 64 << 10
+	// maxCertificates bounds the certificates in it.
+	maxCertificates = 16
+	// maxDepth bounds elements of indefinite length inside each other.
+	maxDepth = 8
+)
+
+// Tags of BER, where indefinite length needs them as bytes.
+const (
+	tagSequence = 0x30
+	tagSet      = 0x31
+	tagOID      = 0x06
+	context0    = 0xa0
+	context1    = 0xa1
+)
+
+// signedData is id-signedData, 1.2.840.113549.1.7.2.
+var signedData = []byte("\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02")
+
+var (
+	errNothing = errors.New("nothing")
+	errPage    = errors.New("a web page or other text, want a certificate in DER or PEM, or a certs-only PKCS#7 message")
+	errForm    = errors.New("something else than a certificate in DER or PEM, or a certs-only PKCS#7 message")
+	errCMS     = errors.New("a PKCS#7 message that is not certs-only, or cannot be read")
+	errNone    = errors.New("no certificate in the PEM or PKCS#7")
+)
+
+// Certificates returns the certificates in it, each the DER of one SEQUENCE that is not
+// looked into, and all parts of data: a certificate in DER, or a certs-only message of CMS
+// (PKCS#7) in BER or DER, the two forms of RFC 5280; or either in PEM, which some CAs serve.
+// White space may follow. There are 1 to 16. An error says what it is instead.
+func Certificates(data []byte) ([][]byte, error) {
+	switch {
+	case len(data) > MaxSize:
+		return nil, errors.New(strconv.Itoa(len(data)) + " bytes, want at most " + strconv.Itoa(MaxSize))
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, errNothing
+	case data[0] != tagSequence:
+		return inPEM(data)
+	}
+	return inDER(data)
+}
+
+// inPEM reads blocks, and passes over the text between them and over those of other types.
+func inPEM(data []byte) (all [][]byte, err error) {
+	blocks := 0
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		blocks++
+		switch block.Type {
+		case "CERTIFICATE", "PKCS7", "CMS":
+			found, err := inDER(block.Bytes)
+			if all = append(all, found...); err == nil {
+				err = checkNumber(all)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("PEM: %w", err)
+			}
+		}
+	}
+	switch {
+	case blocks == 0:
+		return nil, errPage
+	case len(all) == 0:
+		return nil, errNone
+	}
+	return all, nil
+}
+
+func checkNumber(all [][]byte) error {
+	if len(all) > maxCertificates {
+		return errors.New("more than " + strconv.Itoa(maxCertificates) + " certificates")
+	}
+	return nil
+}
+
+// inDER reads a certificate or a ContentInfo. The first begins with a SEQUENCE, the second
+// with an identifier.
+func inDER(data []byte) ([][]byte, error) {
+	if in, outer := cryptobyte.String(data), cryptobyte.String(nil); in.ReadASN1Element(&outer, asn1.SEQUENCE) {
+		if body := outer; body.ReadASN1(&body, asn1.SEQUENCE) && body.PeekASN1Tag(asn1.SEQUENCE) {
+			if len(bytes.TrimSpace(in)) != 0 {
+				return nil, errors.New("a certificate with " + strconv.Itoa(len(in)) + " bytes behind it")
+			}
+			return [][]byte{outer}, nil
+		}
+	}
+	return certsOnly(data)
+}
+
+// certsOnly reads a ContentInfo with a SignedData that nobody signed (RFC 5652, 5.1): version,
+// digestAlgorithms, encapContentInfo, certificates, crls and an empty signerInfos.
+func certsOnly(data []byte) ([][]byte, error) {
+	info, rest, ok := read(data, tagSequence)
+	if !ok {
+		return nil, errForm
+	}
+	id, wrapped, ok := read(info, tagOID)
+	switch {
+	case !ok:
+		return nil, errForm
+	case !bytes.Equal(id, signedData) || len(bytes.TrimSpace(rest)) != 0:
+		return nil, errCMS
+	}
+	wrapped, end, ok1 := read(wrapped, context0)
+	body, end2, ok2 := read(wrapped, tagSequence)
+	_, body, ok3 := read(body, 0x02)
+	_, body, ok4 := read(body, tagSet)
+	_, body, ok5 := read(body, tagSequence)
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || len(end)+len(end2) != 0 {
+		return nil, errCMS
+	}
+	certificates, body, ok := read(body, context0)
+	if !ok {
+		return nil, errNone
+	}
+	if _, after, ok := read(body, context1); ok {
+		body = after
+	}
+	if signers, after, ok := read(body, tagSet); !ok || len(signers)+len(after) != 0 {
+		return nil, errCMS
+	}
+	return certificatesOf(certificates)
+}
+
+// certificatesOf splits a CertificateSet. What is no X.509 certificate has another tag.
+func certificatesOf(set []byte) (all [][]byte, err error) {
+	for len(set) > 0 {
+		_, rest, ok := element(set, maxDepth)
+		if !ok {
+			return nil, errCMS
+		}
+		if set[0] == tagSequence {
+			all = append(all, set[:len(set)-len(rest)])
+			if err := checkNumber(all); err != nil {
+				return nil, err
+			}
+		}
+		set = rest
+	}
+	if len(all) == 0 {
+		return nil, errNone
+	}
+	return all, nil
+}
+
+// read reads an element with that tag.
+func read(in []byte, tag byte) (content, rest []byte, ok bool) {
+	if len(in) == 0 || in[0] != tag {
+		return nil, in, false
+	}
+	return element(in, maxDepth)
+}
+
+// element reads one element of BER, with a tag of one byte. The content of one of indefinite
+// length ends before two zero bytes, which take the place of an element.
+func element(in []byte, depth int) (content, rest []byte, ok bool) {
+	if len(in) < 2 || in[0]&0x1f == 0x1f || depth == 0 {
+		return nil, in, false
+	}
+	length, rest := int(in[1]), in[2:]
+	switch {
+	case length == 0x80 && in[0]&0x20 != 0:
+		return indefinite(rest, depth)
+	case length > 0x84 || length == 0x80 || length > 0x80 && len(rest) < length-0x80:
+		return nil, in, false
+	case length > 0x80:
+		number := rest[:length-0x80]
+		rest, length = rest[len(number):], 0
+		for _, b := range number {
+			length = length<<8 | int(b)
+		}
+	}
+	if length < 0 || length > len(rest) { // 32 bits may be less than zero
+		return nil, in, false
+	}
+	return rest[:length], rest[length:], true
+}
+
+func indefinite(in []byte, depth int) (content, rest []byte, ok bool) {
+	for rest = in; len(rest) >= 2; {
+		if rest[0] == 0 && rest[1] == 0 {
+			return in[:len(in)-len(rest)], rest[2:], true
+		}
+		if _, rest, ok = element(rest, depth-1); !ok {
+			break
+		}
+	}
+	return nil, in, false
+}
