@@ -3,6 +3,7 @@ package authenticator
 import (
 	"cmp"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -46,7 +47,7 @@ type Kubelet struct {
 const (
 	wayRotate = "the kubelet would use the plugin's certificate only to ask for one of its own, without evidence, and do the rest as anonymous: set rotateCertificates to false, or --rotate-certificates=false, which wins"
 	wayBoot   = "the kubelet would ask for a certificate without evidence, and overwrite its kubeconfig: start it without this flag"
-	wayServe  = "the kubelet would ask for serving certificates of its own beside those that are written for it: set serverTLSBootstrap to false"
+	wayServe  = "the kubelet would ask for serving certificates of its own beside those that are written for it: set serverTLSBootstrap to false, or --rotate-server-certificates=false, which wins"
 )
 
 // Check looks at the parent, or else at the files. The check of the error is
@@ -76,13 +77,27 @@ func (k *Kubelet) CheckRunning() error {
 	}
 	for pid, f := range kubelet.Running() {
 		where := "kubelet, process " + strconv.Itoa(pid)
-		if file, dir := cmp.Or(f.Config, k.ConfigFile), cmp.Or(f.ConfigDir, k.ConfigDir); file != k.ConfigFile || dir != k.ConfigDir {
+		if file, dir := cmp.Or(f.Config, k.ConfigFile), cmp.Or(f.ConfigDir, k.ConfigDir); !samePath(file, k.ConfigFile) || !samePath(dir, k.ConfigDir) {
 			failed = append(failed, &refusal.Error{Check: kubelet.CheckFile, Got: "--config=" + refusal.Quote(file) + " --config-dir=" + refusal.Quote(dir) + " (" + where + ")",
 				Want: "what is looked at here, " + refusal.Quote(k.ConfigFile) + " and " + refusal.Quote(k.ConfigDir)})
 		}
 		failed = append(failed, k.checkProcess(where, f, k.ConfigFile, k.ConfigDir), k.checkName(f, "("+where+")"))
 	}
 	return errors.Join(failed...)
+}
+
+// samePath reports whether both name one file. Behind a link a slash makes a difference: the
+// kubelet goes into the folder then.
+func samePath(a, b string) bool {
+	if a == b {
+		return true
+	}
+	path := filepath.Clean(a)
+	if path != filepath.Clean(b) || strings.Contains(a+b, "..") {
+		return false
+	}
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode().Type() != fs.ModeSymlink
 }
 
 // warnKubelet logs what is wrong with the kubelet, each text once in a row.
@@ -108,7 +123,7 @@ func (k *Kubelet) checkProcess(where string, f *kubelet.Flags, file, dir string)
 	if err != nil {
 		return err
 	}
-	return k.check(c, f.Rotate, "--rotate-certificates ("+where+")")
+	return k.check(c, given{f.Rotate, "(" + where + ")"}, given{f.Serve, "(" + where + ")"})
 }
 
 // checkFiles looks at the configured files.
@@ -117,20 +132,43 @@ func (k *Kubelet) checkFiles() error {
 	if err != nil {
 		return err
 	}
-	var rotate *bool
-	var rotateAt string
+	var rotate, serve given
 	if err := k.eachFlagFile(func(path string, f *kubelet.Flags) error {
 		if f.Bootstrap != "" {
 			return &refusal.Error{Check: checkKubelet, Got: "--bootstrap-kubeconfig=" + refusal.Text(f.Bootstrap) + " in " + path, Want: wayBoot}
 		}
-		if f.Rotate != nil && (rotate == nil || *f.Rotate) { // which file comes last on the command line is not known here
-			rotate, rotateAt = f.Rotate, "--rotate-certificates in "+path
-		}
+		rotate.add(f.Rotate, path)
+		serve.add(f.Serve, path)
 		return nil
 	}); err != nil {
 		return err
 	}
-	return k.check(c, rotate, rotateAt)
+	return k.check(c, rotate, serve)
+}
+
+// given is a switch on a command line, which wins over the files; on is nil if it is not there.
+type given struct {
+	on    *bool
+	where string
+}
+
+// add adds a file's switch. Which file comes last on the command line is not known here: one that
+// turns it on counts.
+func (g *given) add(on *bool, path string) {
+	if on != nil && (g.on == nil || *on) {
+		*g = given{on, "in " + path}
+	}
+}
+
+// check returns an error if a field is on, by the switch or else by the file at.
+func (g *given) check(flag, field, at, want string) error {
+	switch {
+	case g.on != nil && *g.on:
+		return &refusal.Error{Check: checkKubelet, Got: flag + " " + g.where, Want: want}
+	case g.on == nil && at != "":
+		return &refusal.Error{Check: checkKubelet, Got: field + ": true in " + at, Want: want}
+	}
+	return nil
 }
 
 // eachFlagFile reads the files with flags, until look returns an error.
@@ -170,15 +208,11 @@ func (k *Kubelet) checkName(f *kubelet.Flags, where string) error {
 		Want: k.nodeName + ", for which certificates are kept here: set nodeName of the kubelet-authenticator to the kubelet's name, or take the flag away"}
 }
 
-// check looks at a configuration and at the switch that wins over it.
-func (k *Kubelet) check(c *kubelet.Configuration, rotate *bool, rotateAt string) error {
-	switch {
-	case rotate != nil && *rotate:
-		return &refusal.Error{Check: checkKubelet, Got: rotateAt, Want: wayRotate}
-	case rotate == nil && c.RotateCertificates != "":
-		return &refusal.Error{Check: checkKubelet, Got: "rotateCertificates: true in " + c.RotateCertificates, Want: wayRotate}
-	case c.ServerTLSBootstrap != "" && k.serving:
-		return &refusal.Error{Check: checkKubelet, Got: "serverTLSBootstrap: true in " + c.ServerTLSBootstrap, Want: wayServe}
+// check looks at a configuration and at the switches that win over it.
+func (k *Kubelet) check(c *kubelet.Configuration, rotate, serve given) error {
+	err := rotate.check("--rotate-certificates", "rotateCertificates", c.RotateCertificates, wayRotate)
+	if k.serving {
+		err = errors.Join(err, serve.check("--rotate-server-certificates", "serverTLSBootstrap", c.ServerTLSBootstrap, wayServe))
 	}
-	return nil
+	return err
 }

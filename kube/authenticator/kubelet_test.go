@@ -15,9 +15,12 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
 )
 
+// kubeletHead is what each of a kubelet's files says it is.
+const kubeletHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
 // TestKubelet looks at files. How each is read is for package kubelet.
 func TestKubelet(t *testing.T) {
-	const on, off, bad = "rotateCertificates: true\n", "rotateCertificates: false\n", "--bootstrap-kubeconfig=/b"
+	const on, off, bad = kubeletHead + "rotateCertificates: true\n", kubeletHead + "rotateCertificates: false\n", "--bootstrap-kubeconfig=/b"
 	type files map[string]string
 	for name, row := range map[string]struct {
 		files   files
@@ -29,7 +32,11 @@ func TestKubelet(t *testing.T) {
 		"kubeadm's":                    {files: files{"config.yaml": on}, want: "rotateCertificates: true in ", check: checkKubelet},
 		"as it should be":              {files: files{"config.yaml": off + "serverTLSBootstrap: true\n", "flags/a.env": "X=--kubeconfig=/k\n"}},
 		"on in a drop-in":              {files: files{"config.yaml": off, "d/90.conf": on}, want: "90.conf", check: checkKubelet},
-		"serving":                      {files: files{"config.yaml": "serverTLSBootstrap: true\n"}, serving: true, want: "serverTLSBootstrap", check: checkKubelet},
+		"serving":                      {files: files{"config.yaml": kubeletHead + "serverTLSBootstrap: true\n"}, serving: true, want: "serverTLSBootstrap: true in", check: checkKubelet},
+		"serving by flag":              {files: files{"flags/a.env": "X=--rotate-server-certificates\n"}, serving: true, want: "--rotate-server-certificates in", check: checkKubelet},
+		"serving, which nobody minds":  {files: files{"flags/a.env": "X=--rotate-server-certificates\n"}},
+		"no serving by flag":           {files: files{"config.yaml": kubeletHead + "serverTLSBootstrap: true\n", "flags/a.env": "X=--rotate-server-certificates=false\n"}, serving: true},
+		"both kinds":                   {files: files{"config.yaml": on + "serverTLSBootstrap: true\n"}, serving: true, want: "\nkubelet-configuration: got serverTLSBootstrap: true", check: checkKubelet},
 		"no YAML":                      {files: files{"config.yaml": "{"}, want: "config.yaml", check: kubelet.CheckFile},
 		"a bootstrap flag":             {files: files{"flags/a.env": "X=" + bad + "\n"}, want: bad, check: checkKubelet},
 		"rotation by flag":             {files: files{"flags/a.env": "X=--rotate-certificates\n"}, want: "--rotate-certificates", check: checkKubelet},
@@ -74,7 +81,7 @@ func TestGoesAround(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("rotateCertificates: true\n")
+	write(kubeletHead + "rotateCertificates: true\n")
 	before := len(f.log)
 	if _, err := a.Credential(t.Context()); !errors.Is(err, checkKubelet) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "set rotateCertificates to false") {
 		t.Errorf("Credential: got %v", err)
@@ -99,6 +106,25 @@ func TestGoesAround(t *testing.T) {
 	checkIsCredential(t, c, err)
 }
 
+func TestSamePath(t *testing.T) {
+	dir := t.TempDir()
+	real, link := filepath.Join(dir, "real"), filepath.Join(dir, "link")
+	if err := errors.Join(os.Mkdir(real, 0o700), os.Symlink(real, link)); err != nil {
+		t.Skip(err) // Windows has rights for it
+	}
+	for _, row := range []struct {
+		a, b string
+		want bool
+	}{
+		{"", "", true}, {real, real, true}, {link, link, true}, {real + "/", real, true}, {dir + "//real/.", real, true},
+		{"", real, false}, {link + "/", link, false}, {real + "/../real", real, false}, {dir + "/other", real, false},
+	} {
+		if got := samePath(row.a, row.b); got != row.want {
+			t.Errorf("%q, %q: got %v", row.a, row.b, got)
+		}
+	}
+}
+
 // TestProcesses looks at the kubelet that has started this process, whose files are read, and
 // at those that run, whose files are not opened.
 func TestProcesses(t *testing.T) {
@@ -111,7 +137,7 @@ func TestProcesses(t *testing.T) {
 	}
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(config, []byte("rotateCertificates: true\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(kubeletHead+"rotateCertificates: true\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	const bad = "--bootstrap-kubeconfig=/b"
