@@ -362,6 +362,17 @@ func TestInventoryEvidence(t *testing.T) {
 		"{nodeName: a, identity: 'aws:aws/eu-west-1/" + instanceID + "'}":                              "",
 		"{nodeName: a, identity: 'ek:sha256:" + strings.Repeat("00", 32) + "'}":                        "",
 		"{nodeName: a, kind: gce}, {nodeName: b, kind: tpm, identity: 'gce:p/1'}":                      "gce",
+		// Its provider ID is that of the machine, or of no cloud.
+		"{nodeName: a, providerID: 'gce://any/z/n'}":                                                "gce",
+		"{nodeName: a, providerID: 'aws:///z/" + instanceID + "'}":                                  "",
+		"{nodeName: a, providerID: 'rack://1'}":                                                     "gce",
+		"{nodeName: a, providerID: 'aws:///z/" + instanceID + "', kind: tpm}":                       "tpm",
+		"{nodeName: a, identity: 'gce:example-project/1', providerID: 'gce://example-project/z/n'}": "gce",
+		"{nodeName: a, identity: 'gce:example-project/1', providerID: 'gce://another-project/z/n'}": "",
+		"{nodeName: a, kind: azure, identity: 'azure:" + subscription + "/" + vmID + "', providerID: 'azure:///subscriptions/" + strings.ToUpper(subscription) + "/x'}": "azure",
+		"{nodeName: a, kind: azure, identity: 'azure:" + subscription + "/" + vmID + "', providerID: 'azure:///subscriptions/" + vmID + "/x'}":                          "",
+		"{nodeName: a, kind: nitro, identity: 'aws:aws/eu-west-1/" + instanceID + "', providerID: 'aws:///eu-west-1a/" + instanceID + "'}":                              "nitro",
+		"{nodeName: a, kind: nitro, identity: 'aws:aws/eu-west-1/" + instanceID + "', providerID: 'aws:///eu-west-1a/i-1123456789abcdef0'}":                             "",
 	} {
 		t.Run(text, func(t *testing.T) {
 			machines, err := byGCE.ParseInventory([]byte("machines: [" + text + "]"))

@@ -149,13 +149,22 @@ func TestParseInventory(t *testing.T) {
 	if machines, err = byTPM.ParseInventory([]byte("--- # machines\nmachines:\n- nodeName: node-1\n...\n")); err != nil || len(machines) != 1 {
 		t.Errorf("in a document that begins and ends: %+v, %v", machines, err)
 	}
-	if machines, err = byTPM.ParseInventory([]byte("machines: [{nodeName: node-1, dnsNames: [Node-1.EXAMPLE]}]")); err != nil {
-		t.Errorf("names in capitals: %+v, %v", machines, err)
+	for name, text := range map[string]string{
+		"names in capitals":           "machines: [{nodeName: node-1, dnsNames: [Node-1, Node-1.EXAMPLE]}]",
+		"provider IDs that have case": "machines: [{nodeName: a, providerID: 'aws:///z/I'}, {nodeName: b, providerID: 'aws:///z/i'}, {nodeName: c}, {nodeName: d}]",
+		"an address of two":           "machines: [{nodeName: a, ipAddresses: [192.0.2.1]}, {nodeName: b, ipAddresses: [192.0.2.1]}]", // which moves between them
+	} {
+		if machines, err := byTPM.ParseInventory([]byte(text)); err != nil {
+			t.Errorf("%s: %+v, %v", name, machines, err)
+		}
 	}
 	for name, text := range map[string]string{
 		"a name twice":         "machines: [{nodeName: a}, {nodeName: a}]",
 		"a UID twice":          "machines: [{nodeName: a, uid: u}, {nodeName: b, uid: u}]",
 		"an identity twice":    "machines: [{nodeName: a, identity: '" + digest + "'}, {nodeName: b, identity: '" + digest + "'}]",
+		"a provider ID twice":  "machines: [{nodeName: a, providerID: 'p://1'}, {nodeName: b, providerID: 'p://1'}]",
+		"twice, of Azure":      "machines: [{nodeName: a, providerID: 'azure:///subscriptions/S'}, {nodeName: b, providerID: 'azure:///Subscriptions/s'}]",
+		"another node's name":  "machines: [{nodeName: a, dnsNames: [B]}, {nodeName: b}]",
 		"no name":              "machines: [{uid: u}]",
 		"an upper-case name":   "machines: [{nodeName: Node}]",
 		"an identity of none":  "machines: [{nodeName: a, identity: 'ek:sha256:00'}]",
