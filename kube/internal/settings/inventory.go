@@ -79,7 +79,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 			}
 			claim.Machine, m.Identity = id, string(id)
 		}
-		if err := errors.Join(claim.Check(), m.checkNames(), m.checkCloud()); err != nil {
+		if err := errors.Join(claim.Check(), m.checkNames(&servingname.Reserved{DNSNames: s.Signers.ReservedDNSNames, IPs: s.Signers.ReservedIPs}), m.checkCloud()); err != nil {
 			return nil, fmt.Errorf("machines[%d]: %w", i, err)
 		}
 		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity} {
@@ -127,13 +127,13 @@ func (m *Machine) checkCloud() error {
 }
 
 // checkNames refuses what no request can ask for.
-func (m *Machine) checkNames() error {
+func (m *Machine) checkNames(reserved *servingname.Reserved) error {
 	if m.ProviderID != "" {
 		if _, err := oid.MarshalProviderID(m.ProviderID); err != nil {
 			return err
 		}
 	}
-	return servingname.Check(m.DNSNames, m.IPAddresses)
+	return reserved.Check(m.DNSNames, m.IPAddresses)
 }
 
 // uidOf makes the UID of a machine whose entry has none.

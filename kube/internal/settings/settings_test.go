@@ -209,6 +209,22 @@ func TestInventoryErrors(t *testing.T) {
 	}
 }
 
+// TestInventoryReserved: what the signers reserve is no machine's.
+func TestInventoryReserved(t *testing.T) {
+	s, err := Parse([]byte(strings.Replace(shipped(t), "reservedIPs: []", "reservedIPs: [10.96.0.0/12]", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Signers.ReservedDNSNames = []string{".Corp.example"}
+	for entry, want := range map[string]string{"ipAddresses: [10.111.0.1]": "10.111.0.1", "dnsNames: [a.corp.example]": "a.corp.example",
+		"ipAddresses: [10.112.0.1], dnsNames: [corp.example]": ""} {
+		_, err := s.ParseInventory([]byte("machines: [{nodeName: a, " + entry + "}]"))
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", entry, err)
+		}
+	}
+}
+
 // TestFollow checks that the inventory follows its file, and stays while that is broken or was
 // emptied, unless it says that there are no machines.
 func TestFollow(t *testing.T) {
