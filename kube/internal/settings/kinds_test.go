@@ -200,7 +200,10 @@ func TestKindsRefused(t *testing.T) {
 		"a CRL that is none":              {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/keys.json]}], akIssuers: [{", "ekIssuers[0]"},
 		"a CRL, and no roots":             {"akIssuers: [{", "ekIssuers: [{rootsFile: @/none.pem, profile: tcg, crlFiles: [@/list.crl]}], akIssuers: [{", "none.pem"},
 		"no roots, but others":            {"rootsFile: @/ak.pem", "rootsFile: @/none.pem, intermediatesFile: @/ak.pem", "none.pem"},
-		"a road without TPMs":             {"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}\n", "", "membership.kind"},
+		"a signer of no kind":             {"client-kubelet-gce", "client-kubelet-gcp", "signers.names"},
+		"an insecure signer":              {"client-kubelet-gce", "client-kubelet-insecure", "signers.names"},
+		"no kind of a signer":             {"gce: {projects: [example-project], keysFile: @/keys.json}\n", "", "signers of kinds that are configured: tpm, azure, nitro"},
+		"no TPMs of a signer":             {"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}\n", "", "signers of kinds that are configured: gce, azure, nitro"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.Count(every, row.old) == 0 {
@@ -231,13 +234,13 @@ func TestRequireResident(t *testing.T) {
 	for _, section := range []string{"gce", "azure", "nitro"} {
 		at := strings.Index(every, "\n"+section+": ")
 		line, _, _ := strings.Cut(every[at+1:], "\n")
-		changes = append(changes, line+"\n", "")
+		changes = append(changes, line+"\n", "", ", cluster.x-k8s.io/kube-apiserver-client-kubelet-"+section, "")
 	}
 	resident := []string{"akIssuers:", "requireResident: true, akIssuers:"}
 	if s, err := w.settings(append(changes, resident...)...); err != nil || !s.TPM.RequireResident {
 		t.Errorf("TPMs only: %v", err)
 	}
-	if _, err := w.settings(append(changes[2:], resident...)...); !errors.Is(err, refusal.CheckConfig) {
+	if _, err := w.settings(append(changes[4:], resident...)...); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("TPMs and one kind of documents: %v", err)
 	}
 }

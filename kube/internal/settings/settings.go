@@ -272,6 +272,12 @@ func (s *Settings) check() error {
 	if err := s.checkEvidence(); err != nil {
 		return err
 	}
+	if i := slices.IndexFunc(g.Names, func(name string) bool {
+		provider := csr.ProviderOf(name)
+		return provider != "" && !slices.Contains(s.Opened(), provider)
+	}); i >= 0 {
+		return refusal.Config("signers.names", refusal.Quote(g.Names[i]), "signers of kinds that are configured: "+strings.Join(s.Opened(), ", "))
+	}
 	return s.checkMembership()
 }
 
