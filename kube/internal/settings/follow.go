@@ -41,6 +41,9 @@ func (s *Settings) changed() (bool, error) {
 	if _, err := next.Kinds(); err != nil {
 		return false, err
 	}
+	if _, err := next.OpenInventory(); err != nil {
+		return false, err
+	}
 	ids, err := next.ClusterIDs()
 	if err == nil {
 		err = next.Policy(ids, new(Machines)).Validate()
