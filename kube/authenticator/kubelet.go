@@ -171,14 +171,24 @@ func (g *given) check(flag, field, at, want string) error {
 	return nil
 }
 
-// eachFlagFile reads the files with flags, until look returns an error.
-func (k *Kubelet) eachFlagFile(look func(path string, f *kubelet.Flags) error) error {
-	names := map[string]bool{}
+// checkPatterns refuses patterns that match nothing.
+func (k *Kubelet) checkPatterns() error {
 	for _, pattern := range k.FlagFiles {
-		paths, err := filepath.Glob(pattern)
-		if err != nil {
+		if _, err := filepath.Match(pattern, ""); err != nil {
 			return refusal.Config("Kubelet.FlagFiles", refusal.Quote(pattern), "a pattern")
 		}
+	}
+	return nil
+}
+
+// eachFlagFile reads the files with flags, until look returns an error.
+func (k *Kubelet) eachFlagFile(look func(path string, f *kubelet.Flags) error) error {
+	if err := k.checkPatterns(); err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for _, pattern := range k.FlagFiles {
+		paths, _ := filepath.Glob(pattern) // the only error is that of the pattern
 		for _, path := range paths {
 			name := filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path)) // kubelet.service.d/10-kubeadm.conf
 			if names[name] {
