@@ -71,19 +71,28 @@ func (k *Kubelet) CheckRunning() error {
 	if k == nil {
 		return failed[0]
 	}
-	failed = append(failed, k.eachFlagFile(func(path string, f *kubelet.Flags) error { return k.checkName(f, "in "+path) }))
+	failed = append(failed, k.eachFlagFile(func(path string, f *kubelet.Flags) error {
+		return errors.Join(k.checkName(f, "in "+path), k.checkPaths(f, "in "+path))
+	}))
 	if !k.Processes {
 		return errors.Join(failed...)
 	}
 	for pid, f := range kubelet.Running() {
 		where := "kubelet, process " + strconv.Itoa(pid)
-		if file, dir := cmp.Or(f.Config, k.ConfigFile), cmp.Or(f.ConfigDir, k.ConfigDir); !samePath(file, k.ConfigFile) || !samePath(dir, k.ConfigDir) {
-			failed = append(failed, &refusal.Error{Check: kubelet.CheckFile, Got: "--config=" + refusal.Quote(file) + " --config-dir=" + refusal.Quote(dir) + " (" + where + ")",
-				Want: "what is looked at here, " + refusal.Quote(k.ConfigFile) + " and " + refusal.Quote(k.ConfigDir)})
-		}
-		failed = append(failed, k.checkProcess(where, f, k.ConfigFile, k.ConfigDir), k.checkName(f, "("+where+")"))
+		failed = append(failed, k.checkPaths(f, "("+where+")"), k.checkProcess(where, f, k.ConfigFile, k.ConfigDir), k.checkName(f, "("+where+")"))
 	}
 	return errors.Join(failed...)
+}
+
+// checkPaths looks whether a kubelet has other files than those that are looked at, unless systemd or
+// a shell fills in which.
+func (k *Kubelet) checkPaths(f *kubelet.Flags, where string) error {
+	file, dir := cmp.Or(f.Config, k.ConfigFile), cmp.Or(f.ConfigDir, k.ConfigDir)
+	if samePath(file, k.ConfigFile) && samePath(dir, k.ConfigDir) || strings.ContainsAny(f.Config+f.ConfigDir, "$%") {
+		return nil
+	}
+	return &refusal.Error{Check: kubelet.CheckFile, Got: "--config=" + refusal.Quote(file) + " --config-dir=" + refusal.Quote(dir) + " " + where,
+		Want: "what is looked at here, " + refusal.Quote(k.ConfigFile) + " and " + refusal.Quote(k.ConfigDir) + ": set config and configDir of the kubelet-authenticator"}
 }
 
 // samePath reports whether both name one file. Behind a link a slash makes a difference: the
@@ -97,7 +106,7 @@ func samePath(a, b string) bool {
 		return false
 	}
 	info, err := os.Lstat(path)
-	return err == nil && info.Mode().Type() != fs.ModeSymlink
+	return err != nil || info.Mode().Type() != fs.ModeSymlink
 }
 
 // warnKubelet logs what is wrong with the kubelet, each text once in a row.

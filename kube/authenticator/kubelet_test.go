@@ -106,6 +106,32 @@ func TestGoesAround(t *testing.T) {
 	checkIsCredential(t, c, err)
 }
 
+// TestOtherFiles: before a kubelet runs, its unit says which files it will read.
+func TestOtherFiles(t *testing.T) {
+	f, dir := newFakeAPI(t), t.TempDir()
+	config, unit := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "kubelet.env")
+	for flags, want := range map[string]bool{
+		"":                                  false,
+		"--config=" + config:                false,
+		"--config=" + dir + "//config.yaml": false, // which is not there yet
+		"--config=/etc/other.yaml":          true,
+		"--config " + config + " --config-dir=/etc/d": true,
+		"--config=$CONFIG":                            false,
+	} {
+		if err := os.WriteFile(unit, []byte("KUBELET_EXTRA_ARGS=\""+flags+"\"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a, _ := newNode(t, f, func(c *Config) { c.Kubelet = Kubelet{ConfigFile: config, FlagFiles: []string{unit}} })
+		problems := strings.Join(a.Status().Problems, "\n")
+		if strings.Contains(problems, "in "+unit+", want what is looked at here") != want {
+			t.Errorf("%s: status says %q", flags, problems)
+		}
+		if err := a.c.Kubelet.Check(); err != nil {
+			t.Errorf("%s: %v", flags, err)
+		}
+	}
+}
+
 func TestSamePath(t *testing.T) {
 	dir := t.TempDir()
 	real, link := filepath.Join(dir, "real"), filepath.Join(dir, "link")
