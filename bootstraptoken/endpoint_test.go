@@ -209,6 +209,19 @@ func FuzzParseServer(f *testing.F) {
 	})
 }
 
+// TestParseAddressesOnce: a server is asked once a round, however its address is spelled.
+func TestParseAddressesOnce(t *testing.T) {
+	for _, same := range [][]string{
+		{"api.example:6443", "API.example:6443", "api.example.:6443", "https://api.example:6443/"},
+		{"[fd00::1]:443", "fd00:0:0::1", "https://[FD00::1]"},
+		{"10.0.0.1", "https://[::ffff:10.0.0.1]"},
+	} {
+		if servers, err := parseAddresses(append(same, "other.example", "other.example:6443", "https://other.example/x", "fd00::2", "10.0.0.2")); err != nil || len(servers) != 6 {
+			t.Errorf("%v, %v, want the first and 5 others", servers, err)
+		}
+	}
+}
+
 func TestParseAddressesLimit(t *testing.T) {
 	many := make([]string, 0, maxAddresses+1)
 	for i := range maxAddresses + 1 {

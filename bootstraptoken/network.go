@@ -359,6 +359,16 @@ func withoutQuery(u *url.URL) string { return u.Scheme + "://" + u.Host + u.Esca
 
 // sameServer reports whether two server URLs name the same host, port and path.
 func sameServer(a, b *url.URL) bool {
-	return strings.EqualFold(a.Hostname(), b.Hostname()) && cmp.Or(a.Port(), "443") == cmp.Or(b.Port(), "443") &&
+	return hostOf(a) == hostOf(b) && cmp.Or(a.Port(), "443") == cmp.Or(b.Port(), "443") &&
 		strings.TrimSuffix(a.EscapedPath(), "/") == strings.TrimSuffix(b.EscapedPath(), "/")
+}
+
+// hostOf is the one spelling of a URL's host: of a name in lower case without a dot at its end, or
+// of an address.
+func hostOf(u *url.URL) string {
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().String()
+	}
+	return host
 }

@@ -41,6 +41,9 @@ type Token struct {
 // Parse reads a token from its text, which is exactly 23 bytes: nothing is trimmed,
 // and case matters. Otherwise the error is "bootstrap-token".
 func Parse(s string) (Token, error) {
+	if strings.TrimSpace(s) != s {
+		return Token{}, &Error{Check: checkToken, Got: "white space, such as a line end, around it", Want: wantToken}
+	}
 	if len(s) != tokenSize {
 		return Token{}, &Error{Check: checkToken, Got: strconv.Itoa(len(s)) + " bytes", Want: wantToken}
 	}
@@ -54,12 +57,20 @@ func Parse(s string) (Token, error) {
 // "bootstrap-token" if either is malformed.
 func New(id, text string) (Token, error) {
 	if !isID(id) {
-		return Token{}, &Error{Check: checkToken, Got: "an ID of " + strconv.Itoa(len(id)) + " bytes", Want: wantID}
+		return Token{}, &Error{Check: checkToken, Got: "an ID " + fault(len(id), idSize), Want: wantID}
 	}
 	if !isSecret(text) {
-		return Token{}, &Error{Check: checkToken, Got: "a secret of " + strconv.Itoa(len(text)) + " bytes", Want: wantSecret}
+		return Token{}, &Error{Check: checkToken, Got: "a secret " + fault(len(text), secretSize), Want: wantSecret}
 	}
 	return Token{strings.Clone(id), secret.New([secretSize]byte([]byte(text)))}, nil
+}
+
+// fault says what is wrong with a part of a token, and shows nothing of it.
+func fault(size, want int) string {
+	if size != want {
+		return "of " + strconv.Itoa(size) + " bytes"
+	}
+	return "with capital letters or other characters"
 }
 
 // ID returns the public part of the token, 6 bytes; it is empty for the zero Token.

@@ -24,6 +24,24 @@ func mustParse(t testing.TB, s string) Token {
 	return token
 }
 
+// TestParseSaysWhy: the error of a token that a person has copied says what is wrong with it, and
+// shows nothing of its secret.
+func TestParseSaysWhy(t *testing.T) {
+	for text, want := range map[string]string{
+		testToken + "\n":                            "white space, such as a line end",
+		" " + testToken:                             "white space",
+		testToken + "\r\n":                          "white space",
+		"ABCDEF." + testSecret:                      "an ID with capital letters",
+		"abcde." + testSecret + "0":                 "no dot after the ID",
+		testToken[:7] + strings.ToUpper(testSecret): "a secret with capital letters",
+		testToken + "0":                             "24 bytes",
+	} {
+		if _, err := Parse(text); !errors.Is(err, checkToken) || !strings.Contains(err.Error(), "got "+want) || leaks(err.Error()) {
+			t.Errorf("%.7q: got %v, want %s", text, err, want)
+		}
+	}
+}
+
 func TestParse(t *testing.T) {
 	for _, s := range []string{testToken, "zzzzzz.zzzzzzzzzzzzzzzz", "000000.0000000000000000", "az09az.az09az09az09az09"} {
 		token, err := Parse(s)

@@ -111,7 +111,7 @@ func (o *CreateOptions) addTo(template *x509.CertificateRequest, purpose Purpose
 	if names > maxSANs {
 		return refusal.Config("DNSNames and IPAddresses:", strconv.Itoa(names), "at most "+strconv.Itoa(maxSANs))
 	}
-	if err := servingname.Check(o.DNSNames, o.IPAddresses); err != nil {
+	if err := new(servingname.Reserved).Check(o.DNSNames, o.IPAddresses); err != nil {
 		return err
 	}
 	for _, name := range o.DNSNames { // which the certificate has in lower case

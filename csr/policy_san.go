@@ -39,7 +39,7 @@ var sanRules = []rule{
 	}},
 	{checkSANForm, serving, (*run).checkSANForm},
 	{checkSANReserved, serving, func(x *run) {
-		for _, san := range x.out.sansThat(x.policy.reservedName, x.policy.reservedIP) {
+		for _, san := range x.out.sansThat(x.policy.reserved().DNS, x.policy.reserved().IP) {
 			x.refuse(san, "no name of a service or of the machine to itself, an address that only the node has")
 		}
 	}},
@@ -118,15 +118,9 @@ func (c *Checked) sansBeside(names []string, addresses []netip.Addr) []string {
 // which is lower-case ASCII. A non-ASCII letter that folds to an ASCII one is longer.
 func equalLower(s, lower string) bool { return len(s) == len(lower) && strings.EqualFold(s, lower) }
 
-// reservedName judges a name in lower case.
-func (p *Policy) reservedName(name string) bool {
-	if servingname.ReservedDNS(name) {
-		return true
-	}
-	return slices.ContainsFunc(p.ReservedDNSNames, func(reserved string) bool {
-		below := strings.HasPrefix(reserved, ".") && len(name) > len(reserved)
-		return equalLower(reserved, name) || below && equalLower(reserved, name[len(name)-len(reserved):])
-	})
+// reserved are what no node may have.
+func (p *Policy) reserved() *servingname.Reserved {
+	return &servingname.Reserved{DNSNames: p.ReservedDNSNames, IPs: p.ReservedIPs}
 }
 
 // reservable reports whether an entry of ReservedDNSNames can be, or be the end of, a name
@@ -134,14 +128,4 @@ func (p *Policy) reservedName(name string) bool {
 func reservable(entry string) bool {
 	_, want := servingname.DNS(strings.TrimPrefix(entry, "."))
 	return want == ""
-}
-
-// reservedIP judges an address in its canonical form.
-func (p *Policy) reservedIP(a netip.Addr) bool {
-	return servingname.ReservedIP(a, func(a netip.Addr) bool {
-		return slices.ContainsFunc(p.ReservedIPs, func(prefix netip.Prefix) bool {
-			in := prefix.Addr() // IPv4 mapped into IPv6 reserves IPv4
-			return prefix.Contains(a) || in.Is4In6() && a.Is4() && netip.PrefixFrom(in.Unmap(), max(prefix.Bits()-96, 0)).Contains(a)
-		})
-	})
 }

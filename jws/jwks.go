@@ -48,13 +48,20 @@ func parseJWKS(data []byte) (keys []*Key, unfit, err error) {
 	}}
 	err = members.Parse(data)
 	if err == nil && !found {
-		err = &Error{Check: checkKeySet, Got: "no member keys"}
+		err = &Error{Check: checkKeySet, Got: "no member keys", Want: wantKeySet}
+	}
+	if own, ok := err.(*Error); ok { //nolint:errorlint // one inside another is a cause
+		return nil, nil, own
 	}
 	if err != nil {
-		return nil, nil, refuse(checkKeySet, err)
+		return nil, nil, &Error{Check: checkKeySet, Got: "another text", Want: wantKeySet, Err: err}
 	}
 	return usable(entries)
 }
+
+// wantKeySet says what a set is to those who took something else for it: a single key, or a page
+// with certificates by key ID.
+const wantKeySet = `a JWK set, {"keys": [...]}`
 
 // maxReasons is how many of the keys that are left out an error names.
 const maxReasons = 8

@@ -293,3 +293,22 @@ func FuzzParseJWKS(f *testing.F) {
 		}
 	})
 }
+
+// TestJWKSSaysWhatASetIs: people take a key, PEM or a page for a set.
+func TestJWKSSaysWhatASetIs(t *testing.T) {
+	for name, text := range map[string]string{
+		"a single key":                rfcKey,
+		"certificates by key ID":      `{"5f1a": "-----BEGIN CERTIFICATE-----\n"}`,
+		"PEM":                         "-----BEGIN PUBLIC KEY-----\n",
+		"a page":                      "<!DOCTYPE html>\n",
+		"an array":                    "[" + rfcKey + "]",
+		"nothing":                     "",
+		"keys that are null":          `{"keys": null}`,
+		"a discovery document":        `{"issuer": "https://issuer.example", "jwks_uri": "https://issuer.example/keys"}`,
+		"a set in a text of the JSON": `"{\"keys\": []}"`,
+	} {
+		if _, err := ParseJWKS([]byte(text)); !errors.Is(err, checkKeySet) || !strings.Contains(err.Error(), "want "+wantKeySet) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}

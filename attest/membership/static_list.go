@@ -14,6 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -69,18 +70,19 @@ func (m *Member) foundOn(open attest.OpenRoad) bool {
 // with one space between fields, of which the last two may each be left out, and a line feed
 // after every line except possibly the last (an editor or a ConfigMap may have left it out). A
 // provider ID has "://" in it. Empty lines, and lines that begin with "#", are
-// for human readers. A machine or a node name that is listed twice is an error, as is every
-// other deviation: a half-understood list is no list.
+// for human readers. A machine, a node name or a provider ID that is listed twice is an error, as is
+// every other deviation: a half-understood list is no list.
 type StaticList struct {
 	members []Member // as listed
 	byName  map[string]*Member
 	machine map[attest.Identity]*Member
+	byID    map[string]*Member // by provider ID, in lower case
 }
 
 // NewStaticList makes a list of members. An error is that of [ParseStaticList], with the number
 // of the member.
 func NewStaticList(members []Member) (*StaticList, error) {
-	l := &StaticList{members: slices.Clone(members), byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}}
+	l := &StaticList{members: slices.Clone(members), byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}, byID: map[string]*Member{}}
 	for i := range l.members {
 		if err := l.index(&l.members[i]); err != nil {
 			return nil, refuseList("member "+strconv.Itoa(i+1), err)
@@ -95,7 +97,7 @@ func ParseStaticList(text []byte) (*StaticList, error) {
 	if len(text) > maxMemberListSize {
 		return nil, &attest.Error{Check: checkMemberList, Got: fmt.Sprintf("over %d bytes", maxMemberListSize)}
 	}
-	l := &StaticList{byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}}
+	l := &StaticList{byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}, byID: map[string]*Member{}}
 	for n := 1; len(text) > 0; n++ {
 		line, rest, _ := bytes.Cut(text, []byte("\n"))
 		text = rest
@@ -161,6 +163,12 @@ func (l *StaticList) index(m *Member) error {
 		return fmt.Errorf("node %s is listed twice", m.NodeName)
 	case l.machine[m.Machine] != nil:
 		return fmt.Errorf("machine %s is listed twice", m.Machine)
+	}
+	if lower := strings.ToLower(m.ProviderID); lower != "" {
+		if other := l.byID[lower]; other != nil && providerid.Equal(other.ProviderID, m.ProviderID) {
+			return fmt.Errorf("provider ID %s is listed twice", refusal.Quote(m.ProviderID))
+		}
+		l.byID[lower] = m
 	}
 	l.byName[m.NodeName], l.machine[m.Machine] = m, m
 	return nil

@@ -54,6 +54,13 @@ func TestParseStaticList(t *testing.T) {
 	}
 }
 
+// TestParseStaticListProviderIDs: provider IDs that differ in case are two, but Azure's.
+func TestParseStaticListProviderIDs(t *testing.T) {
+	if l, err := ParseStaticList([]byte("row:7 node-3 aws:///z/I\nrow:8 node-4 aws:///z/i\nrow:9 node-5\nrow:10 node-6\n")); err != nil || len(l.Members()) != 4 {
+		t.Error(err)
+	}
+}
+
 func TestParseStaticListRefuses(t *testing.T) {
 	for name, text := range map[string]string{
 		"a digest of no key":  "sha256:00 node-3\n",
@@ -73,6 +80,8 @@ func TestParseStaticListRefuses(t *testing.T) {
 		"machine twice":       "row:7 node-3\nrow:7 node-4\n",
 		"node twice":          "row:7 node-3\nrow:8 node-3\n",
 		"line twice":          "row:7 node-3\nrow:7 node-3\n",
+		"provider ID twice":   "row:7 node-3 p://x\nrow:8 node-4 p://x\n",
+		"twice, of Azure":     "row:7 node-3 azure:///x\nrow:8 node-4 azure:///X\n",
 		"not UTF-8":           "row:\xff node-3\n",
 		"NUL in provider ID":  "row:7 node-3 p://\x00\n",
 		"long provider ID":    "row:7 node-3 p://" + strings.Repeat("p", 1021) + "\n",

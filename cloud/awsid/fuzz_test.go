@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/cloud/awsid"
@@ -77,7 +78,7 @@ func FuzzParseBase64(f *testing.F) {
 		if (len(data) == 0) != (err != nil) {
 			t.Fatal(data, err)
 		}
-		if err == nil && base64.StdEncoding.EncodeToString(data) != string(bytes.ReplaceAll(text, []byte("\n"), nil)) {
+		if err == nil && base64.StdEncoding.EncodeToString(data) != strings.NewReplacer("\r\n", "", "\n", "").Replace(string(text)) {
 			t.Errorf("%q", text)
 		}
 	})

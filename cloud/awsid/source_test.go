@@ -77,7 +77,7 @@ func TestSourceRefusals(t *testing.T) {
 }
 
 func TestParseBase64(t *testing.T) {
-	for text, want := range map[string]string{"TUk=": "MI", "TU\nk=\n": "MI", "TUk": "", "TUk=\r\n": "", "TUl=": "", "TUk=TUk=": "", "": "", "\n": ""} {
+	for text, want := range map[string]string{"TUk=": "MI", "TU\nk=\n": "MI", "TUk": "", "TUk=\r\n": "MI", "TU\r\nk=": "MI", "TUk=\r": "", "TU\rk=": "", "TUk=\r\r\n": "", "TUl=": "", "TUk=TUk=": "", "": "", "\n": ""} {
 		t.Run(text, func(t *testing.T) {
 			got, err := awsid.ParseBase64([]byte(text))
 			if string(got) != want || (err == nil) != (want != "") || err != nil && !errors.Is(err, refusal.Check("awsid-encoding")) {

@@ -309,6 +309,8 @@ func TestHTTPFetcher(t *testing.T) {
 		{"https://CACERTS.digicert.com/c#x", 200, good, true, false, "https://CACERTS.digicert.com/c"},
 		{"http://www.microsoft.com/404", 404, "", false, false, "http://www.microsoft.com/404"},
 		{"http://www.microsoft.com/404", 200, good, false, false, ""},
+		{"http://www.microsoft.com/410", 410, "", false, false, "http://www.microsoft.com/410"},
+		{"http://www.microsoft.com/403", 403, "", false, true, "http://www.microsoft.com/403"}, // a proxy's, perhaps
 		{"http://www.microsoft.com/302", 302, good, false, true, "http://www.microsoft.com/302"},
 		{"http://www.microsoft.com/500", 500, good, false, true, "http://www.microsoft.com/500"},
 		{"http://www.microsoft.com/500", 200, good, false, true, ""},

@@ -196,6 +196,9 @@ func TrimNVCertificate(data []byte) ([]byte, error) {
 		}
 		data = bytes.TrimPrefix(data[5:5+size], []byte{0x10, 0x02})
 	}
+	if len(data) != 0 && CheckPadding(data) == nil {
+		return nil, fmt.Errorf("%d bytes of padding: nobody has written one yet", len(data))
+	}
 	rest := cryptobyte.String(data)
 	var der cryptobyte.String
 	if !rest.ReadASN1Element(&der, asn1.SEQUENCE) {

@@ -6,21 +6,23 @@ import (
 	"github.com/nodeattest/nodeattest/internal/plaintext"
 )
 
-// azure begins the provider IDs of Azure: the rest is the ID of a resource, in which ASCII letters
-// have no case (Azure Resource Manager). The machine, its cloud provider and Azure's interface
-// spell one machine in three ways.
-const azure = "azure://"
+// caseless begin the provider IDs in which ASCII letters have no case: of Azure the rest is the ID of
+// a resource (Azure Resource Manager), and of vSphere a UUID (RFC 9562, section 4). The machine, its
+// cloud provider and the platform's interface spell one machine in several ways.
+var caseless = [...]string{"azure://", "vsphere://"}
 
 // Equal reports whether two provider IDs name the same machine: they are the same text or, of
-// Azure, the same but for the case of ASCII letters.
+// Azure and vSphere, the same but for the case of ASCII letters.
 func Equal(a, b string) bool { return a == b || len(a) == len(b) && canonical(a) == canonical(b) }
 
 // canonical is one spelling for those of one machine.
 func canonical(id string) string {
-	if len(id) < len(azure) || nodename.Lower(id[:len(azure)]) != azure {
-		return id
+	for _, scheme := range caseless {
+		if len(id) >= len(scheme) && nodename.Lower(id[:len(scheme)]) == scheme {
+			return nodename.Lower(id)
+		}
 	}
-	return nodename.Lower(id)
+	return id
 }
 
 // Apart quotes two provider IDs that differ, for an error; see [plaintext.Apart].

@@ -25,6 +25,8 @@ func TestEqual(t *testing.T) {
 		"a letter that is no ASCII":    {"azure:///\u00e4", "azure:///\u00c4", false},
 		"another cloud's, in capitals": {"gce://project/zone/name", "gce://project/zone/NAME", false},
 		"AWS', in capitals":            {"aws:///us-east-2a/i-0abc", "aws:///us-east-2a/I-0ABC", false},
+		"vSphere's, in capitals":       {"vsphere://4228e784-3f9e-998e-311b-29a25ad112d3", "vsphere://4228E784-3F9E-998E-311B-29A25AD112D3", true},
+		"another of vSphere":           {"vsphere://4228e784-3f9e-998e-311b-29a25ad112d3", "vsphere://4228E784-3F9E-998E-311B-29A25AD112D4", false},
 		"no ID":                        {"", vm, false},
 		"none":                         {"", "", true},
 		"the scheme, cut off":          {"azure:/", "AZURE:/", false},

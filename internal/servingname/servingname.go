@@ -4,6 +4,7 @@ package servingname
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/internal/nodename"
@@ -34,25 +35,52 @@ func endsInNumber(name string) bool {
 	return strings.Trim(label, "0123456789") == ""
 }
 
-// ReservedDNS reports whether a name in lower case is that of the API server or a service, or
+// Reserved are the names and addresses of a cluster that no node may have, beside those that none
+// ever has. The zero value adds none.
+type Reserved struct {
+	// DNSNames are names, in upper or lower case; a dot in front stands for all names below.
+	DNSNames []string
+	// IPs are the networks; IPv4 mapped into IPv6 means IPv4.
+	IPs []netip.Prefix
+}
+
+// DNS reports whether a name in lower case is reserved.
+func (r *Reserved) DNS(name string) bool {
+	return reservedDNS(name) || slices.ContainsFunc(r.DNSNames, func(reserved string) bool {
+		reserved = nodename.Lower(reserved)
+		return reserved == name || strings.HasPrefix(reserved, ".") && len(name) > len(reserved) && strings.HasSuffix(name, reserved)
+	})
+}
+
+// IP reports whether an address in its canonical form is reserved.
+func (r *Reserved) IP(a netip.Addr) bool {
+	return reservedIP(a, func(a netip.Addr) bool {
+		return slices.ContainsFunc(r.IPs, func(prefix netip.Prefix) bool {
+			in := prefix.Addr()
+			return prefix.Contains(a) || in.Is4In6() && a.Is4() && netip.PrefixFrom(in.Unmap(), max(prefix.Bits()-96, 0)).Contains(a)
+		})
+	})
+}
+
+// reservedDNS reports whether a name in lower case is that of the API server or a service, or
 // every machine's name for itself.
-func ReservedDNS(name string) bool {
+func reservedDNS(name string) bool {
 	const api = "kubernetes.default"
 	return name == "kubernetes" || name == api || strings.HasPrefix(name, api+".") ||
 		name == "localhost" || strings.HasSuffix(name, ".localhost") ||
 		strings.HasSuffix(name, ".svc") || strings.HasSuffix(name, ".cluster.local")
 }
 
-// ReservedIP reports whether an address in its canonical form is not one node's only, or leads to
+// reservedIP reports whether an address in its canonical form is not one node's only, or leads to
 // an IPv4 address for which reserved returns true. reserved is asked about the address too.
-func ReservedIP(a netip.Addr, reserved func(netip.Addr) bool) bool {
+func reservedIP(a netip.Addr, reserved func(netip.Addr) bool) bool {
 	if a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
 		return true
 	}
 	if a.Is4() && (a.As4()[0] >= 240 || a.As4()[0] == 0) {
 		return true // class E with broadcast, and this network (RFC 1122, 3.2.1.3)
 	}
-	if in, ok := embeddedIPv4(a); ok && ReservedIP(in, reserved) {
+	if in, ok := embeddedIPv4(a); ok && reservedIP(in, reserved) {
 		return true
 	}
 	return reserved(a)
@@ -82,22 +110,23 @@ func embeddedIPv4(a netip.Addr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// Check refuses names and addresses that no certificate can have, with [refusal.CheckConfig].
-func Check(names []string, addresses []netip.Addr) error {
+// Check refuses names and addresses that no certificate can have, or that are reserved, with
+// [refusal.CheckConfig].
+func (r *Reserved) Check(names []string, addresses []netip.Addr) error {
 	for _, name := range names {
 		switch lower, want := DNS(name); {
 		case want != "":
 			return refusal.Config("DNS name", refusal.Quote(name), want)
-		case ReservedDNS(lower):
-			return refusal.Config("DNS name", refusal.Quote(name), "no name of a service or of every machine")
+		case r.DNS(lower):
+			return refusal.Config("DNS name", refusal.Quote(name), "no name of a service, of every machine, or that is reserved")
 		}
 	}
 	for _, ip := range addresses {
 		switch {
 		case !ip.IsValid() || ip.Zone() != "":
 			return refusal.Config("IP address", refusal.Quote(ip.String()), "one without a zone")
-		case ReservedIP(ip.Unmap(), func(netip.Addr) bool { return false }):
-			return refusal.Config("IP address", ip.String(), "one that only this node has")
+		case r.IP(ip.Unmap()):
+			return refusal.Config("IP address", ip.String(), "one that only this node has, and that is not reserved")
 		}
 	}
 	return nil

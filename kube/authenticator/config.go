@@ -1,6 +1,8 @@
 package authenticator
 
 import (
+	"cmp"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -219,8 +221,21 @@ func (a *Authenticator) setItems() error {
 		if purpose, err := csr.PurposeOf(i.signer); err != nil || purpose != i.Purpose {
 			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(i.signer) + " of " + i.file, Want: "one of such certificates", Err: err}
 		}
+		if of := csr.ProviderOf(i.signer); of != "" && of != c.Kind.Provider() && i.Purpose != csr.PurposeRecovery {
+			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(i.signer) + ", which wants evidence of " + of, Want: "one for evidence of " + c.Kind.Provider()}
+		}
 	}
-	return a.tryItems()
+	return cmp.Or(a.tryItems(), a.tryCluster(), a.kubelet.CheckPatterns())
+}
+
+// tryCluster refuses a name that no control plane can have.
+func (a *Authenticator) tryCluster() error {
+	if a.c.ClusterID == "" {
+		return nil
+	}
+	plane := &csr.Policy{ClusterIDs: []string{a.c.ClusterID}, SignerNames: []string{a.c.SignerName},
+		Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return nil, csr.ErrNoMachine }}
+	return plane.Validate()
 }
 
 // tryItems finds what no request can ask for, by making requests that nobody gets.

@@ -478,17 +478,24 @@ func TestConfig(t *testing.T) {
 		"serving nothing": func(c *Config) { c.Serving = &Serving{} },
 		"serving signer":  func(c *Config) { c.Serving = &Serving{SignerName: csr.SignerClientTPM, DNSNames: []string{"x"}} },
 		// What no attempt can get is an error of the start, not of every attempt.
-		"68 years and more":  func(c *Config) { c.Lifetime = 1 << 31 * time.Second },
-		"a hundred years":    func(c *Config) { c.Lifetime = 876000 * time.Hour }, // a common --cluster-signing-duration
-		"a line's end":       func(c *Config) { c.ProviderID = "aws:///a/i-1\n" },
-		"a space in front":   func(c *Config) { c.ProviderID = " x" },
-		"capitals":           serving("Node-1.EXAMPLE"),
-		"a number":           serving("666"),
-		"a trailing dot":     serving("node-1.example."),
-		"a name of all":      serving("node-1", "kubernetes"),
-		"101 names":          serving(slices.Repeat([]string{"node-1"}, 101)...),
-		"the loopback":       serving("127.0.0.1"),
-		"an address's zone":  serving("fe80::1%eth0"),
+		"68 years and more": func(c *Config) { c.Lifetime = 1 << 31 * time.Second },
+		"a hundred years":   func(c *Config) { c.Lifetime = 876000 * time.Hour }, // a common --cluster-signing-duration
+		"a line's end":      func(c *Config) { c.ProviderID = "aws:///a/i-1\n" },
+		"a space in front":  func(c *Config) { c.ProviderID = " x" },
+		"capitals":          serving("Node-1.EXAMPLE"),
+		"a number":          serving("666"),
+		"a trailing dot":    serving("node-1.example."),
+		"a name of all":     serving("node-1", "kubernetes"),
+		"101 names":         serving(slices.Repeat([]string{"node-1"}, 101)...),
+		"the loopback":      serving("127.0.0.1"),
+		"an address's zone": serving("fe80::1%eth0"),
+		"every cluster's":   func(c *Config) { c.ClusterID = "kubernetes" },
+		"a long cluster":    func(c *Config) { c.ClusterID = strings.Repeat("c", 1<<12) },
+		"no pattern":        func(c *Config) { c.Kubelet.FlagFiles = []string{"/etc/default/kubelet", "/etc/[kubelet"} },
+		"a TPM's signer":    func(c *Config) { c.SignerName = csr.SignerClientTPM },
+		"a TPM's serving": func(c *Config) {
+			c.Serving = &Serving{SignerName: csr.SignerServingTPM, DNSNames: []string{"x"}}
+		},
 		"a name of a node's": func(c *Config) { c.NodeName = strings.Repeat("a", 254) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -502,6 +509,8 @@ func TestConfig(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"68 years":    func(c *Config) { c.Lifetime = (1<<31 - 1) * time.Second },
 		"a number":    func(c *Config) { c.NodeName = "666" },
+		"a cluster":   func(c *Config) { c.ClusterID = "cluster-1" },
+		"a pattern":   func(c *Config) { c.Kubelet.FlagFiles = []string{"/etc/[k]ubelet"} },
 		"all of them": serving("node-1", "666.example", "192.0.2.7", "2001:db8::7"),
 	} {
 		c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: &documents{f: f}, ProviderID: "aws:///a b/i-1"}

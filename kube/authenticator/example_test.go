@@ -25,7 +25,7 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 	kubelet := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(kubelet, []byte("rotateCertificates: true\n"), 0o600); err != nil {
+	if err := os.WriteFile(kubelet, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nrotateCertificates: true\n"), 0o600); err != nil {
 		fmt.Println(err)
 		return
 	}

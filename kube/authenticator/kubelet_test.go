@@ -27,7 +27,7 @@ func TestGoesAround(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("rotateCertificates: true\n")
+	write("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nrotateCertificates: true\n")
 	before := len(f.log)
 	if _, err := a.Credential(t.Context()); !errors.Is(err, kubelet.CheckConfiguration) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "set rotateCertificates to false") {
 		t.Errorf("Credential: got %v", err)

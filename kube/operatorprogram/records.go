@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/registry"
@@ -95,6 +96,14 @@ func (p *plugin) held(ctx context.Context, claim membership.Claim) (h membership
 	return h, err
 }
 
+// noRecord says that a name that an operator wrote has no record, or cannot have one.
+func noRecord(nodeName string) error {
+	if !nodename.Valid(nodeName) {
+		return fmt.Errorf("%s is not %s", refusal.Quote(nodeName), nodename.Want(nodeName))
+	}
+	return fmt.Errorf("node %s has no record", nodeName)
+}
+
 // bound finds the record of a node that has a machine.
 func (p *plugin) bound(ctx context.Context, nodeName string) (*membership.Record, *registry.Registry, error) {
 	record, r, err := p.record(ctx, nodeName)
@@ -102,7 +111,7 @@ func (p *plugin) bound(ctx context.Context, nodeName string) (*membership.Record
 	case err != nil:
 		return nil, nil, err
 	case record == nil:
-		return nil, nil, fmt.Errorf("node %s has no record", refusal.Text(nodeName))
+		return nil, nil, noRecord(nodeName)
 	case record.State != membership.StateBound:
 		return nil, nil, fmt.Errorf("the record of node %s is %s, not bound", nodeName, record.State)
 	}

@@ -25,7 +25,7 @@ func (p *plugin) release(ctx context.Context, nodeName string) error {
 	case err != nil:
 		return err
 	case record == nil:
-		return fmt.Errorf("node %s has no record", refusal.Text(nodeName))
+		return noRecord(nodeName)
 	}
 	becomes := "is free"
 	if record.LastEnd.After(p.now()) {

@@ -99,9 +99,9 @@ func (f *FileCA) Reload() error {
 	if same {
 		return nil
 	}
-	ca, valid, err := parseCA(text[0], text[1], f.config)
+	ca, valid, err := f.parse(text[0], text[1])
 	if err != nil {
-		return fmt.Errorf("signer: %s: %w", f.certificateFile, err)
+		return fmt.Errorf("signer: %w", err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,21 +113,28 @@ func (f *FileCA) Reload() error {
 	return nil
 }
 
-func parseCA(chain, key []byte, config csr.CAConfig) (*csr.CA, validity, error) {
+// parse makes a CA of the texts. The error names the file that is wrong.
+func (f *FileCA) parse(chain, key []byte) (*csr.CA, validity, error) {
 	certificates, err := tpmcert.ParseCertificatesPEM(chain)
 	if err != nil {
-		return nil, validity{}, err
+		return nil, validity{}, fmt.Errorf("%s: %w", f.certificateFile, err)
+	}
+	if bytes.Contains(key, []byte("ENCRYPTED")) { // in PEM of RFC 1421 and of RFC 7468
+		return nil, validity{}, fmt.Errorf("%s: %w", f.keyFile, refusal.Config("key", "an encrypted one", "one without a password, in a file that only the signer reads"))
 	}
 	pair, err := tls.X509KeyPair(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificates[0].Raw}), key)
 	if err != nil {
-		return nil, validity{}, err
+		return nil, validity{}, fmt.Errorf("%s, for the first certificate of %s: %w", f.keyFile, f.certificateFile, err)
 	}
 	signer, ok := pair.PrivateKey.(crypto.Signer)
 	if !ok {
 		return nil, validity{}, refusal.Config("key", "one that does not sign", "RSA, ECDSA or Ed25519")
 	}
-	ca, err := csr.NewCA(certificates, signer, config)
-	return ca, validityOf(certificates), err
+	ca, err := csr.NewCA(certificates, signer, f.config)
+	if err != nil {
+		return nil, validity{}, fmt.Errorf("%s: %w", f.certificateFile, err)
+	}
+	return ca, validityOf(certificates), nil
 }
 
 // NotAfter returns when the first certificate of the CA's chain ends.

@@ -446,19 +446,19 @@ func TestHalfAChain(t *testing.T) {
 	chain, key := chainOf(t, 2, time.Now().Add(-time.Hour))
 	taken := 0
 	for at := range len(chain) - 1 { // the last line feed may be missing
-		if _, _, err := parseCA(chain[:at], key, config); err == nil {
+		if _, _, err := (&FileCA{config: config}).parse(chain[:at], key); err == nil {
 			taken++
 		}
 	}
 	if taken != 2 { // with and without the line feed behind the first
 		t.Errorf("%d of %d cuts are taken for a chain", taken, len(chain)-1)
 	}
-	if _, _, err := parseCA(chain[:len(chain)-1], key, config); err != nil {
+	if _, _, err := (&FileCA{config: config}).parse(chain[:len(chain)-1], key); err != nil {
 		t.Errorf("without the last line feed: %v", err)
 	}
 	damaged := bytes.Clone(chain)
 	damaged[len(damaged)-40] = '*'
-	if _, _, err := parseCA(damaged, key, config); err == nil {
+	if _, _, err := (&FileCA{config: config}).parse(damaged, key); err == nil {
 		t.Error("a damaged second certificate was left out")
 	}
 }
@@ -527,20 +527,25 @@ func TestFileCA(t *testing.T) {
 		t.Errorf("without a change: %v, another CA: %t", err, f.ca != first)
 	}
 	nextCertificate, nextKey := pair(t)
-	for name, broken := range map[string]struct{ certificate, key []byte }{
-		"another key":       {certificate, nextKey},
-		"another CA":        {nextCertificate, key},
-		"no key":            {certificate, nil},
-		"no certificate":    {nil, key},
-		"too long":          {append(make([]byte, maxFileSize), certificate...), key},
-		"a key that is cut": {certificate, key[:len(key)/2]},
+	encrypted := pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte{0x30, 0}})
+	for name, broken := range map[string]struct {
+		certificate, key []byte
+		want             string // in the error
+	}{
+		"another key":       {certificate, nextKey, keyFile + ", for the first certificate of " + certificateFile},
+		"another CA":        {nextCertificate, key, keyFile + ", for"},
+		"no key":            {certificate, nil, keyFile + ", for"},
+		"no certificate":    {nil, key, certificateFile + ": "},
+		"too long":          {append(make([]byte, maxFileSize), certificate...), key, certificateFile + ": "},
+		"a key that is cut": {certificate, key[:len(key)/2], keyFile + ", for"},
+		"an encrypted key":  {certificate, encrypted, keyFile + ": configuration: got key an encrypted one, want one without a password"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			write(certificateFile, broken.certificate)
 			write(keyFile, broken.key)
 			err := f.Reload()
-			if err == nil || f.ca != first {
-				t.Errorf("%s: %v, another CA: %t", name, err, f.ca != first)
+			if err == nil || f.ca != first || !strings.Contains(err.Error(), "signer: "+broken.want) {
+				t.Errorf("%s: %v, want %s, another CA: %t", name, err, broken.want, f.ca != first)
 			}
 			if body := strings.Split(string(nextKey), "\n")[1]; err != nil && strings.Contains(err.Error(), body) {
 				t.Errorf("%s: the error has the key", name)
@@ -548,7 +553,7 @@ func TestFileCA(t *testing.T) {
 		})
 	}
 	write(certificateFile, nextCertificate)
-	write(keyFile, nextKey)
+	write(keyFile, append(pem.EncodeToMemory(&pem.Block{Type: "EC PARAMETERS", Bytes: []byte{6, 0}}), nextKey...)) // as OpenSSL writes it
 	if err := f.Reload(); err != nil || f.ca == first {
 		t.Errorf("a new CA: %v", err)
 	}
@@ -618,14 +623,14 @@ func FuzzCA(f *testing.F) {
 	f.Add([]byte{}, key)
 	secret := string(bytes.Split(key, []byte("\n"))[1])
 	f.Fuzz(func(t *testing.T, chain, key []byte) {
-		ca, _, err := parseCA(chain, key, config)
+		ca, _, err := (&FileCA{config: config}).parse(chain, key)
 		if err != nil {
 			if ca != nil || strings.Contains(err.Error(), secret) {
 				t.Fatalf("%v, %v", ca, err)
 			}
 			return
 		}
-		if _, _, err := parseCA(chain, key, config); err != nil {
+		if _, _, err := (&FileCA{config: config}).parse(chain, key); err != nil {
 			t.Fatalf("taken once: %v", err)
 		}
 	})

@@ -266,7 +266,7 @@ func TestAuthenticator(t *testing.T) {
 		}
 	})
 	t.Run("a kubelet that goes around", func(t *testing.T) {
-		controlplane.Write(t, node.dir, "kubelet.yaml", []byte("kind: KubeletConfiguration\nrotateCertificates: true\n"))
+		controlplane.Write(t, node.dir, "kubelet.yaml", []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nrotateCertificates: true\n"))
 		const want = "rotateCertificates: true in "
 		stdout, stderr, err := node.run(t.Context(), "credential")
 		if err == nil || stdout != "" || !strings.Contains(stderr, want) || !strings.Contains(stderr, "without evidence") {

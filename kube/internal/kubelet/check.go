@@ -3,6 +3,7 @@ package kubelet
 import (
 	"cmp"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,7 +21,7 @@ const CheckConfiguration refusal.Check = "kubelet-configuration"
 const (
 	wayRotate = "the kubelet would use the plugin's certificate only to ask for one of its own, without evidence, and do the rest as anonymous: set rotateCertificates to false, or --rotate-certificates=false, which wins"
 	wayBoot   = "the kubelet would ask for a certificate without evidence, and overwrite its kubeconfig: start it without this flag"
-	wayServe  = "the kubelet would ask for serving certificates of its own beside those that are written for it: set serverTLSBootstrap to false"
+	wayServe  = "the kubelet would ask for serving certificates of its own beside those that are written for it: set serverTLSBootstrap to false, or --rotate-server-certificates=false, which wins"
 )
 
 // Places say where to look for a kubelet's configuration: what package authenticator's type
@@ -57,19 +58,42 @@ func (r *Rules) Check() error {
 // running. It opens no file that a process names: a kubelet with another file than ConfigFile
 // is an error.
 func (r *Rules) CheckRunning() error {
-	failed := []error{r.Check(), r.eachFlagFile(func(where string, f *Flags) error { return r.checkName(where, f) })}
+	failed := []error{r.Check(), r.eachFlagFile(func(where string, f *Flags) error {
+		return errors.Join(r.checkName(where, f), r.checkPaths(where, f))
+	})}
 	if !r.Processes {
 		return errors.Join(failed...)
 	}
 	for pid, f := range Running() {
 		where := "(kubelet, process " + strconv.Itoa(pid) + ")"
-		if file, dir := cmp.Or(f.Config, r.ConfigFile), cmp.Or(f.ConfigDir, r.ConfigDir); file != r.ConfigFile || dir != r.ConfigDir {
-			failed = append(failed, &refusal.Error{Check: CheckFile, Got: "--config=" + refusal.Quote(file) + " --config-dir=" + refusal.Quote(dir) + " " + where,
-				Want: "what is looked at here, " + refusal.Quote(r.ConfigFile) + " and " + refusal.Quote(r.ConfigDir)})
-		}
-		failed = append(failed, r.checkProcess(where, f, r.ConfigFile, r.ConfigDir), r.checkName(where, f))
+		failed = append(failed, r.checkPaths(where, f), r.checkProcess(where, f, r.ConfigFile, r.ConfigDir), r.checkName(where, f))
 	}
 	return errors.Join(failed...)
+}
+
+// checkPaths looks whether a kubelet has other files than those that are looked at, unless systemd or
+// a shell fills in which.
+func (r *Rules) checkPaths(where string, f *Flags) error {
+	file, dir := cmp.Or(f.Config, r.ConfigFile), cmp.Or(f.ConfigDir, r.ConfigDir)
+	if samePath(file, r.ConfigFile) && samePath(dir, r.ConfigDir) || strings.ContainsAny(f.Config+f.ConfigDir, "$%") {
+		return nil
+	}
+	return &refusal.Error{Check: CheckFile, Got: "--config=" + refusal.Quote(file) + " --config-dir=" + refusal.Quote(dir) + " " + where,
+		Want: "what is looked at here, " + refusal.Quote(r.ConfigFile) + " and " + refusal.Quote(r.ConfigDir) + ": set config and configDir of the kubelet-authenticator"}
+}
+
+// samePath reports whether both name one file. Behind a link a slash makes a difference: the
+// kubelet goes into the folder then.
+func samePath(a, b string) bool {
+	if a == b {
+		return true
+	}
+	path := filepath.Clean(a)
+	if path != filepath.Clean(b) || strings.Contains(a+b, "..") {
+		return false
+	}
+	info, err := os.Lstat(path)
+	return err != nil || info.Mode().Type() != fs.ModeSymlink
 }
 
 func goesAround(got, want string) error {
@@ -107,7 +131,7 @@ func (r *Rules) checkProcess(where string, f *Flags, file, dir string) error {
 	if err != nil {
 		return err
 	}
-	return r.check(c, f.Rotate, where)
+	return r.check(c, given{f.Rotate, where}, given{f.Serve, where})
 }
 
 // checkFiles looks at the configured files.
@@ -116,27 +140,60 @@ func (r *Rules) checkFiles() error {
 	if err != nil {
 		return err
 	}
-	var rotate *bool
-	var rotateAt string
+	var rotate, serve given
 	if err := r.eachFlagFile(func(where string, f *Flags) error {
-		if f.Rotate != nil && (rotate == nil || *f.Rotate) { // which file comes last on the command line is not known here
-			rotate, rotateAt = f.Rotate, where
-		}
+		rotate.add(f.Rotate, where)
+		serve.add(f.Serve, where)
 		return checkBootstrap(where, f)
 	}); err != nil {
 		return err
 	}
-	return r.check(c, rotate, rotateAt)
+	return r.check(c, rotate, serve)
+}
+
+// given is a switch on a command line, which wins over the files; on is nil if it is not there.
+type given struct {
+	on    *bool
+	where string
+}
+
+// add adds a file's switch. Which file comes last on the command line is not known here: one that
+// turns it on counts.
+func (g *given) add(on *bool, where string) {
+	if on != nil && (g.on == nil || *on) {
+		*g = given{on, where}
+	}
+}
+
+// check returns an error if a field is on, by the switch or else by the file at.
+func (g *given) check(flag, field, at, want string) error {
+	switch {
+	case g.on != nil && *g.on:
+		return goesAround(flag+" "+g.where, want)
+	case g.on == nil && at != "":
+		return goesAround(field+": true in "+at, want)
+	}
+	return nil
+}
+
+// CheckPatterns refuses patterns that match nothing.
+func (p *Places) CheckPatterns() error {
+	for _, pattern := range p.FlagFiles {
+		if _, err := filepath.Match(pattern, ""); err != nil {
+			return refusal.Config("Kubelet.FlagFiles", refusal.Quote(pattern), "a pattern")
+		}
+	}
+	return nil
 }
 
 // eachFlagFile reads the files with flags, until look returns an error.
 func (r *Rules) eachFlagFile(look func(where string, f *Flags) error) error {
+	if err := r.CheckPatterns(); err != nil {
+		return err
+	}
 	names := map[string]bool{}
 	for _, pattern := range r.FlagFiles {
-		paths, err := filepath.Glob(pattern)
-		if err != nil {
-			return refusal.Config("Kubelet.FlagFiles", refusal.Quote(pattern), "a pattern")
-		}
+		paths, _ := filepath.Glob(pattern) // the only error is that of the pattern
 		for _, path := range paths {
 			name := filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path)) // kubelet.service.d/10-kubeadm.conf
 			if names[name] {
@@ -155,15 +212,11 @@ func (r *Rules) eachFlagFile(look func(where string, f *Flags) error) error {
 	return nil
 }
 
-// check looks at a configuration and at the switch that wins over it.
-func (r *Rules) check(c *Configuration, rotate *bool, rotateAt string) error {
-	switch {
-	case rotate != nil && *rotate:
-		return goesAround("--rotate-certificates "+rotateAt, wayRotate)
-	case rotate == nil && c.RotateCertificates != "":
-		return goesAround("rotateCertificates: true in "+c.RotateCertificates, wayRotate)
-	case c.ServerTLSBootstrap != "" && r.Serving:
-		return goesAround("serverTLSBootstrap: true in "+c.ServerTLSBootstrap, wayServe)
+// check looks at a configuration and at the switches that win over it.
+func (r *Rules) check(c *Configuration, rotate, serve given) error {
+	err := rotate.check("--rotate-certificates", "rotateCertificates", c.RotateCertificates, wayRotate)
+	if r.Serving {
+		err = errors.Join(err, serve.check("--rotate-server-certificates", "serverTLSBootstrap", c.ServerTLSBootstrap, wayServe))
 	}
-	return nil
+	return err
 }

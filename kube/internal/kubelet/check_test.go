@@ -12,9 +12,12 @@ import (
 	"testing"
 )
 
+// kubeletHead is what each of a kubelet's files says it is.
+const kubeletHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
 // TestCheck looks at files.
 func TestCheck(t *testing.T) {
-	const on, off, bad = "rotateCertificates: true\n", "rotateCertificates: false\n", "--bootstrap-kubeconfig=/b"
+	const on, off, bad = kubeletHead + "rotateCertificates: true\n", kubeletHead + "rotateCertificates: false\n", "--bootstrap-kubeconfig=/b"
 	type files map[string]string
 	for name, row := range map[string]struct {
 		files   files
@@ -26,7 +29,11 @@ func TestCheck(t *testing.T) {
 		"kubeadm's":                    {files: files{"config.yaml": on}, want: "rotateCertificates: true in ", check: CheckConfiguration},
 		"as it should be":              {files: files{"config.yaml": off + "serverTLSBootstrap: true\n", "flags/a.env": "X=--kubeconfig=/k\n"}},
 		"on in a drop-in":              {files: files{"config.yaml": off, "d/90.conf": on}, want: "90.conf", check: CheckConfiguration},
-		"serving":                      {files: files{"config.yaml": "serverTLSBootstrap: true\n"}, serving: true, want: "serverTLSBootstrap", check: CheckConfiguration},
+		"serving":                      {files: files{"config.yaml": kubeletHead + "serverTLSBootstrap: true\n"}, serving: true, want: "serverTLSBootstrap: true in", check: CheckConfiguration},
+		"serving by flag":              {files: files{"flags/a.env": "X=--rotate-server-certificates\n"}, serving: true, want: "--rotate-server-certificates in", check: CheckConfiguration},
+		"serving, which nobody minds":  {files: files{"flags/a.env": "X=--rotate-server-certificates\n"}},
+		"no serving by flag":           {files: files{"config.yaml": kubeletHead + "serverTLSBootstrap: true\n", "flags/a.env": "X=--rotate-server-certificates=false\n"}, serving: true},
+		"both kinds":                   {files: files{"config.yaml": on + "serverTLSBootstrap: true\n"}, serving: true, want: "\nkubelet-configuration: got serverTLSBootstrap: true", check: CheckConfiguration},
 		"no YAML":                      {files: files{"config.yaml": "{"}, want: "config.yaml", check: CheckFile},
 		"a bootstrap flag":             {files: files{"flags/a.env": "X=" + bad + "\n"}, want: bad, check: CheckConfiguration},
 		"rotation by flag":             {files: files{"flags/a.env": "X=--rotate-certificates\n"}, want: "--rotate-certificates", check: CheckConfiguration},
@@ -52,6 +59,48 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestOtherFiles: before a kubelet runs, its unit says which files it will read.
+func TestOtherFiles(t *testing.T) {
+	dir := t.TempDir()
+	config, unit := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "kubelet.env")
+	for flags, want := range map[string]bool{
+		"":                                  false,
+		"--config=" + config:                false,
+		"--config=" + dir + "//config.yaml": false, // which is not there yet
+		"--config=/etc/other.yaml":          true,
+		"--config " + config + " --config-dir=/etc/d": true,
+		"--config=$CONFIG":                            false,
+	} {
+		write(t, unit, "KUBELET_EXTRA_ARGS=\""+flags+"\"\n")
+		r := &Rules{Places: Places{ConfigFile: config, FlagFiles: []string{unit}}}
+		if err := r.CheckRunning(); (err != nil) != want || want && !strings.Contains(err.Error(), "in "+unit+", want what is looked at here") {
+			t.Errorf("%s: got %v", flags, err)
+		}
+		if err := r.Check(); err != nil {
+			t.Errorf("%s: %v", flags, err)
+		}
+	}
+}
+
+func TestSamePath(t *testing.T) {
+	dir := t.TempDir()
+	real, link := filepath.Join(dir, "real"), filepath.Join(dir, "link")
+	if err := errors.Join(os.Mkdir(real, 0o700), os.Symlink(real, link)); err != nil {
+		t.Skip(err) // Windows has rights for it
+	}
+	for _, row := range []struct {
+		a, b string
+		want bool
+	}{
+		{"", "", true}, {real, real, true}, {link, link, true}, {real + "/", real, true}, {dir + "//real/.", real, true},
+		{"", real, false}, {link + "/", link, false}, {real + "/../real", real, false}, {dir + "/other", real, false},
+	} {
+		if got := samePath(row.a, row.b); got != row.want {
+			t.Errorf("%q, %q: got %v", row.a, row.b, got)
+		}
+	}
+}
+
 // TestCheckProcesses looks at the kubelet that has started this process, whose files are read, and
 // at those that run, whose files are not opened.
 func TestCheckProcesses(t *testing.T) {
@@ -64,7 +113,7 @@ func TestCheckProcesses(t *testing.T) {
 	}
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yaml")
-	write(t, config, "rotateCertificates: true\n")
+	write(t, config, kubeletHead+"rotateCertificates: true\n")
 	const bad = "--bootstrap-kubeconfig=/b"
 	for name, row := range map[string]struct {
 		arguments       []string

@@ -2,6 +2,8 @@ package kubelet
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"strconv"
 	"strings"
 )
@@ -11,8 +13,9 @@ type Flags struct {
 	// Bootstrap, Config, ConfigDir and Hostname are the values of --bootstrap-kubeconfig,
 	// --config, --config-dir and --hostname-override.
 	Bootstrap, Config, ConfigDir, Hostname string
-	// Rotate is that of --rotate-certificates; nil if it is not given.
-	Rotate *bool
+	// Rotate and Serve are those of --rotate-certificates and --rotate-server-certificates; nil if
+	// they are not given.
+	Rotate, Serve *bool
 	// Cut says that there are more arguments than are read.
 	Cut bool
 }
@@ -21,7 +24,7 @@ type Flags struct {
 // missing. The check of the error is [CheckFile].
 func ReadFlags(path string) (*Flags, error) {
 	text, err := readFile(path)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return parseFlags(wordsOf(text)), nil
@@ -32,6 +35,7 @@ func ReadFlags(path string) (*Flags, error) {
 func parseFlags(arguments []string) *Flags {
 	f := new(Flags)
 	into := map[string]*string{"bootstrap-kubeconfig": &f.Bootstrap, "config": &f.Config, "config-dir": &f.ConfigDir, "hostname-override": &f.Hostname}
+	switches := map[string]**bool{"rotate-certificates": &f.Rotate, "rotate-server-certificates": &f.Serve}
 	for n := 0; n < len(arguments) && arguments[n] != "--"; n++ {
 		name, value, has := strings.Cut(arguments[n], "=")
 		name, ok := strings.CutPrefix(name, "--")
@@ -39,10 +43,10 @@ func parseFlags(arguments []string) *Flags {
 			continue
 		}
 		name = strings.ReplaceAll(name, "_", "-")
-		if name == "rotate-certificates" {
+		if at := switches[name]; at != nil {
 			on, _ := strconv.ParseBool(value) // the kubelet refuses a value that is neither
 			on = on || !has
-			f.Rotate = &on
+			*at = &on
 		}
 		if into[name] == nil {
 			continue

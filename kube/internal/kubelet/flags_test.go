@@ -10,30 +10,34 @@ import (
 
 // show writes flags for a comparison.
 func show(f *Flags) string {
-	rotate := ""
+	text := f.Bootstrap
 	if f.Rotate != nil {
-		rotate = fmt.Sprint(" ", *f.Rotate)
+		text += fmt.Sprint(" ", *f.Rotate)
 	}
-	return f.Bootstrap + rotate
+	if f.Serve != nil {
+		text += fmt.Sprint(" serving ", *f.Serve)
+	}
+	return text
 }
 
 // TestArguments reads arguments as the kubelet does.
 func TestArguments(t *testing.T) {
 	for line, want := range map[string]string{
-		"kubelet":                                                   "",
-		"kubelet --kubeconfig=/k":                                   "",
-		"kubelet --bootstrap-kubeconfig=/b":                         "/b",
-		"kubelet --bootstrap-kubeconfig /b":                         "/b",
-		"kubelet --bootstrap_kubeconfig=/b":                         "/b",
-		"kubelet --bootstrap-kubeconfig=":                           "",
-		"kubelet --bootstrap-kubeconfig=/b --bootstrap-kubeconfig=": "",
-		"kubelet --bootstrap-kubeconfig":                            "",
-		"kubelet -- --bootstrap-kubeconfig=/b":                      "",
-		"kubelet --rotate-certificates":                             " true",
-		"kubelet --rotate_certificates=true":                        " true",
-		"kubelet --rotate-certificates=false":                       " false",
-		"kubelet --rotate-certificates --rotate-certificates=false": " false",
-		"kubelet --rotate-server-certificates":                      "",
+		"kubelet":                                                      "",
+		"kubelet --kubeconfig=/k":                                      "",
+		"kubelet --bootstrap-kubeconfig=/b":                            "/b",
+		"kubelet --bootstrap-kubeconfig /b":                            "/b",
+		"kubelet --bootstrap_kubeconfig=/b":                            "/b",
+		"kubelet --bootstrap-kubeconfig=":                              "",
+		"kubelet --bootstrap-kubeconfig=/b --bootstrap-kubeconfig=":    "",
+		"kubelet --bootstrap-kubeconfig":                               "",
+		"kubelet -- --bootstrap-kubeconfig=/b":                         "",
+		"kubelet --rotate-certificates":                                " true",
+		"kubelet --rotate_certificates=true":                           " true",
+		"kubelet --rotate-certificates=false":                          " false",
+		"kubelet --rotate-certificates --rotate-certificates=false":    " false",
+		"kubelet --rotate-server-certificates":                         " serving true",
+		"kubelet --rotate-certificates --rotate_server_certificates=f": " true serving false",
 	} {
 		t.Run(line, func(t *testing.T) {
 			if got := show(parseFlags(strings.Fields(line))); got != want {

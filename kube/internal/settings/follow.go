@@ -10,6 +10,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 )
@@ -38,14 +40,29 @@ func (s *Settings) changed() (bool, error) {
 	if err != nil || next.sum == s.sum {
 		return false, err
 	}
-	if _, err := next.Kinds(); err != nil {
-		return false, err
-	}
-	ids, err := next.ClusterIDs()
-	if err == nil {
-		err = next.Policy(ids, new(Machines)).Validate()
-	}
+	err = next.try()
 	return err == nil, err
+}
+
+// try makes what a program makes at its start, with registries of its own.
+func (s *Settings) try() error {
+	machines, err := s.OpenInventory()
+	if err != nil {
+		return err
+	}
+	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+		records, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{})
+		return records, records, err
+	}, func(context.Context, string) (bool, error) { return false, nil })
+	if err != nil {
+		return err
+	}
+	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(s.clock()))
+	if err != nil {
+		return err
+	}
+	_, err = s.Providers(ring, machines, admits)
+	return err
 }
 
 // sumOf returns a digest of a configuration's text and of the certificates and revocation

@@ -63,6 +63,13 @@ func TestChanged(t *testing.T) {
 		"an unknown field":           {old: "maxLifetime: 24h", with: "maxLife: 24h", broken: true},
 		"the cluster's name":         {old: "  caFile:", with: "  ids: [cluster-1]\n  caFile:", want: true},
 		"a name of every cluster's":  {old: "  caFile:", with: "  ids: [kubernetes]\n  caFile:", broken: true},
+		"EKs of no algorithm":        {old: "identityClass: RSA-2048", with: "identityClass: RSA", broken: true},
+		"keys of another road":       {old: "road: ek", with: "road: ak", broken: true},
+		"no inventory":               {old: "/inventory.yaml", with: "/none.yaml", broken: true},
+		"keys for an hour":           {old: "rotateKeysAfter: 0s", with: "rotateKeysAfter: 1h", broken: true},
+		"a negative rate":            {old: "requesterRate: 0", with: "requesterRate: -1", broken: true},
+		"a Secret of no name":        {old: "keyRingSecret: challenge-keys", with: "keyRingSecret: Challenge_Keys", broken: true},
+		"a namespace with a dot":     {old: "namespace: nodeattest-system", with: "namespace: node.attest", broken: true},
 		"roots that nobody can find": {old: "ek-roots.pem", with: "none.pem", broken: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,13 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/cloud/azure"
+	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/internal/servingname"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
@@ -46,9 +52,9 @@ type Machine struct {
 	IPAddresses []netip.Addr `json:"ipAddresses"`
 }
 
-// ParseInventory reads an inventory's text, YAML or JSON. A node name, identity or UID that
-// occurs twice is an error. Machines whose entry names no kind of evidence are known by that of
-// the settings.
+// ParseInventory reads an inventory's text, YAML or JSON. A node name, identity, UID or provider ID
+// that occurs twice is an error, and so is a machine that would serve under another node's name.
+// Machines whose entry names no kind of evidence are known by that of the settings.
 func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 	var file inventoryFile
 	if _, err := configfile.Decode(text, &file); err != nil {
@@ -57,7 +63,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 	if file.Machines == nil { // a file that was cut short, or emptied
 		return nil, refusal.Config("machines", "", "a list: [] if there are none")
 	}
-	machines, seen := make(map[string]csr.Machine, len(file.Machines)), map[string]bool{}
+	machines, seen, ids := make(map[string]csr.Machine, len(file.Machines)), map[string]bool{}, map[string]string{}
 	for i := range file.Machines {
 		m := &file.Machines[i]
 		orElse(&m.UID, uidOf(m.NodeName))
@@ -73,7 +79,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 			}
 			claim.Machine, m.Identity = id, string(id)
 		}
-		if err := errors.Join(claim.Check(), m.checkNames()); err != nil {
+		if err := errors.Join(claim.Check(), m.checkNames(&servingname.Reserved{DNSNames: s.Signers.ReservedDNSNames, IPs: s.Signers.ReservedIPs}), m.checkCloud()); err != nil {
 			return nil, fmt.Errorf("machines[%d]: %w", i, err)
 		}
 		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity} {
@@ -82,20 +88,52 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 			}
 			seen[unique] = true
 		}
+		lower := strings.ToLower(m.ProviderID)
+		if m.ProviderID != "" && providerid.Equal(ids[lower], m.ProviderID) {
+			return nil, fmt.Errorf("machines[%d]: provider ID %s is there twice", i, refusal.Quote(m.ProviderID))
+		}
+		ids[lower] = m.ProviderID
 		machines[m.NodeName] = csr.Machine{Name: m.NodeName, NodeName: m.NodeName, UID: m.UID, Identity: m.Identity, Provider: m.Kind,
 			ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, BootstrapReady: true}
+	}
+	for i := range file.Machines {
+		for _, name := range file.Machines[i].DNSNames {
+			if of, ok := machines[nodename.Lower(name)]; ok && of.Name != file.Machines[i].NodeName {
+				return nil, fmt.Errorf("machines[%d]: %w", i, refusal.Config("DNS name", refusal.Quote(name), "no name of another node"))
+			}
+		}
 	}
 	return machines, nil
 }
 
+// checkCloud refuses a provider ID that no document of the machine's cloud could bear out: of another
+// cloud, or without the project, the subscription or the instance of its identity.
+func (m *Machine) checkCloud() error {
+	scheme, id, _ := strings.Cut(strings.ToLower(m.ProviderID), "://")
+	own := map[string]string{gce.Provider: "gce", azure.Provider: "azure", nitro.Provider: "aws"}[m.Kind]
+	if own == "" || !slices.Contains([]string{"aws", "azure", "gce"}, scheme) {
+		return nil
+	}
+	_, name, _ := strings.Cut(m.Identity, ":")
+	parts := strings.Split(name, "/") // project or subscription first, or partition, region and instance
+	part := parts[0]
+	if own == "aws" {
+		part = parts[len(parts)-1]
+	}
+	if scheme == own && (part == "" || slices.Contains(strings.Split(id, "/"), part)) {
+		return nil
+	}
+	return refusal.Config("providerID", refusal.Quote(m.ProviderID)+" of kind "+m.Kind, strings.TrimSuffix(own+":// with "+part, " with "))
+}
+
 // checkNames refuses what no request can ask for.
-func (m *Machine) checkNames() error {
+func (m *Machine) checkNames(reserved *servingname.Reserved) error {
 	if m.ProviderID != "" {
 		if _, err := oid.MarshalProviderID(m.ProviderID); err != nil {
 			return err
 		}
 	}
-	return servingname.Check(m.DNSNames, m.IPAddresses)
+	return reserved.Check(m.DNSNames, m.IPAddresses)
 }
 
 // uidOf makes the UID of a machine whose entry has none.

@@ -245,7 +245,7 @@ func (g *GCE) kind() (attest.Kind, error) {
 // everybody's service accounts.
 func ofGoogle(at string) bool {
 	u, err := url.Parse(at)
-	return err == nil && strings.HasSuffix("."+strings.ToLower(u.Hostname()), ".googleapis.com")
+	return err == nil && strings.HasSuffix("."+strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), ".googleapis.com")
 }
 
 func (a *Azure) kind() (attest.Kind, error) {

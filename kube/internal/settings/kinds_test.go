@@ -155,51 +155,55 @@ func TestKindsRefused(t *testing.T) {
 		}
 	}
 	for name, row := range map[string]struct{ old, with, want string }{
-		"no projects":            {"projects: [example-project]", "projects: []", "gce: configuration: got no projects"},
-		"an empty project":       {"projects: [example-project]", "projects: ['']", "Projects"},
-		"no subscriptions":       {"subscriptions: [8A205152-B25A-417F-A676-80465535A6C9], ", "", "azure: configuration: got no subscriptions"},
-		"a subscription of none": {"8A205152-B25A-417F-A676-80465535A6C9", "mine", "Subscriptions"},
-		"two sources of keys":    {"keysFile:", "keysURL: 'https://example.com/keys', keysFile:", "keysURL and keysFile"},
-		"keys by http":           {"keysFile: @/keys.json", "keysURL: 'http://example.com/keys'", "https"},
-		"a service account's":    {"keysFile: @/keys.json", "keysURL: 'https://www.googleapis.com/service_accounts/v1/jwk/a@p.iam.gserviceaccount.com'", "gce: configuration: got keysURL"},
-		"an ended root of Azure": {"rootsFile: @/azure.pem", "rootsFile: @/ended.pem", "azure: configuration: got rootsFile"},
-		"an ended root of AWS":   {"rootsFile: @/nitro.pem", "rootsFile: @/ended.pem", "nitro: configuration: got rootsFile"},
-		"no intermediates":       {", intermediatesFile: @/intermediates.pem", "", "intermediatesFile and fetchIntermediates"},
-		"https without fetching": {"intermediatesFile:", "fetchOverHTTPS: true, intermediatesFile:", "fetchIntermediates"},
-		"customers' domains":     {"intermediatesFile:", "domains: [azure.com], intermediatesFile:", "Domains"},
-		"a leaf for a root":      {"rootsFile: @/azure.pem", "rootsFile: @/leaf.pem", "Roots"},
-		"a leaf for AWS' root":   {"rootsFile: @/nitro.pem", "rootsFile: @/leaf.pem", "Roots"},
-		"all projects":           {"projects: [example-project]", "projects: ['*']", "Projects"},
-		"a project and a blank":  {"projects: [example-project]", "projects: [example-project, ' b']", "Projects"},
-		"no file of keys":        {"keys.json", "none.json", "none.json"},
-		"keys of no form":        {"keys.json", "ak.pem", "keysFile"},
-		"no roots of Azure":      {"rootsFile: @/azure.pem, ", "", "azure: configuration: got no rootsFile"},
-		"an odd domain":          {"intermediatesFile:", "domains: [azure], intermediatesFile:", "Domains"},
-		"no roots of AWS":        {"rootsFile: @/nitro.pem, ", "", "nitro: configuration: got no rootsFile"},
-		"no hexadecimal digits":  {"4: '" + zeros, "4: 'x" + zeros[1:], "goodPCRs[0]"},
-		"a short PCR":            {"4: '" + zeros, "4: '" + zeros[2:], "48 bytes"},
-		"a PCR of anybody's":     {"4: '", "16: '", "PCR 16"},
-		"an unknown field":       {"projects:", "project: x, projects:", "project"},
-		"a key in a TPM":         {"akIssuers:", "requireResident: true, akIssuers:", "no document shows where a key is"},
-		"an unknown kind":        {"mode: Inventory", "mode: Inventory, kind: aws", "a kind that is configured"},
-		"first use of nitro":     {"mode: Inventory", "mode: FirstUse, kind: nitro", "every customer of AWS"},
-		"a maker of no name":     {"profile: google", "profile: oem-chassis", "maker"},
-		"a maker beside Google":  {"profile: google", "profile: google, maker: acme", "maker"},
-		"a maker of a bad name":  {"profile: google", "profile: oem-hwserial, maker: A", "Issuer"},
-		"a maker's other keys":   {"profile: google", "profile: oem, maker: acme", "oem-chassis"},
-		"a maker of EKs":         {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, maker: acme}], akIssuers: [{", "maker"},
-		"a mirror of no URL":     {"keysFile: @/keys.json", "keysURL: 'https://a b/keys'", "gce: "},
-		"an unknown AK profile":  {"profile: google", "profile: googol", "tcg, google, azure"},
-		"an unknown EK profile":  {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: google2}], akIssuers: [{", "tcg, google, intel or tpm12"},
-		"a CRL of AKs":           {"profile: google", "profile: google, crlFiles: [@/ak.pem]", "crlFiles"},
-		"CRLs of AKs, required":  {"profile: google", "profile: google, requireCRL: true", "crlFiles"},
-		"no roots of EKs":        {"akIssuers: [{", "ekIssuers: [{rootsFile: @/none.pem, profile: tcg}], akIssuers: [{", "none.pem"},
-		"roots of EKs in JSON":   {"akIssuers: [{", "ekIssuers: [{rootsFile: @/keys.json, profile: tcg}], akIssuers: [{", "keys.json"},
-		"no CRL of EKs":          {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/none.crl]}], akIssuers: [{", "none.crl"},
-		"a CRL that is none":     {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/keys.json]}], akIssuers: [{", "ekIssuers[0]"},
-		"a CRL, and no roots":    {"akIssuers: [{", "ekIssuers: [{rootsFile: @/none.pem, profile: tcg, crlFiles: [@/list.crl]}], akIssuers: [{", "none.pem"},
-		"no roots, but others":   {"rootsFile: @/ak.pem", "rootsFile: @/none.pem, intermediatesFile: @/ak.pem", "none.pem"},
-		"a road without TPMs":    {"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}\n", "", "membership.kind"},
+		"no projects":                     {"projects: [example-project]", "projects: []", "gce: configuration: got no projects"},
+		"an empty project":                {"projects: [example-project]", "projects: ['']", "Projects"},
+		"no subscriptions":                {"subscriptions: [8A205152-B25A-417F-A676-80465535A6C9], ", "", "azure: configuration: got no subscriptions"},
+		"a subscription of none":          {"8A205152-B25A-417F-A676-80465535A6C9", "mine", "Subscriptions"},
+		"two sources of keys":             {"keysFile:", "keysURL: 'https://example.com/keys', keysFile:", "keysURL and keysFile"},
+		"keys by http":                    {"keysFile: @/keys.json", "keysURL: 'http://example.com/keys'", "https"},
+		"a service account's":             {"keysFile: @/keys.json", "keysURL: 'https://www.googleapis.com/service_accounts/v1/jwk/a@p.iam.gserviceaccount.com'", "gce: configuration: got keysURL"},
+		"a service account's, with a dot": {"keysFile: @/keys.json", "keysURL: 'https://www.googleapis.com./service_accounts/v1/jwk/a@p.iam.gserviceaccount.com'", "gce: configuration: got keysURL"},
+		"an ended root of Azure":          {"rootsFile: @/azure.pem", "rootsFile: @/ended.pem", "azure: configuration: got rootsFile"},
+		"an ended root of AWS":            {"rootsFile: @/nitro.pem", "rootsFile: @/ended.pem", "nitro: configuration: got rootsFile"},
+		"no intermediates":                {", intermediatesFile: @/intermediates.pem", "", "intermediatesFile and fetchIntermediates"},
+		"https without fetching":          {"intermediatesFile:", "fetchOverHTTPS: true, intermediatesFile:", "fetchIntermediates"},
+		"customers' domains":              {"intermediatesFile:", "domains: [azure.com], intermediatesFile:", "Domains"},
+		"a leaf for a root":               {"rootsFile: @/azure.pem", "rootsFile: @/leaf.pem", "Roots"},
+		"a leaf for AWS' root":            {"rootsFile: @/nitro.pem", "rootsFile: @/leaf.pem", "Roots"},
+		"all projects":                    {"projects: [example-project]", "projects: ['*']", "Projects"},
+		"a project and a blank":           {"projects: [example-project]", "projects: [example-project, ' b']", "Projects"},
+		"no file of keys":                 {"keys.json", "none.json", "none.json"},
+		"keys of no form":                 {"keys.json", "ak.pem", "keysFile"},
+		"no roots of Azure":               {"rootsFile: @/azure.pem, ", "", "azure: configuration: got no rootsFile"},
+		"an odd domain":                   {"intermediatesFile:", "domains: [azure], intermediatesFile:", "Domains"},
+		"no roots of AWS":                 {"rootsFile: @/nitro.pem, ", "", "nitro: configuration: got no rootsFile"},
+		"no hexadecimal digits":           {"4: '" + zeros, "4: 'x" + zeros[1:], "goodPCRs[0]"},
+		"a short PCR":                     {"4: '" + zeros, "4: '" + zeros[2:], "48 bytes"},
+		"a PCR of anybody's":              {"4: '", "16: '", "PCR 16"},
+		"an unknown field":                {"projects:", "project: x, projects:", "project"},
+		"a key in a TPM":                  {"akIssuers:", "requireResident: true, akIssuers:", "no document shows where a key is"},
+		"an unknown kind":                 {"mode: Inventory", "mode: Inventory, kind: aws", "a kind that is configured"},
+		"first use of nitro":              {"mode: Inventory", "mode: FirstUse, kind: nitro", "every customer of AWS"},
+		"a maker of no name":              {"profile: google", "profile: oem-chassis", "maker"},
+		"a maker beside Google":           {"profile: google", "profile: google, maker: acme", "maker"},
+		"a maker of a bad name":           {"profile: google", "profile: oem-hwserial, maker: A", "Issuer"},
+		"a maker's other keys":            {"profile: google", "profile: oem, maker: acme", "oem-chassis"},
+		"a maker of EKs":                  {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, maker: acme}], akIssuers: [{", "maker"},
+		"a mirror of no URL":              {"keysFile: @/keys.json", "keysURL: 'https://a b/keys'", "gce: "},
+		"an unknown AK profile":           {"profile: google", "profile: googol", "tcg, google, azure"},
+		"an unknown EK profile":           {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: google2}], akIssuers: [{", "tcg, google, intel or tpm12"},
+		"a CRL of AKs":                    {"profile: google", "profile: google, crlFiles: [@/ak.pem]", "crlFiles"},
+		"CRLs of AKs, required":           {"profile: google", "profile: google, requireCRL: true", "crlFiles"},
+		"no roots of EKs":                 {"akIssuers: [{", "ekIssuers: [{rootsFile: @/none.pem, profile: tcg}], akIssuers: [{", "none.pem"},
+		"roots of EKs in JSON":            {"akIssuers: [{", "ekIssuers: [{rootsFile: @/keys.json, profile: tcg}], akIssuers: [{", "keys.json"},
+		"no CRL of EKs":                   {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/none.crl]}], akIssuers: [{", "none.crl"},
+		"a CRL that is none":              {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/keys.json]}], akIssuers: [{", "ekIssuers[0]"},
+		"a CRL, and no roots":             {"akIssuers: [{", "ekIssuers: [{rootsFile: @/none.pem, profile: tcg, crlFiles: [@/list.crl]}], akIssuers: [{", "none.pem"},
+		"no roots, but others":            {"rootsFile: @/ak.pem", "rootsFile: @/none.pem, intermediatesFile: @/ak.pem", "none.pem"},
+		"a signer of no kind":             {"client-kubelet-gce", "client-kubelet-gcp", "signers.names"},
+		"an insecure signer":              {"client-kubelet-gce", "client-kubelet-insecure", "signers.names"},
+		"no kind of a signer":             {"gce: {projects: [example-project], keysFile: @/keys.json}\n", "", "signers of kinds that are configured: tpm, azure, nitro"},
+		"no TPMs of a signer":             {"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}\n", "", "signers of kinds that are configured: gce, azure, nitro"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.Count(every, row.old) == 0 {
@@ -230,13 +234,13 @@ func TestRequireResident(t *testing.T) {
 	for _, section := range []string{"gce", "azure", "nitro"} {
 		at := strings.Index(every, "\n"+section+": ")
 		line, _, _ := strings.Cut(every[at+1:], "\n")
-		changes = append(changes, line+"\n", "")
+		changes = append(changes, line+"\n", "", ", cluster.x-k8s.io/kube-apiserver-client-kubelet-"+section, "")
 	}
 	resident := []string{"akIssuers:", "requireResident: true, akIssuers:"}
 	if s, err := w.settings(append(changes, resident...)...); err != nil || !s.TPM.RequireResident {
 		t.Errorf("TPMs only: %v", err)
 	}
-	if _, err := w.settings(append(changes[2:], resident...)...); !errors.Is(err, refusal.CheckConfig) {
+	if _, err := w.settings(append(changes[4:], resident...)...); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("TPMs and one kind of documents: %v", err)
 	}
 }
@@ -362,6 +366,17 @@ func TestInventoryEvidence(t *testing.T) {
 		"{nodeName: a, identity: 'aws:aws/eu-west-1/" + instanceID + "'}":                              "",
 		"{nodeName: a, identity: 'ek:sha256:" + strings.Repeat("00", 32) + "'}":                        "",
 		"{nodeName: a, kind: gce}, {nodeName: b, kind: tpm, identity: 'gce:p/1'}":                      "gce",
+		// Its provider ID is that of the machine, or of no cloud.
+		"{nodeName: a, providerID: 'gce://any/z/n'}":                                                "gce",
+		"{nodeName: a, providerID: 'aws:///z/" + instanceID + "'}":                                  "",
+		"{nodeName: a, providerID: 'rack://1'}":                                                     "gce",
+		"{nodeName: a, providerID: 'aws:///z/" + instanceID + "', kind: tpm}":                       "tpm",
+		"{nodeName: a, identity: 'gce:example-project/1', providerID: 'gce://example-project/z/n'}": "gce",
+		"{nodeName: a, identity: 'gce:example-project/1', providerID: 'gce://another-project/z/n'}": "",
+		"{nodeName: a, kind: azure, identity: 'azure:" + subscription + "/" + vmID + "', providerID: 'azure:///subscriptions/" + strings.ToUpper(subscription) + "/x'}": "azure",
+		"{nodeName: a, kind: azure, identity: 'azure:" + subscription + "/" + vmID + "', providerID: 'azure:///subscriptions/" + vmID + "/x'}":                          "",
+		"{nodeName: a, kind: nitro, identity: 'aws:aws/eu-west-1/" + instanceID + "', providerID: 'aws:///eu-west-1a/" + instanceID + "'}":                              "nitro",
+		"{nodeName: a, kind: nitro, identity: 'aws:aws/eu-west-1/" + instanceID + "', providerID: 'aws:///eu-west-1a/i-1123456789abcdef0'}":                             "",
 	} {
 		t.Run(text, func(t *testing.T) {
 			machines, err := byGCE.ParseInventory([]byte("machines: [" + text + "]"))

@@ -5,6 +5,7 @@ package settings
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/kube/members"
@@ -269,10 +271,42 @@ func (s *Settings) check() error {
 	case g.BuiltInDuration.Duration < 0 || g.BuiltInDuration.Duration > g.MaxLifetime.Duration:
 		return refusal.Config("signers.builtInDuration", g.BuiltInDuration.Duration.String(), "0 to maxLifetime")
 	}
+	if err := errors.Join(s.Cluster.check(), s.Controller.check()); err != nil {
+		return err
+	}
 	if err := s.checkEvidence(); err != nil {
 		return err
 	}
+	if i := slices.IndexFunc(g.Names, func(name string) bool {
+		provider := csr.ProviderOf(name)
+		return provider != "" && !slices.Contains(s.Opened(), provider)
+	}); i >= 0 {
+		return refusal.Config("signers.names", refusal.Quote(g.Names[i]), "signers of kinds that are configured: "+strings.Join(s.Opened(), ", "))
+	}
 	return s.checkMembership()
+}
+
+// check refuses names that no object can have.
+func (c *Cluster) check() error {
+	switch {
+	case !nodename.ValidLabel(c.Namespace):
+		return refusal.Config("cluster.namespace", refusal.Quote(c.Namespace), "the name of a namespace")
+	case !nodename.Valid(c.KeyRingSecret):
+		return refusal.Config("cluster.keyRingSecret", refusal.Quote(c.KeyRingSecret), "the name of a Secret")
+	}
+	return nil
+}
+
+// check refuses what keyring.New and controller.New would refuse: the program that follows its
+// configuration has ended by then.
+func (c *Controller) check() error {
+	switch {
+	case c.RequesterRate < 0 || c.RequesterBurst < 0 || c.Workers < 0:
+		return refusal.Config("controller.requesterRate, requesterBurst and workers", "a negative one", "0 or more")
+	case c.RotateKeysAfter.Duration != 0 && c.RotateKeysAfter.Duration < 24*time.Hour:
+		return refusal.Config("controller.rotateKeysAfter", c.RotateKeysAfter.Duration.String(), "0, or a day or more")
+	}
+	return nil
 }
 
 // checkMembership checks who may be a node, and by which kind of evidence.

@@ -149,13 +149,22 @@ func TestParseInventory(t *testing.T) {
 	if machines, err = byTPM.ParseInventory([]byte("--- # machines\nmachines:\n- nodeName: node-1\n...\n")); err != nil || len(machines) != 1 {
 		t.Errorf("in a document that begins and ends: %+v, %v", machines, err)
 	}
-	if machines, err = byTPM.ParseInventory([]byte("machines: [{nodeName: node-1, dnsNames: [Node-1.EXAMPLE]}]")); err != nil {
-		t.Errorf("names in capitals: %+v, %v", machines, err)
+	for name, text := range map[string]string{
+		"names in capitals":           "machines: [{nodeName: node-1, dnsNames: [Node-1, Node-1.EXAMPLE]}]",
+		"provider IDs that have case": "machines: [{nodeName: a, providerID: 'aws:///z/I'}, {nodeName: b, providerID: 'aws:///z/i'}, {nodeName: c}, {nodeName: d}]",
+		"an address of two":           "machines: [{nodeName: a, ipAddresses: [192.0.2.1]}, {nodeName: b, ipAddresses: [192.0.2.1]}]", // which moves between them
+	} {
+		if machines, err := byTPM.ParseInventory([]byte(text)); err != nil {
+			t.Errorf("%s: %+v, %v", name, machines, err)
+		}
 	}
 	for name, text := range map[string]string{
 		"a name twice":         "machines: [{nodeName: a}, {nodeName: a}]",
 		"a UID twice":          "machines: [{nodeName: a, uid: u}, {nodeName: b, uid: u}]",
 		"an identity twice":    "machines: [{nodeName: a, identity: '" + digest + "'}, {nodeName: b, identity: '" + digest + "'}]",
+		"a provider ID twice":  "machines: [{nodeName: a, providerID: 'p://1'}, {nodeName: b, providerID: 'p://1'}]",
+		"twice, of Azure":      "machines: [{nodeName: a, providerID: 'azure:///subscriptions/S'}, {nodeName: b, providerID: 'azure:///Subscriptions/s'}]",
+		"another node's name":  "machines: [{nodeName: a, dnsNames: [B]}, {nodeName: b}]",
 		"no name":              "machines: [{uid: u}]",
 		"an upper-case name":   "machines: [{nodeName: Node}]",
 		"an identity of none":  "machines: [{nodeName: a, identity: 'ek:sha256:00'}]",
@@ -196,6 +205,22 @@ func TestInventoryErrors(t *testing.T) {
 		"nodeName: b, kind: c", "nodeName: a", "nodename: b"} {
 		if _, err := byTPM.ParseInventory([]byte("machines: [{nodeName: a}, {" + entry + "}]")); err == nil || !strings.Contains(err.Error(), "machines[1]") {
 			t.Errorf("{%s}: %v", entry, err)
+		}
+	}
+}
+
+// TestInventoryReserved: what the signers reserve is no machine's.
+func TestInventoryReserved(t *testing.T) {
+	s, err := Parse([]byte(strings.Replace(shipped(t), "reservedIPs: []", "reservedIPs: [10.96.0.0/12]", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Signers.ReservedDNSNames = []string{".Corp.example"}
+	for entry, want := range map[string]string{"ipAddresses: [10.111.0.1]": "10.111.0.1", "dnsNames: [a.corp.example]": "a.corp.example",
+		"ipAddresses: [10.112.0.1], dnsNames: [corp.example]": ""} {
+		_, err := s.ParseInventory([]byte("machines: [{nodeName: a, " + entry + "}]"))
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", entry, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"bytes"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -97,13 +98,33 @@ func (i *Issuer) ek() (tpmcert.EKIssuer, error) {
 		if err != nil {
 			return issuer, err
 		}
-		if block, _ := pem.Decode(text); block != nil && block.Type == "X509 CRL" {
-			text = block.Bytes
+		found, err := crlsIn(text)
+		if err != nil {
+			return issuer, fmt.Errorf("%s: %w", path, err)
 		}
-		lists = append(lists, text)
+		lists = append(lists, found...)
 	}
 	issuer.CRLs, err = tpmcert.NewCRLStore(lists...)
 	return issuer, err
+}
+
+// crlsIn returns the lists in a file: one in DER, or in PEM all that begin, with any text between
+// them.
+func crlsIn(text []byte) (lists [][]byte, err error) {
+	begun := bytes.Count(text, []byte("-----BEGIN "))
+	if block, _ := pem.Decode(text); block == nil {
+		return [][]byte{text}, nil
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "X509 CRL" {
+			return nil, refusal.Config("crlFiles", "a block "+refusal.Quote(block.Type), "blocks X509 CRL")
+		}
+		lists = append(lists, block.Bytes)
+	}
+	if len(lists) != begun {
+		return nil, refusal.Config("crlFiles", fmt.Sprintf("%d blocks of which %d can be read", begun, len(lists)), "all, with nothing that is cut off")
+	}
+	return lists, nil
 }
 
 func (i *Issuer) certificates() (roots, intermediates []*x509.Certificate, err error) {
