@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/xml"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -38,7 +39,7 @@ func TestDrawn(t *testing.T) {
 	for err == nil {
 		_, err = d.Token()
 	}
-	if err != io.EOF {
+	if !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 }
