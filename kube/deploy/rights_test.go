@@ -31,7 +31,7 @@ func roles(t *testing.T) map[string][]rbacv1.Role {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, manifest := range bytes.Split(text, []byte("\n---\n")) {
+		for manifest := range bytes.SplitSeq(text, []byte("\n---\n")) {
 			if !bytes.Contains(manifest, []byte("Role\n")) {
 				continue
 			}

@@ -50,7 +50,7 @@ func vendorRoots() (map[string]vendorRoot, error) {
 // roots is the command roots check FILE...
 func roots(args []string, stdout io.Writer, now time.Time) error {
 	if len(args) < 2 || args[0] != "check" {
-		return fmt.Errorf("%w: want roots check FILE...", errCommandLine)
+		return fmt.Errorf("%w: want roots check, and one file or more", errCommandLine)
 	}
 	known, err := vendorRoots()
 	if err != nil {

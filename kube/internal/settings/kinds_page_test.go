@@ -29,9 +29,9 @@ func TestKindsPage(t *testing.T) {
 	}
 	kinds := map[string]bool{}
 	var s *Settings
-	blocks := regexp.MustCompile("(?s)```yaml\n# ([a-z.]+)\n(.*?)```\n").FindAllStringSubmatch(string(page), -1)
+	blocks := regexp.MustCompile("(?s)```yaml\n# ([a-z.]+)([^\n]*\n.*?)```\n").FindAllStringSubmatch(string(page), -1)
 	for _, block := range blocks {
-		switch name, text := block[1], block[2]; name {
+		switch name, text := block[1], "#"+block[2]; name {
 		case "config.yaml":
 			if s, err = Parse([]byte(strings.ReplaceAll(beside(t, text), "/etc/nodeattest", w.dir))); err != nil {
 				t.Fatalf("%v\n%s", err, text)
@@ -41,6 +41,9 @@ func TestKindsPage(t *testing.T) {
 			}
 			kinds[strings.Join(s.Opened(), " ")] = true
 		case "inventory.yaml":
+			if s == nil {
+				t.Fatal("an inventory before the configuration that it is for")
+			}
 			if machines, err := s.ParseInventory([]byte(text)); err != nil || len(machines) < 2 {
 				t.Errorf("%d machines, %v\n%s", len(machines), err, text)
 			}
