@@ -11,8 +11,9 @@ const (
 	// (k8s.io/apiserver, authentication/request/x509). A node's certificate never has
 	// it. KubernetesUserUID, 1.3.6.1.4.1.57683.2.
 	KubernetesUID OID = "\x2b\x06\x01\x04\x01\x83\xc2\x53\x02"
-	// AzureKpAK is the extended key usage of Azure's AK certificates: Microsoft's "document
-	// signing", the only one they have. szOID_KP_DOCUMENT_SIGNING, 1.3.6.1.4.1.311.10.3.12.
+	// AzureKpAK is the extended key usage that all AK certificates of Azure have: Microsoft's
+	// "document signing". Those of today have TCGKpAIKCertificate beside it.
+	// szOID_KP_DOCUMENT_SIGNING, 1.3.6.1.4.1.311.10.3.12.
 	AzureKpAK OID = "\x2b\x06\x01\x04\x01\x82\x37\x0a\x03\x0c"
 )
 

@@ -51,7 +51,7 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 		t.Fatal(err)
 	}
 	device := tpmsim.New(t, tpmsim.Options{CA: ca})
-	high := tpmkind.EKRSA2048High()
+	high := tpmkind.EKHigh(1)
 	certificates := highRange(t, device, ca, high)
 	node := func(name string, ek tpmkind.EKOrigin, certs [][]byte) *attesttest.Node {
 		return attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, EK: ek, Certificates: certs,

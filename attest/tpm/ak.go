@@ -23,6 +23,12 @@ const (
 	gceECCTemplate    tpm2.TPMHandle = 0x01c10003
 )
 
+// Where Azure's virtual machines have their attestation key, and its certificate.
+const (
+	azureAK            tpm2.TPMHandle = 0x81000003
+	azureAKCertificate tpm2.TPMHandle = 0x01c101d0
+)
+
 // AKSource says where a node's attestation key comes from: exactly one of Template,
 // TemplateIndex, Handle and OEM. A key from a template is recreated for each operation,
 // always as the same key, and leaves nothing behind in the TPM; for RSA that takes a hardware
@@ -58,6 +64,15 @@ func GCERSA() AKSource {
 // template in NV index 0x01c10003, certificate in 0x01c10002, no nonce.
 func GCEECC() AKSource {
 	return AKSource{TemplateIndex: gceECCTemplate, CertificateIndex: gceECCCertificate}
+}
+
+// AzureRSA returns the source of the RSA attestation key that Azure certifies for virtual
+// machines with Trusted Launch and for confidential ones: the persistent 0x81000003, certificate
+// in NV index 0x01c101d0. Azure renews the certificate, and leaves the key. The CAs above it go
+// into ProverOptions.Intermediates or, for all machines, tpmcert.Issuer.Intermediates: nothing
+// fetches them from the addresses that some of the certificates name.
+func AzureRSA() AKSource {
+	return AKSource{Handle: azureAK, CertificateIndex: azureAKCertificate}
 }
 
 // check refuses a source that names no key, or more than one.

@@ -22,9 +22,9 @@ import (
 
 // EKOrigin says where a node's endorsement key comes from: a template, or Handle. An EK from
 // a template is recreated for each operation, always as the same key, and leaves nothing
-// behind in the TPM; for RSA that takes a hardware TPM seconds. The functions EKRSA2048 to
-// EKRSA3072High return the locations given in the TCG EK Credential Profile 2.6, section
-// 2.2.1 and annex B.
+// behind in the TPM; for RSA that takes a hardware TPM seconds. The functions [EKRSA2048],
+// [EKP256] and [EKHigh] return the locations given in the TCG EK Credential Profile 2.6,
+// section 2.2.1 and annex B.
 type EKOrigin struct {
 	// Template is used to create a primary key in the endorsement hierarchy.
 	Template *tpm2.TPMTPublic
@@ -56,28 +56,26 @@ func EKP256() EKOrigin {
 	return EKOrigin{Template: tpmop.EKTemplateECC(tpm2.TPMECCNistP256, tpmop.EKLow), CertificateIndex: 0x01c0000a, NonceIndex: 0x01c0000b, TemplateIndex: 0x01c0000c}
 }
 
-// EKRSA2048High returns the origin of the RSA-2048 EK of the high range: template H-1,
-// certificate 0x01c00012, template 0x01c00013.
-func EKRSA2048High() EKOrigin {
-	return EKOrigin{Template: tpmop.EKTemplateRSA(2048, tpmop.EKHigh), CertificateIndex: 0x01c00012, TemplateIndex: 0x01c00013}
-}
-
-// EKP256High returns the origin of the P-256 EK of the high range: template H-2, certificate
-// 0x01c00014, template 0x01c00015.
-func EKP256High() EKOrigin {
-	return EKOrigin{Template: tpmop.EKTemplateECC(tpm2.TPMECCNistP256, tpmop.EKHigh), CertificateIndex: 0x01c00014, TemplateIndex: 0x01c00015}
-}
-
-// EKP384High returns the origin of the P-384 EK of the high range: template H-3, certificate
-// 0x01c00016, template 0x01c00017.
-func EKP384High() EKOrigin {
-	return EKOrigin{Template: tpmop.EKTemplateECC(tpm2.TPMECCNistP384, tpmop.EKHigh), CertificateIndex: 0x01c00016, TemplateIndex: 0x01c00017}
-}
-
-// EKRSA3072High returns the origin of the RSA-3072 EK of the high range: template H-6,
-// certificate 0x01c0001c, template 0x01c0001d.
-func EKRSA3072High() EKOrigin {
-	return EKOrigin{Template: tpmop.EKTemplateRSA(3072, tpmop.EKHigh), CertificateIndex: 0x01c0001c, TemplateIndex: 0x01c0001d}
+// EKHigh returns the origin of an EK of the high range, by the number of its template: 1 for
+// H-1 (RSA-2048), 2 for H-2 (P-256), 3 for H-3 (P-384), 6 for H-6 (RSA-3072). Its certificate is
+// in 0x01c00010 plus twice the number, its template in the index after that. For any other
+// number it is the zero EKOrigin, which NewProver refuses.
+func EKHigh(number int) EKOrigin {
+	var template *tpm2.TPMTPublic
+	switch number {
+	case 1:
+		template = tpmop.EKTemplateRSA(2048, tpmop.EKHigh)
+	case 2:
+		template = tpmop.EKTemplateECC(tpm2.TPMECCNistP256, tpmop.EKHigh)
+	case 3:
+		template = tpmop.EKTemplateECC(tpm2.TPMECCNistP384, tpmop.EKHigh)
+	case 6:
+		template = tpmop.EKTemplateRSA(3072, tpmop.EKHigh)
+	default:
+		return EKOrigin{}
+	}
+	certificate := 0x01c00010 + 2*tpm2.TPMHandle(number)
+	return EKOrigin{Template: template, CertificateIndex: certificate, TemplateIndex: certificate + 1}
 }
 
 // check refuses an origin that names no key, or two.

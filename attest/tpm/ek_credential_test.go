@@ -141,8 +141,8 @@ func softwareEKs(t testing.TB) map[string]struct {
 		keySize int
 	}
 	return map[string]ek{
-		"RSA-2048": {tpmlab.NewRSA(t, 2048), crypto.SHA256, 16},
-		"RSA-3072": {tpmlab.NewRSA(t, 3072), crypto.SHA384, 32},
+		"RSA-2048": {tpmlab.RSA2048(), crypto.SHA256, 16},
+		"RSA-3072": {tpmlab.RSA3072(), crypto.SHA384, 32},
 		"P-256":    {tpmlab.NewECDSA(t, elliptic.P256()), crypto.SHA256, 16},
 		"P-384":    {tpmlab.NewECDSA(t, elliptic.P384()), crypto.SHA384, 32},
 	}
@@ -207,13 +207,13 @@ func TestCredentialsAreFresh(t *testing.T) {
 	if len(a.EncryptedSecret) != 2*(2+48) {
 		t.Errorf("a point of %d bytes", len(a.EncryptedSecret))
 	}
-	if _, err := makeCredential(bytes.NewReader(nil), tpmlab.NewRSA(t, 2048).Public(), someAKName(t), make([]byte, 32)); err == nil {
+	if _, err := makeCredential(bytes.NewReader(nil), tpmlab.RSA2048().Public(), someAKName(t), make([]byte, 32)); err == nil {
 		t.Error("a credential without random bytes")
 	}
 }
 
 func TestKindsOfEK(t *testing.T) {
-	exponent3 := *tpmlab.NewRSA(t, 2048).Public().(*rsa.PublicKey)
+	exponent3 := *tpmlab.RSA2048().Public().(*rsa.PublicKey)
 	exponent3.E = 3
 	for name, key := range map[string]crypto.PublicKey{
 		"exponent 3": &exponent3,
@@ -293,7 +293,7 @@ func TestCredentialCorpus(t *testing.T) {
 	if err := checkEKPublic(public); err != nil {
 		t.Error(err)
 	}
-	template := mustGet(statement.ParsePublic(tpm2.Marshal(EKP384High().Template)))
+	template := mustGet(statement.ParsePublic(tpm2.Marshal(EKHigh(3).Template)))
 	if !bytes.Equal(public.BeforeUnique(), template.BeforeUnique()) {
 		t.Errorf("swtpm's P-384 EK is not of template H-3:\n%x\n%x", public.BeforeUnique(), template.BeforeUnique())
 	}

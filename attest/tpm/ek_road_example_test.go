@@ -113,7 +113,7 @@ func ExampleKindConfig_roadEK() {
 
 // The EKs that a TPM's maker certifies are in known places.
 func ExampleEKOrigin() {
-	for _, ek := range []tpmkind.EKOrigin{tpmkind.EKRSA2048(), tpmkind.EKP256(), tpmkind.EKP384High()} {
+	for _, ek := range []tpmkind.EKOrigin{tpmkind.EKRSA2048(), tpmkind.EKP256(), tpmkind.EKHigh(3)} {
 		fmt.Printf("certificate 0x%08x\n", uint32(ek.CertificateIndex))
 	}
 	// Output:

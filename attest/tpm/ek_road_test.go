@@ -34,7 +34,7 @@ func everyEK() tpmsim.Options {
 }
 
 func ekOrigins() map[string]tpmkind.EKOrigin {
-	return map[string]tpmkind.EKOrigin{"RSA-2048": tpmkind.EKRSA2048(), "P-256": tpmkind.EKP256(), "P-384": tpmkind.EKP384High()}
+	return map[string]tpmkind.EKOrigin{"RSA-2048": tpmkind.EKRSA2048(), "P-256": tpmkind.EKP256(), "P-384": tpmkind.EKHigh(3)}
 }
 
 // Every EK opens the road for every AK, from hello to certificate.
@@ -51,7 +51,7 @@ func TestRoadEKOnSwtpm(t *testing.T) {
 func swtpmWithEveryEK(t *testing.T) (*tpmsim.TPM, map[string]tpmkind.EKOrigin) {
 	options, origins := everyEK(), ekOrigins()
 	options.EKs = append(options.EKs, tpmsim.RSA3072)
-	origins["RSA-3072"] = tpmkind.EKRSA3072High()
+	origins["RSA-3072"] = tpmkind.EKHigh(6)
 	return tpmsim.Swtpm(t, options), origins
 }
 

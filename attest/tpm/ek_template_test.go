@@ -61,7 +61,7 @@ func TestEKPolicies(t *testing.T) {
 // are the same.
 func TestEKTemplates(t *testing.T) {
 	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.RSA2048, tpmsim.P256, tpmsim.P384}, AKs: []tpmsim.AK{}})
-	for a, origin := range map[tpmsim.Algorithm]EKOrigin{tpmsim.RSA2048: EKRSA2048(), tpmsim.P256: EKP256(), tpmsim.P384: EKP384High()} {
+	for a, origin := range map[tpmsim.Algorithm]EKOrigin{tpmsim.RSA2048: EKRSA2048(), tpmsim.P256: EKP256(), tpmsim.P384: EKHigh(3)} {
 		if !bytes.Equal(tpm.EKTemplate(a), tpm2.Marshal(origin.Template)) {
 			t.Errorf("%v: template\n%x, want\n%x", a, tpm2.Marshal(origin.Template), tpm.EKTemplate(a))
 		}
@@ -115,11 +115,11 @@ func TestEKTemplateAndNonceInNV(t *testing.T) {
 		t.Error("a nonce wider than the key")
 	}
 
-	tpmlab.WriteNV(t, tpm, EKRSA2048().TemplateIndex, tpm2.Marshal(EKP256High().Template))
-	if !ofOneKey(public(EKRSA2048()), public(EKP256High())) {
+	tpmlab.WriteNV(t, tpm, EKRSA2048().TemplateIndex, tpm2.Marshal(EKHigh(2).Template))
+	if !ofOneKey(public(EKRSA2048()), public(EKHigh(2))) {
 		t.Error("the template in NV does not count")
 	}
-	if !ofOneKey(public(EKOrigin{TemplateIndex: EKRSA2048().TemplateIndex}), public(EKP256High())) {
+	if !ofOneKey(public(EKOrigin{TemplateIndex: EKRSA2048().TemplateIndex}), public(EKHigh(2))) {
 		t.Error("a template in NV alone")
 	}
 	if _, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
@@ -137,9 +137,21 @@ func TestEKTemplateAndNonceInNV(t *testing.T) {
 	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
+// The indexes are those of TCG EK Credential Profile 2.6, 2.2.1.
+func TestEKHighIndexes(t *testing.T) {
+	for number, want := range map[int]tpm2.TPMHandle{1: 0x01c00012, 2: 0x01c00014, 3: 0x01c00016, 6: 0x01c0001c} {
+		if o := EKHigh(number); o.CertificateIndex != want || o.TemplateIndex != want+1 || o.NonceIndex != 0 {
+			t.Errorf("H-%d: certificate in 0x%08x, template in 0x%08x, nonce in 0x%08x", number, o.CertificateIndex, o.TemplateIndex, o.NonceIndex)
+		}
+	}
+}
+
 func TestEKOriginsThatAreNone(t *testing.T) {
 	for name, origin := range map[string]EKOrigin{
 		"nothing":                  {},
+		"H-0":                      EKHigh(0),
+		"H-4":                      EKHigh(4),
+		"H-7":                      EKHigh(7),
 		"only a certificate":       {CertificateIndex: 0x01c00002},
 		"handle and template":      {Handle: 0x81010001, Template: EKP256().Template},
 		"handle and index":         {Handle: 0x81010001, TemplateIndex: 0x01c00004},
@@ -163,7 +175,7 @@ func TestEKsThatNoVerifierAccepts(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	aes256 := EKP256().Template
 	aes256.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{Symmetric: tpmop.EKCipher(256), CurveID: tpm2.TPMECCNistP256})
-	sha384 := EKP256High().Template
+	sha384 := EKHigh(2).Template
 	sha384.NameAlg, sha384.AuthPolicy = tpm2.TPMAlgSHA384, tpm2.TPM2BDigest{}
 	for name, template := range map[string]*tpm2.TPMTPublic{
 		"AES-256 on P-256": aes256,

@@ -7,12 +7,11 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/nodeattest/nodeattest/internal/message"
 
 	"github.com/google/go-tpm/tpm2"
 
@@ -21,6 +20,8 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -182,6 +183,57 @@ func TestAKFromNV(t *testing.T) {
 		}
 		if r.Machine != want || tpmkind.DetailsOf(r).Profile != google.Name {
 			t.Errorf("%s: machine %s by %s, want %s", name, r.Machine, tpmkind.DetailsOf(r).Profile, want)
+		}
+	}
+	noHandles(t, device)
+}
+
+// A virtual machine of Azure's joins with its persistent AK and the certificate in NV, by both
+// hierarchies. The CAs above it come from the node, or are known.
+func TestAKOfAzure(t *testing.T) {
+	ctx := context.Background()
+	device := tpmsim.New(t, tpmlab.Bare())
+	for _, h := range tpmlab.AzureHierarchies(t, time.Now()) {
+		certificate := h.Provision(t, device)
+		node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, AK: tpmkind.AzureRSA(), Profile: tpmcert.ProfileAzure()})
+		want, err := tpmcert.AKIdentity{}.Identify(certificate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, row := range map[string]struct {
+			options tpmkind.ProverOptions
+			issuer  tpmcert.Issuer
+			refused error
+		}{
+			"the node sends them":        {tpmkind.ProverOptions{Intermediates: tpmcert.CertificatesDER(h.Intermediates)}, tpmcert.Issuer{Profile: tpmcert.ProfileAzure()}, nil},
+			"the control plane has them": {tpmkind.ProverOptions{}, tpmcert.Issuer{Intermediates: h.Intermediates, Profile: tpmcert.ProfileAzure()}, nil},
+			"nobody has them":            {tpmkind.ProverOptions{}, tpmcert.Issuer{Profile: tpmcert.ProfileAzure()}, tpmcert.CheckCertificateChain},
+			"by Google's profile":        {tpmkind.ProverOptions{}, tpmcert.Issuer{Intermediates: h.Intermediates, Profile: tpmcert.ProfileGoogle()}, refusal.Check("certificate-ext-key-usage")},
+		} {
+			t.Run(h.Name+", "+name, func(t *testing.T) {
+				node.Attester = attesterOf(t, node.Shared, tpmkind.AzureRSA(), row.options)
+				row.issuer.Roots = []*x509.Certificate{h.Root}
+				plane := attesttest.NewControlPlane(t, node)
+				plane.TPM.AKIssuers = []tpmcert.Issuer{row.issuer}
+				plane.Verifier = planeVerifier(t, plane)
+				request, err := plane.Evidence(ctx, node)
+				if row.refused != nil {
+					if !errors.Is(err, row.refused) {
+						t.Errorf("got %v, want %v", err, row.refused)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				r, err := plane.Verifier.Verify(ctx, request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Machine != want {
+					t.Errorf("machine %s, want %s", r.Machine, want)
+				}
+			})
 		}
 	}
 	noHandles(t, device)

@@ -20,16 +20,16 @@ import (
 
 // ekOrigins are the EKs of the simulator; swtpm has RSA-3072 as well.
 func ekOrigins() map[string]EKOrigin {
-	byPolicyB := EKP256High()
+	byPolicyB := EKHigh(2)
 	byPolicyB.Template.ObjectAttributes.UserWithAuth = false
-	byPolicyB384 := EKP384High()
+	byPolicyB384 := EKHigh(3)
 	byPolicyB384.Template.ObjectAttributes.UserWithAuth = false
 	return map[string]EKOrigin{
 		"L-1 RSA-2048":      EKRSA2048(),
 		"L-2 P-256":         EKP256(),
-		"H-1 RSA-2048":      EKRSA2048High(),
-		"H-2 P-256":         EKP256High(),
-		"H-3 P-384":         EKP384High(),
+		"H-1 RSA-2048":      EKHigh(1),
+		"H-2 P-256":         EKHigh(2),
+		"H-3 P-384":         EKHigh(3),
 		"P-256 by policy B": byPolicyB,
 		"P-384 by policy B": byPolicyB384,
 	}
@@ -68,7 +68,7 @@ func TestActivateOnTheSimulator(t *testing.T) {
 
 func TestActivateOnSwtpm(t *testing.T) {
 	origins := ekOrigins()
-	origins["H-6 RSA-3072"] = EKRSA3072High()
+	origins["H-6 RSA-3072"] = EKHigh(6)
 	testActivate(t, tpmsim.Swtpm(t, tpmlab.Bare()), origins)
 }
 
@@ -207,7 +207,7 @@ func TestActivateForOthers(t *testing.T) {
 	if err := open(EKP256(), EKP256(), AKTemplateECDSAP384()); !errors.Is(err, checkCredential) {
 		t.Errorf("another AK: %v", err)
 	}
-	if err := open(EKP256High(), EKP256(), AKTemplateECDSAP256()); !errors.Is(err, checkCredential) {
+	if err := open(EKHigh(2), EKP256(), AKTemplateECDSAP256()); !errors.Is(err, checkCredential) {
 		t.Errorf("another EK: %v", err)
 	}
 	if err := open(EKRSA2048(), EKP256(), AKTemplateECDSAP256()); !errors.Is(err, checkCredential) {
@@ -228,7 +228,7 @@ func TestActivateFlushesWhateverFails(t *testing.T) {
 		"connection lost": tpmsim.DropAt,
 	}
 	byPolicyB := ekOrigins()["P-256 by policy B"]
-	for _, origin := range []EKOrigin{EKP256(), EKP256High(), byPolicyB} {
+	for _, origin := range []EKOrigin{EKP256(), EKHigh(2), byPolicyB} {
 		origin.TemplateIndex, origin.NonceIndex = 0, 0
 		faulty := tpmsim.Faulty(tpm, nil)
 		if _, err := activateWith(t, faulty, origin, AKTemplateECDSAP256(), nil, secret, nil); err != nil {

@@ -63,7 +63,7 @@ func TestCertifyEveryPairOnTheSimulator(t *testing.T) {
 			return mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P384()))
 		}, false},
 		{"software RSA-2048", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable {
-			return mustSoftwareKey(t, tpmlab.NewRSA(t, 2048))
+			return mustSoftwareKey(t, tpmlab.RSA2048())
 		}, false},
 		{"TPM P-256", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.ECDSAP256) }, true},
 		{"TPM RSA-2048", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.RSA2048) }, true},
@@ -80,10 +80,10 @@ func TestCertifyEveryPairOnSwtpm(t *testing.T) {
 			return mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P521()))
 		}, false},
 		{"software RSA-2048", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable {
-			return mustSoftwareKey(t, tpmlab.NewRSA(t, 2048))
+			return mustSoftwareKey(t, tpmlab.RSA2048())
 		}, false},
 		{"software RSA-3072", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable {
-			return mustSoftwareKey(t, tpmlab.NewRSA(t, 3072))
+			return mustSoftwareKey(t, tpmlab.RSA3072())
 		}, false},
 		{"TPM P-256", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.ECDSAP256) }, true},
 		{"TPM P-384", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.ECDSAP384) }, true},

@@ -146,8 +146,8 @@ func TestTPM2ToolsCredentials(t *testing.T) {
 		origin EKOrigin
 		policy bool
 	}{
-		"L-1": {EKRSA2048(), true}, "L-2": {EKP256(), true}, "H-1": {EKRSA2048High(), false},
-		"H-2": {EKP256High(), false}, "H-3": {EKP384High(), false}, "H-6": {EKRSA3072High(), false},
+		"L-1": {EKRSA2048(), true}, "L-2": {EKP256(), true}, "H-1": {EKHigh(1), false},
+		"H-2": {EKHigh(2), false}, "H-3": {EKHigh(3), false}, "H-6": {EKHigh(6), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x.T = t

@@ -189,7 +189,7 @@ func TestTPMKeyPCRs(t *testing.T) {
 func TestKeySignsItsRequest(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	for _, key := range []tpmkey.Certifiable{
-		mustSoftwareKey(t, tpmlab.NewECDSA(t, p256)), mustSoftwareKey(t, tpmlab.NewRSA(t, 2048)),
+		mustSoftwareKey(t, tpmlab.NewECDSA(t, p256)), mustSoftwareKey(t, tpmlab.RSA2048()),
 		mustTPMKey(t, tpm, tpmkey.ECDSAP256), mustTPMKey(t, tpm, tpmkey.RSA2048),
 	} {
 		der, err := csr.Create(csr.PurposeClient, key, "worker-1", csr.CreateOptions{})

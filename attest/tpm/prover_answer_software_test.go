@@ -54,7 +54,7 @@ func TestSoftwareKeyWithLeadingZeros(t *testing.T) {
 
 func TestSoftwareKeyAttributes(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
-	for _, key := range []tpmkey.Certifiable{mustSoftwareKey(t, tpmlab.NewECDSA(t, p256)), mustSoftwareKey(t, tpmlab.NewRSA(t, 2048))} {
+	for _, key := range []tpmkey.Certifiable{mustSoftwareKey(t, tpmlab.NewECDSA(t, p256)), mustSoftwareKey(t, tpmlab.RSA2048())} {
 		c, err := certifyWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1})
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestSoftwareKeyAttributes(t *testing.T) {
 // works elsewhere.
 func TestSoftwareKeyThatTheTPMDoesNotHave(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
-	for _, priv := range []crypto.Signer{tpmlab.NewRSA(t, 3072)} {
+	for _, priv := range []crypto.Signer{tpmlab.RSA3072()} {
 		_, err := certifyWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, mustSoftwareKey(t, priv), []byte{1})
 		if err == nil || !strings.Contains(err.Error(), "TPM2_LoadExternal") {
 			t.Errorf("got %v, want a refusal of TPM2_LoadExternal", err)

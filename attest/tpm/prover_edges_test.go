@@ -317,7 +317,7 @@ func selectNothing(t *testing.T, raw []byte) []byte {
 		t.Fatal(err)
 	}
 	a.Quote.Selections = nil
-	return tpmlab.First(a.Marshal())
+	return tpmlab.Must(a.Marshal())
 }
 
 // Where the response with a new handle is lost, the object is looked for by what it is,

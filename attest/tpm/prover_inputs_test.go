@@ -122,13 +122,13 @@ func newNodeOfTest(t *testing.T) *nodeOfTest {
 func testProofOf(t *testing.T) []byte {
 	t.Helper()
 	b := &message.Binding{ClusterID: "cluster", SignerName: csr.SignerClientTPM}
-	return tpmlab.First((&message.Proof{Binding: tpmlab.First(b.Marshal()), AKPublic: []byte{1}}).Marshal())
+	return tpmlab.Must((&message.Proof{Binding: tpmlab.Must(b.Marshal()), AKPublic: []byte{1}}).Marshal())
 }
 
 // A subject that the node cannot mean is refused before the TPM is asked for anything.
 func TestSubjectsBeforeTheTPM(t *testing.T) {
 	n := newNodeOfTest(t)
-	challenge := tpmlab.First(n.challenge.Marshal())
+	challenge := tpmlab.Must(n.challenge.Marshal())
 	if _, err := n.attester.Hello(t.Context(), n.subject); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestNothingIsCertified(t *testing.T) {
 	changed := func(change func(*message.Challenge)) []byte {
 		c := n.challenge
 		change(&c)
-		return tpmlab.First(c.Marshal())
+		return tpmlab.Must(c.Marshal())
 	}
 	der := changed(func(*message.Challenge) {})
 	onEK := changed(func(c *message.Challenge) {
@@ -176,7 +176,7 @@ func TestNothingIsCertified(t *testing.T) {
 	}{
 		"no key":                  {der, nil, ""},
 		"another key":             {der, mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256())), refusal.Check("key-mismatch")},
-		"a key of another kind":   {der, mustSoftwareKey(t, tpmlab.NewRSA(t, 2048)), refusal.Check("key-mismatch")},
+		"a key of another kind":   {der, mustSoftwareKey(t, tpmlab.RSA2048()), refusal.Check("key-mismatch")},
 		"no challenge":            {nil, n.key, refusal.Check("message-encoding")},
 		"a cut challenge":         {der[:len(der)-1], n.key, refusal.Check("message-encoding")},
 		"a challenge and a byte":  {append(bytes.Clone(der), 0), n.key, refusal.Check("message-encoding")},

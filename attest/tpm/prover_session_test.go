@@ -88,7 +88,7 @@ func speakSecrets(t *testing.T, bus *tapped, owner, endorsement, secret []byte) 
 	if err := tpmkey.WriteNVCertificate(t.Context(), bus, ownIndex, tpmlab.CertificateOf(t, 10), tpmkey.NVCertificateOptions{OwnerPassword: hidden(owner)}); err != nil {
 		t.Error(err)
 	}
-	ec, rsaKey := tpmlab.NewECDSA(t, p256), tpmlab.NewRSA(t, 2048)
+	ec, rsaKey := tpmlab.NewECDSA(t, p256), tpmlab.RSA2048()
 	certifyUnder(t, bus, mustSoftwareKey(t, ec), endorsement)
 	certifyUnder(t, bus, mustSoftwareKey(t, rsaKey), endorsement)
 	scalar, err := ec.Bytes()

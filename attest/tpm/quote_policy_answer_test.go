@@ -68,7 +68,7 @@ func TestStatementsOfMessages(t *testing.T) {
 // without them has none.
 func TestMeasurementsOfAnswers(t *testing.T) {
 	f := goodCertifyForgery(t, softak.NewAK(tpmlab.RSA2048b(), softak.RSASSA), tpmlab.P256b().Public())
-	certify := tpmlab.First(statement.MarshalTCGAttestCertify(f.Evidence(t)))
+	certify := tpmlab.Must(statement.MarshalTCGAttestCertify(f.Evidence(t)))
 	proof := testProofOf(t)
 	good := []attest.Statement{{Type: oid.TCGAttestTPMCertify, DER: certify}, {Type: oid.NodeAttestProof, DER: proof}}
 	quote := attest.Statement{Type: oid.NodeAttestQuote, DER: []byte{5, 0}}
@@ -89,7 +89,7 @@ func TestMeasurementsOfAnswers(t *testing.T) {
 	}
 	bare := f.Evidence(t)
 	bare.Public = nil
-	_, err = read(attest.Statement{Type: oid.TCGAttestTPMCertify, DER: tpmlab.First(statement.MarshalTCGAttestCertify(bare))}, good[1])
+	_, err = read(attest.Statement{Type: oid.TCGAttestTPMCertify, DER: tpmlab.Must(statement.MarshalTCGAttestCertify(bare))}, good[1])
 	tpmlab.ExpectCheck(t, err, refusal.Check("message-encoding"))
 }
 

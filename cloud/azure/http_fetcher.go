@@ -178,7 +178,7 @@ func (f *HTTPFetcher) request(ctx context.Context, u *url.URL) ([]byte, error) {
 		return nil, err
 	}
 	defer response.Body.Close()
-	if response.StatusCode == http.StatusNotFound {
+	if response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusGone {
 		return nil, nil
 	}
 	if response.StatusCode != http.StatusOK {

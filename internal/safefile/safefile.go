@@ -122,6 +122,18 @@ func Content(content []byte) func(f *os.File) error {
 	}
 }
 
+// temporaryName is the name under which a file is written.
+func temporaryName(name, unique string) string { return "." + name + "." + unique + ".tmp" }
+
+// Sweep removes what writers of a file that were killed have left behind in its directory. The
+// caller knows that nobody writes the file now.
+func Sweep(dir *os.Root, name string) {
+	left, _ := fs.Glob(dir.FS(), temporaryName(name, "*"))
+	for _, temporary := range left {
+		_ = dir.Remove(temporary) // if not this time, then the next
+	}
+}
+
 type place func(dir *os.Root, from, to string) error
 
 func write(path string, fill func(f *os.File) error, put place) (err error) {
@@ -138,7 +150,7 @@ func write(path string, fill func(f *os.File) error, put place) (err error) {
 }
 
 func writeIn(dir *os.Root, name string, fill func(f *os.File) error, put place) (err error) {
-	temporary := "." + name + "." + rand.Text() + ".tmp"
+	temporary := temporaryName(name, rand.Text())
 	f, err := dir.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

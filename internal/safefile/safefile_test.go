@@ -51,6 +51,32 @@ func TestCreate(t *testing.T) {
 	checkFiles(t, dir, "secret")
 }
 
+// TestSweep removes what is being written under one name, as a writer that is killed leaves it.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	killed := errors.New("killed")
+	if err := Replace(filepath.Join(dir, "secret"), Content(nil)); err != nil {
+		t.Fatal(err)
+	}
+	err = ReplaceIn(root, "secret", func(*os.File) error {
+		Sweep(root, "secrets")
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+			t.Errorf("got %v, %v", entries, err)
+		}
+		Sweep(root, "secret")
+		checkFiles(t, dir, "secret")
+		return killed
+	})
+	if !errors.Is(err, killed) {
+		t.Error(err)
+	}
+}
+
 func TestReplace(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "cache")

@@ -90,10 +90,10 @@ func ByTurns(b *testing.B, before func(), names []string, rows ...func()) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// First is the bytes, or a panic, where there is no test yet.
-func First(b []byte, err error) []byte {
+// Must is the value, or a panic, where there is no test yet.
+func Must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return b
+	return v
 }

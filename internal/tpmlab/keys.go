@@ -21,56 +21,28 @@ func NewECDSA(t testing.TB, c elliptic.Curve) *ecdsa.PrivateKey {
 	return k
 }
 
-var rsaKeys = struct {
-	sync.Mutex
-	keys map[int]*rsa.PrivateKey
-}{keys: map[int]*rsa.PrivateKey{}}
-
-// NewRSA is always the same key of one size: they take long to make.
-func NewRSA(t testing.TB, bits int) *rsa.PrivateKey {
-	t.Helper()
-	rsaKeys.Lock()
-	defer rsaKeys.Unlock()
-	if k := rsaKeys.keys[bits]; k != nil {
-		return k
-	}
-	k, err := rsa.GenerateKey(rand.Reader, bits)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rsaKeys.keys[bits] = k
-	return k
-}
-
 // NewP256 makes a key on P-256.
 func NewP256(t testing.TB) *ecdsa.PrivateKey { return NewECDSA(t, elliptic.P256()) }
 
 // Keys that are made once, where they are first needed: RSA keys take time.
 var (
-	RSA2048  = sync.OnceValue(func() *rsa.PrivateKey { return mustRSA(2048) })
-	RSA2048b = sync.OnceValue(func() *rsa.PrivateKey { return mustRSA(2048) })
-	RSA1024  = sync.OnceValue(func() *rsa.PrivateKey { return mustRSA(1024) })
-	P256     = sync.OnceValue(func() *ecdsa.PrivateKey { return mustECDSA(elliptic.P256()) })
-	P256b    = sync.OnceValue(func() *ecdsa.PrivateKey { return mustECDSA(elliptic.P256()) })
-	P384     = sync.OnceValue(func() *ecdsa.PrivateKey { return mustECDSA(elliptic.P384()) })
-	P521     = sync.OnceValue(func() *ecdsa.PrivateKey { return mustECDSA(elliptic.P521()) })
-	P224     = sync.OnceValue(func() *ecdsa.PrivateKey { return mustECDSA(elliptic.P224()) })
+	RSA2048  = ofSize(2048)
+	RSA2048b = ofSize(2048)
+	RSA1024  = ofSize(1024)
+	RSA3072  = ofSize(3072)
+	P256     = onCurve(elliptic.P256())
+	P256b    = onCurve(elliptic.P256())
+	P384     = onCurve(elliptic.P384())
+	P521     = onCurve(elliptic.P521())
+	P224     = onCurve(elliptic.P224())
 )
 
-func mustRSA(bits int) *rsa.PrivateKey {
-	k, err := rsa.GenerateKey(rand.Reader, bits)
-	if err != nil {
-		panic(err)
-	}
-	return k
+func ofSize(bits int) func() *rsa.PrivateKey {
+	return sync.OnceValue(func() *rsa.PrivateKey { return Must(rsa.GenerateKey(rand.Reader, bits)) })
 }
 
-func mustECDSA(c elliptic.Curve) *ecdsa.PrivateKey {
-	k, err := ecdsa.GenerateKey(c, rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	return k
+func onCurve(c elliptic.Curve) func() *ecdsa.PrivateKey {
+	return sync.OnceValue(func() *ecdsa.PrivateKey { return Must(ecdsa.GenerateKey(c, rand.Reader)) })
 }
 
 // Parsed parses a certificate that must be one.

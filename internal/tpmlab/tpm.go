@@ -95,6 +95,33 @@ func DefineNV(t testing.TB, tpm transport.TPM, index tpm2.TPMHandle, attributes 
 	}
 }
 
+// WriteAzureNV makes an NV index as Azure's confidential machines have them: by the platform, and
+// with a password of its own. The attributes say by whom else, and how, it may be read.
+func WriteAzureNV(t testing.TB, tpm transport.TPM, index tpm2.TPMHandle, attributes tpm2.TPMANV, data []byte) {
+	t.Helper()
+	attributes.AuthWrite, attributes.PlatformCreate = true, true
+	password := []byte("of the platform")
+	if _, err := (tpm2.NVDefineSpace{AuthHandle: tpm2.TPMRHPlatform, Auth: tpm2.TPM2BAuth{Buffer: password}, PublicInfo: tpm2.New2B(tpm2.TPMSNVPublic{
+		NVIndex: index, NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, DataSize: uint16(len(data))})}).Execute(tpm); err != nil {
+		t.Fatal(err)
+	}
+	const chunk = 512
+	for at := 0; at < len(data); at += chunk {
+		pub, err := tpm2.NVReadPublic{NVIndex: index}.Execute(tpm) // the first write changes the Name
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := tpm2.NVWrite{
+			AuthHandle: tpm2.AuthHandle{Handle: index, Name: pub.NVName, Auth: tpm2.PasswordAuth(password)},
+			NVIndex:    tpm2.NamedHandle{Handle: index, Name: pub.NVName},
+			Data:       tpm2.TPM2BMaxNVBuffer{Buffer: data[at:min(at+chunk, len(data))]}, Offset: uint16(at),
+		}
+		if _, err := write.Execute(tpm); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // WriteNV writes an NV index as the platform.
 func WriteNV(t testing.TB, tpm *tpmsim.TPM, index tpm2.TPMHandle, data []byte) {
 	t.Helper()
@@ -152,7 +179,7 @@ func (f FakeNV) Send(command []byte) ([]byte, error) {
 			&tpm2.TPMLTaggedTPMProperty{TPMProperty: []tpm2.TPMSTaggedProperty{property}}))
 	case code == tpm2.TPMCCNVReadPublic:
 		index := tpm2.TPMHandle(at(10))
-		area := tpm2.TPMSNVPublic{NVIndex: index, NameAlg: tpm2.TPMAlgSHA256, DataSize: uint16(len(f[index]))}
+		area := tpm2.TPMSNVPublic{NVIndex: index, NameAlg: tpm2.TPMAlgSHA256, Attributes: tpm2.TPMANV{AuthRead: true, NoDA: true}, DataSize: uint16(len(f[index]))}
 		body = append(tpm2.Marshal(tpm2.New2B(area)), tpm2.Marshal(tpm2.TPM2BName{Buffer: DigestName(1)})...)
 	case code == tpm2.TPMCCNVRead:
 		tag = uint16(tpm2.TPMSTSessions)

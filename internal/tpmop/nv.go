@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/google/go-tpm/tpm2"
 
@@ -16,15 +17,23 @@ import (
 // certificate is not provisioned. The error that wraps it names the index.
 var ErrNVIndexNotFound = errors.New("no such NV index")
 
-// MaxNVChunk bounds one read, whatever the TPM says about itself: 2048 bytes is the largest
-// buffer of the TPMs in use.
-const MaxNVChunk = 2048
+const (
+	// maxNVChunk is the largest buffer of the TPMs in use, in bytes, and leastNVChunk what all
+	// of them take.
+	maxNVChunk, leastNVChunk = 2048, 512
 
-// ReadNV reads a whole NV index, with the index itself and its empty password as the authority
-// (TPMA_NV_AUTHREAD): a node does not have the owner's password. An index has at most 65535
-// bytes (Part 2, 13.6, TPMS_NV_PUBLIC).
+	// leastNVIndexMax is a size of NV indexes that all TPMs in use take, in bytes.
+	leastNVIndexMax = 2048
+)
+
+// ReadNV reads a whole NV index, by the empty password of the index itself or of the owner: a
+// node has no other. An index has at most 65535 bytes (Part 2, 13.6, TPMS_NV_PUBLIC).
 func ReadNV(ctx context.Context, h *Handles, index tpm2.TPMHandle) ([]byte, error) {
 	area, name, err := ReadNVPublic(ctx, h, index)
+	if err != nil {
+		return nil, err
+	}
+	readers, err := nvReaders(area)
 	if err != nil {
 		return nil, err
 	}
@@ -37,12 +46,22 @@ func ReadNV(ctx context.Context, h *Handles, index tpm2.TPMHandle) ([]byte, erro
 	data := make([]byte, 0, size)
 	for len(data) < size {
 		read := tpm2.NVRead{
-			AuthHandle: WithPassword(index, name.Buffer, nil),
+			AuthHandle: WithPassword(readers[0], name.Buffer, nil),
 			NVIndex:    tpm2.NamedHandle{Handle: index, Name: name},
 			Size:       uint16(min(chunk, size-len(data))),
 			Offset:     uint16(len(data)),
 		}
 		rsp, err := Run(ctx, h.TPM, read, "TPM2_NV_Read of index 0x%08x at offset %d", uint32(index), len(data))
+		if len(readers) > 1 && isWrongPassword(err) {
+			readers = readers[1:]
+			continue
+		}
+		if readers[0] == tpm2.TPMRHOwner {
+			err = ExplainPassword(err, tpm2.TPMRHOwner, nil)
+		}
+		if isWrongPassword(err) {
+			err = fmt.Errorf("NV index 0x%08x is not read by the empty password, and a node has no other: %s has to change that: %w", uint32(index), nvMaker(area), err)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -53,6 +72,37 @@ func ReadNV(ctx context.Context, h *Handles, index tpm2.TPMHandle) ([]byte, erro
 		data = append(data, rsp.Data.Buffer...)
 	}
 	return data, nil
+}
+
+// nvReaders are whose empty password is tried for an index, the index itself before the owner
+// (Part 2, 13.4, TPMA_NV). A wrong password for an index counts towards the TPM's lockout unless
+// it has NO_DA, and nothing says whether it has one of its own: without NO_DA it is not tried. A
+// wrong one for the owner never counts.
+func nvReaders(area *tpm2.TPMSNVPublic) (readers []tpm2.TPMHandle, err error) {
+	a := &area.Attributes
+	if a.AuthRead && a.NoDA {
+		readers = append(readers, area.NVIndex)
+	}
+	if a.OwnerRead {
+		readers = append(readers, tpm2.TPMRHOwner)
+	}
+	if readers == nil {
+		got := "neither TPMA_NV_AUTHREAD nor TPMA_NV_OWNERREAD"
+		if a.AuthRead {
+			got = "TPMA_NV_AUTHREAD without TPMA_NV_NO_DA, so that a wrong password would count towards the TPM's lockout"
+		}
+		err = fmt.Errorf("NV index 0x%08x is not read: it has %s: %s has to make it anew with TPMA_NV_OWNERREAD, or with TPMA_NV_AUTHREAD and TPMA_NV_NO_DA",
+			uint32(area.NVIndex), got, nvMaker(area))
+	}
+	return readers, err
+}
+
+// nvMaker says who can undefine an index.
+func nvMaker(area *tpm2.TPMSNVPublic) string {
+	if area.Attributes.PlatformCreate {
+		return "the platform's firmware, which made it,"
+	}
+	return "the TPM's owner, who made it,"
 }
 
 // ReadNVPublic reads the public area and the Name of an NV index.
@@ -77,23 +127,37 @@ func ReadNVPublic(ctx context.Context, h *Handles, index tpm2.TPMHandle) (*tpm2.
 	return area, rsp.NVName, nil
 }
 
-// NVChunk is how much the TPM reads at a time (TPM_PT_NV_BUFFER_MAX).
+// NVChunk is how much the TPM reads or writes at a time, in bytes (TPM_PT_NV_BUFFER_MAX). TPMs
+// of older firmware do not say, and what is out of range is not believed.
 func NVChunk(ctx context.Context, h *Handles) (int, error) {
 	n, err := TPMProperty(ctx, h, tpm2.TPMPTNVBufferMax)
-	if err != nil {
-		return 0, err
+	if errors.Is(err, errNoProperty) || err == nil && (n == 0 || n > maxNVChunk) {
+		return leastNVChunk, nil
 	}
-	if n == 0 {
-		return 0, errors.New("TPM_PT_NV_BUFFER_MAX is 0")
-	}
-	return int(min(n, MaxNVChunk)), nil
+	return int(n), err
 }
 
-// TPMProperty reads one of the TPM's properties (Part 2, 6.13).
+// NVIndexMax is the largest size that the TPM takes for an index, in bytes (TPM_PT_NV_INDEX_MAX).
+func NVIndexMax(ctx context.Context, h *Handles) (int, error) {
+	n, err := TPMProperty(ctx, h, tpm2.TPMPTNVIndexMax)
+	if errors.Is(err, errNoProperty) || err == nil && n == 0 {
+		return leastNVIndexMax, nil
+	}
+	return int(min(n, math.MaxUint16)), err
+}
+
+// errNoProperty says that a TPM does not have a property.
+var errNoProperty = errors.New("the TPM does not have it")
+
+// TPMProperty reads one of the TPM's properties (Part 2, 6.13). A TPM that does not have it
+// answers with the next one, or with TPM_RC_VALUE: errNoProperty.
 func TPMProperty(ctx context.Context, h *Handles, property tpm2.TPMPT) (uint32, error) {
 	rsp, err := Run(ctx, h.TPM, tpm2.GetCapability{
 		Capability: tpm2.TPMCapTPMProperties, Property: uint32(property), PropertyCount: 1,
 	}, "TPM2_GetCapability of property 0x%x", uint32(property))
+	if errors.Is(err, tpm2.TPMRCValue) {
+		err = fmt.Errorf("%w: %w", errNoProperty, err)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -106,7 +170,7 @@ func TPMProperty(ctx context.Context, h *Handles, property tpm2.TPMPT) (uint32, 
 			return p.Value, nil
 		}
 	}
-	return 0, fmt.Errorf("the TPM does not have property 0x%x", uint32(property))
+	return 0, fmt.Errorf("TPM2_GetCapability of property 0x%x: %w", uint32(property), errNoProperty)
 }
 
 // ReadNVCertificate reads an NV index that contains one certificate, and returns only its DER.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
@@ -56,29 +57,163 @@ func TestReadNVWithoutIndex(t *testing.T) {
 	}
 }
 
+// reading are the attributes of an index that the platform lets others read.
+func reading(index, owner, noDA bool) tpm2.TPMANV {
+	return tpm2.TPMANV{AuthRead: index, OwnerRead: owner, NoDA: noDA, NT: tpm2.TPMNTOrdinary}
+}
+
+// wrongPasswords is how many wrong passwords the TPM has counted.
+func wrongPasswords(t *testing.T, tpm transport.TPM) uint32 {
+	t.Helper()
+	n, err := do(t, tpm, func(ctx context.Context, h *Handles) (uint32, error) {
+		return TPMProperty(ctx, h, tpm2.TPMPTLockoutCounter)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// An index is read by whoever may read it with the empty password. What has a password of its
+// own is read by the owner, as Azure's confidential machines have it, and no wrong password is
+// ever counted.
+func TestReadNVByWhoMay(t *testing.T) {
+	tpm := tpmlab.NewTPM(t)
+	want := bytes.Repeat([]byte{7}, 1900)
+	for name, row := range map[string]struct {
+		attributes tpm2.TPMANV
+		reads      int
+	}{
+		"the owner too":                        {reading(true, true, true), 3},
+		"the owner too, and wrong ones count":  {reading(true, true, false), 2},
+		"the owner only":                       {reading(false, true, true), 2},
+		"the owner only, and wrong ones count": {reading(false, true, false), 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tpmlab.WriteAzureNV(t, tpm, testIndex, row.attributes, want)
+			t.Cleanup(func() {
+				if err := tpm.DeleteNV(testIndex); err != nil {
+					t.Error(err)
+				}
+			})
+			faulty := tpmsim.Faulty(tpm, nil)
+			got, err := readIndex(t, faulty, testIndex)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+			if got := tpmlab.Count(faulty, tpm2.TPMCCNVRead); got != row.reads {
+				t.Errorf("%d reads, want %d", got, row.reads)
+			}
+			if n := wrongPasswords(t, tpm); n != 0 {
+				t.Errorf("%d wrong passwords are counted", n)
+			}
+		})
+	}
+	// The owner's password keeps nobody from an index that has none.
+	tpmlab.WriteNV(t, tpm, testIndex, want)
+	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("the owner's"))
+	if got, err := readIndex(t, tpm, testIndex); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// What cannot be read is an error that says who changes that, and no password is tried that
+// counts if it is wrong.
 func TestReadNVThatIsNotForUs(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
-	tpmlab.DefineNV(t, tpm, testIndex, tpm2.TPMANV{OwnerWrite: true, OwnerRead: true, NT: tpm2.TPMNTOrdinary}, 8, []byte("12345678"))
-	_, err := readIndex(t, tpm, testIndex)
-	var rc tpm2.TPMRC
-	if !errors.As(err, &rc) || rc != tpm2.TPMRCAuthUnavailable {
-		t.Errorf("index without AUTHREAD: got %v, want TPM_RC_AUTH_UNAVAILABLE", err)
-	}
-	tpmlab.DefineNV(t, tpm, testIndex+1, tpm2.TPMANV{OwnerWrite: true, AuthRead: true, NT: tpm2.TPMNTOrdinary}, 8, nil)
+	tpmlab.DefineNV(t, tpm, testIndex+1, tpm2.TPMANV{OwnerWrite: true, AuthRead: true, NoDA: true, NT: tpm2.TPMNTOrdinary}, 8, nil)
 	if _, err := readIndex(t, tpm, testIndex+1); !errors.Is(err, tpm2.TPMRCNVUninitialized) {
 		t.Errorf("index never written: got %v, want TPM_RC_NV_UNINITIALIZED", err)
+	}
+	tpmlab.DefineNV(t, tpm, testIndex+2, tpm2.TPMANV{OwnerWrite: true, PolicyRead: true, NT: tpm2.TPMNTOrdinary}, 8, []byte("12345678"))
+	if _, err := readIndex(t, tpm, testIndex+2); err == nil || !strings.Contains(err.Error(), "the TPM's owner, who made it,") {
+		t.Errorf("the owner's index: got %v", err)
+	}
+	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("the owner's"))
+	for name, row := range map[string]struct {
+		attributes tpm2.TPMANV
+		reads      int
+		want       error // of the TPM
+		says       string
+	}{
+		"for the platform":                    {tpm2.TPMANV{PPRead: true, NoDA: true, NT: tpm2.TPMNTOrdinary}, 0, nil, "neither TPMA_NV_AUTHREAD nor TPMA_NV_OWNERREAD"},
+		"a password that would count":         {reading(true, false, false), 0, nil, "TPMA_NV_AUTHREAD without TPMA_NV_NO_DA"},
+		"a password of its own":               {reading(true, false, true), 1, tpm2.TPMRCBadAuth, "is not read by the empty password"},
+		"two passwords":                       {reading(true, true, true), 2, ErrHierarchyPassword, "owner hierarchy has a password"},
+		"two passwords, and wrong ones count": {reading(true, true, false), 1, ErrHierarchyPassword, "owner hierarchy has a password"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tpmlab.WriteAzureNV(t, tpm, testIndex, row.attributes, []byte{1})
+			t.Cleanup(func() {
+				if err := tpm.DeleteNV(testIndex); err != nil {
+					t.Error(err)
+				}
+			})
+			faulty := tpmsim.Faulty(tpm, nil)
+			_, err := readIndex(t, faulty, testIndex)
+			if err == nil || row.want != nil && !errors.Is(err, row.want) {
+				t.Fatalf("got %v, want %v", err, row.want)
+			}
+			for _, want := range []string{"0x01800001", "the platform's firmware, which made it,", row.says} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %q in it", err, want)
+				}
+			}
+			if got := tpmlab.Count(faulty, tpm2.TPMCCNVRead); got != row.reads {
+				t.Errorf("%d reads, want %d", got, row.reads)
+			}
+			if n := wrongPasswords(t, tpm); n != 0 {
+				t.Errorf("%d wrong passwords are counted", n)
+			}
+		})
+	}
+}
+
+// A TPM that does not say how much it reads at a time, or says what cannot be, is asked for 512
+// bytes, which all TPMs take.
+func TestReadNVWithoutABufferSize(t *testing.T) {
+	tpm := tpmlab.NewTPM(t)
+	want := bytes.Repeat([]byte{7}, 1900)
+	tpmlab.WriteNV(t, tpm, testIndex, want)
+	says := func(size uint32) func([]byte) {
+		return func(rsp []byte) { binary.BigEndian.PutUint32(rsp[len(rsp)-4:], size) }
+	}
+	for name, row := range map[string]struct {
+		alter func(rsp []byte)
+		reads int
+	}{
+		"as it is":          {func([]byte) {}, 2},
+		"another property":  {func(rsp []byte) { rsp[len(rsp)-5] ^= 1 }, 4},
+		"no such property":  {func(rsp []byte) { binary.BigEndian.PutUint32(rsp[6:], uint32(tpm2.TPMRCValue|0x2c0)) }, 4},
+		"0":                 {says(0), 4},
+		"more than any TPM": {says(2049), 4},
+		"as much as can be": {says(1<<32 - 1), 4},
+		"less than usual":   {says(256), 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			faulty := tpmsim.Faulty(tpm, nil)
+			got, err := readIndex(t, &tpmlab.Altered{TPM: faulty, Code: tpm2.TPMCCGetCapability, Alter: row.alter}, testIndex)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+			if got := tpmlab.Count(faulty, tpm2.TPMCCNVRead); got != row.reads {
+				t.Errorf("%d reads, want %d", got, row.reads)
+			}
+		})
+	}
+	// Any other answer decides nothing.
+	failing := &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCGetCapability, Alter: func(rsp []byte) { binary.BigEndian.PutUint32(rsp[6:], uint32(tpm2.TPMRCFailure)) }}
+	if _, err := readIndex(t, failing, testIndex); !errors.Is(err, tpm2.TPMRCFailure) {
+		t.Errorf("got %v, want TPM_RC_FAILURE", err)
 	}
 }
 
 func TestReadNVFromABrokenTPM(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	tpmlab.WriteNV(t, tpm, testIndex, bytes.Repeat([]byte{7}, 100))
-	zero := func(b []byte) { copy(b, make([]byte, len(b))) }
 	for name, a := range map[string]*tpmlab.Altered{
-		"no buffer":        {TPM: tpm, Code: tpm2.TPMCCGetCapability, Alter: func(rsp []byte) { zero(rsp[len(rsp)-4:]) }},
-		"another property": {TPM: tpm, Code: tpm2.TPMCCGetCapability, Alter: func(rsp []byte) { rsp[len(rsp)-5] ^= 1 }},
-		"another index":    {TPM: tpm, Code: tpm2.TPMCCNVReadPublic, Alter: func(rsp []byte) { rsp[15] ^= 2 }},
-		"less data":        {TPM: tpm, Code: tpm2.TPMCCNVRead, Alter: func(rsp []byte) { rsp[15]-- }},
+		"another index": {TPM: tpm, Code: tpm2.TPMCCNVReadPublic, Alter: func(rsp []byte) { rsp[15] ^= 2 }},
+		"less data":     {TPM: tpm, Code: tpm2.TPMCCNVRead, Alter: func(rsp []byte) { rsp[15]-- }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if b, err := readIndex(t, a, testIndex); err == nil {
@@ -152,6 +287,16 @@ func TestTrimNVCertificate(t *testing.T) {
 				t.Errorf("%s: got %x", name, got)
 			}
 		})
+	}
+}
+
+// An index that was made, and not written yet, is told from one that holds something else.
+func TestTrimNVCertificateNotWrittenYet(t *testing.T) {
+	for text, want := range map[string]bool{strings.Repeat("\x00", 9): true, strings.Repeat("\xff", 9): true, "\x00\xff": false, "": false} {
+		_, err := der.TrimNVCertificate([]byte(text))
+		if err == nil || strings.Contains(err.Error(), "nobody has written one yet") != want {
+			t.Errorf("%x: got %v", text, err)
+		}
 	}
 }
 

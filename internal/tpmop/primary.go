@@ -94,7 +94,7 @@ func NewLoadedKey(handle tpm2.TPMHandle, name, area []byte) (*LoadedKey, error) 
 
 // ExplainPassword says what an authorization failure of a hierarchy means.
 func ExplainPassword(err error, hierarchy tpm2.TPMHandle, password []byte) error {
-	if !errors.Is(err, tpm2.TPMRCBadAuth) && !errors.Is(err, tpm2.TPMRCAuthFail) {
+	if !isWrongPassword(err) {
 		return err
 	}
 	what := "another password than the one given"
@@ -102,6 +102,11 @@ func ExplainPassword(err error, hierarchy tpm2.TPMHandle, password []byte) error
 		what = "a password and none was given"
 	}
 	return fmt.Errorf("%w: the %s hierarchy has %s: %w", ErrHierarchyPassword, hierarchyWord(hierarchy), what, err)
+}
+
+// isWrongPassword reports whether the TPM refused a password (Part 2, 6.6.3).
+func isWrongPassword(err error) bool {
+	return errors.Is(err, tpm2.TPMRCBadAuth) || errors.Is(err, tpm2.TPMRCAuthFail)
 }
 
 func hierarchyWord(hierarchy tpm2.TPMHandle) string {

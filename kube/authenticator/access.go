@@ -23,9 +23,9 @@ const checkCredential refusal.Check = "no-credential"
 
 // access is a credential for the API server.
 type access struct {
-	name string          // for people
-	pair *certstore.Pair // if it is a client certificate
-	open func(ctx context.Context) (*apiclient.Client, error)
+	name   string // for people
+	config *rest.Config
+	pair   *certstore.Pair // the client certificate; nil for the credential of config
 }
 
 // connection says how to reach the API server, without anybody's credentials.
@@ -78,31 +78,27 @@ func (a *Authenticator) clusterID(ctx context.Context, c *rest.Config, api *apic
 // accesses are the credentials to try, the best first: the client certificate, the recovery
 // certificate, the bootstrap token. For anything but a client certificate, only the first can
 // be used.
-func (a *Authenticator) accesses(bare, own *rest.Config, e attest.Prover, purpose csr.Purpose) []access {
+func (v *view) accesses(bare, own *rest.Config, evidence attest.Prover, purpose csr.Purpose) []access {
 	var all []access
-	c, t, now := a.certificates(a.items[0], role{}), a.readState()[ClientFile], a.c.Now()
-	for _, p := range c.usable(t, now) {
+	client := v.a.items[0]
+	for _, p := range v.usable(client) {
 		name := "the client certificate"
-		if p != c.have {
+		if p != v.of(client).have {
 			name += " of before"
 		}
-		all = append(all, access{name, p, func(context.Context) (*apiclient.Client, error) { return asNode(bare, p) }})
+		all = append(all, access{name, bare, p})
 	}
 	if purpose != csr.PurposeClient {
 		return all
 	}
-	for _, i := range a.items {
-		keeper, ok := e.(keyKeeper)
-		if p := a.inHand(i); ok && p != nil && i.Purpose == csr.PurposeRecovery {
-			all = append(all, access{"the recovery certificate", nil, func(ctx context.Context) (*apiclient.Client, error) {
-				return sealedClient(ctx, bare, keeper, p)
-			}})
+	_, keeps := evidence.(keyKeeper)
+	for _, i := range v.a.items {
+		if p := v.inHand(i); keeps && p != nil && i.Purpose == csr.PurposeRecovery {
+			all = append(all, access{"the recovery certificate", bare, p})
 		}
 	}
 	if hasCredential(own) {
-		all = append(all, access{"the bootstrap credential", nil, func(context.Context) (*apiclient.Client, error) {
-			return apiclient.Connect(own, nil)
-		}})
+		all = append(all, access{"the bootstrap credential", own, nil})
 	}
 	return all
 }
@@ -110,8 +106,18 @@ func (a *Authenticator) accesses(bare, own *rest.Config, e attest.Prover, purpos
 // hasCredential reports whether the configuration of the API server has one.
 func hasCredential(c *rest.Config) bool { return c.BearerToken != "" || len(c.CertData) != 0 }
 
-// sealedClient connects with a key that stays in the machine.
-func sealedClient(ctx context.Context, bare *rest.Config, keeper keyKeeper, p *certstore.Pair) (*apiclient.Client, error) {
+// connect connects with the credential. A key that stays in the machine is loaded there.
+func (w access) connect(ctx context.Context, evidence attest.Prover) (*apiclient.Client, error) {
+	p := w.pair
+	if p == nil {
+		return apiclient.Connect(w.config, nil)
+	}
+	keeper, ok := evidence.(keyKeeper)
+	if !p.Sealed || !ok {
+		c := rest.CopyConfig(w.config)
+		c.CertData, c.KeyData = p.Chain, p.Key
+		return apiclient.Connect(c, nil)
+	}
 	key, err := keeper.LoadKey(ctx, p.Key)
 	if err != nil {
 		return nil, err
@@ -123,5 +129,5 @@ func sealedClient(ctx context.Context, bare *rest.Config, keeper keyKeeper, p *c
 	for block, rest := pem.Decode(p.Chain); block != nil; block, rest = pem.Decode(rest) {
 		pair.Certificate = append(pair.Certificate, block.Bytes)
 	}
-	return apiclient.Connect(bare, pair)
+	return apiclient.Connect(w.config, pair)
 }

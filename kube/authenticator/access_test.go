@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -147,7 +145,7 @@ func TestTwoCAs(t *testing.T) {
 					return r, err
 				}
 			})
-			_, err := a.get(t.Context(), a.items[0], role{})
+			_, err := a.view(role{}).get(t.Context(), a.items[0])
 			if !errors.Is(err, row.fails) {
 				t.Errorf("got %v, want %v", err, row.fails)
 			}
@@ -169,13 +167,13 @@ func TestSealedKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, err := sealedClient(t.Context(), bare, &keeping{}, a.stored(recoveryFile))
+	api, err := access{config: bare, pair: a.stored(recoveryFile)}.connect(t.Context(), &keeping{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = api.Get(t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
-	if closed := api.Close(); closed != nil || !errors.Is(err, apiclient.CheckGone) || f.calls("get "+csr.RecoveryUserPrefix+testNode) != 1 {
-		t.Errorf("calls %q, %v, then %v", f.log, err, closed)
+	user, err := api.WhoAmI(t.Context())
+	if err = errors.Join(err, api.Close()); err != nil || user.Username != csr.RecoveryUserPrefix+testNode {
+		t.Errorf("got %+v, %v", user, err)
 	}
 	wrong := *a.stored(recoveryFile)
 	key, err := (&keeping{}).CreateKey(t.Context())
@@ -185,7 +183,7 @@ func TestSealedKey(t *testing.T) {
 	if wrong.Key, err = key.File(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sealedClient(t.Context(), bare, &keeping{}, &wrong); err == nil {
+	if _, err := (access{config: bare, pair: &wrong}).connect(t.Context(), &keeping{}); err == nil {
 		t.Error("a key of another certificate is used")
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
 	"github.com/nodeattest/nodeattest/kube/internal/nodecert"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -106,11 +107,12 @@ const defaultLifetime = csr.DefaultMaxExpiration
 // Authenticator gets a node's certificates and keeps them. [New] makes one. It is safe for use
 // by multiple goroutines.
 type Authenticator struct {
-	c     Config
-	store *certstore.Store // Dir
-	items []*item
-	id    string   // of this process
-	said  sync.Map // what was wrong with a file, by file name, so that it is logged once
+	c       Config
+	store   *certstore.Store // Dir
+	items   []*item
+	kubelet kubelet.Rules
+	id      string   // of this process
+	said    sync.Map // what was wrong with a file, by file name, so that it is logged once
 
 	mu     sync.Mutex
 	memory state // what this process has noted
@@ -155,8 +157,8 @@ func New(config Config) (*Authenticator, error) {
 	if config.SignerName == "" {
 		config.SignerName = csr.SignerKubeAPIServerClientKubelet
 	}
-	config.Kubelet.nodeName = config.NodeName
-	a := &Authenticator{c: config, id: rand.Text(), memory: state{}}
+	a := &Authenticator{c: config, id: rand.Text(), memory: state{},
+		kubelet: kubelet.Rules{Places: kubelet.Places(config.Kubelet), Serving: config.Serving != nil, NodeName: config.NodeName}}
 	if err := a.setItems(); err != nil {
 		return nil, err
 	}
@@ -200,7 +202,7 @@ func (a *Authenticator) setItems() error {
 	add(csr.PurposeClient, c.SignerName, ClientFile, c.Lifetime).previous = previousFile
 	if s := c.Serving; s != nil {
 		serving := *s
-		c.Serving, c.Kubelet.serving = &serving, true
+		c.Serving = &serving
 		if serving.SignerName == "" {
 			var err error
 			if serving.SignerName, err = csr.SignerServing(c.Kind.Provider()); err != nil {

@@ -12,6 +12,7 @@ import (
 	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -50,12 +51,13 @@ func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1
 		return nil, errNotMade
 	}
 	began, limit := time.Now(), maxWaitWithout
-	client := a.next(a.items[0], role{})
+	v := a.view(role{plugin: true})
+	client := v.next(a.items[0])
 	if client.use != nil {
 		limit = maxWait
 	}
-	if err := a.c.Kubelet.Check(); err != nil {
-		if errors.Is(err, checkKubelet) || client.use == nil {
+	if err := a.kubelet.Check(); err != nil {
+		if errors.Is(err, kubelet.CheckConfiguration) || client.use == nil {
 			return nil, err
 		}
 		a.c.Log.Warn("the kubelet's configuration is not known", "why", err.Error())
@@ -63,7 +65,7 @@ func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1
 	ctx, cancel := context.WithDeadline(ctx, began.Add(limit-waitMargin))
 	defer cancel()
 	var last error
-	err := a.loop(ctx, role{plugin: true}, func(s step, failed error) bool {
+	err := v.loop(ctx, func(s step, failed error) bool {
 		if client = s; failed != nil && (last == nil || ctx.Err() == nil) { // an error that only says that time ran out says less
 			last = failed
 		}

@@ -526,7 +526,7 @@ func TestConfig(t *testing.T) {
 					return r, err
 				}
 			})
-			if _, err := a.get(t.Context(), a.items[0], role{plugin: true}); !errors.Is(err, refusal.CheckConfig) {
+			if _, err := a.view(role{plugin: true}).get(t.Context(), a.items[0]); !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("%s: got %v", name, err)
 			}
 		})

@@ -33,8 +33,9 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	defer func() { _ = release() }() // at the latest when the process ends
 	a.warnKubelet()
 	ready := false
-	err = a.loop(ctx, role{daemon: true, beat: beat}, func(step, error) bool {
-		if !ready && a.ready() {
+	v := a.view(role{daemon: true, beat: beat})
+	err = v.loop(ctx, func(step, error) bool {
+		if !ready && v.ready() {
 			if ready = true; a.c.Ready != nil {
 				a.c.Ready()
 			}
@@ -48,9 +49,9 @@ func (a *Authenticator) Run(ctx context.Context) error {
 }
 
 // ready reports whether a kubelet can start: the recovery certificate can wait.
-func (a *Authenticator) ready() bool {
-	for _, i := range a.items {
-		if i.Purpose != csr.PurposeRecovery && a.next(i, role{}).use == nil {
+func (v *view) ready() bool {
+	for _, i := range v.a.items {
+		if i.Purpose != csr.PurposeRecovery && v.next(i).use == nil {
 			return false
 		}
 	}

@@ -18,13 +18,13 @@ import (
 
 // accept checks a new certificate and has it work, before it replaces another: the API server
 // must know this node by it, or a TLS client the node's name.
-func (a *Authenticator) accept(ctx context.Context, i *item, as role, p *certstore.Pair, bare *rest.Config, evidence attest.Prover) error {
+func (v *view) accept(ctx context.Context, i *item, p *certstore.Pair, bare *rest.Config, evidence attest.Prover) error {
 	cas, err := apiclient.CAs(bare)
 	if err != nil {
 		return err
 	}
-	inHand := a.inHand(i)
-	if !as.daemon && !as.plugin { // who wants another one
+	inHand := v.inHand(i)
+	if !v.as.daemon && !v.as.plugin { // who wants another one
 		inHand = nil
 	}
 	if err := i.CheckNew(p, inHand, cas); err != nil {
@@ -33,38 +33,40 @@ func (a *Authenticator) accept(ctx context.Context, i *item, as role, p *certsto
 	if i.Purpose == csr.PurposeServing {
 		return i.Serve(ctx, p)
 	}
-	var api *apiclient.Client
-	if p.Sealed {
-		api, err = sealedClient(ctx, bare, evidence.(keyKeeper), p)
-	} else {
-		api, err = asNode(bare, p)
-	}
-	if err == nil {
-		err = errors.Join(whoAmI(ctx, i, api), api.Close())
-	}
-	if err != nil {
+	if err := works(ctx, i, access{config: bare, pair: p}, evidence); err != nil {
 		return fmt.Errorf("the new certificate does not work: %w", err)
 	}
 	return nil
 }
 
-// whoAmI asks the API server who this node is by a certificate. Who may not ask is known.
-func whoAmI(ctx context.Context, i *item, api *apiclient.Client) error {
+// works asks the API server who this node is by a certificate. Who may not ask is known.
+func works(ctx context.Context, i *item, way access, evidence attest.Prover) error {
+	api, err := way.connect(ctx, evidence)
+	if err != nil {
+		return err
+	}
 	user, err := api.WhoAmI(ctx)
 	switch {
 	case apierrors.IsForbidden(err):
-		return nil
+		err = nil
 	case err == nil && user.Username != i.User():
-		return &refusal.Error{Check: certstore.CheckPair, Got: "a certificate by which this is " + refusal.Quote(user.Username), Want: i.User()}
+		err = &refusal.Error{Check: certstore.CheckPair, Got: "a certificate by which this is " + refusal.Quote(user.Username), Want: i.User()}
 	}
-	return err
+	return errors.Join(err, api.Close())
 }
 
-// asNode connects with a client certificate.
-func asNode(bare *rest.Config, p *certstore.Pair) (*apiclient.Client, error) {
-	c := rest.CopyConfig(bare)
-	c.CertData, c.KeyData = p.Chain, p.Key
-	return apiclient.Connect(c, nil)
+// install stores a certificate that works, and keeps the client certificate that worked before.
+func (v *view) install(l *certstore.Lock, i *item, p *certstore.Pair) error {
+	in := l.In(i.store)
+	if before := v.inHand(i); before != nil && i.previous != "" {
+		if err := in.WritePair(i.previous, before); err != nil {
+			return err
+		}
+	}
+	if err := in.WritePair(i.file, p); err != nil || i.store == v.a.store {
+		return err
+	}
+	return errors.Join(l.Remove(i.file), l.Remove(previousFile))
 }
 
 // checkLimit bounds the question whether a certificate works, for which the kubelet waits.
@@ -76,10 +78,7 @@ func (a *Authenticator) check(ctx context.Context, i *item, p *certstore.Pair) {
 	defer cancel()
 	bare, _, err := a.connection()
 	if err == nil {
-		var api *apiclient.Client
-		if api, err = asNode(bare, p); err == nil {
-			err = errors.Join(whoAmI(ctx, i, api), api.Close())
-		}
+		err = works(ctx, i, access{config: bare, pair: p}, nil)
 	}
 	_ = a.note(nil, i.file, func(t *attempts, now time.Time) { t.Checked = now }) // whatever came of it
 	if !apierrors.IsUnauthorized(err) && !errors.Is(err, certstore.CheckPair) {

@@ -343,7 +343,7 @@ func TestDaemonAsks(t *testing.T) {
 	before := a.stored(ClientFile)
 	take := func() *certstore.Pair {
 		t.Helper()
-		s, err := a.take(t.Context(), a.items[0], role{daemon: true})
+		s, err := a.view(role{daemon: true}).take(t.Context(), a.items[0])
 		if err != nil {
 			t.Fatal(err)
 		}

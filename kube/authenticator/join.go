@@ -57,7 +57,7 @@ func (j *join) certificate(ctx context.Context, key crypto.Signer, s attest.Subj
 	if err != nil {
 		return nil, fmt.Errorf("answer: %w", err)
 	}
-	got, err := j.await(ctx, filed, func(o *certificatesv1.CertificateSigningRequest) bool {
+	got, err := j.api.Await(ctx, filed, func(o *certificatesv1.CertificateSigningRequest) bool {
 		return len(o.Status.Certificate) != 0 || refusedBy(o) != nil
 	})
 	if err != nil {
@@ -81,7 +81,7 @@ func (j *join) challenge(ctx context.Context, s attest.Subject) ([]byte, error) 
 			return nil, fmt.Errorf("hello: %w", err)
 		}
 		waiting, cancel := context.WithTimeout(ctx, j.patience)
-		got, err := j.await(waiting, filed, func(o *certificatesv1.CertificateSigningRequest) bool {
+		got, err := j.api.Await(waiting, filed, func(o *certificatesv1.CertificateSigningRequest) bool {
 			return len(o.Status.Conditions) != 0 || len(o.Status.Certificate) != 0
 		})
 		cancel()
@@ -140,65 +140,5 @@ func (j *join) file(ctx context.Context, spec *csr.Spec) (*certificatesv1.Certif
 	return j.api.Create(ctx, o)
 }
 
-// How long to wait before reopening a watch that has ended: at first, and at most.
-const (
-	firstWatchPause = 100 * time.Millisecond
-	lastWatchPause  = 2 * time.Second
-)
-
-// await watches a request until it is done. A watch that ends, as every watch does after some
-// minutes, is reopened where it left off, and the request is read only for what the watch may
-// have missed.
-func (j *join) await(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
-	pause := firstWatchPause
-	for {
-		now, err := j.follow(ctx, o, done)
-		switch {
-		case err == nil && done(now):
-			return now, nil
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case final(err):
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, lastWatchPause)
-		got, err := j.api.Get(ctx, o)
-		switch {
-		case final(err), errors.Is(err, apiclient.CheckAnswer): // it would be so again
-			return nil, err
-		case err != nil: // the API server is away: keep what is known
-		case done(got):
-			return got, nil
-		default:
-			o = got
-		}
-	}
-}
-
-// final reports whether asking again with the same credential is pointless, or the request is
-// gone.
-func final(err error) bool {
-	return noAccess(err) || errors.Is(err, apiclient.CheckGone)
-}
-
 // noAccess reports whether another credential might work.
 func noAccess(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
-
-// follow watches a request until it is done or the watch ends. It returns the last version it
-// has seen.
-func (j *join) follow(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
-	for got, err := range j.api.Watch(ctx, o) {
-		if err != nil {
-			return o, err
-		}
-		if o = got; done(o) {
-			break
-		}
-	}
-	return o, nil
-}

@@ -1,21 +1,9 @@
 package authenticator
 
 import (
-	"cmp"
-	"errors"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
-
-	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
 	"github.com/nodeattest/nodeattest/refusal"
 )
-
-// checkKubelet is the check that fails if a kubelet's configuration has it get certificates in
-// its own way, without evidence. Got names the setting and where it is, Want says what to do.
-const checkKubelet refusal.Check = "kubelet-configuration"
 
 // Kubelet says where to look for the kubelet's own configuration. The zero value looks
 // nowhere.
@@ -35,150 +23,26 @@ type Kubelet struct {
 	// Processes looks at the kubelets that run on this machine. Those of other users, and those
 	// in a container, are not believed. Linux only, and not used by the plugin.
 	Processes bool
-
-	// serving says that serving certificates are written for the kubelet, which then must not
-	// ask for its own.
-	serving bool
-	// nodeName is what the kubelet should call its node.
-	nodeName string
 }
 
-const (
-	wayRotate = "the kubelet would use the plugin's certificate only to ask for one of its own, without evidence, and do the rest as anonymous: set rotateCertificates to false, or --rotate-certificates=false, which wins"
-	wayBoot   = "the kubelet would ask for a certificate without evidence, and overwrite its kubeconfig: start it without this flag"
-	wayServe  = "the kubelet would ask for serving certificates of its own beside those that are written for it: set serverTLSBootstrap to false"
-)
-
 // Check looks at the parent, or else at the files. The check of the error is
-// kubelet-configuration or kubelet-file.
+// kubelet-configuration if a kubelet gets certificates in its own way, without evidence: Got
+// names the setting and where it is, Want says what to do. It is kubelet-file if that is not
+// known.
 func (k *Kubelet) Check() error {
 	if k == nil {
 		return refusal.Config("Kubelet", "", "one")
 	}
-	if k.Parent {
-		if f := kubelet.Process(os.Getppid()); f != nil {
-			return k.checkProcess("the kubelet that asks", f, cmp.Or(f.Config, k.ConfigFile), cmp.Or(f.ConfigDir, k.ConfigDir))
-		}
-	}
-	return k.checkFiles()
-}
-
-// CheckRunning is Check, but also looks at the kubelets that are running. It opens no file that
-// a process names: a kubelet with another file than ConfigFile is an error.
-func (k *Kubelet) CheckRunning() error {
-	failed := []error{k.Check()}
-	if k == nil {
-		return failed[0]
-	}
-	failed = append(failed, k.eachFlagFile(func(path string, f *kubelet.Flags) error { return k.checkName(f, "in "+path) }))
-	if !k.Processes {
-		return errors.Join(failed...)
-	}
-	for pid, f := range kubelet.Running() {
-		where := "kubelet, process " + strconv.Itoa(pid)
-		if file, dir := cmp.Or(f.Config, k.ConfigFile), cmp.Or(f.ConfigDir, k.ConfigDir); file != k.ConfigFile || dir != k.ConfigDir {
-			failed = append(failed, &refusal.Error{Check: kubelet.CheckFile, Got: "--config=" + refusal.Quote(file) + " --config-dir=" + refusal.Quote(dir) + " (" + where + ")",
-				Want: "what is looked at here, " + refusal.Quote(k.ConfigFile) + " and " + refusal.Quote(k.ConfigDir)})
-		}
-		failed = append(failed, k.checkProcess(where, f, k.ConfigFile, k.ConfigDir), k.checkName(f, "("+where+")"))
-	}
-	return errors.Join(failed...)
+	return (&kubelet.Rules{Places: kubelet.Places(*k)}).Check()
 }
 
 // warnKubelet logs what is wrong with the kubelet, each text once in a row.
 func (a *Authenticator) warnKubelet() {
 	why := ""
-	if err := a.c.Kubelet.CheckRunning(); err != nil {
+	if err := a.kubelet.CheckRunning(); err != nil {
 		why = err.Error()
 	}
 	if before, _ := a.said.Swap("the kubelet", why); why != "" && before != why {
 		a.c.Log.Warn("a kubelet goes around the certificates that are kept here", "why", why)
 	}
-}
-
-// checkProcess looks at a kubelet's flags and at its files.
-func (k *Kubelet) checkProcess(where string, f *kubelet.Flags, file, dir string) error {
-	if f.Cut {
-		return &refusal.Error{Check: kubelet.CheckFile, Got: "longer arguments (" + where + ")", Want: "at most 128 KiB"}
-	}
-	if f.Bootstrap != "" {
-		return &refusal.Error{Check: checkKubelet, Got: "--bootstrap-kubeconfig=" + refusal.Text(f.Bootstrap) + " (" + where + ")", Want: wayBoot}
-	}
-	c, err := kubelet.ReadConfiguration(file, dir)
-	if err != nil {
-		return err
-	}
-	return k.check(c, f.Rotate, "--rotate-certificates ("+where+")")
-}
-
-// checkFiles looks at the configured files.
-func (k *Kubelet) checkFiles() error {
-	c, err := kubelet.ReadConfiguration(k.ConfigFile, k.ConfigDir)
-	if err != nil {
-		return err
-	}
-	var rotate *bool
-	var rotateAt string
-	if err := k.eachFlagFile(func(path string, f *kubelet.Flags) error {
-		if f.Bootstrap != "" {
-			return &refusal.Error{Check: checkKubelet, Got: "--bootstrap-kubeconfig=" + refusal.Text(f.Bootstrap) + " in " + path, Want: wayBoot}
-		}
-		if f.Rotate != nil && (rotate == nil || *f.Rotate) { // which file comes last on the command line is not known here
-			rotate, rotateAt = f.Rotate, "--rotate-certificates in "+path
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	return k.check(c, rotate, rotateAt)
-}
-
-// eachFlagFile reads the files with flags, until look returns an error.
-func (k *Kubelet) eachFlagFile(look func(path string, f *kubelet.Flags) error) error {
-	names := map[string]bool{}
-	for _, pattern := range k.FlagFiles {
-		paths, err := filepath.Glob(pattern)
-		if err != nil {
-			return refusal.Config("Kubelet.FlagFiles", refusal.Quote(pattern), "a pattern")
-		}
-		for _, path := range paths {
-			name := filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path)) // kubelet.service.d/10-kubeadm.conf
-			if names[name] {
-				continue
-			}
-			names[name] = true
-			f, err := kubelet.ReadFlags(path)
-			if err == nil {
-				err = look(path, f)
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// checkName looks whether a kubelet gives its node another name, unless systemd or a shell fills it
-// in. The name is in lower case then, as the kubelet has it.
-func (k *Kubelet) checkName(f *kubelet.Flags, where string) error {
-	name := nodename.Lower(strings.TrimSpace(f.Hostname))
-	if name == "" || k.nodeName == "" || name == k.nodeName || strings.ContainsAny(name, "$%") {
-		return nil
-	}
-	return &refusal.Error{Check: checkKubelet, Got: "--hostname-override=" + refusal.Text(name) + " " + where,
-		Want: k.nodeName + ", for which certificates are kept here: set nodeName of the kubelet-authenticator to the kubelet's name, or take the flag away"}
-}
-
-// check looks at a configuration and at the switch that wins over it.
-func (k *Kubelet) check(c *kubelet.Configuration, rotate *bool, rotateAt string) error {
-	switch {
-	case rotate != nil && *rotate:
-		return &refusal.Error{Check: checkKubelet, Got: rotateAt, Want: wayRotate}
-	case rotate == nil && c.RotateCertificates != "":
-		return &refusal.Error{Check: checkKubelet, Got: "rotateCertificates: true in " + c.RotateCertificates, Want: wayRotate}
-	case c.ServerTLSBootstrap != "" && k.serving:
-		return &refusal.Error{Check: checkKubelet, Got: "serverTLSBootstrap: true in " + c.ServerTLSBootstrap, Want: wayServe}
-	}
-	return nil
 }

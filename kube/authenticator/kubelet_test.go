@@ -1,62 +1,15 @@
 package authenticator
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
 )
-
-// TestKubelet looks at files. How each is read is for package kubelet.
-func TestKubelet(t *testing.T) {
-	const on, off, bad = "rotateCertificates: true\n", "rotateCertificates: false\n", "--bootstrap-kubeconfig=/b"
-	type files map[string]string
-	for name, row := range map[string]struct {
-		files   files
-		serving bool
-		want    string // in the error; "" for none
-		check   error
-	}{
-		"nothing there":                {},
-		"kubeadm's":                    {files: files{"config.yaml": on}, want: "rotateCertificates: true in ", check: checkKubelet},
-		"as it should be":              {files: files{"config.yaml": off + "serverTLSBootstrap: true\n", "flags/a.env": "X=--kubeconfig=/k\n"}},
-		"on in a drop-in":              {files: files{"config.yaml": off, "d/90.conf": on}, want: "90.conf", check: checkKubelet},
-		"serving":                      {files: files{"config.yaml": "serverTLSBootstrap: true\n"}, serving: true, want: "serverTLSBootstrap", check: checkKubelet},
-		"no YAML":                      {files: files{"config.yaml": "{"}, want: "config.yaml", check: kubelet.CheckFile},
-		"a bootstrap flag":             {files: files{"flags/a.env": "X=" + bad + "\n"}, want: bad, check: checkKubelet},
-		"rotation by flag":             {files: files{"flags/a.env": "X=--rotate-certificates\n"}, want: "--rotate-certificates", check: checkKubelet},
-		"no rotation by flag":          {files: files{"config.yaml": on, "flags/a.env": "X=--rotate-certificates=false\n"}},
-		"both":                         {files: files{"flags/a.env": "X=--rotate-certificates\n", "flags/x.d/10.conf": "X=--rotate-certificates=false\n"}, want: "a.env", check: checkKubelet},
-		"hidden by one before":         {files: files{"flags/x.d/10.conf": "--kubeconfig=/k\n", "flags2/x.d/10.conf": bad + "\n"}},
-		"not hidden by another's name": {files: files{"flags/x.d/11.conf": "--kubeconfig=/k\n", "flags2/x.d/10.conf": bad + "\n"}, want: bad, check: checkKubelet},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			for file, text := range row.files {
-				path := filepath.Join(dir, file)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			k := &Kubelet{ConfigFile: filepath.Join(dir, "config.yaml"), ConfigDir: filepath.Join(dir, "d"), serving: row.serving,
-				FlagFiles: []string{filepath.Join(dir, "flags", "*.env"), filepath.Join(dir, "flags", "x.d", "*.conf"), filepath.Join(dir, "flags2", "x.d", "*.conf")}}
-			if err := k.Check(); !errors.Is(err, row.check) || err != nil && !strings.Contains(err.Error(), row.want) {
-				t.Errorf("got %v, want %q", err, row.want)
-			}
-		})
-	}
-	if err := (&Kubelet{FlagFiles: []string{"["}}).Check(); err == nil {
-		t.Error("a bad pattern")
-	}
-}
 
 // TestGoesAround: the plugin gives a kubelet that goes around it nothing. The daemon and a
 // rotation get the certificates that such a kubelet will have when its files are in place, and
@@ -76,7 +29,7 @@ func TestGoesAround(t *testing.T) {
 	}
 	write("rotateCertificates: true\n")
 	before := len(f.log)
-	if _, err := a.Credential(t.Context()); !errors.Is(err, checkKubelet) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "set rotateCertificates to false") {
+	if _, err := a.Credential(t.Context()); !errors.Is(err, kubelet.CheckConfiguration) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "set rotateCertificates to false") {
 		t.Errorf("Credential: got %v", err)
 	}
 	if len(f.log) != before || len(a.Status().Problems) != 1 {
@@ -99,81 +52,6 @@ func TestGoesAround(t *testing.T) {
 	checkIsCredential(t, c, err)
 }
 
-// TestProcesses looks at the kubelet that has started this process, whose files are read, and
-// at those that run, whose files are not opened.
-func TestProcesses(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("it takes /proc")
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	config := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(config, []byte("rotateCertificates: true\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	const bad = "--bootstrap-kubeconfig=/b"
-	for name, row := range map[string]struct {
-		arguments       []string
-		parent, running string // in the errors; "" for none
-	}{
-		"as it should be":    {[]string{"--kubeconfig=/k"}, "", ""},
-		"bootstrap":          {[]string{bad}, bad, bad},
-		"rotation":           {[]string{"--rotate-certificates"}, "--rotate-certificates (", "--rotate-certificates ("},
-		"another file":       {[]string{"--config=" + config}, "rotateCertificates: true in " + config, `--config="` + config},
-		"another folder":     {[]string{"--config-dir=" + dir}, "", `--config-dir="` + dir},
-		"a flag over a file": {[]string{"--config=" + config, "--rotate-certificates=false"}, "", "what is looked at here"},
-		"too long":           {strings.Fields(strings.Repeat("xxxxxxx ", 16<<10)), "at most 128 KiB", "at most 128 KiB"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cmd := &exec.Cmd{Path: "/bin/sh", Args: append([]string{"kubelet", "-c", `"$AUTHENTICATOR_TEST_PLUGIN"; read line`, "kubelet"}, row.arguments...), Env: append(os.Environ(), asPlugin+"="+self)}
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			end, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = errors.Join(end.Close(), cmd.Wait()) }()
-			said := make([]byte, 4096)
-			n, _ := out.Read(said)
-			if got := string(said[:n]); row.parent == "" && got != "nothing" || !strings.Contains(got, row.parent) {
-				t.Errorf("its plugin says %q, want %q", got, row.parent)
-			}
-			failed := []string{}
-			if err := (&Kubelet{Processes: true}).CheckRunning(); err != nil { // about other kubelets on this machine, too
-				for line := range strings.Lines(err.Error()) {
-					if strings.Contains(line, fmt.Sprintf("process %d)", cmd.Process.Pid)) {
-						failed = append(failed, line)
-					}
-				}
-			}
-			if got := strings.Join(failed, ""); (got == "") != (row.running == "") || !strings.Contains(got, row.running) {
-				t.Errorf("got %q, want %q", got, row.running)
-			}
-		})
-	}
-	if err := (&Kubelet{}).CheckRunning(); err != nil {
-		t.Errorf("it was not to look: %v", err)
-	}
-}
-
-const asPlugin = "AUTHENTICATOR_TEST_PLUGIN"
-
-// TestMain is a kubelet's plugin, where a test starts it.
-func TestMain(m *testing.M) {
-	if os.Getenv(asPlugin) == "" {
-		os.Exit(m.Run())
-	}
-	_, _ = fmt.Print(cmp.Or((&Kubelet{Parent: true}).Check(), errors.New("nothing")))
-}
-
 // TestHostnameOverride has a kubelet call its node by another name: that is a problem to see, and
 // no reason to keep the node's certificate from it.
 func TestHostnameOverride(t *testing.T) {
@@ -188,7 +66,7 @@ func TestHostnameOverride(t *testing.T) {
 		if strings.Contains(problems, "--hostname-override=") != want {
 			t.Errorf("the kubelet is %q, the certificates are of %s, and status says %q", value, testNode, problems)
 		}
-		if err := a.c.Kubelet.Check(); err != nil {
+		if err := a.kubelet.Check(); err != nil {
 			t.Errorf("%q: %v", value, err)
 		}
 	}

@@ -13,10 +13,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,14 +24,12 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/secrettest"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
-	"github.com/nodeattest/nodeattest/kube/internal/apiclient"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
-	// maxGrowth is by how much the heap may grow in all turns, in bytes: that of the node and
-	// of who lies to it.
-	maxGrowth = 32 << 20
+	// maxHeld is how much of the heap a node may hold in any turn, in bytes.
+	maxHeld = 32 << 20
 	// nodeTurns is how many turns there are with one node.
 	nodeTurns = 20
 )
@@ -59,8 +55,7 @@ type lies struct {
 	secrets [][]byte // which must not be shown
 	log     record
 	ends    map[string]int
-	heap    uint64        // before the first turn
-	most    atomic.Uint64 // since then
+	heap    heap
 
 	mu   sync.Mutex
 	told map[string]int
@@ -85,8 +80,6 @@ func newLies(t *testing.T, turns int) *lies {
 	}
 	l.Rand = rand.New(&source{PCG: rand.NewPCG(l.seed, 0)})
 	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1") // client-go forgets a connection that has ended when it would ping it
-	percent := debug.SetGCPercent(20)                // to measure what is held
-	t.Cleanup(func() { debug.SetGCPercent(percent) })
 	return l
 }
 
@@ -152,7 +145,7 @@ func (l *lies) run(made func() (*Authenticator, liar)) {
 			l.truth(a)
 		}
 		if n == 0 {
-			defer l.sample()()
+			l.heap.measure(l.t)
 		}
 		if l.IntN(3) == 0 { // with one that has no certificate
 			l.turn(l.node(made))
@@ -162,7 +155,7 @@ func (l *lies) run(made func() (*Authenticator, liar)) {
 		if n%nodeTurns == nodeTurns-1 || n == l.turns-1 {
 			l.truth(a)
 			l.mu.Lock()
-			l.t.Logf("seed %d, %d turns: the heap grew by at most %d KiB; %d goroutines; how they ended: %v; lies: %v", l.seed, n+1, l.growth()>>10, runtime.NumGoroutine(), l.ends, l.told)
+			l.t.Logf("seed %d, %d turns: %s; %d goroutines; how they ended: %v; lies: %v", l.seed, n+1, &l.heap, runtime.NumGoroutine(), l.ends, l.told)
 			l.mu.Unlock()
 		}
 		if l.t.Failed() {
@@ -184,34 +177,29 @@ func (l *lies) node(made func() (*Authenticator, liar)) (*Authenticator, liar) {
 	return a, who
 }
 
-// sample measures the heap until it is stopped.
-func (l *lies) sample() (stop func()) {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	l.heap = m.HeapInuse
-	end, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for tick := time.NewTicker(2 * time.Millisecond); ; {
-			select {
-			case <-end:
-				tick.Stop()
-				return
-			case <-tick.C:
-				var m runtime.MemStats
-				runtime.ReadMemStats(&m)
-				l.most.Store(max(l.most.Load(), m.HeapInuse))
-			}
-		}
-	}()
-	return func() {
-		close(end)
-		<-ended
+// TestHolders: what a node reads is its own, and what it speaks to is not.
+func TestHolders(t *testing.T) {
+	f := newFakeAPI(t)
+	a, _ := newNode(t, f, nil)
+	const much = 8 << 20
+	if err := os.WriteFile(a.store.Path("much"), make([]byte, much), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	new(heap).measure(t)
+	node, others := holders()
+	text, err := a.store.Read("much", much)
+	nodeRead, othersRead := holders()
+	remembered := f.remember(much)
+	nodeAfter, othersAfter := holders()
+	if err != nil || nodeRead < node+much || othersRead > others+much/2 {
+		t.Errorf("a node has read %d bytes, %v: it holds %d more, and who lies to it %d", len(text), err, nodeRead-node, othersRead-others)
+	}
+	if nodeAfter > nodeRead+much/2 || othersAfter < othersRead+much {
+		t.Errorf("a server remembers %d bytes: the node holds %d more, and who lies to it %d", len(remembered), nodeAfter-nodeRead, othersAfter-othersRead)
+	}
+	runtime.KeepAlive(text)
+	runtime.KeepAlive(remembered)
 }
-
-func (l *lies) growth() uint64 { return max(l.most.Load(), l.heap) - l.heap }
 
 // truth is a turn without a lie: everything is renewed.
 func (l *lies) truth(a *Authenticator) {
@@ -272,8 +260,8 @@ func (l *lies) turn(a *Authenticator, who liar) {
 		end = "kept"
 	}
 	l.ends[end]++
-	if l.growth() > maxGrowth {
-		l.t.Errorf("the heap grew by %d KiB", l.growth()>>10)
+	if l.heap.node.Load() > maxHeld {
+		l.t.Errorf("%s", &l.heap)
 	}
 }
 
@@ -295,7 +283,7 @@ func (l *lies) action(a *Authenticator) (*item, func(ctx context.Context) error)
 	case 2:
 		return client, func(ctx context.Context) error {
 			var failed []error
-			err := a.loop(ctx, role{daemon: true}, func(_ step, err error) bool { // once around
+			err := a.view(role{daemon: true}).loop(ctx, func(_ step, err error) bool { // once around
 				failed = append(failed, err)
 				return len(failed) == len(a.items)
 			})
@@ -318,14 +306,14 @@ func (l *lies) works(a *Authenticator, had bool) {
 	l.t.Helper()
 	for _, i := range a.items {
 		if p := a.stored(i.file); p != nil || had && i.Purpose == csr.PurposeClient {
-			if err := works(l.t.Context(), a, i, p); err != nil {
+			if err := tryStored(l.t.Context(), a, i, p); err != nil {
 				l.t.Errorf("the %s certificate that is stored: %v", i.Purpose, err)
 			}
 		}
 	}
 }
 
-func works(ctx context.Context, a *Authenticator, i *item, p *certstore.Pair) (err error) {
+func tryStored(ctx context.Context, a *Authenticator, i *item, p *certstore.Pair) (err error) {
 	bare, _, err := a.connection()
 	switch {
 	case err != nil:
@@ -340,16 +328,7 @@ func works(ctx context.Context, a *Authenticator, i *item, p *certstore.Pair) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, evidence.Close()) }()
-	var api *apiclient.Client
-	if p.Sealed {
-		api, err = sealedClient(ctx, bare, evidence.(keyKeeper), p)
-	} else {
-		api, err = asNode(bare, p)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(whoAmI(ctx, i, api), api.Close())
+	return works(ctx, i, access{config: bare, pair: p}, evidence)
 }
 
 // privateParts are those of a key's file that are in no other's, as bytes and as they are stored.

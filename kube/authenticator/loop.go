@@ -43,43 +43,45 @@ func (f fatal) Unwrap() error { return f.error }
 // loop does what next says, about every certificate or, for the plugin, the client certificate.
 // enough is told each time what next says then, and how an attempt has ended if there was one.
 // The loop ends when enough returns true, with ctx, or if the folder cannot be used.
-func (a *Authenticator) loop(ctx context.Context, as role, enough func(s step, failed error) bool) error {
-	items := a.items
-	if as.plugin {
+func (v *view) loop(ctx context.Context, enough func(s step, failed error) bool) error {
+	items := v.a.items
+	if v.as.plugin {
 		items = items[:1]
 	}
 	for {
 		pause := lastLook
 		for _, i := range items {
-			if i != items[0] && a.next(items[0], as).use == nil {
+			if i != items[0] && v.next(items[0]).use == nil {
 				break // the others are requested with the client certificate
 			}
-			s, err := a.take(ctx, i, as)
+			s, err := v.take(ctx, i)
 			if enough(s, err) {
 				return nil
 			}
 			if end := (fatal{}); errors.As(err, &end) {
 				return end.error
 			}
-			pause = min(pause, max(s.at.Sub(a.c.Now()), lookPause))
+			pause = min(pause, max(s.at.Sub(v.a.c.Now()), lookPause))
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(pause):
 		}
+		v.refresh()
 	}
 }
 
 // take does what next says about one certificate, and returns what it says then.
-func (a *Authenticator) take(ctx context.Context, i *item, as role) (step, error) {
+func (v *view) take(ctx context.Context, i *item) (step, error) {
+	a, as := v.a, v.as
 	if err := as.showLife(); err != nil {
 		return step{}, fatal{err}
 	}
-	s := a.next(i, as)
+	s := v.next(i)
 	if s.do == ask {
 		a.check(ctx, i, s.use)
-		s = a.next(i, as)
+		s = v.refresh().next(i)
 	}
 	if s.do != renew || as.plugin && s.use != nil && a.store.Held(daemonName) {
 		return s, nil
@@ -98,9 +100,9 @@ func (a *Authenticator) take(ctx context.Context, i *item, as role) (step, error
 			return s, fatal{err}
 		}
 		err = errors.Join(err, a.begin(nil, i), a.end(nil, i, "", err)) // in memory
-		return a.next(i, as), err
+		return v.refresh().next(i), err
 	}
-	if s = a.next(i, as); s.do != renew { // another process renewed it a moment ago
+	if s = v.refresh().next(i); s.do != renew { // another process renewed it a moment ago
 		return s, l.Unlock()
 	}
 	if as.daemon {
@@ -109,33 +111,8 @@ func (a *Authenticator) take(ctx context.Context, i *item, as role) (step, error
 		defer cancel()
 	}
 	p, err := a.attempt(ctx, l, i, as)
-	if s = a.next(i, as); s.use == nil && p != nil {
+	if s = v.refresh().next(i); s.use == nil && p != nil {
 		s.use, s.at = p, p.Renew // it could not be stored
 	}
 	return s, err
-}
-
-// next is what next says about a certificate now.
-func (a *Authenticator) next(i *item, as role) step {
-	return next(a.readState()[i.file], a.certificates(i, as), a.c.Now())
-}
-
-// certificates are what there is for one purpose.
-func (a *Authenticator) certificates(i *item, as role) certificates {
-	c := certificates{have: a.load(i, i.file), previous: a.load(i, i.previous), wanted: &i.Wanted, password: a.password()}
-	if as.daemon { // so that the plugin, which keeps the kubelet waiting, has nothing to do
-		c.lead = time.Minute
-	}
-	return c
-}
-
-// password identifies the password that the evidence would use now: it is another one once its
-// file has changed, or in another process if it comes from no file.
-func (a *Authenticator) password() string {
-	if k, ok := a.c.Kind.(interface{ password() string }); ok {
-		if id := k.password(); id != "" {
-			return id
-		}
-	}
-	return a.id
 }

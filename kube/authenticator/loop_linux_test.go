@@ -56,7 +56,7 @@ func TestNoDisk(t *testing.T) {
 				began, took := f.now(), time.Duration(0)
 				a.c.Now = func() time.Time { return began.Add(took) }
 				for took < 6*time.Second {
-					s, _ := a.take(t.Context(), a.items[0], row.as)
+					s, _ := a.view(row.as).take(t.Context(), a.items[0])
 					took += max(s.at.Sub(began.Add(took)), lookPause)
 					if row.has && s.use == nil {
 						t.Fatal("the certificate that works is gone")
@@ -72,7 +72,7 @@ func TestNoDisk(t *testing.T) {
 				f.set(func() { f.decide = nil })
 				took += lastDenied
 				f.move(began.Add(took))
-				if s, err := a.take(t.Context(), a.items[0], row.as); err != nil || s.do != wait || s.use == nil || a.stored(ClientFile) == nil {
+				if s, err := a.view(row.as).take(t.Context(), a.items[0]); err != nil || s.do != wait || s.use == nil || a.stored(ClientFile) == nil {
 					t.Errorf("once there is room: %v", err)
 				}
 			})

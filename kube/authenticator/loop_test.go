@@ -50,7 +50,7 @@ func steps(t *testing.T, f *fakeAPI, rounds int, as role, change func(*Config)) 
 	began, before := took, kind.opened.Load()
 	for range rounds {
 		for _, i := range a.items {
-			s, err := a.take(t.Context(), i, as)
+			s, err := a.view(as).take(t.Context(), i)
 			if end := (fatal{}); errors.As(err, &end) {
 				t.Fatal(err)
 			}
@@ -120,7 +120,7 @@ func TestClocks(t *testing.T) {
 			a.c.Now = func() time.Time { return f.now().Add(set) } // the API server's stays
 			set = c.set
 			for range 10 {
-				if _, err := a.take(t.Context(), a.items[0], role{daemon: true}); err != nil && !c.none {
+				if _, err := a.view(role{daemon: true}).take(t.Context(), a.items[0]); err != nil && !c.none {
 					t.Fatal(err)
 				}
 				set += time.Second
@@ -128,11 +128,11 @@ func TestClocks(t *testing.T) {
 			if got := int(kind.opened.Load() - before); got > c.attempts || got == 0 && c.attempts != 0 {
 				t.Errorf("%d attempts, want %d", got, c.attempts)
 			}
-			if (a.next(a.items[0], role{}).use == nil) != c.none {
+			if (a.view(role{}).next(a.items[0]).use == nil) != c.none {
 				t.Errorf("it has a certificate: %t", c.none)
 			}
 			set = 0
-			if s, err := a.take(t.Context(), a.items[0], role{daemon: true}); err != nil || s.use == nil {
+			if s, err := a.view(role{daemon: true}).take(t.Context(), a.items[0]); err != nil || s.use == nil {
 				t.Errorf("it has no certificate once the clock is right: %v", err)
 			}
 		})
@@ -241,7 +241,7 @@ func TestDaemonShowsLife(t *testing.T) {
 		}
 		cancel()
 	}()
-	if _, err := a.take(ctx, a.items[0], as); err == nil || shown == 0 {
+	if _, err := a.view(as).take(ctx, a.items[0]); err == nil || shown == 0 {
 		t.Errorf("got %v after %d signs of life", err, shown)
 	}
 }

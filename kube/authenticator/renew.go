@@ -8,39 +8,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/rest"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/refusal"
 )
-
-// load reads a stored pair; nil means that there is none for this node and this purpose. A
-// file that cannot be used counts as none, and is logged.
-func (a *Authenticator) load(i *item, file string) *certstore.Pair {
-	if file == "" {
-		return nil
-	}
-	p, err := i.store.ReadPair(file)
-	if errors.Is(err, fs.ErrNotExist) && i.store != a.store {
-		p, err = a.store.ReadPair(file) // from before there was a folder of keys
-	}
-	if err == nil {
-		err = i.Check(p.Leaf)
-	}
-	if err != nil {
-		if before, _ := a.said.Swap(file, err.Error()); !errors.Is(err, fs.ErrNotExist) && before != err.Error() {
-			a.c.Log.Warn("a stored certificate is of no use", "file", i.store.Path(file), "why", err.Error())
-		}
-		return nil
-	}
-	return p
-}
 
 // graceAfterEnd is how long an attempt may take to notice that its context has ended.
 const graceAfterEnd = 200 * time.Millisecond
@@ -82,16 +58,18 @@ func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item,
 
 // attemptNow is attempt without the time limit. It records how the attempt ended.
 func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *item, as role) (*certstore.Pair, error) {
-	if err := a.begin(l, i); err != nil {
+	err := a.begin(l, i)
+	v := a.view(as)
+	if err != nil {
 		a.c.Log.Error("the state cannot be written", "file", a.store.Path(stateFile), "why", err.Error())
-		if !as.plugin || a.next(i, as).use != nil {
+		if !as.plugin || v.next(i).use != nil {
 			return nil, errors.Join(err, a.end(nil, i, "", err)) // until it can be written, each attempt would be lost
 		}
 	}
 	began, password := a.c.Now(), a.password()
-	p, err := a.get(ctx, i, as)
+	p, err := v.get(ctx, i)
 	if err == nil {
-		err = a.install(l, i, p)
+		err = v.install(l, i, p)
 	}
 	took := a.c.Now().Sub(began)
 	if err != nil {
@@ -104,31 +82,9 @@ func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *it
 	return p, err
 }
 
-// install stores a certificate that works, and keeps the client certificate that worked before.
-func (a *Authenticator) install(l *certstore.Lock, i *item, p *certstore.Pair) error {
-	in := l.In(i.store)
-	if before := a.inHand(i); before != nil && i.previous != "" {
-		if err := in.WritePair(i.previous, before); err != nil {
-			return err
-		}
-	}
-	if err := in.WritePair(i.file, p); err != nil || i.store == a.store {
-		return err
-	}
-	return errors.Join(l.Remove(i.file), l.Remove(previousFile))
-}
-
-// inHand is the certificate that works as far as is known, or nil.
-func (a *Authenticator) inHand(i *item) *certstore.Pair {
-	t := a.readState()[i.file]
-	if all := a.certificates(i, role{}).usable(t, a.c.Now()); len(all) != 0 && !t.refused(all[0]) {
-		return all[0]
-	}
-	return nil
-}
-
 // get attests, and returns the new certificate with its key, if it works.
-func (a *Authenticator) get(ctx context.Context, i *item, as role) (_ *certstore.Pair, err error) {
+func (v *view) get(ctx context.Context, i *item) (_ *certstore.Pair, err error) {
+	a := v.a
 	bare, own, err := a.connection()
 	if err != nil {
 		return nil, err
@@ -146,21 +102,22 @@ func (a *Authenticator) get(ctx context.Context, i *item, as role) (_ *certstore
 	}
 	defer func() { err = errors.Join(err, attester.Close()) }()
 
-	all := a.accesses(bare, own, evidence, i.Purpose)
+	all := v.accesses(bare, own, evidence, i.Purpose)
 	if len(all) == 0 {
 		return nil, &refusal.Error{Check: checkCredential, Got: "no certificate that is valid and no bootstrap token",
 			Want: "a fresh bootstrap token in the configuration of the API server"}
 	}
 	var refused []error
 	for _, way := range all {
-		p, err := a.getAs(ctx, i, way, evidence, attester, bare)
+		p, err := a.getAs(ctx, i, way, evidence, attester)
 		if err == nil {
-			if err := a.accept(ctx, i, as, p, bare, evidence); err != nil {
+			v.refresh() // that took its time
+			if err := v.accept(ctx, i, p, bare, evidence); err != nil {
 				return nil, err
 			}
 			return p, nil
 		}
-		if err = fmt.Errorf("as %s: %w", way.name, err); way.pair != nil && apierrors.IsUnauthorized(err) {
+		if err = fmt.Errorf("as %s: %w", way.name, err); way.pair != nil && !way.pair.Sealed && apierrors.IsUnauthorized(err) {
 			_ = a.refuse(nil, way.pair) // and on disk when the attempt ends
 		}
 		if !noAccess(err) && !errors.Is(err, errNoKey) {
@@ -175,13 +132,13 @@ func (a *Authenticator) get(ctx context.Context, i *item, as role) (_ *certstore
 var errNoKey = errors.New("the key of the credential cannot be used")
 
 // getAs is get with one particular credential.
-func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence attest.Prover, attester *attest.Attester, bare *rest.Config) (_ *certstore.Pair, err error) {
-	api, err := way.open(ctx)
+func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence attest.Prover, attester *attest.Attester) (_ *certstore.Pair, err error) {
+	api, err := way.connect(ctx, evidence)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoKey, err)
 	}
 	defer func() { err = errors.Join(err, api.Close()) }()
-	clusterID, err := a.clusterID(ctx, bare, api)
+	clusterID, err := a.clusterID(ctx, way.config, api)
 	if err != nil {
 		return nil, err
 	}

@@ -60,15 +60,15 @@ type CertificateStatus struct {
 // Status looks at the folder and the configuration. It queries neither the machine nor the API
 // server, and does not wait.
 func (a *Authenticator) Status() *Status {
-	now, all := a.c.Now(), a.readState()
+	v := a.view(role{})
 	s := &Status{NodeName: a.c.NodeName, Kind: a.c.Kind.Provider(), Daemon: a.store.Held(daemonName)}
-	s.Usable = a.next(a.items[0], role{}).use != nil // even if it is the one before
+	s.Usable = v.next(a.items[0]).use != nil // even if it is the one before
 	for _, i := range a.items {
 		c := CertificateStatus{Purpose: i.Purpose.String(), SignerName: i.signer, File: i.store.Path(i.file)}
-		t := all[i.file]
+		t := v.state[i.file]
 		c.Failures, c.LastAttempt, c.NextAttempt, c.LastError = t.Failures, t.Last, t.Next, t.Error
-		if p := a.load(i, i.file); p != nil {
-			c.Usable = p.Usable(now)
+		if p := v.of(i).have; p != nil {
+			c.Usable = p.Usable(v.now)
 			c.Subject, c.Issuer, c.CredentialID = p.Leaf.Subject.String(), p.Leaf.Issuer.String(), csr.CredentialID(p.Leaf)
 			c.Received, c.NotAfter, c.Renew = p.Received, p.Leaf.NotAfter.UTC(), p.Renew
 			c.Names = append(c.Names, p.Leaf.DNSNames...)
@@ -84,7 +84,7 @@ func (a *Authenticator) Status() *Status {
 		}
 		s.Certificates = append(s.Certificates, c)
 	}
-	if err := a.c.Kubelet.CheckRunning(); err != nil {
+	if err := a.kubelet.CheckRunning(); err != nil {
 		s.Problems = append(s.Problems, err.Error())
 	}
 	bare, own, err := a.connection()

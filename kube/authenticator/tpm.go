@@ -18,7 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
-	"github.com/nodeattest/nodeattest/kube/internal/tpmproperties"
+	"github.com/nodeattest/nodeattest/kube/internal/tpmcapability"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -71,7 +71,7 @@ func (t *TPM) Open(ctx context.Context) (attest.Prover, error) {
 		return nil, errors.Join(err, device.Close())
 	}
 	info, err := os.Stat(t.Path)
-	e := &tpmEvidence{alone: t.Device == nil && err == nil && info.Mode()&fs.ModeSocket != 0, device: device, shared: tpmkey.Share(tpmproperties.Remember(device))}
+	e := &tpmEvidence{alone: t.Device == nil && err == nil && info.Mode()&fs.ModeSocket != 0, device: device, shared: tpmkey.Share(tpmcapability.Remember(device))}
 	if err := e.prove(ctx, t, options); err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
@@ -126,29 +126,16 @@ func (e *tpmEvidence) prove(ctx context.Context, t *TPM, options tpm.ProverOptio
 	if e.Prover, err = tpm.NewProver(e.shared, t.AK, options); err != nil || t.Options.EK == nil || t.PersistentEK == 0 {
 		return err
 	}
-	there, err := e.hasHandle(ctx, t.PersistentEK)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	there, err := tpmcapability.Has(e.shared, t.PersistentEK)
 	if err != nil || !there {
 		return err
 	}
 	options.EK = &tpm.EKOrigin{Handle: t.PersistentEK, CertificateIndex: t.Options.EK.CertificateIndex}
 	e.persistent, err = tpm.NewProver(e.shared, t.AK, options)
 	return err
-}
-
-// hasHandle asks whether a persistent key exists (TPM 2.0 Library, Part 3, 30.2).
-func (e *tpmEvidence) hasHandle(ctx context.Context, handle tpm2.TPMHandle) (bool, error) {
-	if err := ctx.Err(); err != nil {
-		return false, err
-	}
-	answer, err := tpm2.GetCapability{Capability: tpm2.TPMCapHandles, Property: uint32(handle), PropertyCount: 1}.Execute(e.shared)
-	if err != nil {
-		return false, err
-	}
-	handles, err := answer.CapabilityData.Data.Handles()
-	if err != nil {
-		return false, err
-	}
-	return len(handles.Handle) == 1 && handles.Handle[0] == handle, nil
 }
 
 // Use prefers the persistent EK, and falls back to the template if that key cannot be used:
@@ -161,7 +148,7 @@ func (e *tpmEvidence) Use(ctx context.Context, stage attest.Stage, f func(attest
 				lent = true
 				return f(s)
 			})
-			if err == nil || lent || ctx.Err() != nil || noRoom(err) {
+			if err == nil || lent || ctx.Err() != nil || tpmcapability.NoRoom(err) {
 				return err
 			}
 			e.missed.Store(true)
@@ -174,46 +161,13 @@ func (e *tpmEvidence) Use(ctx context.Context, stage attest.Stage, f func(attest
 // others have left there.
 func (e *tpmEvidence) withRoom(ctx context.Context, do func() error) error {
 	err := do()
-	if !e.alone || !noRoom(err) || ctx.Err() != nil {
+	if !e.alone || !tpmcapability.NoRoom(err) || ctx.Err() != nil {
 		return err
 	}
-	if flushed, flushing := e.flushAll(); flushed == 0 || flushing != nil {
+	if flushed, flushing := tpmcapability.FlushAll(e.shared); flushed == 0 || flushing != nil {
 		return errors.Join(err, flushing)
 	}
 	return do()
-}
-
-// noRoom reports whether err says that a TPM holds as many objects or sessions as it can (TPM
-// 2.0 Library, Part 2, 6.6.3).
-func noRoom(err error) bool {
-	for _, rc := range []tpm2.TPMRC{tpm2.TPMRCObjectMemory, tpm2.TPMRCSessionMemory, tpm2.TPMRCObjectHandles, tpm2.TPMRCSessionHandles} {
-		if errors.Is(err, rc) {
-			return true
-		}
-	}
-	return false
-}
-
-// flushAll flushes every loaded object and session.
-func (e *tpmEvidence) flushAll() (flushed int, err error) {
-	const most = 64                                                  // a TPM holds a handful
-	for _, first := range []tpm2.TPMHandle{0x80000000, 0x02000000} { // transient objects, loaded sessions
-		answer, err := tpm2.GetCapability{Capability: tpm2.TPMCapHandles, Property: uint32(first), PropertyCount: most}.Execute(e.shared)
-		if err != nil {
-			return flushed, err
-		}
-		handles, err := answer.CapabilityData.Data.Handles()
-		if err != nil {
-			return flushed, err
-		}
-		for _, handle := range handles.Handle {
-			if _, err := (tpm2.FlushContext{FlushHandle: handle}).Execute(e.shared); err != nil {
-				return flushed, err
-			}
-			flushed++
-		}
-	}
-	return flushed, nil
 }
 
 // Close closes the provers and the TPM.

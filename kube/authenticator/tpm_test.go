@@ -176,7 +176,7 @@ func TestTPMRecovery(t *testing.T) {
 	if err := os.Remove(filepath.Join(c.Dir, ClientFile)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.get(t.Context(), a.items[0], role{plugin: true}); !errors.Is(err, errNoKey) {
+	if _, err := a.view(role{plugin: true}).get(t.Context(), a.items[0]); !errors.Is(err, errNoKey) {
 		t.Errorf("another TPM: got %v", err)
 	}
 }
@@ -205,7 +205,7 @@ func TestWrongPassword(t *testing.T) {
 		before := tpmlab.Count(counted, tpm2.TPMCCCertify)
 		for range 5 {
 			f.move(f.now().Add(time.Minute))
-			_, err := a.take(t.Context(), a.items[0], as)
+			_, err := a.view(as).take(t.Context(), a.items[0])
 			if noted := a.onDisk(ClientFile); text != "" && !strings.Contains(noted.Error, text) || text == "" && err != nil {
 				t.Errorf("state %+v, %v, want %q", noted, err, text)
 			}
@@ -340,7 +340,7 @@ func TestNoRoom(t *testing.T) {
 
 	fill() // of a device that others use too it is not ours to flush
 	b, counted := tpmNode(t, newFakeAPI(t), device, nil)
-	if _, err := b.get(t.Context(), b.items[0], role{plugin: true}); !errors.Is(err, tpm2.TPMRCObjectMemory) {
+	if _, err := b.view(role{plugin: true}).get(t.Context(), b.items[0]); !errors.Is(err, tpm2.TPMRCObjectMemory) {
 		t.Errorf("got %v after %d commands", err, counted.Count())
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
@@ -110,6 +111,35 @@ func TestSettingsOfAMakersKey(t *testing.T) {
 	}
 }
 
+// Azure's key has a certificate, and neither an EK nor a password.
+func TestSettingsOfAzuresKey(t *testing.T) {
+	text := strings.NewReplacer("ek: rsa-2048", `ek: ""`, `"0x81010001"`, `""`, "ak: p-256", "ak: azure-rsa").Replace(read(t, "kubelet-authenticator.yaml"))
+	for name, row := range map[string]struct {
+		text string
+		want error
+	}{
+		"as it is":   {text, nil},
+		"a password": {strings.Replace(text, `akPasswordFile: ""`, "akPasswordFile: /etc/kubernetes/ak-password", 1), refusal.CheckConfig},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := parseSettings([]byte(row.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := s.config(nil)
+			if !errors.Is(err, row.want) {
+				t.Fatalf("got %v, want %v", err, row.want)
+			}
+			if err != nil {
+				return
+			}
+			if k := c.Kind.(*authenticator.TPM); k.AK != tpm.AzureRSA() || k.Options.EK != nil || k.PersistentEK != 0 {
+				t.Errorf("%+v", k)
+			}
+		})
+	}
+}
+
 func TestSettingsRefused(t *testing.T) {
 	good := read(t, "kubelet-authenticator.yaml")
 	for name, change := range map[string][2]string{
@@ -127,6 +157,7 @@ func TestSettingsRefused(t *testing.T) {
 		"ek":              {"ek: rsa-2048", "ek: rsa-1024"},
 		"ak":              {"ak: p-256", "ak: p-257"},
 		"ek and AK's":     {"ak: p-256", "ak: gce-rsa"},
+		"ek and Azure's":  {"ak: p-256", "ak: azure-rsa"},
 		"ek and maker's":  {"ak: p-256", "ak: oem"},
 		"a made AK's":     {`akPasswordFile: ""`, `akPasswordFile: /none`},
 		"handle":          {`"0x81010001"`, `"0x80010001"`},

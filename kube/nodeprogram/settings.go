@@ -214,23 +214,24 @@ func eks() map[string]struct {
 	}{
 		"rsa-2048":      {tpm.EKRSA2048(), 0x81010001},
 		"p-256":         {tpm.EKP256(), 0x81010002},
-		"rsa-2048-high": {tpm.EKRSA2048High(), 0x81010012},
-		"p-256-high":    {tpm.EKP256High(), 0x81010014},
-		"p-384-high":    {tpm.EKP384High(), 0x81010016},
-		"rsa-3072-high": {tpm.EKRSA3072High(), 0x8101001c},
+		"rsa-2048-high": {tpm.EKHigh(1), 0x81010012},
+		"p-256-high":    {tpm.EKHigh(2), 0x81010014},
+		"p-384-high":    {tpm.EKHigh(3), 0x81010016},
+		"rsa-3072-high": {tpm.EKHigh(6), 0x8101001c},
 	}
 }
 
-// aks are the attestation keys, by their names in the file. gce-rsa, gce-ecc and oem have
-// certificates, and take no EK.
+// aks are the attestation keys, by their names in the file. gce-rsa, gce-ecc, azure-rsa and oem
+// have certificates, and take no EK.
 func aks() map[string]tpm.AKSource {
 	return map[string]tpm.AKSource{
-		"p-256":    {Template: tpm.AKTemplateECDSAP256()},
-		"p-384":    {Template: tpm.AKTemplateECDSAP384()},
-		"rsa-2048": {Template: tpm.AKTemplateRSA2048SHA256()},
-		"gce-rsa":  tpm.GCERSA(),
-		"gce-ecc":  tpm.GCEECC(),
-		"oem":      tpm.OEMIAK(),
+		"p-256":     {Template: tpm.AKTemplateECDSAP256()},
+		"p-384":     {Template: tpm.AKTemplateECDSAP384()},
+		"rsa-2048":  {Template: tpm.AKTemplateRSA2048SHA256()},
+		"gce-rsa":   tpm.GCERSA(),
+		"gce-ecc":   tpm.GCEECC(),
+		"azure-rsa": tpm.AzureRSA(),
+		"oem":       tpm.OEMIAK(),
 	}
 }
 
@@ -239,16 +240,15 @@ func (t *tpmSettings) kind() (authenticator.Kind, error) {
 	k := &authenticator.TPM{Path: orDefault(t.Device, defaultDevice)}
 	ak, ok := aks()[orDefault(t.AK, "p-256")]
 	if !ok {
-		return nil, refusal.Config("evidence.tpm.ak", refusal.Quote(t.AK), "p-256, p-384, rsa-2048, gce-rsa, gce-ecc or oem")
+		return nil, refusal.Config("evidence.tpm.ak", refusal.Quote(t.AK), "p-256, p-384, rsa-2048, gce-rsa, gce-ecc, azure-rsa or oem")
 	}
-	k.AK = ak
+	if k.AK = ak; t.AKPasswordFile != "" && !ak.OEM {
+		return nil, refusal.Config("evidence.tpm.akPasswordFile", "beside ak "+refusal.Quote(t.AK), "one with ak oem: others have no password")
+	}
 	if ak.CertificateIndex == 0 && !ak.OEM {
 		ek, ok := eks()[orDefault(t.EK, "rsa-2048")]
 		if !ok {
 			return nil, refusal.Config("evidence.tpm.ek", refusal.Quote(t.EK), "rsa-2048, p-256, rsa-2048-high, p-256-high, p-384-high or rsa-3072-high")
-		}
-		if t.AKPasswordFile != "" {
-			return nil, refusal.Config("evidence.tpm.akPasswordFile", "beside ak "+refusal.Quote(t.AK), "one with ak oem: others have no password")
 		}
 		k.Options.EK, k.PersistentEK = &ek.origin, ek.handle
 	} else if t.EK != "" || t.PersistentEK != "" {

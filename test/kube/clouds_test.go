@@ -207,14 +207,14 @@ func TestClouds(t *testing.T) {
 	t.Run("gce", func(t *testing.T) {
 		server := w.google.Serve(vm("example-project", 1))
 		t.Cleanup(server.Close)
-		c.testDocumentNode(t, c.install(t, authenticator, "gce-1", nil, func(config map[string]any) {
+		c.joinsAndRenews(t, c.install(t, authenticator, "gce-1", nil, func(config map[string]any) {
 			config["evidence"] = map[string]any{"gce": map[string]any{"metadataURL": server.URL}}
 		}))
 	})
 	t.Run("azure", func(t *testing.T) {
 		server := w.azure.Serve(cloudtest.AzureMachine{VMID: cloudVM, SubscriptionID: cloudSubscription})
 		t.Cleanup(server.Close)
-		c.testDocumentNode(t, c.install(t, authenticator, "azure-1", nil, func(config map[string]any) {
+		c.joinsAndRenews(t, c.install(t, authenticator, "azure-1", nil, func(config map[string]any) {
 			config["evidence"] = map[string]any{"azure": map[string]any{"metadataURL": server.URL, "timeout": "30s"}}
 		}))
 	})
@@ -240,9 +240,9 @@ func TestClouds(t *testing.T) {
 	c.checkRights(t, manifests)
 }
 
-// testDocumentNode runs the authenticator: the first certificate comes with the bootstrap
+// joinsAndRenews runs the authenticator: the first certificate comes with the bootstrap
 // token, the second as the node.
-func (c *cluster) testDocumentNode(t *testing.T, m *nodeMachine) {
+func (c *cluster) joinsAndRenews(t *testing.T, m *nodeMachine) {
 	t.Helper()
 	_, pair := m.credential(t)
 	c.recorded(t, m.name, pair.Leaf)

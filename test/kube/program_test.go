@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bufio"
+	"crypto/x509"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -126,11 +127,14 @@ func (r *replica) isReady(t *testing.T) {
 // writeRoots writes the roots of a node's EK certificate where the configuration has them.
 func (c *cluster) writeRoots(t *testing.T, node *attesttest.Node) {
 	t.Helper()
-	var roots []byte
-	for _, root := range node.Roots() {
-		roots = append(roots, controlplane.CertificatePEM(root)...)
+	controlplane.Write(t, c.dir, "ek-roots.pem", certificatesPEM(node.Roots()))
+}
+
+func certificatesPEM(certificates []*x509.Certificate) (text []byte) {
+	for _, c := range certificates {
+		text = append(text, controlplane.CertificatePEM(c)...)
 	}
-	controlplane.Write(t, c.dir, "ek-roots.pem", roots)
+	return text
 }
 
 // checkLog looks for what no program logs, and for a right that it lacks.

@@ -4,7 +4,7 @@
     replay_documents.py [FOLDER]
 
 FOLDER is the one of this file. It needs Python's standard library alone: RSA signatures
-(PKCS #1 v1.5 with SHA-256, RFC 8017, section 8.2) are verified with integers, JSON, JWS and
+(PKCS #1 v1.5 with SHA-256, RFC 8017, section 8.2) are verified in signatures.py, JSON, JWS and
 BER are read here. Every vector must be accepted under the name that it has, or refused; the
 check that refuses is compared too. The exit status is 1 where a vector is not as it expects,
 and where there is nothing to replay.
@@ -19,6 +19,10 @@ import pathlib
 import re
 import sys
 
+sys.dont_write_bytecode = True  # no folder beside the vectors
+
+from signatures import RSA, verify_rsassa
+
 
 class Refused(Exception):
     """A check that refuses, by its name."""
@@ -27,15 +31,6 @@ class Refused(Exception):
 def check(ok, name):
     if not ok:
         raise Refused(name)
-
-
-def verify_rsa(n, e, message, signature):
-    size = (n.bit_length() + 7) // 8
-    if len(signature) != size or int.from_bytes(signature, "big") >= n:
-        return False
-    digest = bytes.fromhex("3031300d060960864801650304020105000420") + hashlib.sha256(message).digest()
-    padded = b"\x00\x01" + b"\xff" * (size - len(digest) - 3) + b"\x00" + digest
-    return pow(int.from_bytes(signature, "big"), e, n).to_bytes(size, "big") == padded
 
 
 # JSON, with one reading: no member twice or in two cases, nothing behind, UTF-8, 32 levels.
@@ -162,7 +157,7 @@ def verify_gce(document, now, env):
     check(keys, "algorithm")
     n, e = number(keys[0]["n"]), number(keys[0]["e"])
     check(len(signature) == (n.bit_length() + 7) // 8, "jws-signature-size")
-    check(verify_rsa(n, e, signed, signature), "jws-signature")
+    check(verify_rsassa((RSA, n, e), "sha256", signed, signature), "jws-signature")
     return "gce:" + engine["project_id"] + "/" + engine["instance_id"]
 
 
@@ -173,7 +168,7 @@ OID = {name: bytes.fromhex("0609" + hexadecimal) for name, hexadecimal in {
     "messageDigest": "2a864886f70d010904", "signingTime": "2a864886f70d010905", "protection": "2a864886f70d010934",
 }.items()}
 SHA256 = bytes.fromhex("300d06096086480165030402010500")
-RSA = bytes.fromhex("300d06092a864886f70d01010b0500")
+SHA256_RSA = bytes.fromhex("300d06092a864886f70d01010b0500")
 
 
 class DER:
@@ -217,7 +212,7 @@ def parse_attributes(attributes, content):
         values[name], last = value, whole
     check(values.get(OID["contentType"]) == OID["data"], "awsid-attributes")
     if OID["protection"] in values:
-        check(values[OID["protection"]] == b"\x30\x1e" + SHA256 + b"\xa1" + RSA[1:], "awsid-attributes")
+        check(values[OID["protection"]] == b"\x30\x1e" + SHA256 + b"\xa1" + SHA256_RSA[1:], "awsid-attributes")
     at = values.get(OID["signingTime"], b"")
     check(re.fullmatch(rb"\x17\x0d[0-9]{12}Z", at), "awsid-attributes")
     try:
@@ -254,7 +249,7 @@ def parse_signed(document):
     signer.exactly(SHA256, "awsid-algorithm")
     check(signer.data[:1] == b"\xa0", "awsid-attributes")
     attributes = b"\x31" + signer.element(0xA0)[1][1:]
-    signer.exactly(RSA, "awsid-algorithm")
+    signer.exactly(SHA256_RSA, "awsid-algorithm")
     signature = signer.element(0x04)[0]
     signer.end()
     return content, issuer, int.from_bytes(serial, "big", signed=True), attributes, signature, parse_attributes(attributes, content)
@@ -301,7 +296,7 @@ def verify_awsid(document, now, env):
     check(serial == own and issuer == name, "awsid-signer")
     check(begins <= now <= ends, "awsid-certificate-expired")
     check(signed_at <= now + 60, "awsid-future")
-    check(verify_rsa(n, e, attributes, signature), "awsid-signature")
+    check(verify_rsassa((RSA, n, e), "sha256", attributes, signature), "awsid-signature")
     return d["instanceId"]
 
 

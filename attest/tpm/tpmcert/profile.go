@@ -38,8 +38,8 @@ const (
 //
 // Whatever the profile, the following are refused: a CA certificate; a key usage of
 // keyEncipherment, dataEncipherment, keyAgreement, keyCertSign or cRLSign (but see
-// InsecureAllowCA); an extended key usage of the TCG other than those listed; a critical
-// extension that is not understood.
+// InsecureAllowCA); an extended key usage of the TCG other than those listed, but for an AK's
+// beside Azure's for AKs; a critical extension that is not understood.
 type Profile struct {
 	// Name is for human readers, for example "TCG AK". It must not be empty.
 	Name string
@@ -123,9 +123,10 @@ func ProfileGoogle() Profile {
 	}
 }
 
-// ProfileAzure is the profile of the AK certificates of Azure's Trusted Launch
-// virtual machines, whose extended key usage is 1.3.6.1.4.1.311.10.3.12. The
-// identity is the AK's digest.
+// ProfileAzure is the profile of the AK certificates of Azure's Trusted Launch virtual
+// machines. All have the extended key usage 1.3.6.1.4.1.311.10.3.12, those of today beside
+// tcg-kp-AIKCertificate. There are two hierarchies under one root, and the CAs of one of them
+// may certify for the latter only. The identity is the AK's digest.
 func ProfileAzure() Profile {
 	return Profile{
 		Name:                  "Azure vTPM AK",
@@ -224,12 +225,22 @@ var tcgUsages = map[oid.OID]string{
 	oid.TCGKpPlatformCertificate: " (a platform certificate's)",
 }
 
+// countingUsages are the usages that a profile lists, and an AK's where Azure's for AKs is
+// among them: certificates of Azure have both, and their CAs may be limited to either.
+func countingUsages(wanted []oid.OID) []oid.OID {
+	if slices.Contains(wanted, oid.AzureKpAK) {
+		return append(slices.Clone(wanted), oid.TCGKpAIKCertificate)
+	}
+	return wanted
+}
+
 // checkExtKeyUsage requires one of the wanted usages, or no extension if it is optional, and
 // refuses usages that make the certificate another of the TCG's kinds.
 func checkExtKeyUsage(cert *x509.Certificate, wanted []oid.OID, optional bool, profile string) error {
 	ids, ok := extKeyUsages(cert)
 	known := func(id oid.OID) bool { return slices.Contains(wanted, id) }
-	foreign := slices.IndexFunc(ids, func(id oid.OID) bool { return !known(id) && tcgUsages[id] != "" })
+	counting := countingUsages(wanted)
+	foreign := slices.IndexFunc(ids, func(id oid.OID) bool { return !slices.Contains(counting, id) && tcgUsages[id] != "" })
 	got := ""
 	switch {
 	case ok && ids == nil && optional:

@@ -24,7 +24,7 @@ func TestSoftwareKeyRefuses(t *testing.T) {
 	}
 	mixed := *tpmlab.NewECDSA(t, p256)
 	mixed.PublicKey = tpmlab.NewECDSA(t, p256).PublicKey
-	good := tpmlab.NewRSA(t, 2048)
+	good := tpmlab.RSA2048()
 	exponent3 := *good
 	exponent3.E = 3
 	for name, key := range map[string]crypto.Signer{

@@ -173,11 +173,11 @@ func (w *nvWriter) write(ctx context.Context, der []byte) error {
 		return err
 	}
 	data := append(bytes.Clone(der), bytes.Repeat([]byte{0xff}, (nvCertificateUnit-len(der)%nvCertificateUnit)%nvCertificateUnit)...)
-	limit, err := tpmop.TPMProperty(ctx, w.h, tpm2.TPMPTNVIndexMax)
+	limit, err := tpmop.NVIndexMax(ctx, w.h)
 	if err != nil {
 		return err
 	}
-	if uint64(len(data)) > uint64(limit) {
+	if len(data) > limit {
 		return fmt.Errorf("%d bytes with padding, and the TPM takes at most %d in an index", len(data), limit)
 	}
 	if w.area != nil && w.area.Attributes.Written { // NV memory wears out

@@ -85,14 +85,15 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 		tpm  *tpmsim.FaultyTPM
 		want error
 	}{
-		"the TPM's chunk is not known":   {tpmsim.Faulty(tpm, tpmsim.FailAt(2, nil)), tpmsim.ErrInjected},
-		"the TPM's limit is not known":   {tpmsim.Faulty(tpm, tpmsim.FailAt(3, nil)), tpmsim.ErrInjected},
-		"an index takes a byte too few":  {tpmsim.Faulty(indexMax(tpm, size-1), nil), nil},
-		"the index takes it":             {tpmsim.Faulty(indexMax(tpm, size), nil), nil},
-		"the index takes more":           {tpmsim.Faulty(indexMax(tpm, size+1), nil), nil},
-		"a password that no TPM takes":   {tpmsim.Faulty(tpm, nil), tpmop.ErrNullInPassword},
-		"the index cannot be made":       {tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCNVDefineSpace, tpm2.TPMRCFailure)), tpm2.TPMRCFailure},
-		"the index cannot be written to": {tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCNVWrite, tpm2.TPMRCFailure)), tpm2.TPMRCFailure},
+		"the TPM's chunk is not known":     {tpmsim.Faulty(tpm, tpmsim.FailAt(2, nil)), tpmsim.ErrInjected},
+		"the TPM's limit is not known":     {tpmsim.Faulty(tpm, tpmsim.FailAt(3, nil)), tpmsim.ErrInjected},
+		"an index takes a byte too few":    {tpmsim.Faulty(indexMax(tpm, size-1), nil), nil},
+		"the index takes it":               {tpmsim.Faulty(indexMax(tpm, size), nil), nil},
+		"the index takes more":             {tpmsim.Faulty(indexMax(tpm, size+1), nil), nil},
+		"the index takes what is not said": {tpmsim.Faulty(indexMax(tpm, 0), nil), nil},
+		"a password that no TPM takes":     {tpmsim.Faulty(tpm, nil), tpmop.ErrNullInPassword},
+		"the index cannot be made":         {tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCNVDefineSpace, tpm2.TPMRCFailure)), tpm2.TPMRCFailure},
+		"the index cannot be written to":   {tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCNVWrite, tpm2.TPMRCFailure)), tpm2.TPMRCFailure},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var password []byte
@@ -116,6 +117,12 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 			}
 		})
 	}
+	t.Run("more than all TPMs take, where the TPM does not say", func(t *testing.T) {
+		faulty := tpmsim.Faulty(indexMax(tpm, 0), nil)
+		if err := write(faulty, tpmlab.CertificateOf(t, 2048), nil); err == nil || tpmlab.Count(faulty, tpm2.TPMCCNVDefineSpace) != 0 {
+			t.Errorf("%v after %v", err, faulty.Commands())
+		}
+	})
 	t.Run("exactly one command", func(t *testing.T) {
 		chunk, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (int, error) { return tpmop.NVChunk(ctx, h) })
 		if err != nil {

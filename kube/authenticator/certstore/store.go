@@ -21,7 +21,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/safefile"
@@ -223,7 +222,7 @@ func (l *Lock) Write(name string, content []byte) error {
 	if !l.has() {
 		return errors.New("certstore: written without the lock")
 	}
-	l.sweep(name)
+	safefile.Sweep(l.store.root, name) // whoever wrote them held the lock
 	return safefile.ReplaceIn(l.store.root, name, safefile.Content(content))
 }
 
@@ -236,17 +235,4 @@ func (l *Lock) Remove(name string) error {
 		return err
 	}
 	return nil
-}
-
-// sweep removes unfinished files: whoever wrote them held the lock, and is no longer running.
-func (l *Lock) sweep(name string) {
-	entries, err := fs.ReadDir(l.store.root.FS(), ".")
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if n := e.Name(); strings.HasPrefix(n, "."+name+".") && strings.HasSuffix(n, ".tmp") {
-			_ = l.store.root.Remove(n) // if not this time, then the next
-		}
-	}
 }

@@ -139,9 +139,70 @@ func (c *Client) Create(ctx context.Context, o *certificatesv1.CertificateSignin
 	return c.shown(got), nil
 }
 
-// Get reads a request. The check of the error is [CheckGone] if there is none any more, or
+// How long to wait before reopening a watch that has ended: at first, and at most.
+const (
+	firstWatchPause = 100 * time.Millisecond
+	lastWatchPause  = 2 * time.Second
+)
+
+// Await watches a request until it is done, from o on. A watch that ends, as every watch does
+// after some minutes, is reopened where it left off, and the request is read only for what the
+// watch may have missed. Await returns an error if ctx ends, or if asking again with the same
+// credential is pointless: the check is [CheckGone] if the request is deleted.
+func (c *Client) Await(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
+	pause := firstWatchPause
+	for {
+		now, err := c.follow(ctx, o, done)
+		switch {
+		case err == nil && done(now):
+			return now, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case final(err):
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, lastWatchPause)
+		got, err := c.get(ctx, o)
+		switch {
+		case final(err), errors.Is(err, CheckAnswer): // it would be so again
+			return nil, err
+		case err != nil: // the API server is away: keep what is known
+		case done(got):
+			return got, nil
+		default:
+			o = got
+		}
+	}
+}
+
+// final reports whether asking again with the same credential is pointless, or the request is
+// gone.
+func final(err error) bool {
+	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || errors.Is(err, CheckGone)
+}
+
+// follow watches a request until it is done or the watch ends. It returns the last version it
+// has seen.
+func (c *Client) follow(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
+	for got, err := range c.watch(ctx, o) {
+		if err != nil {
+			return o, err
+		}
+		if o = got; done(o) {
+			break
+		}
+	}
+	return o, nil
+}
+
+// get reads a request. The check of the error is [CheckGone] if there is none any more, or
 // another one of its name.
-func (c *Client) Get(ctx context.Context, o *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
+func (c *Client) get(ctx context.Context, o *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
 	got, err := call(ctx, c, func(ctx context.Context) (*certificatesv1.CertificateSigningRequest, error) {
 		return c.requests.Get(ctx, o.Name, metav1.GetOptions{})
 	})
@@ -154,10 +215,10 @@ func (c *Client) Get(ctx context.Context, o *certificatesv1.CertificateSigningRe
 	return c.shown(got), nil
 }
 
-// Watch returns the versions of a request after o, until the watch ends: after the server's
+// watch returns the versions of a request after o, until the watch ends: after the server's
 // time, after an error, which is the last of the sequence, or at the bounds of an answer. The
 // check of the error is [CheckGone] if the request is deleted.
-func (c *Client) Watch(ctx context.Context, o *certificatesv1.CertificateSigningRequest) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
+func (c *Client) watch(ctx context.Context, o *certificatesv1.CertificateSigningRequest) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
 	return func(yield func(*certificatesv1.CertificateSigningRequest, error) bool) {
 		w, err := c.requests.Watch(quiet(ctx), metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", o.Name).String(), ResourceVersion: o.ResourceVersion})
 		if err != nil {

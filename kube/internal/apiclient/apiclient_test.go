@@ -128,7 +128,7 @@ func filed() *certificatesv1.CertificateSigningRequest {
 func watched(t testing.TB, c *Client, o *certificatesv1.CertificateSigningRequest) (int, error) {
 	t.Helper()
 	n := 0
-	for _, err := range c.Watch(t.Context(), o) {
+	for _, err := range c.watch(t.Context(), o) {
 		if err != nil {
 			return n, err
 		}
@@ -192,7 +192,7 @@ func checkCalls(t *testing.T, s *server) {
 		if err != nil || o.Name != prefix+"x7z9q" {
 			t.Fatalf("%s: filed %v, %v", user, o, err)
 		}
-		if got, err := c.Get(t.Context(), o); err != nil || got.ResourceVersion != "7" {
+		if got, err := c.get(t.Context(), o); err != nil || got.ResourceVersion != "7" {
 			t.Errorf("%s: read %v, %v", user, got, err)
 		}
 		if n, err := watched(t, c, o); n != 1 || err != nil {
@@ -250,7 +250,7 @@ func TestGone(t *testing.T) {
 				w.Header().Set("Content-Type", "application/json")
 				reply(w, r)
 			}).config(), nil)
-			_, err := c.Get(t.Context(), o)
+			_, err := c.get(t.Context(), o)
 			if name == "another watch" || name == "deleted" {
 				_, err = watched(t, c, o)
 			}
@@ -331,8 +331,8 @@ func TestQuiet(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(make([]byte, maxAnswer+1))
 	}).config(), nil)
-	_, err := c.Get(ctx, request("a"))
-	for _, werr := range c.Watch(ctx, request("a")) {
+	_, err := c.get(ctx, request("a"))
+	for _, werr := range c.watch(ctx, request("a")) {
 		err = errors.Join(err, werr)
 	}
 	if !errors.Is(err, CheckAnswer) || logged != 0 {
@@ -362,16 +362,16 @@ func TestClose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Get(t.Context(), request("a")); err != nil {
+		if _, err := c.get(t.Context(), request("a")); err != nil {
 			t.Fatal(err)
 		}
-		for _, err := range c.Watch(t.Context(), request("a")) {
+		for _, err := range c.watch(t.Context(), request("a")) {
 			if err := errors.Join(err, c.Close(), c.Close()); err != nil {
 				t.Fatal(err)
 			}
 			break
 		}
-		if _, err := c.Get(t.Context(), request("a")); !errors.Is(err, refusal.ErrRetry) {
+		if _, err := c.get(t.Context(), request("a")); !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("a call after it: got %v", err)
 		}
 	}

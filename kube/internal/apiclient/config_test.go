@@ -71,7 +71,7 @@ func TestLoadFiles(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := made.Get(t.Context(), request("a")); err != nil {
+	if _, err := made.get(t.Context(), request("a")); err != nil {
 		t.Error(err)
 	}
 	if _, err := Connect(c, nil); !errors.Is(err, fs.ErrNotExist) {

@@ -72,7 +72,7 @@ func TestEcho(t *testing.T) {
 			for _, config := range []*rest.Config{s.config(), withPassword} {
 				c := connect(t, config, nil)
 				_, created := c.Create(t.Context(), filed())
-				got, read := c.Get(t.Context(), request("a"))
+				got, read := c.get(t.Context(), request("a"))
 				_, seen := watched(t, c, request("a"))
 				_, whoFailed := c.WhoAmI(t.Context())
 				for _, out := range []any{created, read, seen, whoFailed, got} {

@@ -56,7 +56,7 @@ func TestBounds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := connect(t, newServer(t, reply).config(), nil)
 			for call, do := range map[string]func() error{
-				"get":    func() error { _, err := c.Get(t.Context(), request("a")); return err },
+				"get":    func() error { _, err := c.get(t.Context(), request("a")); return err },
 				"create": func() error { _, err := c.Create(t.Context(), filed()); return err },
 				"watch":  func() error { _, err := watched(t, c, request("a")); return err },
 			} {
@@ -104,7 +104,7 @@ func TestOnlyJSON(t *testing.T) {
 	} {
 		t.Run(k, func(t *testing.T) {
 			kind, text = k, row.text
-			if got, err := c.Get(t.Context(), request("a")); (err == nil) != row.ok {
+			if got, err := c.get(t.Context(), request("a")); (err == nil) != row.ok {
 				t.Errorf("got %v, %v", got, err)
 			}
 		})
@@ -121,7 +121,7 @@ func TestBoundsOfValues(t *testing.T) {
 	}).config(), nil)
 	for n, within := range map[int]bool{100: true, maxValues - 100: true, maxValues: false, maxAnswer / 4: false} {
 		many = n
-		got, err := c.Get(t.Context(), request("a"))
+		got, err := c.get(t.Context(), request("a"))
 		if within && (err != nil || len(got.Status.Conditions) != n+1) || !within && !errors.Is(err, CheckAnswer) {
 			t.Errorf("%d values: got %v", n, err)
 		}
@@ -135,7 +135,7 @@ func TestLongRequest(t *testing.T) {
 	o.Spec.Request = bytes.Repeat([]byte("a"), 128<<10) // 64 KiB of DER in PEM
 	o.Status.Certificate = bytes.Repeat([]byte("a"), 256<<10)
 	c := connect(t, newServer(t, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, o) }).config(), nil)
-	if got, err := c.Get(t.Context(), o); err != nil || len(got.Spec.Request) != len(o.Spec.Request) {
+	if got, err := c.get(t.Context(), o); err != nil || len(got.Spec.Request) != len(o.Spec.Request) {
 		t.Error(err)
 	}
 }
@@ -172,7 +172,7 @@ func TestRedirect(t *testing.T) {
 	c := connect(t, s.config(), nil)
 	for _, to = range []string{plain.URL, s.URL + "/elsewhere", "/elsewhere"} {
 		_, created := c.Create(t.Context(), filed())
-		_, got := c.Get(t.Context(), request("a"))
+		_, got := c.get(t.Context(), request("a"))
 		_, seen := watched(t, c, request("a"))
 		for _, err := range []error{created, got, seen} {
 			if !errors.Is(err, CheckAnswer) {
@@ -195,7 +195,7 @@ func TestDial(t *testing.T) {
 		return (&net.Dialer{}).DialContext(ctx, network, s.Listener.Addr().String())
 	}
 	c := connect(t, config, nil)
-	if _, err := c.Get(t.Context(), request("a")); err != nil {
+	if _, err := c.get(t.Context(), request("a")); err != nil {
 		t.Error(err)
 	}
 	if err := c.Close(); err != nil {
@@ -266,7 +266,7 @@ func TestStuckBalancer(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // so that it fails rather than hangs
 			defer cancel()
 			seen := 0
-			for range c.Watch(ctx, request("a")) {
+			for range c.watch(ctx, request("a")) {
 				seen++
 				frozen.Store(true)
 			}

@@ -50,7 +50,7 @@ func TestRunning(t *testing.T) {
 			if cmd.Args == nil {
 				cmd.Args = []string{"kubelet"}
 			}
-			cmd.Args = append(cmd.Args, "-p", "-c", "read line", "kubelet", "--config", t.Name())
+			cmd.Args = append(cmd.Args, "-p", "-c", "echo; read line", "kubelet", "--config", t.Name())
 			start(t, &cmd)
 			believed := false
 			for pid, f := range Running() {
@@ -68,12 +68,19 @@ func TestRunning(t *testing.T) {
 	}
 }
 
-// start starts a shell that waits until the test ends.
+// start starts a shell that says when it has its arguments, and waits until the test ends.
 func start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	end, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
+	}
+	if err == nil {
+		_, err = out.Read(make([]byte, 1))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +95,7 @@ func TestProcess(t *testing.T) {
 		cut   bool
 	}{"all": {maxArguments - 1, false}, "one more": {maxArguments, true}, "many more": {8 * maxArguments, true}} {
 		t.Run(name, func(t *testing.T) {
-			arguments := []string{"kubelet", "-c", "read line", "--bootstrap-kubeconfig=/b"}
+			arguments := []string{"kubelet", "-c", "echo; read line", "--bootstrap-kubeconfig=/b"}
 			for rest := row.bytes - len(strings.Join(arguments, "\x00")); rest > 0; rest -= 1 << 10 {
 				arguments = append(arguments, strings.Repeat("x", min(rest, 1<<10)-1)) // each has a zero before it
 			}

@@ -20,6 +20,7 @@ const repository = "../../.."
 func made(t *testing.T) (string, *vector.Set) {
 	t.Helper()
 	dir := t.TempDir()
+	writeFile(filepath.Join(dir, "docs", "protocol.md"), []byte(exampleBegin+exampleEnd))
 	if err := run([]string{dir}); err != nil {
 		t.Fatal(err)
 	}

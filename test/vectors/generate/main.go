@@ -4,8 +4,9 @@
 //	generate [-index] [FOLDER]
 //
 // It writes vectors/data, vectors/INDEX.md and attest/testdata/messages below FOLDER, which is
-// the repository unless it is given, replacing those that are there. With -index it writes
-// INDEX.md alone, from the vectors that are there. Good evidence comes from the reference simulator
+// the repository unless it is given, replacing those that are there, and the worked example of
+// docs/protocol.md. With -index it writes only INDEX.md and that example, from the files that are
+// there. Good evidence comes from the reference simulator
 // of a TPM; each attack is one change to it, or a statement that no TPM would make, signed by
 // an attestation key in software that the same CA has certified. Keys, certificates, requests
 // and nonces are derived from a seed and stay the same from run to run. What a TPM draws or
@@ -54,11 +55,13 @@ func run(args []string) (err error) {
 	root := append(args, filepath.Join("..", ".."))[0]
 	if indexOnly {
 		writeIndex(root, forge.Must(vector.Load(os.DirFS(filepath.Join(root, "vectors", "data")))))
+		writeExample(root)
 		return nil
 	}
 	set, messages := generate()
 	writeVectors(root, set)
 	writeMessages(root, messages)
+	writeExample(root)
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package tpmproperties
+package tpmcapability
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
-// Package tpmproperties asks a TPM for each of its fixed properties only once: each NV read asks
-// for the size of the TPM's buffer (TPM 2.0 Library, Part 2, 6.13 and Part 3, 30.2).
-package tpmproperties
+// Package tpmcapability asks a TPM what it is and what it holds (TPM2_GetCapability: TPM 2.0
+// Library, Part 3, 30.2).
+package tpmcapability
 
 import (
 	"bytes"
@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 )
 
-// Remember returns the TPM, with the answers about its fixed properties remembered.
+// Remember returns the TPM, with the answers about its fixed properties (Part 2, 6.13)
+// remembered: each NV read asks for the size of the TPM's buffer.
 func Remember(tpm transport.TPM) transport.TPM { return &remembering{TPM: tpm} }
 
 type remembering struct {

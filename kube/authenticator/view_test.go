@@ -1,0 +1,26 @@
+package authenticator
+
+import (
+	"os"
+	"testing"
+)
+
+// TestView: what is read stays what it was until it is read anew.
+func TestView(t *testing.T) {
+	f := newFakeAPI(t)
+	a, _ := joined(t, f, nil)
+	v := a.view(role{})
+	before, failed := v.next(a.items[0]).use, v.state[ClientFile].Failures
+	if err := os.Remove(a.store.Path(ClientFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.begin(nil, a.items[0]); err != nil {
+		t.Fatal(err)
+	}
+	if p := v.next(a.items[0]).use; before == nil || p != before || v.inHand(a.items[0]) != before || v.state[ClientFile].Failures != failed {
+		t.Errorf("it was read again: got %v, %+v", p, v.state)
+	}
+	if p := v.refresh().next(a.items[0]).use; p != nil || v.state[ClientFile].Failures != failed+1 {
+		t.Errorf("it was not read again: got %v, %+v", p, v.state)
+	}
+}

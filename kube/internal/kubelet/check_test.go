@@ -1,0 +1,126 @@
+package kubelet
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestCheck looks at files.
+func TestCheck(t *testing.T) {
+	const on, off, bad = "rotateCertificates: true\n", "rotateCertificates: false\n", "--bootstrap-kubeconfig=/b"
+	type files map[string]string
+	for name, row := range map[string]struct {
+		files   files
+		serving bool
+		want    string // in the error; "" for none
+		check   error
+	}{
+		"nothing there":                {},
+		"kubeadm's":                    {files: files{"config.yaml": on}, want: "rotateCertificates: true in ", check: CheckConfiguration},
+		"as it should be":              {files: files{"config.yaml": off + "serverTLSBootstrap: true\n", "flags/a.env": "X=--kubeconfig=/k\n"}},
+		"on in a drop-in":              {files: files{"config.yaml": off, "d/90.conf": on}, want: "90.conf", check: CheckConfiguration},
+		"serving":                      {files: files{"config.yaml": "serverTLSBootstrap: true\n"}, serving: true, want: "serverTLSBootstrap", check: CheckConfiguration},
+		"no YAML":                      {files: files{"config.yaml": "{"}, want: "config.yaml", check: CheckFile},
+		"a bootstrap flag":             {files: files{"flags/a.env": "X=" + bad + "\n"}, want: bad, check: CheckConfiguration},
+		"rotation by flag":             {files: files{"flags/a.env": "X=--rotate-certificates\n"}, want: "--rotate-certificates", check: CheckConfiguration},
+		"no rotation by flag":          {files: files{"config.yaml": on, "flags/a.env": "X=--rotate-certificates=false\n"}},
+		"both":                         {files: files{"flags/a.env": "X=--rotate-certificates\n", "flags/x.d/10.conf": "X=--rotate-certificates=false\n"}, want: "a.env", check: CheckConfiguration},
+		"hidden by one before":         {files: files{"flags/x.d/10.conf": "--kubeconfig=/k\n", "flags2/x.d/10.conf": bad + "\n"}},
+		"not hidden by another's name": {files: files{"flags/x.d/11.conf": "--kubeconfig=/k\n", "flags2/x.d/10.conf": bad + "\n"}, want: bad, check: CheckConfiguration},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for file, text := range row.files {
+				write(t, filepath.Join(dir, file), text)
+			}
+			r := &Rules{Serving: row.serving, Places: Places{ConfigFile: filepath.Join(dir, "config.yaml"), ConfigDir: filepath.Join(dir, "d"),
+				FlagFiles: []string{filepath.Join(dir, "flags", "*.env"), filepath.Join(dir, "flags", "x.d", "*.conf"), filepath.Join(dir, "flags2", "x.d", "*.conf")}}}
+			if err := r.Check(); !errors.Is(err, row.check) || err != nil && !strings.Contains(err.Error(), row.want) {
+				t.Errorf("got %v, want %q", err, row.want)
+			}
+		})
+	}
+	if err := (&Rules{Places: Places{FlagFiles: []string{"["}}}).Check(); err == nil {
+		t.Error("a bad pattern")
+	}
+}
+
+// TestCheckProcesses looks at the kubelet that has started this process, whose files are read, and
+// at those that run, whose files are not opened.
+func TestCheckProcesses(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("it takes /proc")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.yaml")
+	write(t, config, "rotateCertificates: true\n")
+	const bad = "--bootstrap-kubeconfig=/b"
+	for name, row := range map[string]struct {
+		arguments       []string
+		parent, running string // in the errors; "" for none
+	}{
+		"as it should be":    {[]string{"--kubeconfig=/k"}, "", ""},
+		"bootstrap":          {[]string{bad}, bad, bad},
+		"rotation":           {[]string{"--rotate-certificates"}, "--rotate-certificates (", "--rotate-certificates ("},
+		"another file":       {[]string{"--config=" + config}, "rotateCertificates: true in " + config, `--config="` + config},
+		"another folder":     {[]string{"--config-dir=" + dir}, "", `--config-dir="` + dir},
+		"a flag over a file": {[]string{"--config=" + config, "--rotate-certificates=false"}, "", "what is looked at here"},
+		"too long":           {strings.Fields(strings.Repeat("xxxxxxx ", 16<<10)), "at most 128 KiB", "at most 128 KiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := &exec.Cmd{Path: "/bin/sh", Args: append([]string{"kubelet", "-c", `"$KUBELET_TEST_PLUGIN"; read line`, "kubelet"}, row.arguments...), Env: append(os.Environ(), asPlugin+"="+self)}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			end, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = errors.Join(end.Close(), cmd.Wait()) }()
+			said := make([]byte, 4096)
+			n, _ := out.Read(said)
+			if got := string(said[:n]); row.parent == "" && got != "nothing" || !strings.Contains(got, row.parent) {
+				t.Errorf("its plugin says %q, want %q", got, row.parent)
+			}
+			failed := []string{}
+			if err := (&Rules{Places: Places{Processes: true}}).CheckRunning(); err != nil { // about other kubelets on this machine, too
+				for line := range strings.Lines(err.Error()) {
+					if strings.Contains(line, fmt.Sprintf("process %d)", cmd.Process.Pid)) {
+						failed = append(failed, line)
+					}
+				}
+			}
+			if got := strings.Join(failed, ""); (got == "") != (row.running == "") || !strings.Contains(got, row.running) {
+				t.Errorf("got %q, want %q", got, row.running)
+			}
+		})
+	}
+	if err := new(Rules).CheckRunning(); err != nil {
+		t.Errorf("it was not to look: %v", err)
+	}
+}
+
+const asPlugin = "KUBELET_TEST_PLUGIN"
+
+// TestMain is a kubelet's plugin, where a test starts it.
+func TestMain(m *testing.M) {
+	if os.Getenv(asPlugin) == "" {
+		os.Exit(m.Run())
+	}
+	_, _ = fmt.Print(cmp.Or((&Rules{Places: Places{Parent: true}}).Check(), errors.New("nothing")))
+}
