@@ -42,7 +42,9 @@ type Kind struct {
 }
 
 // Main is the program kubelet-authenticator. It runs the command that args name, and returns
-// its exit status: 0, 1 after an error, 2 after a wrong command line.
+// its exit status: 0, 1 after an error, 2 after a wrong command line. The command roots check
+// holds downloaded certificates against the list of docs/vendor-roots.md, and takes no
+// configuration.
 func Main(args []string, stdout, stderr io.Writer, kinds ...Kind) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -72,7 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []K
 	flags.SetOutput(stderr)
 	path := flags.String("config", defaultConfig, "the program's file, of kind "+settingsKind)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate")
+		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate | roots check FILE...")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -82,12 +84,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []K
 	if command == "" && os.Getenv(execInfo) != "" {
 		command = "credential"
 	}
+	if command == "roots" {
+		return roots(flags.Args()[1:], stdout, time.Now())
+	}
 	do, ok := map[string]func(context.Context, *authenticator.Authenticator, []string, io.Writer) error{
 		"credential": credential, "daemon": daemon, "status": status, "rotate": rotate,
 	}[command]
 	if !ok {
 		flags.Usage()
-		return fmt.Errorf("%w: command %s, want credential, daemon, status or rotate", errCommandLine, refusal.Quote(command))
+		return fmt.Errorf("%w: command %s, want credential, daemon, status, rotate or roots", errCommandLine, refusal.Quote(command))
 	}
 	text, err := readFile(*path, configfile.MaxSize)
 	if err != nil {

@@ -2,42 +2,51 @@ package tpmcert
 
 import (
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
 	"os"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
-var rootRow = regexp.MustCompile("(?m)^\\| (.+?) \\| (\\d{4}-\\d\\d-\\d\\d) \\| `([0-9a-f]{64})` \\| \\S.* \\|$")
-
-// The page of vendors' roots tells the truth about the certificates that it names.
-func TestVendorRootsPage(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/vendor-roots.md")
+// TestVendorRootsList holds the list of vendors' roots, of which docs/vendor-roots.md is made, to
+// the certificates that it names. One was only seen on the page that the list names.
+func TestVendorRootsList(t *testing.T) {
+	const unseen = "CN=Global Virtual TPM CA - 03"
+	text, err := os.ReadFile("../../../kube/nodeprogram/vendor-roots.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := rootRow.FindAllStringSubmatch(string(page), -1)
-	if len(rows) < 40 || strings.Count(string(page), "\n| ") != len(rows)+2*strings.Count(string(page), "\n## ") {
-		t.Fatalf("%d rows of certificates", len(rows))
+	var list []struct{ Subject, Issuer, SHA256, Ends string }
+	if err := json.Unmarshal(text, &list); err != nil || len(list) < 50 {
+		t.Fatalf("%d certificates, %v", len(list), err)
 	}
+	byDigest := map[string]*x509.Certificate{}
 	roots, intermediates := vendorCAs(t)
-	byFingerprint := map[string]string{}
 	for _, name := range []string{"root-2023.der", "ca-2025.der", "ica-11.der"} {
 		roots = append(roots, tpmlab.Parsed(t, tpmlab.Corpus(t, "azure-vtpm-2026", name)))
 	}
+	for _, name := range []string{"azure/roots.pem", "nitro/root-g1.pem"} {
+		text := tpmlab.Corpus(t, "cloud", name)
+		for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+			roots = append(roots, tpmlab.Parsed(t, block.Bytes))
+		}
+	}
 	for _, c := range append(roots, intermediates...) {
 		sum := sha256.Sum256(c.Raw)
-		byFingerprint[hex.EncodeToString(sum[:])] = c.NotAfter.Format("2006-01-02") + " " + c.Subject.String()
+		byDigest[hex.EncodeToString(sum[:])] = c
 	}
-	seen := map[string]bool{}
-	for _, row := range rows {
-		subject, _, _ := strings.Cut(row[1], " (issued by ")
-		if got := byFingerprint[row[3]]; got != row[2]+" "+subject || seen[row[3]] {
-			t.Errorf("%s: the page says %q until %s, the certificate %q", row[3], subject, row[2], got)
+	for _, r := range list {
+		c := byDigest[r.SHA256]
+		switch {
+		case r.Subject == unseen:
+		case c == nil:
+			t.Errorf("%s: no certificate has its digest", r.Subject)
+		case c.Subject.String() != r.Subject || c.NotAfter.Format("2006-01-02") != r.Ends || r.Issuer != "" && c.Issuer.CommonName != r.Issuer || (r.Issuer == "") != (c.Issuer.String() == c.Subject.String()):
+			t.Errorf("the list says %+v, the certificate %s until %s, issued by %s", r, c.Subject, c.NotAfter, c.Issuer)
 		}
-		seen[row[3]] = true
 	}
 }

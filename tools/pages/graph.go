@@ -1,15 +1,7 @@
-// Graph draws which folders of this repository import which, by layers, into CONTRIBUTING.md.
-//
-//	graph ROOT
-//
-// It replaces the text block after the line with the words "import graph" in the file below
-// ROOT, the repository. Packages below a folder count as that folder, and tests are not looked
-// at.
 package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -30,38 +22,20 @@ var everywhere = []string{"refusal", "secret"}
 // An arrow leads from a folder to one that it imports.
 type arrow struct{ from, to string }
 
-func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: graph ROOT")
-		os.Exit(2)
-	}
-	if err := run(os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "graph:", err)
-		os.Exit(1)
-	}
-}
-
-func run(root string) error {
+// imports draws which folders of the repository at root import which, by layers. Packages below a
+// folder count as that folder, and tests are not looked at.
+func imports(root string) (string, error) {
 	arrows := map[arrow]int{}
 	for _, dir := range []string{".", "cloud", "kube"} {
 		cmd := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
 		cmd.Dir, cmd.Stderr = filepath.Join(root, dir), os.Stderr
 		out, err := cmd.Output()
 		if err != nil {
-			return fmt.Errorf("go list in %s: %w", dir, err)
+			return "", fmt.Errorf("go list in %s: %w", dir, err)
 		}
 		count(arrows, string(out))
 	}
-	file := filepath.Join(root, "CONTRIBUTING.md")
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	changed, err := replaced(string(text), draw(arrows))
-	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	return os.WriteFile(file, []byte(changed), 0o644)
+	return draw(arrows), nil
 }
 
 // count adds the imports in go list's lines: a package, and what it imports.
@@ -174,15 +148,4 @@ func draw(arrows map[arrow]int) string {
 	}
 	fmt.Fprintf(&out, "%d folders, %d layers, %d arrows, of which %d climb (^)\n", len(folders), 1+slices.Max(slices.Collect(maps.Values(layers))), len(arrows), len(up))
 	return out.String()
-}
-
-// replaced is the text with another graph.
-func replaced(text, graph string) (string, error) {
-	const start, end = "<!-- import graph: make generate -->\n```text\n", "```\n"
-	before, rest, found := strings.Cut(text, start)
-	_, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		return "", errors.New("no text block after the line of the import graph")
-	}
-	return before + start + graph + end + after, nil
 }

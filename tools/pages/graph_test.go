@@ -23,14 +23,3 @@ func TestDraw(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
-
-func TestReplaced(t *testing.T) {
-	const text = "a\n<!-- import graph: make generate -->\n```text\nold\n```\nb\n"
-	got, err := replaced(text, "new\n")
-	if want := "a\n<!-- import graph: make generate -->\n```text\nnew\n```\nb\n"; err != nil || got != want {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if _, err := replaced("a\n", "new\n"); err == nil {
-		t.Error("a text without a graph: no error")
-	}
-}
