@@ -22,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -62,7 +63,10 @@ func TestRefusals(t *testing.T) {
 			r.isReady(t)
 		}
 		lies := l.evidence(t)
-		if road == attest.RoadEK { // the others are the same on each road
+		if road == attest.RoadAK {
+			lies = append(lies, &lie{name: "no-provider-id", checks: []string{string(oid.CheckProviderIDMissing)},
+				request: l.asked(t, forge.MachineOne, l.bench.BootstrapAsks, func(a *forge.Asked) { a.Extensions = nil })})
+		} else { // the others are the same on each road
 			lies = slices.Concat(lies, l.requests(t), l.texts(t), l.others(t))
 		}
 		began := time.Now()
@@ -103,7 +107,6 @@ var unmet = map[string]string{
 	"request-closed":    "such a request is left as it is",
 	"flag":              "no program has an identifier for it",
 	"machine-not-ready": unfiled["machine-not-ready"], "machine-other-node": unfiled["machine-of-another-node"],
-	"provider-id-missing": "no program asks for one",
 }
 
 // newLiars starts the cluster, and has the controller find the liars' challenge keys.
@@ -161,7 +164,8 @@ func (l *liars) configure(config map[string]any) {
 		members["identityClass"] = "P-256"
 	}
 	config["signers"] = map[string]any{"names": []any{csr.SignerKubeAPIServerClientKubelet, csr.SignerClientTPM, csr.SignerServingTPM, csr.SignerRecoveryTPM},
-		"builtInDuration": "1h", "reservedIPs": []any{"10.96.0.0/16"}, "reservedDNSNames": []any{"api.example.com"}}
+		"builtInDuration": "1h", "reservedIPs": []any{"10.96.0.0/16"}, "reservedDNSNames": []any{"api.example.com"},
+		"requireProviderID": l.road == attest.RoadAK} // on the other, attacks leave it out besides
 	ca := config["signer"].(map[string]any)
 	ca["certificateFile"], ca["keyFile"] = filepath.Join(l.dir, "ca.crt"), filepath.Join(l.dir, "signer.key")
 	limits := config["controller"].(map[string]any) // most come as one user
