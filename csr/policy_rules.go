@@ -309,7 +309,7 @@ var errNothing = errors.New("the callback returned nothing")
 var machineRules = []rule{
 	{checkProviderIDMissing, nil, func(x *run) {
 		if x.policy.RequireProviderID && x.out.pkcs10.ProviderID == "" {
-			x.refuse("no provider ID", "one")
+			x.refuse("no provider ID", "one, which kubelet-authenticator has from its field providerID")
 		}
 	}},
 	{CheckMachineUnknown, nil, (*run).findMachine},

@@ -127,7 +127,7 @@ func (w *Bench) certificateAttacks(road attest.Road) []Live {
 	var out []Live
 	for i, a := range w.certificates(road) {
 		// The clock may have moved since this list was made.
-		out = append(out, forged(ClassStatement, a.Live(), a.What, func(f *Forgery) { f.reissue(f.w.CA, f.w.certificates(road)[i].Change) }))
+		out = append(out, forged(ClassStatement, a.Live(), a.What, func(f *Forgery) { f.reissue(f.w.CA, f.w.certificates(road)[i].Change) }, a.Checks()...))
 	}
 	return out
 }
@@ -135,7 +135,7 @@ func (w *Bench) certificateAttacks(road attest.Road) []Live {
 func (w *Bench) certificates(road attest.Road) []CertificateAttack {
 	certSign, none := x509.KeyUsageKeyAgreement|x509.KeyUsageCertSign, x509.KeyUsage(0)
 	if road == attest.RoadAK {
-		return append(w.AKCertificates(), CertificateAttack{Name: "certificate-without-a-machine",
+		return append(w.AKCertificates(), CertificateAttack{Name: "certificate-without-a-machine", Expect: "not-a-member",
 			What: "The AK certificate names no machine, so its own key is the identity.", Change: tpmsim.CertificateOptions{NoSAN: true}})
 	}
 	return append(w.EKCertificates(), listed("EK certificates, live alone", map[string]tpmsim.CertificateOptions{
@@ -209,7 +209,7 @@ func credentialAttacks() (out []Live) {
 				return nil, err
 			}
 			return f.Answer(), nil
-		}})
+		}, a.Checks()})
 	}
 	return out
 }

@@ -11,7 +11,7 @@ import (
 // was taken apart, a request, a text, a certificate.
 type Attack[F any] struct {
 	// Name is the vector's, What its description, Expect the check that refuses it, or "" if
-	// there is no vector.
+	// none is known.
 	Name, What, Expect string
 	Change             F
 	InCSR              bool     // Expect, or InAnswer, is a check of package csr
@@ -25,6 +25,14 @@ type Attack[F any] struct {
 	// live is the name in the conformance runner, if it differs; "-" leaves the attack out
 	// there.
 	live string
+}
+
+// Checks are the checks that may refuse a node's answer that has the attack in it.
+func (a *Attack[F]) Checks() []string {
+	if first := cmp.Or(a.InAnswer, a.Expect); first != "" {
+		return append([]string{first}, a.Also...)
+	}
+	return nil
 }
 
 // Live is the attack's name if it is live, or "".

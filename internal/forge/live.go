@@ -179,6 +179,8 @@ type Live struct {
 	// Name is stable, Class is one of the constants, What is a sentence.
 	Name, Class, What string
 	Make              func(*Try) (*csr.Request, error)
+	// Expect are the checks that may refuse it, where attacks.md names any.
+	Expect []string
 }
 
 // The classes of live attacks.
@@ -189,12 +191,12 @@ const (
 )
 
 // forged is an attack on the good answer of the first machine.
-func forged(class, name, what string, change func(*Forgery)) Live {
+func forged(class, name, what string, change func(*Forgery), expect ...string) Live {
 	return Live{name, class, what, func(t *Try) (*csr.Request, error) {
 		f := t.On(MachineOne, Join{})
 		change(f)
 		return f.Answer(), nil
-	}}
+	}, expect}
 }
 
 // lived are the attacks of a table that are live, with a class, or ClassRequest if a check of
@@ -206,7 +208,7 @@ func lived[F any](class, prefix string, table []Attack[F], on func(F) func(*Forg
 			of = ClassRequest
 		}
 		if name := a.liveAs(prefix); name != "" {
-			out = append(out, forged(of, name, a.What, on(a.Change)))
+			out = append(out, forged(of, name, a.What, on(a.Change), a.Checks()...))
 		}
 	}
 	return out

@@ -60,16 +60,17 @@ func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 	if len(ids) == 0 { // the CA's file is the controller's
 		ids = []string{"the controller's"}
 	}
-	policy := c.settings.Policy(ids, new(settings.Machines))
+	var signers []string // those of the file
+	if request.Spec.SignerName == csr.SignerKubeletServing && c.settings.Signers.BuiltInDuration.Duration != 0 {
+		signers = []string{csr.SignerKubeletServing}
+	}
+	policy := c.settings.Policy(ids, new(settings.Machines), signers...)
 	policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 		m, ok := c.machines[q.NodeName]
 		if !ok {
 			return nil, csr.ErrNoMachine
 		}
 		return &m, nil
-	}
-	if request.Spec.SignerName == csr.SignerKubeletServing && policy.BuiltInSignerDuration != 0 {
-		policy.SignerNames = []string{csr.SignerKubeletServing}
 	}
 	node, _ := csr.RequesterOf(request.User.Username, request.User.Groups)
 	policy.Records = func(ctx context.Context, credentialID string, request *csr.Request) (*csr.IssuedRecord, error) {

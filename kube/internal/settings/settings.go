@@ -95,6 +95,9 @@ type Signers struct {
 	// BuiltInDuration is kube-controller-manager's --cluster-signing-duration, at most
 	// MaxLifetime; 0: kubelets' own requests for serving certificates are left alone.
 	BuiltInDuration metav1.Duration `json:"builtInDuration"`
+	// RequireProviderID refuses nodes that state no provider ID (csr.Policy). Kubelets' own
+	// requests for serving certificates cannot state one.
+	RequireProviderID bool `json:"requireProviderID"`
 	// ReservedIPs and ReservedDNSNames may be in no certificate (csr.Policy).
 	ReservedIPs      []netip.Prefix `json:"reservedIPs"`
 	ReservedDNSNames []string       `json:"reservedDNSNames"`

@@ -75,6 +75,7 @@ func TestParse(t *testing.T) {
 		"a long built-in one":               {"builtInDuration: 0s", "builtInDuration: 25h", "builtInDuration"},
 		"an inventory nowhere":              {"  file: /etc/nodeattest/inventory.yaml", "  file: ''", "inventory.file"},
 		"a restore some day":                {"  # restoredAt:", "  restoredAt: yesterday", "yesterday"},
+		"a provider ID in words":            {"requireProviderID: false", "requireProviderID: 'yes'", "requireProviderID"},
 		"a network of no kind":              {"reservedIPs: []", "reservedIPs: [10.0.0.0/33]", "33"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -305,6 +306,20 @@ func TestPolicyCluster(t *testing.T) {
 		}
 		if err := s.Policy(nil, new(Machines)).Validate(); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("of no cluster: %v", err)
+		}
+	}
+}
+
+// TestPolicyProviderIDs: nodes are asked for provider IDs if the file says so, and kubelets' own requests never.
+func TestPolicyProviderIDs(t *testing.T) {
+	s := known(t)
+	for _, require := range []bool{false, true} {
+		s.Signers.RequireProviderID = require
+		for _, signers := range [][]string{nil, {csr.SignerClientTPM, csr.SignerServingTPM}, {csr.SignerKubeletServing}} {
+			want := require && !slices.Contains(signers, csr.SignerKubeletServing)
+			if p := s.Policy(nil, new(Machines), signers...); p.RequireProviderID != want {
+				t.Errorf("requireProviderID %t, signers %v: %t", require, signers, p.RequireProviderID)
+			}
 		}
 	}
 }

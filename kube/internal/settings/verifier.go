@@ -17,6 +17,7 @@ func (s *Settings) Policy(clusterIDs []string, machines *Machines, signers ...st
 	p := &csr.Policy{
 		ClusterIDs: clusterIDs, SignerNames: signers, Machines: machines.Machine,
 		ReservedIPs: s.Signers.ReservedIPs, ReservedDNSNames: s.Signers.ReservedDNSNames,
+		RequireProviderID: s.Signers.RequireProviderID && !slices.Contains(signers, csr.SignerKubeletServing),
 	}
 	// Our own signers shorten what is asked for, which the API limits to 10 minutes or more.
 	if slices.ContainsFunc(signers, func(name string) bool { return csr.ProviderOf(name) == "" }) {
