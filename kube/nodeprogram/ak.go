@@ -119,7 +119,9 @@ func (s *akSettings) source() (source tpm.AKSource, err error) {
 			return source, err
 		}
 	}
-	if s.Template != "" {
+	if own, ok := aks()[s.Template]; ok && own.Template != nil {
+		source.Template = own.Template
+	} else if s.Template != "" {
 		source.Template, err = readTemplate(s.Template)
 	}
 	return source, err

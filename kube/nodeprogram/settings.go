@@ -1,7 +1,6 @@
 package nodeprogram
 
 import (
-	"bytes"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -20,7 +19,6 @@ import (
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/refusal"
-	"github.com/nodeattest/nodeattest/secret"
 )
 
 // settingsKind is what the file must say it is.
@@ -281,11 +279,11 @@ func (t *tpmSettings) persistent(k *authenticator.TPM) (err error) {
 func (t *tpmSettings) secrets(k *authenticator.TPM) error {
 	k.AKPasswordFile = t.AKPasswordFile
 	if t.EndorsementPasswordFile != "" {
-		text, err := safefile.Read(t.EndorsementPasswordFile, maxPassword, safefile.Private)
+		password, err := readPassword(t.EndorsementPasswordFile)
 		if err != nil {
-			return fmt.Errorf("%s: %w", t.EndorsementPasswordFile, err)
+			return err
 		}
-		k.Options.EndorsementPassword = secret.New(bytes.TrimSuffix(text, []byte("\n")))
+		k.Options.EndorsementPassword = password
 	}
 	if t.EventLog == "" {
 		return nil

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -109,9 +110,7 @@ func TestAKCertificates(t *testing.T) {
 	issuer := func(name, profile string, more map[string]any) map[string]any {
 		entry := map[string]any{"profile": profile, "rootsFile": controlplane.Write(t, c.dir, name+".pem", controlplane.CertificatePEM(cas[name].Root())),
 			"intermediatesFile": controlplane.Write(t, c.dir, name+"-intermediates.pem", controlplane.CertificatePEM(cas[name].AKIntermediate()))}
-		for field, value := range more {
-			entry[field] = value
-		}
+		maps.Copy(entry, more)
 		return entry
 	}
 	own := func(name string) map[string]any {
