@@ -251,11 +251,11 @@ func answer(w http.ResponseWriter, code int, object any) {
 
 func (f *fakeAPI) create(w http.ResponseWriter, r *http.Request, user string, groups []string) {
 	body, err := io.ReadAll(r.Body)
-	o := new(certificatesv1.CertificateSigningRequest)
-	if err == nil {
-		err = json.Unmarshal(body, o)
-	}
 	if err != nil {
+		return // the node has hung up
+	}
+	o := new(certificatesv1.CertificateSigningRequest)
+	if err := json.Unmarshal(body, o); err != nil {
 		f.t.Errorf("a request that cannot be read: %v", err)
 	}
 	f.version++

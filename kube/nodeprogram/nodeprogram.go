@@ -74,7 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []K
 	flags.SetOutput(stderr)
 	path := flags.String("config", defaultConfig, "the program's file, of kind "+settingsKind)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate | roots check FILE...")
+		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate | enrol --ca FILE --dir FOLDER | roots check FILE...")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -90,9 +90,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []K
 	do, ok := map[string]func(context.Context, *authenticator.Authenticator, []string, io.Writer) error{
 		"credential": credential, "daemon": daemon, "status": status, "rotate": rotate,
 	}[command]
-	if !ok {
+	if !ok && command != "enrol" {
 		flags.Usage()
-		return fmt.Errorf("%w: command %s, want credential, daemon, status, rotate or roots", errCommandLine, refusal.Quote(command))
+		return fmt.Errorf("%w: command %s, want credential, daemon, status, rotate, enrol or roots", errCommandLine, refusal.Quote(command))
 	}
 	text, err := readFile(*path, configfile.MaxSize)
 	if err != nil {
@@ -105,6 +105,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []K
 	c, err := s.config(kinds)
 	if err != nil {
 		return fmt.Errorf("%s: %w", *path, err)
+	}
+	if command == "enrol" { // before there is a cluster
+		return enrol(ctx, &c, flags.Args()[1:], stdout)
 	}
 	level := slog.LevelInfo
 	if command != "daemon" {

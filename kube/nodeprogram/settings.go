@@ -1,7 +1,6 @@
 package nodeprogram
 
 import (
-	"bytes"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -20,7 +19,6 @@ import (
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/refusal"
-	"github.com/nodeattest/nodeattest/secret"
 )
 
 // settingsKind is what the file must say it is.
@@ -53,16 +51,17 @@ type servingSettings struct {
 }
 
 type tpmSettings struct {
-	Device                  string `json:"device"`
-	EK                      string `json:"ek"`
-	PersistentEK            string `json:"persistentEK"`
-	AK                      string `json:"ak"`
-	Intermediates           string `json:"intermediates"`
-	EKChainFromNV           bool   `json:"ekChainFromNV"`
-	EndorsementPasswordFile string `json:"endorsementPasswordFile"`
-	AKPasswordFile          string `json:"akPasswordFile"`
-	Quote                   bool   `json:"quote"`
-	EventLog                string `json:"eventLog"`
+	Device       string `json:"device"`
+	EK           string `json:"ek"`
+	PersistentEK string `json:"persistentEK"`
+	// AK is a name, or an object: akSettings.
+	AK                      configfile.Section `json:"ak"`
+	Intermediates           string             `json:"intermediates"`
+	EKChainFromNV           bool               `json:"ekChainFromNV"`
+	EndorsementPasswordFile string             `json:"endorsementPasswordFile"`
+	AKPasswordFile          string             `json:"akPasswordFile"`
+	Quote                   bool               `json:"quote"`
+	EventLog                string             `json:"eventLog"`
 }
 
 type kubeletSettings struct {
@@ -221,38 +220,24 @@ func eks() map[string]struct {
 	}
 }
 
-// aks are the attestation keys, by their names in the file. gce-rsa, gce-ecc, azure-rsa and oem
-// have certificates, and take no EK.
-func aks() map[string]tpm.AKSource {
-	return map[string]tpm.AKSource{
-		"p-256":     {Template: tpm.AKTemplateECDSAP256()},
-		"p-384":     {Template: tpm.AKTemplateECDSAP384()},
-		"rsa-2048":  {Template: tpm.AKTemplateRSA2048SHA256()},
-		"gce-rsa":   tpm.GCERSA(),
-		"gce-ecc":   tpm.GCEECC(),
-		"azure-rsa": tpm.AzureRSA(),
-		"oem":       tpm.OEMIAK(),
-	}
-}
-
 // kind makes the kind of evidence of a TPM.
 func (t *tpmSettings) kind() (authenticator.Kind, error) {
 	k := &authenticator.TPM{Path: orDefault(t.Device, defaultDevice)}
-	ak, ok := aks()[orDefault(t.AK, "p-256")]
-	if !ok {
-		return nil, refusal.Config("evidence.tpm.ak", refusal.Quote(t.AK), "p-256, p-384, rsa-2048, gce-rsa, gce-ecc, azure-rsa or oem")
+	ak, err := t.key()
+	if err != nil {
+		return nil, err
 	}
-	if k.AK = ak; t.AKPasswordFile != "" && !ak.OEM {
-		return nil, refusal.Config("evidence.tpm.akPasswordFile", "beside ak "+refusal.Quote(t.AK), "one with ak oem: others have no password")
+	if k.AK = ak.AKSource; t.AKPasswordFile != "" && !ak.takesPassword() {
+		return nil, refusal.Config("evidence.tpm.akPasswordFile", "beside ak "+ak.name, "one with ak oem, or with a handle: others have no password")
 	}
-	if ak.CertificateIndex == 0 && !ak.OEM {
+	if !ak.hasCertificate() {
 		ek, ok := eks()[orDefault(t.EK, "rsa-2048")]
 		if !ok {
 			return nil, refusal.Config("evidence.tpm.ek", refusal.Quote(t.EK), "rsa-2048, p-256, rsa-2048-high, p-256-high, p-384-high or rsa-3072-high")
 		}
 		k.Options.EK, k.PersistentEK = &ek.origin, ek.handle
 	} else if t.EK != "" || t.PersistentEK != "" {
-		return nil, refusal.Config("evidence.tpm.ek", "", "none: ak "+t.AK+" has a certificate of its own")
+		return nil, refusal.Config("evidence.tpm.ek and persistentEK", refusal.Quote(t.EK)+" and "+refusal.Quote(t.PersistentEK), `"" for both: ak `+ak.name+" has a certificate of its own")
 	}
 	if err := t.persistent(k); err != nil {
 		return nil, err
@@ -268,23 +253,25 @@ func (t *tpmSettings) kind() (authenticator.Kind, error) {
 	if t.Quote {
 		k.Options.Quote = tpm.DefaultPCRs()
 	}
-	return k, t.secrets(k)
+	if err := t.secrets(k); err != nil || ak.other == nil {
+		return k, err
+	}
+	if t.Intermediates != "" && ak.other.CertificatesFile != "" {
+		return nil, refusal.Config("evidence.tpm.intermediates", "beside "+akField("certificatesFile"), "none: that file has the whole chain")
+	}
+	return &certified{TPM: k, file: ak.other.CertificatesFile, now: time.Now}, nil
 }
 
 // persistent reads where the EK may be persistent.
-func (t *tpmSettings) persistent(k *authenticator.TPM) error {
+func (t *tpmSettings) persistent(k *authenticator.TPM) (err error) {
 	switch t.PersistentEK {
 	case "":
 	case "none":
 		k.PersistentEK = 0
 	default:
-		var handle uint32
-		if _, err := fmt.Sscanf(t.PersistentEK, "0x%08x", &handle); err != nil || handle>>24 != 0x81 || fmt.Sprintf("0x%08x", handle) != t.PersistentEK {
-			return refusal.Config("evidence.tpm.persistentEK", refusal.Quote(t.PersistentEK), "a handle from 0x81000000 to 0x81ffffff, or none")
-		}
-		k.PersistentEK = tpm2.TPMHandle(handle)
+		k.PersistentEK, err = parseHandle("evidence.tpm.persistentEK", t.PersistentEK, persistentKey, ", or none")
 	}
-	return nil
+	return err
 }
 
 // secrets reads the password of the endorsement hierarchy, and has that of the AK and the event
@@ -292,11 +279,11 @@ func (t *tpmSettings) persistent(k *authenticator.TPM) error {
 func (t *tpmSettings) secrets(k *authenticator.TPM) error {
 	k.AKPasswordFile = t.AKPasswordFile
 	if t.EndorsementPasswordFile != "" {
-		text, err := safefile.Read(t.EndorsementPasswordFile, maxPassword, safefile.Private)
+		password, err := readPassword(t.EndorsementPasswordFile)
 		if err != nil {
-			return fmt.Errorf("%s: %w", t.EndorsementPasswordFile, err)
+			return err
 		}
-		k.Options.EndorsementPassword = secret.New(bytes.TrimSuffix(text, []byte("\n")))
+		k.Options.EndorsementPassword = password
 	}
 	if t.EventLog == "" {
 		return nil

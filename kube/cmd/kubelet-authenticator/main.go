@@ -5,6 +5,7 @@
 //	kubelet-authenticator daemon       renews on its own clock, as a systemd service
 //	kubelet-authenticator status       says what there is and what is wrong; -o json
 //	kubelet-authenticator rotate       renews now
+//	kubelet-authenticator enrol        has the operator's CA certify the AK (command ak-ca)
 //
 // The flag --config, before the command, names the configuration file; kube/deploy/node has an
 // example, and the unit. The exit status is 1 after an error and 2 after a wrong command line.

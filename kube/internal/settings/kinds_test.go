@@ -135,6 +135,8 @@ func TestKindsRefused(t *testing.T) {
 		"EKs without a revocation list":           {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg}], akIssuers: [{"},
 		"EKs with a revocation list":              {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, requireCRL: true, crlFiles: [@/list.crl]}], akIssuers: [{"},
 		"nitro alone in the inventory":            {"mode: Inventory", "mode: Inventory, kind: nitro"},
+		"OtherNames of two issuers":               {"profile: google", "profile: tcg, othername: {issuer: a}}, {rootsFile: @/nitro.pem, profile: tcg, othername: {issuer: b}"},
+		"OtherNames of two types":                 {"profile: google", "profile: tcg, othername: {types: [1.3.6.1.5.5.7.8.3]}}, {rootsFile: @/nitro.pem, profile: tcg, othername: {types: [1.3.6.1.5.5.7.8.4]}"},
 		"the domain of another cloud":             {"intermediatesFile:", "domains: [metadata.azure.us], intermediatesFile:"},
 	} {
 		s, err := w.settings(change[:]...)
@@ -189,6 +191,12 @@ func TestKindsRefused(t *testing.T) {
 		"a maker of a bad name":           {"profile: google", "profile: oem-hwserial, maker: A", "Issuer"},
 		"a maker's other keys":            {"profile: google", "profile: oem, maker: acme", "oem-chassis"},
 		"a maker of EKs":                  {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, maker: acme}], akIssuers: [{", "maker"},
+		"a maker of EKs' names":           {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, othername: {issuer: a}}], akIssuers: [{", "othername"},
+		"an OtherName of Google":          {"profile: google", "profile: google, othername: {issuer: a}", "othername of profile google"},
+		"an OtherName of nobody":          {"profile: google", "profile: tcg, othername: {}", "neither issuer nor types"},
+		"an issuer of a bad name":         {"profile: google", "profile: tcg, othername: {issuer: A}", "of issuer \"A\""},
+		"a type that is none":             {"profile: google", "profile: tcg, othername: {issuer: a, types: [1.3.6.1.5.5.7.8.3, upn]}", "akIssuers[0]: othername.types[1]"},
+		"one name of two roots":           {"profile: google", "profile: tcg, othername: {issuer: a}}, {rootsFile: @/nitro.pem, profile: tcg, othername: {issuer: a}", "an Issuer of its own"},
 		"a mirror of no URL":              {"keysFile: @/keys.json", "keysURL: 'https://a b/keys'", "gce: "},
 		"an unknown AK profile":           {"profile: google", "profile: googol", "tcg, google, azure"},
 		"an unknown EK profile":           {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: google2}], akIssuers: [{", "tcg, google, intel or tpm12"},

@@ -128,10 +128,22 @@ type Issuer struct {
 	// Maker is the operator's name for the maker of the machines, part of their identity
 	// (tpmcert.HardwareIdentity).
 	Maker string `json:"maker"`
+	// OtherName, with profile "tcg", has a machine known by an OtherName of its AK's
+	// certificate and by nothing else.
+	OtherName *OtherName `json:"othername"`
 	// CRLFiles are revocation lists in DER or PEM, for EKs; RequireCRL refuses
 	// certificates for which there is none.
 	CRLFiles   []string `json:"crlFiles"`
 	RequireCRL bool     `json:"requireCRL"`
+}
+
+// OtherName says which OtherNames name machines (tpmcert.OtherNameIdentity).
+type OtherName struct {
+	// Issuer is the operator's name for the issuer, part of the machines' identity: issuers
+	// with different roots need different ones.
+	Issuer string `json:"issuer"`
+	// Types are the type-ids that count, such as "1.3.6.1.5.5.7.8.3"; empty: any.
+	Types []string `json:"types"`
 }
 
 // Inventory says which machines there are.

@@ -14,6 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -67,13 +68,36 @@ func (i *Issuer) ak() (tpmcert.Issuer, error) {
 		return issuer, refusal.Config("profile", refusal.Quote(i.Profile), "tcg, google, azure, microsoft-aik, oem-hwserial or oem-chassis")
 	case (i.Maker != "") != (makers[i.Profile] != nil):
 		return issuer, refusal.Config("maker", refusal.Quote(i.Maker)+" of profile "+i.Profile, "a name with the profiles oem-hwserial and oem-chassis, none with others")
+	case i.OtherName != nil && i.Profile != "tcg":
+		return issuer, refusal.Config("othername", "of profile "+i.Profile, "that of profile tcg")
 	case i.RequireCRL || len(i.CRLFiles) != 0:
 		return issuer, refusal.Config("crlFiles and requireCRL", "of an AK issuer", "those of EK issuers")
 	}
 	issuer.Profile = profile()
 	var err error
+	if i.OtherName != nil {
+		if issuer.Profile.Identity, err = i.OtherName.identity(); err != nil {
+			return issuer, err
+		}
+	}
 	issuer.Roots, issuer.Intermediates, err = i.certificates()
 	return issuer, err
+}
+
+// identity is the only form in which the certificates name machines.
+func (o *OtherName) identity() ([]tpmcert.IdentitySource, error) {
+	source := tpmcert.OtherNameIdentity{Issuer: o.Issuer}
+	if o.Issuer == "" && len(o.Types) == 0 {
+		return nil, refusal.Config("othername", "neither issuer nor types", "one of them, or no othername")
+	}
+	for n, text := range o.Types {
+		id, err := oid.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("othername.types[%d]: %w", n, err)
+		}
+		source.Types = append(source.Types, id)
+	}
+	return []tpmcert.IdentitySource{source}, nil
 }
 
 func (i *Issuer) ek() (tpmcert.EKIssuer, error) {
@@ -84,8 +108,8 @@ func (i *Issuer) ek() (tpmcert.EKIssuer, error) {
 	if !ok {
 		return issuer, refusal.Config("profile", refusal.Quote(i.Profile), "tcg, google, intel or tpm12")
 	}
-	if i.Maker != "" {
-		return issuer, refusal.Config("maker", "of an EK issuer", "that of an AK issuer")
+	if i.Maker != "" || i.OtherName != nil {
+		return issuer, refusal.Config("maker and othername", "of an EK issuer", "those of an AK issuer")
 	}
 	issuer.Profile, issuer.RequireCRL = profile(), i.RequireCRL
 	var err error

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/join"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// files are where a CA is.
+type files struct {
+	certificate, key, ring, machines, makers string
+	issuer                                   string
+	lifetime                                 time.Duration
+}
+
+// A ca certifies attestation keys.
+type ca struct {
+	certificate *x509.Certificate
+	key         crypto.Signer
+	verifier    *attest.Verifier
+	identity    tpmcert.OtherNameIdentity
+	lifetime    time.Duration
+	now         func() time.Time
+}
+
+// maxFile bounds the files of a CA, in bytes.
+const maxFile = 16 << 20
+
+// open reads the files.
+func (f *files) open(now func() time.Time) (*ca, error) {
+	c := &ca{identity: tpmcert.OtherNameIdentity{Types: nil, Issuer: f.issuer}, lifetime: f.lifetime, now: now}
+	if f.lifetime < time.Minute {
+		return nil, refusal.Config("--lifetime", f.lifetime.String(), "at least 1m")
+	}
+	chain, err := certificates(f.certificate)
+	if err != nil {
+		return nil, fmt.Errorf("--certificate: %w", err)
+	}
+	c.certificate = chain[0]
+	if c.key, err = privateKey(f.key); err != nil {
+		return nil, fmt.Errorf("--key: %w", err)
+	}
+	if same, ok := c.key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !same.Equal(c.certificate.PublicKey) {
+		return nil, refusal.Config("--key", "another key than that of --certificate", "the CA's")
+	}
+	text, err := safefile.Read(f.machines, maxFile, safefile.Trusted)
+	if err != nil {
+		return nil, fmt.Errorf("--machines: %w", err)
+	}
+	list, err := membership.ParseStaticList(text)
+	if err != nil {
+		return nil, fmt.Errorf("--machines: %w", err)
+	}
+	kind, err := f.kind(list)
+	if err != nil {
+		return nil, err
+	}
+	ring, err := openRing(f.ring, now())
+	if err != nil {
+		return nil, fmt.Errorf("--ring: %w", err)
+	}
+	id, err := attest.ClusterID(c.certificate)
+	if err != nil {
+		return nil, err
+	}
+	c.verifier, err = attest.NewVerifier(attest.VerifierConfig{KeyRing: ring, Kinds: []attest.Kind{kind}, Authorizer: list, Now: now,
+		Policy: &csr.Policy{ClusterIDs: []string{id}, SignerNames: []string{csr.SignerClientTPM}, Machines: list.Machine}})
+	return c, err
+}
+
+// kind trusts the EKs of the list, or those of makers; the list admits no others in either case.
+func (f *files) kind(list *membership.StaticList) (attest.Kind, error) {
+	var config tpmcert.EKVerifierConfig
+	if f.makers == "" {
+		for _, m := range list.Members() {
+			config.Allowed = append(config.Allowed, m.Machine)
+		}
+		if len(config.Allowed) == 0 {
+			return nil, refusal.Config("--machines", "a list of no machines", "lines as ek:sha256:<64 hexadecimal digits> <name>")
+		}
+	} else {
+		makers, err := certificates(f.makers)
+		if err != nil {
+			return nil, fmt.Errorf("--makers: %w", err)
+		}
+		config.Issuers = []tpmcert.EKIssuer{{Roots: makers, Profile: tpmcert.EKProfileTCG()}}
+	}
+	eks, err := tpmcert.NewEKVerifier(config)
+	if err != nil {
+		return nil, err
+	}
+	return tpm.NewKind(tpm.KindConfig{EKs: eks})
+}
+
+// enrolling is who files the requests: files have no requester. What a machine is, its TPM proves.
+func enrolling() csr.User {
+	return csr.User{Username: csr.BootstrapUserPrefix + "enrols", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
+}
+
+// decide is the CA: it challenges the first message of a machine, and certifies its attestation
+// key after the second. made says what was certified. A refusal is in the status too; with one
+// that wraps [refusal.ErrRetry] there is none.
+func (c *ca) decide(ctx context.Context, spec *csr.Spec) (status csr.Status, made string, err error) {
+	request := csr.Filed(spec, enrolling(), c.now())
+	reply := new(join.Reply)
+	if spec.SignerName != csr.SignerClientTPM {
+		challenge, err := c.verifier.Challenge(ctx, request)
+		reply.Decision = attest.ChallengeDecision(challenge, err).For(request)
+		return reply.Status(request), "", err
+	}
+	result, certificate, err := c.certify(ctx, request)
+	if err != nil {
+		reply.Decision = csr.Decide(err).For(request)
+		return reply.Status(request), "", err
+	}
+	machine, err := c.identity.Identify(certificate)
+	if err != nil {
+		return csr.Status{}, "", err
+	}
+	reply.Decision = result.Attested().Decision().For(request)
+	reply.Issued = &csr.Issued{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})}
+	return reply.Status(request), result.NodeName + " " + string(machine), nil
+}
+
+func (c *ca) certify(ctx context.Context, request *csr.Request) (*attest.Result, *x509.Certificate, error) {
+	result, err := c.verifier.Verify(ctx, request)
+	if err != nil {
+		return nil, nil, err
+	}
+	template, err := tpm.EnrolledAK(result, c.certificate)
+	if err != nil {
+		return nil, nil, err
+	}
+	template.NotBefore = c.now().Add(-csr.Backdate).UTC().Truncate(time.Second)
+	template.NotAfter = c.now().Add(c.lifetime).UTC().Truncate(time.Second)
+	if template.NotAfter.After(c.certificate.NotAfter) {
+		template.NotAfter = c.certificate.NotAfter
+	}
+	made, err := tpmcert.CreateAKCertificate(ctx, template, c.certificate, c.key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return result, made.Chain[0], nil
+}
+
+// rotateAfter is how long a key makes challenges.
+const rotateAfter = 30 * 24 * time.Hour
+
+// openRing reads the ring, and makes it, or its next key, where that is due.
+func openRing(path string, now time.Time) (*attest.KeyRing, error) {
+	var keys []attest.RingKey
+	text, err := safefile.Read(path, maxFile, safefile.Private)
+	due := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case due:
+		keys = []attest.RingKey{attest.NewRingKey(now.Truncate(time.Second))}
+	case err != nil:
+		return nil, err
+	default:
+		var data map[string][]byte
+		if err := json.Unmarshal(text, &data); err != nil {
+			return nil, errors.New(path + " is no ring of keys") // the parser's error may have some of it
+		}
+		if keys, err = attest.ParseRingKeys(data); err != nil {
+			return nil, err
+		}
+		keys, due = attest.RotateKeys(keys, now, rotateAfter)
+	}
+	if due {
+		data, err := attest.MarshalRingKeys(keys)
+		if err != nil {
+			return nil, err
+		}
+		if text, err = json.Marshal(data); err != nil {
+			return nil, err
+		}
+		if err := safefile.Replace(path, safefile.Content(text)); err != nil {
+			return nil, err
+		}
+	}
+	return attest.NewStaticKeyRing(slices.Clone(keys)...)
+}
+
+func certificates(path string) ([]*x509.Certificate, error) {
+	text, err := safefile.Read(path, maxFile, safefile.Trusted)
+	if err != nil {
+		return nil, err
+	}
+	return tpmcert.ParseCertificatesPEM(text)
+}
+
+func privateKey(path string) (crypto.Signer, error) {
+	text, err := safefile.Read(path, maxFile, safefile.Private)
+	if err != nil {
+		return nil, err
+	}
+	key, err := keyutil.ParsePrivateKeyPEM(text)
+	if err != nil {
+		return nil, errors.New(path + " is no private key in PEM")
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, errors.New(path + " is no key that signs")
+	}
+	return signer, nil
+}

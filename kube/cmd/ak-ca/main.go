@@ -1,0 +1,119 @@
+// Ak-ca is an operator's CA of attestation keys: it certifies those of the machines on its list,
+// each after its TPM has opened a challenge. A machine asks with `kubelet-authenticator enrol`,
+// whose files come here and whose replies go back, by whatever way the operator has:
+//
+//	ak-ca --certificate ca.pem --key ca.key --ring ring.json --machines list [--makers roots.pem] FILE...
+//
+// For each FILE, which ends in .json, there is a FILE.reply afterwards. The list has lines as
+// "ek:sha256:… node-1": the machine's endorsement key, and its name. With --makers, the certificate
+// of the endorsement key must be under one of those roots too; without it, the list is what says
+// that the key is in a TPM. The ring has the keys of challenges, and is made where there is none:
+// whoever reads it can pose as every machine of the list, as with the CA's key.
+//
+// Standard output has a line for each certificate: the name, and the identity for the inventory of
+// a cluster with akIssuers[].othername.issuer as --issuer. The exit status is 1 after an error,
+// also where a request was refused, and 2 after a wrong command line.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}
+
+// run is the program.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var f files
+	flags := flag.NewFlagSet("ak-ca", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&f.certificate, "certificate", "", "the CA's certificate, in PEM")
+	flags.StringVar(&f.key, "key", "", "its private key, in PEM, a file of mode 0600")
+	flags.StringVar(&f.ring, "ring", "", "the keys of challenges, a file of mode 0600")
+	flags.StringVar(&f.machines, "machines", "", "the list of machines")
+	flags.StringVar(&f.makers, "makers", "", "the roots of the TPMs' makers, and CAs below them, in PEM")
+	flags.StringVar(&f.issuer, "issuer", "", "the CA's name in clusters, akIssuers[].othername.issuer")
+	flags.DurationVar(&f.lifetime, "lifetime", 30*24*time.Hour, "how long a certificate lasts: nobody checks whether it is revoked")
+	if err := flags.Parse(args); err != nil || flags.NArg() == 0 {
+		flags.Usage()
+		return 2
+	}
+	c, err := f.open(time.Now)
+	if err != nil {
+		fmt.Fprintln(stderr, "ak-ca:", err)
+		return 1
+	}
+	status := 0
+	for _, path := range flags.Args() {
+		if err := c.serve(ctx, path, stdout); err != nil {
+			fmt.Fprintln(stderr, "ak-ca:", err)
+			status = 1
+		}
+	}
+	return status
+}
+
+// maxRequest bounds a file with a request, in bytes.
+const maxRequest = 2 << 20
+
+// serve writes the reply to the request in a file.
+func (c *ca) serve(ctx context.Context, path string, stdout io.Writer) error {
+	if !strings.HasSuffix(path, ".json") {
+		return refusal.Config("FILE", refusal.Quote(path), "one that ends in .json")
+	}
+	text, err := read(path, maxRequest)
+	if err != nil {
+		return err
+	}
+	spec := new(csr.Spec)
+	if err := json.Unmarshal(text, spec); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	status, made, err := c.decide(ctx, spec)
+	if errors.Is(err, refusal.ErrRetry) {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	reply, encoding := json.Marshal(status)
+	if err := errors.Join(encoding, safefile.Replace(path+".reply", safefile.Content(reply))); err != nil {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if made != "" {
+		_, err = fmt.Fprintln(stdout, made)
+	}
+	return err
+}
+
+// read reads a file of at most so many bytes, whoever wrote it.
+func read(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("%s: more than %d bytes", path, most)
+	}
+	return text, err
+}
