@@ -2,7 +2,6 @@ package nodeprogram
 
 import (
 	"bytes"
-	"encoding/pem"
 	"errors"
 	"os"
 	"path/filepath"
@@ -152,11 +151,7 @@ func selfSigned(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return written(t, name, pemOf(ca.Root().Raw))
-}
-
-func pemOf(der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return written(t, name, pemOf("CERTIFICATE", ca.Root().Raw))
 }
 
 // TestAKCertificate opens TPMs whose key's certificate is not what it should be: that is said
@@ -180,7 +175,7 @@ func TestAKCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	path := written(t, "ak.pem", pemOf(whole))
+	path := written(t, "ak.pem", pemOf("CERTIFICATE", whole))
 	fromFile := func(path string) string {
 		return operatorsKey(`"certificateIndex": "0x01800a00"`, `"certificatesFile": "`+path+`"`)
 	}
@@ -238,7 +233,7 @@ func TestAKCertificate(t *testing.T) {
 			der  []byte
 			want bool
 		}{{whole, true}, {device.AKCertificate(tpmsim.RSA2048).Raw, false}, {renewed.Raw, true}} {
-			if err := os.WriteFile(path, pemOf(row.der), 0o600); err != nil {
+			if err := os.WriteFile(path, pemOf("CERTIFICATE", row.der), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			p, err := k.Open(t.Context())
