@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// write writes a file that only its owner reads.
+func write(t *testing.T, dir, name string, text []byte) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// filesOf are those of a CA that knows the machines of a list.
+func filesOf(t *testing.T, list string) *files {
+	t.Helper()
+	dir := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "keys of ours"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(48 * time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &files{certificate: write(t, dir, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})),
+		key:  write(t, dir, "ca.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
+		ring: filepath.Join(dir, "ring.json"), machines: write(t, dir, "machines", []byte(list)), issuer: "ours", lifetime: time.Hour}
+}
+
+// open opens a CA at a time.
+func open(t *testing.T, f *files, at time.Time) *ca {
+	t.Helper()
+	c, err := f.open(func() time.Time { return at })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestDecide has a simulated TPM enrol. A changed answer and one that is too late get nothing; the
+// same answer again gets a certificate for the same key, which is of use to that TPM only.
+func TestDecide(t *testing.T) {
+	device := tpmsim.New(t, tpmsim.Options{})
+	ek, err := tpmcert.ParseEKCertificate(device.EKCertificate(tpmsim.RSA2048).Raw, tpmcert.EKEncoding{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	f := filesOf(t, string(ek.Identity())+" node-1\n")
+	c := open(t, f, now)
+	prover, err := tpm.NewProver(device, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, tpm.ProverOptions{EK: new(tpm.EKRSA2048())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	attester, err := attest.NewAttester(prover)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := attest.ClusterID(c.certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject := attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: id}
+	spec, err := attester.Hello(t.Context(), subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, made, err := c.decide(t.Context(), spec)
+	if err != nil || made != "" {
+		t.Fatalf("the hello: %q, %v", made, err)
+	}
+	hello := csr.Filed(spec, csr.User{}, now)
+	hello.Status = status
+	challenge, err := attest.ChallengeOf(hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := attester.Answer(t.Context(), challenge, key, subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := *answer
+	changed.Request = bytes.Replace(answer.Request, []byte("node-1"), []byte("node-2"), 1)
+	if bytes.Equal(changed.Request, answer.Request) {
+		changed.Request = append([]byte("x"), answer.Request[1:]...)
+	}
+	if status, made, err := c.decide(t.Context(), &changed); err == nil || made != "" || len(status.Certificate) != 0 {
+		t.Errorf("a changed answer: %q, %v", made, err)
+	}
+	var first *x509.Certificate
+	for range 2 {
+		status, made, err := c.decide(t.Context(), answer)
+		if err != nil || !strings.HasPrefix(made, "node-1 othername:ours/") {
+			t.Fatalf("the answer: %q, %v", made, err)
+		}
+		block, _ := pem.Decode(status.Certificate)
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := certificate.CheckSignatureFrom(c.certificate); err != nil || certificate.NotAfter.Sub(now) > f.lifetime {
+			t.Errorf("signature: %v, ends at %s", err, certificate.NotAfter)
+		}
+		if first == nil {
+			first = certificate
+		}
+		if !first.PublicKey.(*ecdsa.PublicKey).Equal(certificate.PublicKey) {
+			t.Error("the same answer gave a certificate for another key")
+		}
+	}
+	if _, made, err := open(t, f, now.Add(2*time.Hour)).decide(t.Context(), answer); err == nil || made != "" {
+		t.Errorf("the answer two hours later: %q, %v", made, err)
+	}
+	// A CA with another ring has made no such challenge.
+	f.ring += ".other"
+	if _, made, err := open(t, f, now).decide(context.Background(), answer); err == nil || made != "" {
+		t.Errorf("the answer to another CA's challenge: %q, %v", made, err)
+	}
+}
+
+// TestOpenRefuses changes one file of a CA: an error names the flag, and has no byte of a secret.
+func TestOpenRefuses(t *testing.T) {
+	const machine = "ek:sha256:fd670dd27c4dbd1cdf8fe6d4e9d05f2ace30339fae9cd78a21691bc06ee9180b node-1\n"
+	for name, row := range map[string]struct {
+		change func(t *testing.T, f *files)
+		want   string
+	}{
+		"another CA's key":   {func(t *testing.T, f *files) { f.key = filesOf(t, machine).key }, "--key"},
+		"a key others read":  {func(t *testing.T, f *files) { _ = os.Chmod(f.key, 0o644) }, "--key"},
+		"no key":             {func(t *testing.T, f *files) { _ = os.WriteFile(f.key, []byte("secret"), 0o600) }, "--key"},
+		"a ring others read": {func(t *testing.T, f *files) { open(t, f, time.Now()); _ = os.Chmod(f.ring, 0o640) }, "--ring"},
+		"no ring":            {func(t *testing.T, f *files) { _ = os.WriteFile(f.ring, []byte("secret"), 0o600) }, "--ring"},
+		"no machines":        {func(t *testing.T, f *files) { _ = os.WriteFile(f.machines, nil, 0o600) }, "--machines"},
+		"a list of no form":  {func(t *testing.T, f *files) { _ = os.WriteFile(f.machines, []byte("node-1\n"), 0o600) }, "--machines"},
+		"no makers":          {func(_ *testing.T, f *files) { f.makers = f.machines }, "--makers"},
+		"no certificate":     {func(_ *testing.T, f *files) { f.certificate = f.machines }, "--certificate"},
+		"no lifetime":        {func(_ *testing.T, f *files) { f.lifetime = 0 }, "--lifetime"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := filesOf(t, machine)
+			row.change(t, f)
+			if _, err := f.open(time.Now); err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("got %v, want an error about %s", err, row.want)
+			}
+		})
+	}
+}
+
+// TestRing: the ring is made for its owner only, stays for thirty days, and then gets a key beside
+// the one before, whose challenges are still out.
+func TestRing(t *testing.T) {
+	path, now := filepath.Join(t.TempDir(), "ring.json"), time.Now()
+	keys := func(at time.Time) map[string][]byte {
+		t.Helper()
+		if _, err := openRing(path, at); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var data map[string][]byte
+		if err := json.Unmarshal(text, &data); err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	first := keys(now)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if len(first) != 1 || len(keys(now.Add(rotateAfter-time.Minute))) != 1 {
+		t.Errorf("%d keys, want one", len(first))
+	}
+	second := keys(now.Add(rotateAfter + time.Minute))
+	for id := range first {
+		if len(second) != 2 || second[id] == nil {
+			t.Errorf("after thirty days %d keys, the first among them: %t", len(second), second[id] != nil)
+		}
+	}
+}
+
+// TestServe: a file that is no request gets no reply.
+func TestServe(t *testing.T) {
+	c := open(t, filesOf(t, "ek:sha256:fd670dd27c4dbd1cdf8fe6d4e9d05f2ace30339fae9cd78a21691bc06ee9180b node-1\n"), time.Now())
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a.txt": "{}", "b.json": "{", "c.json": strings.Repeat(" ", maxRequest+1)} {
+		path := write(t, dir, name, []byte(text))
+		if err := c.serve(t.Context(), path, io.Discard); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if _, err := os.Stat(path + ".reply"); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: there is a reply", name)
+		}
+	}
+	path := write(t, dir, "empty.json", []byte("{}"))
+	if err := c.serve(t.Context(), path, io.Discard); err == nil || errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("an empty request: %v", err)
+	}
+	if text, err := os.ReadFile(path + ".reply"); err != nil || !strings.Contains(string(text), "Denied") {
+		t.Errorf("the reply is %s, %v", text, err)
+	}
+}
