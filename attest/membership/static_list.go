@@ -164,11 +164,11 @@ func (l *StaticList) index(m *Member) error {
 	case l.machine[m.Machine] != nil:
 		return fmt.Errorf("machine %s is listed twice", m.Machine)
 	}
-	if lower := strings.ToLower(m.ProviderID); lower != "" {
-		if other := l.byID[lower]; other != nil && providerid.Equal(other.ProviderID, m.ProviderID) {
+	if id := providerid.Canonical(m.ProviderID); id != "" {
+		if l.byID[id] != nil {
 			return fmt.Errorf("provider ID %s is listed twice", refusal.Quote(m.ProviderID))
 		}
-		l.byID[lower] = m
+		l.byID[id] = m
 	}
 	l.byName[m.NodeName], l.machine[m.Machine] = m, m
 	return nil

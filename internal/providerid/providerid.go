@@ -13,10 +13,10 @@ var caseless = [...]string{"azure://", "vsphere://"}
 
 // Equal reports whether two provider IDs name the same machine: they are the same text or, of
 // Azure and vSphere, the same but for the case of ASCII letters.
-func Equal(a, b string) bool { return a == b || len(a) == len(b) && canonical(a) == canonical(b) }
+func Equal(a, b string) bool { return a == b || len(a) == len(b) && Canonical(a) == Canonical(b) }
 
-// canonical is one spelling for those of one machine.
-func canonical(id string) string {
+// Canonical is one spelling for those of one machine.
+func Canonical(id string) string {
 	for _, scheme := range caseless {
 		if len(id) >= len(scheme) && nodename.Lower(id[:len(scheme)]) == scheme {
 			return nodename.Lower(id)
@@ -26,4 +26,4 @@ func canonical(id string) string {
 }
 
 // Apart quotes two provider IDs that differ, for an error; see [plaintext.Apart].
-func Apart(got, want string) (string, string) { return plaintext.Apart(got, want, canonical) }
+func Apart(got, want string) (string, string) { return plaintext.Apart(got, want, Canonical) }

@@ -194,7 +194,7 @@ func TestHolders(t *testing.T) {
 	if err != nil || nodeRead < node+much || othersRead > others+much/2 {
 		t.Errorf("a node has read %d bytes, %v: it holds %d more, and who lies to it %d", len(text), err, nodeRead-node, othersRead-others)
 	}
-	if nodeAfter > nodeRead+much/2 || othersAfter < othersRead+much {
+	if nodeAfter > nodeRead+much/2 || othersAfter < othersRead+much/2 { // others let go of what they held before
 		t.Errorf("a server remembers %d bytes: the node holds %d more, and who lies to it %d", len(remembered), nodeAfter-nodeRead, othersAfter-othersRead)
 	}
 	runtime.KeepAlive(text)

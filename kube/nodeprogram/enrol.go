@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/google/go-tpm/tpm2/transport"
@@ -56,6 +57,9 @@ func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout i
 	var ok bool
 	if e.kind, ok = c.Kind.(*certified); !ok {
 		return refusal.Config("evidence.tpm.ak", "a key that no CA of yours certifies", "an object, which says where the key's certificate is to be")
+	}
+	if e.kind.AK.Handle != 0 { // its password would be needed beside the endorsement key's, and a wrong one counts
+		return refusal.Config("evidence.tpm.ak.handle", "a key that somebody else made", "a template: enrol proves keys that it makes")
 	}
 	chain, err := readCertificates(*ca)
 	if err != nil {
@@ -192,7 +196,7 @@ func (e *enrolment) carry(ctx context.Context, name string, spec *csr.Spec) (*cs
 
 // readReply reads a reply, whoever wrote it: what it says is checked. Without one it is empty.
 func readReply(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it waits for nobody who writes to a pipe
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -200,6 +204,9 @@ func readReply(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, refusal.Config("reply", refusal.Quote(path), "a file"))
+	}
 	text, err := io.ReadAll(io.LimitReader(f, maxReply+1))
 	if err == nil && len(text) > maxReply {
 		err = fmt.Errorf("%s: more than %d bytes", path, maxReply)

@@ -54,7 +54,7 @@ func (a *akCA) serve(ctx context.Context, folder string) (stdout, stderr string)
 				continue
 			}
 			served[path] = string(text)
-			cmd := exec.Command(a.program, append(append([]string{}, a.args...), path)...)
+			cmd := exec.Command(a.program, append(append([]string{}, a.args...), "--", path)...)
 			out, err := cmd.Output()
 			stdout += string(out)
 			if exit, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -151,5 +151,5 @@ func (r *reader) event(sizes map[tpm2.TPMAlgID]int) entry {
 
 // cleared reports whether the rest is at least n bytes 0x00 or 0xff.
 func (r *reader) cleared(n int) bool {
-	return len(r.rest) >= n && (r.rest[0] == 0 || r.rest[0] == 0xff) && bytes.Equal(r.rest, slices.Repeat(r.rest[:1], len(r.rest)))
+	return len(r.rest) >= n && (r.rest[0] == 0 || r.rest[0] == 0xff) && !slices.ContainsFunc(r.rest, func(b byte) bool { return b != r.rest[0] })
 }

@@ -57,7 +57,7 @@ type SecureBoot struct {
 	Unread []string
 	// Authorities are the certificates by which something was actually started, including the
 	// firmware's own drivers and the boot loader's checks. What was started by its digest has
-	// none.
+	// none. Root can add others later, as to every PCR, but can take none away.
 	Authorities []*x509.Certificate
 	// DMAProtectionDisabled says that the firmware could have kept devices out of memory
 	// during boot, but did not.
@@ -68,16 +68,17 @@ type SecureBoot struct {
 // caller names: in a bank that the firmware does not extend, everything was written by root
 // (see [Policy]). Every error is a [*refusal.Error]: the quote does not cover PCR 7 of that
 // bank; the log does not have exactly one variable SecureBoot of the right vendor, before
-// exactly one separator; the data of an event before the separator are not what was measured;
+// exactly one separator; the data of an event are not what was measured;
 // a debugger was there; shim was told to check nothing; or Secure Boot is on and no key is known, or none was used. Then the
 // state is unknown and not "off". A machine without the variable logs it without a value, and
 // its Secure Boot is off.
 //
 // The types of events decide nothing, because no digest covers them. Firmware measures the
 // separator before it starts the system's boot loader, so what is in front of the first one
-// is the firmware's own, whatever comes behind it. What is not understood there is passed over
+// is the firmware's own, whatever comes behind it. What is not understood is passed over
 // if its digest covers its data, and cannot be SecureBoot or a separator: these are known by
-// their digests. What is behind the separator has no part in the state, but must not repeat it.
+// their digests. What is behind the separator has no part in the state, but must not repeat it, and
+// must be shown: there shim says whether it checks anything.
 func (l *Log) SecureBoot(bank tpm2.TPMAlgID) (*SecureBoot, error) {
 	events, err := l.EventsOf(bank, secureBootPCR)
 	if err != nil {
@@ -140,9 +141,9 @@ func (r *stateReader) measured(e *Event) (data []byte, covered bool) {
 
 func (r *stateReader) read(n int, e *Event) error {
 	data, covered := r.measured(e)
-	if _, _, _, variable := readVariable(data); !covered && (variable || data == nil && !r.separated) {
+	if _, _, _, variable := readVariable(data); !covered && (variable || data == nil) {
 		return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("event %d of PCR 7, %s, with other data than were measured", n, e.UntrustedType),
-			"a digest of the data in every event before the separator; firmware that logs something else takes an update")
+			"a digest of the data in every event of PCR 7; firmware or a boot loader that logs something else takes an update")
 	}
 	switch text := strings.TrimSuffix(string(data), "\x00"); {
 	case len(data) == 4: // a separator: profile 1.06, 10.4.1

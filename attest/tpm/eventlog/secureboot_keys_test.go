@@ -70,7 +70,6 @@ func TestSecureBootBesideWhatIsNotUnderstood(t *testing.T) {
 			return slices.Insert(b, 4, b[4])
 		}, "PK KEK dbx", 0},
 		"dbx updated after the separator":           {after(logged{7, typeVariable, variable(vendorOfDB, "dbx", list(listOfNobody, "?")), ""}), "PK KEK", 0},
-		"an application, by its own digest":         {after(logged{7, 0x80000003, "path", "image"}), "PK KEK", 0},
 		"something the system measured":             {after(logged{7, 0x0d, "x", ""}), "PK KEK", 0},
 		"a boot loader's authority":                 {after(logged{7, 0x800000e0, variable(vendorOfDB, "db", ownerOfTest+good), ""}), "PK KEK", 1},
 		"an authority of old shims, and more":       {after(logged{7, 0x800000e0, variable(vendorOfDB, "Shim", good) + "more", ""}), "PK KEK", 1},

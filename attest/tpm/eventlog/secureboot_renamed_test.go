@@ -168,16 +168,20 @@ func TestShimThatChecksNothing(t *testing.T) {
 		data, measured string
 		ok             bool
 	}{
-		"shown":                             {state, "", false},
-		"hidden":                            {"vendor", state, false},
-		"shown by an old version":           {state + strings.Repeat("\x00", 6), state + strings.Repeat("\x00", 5), false},
-		"hidden, of an old version":         {"vendor", state + strings.Repeat("\x00", 5), false},
-		"another value":                     {string(marshalVariable(shimLock, shimStateName, 0, 1)), "", false},
-		"off":                               {string(marshalVariable(shimLock, shimStateName, 0)), "", true},
-		"no value":                          {string(marshalVariable(shimLock, shimStateName)), "", true},
-		"another vendor's":                  {string(marshalVariable(globalVariable, shimStateName, 1)), "", true},
-		"shim that ignores db":              {string(marshalVariable(shimLock, "MokDBState", 1)), "", true},
-		"what is not known, and was hidden": {"vendor", "another", true},
+		"shown":                                 {state, "", false},
+		"hidden":                                {"vendor", state, false},
+		"shown by an old version":               {state + strings.Repeat("\x00", 6), state + strings.Repeat("\x00", 5), false},
+		"hidden, of an old version":             {"vendor", state + strings.Repeat("\x00", 5), false},
+		"another value":                         {string(marshalVariable(shimLock, shimStateName, 0, 1)), "", false},
+		"off":                                   {string(marshalVariable(shimLock, shimStateName, 0)), "", true},
+		"no value":                              {string(marshalVariable(shimLock, shimStateName)), "", true},
+		"another vendor's":                      {string(marshalVariable(globalVariable, shimStateName, 1)), "", true},
+		"shim that ignores db":                  {string(marshalVariable(shimLock, "MokDBState", 1)), "", true},
+		"what is not known":                     {"vendor", "", true},
+		"what is not known, and was hidden":     {"vendor", "another", false},
+		"another state that shim takes, hidden": {"vendor", string(marshalVariable(shimLock, shimStateName, 2)), false},
+		"another state that shim takes, shown":  {string(marshalVariable(shimLock, shimStateName, 2)), "", false},
+		"a key of the owner, hidden":            {"x", string(marshalVariable(shimLock, "MokList", 1, 2, 3)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			boot := append(secureBootOfTest("\x01"), logged{7, 0x800000e0, c.data, c.measured})

@@ -129,6 +129,9 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 
 // anchored returns the chain with the first root on top that certified what it has so far.
 func (s *chainSearch) anchored(ctx context.Context, chain []*certificate, usages []oid.OID) []*certificate {
+	if len(chain) > message.MaxChainLinks {
+		return nil
+	}
 	for _, root := range s.roots[chain[len(chain)-1].issuer] {
 		if s.step(ctx, chain, usages, root) == nil {
 			continue

@@ -2,11 +2,13 @@ package tpmcert
 
 import (
 	"crypto/x509"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -77,5 +79,26 @@ func TestAnchorsCost(t *testing.T) {
 	w := newTestLinks(10)
 	if chain, err := issuerOf(t, others...).verify(t.Context(), w, p, tpmlab.Time); err != nil || len(chain) != 4 || w.Signatures() != 2+3 || len(w.failed) != 2 {
 		t.Errorf("a chain of %d, %v after %d signatures, %d of them wrong", len(chain), err, w.Signatures(), len(w.failed))
+	}
+}
+
+// TestLinksBelowAnAnchor: what is sent above an anchor makes no chain longer than it may be.
+func TestLinksBelowAnAnchor(t *testing.T) {
+	for _, cas := range []int{message.MaxChainLinks - 1, message.MaxChainLinks, message.MaxChainLinks + 1} {
+		root := tpmlab.Sign(t, nil, "root", nil)
+		top, sent := root, []*x509.Certificate{}
+		for n := range cas {
+			top = tpmlab.Sign(t, top, fmt.Sprint("CA ", n), nil)
+			sent = append([]*x509.Certificate{top.Cert}, sent...)
+		}
+		junk := tpmlab.Sign(t, tpmlab.Sign(t, nil, "nobody", nil), "root", nil).Cert
+		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
+			leaf := leafOf(t, road, top)
+			for _, above := range [][]*x509.Certificate{sent, append(sent[:len(sent):len(sent)], junk)} {
+				if _, err := underRoots(road, []*x509.Certificate{root.Cert}, nil, append([]*x509.Certificate{leaf}, above...)...); (err == nil) != (cas < message.MaxChainLinks) {
+					t.Errorf("%v, %d CAs below the root, %d sent: %v", road, cas, len(above), err)
+				}
+			}
+		}
 	}
 }

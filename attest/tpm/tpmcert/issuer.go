@@ -232,7 +232,7 @@ func (p *Profile) usagesOf(cert *x509.Certificate) []oid.OID {
 		allowed = []oid.OID{oid.TCGKpAIKCertificate}
 	}
 	ids, _ := extKeyUsages(cert)
-	counting := countingUsages(allowed)
+	counting := countingUsages(allowed, ids)
 	both := slices.DeleteFunc(ids, func(id oid.OID) bool { return !slices.Contains(counting, id) })
 	if len(both) == 0 {
 		return allowed // the profile refuses it, if it has any

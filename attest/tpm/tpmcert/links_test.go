@@ -355,13 +355,14 @@ func TestUsagesOfProfiles(t *testing.T) {
 		cert    *x509.Certificate
 		want    []oid.OID
 	}{
-		"nothing asked":     {none, with(), []oid.OID{oid.TCGKpAIKCertificate}},
-		"one of two":        {two, with(oid.AzureKpAK), []oid.OID{oid.AzureKpAK}},
-		"one and another":   {two, with(oid.KpServerAuth, oid.AzureKpAK), []oid.OID{oid.AzureKpAK}},
-		"both":              {two, with(oid.AzureKpAK, oid.TCGKpAIKCertificate), []oid.OID{oid.AzureKpAK, oid.TCGKpAIKCertificate}},
-		"none in the leaf":  {two, with(), two.ExtKeyUsage},
-		"another's usage":   {two, with(oid.KpServerAuth), two.ExtKeyUsage},
-		"the profile's own": {ProfileTCG(), with(oid.TCGKpAIKCertificate), []oid.OID{oid.TCGKpAIKCertificate}},
+		"nothing asked":                {none, with(), []oid.OID{oid.TCGKpAIKCertificate}},
+		"one of two":                   {two, with(oid.AzureKpAK), []oid.OID{oid.AzureKpAK}},
+		"one and another":              {two, with(oid.KpServerAuth, oid.AzureKpAK), []oid.OID{oid.AzureKpAK}},
+		"both":                         {two, with(oid.AzureKpAK, oid.TCGKpAIKCertificate), []oid.OID{oid.AzureKpAK, oid.TCGKpAIKCertificate}},
+		"an AK's, which is not listed": {Profile{ExtKeyUsage: []oid.OID{oid.AzureKpAK, oid.KpServerAuth}}, with(oid.KpServerAuth, oid.TCGKpAIKCertificate), []oid.OID{oid.KpServerAuth}},
+		"none in the leaf":             {two, with(), two.ExtKeyUsage},
+		"another's usage":              {two, with(oid.KpServerAuth), two.ExtKeyUsage},
+		"the profile's own":            {ProfileTCG(), with(oid.TCGKpAIKCertificate), []oid.OID{oid.TCGKpAIKCertificate}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := c.profile.usagesOf(c.cert); !slices.Equal(got, c.want) {

@@ -226,9 +226,10 @@ var tcgUsages = map[oid.OID]string{
 }
 
 // countingUsages are the usages that a profile lists, and an AK's where Azure's for AKs is
-// among them: certificates of Azure have both, and their CAs may be limited to either.
-func countingUsages(wanted []oid.OID) []oid.OID {
-	if slices.Contains(wanted, oid.AzureKpAK) {
+// among them and among those that a certificate has: certificates of Azure have both, and their CAs
+// may be limited to either.
+func countingUsages(wanted, has []oid.OID) []oid.OID {
+	if slices.Contains(wanted, oid.AzureKpAK) && slices.Contains(has, oid.AzureKpAK) {
 		return append(slices.Clone(wanted), oid.TCGKpAIKCertificate)
 	}
 	return wanted
@@ -239,7 +240,7 @@ func countingUsages(wanted []oid.OID) []oid.OID {
 func checkExtKeyUsage(cert *x509.Certificate, wanted []oid.OID, optional bool, profile string) error {
 	ids, ok := extKeyUsages(cert)
 	known := func(id oid.OID) bool { return slices.Contains(wanted, id) }
-	counting := countingUsages(wanted)
+	counting := countingUsages(wanted, ids)
 	foreign := slices.IndexFunc(ids, func(id oid.OID) bool { return !slices.Contains(counting, id) && tcgUsages[id] != "" })
 	got := ""
 	switch {

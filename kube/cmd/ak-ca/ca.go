@@ -20,6 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -49,6 +50,9 @@ func (f *files) open(now func() time.Time) (*ca, error) {
 	c := &ca{identity: tpmcert.OtherNameIdentity{Types: nil, Issuer: f.issuer}, lifetime: f.lifetime, now: now}
 	if f.lifetime < time.Minute {
 		return nil, refusal.Config("--lifetime", f.lifetime.String(), "at least 1m")
+	}
+	if f.issuer != "" && !plaintext.IssuerName(f.issuer) {
+		return nil, refusal.Config("--issuer", refusal.Quote(f.issuer), "up to 63 lower-case letters, digits, . and -")
 	}
 	chain, err := certificates(f.certificate)
 	if err != nil {
@@ -150,6 +154,9 @@ func (c *ca) certify(ctx context.Context, request *csr.Request) (*attest.Result,
 		return nil, nil, err
 	}
 	template.NotBefore = c.now().Add(-csr.Backdate).UTC().Truncate(time.Second)
+	if template.NotBefore.Before(c.certificate.NotBefore) {
+		template.NotBefore = c.certificate.NotBefore
+	}
 	template.NotAfter = c.now().Add(c.lifetime).UTC().Truncate(time.Second)
 	if template.NotAfter.After(c.certificate.NotAfter) {
 		template.NotAfter = c.certificate.NotAfter

@@ -14,6 +14,7 @@ import (
 	"io"
 	"math/big"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,7 +46,7 @@ func filesOf(t *testing.T, list string) *files {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "keys of ours"}, NotBefore: time.Now().Add(-time.Hour),
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "keys of ours"}, NotBefore: time.Now().Add(-time.Second), // it is new
 		NotAfter: time.Now().Add(48 * time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -175,6 +176,7 @@ func TestOpenRefuses(t *testing.T) {
 		"a list of no form":  {func(t *testing.T, f *files) { _ = os.WriteFile(f.machines, []byte("node-1\n"), 0o600) }, "--machines"},
 		"no makers":          {func(_ *testing.T, f *files) { f.makers = f.machines }, "--makers"},
 		"no certificate":     {func(_ *testing.T, f *files) { f.certificate = f.machines }, "--certificate"},
+		"an odd name":        {func(_ *testing.T, f *files) { f.issuer = "a/b" }, "--issuer"},
 		"no lifetime":        {func(_ *testing.T, f *files) { f.lifetime = 0 }, "--lifetime"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -221,6 +223,27 @@ func TestRing(t *testing.T) {
 	}
 }
 
+// TestFlags: names of files are no flags, whoever chose them.
+func TestFlags(t *testing.T) {
+	f := filesOf(t, "ek:sha256:fd670dd27c4dbd1cdf8fe6d4e9d05f2ace30339fae9cd78a21691bc06ee9180b node-1\n")
+	args := []string{"--certificate", f.certificate, "--key", f.key, "--ring", f.ring, "--machines", f.machines}
+	for name, row := range map[string]struct {
+		files  []string
+		status int
+	}{
+		"no dashes":         {[]string{"hello.json"}, 2},
+		"a flag for a file": {[]string{"--machines=evil.json", "hello.json"}, 2},
+		"a dash too late":   {[]string{"hello.json", "--"}, 2},
+		"no file":           {[]string{"--"}, 2},
+		"no flag":           {[]string{"--", "--machines=evil.json"}, 1},
+	} {
+		var stderr strings.Builder
+		if status := run(t.Context(), append(args[:len(args):len(args)], row.files...), io.Discard, &stderr); status != row.status {
+			t.Errorf("%s: status %d, want %d: %s", name, status, row.status, &stderr)
+		}
+	}
+}
+
 // TestServe: a file that is no request gets no reply.
 func TestServe(t *testing.T) {
 	c := open(t, filesOf(t, "ek:sha256:fd670dd27c4dbd1cdf8fe6d4e9d05f2ace30339fae9cd78a21691bc06ee9180b node-1\n"), time.Now())
@@ -233,6 +256,16 @@ func TestServe(t *testing.T) {
 		if _, err := os.Stat(path + ".reply"); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: there is a reply", name)
 		}
+	}
+	// Nobody waits for whoever may write to a pipe.
+	if pipe := filepath.Join(dir, "pipe.json"); exec.Command("mkfifo", pipe).Run() == nil {
+		if err := c.serve(t.Context(), pipe, io.Discard); err == nil {
+			t.Error("a pipe: no error")
+		}
+	}
+	odd := "x\nnode-1 othername:own.json"
+	if err := c.serve(t.Context(), write(t, dir, odd, []byte("{")), io.Discard); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a name of two lines: %v", err)
 	}
 	path := write(t, dir, "empty.json", []byte("{}"))
 	if err := c.serve(t.Context(), path, io.Discard); err == nil || errors.Is(err, refusal.ErrRetry) {

@@ -2,8 +2,9 @@
 // each after its TPM has opened a challenge. A machine asks with `kubelet-authenticator enrol`,
 // whose files come here and whose replies go back, by whatever way the operator has:
 //
-//	ak-ca --certificate ca.pem --key ca.key --ring ring.json --machines list [--makers roots.pem] FILE...
+//	ak-ca --certificate ca.pem --key ca.key --ring ring.json --machines list [--makers roots.pem] -- FILE...
 //
+// The two dashes must be there: the files come from others, and their names are no flags.
 // For each FILE, which ends in .json, there is a FILE.reply afterwards. The list has lines as
 // "ek:sha256:… node-1": the machine's endorsement key, and its name. With --makers, the certificate
 // of the endorsement key must be under one of those roots too; without it, the list is what says
@@ -52,8 +53,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&f.makers, "makers", "", "the roots of the TPMs' makers, and CAs below them, in PEM")
 	flags.StringVar(&f.issuer, "issuer", "", "the CA's name in clusters, akIssuers[].othername.issuer")
 	flags.DurationVar(&f.lifetime, "lifetime", 30*24*time.Hour, "how long a certificate lasts: nobody checks whether it is revoked")
-	if err := flags.Parse(args); err != nil || flags.NArg() == 0 {
-		flags.Usage()
+	err := flags.Parse(args)
+	if n := len(args) - flags.NArg() - 1; err != nil || flags.NArg() == 0 || n < 0 || args[n] != "--" {
+		fmt.Fprintln(stderr, "ak-ca --certificate FILE --key FILE --ring FILE --machines FILE -- FILE...")
+		flags.PrintDefaults()
 		return 2
 	}
 	c, err := f.open(time.Now)
@@ -85,18 +88,18 @@ func (c *ca) serve(ctx context.Context, path string, stdout io.Writer) error {
 	}
 	spec := new(csr.Spec)
 	if err := json.Unmarshal(text, spec); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", refusal.Text(path), err)
 	}
 	status, made, err := c.decide(ctx, spec)
 	if errors.Is(err, refusal.ErrRetry) {
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", refusal.Text(path), err)
 	}
 	reply, encoding := json.Marshal(status)
 	if err := errors.Join(encoding, safefile.Replace(path+".reply", safefile.Content(reply))); err != nil {
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", refusal.Text(path), err)
 	}
 	if made != "" {
 		_, err = fmt.Fprintln(stdout, made)
@@ -104,16 +107,20 @@ func (c *ca) serve(ctx context.Context, path string, stdout io.Writer) error {
 	return err
 }
 
-// read reads a file of at most so many bytes, whoever wrote it.
+// read reads a file of at most so many bytes, whoever wrote it. It waits for nobody who writes to a
+// pipe.
 func read(path string, most int64) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, refusal.Config("FILE", refusal.Quote(path), "a file"))
+	}
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("%s: more than %d bytes", path, most)
+		err = refusal.Config("FILE", refusal.Quote(path), fmt.Sprintf("at most %d bytes", most))
 	}
 	return text, err
 }

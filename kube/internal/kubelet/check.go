@@ -59,7 +59,7 @@ func (r *Rules) Check() error {
 // is an error.
 func (r *Rules) CheckRunning() error {
 	failed := []error{r.Check(), r.eachFlagFile(func(where string, f *Flags) error {
-		return errors.Join(r.checkName(where, f), r.checkPaths(where, f))
+		return errors.Join(r.checkName(where, f), r.checkPaths(where, &Flags{Config: asWritten(f.Config), ConfigDir: asWritten(f.ConfigDir)}))
 	})}
 	if !r.Processes {
 		return errors.Join(failed...)
@@ -71,15 +71,22 @@ func (r *Rules) CheckRunning() error {
 	return errors.Join(failed...)
 }
 
-// checkPaths looks whether a kubelet has other files than those that are looked at, unless systemd or
-// a shell fills in which.
+// checkPaths looks whether a kubelet has other files than those that are looked at.
 func (r *Rules) checkPaths(where string, f *Flags) error {
 	file, dir := cmp.Or(f.Config, r.ConfigFile), cmp.Or(f.ConfigDir, r.ConfigDir)
-	if samePath(file, r.ConfigFile) && samePath(dir, r.ConfigDir) || strings.ContainsAny(f.Config+f.ConfigDir, "$%") {
+	if samePath(file, r.ConfigFile) && samePath(dir, r.ConfigDir) {
 		return nil
 	}
 	return &refusal.Error{Check: CheckFile, Got: "--config=" + refusal.Quote(file) + " --config-dir=" + refusal.Quote(dir) + " " + where,
 		Want: "what is looked at here, " + refusal.Quote(r.ConfigFile) + " and " + refusal.Quote(r.ConfigDir) + ": set config and configDir of the kubelet-authenticator"}
+}
+
+// asWritten is a file's name in a unit, or "" if systemd or a shell fills it in.
+func asWritten(path string) string {
+	if strings.ContainsAny(path, "$%") {
+		return ""
+	}
+	return path
 }
 
 // samePath reports whether both name one file. Behind a link a slash makes a difference: the

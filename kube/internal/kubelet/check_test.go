@@ -36,6 +36,7 @@ func TestCheck(t *testing.T) {
 		"both kinds":                   {files: files{"config.yaml": on + "serverTLSBootstrap: true\n"}, serving: true, want: "\nkubelet-configuration: got serverTLSBootstrap: true", check: CheckConfiguration},
 		"no YAML":                      {files: files{"config.yaml": "{"}, want: "config.yaml", check: CheckFile},
 		"a bootstrap flag":             {files: files{"flags/a.env": "X=" + bad + "\n"}, want: bad, check: CheckConfiguration},
+		"a line that goes on":          {files: files{"flags/a.env": "X=--rotate-certificates\\\n --v=2\n"}, want: "--rotate-certificates", check: CheckConfiguration},
 		"rotation by flag":             {files: files{"flags/a.env": "X=--rotate-certificates\n"}, want: "--rotate-certificates", check: CheckConfiguration},
 		"no rotation by flag":          {files: files{"config.yaml": on, "flags/a.env": "X=--rotate-certificates=false\n"}},
 		"both":                         {files: files{"flags/a.env": "X=--rotate-certificates\n", "flags/x.d/10.conf": "X=--rotate-certificates=false\n"}, want: "a.env", check: CheckConfiguration},
@@ -70,6 +71,9 @@ func TestOtherFiles(t *testing.T) {
 		"--config=/etc/other.yaml":          true,
 		"--config " + config + " --config-dir=/etc/d": true,
 		"--config=$CONFIG":                            false,
+		"--config=/etc/other.yaml --config-dir=/%i":   true,
+		"--config=" + config + "\\\n --v=2":           false,
+		"--config \\\n " + config:                     false,
 	} {
 		write(t, unit, "KUBELET_EXTRA_ARGS=\""+flags+"\"\n")
 		r := &Rules{Places: Places{ConfigFile: config, FlagFiles: []string{unit}}}
@@ -123,6 +127,7 @@ func TestCheckProcesses(t *testing.T) {
 		"bootstrap":          {[]string{bad}, bad, bad},
 		"rotation":           {[]string{"--rotate-certificates"}, "--rotate-certificates (", "--rotate-certificates ("},
 		"another file":       {[]string{"--config=" + config}, "rotateCertificates: true in " + config, `--config="` + config},
+		"a name with a sign": {[]string{"--config=/x%i.yaml"}, "", `--config="/x%i.yaml"`},
 		"another folder":     {[]string{"--config-dir=" + dir}, "", `--config-dir="` + dir},
 		"a flag over a file": {[]string{"--config=" + config, "--rotate-certificates=false"}, "", "what is looked at here"},
 		"too long":           {strings.Fields(strings.Repeat("xxxxxxx ", 16<<10)), "at most 128 KiB", "at most 128 KiB"},

@@ -64,7 +64,8 @@ func parseFlags(arguments []string) *Flags {
 // quotes. The first word of a value is without the variable's name.
 func wordsOf(text []byte) []string {
 	var words []string
-	for line := range bytes.Lines(text) {
+	// A line goes on behind a backslash: systemd.syntax(7).
+	for line := range bytes.Lines(bytes.ReplaceAll(text, []byte("\\\n"), []byte(" \n"))) {
 		if line = bytes.TrimSpace(line); len(line) == 0 || line[0] == '#' || line[0] == ';' {
 			continue
 		}

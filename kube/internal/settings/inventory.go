@@ -63,7 +63,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 	if file.Machines == nil { // a file that was cut short, or emptied
 		return nil, refusal.Config("machines", "", "a list: [] if there are none")
 	}
-	machines, seen, ids := make(map[string]csr.Machine, len(file.Machines)), map[string]bool{}, map[string]string{}
+	machines, seen := make(map[string]csr.Machine, len(file.Machines)), map[string]bool{}
 	for i := range file.Machines {
 		m := &file.Machines[i]
 		orElse(&m.UID, uidOf(m.NodeName))
@@ -82,17 +82,12 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 		if err := errors.Join(claim.Check(), m.checkNames(&servingname.Reserved{DNSNames: s.Signers.ReservedDNSNames, IPs: s.Signers.ReservedIPs}), m.checkCloud()); err != nil {
 			return nil, fmt.Errorf("machines[%d]: %w", i, err)
 		}
-		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity} {
-			if seen[unique] && unique != "identity " {
+		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity, "provider ID " + providerid.Canonical(m.ProviderID)} {
+			if seen[unique] && unique != "identity " && unique != "provider ID " {
 				return nil, fmt.Errorf("machines[%d]: %s is there twice", i, refusal.Text(unique))
 			}
 			seen[unique] = true
 		}
-		lower := strings.ToLower(m.ProviderID)
-		if m.ProviderID != "" && providerid.Equal(ids[lower], m.ProviderID) {
-			return nil, fmt.Errorf("machines[%d]: provider ID %s is there twice", i, refusal.Quote(m.ProviderID))
-		}
-		ids[lower] = m.ProviderID
 		machines[m.NodeName] = csr.Machine{Name: m.NodeName, NodeName: m.NodeName, UID: m.UID, Identity: m.Identity, Provider: m.Kind,
 			ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, BootstrapReady: true}
 	}

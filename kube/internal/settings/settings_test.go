@@ -160,19 +160,20 @@ func TestParseInventory(t *testing.T) {
 		}
 	}
 	for name, text := range map[string]string{
-		"a name twice":         "machines: [{nodeName: a}, {nodeName: a}]",
-		"a UID twice":          "machines: [{nodeName: a, uid: u}, {nodeName: b, uid: u}]",
-		"an identity twice":    "machines: [{nodeName: a, identity: '" + digest + "'}, {nodeName: b, identity: '" + digest + "'}]",
-		"a provider ID twice":  "machines: [{nodeName: a, providerID: 'p://1'}, {nodeName: b, providerID: 'p://1'}]",
-		"twice, of Azure":      "machines: [{nodeName: a, providerID: 'azure:///subscriptions/S'}, {nodeName: b, providerID: 'azure:///Subscriptions/s'}]",
-		"another node's name":  "machines: [{nodeName: a, dnsNames: [B]}, {nodeName: b}]",
-		"no name":              "machines: [{uid: u}]",
-		"an upper-case name":   "machines: [{nodeName: Node}]",
-		"an identity of none":  "machines: [{nodeName: a, identity: 'ek:sha256:00'}]",
-		"an address of none":   "machines: [{nodeName: a, ipAddresses: ['1']}]",
-		"an unknown field":     "machines: [{nodeName: a, dnsName: a}]",
-		"a list at the top":    "[]",
-		"two documents of one": "machines: []\n---\nmachines: []\n",
+		"a name twice":                           "machines: [{nodeName: a}, {nodeName: a}]",
+		"a UID twice":                            "machines: [{nodeName: a, uid: u}, {nodeName: b, uid: u}]",
+		"an identity twice":                      "machines: [{nodeName: a, identity: '" + digest + "'}, {nodeName: b, identity: '" + digest + "'}]",
+		"a provider ID twice":                    "machines: [{nodeName: a, providerID: 'p://1'}, {nodeName: b, providerID: 'p://1'}]",
+		"a provider ID twice, another's between": "machines: [{nodeName: a, providerID: 'p://x'}, {nodeName: c, providerID: 'p://X'}, {nodeName: b, providerID: 'p://x'}]",
+		"twice, of Azure":                        "machines: [{nodeName: a, providerID: 'azure:///subscriptions/S'}, {nodeName: b, providerID: 'azure:///Subscriptions/s'}]",
+		"another node's name":                    "machines: [{nodeName: a, dnsNames: [B]}, {nodeName: b}]",
+		"no name":                                "machines: [{uid: u}]",
+		"an upper-case name":                     "machines: [{nodeName: Node}]",
+		"an identity of none":                    "machines: [{nodeName: a, identity: 'ek:sha256:00'}]",
+		"an address of none":                     "machines: [{nodeName: a, ipAddresses: ['1']}]",
+		"an unknown field":                       "machines: [{nodeName: a, dnsName: a}]",
+		"a list at the top":                      "[]",
+		"two documents of one":                   "machines: []\n---\nmachines: []\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if machines, err := byTPM.ParseInventory([]byte(text)); err == nil {
