@@ -67,14 +67,18 @@ class Keys:
         self.road, self.ak, self.certificates = road, Public(m["akPublic"]), certificates
         if road == AK:
             need(certificates, "certificate-missing")
-            self.chain = self.parse("certificate-encoding")
+            self.chain = self.parse()
             self.ak_key = self.chain[0].key
+            try:
+                self.ak.key()
+            except Refused:
+                raise Refused("ak-mismatch") from None
             need(self.ak.material() == self.ak_key, "ak-mismatch")
             self.machine_key, self.ak_name = machine_key(self.ak_key), b""
             return
         need(bool(certificates) != bool(m["ekPublic"]), "ek-sources")
         if certificates:
-            self.chain = self.parse("ek-certificate-encoding")
+            self.chain = self.parse()
             self.ek = self.chain[0].key
         else:
             self.chain, self.ek = [], self.ek_without(m["ekPublic"])
@@ -84,11 +88,11 @@ class Keys:
             raise Refused("ek-type") from None
         self.ak_key, self.ak_name, self.machine_key = self.ak.key(), name_of(m["akPublic"]), machine_key(self.ek)
 
-    def parse(self, fault):
+    def parse(self):
         try:
             return [Certificate(c) for c in self.certificates]
         except (Fault, ValueError):
-            raise Refused(fault) from None
+            raise Refused("certificate-encoding") from None
 
     @staticmethod
     def ek_without(spki):
