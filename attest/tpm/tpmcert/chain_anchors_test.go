@@ -3,6 +3,7 @@ package tpmcert
 import (
 	"crypto/x509"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,7 +95,7 @@ func TestLinksBelowAnAnchor(t *testing.T) {
 		junk := tpmlab.Sign(t, tpmlab.Sign(t, nil, "nobody", nil), "root", nil).Cert
 		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 			leaf := leafOf(t, road, top)
-			for _, above := range [][]*x509.Certificate{sent, append(sent[:len(sent):len(sent)], junk)} {
+			for _, above := range [][]*x509.Certificate{sent, append(slices.Clip(sent), junk)} {
 				if _, err := underRoots(road, []*x509.Certificate{root.Cert}, nil, append([]*x509.Certificate{leaf}, above...)...); (err == nil) != (cas < message.MaxChainLinks) {
 					t.Errorf("%v, %d CAs below the root, %d sent: %v", road, cas, len(above), err)
 				}

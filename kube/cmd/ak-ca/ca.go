@@ -20,7 +20,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -51,7 +50,7 @@ func (f *files) open(now func() time.Time) (*ca, error) {
 	if f.lifetime < time.Minute {
 		return nil, refusal.Config("--lifetime", f.lifetime.String(), "at least 1m")
 	}
-	if f.issuer != "" && !plaintext.IssuerName(f.issuer) {
+	if _, err := attest.ParseIdentity("othername:" + f.issuer + "/1.3.6.1.5.5.7.8.3:MAA"); f.issuer != "" && err != nil {
 		return nil, refusal.Config("--issuer", refusal.Quote(f.issuer), "up to 63 lower-case letters, digits, . and -")
 	}
 	chain, err := certificates(f.certificate)

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -238,7 +239,7 @@ func TestFlags(t *testing.T) {
 		"no flag":           {[]string{"--", "--machines=evil.json"}, 1},
 	} {
 		var stderr strings.Builder
-		if status := run(t.Context(), append(args[:len(args):len(args)], row.files...), io.Discard, &stderr); status != row.status {
+		if status := run(t.Context(), append(slices.Clip(args), row.files...), io.Discard, &stderr); status != row.status {
 			t.Errorf("%s: status %d, want %d: %s", name, status, row.status, &stderr)
 		}
 	}
