@@ -153,7 +153,7 @@ type RemoteStatus struct {
 	// Keys is how many keys are held.
 	Keys int
 	// Unfit says why other keys of the same set are left out, of the first 8; see [ParseJWKS].
-	// It is nil if there are none, or if Fetch brought the keys.
+	// It is nil if no key was left out, or if Fetch brought the keys.
 	Unfit error
 	// Fetched is when the fetch that brought them began; zero if none ever did.
 	Fetched time.Time

@@ -211,7 +211,7 @@ func TestMessagesOfNothing(t *testing.T) {
 	inCapitals.RawSubject = bytes.ToUpper(root.Cert.RawSubject)
 	if again := tpmlab.Sign(t, &tpmlab.CA{Cert: &inCapitals, Key: root.Key}, "root", nil); !isRoot(root.Cert.Raw) || !isRoot(again.Cert.Raw) ||
 		isRoot(tpmlab.Sign(t, root, "no root", nil).Cert.Raw) {
-		t.Error("a root is none, or another certificate is one")
+		t.Error("isRoot is wrong about a root, or about another certificate")
 	}
 	good := statement.CertifyEvidence{Attest: []byte{1}, Signature: []byte{1}, Public: []byte{1}}
 	if _, err := statement.MarshalTCGAttestCertify(&good); err != nil {

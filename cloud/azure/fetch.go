@@ -140,17 +140,17 @@ func (v *Verifier) fetchOne(ctx context.Context, c *x509.Certificate, calls *int
 // parseFetched reads what was found at a URL: at least one certificate.
 func parseFetched(found []byte) ([]*x509.Certificate, error) {
 	if len(found) > maxFetchedSize {
-		return nil, errors.New("more than " + strconv.Itoa(maxFetchedSize) + " bytes in the place of a certificate")
+		return nil, errors.New("more than " + strconv.Itoa(maxFetchedSize) + " bytes instead of a certificate")
 	}
 	all, err := caissuers.Certificates(found)
 	if err != nil {
-		return nil, fmt.Errorf("in the place of a certificate: %w", err)
+		return nil, fmt.Errorf("what was fetched is no certificate: %w", err)
 	}
 	var parsed []*x509.Certificate
 	for _, der := range all {
 		c, err := chain.Parse(der)
 		if err != nil {
-			return nil, errors.New("in the place of a certificate: one that cannot be read")
+			return nil, errors.New("a certificate was fetched that cannot be read")
 		}
 		parsed = append(parsed, c)
 	}

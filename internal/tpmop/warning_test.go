@@ -92,7 +92,7 @@ func TestOtherAnswersAreNotSentAgain(t *testing.T) {
 	}
 }
 
-// Each warning that there is has its place, and says who does what.
+// Every warning of the TPM 2.0 Library has an explanation, which says who does what.
 func TestWarningsSayWhatToDo(t *testing.T) {
 	for rc, says := range map[tpm2.TPMRC]string{
 		tpm2.TPMRCObjectMemory: "/dev/tpmrm0", tpm2.TPMRCSessionMemory: "tpm2_flushcontext", tpm2.TPMRCContextGap: "/dev/tpmrm0",

@@ -53,8 +53,8 @@ func (v *view) inHand(i *item) *certstore.Pair {
 	return nil
 }
 
-// load reads a stored pair; nil means that there is none for this node and this purpose. A
-// file that cannot be used counts as none, and is logged.
+// load reads a stored pair. It returns nil if no pair is for this node and this purpose, or if the
+// file cannot be used, which is logged.
 func (a *Authenticator) load(i *item, file string) *certstore.Pair {
 	if file == "" {
 		return nil

@@ -15,7 +15,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/google/go-tpm/tpm2/transport"
@@ -27,6 +26,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -178,8 +178,8 @@ func (e *enrolment) carry(ctx context.Context, name string, spec *csr.Spec) (*cs
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
 	for {
-		reply, err := readReply(path + ".reply")
-		if err != nil {
+		reply, err := files.ReadForeign(path+".reply", maxReply)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
 		request := csr.Filed(spec, csr.User{}, time.Now())
@@ -192,26 +192,6 @@ func (e *enrolment) carry(ctx context.Context, name string, spec *csr.Spec) (*cs
 		case <-look.C:
 		}
 	}
-}
-
-// readReply reads a reply, whoever wrote it: what it says is checked. Without one it is empty.
-func readReply(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it waits for nobody who writes to a pipe
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, refusal.Config("reply", refusal.Quote(path), "a file"))
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxReply+1))
-	if err == nil && len(text) > maxReply {
-		err = fmt.Errorf("%s: more than %d bytes", path, maxReply)
-	}
-	return text, err
 }
 
 // store checks the certificate, and puts it where the file says that it is.

@@ -84,8 +84,8 @@ var hashSizes = map[tpm2.TPMAlgID]int{
 	tpm2.TPMAlgSM3256: 32, tpm2.TPMAlgSHA3256: 32, tpm2.TPMAlgSHA3384: 48, tpm2.TPMAlgSHA3512: 64,
 }
 
-// digestSizes reads the header, which says how long each algorithm's digests are; nil if
-// there is none, in the format of TPM 1.2.
+// digestSizes reads the header, which says how long the digests of each algorithm are. It
+// returns nil for a log in the format of TPM 1.2, which has no such header.
 func digestSizes(first *entry) (map[tpm2.TPMAlgID]int, error) {
 	data, ok := bytes.CutPrefix(first.data, []byte(specID))
 	if !ok || first.typ != typeNoAction {

@@ -179,7 +179,7 @@ func TestReplayAdvice(t *testing.T) {
 		says   string
 	}{
 		"SHA-1 alone":                    {oldLog(boot...), other(), false, "a log without a digest of SHA-256"},
-		"SHA-1 alone, and IMA":           {oldLog(boot...), other(10), false, "a log without a digest of SHA-256"},
+		"only SHA-1, and IMA":            {oldLog(boot...), other(10), false, "a log without a digest of SHA-256"},
 		"an area that was full":          {writeLog(boot[:4]...), other(), false, "PCR 4 (events: 1), PCR 5 (events: 0)"},
 		"another value":                  {writeLog(boot...), other(4), false, "PCR 4 (events: 2)"},
 		"no event of a firmware's PCR":   {writeLog(boot...), other(7), false, "PCR 7 (events: 0)"},

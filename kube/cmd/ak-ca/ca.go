@@ -24,8 +24,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// files are where a CA is.
-type files struct {
+// config says where a CA is.
+type config struct {
 	certificate, key, ring, machines, makers string
 	issuer                                   string
 	lifetime                                 time.Duration
@@ -45,7 +45,7 @@ type ca struct {
 const maxFile = 16 << 20
 
 // open reads the files.
-func (f *files) open(now func() time.Time) (*ca, error) {
+func (f *config) open(now func() time.Time) (*ca, error) {
 	c := &ca{identity: tpmcert.OtherNameIdentity{Types: nil, Issuer: f.issuer}, lifetime: f.lifetime, now: now}
 	if f.lifetime < time.Minute {
 		return nil, refusal.Config("--lifetime", f.lifetime.String(), "at least 1m")
@@ -90,13 +90,13 @@ func (f *files) open(now func() time.Time) (*ca, error) {
 }
 
 // kind trusts the EKs of the list, or those of makers; the list admits no others in either case.
-func (f *files) kind(list *membership.StaticList) (attest.Kind, error) {
-	var config tpmcert.EKVerifierConfig
+func (f *config) kind(list *membership.StaticList) (attest.Kind, error) {
+	var trust tpmcert.EKVerifierConfig
 	if f.makers == "" {
 		for _, m := range list.Members() {
-			config.Allowed = append(config.Allowed, m.Machine)
+			trust.Allowed = append(trust.Allowed, m.Machine)
 		}
-		if len(config.Allowed) == 0 {
+		if len(trust.Allowed) == 0 {
 			return nil, refusal.Config("--machines", "a list of no machines", "lines as ek:sha256:<64 hexadecimal digits> <name>")
 		}
 	} else {
@@ -104,9 +104,9 @@ func (f *files) kind(list *membership.StaticList) (attest.Kind, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--makers: %w", err)
 		}
-		config.Issuers = []tpmcert.EKIssuer{{Roots: makers, Profile: tpmcert.EKProfileTCG()}}
+		trust.Issuers = []tpmcert.EKIssuer{{Roots: makers, Profile: tpmcert.EKProfileTCG()}}
 	}
-	eks, err := tpmcert.NewEKVerifier(config)
+	eks, err := tpmcert.NewEKVerifier(trust)
 	if err != nil {
 		return nil, err
 	}

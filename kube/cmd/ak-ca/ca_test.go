@@ -40,7 +40,7 @@ func write(t *testing.T, dir, name string, text []byte) string {
 }
 
 // filesOf are those of a CA that knows the machines of a list.
-func filesOf(t *testing.T, list string) *files {
+func filesOf(t *testing.T, list string) *config {
 	t.Helper()
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -57,13 +57,13 @@ func filesOf(t *testing.T, list string) *files {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &files{certificate: write(t, dir, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})),
+	return &config{certificate: write(t, dir, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})),
 		key:  write(t, dir, "ca.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
 		ring: filepath.Join(dir, "ring.json"), machines: write(t, dir, "machines", []byte(list)), issuer: "ours", lifetime: time.Hour}
 }
 
 // open opens a CA at a time.
-func open(t *testing.T, f *files, at time.Time) *ca {
+func open(t *testing.T, f *config, at time.Time) *ca {
 	t.Helper()
 	c, err := f.open(func() time.Time { return at })
 	if err != nil {
@@ -165,20 +165,20 @@ func TestDecide(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	const machine = "ek:sha256:fd670dd27c4dbd1cdf8fe6d4e9d05f2ace30339fae9cd78a21691bc06ee9180b node-1\n"
 	for name, row := range map[string]struct {
-		change func(t *testing.T, f *files)
+		change func(t *testing.T, f *config)
 		want   string
 	}{
-		"another CA's key":   {func(t *testing.T, f *files) { f.key = filesOf(t, machine).key }, "--key"},
-		"a key others read":  {func(t *testing.T, f *files) { _ = os.Chmod(f.key, 0o644) }, "--key"},
-		"no key":             {func(t *testing.T, f *files) { _ = os.WriteFile(f.key, []byte("secret"), 0o600) }, "--key"},
-		"a ring others read": {func(t *testing.T, f *files) { open(t, f, time.Now()); _ = os.Chmod(f.ring, 0o640) }, "--ring"},
-		"no ring":            {func(t *testing.T, f *files) { _ = os.WriteFile(f.ring, []byte("secret"), 0o600) }, "--ring"},
-		"no machines":        {func(t *testing.T, f *files) { _ = os.WriteFile(f.machines, nil, 0o600) }, "--machines"},
-		"a list of no form":  {func(t *testing.T, f *files) { _ = os.WriteFile(f.machines, []byte("node-1\n"), 0o600) }, "--machines"},
-		"no makers":          {func(_ *testing.T, f *files) { f.makers = f.machines }, "--makers"},
-		"no certificate":     {func(_ *testing.T, f *files) { f.certificate = f.machines }, "--certificate"},
-		"an odd name":        {func(_ *testing.T, f *files) { f.issuer = "a/b" }, "--issuer"},
-		"no lifetime":        {func(_ *testing.T, f *files) { f.lifetime = 0 }, "--lifetime"},
+		"another CA's key":   {func(t *testing.T, f *config) { f.key = filesOf(t, machine).key }, "--key"},
+		"a key others read":  {func(t *testing.T, f *config) { _ = os.Chmod(f.key, 0o644) }, "--key"},
+		"no key":             {func(t *testing.T, f *config) { _ = os.WriteFile(f.key, []byte("secret"), 0o600) }, "--key"},
+		"a ring others read": {func(t *testing.T, f *config) { open(t, f, time.Now()); _ = os.Chmod(f.ring, 0o640) }, "--ring"},
+		"no ring":            {func(t *testing.T, f *config) { _ = os.WriteFile(f.ring, []byte("secret"), 0o600) }, "--ring"},
+		"no machines":        {func(t *testing.T, f *config) { _ = os.WriteFile(f.machines, nil, 0o600) }, "--machines"},
+		"a list of no form":  {func(t *testing.T, f *config) { _ = os.WriteFile(f.machines, []byte("node-1\n"), 0o600) }, "--machines"},
+		"no makers":          {func(_ *testing.T, f *config) { f.makers = f.machines }, "--makers"},
+		"no certificate":     {func(_ *testing.T, f *config) { f.certificate = f.machines }, "--certificate"},
+		"an odd name":        {func(_ *testing.T, f *config) { f.issuer = "a/b" }, "--issuer"},
+		"no lifetime":        {func(_ *testing.T, f *config) { f.lifetime = 0 }, "--lifetime"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := filesOf(t, machine)

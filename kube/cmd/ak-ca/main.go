@@ -31,6 +31,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -43,7 +44,7 @@ func main() {
 
 // run is the program.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var f files
+	var f config
 	flags := flag.NewFlagSet("ak-ca", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&f.certificate, "certificate", "", "the CA's certificate, in PEM")
@@ -82,7 +83,7 @@ func (c *ca) serve(ctx context.Context, path string, stdout io.Writer) error {
 	if !strings.HasSuffix(path, ".json") {
 		return refusal.Config("FILE", refusal.Quote(path), "one that ends in .json")
 	}
-	text, err := read(path, maxRequest)
+	text, err := files.ReadForeign(path, maxRequest)
 	if err != nil {
 		return err
 	}
@@ -105,22 +106,4 @@ func (c *ca) serve(ctx context.Context, path string, stdout io.Writer) error {
 		_, err = fmt.Fprintln(stdout, made)
 	}
 	return err
-}
-
-// read reads a file of at most so many bytes, whoever wrote it. It waits for nobody who writes to a
-// pipe.
-func read(path string, most int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, refusal.Config("FILE", refusal.Quote(path), "a file"))
-	}
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(text)) > most {
-		err = refusal.Config("FILE", refusal.Quote(path), fmt.Sprintf("at most %d bytes", most))
-	}
-	return text, err
 }

@@ -4,12 +4,16 @@ package files
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Read reads a file of at most limit bytes.
@@ -19,9 +23,27 @@ func Read(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return read(f, limit)
+}
+
+// ReadForeign is [Read] for a file that a stranger may have put there. What is no regular file,
+// such as a pipe, is an error at once.
+func ReadForeign(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, refusal.Config("file", refusal.Quote(path), "a regular file"))
+	}
+	return read(f, limit)
+}
+
+func read(f *os.File, limit int64) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(text)) > limit {
-		err = fmt.Errorf("%s: more than %d bytes", path, limit)
+		err = fmt.Errorf("%s: more than %d bytes", refusal.Text(f.Name()), limit)
 	}
 	return text, err
 }

@@ -59,21 +59,21 @@ func (r *Rules) Check() error {
 // is an error.
 func (r *Rules) CheckRunning() error {
 	failed := []error{r.Check(), r.eachFlagFile(func(where string, f *Flags) error {
-		return errors.Join(r.checkName(where, f), r.checkPaths(where, &Flags{Config: asWritten(f.Config), ConfigDir: asWritten(f.ConfigDir)}))
+		return errors.Join(r.checkName(where, f), r.checkPaths(where, asWritten(f.Config), asWritten(f.ConfigDir)))
 	})}
 	if !r.Processes {
 		return errors.Join(failed...)
 	}
 	for pid, f := range Running() {
 		where := "(kubelet, process " + strconv.Itoa(pid) + ")"
-		failed = append(failed, r.checkPaths(where, f), r.checkProcess(where, f, r.ConfigFile, r.ConfigDir), r.checkName(where, f))
+		failed = append(failed, r.checkPaths(where, f.Config, f.ConfigDir), r.checkProcess(where, f, r.ConfigFile, r.ConfigDir), r.checkName(where, f))
 	}
 	return errors.Join(failed...)
 }
 
 // checkPaths looks whether a kubelet has other files than those that are looked at.
-func (r *Rules) checkPaths(where string, f *Flags) error {
-	file, dir := cmp.Or(f.Config, r.ConfigFile), cmp.Or(f.ConfigDir, r.ConfigDir)
+func (r *Rules) checkPaths(where, file, dir string) error {
+	file, dir = cmp.Or(file, r.ConfigFile), cmp.Or(dir, r.ConfigDir)
 	if samePath(file, r.ConfigFile) && samePath(dir, r.ConfigDir) {
 		return nil
 	}
