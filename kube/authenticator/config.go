@@ -44,6 +44,12 @@ type Config struct {
 	// Kind is the machine's evidence.
 	Kind Kind
 
+	// MinimumVersion is the oldest version of the evidence's data format that is written where
+	// the control plane does not read the newest that Kind has: then the node files once more, in
+	// the best version that both speak. 0 means the newest, so that no older one is ever written:
+	// whoever may deny requests could have the node step down. One above the newest refuses every
+	// attempt with refusal.CheckConfig.
+	MinimumVersion int
 	// ClusterID is the control plane's name for its cluster; "" means the customary name,
 	// derived from the CA that API names (attest.ClusterID): of several, from the one under which
 	// the API server's certificate verifies. Set it where that CA signs for other clusters too,
@@ -144,8 +150,8 @@ func New(config Config) (*Authenticator, error) {
 	if _, organization := csr.SubjectNames(csr.PurposeClient, config.NodeName); organization == "" {
 		return nil, refusal.Config("NodeName", refusal.Quote(config.NodeName), "a node's name: a lower-case DNS subdomain")
 	}
-	if _, err := csr.SignerChallenge(config.Kind.Provider()); err != nil {
-		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "Kind " + refusal.Quote(config.Kind.Provider()), Want: "one that challenges", Err: err}
+	if err := checkKind(config.Kind, config.MinimumVersion); err != nil {
+		return nil, err
 	}
 	if config.Lifetime == 0 {
 		config.Lifetime = defaultLifetime

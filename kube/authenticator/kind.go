@@ -4,12 +4,16 @@ import (
 	"context"
 	"crypto"
 	"io"
+	"slices"
+	"strconv"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Kind is one kind of evidence on this machine. [KindOf] makes one that has no device of its
-// own, such as a cloud's documents.
+// own, such as a cloud's documents, or that writes several versions of its data format.
 type Kind interface {
 	// Provider returns the kind's name in signer names, which is that of its Prover.
 	Provider() string
@@ -19,20 +23,41 @@ type Kind interface {
 	Open(ctx context.Context) (attest.Prover, error)
 }
 
-// KindOf makes a kind from the provider's name and a function that makes its Prover, whose
-// Close is called after each use.
-func KindOf(provider string, open func(ctx context.Context) (attest.Prover, error)) Kind {
+// KindOf makes a kind from the provider's name and the functions that make its Prover, whose
+// Close is called after each use. There is one for each version of the data format that the
+// kind writes and that counts as safe, the newest first. Every attempt begins with the first; see
+// [Config.MinimumVersion].
+func KindOf(provider string, open ...func(ctx context.Context) (attest.Prover, error)) Kind {
 	return proverKind{provider, open}
 }
 
 type proverKind struct {
 	provider string
-	open     func(ctx context.Context) (attest.Prover, error)
+	open     []opener
 }
 
 func (k proverKind) Provider() string { return k.provider }
 
-func (k proverKind) Open(ctx context.Context) (attest.Prover, error) { return k.open(ctx) }
+func (k proverKind) Open(ctx context.Context) (attest.Prover, error) {
+	if err := checkKind(k, 0); err != nil {
+		return nil, err
+	}
+	return k.open[0](ctx)
+}
+
+// checkKind refuses what no attempt can use.
+func checkKind(k Kind, minimum int) error {
+	if _, err := csr.SignerChallenge(k.Provider()); err != nil {
+		return &refusal.Error{Check: refusal.CheckConfig, Got: "Kind " + refusal.Quote(k.Provider()), Want: "one that challenges", Err: err}
+	}
+	if all := openers(k); len(all) == 0 || slices.ContainsFunc(all, func(open opener) bool { return open == nil }) {
+		return refusal.Config("Kind", refusal.Quote(k.Provider())+" without a function", "one for each version, the newest first")
+	}
+	if minimum < 0 {
+		return refusal.Config("MinimumVersion", strconv.Itoa(minimum), "0 or more")
+	}
+	return nil
+}
 
 // A keyKeeper is the prover of a machine that keeps private keys which cannot leave it: the node
 // can have a recovery certificate.
