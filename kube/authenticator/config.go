@@ -150,8 +150,8 @@ func New(config Config) (*Authenticator, error) {
 	if _, organization := csr.SubjectNames(csr.PurposeClient, config.NodeName); organization == "" {
 		return nil, refusal.Config("NodeName", refusal.Quote(config.NodeName), "a node's name: a lower-case DNS subdomain")
 	}
-	if err := checkKind(config.Kind, config.MinimumVersion); err != nil {
-		return nil, err
+	if _, err := csr.SignerChallenge(config.Kind.Provider()); err != nil {
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "Kind " + refusal.Quote(config.Kind.Provider()), Want: "one that challenges", Err: err}
 	}
 	if config.Lifetime == 0 {
 		config.Lifetime = defaultLifetime
@@ -164,6 +164,9 @@ func New(config Config) (*Authenticator, error) {
 	}
 	if config.SignerName == "" {
 		config.SignerName = csr.SignerKubeAPIServerClientKubelet
+	}
+	if err := checkVersions(config.Kind, config.MinimumVersion); err != nil {
+		return nil, err
 	}
 	a := &Authenticator{c: config, id: rand.Text(), memory: state{},
 		kubelet: kubelet.Rules{Places: kubelet.Places(config.Kubelet), Serving: config.Serving != nil, NodeName: config.NodeName}}

@@ -4,12 +4,8 @@ import (
 	"context"
 	"crypto"
 	"io"
-	"slices"
-	"strconv"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Kind is one kind of evidence on this machine. [KindOf] makes one that has no device of its
@@ -39,24 +35,10 @@ type proverKind struct {
 func (k proverKind) Provider() string { return k.provider }
 
 func (k proverKind) Open(ctx context.Context) (attest.Prover, error) {
-	if err := checkKind(k, 0); err != nil {
+	if err := checkVersions(k, 0); err != nil {
 		return nil, err
 	}
 	return k.open[0](ctx)
-}
-
-// checkKind refuses what no attempt can use.
-func checkKind(k Kind, minimum int) error {
-	if _, err := csr.SignerChallenge(k.Provider()); err != nil {
-		return &refusal.Error{Check: refusal.CheckConfig, Got: "Kind " + refusal.Quote(k.Provider()), Want: "one that challenges", Err: err}
-	}
-	if all := openers(k); len(all) == 0 || slices.ContainsFunc(all, func(open opener) bool { return open == nil }) {
-		return refusal.Config("Kind", refusal.Quote(k.Provider())+" without a function", "one for each version, the newest first")
-	}
-	if minimum < 0 {
-		return refusal.Config("MinimumVersion", strconv.Itoa(minimum), "0 or more")
-	}
-	return nil
 }
 
 // A keyKeeper is the prover of a machine that keeps private keys which cannot leave it: the node

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -34,7 +35,18 @@ func openers(k Kind) []opener {
 	if of, ok := k.(proverKind); ok {
 		return of.open
 	}
-	return []opener{k.Open}
+	return []opener{func(ctx context.Context) (attest.Prover, error) { return k.Open(ctx) }}
+}
+
+// checkVersions refuses what no attempt can use.
+func checkVersions(k Kind, minimum int) error {
+	if all := openers(k); len(all) == 0 || slices.ContainsFunc(all, func(open opener) bool { return open == nil }) {
+		return refusal.Config("Kind", refusal.Quote(k.Provider())+" without a function", "one for each version, the newest first")
+	}
+	if minimum < 0 {
+		return refusal.Config("MinimumVersion", strconv.Itoa(minimum), "0 or more")
+	}
+	return nil
 }
 
 // evidence opens the evidence. To close the attester closes both.
