@@ -44,6 +44,12 @@ type Config struct {
 	// Kind is the machine's evidence.
 	Kind Kind
 
+	// MinimumVersion is the oldest version of the evidence's data format that is written where
+	// the control plane does not read the newest that Kind has: then the node files once more, in
+	// the best version that both speak. 0 means the newest, so that no older one is ever written:
+	// whoever may deny requests could have the node step down. One above the newest refuses every
+	// attempt with refusal.CheckConfig.
+	MinimumVersion int
 	// ClusterID is the control plane's name for its cluster; "" means the customary name,
 	// derived from the CA that API names (attest.ClusterID): of several, from the one under which
 	// the API server's certificate verifies. Set it where that CA signs for other clusters too,
@@ -158,6 +164,9 @@ func New(config Config) (*Authenticator, error) {
 	}
 	if config.SignerName == "" {
 		config.SignerName = csr.SignerKubeAPIServerClientKubelet
+	}
+	if err := checkVersions(config.Kind, config.MinimumVersion); err != nil {
+		return nil, err
 	}
 	a := &Authenticator{c: config, id: rand.Text(), memory: state{},
 		kubelet: kubelet.Rules{Places: kubelet.Places(config.Kubelet), Serving: config.Serving != nil, NodeName: config.NodeName}}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
@@ -82,8 +83,9 @@ func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *it
 	return p, err
 }
 
-// get attests, and returns the new certificate with its key, if it works.
-func (v *view) get(ctx context.Context, i *item) (_ *certstore.Pair, err error) {
+// get attests, and returns the new certificate with its key, if it works. If the control plane does
+// not read the newest version of the evidence, it tries once more in the best that both speak.
+func (v *view) get(ctx context.Context, i *item) (*certstore.Pair, error) {
 	a := v.a
 	bare, own, err := a.connection()
 	if err != nil {
@@ -92,16 +94,28 @@ func (v *view) get(ctx context.Context, i *item) (_ *certstore.Pair, err error) 
 	if _, err := a.clusterIDs(bare); err != nil {
 		return nil, err
 	}
-	evidence, err := a.c.Kind.Open(ctx)
+	evidence, attester, err := a.newest(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("evidence %s: %w", a.c.Kind.Provider(), err)
+		return nil, err
 	}
-	attester, err := attest.NewAttester(evidence)
-	if err != nil {
-		return nil, errors.Join(err, evidence.Close())
+	newest := evidence.Version()
+	p, err := v.getWith(ctx, i, bare, own, evidence, attester)
+	unread, ok := errors.AsType[*versionError](err)
+	if !ok {
+		return p, err
 	}
-	defer func() { err = errors.Join(err, attester.Close()) }()
+	evidence, attester, none := a.older(ctx, newest, unread)
+	if none != nil {
+		return nil, errors.Join(err, none)
+	}
+	a.c.Log.Warn("the evidence's version was denied", "version", newest, "next", evidence.Version(), "why", err.Error())
+	return v.getWith(ctx, i, bare, own, evidence, attester)
+}
 
+// getWith is get with the evidence in one version. It closes the evidence.
+func (v *view) getWith(ctx context.Context, i *item, bare, own *rest.Config, evidence attest.Prover, attester *attest.Attester) (_ *certstore.Pair, err error) {
+	defer func() { err = errors.Join(err, attester.Close()) }()
+	a := v.a
 	all := v.accesses(bare, own, evidence, i.Purpose)
 	if len(all) == 0 {
 		return nil, &refusal.Error{Check: checkCredential, Got: "no certificate that is valid and no bootstrap token",

@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
+	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -154,6 +155,7 @@ func TestSettingsRefused(t *testing.T) {
 		"a truth value":   {"nodeName: node-1", "nodeName: no"},
 		"no duration":     {"lifetime: 24h", "lifetime: long"},
 		"no evidence":     {"  tpm:\n", "  other:\n"},
+		"a format":        {"minimumVersion: 0", "minimumVersion: tpm/v1"},
 		"ek":              {"ek: rsa-2048", "ek: rsa-1024"},
 		"ak":              {"ak: p-256", "ak: p-257"},
 		"ek and AK's":     {"ak: p-256", "ak: gce-rsa"},
@@ -224,7 +226,7 @@ func TestKindOfOthers(t *testing.T) {
 		"nothing to open":            {"{rack: {slot: a}}", []Kind{empty}, "Open"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nevidence: " + row.text + "\n"))
+			s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nminimumVersion: 2\nevidence: " + row.text + "\n"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -234,6 +236,9 @@ func TestKindOfOthers(t *testing.T) {
 			}
 			if err != nil || c.Kind.Provider() != "rack" {
 				return
+			}
+			if c.MinimumVersion != 2 {
+				t.Errorf("minimumVersion is %d", c.MinimumVersion)
 			}
 			if _, err := c.Kind.Open(t.Context()); err == nil || err.Error() != "slot a" {
 				t.Errorf("it was opened with %v", err)
@@ -313,7 +318,7 @@ func TestKubeconfig(t *testing.T) {
 // daemon's.
 func TestUnits(t *testing.T) {
 	dropIn := filepath.Join(deployed, "10-kubeadm.conf")
-	if err := (&authenticator.Kubelet{FlagFiles: []string{dropIn}}).Check(); err != nil {
+	if err := (&kubelet.Rules{Places: kubelet.Places{FlagFiles: []string{dropIn}}}).Check(); err != nil {
 		t.Error(err)
 	}
 	unit := read(t, "kubelet-authenticator.service")

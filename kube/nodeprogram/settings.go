@@ -41,7 +41,9 @@ type settings struct {
 	Serving        *servingSettings `json:"serving"`
 	// Evidence has one section, of the one kind that is presented.
 	Evidence map[string]configfile.Section `json:"evidence"`
-	Kubelet  kubeletSettings               `json:"kubelet"`
+	// MinimumVersion is that of [authenticator.Config].
+	MinimumVersion int             `json:"minimumVersion"`
+	Kubelet        kubeletSettings `json:"kubelet"`
 }
 
 type servingSettings struct {
@@ -130,6 +132,7 @@ func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 	c := authenticator.Config{
 		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), KeyDir: s.KeyDir, ClusterID: s.ClusterID, SignerName: s.SignerName,
 		Lifetime: time.Duration(s.Lifetime), ProviderID: s.ProviderID, RecoverySigner: s.RecoverySigner,
+		MinimumVersion: s.MinimumVersion,
 	}
 	if c.KeyDir == "" && s.RecoverySigner != "" { // the node comes back without them, and no disk has them
 		c.KeyDir = defaultKeys
