@@ -1,6 +1,9 @@
 package settings
 
 import (
+	"bytes"
+	"crypto/x509"
+	"fmt"
 	"slices"
 	"time"
 
@@ -47,6 +50,27 @@ func (i *InsecureSigner) check(attested *Signer) error {
 		return refusal.Config("insecureSigner.certificateFile and keyFile", "those of signer", "a CA of its own")
 	case i.MaxLifetime.Duration < csr.MinLifetime || i.MaxLifetime.Duration > maxInsecureLifetime:
 		return refusal.Config("insecureSigner.maxLifetime", i.MaxLifetime.Duration.String(), "a minute to "+maxInsecureLifetime.String())
+	}
+	return nil
+}
+
+// CheckInsecureCA refuses a CA that is the cluster's, or below it: then the certificates of nodes
+// that attest could not be trusted without those of nodes that do not.
+func (s *Settings) CheckInsecureCA() error {
+	chain, err := readCertificates(s.InsecureSigner.CertificateFile)
+	if err != nil {
+		return fmt.Errorf("settings: insecureSigner: %w", err)
+	}
+	cas, err := s.clusterCAs()
+	if err != nil {
+		return err
+	}
+	for _, ca := range cas {
+		if slices.ContainsFunc(chain, func(c *x509.Certificate) bool {
+			return bytes.Equal(c.RawSubjectPublicKeyInfo, ca.RawSubjectPublicKeyInfo) || c.CheckSignatureFrom(ca) == nil
+		}) {
+			return refusal.Config("insecureSigner.certificateFile", "of the cluster's CA, or of one below it", "a CA of its own")
+		}
 	}
 	return nil
 }

@@ -1,7 +1,15 @@
 package settings
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
+	"math/big"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -110,4 +118,67 @@ func TestWithoutEvidenceTakesNone(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestInsecureCA: whoever trusts the cluster's CA does not trust that of nodes without evidence.
+func TestInsecureCA(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, certificates ...*x509.Certificate) string {
+		t.Helper()
+		var text []byte
+		for _, c := range certificates {
+			text = append(text, pemOf(c)...)
+		}
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cluster, clusterKey := newCA(t, "cluster", nil, nil)
+	formerly, _ := newCA(t, "formerly", nil, nil)
+	root, rootKey := newCA(t, "root", nil, nil)
+	own, _ := newCA(t, "own", root, rootKey)
+	below, _ := newCA(t, "below the cluster's", cluster, clusterKey)
+	for name, row := range map[string]struct {
+		chain []*x509.Certificate
+		ok    bool
+	}{
+		"of its own":            {[]*x509.Certificate{own, root}, true},
+		"without its root":      {[]*x509.Certificate{own}, true},
+		"the cluster's":         {[]*x509.Certificate{cluster}, false},
+		"the cluster's former":  {[]*x509.Certificate{formerly}, false},
+		"below the cluster's":   {[]*x509.Certificate{below}, false},
+		"with the cluster's CA": {[]*x509.Certificate{below, cluster}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &Settings{Cluster: Cluster{CAFile: write("cluster.crt", cluster, formerly)}, InsecureSigner: &InsecureSigner{CertificateFile: write("own.crt", row.chain...)}}
+			if err := s.CheckInsecureCA(); (err == nil) != row.ok || err != nil && !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// newCA makes a CA, below another one if that is given.
+func newCA(t *testing.T, name string, parent *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	if parent == nil {
+		parent, by = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, key
 }
