@@ -67,7 +67,13 @@ func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *it
 		}
 	}
 	began, password := a.c.Now(), a.password()
-	p, err := v.get(ctx, i)
+	var p *certstore.Pair
+	if err = nil; i.Once {
+		v.pending, err = pendingKey(l, i)
+	}
+	if err == nil {
+		p, err = v.get(ctx, i)
+	}
 	if err == nil {
 		err = v.install(l, i, p)
 	}
@@ -92,16 +98,13 @@ func (v *view) get(ctx context.Context, i *item) (_ *certstore.Pair, err error) 
 	if _, err := a.clusterIDs(bare); err != nil {
 		return nil, err
 	}
-	evidence, err := a.c.Kind.Open(ctx)
+	evidence, attester, err := a.openEvidence(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("evidence %s: %w", a.c.Kind.Provider(), err)
+		return nil, err
 	}
-	attester, err := attest.NewAttester(evidence)
-	if err != nil {
-		return nil, errors.Join(err, evidence.Close())
+	if attester != nil {
+		defer func() { err = errors.Join(err, attester.Close()) }()
 	}
-	defer func() { err = errors.Join(err, attester.Close()) }()
-
 	all := v.accesses(bare, own, evidence, i.Purpose)
 	if len(all) == 0 {
 		return nil, &refusal.Error{Check: checkCredential, Got: "no certificate that is valid and no bootstrap token",
@@ -109,7 +112,7 @@ func (v *view) get(ctx context.Context, i *item) (_ *certstore.Pair, err error) 
 	}
 	var refused []error
 	for _, way := range all {
-		p, err := a.getAs(ctx, i, way, evidence, attester)
+		p, err := v.getAs(ctx, i, way, evidence, attester)
 		if err == nil {
 			v.refresh() // that took its time
 			if err := v.accept(ctx, i, p, bare, evidence); err != nil {
@@ -128,11 +131,28 @@ func (v *view) get(ctx context.Context, i *item) (_ *certstore.Pair, err error) 
 	return nil, errors.Join(refused...)
 }
 
+// openEvidence opens the machine's evidence. Both are nil if it has none.
+func (a *Authenticator) openEvidence(ctx context.Context) (attest.Prover, *attest.Attester, error) {
+	if a.c.Kind == nil {
+		return nil, nil, nil
+	}
+	evidence, err := a.c.Kind.Open(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("evidence %s: %w", a.c.provider(), err)
+	}
+	attester, err := attest.NewAttester(evidence)
+	if err != nil {
+		return nil, nil, errors.Join(err, evidence.Close())
+	}
+	return evidence, attester, nil
+}
+
 // errNoKey says that the machine cannot provide a credential's key.
 var errNoKey = errors.New("the key of the credential cannot be used")
 
 // getAs is get with one particular credential.
-func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence attest.Prover, attester *attest.Attester) (_ *certstore.Pair, err error) {
+func (v *view) getAs(ctx context.Context, i *item, way access, evidence attest.Prover, attester *attest.Attester) (_ *certstore.Pair, err error) {
+	a := v.a
 	api, err := way.connect(ctx, evidence)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoKey, err)
@@ -146,7 +166,7 @@ func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence
 	if len(j.prefix) > maxPrefix {
 		j.prefix = j.prefix[:maxPrefix]
 	}
-	key, sealed, err := a.newKey(ctx, i, evidence)
+	key, sealed, err := v.newKey(ctx, i, evidence)
 	if err != nil {
 		return nil, err
 	}
@@ -172,14 +192,17 @@ func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence
 }
 
 // newKey makes a key: for a recovery certificate, one that stays in the machine.
-func (a *Authenticator) newKey(ctx context.Context, i *item, evidence attest.Prover) (crypto.Signer, sealedKey, error) {
+func (v *view) newKey(ctx context.Context, i *item, evidence attest.Prover) (crypto.Signer, sealedKey, error) {
+	if i.Once {
+		return v.pending, nil, nil
+	}
 	if i.Purpose != csr.PurposeRecovery {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		return key, nil, err
 	}
 	keeper, ok := evidence.(keyKeeper)
 	if !ok {
-		return nil, nil, refusal.Config("RecoverySigner", refusal.Quote(i.signer), "none: the evidence "+a.c.Kind.Provider()+" keeps no keys")
+		return nil, nil, refusal.Config("RecoverySigner", refusal.Quote(i.signer), "none: the evidence "+v.a.c.provider()+" keeps no keys")
 	}
 	key, err := keeper.CreateKey(ctx)
 	return key, key, err

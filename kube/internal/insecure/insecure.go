@@ -5,6 +5,7 @@ package insecure
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"slices"
 	"time"
@@ -85,48 +86,51 @@ const (
 )
 
 // Verify checks the request and that its name was not used. The result records the use when a
-// certificate is issued on it, before anybody sees the certificate; the same request may have
-// another one, since the first may have been lost on its way.
+// certificate is issued on it, before anybody sees the certificate. The same key may have another
+// certificate, since the first may have been lost on its way; it ends when the first does.
 func (p *Providers) Verify(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
 	attested, err := p.Providers.Verify(ctx, request)
 	if err != nil {
 		return nil, err
 	}
 	checked, machine := attested.Checked(), attested.Checked().Machine()
-	if err := p.unused(ctx, checked.NodeName(), request.Metadata.UID); err != nil {
+	key := sha256.Sum256(checked.PKCS10().CSR.RawSubjectPublicKeyInfo)
+	end, err := p.unused(ctx, checked.NodeName(), key)
+	if err != nil {
 		return nil, err
 	}
 	claim := membership.Claim{NodeName: checked.NodeName(), Machine: attest.Identity(attested.Machine()), MachineUID: machine.UID, ProviderID: machine.ProviderID}
 	grant := attested.Grant()
 	grant.Record = func(ctx context.Context, issued csr.IssuedRecord) error { return p.use(ctx, claim, issued) }
-	return checked.Vouch(attested.Machine(), grant, nil), nil
+	return checked.Vouch(attested.Machine(), grant, nil).Until(end), nil
 }
 
-// unused refuses a name that has a Node, or a record of another request.
-func (p *Providers) unused(ctx context.Context, nodeName, requestUID string) error {
+// unused refuses a name that has a Node, or a record of another key. It returns the end of what was
+// issued for this one, or the zero time.
+func (p *Providers) unused(ctx context.Context, nodeName string, key [sha256.Size]byte) (end time.Time, err error) {
 	record, err := p.c.Registry.Lookup(ctx, nodeName)
 	switch {
 	case err != nil:
-		return known(nodeName, err)
+		return end, known(nodeName, err)
 	case record != nil && record.State != membership.StateReserved:
-		return usedBy(record, requestUID)
+		return record.LastEnd, usedBy(record, key)
 	}
 	switch exists, err := p.c.NodeExists(ctx, nodeName); {
 	case err != nil:
-		return err
+		return end, err
 	case exists:
-		return &refusal.Error{Check: checkNode, Got: "a request for node " + nodeName + ", of which there is a Node", Want: "a name without one: an operator deletes the Node of a machine that is gone"}
+		return end, &refusal.Error{Check: checkNode, Got: "a request for node " + nodeName + ", of which there is a Node", Want: "a name without one: an operator deletes the Node of a machine that is gone"}
 	}
-	return nil
+	return end, nil
 }
 
-// usedBy refuses a record of another request.
-func usedBy(record *membership.Record, requestUID string) error {
-	own := func(i csr.IssuedRecord) bool { return requestUID != "" && i.RequestUID == requestUID }
+// usedBy refuses a record of another key.
+func usedBy(record *membership.Record, key [sha256.Size]byte) error {
+	own := func(i csr.IssuedRecord) bool { return i.SPKIHash == key }
 	if record.State == membership.StateBound && slices.ContainsFunc(record.Issued, own) {
 		return nil
 	}
-	return &refusal.Error{Check: checkUsed, Got: "another request for node " + record.NodeName, Want: "one for each name, until an operator says kubectl nodeattest release " + record.NodeName}
+	return &refusal.Error{Check: checkUsed, Got: "another key for node " + record.NodeName, Want: "one for each name, until an operator says kubectl nodeattest release " + record.NodeName}
 }
 
 // known says of which kind the record is that the registry refuses.
@@ -148,7 +152,7 @@ func (p *Providers) use(ctx context.Context, claim membership.Claim, issued csr.
 		return known(claim.NodeName, err)
 	}
 	if record.State != membership.StateReserved {
-		if err := usedBy(record, issued.RequestUID); err != nil {
+		if err := usedBy(record, issued.SPKIHash); err != nil {
 			return err
 		}
 	}

@@ -35,7 +35,8 @@ type world struct {
 	ca      *csr.CA
 	machine csr.Machine
 	nodes   map[string]bool
-	noNodes error // that of asking for a Node
+	noNodes error         // that of asking for a Node
+	later   time.Duration // that of the CA
 	filed   int
 }
 
@@ -58,7 +59,8 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.ca, err = csr.NewCA([]*x509.Certificate{{Raw: der}}, key, csr.CAConfig{SignerNames: []string{csr.SignerClientInsecure}, ClusterIDs: []string{clusterID}, MaxLifetime: time.Hour}); err != nil {
+	if w.ca, err = csr.NewCA([]*x509.Certificate{{Raw: der}}, key, csr.CAConfig{SignerNames: []string{csr.SignerClientInsecure}, ClusterIDs: []string{clusterID}, MaxLifetime: 20 * time.Minute,
+		Now: func() time.Time { return time.Now().Add(w.later) }}); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -153,10 +155,11 @@ func TestOnce(t *testing.T) {
 	again := w.request("node-1")
 	again.User = first.User // the token of the first
 	w.refused(again, checkUsed)
+	w.sameKey(first)
 
 	var record v1alpha1.AttestedNode
 	if err := w.store.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &record); err != nil || record.Spec.State != v1alpha1.NodeBound ||
-		record.Spec.Scope != "insecure document" || record.Spec.Machine != "insecure:node-1" || len(record.Spec.Certificates) != 2 || record.Spec.Certificates[0].SignerName != csr.SignerClientInsecure {
+		record.Spec.Scope != "insecure document" || record.Spec.Machine != "insecure:node-1" || len(record.Spec.Certificates) != 3 || record.Spec.Certificates[0].SignerName != csr.SignerClientInsecure {
 		t.Errorf("recorded: %+v, %v", record.Spec, err)
 	}
 	if released, err := w.c.Registry.Release(t.Context(), "node-1", "u1"); err != nil || !released {
@@ -173,6 +176,30 @@ func TestOnce(t *testing.T) {
 	delete(w.nodes, "node-1")
 	w.mustIssue(second)
 	w.refused(first, checkUsed)
+}
+
+// sameKey has the node ask again a while later, as it does if its program ended meanwhile: what it
+// gets ends with the first.
+func (w *world) sameKey(first *csr.Request) {
+	w.Helper()
+	before, err := w.c.Registry.Lookup(w.Context(), "node-1")
+	if err != nil {
+		w.Fatal(err)
+	}
+	again := *first
+	again.Metadata.UID, again.User.Username = "another", csr.BootstrapUserPrefix+"abcdef"
+	w.later = 10 * time.Minute
+	issued, err := w.issue(&again)
+	if err != nil {
+		w.Fatal(err)
+	}
+	after, err := w.c.Registry.Lookup(w.Context(), "node-1")
+	if err != nil || issued.Certificate.NotAfter.After(before.LastEnd) || !after.LastEnd.Equal(before.LastEnd) {
+		w.Errorf("the same key until %s, and the name until %s, %v; want %s", issued.Certificate.NotAfter, after.LastEnd, err, before.LastEnd)
+	}
+	w.later = 21 * time.Minute
+	w.refused(&again, "verified-expired")
+	w.later = 0
 }
 
 // TestTwoAtOnce has two requests verified before one of them is signed.
