@@ -2,6 +2,7 @@ package program
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -52,15 +53,16 @@ func runInsecureSigner(ctx context.Context, f flags, s *settings.Settings) error
 	if err != nil {
 		return err
 	}
-	providers, err := insecure.New(insecure.Config{Policy: s.Policy(ids, machines, csr.SignerClientInsecure), Registry: records, NodeExists: members.NodeExists(m.GetAPIReader())})
+	ends, err := newEnds(machines.WithoutEvidence, records, metrics.Registry)
+	if err != nil {
+		return err
+	}
+	providers, err := insecure.New(insecure.Config{Policy: s.Policy(ids, machines, csr.SignerClientInsecure), Registry: records,
+		NodeExists: members.NodeExists(m.GetAPIReader()), Used: ends.used})
 	if err != nil {
 		return err
 	}
 	checks, err := addInsecure(m, f, providers, ca)
-	if err != nil {
-		return err
-	}
-	ends, err := newEnds(machines.WithoutEvidence, records, metrics.Registry)
 	if err != nil {
 		return err
 	}
@@ -150,6 +152,11 @@ func (e *ends) Start(ctx context.Context) error {
 	}
 }
 
+// used sets the metric of a node that has just got its certificate.
+func (e *ends) used(nodeName string, end time.Time) {
+	e.end.WithLabelValues(nodeName).Set(float64(end.Unix()))
+}
+
 // look sets the metrics. Once a day it logs them too.
 func (e *ends) look(ctx context.Context) {
 	logger, now, names := log.FromContext(ctx), e.now(), e.names()
@@ -162,7 +169,7 @@ func (e *ends) look(ctx context.Context) {
 	e.end.Reset()
 	for _, name := range names {
 		record, err := e.records.Lookup(ctx, name)
-		if err != nil {
+		if err != nil && !errors.Is(err, membership.CheckRegistryScope) { // of one that has attested, in the past
 			if ctx.Err() == nil {
 				logger.Error(err, "it is not known when the certificate of a node without evidence ends", "node", name)
 			}

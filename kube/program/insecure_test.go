@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 )
 
@@ -29,6 +30,8 @@ func (f fakeRecords) Lookup(_ context.Context, name string) (*membership.Record,
 	switch {
 	case name == "node-error":
 		return nil, errors.New("no answer")
+	case name == "node-attested":
+		return nil, &attest.Error{Check: membership.CheckRegistryScope}
 	case !ok:
 		return nil, nil
 	}
@@ -38,7 +41,7 @@ func (f fakeRecords) Lookup(_ context.Context, name string) (*membership.Record,
 // TestEnds: the metrics and the log say which nodes have no evidence, and when each one's
 // certificate ends.
 func TestEnds(t *testing.T) {
-	names := []string{"node-1", "node-2", "node-error"}
+	names := []string{"node-1", "node-2", "node-error", "node-attested"}
 	end := time.Unix(2000000000, 0)
 	r := prometheus.NewRegistry()
 	e, err := newEnds(func() []string { return names }, fakeRecords{ends: map[string]time.Time{"node-1": end}}, r)
@@ -67,13 +70,20 @@ func TestEnds(t *testing.T) {
 		return got
 	}
 	e.look(ctx)
-	if got := gauges(); !maps.Equal(got, map[string]float64{"nodeattest_insecure_nodes": 3, "nodeattest_insecure_not_after_seconds node-1": 2e9, "nodeattest_insecure_not_after_seconds node-2": 0}) {
+	if got := gauges(); !maps.Equal(got, map[string]float64{"nodeattest_insecure_nodes": 4, "nodeattest_insecure_not_after_seconds node-1": 2e9, "nodeattest_insecure_not_after_seconds node-2": 0,
+		"nodeattest_insecure_not_after_seconds node-attested": 0}) {
 		t.Errorf("metrics %v", got)
 	}
 	for _, want := range []string{"INSECURE: this program makes a node of whoever", `"node"="node-1"`, "2033-05-18", "kubectl nodeattest release node-1", "no answer"} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("the log does not have %s:\n%s", want, &said)
 		}
+	}
+	if strings.Count(said.String(), "it is not known") != 1 {
+		t.Errorf("the log:\n%s", &said)
+	}
+	if e.used("node-2", end); gauges()["nodeattest_insecure_not_after_seconds node-2"] != 2e9 {
+		t.Error("a name that has just been used has no end")
 	}
 	said.Reset()
 	names = []string{"node-2"} // the entry of the other was taken away

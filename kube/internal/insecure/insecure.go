@@ -23,7 +23,7 @@ const (
 	Approver = Signer + "-approval"
 )
 
-// Config is the configuration of [Providers]. All fields but the last have no default.
+// Config is the configuration of [Providers]. All fields but the last two have no default.
 type Config struct {
 	// Policy is for csr.SignerClientInsecure only.
 	Policy *csr.Policy
@@ -31,6 +31,8 @@ type Config struct {
 	Registry membership.Registry
 	// NodeExists is that of membership.FirstUseConfig.
 	NodeExists func(ctx context.Context, nodeName string) (bool, error)
+	// Used is told of each name that has got a certificate, until when; nil tells nobody.
+	Used func(nodeName string, end time.Time)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -156,6 +158,8 @@ func (p *Providers) use(ctx context.Context, claim membership.Claim, issued csr.
 			return err
 		}
 	}
-	_, err = p.c.Registry.Bind(ctx, record, issued.NotAfter, &issued)
+	if record, err = p.c.Registry.Bind(ctx, record, issued.NotAfter, &issued); err == nil && p.c.Used != nil {
+		p.c.Used(record.NodeName, record.LastEnd)
+	}
 	return err
 }
