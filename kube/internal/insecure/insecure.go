@@ -129,7 +129,7 @@ func (p *Providers) unused(ctx context.Context, nodeName string, key [sha256.Siz
 // usedBy refuses a record of another key.
 func usedBy(record *membership.Record, key [sha256.Size]byte) error {
 	own := func(i csr.IssuedRecord) bool { return i.SPKIHash == key }
-	if record.State == membership.StateBound && slices.ContainsFunc(record.Issued, own) {
+	if slices.ContainsFunc(record.Issued, own) { // which only a bound record has
 		return nil
 	}
 	return &refusal.Error{Check: checkUsed, Got: "another key for node " + record.NodeName, Want: "one for each name, until an operator says kubectl nodeattest release " + record.NodeName}
