@@ -404,8 +404,10 @@ func (m *mix) testStolenAccount(t *testing.T) {
 			change func(s *v1alpha1.AttestedNodeSpec)
 			want   string
 		}{
-			"changed":    {func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID = "rack://1" }, "of a node that has attested"},
-			"released":   {func(s *v1alpha1.AttestedNodeSpec) { s.State, s.LastEnd, s.Certificates = v1alpha1.NodeResting, in(3*time.Hour), nil }, "of a node that has attested"},
+			"changed": {func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID = "rack://1" }, "of a node that has attested"},
+			"released": {func(s *v1alpha1.AttestedNodeSpec) {
+				s.State, s.LastEnd, s.Certificates = v1alpha1.NodeResting, in(3*time.Hour), nil
+			}, "of a node that has attested"},
 			"taken over": {func(s *v1alpha1.AttestedNodeSpec) { s.Scope, s.Machine = "insecure document", "insecure:"+name }, "the scope is immutable"},
 		} {
 			changed := record.DeepCopy()

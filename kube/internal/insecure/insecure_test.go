@@ -220,6 +220,15 @@ func TestTwoAtOnce(t *testing.T) {
 	if err1 != nil || !errors.Is(err2, checkUsed) {
 		t.Errorf("got %v and %v, want one certificate", err1, err2)
 	}
+	w = newWorld(t)
+	attested, err := w.Verify(t.Context(), w.request("node-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.record("node-1", v1alpha1.AttestedNodeSpec{Scope: "ak", Machine: "ak:sha256:00", State: v1alpha1.NodeBound}) // meanwhile
+	if _, err := w.ca.Issue(t.Context(), attested); !errors.Is(err, checkAttested) {
+		t.Errorf("of a machine that has attested: %v", err)
+	}
 }
 
 // TestReservedMeanwhile has another request reserve the name between the reservation and the write
