@@ -77,11 +77,14 @@ func (a *Authenticator) clusterID(ctx context.Context, c *rest.Config, api *apic
 
 // accesses are the credentials to try, the best first: the client certificate, the recovery
 // certificate, the bootstrap token. For anything but a client certificate, only the first can
-// be used.
+// be used. A node without evidence is new each time: nobody renews its certificate.
 func (v *view) accesses(bare, own *rest.Config, evidence attest.Prover, purpose csr.Purpose) []access {
 	var all []access
 	client := v.a.items[0]
 	for _, p := range v.usable(client) {
+		if client.Once {
+			break
+		}
 		name := "the client certificate"
 		if p != v.of(client).have {
 			name += " of before"

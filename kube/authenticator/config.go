@@ -41,7 +41,9 @@ type Config struct {
 	// certificate yet, a bootstrap token. It is called for every attempt, so a fresh token is
 	// noticed. It must not name a plugin.
 	API func() (*rest.Config, error)
-	// Kind is the machine's evidence.
+	// Kind is the machine's evidence. It is nil for a machine that has none, and only with the
+	// SignerName csr.SignerClientInsecure: such a node gets one certificate, by a bootstrap token,
+	// which nobody renews, and none of RecoverySigner and Serving. Its Lifetime is the signer's.
 	Kind Kind
 
 	// MinimumVersion is the oldest version of the evidence's data format that is written where
@@ -142,18 +144,20 @@ func New(config Config) (*Authenticator, error) {
 		return nil, refusal.Config("NodeName", "", "the node's name")
 	case config.API == nil:
 		return nil, refusal.Config("API", "", "how the API server is reached")
-	case config.Kind == nil:
-		return nil, refusal.Config("Kind", "", "a kind of evidence")
+	case config.Kind == nil && config.SignerName != csr.SignerClientInsecure:
+		return nil, refusal.Config("Kind", "", "a kind of evidence; only "+csr.SignerClientInsecure+" takes none")
+	case config.Kind == nil && (config.RecoverySigner != "" || config.Serving != nil || config.Lifetime != 0):
+		return nil, refusal.Config("RecoverySigner, Serving and Lifetime", "one of them, without evidence", "none: such a node gets one certificate, of the signer's lifetime")
 	case config.Lifetime < 0 || config.Lifetime != 0 && config.Lifetime < 10*time.Minute || config.Lifetime%time.Second != 0 || config.Lifetime > math.MaxInt32*time.Second:
 		return nil, refusal.Config("Lifetime", config.Lifetime.String(), "whole seconds, from 10m to 68 years")
 	}
 	if _, organization := csr.SubjectNames(csr.PurposeClient, config.NodeName); organization == "" {
 		return nil, refusal.Config("NodeName", refusal.Quote(config.NodeName), "a node's name: a lower-case DNS subdomain")
 	}
-	if _, err := csr.SignerChallenge(config.Kind.Provider()); err != nil {
-		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "Kind " + refusal.Quote(config.Kind.Provider()), Want: "one that challenges", Err: err}
+	if _, err := csr.SignerChallenge(config.provider()); err != nil && config.Kind != nil {
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "Kind " + refusal.Quote(config.provider()), Want: "one that challenges", Err: err}
 	}
-	if config.Lifetime == 0 {
+	if config.Lifetime == 0 && config.Kind != nil {
 		config.Lifetime = defaultLifetime
 	}
 	if config.Log == nil {
@@ -177,6 +181,22 @@ func New(config Config) (*Authenticator, error) {
 		return nil, err
 	}
 	return a, nil
+}
+
+// provider names the evidence in signer names.
+func (c *Config) provider() string {
+	if c.Kind == nil {
+		return csr.ProviderOf(csr.SignerClientInsecure)
+	}
+	return c.Kind.Provider()
+}
+
+// evidenceOf is what a provider wants, for people.
+func evidenceOf(provider string) string {
+	if provider == csr.ProviderOf(csr.SignerClientInsecure) {
+		return "no evidence"
+	}
+	return "evidence of " + provider
 }
 
 // open opens the folders.
@@ -210,13 +230,14 @@ func (a *Authenticator) setItems() error {
 		a.items = append(a.items, i)
 		return i
 	}
-	add(csr.PurposeClient, c.SignerName, ClientFile, c.Lifetime).previous = previousFile
+	client := add(csr.PurposeClient, c.SignerName, ClientFile, c.Lifetime)
+	client.previous, client.Once = previousFile, c.Kind == nil
 	if s := c.Serving; s != nil {
 		serving := *s
 		c.Serving = &serving
 		if serving.SignerName == "" {
 			var err error
-			if serving.SignerName, err = csr.SignerServing(c.Kind.Provider()); err != nil {
+			if serving.SignerName, err = csr.SignerServing(c.provider()); err != nil {
 				return &refusal.Error{Check: refusal.CheckConfig, Got: "no Serving.SignerName", Err: err}
 			}
 		}
@@ -230,8 +251,8 @@ func (a *Authenticator) setItems() error {
 		if purpose, err := csr.PurposeOf(i.signer); err != nil || purpose != i.Purpose {
 			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(i.signer) + " of " + i.file, Want: "one of such certificates", Err: err}
 		}
-		if of := csr.ProviderOf(i.signer); of != "" && of != c.Kind.Provider() && i.Purpose != csr.PurposeRecovery {
-			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(i.signer) + ", which wants evidence of " + of, Want: "one for evidence of " + c.Kind.Provider()}
+		if of := csr.ProviderOf(i.signer); of != "" && of != c.provider() && i.Purpose != csr.PurposeRecovery {
+			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(i.signer) + ", which wants " + evidenceOf(of), Want: "one for " + evidenceOf(c.provider())}
 		}
 	}
 	return cmp.Or(a.tryItems(), a.tryCluster(), a.kubelet.CheckPatterns())

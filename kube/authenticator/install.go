@@ -63,8 +63,16 @@ func (v *view) install(l *certstore.Lock, i *item, p *certstore.Pair) error {
 			return err
 		}
 	}
-	if err := in.WritePair(i.file, p); err != nil || i.store == v.a.store {
+	if err := in.WritePair(i.file, p); err != nil {
 		return err
+	}
+	if i.Once {
+		if err := in.Remove(pendingFile); err != nil {
+			return err
+		}
+	}
+	if i.store == v.a.store {
+		return nil
 	}
 	return errors.Join(l.Remove(i.file), l.Remove(previousFile))
 }

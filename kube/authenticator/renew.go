@@ -68,7 +68,13 @@ func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *it
 		}
 	}
 	began, password := a.c.Now(), a.password()
-	p, err := v.get(ctx, i)
+	var p *certstore.Pair
+	if err = nil; i.Once {
+		v.pending, err = pendingKey(l, i)
+	}
+	if err == nil {
+		p, err = v.get(ctx, i)
+	}
 	if err == nil {
 		err = v.install(l, i, p)
 	}
@@ -94,6 +100,9 @@ func (v *view) get(ctx context.Context, i *item) (*certstore.Pair, error) {
 	if _, err := a.clusterIDs(bare); err != nil {
 		return nil, err
 	}
+	if a.c.Kind == nil {
+		return v.getWith(ctx, i, bare, own, nil, nil)
+	}
 	evidence, attester, err := a.newest(ctx)
 	if err != nil {
 		return nil, err
@@ -112,10 +121,12 @@ func (v *view) get(ctx context.Context, i *item) (*certstore.Pair, error) {
 	return v.getWith(ctx, i, bare, own, evidence, attester)
 }
 
-// getWith is get with the evidence in one version. It closes the evidence.
+// getWith is get with the evidence in one version, or without any. It closes the evidence.
 func (v *view) getWith(ctx context.Context, i *item, bare, own *rest.Config, evidence attest.Prover, attester *attest.Attester) (_ *certstore.Pair, err error) {
-	defer func() { err = errors.Join(err, attester.Close()) }()
 	a := v.a
+	if attester != nil {
+		defer func() { err = errors.Join(err, attester.Close()) }()
+	}
 	all := v.accesses(bare, own, evidence, i.Purpose)
 	if len(all) == 0 {
 		return nil, &refusal.Error{Check: checkCredential, Got: "no certificate that is valid and no bootstrap token",
@@ -123,7 +134,7 @@ func (v *view) getWith(ctx context.Context, i *item, bare, own *rest.Config, evi
 	}
 	var refused []error
 	for _, way := range all {
-		p, err := a.getAs(ctx, i, way, evidence, attester)
+		p, err := v.getAs(ctx, i, way, evidence, attester)
 		if err == nil {
 			v.refresh() // that took its time
 			if err := v.accept(ctx, i, p, bare, evidence); err != nil {
@@ -146,7 +157,8 @@ func (v *view) getWith(ctx context.Context, i *item, bare, own *rest.Config, evi
 var errNoKey = errors.New("the key of the credential cannot be used")
 
 // getAs is get with one particular credential.
-func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence attest.Prover, attester *attest.Attester) (_ *certstore.Pair, err error) {
+func (v *view) getAs(ctx context.Context, i *item, way access, evidence attest.Prover, attester *attest.Attester) (_ *certstore.Pair, err error) {
+	a := v.a
 	api, err := way.connect(ctx, evidence)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoKey, err)
@@ -160,7 +172,7 @@ func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence
 	if len(j.prefix) > maxPrefix {
 		j.prefix = j.prefix[:maxPrefix]
 	}
-	key, sealed, err := a.newKey(ctx, i, evidence)
+	key, sealed, err := v.newKey(ctx, i, evidence)
 	if err != nil {
 		return nil, err
 	}
@@ -186,14 +198,17 @@ func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence
 }
 
 // newKey makes a key: for a recovery certificate, one that stays in the machine.
-func (a *Authenticator) newKey(ctx context.Context, i *item, evidence attest.Prover) (crypto.Signer, sealedKey, error) {
+func (v *view) newKey(ctx context.Context, i *item, evidence attest.Prover) (crypto.Signer, sealedKey, error) {
+	if i.Once {
+		return v.pending, nil, nil
+	}
 	if i.Purpose != csr.PurposeRecovery {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		return key, nil, err
 	}
 	keeper, ok := evidence.(keyKeeper)
 	if !ok {
-		return nil, nil, refusal.Config("RecoverySigner", refusal.Quote(i.signer), "none: the evidence "+a.c.Kind.Provider()+" keeps no keys")
+		return nil, nil, refusal.Config("RecoverySigner", refusal.Quote(i.signer), "none: the evidence "+v.a.c.provider()+" keeps no keys")
 	}
 	key, err := keeper.CreateKey(ctx)
 	return key, key, err

@@ -49,7 +49,7 @@ type CertificateStatus struct {
 	Names        []string  `json:"names,omitempty"` // of a serving certificate
 	Received     time.Time `json:"received,omitzero"`
 	NotAfter     time.Time `json:"notAfter,omitzero"`
-	Renew        time.Time `json:"renew,omitzero"`
+	Renew        time.Time `json:"renew,omitzero"` // never, without evidence
 	// Failures, LastAttempt, NextAttempt and LastError cover the time since the last success.
 	Failures    int       `json:"failures,omitempty"`
 	LastAttempt time.Time `json:"lastAttempt,omitzero"`
@@ -61,7 +61,7 @@ type CertificateStatus struct {
 // server, and does not wait.
 func (a *Authenticator) Status() *Status {
 	v := a.view(role{})
-	s := &Status{NodeName: a.c.NodeName, Kind: a.c.Kind.Provider(), Daemon: a.store.Held(daemonName)}
+	s := &Status{NodeName: a.c.NodeName, Kind: a.c.provider(), Daemon: a.store.Held(daemonName)}
 	s.Usable = v.next(a.items[0]).use != nil // even if it is the one before
 	for _, i := range a.items {
 		c := CertificateStatus{Purpose: i.Purpose.String(), SignerName: i.signer, File: i.store.Path(i.file)}
@@ -70,7 +70,11 @@ func (a *Authenticator) Status() *Status {
 		if p := v.of(i).have; p != nil {
 			c.Usable = p.Usable(v.now)
 			c.Subject, c.Issuer, c.CredentialID = p.Leaf.Subject.String(), p.Leaf.Issuer.String(), csr.CredentialID(p.Leaf)
-			c.Received, c.NotAfter, c.Renew = p.Received, p.Leaf.NotAfter.UTC(), p.Renew
+			if c.Received, c.NotAfter = p.Received, p.Leaf.NotAfter.UTC(); !i.Once {
+				c.Renew = p.Renew
+			} else if c.Usable && v.now.After(p.Received.Add(c.NotAfter.Sub(p.Received)/5*4)) {
+				s.Problems = append(s.Problems, "the certificate is not renewed and ends "+c.NotAfter.Format(time.RFC3339)+": "+a.c.another())
+			}
 			c.Names = append(c.Names, p.Leaf.DNSNames...)
 			for _, ip := range p.Leaf.IPAddresses {
 				c.Names = append(c.Names, ip.String())
@@ -127,6 +131,10 @@ func (s *Status) Write(w io.Writer, now time.Time) error {
 			line("  state", "there is none")
 		case c.Usable:
 			line("  state", "valid until %s (%s left)", c.NotAfter.Format(time.RFC3339), c.NotAfter.Sub(now).Round(time.Second))
+			if c.Renew.IsZero() {
+				line("  renewal", "none: it ends then, and so does the node, unless an operator lets it come again")
+				break
+			}
 			line("  renewal", "%s (in %s)", c.Renew.Format(time.RFC3339), c.Renew.Sub(now).Round(time.Second))
 		default:
 			line("  state", "ended %s (%s ago)", c.NotAfter.Format(time.RFC3339), now.Sub(c.NotAfter).Round(time.Second))

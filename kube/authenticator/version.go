@@ -40,6 +40,12 @@ func openers(k Kind) []opener {
 
 // checkVersions refuses what no attempt can use.
 func checkVersions(k Kind, minimum int) error {
+	if k == nil { // a machine without evidence
+		if minimum != 0 {
+			return refusal.Config("MinimumVersion", strconv.Itoa(minimum), "0: without evidence there are no versions")
+		}
+		return nil
+	}
 	if all := openers(k); len(all) == 0 || slices.ContainsFunc(all, func(open opener) bool { return open == nil }) {
 		return refusal.Config("Kind", refusal.Quote(k.Provider())+" without a function", "one for each version, the newest first")
 	}

@@ -1,6 +1,7 @@
 package authenticator
 
 import (
+	"crypto/ecdsa"
 	"errors"
 	"io/fs"
 	"time"
@@ -16,6 +17,8 @@ type view struct {
 	now   time.Time
 	state state
 	seen  map[*item]certificates
+	// pending is the key to ask with, of a machine without evidence.
+	pending *ecdsa.PrivateKey
 }
 
 func (a *Authenticator) view(as role) *view { return (&view{a: a, as: as}).refresh() }
@@ -31,7 +34,7 @@ func (v *view) of(i *item) certificates {
 	c, ok := v.seen[i]
 	if !ok {
 		c = certificates{have: v.a.load(i, i.file), previous: v.a.load(i, i.previous), wanted: &i.Wanted, password: v.a.password()}
-		if v.as.daemon { // so that the plugin, which keeps the kubelet waiting, has nothing to do
+		if v.as.daemon && !i.Once { // so that the plugin, which keeps the kubelet waiting, has nothing to do
 			c.lead = time.Minute
 		}
 		v.seen[i] = c

@@ -33,7 +33,7 @@ type Config struct {
 	BootstrapGroups []string
 	// Namespace is where the programs that decide about nodes run; empty means
 	// nodeattest-system. Their service accounts are node-attestation-controller, which may approve,
-	// and node-attestation-signer. The Roles there and in kube-system are looked at too.
+	// node-attestation-signer and node-attestation-insecure-signer. The Roles there and in kube-system are looked at too.
 	Namespace string
 	// Serving says that kubelets' own requests for serving certificates are decided too, so that
 	// whoever else may approve them is a way around.

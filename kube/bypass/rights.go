@@ -84,7 +84,7 @@ func grants(name string) bool { return name == "cluster-admin" || strings.HasPre
 func rights(serving bool) []right {
 	const certificates, authentication, rbac = "certificates.k8s.io", "authentication.k8s.io", rbacv1.GroupName
 	groups := is(csr.NodesGroup, "system:masters", "kubeadm:cluster-admins", "nodeattest:break-glass")
-	accounts := is(controllerAccount, "node-attestation-signer", certificateController, aggregationController)
+	accounts := is(controllerAccount, "node-attestation-signer", "node-attestation-insecure-signer", certificateController, aggregationController)
 	all := []right{
 		{way: wayAutoApproval, verb: "create", group: certificates, resource: "certificatesigningrequests", subject: "nodeclient", guarded: true, reviewed: true},
 		{way: wayAutoApproval, verb: "create", group: certificates, resource: "certificatesigningrequests", subject: "selfnodeclient", guarded: true, reviewed: true},

@@ -44,14 +44,14 @@ func TestEvidenceLabels(t *testing.T) {
 
 // TestManifests checks that each file is cut into objects.
 func TestManifests(t *testing.T) {
-	for _, name := range []string{"crd/*.yaml", "rbac.yaml", "clouds/rbac.yaml", "signer/rbac.yaml", "serving/rbac.yaml", "admission.yaml", "approval.yaml", "records.yaml", "observe.yaml", "operator.yaml", "config.yaml"} {
+	for _, name := range []string{"crd/*.yaml", "rbac.yaml", "clouds/rbac.yaml", "signer/rbac.yaml", "serving/rbac.yaml", "insecure/rbac.yaml", "insecure/records.yaml", "insecure/approval.yaml", "admission.yaml", "approval.yaml", "records.yaml", "observe.yaml", "operator.yaml", "config.yaml"} {
 		t.Run(name, func(t *testing.T) {
 			manifests, err := Manifests(name)
 			if err != nil || len(manifests) == 0 {
 				t.Fatalf("%s: %d, %v", name, len(manifests), err)
 			}
 			for i, manifest := range manifests {
-				if bytes.Count(manifest, []byte("\nkind: ")) != 1 {
+				if bytes.Count(append([]byte("\n"), manifest...), []byte("\nkind: ")) != 1 {
 					t.Errorf("%s %d is not one object:\n%s", name, i, manifest)
 				}
 			}
@@ -80,7 +80,7 @@ func TestImages(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil || found != 2 {
+	if err != nil || found != 3 {
 		t.Errorf("%d images, %v", found, err)
 	}
 }

@@ -17,6 +17,7 @@ const (
 	addMachine            // to the inventory
 	matchMachine          // of the inventory
 	admitMachine          // to the records, or not
+	releaseName           // of a machine that cannot attest
 	ownCertificate        // of the kubelet-authenticator
 	otherCluster
 	otherRequest // or other evidence
@@ -32,6 +33,7 @@ var remedies = map[remedy]string{
 	ownCertificate: "inherited-expired inherited-machine inherited-node inherited-purpose requester-credential",
 	otherCluster:   "binding-cluster",
 	mendSettings:   "attestor-not-authorized no-challenge provider-purpose provider-result",
+	releaseName:    "insecure-name-attested insecure-name-used insecure-node-exists",
 	admitMachine: "not-a-member registry-claim registry-conflict registry-machine registry-machine-uid registry-name " +
 		"registry-node-without-record registry-provider-id registry-requester registry-reserved registry-resting registry-scope",
 	otherRequest: "provider-version attestation-provider bundle-statements message-encoding message-size message-version work-budget " +

@@ -71,6 +71,9 @@ func (x *Explanation) nextOfDenial(held *membership.Held) Next {
 		return Next{node, "the challenge's key is gone or was never this cluster's; it files again by itself"}
 	case admitMachine:
 		return x.nextOfMembership(held)
+	case releaseName:
+		return Next{operator, "a machine that cannot attest gets the name of a node once: if that machine is gone, or is set up anew, kubectl delete node " + x.NodeName +
+			" and kubectl nodeattest release " + x.NodeName + ", and the node files again; else somebody has tried to be that node"}
 	case addMachine:
 		return Next{operator, "the inventory has no machine that may be node " + x.NodeName + " now: add it there, and the node files again"}
 	case matchMachine:

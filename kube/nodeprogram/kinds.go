@@ -37,14 +37,23 @@ func section[T any](open func(*T) (authenticator.Kind, error)) func(decode func(
 	}
 }
 
-// kind returns the one kind of evidence that is configured.
+// noEvidence is the section of a machine that cannot attest.
+const noEvidence = "none"
+
+// kind returns the one kind of evidence that is configured, or nil for noEvidence.
 func (s *settings) kind(others []Kind) (authenticator.Kind, error) {
+	if section, ok := s.Evidence[noEvidence]; ok && len(s.Evidence) == 1 {
+		if err := section.Decode(new(struct{})); err != nil {
+			return nil, unreadable("a section evidence."+noEvidence+" that cannot be read", err)
+		}
+		return nil, nil
+	}
 	var found *Kind
 	var names []string
 	all := append(boxed(), others...)
 	for i := range all {
 		k := &all[i]
-		if k.Name == "" || k.Open == nil || slices.Contains(names, k.Name) {
+		if k.Name == "" || k.Name == noEvidence || k.Open == nil || slices.Contains(names, k.Name) {
 			return nil, refusal.Config("Kind", refusal.Quote(k.Name), "a name that no other has, and Open")
 		}
 		names = append(names, k.Name)
@@ -58,7 +67,7 @@ func (s *settings) kind(others []Kind) (authenticator.Kind, error) {
 			got = append(got, name)
 		}
 		slices.Sort(got)
-		return nil, refusal.Config("evidence", refusal.Text(strings.Join(got, " and ")), "one of "+strings.Join(names, ", ")+", such as gce: {}")
+		return nil, refusal.Config("evidence", refusal.Text(strings.Join(got, " and ")), "one of "+strings.Join(names, ", ")+", such as gce: {}, or "+noEvidence+": {}")
 	}
 	kind, err := found.Open(func(into any) error {
 		if err := s.Evidence[found.Name].Decode(into); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
@@ -165,7 +166,10 @@ func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 	if c.Kind, err = s.kind(kinds); err != nil {
 		return c, err
 	}
-	if s.RecoverySigner != "" && c.Kind.Provider() != tpm.Provider {
+	if c.Kind == nil && s.SignerName != csr.SignerClientInsecure {
+		return c, refusal.Config("signerName", refusal.Quote(s.SignerName), csr.SignerClientInsecure+", the only one for evidence: {none: {}}")
+	}
+	if s.RecoverySigner != "" && c.Kind != nil && c.Kind.Provider() != tpm.Provider {
 		return c, refusal.Config("recoverySigner", refusal.Quote(s.RecoverySigner), "none: recovery takes a key in a TPM, of which evidence of "+c.Kind.Provider()+" shows nothing")
 	}
 	return c, nil

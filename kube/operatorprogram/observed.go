@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/insecure"
 	"github.com/nodeattest/nodeattest/kube/internal/observed"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -29,9 +30,9 @@ func (p *plugin) observed(ctx context.Context, _ string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range left {
-		if !slices.ContainsFunc(lines, func(line observed.Refusal) bool { return line.Node == name }) {
-			lines = append(lines, observed.Refusal{Node: name, Message: "a Node, and no machine is recorded for it"})
+	for _, l := range left {
+		if !slices.ContainsFunc(lines, func(line observed.Refusal) bool { return line.Node == l.Node }) {
+			lines = append(lines, l)
 		}
 	}
 	slices.SortStableFunc(lines, func(a, b observed.Refusal) int { return cmp.Compare(a.Node, b.Node) })
@@ -51,17 +52,22 @@ func (p *plugin) observed(ctx context.Context, _ string) error {
 	return w.Flush()
 }
 
-// unattested returns the names of the Nodes without a bound record.
-func (p *plugin) unattested(ctx context.Context) ([]string, error) {
+// unattested returns the Nodes without a bound record, and all that have one without evidence, with
+// the end of its certificate.
+func (p *plugin) unattested(ctx context.Context) ([]observed.Refusal, error) {
 	var records v1alpha1.AttestedNodeList
 	if err := p.client.List(ctx, &records); err != nil {
 		return nil, err
 	}
+	var left []observed.Refusal
 	bound := map[string]bool{}
 	for i := range records.Items {
-		bound[records.Items[i].Name] = records.Items[i].Spec.State == v1alpha1.NodeBound
+		name, spec := records.Items[i].Name, &records.Items[i].Spec
+		bound[name] = spec.State == v1alpha1.NodeBound
+		if bound[name] && spec.LastEnd != nil && spec.Scope == insecure.Scope("").String() {
+			left = append(left, observed.Refusal{Node: name, Message: "a node without evidence, whose certificate is not renewed and ends " + spec.LastEnd.UTC().Format(time.RFC3339)})
+		}
 	}
-	var names []string
 	for next := ""; ; {
 		var nodes metav1.PartialObjectMetadataList
 		nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
@@ -70,11 +76,11 @@ func (p *plugin) unattested(ctx context.Context) ([]string, error) {
 		}
 		for i := range nodes.Items {
 			if name := nodes.Items[i].Name; !bound[name] {
-				names = append(names, name)
+				left = append(left, observed.Refusal{Node: name, Message: "a Node, and no machine is recorded for it"})
 			}
 		}
 		if next = nodes.Continue; next == "" {
-			return names, nil
+			return left, nil
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/insecure"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
@@ -77,6 +78,49 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// TestReleaseWithoutEvidence: a name without evidence is free at once, for the next machine that has
+// a bootstrap token. The operator is told until when its certificate is valid all the same.
+func TestReleaseWithoutEvidence(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	claim := membership.Claim{NodeName: "node-1", Machine: "insecure:node-1", MachineUID: "uid-1"}
+	for name, row := range map[string]struct {
+		answer, dryRun string
+		scope          membership.Scope
+		before         bool // it was released as other names are
+		free           bool
+	}{
+		"no":                          {answer: "n\n", dryRun: "none", scope: insecure.Scope("")},
+		"yes":                         {answer: "y\n", dryRun: "none", scope: insecure.Scope(""), free: true},
+		"released before":             {answer: "y\n", dryRun: "none", scope: insecure.Scope(""), before: true, free: true},
+		"a name that has evidence":    {answer: "y\n", dryRun: "none", scope: membership.Scope{Provider: "gce", Road: attest.RoadDocument}},
+		"another road of that kind":   {answer: "y\n", dryRun: "none", scope: membership.Scope{Provider: "insecure", Road: attest.RoadAK}},
+		"what would be done is asked": {dryRun: "none", scope: insecure.Scope("")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, said bytes.Buffer
+			p := &plugin{streams: streams{strings.NewReader(row.answer), &out, &said}, client: objectstore.New(), now: func() time.Time { return now }, options: options{dryRun: row.dryRun}}
+			r := recorded(t, p, row.scope, claim, now.Add(time.Hour), row.before)
+			err := p.release(t.Context(), claim.NodeName)
+			if answered := row.answer == "y\n"; (err == nil) != answered {
+				t.Errorf("release: %v", err)
+			}
+			loud := "whoever has the key of its certificate is node node-1 until 2030-01-02T04:04:05Z all the same"
+			if row.scope == insecure.Scope("") != strings.Contains(said.String(), loud) || row.free != strings.Contains(out.String(), loud) {
+				t.Errorf("asked %q, said %q", &said, &out)
+			}
+			record, err := r.Lookup(t.Context(), claim.NodeName)
+			if err != nil || (record == nil) != row.free {
+				t.Fatalf("got %+v, %v", record, err)
+			}
+			claim := claim
+			claim.MachineUID = "uid-2" // another machine of the inventory
+			if _, err := r.Reserve(t.Context(), claim, now.Add(time.Minute)); (err == nil) != row.free {
+				t.Errorf("the next: %v", err)
+			}
+		})
+	}
+}
+
 // TestRecordOfNoName: a name that no node has is not one without a record.
 func TestRecordOfNoName(t *testing.T) {
 	p := &plugin{client: objectstore.New(), options: options{dryRun: "none"}}
@@ -90,7 +134,13 @@ func TestRecordOfNoName(t *testing.T) {
 // released makes a record of a machine, which is released if that is wanted.
 func released(t *testing.T, p *plugin, claim membership.Claim, lastEnd time.Time, release bool) *registry.Registry {
 	t.Helper()
-	r, err := p.registry(membership.Scope{Provider: "gce", Road: attest.RoadDocument})
+	return recorded(t, p, membership.Scope{Provider: "gce", Road: attest.RoadDocument}, claim, lastEnd, release)
+}
+
+// recorded is released in a registry of any scope.
+func recorded(t *testing.T, p *plugin, scope membership.Scope, claim membership.Claim, lastEnd time.Time, release bool) *registry.Registry {
+	t.Helper()
+	r, err := p.registry(scope)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/insecure"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -27,13 +29,20 @@ func (p *plugin) release(ctx context.Context, nodeName string) error {
 	case record == nil:
 		return noRecord(nodeName)
 	}
-	becomes := "is free"
-	if record.LastEnd.After(p.now()) {
-		becomes = "rests until " + record.LastEnd.UTC().Format(time.RFC3339) + ", when the last certificate of its machine has expired"
+	becomes, atOnce := "is free", r.Scope() == insecure.Scope(ownCluster)
+	switch end := record.LastEnd.UTC().Format(time.RFC3339); {
+	case !record.LastEnd.After(p.now()):
+	case atOnce: // no evidence tells its machine from the next one, and its certificate may end in a year
+		becomes = "is free for the next bootstrap token, and whoever has the key of its certificate is node " + refusal.Text(nodeName) + " until " + end + " all the same"
+	default:
+		becomes = "rests until " + end + ", when the last certificate of its machine has expired"
 	}
 	if p.dryRun == "none" && !p.yes {
-		if err := p.ask(fmt.Sprintf("Is machine %s gone? Then node %s %s, and until it is approved again this machine gets no certificate. [y/N] ",
-			refusal.Text(string(record.Machine)), refusal.Text(nodeName), becomes)); err != nil {
+		then := becomes
+		if !atOnce {
+			then += ", and until it is approved again this machine gets no certificate"
+		}
+		if err := p.ask(fmt.Sprintf("Is machine %s gone? Then node %s %s. [y/N] ", refusal.Text(string(record.Machine)), refusal.Text(nodeName), then)); err != nil {
 			return err
 		}
 	}
@@ -55,8 +64,25 @@ func (p *plugin) release(ctx context.Context, nodeName string) error {
 	case !released && record.State != membership.StateResting:
 		return errChanged(nodeName)
 	}
+	if atOnce {
+		if err := p.forget(ctx, nodeName); err != nil {
+			return err
+		}
+	}
 	fmt.Fprintf(p.out, "node %s %s%s\n", nodeName, becomes, said)
 	return nil
+}
+
+// forget deletes the record of a node without evidence.
+func (p *plugin) forget(ctx context.Context, nodeName string) error {
+	var object v1alpha1.AttestedNode
+	if err := p.client.Get(ctx, client.ObjectKey{Name: nodeName}, &object); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if object.Spec.Scope != insecure.Scope("").String() {
+		return errChanged(nodeName)
+	}
+	return client.IgnoreNotFound(p.client.Delete(ctx, &object, client.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion}))
 }
 
 func errChanged(nodeName string) error {

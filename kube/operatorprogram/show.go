@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/explain"
+	"github.com/nodeattest/nodeattest/kube/internal/insecure"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/signer"
 )
@@ -61,8 +62,9 @@ func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 		ids = []string{"the controller's"}
 	}
 	var signers []string // those of the file
-	if request.Spec.SignerName == csr.SignerKubeletServing && c.settings.Signers.BuiltInDuration.Duration != 0 {
-		signers = []string{csr.SignerKubeletServing}
+	if request.Spec.SignerName == csr.SignerKubeletServing && c.settings.Signers.BuiltInDuration.Duration != 0 ||
+		request.Spec.SignerName == csr.SignerClientInsecure && c.settings.InsecureSigner != nil {
+		signers = []string{request.Spec.SignerName}
 	}
 	policy := c.settings.Policy(ids, new(settings.Machines), signers...)
 	policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
@@ -124,7 +126,7 @@ func (p *plugin) notes(ctx context.Context, request *csr.Request) ([]string, err
 	var notes []string
 	for i := range list.Items {
 		e := &list.Items[i]
-		by := e.ReportingController == controller.DefaultName || e.ReportingController == signer.DefaultName
+		by := slices.Contains([]string{controller.DefaultName, signer.DefaultName, insecure.Signer, insecure.Approver}, e.ReportingController)
 		agrees := slices.ContainsFunc(request.Status.Conditions, func(c csr.Condition) bool { return c.Reason == e.Reason }) ||
 			e.Reason == "UnattestedCertificate" && len(request.Status.Certificate) != 0
 		if by && agrees {

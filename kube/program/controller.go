@@ -132,7 +132,11 @@ func newWatch(m manager.Manager, f flags, s *settings.Settings) (*bypass.Watch, 
 		Serving: s.Signers.BuiltInDuration.Duration != 0,
 	}
 	if !f.observe {
-		for _, file := range []string{"admission.yaml", "approval.yaml"} {
+		approval := "approval.yaml"
+		if s.InsecureSigner != nil {
+			approval = "insecure/approval.yaml"
+		}
+		for _, file := range []string{"admission.yaml", approval} {
 			manifests, err := deploy.Manifests(file)
 			if err != nil {
 				return nil, err

@@ -66,6 +66,7 @@ type flags struct {
 	kubeconfig     string // the path of a kubeconfig; empty: the service account
 	leaderElection bool   // only one replica at a time decides
 	observe        bool   // requests without evidence are left to others
+	insecure       bool   // nodes without evidence are served, and no others
 	debug          bool   // more is logged
 }
 
@@ -90,6 +91,9 @@ func run(name string, args []string, stderr io.Writer, kinds []Kind, serve func(
 	set.BoolVar(&f.leaderElection, "leader-elect", true, "have one replica at a time decide")
 	if name == controller.DefaultName {
 		set.BoolVar(&f.observe, "observe", false, "leave requests without evidence to others, and be ready although there are ways around attestation")
+	}
+	if name == signer.DefaultName {
+		set.BoolVar(&f.insecure, "insecure", false, "serve the nodes that cannot attest (evidence: none in the inventory), and no others: whoever has a bootstrap token is such a node, once")
 	}
 	set.BoolVar(&f.debug, "debug", false, "log more")
 	version := set.Bool("version", false, "print the version and end")

@@ -24,6 +24,9 @@ var errNoSigner = errors.New("signers.names has none but Kubernetes' own: there 
 
 // runSigner starts everything that the configuration asks for.
 func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
+	if f.insecure {
+		return runInsecureSigner(ctx, f, s)
+	}
 	names := s.OwnSigners()
 	if len(names) == 0 {
 		return errNoSigner
@@ -68,13 +71,18 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 			return err
 		}
 	}
-	if err := metrics.Registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "nodeattest_ca_not_after_seconds",
-		Help: "When the first certificate of the CA's chain ends, in seconds since 1970.",
-	}, func() float64 { return float64(ca.NotAfter().Unix()) })); err != nil {
+	if err := registerCA(ca); err != nil {
 		return err
 	}
 	return m.Start(ctx)
+}
+
+// registerCA has a metric say when the CA ends.
+func registerCA(ca *signer.FileCA) error {
+	return metrics.Registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "nodeattest_ca_not_after_seconds",
+		Help: "When the first certificate of the CA's chain ends, in seconds since 1970.",
+	}, func() float64 { return float64(ca.NotAfter().Unix()) }))
 }
 
 // addSigner creates what signs requests.

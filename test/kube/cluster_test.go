@@ -40,8 +40,9 @@ type cluster struct {
 	signingDuration string
 }
 
-// startCluster starts etcd and kube-apiserver, and stops them when the test ends.
-func startCluster(t *testing.T) *cluster {
+// startCluster starts etcd and kube-apiserver, and stops them when the test ends. The API server
+// also gets the flags of a test.
+func startCluster(t *testing.T, flagsOf ...func(c *cluster) []string) *cluster {
 	t.Helper()
 	bin, dir, ports := controlplane.Binaries(t), t.TempDir(), freePorts(t, 3)
 	c := &cluster{ca: controlplane.NewAuthority(t), url: "https://127.0.0.1:" + ports[2], dir: dir, scheme: runtime.NewScheme(), auditLog: filepath.Join(dir, "audit.log")}
@@ -52,8 +53,12 @@ func startCluster(t *testing.T) *cluster {
 	}
 	etcd, flags := controlplane.Etcd(dir, ports[0], ports[1])
 	start(t, filepath.Join(bin, "etcd"), dir, flags...).ready(t, func() error { return controlplane.Healthy(etcd + "/readyz") })
-	c.server = start(t, filepath.Join(bin, "kube-apiserver"), dir, append(c.ca.APIServer(t, dir, etcd, ports[2], controlplane.NewKey(t)),
-		"--audit-policy-file="+controlplane.Write(t, dir, "audit.yaml", []byte(auditPolicy)), "--audit-log-path="+c.auditLog)...)
+	server := append(c.ca.APIServer(t, dir, etcd, ports[2], controlplane.NewKey(t)),
+		"--audit-policy-file="+controlplane.Write(t, dir, "audit.yaml", []byte(auditPolicy)), "--audit-log-path="+c.auditLog)
+	for _, of := range flagsOf {
+		server = append(server, of(c)...)
+	}
+	c.server = start(t, filepath.Join(bin, "kube-apiserver"), dir, server...)
 	config := c.user(t, "admin", "system:masters")
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -104,12 +104,13 @@ func (c *cluster) startProgram(t *testing.T, program, name, part string, change 
 	ports := freePorts(t, 2)
 	r := &replica{metrics: "http://127.0.0.1:" + ports[0] + "/metrics", health: "http://127.0.0.1:" + ports[1]}
 	path := c.programConfig(t, name, func(config map[string]any) {
+		change(config)
 		addresses := config[part].(map[string]any)
 		addresses["metricsAddress"], addresses["healthAddress"] = "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1]
-		change(config)
 	})
+	account := "node-attestation-" + strings.Replace(part, "insecureSigner", "insecure-signer", 1)
 	r.process = startAs(t, name, program, c.dir, append(args, "--config="+path,
-		"--kubeconfig="+c.writeKubeconfig(t, name+".kubeconfig", &clientcmdapi.AuthInfo{Token: c.serviceAccountToken(t, namespace, "node-attestation-"+part)}))...)
+		"--kubeconfig="+c.writeKubeconfig(t, name+".kubeconfig", &clientcmdapi.AuthInfo{Token: c.serviceAccountToken(t, namespace, account)}))...)
 	return r
 }
 

@@ -32,6 +32,8 @@ type Wanted struct {
 	NodeName string
 	// Lifetime is in whole seconds; 0 leaves it to the signer.
 	Lifetime time.Duration
+	// Once says that the certificate is not renewed: nobody gets a second one.
+	Once bool
 	// Options has the names of a serving certificate.
 	Options csr.CreateOptions
 }
@@ -148,8 +150,12 @@ func (w *Wanted) end(p *certstore.Pair) time.Time {
 
 // Renewal is the time at which a certificate is replaced: at random between 65 and 80 % of the
 // lifetime it has left when it arrives, or of the one that was asked for if that is shorter, so
-// that nodes that came together do not come together again.
+// that nodes that came together do not come together again. Of one that is not renewed it is the
+// last second.
 func (w *Wanted) Renewal(received time.Time, leaf *x509.Certificate) time.Time {
+	if w.Once {
+		return leaf.NotAfter.Add(-time.Second)
+	}
 	lasts := left(received, leaf)
 	if w.Lifetime != 0 {
 		lasts = min(lasts, w.Lifetime)
@@ -158,10 +164,13 @@ func (w *Wanted) Renewal(received time.Time, leaf *x509.Certificate) time.Time {
 }
 
 // Due is when a certificate in hand is renewed, whatever it says of itself: by the lifetime that
-// is asked for, and now if it comes from the future.
+// is asked for, and now if it comes from the future. One that is not renewed is due when it has
+// ended.
 func (w *Wanted) Due(p *certstore.Pair, now time.Time) time.Time {
 	latest := p.Received.Add(w.Lifetime / 5 * 4)
 	switch {
+	case w.Once:
+		return p.Leaf.NotAfter
 	case p.Received.After(now.Add(Skew)):
 		return now
 	case w.Lifetime != 0 && p.Renew.After(latest):

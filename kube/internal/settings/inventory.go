@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/cloud/azure"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
@@ -42,6 +41,9 @@ type Machine struct {
 	// Kind is the kind of evidence by which it is known, such as "tpm", "gce", "azure" or
 	// "nitro"; empty: membership.kind of the configuration.
 	Kind string `json:"kind"`
+	// Evidence is "none" for a machine that cannot attest: it has no kind and no identity, and
+	// csr.SignerClientInsecure is the only signer that it can ask. Empty: it has evidence.
+	Evidence string `json:"evidence"`
 	// UID distinguishes the machine from one that has the name later; empty: one is made from
 	// the node's name.
 	UID string `json:"uid"`
@@ -67,9 +69,8 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 	for i := range file.Machines {
 		m := &file.Machines[i]
 		orElse(&m.UID, uidOf(m.NodeName))
-		orElse(&m.Kind, s.Membership.Kind)
-		if m.Kind != tpm.Provider && s.find(m.Kind) == nil {
-			return nil, fmt.Errorf("machines[%d]: %w", i, refusal.Config("kind", refusal.Quote(m.Kind), "a kind of evidence, such as tpm, gce, azure or nitro"))
+		if err := s.setKind(m); err != nil {
+			return nil, fmt.Errorf("machines[%d]: %w", i, err)
 		}
 		claim := membership.Claim{NodeName: m.NodeName, Machine: "any:any", MachineUID: m.UID, ProviderID: m.ProviderID}
 		if m.Identity != "" {

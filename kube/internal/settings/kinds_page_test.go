@@ -51,7 +51,7 @@ func TestKindsPage(t *testing.T) {
 			t.Errorf("a block for %s", name)
 		}
 	}
-	if len(blocks) != 6 || !kinds["tpm"] || !kinds["gce azure nitro"] || !kinds["tpm gce"] || strings.Count(string(page), "```yaml") != len(blocks) {
+	if len(blocks) != 8 || !kinds["tpm"] || !kinds["gce azure nitro"] || !kinds["tpm gce"] || strings.Count(string(page), "```yaml") != len(blocks) {
 		t.Errorf("%d blocks, of kinds %v", len(blocks), kinds)
 	}
 }

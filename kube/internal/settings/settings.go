@@ -42,6 +42,8 @@ type Settings struct {
 	Membership Membership `json:"membership"`
 	Controller Controller `json:"controller"`
 	Signer     Signer     `json:"signer"`
+	// InsecureSigner serves the machines that cannot attest; nil: there are none.
+	InsecureSigner *InsecureSigner `json:"insecureSigner"`
 
 	// known are the kinds of evidence with documents that the program knows, and sections what
 	// the file says of them.
@@ -253,6 +255,9 @@ func (s *Settings) complete() {
 	orElse(&s.Controller.HealthAddress, ":8081")
 	orElse(&s.Signer.MetricsAddress, "127.0.0.1:8082")
 	orElse(&s.Signer.HealthAddress, ":8083")
+	if s.InsecureSigner != nil {
+		s.InsecureSigner.complete()
+	}
 	if len(s.Signers.Names) == 0 {
 		s.Signers.Names = []string{csr.SignerKubeAPIServerClientKubelet}
 	}
@@ -291,6 +296,11 @@ func (s *Settings) check() error {
 	}
 	if err := s.checkEvidence(); err != nil {
 		return err
+	}
+	if s.InsecureSigner != nil {
+		if err := s.InsecureSigner.check(&s.Signer); err != nil {
+			return err
+		}
 	}
 	if i := slices.IndexFunc(g.Names, func(name string) bool {
 		provider := csr.ProviderOf(name)

@@ -179,13 +179,9 @@ func (s *Settings) ClusterIDs() ([]string, error) {
 	if len(s.Cluster.IDs) != 0 {
 		return s.Cluster.IDs, nil
 	}
-	text, err := files.Read(s.Cluster.CAFile, configfile.MaxSize)
-	var cas []*x509.Certificate
-	if err == nil {
-		cas, err = certutil.ParseCertsPEM(text) // as Kubernetes reads the file, with text around them
-	}
+	cas, err := s.clusterCAs()
 	if err != nil {
-		return nil, fmt.Errorf("settings: cluster.caFile: %w", err)
+		return nil, err
 	}
 	ids := make([]string, 0, len(cas))
 	for _, ca := range cas {
@@ -198,4 +194,16 @@ func (s *Settings) ClusterIDs() ([]string, error) {
 		}
 	}
 	return ids, nil
+}
+
+func (s *Settings) clusterCAs() ([]*x509.Certificate, error) {
+	text, err := files.Read(s.Cluster.CAFile, configfile.MaxSize)
+	var cas []*x509.Certificate
+	if err == nil {
+		cas, err = certutil.ParseCertsPEM(text) // as Kubernetes reads the file, with text around them
+	}
+	if err != nil {
+		return nil, fmt.Errorf("settings: cluster.caFile: %w", err)
+	}
+	return cas, nil
 }

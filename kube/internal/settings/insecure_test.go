@@ -1,0 +1,184 @@
+package settings
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/cloud/nitro"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// insecureSection is a section of the configuration for machines that cannot attest.
+const insecureSection = "\ninsecureSigner: {certificateFile: insecure.crt, keyFile: insecure.key}\n"
+
+// TestInsecureSigner tries what is wrong with the section, and what is not.
+func TestInsecureSigner(t *testing.T) {
+	good := shipped(t) + insecureSection
+	s, err := Parse([]byte(good))
+	if err != nil || s.InsecureSigner.MaxLifetime.Duration != 365*24*time.Hour || s.InsecureSigner.MetricsAddress == "" || s.InsecureSigner.HealthAddress == "" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if slices.Contains(s.OwnSigners(), csr.SignerClientInsecure) {
+		t.Errorf("the signer of nodes that attest serves %q", s.OwnSigners())
+	}
+	for name, row := range map[string]struct{ old, with, want string }{
+		"no certificate":                  {"certificateFile: insecure.crt", "certificateFile: ''", "two paths"},
+		"no key":                          {", keyFile: insecure.key", "", "two paths"},
+		"the attested nodes' certificate": {"certificateFile: insecure.crt", "certificateFile: /etc/nodeattest/ca/tls.crt", "a CA of its own"},
+		"the attested nodes' key":         {"keyFile: insecure.key", "keyFile: /etc/nodeattest/ca/tls.key", "a CA of its own"},
+		"over a year":                     {"keyFile: insecure.key", "keyFile: insecure.key, maxLifetime: 8760h1s", "insecureSigner.maxLifetime"},
+		"under a minute":                  {"keyFile: insecure.key", "keyFile: insecure.key, maxLifetime: 59s", "insecureSigner.maxLifetime"},
+		"an unknown field":                {"keyFile: insecure.key", "keyFile: insecure.key, serving: true", "serving"},
+		// The programs of nodes that attest never serve its signer.
+		"its signer among the others": {"    - kubernetes.io/kube-apiserver-client-kubelet", "    - " + csr.SignerClientInsecure, "signers.names"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if strings.Count(good, row.old) != 1 {
+				t.Fatalf("%q is there %d times", row.old, strings.Count(good, row.old))
+			}
+			if _, err := Parse([]byte(strings.Replace(good, row.old, row.with, 1))); err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("got %v, want an error with %q", err, row.want)
+			}
+		})
+	}
+	for _, lifetime := range []string{"1m", "8760h"} {
+		if _, err := Parse([]byte(strings.Replace(good, "keyFile: insecure.key", "keyFile: insecure.key, maxLifetime: "+lifetime, 1))); err != nil {
+			t.Errorf("%s: %v", lifetime, err)
+		}
+	}
+}
+
+// TestInventoryWithoutEvidence tries entries of machines that cannot attest.
+func TestInventoryWithoutEvidence(t *testing.T) {
+	s, err := Parse([]byte(shipped(t) + insecureSection))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for entry, want := range map[string]string{ // of the provider, or "" for an error
+		"evidence: none":                          "insecure",
+		"evidence: none, providerID: 'rack://1'":  "insecure",
+		"evidence: none, uid: u1":                 "insecure",
+		"evidence: ''":                            "tpm",
+		"evidence: None":                          "",
+		"evidence: tpm":                           "",
+		"evidence: insecure":                      "",
+		"kind: insecure":                          "",
+		"kind: none":                              "",
+		"evidence: none, kind: tpm":               "",
+		"evidence: none, dnsNames: [node-1]":      "",
+		"evidence: none, ipAddresses: [10.0.0.1]": "",
+		"evidence: none, identity: 'ek:sha256:" + strings.Repeat("00", 32) + "'": "",
+	} {
+		t.Run(entry, func(t *testing.T) {
+			machines, err := s.ParseInventory([]byte("machines: [{nodeName: node-1, " + entry + "}]"))
+			if got := machines["node-1"].Provider; got != want || (err == nil) != (want != "") || err != nil && !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("got %q, %v, want %q", got, err, want)
+			}
+		})
+	}
+	if _, err := known(t).ParseInventory([]byte("machines: [{nodeName: node-1, evidence: none}]")); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("nobody serves such a machine: %v", err)
+	}
+	all, err := s.ParseInventory([]byte("machines: [{nodeName: b, evidence: none}, {nodeName: c}, {nodeName: a, evidence: none}]"))
+	if names := (&Machines{all: all}).WithoutEvidence(); err != nil || !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("without evidence: %q, %v", names, err)
+	}
+}
+
+// TestWithoutEvidenceTakesNone has machines with evidence of each kind ask for the name of one
+// without: nobody knows that name by evidence, whatever identity it shows.
+func TestWithoutEvidenceTakesNone(t *testing.T) {
+	w := newWorld(t)
+	for kind, prover := range w.provers(t) {
+		mode := "mode: FirstUse, kind: " + kind
+		if kind == nitro.Provider { // which has no first use
+			mode = "mode: Approval, kind: " + kind
+		}
+		p := w.plane(t, "machines: [{nodeName: node-1, evidence: none}]", "mode: Inventory", mode, "\ninventory:", insecureSection+"\ninventory:")
+		signer, err := csr.SignerClient(kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, signer := range []string{signer, csr.SignerKubeAPIServerClientKubelet} {
+			if err := p.join(t, prover, "node-1", signer); !errors.Is(err, attest.CheckMembership) || !strings.Contains(err.Error(), "one by insecure") {
+				t.Errorf("%s under %s: %v", kind, signer, err)
+			}
+		}
+	}
+}
+
+// TestInsecureCA: whoever trusts the cluster's CA does not trust that of nodes without evidence.
+func TestInsecureCA(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, certificates ...*x509.Certificate) string {
+		t.Helper()
+		var text []byte
+		for _, c := range certificates {
+			text = append(text, pemOf(c)...)
+		}
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cluster, clusterKey := newCA(t, "cluster", nil, nil)
+	formerly, _ := newCA(t, "formerly", nil, nil)
+	root, rootKey := newCA(t, "root", nil, nil)
+	own, _ := newCA(t, "own", root, rootKey)
+	below, _ := newCA(t, "below the cluster's", cluster, clusterKey)
+	for name, row := range map[string]struct {
+		chain []*x509.Certificate
+		ok    bool
+	}{
+		"of its own":            {[]*x509.Certificate{own, root}, true},
+		"without its root":      {[]*x509.Certificate{own}, true},
+		"the cluster's":         {[]*x509.Certificate{cluster}, false},
+		"the cluster's former":  {[]*x509.Certificate{formerly}, false},
+		"below the cluster's":   {[]*x509.Certificate{below}, false},
+		"with the cluster's CA": {[]*x509.Certificate{below, cluster}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &Settings{Cluster: Cluster{CAFile: write("cluster.crt", cluster, formerly)}, InsecureSigner: &InsecureSigner{CertificateFile: write("own.crt", row.chain...)}}
+			if err := s.CheckInsecureCA(); (err == nil) != row.ok || err != nil && !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// newCA makes a CA, below another one if that is given.
+func newCA(t *testing.T, name string, parent *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	if parent == nil {
+		parent, by = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, key
+}
