@@ -29,16 +29,17 @@ const settingsKind = "KubeletAuthenticatorConfiguration"
 type settings struct {
 	configfile.Header `json:",inline"`
 
-	NodeName       string           `json:"nodeName"`
-	StateDir       string           `json:"stateDir"`
-	KeyDir         string           `json:"keyDir"`
-	Kubeconfig     string           `json:"kubeconfig"`
-	ClusterID      string           `json:"clusterID"`
-	SignerName     string           `json:"signerName"`
-	Lifetime       duration         `json:"lifetime"`
-	ProviderID     string           `json:"providerID"`
-	RecoverySigner string           `json:"recoverySigner"`
-	Serving        *servingSettings `json:"serving"`
+	NodeName   string   `json:"nodeName"`
+	StateDir   string   `json:"stateDir"`
+	KeyDir     string   `json:"keyDir"`
+	Kubeconfig string   `json:"kubeconfig"`
+	ClusterID  string   `json:"clusterID"`
+	SignerName string   `json:"signerName"`
+	Lifetime   duration `json:"lifetime"`
+	// ProviderID is an ID, auto, or an object with a file.
+	ProviderID     configfile.Section `json:"providerID"`
+	RecoverySigner string             `json:"recoverySigner"`
+	Serving        *servingSettings   `json:"serving"`
 	// Evidence has one section, of the one kind that is presented.
 	Evidence map[string]configfile.Section `json:"evidence"`
 	Kubelet  kubeletSettings               `json:"kubelet"`
@@ -129,7 +130,7 @@ func unreadable(what string, err error) error {
 func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 	c := authenticator.Config{
 		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), KeyDir: s.KeyDir, ClusterID: s.ClusterID, SignerName: s.SignerName,
-		Lifetime: time.Duration(s.Lifetime), ProviderID: s.ProviderID, RecoverySigner: s.RecoverySigner,
+		Lifetime: time.Duration(s.Lifetime), RecoverySigner: s.RecoverySigner,
 	}
 	if c.KeyDir == "" && s.RecoverySigner != "" { // the node comes back without them, and no disk has them
 		c.KeyDir = defaultKeys
@@ -160,6 +161,9 @@ func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 	}
 	var err error
 	if c.Kind, err = s.kind(kinds); err != nil {
+		return c, err
+	}
+	if c.ProviderID, err = s.providerID(c.Kind); err != nil {
 		return c, err
 	}
 	if s.RecoverySigner != "" && c.Kind.Provider() != tpm.Provider {
