@@ -63,8 +63,11 @@ type Config struct {
 	// Lifetime is the lifetime asked for, in whole seconds, 10 minutes or more; 0 means a
 	// day. The signer may grant less.
 	Lifetime time.Duration
-	// ProviderID is what the node says about itself; "" for nothing.
-	ProviderID string
+	// ProviderID returns the provider ID that the node says it has, 1 to oid.MaxProviderIDSize
+	// bytes of printable UTF-8; nil says nothing. It is called for each attempt to get a
+	// certificate. What it cannot tell is no empty ID: the attempt fails, and is made again as
+	// after any failure.
+	ProviderID func(ctx context.Context) (string, error)
 	// RecoverySigner, if set, has the daemon get a recovery certificate from that signer, for
 	// a key that stays in the machine. With it, a node whose certificates have all ended comes
 	// back by itself. It requires a [TPM]; the signer is csr.SignerRecoveryTPM.
@@ -226,7 +229,7 @@ func (a *Authenticator) made() bool { return a != nil && a.store != nil }
 func (a *Authenticator) setItems() error {
 	c := &a.c
 	add := func(purpose csr.Purpose, signer, file string, lifetime time.Duration) *item {
-		i := &item{signer: signer, file: file, Wanted: nodecert.Wanted{Purpose: purpose, NodeName: c.NodeName, Lifetime: lifetime, Options: csr.CreateOptions{ProviderID: c.ProviderID}}}
+		i := &item{signer: signer, file: file, Wanted: nodecert.Wanted{Purpose: purpose, NodeName: c.NodeName, Lifetime: lifetime}}
 		a.items = append(a.items, i)
 		return i
 	}

@@ -43,6 +43,8 @@ import (
 const (
 	testNode  = "node-1"
 	testToken = "attest.0123456789abcdef"
+	// testProviderID is the one that the control plane vouches for.
+	testProviderID = "test://node-1"
 )
 
 // fakeAPI is an API server with a control plane: it authenticates, keeps requests, lets them
@@ -140,7 +142,7 @@ func (f *fakeAPI) newVerifier(versions ...int) *attest.Verifier {
 				return nil, attest.NotMember("it is another machine")
 			}
 			a := r.Admit(r.NodeName)
-			a.DNSNames = []string{testNode}
+			a.ProviderID, a.DNSNames = testProviderID, []string{testNode}
 			return a, nil
 		})})
 	if err != nil {

@@ -22,7 +22,7 @@ type Kind interface {
 // KindOf makes a kind from the provider's name and the functions that make its Prover, whose
 // Close is called after each use. There is one for each version of the data format that the
 // kind writes and that counts as safe, the newest first. Every attempt begins with the first; see
-// [Config.MinimumVersion].
+// [Config.MinimumVersion]. A type that embeds what KindOf returns has the newest version only.
 func KindOf(provider string, open ...func(ctx context.Context) (attest.Prover, error)) Kind {
 	return proverKind{provider, open}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -100,6 +101,9 @@ func (v *view) get(ctx context.Context, i *item) (*certstore.Pair, error) {
 	if _, err := a.clusterIDs(bare); err != nil {
 		return nil, err
 	}
+	if i, err = a.identified(ctx, i); err != nil {
+		return nil, err
+	}
 	if a.c.Kind == nil {
 		return v.getWith(ctx, i, bare, own, nil, nil)
 	}
@@ -151,6 +155,23 @@ func (v *view) getWith(ctx context.Context, i *item, bare, own *rest.Config, evi
 		refused = append(refused, err)
 	}
 	return nil, errors.Join(refused...)
+}
+
+// identified is a certificate to ask for with what the machine says of itself.
+func (a *Authenticator) identified(ctx context.Context, i *item) (*item, error) {
+	if a.c.ProviderID == nil {
+		return i, nil
+	}
+	id, err := a.c.ProviderID(ctx)
+	if err == nil {
+		_, err = oid.MarshalProviderID(id) // which has a length
+	}
+	if err != nil {
+		return nil, fmt.Errorf("providerID: %w", err)
+	}
+	asked := *i
+	asked.Options.ProviderID = id
+	return &asked, nil
 }
 
 // errNoKey says that the machine cannot provide a credential's key.

@@ -37,7 +37,11 @@ type Kind struct {
 	Name string
 	// Open makes the kind, such as with authenticator.KindOf. decode reads the section into a
 	// pointer to a struct whose fields have JSON tags: an unknown field, or a value of the
-	// wrong type, is an error.
+	// wrong type, is an error. A kind that has the method
+	//
+	//	ProviderID(ctx context.Context) (string, error)
+	//
+	// is asked by it for the machine's provider ID where the file says providerID: auto.
 	Open func(decode func(into any) error) (authenticator.Kind, error)
 }
 

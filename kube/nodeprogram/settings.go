@@ -30,16 +30,17 @@ const settingsKind = "KubeletAuthenticatorConfiguration"
 type settings struct {
 	configfile.Header `json:",inline"`
 
-	NodeName       string           `json:"nodeName"`
-	StateDir       string           `json:"stateDir"`
-	KeyDir         string           `json:"keyDir"`
-	Kubeconfig     string           `json:"kubeconfig"`
-	ClusterID      string           `json:"clusterID"`
-	SignerName     string           `json:"signerName"`
-	Lifetime       duration         `json:"lifetime"`
-	ProviderID     string           `json:"providerID"`
-	RecoverySigner string           `json:"recoverySigner"`
-	Serving        *servingSettings `json:"serving"`
+	NodeName   string   `json:"nodeName"`
+	StateDir   string   `json:"stateDir"`
+	KeyDir     string   `json:"keyDir"`
+	Kubeconfig string   `json:"kubeconfig"`
+	ClusterID  string   `json:"clusterID"`
+	SignerName string   `json:"signerName"`
+	Lifetime   duration `json:"lifetime"`
+	// ProviderID is an ID, auto, or an object with a file.
+	ProviderID     configfile.Section `json:"providerID"`
+	RecoverySigner string             `json:"recoverySigner"`
+	Serving        *servingSettings   `json:"serving"`
 	// Evidence has one section, of the one kind that is presented.
 	Evidence map[string]configfile.Section `json:"evidence"`
 	// MinimumVersion is that of [authenticator.Config].
@@ -132,7 +133,7 @@ func unreadable(what string, err error) error {
 func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 	c := authenticator.Config{
 		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), KeyDir: s.KeyDir, ClusterID: s.ClusterID, SignerName: s.SignerName,
-		Lifetime: time.Duration(s.Lifetime), ProviderID: s.ProviderID, RecoverySigner: s.RecoverySigner,
+		Lifetime: time.Duration(s.Lifetime), RecoverySigner: s.RecoverySigner,
 		MinimumVersion: s.MinimumVersion,
 	}
 	if c.KeyDir == "" && s.RecoverySigner != "" { // the node comes back without them, and no disk has them
@@ -168,6 +169,12 @@ func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 	}
 	if c.Kind == nil && s.SignerName != csr.SignerClientInsecure {
 		return c, refusal.Config("signerName", refusal.Quote(s.SignerName), csr.SignerClientInsecure+", the only one for evidence: {none: {}}")
+	}
+	if c.ProviderID, err = s.providerID(c.Kind); err != nil {
+		return c, err
+	}
+	if k, ok := c.Kind.(*aboutItself); ok {
+		c.Kind = k.Kind // which has every version of its format
 	}
 	if s.RecoverySigner != "" && c.Kind != nil && c.Kind.Provider() != tpm.Provider {
 		return c, refusal.Config("recoverySigner", refusal.Quote(s.RecoverySigner), "none: recovery takes a key in a TPM, of which evidence of "+c.Kind.Provider()+" shows nothing")
