@@ -35,6 +35,7 @@ import (
 // the certificate goes to where the file says that it is.
 type enrolment struct {
 	kind     *certified
+	tpm      *authenticator.TPM // the kind's, with its passwords
 	nodeName string
 	ca       *x509.Certificate
 	ek       string
@@ -75,12 +76,15 @@ func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout i
 }
 
 // run asks the CA, and stores what it certified.
-func (e *enrolment) run(ctx context.Context) error {
+func (e *enrolment) run(ctx context.Context) (err error) {
+	if e.tpm, err = e.kind.password.ready(ctx, e.kind.TPM); err != nil {
+		return err
+	}
 	certificate, err := e.ask(ctx)
 	if err != nil {
 		return err
 	}
-	device, err := tpm.OpenTPM(e.kind.Path)
+	device, err := tpm.OpenTPM(e.tpm.Path)
 	if err != nil {
 		return err
 	}
@@ -98,7 +102,7 @@ func (e *enrolment) ask(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := *e.kind.TPM
+	k := *e.tpm
 	k.Options = tpm.ProverOptions{EK: &ek.origin, EndorsementPassword: k.Options.EndorsementPassword}
 	k.PersistentEK = ek.handle
 	prover, err := k.Open(ctx)
@@ -203,7 +207,7 @@ func (e *enrolment) store(ctx context.Context, device transport.TPM, certificate
 	if err := leaf.CheckSignatureFrom(e.ca); err != nil {
 		return refusal.Config("a certificate", "that the CA of --ca has not signed", "one that it has")
 	}
-	if err := e.kind.check(ctx, e.kind.TPM, device, leaf); err != nil {
+	if err := e.kind.check(ctx, e.tpm, device, leaf); err != nil {
 		return err
 	}
 	where := e.kind.file
