@@ -74,7 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []K
 	flags.SetOutput(stderr)
 	path := flags.String("config", defaultConfig, "the program's file, of kind "+settingsKind)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate | enrol --ca FILE --dir FOLDER | roots check FILE...")
+		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate | enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE) | roots check FILE...")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
