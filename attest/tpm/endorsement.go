@@ -18,9 +18,9 @@ import (
 )
 
 // An endorsement password is 32 characters, 192 random bits in base64url: 32 bytes is the
-// most that TPMs with SHA-256 as their strongest hash accept, and printable characters let
-// tpm2-tools read the file as it is ("-P file:<path>"). None of them is a zero byte, which a
-// TPM would strip at the end.
+// most that TPMs with SHA-256 as their strongest hash accept, and printable characters can be
+// given to tpm2-tools ("head -c 32 <path> | tpm2_… -P file:-": they take a line feed for a part of
+// it). None of them is a zero byte, which a TPM would strip at the end.
 const endorsementPasswordSize = 32
 
 // checkPasswordFile: a file with a secret cannot be trusted: others may read it, another user

@@ -143,21 +143,23 @@ func TestActivateWithEndorsementPassword(t *testing.T) {
 	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
-// TestActivateWithoutThePassword: who does not know the password makes an attestation key in
-// another hierarchy. A persistent EK of the low range opens no challenge for him, and one of the
-// high range does: it has a password of its own, which is empty.
+// TestActivateWithoutThePassword: who does not know the password has an attestation key of another
+// hierarchy, or one that he made persistent before. A persistent EK of the low range opens no
+// challenge for him, and one of the high range does: it has a password of its own, which is empty.
 func TestActivateWithoutThePassword(t *testing.T) {
 	const ekHandle, akHandle = 0x81010001, 0x81020000
 	for name, row := range map[string]struct {
 		origin EKOrigin
+		ak     tpm2.TPMHandle // its hierarchy
 		opens  bool
 	}{
-		"low RSA-2048": {EKRSA2048(), false}, "low P-256": {EKP256(), false}, "high P-256": {EKHigh(2), true}, "high P-384": {EKHigh(3), true},
+		"low RSA-2048": {EKRSA2048(), tpm2.TPMRHOwner, false}, "low P-256": {EKP256(), tpm2.TPMRHEndorsement, false},
+		"high P-256": {EKHigh(2), tpm2.TPMRHOwner, true}, "high P-384": {EKHigh(3), tpm2.TPMRHEndorsement, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tpm := tpmsim.Swtpm(t, tpmlab.Bare())
 			tpmlab.Persist(t, tpm, tpm2.TPMRHEndorsement, row.origin.Template, ekHandle)
-			tpmlab.Persist(t, tpm, tpm2.TPMRHOwner, AKTemplateECDSAP256(), akHandle)
+			tpmlab.Persist(t, tpm, row.ak, AKTemplateECDSAP256(), akHandle)
 			if _, err := EndorsementPassword(t.Context(), tpm, filepath.Join(t.TempDir(), "password")); err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -54,7 +55,7 @@ func TestOverHTTPS(t *testing.T) {
 			if row.change != nil {
 				row.change(s)
 			}
-			s.Config.ErrorLog = nil
+			s.Config.ErrorLog = log.New(io.Discard, "", 0)
 			s.StartTLS()
 			defer s.Close()
 			ca := row.ca

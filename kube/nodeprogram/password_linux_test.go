@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -208,6 +210,47 @@ func TestManagedPasswordRefused(t *testing.T) {
 	disk.Empty() // and then it goes on
 	if err := opens(t, managedBy(device, disk.Path("tpm/password"))); err != nil || makesAK(t, device, nil) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestPasswordPage runs the commands of docs/kinds-of-evidence.md: the password is emptied, the TPM
+// is cleared, and then nobody else can clear it.
+func TestPasswordPage(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "kinds-of-evidence.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := regexp.MustCompile(`(?m)^(tpm2_|head ).*$`).FindAllString(string(page), -1)
+	if len(lines) != 3 {
+		t.Fatalf("the page has %q", lines)
+	}
+	x := tpmlab.StartTools(t)
+	file, lockout := filepath.Join(x.Dir, "tpm", "password"), filepath.Join(x.Dir, "lockout")
+	x.Write("lockout", []byte("lockout\n"))
+	at := strings.NewReplacer(defaultPassword, file, "/root/tpm-lockout-password", lockout)
+	shell := func(line string) ([]byte, error) {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
+		cmd.Env = x.Env
+		return cmd.CombinedOutput()
+	}
+	for n, line := range lines {
+		if err := opens(t, managedBy(x.TPM, file)); err != nil || makesAK(t, x.TPM, nil) {
+			t.Fatalf("before %s: %v", line, err)
+		}
+		if n == 1 {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out, err := shell(at.Replace(line)); err != nil {
+			t.Fatalf("%s: %v: %s", line, err, out)
+		}
+		if open := n < 2; makesAK(t, x.TPM, nil) != open {
+			t.Errorf("after %s the hierarchy is open: want %t", line, open)
+		}
+	}
+	if out, err := shell(lines[1]); err == nil {
+		t.Errorf("%s: %s", lines[1], out)
 	}
 }
 

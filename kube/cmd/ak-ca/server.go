@@ -132,7 +132,8 @@ func (s *server) run(ctx context.Context) error {
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	err = errors.Join(h.Shutdown(ending), h.Close())
+	_ = h.Shutdown(ending) // who takes longer is cut off
+	err = h.Close()
 	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
 		err = errors.Join(err, ended)
 	}

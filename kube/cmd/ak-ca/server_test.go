@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -211,7 +212,7 @@ func TestServerLimits(t *testing.T) {
 			config := s.client.Transport.(*http.Transport).TLSClientConfig.Clone()
 			config.ServerName = "127.0.0.1"
 			conn := tls.Client(bare, config)
-			_, _ = io.WriteString(conn, text) // unless the handshake is too slow for it
+			_, _ = io.WriteString(conn, text)                                            // unless the handshake is too slow for it
 			if reply, _ := io.ReadAll(conn); strings.Contains(string(reply), "200 OK") { // it ends when the server hangs up
 				t.Errorf("%q: got %s", text, reply)
 			}
@@ -287,17 +288,30 @@ func TestServerReadsAgain(t *testing.T) {
 	}
 }
 
-// TestServerEnds with its context, and says where it is.
+// TestServerEnds with its context. Before that it says where it is, and serves.
 func TestServerEnds(t *testing.T) {
-	of := serveHTTPS(t, filesOf(t, machineOfNobody), patience)
-	of.web.address = "127.0.0.1:0"
+	s := serveHTTPS(t, filesOf(t, machineOfNobody), patience)
+	said, errs := io.Pipe()
+	s.server.errs, s.web.address = errs, "127.0.0.1:0"
 	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	if err := of.run(ctx); err != nil && ctx.Err() == nil || !strings.HasPrefix(of.errs.String()+"ak-ca: https://127.0.0.1:", "ak-ca: https://127.0.0.1:") {
-		t.Errorf("got %v, %s", err, &of.errs)
+	done := make(chan error, 1)
+	go func() { done <- s.run(ctx) }()
+	lines := bufio.NewReader(said)
+	line, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
 	}
-	of.web.address = "127.0.0.1:-1"
-	if err := of.run(t.Context()); err == nil {
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	s.url = strings.TrimSuffix(strings.TrimPrefix(line, "ak-ca: "), "\n")
+	if code, _ := s.post(t, nil); code != http.StatusBadRequest {
+		t.Errorf("got %d", code)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	s.web.address = "127.0.0.1:-1"
+	if err := s.run(t.Context()); err == nil {
 		t.Error("no address: no error")
 	}
 }
