@@ -73,7 +73,7 @@ func TestOverHTTPS(t *testing.T) {
 			if err == nil && got.Status.Conditions[0].Reason != "Machine" {
 				t.Errorf("got %+v", got.Status)
 			}
-			if again := errors.Is(err, refusal.ErrRetry); again != (row.is == refusal.ErrRetry) {
+			if again := errors.Is(err, refusal.ErrRetry); again != errors.Is(row.is, refusal.ErrRetry) {
 				t.Errorf("try again: %t", again)
 			}
 		})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/smalldisk"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -114,6 +115,13 @@ func TestManagedPassword(t *testing.T) {
 	}
 	if n := wrongPasswords(t, device); n != 0 {
 		t.Errorf("the TPM counts %d wrong passwords", n)
+	}
+	c, err := configOf("{endorsementPasswordFile: " + file + "}") // and an operator can take it over
+	if err != nil {
+		t.Fatal(err)
+	}
+	if password := c.Kind.(*authenticator.TPM).Options.EndorsementPassword; !makesAK(t, device, password.Reveal()) {
+		t.Error("the file is not read as an operator's")
 	}
 }
 
