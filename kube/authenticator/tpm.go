@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"sync/atomic"
 	"time"
@@ -70,8 +69,10 @@ func (t *TPM) Open(ctx context.Context) (attest.Prover, error) {
 	if err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
-	info, err := os.Stat(t.Path)
-	e := &tpmEvidence{alone: t.Device == nil && err == nil && info.Mode()&fs.ModeSocket != 0, device: device, shared: tpmkey.Share(tpmcapability.Remember(device))}
+	e := &tpmEvidence{device: device, shared: tpmkey.Share(tpmcapability.Remember(device))}
+	if t.Device == nil {
+		e.path = t.Path
+	}
 	if err := e.prove(ctx, t, options); err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
@@ -117,8 +118,7 @@ type tpmEvidence struct {
 	persistent attest.Prover
 	// missed says that the persistent key is not the EK.
 	missed atomic.Bool
-	// alone says that there is no resource manager.
-	alone bool
+	path   string // "" for one that TPM.Device opened
 }
 
 // prove creates the provers.
@@ -157,17 +157,9 @@ func (e *tpmEvidence) Use(ctx context.Context, stage attest.Stage, f func(attest
 	})
 }
 
-// withRoom runs do in the TPM, and runs it once more if there was no room because of what
-// others have left there.
+// withRoom runs do, once more if others left no room.
 func (e *tpmEvidence) withRoom(ctx context.Context, do func() error) error {
-	err := do()
-	if !e.alone || !tpmcapability.NoRoom(err) || ctx.Err() != nil {
-		return err
-	}
-	if flushed, flushing := tpmcapability.FlushAll(e.shared, err); flushed == 0 || flushing != nil {
-		return errors.Join(err, flushing)
-	}
-	return do()
+	return tpmcapability.WithRoom(ctx, e.path, e.shared, do)
 }
 
 // Close closes the provers and the TPM.

@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
+	"github.com/nodeattest/nodeattest/kube/internal/tpmcapability"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -218,10 +219,13 @@ func (c *certified) look(ctx context.Context, k *authenticator.TPM) error {
 	if err != nil {
 		return err
 	}
-	leaf, err := c.leaf(ctx, k, device)
-	if err == nil {
-		err = c.check(ctx, k, device, leaf)
-	}
+	err = tpmcapability.WithRoom(ctx, k.Path, device, func() error {
+		leaf, err := c.leaf(ctx, k, device)
+		if err != nil {
+			return err
+		}
+		return c.check(ctx, k, device, leaf)
+	})
 	return errors.Join(err, device.Close())
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/internal/tpmcapability"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -74,13 +75,12 @@ func (f passwordFile) ready(ctx context.Context, t *authenticator.TPM) (*authent
 	if err != nil {
 		return nil, err
 	}
-	password, err := tpm.EndorsementPassword(ctx, device, string(f))
-	if err = errors.Join(err, device.Close()); err != nil {
-		return nil, err
-	}
 	k := *t
-	k.Options.EndorsementPassword = password
-	return &k, nil
+	err = tpmcapability.WithRoom(ctx, t.Path, device, func() (err error) {
+		k.Options.EndorsementPassword, err = tpm.EndorsementPassword(ctx, device, string(f))
+		return err
+	})
+	return &k, errors.Join(err, device.Close())
 }
 
 // folder makes the folder. It is on disk before there is a password in it.

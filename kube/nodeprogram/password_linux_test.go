@@ -140,6 +140,24 @@ func TestManagedPasswordOfACertifiedKey(t *testing.T) {
 	}
 }
 
+// TestNoRoom fills a TPM behind a socket with what programs that were killed leave there.
+func TestNoRoom(t *testing.T) {
+	device := tpmsim.Swtpm(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
+		{Algorithm: tpmsim.P256, TemplateIndex: templateAt, NonceIndex: nonceAt, CertificateIndex: certificateAt}}})
+	kept := managedBy(device, filepath.Join(t.TempDir(), "tpm", "password"))
+	certified := "{device: " + strings.TrimPrefix(device.TCTI(), "swtpm:path=") + ", ak: " + operatorsKey() + "}"
+	for _, section := range []string{certified, kept} {
+		for range 3 {
+			if _, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}).Execute(device); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := opens(t, section); err != nil {
+			t.Errorf("%s: %v", section, err)
+		}
+	}
+}
+
 // TestManagedPasswordAfterACrash: of two steps, file and TPM, only the first was done.
 func TestManagedPasswordAfterACrash(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{})

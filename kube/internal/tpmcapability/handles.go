@@ -1,7 +1,10 @@
 package tpmcapability
 
 import (
+	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"slices"
 
 	"github.com/google/go-tpm/tpm2"
@@ -43,9 +46,26 @@ func isOneOf(err error, codes ...tpm2.TPMRC) bool {
 	return slices.ContainsFunc(codes, func(rc tpm2.TPMRC) bool { return errors.Is(err, rc) })
 }
 
-// FlushAll flushes every loaded object and session, and the saved sessions if they may be what
+// WithRoom runs do in the TPM at a path, and runs it once more if there was no room because of what
+// others have left there, which it flushes. It does so behind a socket only: there is no kernel to
+// clean up after a program that was killed, and who has the connection is alone.
+func WithRoom(ctx context.Context, path string, tpm transport.TPM, do func() error) error {
+	err := do()
+	if !NoRoom(err) || ctx.Err() != nil {
+		return err
+	}
+	if info, missing := os.Stat(path); missing != nil || info.Mode()&fs.ModeSocket == 0 {
+		return err
+	}
+	if flushed, flushing := flushAll(tpm, err); flushed == 0 || flushing != nil {
+		return errors.Join(err, flushing)
+	}
+	return do()
+}
+
+// flushAll flushes every loaded object and session, and the saved sessions if they may be what
 // there are too many of, as full says, and says how many there were.
-func FlushAll(tpm transport.TPM, full error) (flushed int, err error) {
+func flushAll(tpm transport.TPM, full error) (flushed int, err error) {
 	const most = 64                                   // a TPM holds a handful
 	kinds := []tpm2.TPMHandle{0x80000000, 0x02000000} // transient objects, loaded sessions
 	if noSession(full) {

@@ -53,10 +53,10 @@ func TestFlushAllSessions(t *testing.T) {
 	if !noSession(full) {
 		t.Fatalf("after %d sessions: %v", saved, full)
 	}
-	if flushed, err := FlushAll(tpm, tpm2.TPMRCObjectMemory); err != nil || flushed != 0 {
+	if flushed, err := flushAll(tpm, tpm2.TPMRCObjectMemory); err != nil || flushed != 0 {
 		t.Errorf("%d flushed for want of objects: %v", flushed, err)
 	}
-	if flushed, err := FlushAll(tpm, full); err != nil || flushed != saved {
+	if flushed, err := flushAll(tpm, full); err != nil || flushed != saved {
 		t.Errorf("%d of %d flushed: %v", flushed, saved, err)
 	}
 }
@@ -75,7 +75,7 @@ func TestFlushAll(t *testing.T) {
 	if !NoRoom(err) || NoRoom(nil) || NoRoom(tpm2.TPMRCAuthFail) {
 		t.Fatalf("after %d objects: %v", loaded, err)
 	}
-	if flushed, err := FlushAll(tpm, err); err != nil || flushed != loaded {
+	if flushed, err := flushAll(tpm, err); err != nil || flushed != loaded {
 		t.Errorf("%d of %d flushed: %v", flushed, loaded, err)
 	}
 	if err := load(); err != nil {
