@@ -107,7 +107,13 @@ func TestFields(t *testing.T) {
 		{`clusterID: ""`, "clusterID: c", func(r reached) any { return r.ClusterID }, "c"},
 		{"signerName: kubernetes.io/kube-apiserver-client-kubelet", "signerName: a/b", func(r reached) any { return r.SignerName }, "a/b"},
 		{"lifetime: 24h", "lifetime: 1h", func(r reached) any { return r.Lifetime }, time.Hour},
-		{`providerID: ""`, "providerID: rack://1", func(r reached) any { return r.ProviderID }, "rack://1"},
+		{`providerID: ""`, "providerID: rack://1", func(r reached) any {
+			if r.ProviderID == nil {
+				return nil
+			}
+			id, err := r.ProviderID(t.Context())
+			return id + fmt.Sprint(err)
+		}, "rack://1<nil>"},
 		{`recoverySigner: ""`, "recoverySigner: a/b", func(r reached) any { return r.RecoverySigner }, "a/b"},
 		{"kubeconfig: /etc/kubernetes/kubelet-authenticator.conf", "kubeconfig: " + dir + "/none", func(r reached) any {
 			_, err := r.API()
