@@ -15,6 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -52,9 +53,27 @@ type Details struct {
 	// carried no quote.
 	Measured *Measured
 
-	profile  *tpmcert.Profile
-	resident bool
-	values   map[string][]byte
+	profile    *tpmcert.Profile
+	providerID string
+	resident   bool
+	values     map[string][]byte
+}
+
+// ProviderID is the provider ID of a machine that Google's certificate of the AK names,
+// gce://<project ID>/<zone>/<instance name>; "" for every other machine.
+func (d *Details) ProviderID() string { return d.providerID }
+
+// googlesProviderID reads it from a certificate by whose extension the machine was identified.
+func googlesProviderID(cert *x509.Certificate) string {
+	for i := range cert.Extensions {
+		if !oid.KubernetesNodeProviderIdentifier.Equal(cert.Extensions[i].Id) {
+			continue
+		}
+		if m, err := oid.ParseGCEInstance(cert.Extensions[i].Value); err == nil {
+			return "gce://" + m.ProjectID + "/" + m.Zone + "/" + m.InstanceName
+		}
+	}
+	return ""
 }
 
 // DetailsOf returns the details of a result of this kind, or nil for a result of another
@@ -119,6 +138,9 @@ func (d *Details) fillQuote(a *answer) {
 func (d *Details) findings(road attest.Road, machine attest.Identity, kind *Kind) *attest.Findings {
 	f := &attest.Findings{Machine: machine, MachineStanding: attest.Asserted, Values: d.values, Details: d}
 	standing := attest.Asserted
+	if machine.Kind() == (tpmcert.GCEIdentity{}).Kind() {
+		d.providerID = googlesProviderID(d.Chain[0])
+	}
 	if d.profile != nil && machine.Kind() == tpmcert.AKIdentityKind && !d.profile.OneAKPerMachine {
 		f.ManyIdentities = manyAKs(d.profile)
 	}

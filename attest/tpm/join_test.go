@@ -184,6 +184,9 @@ func TestAKFromNV(t *testing.T) {
 		if r.Machine != want || tpmkind.DetailsOf(r).Profile != google.Name {
 			t.Errorf("%s: machine %s by %s, want %s", name, r.Machine, tpmkind.DetailsOf(r).Profile, want)
 		}
+		if id := tpmkind.DetailsOf(r).ProviderID(); id != "gce://"+instance.ProjectID+"/"+instance.Zone+"/"+instance.InstanceName {
+			t.Errorf("%s: provider ID %q", name, id)
+		}
 	}
 	noHandles(t, device)
 }
@@ -230,8 +233,8 @@ func TestAKOfAzure(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if r.Machine != want {
-					t.Errorf("machine %s, want %s", r.Machine, want)
+				if id := tpmkind.DetailsOf(r).ProviderID(); r.Machine != want || id != "" {
+					t.Errorf("machine %s with provider ID %q, want %s without", r.Machine, id, want)
 				}
 			})
 		}

@@ -167,7 +167,7 @@ func TestProviderID(t *testing.T) {
 			if !errors.Is(err, c.want) {
 				t.Fatalf("got %v, want %v", err, c.want)
 			}
-			if c.want == nil || c.want == checkDenied {
+			if err == nil || isDenied(err) {
 				for name, o := range f.objects {
 					block, _ := pem.Decode(o.Spec.Request)
 					request, err := x509.ParseCertificateRequest(block.Bytes)

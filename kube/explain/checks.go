@@ -29,7 +29,7 @@ var remedies = map[remedy]string{
 	fileAgain:      "answer-early answer-late answer-old hello-expired",
 	newChallenge:   "ring-key",
 	addMachine:     "inventory-machine machine-not-ready machine-other-node machine-unknown",
-	matchMachine:   "provider-id-mismatch provider-id-not-vouched san-not-own san-not-vouched",
+	matchMachine:   "provider-id provider-id-mismatch provider-id-not-vouched san-not-own san-not-vouched",
 	ownCertificate: "inherited-expired inherited-machine inherited-node inherited-purpose requester-credential",
 	otherCluster:   "binding-cluster",
 	mendSettings:   "attestor-not-authorized no-challenge provider-purpose provider-result",
@@ -47,7 +47,7 @@ var remedies = map[remedy]string{
 		"provider-id-size provider-id-text " +
 		// the join
 		"binding-ak-name binding-expiration binding-machine-key binding-request binding-requester binding-road binding-signer binding-window " +
-		"key-mismatch key-not-resident machine-claim machine-identity provider-id qualifying-data " +
+		"key-mismatch key-not-resident machine-claim machine-identity qualifying-data " +
 		// a TPM's evidence
 		"ak-attributes ak-is-certified-key ak-mismatch ak-parent ak-scheme attest-encoding attest-magic attest-size attest-type certified-name " +
 		"certified-qualified-name key-attributes key-point key-residency key-residency-claim name-algorithm pcr-bank pcr-digest pcr-duplicate " +

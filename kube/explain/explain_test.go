@@ -73,7 +73,7 @@ func challenge(at time.Time) csr.Condition {
 func TestExplainAnotherAddress(t *testing.T) {
 	e := load(t)
 	for check, who := range map[refusal.Check]string{csr.CheckSANNotOwn: operator, csr.CheckProviderIDMismatch: operator,
-		"san-not-vouched": operator, "provider-id-not-vouched": operator, "san-form": owner, "san-reserved": owner} {
+		"provider-id": operator, "san-not-vouched": operator, "provider-id-not-vouched": operator, "san-form": owner, "san-reserved": owner} {
 		x, err := Explain(t.Context(), Facts{Request: e.object(csr.SignerServingTPM, e.answer, e.AnswerCreated, denied(check)),
 			Kinds: []attest.Kind{new(tpm.Kind)}, Now: e.AnswerCreated})
 		if err != nil {
@@ -81,6 +81,21 @@ func TestExplainAnotherAddress(t *testing.T) {
 		}
 		if x.Next.Who != who || strings.Contains(x.Next.What, "inventory") != (who == operator) {
 			t.Errorf("%s: %s: %s", check, x.Next.Who, x.Next.What)
+		}
+	}
+}
+
+// A provider ID that the evidence has stated is in the record, and not in the inventory.
+func TestExplainStatedProviderID(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	held := membership.Held{Name: &membership.Record{State: membership.StateBound,
+		Claim: membership.Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1", ProviderID: "gce://p/z/vm-1"}}}
+	for id, want := range map[string]State{"": Kept, "gce://p/z/vm-1": Kept, "gce://p/z/vm-2": Broken} {
+		x := &Explanation{NodeName: "node-1", Message: MessageAnswer, Reading: &attest.Message{Provider: "gce", Machine: "gce:p/1"}}
+		_, err := x.addMembership(t.Context(), &Facts{Now: now, Records: func(context.Context, membership.Claim) (membership.Held, error) { return held, nil }},
+			&csr.Machine{UID: "uid-1", ProviderID: id})
+		if err != nil || x.Rules[0].State != want {
+			t.Errorf("the inventory has %q: %+v, %v", id, x.Rules, err)
 		}
 	}
 }

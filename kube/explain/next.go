@@ -77,7 +77,7 @@ func (x *Explanation) nextOfDenial(held *membership.Held) Next {
 	case addMachine:
 		return Next{operator, "the inventory has no machine that may be node " + x.NodeName + " now: add it there, and the node files again"}
 	case matchMachine:
-		return Next{operator, "the inventory does not have what is BROKEN above for node " + x.NodeName + ": a name or an address that the node has got, or its provider ID in another spelling; " +
+		return Next{operator, "the inventory does not have what is BROKEN above for node " + x.NodeName + ": a name or an address that the node has got, or its provider ID, perhaps in another spelling; " +
 			"if it is the node's, enter it there, else take it away from the Node, and the node files again"}
 	case ownCertificate:
 		return Next{owner, "the kubelet came with a certificate that was not issued to this machine through attestation: it has to use the kubelet-authenticator for its client certificate"}
@@ -123,8 +123,8 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 		return Next{operator, "the record of node " + name + " is of machine " + string(r.Machine) + ", and this program cannot tell whether it is that one that asks: see the Event; " +
 			"if it is another one, and nobody replaced the machine, somebody wants to be that node"}
 	case r != nil && x.Decision.Reason == reasonOf("registry-provider-id"):
-		return Next{operator, "the record of node " + name + " has another provider ID than the inventory; if the cloud spells that of the same machine otherwise now: " +
-			"kubectl nodeattest adopt " + name + " --provider-id ID, with the inventory's"}
+		return Next{operator, "the record of node " + name + " has another provider ID than the inventory, or the machine's evidence; if it is the same machine, which was renamed or is spelt otherwise now: " +
+			"kubectl nodeattest adopt " + name + " --provider-id ID, with the new one"}
 	case r != nil:
 		return Next{operator, "the record of node " + name + " is of another Machine or provider ID; if the inventory was moved: kubectl nodeattest adopt " + name + " --machine-uid UID"}
 	}

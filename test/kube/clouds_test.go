@@ -319,6 +319,9 @@ func (c *cluster) testStepDown(t *testing.T, w *clouds, as client.Client) {
 	}
 	listed := vm("example-project", 4)
 	c.joins(t, as, byTPM(listed, "tpm-1"))
+	if id := c.providerIDOf(t, "tpm-1"); id != "gce://example-project/europe-west1-b/vm-4" {
+		t.Errorf("the record has provider ID %q, and Google's certificate vm-4's", id)
+	}
 	refusedFor(t, as, c.documentNode(t, gce.Provider, "tpm-1", w.source(t, listed)), "NotAMember")
 	refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-2", w.source(t, listed)), "NotAMember")
 	if _, err := challenged(t, as, byTPM(vm("example-project", 1), "gce-1")); err == nil || !strings.Contains(err.Error(), "NotAMember") {
@@ -360,6 +363,9 @@ func (c *cluster) testCloudOperator(t *testing.T, w *clouds, as client.Client) {
 		}
 	}
 	c.joins(t, as, c.documentNode(t, gce.Provider, "gce-2", source))
+	if id := c.providerIDOf(t, "gce-2"); id != "gce://example-project/europe-west1-b/vm-2" {
+		t.Errorf("the record has provider ID %q, and the token vm-2's", id)
+	}
 	for _, row := range []struct {
 		node    string
 		machine uint64
