@@ -166,6 +166,12 @@ func (m *mix) apply1(t *testing.T, folder string) {
 // record that came before them.
 func (m *mix) startPrograms(t *testing.T) {
 	t.Helper()
+	d := m.deployment(t, insecureSigner)
+	if args := d.Spec.Template.Spec.Containers[0].Args; d.Spec.Template.Spec.ServiceAccountName != insecureSigner || !slices.Contains(args, "--insecure") {
+		t.Errorf("the Deployment is of %s, with %q", d.Spec.Template.Spec.ServiceAccountName, args)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: insecureSigner + "-"}, Spec: d.Spec.Template.Spec}
+	eventually(t, func() error { return m.admin.Create(t.Context(), pod.DeepCopy(), client.DryRunAll) }) // with the namespace's restrictions
 	if err := m.admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-5"}}); err != nil {
 		t.Fatal(err)
 	}
