@@ -53,7 +53,9 @@ type Result struct {
 	ResidenceStanding Standing
 	// IssuedAt and NotAfter are the challenge's window, zero at [StageHello].
 	IssuedAt, NotAfter time.Time
-	// Details is what else the kind of evidence found out; its package documents the type.
+	// Details is what else the kind of evidence found out; its package documents the type. If it has
+	// the method ProviderID() string, that is the whole provider ID of the machine as the evidence
+	// shows it, or "": package membership vouches for it where the inventory has none.
 	Details any
 
 	facts       func() []Fact

@@ -142,10 +142,8 @@ const (
 // in it.
 const maxVersionsSize = 1024
 
-// UnsupportedVersionError says which version a node used, and which it could use.
+// UnsupportedVersionError says which versions a node could use, whose evidence is of another.
 type UnsupportedVersionError struct {
-	// Got is what the request carries, such as "tpm/v1".
-	Got string
 	// Supported are the versions that the provider accepts, newest first.
 	Supported []string
 }

@@ -308,7 +308,7 @@ func (p *Providers) choose(ctx context.Context, request *Parsed) (*Registration,
 	if !slices.Contains(r.Versions, version) {
 		supported := r.supported()
 		return nil, &Error{Check: CheckProviderVersion, Got: refusal.Quote(bundle.Provider), Want: strings.Join(supported, " or "),
-			Err: &UnsupportedVersionError{Got: bundle.Provider, Supported: supported}}
+			Err: &UnsupportedVersionError{Supported: supported}}
 	}
 	return r, nil
 }

@@ -90,7 +90,8 @@ type FirstUseConfig struct {
 // protects such a name.
 //
 // It admits a newcomer only for a client certificate requested with a bootstrap token. It
-// vouches for what the inventory has for the node's name (csr.Machine). At a hello it only looks;
+// vouches for what the inventory has for the node's name (csr.Machine), and for the provider ID that the
+// evidence states (attest.Result.Details) where the inventory has none. At a hello it only looks;
 // at an answer it writes through Result.WhenAdmitted, after everything else has been checked. A
 // newcomer takes one call of Registry.Reserve and one of Bind, and verifying the same answer again
 // changes nothing. The caller calls [Registry].Release when a Machine of the inventory is gone.
@@ -249,7 +250,7 @@ func (f *FirstUse) begin(ctx context.Context, r *attest.Result) (*joining, error
 		return nil, refuseMember(err)
 	}
 	machine := inventoryOf(r)
-	j := &joining{f: f, r: r, claim: Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: machine.ProviderID}}
+	j := &joining{f: f, r: r, claim: Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: providerIDOf(r)}}
 	if j.claim.MachineUID == "" && f.c.Slot != nil {
 		uid, err := f.c.Slot(ctx, r)
 		if err != nil {

@@ -285,15 +285,15 @@ func (r *Record) excess(newest *csr.IssuedRecord) (first int) {
 }
 
 // Rebind gives the bound record that the caller saw another machine, whose record is
-// h.Machine, and forgets the certificates of the former one. It refuses a machine with another
-// name as Reserve does.
+// h.Machine, and forgets the certificates and the provider ID of the former one: the next Reserve
+// fills in that of the new one. It refuses a machine with another name as Reserve does.
 func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Change, error) {
 	if !machine.Valid() {
 		return Change{}, badClaim(string(machine), "a machine identity")
 	}
 	return h.change(seen, StateBound, now, func(r *Record) error {
 		if r.Machine != machine {
-			r.Machine, r.Issued = machine, nil
+			r.Machine, r.ProviderID, r.Issued = machine, "", nil
 		}
 		return h.live(now).admitMachine(machine, r.NodeName)
 	})

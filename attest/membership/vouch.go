@@ -4,6 +4,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/providerid"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 )
 
 // inventoryOf is what the policy found for the node's name.
@@ -29,13 +30,26 @@ func requesterOf(r *attest.Result) csr.RequesterClass {
 	return r.Checked().Requester().Class
 }
 
-// vouch admits the machine as a node and vouches for what the inventory has, with this provider ID; if it is empty, the
-// inventory's is used.
+// providerIDOf is the provider ID that the inventory has for the node's name or, if it has none, the
+// one that the machine's evidence states (attest.Result.Details). "" is none: what the node says of
+// itself is no source.
+func providerIDOf(r *attest.Result) string {
+	if id := inventoryOf(r).ProviderID; id != "" {
+		return id
+	}
+	if d, ok := r.Details.(interface{ ProviderID() string }); ok && !typednil.Is(d) {
+		return d.ProviderID()
+	}
+	return ""
+}
+
+// vouch admits the machine as a node and vouches for what the inventory has, with this provider ID; if it is empty, that
+// of providerIDOf is used.
 func vouch(r *attest.Result, nodeName, providerID string) (*attest.Authorization, error) {
 	m := inventoryOf(r)
 	switch {
 	case providerID == "":
-		providerID = m.ProviderID
+		providerID = providerIDOf(r)
 	case m.ProviderID != "" && !providerid.Equal(m.ProviderID, providerID):
 		got, want := providerid.Apart(providerID, m.ProviderID)
 		return nil, refuse(attest.CheckMembership, "a list that has the machine of node "+nodeName+" as "+got, "as the inventory has it, "+want)

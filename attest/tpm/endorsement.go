@@ -18,9 +18,9 @@ import (
 )
 
 // An endorsement password is 32 characters, 192 random bits in base64url: 32 bytes is the
-// most that TPMs with SHA-256 as their strongest hash accept, and printable characters let
-// tpm2-tools read the file as it is ("-P file:<path>"). None of them is a zero byte, which a
-// TPM would strip at the end.
+// most that TPMs with SHA-256 as their strongest hash accept, and printable characters can be
+// given to tpm2-tools ("head -c 32 <path> | tpm2_… -P file:-": they take a line feed for a part of
+// it). None of them is a zero byte, which a TPM would strip at the end.
 const endorsementPasswordSize = 32
 
 // checkPasswordFile: a file with a secret cannot be trusted: others may read it, another user
@@ -48,9 +48,18 @@ var ErrHierarchyPassword = tpmop.ErrHierarchyPassword
 // than that of this process, or another form (the check
 // "password-file"), if the hierarchy has a
 // password and there is no file, or if the hierarchy's password is not the one in the file
-// (both ErrHierarchyPassword). On Windows, neither mode nor owner is checked: give the
-// directory an access list of its own. TPM2_Clear removes the password; the next run sets it
-// again.
+// (both ErrHierarchyPassword). A file that is lost has no other remedy than a copy of it, or
+// TPM2_Clear, which also removes the owner's keys. On Windows, neither mode nor owner is
+// checked: give the directory an access list of its own.
+//
+// TPM2_Clear removes the password; the next run sets it again: nobody has learnt it, and the
+// hierarchy would stay open otherwise. Until then it is open, so the password stops only those
+// who cannot clear the TPM: the lockout hierarchy must have a password too, or TPM2_ClearControl
+// must have disabled the command. Persistent keys that have passwords of their own, or none, as
+// Azure's AK and EKs of the high range, are used without the hierarchy's.
+//
+// Whoever else makes keys in the hierarchy needs the password from then on: agents of the
+// cloud on Compute Engine, a maker's tools for its IAK.
 func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) (secret.Value[[]byte], error) {
 	var password []byte
 	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) (err error) {
@@ -73,7 +82,7 @@ func endorsementPassword(ctx context.Context, h *tpmop.Handles, path string) ([]
 	content, err := readPasswordFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && isSet:
-		return nil, fmt.Errorf("%w: the endorsement hierarchy has one already, and there is no file", ErrHierarchyPassword)
+		return nil, fmt.Errorf("%w: the endorsement hierarchy has one already, and there is no file: %s", ErrHierarchyPassword, remedy)
 	case errors.Is(err, fs.ErrNotExist):
 		content, err = newPasswordFile(path)
 	}
@@ -102,8 +111,16 @@ func endorsementPassword(ctx context.Context, h *tpmop.Handles, path string) ([]
 		}
 		// Another process was faster, using the same file.
 	}
-	return password, checkEndorsementPassword(ctx, h, password)
+	if err := checkEndorsementPassword(ctx, h, password); errors.Is(err, ErrHierarchyPassword) {
+		return nil, fmt.Errorf("%w: somebody else has set it: %s", err, remedy)
+	} else if err != nil {
+		return nil, err
+	}
+	return password, nil
 }
+
+// remedy says who can do what about a password that is not in the file.
+const remedy = "an operator puts the file of this TPM back, or clears the TPM (TPM2_Clear: in the firmware's settings, or tpm2_clear), which also removes its owner's keys"
 
 // hasEndorsementPassword asks the TPM, or tries the empty password if the TPM does not say.
 func hasEndorsementPassword(ctx context.Context, h *tpmop.Handles) (bool, error) {

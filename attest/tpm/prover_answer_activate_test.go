@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -38,8 +39,13 @@ func ekOrigins() map[string]EKOrigin {
 // activateWith makes a credential and has the TPM open it; change may spoil it.
 func activateWith(t testing.TB, tpm transport.TPM, origin EKOrigin, template *tpm2.TPMTPublic, password, secret []byte, change func(*attest.Credential)) ([]byte, error) {
 	t.Helper()
+	return activateFor(t, tpm, origin, AKSource{Template: template}, password, secret, change)
+}
+
+func activateFor(t testing.TB, tpm transport.TPM, origin EKOrigin, source AKSource, password, secret []byte, change func(*attest.Credential)) ([]byte, error) {
+	t.Helper()
 	return do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) {
-		ak, err := loadAK(ctx, h, &AKSource{Template: template}, password)
+		ak, err := loadAK(ctx, h, &source, password)
 		if err != nil {
 			return nil, err
 		}
@@ -135,6 +141,34 @@ func TestActivateWithEndorsementPassword(t *testing.T) {
 		t.Errorf("a wrong password for the policy: %v", err)
 	}
 	tpmlab.CheckNothingLoaded(t, tpm)
+}
+
+// TestActivateWithoutThePassword: who does not know the password has an attestation key of another
+// hierarchy, or one that he made persistent before. A persistent EK of the low range opens no
+// challenge for him, and one of the high range does: it has a password of its own, which is empty.
+func TestActivateWithoutThePassword(t *testing.T) {
+	const ekHandle, akHandle = 0x81010001, 0x81020000
+	for name, row := range map[string]struct {
+		origin EKOrigin
+		ak     tpm2.TPMHandle // its hierarchy
+		opens  bool
+	}{
+		"low RSA-2048": {EKRSA2048(), tpm2.TPMRHOwner, false}, "low P-256": {EKP256(), tpm2.TPMRHEndorsement, false},
+		"high P-256": {EKHigh(2), tpm2.TPMRHOwner, true}, "high P-384": {EKHigh(3), tpm2.TPMRHEndorsement, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tpm := tpmsim.Swtpm(t, tpmlab.Bare())
+			tpmlab.Persist(t, tpm, tpm2.TPMRHEndorsement, row.origin.Template, ekHandle)
+			tpmlab.Persist(t, tpm, row.ak, AKTemplateECDSAP256(), akHandle)
+			if _, err := EndorsementPassword(t.Context(), tpm, filepath.Join(t.TempDir(), "password")); err != nil {
+				t.Fatal(err)
+			}
+			got, err := activateFor(t, tpm, EKOrigin{Handle: ekHandle}, AKSource{Handle: akHandle}, nil, []byte("the secret"), nil)
+			if row.opens && (err != nil || string(got) != "the secret") || !row.opens && !errors.Is(err, ErrHierarchyPassword) {
+				t.Errorf("got %q, %v; it opens: want %t", got, err, row.opens)
+			}
+		})
+	}
 }
 
 // recorded keeps everything that goes over the wire, in both directions.

@@ -44,6 +44,9 @@ type AzureOptions struct {
 type AzureMachine struct {
 	// VMID and SubscriptionID are UUIDs, which appear in lower case in the documents.
 	VMID, SubscriptionID string
+	// ResourceID is the ID of the machine's resource; "" means that of the virtual machine vm-1
+	// in the subscription's resource group Example-RG.
+	ResourceID string
 }
 
 // NewAzure makes a cloud with keys of its own.
@@ -163,10 +166,11 @@ func (a *Azure) Sign(content []byte) ([]byte, error) {
 }
 
 // Serve starts the metadata server of a machine. It serves /metadata/attested/document and, in
-// JSON, /metadata/instance and /metadata/instance/compute with the two identifiers, each of
-// which is also available as text (format=text).
+// JSON, /metadata/instance and /metadata/instance/compute with the identifiers, each of which is
+// also available as text (format=text).
 func (a *Azure) Serve(m AzureMachine) *Server {
-	compute := map[string]string{"subscriptionId": m.SubscriptionID, "vmId": m.VMID, "azEnvironment": "AzurePublicCloud"}
+	compute := map[string]string{"subscriptionId": m.SubscriptionID, "vmId": m.VMID, "azEnvironment": "AzurePublicCloud",
+		"resourceId": orElse(m.ResourceID, "/subscriptions/"+m.SubscriptionID+"/resourceGroups/Example-RG/providers/Microsoft.Compute/virtualMachines/vm-1")}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metadata/instance", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, map[string]any{"compute": compute}) })
 	mux.HandleFunc("GET /metadata/instance/compute", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, compute) })

@@ -2,6 +2,7 @@ package gce
 
 // For the tests from outside.
 const (
-	Issuer       = issuer
-	MaxTokenSize = maxTokenSize
+	Issuer        = issuer
+	MaxAnswerSize = maxAnswerSize
+	MaxTokenSize  = maxTokenSize
 )

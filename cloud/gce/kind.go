@@ -66,15 +66,6 @@ func parseIdentity(id attest.Identity) (attest.Identity, error) {
 	return all[slices.IndexFunc(all, func(g attest.Grammar) bool { return g.Kind == identityKind })].Parse(id)
 }
 
-const providerIDScheme = "gce"
-
-// ProviderID is the provider ID that Kubernetes' cloud provider gives the machine's Node:
-// gce://<project ID>/<zone>/<instance name>. If the inventory's begins with gce://, aws:// or
-// azure:// it must be this one.
-func (d *Details) ProviderID() string {
-	return providerIDScheme + "://" + d.Instance.ProjectID + "/" + d.Instance.Zone + "/" + d.Instance.InstanceName
-}
-
 // platform reads and verifies tokens, a [document.Platform].
 type platform struct {
 	keys     jws.KeySet
@@ -90,7 +81,7 @@ func newPlatform(config KindConfig) (*platform, error) {
 	}
 	p := &platform{config.Keys, map[string]bool{}}
 	for _, project := range config.Projects {
-		if _, err := parseIdentity(attest.Identity(identityKind + ":" + project + "/1")); err != nil {
+		if !validProject(project) {
 			return nil, refusal.Config("Projects", refusal.Quote(project), "IDs of projects, and not their numbers")
 		}
 		p.projects[project] = true

@@ -46,6 +46,12 @@ type Config struct {
 	// which nobody renews, and none of RecoverySigner and Serving. Its Lifetime is the signer's.
 	Kind Kind
 
+	// MinimumVersion is the oldest version of the evidence's data format that is written where
+	// the control plane does not read the newest that Kind has: then the node files once more, in
+	// the best version that both speak. 0 means the newest, so that no older one is ever written:
+	// whoever may deny requests could have the node step down. One above the newest refuses every
+	// attempt with refusal.CheckConfig.
+	MinimumVersion int
 	// ClusterID is the control plane's name for its cluster; "" means the customary name,
 	// derived from the CA that API names (attest.ClusterID): of several, from the one under which
 	// the API server's certificate verifies. Set it where that CA signs for other clusters too,
@@ -57,8 +63,11 @@ type Config struct {
 	// Lifetime is the lifetime asked for, in whole seconds, 10 minutes or more; 0 means a
 	// day. The signer may grant less.
 	Lifetime time.Duration
-	// ProviderID is what the node says about itself; "" for nothing.
-	ProviderID string
+	// ProviderID returns the provider ID that the node says it has, 1 to oid.MaxProviderIDSize
+	// bytes of printable UTF-8; nil says nothing. It is called for each attempt to get a
+	// certificate. What it cannot tell is no empty ID: the attempt fails, and is made again as
+	// after any failure.
+	ProviderID func(ctx context.Context) (string, error)
 	// RecoverySigner, if set, has the daemon get a recovery certificate from that signer, for
 	// a key that stays in the machine. With it, a node whose certificates have all ended comes
 	// back by itself. It requires a [TPM]; the signer is csr.SignerRecoveryTPM.
@@ -163,6 +172,9 @@ func New(config Config) (*Authenticator, error) {
 	if config.SignerName == "" {
 		config.SignerName = csr.SignerKubeAPIServerClientKubelet
 	}
+	if err := checkVersions(config.Kind, config.MinimumVersion); err != nil {
+		return nil, err
+	}
 	a := &Authenticator{c: config, id: rand.Text(), memory: state{},
 		kubelet: kubelet.Rules{Places: kubelet.Places(config.Kubelet), Serving: config.Serving != nil, NodeName: config.NodeName}}
 	if err := a.setItems(); err != nil {
@@ -217,7 +229,7 @@ func (a *Authenticator) made() bool { return a != nil && a.store != nil }
 func (a *Authenticator) setItems() error {
 	c := &a.c
 	add := func(purpose csr.Purpose, signer, file string, lifetime time.Duration) *item {
-		i := &item{signer: signer, file: file, Wanted: nodecert.Wanted{Purpose: purpose, NodeName: c.NodeName, Lifetime: lifetime, Options: csr.CreateOptions{ProviderID: c.ProviderID}}}
+		i := &item{signer: signer, file: file, Wanted: nodecert.Wanted{Purpose: purpose, NodeName: c.NodeName, Lifetime: lifetime}}
 		a.items = append(a.items, i)
 		return i
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"net/netip"
 	"os"
@@ -23,6 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/kube/internal/apiclient"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -134,6 +136,54 @@ func TestRenewal(t *testing.T) {
 	checkIsCredential(t, c, err)
 	if c.Status.ClientKeyData == string(before.Key) || f.calls("create "+csr.NodeUserPrefix+testNode) != 2 {
 		t.Errorf("not renewed as the node: %q", f.log)
+	}
+}
+
+// TestProviderID: the node says what its machine says, in each of its messages, and nothing at all
+// while the machine says nothing that a request can carry.
+func TestProviderID(t *testing.T) {
+	away := refusal.Retry(errors.New("the metadata server is away"))
+	for name, c := range map[string]struct {
+		id   string
+		err  error
+		want error
+	}{
+		"good":                  {testProviderID, nil, nil},
+		"away":                  {"", away, away},
+		"away, with half an ID": {testProviderID, away, away},
+		"empty":                 {"", nil, refusal.Check("provider-id-size")},
+		"a line's end":          {testProviderID + "\n", nil, refusal.Check("provider-id-text")},
+		"a space in front":      {" " + testProviderID, nil, refusal.Check("provider-id-text")},
+		"a NUL":                 {testProviderID + "\x00", nil, refusal.Check("provider-id-text")},
+		"longer than any":       {strings.Repeat("x", oid.MaxProviderIDSize+1), nil, refusal.Check("provider-id-size")},
+		"another machine's":     {"test://node-2", nil, checkDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeAPI(t)
+			a, kind := newNode(t, f, func(config *Config) {
+				config.ProviderID = func(context.Context) (string, error) { return c.id, c.err }
+			})
+			_, err := a.view(role{plugin: true}).get(t.Context(), a.items[0])
+			if !errors.Is(err, c.want) {
+				t.Fatalf("got %v, want %v", err, c.want)
+			}
+			if c.want == nil || c.want == checkDenied {
+				for name, o := range f.objects {
+					block, _ := pem.Decode(o.Spec.Request)
+					request, err := x509.ParseCertificateRequest(block.Bytes)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got, err := oid.ParseProviderID(request.Extensions); err != nil || got != c.id {
+						t.Errorf("%s has %q, %v", name, got, err)
+					}
+				}
+				return
+			}
+			if !strings.HasPrefix(err.Error(), "providerID: ") || len(f.log) != 0 || kind.opened.Load() != 0 {
+				t.Errorf("%v after %q, and the machine's evidence was opened %d times", err, f.log, kind.opened.Load())
+			}
+		})
 	}
 }
 
@@ -469,6 +519,9 @@ func TestConfig(t *testing.T) {
 		"API":             func(c *Config) { c.API = nil },
 		"Kind":            func(c *Config) { c.Kind = nil },
 		"insecure":        func(c *Config) { c.Kind = insecureKind{} },
+		"no prover":       func(c *Config) { c.Kind = KindOf(attesttest.PlatformProvider) },
+		"half a prover":   func(c *Config) { c.Kind = KindOf(attesttest.PlatformProvider, c.Kind.Open, nil) },
+		"MinimumVersion":  func(c *Config) { c.MinimumVersion = -1 },
 		"Lifetime":        func(c *Config) { c.Lifetime = time.Minute },
 		"half seconds":    func(c *Config) { c.Lifetime = time.Hour + time.Millisecond },
 		"negative":        func(c *Config) { c.Lifetime = -time.Hour },
@@ -480,8 +533,6 @@ func TestConfig(t *testing.T) {
 		// What no attempt can get is an error of the start, not of every attempt.
 		"68 years and more": func(c *Config) { c.Lifetime = 1 << 31 * time.Second },
 		"a hundred years":   func(c *Config) { c.Lifetime = 876000 * time.Hour }, // a common --cluster-signing-duration
-		"a line's end":      func(c *Config) { c.ProviderID = "aws:///a/i-1\n" },
-		"a space in front":  func(c *Config) { c.ProviderID = " x" },
 		"capitals":          serving("Node-1.EXAMPLE"),
 		"a number":          serving("666"),
 		"a trailing dot":    serving("node-1.example."),
@@ -513,7 +564,7 @@ func TestConfig(t *testing.T) {
 		"a pattern":   func(c *Config) { c.Kubelet.FlagFiles = []string{"/etc/[k]ubelet"} },
 		"all of them": serving("node-1", "666.example", "192.0.2.7", "2001:db8::7"),
 	} {
-		c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: &documents{f: f}, ProviderID: "aws:///a b/i-1"}
+		c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: &documents{f: f}}
 		change(&c)
 		if a, err := New(c); err != nil || c.Lifetime != 0 && a.items[0].Lifetime != c.Lifetime {
 			t.Errorf("%s: got %v", name, err)

@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -42,6 +43,8 @@ import (
 const (
 	testNode  = "node-1"
 	testToken = "attest.0123456789abcdef"
+	// testProviderID is the one that the control plane vouches for.
+	testProviderID = "test://node-1"
 )
 
 // fakeAPI is an API server with a control plane: it authenticates, keeps requests, lets them
@@ -108,10 +111,12 @@ func (f *fakeAPI) now() time.Time { return time.Now().Add(time.Duration(f.ahead.
 // move moves it on to an instant.
 func (f *fakeAPI) move(to time.Time) { f.ahead.Add(int64(to.Sub(f.now()))) }
 
-// newVerifier makes the control plane's side of a platform's documents.
-func (f *fakeAPI) newVerifier() *attest.Verifier {
+// newVerifier makes the control plane's side of a platform's documents, which reads those versions;
+// none means only version 1.
+func (f *fakeAPI) newVerifier(versions ...int) *attest.Verifier {
 	f.t.Helper()
-	kind, err := f.platform.Kind()
+	kind, err := document.NewKind(document.KindConfig{Provider: attesttest.PlatformProvider, Versions: versions, Identities: []attest.Grammar{{Kind: attesttest.PlatformProvider}},
+		ValueSize: sha256.Size, Platform: f.platform})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -137,7 +142,7 @@ func (f *fakeAPI) newVerifier() *attest.Verifier {
 				return nil, attest.NotMember("it is another machine")
 			}
 			a := r.Admit(r.NodeName)
-			a.DNSNames = []string{testNode}
+			a.ProviderID, a.DNSNames = testProviderID, []string{testNode}
 			return a, nil
 		})})
 	if err != nil {
@@ -305,12 +310,19 @@ func (f *fakeAPI) verify(o *certificatesv1.CertificateSigningRequest) {
 	decision := csr.Decision{}
 	switch {
 	case strings.HasPrefix(o.Spec.SignerName, "cluster.x-k8s.io/kubelet-attestation-challenge-"):
-		decision = attest.ChallengeDecision(f.verifier.Challenge(context.Background(), request))
+		var challenge []byte
+		challenge, err = f.verifier.Challenge(context.Background(), request)
+		decision = attest.ChallengeDecision(challenge, err)
 	default:
-		result, err := f.verifier.Verify(context.Background(), request)
+		var result *attest.Result
+		result, err = f.verifier.Verify(context.Background(), request)
 		if decision = csr.Decide(err); err == nil {
 			decision = result.Attested().Decision()
 		}
+	}
+	if unsupported, ok := errors.AsType[*csr.UnsupportedVersionError](err); ok {
+		key, value := unsupported.Annotation()
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, key, value)
 	}
 	condition(o, decision.Condition, decision.Reason, decision.Message)
 	if decision.Condition == csr.ConditionApproved {

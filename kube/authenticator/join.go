@@ -128,7 +128,11 @@ func refusedBy(o *certificatesv1.CertificateSigningRequest) *certificatesv1.Cert
 }
 
 func denied(o *certificatesv1.CertificateSigningRequest, c *certificatesv1.CertificateSigningRequestCondition) error {
-	return &refusal.Error{Check: checkDenied, Got: fmt.Sprintf("%s of request %s: %s: %s", c.Type, o.Name, c.Reason, c.Message), Want: "a certificate"}
+	err := &refusal.Error{Check: checkDenied, Got: fmt.Sprintf("%s of request %s: %s: %s", c.Type, o.Name, c.Reason, c.Message), Want: "a certificate"}
+	if c.Reason == versionDenied {
+		return &versionError{err, o.Annotations}
+	}
+	return err
 }
 
 // statusOf returns the part of the core's view from which a challenge is read.

@@ -9,7 +9,7 @@ import (
 )
 
 // Kind is one kind of evidence on this machine. [KindOf] makes one that has no device of its
-// own, such as a cloud's documents.
+// own, such as a cloud's documents, or that writes several versions of its data format.
 type Kind interface {
 	// Provider returns the kind's name in signer names, which is that of its Prover.
 	Provider() string
@@ -19,20 +19,27 @@ type Kind interface {
 	Open(ctx context.Context) (attest.Prover, error)
 }
 
-// KindOf makes a kind from the provider's name and a function that makes its Prover, whose
-// Close is called after each use.
-func KindOf(provider string, open func(ctx context.Context) (attest.Prover, error)) Kind {
+// KindOf makes a kind from the provider's name and the functions that make its Prover, whose
+// Close is called after each use. There is one for each version of the data format that the
+// kind writes and that counts as safe, the newest first. Every attempt begins with the first; see
+// [Config.MinimumVersion]. A type that embeds what KindOf returns has the newest version only.
+func KindOf(provider string, open ...func(ctx context.Context) (attest.Prover, error)) Kind {
 	return proverKind{provider, open}
 }
 
 type proverKind struct {
 	provider string
-	open     func(ctx context.Context) (attest.Prover, error)
+	open     []opener
 }
 
 func (k proverKind) Provider() string { return k.provider }
 
-func (k proverKind) Open(ctx context.Context) (attest.Prover, error) { return k.open(ctx) }
+func (k proverKind) Open(ctx context.Context) (attest.Prover, error) {
+	if err := checkVersions(k, 0); err != nil {
+		return nil, err
+	}
+	return k.open[0](ctx)
+}
 
 // A keyKeeper is the prover of a machine that keeps private keys which cannot leave it: the node
 // can have a recovery certificate.

@@ -1,10 +1,5 @@
 package authenticator
 
-import (
-	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
-	"github.com/nodeattest/nodeattest/refusal"
-)
-
 // Kubelet says where to look for the kubelet's own configuration. The zero value looks
 // nowhere.
 type Kubelet struct {
@@ -23,17 +18,6 @@ type Kubelet struct {
 	// Processes looks at the kubelets that run on this machine. Those of other users, and those
 	// in a container, are not believed. Linux only, and not used by the plugin.
 	Processes bool
-}
-
-// Check looks at the parent, or else at the files. The check of the error is
-// kubelet-configuration if a kubelet gets certificates in its own way, without evidence: Got
-// names the setting and where it is, Want says what to do. It is kubelet-file if that is not
-// known.
-func (k *Kubelet) Check() error {
-	if k == nil {
-		return refusal.Config("Kubelet", "", "one")
-	}
-	return (&kubelet.Rules{Places: kubelet.Places(*k)}).Check()
 }
 
 // warnKubelet logs what is wrong with the kubelet, each text once in a row.

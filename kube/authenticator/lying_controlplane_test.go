@@ -34,7 +34,7 @@ var decisionLies = []struct {
 }{
 	{"no decision", func(_ *lies, o *certificatesv1.CertificateSigningRequest) { o.Status.Conditions = nil }},
 	{"another condition", func(l *lies, o *certificatesv1.CertificateSigningRequest) {
-		condition(o, oneOf(l, []string{"Approved", "Denied", "Failed", "", "X"}), oneOf(l, []string{"", "HelloExpired", "\x1b", strings.Repeat("r", 1<<16)}), strings.Repeat("m\n", l.IntN(1<<15)))
+		condition(o, oneOf(l, []string{"Approved", "Denied", "Failed", "", "X"}), oneOf(l, []string{"", "HelloExpired", "ProviderVersion", "\x1b", strings.Repeat("r", 1<<16)}), strings.Repeat("m\n", l.IntN(1<<15)))
 	}},
 	{"another status", func(l *lies, o *certificatesv1.CertificateSigningRequest) {
 		for i := range o.Status.Conditions {

@@ -178,6 +178,7 @@ func TestWithoutEvidenceConfig(t *testing.T) {
 		"a recovery signer":      {func(c *Config) { c.RecoverySigner = csr.SignerRecoveryTPM }, false},
 		"a serving certificate":  {func(c *Config) { c.Serving = &Serving{SignerName: csr.SignerServingTPM, DNSNames: []string{testNode}} }, false},
 		"a lifetime":             {func(c *Config) { c.Lifetime = time.Hour }, false},
+		"a version":              {func(c *Config) { c.MinimumVersion = 1 }, false},
 		"evidence":               {func(c *Config) { c.Kind = &documents{f: f} }, false},
 	} {
 		t.Run(name, func(t *testing.T) {

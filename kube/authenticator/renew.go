@@ -11,10 +11,12 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -88,8 +90,9 @@ func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *it
 	return p, err
 }
 
-// get attests, and returns the new certificate with its key, if it works.
-func (v *view) get(ctx context.Context, i *item) (_ *certstore.Pair, err error) {
+// get attests, and returns the new certificate with its key, if it works. If the control plane does
+// not read the newest version of the evidence, it tries once more in the best that both speak.
+func (v *view) get(ctx context.Context, i *item) (*certstore.Pair, error) {
 	a := v.a
 	bare, own, err := a.connection()
 	if err != nil {
@@ -98,10 +101,33 @@ func (v *view) get(ctx context.Context, i *item) (_ *certstore.Pair, err error) 
 	if _, err := a.clusterIDs(bare); err != nil {
 		return nil, err
 	}
-	evidence, attester, err := a.openEvidence(ctx)
+	if i, err = a.identified(ctx, i); err != nil {
+		return nil, err
+	}
+	if a.c.Kind == nil {
+		return v.getWith(ctx, i, bare, own, nil, nil)
+	}
+	evidence, attester, err := a.newest(ctx)
 	if err != nil {
 		return nil, err
 	}
+	newest := evidence.Version()
+	p, err := v.getWith(ctx, i, bare, own, evidence, attester)
+	unread, ok := errors.AsType[*versionError](err)
+	if !ok {
+		return p, err
+	}
+	evidence, attester, none := a.older(ctx, newest, unread)
+	if none != nil {
+		return nil, errors.Join(err, none)
+	}
+	a.c.Log.Warn("the evidence's version was denied", "version", newest, "next", evidence.Version(), "why", err.Error())
+	return v.getWith(ctx, i, bare, own, evidence, attester)
+}
+
+// getWith is get with the evidence in one version, or without any. It closes the evidence.
+func (v *view) getWith(ctx context.Context, i *item, bare, own *rest.Config, evidence attest.Prover, attester *attest.Attester) (_ *certstore.Pair, err error) {
+	a := v.a
 	if attester != nil {
 		defer func() { err = errors.Join(err, attester.Close()) }()
 	}
@@ -131,20 +157,21 @@ func (v *view) get(ctx context.Context, i *item) (_ *certstore.Pair, err error) 
 	return nil, errors.Join(refused...)
 }
 
-// openEvidence opens the machine's evidence. Both are nil if it has none.
-func (a *Authenticator) openEvidence(ctx context.Context) (attest.Prover, *attest.Attester, error) {
-	if a.c.Kind == nil {
-		return nil, nil, nil
+// identified is a certificate to ask for with what the machine says of itself.
+func (a *Authenticator) identified(ctx context.Context, i *item) (*item, error) {
+	if a.c.ProviderID == nil {
+		return i, nil
 	}
-	evidence, err := a.c.Kind.Open(ctx)
+	id, err := a.c.ProviderID(ctx)
+	if err == nil {
+		_, err = oid.MarshalProviderID(id) // which has a length
+	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("evidence %s: %w", a.c.provider(), err)
+		return nil, fmt.Errorf("providerID: %w", err)
 	}
-	attester, err := attest.NewAttester(evidence)
-	if err != nil {
-		return nil, nil, errors.Join(err, evidence.Close())
-	}
-	return evidence, attester, nil
+	asked := *i
+	asked.Options.ProviderID = id
+	return &asked, nil
 }
 
 // errNoKey says that the machine cannot provide a credential's key.

@@ -191,7 +191,7 @@ func approvedBy(o *certificatesv1.CertificateSigningRequest) {
 // that are read. What the requester wrote there is gone, and other refusals say nothing.
 func TestVersions(t *testing.T) {
 	unsupported := &csr.Error{Check: csr.CheckProviderVersion, Got: "tpm/v1", Want: "tpm/v3 or tpm/v2",
-		Err: &csr.UnsupportedVersionError{Got: "tpm/v1", Supported: []string{"tpm/v3", "tpm/v2"}}}
+		Err: &csr.UnsupportedVersionError{Supported: []string{"tpm/v3", "tpm/v2"}}}
 	for name, row := range map[string]struct {
 		err    error
 		speaks []string

@@ -176,10 +176,11 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 	if err != nil {
 		return nil, err
 	}
-	if inventory != nil {
-		claim.MachineUID, claim.ProviderID = inventory.UID, inventory.ProviderID
-	} else if held.Name != nil {
+	if held.Name != nil {
 		claim.MachineUID, claim.ProviderID = held.Name.MachineUID, held.Name.ProviderID
+	}
+	if inventory != nil { // where it has no provider ID, the evidence may have stated the recorded one
+		claim.MachineUID, claim.ProviderID = inventory.UID, cmp.Or(inventory.ProviderID, claim.ProviderID)
 	}
 	if inventory != nil && inventory.Provider != "" && x.Reading != nil && x.Reading.Provider != inventory.Provider {
 		x.byOther = inventory.Provider

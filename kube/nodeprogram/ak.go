@@ -188,8 +188,9 @@ func readTemplate(path string) (*tpm2.TPMTPublic, error) {
 // renewed since. Another key's is refused here, before a challenge is spent on it.
 type certified struct {
 	*authenticator.TPM
-	file string // "": in NV
-	now  func() time.Time
+	password passwordFile
+	file     string // "": in NV
+	now      func() time.Time
 
 	mu    sync.Mutex
 	known []byte // the certificate that was last seen to be the key's
@@ -197,7 +198,11 @@ type certified struct {
 
 // Open reads the certificate, and opens the TPM.
 func (c *certified) Open(ctx context.Context) (attest.Prover, error) {
-	k, field := *c.TPM, "certificateIndex"
+	ready, err := c.password.ready(ctx, c.TPM)
+	if err != nil {
+		return nil, err
+	}
+	k, field := *ready, "certificateIndex"
 	if c.file != "" {
 		field = "certificatesFile"
 	}

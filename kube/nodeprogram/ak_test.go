@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -30,18 +31,20 @@ func operatorsKey(changes ...string) string {
 	return strings.NewReplacer(changes...).Replace(`{"templateIndex": "0x01800a01", "nonceIndex": "0x01800a02", "certificateIndex": "0x01800a00"}`)
 }
 
-// kindOf reads a file with a section tpm.
-func kindOf(section string) (*certified, error) {
+// configOf reads a file with a section tpm.
+func configOf(section string) (authenticator.Config, error) {
 	s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nevidence: {tpm: " + section + "}\n"))
 	if err != nil {
-		return nil, err
+		return authenticator.Config{}, err
 	}
-	c, err := s.config(nil)
-	if err != nil {
-		return nil, err
-	}
+	return s.config(nil)
+}
+
+// kindOf reads a file with a section tpm, of a key with a certificate.
+func kindOf(section string) (*certified, error) {
+	c, err := configOf(section)
 	k, _ := c.Kind.(*certified)
-	return k, nil
+	return k, err
 }
 
 // written is a file of a test.

@@ -7,26 +7,23 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/join"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
-	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -35,10 +32,11 @@ import (
 // the certificate goes to where the file says that it is.
 type enrolment struct {
 	kind     *certified
+	tpm      *authenticator.TPM // the kind's, with its passwords
 	nodeName string
 	ca       *x509.Certificate
 	ek       string
-	dir      string // where requests and replies are
+	carry    join.File // carries a request to the CA
 	owner    secret.Value[[]byte]
 	stdout   io.Writer
 }
@@ -48,11 +46,13 @@ func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout i
 	e := enrolment{nodeName: c.NodeName, stdout: stdout}
 	flags := flag.NewFlagSet("enrol", flag.ContinueOnError) // errors go to standard error
 	ca := flags.String("ca", "", "the CA's certificate, in PEM")
-	flags.StringVar(&e.dir, "dir", "", "the folder where requests and replies are")
+	dir := flags.String("dir", "", "the folder where requests and replies are")
+	server := flags.String("url", "", "the CA's server, https://HOST:PORT/enrol, instead of a folder")
+	serverCA := flags.String("server-ca", "", "the CAs of that server's certificate, in PEM: no other counts")
 	flags.StringVar(&e.ek, "ek", "rsa-2048", "the endorsement key that the CA knows")
 	owner := flags.String("owner-password-file", "", "the password of the TPM's owner, with which the certificate is written to NV; none: it is empty")
-	if err := flags.Parse(args); err != nil || *ca == "" || e.dir == "" || flags.NArg() != 0 {
-		return fmt.Errorf("%w: want enrol --ca FILE --dir FOLDER [--ek NAME] [--owner-password-file FILE]", errCommandLine)
+	if err := flags.Parse(args); err != nil || *ca == "" || (*dir == "") == (*server == "") || (*server == "") != (*serverCA == "") || flags.NArg() != 0 {
+		return fmt.Errorf("%w: want enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE) [--ek NAME] [--owner-password-file FILE]", errCommandLine)
 	}
 	var ok bool
 	if e.kind, ok = c.Kind.(*certified); !ok {
@@ -66,6 +66,11 @@ func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout i
 		return err
 	}
 	e.ca = chain[0]
+	if *server == "" {
+		e.carry = (&folder{*dir, e.nodeName, stdout}).carry
+	} else if e.carry, err = overHTTPS(*server, *serverCA); err != nil {
+		return err
+	}
 	if *owner != "" {
 		if e.owner, err = readPassword(*owner); err != nil {
 			return err
@@ -75,12 +80,15 @@ func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout i
 }
 
 // run asks the CA, and stores what it certified.
-func (e *enrolment) run(ctx context.Context) error {
+func (e *enrolment) run(ctx context.Context) (err error) {
+	if e.tpm, err = e.kind.password.ready(ctx, e.kind.TPM); err != nil {
+		return err
+	}
 	certificate, err := e.ask(ctx)
 	if err != nil {
 		return err
 	}
-	device, err := tpm.OpenTPM(e.kind.Path)
+	device, err := tpm.OpenTPM(e.tpm.Path)
 	if err != nil {
 		return err
 	}
@@ -98,7 +106,7 @@ func (e *enrolment) ask(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := *e.kind.TPM
+	k := *e.tpm
 	k.Options = tpm.ProverOptions{EK: &ek.origin, EndorsementPassword: k.Options.EndorsementPassword}
 	k.PersistentEK = ek.handle
 	prover, err := k.Open(ctx)
@@ -128,7 +136,7 @@ func (e *enrolment) exchange(ctx context.Context, prover attest.Prover, id strin
 	if err != nil {
 		return nil, err
 	}
-	hello, err := e.carry(ctx, "hello", spec)
+	hello, err := e.carry(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +147,7 @@ func (e *enrolment) exchange(ctx context.Context, prover attest.Prover, id strin
 	if spec, err = attester.Answer(ctx, challenge, key, subject); err != nil {
 		return nil, err
 	}
-	answer, err := e.carry(ctx, "answer", spec)
+	answer, err := e.carry(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -153,47 +161,6 @@ func (e *enrolment) exchange(ctx context.Context, prover attest.Prover, id strin
 	return block.Bytes, nil
 }
 
-const (
-	// maxReply bounds a reply, in bytes.
-	maxReply = 2 << 20
-	// lookAgain is how long it takes from one look for a reply to the next.
-	lookAgain = 200 * time.Millisecond
-)
-
-// carry puts a request into the folder, and waits for the reply. One that is still being written
-// is read again.
-func (e *enrolment) carry(ctx context.Context, name string, spec *csr.Spec) (*csr.Request, error) {
-	text, err := json.Marshal(spec)
-	if err != nil {
-		return nil, err
-	}
-	path := filepath.Join(e.dir, e.nodeName+"-"+name+".json")
-	if err := os.Remove(path + ".reply"); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier run
-		return nil, err
-	}
-	if err := safefile.Replace(path, safefile.Content(text)); err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(e.stdout, "waiting for %s.reply, which the CA makes from %s\n", path, path)
-	look := time.NewTicker(lookAgain)
-	defer look.Stop()
-	for {
-		reply, err := files.ReadForeign(path+".reply", maxReply)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
-		request := csr.Filed(spec, csr.User{}, time.Now())
-		if len(reply) != 0 && json.Unmarshal(reply, &request.Status) == nil {
-			return request, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-look.C:
-		}
-	}
-}
-
 // store checks the certificate, and puts it where the file says that it is.
 func (e *enrolment) store(ctx context.Context, device transport.TPM, certificate []byte) error {
 	leaf, err := x509.ParseCertificate(certificate)
@@ -203,7 +170,7 @@ func (e *enrolment) store(ctx context.Context, device transport.TPM, certificate
 	if err := leaf.CheckSignatureFrom(e.ca); err != nil {
 		return refusal.Config("a certificate", "that the CA of --ca has not signed", "one that it has")
 	}
-	if err := e.kind.check(ctx, e.kind.TPM, device, leaf); err != nil {
+	if err := e.kind.check(ctx, e.tpm, device, leaf); err != nil {
 		return err
 	}
 	where := e.kind.file

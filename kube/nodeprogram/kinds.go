@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/azure"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
@@ -90,30 +91,47 @@ type cloudSettings struct {
 	Timeout     duration `json:"timeout"`
 }
 
-// nitroSettings say how to get documents from a NitroTPM.
+// nitroSettings say how to get documents from a NitroTPM, and a provider ID from the instance's
+// metadata server.
 type nitroSettings struct {
-	Tool string `json:"tool"`
+	Tool          string `json:"tool"`
+	cloudSettings `json:",inline"`
 }
 
-// proverOf makes a kind from a prover that holds nothing open between uses.
-func proverOf(provider string, prover attest.Prover, err error) (authenticator.Kind, error) {
-	if err != nil {
-		return nil, err
-	}
-	return authenticator.KindOf(provider, func(context.Context) (attest.Prover, error) { return prover, nil }), nil
+// proverOf makes a kind from a prover that holds nothing open between uses, and from what tells the
+// machine's provider ID.
+func proverOf(prover attest.Prover, ask askProviderID) authenticator.Kind {
+	return &aboutItself{authenticator.KindOf(prover.Provider(), func(context.Context) (attest.Prover, error) { return prover, nil }), ask}
 }
 
 func (c *cloudSettings) gce() (authenticator.Kind, error) {
-	prover, err := gce.NewProver(gce.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)})
-	return proverOf(gce.Provider, prover, err)
+	options := gce.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
+	prover, err := gce.NewProver(options)
+	if err != nil {
+		return nil, err
+	}
+	source, err := gce.NewSource(options)
+	return proverOf(prover, source.ProviderID), err
 }
 
 func (c *cloudSettings) azure() (authenticator.Kind, error) {
-	prover, err := azure.NewProver(azure.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)})
-	return proverOf(azure.Provider, prover, err)
+	options := azure.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
+	prover, err := azure.NewProver(options)
+	if err != nil {
+		return nil, err
+	}
+	source, err := azure.NewSource(options)
+	return proverOf(prover, source.ProviderID), err
 }
 
 func (n *nitroSettings) kind() (authenticator.Kind, error) {
 	prover, err := nitro.NewProver(nitro.SourceConfig{Ask: nitro.Tool(n.Tool)})
-	return proverOf(nitro.Provider, prover, err)
+	if err != nil {
+		return nil, err
+	}
+	source, err := awsid.NewSource(awsid.SourceOptions{URL: n.MetadataURL, Timeout: time.Duration(n.Timeout)})
+	if err != nil {
+		return nil, err
+	}
+	return proverOf(prover, source.ProviderID), nil
 }

@@ -37,7 +37,11 @@ type Kind struct {
 	Name string
 	// Open makes the kind, such as with authenticator.KindOf. decode reads the section into a
 	// pointer to a struct whose fields have JSON tags: an unknown field, or a value of the
-	// wrong type, is an error.
+	// wrong type, is an error. A kind that has the method
+	//
+	//	ProviderID(ctx context.Context) (string, error)
+	//
+	// is asked by it for the machine's provider ID where the file says providerID: auto.
 	Open func(decode func(into any) error) (authenticator.Kind, error)
 }
 
@@ -74,7 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []K
 	flags.SetOutput(stderr)
 	path := flags.String("config", defaultConfig, "the program's file, of kind "+settingsKind)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate | enrol --ca FILE --dir FOLDER | roots check FILE...")
+		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate | enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE) | roots check FILE...")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -87,8 +91,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []K
 	if command == "roots" {
 		return roots(flags.Args()[1:], stdout, time.Now())
 	}
+	var kept passwordFile
 	do, ok := map[string]func(context.Context, *authenticator.Authenticator, []string, io.Writer) error{
-		"credential": credential, "daemon": daemon, "status": status, "rotate": rotate,
+		"credential": credential, "daemon": daemon, "rotate": rotate,
+		"status": func(_ context.Context, a *authenticator.Authenticator, args []string, stdout io.Writer) error {
+			return status(a, kept, args, stdout)
+		},
 	}[command]
 	if !ok && command != "enrol" {
 		flags.Usage()
@@ -106,6 +114,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []K
 	if err != nil {
 		return fmt.Errorf("%s: %w", *path, err)
 	}
+	kept = keptPassword(c.Kind)
 	if command == "enrol" { // before there is a cluster
 		return enrol(ctx, &c, flags.Args()[1:], stdout)
 	}
@@ -142,16 +151,30 @@ func daemon(ctx context.Context, a *authenticator.Authenticator, _ []string, _ i
 	return a.Run(ctx)
 }
 
-func status(_ context.Context, a *authenticator.Authenticator, args []string, stdout io.Writer) error {
+// report is what status prints.
+type report struct {
+	*authenticator.Status
+	EndorsementPassword string `json:"endorsementPassword,omitempty"` // where it is, not what
+}
+
+func status(a *authenticator.Authenticator, kept passwordFile, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("status", flag.ContinueOnError) // errors go to standard error
 	form := flags.String("o", "text", "text or json")
 	if err := flags.Parse(args); err != nil {
 		return errCommandLine
 	}
-	s := a.Status()
+	s := report{Status: a.Status()}
 	var err error
+	if kept != "" {
+		if s.EndorsementPassword, err = kept.state(); err != nil {
+			s.Problems = append(s.Problems, err.Error())
+		}
+	}
 	switch *form {
 	case "text":
+		if kept != "" {
+			fmt.Fprintf(stdout, "TPM's endorsement password: %s\n", refusal.Escape(s.EndorsementPassword))
+		}
 		err = s.Write(stdout, time.Now())
 	case "json":
 		e := json.NewEncoder(stdout)

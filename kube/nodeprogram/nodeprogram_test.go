@@ -5,15 +5,19 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-tpm/tpm2"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -21,7 +25,9 @@ import (
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
+	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
 	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // deployed is the folder of the shipped files.
@@ -68,6 +74,86 @@ func TestExample(t *testing.T) {
 		if full.Path != def.Path || full.PersistentEK != def.PersistentEK || d.Dir != "/var/lib/kubelet-authenticator" || !reflect.DeepEqual(c.Kubelet, d.Kubelet) {
 			t.Errorf("the example is not the default: %+v, %+v", full, def)
 		}
+	}
+}
+
+// reached is what a file has become.
+type reached struct {
+	authenticator.Config
+	*authenticator.TPM
+}
+
+// TestFields has each field of the file reach what the program runs.
+func TestFields(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, password, events := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "password"), filepath.Join(dir, "log")
+	for path, text := range map[string][]byte{bundle: pemOf("CERTIFICATE", ca.Root().Raw), password: []byte("secret\n"), events: []byte("a log")} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serving := strings.NewReplacer("# serving:", "serving:", "#   signerName", "  signerName", "#   dnsNames", "  dnsNames", "#   ipAddresses", "  ipAddresses")
+	text := serving.Replace(read(t, "kubelet-authenticator.yaml"))
+	for _, row := range []struct {
+		old, with string
+		got       func(r reached) any
+		want      any
+	}{
+		{"nodeName: node-1", "nodeName: node-2", func(r reached) any { return r.NodeName }, "node-2"},
+		{`clusterID: ""`, "clusterID: c", func(r reached) any { return r.ClusterID }, "c"},
+		{"signerName: kubernetes.io/kube-apiserver-client-kubelet", "signerName: a/b", func(r reached) any { return r.SignerName }, "a/b"},
+		{"lifetime: 24h", "lifetime: 1h", func(r reached) any { return r.Lifetime }, time.Hour},
+		{`providerID: ""`, "providerID: rack://1", func(r reached) any { return r.ProviderID }, "rack://1"},
+		{`recoverySigner: ""`, "recoverySigner: a/b", func(r reached) any { return r.RecoverySigner }, "a/b"},
+		{"kubeconfig: /etc/kubernetes/kubelet-authenticator.conf", "kubeconfig: " + dir + "/none", func(r reached) any {
+			_, err := r.API()
+			return strings.Contains(fmt.Sprint(err), dir+"/none")
+		}, true},
+		{"signerName: cluster.x-k8s.io/kubelet-serving-tpm", "signerName: a/b", func(r reached) any { return r.Serving.SignerName }, "a/b"},
+		{"dnsNames: [node-1]", "dnsNames: [a]", func(r reached) any { return r.Serving.DNSNames }, []string{"a"}},
+		{"ipAddresses: [192.0.2.1]", "ipAddresses: [192.0.2.2]", func(r reached) any { return r.Serving.IPAddresses }, []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 2})}},
+		{"device: /dev/tpmrm0", "device: /dev/tpm7", func(r reached) any { return r.Path }, "/dev/tpm7"},
+		{"ek: rsa-2048", "ek: p-256", func(r reached) any { return *r.Options.EK }, tpm.EKP256()},
+		{`persistentEK: "0x81010001"`, `persistentEK: "0x81010007"`, func(r reached) any { return r.PersistentEK }, tpm2.TPMHandle(0x81010007)},
+		{`persistentEK: "0x81010001"`, "persistentEK: none", func(r reached) any { return r.PersistentEK }, tpm2.TPMHandle(0)},
+		{"ak: p-256", "ak: p-384", func(r reached) any { return r.AK.Template }, tpm.AKTemplateECDSAP384()},
+		{`intermediates: ""`, "intermediates: " + bundle, func(r reached) any { return r.Options.Intermediates }, [][]byte{ca.Root().Raw}},
+		{"ekChainFromNV: false", "ekChainFromNV: true", func(r reached) any { return r.Options.EKChainFromNV }, true},
+		{`endorsementPasswordFile: ""`, "endorsementPasswordFile: " + password, func(r reached) any { return string(r.Options.EndorsementPassword.Reveal()) }, "secret"},
+		{"quote: false", "quote: true", func(r reached) any { return r.Options.Quote }, tpm.DefaultPCRs()},
+		{"quote: false\n    eventLog: \"\"", "quote: true\n    eventLog: " + events, func(r reached) any {
+			if r.Options.EventLog == nil {
+				return nil
+			}
+			text, err := r.Options.EventLog(t.Context())
+			return fmt.Sprint(string(text), err)
+		}, "a log<nil>"},
+		{"config: /var/lib/kubelet/config.yaml", `config: ""`, func(r reached) any { return r.Kubelet.ConfigFile }, ""},
+		{`configDir: ""`, "configDir: /a", func(r reached) any { return r.Kubelet.ConfigDir }, "/a"},
+		{"# flagFiles: []", "flagFiles: [/a]", func(r reached) any { return r.Kubelet.FlagFiles }, []string{"/a"}},
+		{"processes: true", "processes: false", func(r reached) any { return r.Kubelet.Processes }, false},
+	} {
+		t.Run(row.with, func(t *testing.T) {
+			var found [2]any
+			for n, text := range []string{text, strings.Replace(text, row.old, row.with, 1)} {
+				s, err := parseSettings([]byte(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				c, err := s.config(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				found[n] = row.got(reached{c, c.Kind.(*authenticator.TPM)})
+			}
+			if !reflect.DeepEqual(found[1], row.want) || reflect.DeepEqual(found[0], row.want) {
+				t.Errorf("got %v, and without it %v, want %v", found[1], found[0], row.want)
+			}
+		})
 	}
 }
 
@@ -154,6 +240,7 @@ func TestSettingsRefused(t *testing.T) {
 		"a truth value":   {"nodeName: node-1", "nodeName: no"},
 		"no duration":     {"lifetime: 24h", "lifetime: long"},
 		"no evidence":     {"  tpm:\n", "  other:\n"},
+		"a format":        {"minimumVersion: 0", "minimumVersion: tpm/v1"},
 		"ek":              {"ek: rsa-2048", "ek: rsa-1024"},
 		"ak":              {"ak: p-256", "ak: p-257"},
 		"ek and AK's":     {"ak: p-256", "ak: gce-rsa"},
@@ -224,7 +311,7 @@ func TestKindOfOthers(t *testing.T) {
 		"nothing to open":            {"{rack: {slot: a}}", []Kind{empty}, "Open"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nevidence: " + row.text + "\n"))
+			s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nminimumVersion: 2\nevidence: " + row.text + "\n"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -234,6 +321,9 @@ func TestKindOfOthers(t *testing.T) {
 			}
 			if err != nil || c.Kind.Provider() != "rack" {
 				return
+			}
+			if c.MinimumVersion != 2 {
+				t.Errorf("minimumVersion is %d", c.MinimumVersion)
 			}
 			if _, err := c.Kind.Open(t.Context()); err == nil || err.Error() != "slot a" {
 				t.Errorf("it was opened with %v", err)
@@ -313,7 +403,7 @@ func TestKubeconfig(t *testing.T) {
 // daemon's.
 func TestUnits(t *testing.T) {
 	dropIn := filepath.Join(deployed, "10-kubeadm.conf")
-	if err := (&authenticator.Kubelet{FlagFiles: []string{dropIn}}).Check(); err != nil {
+	if err := (&kubelet.Rules{Places: kubelet.Places{FlagFiles: []string{dropIn}}}).Check(); err != nil {
 		t.Error(err)
 	}
 	unit := read(t, "kubelet-authenticator.service")

@@ -30,19 +30,22 @@ const settingsKind = "KubeletAuthenticatorConfiguration"
 type settings struct {
 	configfile.Header `json:",inline"`
 
-	NodeName       string           `json:"nodeName"`
-	StateDir       string           `json:"stateDir"`
-	KeyDir         string           `json:"keyDir"`
-	Kubeconfig     string           `json:"kubeconfig"`
-	ClusterID      string           `json:"clusterID"`
-	SignerName     string           `json:"signerName"`
-	Lifetime       duration         `json:"lifetime"`
-	ProviderID     string           `json:"providerID"`
-	RecoverySigner string           `json:"recoverySigner"`
-	Serving        *servingSettings `json:"serving"`
+	NodeName   string   `json:"nodeName"`
+	StateDir   string   `json:"stateDir"`
+	KeyDir     string   `json:"keyDir"`
+	Kubeconfig string   `json:"kubeconfig"`
+	ClusterID  string   `json:"clusterID"`
+	SignerName string   `json:"signerName"`
+	Lifetime   duration `json:"lifetime"`
+	// ProviderID is an ID, auto, or an object with a file.
+	ProviderID     configfile.Section `json:"providerID"`
+	RecoverySigner string             `json:"recoverySigner"`
+	Serving        *servingSettings   `json:"serving"`
 	// Evidence has one section, of the one kind that is presented.
 	Evidence map[string]configfile.Section `json:"evidence"`
-	Kubelet  kubeletSettings               `json:"kubelet"`
+	// MinimumVersion is that of [authenticator.Config].
+	MinimumVersion int             `json:"minimumVersion"`
+	Kubelet        kubeletSettings `json:"kubelet"`
 }
 
 type servingSettings struct {
@@ -59,6 +62,7 @@ type tpmSettings struct {
 	AK                      configfile.Section `json:"ak"`
 	Intermediates           string             `json:"intermediates"`
 	EKChainFromNV           bool               `json:"ekChainFromNV"`
+	EndorsementPassword     string             `json:"endorsementPassword"`
 	EndorsementPasswordFile string             `json:"endorsementPasswordFile"`
 	AKPasswordFile          string             `json:"akPasswordFile"`
 	Quote                   bool               `json:"quote"`
@@ -130,7 +134,8 @@ func unreadable(what string, err error) error {
 func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 	c := authenticator.Config{
 		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), KeyDir: s.KeyDir, ClusterID: s.ClusterID, SignerName: s.SignerName,
-		Lifetime: time.Duration(s.Lifetime), ProviderID: s.ProviderID, RecoverySigner: s.RecoverySigner,
+		Lifetime: time.Duration(s.Lifetime), RecoverySigner: s.RecoverySigner,
+		MinimumVersion: s.MinimumVersion,
 	}
 	if c.KeyDir == "" && s.RecoverySigner != "" { // the node comes back without them, and no disk has them
 		c.KeyDir = defaultKeys
@@ -165,6 +170,15 @@ func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 	}
 	if c.Kind == nil && s.SignerName != csr.SignerClientInsecure {
 		return c, refusal.Config("signerName", refusal.Quote(s.SignerName), csr.SignerClientInsecure+", the only one for evidence: {none: {}}")
+	}
+	if c.ProviderID, err = s.providerID(c.Kind); err != nil {
+		return c, err
+	}
+	if k, ok := c.Kind.(*aboutItself); ok {
+		c.Kind = k.Kind // which has every version of its format
+	}
+	if err := keptPassword(c.Kind).apart(c.Dir, orDefault(c.KeyDir, c.Dir)); err != nil {
+		return c, err
 	}
 	if s.RecoverySigner != "" && c.Kind != nil && c.Kind.Provider() != tpm.Provider {
 		return c, refusal.Config("recoverySigner", refusal.Quote(s.RecoverySigner), "none: recovery takes a key in a TPM, of which evidence of "+c.Kind.Provider()+" shows nothing")
@@ -257,13 +271,24 @@ func (t *tpmSettings) kind() (authenticator.Kind, error) {
 	if t.Quote {
 		k.Options.Quote = tpm.DefaultPCRs()
 	}
-	if err := t.secrets(k); err != nil || ak.other == nil {
-		return k, err
+	if err := t.eventLog(k); err != nil {
+		return nil, err
 	}
-	if t.Intermediates != "" && ak.other.CertificatesFile != "" {
+	k.AKPasswordFile = t.AKPasswordFile
+	kept, password, err := t.endorsement(ak)
+	if err != nil {
+		return nil, err
+	}
+	k.Options.EndorsementPassword = password
+	switch {
+	case ak.other == nil && kept == "":
+		return k, nil
+	case ak.other == nil:
+		return &managed{k, kept}, nil
+	case t.Intermediates != "" && ak.other.CertificatesFile != "":
 		return nil, refusal.Config("evidence.tpm.intermediates", "beside "+akField("certificatesFile"), "none: that file has the whole chain")
 	}
-	return &certified{TPM: k, file: ak.other.CertificatesFile, now: time.Now}, nil
+	return &certified{TPM: k, password: kept, file: ak.other.CertificatesFile, now: time.Now}, nil
 }
 
 // persistent reads where the EK may be persistent.
@@ -278,17 +303,8 @@ func (t *tpmSettings) persistent(k *authenticator.TPM) (err error) {
 	return err
 }
 
-// secrets reads the password of the endorsement hierarchy, and has that of the AK and the event
-// log read when evidence is made.
-func (t *tpmSettings) secrets(k *authenticator.TPM) error {
-	k.AKPasswordFile = t.AKPasswordFile
-	if t.EndorsementPasswordFile != "" {
-		password, err := readPassword(t.EndorsementPasswordFile)
-		if err != nil {
-			return err
-		}
-		k.Options.EndorsementPassword = password
-	}
+// eventLog has the event log read when evidence is made.
+func (t *tpmSettings) eventLog(k *authenticator.TPM) error {
 	if t.EventLog == "" {
 		return nil
 	}

@@ -175,7 +175,14 @@ func (p *plugin) bind(ctx context.Context, r *registry.Registry, claim membershi
 	defer cancel()
 	deadline := p.now().Add(time.Minute)
 	var record *membership.Record
-	lastEnd, err := p.unrelease(ctx, r, claim, deadline)
+	held, err := p.held(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	if of := held.Name; of != nil && of.Machine == claim.Machine && claim.ProviderID == "" {
+		claim.ProviderID = of.ProviderID // which the inventory does not have, and the machine's evidence has stated
+	}
+	lastEnd, err := p.unrelease(ctx, r, claim, held, deadline)
 	if err == nil {
 		record, err = r.Reserve(ctx, claim, deadline)
 	}
@@ -195,9 +202,8 @@ func (p *plugin) bind(ctx context.Context, r *registry.Registry, claim membershi
 // unrelease takes a release back: it turns a record that rests, of this very machine and
 // Machine, into a reservation, and returns the last end that this does not have. It does
 // nothing to others. Only an operator does this, who knows that the machine is not gone.
-func (p *plugin) unrelease(ctx context.Context, r *registry.Registry, claim membership.Claim, deadline time.Time) (lastEnd time.Time, err error) {
-	held, err := p.held(ctx, claim)
-	if err != nil || held.Name == nil || held.Name.State != membership.StateResting || held.Machine != nil ||
+func (p *plugin) unrelease(ctx context.Context, r *registry.Registry, claim membership.Claim, held membership.Held, deadline time.Time) (lastEnd time.Time, err error) {
+	if held.Name == nil || held.Name.State != membership.StateResting || held.Machine != nil ||
 		held.Name.Machine != claim.Machine || held.Name.MachineUID != claim.MachineUID {
 		return lastEnd, err // the registry decides
 	}

@@ -28,7 +28,7 @@ import (
 // the same machine and nobody else.
 func TestRelease(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1"}
+	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1", ProviderID: "gce://project-1/zone-1/vm-1"}
 	for name, row := range map[string]struct {
 		answer string
 		yes    bool
@@ -41,6 +41,8 @@ func TestRelease(t *testing.T) {
 		"yes":                 {answer: "Y\n", want: membership.StateResting},
 		"unasked":             {yes: true, want: membership.StateResting},
 		"and taken back":      {yes: true, back: func(*membership.Claim) {}, want: membership.StateBound},
+		"not in inventory":    {yes: true, back: func(c *membership.Claim) { c.ProviderID = "" }, want: membership.StateBound},
+		"by another ID":       {yes: true, back: func(c *membership.Claim) { c.ProviderID += "2" }, want: membership.StateResting},
 		"for another machine": {yes: true, back: func(c *membership.Claim) { c.Machine = "gce:project-1/2" }, want: membership.StateResting},
 		"for another Machine": {yes: true, back: func(c *membership.Claim) { c.MachineUID = "uid-2" }, want: membership.StateResting},
 		"for nobody":          {yes: true, back: func(c *membership.Claim) { c.NodeName = "Node 2" }, want: membership.StateResting},
@@ -60,7 +62,7 @@ func TestRelease(t *testing.T) {
 			if row.back != nil {
 				again := claim
 				row.back(&again)
-				if _, err := p.bind(t.Context(), r, again); (err == nil) != (again == claim) {
+				if _, err := p.bind(t.Context(), r, again); (err == nil) != (row.want == membership.StateBound) {
 					t.Errorf("for %+v: %v", again, err)
 				}
 			}

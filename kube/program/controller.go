@@ -71,7 +71,7 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 	if err != nil {
 		return nil, fmt.Errorf("the registry's cache: %w", err)
 	}
-	names := new(metav1.PartialObjectMetadata) // of all Nodes, for NodeExists
+	names := new(metav1.PartialObjectMetadata) // of all Nodes, for NodeExists and comparer
 	names.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
 	if _, err := m.GetCache().GetInformer(ctx, names); err != nil {
 		return nil, fmt.Errorf("the cache of Nodes: %w", err)
@@ -88,8 +88,14 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 	if err != nil {
 		return nil, err
 	}
-	if err := m.Add(sweeper{records[0]}); err != nil {
+	compares, err := newComparer(m.GetCache(), m.GetAPIReader(), m.GetEventRecorder(controller.DefaultName), metrics.Registry)
+	if err != nil {
 		return nil, err
+	}
+	for _, r := range []manager.Runnable{sweeper{records[0]}, compares} {
+		if err := m.Add(r); err != nil {
+			return nil, err
+		}
 	}
 	providers, err := s.Providers(ring, machines, admits)
 	if err != nil {

@@ -40,6 +40,8 @@ type certifiedMachine struct {
 	ak     any // as the node's file has it
 	from   tpmcert.IdentitySource
 	leaf   tpmsim.Algorithm
+	// password is where the program keeps the endorsement hierarchy's; "" for none.
+	password string
 }
 
 // operators is a machine whose key an operator's CA has certified under a name.
@@ -49,7 +51,7 @@ func operators(t *testing.T, ca *tpmsim.CA, issuer, name string) *certifiedMachi
 		{Algorithm: tpmsim.P256, TemplateIndex: akTemplateAt, NonceIndex: akNonceAt, CertificateIndex: akCertificateAt}}})
 	index := func(i tpm2.TPMHandle) string { return fmt.Sprintf("0x%08x", uint32(i)) }
 	return &certifiedMachine{device, map[string]any{"templateIndex": index(akTemplateAt), "nonceIndex": index(akNonceAt), "certificateIndex": index(akCertificateAt)},
-		tpmcert.OtherNameIdentity{Issuer: issuer}, tpmsim.P256}
+		tpmcert.OtherNameIdentity{Issuer: issuer}, tpmsim.P256, ""}
 }
 
 // machine is the identity that the certificate gives.
@@ -67,6 +69,9 @@ func (c *cluster) installCertified(t *testing.T, program, name string, m *certif
 	t.Helper()
 	return c.install(t, program, name, nil, func(config map[string]any) {
 		config["evidence"] = map[string]any{"tpm": map[string]any{"device": strings.TrimPrefix(m.device.TCTI(), "swtpm:path="), "ak": m.ak}}
+		if m.password != "" {
+			managed(m.password)(config)
+		}
 	})
 }
 
@@ -90,14 +95,14 @@ func TestAKCertificates(t *testing.T) {
 	}
 	google := func(n uint64, algorithm tpmsim.Algorithm, ak string) *certifiedMachine {
 		instance := vm("example-project", n)
-		return &certifiedMachine{tpmsim.Swtpm(t, tpmsim.Options{CA: cas["google"], Instance: &instance, AKs: []tpmsim.AK{{Algorithm: algorithm}}}), ak, tpmcert.GCEIdentity{}, algorithm}
+		return &certifiedMachine{tpmsim.Swtpm(t, tpmsim.Options{CA: cas["google"], Instance: &instance, AKs: []tpmsim.AK{{Algorithm: algorithm}}}), ak, tpmcert.GCEIdentity{}, algorithm, ""}
 	}
 	iak := tpmkind.IAKTemplates(controlplane.NewKey(t).Public())[0]
 	machines := map[string]*certifiedMachine{
 		"gce-rsa": google(1, tpmsim.RSA2048, "gce-rsa"),
 		"gce-ecc": google(2, tpmsim.P256, "gce-ecc"),
 		"oem": {tpmsim.Swtpm(t, tpmsim.Options{CA: cas["acme"], Device: tpmsim.DefaultDevice(), AKs: []tpmsim.AK{{Algorithm: tpmsim.P256, Template: iak, CertificateIndex: 0x01c90100, Chain: true}}}),
-			"oem", tpmcert.HardwareIdentity{Issuer: "acme"}, tpmsim.P256},
+			"oem", tpmcert.HardwareIdentity{Issuer: "acme"}, tpmsim.P256, ""},
 		"own-a": operators(t, cas["a"], "a", "rack-7"),
 		"own-b": operators(t, cas["b"], "b", "rack-7"),
 	}

@@ -254,7 +254,7 @@ func TestAuthenticator(t *testing.T) {
 	})
 	t.Run("a TPM of another maker", func(t *testing.T) {
 		stranger := c.install(t, program, "node-3", tpmsim.Swtpm(t, tpmsim.Options{}), nil)
-		if got := stranger.refused(t); !strings.Contains(got, "Denied") {
+		if got := stranger.refused(t); !strings.Contains(got, "CertificateChain") {
 			t.Errorf("got %s", got)
 		}
 	})
@@ -265,6 +265,7 @@ func TestAuthenticator(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	})
+	t.Run("a password that the program keeps", func(t *testing.T) { c.testManagedPassword(t, program, ca) })
 	t.Run("a kubelet that goes around", func(t *testing.T) {
 		controlplane.Write(t, node.dir, "kubelet.yaml", []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nrotateCertificates: true\n"))
 		const want = "rotateCertificates: true in "

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"os"
 	"os/exec"
@@ -43,7 +44,8 @@ const cloudInventory = `machines:
 - {nodeName: gce-1, identity: 'gce:example-project/1', providerID: 'gce://example-project/europe-west1-b/vm-1'}
 - {nodeName: gce-2}
 - {nodeName: tpm-1, identity: 'gce:example-project/4', kind: tpm}
-- {nodeName: azure-1, identity: 'azure:` + cloudSubscription + "/" + cloudVM + `', kind: azure}
+- {nodeName: azure-1, identity: 'azure:` + cloudSubscription + "/" + cloudVM + `', kind: azure,
+   providerID: 'azure:///subscriptions/` + cloudSubscription + `/resourceGroups/EXAMPLE-RG/providers/Microsoft.Compute/virtualMachines/vm-1'}
 - {nodeName: nitro-1, identity: 'aws:aws/eu-west-1/` + cloudInstance + `', kind: nitro}
 `
 
@@ -203,18 +205,21 @@ func TestClouds(t *testing.T) {
 	c.startSigner(t)
 	w, r := c.cloudControllers(t, program)
 	as := c.client(t, c.bearer(t, attesttest.TokenID))
+	pairs := map[string]tls.Certificate{}
 
 	t.Run("gce", func(t *testing.T) {
 		server := w.google.Serve(vm("example-project", 1))
 		t.Cleanup(server.Close)
-		c.joinsAndRenews(t, c.install(t, authenticator, "gce-1", nil, func(config map[string]any) {
+		pairs["gce-1"] = c.joinsAndRenews(t, c.install(t, authenticator, "gce-1", nil, func(config map[string]any) {
+			config["providerID"] = "auto"
 			config["evidence"] = map[string]any{"gce": map[string]any{"metadataURL": server.URL}}
 		}))
 	})
 	t.Run("azure", func(t *testing.T) {
 		server := w.azure.Serve(cloudtest.AzureMachine{VMID: cloudVM, SubscriptionID: cloudSubscription})
 		t.Cleanup(server.Close)
-		c.joinsAndRenews(t, c.install(t, authenticator, "azure-1", nil, func(config map[string]any) {
+		pairs["azure-1"] = c.joinsAndRenews(t, c.install(t, authenticator, "azure-1", nil, func(config map[string]any) {
+			config["providerID"] = "auto"
 			config["evidence"] = map[string]any{"azure": map[string]any{"metadataURL": server.URL, "timeout": "30s"}}
 		}))
 	})
@@ -225,6 +230,7 @@ func TestClouds(t *testing.T) {
 		}
 		c.joins(t, as, c.documentNode(t, nitro.Provider, "nitro-1", source))
 	})
+	t.Run("provider IDs", func(t *testing.T) { c.testProviderIDs(t, r, pairs) })
 	t.Run("attacks", func(t *testing.T) { c.testCloudAttacks(t, w, as) })
 	t.Run("one machine by two kinds", func(t *testing.T) { c.testStepDown(t, w, as) })
 	t.Run("an operator", func(t *testing.T) { c.testCloudOperator(t, w, as) })
@@ -242,7 +248,7 @@ func TestClouds(t *testing.T) {
 
 // joinsAndRenews runs the authenticator: the first certificate comes with the bootstrap
 // token, the second as the node.
-func (c *cluster) joinsAndRenews(t *testing.T, m *nodeMachine) {
+func (c *cluster) joinsAndRenews(t *testing.T, m *nodeMachine) tls.Certificate {
 	t.Helper()
 	_, pair := m.credential(t)
 	c.recorded(t, m.name, pair.Leaf)
@@ -252,6 +258,7 @@ func (c *cluster) joinsAndRenews(t *testing.T, m *nodeMachine) {
 	if s := m.status(t); !s.Usable || len(s.Problems) != 0 || c.filedBy(t, csr.NodeUserPrefix+m.name) != 2 {
 		t.Errorf("status %+v", s)
 	}
+	return pair
 }
 
 // testCloudAttacks comes as the node gce-1, or with what somebody has seen.
@@ -370,6 +377,9 @@ func (c *cluster) testCloudOperator(t *testing.T, w *clouds, as client.Client) {
 			if !strings.Contains(out, want) {
 				t.Errorf("%s: no %q in\n%s", row.node, want, out)
 			}
+		}
+		if strings.Contains(out, "registry-provider-id") { // the token has stated it, and not the inventory
+			t.Errorf("%s: a provider ID is missed in\n%s", row.node, out)
 		}
 	}
 }

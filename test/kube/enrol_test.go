@@ -4,14 +4,17 @@ import (
 	"context"
 	"crypto/elliptic"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +89,30 @@ func (a *akCA) enrol(t *testing.T, m *nodeMachine, args ...string) (said, ca str
 	return stdout + stderr, out + refusals, err
 }
 
+// enrolOverHTTPS runs the command on a machine that reaches the CA's server.
+func (a *akCA) enrolOverHTTPS(t *testing.T, m *nodeMachine, args ...string) (said, ca string, err error) {
+	t.Helper()
+	dir, own := t.TempDir(), controlplane.NewAuthority(t)
+	certificate, key := own.Issue(t, pkix.Name{CommonName: "ak-ca"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
+	address := "127.0.0.1:" + freePorts(t, 1)[0]
+	p := start(t, a.program, dir, append(slices.Clip(a.args), "--listen", address,
+		"--tls-certificate", controlplane.Write(t, dir, "tls.pem", certificate), "--tls-key", controlplane.Write(t, dir, "tls.key", key))...)
+	url := "https://" + address + "/enrol"
+	p.ready(t, func() error {
+		if !strings.Contains(p.text(t), url) {
+			return errNotYet
+		}
+		return nil
+	})
+	stdout, stderr, err := m.run(t.Context(), append([]string{"enrol", "--ca", filepath.Join(a.dir, "ca.pem"), "--url", url,
+		"--server-ca", controlplane.Write(t, dir, "ca.pem", controlplane.CertificatePEM(own.Cert))}, args...)...)
+	if status := p.stop(t); status != 0 {
+		t.Errorf("the server ends with status %d", status)
+	}
+	_, ca, _ = strings.Cut(p.text(t), url+"\n")
+	return stdout + stderr, ca, err
+}
+
 // listed is a line of the CA's list.
 func listed(t *testing.T, device *tpmsim.TPM, name string) string {
 	t.Helper()
@@ -97,8 +124,8 @@ func listed(t *testing.T, device *tpmsim.TPM, name string) string {
 }
 
 // TestEnrol has the programs take machines from their TPMs' makers to the cluster: the operator's
-// CA certifies the AK of a machine on its list, the certificate goes to NV or to a file, and the
-// controller, which knows that CA only, admits the machine.
+// CA, by files or over HTTPS, certifies the AK of a machine on its list, the certificate goes to NV
+// or to a file, and the controller, which knows that CA only, admits the machine.
 func TestEnrol(t *testing.T) {
 	t.Parallel()
 	program, authenticator := buildProgram(t, "node-attestation-controller"), buildProgram(t, "kubelet-authenticator")
@@ -119,7 +146,11 @@ func TestEnrol(t *testing.T) {
 	install := func(name string, device *tpmsim.TPM, where map[string]any) *nodeMachine {
 		ak := map[string]any{"template": "p-256"}
 		maps.Copy(ak, where)
-		return c.installCertified(t, authenticator, name, &certifiedMachine{device: device, ak: ak})
+		m := &certifiedMachine{device: device, ak: ak}
+		if device == inFile {
+			m.password = filepath.Join(c.dir, "endorsement-password")
+		}
+		return c.installCertified(t, authenticator, name, m)
 	}
 	nodes := map[string]*nodeMachine{
 		"own-nv":   install("own-nv", inNV, map[string]any{"certificateIndex": "0x01800a00"}),
@@ -127,8 +158,11 @@ func TestEnrol(t *testing.T) {
 	}
 	var inventory strings.Builder
 	inventory.WriteString("machines:\n")
-	for name, args := range map[string][]string{"own-nv": {"--owner-password-file", password}, "own-file": nil} {
-		said, made, err := ca.enrol(t, nodes[name], args...)
+	for name, row := range map[string]struct {
+		enrol func(*testing.T, *nodeMachine, ...string) (string, string, error)
+		args  []string
+	}{"own-nv": {ca.enrol, []string{"--owner-password-file", password}}, "own-file": {ca.enrolOverHTTPS, nil}} {
+		said, made, err := row.enrol(t, nodes[name], row.args...)
 		if err != nil || !strings.Contains(said, "enrolled as othername:1.3.6.1.5.5.7.8.3:") {
 			t.Fatalf("%s: %v: %s%s", name, err, said, made)
 		}
@@ -166,6 +200,7 @@ func testEnrolRefused(t *testing.T, ca *akCA, install func(string, *tpmsim.TPM, 
 	index := map[string]any{"certificateIndex": "0x01800a00"}
 	another := newAKCA(t, listed(t, known, "own-nv"))
 	another.args[1], another.args[3] = ca.args[1], ca.args[3] // the CA with another list and ring, and without makers
+	strangers := controlplane.Write(t, t.TempDir(), "other.pem", controlplane.CertificatePEM(controlplane.NewAuthority(t).Cert))
 	for name, row := range map[string]struct {
 		ca     *akCA
 		m      *nodeMachine
@@ -182,12 +217,25 @@ func testEnrolRefused(t *testing.T, ca *akCA, install func(string, *tpmsim.TPM, 
 		"a key that has a name":          {ca, install("own-nv", known, nil), nil, "evidence.tpm.ak", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			said, made, err := row.ca.enrol(t, row.m, row.args...)
-			if err == nil || !strings.Contains(said, row.said) || !strings.Contains(made, row.wanted) {
-				t.Errorf("got %v: %s\nthe CA: %s", err, said, made)
+			for _, enrol := range []func(*testing.T, *nodeMachine, ...string) (string, string, error){row.ca.enrol, row.ca.enrolOverHTTPS} {
+				said, made, err := enrol(t, row.m, row.args...)
+				if err == nil || !strings.Contains(said, row.said) || !strings.Contains(made, row.wanted) {
+					t.Errorf("got %v: %s\nthe CA: %s", err, said, made)
+				}
 			}
 		})
 	}
+	t.Run("a server of another CA", func(t *testing.T) {
+		said, made, err := ca.enrolOverHTTPS(t, install("own-nv", known, index), "--server-ca", strangers)
+		if err == nil || !strings.Contains(said, "certificate signed by unknown authority") || made != "" {
+			t.Errorf("got %v: %s\nthe CA: %s", err, said, made)
+		}
+	})
+	t.Run("a folder and a server", func(t *testing.T) {
+		if said, _, err := ca.enrolOverHTTPS(t, install("own-nv", known, index), "--dir", t.TempDir()); err == nil || !strings.Contains(said, "want enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE)") {
+			t.Errorf("got %v: %s", err, said)
+		}
+	})
 	t.Run("a request that is none", func(t *testing.T) {
 		for _, text := range []string{"", "{}", "[]", `{"request": "` + base64.StdEncoding.EncodeToString([]byte("x")) + `"}`} {
 			path := controlplane.Write(t, t.TempDir(), "request.json", []byte(text))

@@ -59,7 +59,7 @@ func TestJoin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		denied(t, bootstrapper, file(t, bootstrapper, plain), "")
+		denied(t, bootstrapper, file(t, bootstrapper, plain), "AttestationProvider")
 	})
 	answer, err := node.Attester.Answer(t.Context(), challenge, node.Certified, node.Subject)
 	if err != nil {
@@ -116,11 +116,11 @@ func (c *cluster) gets(t *testing.T, as client.Client, node *attesttest.Node) *x
 	return leaf
 }
 
-// denied waits until a request is denied for a reason; "" for any.
+// denied waits until a request is denied for a reason.
 func denied(t *testing.T, as client.Client, object *certificatesv1.CertificateSigningRequest, reason string) {
 	t.Helper()
 	condition := decided(t, as, object).Status.Conditions[0]
-	if condition.Type != certificatesv1.CertificateDenied || reason != "" && condition.Reason != reason {
+	if condition.Type != certificatesv1.CertificateDenied || condition.Reason != reason {
 		t.Errorf("got %s %s: %s, want Denied %s", condition.Type, condition.Reason, condition.Message, reason)
 	}
 }
@@ -158,7 +158,7 @@ func testServing(t *testing.T, c *cluster, node *attesttest.Node, leaf *x509.Cer
 		t.Errorf("no serving certificate: %+v", signed.Status.Conditions)
 	}
 	fake := c.client(t, c.user(t, csr.NodeUserPrefix+node.Name, csr.NodesGroup)) // by the same CA, and not attested
-	denied(t, c.admin, file(t, fake, spec), "")
+	denied(t, c.admin, file(t, fake, spec), "RequesterCredential")
 }
 
 // withCertificate connects with a key that may be in a TPM.

@@ -17,8 +17,9 @@ import (
 )
 
 // TestReboot has a machine with a recovery certificate start again. A worker's keys are in memory:
-// nothing on its disk is the node, and it comes back by its TPM. With its keys on the disk, as on a
-// machine of the control plane, it needs nobody.
+// nothing on its disk is the node, and it comes back by its TPM, with the endorsement hierarchy's
+// password that the daemon keeps on the disk. With its keys on the disk, as on a machine of the
+// control plane, it needs nobody.
 func TestReboot(t *testing.T) {
 	t.Parallel()
 	boxNeeds(t)
@@ -26,7 +27,8 @@ func TestReboot(t *testing.T) {
 	c.prepare(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	c.startOwnSigners(t, c.ownSigning(t, device, "worker-1"))
-	m := c.newMember(t, "worker-1", device, "signerName: "+csr.SignerKubeAPIServerClientKubelet, "signerName: "+csr.SignerClientTPM, `recoverySigner: ""`, "recoverySigner: "+csr.SignerRecoveryTPM)
+	m := c.newMember(t, "worker-1", device, "signerName: "+csr.SignerKubeAPIServerClientKubelet, "signerName: "+csr.SignerClientTPM, `recoverySigner: ""`, "recoverySigner: "+csr.SignerRecoveryTPM,
+		`endorsementPassword: ""`, "endorsementPassword: managed")
 	m.cut = m.connect(t, c.address())
 	m.put(t, "/etc/kubernetes/pki/ca.crt", 0o644, controlplane.CertificatePEM(c.ca.Cert))
 	m.install(t, attesttest.TokenID+"."+tokenSecret, daemonFiles)
@@ -43,6 +45,11 @@ func TestReboot(t *testing.T) {
 	if kind := m.run(t, "stat -f -c %T /run/kubelet-authenticator/client.pem"); strings.TrimSpace(kind) != "tmpfs" {
 		t.Errorf("the keys are on %s", kind)
 	}
+	const kept = "stat -c '%a %s %n' /var/lib/nodeattest-tpm/*; sha256sum /var/lib/nodeattest-tpm/*"
+	password := m.run(t, kept)
+	if !strings.HasPrefix(password, "600 33 /var/lib/nodeattest-tpm/endorsement-password\n") {
+		t.Errorf("the TPM's password: %s", password)
+	}
 	m.run(t, "systemctl restart kubelet-authenticator")
 	if again := m.usable(t); again != first {
 		t.Error("another certificate after a restart of the daemon")
@@ -51,6 +58,10 @@ func TestReboot(t *testing.T) {
 	second := m.usable(t)
 	if n := c.filedBy(t, csr.RecoveryUserPrefix+m.name); second == first || n != 2 {
 		t.Errorf("%d requests with the recovery certificate, want 2", n)
+	}
+
+	if again := m.run(t, kept); again != password {
+		t.Errorf("another password after a reboot: %s", again)
 	}
 
 	m.run(t, "sed -i 's,^# keyDir:,keyDir:,' /etc/kubernetes/kubelet-authenticator.yaml; systemctl restart kubelet-authenticator; kubelet-authenticator rotate")

@@ -29,6 +29,10 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
+func pemOf(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
 // write writes a file that only its owner reads.
 func write(t *testing.T, dir, name string, text []byte) string {
 	t.Helper()
@@ -57,8 +61,8 @@ func filesOf(t *testing.T, list string) *config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &config{certificate: write(t, dir, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})),
-		key:  write(t, dir, "ca.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
+	return &config{certificate: write(t, dir, "ca.pem", pemOf("CERTIFICATE", certificate)),
+		key:  write(t, dir, "ca.key", pemOf("PRIVATE KEY", private)),
 		ring: filepath.Join(dir, "ring.json"), machines: write(t, dir, "machines", []byte(list)), issuer: "ours", lifetime: time.Hour}
 }
 
@@ -72,56 +76,84 @@ func open(t *testing.T, f *config, at time.Time) *ca {
 	return c
 }
 
-// TestDecide has a simulated TPM enrol. A changed answer and one that is too late get nothing; the
-// same answer again gets a certificate for the same key, which is of use to that TPM only.
-func TestDecide(t *testing.T) {
-	device := tpmsim.New(t, tpmsim.Options{})
+// A machine is a simulated TPM that wants its attestation key certified.
+type machine struct {
+	identity attest.Identity // of its endorsement key
+	attester *attest.Attester
+	subject  attest.Subject
+	key      *ecdsa.PrivateKey
+}
+
+func newMachine(t *testing.T, device *tpmsim.TPM, name string) *machine {
+	t.Helper()
 	ek, err := tpmcert.ParseEKCertificate(device.EKCertificate(tpmsim.RSA2048).Raw, tpmcert.EKEncoding{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := time.Now()
-	f := filesOf(t, string(ek.Identity())+" node-1\n")
-	c := open(t, f, now)
 	prover, err := tpm.NewProver(device, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, tpm.ProverOptions{EK: new(tpm.EKRSA2048())})
 	if err != nil {
 		t.Fatal(err)
 	}
-	attester, err := attest.NewAttester(prover)
+	m := &machine{identity: ek.Identity()}
+	if m.attester, err = attest.NewAttester(prover); err != nil {
+		t.Fatal(err)
+	}
+	if m.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	request, err := csr.Create(csr.PurposeClient, m.key, name, csr.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := attest.ClusterID(c.certificate)
+	m.subject = attest.Subject{Request: request, SignerName: csr.SignerClientTPM}
+	return m
+}
+
+// hello makes the first message, to a CA.
+func (m *machine) hello(t *testing.T, c *ca) *csr.Spec {
+	t.Helper()
+	var err error
+	if m.subject.ClusterID, err = attest.ClusterID(c.certificate); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := m.attester.Hello(t.Context(), m.subject)
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	return spec
+}
+
+// answer makes the second message, from the reply to the first.
+func (m *machine) answer(t *testing.T, hello *csr.Spec, status csr.Status) *csr.Spec {
+	t.Helper()
+	replied := csr.Filed(hello, csr.User{}, time.Now())
+	replied.Status = status
+	challenge, err := attest.ChallengeOf(replied)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, err := csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{})
+	answer, err := m.attester.Answer(t.Context(), challenge, m.key, m.subject)
 	if err != nil {
 		t.Fatal(err)
 	}
-	subject := attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: id}
-	spec, err := attester.Hello(t.Context(), subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return answer
+}
+
+const machineOfNobody = "ek:sha256:fd670dd27c4dbd1cdf8fe6d4e9d05f2ace30339fae9cd78a21691bc06ee9180b node-1\n"
+
+// TestDecide has a simulated TPM enrol. A changed answer and one that is too late get nothing; the
+// same answer again gets a certificate for the same key, which is of use to that TPM only.
+func TestDecide(t *testing.T) {
+	m := newMachine(t, tpmsim.New(t, tpmsim.Options{}), "node-1")
+	now := time.Now()
+	f := filesOf(t, string(m.identity)+" node-1\n")
+	c := open(t, f, now)
+	spec := m.hello(t, c)
 	status, made, err := c.decide(t.Context(), spec)
 	if err != nil || made != "" {
 		t.Fatalf("the hello: %q, %v", made, err)
 	}
-	hello := csr.Filed(spec, csr.User{}, now)
-	hello.Status = status
-	challenge, err := attest.ChallengeOf(hello)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := attester.Answer(t.Context(), challenge, key, subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := m.answer(t, spec, status)
 	changed := *answer
 	changed.Request = bytes.Replace(answer.Request, []byte("node-1"), []byte("node-2"), 1)
 	if bytes.Equal(changed.Request, answer.Request) {
@@ -163,12 +195,11 @@ func TestDecide(t *testing.T) {
 
 // TestOpenRefuses changes one file of a CA: an error names the flag, and has no byte of a secret.
 func TestOpenRefuses(t *testing.T) {
-	const machine = "ek:sha256:fd670dd27c4dbd1cdf8fe6d4e9d05f2ace30339fae9cd78a21691bc06ee9180b node-1\n"
 	for name, row := range map[string]struct {
 		change func(t *testing.T, f *config)
 		want   string
 	}{
-		"another CA's key":   {func(t *testing.T, f *config) { f.key = filesOf(t, machine).key }, "--key"},
+		"another CA's key":   {func(t *testing.T, f *config) { f.key = filesOf(t, machineOfNobody).key }, "--key"},
 		"a key others read":  {func(t *testing.T, f *config) { _ = os.Chmod(f.key, 0o644) }, "--key"},
 		"no key":             {func(t *testing.T, f *config) { _ = os.WriteFile(f.key, []byte("secret"), 0o600) }, "--key"},
 		"a ring others read": {func(t *testing.T, f *config) { open(t, f, time.Now()); _ = os.Chmod(f.ring, 0o640) }, "--ring"},
@@ -181,7 +212,7 @@ func TestOpenRefuses(t *testing.T) {
 		"no lifetime":        {func(_ *testing.T, f *config) { f.lifetime = 0 }, "--lifetime"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := filesOf(t, machine)
+			f := filesOf(t, machineOfNobody)
 			row.change(t, f)
 			if _, err := f.open(time.Now); err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("got %v, want an error about %s", err, row.want)
@@ -226,17 +257,23 @@ func TestRing(t *testing.T) {
 
 // TestFlags: names of files are no flags, whoever chose them.
 func TestFlags(t *testing.T) {
-	f := filesOf(t, "ek:sha256:fd670dd27c4dbd1cdf8fe6d4e9d05f2ace30339fae9cd78a21691bc06ee9180b node-1\n")
+	f := filesOf(t, machineOfNobody)
 	args := []string{"--certificate", f.certificate, "--key", f.key, "--ring", f.ring, "--machines", f.machines}
 	for name, row := range map[string]struct {
 		files  []string
 		status int
 	}{
-		"no dashes":         {[]string{"hello.json"}, 2},
-		"a flag for a file": {[]string{"--machines=evil.json", "hello.json"}, 2},
-		"a dash too late":   {[]string{"hello.json", "--"}, 2},
-		"no file":           {[]string{"--"}, 2},
-		"no flag":           {[]string{"--", "--machines=evil.json"}, 1},
+		"no dashes":            {[]string{"hello.json"}, 2},
+		"a flag for a file":    {[]string{"--machines=evil.json", "hello.json"}, 2},
+		"a dash too late":      {[]string{"hello.json", "--"}, 2},
+		"no file":              {[]string{"--"}, 2},
+		"no flag":              {[]string{"--", "--machines=evil.json"}, 1},
+		"no TLS":               {[]string{"--listen=127.0.0.1:0"}, 2},
+		"no key":               {[]string{"--listen=127.0.0.1:0", "--tls-certificate=" + f.certificate}, 2},
+		"no address":           {[]string{"--tls-certificate=" + f.certificate, "--tls-key=" + f.key}, 2},
+		"a server of files":    {[]string{"--listen=127.0.0.1:0", "--tls-certificate=" + f.certificate, "--tls-key=" + f.key, "--", "hello.json"}, 2},
+		"files and an address": {[]string{"--listen=127.0.0.1:0", "--", "hello.json"}, 2},
+		"a key of another":     {[]string{"--listen=127.0.0.1:0", "--tls-certificate=" + f.certificate, "--tls-key=" + f.ring}, 1},
 	} {
 		var stderr strings.Builder
 		if status := run(t.Context(), append(slices.Clip(args), row.files...), io.Discard, &stderr); status != row.status {
@@ -247,7 +284,7 @@ func TestFlags(t *testing.T) {
 
 // TestServe: a file that is no request gets no reply.
 func TestServe(t *testing.T) {
-	c := open(t, filesOf(t, "ek:sha256:fd670dd27c4dbd1cdf8fe6d4e9d05f2ace30339fae9cd78a21691bc06ee9180b node-1\n"), time.Now())
+	c := open(t, filesOf(t, machineOfNobody), time.Now())
 	dir := t.TempDir()
 	for name, text := range map[string]string{"a.txt": "{}", "b.json": "{", "c.json": strings.Repeat(" ", maxRequest+1)} {
 		path := write(t, dir, name, []byte(text))

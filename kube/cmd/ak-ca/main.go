@@ -5,7 +5,15 @@
 //	ak-ca --certificate ca.pem --key ca.key --ring ring.json --machines list [--makers roots.pem] -- FILE...
 //
 // The two dashes must be there: the files come from others, and their names are no flags.
-// For each FILE, which ends in .json, there is a FILE.reply afterwards. The list has lines as
+// For each FILE, which ends in .json, there is a FILE.reply afterwards. Instead of files, machines
+// can come over HTTPS, to /enrol:
+//
+//	ak-ca … --listen :8443 --tls-certificate tls.pem --tls-key tls.key
+//
+// Changed files are then read within ten seconds. The server authenticates nobody but by the
+// endorsement key, so it is for a network that strangers do not reach: they can keep it busy.
+//
+// The list has lines as
 // "ek:sha256:… node-1": the machine's endorsement key, and its name. With --makers, the certificate
 // of the endorsement key must be under one of those roots too; without it, the list is what says
 // that the key is in a TPM. The ring has the keys of challenges, and is made where there is none:
@@ -45,6 +53,7 @@ func main() {
 // run is the program.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var f config
+	var w web
 	flags := flag.NewFlagSet("ak-ca", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&f.certificate, "certificate", "", "the CA's certificate, in PEM")
@@ -54,25 +63,44 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&f.makers, "makers", "", "the roots of the TPMs' makers, and CAs below them, in PEM")
 	flags.StringVar(&f.issuer, "issuer", "", "the CA's name in clusters, akIssuers[].othername.issuer")
 	flags.DurationVar(&f.lifetime, "lifetime", 30*24*time.Hour, "how long a certificate lasts: nobody checks whether it is revoked")
+	flags.StringVar(&w.address, "listen", "", "an address, such as :8443, to serve machines there instead of files")
+	flags.StringVar(&w.certificate, "tls-certificate", "", "the server's certificate, and those of CAs above it, in PEM")
+	flags.StringVar(&w.key, "tls-key", "", "its private key, in PEM, a file of mode 0600")
 	err := flags.Parse(args)
-	if n := len(args) - flags.NArg() - 1; err != nil || flags.NArg() == 0 || n < 0 || args[n] != "--" {
+	n := len(args) - flags.NArg() - 1
+	files := flags.NArg() != 0 && n >= 0 && args[n] == "--" && w == web{}
+	serves := flags.NArg() == 0 && w.address != "" && w.certificate != "" && w.key != ""
+	if err != nil || !files && !serves {
 		fmt.Fprintln(stderr, "ak-ca --certificate FILE --key FILE --ring FILE --machines FILE -- FILE...")
+		fmt.Fprintln(stderr, "ak-ca --certificate FILE --key FILE --ring FILE --machines FILE --listen ADDRESS --tls-certificate FILE --tls-key FILE")
 		flags.PrintDefaults()
 		return 2
 	}
+	if serves {
+		s, err := newServer(&f, &w, stdout, stderr)
+		if err == nil {
+			err = s.run(ctx)
+		}
+		return exit(err, stderr)
+	}
 	c, err := f.open(time.Now)
 	if err != nil {
-		fmt.Fprintln(stderr, "ak-ca:", err)
-		return 1
+		return exit(err, stderr)
 	}
 	status := 0
 	for _, path := range flags.Args() {
-		if err := c.serve(ctx, path, stdout); err != nil {
-			fmt.Fprintln(stderr, "ak-ca:", err)
-			status = 1
-		}
+		status = max(status, exit(c.serve(ctx, path, stdout), stderr))
 	}
 	return status
+}
+
+// exit says what went wrong, and returns the exit status.
+func exit(err error, stderr io.Writer) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, "ak-ca:", err)
+	return 1
 }
 
 // maxRequest bounds a file with a request, in bytes.
@@ -87,17 +115,9 @@ func (c *ca) serve(ctx context.Context, path string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	spec := new(csr.Spec)
-	if err := json.Unmarshal(text, spec); err != nil {
-		return fmt.Errorf("%s: %w", refusal.Text(path), err)
-	}
-	status, made, err := c.decide(ctx, spec)
-	if errors.Is(err, refusal.ErrRetry) {
-		return fmt.Errorf("%s: %w", refusal.Text(path), err)
-	}
-	reply, encoding := json.Marshal(status)
-	if err := errors.Join(encoding, safefile.Replace(path+".reply", safefile.Content(reply))); err != nil {
-		return err
+	reply, made, err := c.reply(ctx, text)
+	if reply != nil {
+		err = errors.Join(err, safefile.Replace(path+".reply", safefile.Content(reply)))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", refusal.Text(path), err)
@@ -106,4 +126,22 @@ func (c *ca) serve(ctx context.Context, path string, stdout io.Writer) error {
 		_, err = fmt.Fprintln(stdout, made)
 	}
 	return err
+}
+
+// reply decides the request in a text. There is no reply to what is no request, and none that wraps
+// [refusal.ErrRetry].
+func (c *ca) reply(ctx context.Context, text []byte) (reply []byte, made string, err error) {
+	spec := new(csr.Spec)
+	if err := json.Unmarshal(text, spec); err != nil {
+		return nil, "", err
+	}
+	status, made, err := c.decide(ctx, spec)
+	if errors.Is(err, refusal.ErrRetry) {
+		return nil, "", err
+	}
+	reply, encoding := json.Marshal(status)
+	if encoding != nil {
+		return nil, "", errors.Join(err, encoding)
+	}
+	return reply, made, err
 }

@@ -3,7 +3,6 @@ package settings
 import (
 	"context"
 	"crypto/x509"
-	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -134,6 +133,8 @@ func (s *Settings) checkEvidence() error {
 	switch {
 	case len(s.Opened()) == 0:
 		return refusal.Config("tpm, gce, azure and nitro", "no issuer, no EK and no documents", "one kind of evidence: in tpm some of ekIssuers, allowedEKs and akIssuers, or gce, azure or nitro")
+	case len(s.TPM.GoodPCRs) != 0 && !s.TPM.opened():
+		return refusal.Config("tpm.goodPCRs", "without TPMs", "some of tpm.ekIssuers, allowedEKs and akIssuers")
 	case len(s.sections) != 0 && s.TPM.RequireResident:
 		return refusal.Config("tpm.requireResident", "true with documents", "one of them: no document shows where a key is, so none would be accepted")
 	}
@@ -291,14 +292,10 @@ func (n *Nitro) kind() (attest.Kind, error) {
 		return nil, err
 	}
 	config := nitro.KindConfig{Verifier: verifier}
-	for i, set := range n.GoodPCRs {
-		good := make(map[int][]byte, len(set))
-		for index, text := range set {
-			if good[index], err = hex.DecodeString(text); err != nil {
-				return nil, refusal.Config(fmt.Sprintf("goodPCRs[%d]", i), refusal.Quote(text), "hexadecimal digits")
-			}
+	if len(n.GoodPCRs) != 0 {
+		if config.GoodPCRs, err = pcrValues(n.GoodPCRs); err != nil {
+			return nil, err
 		}
-		config.GoodPCRs = append(config.GoodPCRs, good)
 	}
 	kind, err := nitro.NewKind(config)
 	return &trusting{Kind: kind, roots: roots}, err

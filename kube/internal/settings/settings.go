@@ -115,6 +115,9 @@ type TPM struct {
 	AKIssuers []Issuer `json:"akIssuers"`
 	// RequireResident refuses keys that are not proved to be in the TPM.
 	RequireResident bool `json:"requireResident"`
+	// GoodPCRs are sets of values of the SHA-256 bank by index, in hexadecimal. Each answer must
+	// quote one whole set; empty: it does not matter what was booted.
+	GoodPCRs []map[int]string `json:"goodPCRs"`
 }
 
 // Issuer is one issuer of EK or AK certificates.

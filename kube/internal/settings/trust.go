@@ -3,14 +3,17 @@ package settings
 import (
 	"bytes"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/pem"
 	"fmt"
 	"slices"
 
+	"github.com/google/go-tpm/tpm2"
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
@@ -31,6 +34,13 @@ func (t *TPM) kind() (attest.Kind, error) {
 
 func (t *TPM) config() (tpm.KindConfig, error) {
 	var config tpm.KindConfig
+	if len(t.GoodPCRs) != 0 {
+		policy, err := t.quotePolicy()
+		if err != nil {
+			return config, err
+		}
+		config.QuotePolicy = policy
+	}
 	for i := range t.AKIssuers {
 		issuer, err := t.AKIssuers[i].ak()
 		if err != nil {
@@ -52,6 +62,41 @@ func (t *TPM) config() (tpm.KindConfig, error) {
 	var err error
 	config.EKs, err = tpmcert.NewEKVerifier(eks)
 	return config, err
+}
+
+// quotePolicy asks each node for a quote of one of the sets.
+func (t *TPM) quotePolicy() (*tpm.PCRPolicy, error) {
+	values, err := pcrValues(t.GoodPCRs)
+	if err != nil {
+		return nil, err
+	}
+	sets := make([][]statement.PCR, len(values))
+	for i, set := range values {
+		for index, value := range set {
+			sets[i] = append(sets[i], statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: index, Value: value})
+		}
+	}
+	policy, err := tpm.NewPCRPolicy(sets...)
+	if err != nil {
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "unusable goodPCRs", Err: err}
+	}
+	return policy, nil
+}
+
+// pcrValues reads sets of values of PCRs by index, which are in hexadecimal.
+func pcrValues(sets []map[int]string) ([]map[int][]byte, error) {
+	values := make([]map[int][]byte, len(sets))
+	for i, set := range sets {
+		values[i] = make(map[int][]byte, len(set))
+		for index, text := range set {
+			value, err := hex.DecodeString(text)
+			if err != nil {
+				return nil, refusal.Config(fmt.Sprintf("goodPCRs[%d]", i), refusal.Quote(text), "hexadecimal digits")
+			}
+			values[i][index] = value
+		}
+	}
+	return values, nil
 }
 
 func (i *Issuer) ak() (tpmcert.Issuer, error) {

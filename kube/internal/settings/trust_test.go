@@ -2,11 +2,20 @@ package settings
 
 import (
 	"encoding/pem"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // TestCRLsIn reads every list of a file: one that was skipped would revoke nothing.
@@ -36,6 +45,68 @@ func TestCRLsIn(t *testing.T) {
 				t.Errorf("got %q, %v, want %q", got, err, row.want)
 			}
 		})
+	}
+}
+
+// TestTPMsTrusted has every field of the section tpm decide about a machine with an EK.
+func TestTPMsTrusted(t *testing.T) {
+	w := newWorld(t)
+	device := tpmsim.New(t, tpmsim.Options{CA: w.vendor})
+	origin := tpm.EKRSA2048()
+	ek, err := tpmcert.ParseEK(device.EKCertificate(tpmsim.RSA2048).Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const vendor = "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg}]"
+	good, bad := "{0: '"+zeros[:64]+"', 7: '"+zeros[:64]+"'}", "{7: '"+strings.Repeat("01", 32)+"'}"
+	for name, row := range map[string]struct {
+		tpm    string
+		quotes bool
+		want   refusal.Check // empty: it joins
+	}{
+		"of its vendor":             {vendor, false, ""},
+		"of another vendor":         {"ekIssuers: [{rootsFile: @/nitro.pem, profile: tcg}]", false, tpmcert.CheckCertificateChain},
+		"on the list":               {"allowedEKs: ['" + string(ek.Identity()) + "']", false, ""},
+		"not on the list":           {"allowedEKs: ['ek:sha256:" + zeros[:64] + "']", false, "ek-untrusted"},
+		"no revocation list":        {"ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/list.crl]}]", false, ""},
+		"no revocation list, asked": {"ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/list.crl], requireCRL: true}]", false, "certificate-revocation-unknown"},
+		"good PCRs":                 {vendor + ", goodPCRs: [" + good + "]", true, ""},
+		"the second good PCRs":      {vendor + ", goodPCRs: [" + bad + ", " + good + "]", true, ""},
+		"other PCRs":                {vendor + ", goodPCRs: [" + bad + "]", true, "pcr-policy"},
+		"a PCR that is not quoted":  {vendor + ", goodPCRs: [{8: '" + zeros[:64] + "'}]", true, statement.CheckPCRNotQuoted},
+		"no quote":                  {vendor + ", goodPCRs: [" + good + "]", false, "quote-missing"},
+		"a quote that nobody asks":  {vendor + ", goodPCRs: []", true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := tpm.ProverOptions{EK: &origin, Intermediates: [][]byte{w.vendor.EKIntermediate().Raw}}
+			if row.quotes {
+				options.Quote = tpm.DefaultPCRs()
+			}
+			prover, err := tpm.NewProver(device, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := w.plane(t, "machines: [{nodeName: node-1, identity: '"+string(ek.Identity())+"'}]",
+				"akIssuers: [{rootsFile: @/ak.pem, profile: google}]", row.tpm, "road: ak", "road: ek, identityClass: RSA-2048")
+			if err := p.join(t, prover, "node-1", csr.SignerClientTPM); row.want == "" && err != nil || row.want != "" && !errors.Is(err, row.want) {
+				t.Errorf("got %v, want %q", err, row.want)
+			}
+			if err := prover.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestRestored: after a restore nobody comes by first use, until every certificate has ended.
+func TestRestored(t *testing.T) {
+	w := newWorld(t)
+	prover := w.provers(t)["tpm"]
+	for ago, want := range map[time.Duration]refusal.Check{23 * time.Hour: membership.CheckRegistryResting, 25 * time.Hour: ""} {
+		p := w.plane(t, "machines: [{nodeName: node-1}]", "mode: Inventory", "mode: FirstUse, restoredAt: "+time.Now().Add(-ago).UTC().Format(time.RFC3339))
+		if err := p.join(t, prover, "node-1", csr.SignerClientTPM); want == "" && err != nil || want != "" && !errors.Is(err, want) {
+			t.Errorf("%s after the restore: %v, want %q", ago, err, want)
+		}
 	}
 }
 

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// served is a server on a port of its own.
+type served struct {
+	*server
+	url       string
+	client    *http.Client
+	out, errs bytes.Buffer
+}
+
+func serveHTTPS(t *testing.T, f *config, patience time.Duration) *served {
+	t.Helper()
+	of := httptest.NewTLSServer(nil) // whose certificate is for 127.0.0.1
+	of.Close()
+	pair := of.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := new(served)
+	s.server, err = newServer(f, &web{certificate: write(t, t.TempDir(), "tls.pem", pemOf("CERTIFICATE", pair.Certificate[0])), key: write(t, t.TempDir(), "tls.key", pemOf("PRIVATE KEY", key))}, &s.out, &s.errs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := s.http(patience)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = h.ServeTLS(limited(listener, maxConnections), "", "") }()
+	t.Cleanup(func() { _ = h.Close(); <-done })
+	s.url = "https://" + listener.Addr().String() + "/enrol"
+	pool := x509.NewCertPool()
+	pool.AddCert(of.Certificate())
+	s.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	return s
+}
+
+// post sends a text, and returns the status and the reply.
+func (s *served) post(t *testing.T, text []byte) (int, csr.Status) {
+	t.Helper()
+	got, err := s.client.Post(s.url, "application/json", bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Body.Close()
+	body, err := io.ReadAll(got.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status csr.Status
+	if err := json.Unmarshal(body, &status); (err == nil) != (got.StatusCode == http.StatusOK) {
+		t.Errorf("%s: %s", got.Status, body)
+	}
+	return got.StatusCode, status
+}
+
+// ask posts a request, which is replied to.
+func (s *served) ask(t *testing.T, spec *csr.Spec) csr.Status {
+	t.Helper()
+	text, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, status := s.post(t, text)
+	if code != http.StatusOK {
+		t.Fatalf("got %d: %s", code, &s.errs)
+	}
+	return status
+}
+
+// denied wants no certificate, for a reason.
+func denied(t *testing.T, what string, status csr.Status, reason string) {
+	t.Helper()
+	if len(status.Certificate) != 0 || len(status.Conditions) != 1 || status.Conditions[0].Type != csr.ConditionDenied || status.Conditions[0].Reason != reason {
+		t.Errorf("%s: got %+v, want Denied, %s", what, status, reason)
+	}
+}
+
+// TestServer has TPMs enrol over HTTPS. One that is not on the list, another one's answer, a
+// changed one, and one that a CA with another ring asked for, get what they get by files.
+func TestServer(t *testing.T) {
+	device, strange := tpmsim.Swtpm(t, tpmsim.Options{}), tpmsim.Swtpm(t, tpmsim.Options{})
+	ours, second := newMachine(t, device, "node-1"), newMachine(t, strange, "node-2")
+	f := filesOf(t, string(ours.identity)+" node-1\n"+string(second.identity)+" node-2\n")
+	s := serveHTTPS(t, f, patience)
+	now := func() *ca { return s.opened.Load().ca }
+
+	hello := ours.hello(t, now())
+	challenged := s.ask(t, hello)
+	answer := ours.answer(t, hello, challenged)
+	for range 2 { // a replay is of use to that TPM only
+		if status := s.ask(t, answer); len(status.Certificate) == 0 {
+			t.Errorf("got %+v", status)
+		}
+	}
+	if got := s.out.String(); strings.Count(got, "node-1 othername:ours/") != 2 || strings.Count(got, "\n") != 2 {
+		t.Errorf("it says %q", got)
+	}
+
+	denied(t, "a TPM that is not on the list", s.ask(t, newMachine(t, tpmsim.Swtpm(t, tpmsim.Options{}), "node-1").hello(t, now())), "EkUntrusted")
+	denied(t, "another machine's name", s.ask(t, newMachine(t, device, "node-2").hello(t, now())), "NotAMember")
+	denied(t, "a name that is not on the list", s.ask(t, newMachine(t, device, "node-3").hello(t, now())), "MachineUnknown")
+	theirs := second.hello(t, now())
+	theirAnswer := second.answer(t, theirs, s.ask(t, theirs))
+	mixed := *theirAnswer
+	mixed.Request = splice(t, answer.Request, theirAnswer.Request)
+	denied(t, "the answer of another TPM", s.ask(t, &mixed), "BindingRequest")
+	changed := *answer
+	changed.ExpirationSeconds = new(int32(3600))
+	denied(t, "a changed answer", s.ask(t, &changed), "BindingExpiration")
+
+	f.ring += ".other"
+	s.readAgain()
+	denied(t, "a replay to a CA with another ring", s.ask(t, answer), "RingKey")
+}
+
+// splice puts the evidence of one request beside the first block of another.
+func splice(t *testing.T, request, evidence []byte) []byte {
+	t.Helper()
+	const end = "-----END CERTIFICATE REQUEST-----\n"
+	first, _, ok := bytes.Cut(request, []byte(end))
+	_, rest, also := bytes.Cut(evidence, []byte(end))
+	if !ok || !also {
+		t.Fatal("requests of another form")
+	}
+	return append(append(bytes.Clone(first), end...), rest...)
+}
+
+// TestServerRefuses what is no request of a machine, without a word about why.
+func TestServerRefuses(t *testing.T) {
+	s := serveHTTPS(t, filesOf(t, machineOfNobody), patience)
+	for name, row := range map[string]struct {
+		text string
+		want int
+	}{
+		"nothing":         {"", http.StatusBadRequest},
+		"no JSON":         {"{", http.StatusBadRequest},
+		"a list":          {"[]", http.StatusBadRequest},
+		"the largest":     {strings.Repeat(" ", maxPosted), http.StatusBadRequest},
+		"a larger one":    {strings.Repeat(" ", maxPosted+1), http.StatusRequestEntityTooLarge},
+		"a huge one":      {strings.Repeat(" ", 64*maxPosted), http.StatusRequestEntityTooLarge},
+		"an empty one":    {"{}", http.StatusOK}, // which says why it is denied
+		"control letters": {`{"signerName": "\u001b[2J"}`, http.StatusServiceUnavailable},
+	} {
+		code, status := s.post(t, []byte(row.text))
+		if code != row.want || len(status.Certificate) != 0 {
+			t.Errorf("%s: got %d, %+v, want %d", name, code, status, row.want)
+		}
+	}
+	if strings.ContainsRune(s.errs.String(), '\x1b') || s.out.Len() != 0 {
+		t.Errorf("it says %q and %q", &s.errs, &s.out)
+	}
+	for name, row := range map[string]struct {
+		method, path string
+		want         int
+	}{
+		"another method": {http.MethodGet, "", http.StatusMethodNotAllowed}, "another path": {http.MethodPost, "/../ring.json", http.StatusNotFound},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), row.method, s.url+row.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = got.Body.Close()
+		if got.StatusCode != row.want || got.ProtoMajor != 1 || !got.Close {
+			t.Errorf("%s: got %s by %s", name, got.Status, got.Proto)
+		}
+	}
+	s.client.Transport.(*http.Transport).TLSClientConfig.MaxVersion = tls.VersionTLS12
+	s.client.CloseIdleConnections()
+	if _, err := s.client.Get(s.url); err == nil || !strings.Contains(err.Error(), "protocol version") {
+		t.Errorf("an older TLS: %v", err)
+	}
+}
+
+// TestServerLimits: so many requests, so many connections, and no longer than it has patience.
+func TestServerLimits(t *testing.T) {
+	s := serveHTTPS(t, filesOf(t, machineOfNobody), 50*time.Millisecond)
+	t.Run("a slow client", func(t *testing.T) {
+		for _, text := range []string{"", "POST /enrol HTTP/1.1\r\nHost: x\r\n", "POST /enrol HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"} {
+			bare, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(s.url, "https://"), "/enrol"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := s.client.Transport.(*http.Transport).TLSClientConfig.Clone()
+			config.ServerName = "127.0.0.1"
+			conn := tls.Client(bare, config)
+			_, _ = io.WriteString(conn, text)                                            // unless the handshake is too slow for it
+			if reply, _ := io.ReadAll(conn); strings.Contains(string(reply), "200 OK") { // it ends when the server hangs up
+				t.Errorf("%q: got %s", text, reply)
+			}
+			_ = conn.Close()
+		}
+	})
+	t.Run("connections", func(t *testing.T) {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		few := limited(listener, 2).(*limitedListener)
+		var accepted []net.Conn
+		for range 2 {
+			out, err := net.Dial("tcp", listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			in, err := few.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			accepted = append(accepted, in)
+		}
+		if len(few.open) != cap(few.open) {
+			t.Errorf("%d of %d are open", len(few.open), cap(few.open))
+		}
+		for range 2 {
+			_ = accepted[0].Close() // twice counts once
+		}
+		_ = listener.Close()
+		if _, err := few.Accept(); err == nil || len(few.open) != 1 {
+			t.Errorf("%v, %d are open, want 1", err, len(few.open))
+		}
+	})
+	t.Run("a flood", func(t *testing.T) {
+		s := serveHTTPS(t, filesOf(t, machineOfNobody), patience)
+		s.limit = rate.NewLimiter(0, 2)
+		for n, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests, http.StatusTooManyRequests} {
+			if code, _ := s.post(t, []byte("{}")); code != want {
+				t.Errorf("request %d: got %d, want %d", n, code, want)
+			}
+		}
+	})
+}
+
+// TestServerReadsAgain: a machine that leaves the list is refused. What cannot be read changes
+// nothing, and is said once.
+func TestServerReadsAgain(t *testing.T) {
+	m := newMachine(t, tpmsim.New(t, tpmsim.Options{}), "node-1")
+	f := filesOf(t, string(m.identity)+" node-1\n")
+	s := serveHTTPS(t, f, patience)
+	hello := func() csr.Status { return s.ask(t, m.hello(t, s.opened.Load().ca)) }
+	for _, row := range []struct {
+		list, reason string
+		said         int
+	}{
+		{string(m.identity) + " node-1\n", "AttestationChallenge", 0},
+		{"", "AttestationChallenge", 1},
+		{"", "AttestationChallenge", 1},
+		{machineOfNobody, "EkUntrusted", 1},
+		{"", "EkUntrusted", 2},
+	} {
+		if err := os.WriteFile(f.machines, []byte(row.list), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.readAgain()
+		denied(t, "with the list "+row.list, hello(), row.reason)
+		if n := strings.Count(s.errs.String(), "what was read last stays: configuration: got --machines"); n != row.said {
+			t.Errorf("said %d times, want %d: %s", n, row.said, &s.errs)
+		}
+	}
+}
+
+// TestServerEnds with its context. Before that it says where it is, and serves.
+func TestServerEnds(t *testing.T) {
+	s := serveHTTPS(t, filesOf(t, machineOfNobody), patience)
+	said, errs := io.Pipe()
+	s.server.errs, s.web.address = errs, "127.0.0.1:0"
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.run(ctx) }()
+	lines := bufio.NewReader(said)
+	line, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	s.url = strings.TrimSuffix(strings.TrimPrefix(line, "ak-ca: "), "\n")
+	if code, _ := s.post(t, nil); code != http.StatusBadRequest {
+		t.Errorf("got %d", code)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	s.web.address = "127.0.0.1:-1"
+	if err := s.run(t.Context()); err == nil {
+		t.Error("no address: no error")
+	}
+}

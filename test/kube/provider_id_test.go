@@ -1,0 +1,223 @@
+package kube
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/internal/providerid"
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/test/controlplane"
+)
+
+// lyingMetadata is a metadata server of Google's that gives one answer of its own, as a pod could
+// that stands in its way.
+func lyingMetadata(t *testing.T, server *cloudtest.Server, path, body string) string {
+	t.Helper()
+	to, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	honest := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }} // no word of a proxy
+	liar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == path {
+			w.Header().Set("Metadata-Flavor", "Google")
+			io.WriteString(w, body)
+			return
+		}
+		honest.ServeHTTP(w, r)
+	}))
+	t.Cleanup(liar.Close)
+	return liar.URL
+}
+
+// providerIDOf is the provider ID that a node's record has, and each of its certificates.
+func (c *cluster) providerIDOf(t *testing.T, nodeName string) string {
+	t.Helper()
+	var record v1alpha1.AttestedNode
+	if err := c.admin.Get(t.Context(), client.ObjectKey{Name: nodeName}, &record); err != nil {
+		t.Fatal(err)
+	}
+	for _, certificate := range record.Spec.Certificates {
+		if certificate.ProviderID != record.Spec.ProviderID {
+			t.Errorf("node %s: a certificate of %q, and a record of %q", nodeName, certificate.ProviderID, record.Spec.ProviderID)
+		}
+	}
+	return record.Spec.ProviderID
+}
+
+// registers makes a node's Node, as the kubelet of that node does with --provider-id.
+func (c *cluster) registers(t *testing.T, pair tls.Certificate, nodeName, providerID string) client.Client {
+	t.Helper()
+	kubelet := c.withCertificate(t, pair)
+	if err := kubelet.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: corev1.NodeSpec{ProviderID: providerID}}); err != nil {
+		t.Fatal(err)
+	}
+	return kubelet
+}
+
+// differ waits until the controller says how many Nodes have another provider ID than their records.
+func differ(t *testing.T, r *replica, want float64) {
+	t.Helper()
+	eventually(t, func() error {
+		if got := counted(t, r, "nodeattest_provider_ids_differ"); got[""] != want || len(got) != 1 {
+			return fmt.Errorf("%v differ, want %g", got, want)
+		}
+		return nil
+	})
+}
+
+// TestProviderIDs has machines of Google's, whose provider IDs nobody has typed, get certificates from
+// our own signer, which wants one from each: the request, the certificate, the record and the Node
+// agree, and what a pod made of the metadata is refused.
+func TestProviderIDs(t *testing.T) {
+	t.Parallel()
+	const signerName = "cluster.x-k8s.io/kube-apiserver-client-kubelet-gce"
+	program := buildProgram(t, "kubelet-authenticator")
+	c := startCluster(t)
+	c.prepare(t)
+	c.apply(t, "clouds/rbac.yaml")
+	c.applyAdmission(t)
+	c.apply(t, "signer/rbac.yaml", "kubelet-tpm", "kubelet-gce", "serving-tpm", "serving-gce")
+	google := cloudtest.NewGCE(t)
+	keys, err := jws.MarshalJWKS(google.Keys())
+	if err != nil {
+		t.Fatal(err)
+	}
+	controlplane.Write(t, c.dir, "inventory.yaml", []byte("machines: [{nodeName: gce-1}, {nodeName: gce-2}]\n"))
+	replicas := c.startOwnSigners(t, func(config map[string]any) {
+		config["tpm"] = map[string]any{}
+		config["gce"] = map[string]any{"projects": []string{"example-project"}, "keysFile": controlplane.Write(t, c.dir, "keys.json", keys)}
+		config["membership"] = map[string]any{"mode": "FirstUse", "kind": "gce"}
+		config["signers"] = map[string]any{"names": []any{signerName}, "maxLifetime": "1h", "requireProviderID": true}
+		config["signer"].(map[string]any)["certificateFile"] = controlplane.Write(t, c.dir, "signer.crt", controlplane.CertificatePEM(c.ca.Cert))
+		config["signer"].(map[string]any)["keyFile"] = controlplane.Write(t, c.dir, "signer.key", controlplane.PrivatePEM(t, c.ca.Key))
+	})
+	server := google.Serve(vm("example-project", 1))
+	t.Cleanup(server.Close)
+	node := func(name, metadataURL, providerID string) *nodeMachine {
+		return c.install(t, program, name, nil, func(config map[string]any) {
+			config["signerName"], config["providerID"] = signerName, providerID
+			config["evidence"] = map[string]any{"gce": map[string]any{"metadataURL": metadataURL, "timeout": "10s"}}
+		})
+	}
+	for name, row := range map[string]struct{ path, body, providerID, want string }{
+		"another machine's name":  {"instance/name", "vm-2", "auto", "denied"},
+		"another zone":            {"instance/zone", "projects/1/zones/europe-west1-c", "auto", "denied"},
+		"no name":                 {"instance/name", "", "auto", "providerID: metadata-server: got instance/name"},
+		"a name with a line":      {"instance/name", "vm-1\nvm-2", "auto", "providerID: metadata-server: got instance/name"},
+		"typed, of another":       {"", "", "gce://example-project/europe-west1-b/vm-2", "denied"},
+		"none, where one must be": {"", "", "", "ProviderIdMissing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lies := lyingMetadata(t, server, "/computeMetadata/v1/"+row.path, row.body)
+			if got := node("gce-2", lies, row.providerID).refused(t); !strings.Contains(got, row.want) {
+				t.Errorf("got %s, want %s", got, row.want)
+			}
+		})
+	}
+	if err := c.admin.Get(t.Context(), client.ObjectKey{Name: "gce-2"}, new(v1alpha1.AttestedNode)); !apierrors.IsNotFound(err) {
+		t.Errorf("something was recorded for a node that was refused: %v", err)
+	}
+
+	m := node("gce-1", server.URL, "auto")
+	_, pair := m.credential(t)
+	c.recorded(t, m.name, pair.Leaf)
+	want := (&gce.Details{Instance: vm("example-project", 1)}).ProviderID()
+	extension, err := oid.ParseProviderID(pair.Leaf.Extensions)
+	if recorded := c.providerIDOf(t, m.name); err != nil || extension != want || recorded != want {
+		t.Errorf("the certificate has %q, %v, and the record %q, want %q", extension, err, recorded, want)
+	}
+	kubelet := c.registers(t, pair, m.name, extension)
+	server.Fail(http.StatusServiceUnavailable, 1<<20) // then it does not renew, and says why
+	if _, stderr, err := m.run(t.Context(), "rotate"); err == nil || !strings.Contains(stderr, "try again") {
+		t.Errorf("%v: %s, want an error that says to try again", err, stderr)
+	}
+	server.Fail(0, 0)
+	if stdout, stderr, err := m.run(t.Context(), "rotate"); err != nil {
+		t.Errorf("%v: %s%s", err, stdout, stderr)
+	}
+	differ(t, replicas[0], 0)
+	// A node cannot go back and forth: it has one provider ID, and cannot remove its Node.
+	if err := kubelet.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name}}); !apierrors.IsForbidden(err) {
+		t.Errorf("a node has removed its Node: %v", err)
+	}
+	if err := kubelet.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name}}, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"providerID":"gce://other"}}`))); err == nil {
+		t.Error("a node has changed its provider ID")
+	}
+	for _, r := range replicas {
+		r.checkLog(t)
+	}
+}
+
+// testProviderIDs has the Node of a machine come with another provider ID than its record has, which
+// Kubernetes' own signer does not write into certificates.
+func (c *cluster) testProviderIDs(t *testing.T, r *replica, pairs map[string]tls.Certificate) {
+	for name, pair := range pairs {
+		if id, err := oid.ParseProviderID(pair.Leaf.Extensions); err == nil {
+			t.Errorf("Kubernetes' own signer has written %q", id)
+		}
+		recorded := c.providerIDOf(t, name)
+		c.registers(t, pair, name, providerid.Canonical(recorded))
+		if recorded == "" {
+			t.Errorf("node %s has no provider ID in its record", name)
+		}
+	}
+	differ(t, r, 0)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gce-1"}}
+	told := func(reason string) (n int) {
+		t.Helper()
+		var all eventsv1.EventList
+		if err := c.admin.List(t.Context(), &all, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all.Items {
+			if e.Reason == reason && e.Regarding.Kind == "AttestedNode" && e.Regarding.Name == node.Name && e.Regarding.UID != "" {
+				n++
+			}
+		}
+		return n
+	}
+	tells := func(differs, agrees int) {
+		t.Helper()
+		eventually(t, func() error {
+			if d, a := told("ProviderIDDiffers"), told("ProviderIDAgrees"); d != differs || a != agrees {
+				return fmt.Errorf("%d Events of a difference and %d of its end, want %d and %d", d, a, differs, agrees)
+			}
+			return nil
+		})
+	}
+	again := func(providerID string) {
+		t.Helper()
+		if err := c.admin.Delete(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+		c.registers(t, pairs[node.Name], node.Name, providerID)
+	}
+	again("gce://example-project/europe-west1-b/vm-3")
+	differ(t, r, 1)
+	tells(1, 0)
+	again(c.providerIDOf(t, node.Name))
+	differ(t, r, 0)
+	tells(1, 1)
+	if lines := slices.DeleteFunc(strings.Split(r.text(t), "\n"), func(line string) bool { return !strings.Contains(line, "ProviderIDDiffers") }); len(lines) != 1 {
+		t.Errorf("logged %q, want one line", lines)
+	}
+}

@@ -1,0 +1,126 @@
+// Rack is the controller and the node's program with one more kind of evidence, which has two
+// versions of its data format. It uses nothing that a commit before it has not, so that it can be
+// built there too: with the tag previous, where kinds write one version.
+//
+//	rack controller --config=FILE ...
+//	rack -config FILE credential | rotate | status
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/json"
+	"os"
+	"strconv"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/nodeprogram"
+	"github.com/nodeattest/nodeattest/kube/program"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "controller" {
+		os.Exit(program.Controller(os.Args[2:], os.Stderr, program.Kind{Name: provider, Identities: []attest.Grammar{{Kind: provider}}, Versions: []int{1, 2}, Open: open}))
+	}
+	os.Exit(nodeprogram.Main(os.Args[1:], os.Stdout, os.Stderr, nodeprogram.Kind{Name: provider, Open: openNode}))
+}
+
+const (
+	provider   = "rack"
+	checkBoard = attest.Check("rack-board")
+)
+
+// key is that of the rack, which signs documents about its boards.
+func key() ed25519.PrivateKey {
+	seed := sha256.Sum256([]byte("the key of a rack"))
+	return ed25519.NewKeyFromSeed(seed[:])
+}
+
+// board is a document. What is signed begins with the version of the format.
+type board struct {
+	Name      string
+	Value     []byte
+	Signature []byte
+}
+
+func (b *board) signed(version int) []byte {
+	return append([]byte(provider+" "+strconv.Itoa(version)+" "+b.Name+" "), b.Value...)
+}
+
+// open makes the control plane's side. versions are those that it reads.
+func open(decode func(into any) error) (attest.Kind, error) {
+	var section struct {
+		Versions []int `json:"versions"`
+	}
+	if err := decode(&section); err != nil {
+		return nil, err
+	}
+	return document.NewKind(document.KindConfig{Provider: provider, Versions: section.Versions, Identities: []attest.Grammar{{Kind: provider}},
+		ValueSize: sha256.Size, Platform: boards{}})
+}
+
+// boards verifies documents.
+type boards struct{}
+
+func (boards) Read(data []byte) (*document.Claims, error) {
+	b := new(board)
+	if err := json.Unmarshal(data, b); err != nil {
+		return nil, &attest.Error{Check: checkBoard, Got: "no document", Err: err}
+	}
+	return &document.Claims{Machine: attest.Identity(provider + ":" + b.Name), Value: b.Value}, nil
+}
+
+func (r boards) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
+	claims, err := r.Read(data)
+	if err != nil {
+		return nil, err
+	}
+	b := new(board)
+	if err := json.Unmarshal(data, b); err != nil {
+		return nil, err
+	}
+	if err := q.Budget.Signature(ctx); err != nil {
+		return nil, err
+	}
+	if !ed25519.Verify(key().Public().(ed25519.PublicKey), b.signed(q.Version), b.Signature) {
+		return nil, &attest.Error{Check: checkBoard, Got: "another signature", Want: "the rack's, for version " + strconv.Itoa(q.Version)}
+	}
+	return claims, nil
+}
+
+// openNode makes the node's side. versions are those that it writes, the newest first.
+func openNode(decode func(into any) error) (authenticator.Kind, error) {
+	var section struct {
+		Board    string `json:"board"`
+		Versions []int  `json:"versions"`
+	}
+	if err := decode(&section); err != nil {
+		return nil, err
+	}
+	var provers []func(context.Context) (attest.Prover, error)
+	for _, version := range section.Versions {
+		provers = append(provers, func(context.Context) (attest.Prover, error) {
+			return document.NewProver(provider, version, slot{section.Board, version})
+		})
+	}
+	return kindOf(provers), nil
+}
+
+// slot is where a board is.
+type slot struct {
+	board   string
+	version int
+}
+
+func (s slot) Machine(context.Context) (attest.Identity, error) {
+	return attest.Identity(provider + ":" + s.board), nil
+}
+
+func (s slot) Document(_ context.Context, value []byte) ([]byte, error) {
+	b := &board{Name: s.board, Value: value}
+	b.Signature = ed25519.Sign(key(), b.signed(s.version))
+	return json.Marshal(b)
+}
