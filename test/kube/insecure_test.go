@@ -290,8 +290,12 @@ func (m *mix) testSaid(t *testing.T, end time.Time) {
 	if err != nil || !strings.Contains(text, "evidence insecure") || !strings.Contains(text, "renewal:     none") {
 		t.Errorf("status: %v\n%s", err, text)
 	}
-	if out := m.kubectl1(t, "nodeattest", "observed"); !strings.Contains(out, "whose certificate is not renewed and ends "+end.Format(time.RFC3339)) {
-		t.Errorf("observed:\n%s", out)
+	out := m.kubectl1(t, "nodeattest", "nodes")
+	t.Logf("\n%s", out)
+	for _, want := range []string{"insecure:node-4", "NONE", end.Format(time.RFC3339) + ", not renewed"} {
+		if strings.Count(out, want) != 1 {
+			t.Errorf("%s is not there once:\n%s", want, out)
+		}
 	}
 	eventually(t, func() error {
 		if got := counted(t, m.signers[1], "nodeattest_insecure_not_after_seconds"); got[`node="node-4"`] != float64(end.Unix()) || len(got) != 4 {
