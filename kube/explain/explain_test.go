@@ -184,6 +184,30 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestExplainWithoutEvidence: a request without evidence, to its own signer, waits for that one, and
+// a name that was used for an operator.
+func TestExplainWithoutEvidence(t *testing.T) {
+	e := load(t)
+	block, _ := pem.Decode(e.hello)
+	for what, conditions := range map[string][]csr.Condition{
+		"the component insecure":            nil,
+		"kubectl nodeattest release":        {denied("insecure-name-used")},
+		"kubectl delete node " + e.NodeName: {denied("insecure-node-exists")},
+	} {
+		r := e.object(csr.SignerClientInsecure, pem.EncodeToMemory(block), e.HelloCreated, conditions...)
+		x, err := Explain(t.Context(), Facts{Request: r, Kinds: []attest.Kind{new(tpm.Kind)}, ClusterIDs: []string{e.ClusterID}, Now: e.HelloCreated.Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.Next.Who != operator || !strings.Contains(x.Next.What, what) {
+			t.Errorf("next: %+v, want %q", x.Next, what)
+		}
+		if broken := brokenOf(x); len(conditions) == 0 && len(broken) != 0 {
+			t.Errorf("broken: %v", broken)
+		}
+	}
+}
+
 // With the controller's policy its inventory answers, and its cluster is held against the
 // message's.
 func TestExplainWithPolicy(t *testing.T) {

@@ -29,6 +29,8 @@ func (x *Explanation) next(f *Facts, held *membership.Held) Next {
 	switch d := x.Decision; {
 	case len(r.Status.Certificate) != 0:
 		return Next{nobody, "the certificate is in status.certificate"}
+	case d == nil && age > slow && r.Spec.SignerName == csr.SignerClientInsecure:
+		return Next{operator, fmt.Sprintf("nobody has decided for %s: see whether there are the component insecure and, in the configuration, insecureSigner", age.Round(time.Second))}
 	case d == nil && age > slow:
 		return Next{operator, fmt.Sprintf("nobody has decided for %s: see whether node-attestation-controller runs, is ready and serves %s", age.Round(time.Second), r.Spec.SignerName)}
 	case d == nil:

@@ -5,6 +5,7 @@
 //
 //	kubectl nodeattest explain REQUEST
 //	kubectl nodeattest pending
+//	kubectl nodeattest nodes
 //	kubectl nodeattest observed
 //	kubectl nodeattest approve REQUEST [--machine-uid UID] [--provider-id ID] [--existing-node] [--without-inventory]
 //	kubectl nodeattest rebind NODE (--request REQUEST | --machine IDENTITY)
@@ -97,6 +98,7 @@ func commands() []command {
 	return []command{
 		{"explain", "REQUEST", "show each rule for a certificate request, and who has to act next", true, nil, (*plugin).explain, nil},
 		{"pending", "", "list the machines that were refused and may be admitted", false, nil, (*plugin).pending, nil},
+		{"nodes", "", "list the records: which machine is which node, by what evidence, and until when a certificate of it may be valid", false, nil, (*plugin).nodes, nil},
 		{"observed", "", "list the nodes without a record, and what would be refused of them if attestation were enforced", false, nil, (*plugin).observed, nil},
 		{"approve", "REQUEST", "admit the machine of a refused request as the node that it wants to be", true, []string{"machine-uid", "provider-id", "machine", "existing-node", "without-inventory"}, (*plugin).approve, nil},
 		{"rebind", "NODE", "give a node another machine, whose board was replaced", true, []string{"request", "machine"}, (*plugin).rebind, nil},

@@ -166,6 +166,12 @@ func (m *mix) apply1(t *testing.T, folder string) {
 // record that came before them.
 func (m *mix) startPrograms(t *testing.T) {
 	t.Helper()
+	d := m.deployment(t, insecureSigner)
+	if args := d.Spec.Template.Spec.Containers[0].Args; d.Spec.Template.Spec.ServiceAccountName != insecureSigner || !slices.Contains(args, "--insecure") {
+		t.Errorf("the Deployment is of %s, with %q", d.Spec.Template.Spec.ServiceAccountName, args)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: insecureSigner + "-"}, Spec: d.Spec.Template.Spec}
+	eventually(t, func() error { return m.admin.Create(t.Context(), pod.DeepCopy(), client.DryRunAll) }) // with the namespace's restrictions
 	if err := m.admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-5"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -284,8 +290,12 @@ func (m *mix) testSaid(t *testing.T, end time.Time) {
 	if err != nil || !strings.Contains(text, "evidence insecure") || !strings.Contains(text, "renewal:     none") {
 		t.Errorf("status: %v\n%s", err, text)
 	}
-	if out := m.kubectl1(t, "nodeattest", "observed"); !strings.Contains(out, "whose certificate is not renewed and ends "+end.Format(time.RFC3339)) {
-		t.Errorf("observed:\n%s", out)
+	out := m.kubectl1(t, "nodeattest", "nodes")
+	t.Logf("\n%s", out)
+	for _, want := range []string{"insecure:node-4", "NONE", end.Format(time.RFC3339) + ", not renewed"} {
+		if strings.Count(out, want) != 1 {
+			t.Errorf("%s is not there once:\n%s", want, out)
+		}
 	}
 	eventually(t, func() error {
 		if got := counted(t, m.signers[1], "nodeattest_insecure_not_after_seconds"); got[`node="node-4"`] != float64(end.Unix()) || len(got) != 4 {

@@ -117,7 +117,34 @@ func TestWithoutEvidenceTakesNone(t *testing.T) {
 				t.Errorf("%s under %s: %v", kind, signer, err)
 			}
 		}
+		// Its own requests are for another program, and to no other signer.
+		for signer, want := range map[string]csr.Verdict{csr.SignerClientInsecure: csr.VerdictIgnore, signer: csr.VerdictDeny, csr.SignerKubeAPIServerClientKubelet: csr.VerdictDeny} {
+			if _, err := p.Verify(t.Context(), plain(t, "node-1", signer)); csr.Decide(err).Verdict != want {
+				t.Errorf("without evidence under %s: %v, want it to %s", signer, err, want)
+			}
+		}
+		if slices.Contains(p.SignerNames(), csr.SignerClientInsecure) {
+			t.Errorf("the controller serves %q", p.SignerNames())
+		}
 	}
+}
+
+// plain is a request without evidence.
+func plain(t *testing.T, nodeName, signer string) *csr.Request {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := (&csr.Bundle{Request: request}).Spec(signer, 3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filed(spec)
 }
 
 // TestInsecureCA: whoever trusts the cluster's CA does not trust that of nodes without evidence.
