@@ -145,20 +145,24 @@ func (c *cluster) recorded(t *testing.T, nodeName string, leaf *x509.Certificate
 	t.Logf("recorded: %s is %s until %s, with %s", nodeName, s.Machine, s.LastEnd.UTC(), csr.CredentialID(leaf))
 }
 
-// testServing files a kubelet's own request, with the node's certificate and with another.
+// testServing files a kubelet's own requests: with the node's certificate, for its name and for
+// another node's, and with another certificate.
 func testServing(t *testing.T, c *cluster, node *attesttest.Node, leaf *x509.Certificate) {
-	request, err := csr.Create(csr.PurposeServing, controlplane.NewKey(t), node.Name, csr.CreateOptions{DNSNames: []string{node.Name}})
-	if err != nil {
-		t.Fatal(err)
+	serving := func(dnsName string) *csr.Spec {
+		request, err := csr.Create(csr.PurposeServing, controlplane.NewKey(t), node.Name, csr.CreateOptions{DNSNames: []string{dnsName}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &csr.Spec{Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}),
+			SignerName: csr.SignerKubeletServing, Usages: csr.Usages(csr.PurposeServing, false)}
 	}
-	spec := &csr.Spec{Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}),
-		SignerName: csr.SignerKubeletServing, Usages: csr.Usages(csr.PurposeServing, false)}
 	kubelet := c.withCertificate(t, tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: node.Key, Leaf: leaf})
-	if signed := decided(t, c.admin, file(t, kubelet, spec)); len(signed.Status.Certificate) == 0 {
+	if signed := decided(t, c.admin, file(t, kubelet, serving(node.Name))); len(signed.Status.Certificate) == 0 {
 		t.Errorf("no serving certificate: %+v", signed.Status.Conditions)
 	}
+	denied(t, c.admin, file(t, kubelet, serving("node-2")), "SanNotOwn")
 	fake := c.client(t, c.user(t, csr.NodeUserPrefix+node.Name, csr.NodesGroup)) // by the same CA, and not attested
-	denied(t, c.admin, file(t, fake, spec), "RequesterCredential")
+	denied(t, c.admin, file(t, fake, serving(node.Name)), "RequesterCredential")
 }
 
 // withCertificate connects with a key that may be in a TPM.
