@@ -102,6 +102,7 @@ var neverDenied = map[string]string{
 	"internal/safefile/":              "files, of the node or of a program",
 	"jws/":                            "keys and key sets: whoever lacks one tries again",
 	"kube/authenticator/":             "the node's side",
+	"kube/nodeprogram/":              "the node's side",
 	"kube/authenticator/certstore/":   "the node's side",
 	"kube/internal/apiclient/":        "the node's side",
 	"kube/internal/kubelet/":          "the node's side",
