@@ -97,7 +97,6 @@ var neverDenied = map[string]string{
 	"claims/apiserver/":               "tokens of service accounts",
 	"claims/extsigner/":               "the signer of tokens",
 	"claims/internal/alive/":          "tokens of service accounts",
-	"cloud/awsid/":                    "documents without a challenge, of which there is no kind",
 	"cloud/internal/metadata/":        "the node's side",
 	"internal/safefile/":              "files, of the node or of a program",
 	"jws/":                            "keys and key sets: whoever lacks one tries again",
@@ -108,6 +107,7 @@ var neverDenied = map[string]string{
 
 	"certify-options": "an option of a caller", "quote-options": "an option of a caller", "oid-size": "an option of a caller", "oid-syntax": "an option of a caller",
 	"member-list": "a list of members, which a configuration names", "tpm-key-file": "the node's side",
+	"awsid-certificates": "certificates, which the configuration names", "ec2-sts": "tried again", "ec2-sts-answer": "tried again", "ec2-sts-size": "tried again",
 	"crl":           "a revocation list, which the configuration names",
 	"configuration": "the program's fault, so it is tried again", "evidence-kind": "the kind's fault, so it is tried again",
 	"certificate-revocation-unknown": "tried again", "ek-unjudged": "tried again", "ring-empty": "tried again", "ring-stale": "tried again",

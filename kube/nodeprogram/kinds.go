@@ -9,6 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/cloud/azure"
+	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
@@ -23,6 +24,7 @@ func boxed() []Kind {
 		{gce.Provider, section((*cloudSettings).gce)},
 		{azure.Provider, section((*cloudSettings).azure)},
 		{nitro.Provider, section((*nitroSettings).kind)},
+		{ec2.Provider, section((*cloudSettings).ec2)},
 	}
 }
 
@@ -102,6 +104,11 @@ func (c *cloudSettings) gce() (authenticator.Kind, error) {
 func (c *cloudSettings) azure() (authenticator.Kind, error) {
 	prover, err := azure.NewProver(azure.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)})
 	return proverOf(azure.Provider, prover, err)
+}
+
+func (c *cloudSettings) ec2() (authenticator.Kind, error) {
+	prover, err := ec2.NewProver(ec2.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)})
+	return proverOf(ec2.Provider, prover, err)
 }
 
 func (n *nitroSettings) kind() (authenticator.Kind, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/cloud/azure"
+	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
@@ -40,7 +41,7 @@ type Machine struct {
 	// advance.
 	Identity string `json:"identity"`
 	// Kind is the kind of evidence by which it is known, such as "tpm", "gce", "azure" or
-	// "nitro"; empty: membership.kind of the configuration.
+	// "nitro", "ec2"; empty: membership.kind of the configuration.
 	Kind string `json:"kind"`
 	// UID distinguishes the machine from one that has the name later; empty: one is made from
 	// the node's name.
@@ -69,7 +70,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 		orElse(&m.UID, uidOf(m.NodeName))
 		orElse(&m.Kind, s.Membership.Kind)
 		if m.Kind != tpm.Provider && s.find(m.Kind) == nil {
-			return nil, fmt.Errorf("machines[%d]: %w", i, refusal.Config("kind", refusal.Quote(m.Kind), "a kind of evidence, such as tpm, gce, azure or nitro"))
+			return nil, fmt.Errorf("machines[%d]: %w", i, refusal.Config("kind", refusal.Quote(m.Kind), "a kind of evidence, such as tpm, gce, azure, nitro or ec2"))
 		}
 		claim := membership.Claim{NodeName: m.NodeName, Machine: "any:any", MachineUID: m.UID, ProviderID: m.ProviderID}
 		if m.Identity != "" {
@@ -105,7 +106,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 // cloud, or without the project, the subscription or the instance of its identity.
 func (m *Machine) checkCloud() error {
 	scheme, id, _ := strings.Cut(strings.ToLower(m.ProviderID), "://")
-	own := map[string]string{gce.Provider: "gce", azure.Provider: "azure", nitro.Provider: "aws"}[m.Kind]
+	own := map[string]string{gce.Provider: "gce", azure.Provider: "azure", nitro.Provider: "aws", ec2.Provider: "aws"}[m.Kind]
 	if own == "" || !slices.Contains([]string{"aws", "azure", "gce"}, scheme) {
 		return nil
 	}

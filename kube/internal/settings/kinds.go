@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -15,7 +16,9 @@ import (
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/azure"
+	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
@@ -66,6 +69,16 @@ type Nitro struct {
 	GoodPCRs []map[int]string `json:"goodPCRs"`
 }
 
+// EC2 says which instances of Amazon EC2 without a NitroTPM are trusted.
+type EC2 struct {
+	// CertificateFiles contain the certificate of identity documents in PEM, by region.
+	CertificateFiles map[string]string `json:"certificateFiles"`
+	// Roles are the ARNs of the roles of the instances that may join; at least one.
+	Roles []string `json:"roles"`
+
+	offline bool // STS is not asked
+}
+
 // Kind is a kind of evidence with documents; see program.Kind.
 type Kind struct {
 	Name       string
@@ -80,6 +93,7 @@ func boxed() []Kind {
 		{gce.Provider, []attest.Grammar{gce.Grammar()}, nil, section((*GCE).kind)},
 		{azure.Provider, []attest.Grammar{azure.Grammar()}, []int{2}, section((*Azure).kind)},
 		{nitro.Provider, []attest.Grammar{nitro.Grammar()}, nil, section((*Nitro).kind)},
+		{ec2.Provider, []attest.Grammar{nitro.Grammar()}, nil, section((*EC2).kind)}, // its machines have the same names
 	}
 }
 
@@ -133,7 +147,7 @@ func (s *Settings) Opened() []string {
 func (s *Settings) checkEvidence() error {
 	switch {
 	case len(s.Opened()) == 0:
-		return refusal.Config("tpm, gce, azure and nitro", "no issuer, no EK and no documents", "one kind of evidence: in tpm some of ekIssuers, allowedEKs and akIssuers, or gce, azure or nitro")
+		return refusal.Config("tpm, gce, azure, nitro and ec2", "no issuer, no EK and no documents", "one kind of evidence: in tpm some of ekIssuers, allowedEKs and akIssuers, or gce, azure, nitro or ec2")
 	case len(s.sections) != 0 && s.TPM.RequireResident:
 		return refusal.Config("tpm.requireResident", "true with documents", "one of them: no document shows where a key is, so none would be accepted")
 	}
@@ -162,7 +176,12 @@ func (s *Settings) Kinds() ([]attest.Kind, error) {
 		if !opened {
 			continue
 		}
-		kind, err := k.Open(section.Decode)
+		kind, err := k.Open(func(into any) error {
+			if e, ok := into.(*EC2); ok {
+				e.offline = s.now != nil // at another time STS answers something else
+			}
+			return section.Decode(into)
+		})
 		if err == nil {
 			err = k.check(kind)
 		}
@@ -303,6 +322,36 @@ func (n *Nitro) kind() (attest.Kind, error) {
 	kind, err := nitro.NewKind(config)
 	return &trusting{Kind: kind, roots: roots}, err
 }
+
+func (e *EC2) kind() (attest.Kind, error) {
+	config := ec2.KindConfig{Certificates: awsid.Certificates{}, Roles: e.Roles}
+	trusted := new(trusting)
+	for region, file := range e.CertificateFiles {
+		roots, _, err := (&Issuer{RootsFile: file}).certificates()
+		if err == nil && len(roots) != 1 {
+			err = refusal.Config("certificateFiles", fmt.Sprintf("%d certificates for region %s", len(roots), refusal.Text(region)), "its one of /rsa2048")
+		}
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates[region] = roots[0]
+		trusted.roots = append(trusted.roots, roots[0])
+	}
+	if e.offline {
+		config.Transport = offline{}
+	}
+	var err error
+	trusted.Kind, err = ec2.NewKind(config)
+	return trusted, err
+}
+
+// offline sends nothing.
+type offline struct{}
+
+var errOffline = errors.New("it is not asked about what was recorded: a request to it is good for 15 minutes")
+
+// RoundTrip returns an error.
+func (offline) RoundTrip(*http.Request) (*http.Response, error) { return nil, errOffline }
 
 // find finds a kind with documents.
 func (s *Settings) find(name string) *Kind {
