@@ -621,7 +621,7 @@ func TestRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := w.planeOf(t, s.At(time.Now()), "machines: [{nodeName: by-ec2, kind: ec2, identity: 'aws:aws/eu-west-1/"+instanceID+"'}]\n")
+	p := w.planeOf(t, s.At(time.Now().Add(time.Minute)), "machines: [{nodeName: by-ec2, kind: ec2, identity: 'aws:aws/eu-west-1/"+instanceID+"'}]\n")
 	prover := w.provers(t)["ec2"]
 	if err := p.join(t, prover, "by-ec2", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, errOffline) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("got %v, want %v", err, errOffline)
