@@ -153,19 +153,19 @@ func signatureV4(r *http.Request, host, region, secret string) string {
 	if !slices.Contains(names, "host") {
 		return "none without the host"
 	}
-	var headers string
+	var headers strings.Builder
 	for _, name := range names {
 		value := strings.Join(r.Header.Values(name), ",")
 		if name == "host" {
 			value = host
 		}
-		headers += name + ":" + strings.Join(strings.Fields(value), " ") + "\n"
+		headers.WriteString(name + ":" + strings.Join(strings.Fields(value), " ") + "\n")
 	}
 	hash := func(s string) string {
 		sum := sha256.Sum256([]byte(s))
 		return hex.EncodeToString(sum[:])
 	}
-	canonical := strings.Join([]string{r.Method, "/", canonicalQuery(query), headers, strings.Join(names, ";"), hash("")}, "\n")
+	canonical := strings.Join([]string{r.Method, "/", canonicalQuery(query), headers.String(), strings.Join(names, ";"), hash("")}, "\n")
 	date := query.Get("X-Amz-Date")
 	scope := date[:8] + "/" + region + "/sts/aws4_request"
 	key := []byte("AWS4" + secret)

@@ -110,7 +110,7 @@ func readXML(data []byte) (map[string]string, error) {
 	leaf := false
 	for {
 		next, err := decoder.Token()
-		if err == io.EOF && len(texts) > 0 && len(path) == 0 {
+		if errors.Is(err, io.EOF) && len(texts) > 0 && len(path) == 0 {
 			return texts, nil
 		}
 		if err != nil {
