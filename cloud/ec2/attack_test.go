@@ -33,7 +33,7 @@ func formAttacks() []attack {
 		form("cut", func(b []byte) []byte { return b[:len(b)-1] }),
 		form("trailing-bytes", func(b []byte) []byte { return append(b, 0) }),
 		form("long-head", func(b []byte) []byte { return slices.Concat([]byte{0x30, 0x83, 0}, b[2:]) }),
-		form("document-alone", func(b []byte) []byte { return b[4:] }),
+		form("document-without-a-request", func(b []byte) []byte { return b[4:] }),
 		{"document-empty", checkEncoding, func(p *parts) { p.document = nil }},
 		{"document-of-8193-bytes", checkEncoding, func(p *parts) { p.document = make([]byte, maxDocument+1) }},
 		{"url-of-8193-bytes", checkEncoding, func(p *parts) { p.sent = func(s *sentRequest) { s.url += strings.Repeat("A", maxURL+1-len(s.url)) } }},
@@ -61,7 +61,7 @@ func documentAttacks() []attack {
 		{"document-edited", "awsid-digest", func(p *parts) {
 			p.document = bytes.Replace(p.document, []byte("m7i.large"), []byte("m7i.small"), 1)
 		}},
-		{"document-that-is-none", "awsid-encoding", func(p *parts) { p.document = []byte("{}") }},
+		{"document-in-json", "awsid-encoding", func(p *parts) { p.document = []byte("{}") }},
 		{"document-of-rsa-1024", "awsid-algorithm", func(p *parts) { p.document = make([]byte, 128) }},
 		{"document-of-an-old-start", "", of(cloudtest.EC2Machine{Pending: testTime.AddDate(-3, 0, 0)})},
 	}
@@ -138,7 +138,7 @@ func queryAttacks() []attack {
 		query("query-with-a-bad-encoding", "%2B", "%2"),
 		query("query-before-a-fragment", "&X-Amz-Expires=900", "&X-Amz-Expires=900#"),
 		query("query-behind-a-semicolon", "&Version", ";Version"),
-		query("query-with-a-day-that-is-none", "X-Amz-Date=20261122T", "X-Amz-Date=20261131T"),
+		query("query-with-a-wrong-day", "X-Amz-Date=20261122T", "X-Amz-Date=20261131T"),
 		query("query-without-a-token", "X-Amz-Security-Token=example%2Btoken%2F0%3D%3D", "X-Amz-Security-Token="),
 		query("query-with-a-space-in-the-token", "example%2Btoken", "example+token"),
 		query("query-with-a-key-id-of-15-letters", "ASIAEXAMPLE00000", "ASIAEXAMPLE0000"),

@@ -7,7 +7,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkRegion: the document's region is none that this package knows the endpoint of.
+// checkRegion: this package does not know the endpoint of the document's region.
 const checkRegion refusal.Check = "ec2-region"
 
 // partition is a part of AWS with accounts of its own, and the regions in it whose instances have
