@@ -256,8 +256,8 @@ var excused = map[string]string{
 		claims.FreshObjects.Pod claims.FreshObjects.Secret claims.FreshObjects.Node (*azure.HTTPFetcher).FetchIssuer`,
 	"asks what it is given, which here says yes to everything": `attest.AuthorizerFunc.Authorize attest.CheckAuthorizer (*attest.Result).AskAtHello`,
 	"makes what admits nobody, or can be made of what was given": `attest.NewAttester document.NewKind document.NewProver membership.NewStaticList
-		membership.ParseStaticList claims.NewMemoryReplayCache claims.FreshObjects.Check awsid.NewSource
-		azure.NewProver azure.NewSource gce.NewKind gce.NewProver gce.NewSource nitro.NewProver nitro.NewSource nitro.NewVerifier tpm.TrustEKs
+		membership.ParseStaticList claims.NewMemoryReplayCache claims.FreshObjects.Check
+		azure.NewProver azure.NewSource ec2.NewProver ec2.NewSource gce.NewKind gce.NewProver gce.NewSource nitro.NewProver nitro.NewSource nitro.NewVerifier tpm.TrustEKs
 		(*eventlog.Policy).Validate certstore.Open`,
 	"has nothing to check, as the kubelet did not start the program": `authenticator.CheckExecInfoVariable`,
 }

@@ -1,13 +1,15 @@
 // Package cloud is the root of a module whose packages read the documents in which clouds
 // state which machine is asking. It is a module of its own, so that its libraries stay here.
 //
-// Three are kinds of evidence for the join of package attest, each with both sides: the
-// node's, which queries its platform, and the control plane's, which verifies offline. Their
+// Four are kinds of evidence for the join of package attest, each with both sides: the
+// node's, which queries its platform, and the control plane's, which verifies. Their
 // documents carry the challenge.
 //
 //   - cloud/gce: identity tokens of Google Compute Engine
 //   - cloud/azure: attested documents of Azure
 //   - cloud/nitro: attestation documents of AWS' NitroTPMs
+//   - cloud/ec2: identity documents of Amazon EC2 with a signed request, about which the control
+//     plane asks AWS
 //
 // One is not, since nothing from the control plane goes into its documents:
 //

@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/nodeattest/nodeattest => ../
 
 require (
+	github.com/aws/smithy-go/aws-http-auth v1.2.2
 	github.com/nodeattest/nodeattest v0.0.0
 	golang.org/x/crypto v0.58.0
 )

@@ -15,7 +15,10 @@ require (
 
 require github.com/spf13/pflag v1.0.9
 
-require github.com/kylelemons/godebug v1.1.0 // indirect
+require (
+	github.com/aws/smithy-go/aws-http-auth v1.2.2 // indirect
+	github.com/kylelemons/godebug v1.1.0 // indirect
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

@@ -4,8 +4,8 @@
 #   MODE build: Go, a C compiler, OpenSSL's headers. Without them nothing can be
 #               built, so a missing one is an error.
 #   MODE test:  the same, and swtpm, tpm2-tools, openssl and its tpm2 provider, and
-#               python3 with pyasn1, for the tests that run against them, systemd and ip, for
-#               those on a machine of its own, and shellcheck, for lint.
+#               python3 with pyasn1 and botocore, for the tests that run against them,
+#               systemd and ip, for those on a machine of its own, and shellcheck, for lint.
 #               A missing one is reported; those tests skip.
 #   MODE all:   the same programs as test, but a missing one is an error.
 #
@@ -76,9 +76,9 @@ has_tpm2_provider() {
 	[ -z "$modules" ] || [ -e "$modules/tpm2.so" ]
 }
 
-# has_pyasn1: where another python3 comes first in PATH, Debian's is asked, too.
-has_pyasn1() {
-	python3 -c 'import pyasn1' 2>/dev/null || /usr/bin/python3 -c 'import pyasn1' 2>/dev/null
+# has_python MODULE: where another python3 comes first in PATH, Debian's is asked, too.
+has_python() {
+	python3 -c "import $1" 2>/dev/null || /usr/bin/python3 -c "import $1" 2>/dev/null
 }
 
 # missing_build and missing_tools print the Debian packages that would bring what
@@ -98,7 +98,8 @@ missing_tools() {
 	has openssl || p="$p openssl tpm2-openssl"
 	has_tpm2_provider || p="$p tpm2-openssl"
 	has python3 || p="$p python3"
-	has_pyasn1 || p="$p python3-pyasn1"
+	has_python pyasn1 || p="$p python3-pyasn1"
+	has_python botocore || p="$p python3-botocore"
 	has shellcheck || p="$p shellcheck"
 	[ -x /lib/systemd/systemd ] || p="$p systemd"
 	has ip || p="$p iproute2"

@@ -10,8 +10,9 @@
 // That AWS made this document about this instance, once, when it was started. It proves
 // nothing about who presents it: the document includes no value chosen by the caller and stays
 // the same for the instance's life, so anyone who has read it, in a certificate request for
-// example, can present it again. It is therefore not evidence for a join. It tells the
-// account, region and image of an instance whose presence is proven in another way.
+// example, can present it again. By itself it is therefore not evidence for a join. It tells the
+// account, region and image of an instance whose presence is proven in another way, as package
+// ec2 does.
 //
 // # What is refused
 //

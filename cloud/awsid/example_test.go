@@ -1,7 +1,6 @@
 package awsid_test
 
 import (
-	"context"
 	"fmt"
 	"log"
 	"strings"
@@ -12,21 +11,14 @@ import (
 )
 
 // The facts about an instance, with package cloudtest in the place of the cloud: on an
-// instance the URL is left out, and the certificates are those that AWS publishes
-// ([ParseCertificates]).
+// instance the document is what is at /latest/dynamic/instance-identity/rsa2048 ([ParseBase64]), and the
+// certificates are those that AWS publishes ([ParseCertificates]).
 func ExampleVerify() {
 	cloud, err := cloudtest.OpenEC2("eu-test-1", "us-test-2")
 	if err != nil {
 		log.Fatal(err)
 	}
-	server := cloud.Serve(cloudtest.EC2Machine{AccountID: "123456789012", Region: "eu-test-1", InstanceID: "i-0123456789abcdef0"})
-	defer server.Close()
-
-	source, err := awsid.NewSource(awsid.SourceOptions{URL: server.URL})
-	if err != nil {
-		log.Fatal(err)
-	}
-	pkcs7, err := source.Document(context.Background())
+	pkcs7, err := cloud.Document(cloudtest.EC2Machine{AccountID: "123456789012", Region: "eu-test-1", InstanceID: "i-0123456789abcdef0"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -55,4 +47,22 @@ func ExampleParseBase64() {
 	pkcs7, err := awsid.ParseBase64([]byte("MIAG\nCSqG\n"))
 	fmt.Printf("%x %v\n", pkcs7, err)
 	// Output: 308006092a86 <nil>
+}
+
+// What nobody has verified may be forged, but says which region's certificate is needed.
+func ExampleParseInsecure() {
+	cloud, err := cloudtest.OpenEC2("us-test-2")
+	if err != nil {
+		log.Fatal(err)
+	}
+	forged, err := cloud.Sign("us-test-2", []byte(`{"accountId":"123456789012","instanceId":"i-0123456789abcdef0","region":"eu-test-1","pendingTime":"2026-01-02T03:04:05Z"}`), time.Now())
+	if err != nil {
+		log.Fatal(err)
+	}
+	d, err := awsid.ParseInsecure(forged)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Region, d.InstanceID)
+	// Output: eu-test-1 i-0123456789abcdef0
 }

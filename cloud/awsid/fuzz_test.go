@@ -42,6 +42,9 @@ func FuzzVerify(f *testing.F) {
 		if (d == nil) != (err != nil) {
 			t.Fatal(d, err)
 		}
+		if read, err2 := awsid.ParseInsecure(data); (read == nil) != (err2 != nil) || err == nil && (err2 != nil || read.InstanceID != d.InstanceID) {
+			t.Fatal(read, err2)
+		}
 		if err == nil && a.cert.Equal(table()[d.Region]) && !bytes.Equal(d.JSON, content) && bytes.Contains(data, content) {
 			t.Errorf("%q, signed was %q", d.JSON, content)
 		}

@@ -25,15 +25,8 @@ func Verify(pkcs7 []byte, certificates Certificates, now time.Time) (*Document, 
 	if len(certificates) == 0 {
 		return nil, refusal.Config("certificates", "", "those of the regions that instances are in")
 	}
-	if err := checkInput(pkcs7); err != nil {
-		return nil, err
-	}
-	s, err := parse(pkcs7)
+	s, d, err := read(pkcs7)
 	if err != nil {
-		return nil, err
-	}
-	d := &Document{JSON: s.content, SigningTime: s.signingTime.UTC()}
-	if err := d.readJSON(); err != nil {
 		return nil, err
 	}
 	cert, key, err := certificates.of(d.Region)
@@ -53,6 +46,28 @@ func Verify(pkcs7 []byte, certificates Certificates, now time.Time) (*Document, 
 		return nil, &refusal.Error{Check: checkSignature, Got: "a signature by another key, or over something else", Want: "that of region " + d.Region, Err: err}
 	}
 	return d, nil
+}
+
+// ParseInsecure reads a signed document and verifies only its form: whatever it says may be forged.
+// The errors are those of [Verify].
+func ParseInsecure(pkcs7 []byte) (*Document, error) {
+	_, d, err := read(pkcs7)
+	return d, err
+}
+
+func read(pkcs7 []byte) (*signed, *Document, error) {
+	if err := checkInput(pkcs7); err != nil {
+		return nil, nil, err
+	}
+	s, err := parse(pkcs7)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := &Document{JSON: s.content, SigningTime: s.signingTime.UTC()}
+	if err := d.readJSON(); err != nil {
+		return nil, nil, err
+	}
+	return s, d, nil
 }
 
 // of returns a region's certificate and its key.

@@ -22,13 +22,15 @@ import (
 )
 
 // EC2 is a fake Amazon EC2 for tests: it signs instance identity documents, with one RSA-2048
-// key and certificate for each region. It is safe for concurrent use.
+// key and certificate for each region, gives machines the credentials of their roles, and is the
+// Security Token Service that knows them ([EC2.RoundTrip]). It is safe for concurrent use.
 type EC2 struct {
 	// Now is the clock of signatures and session tokens; nil means time.Now. The
 	// certificates are valid for 90 years around the real time.
 	Now func() time.Time
 
 	regions map[string]*authority
+	secret  [32]byte // which all credentials are made of
 }
 
 // EC2Machine is an instance.
@@ -39,6 +41,10 @@ type EC2Machine struct {
 	// Pending is when it was started, in whole seconds; its document is signed two
 	// seconds later. The zero time means an hour before now.
 	Pending time.Time
+	// Role is the name of its role, or "" if it has none. Session is the name of the role's
+	// session: "" means the instance's ID, as EC2 has it, and another is of somebody who assumes
+	// the role by himself.
+	Role, Session string
 }
 
 // NewEC2 makes a cloud with the given regions and keys of its own.
@@ -51,6 +57,7 @@ func NewEC2(t testing.TB, regions ...string) *EC2 {
 // OpenEC2 is [NewEC2] for use outside tests.
 func OpenEC2(regions ...string) (*EC2, error) {
 	e := &EC2{regions: map[string]*authority{}}
+	_, _ = rand.Read(e.secret[:]) // never fails
 	for _, region := range regions {
 		// The names are those of the real certificates, the same in every region.
 		template := x509.Certificate{Subject: pkix.Name{Country: []string{"US"}, Province: []string{"Washington State"}, Locality: []string{"Seattle"},
@@ -197,9 +204,11 @@ func indefinite(content, signers []byte) []byte {
 // Serve starts the metadata server of a machine, which speaks only IMDSv2: /latest/api/token
 // issues session tokens, and whoever presents one gets document and rsa2048 below
 // /latest/dynamic/instance-identity/, and below /latest/meta-data/ instance-id,
-// placement/region, placement/availability-zone and services/partition.
+// placement/region, placement/availability-zone, services/partition and, for a machine with a role, its
+// name and its credentials at iam/security-credentials/.
 func (e *EC2) Serve(m EC2Machine) *Server {
 	s := &ec2Server{cloud: e, tokens: map[string]time.Time{}}
+	document := sync.OnceValues(func() ([]byte, error) { return e.Document(m) }) // AWS signs once
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /latest/api/token", s.serveToken)
 	for path, text := range map[string]string{
@@ -207,12 +216,17 @@ func (e *EC2) Serve(m EC2Machine) *Server {
 	} {
 		mux.HandleFunc("GET /latest/meta-data/"+path, s.guarded(func() ([]byte, error) { return []byte(text), nil }))
 	}
+	if m.Role != "" {
+		const path = "GET /latest/meta-data/iam/security-credentials/"
+		mux.HandleFunc(path+"{$}", s.guarded(func() ([]byte, error) { return []byte(m.Role), nil }))
+		mux.HandleFunc(path+m.Role, s.guarded(func() ([]byte, error) { return e.credentials(m) }))
+	}
 	mux.HandleFunc("GET /latest/dynamic/instance-identity/document", s.guarded(func() ([]byte, error) {
 		content, _, err := e.content(m)
 		return content, err
 	}))
 	mux.HandleFunc("GET /latest/dynamic/instance-identity/rsa2048", s.guarded(func() ([]byte, error) {
-		document, err := e.Document(m)
+		document, err := document()
 		return lines(base64.StdEncoding.EncodeToString(document)), err
 	}))
 	return serve(mux)
@@ -224,6 +238,8 @@ func partition(region string) string {
 		return "aws-cn"
 	case strings.HasPrefix(region, "us-gov-"):
 		return "aws-us-gov"
+	case strings.HasPrefix(region, "eusc-"):
+		return "aws-eusc"
 	}
 	return "aws"
 }

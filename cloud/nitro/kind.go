@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
@@ -103,11 +102,8 @@ func (p *platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (
 	if err != nil {
 		return nil, err
 	}
-	same := func(id string) bool {
-		zone, ours := strings.CutSuffix(id, "/"+d.InstanceID)
-		return ours && (zone == "/" || strings.HasPrefix(zone, "/"+d.Region) && !strings.Contains(zone[1:], "/"))
-	}
-	if err := inventory.Compare(q, checkInventory, "aws", same, "aws:///"+d.Region+".../"+d.InstanceID); err != nil {
+	same, machine := inventory.Instance(d.Region, d.InstanceID)
+	if err := inventory.Compare(q, checkInventory, "aws", same, machine); err != nil {
 		return nil, err
 	}
 	return claims, nil

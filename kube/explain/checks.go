@@ -26,7 +26,7 @@ const (
 
 // remedies are those of every check that a node's request can break, by the checks' texts.
 var remedies = map[remedy]string{
-	fileAgain:      "answer-early answer-late answer-old hello-expired",
+	fileAgain:      "answer-early answer-late answer-old hello-expired ec2-request-time",
 	newChallenge:   "ring-key",
 	addMachine:     "inventory-machine machine-not-ready machine-other-node machine-unknown",
 	matchMachine:   "provider-id provider-id-mismatch provider-id-not-vouched san-not-own san-not-vouched",
@@ -64,6 +64,11 @@ var remedies = map[remedy]string{
 		// a cloud's documents
 		"azure-certificate azure-certificate-name azure-document-algorithm azure-document-attributes azure-document-cached azure-document-encoding " +
 		"azure-document-nonce azure-document-signature azure-document-signers azure-document-time azure-inventory azure-subscription " +
+		"awsid-algorithm awsid-attributes awsid-certificate-expired awsid-claims awsid-digest awsid-encoding awsid-future awsid-region " +
+		"awsid-signature awsid-signer awsid-size " +
+		"ec2-account ec2-arn ec2-encoding ec2-inventory ec2-partition ec2-region ec2-request-credential ec2-request-headers ec2-request-host " +
+		"ec2-request-method ec2-request-path ec2-request-query ec2-request-signed-headers ec2-request-value ec2-role ec2-session " +
+		"ec2-sts-refused " +
 		"document-certificate-chain document-certificate-expired document-certificate-not-yet-valid " +
 		"gce-audience gce-claims gce-expired gce-future gce-inventory gce-issuer gce-lifetime gce-machine gce-project gce-token-size " +
 		"nitro-certificate nitro-document-algorithm nitro-document-encoding nitro-document-kind nitro-document-nonce nitro-document-signature " +

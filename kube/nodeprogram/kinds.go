@@ -8,8 +8,8 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/azure"
+	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
@@ -24,6 +24,7 @@ func boxed() []Kind {
 		{gce.Provider, section((*cloudSettings).gce)},
 		{azure.Provider, section((*cloudSettings).azure)},
 		{nitro.Provider, section((*nitroSettings).kind)},
+		{ec2.Provider, section((*cloudSettings).ec2)},
 	}
 }
 
@@ -124,12 +125,22 @@ func (c *cloudSettings) azure() (authenticator.Kind, error) {
 	return proverOf(prover, source.ProviderID), err
 }
 
+func (c *cloudSettings) ec2() (authenticator.Kind, error) {
+	options := ec2.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
+	prover, err := ec2.NewProver(options)
+	if err != nil {
+		return nil, err
+	}
+	source, err := ec2.NewSource(options)
+	return proverOf(prover, source.ProviderID), err
+}
+
 func (n *nitroSettings) kind() (authenticator.Kind, error) {
 	prover, err := nitro.NewProver(nitro.SourceConfig{Ask: nitro.Tool(n.Tool)})
 	if err != nil {
 		return nil, err
 	}
-	source, err := awsid.NewSource(awsid.SourceOptions{URL: n.MetadataURL, Timeout: time.Duration(n.Timeout)})
+	source, err := ec2.NewSource(ec2.SourceOptions{URL: n.MetadataURL, Timeout: time.Duration(n.Timeout)})
 	if err != nil {
 		return nil, err
 	}

@@ -342,7 +342,7 @@ func TestKindOfOthers(t *testing.T) {
 		"stateDir: "+filepath.Join(t.TempDir(), "state")+"\nkubelet: {processes: false, flagFiles: [], config: ''}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for want, kinds := range map[string][]Kind{errNotUsable.Error(): {rack}, "one of tpm, gce, azure, nitro": nil} {
+	for want, kinds := range map[string][]Kind{errNotUsable.Error(): {rack}, "one of tpm, gce, azure, nitro, ec2": nil} {
 		if status := Main([]string{"--config", path, "status"}, new(bytes.Buffer), &stderr, kinds...); status != 1 || !strings.Contains(stderr.String(), want) {
 			t.Errorf("status %d, want an error with %q: %s", status, want, &stderr)
 		}
@@ -360,6 +360,7 @@ func TestKinds(t *testing.T) {
 		"gce":              {"evidence: {gce: {}}", "gce"},
 		"gce elsewhere":    {"evidence: {gce: {metadataURL: 'http://127.0.0.1:1', timeout: 1s}}", "gce"},
 		"azure":            {"evidence: {azure: {}}", "azure"},
+		"ec2":              {"evidence: {ec2: {metadataURL: 'http://[fd00:ec2::254]', timeout: 5s}}", "ec2"},
 		"nitro":            {"evidence: {nitro: {tool: /usr/bin/nitro-tpm-attest}}", "nitro"},
 		"a URL of none":    {"evidence: {gce: {metadataURL: metadata}}", ""},
 		"a negative time":  {"evidence: {azure: {timeout: -1s}}", ""},

@@ -39,7 +39,7 @@ func TestProviderID(t *testing.T) {
 	const subscription = "8a205152-b25a-417f-a676-80465535a6c9"
 	google := cloudtest.NewGCE(t).Serve(oid.GCEInstance{ProjectID: "example-project", Zone: "europe-west1-b", InstanceName: "vm-1"})
 	azure := cloudtest.NewAzure(t, cloudtest.AzureOptions{}).Serve(cloudtest.AzureMachine{SubscriptionID: subscription})
-	ec2 := cloudtest.NewEC2(t, "eu-west-1").Serve(cloudtest.EC2Machine{Region: "eu-west-1", InstanceID: "i-0123456789abcdef0"})
+	ec2 := cloudtest.NewEC2(t, "eu-west-1").Serve(cloudtest.EC2Machine{AccountID: "123456789012", Region: "eu-west-1", InstanceID: "i-0123456789abcdef0"})
 	file := filepath.Join(t.TempDir(), "provider-id")
 	if err := os.WriteFile(file, []byte("metal://rack-1/slot-7\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -55,6 +55,7 @@ func TestProviderID(t *testing.T) {
 		"of Google's":      {"auto", "gce: {metadataURL: '" + google.URL + "'}", "gce://example-project/europe-west1-b/vm-1"},
 		"of Azure's":       {"auto", "azure: {metadataURL: '" + azure.URL + "'}", "azure:///subscriptions/" + subscription + "/resourceGroups/example-rg/providers/Microsoft.Compute/virtualMachines/vm-1"},
 		"of AWS'":          {"auto", "nitro: {tool: none, metadataURL: '" + ec2.URL + "'}", "aws:///eu-west-1a/i-0123456789abcdef0"},
+		"of EC2's":         {"auto", "ec2: {metadataURL: '" + ec2.URL + "'}", "aws:///eu-west-1a/i-0123456789abcdef0"},
 		"somebody else's":  {"auto", "rack: {}", "rack://7"},
 		"in quotes":        {`"auto"`, "rack: {}", "rack://7"},
 		"in a file":        {"{file: " + file + "}", "tpm: {}", "metal://rack-1/slot-7"},

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,6 +23,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
@@ -36,6 +38,9 @@ const (
 	cloudSubscription = "8a205152-b25a-417f-a676-80465535a6c9"
 	cloudVM           = "b1310a36-d400-46f6-82cb-6217df846586"
 	cloudInstance     = "i-0123456789abcdef0"
+	plainInstance     = "i-0fedcba9876543210" // without a NitroTPM, as the next
+	otherInstance     = "i-0fedcba9876543211"
+	cloudAccount      = "123456789012"
 )
 
 // cloudInventory lists the machines: the n-th of Google's project is vm-n. That of tpm-1 is
@@ -47,6 +52,7 @@ const cloudInventory = `machines:
 - {nodeName: azure-1, identity: 'azure:` + cloudSubscription + "/" + cloudVM + `', kind: azure,
    providerID: 'azure:///subscriptions/` + cloudSubscription + `/resourceGroups/EXAMPLE-RG/providers/Microsoft.Compute/virtualMachines/vm-1'}
 - {nodeName: nitro-1, identity: 'aws:aws/eu-west-1/` + cloudInstance + `', kind: nitro}
+- {nodeName: ec2-1, identity: 'aws:aws/eu-west-1/` + plainInstance + `', kind: ec2, providerID: 'aws:///eu-west-1a/` + plainInstance + `'}
 `
 
 // clouds are the clouds and the maker of TPMs.
@@ -54,6 +60,7 @@ type clouds struct {
 	google *cloudtest.GCE
 	azure  *cloudtest.Azure
 	nitro  *cloudtest.Nitro
+	ec2    *cloudtest.EC2
 	vendor *tpmsim.CA
 }
 
@@ -64,7 +71,8 @@ func (c *cluster) cloudControllers(t *testing.T, program string) (*clouds, *repl
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &clouds{cloudtest.NewGCE(t), cloudtest.NewAzure(t, cloudtest.AzureOptions{}), cloudtest.NewNitro(t), vendor}
+	w := &clouds{cloudtest.NewGCE(t), cloudtest.NewAzure(t, cloudtest.AzureOptions{}), cloudtest.NewNitro(t), cloudtest.NewEC2(t, "eu-west-1"), vendor}
+	serveSTS(t, c.dir, w.ec2)
 	keys, err := jws.MarshalJWKS(w.google.Keys())
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +84,8 @@ func (c *cluster) cloudControllers(t *testing.T, program string) (*clouds, *repl
 		config["azure"] = map[string]any{"subscriptions": []string{cloudSubscription}, "rootsFile": controlplane.Write(t, c.dir, "azure.pem", controlplane.CertificatePEM(w.azure.Root())),
 			"intermediatesFile": controlplane.Write(t, c.dir, "azure-intermediates.pem", controlplane.CertificatePEM(w.azure.Intermediate()))}
 		config["nitro"] = map[string]any{"rootsFile": controlplane.Write(t, c.dir, "nitro.pem", controlplane.CertificatePEM(w.nitro.Root()))}
+		config["ec2"] = map[string]any{"roles": []string{"arn:aws:iam::" + cloudAccount + ":role/node"},
+			"certificateFiles": map[string]any{"eu-west-1": controlplane.Write(t, c.dir, "ec2.pem", controlplane.CertificatePEM(w.ec2.Certificates()["eu-west-1"]))}}
 		config["membership"] = map[string]any{"mode": "Approval", "kind": "gce", "road": "ak"}
 	}
 	for name, row := range map[string]struct{ kind, field, want string }{
@@ -231,12 +241,20 @@ func TestClouds(t *testing.T) {
 		c.joins(t, as, c.documentNode(t, nitro.Provider, "nitro-1", source))
 	})
 	t.Run("provider IDs", func(t *testing.T) { c.testProviderIDs(t, r, pairs) })
+	t.Run("ec2", func(t *testing.T) {
+		server := w.ec2.Serve(instance(plainInstance))
+		t.Cleanup(server.Close)
+		c.joinsAndRenews(t, c.install(t, authenticator, "ec2-1", nil, func(config map[string]any) {
+			config["evidence"] = map[string]any{"ec2": map[string]any{"metadataURL": server.URL}}
+		}))
+	})
 	t.Run("attacks", func(t *testing.T) { c.testCloudAttacks(t, w, as) })
+	t.Run("a role's credentials", func(t *testing.T) { c.testRoles(t, w, as) })
 	t.Run("one machine by two kinds", func(t *testing.T) { c.testStepDown(t, w, as) })
 	t.Run("an operator", func(t *testing.T) { c.testCloudOperator(t, w, as) })
 	t.Run("metrics", func(t *testing.T) {
 		got := counted(t, r, "nodeattest_challenges_total")
-		for _, kind := range []string{"tpm", "gce", "azure", "nitro"} {
+		for _, kind := range []string{"tpm", "gce", "azure", "nitro", "ec2"} {
 			if got[`kind="`+kind+`",state="issued"`] < 1 || got[`kind="`+kind+`",state="answered"`] < 1 {
 				t.Errorf("challenges of %s: %v", kind, got)
 			}
@@ -298,6 +316,74 @@ func (c *cluster) testCloudAttacks(t *testing.T, w *clouds, as client.Client) {
 			t.Errorf("got %s %s: %s", got.Type, got.Reason, got.Message)
 		}
 	})
+}
+
+// instance is a machine of Amazon EC2's in our account, with the role of nodes.
+func instance(id string) cloudtest.EC2Machine {
+	return cloudtest.EC2Machine{AccountID: cloudAccount, Region: "eu-west-1", InstanceID: id, Role: "node"}
+}
+
+// instanceSource asks the metadata server of an instance.
+func (w *clouds) instanceSource(t *testing.T, m cloudtest.EC2Machine) *ec2.Source {
+	t.Helper()
+	server := w.ec2.Serve(m)
+	t.Cleanup(server.Close)
+	source, err := ec2.NewSource(ec2.SourceOptions{URL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source
+}
+
+// testRoles comes as the node ec2-1, with credentials that are good for somebody else.
+func (c *cluster) testRoles(t *testing.T, w *clouds, as client.Client) {
+	ours := w.instanceSource(t, instance(plainInstance))
+	person, admin := instance(plainInstance), instance(plainInstance)
+	person.Session, admin.Role = "alice", "admin"
+	for name, row := range map[string]struct {
+		source document.Source
+		reason string
+	}{
+		"a person with the role":              {w.instanceSource(t, person), "Ec2Session"},
+		"another role of the instance":        {w.instanceSource(t, admin), "Ec2Role"},
+		"another instance":                    {w.instanceSource(t, instance(otherInstance)), "Ec2Inventory"},
+		"another instance, under the name":    {liar{claims: ours, documents: w.instanceSource(t, instance(otherInstance))}, "MachineClaim"},
+		"a second key for stolen credentials": {ours, "NotAMember"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refusedFor(t, as, c.documentNode(t, ec2.Provider, "ec2-1", row.source), row.reason)
+		})
+	}
+	t.Run("a request of another challenge", func(t *testing.T) {
+		again := &replay{Source: ours}
+		object := refusedFor(t, as, c.documentNode(t, ec2.Provider, "ec2-1", again), "NotAMember")
+		refusedFor(t, as, c.documentNode(t, ec2.Provider, "ec2-1", again), "QualifyingData")
+		c.testRecorded(t, object)
+	})
+}
+
+// testRecorded has an operator decide a recorded answer once more. STS is not asked, so it cannot be.
+func (c *cluster) testRecorded(t *testing.T, object *certificatesv1.CertificateSigningRequest) {
+	var ring corev1.Secret
+	if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "challenge-keys"}, &ring); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"verify"}
+	for name, o := range map[string]any{"--key-ring": &ring, "": object} {
+		text, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if path := controlplane.Write(t, t.TempDir(), "object.json", text); name == "" {
+			args = append(args, path)
+		} else {
+			args = append(args, name, path)
+		}
+	}
+	out, err := exec.Command(buildProgram(t, "kubectl-nodeattest"), append(args, "--config", filepath.Join(c.dir, "controller.yaml"))...).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), `"outcome": "undecided"`) || !strings.Contains(string(out), "it is not asked about what was recorded") {
+		t.Errorf("%v: %s", err, out)
+	}
 }
 
 // enclave asks what is in an enclave.

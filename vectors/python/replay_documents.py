@@ -276,8 +276,9 @@ def parse_certificate(der):
     return serial, issuer, times[0], times[1], n, e
 
 
-def verify_awsid(document, now, env):
-    content, issuer, serial, attributes, signature, signed_at = parse_signed(document)
+def parse_identity_document(document):
+    """What it says, and what a signature is verified with."""
+    content, *signed = parse_signed(document)
     check(len(content) <= 4096, "awsid-claims")
     try:
         d = read_json(content)
@@ -291,12 +292,22 @@ def verify_awsid(document, now, env):
     check(re.fullmatch(r"[0-9]{12}", d["accountId"]), "awsid-claims")
     check(re.fullmatch(r"i-([0-9a-f]{8}|[0-9a-f]{17})", d["instanceId"]), "awsid-claims")
     check(re.fullmatch(r"[a-z]{2,8}(-[a-z0-9]{1,16}){2,4}", d["region"]), "awsid-claims")
+    return d, signed
+
+
+def verify_identity_document(d, signed, now, env):
+    issuer, serial, attributes, signature, signed_at = signed
     check(d["region"] in env["certificates"], "awsid-region")
     own, name, begins, ends, n, e = parse_certificate(base64.b64decode(env["certificates"][d["region"]]))
     check(serial == own and issuer == name, "awsid-signer")
     check(begins <= now <= ends, "awsid-certificate-expired")
     check(signed_at <= now + 60, "awsid-future")
     check(verify_rsassa((RSA, n, e), "sha256", attributes, signature), "awsid-signature")
+
+
+def verify_awsid(document, now, env):
+    d, signed = parse_identity_document(document)
+    verify_identity_document(d, signed, now, env)
     return d["instanceId"]
 
 

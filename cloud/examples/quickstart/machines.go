@@ -13,6 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/cloud/azure"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
@@ -49,6 +50,7 @@ type world struct {
 	google   *cloudtest.GCE
 	azure    *cloudtest.Azure
 	nitro    *cloudtest.Nitro
+	ec2      *cloudtest.EC2
 	machines []*machine
 	servers  []*cloudtest.Server
 }
@@ -71,6 +73,9 @@ func newWorld() (*world, error) {
 	if w.nitro, err = cloudtest.OpenNitro(); err != nil {
 		return nil, err
 	}
+	if w.ec2, err = cloudtest.OpenEC2(region); err != nil {
+		return nil, err
+	}
 	byEK, err := w.byEK("server-1")
 	if err != nil {
 		return nil, err
@@ -84,10 +89,12 @@ func newWorld() (*world, error) {
 	byAzure := w.byAzure("b1310a36-d400-46f6-82cb-6217df846586")
 	byAzure.stranger = w.byAzure("00000000-d400-46f6-82cb-6217df846586")
 	byNitroTPM := w.byNitroTPM("i-0123456789abcdef0")
-	byNitroTPM.stranger = w.byNitroTPM("i-0fedcba9876543210")
+	byNitroTPM.stranger, byNitroTPM.otherWay = w.byNitroTPM("i-0fedcba9876543210"), w.byRole("i-0123456789abcdef0")
+	byRole := w.byRole("i-0123456789abcdef1")
+	byRole.stranger = w.byRole("i-0fedcba9876543210")
 	byIAK := w.byIAK("EX0001")
 	byIAK.stranger = w.byIAK("EX0666")
-	w.machines = []*machine{byAK, byEK, byToken, byAzure, byNitroTPM, byIAK}
+	w.machines = []*machine{byAK, byEK, byToken, byAzure, byNitroTPM, byIAK, byRole}
 	for n, m := range w.machines {
 		m.nodeName = "node-" + strconv.Itoa(n+1)
 	}
@@ -193,12 +200,26 @@ func (w *world) byAzure(vmID string) *machine {
 
 // byNitroTPM is a cloud's machine for whose TPM the hypervisor speaks.
 func (w *world) byNitroTPM(instanceID string) *machine {
-	ask := w.nitro.Asker(cloudtest.NitroMachine{InstanceID: instanceID, Region: "eu-west-1"}) // on a machine: nitro.Tool("")
-	return &machine{what: "an attestation document of its NitroTPM's", provider: nitro.Provider, identity: attest.Identity("aws:aws/eu-west-1/" + instanceID),
+	ask := w.nitro.Asker(cloudtest.NitroMachine{InstanceID: instanceID, Region: region}) // on a machine: nitro.Tool("")
+	return &machine{what: "an attestation document of its NitroTPM's", provider: nitro.Provider, identity: attest.Identity("aws:aws/" + region + "/" + instanceID),
 		prover: func() (attest.Prover, func() error, error) {
 			prover, err := nitro.NewProver(nitro.SourceConfig{Ask: ask})
 			return prover, noEnd, err
 		}}
 }
+
+// byRole is a cloud's machine without a TPM that signs a request with the credentials of its role.
+func (w *world) byRole(instanceID string) *machine {
+	server := w.ec2.Serve(cloudtest.EC2Machine{AccountID: "123456789012", Region: region, InstanceID: instanceID, Role: "node"})
+	w.servers = append(w.servers, server)
+	return &machine{what: "an identity document and a request that its role signed", provider: ec2.Provider, identity: attest.Identity("aws:aws/" + region + "/" + instanceID),
+		prover: func() (attest.Prover, func() error, error) {
+			prover, err := ec2.NewProver(ec2.SourceOptions{URL: server.URL}) // on a machine: ec2.SourceOptions{}
+			return prover, noEnd, err
+		}}
+}
+
+// region is where the machines of AWS are.
+const region = "eu-west-1"
 
 func noEnd() error { return nil }

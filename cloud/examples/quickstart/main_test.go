@@ -74,6 +74,7 @@ func Example() {
 	//   refused: its answer, 11 minutes later                  answer-late
 	//   refused: another machine of this kind                  not-a-member
 	//   refused: this machine, as another node                 not-a-member
+	//   refused: the same machine, by ec2                      not-a-member
 	//
 	// node-6 joins by the attestation key that its maker certified
 	//   asserted: chassis:example-oem/Server%201000/EX0001
@@ -86,7 +87,18 @@ func Example() {
 	//   refused: another machine of this kind                  not-a-member
 	//   refused: this machine, as another node                 not-a-member
 	//
-	// 6 machines joined, 44 attacks were refused.
+	// node-7 joins by an identity document and a request that its role signed
+	//   asserted: aws:aws/eu-west-1/i-0123456789abcdef1
+	//   certificate for CN=system:node:node-7,O=system:nodes
+	//   refused: its evidence, for another key                 binding-request
+	//   refused: its evidence, for another node                binding-request
+	//   refused: its answer, with another bootstrap token      binding-requester
+	//   refused: its answer, in another cluster                binding-cluster
+	//   refused: its answer, 11 minutes later                  answer-late
+	//   refused: another machine of this kind                  not-a-member
+	//   refused: this machine, as another node                 not-a-member
+	//
+	// 7 machines joined, 52 attacks were refused.
 }
 
 // A machine that is known by one kind of evidence is refused by the other that it has,
@@ -138,7 +150,7 @@ func TestStepDown(t *testing.T) {
 				})
 			}
 			// Under another kind's signer name the evidence is that of nobody.
-			foreign, err := csr.SignerClient(map[string]string{"tpm": "gce", "gce": "tpm"}[way.provider])
+			foreign, err := csr.SignerClient(map[string]string{"tpm": "gce", "gce": "tpm", "nitro": "ec2", "ec2": "nitro"}[way.provider])
 			if err != nil {
 				t.Fatal(err)
 			}

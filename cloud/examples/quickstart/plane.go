@@ -15,6 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/cloud/azure"
+	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
@@ -116,7 +117,11 @@ func newKinds(w *world) ([]attest.Kind, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []attest.Kind{byTPM, byGCE, byAzure, byNitroTPM}, nil
+	byRole, err := ec2.NewKind(ec2.KindConfig{Certificates: w.ec2.Certificates(), Roles: []string{"arn:aws:iam::123456789012:role/node"}, Transport: w.ec2})
+	if err != nil {
+		return nil, err
+	}
+	return []attest.Kind{byTPM, byGCE, byAzure, byNitroTPM, byRole}, nil
 }
 
 // newClusterCA makes the cluster's CA, valid for a day.

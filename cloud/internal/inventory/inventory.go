@@ -28,3 +28,12 @@ func Compare(q *attest.Inquiry, check refusal.Check, scheme string, same func(id
 	return &refusal.Error{Check: check, Got: machine, Want: q.Machine.ProviderID + ", as the inventory has it",
 		Err: attest.CheckMembership} // which keeps it from whoever asks
 }
+
+// Instance is for Compare whether a provider ID, after "aws://", is that of an instance of Amazon EC2 in
+// a region: /<zone>/<instance ID>, with a zone of the region or none.
+func Instance(region, instanceID string) (same func(id string) bool, machine string) {
+	return func(id string) bool {
+		zone, ours := strings.CutSuffix(id, "/"+instanceID)
+		return ours && (zone == "/" || strings.HasPrefix(zone, "/"+region) && !strings.Contains(zone[1:], "/"))
+	}, "aws:///" + region + ".../" + instanceID
+}

@@ -84,7 +84,7 @@ func (s *Settings) setKind(m *Machine) error {
 	if m.Evidence == "" {
 		orElse(&m.Kind, s.Membership.Kind)
 		if m.Kind != tpm.Provider && s.find(m.Kind) == nil {
-			return refusal.Config("kind", refusal.Quote(m.Kind), "a kind of evidence, such as tpm, gce, azure or nitro")
+			return refusal.Config("kind", refusal.Quote(m.Kind), "a kind of evidence, such as tpm, gce, azure, nitro or ec2")
 		}
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/cloud/azure"
+	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
@@ -39,7 +40,7 @@ type Machine struct {
 	// advance.
 	Identity string `json:"identity"`
 	// Kind is the kind of evidence by which it is known, such as "tpm", "gce", "azure" or
-	// "nitro"; empty: membership.kind of the configuration.
+	// "nitro", "ec2"; empty: membership.kind of the configuration.
 	Kind string `json:"kind"`
 	// Evidence is "none" for a machine that cannot attest: it has no kind and no identity, and
 	// csr.SignerClientInsecure is the only signer that it can ask. Empty: it has evidence.
@@ -106,7 +107,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 // cloud, or without the project, the subscription or the instance of its identity.
 func (m *Machine) checkCloud() error {
 	scheme, id, _ := strings.Cut(strings.ToLower(m.ProviderID), "://")
-	own := map[string]string{gce.Provider: "gce", azure.Provider: "azure", nitro.Provider: "aws"}[m.Kind]
+	own := map[string]string{gce.Provider: "gce", azure.Provider: "azure", nitro.Provider: "aws", ec2.Provider: "aws"}[m.Kind]
 	if own == "" || !slices.Contains([]string{"aws", "azure", "gce"}, scheme) {
 		return nil
 	}

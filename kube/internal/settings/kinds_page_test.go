@@ -21,7 +21,7 @@ func TestKindsPage(t *testing.T) {
 	for name, root := range map[string]string{
 		"ek-roots.pem": "ak.pem", "google-root.pem": "ak.pem", "azure-tpm-root.pem": "ak.pem", "example-root.pem": "ak.pem",
 		"google-intermediates.pem": "intermediates.pem", "azure-tpm-intermediates.pem": "intermediates.pem",
-		"azure-roots.pem": "azure.pem", "nitro-root.pem": "nitro.pem",
+		"azure-roots.pem": "azure.pem", "nitro-root.pem": "nitro.pem", "ec2-eu-west-1.pem": "ec2.pem",
 	} {
 		if err := os.Link(filepath.Join(w.dir, root), filepath.Join(w.dir, name)); err != nil {
 			t.Fatal(err)
@@ -51,7 +51,7 @@ func TestKindsPage(t *testing.T) {
 			t.Errorf("a block for %s", name)
 		}
 	}
-	if len(blocks) != 8 || !kinds["tpm"] || !kinds["gce azure nitro"] || !kinds["tpm gce"] || strings.Count(string(page), "```yaml") != len(blocks) {
+	if len(blocks) != 8 || !kinds["tpm"] || !kinds["gce azure nitro ec2"] || !kinds["tpm gce"] || strings.Count(string(page), "```yaml") != len(blocks) {
 		t.Errorf("%d blocks, of kinds %v", len(blocks), kinds)
 	}
 }

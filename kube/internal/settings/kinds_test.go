@@ -25,6 +25,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/cloud/azure"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
@@ -51,6 +52,7 @@ type world struct {
 	google *cloudtest.GCE
 	azure  *cloudtest.Azure
 	nitro  *cloudtest.Nitro
+	ec2    *cloudtest.EC2
 }
 
 func newWorld(t *testing.T) *world {
@@ -59,14 +61,14 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t.TempDir(), vendor, cloudtest.NewGCE(t), cloudtest.NewAzure(t, cloudtest.AzureOptions{}), cloudtest.NewNitro(t)}
+	w := &world{t.TempDir(), vendor, cloudtest.NewGCE(t), cloudtest.NewAzure(t, cloudtest.AzureOptions{}), cloudtest.NewNitro(t), cloudtest.NewEC2(t, "eu-west-1", "eu-test-1")}
 	keys, err := jws.MarshalJWKS(w.google.Keys())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string][]byte{
 		"keys.json": keys, "ak.pem": pemOf(vendor.Root()), "list.crl": []byte(list(t, 1)), "azure.pem": pemOf(w.azure.Root()),
-		"intermediates.pem": pemOf(w.azure.Intermediate()), "nitro.pem": pemOf(w.nitro.Root()),
+		"intermediates.pem": pemOf(w.azure.Intermediate()), "nitro.pem": pemOf(w.nitro.Root()), "ec2.pem": pemOf(w.ec2.Certificates()["eu-west-1"]),
 		"leaf.pem": pemOf(w.azure.Leaf()), "ended.pem": endedRoot(t), "roots.pem": append(endedRoot(t), pemOf(w.azure.Root())...),
 	} {
 		if err := os.WriteFile(filepath.Join(w.dir, name), text, 0o600); err != nil {
@@ -99,11 +101,12 @@ func pemOf(c *x509.Certificate) []byte {
 const every = `apiVersion: config.nodeattest.github.io/v1alpha1
 kind: NodeAttestation
 cluster: {ids: [c]}
-signers: {names: [kubernetes.io/kube-apiserver-client-kubelet, cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm, cluster.x-k8s.io/kube-apiserver-client-kubelet-gce, cluster.x-k8s.io/kube-apiserver-client-kubelet-azure, cluster.x-k8s.io/kube-apiserver-client-kubelet-nitro]}
+signers: {names: [kubernetes.io/kube-apiserver-client-kubelet, cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm, cluster.x-k8s.io/kube-apiserver-client-kubelet-gce, cluster.x-k8s.io/kube-apiserver-client-kubelet-azure, cluster.x-k8s.io/kube-apiserver-client-kubelet-nitro, cluster.x-k8s.io/kube-apiserver-client-kubelet-ec2]}
 tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}
 gce: {projects: [example-project], keysFile: @/keys.json}
 azure: {subscriptions: [8A205152-B25A-417F-A676-80465535A6C9], rootsFile: @/azure.pem, intermediatesFile: @/intermediates.pem}
 nitro: {rootsFile: @/nitro.pem, goodPCRs: [{4: '` + zeros + `', 7: '` + zeros + `'}]}
+ec2: {certificateFiles: {eu-west-1: @/ec2.pem}, roles: ['arn:aws:iam::123456789012:role/node']}
 inventory: {file: @/inventory.yaml}
 membership: {mode: Inventory, road: ak}
 `
@@ -122,7 +125,7 @@ func TestKindsRefused(t *testing.T) {
 	w := newWorld(t)
 	if s, err := w.settings(); err != nil {
 		t.Fatal(err)
-	} else if kinds, err := s.Kinds(); err != nil || len(kinds) != 4 || !slices.Equal(s.Opened(), []string{"tpm", "gce", "azure", "nitro"}) {
+	} else if kinds, err := s.Kinds(); err != nil || len(kinds) != 5 || !slices.Equal(s.Opened(), []string{"tpm", "gce", "azure", "nitro", "ec2"}) {
 		t.Fatal(kinds, err)
 	}
 	for name, change := range map[string][2]string{
@@ -157,67 +160,75 @@ func TestKindsRefused(t *testing.T) {
 		}
 	}
 	for name, row := range map[string]struct{ old, with, want string }{
-		"no projects":                     {"projects: [example-project]", "projects: []", "gce: configuration: got no projects"},
-		"an empty project":                {"projects: [example-project]", "projects: ['']", "Projects"},
-		"no subscriptions":                {"subscriptions: [8A205152-B25A-417F-A676-80465535A6C9], ", "", "azure: configuration: got no subscriptions"},
-		"a subscription of none":          {"8A205152-B25A-417F-A676-80465535A6C9", "mine", "Subscriptions"},
-		"two sources of keys":             {"keysFile:", "keysURL: 'https://example.com/keys', keysFile:", "keysURL and keysFile"},
-		"keys by http":                    {"keysFile: @/keys.json", "keysURL: 'http://example.com/keys'", "https"},
-		"a service account's":             {"keysFile: @/keys.json", "keysURL: 'https://www.googleapis.com/service_accounts/v1/jwk/a@p.iam.gserviceaccount.com'", "gce: configuration: got keysURL"},
-		"a service account's, with a dot": {"keysFile: @/keys.json", "keysURL: 'https://www.googleapis.com./service_accounts/v1/jwk/a@p.iam.gserviceaccount.com'", "gce: configuration: got keysURL"},
-		"an ended root of Azure":          {"rootsFile: @/azure.pem", "rootsFile: @/ended.pem", "azure: configuration: got rootsFile"},
-		"an ended root of AWS":            {"rootsFile: @/nitro.pem", "rootsFile: @/ended.pem", "nitro: configuration: got rootsFile"},
-		"no intermediates":                {", intermediatesFile: @/intermediates.pem", "", "intermediatesFile and fetchIntermediates"},
-		"https without fetching":          {"intermediatesFile:", "fetchOverHTTPS: true, intermediatesFile:", "fetchIntermediates"},
-		"customers' domains":              {"intermediatesFile:", "domains: [azure.com], intermediatesFile:", "Domains"},
-		"a leaf for a root":               {"rootsFile: @/azure.pem", "rootsFile: @/leaf.pem", "Roots"},
-		"a leaf for AWS' root":            {"rootsFile: @/nitro.pem", "rootsFile: @/leaf.pem", "Roots"},
-		"all projects":                    {"projects: [example-project]", "projects: ['*']", "Projects"},
-		"a project and a blank":           {"projects: [example-project]", "projects: [example-project, ' b']", "Projects"},
-		"no file of keys":                 {"keys.json", "none.json", "none.json"},
-		"keys of no form":                 {"keys.json", "ak.pem", "keysFile"},
-		"no roots of Azure":               {"rootsFile: @/azure.pem, ", "", "azure: configuration: got no rootsFile"},
-		"an odd domain":                   {"intermediatesFile:", "domains: [azure], intermediatesFile:", "Domains"},
-		"no roots of AWS":                 {"rootsFile: @/nitro.pem, ", "", "nitro: configuration: got no rootsFile"},
-		"no hexadecimal digits":           {"4: '" + zeros, "4: 'x" + zeros[1:], "goodPCRs[0]"},
-		"a short PCR":                     {"4: '" + zeros, "4: '" + zeros[2:], "48 bytes"},
-		"a PCR of anybody's":              {"4: '", "16: '", "PCR 16"},
-		"a TPM's PCR of anybody's":        {"akIssuers:", "goodPCRs: [{16: '" + zeros[:64] + "'}], akIssuers:", "SHA256:16"},
-		"a PCR that no TPM has":           {"akIssuers:", "goodPCRs: [{32: '" + zeros[:64] + "'}], akIssuers:", "goodPCRs"},
-		"no PCR of a TPM":                 {"akIssuers:", "goodPCRs: [{}], akIssuers:", "no PCR"},
-		"a TPM's PCR of another bank":     {"akIssuers:", "goodPCRs: [{7: '" + zeros + "'}], akIssuers:", "goodPCRs"},
-		"a TPM's PCR in words":            {"akIssuers:", "goodPCRs: [{7: 'good'}], akIssuers:", "goodPCRs[0]"},
-		"PCRs of no TPM":                  {"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}", "tpm: {goodPCRs: [{7: '" + zeros[:64] + "'}]}", "tpm.goodPCRs"},
-		"an unknown field":                {"projects:", "project: x, projects:", "project"},
-		"a key in a TPM":                  {"akIssuers:", "requireResident: true, akIssuers:", "no document shows where a key is"},
-		"an unknown kind":                 {"mode: Inventory", "mode: Inventory, kind: aws", "a kind that is configured"},
-		"first use of nitro":              {"mode: Inventory", "mode: FirstUse, kind: nitro", "every customer of AWS"},
-		"a maker of no name":              {"profile: google", "profile: oem-chassis", "maker"},
-		"a maker beside Google":           {"profile: google", "profile: google, maker: acme", "maker"},
-		"a maker of a bad name":           {"profile: google", "profile: oem-hwserial, maker: A", "Issuer"},
-		"a maker's other keys":            {"profile: google", "profile: oem, maker: acme", "oem-chassis"},
-		"a maker of EKs":                  {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, maker: acme}], akIssuers: [{", "maker"},
-		"a maker of EKs' names":           {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, othername: {issuer: a}}], akIssuers: [{", "othername"},
-		"an OtherName of Google":          {"profile: google", "profile: google, othername: {issuer: a}", "othername of profile google"},
-		"an OtherName of nobody":          {"profile: google", "profile: tcg, othername: {}", "neither issuer nor types"},
-		"an issuer of a bad name":         {"profile: google", "profile: tcg, othername: {issuer: A}", "of issuer \"A\""},
-		"a type that is none":             {"profile: google", "profile: tcg, othername: {issuer: a, types: [1.3.6.1.5.5.7.8.3, upn]}", "akIssuers[0]: othername.types[1]"},
-		"one name of two roots":           {"profile: google", "profile: tcg, othername: {issuer: a}}, {rootsFile: @/nitro.pem, profile: tcg, othername: {issuer: a}", "an Issuer of its own"},
-		"a mirror of no URL":              {"keysFile: @/keys.json", "keysURL: 'https://a b/keys'", "gce: "},
-		"an unknown AK profile":           {"profile: google", "profile: googol", "tcg, google, azure"},
-		"an unknown EK profile":           {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: google2}], akIssuers: [{", "tcg, google, intel or tpm12"},
-		"a CRL of AKs":                    {"profile: google", "profile: google, crlFiles: [@/ak.pem]", "crlFiles"},
-		"CRLs of AKs, required":           {"profile: google", "profile: google, requireCRL: true", "crlFiles"},
-		"no roots of EKs":                 {"akIssuers: [{", "ekIssuers: [{rootsFile: @/none.pem, profile: tcg}], akIssuers: [{", "none.pem"},
-		"roots of EKs in JSON":            {"akIssuers: [{", "ekIssuers: [{rootsFile: @/keys.json, profile: tcg}], akIssuers: [{", "keys.json"},
-		"no CRL of EKs":                   {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/none.crl]}], akIssuers: [{", "none.crl"},
-		"a CRL that is none":              {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/keys.json]}], akIssuers: [{", "ekIssuers[0]"},
-		"a CRL, and no roots":             {"akIssuers: [{", "ekIssuers: [{rootsFile: @/none.pem, profile: tcg, crlFiles: [@/list.crl]}], akIssuers: [{", "none.pem"},
-		"no roots, but others":            {"rootsFile: @/ak.pem", "rootsFile: @/none.pem, intermediatesFile: @/ak.pem", "none.pem"},
-		"a signer of no kind":             {"client-kubelet-gce", "client-kubelet-gcp", "signers.names"},
-		"an insecure signer":              {"client-kubelet-gce", "client-kubelet-insecure", "signers.names"},
-		"no kind of a signer":             {"gce: {projects: [example-project], keysFile: @/keys.json}\n", "", "signers of kinds that are configured: tpm, azure, nitro"},
-		"no TPMs of a signer":             {"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}\n", "", "signers of kinds that are configured: gce, azure, nitro"},
+		"no projects":                       {"projects: [example-project]", "projects: []", "gce: configuration: got no projects"},
+		"an empty project":                  {"projects: [example-project]", "projects: ['']", "Projects"},
+		"no subscriptions":                  {"subscriptions: [8A205152-B25A-417F-A676-80465535A6C9], ", "", "azure: configuration: got no subscriptions"},
+		"a subscription of none":            {"8A205152-B25A-417F-A676-80465535A6C9", "mine", "Subscriptions"},
+		"two sources of keys":               {"keysFile:", "keysURL: 'https://example.com/keys', keysFile:", "keysURL and keysFile"},
+		"keys by http":                      {"keysFile: @/keys.json", "keysURL: 'http://example.com/keys'", "https"},
+		"a service account's":               {"keysFile: @/keys.json", "keysURL: 'https://www.googleapis.com/service_accounts/v1/jwk/a@p.iam.gserviceaccount.com'", "gce: configuration: got keysURL"},
+		"a service account's, with a dot":   {"keysFile: @/keys.json", "keysURL: 'https://www.googleapis.com./service_accounts/v1/jwk/a@p.iam.gserviceaccount.com'", "gce: configuration: got keysURL"},
+		"an ended root of Azure":            {"rootsFile: @/azure.pem", "rootsFile: @/ended.pem", "azure: configuration: got rootsFile"},
+		"an ended root of AWS":              {"rootsFile: @/nitro.pem", "rootsFile: @/ended.pem", "nitro: configuration: got rootsFile"},
+		"no intermediates":                  {", intermediatesFile: @/intermediates.pem", "", "intermediatesFile and fetchIntermediates"},
+		"https without fetching":            {"intermediatesFile:", "fetchOverHTTPS: true, intermediatesFile:", "fetchIntermediates"},
+		"customers' domains":                {"intermediatesFile:", "domains: [azure.com], intermediatesFile:", "Domains"},
+		"a leaf for a root":                 {"rootsFile: @/azure.pem", "rootsFile: @/leaf.pem", "Roots"},
+		"a leaf for AWS' root":              {"rootsFile: @/nitro.pem", "rootsFile: @/leaf.pem", "Roots"},
+		"all projects":                      {"projects: [example-project]", "projects: ['*']", "Projects"},
+		"a project and a blank":             {"projects: [example-project]", "projects: [example-project, ' b']", "Projects"},
+		"no file of keys":                   {"keys.json", "none.json", "none.json"},
+		"keys of no form":                   {"keys.json", "ak.pem", "keysFile"},
+		"no roots of Azure":                 {"rootsFile: @/azure.pem, ", "", "azure: configuration: got no rootsFile"},
+		"an odd domain":                     {"intermediatesFile:", "domains: [azure], intermediatesFile:", "Domains"},
+		"no roots of AWS":                   {"rootsFile: @/nitro.pem, ", "", "nitro: configuration: got no rootsFile"},
+		"no hexadecimal digits":             {"4: '" + zeros, "4: 'x" + zeros[1:], "goodPCRs[0]"},
+		"a short PCR":                       {"4: '" + zeros, "4: '" + zeros[2:], "48 bytes"},
+		"a PCR of anybody's":                {"4: '", "16: '", "PCR 16"},
+		"a TPM's PCR of anybody's":          {"akIssuers:", "goodPCRs: [{16: '" + zeros[:64] + "'}], akIssuers:", "SHA256:16"},
+		"a PCR that no TPM has":             {"akIssuers:", "goodPCRs: [{32: '" + zeros[:64] + "'}], akIssuers:", "goodPCRs"},
+		"no PCR of a TPM":                   {"akIssuers:", "goodPCRs: [{}], akIssuers:", "no PCR"},
+		"a TPM's PCR of another bank":       {"akIssuers:", "goodPCRs: [{7: '" + zeros + "'}], akIssuers:", "goodPCRs"},
+		"a TPM's PCR in words":              {"akIssuers:", "goodPCRs: [{7: 'good'}], akIssuers:", "goodPCRs[0]"},
+		"PCRs of no TPM":                    {"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}", "tpm: {goodPCRs: [{7: '" + zeros[:64] + "'}]}", "tpm.goodPCRs"},
+		"an unknown field":                  {"projects:", "project: x, projects:", "project"},
+		"a key in a TPM":                    {"akIssuers:", "requireResident: true, akIssuers:", "no document shows where a key is"},
+		"an unknown kind":                   {"mode: Inventory", "mode: Inventory, kind: aws", "a kind that is configured"},
+		"first use of nitro":                {"mode: Inventory", "mode: FirstUse, kind: nitro", "every customer of AWS"},
+		"first use of ec2":                  {"mode: Inventory", "mode: FirstUse, kind: ec2", "chooses the machine"},
+		"no roles":                          {", roles: ['arn:aws:iam::123456789012:role/node']", "", "ec2: configuration: got no Roles"},
+		"a role by its name":                {"arn:aws:iam::123456789012:role/node", "node", "ec2: configuration: got Roles \"node\""},
+		"no certificates of EC2":            {"certificateFiles: {eu-west-1: @/ec2.pem}, ", "", "ec2: configuration: got no Certificates"},
+		"no file of EC2's":                  {"@/ec2.pem", "@/none.pem", "none.pem"},
+		"two certificates of a region":      {"@/ec2.pem", "@/roots.pem", "2 certificates for region eu-west-1"},
+		"a region without an endpoint":      {"eu-west-1: @/ec2.pem", "eu-test-1: @/ec2.pem", "Certificates \"eu-test-1\""},
+		"a region's certificate that ended": {"@/ec2.pem", "@/ended.pem", "ec2: configuration: got rootsFile"},
+		"a maker of no name":                {"profile: google", "profile: oem-chassis", "maker"},
+		"a maker beside Google":             {"profile: google", "profile: google, maker: acme", "maker"},
+		"a maker of a bad name":             {"profile: google", "profile: oem-hwserial, maker: A", "Issuer"},
+		"a maker's other keys":              {"profile: google", "profile: oem, maker: acme", "oem-chassis"},
+		"a maker of EKs":                    {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, maker: acme}], akIssuers: [{", "maker"},
+		"a maker of EKs' names":             {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, othername: {issuer: a}}], akIssuers: [{", "othername"},
+		"an OtherName of Google":            {"profile: google", "profile: google, othername: {issuer: a}", "othername of profile google"},
+		"an OtherName of nobody":            {"profile: google", "profile: tcg, othername: {}", "neither issuer nor types"},
+		"an issuer of a bad name":           {"profile: google", "profile: tcg, othername: {issuer: A}", "of issuer \"A\""},
+		"a type that is none":               {"profile: google", "profile: tcg, othername: {issuer: a, types: [1.3.6.1.5.5.7.8.3, upn]}", "akIssuers[0]: othername.types[1]"},
+		"one name of two roots":             {"profile: google", "profile: tcg, othername: {issuer: a}}, {rootsFile: @/nitro.pem, profile: tcg, othername: {issuer: a}", "an Issuer of its own"},
+		"a mirror of no URL":                {"keysFile: @/keys.json", "keysURL: 'https://a b/keys'", "gce: "},
+		"an unknown AK profile":             {"profile: google", "profile: googol", "tcg, google, azure"},
+		"an unknown EK profile":             {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: google2}], akIssuers: [{", "tcg, google, intel or tpm12"},
+		"a CRL of AKs":                      {"profile: google", "profile: google, crlFiles: [@/ak.pem]", "crlFiles"},
+		"CRLs of AKs, required":             {"profile: google", "profile: google, requireCRL: true", "crlFiles"},
+		"no roots of EKs":                   {"akIssuers: [{", "ekIssuers: [{rootsFile: @/none.pem, profile: tcg}], akIssuers: [{", "none.pem"},
+		"roots of EKs in JSON":              {"akIssuers: [{", "ekIssuers: [{rootsFile: @/keys.json, profile: tcg}], akIssuers: [{", "keys.json"},
+		"no CRL of EKs":                     {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/none.crl]}], akIssuers: [{", "none.crl"},
+		"a CRL that is none":                {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/keys.json]}], akIssuers: [{", "ekIssuers[0]"},
+		"a CRL, and no roots":               {"akIssuers: [{", "ekIssuers: [{rootsFile: @/none.pem, profile: tcg, crlFiles: [@/list.crl]}], akIssuers: [{", "none.pem"},
+		"no roots, but others":              {"rootsFile: @/ak.pem", "rootsFile: @/none.pem, intermediatesFile: @/ak.pem", "none.pem"},
+		"a signer of no kind":               {"client-kubelet-gce", "client-kubelet-gcp", "signers.names"},
+		"an insecure signer":                {"client-kubelet-gce", "client-kubelet-insecure", "signers.names"},
+		"no kind of a signer":               {"gce: {projects: [example-project], keysFile: @/keys.json}\n", "", "signers of kinds that are configured: tpm, azure, nitro, ec2"},
+		"no TPMs of a signer":               {"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}\n", "", "signers of kinds that are configured: gce, azure, nitro, ec2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.Count(every, row.old) == 0 {
@@ -245,7 +256,7 @@ func TestKindsRefused(t *testing.T) {
 func TestRequireResident(t *testing.T) {
 	w := newWorld(t)
 	var changes []string
-	for _, section := range []string{"gce", "azure", "nitro"} {
+	for _, section := range []string{"gce", "azure", "nitro", "ec2"} {
 		at := strings.Index(every, "\n"+section+": ")
 		line, _, _ := strings.Cut(every[at+1:], "\n")
 		changes = append(changes, line+"\n", "", ", cluster.x-k8s.io/kube-apiserver-client-kubelet-"+section, "")
@@ -351,7 +362,7 @@ func TestProvidersRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.OwnSigners(); len(got) != 4 || slices.Contains(got, csr.SignerKubeAPIServerClientKubelet) {
+	if got := s.OwnSigners(); len(got) != 5 || slices.Contains(got, csr.SignerKubeAPIServerClientKubelet) {
 		t.Errorf("own signers: %q", got)
 	}
 	if _, err := s.NewMembers(func(membership.Scope) (membership.Registry, membership.Lookups, error) { return nil, nil, nil }, nil); !errors.Is(err, refusal.CheckConfig) {
@@ -437,6 +448,8 @@ func TestIdentities(t *testing.T) {
 		"aws:aws/eu-west-1/" + instanceID:           {"nitro", "aws:aws/eu-west-1/" + instanceID},
 		"aws:aws-cn/eu-west-1/" + instanceID:        {"nitro", ""},
 		"aws:aws/eu-west-1/" + instanceID + "/more": {"nitro", ""},
+		"aws:aws/eu-west-2/" + instanceID:           {"ec2", "aws:aws/eu-west-2/" + instanceID},
+		"aws:aws-cn/eu-west-2/" + instanceID:        {"ec2", ""},
 	} {
 		t.Run(row.kind+" "+text, func(t *testing.T) {
 			machines, err := s.ParseInventory([]byte("machines: [{nodeName: a}, {nodeName: b, kind: " + row.kind + ", identity: '" + text + "'}]"))
@@ -463,11 +476,14 @@ func (w *world) provers(t *testing.T) map[string]attest.Prover {
 	byGCE, err2 := gce.NewProver(gce.SourceOptions{URL: google.URL})
 	byAzure, err3 := azure.NewProver(azure.SourceOptions{URL: azureServer.URL})
 	byNitro, err4 := nitro.NewProver(nitro.SourceConfig{Ask: w.nitro.Asker(cloudtest.NitroMachine{InstanceID: instanceID, Region: "eu-west-1"})})
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	amazon := w.ec2.Serve(cloudtest.EC2Machine{AccountID: "123456789012", Region: "eu-west-1", InstanceID: instanceID, Role: "node"})
+	t.Cleanup(amazon.Close)
+	byEC2, err5 := ec2.NewProver(ec2.SourceOptions{URL: amazon.URL})
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = byTPM.Close() })
-	return map[string]attest.Prover{"tpm": byTPM, "gce": byGCE, "azure": byAzure, "nitro": byNitro}
+	return map[string]attest.Prover{"tpm": byTPM, "gce": byGCE, "azure": byAzure, "nitro": byNitro, "ec2": byEC2}
 }
 
 // plane decides as the controller does, over objects in memory.
@@ -482,6 +498,11 @@ func (w *world) plane(t *testing.T, inventory string, changes ...string) *plane 
 	if err != nil {
 		t.Fatal(err)
 	}
+	return w.planeOf(t, s, inventory)
+}
+
+func (w *world) planeOf(t *testing.T, s *Settings, inventory string) *plane {
+	t.Helper()
 	if err := os.WriteFile(s.Inventory.File, []byte(inventory), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -595,6 +616,24 @@ func TestEveryKindJoins(t *testing.T) {
 	}
 	if _, err := (registry.Several{}).Lookup(t.Context(), "by-tpm"); err == nil {
 		t.Error("no registries know a node")
+	}
+}
+
+// TestRecorded: where it is decided as at another time, STS is not asked, and nobody is admitted or
+// refused without it. What is refused anyway is refused.
+func TestRecorded(t *testing.T) {
+	w := newWorld(t)
+	s, err := w.settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := w.planeOf(t, s.At(time.Now().Add(time.Minute)), "machines: [{nodeName: by-ec2, kind: ec2, identity: 'aws:aws/eu-west-1/"+instanceID+"'}]\n")
+	prover := w.provers(t)["ec2"]
+	if err := p.join(t, prover, "by-ec2", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, errOffline) || !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("got %v, want %v", err, errOffline)
+	}
+	if err := p.join(t, prover, "by-nobody", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, csr.CheckMachineUnknown) {
+		t.Errorf("as another node: %v", err)
 	}
 }
 

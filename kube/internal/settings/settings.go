@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/nodename"
@@ -348,6 +349,8 @@ func (s *Settings) checkMembership() error {
 		return refusal.Config("membership.kind", refusal.Quote(m.Kind), "a kind that is configured: "+strings.Join(opened, ", "))
 	case m.Mode == members.ModeFirstUse && m.Kind == nitro.Provider:
 		return refusal.Config("membership.mode", string(m.Mode)+" with kind "+nitro.Provider, "Inventory or Approval: no document of a NitroTPM names an account, so every customer of AWS could be first")
+	case m.Mode == members.ModeFirstUse && m.Kind == ec2.Provider:
+		return refusal.Config("membership.mode", string(m.Mode)+" with kind "+ec2.Provider, "Inventory: whoever may assume a role of the list chooses the machine")
 	case !s.TPM.opened() && m.Road+m.IdentityClass != "":
 		return refusal.Config("membership.road and identityClass", m.Road+" "+m.IdentityClass, "neither, as no TPMs are configured")
 	case s.TPM.opened() && m.Road != attest.RoadEK.String() && m.Road != attest.RoadAK.String():

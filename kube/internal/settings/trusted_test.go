@@ -122,7 +122,7 @@ func TestTrustOfKinds(t *testing.T) {
 	if !trust.Look(t.Context()) || trust.Check(nil) != nil { // Google's keys, from their file
 		t.Errorf("%v", trust.Check(nil))
 	}
-	for kind, want := range map[string][2]bool{"tpm": {}, "gce": {false, true}, "azure": {true, false}, "nitro": {true, false}} {
+	for kind, want := range map[string][2]bool{"tpm": {}, "gce": {false, true}, "azure": {true, false}, "nitro": {true, false}, "ec2": {true, false}} {
 		k := trust.kinds[kind]
 		if got := [2]bool{k != nil && len(k.roots) > 0, k != nil && k.fetch != nil}; got != want {
 			t.Errorf("%s: has roots and fetches: %v, want %v", kind, got, want)

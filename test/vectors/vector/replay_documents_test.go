@@ -16,6 +16,7 @@ func TestReplayDocumentsInPython(t *testing.T) {
 	for script, want := range map[string]string{
 		"replay_documents.py": "199 vectors, 0 of them not as they expect\n",
 		"replay_chains.py":    "215 vectors, 0 of them not as they expect\n",
+		"replay_requests.py":  "98 vectors, 0 of them not as they expect\n",
 	} {
 		out, err := exec.Command("python3", filepath.Join(module, "python", script)).CombinedOutput()
 		if err != nil || !strings.HasSuffix(string(out), want) {

@@ -1,0 +1,153 @@
+package ec2
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/xml"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Checks on who signed a request, in STS' answer.
+const (
+	// checkAnswer: the answer is not one result of GetCallerIdentity.
+	checkAnswer refusal.Check = "ec2-sts-answer"
+	// checkARN: who signed is not a session of a role.
+	checkARN refusal.Check = "ec2-arn"
+)
+
+// caller is a session of a role: arn:<partition>:sts::<account>:assumed-role/<role>/<session>.
+type caller struct{ partition, account, role, session string }
+
+// Names of roles and sessions, and of partitions and accounts (IAM and STS API references).
+const (
+	namePattern = `[A-Za-z0-9_+=,.@-]{1,64}`
+	ownerOfARN  = `^arn:(aws(?:-[a-z]{1,8}){0,2}):`
+)
+
+var (
+	callerPattern = regexp.MustCompile(ownerOfARN + `sts::([0-9]{12}):assumed-role/(` + namePattern + `)/(` + namePattern + `)$`)
+	rolePattern   = regexp.MustCompile(ownerOfARN + `iam::([0-9]{12}):role/(?:[!-~]{1,510}/)?(` + namePattern + `)$`)
+)
+
+// parseCaller reads the ARN in an answer.
+func parseCaller(arn string) (*caller, error) {
+	m := callerPattern.FindStringSubmatch(arn)
+	if m == nil {
+		return nil, refuse(checkARN, refusal.Quote(arn), "arn:<partition>:sts::<account>:assumed-role/<role>/<session>")
+	}
+	return &caller{m[1], m[2], m[3], m[4]}, nil
+}
+
+// parseRole reads a role's ARN, arn:<partition>:iam::<account>:role/<path and name>. Sessions do not
+// show the path, and an account has a name once.
+func parseRole(arn string) (*caller, bool) {
+	m := rolePattern.FindStringSubmatch(arn)
+	if m == nil {
+		return nil, false
+	}
+	return &caller{partition: m[1], account: m[2], role: m[3]}, true
+}
+
+// namespace is that of all elements in STS' answers.
+const namespace = "https://sts.amazonaws.com/doc/2011-06-15/"
+
+// maxDepth is the depth of the deepest element in an answer.
+const maxDepth = 3
+
+// maxElements bounds the elements of an answer, each of which costs a little. STS has seven.
+const maxElements = 32
+
+var errAnswer = errors.New("no answer of STS: one result is wanted, with elements of its namespace that are known, each once")
+
+// parseAnswer reads the answer to GetCallerIdentity: one result, in elements that are known, of
+// STS' namespace, each once. What is no answer says nothing about the node: the error matches
+// [refusal.ErrRetry].
+func parseAnswer(data []byte) (*caller, error) {
+	const result = "GetCallerIdentityResponse/GetCallerIdentityResult"
+	texts, err := readXML(data)
+	for name := range texts {
+		switch name {
+		case "GetCallerIdentityResponse", result, result + "/Arn", result + "/UserId", result + "/Account",
+			"GetCallerIdentityResponse/ResponseMetadata", "GetCallerIdentityResponse/ResponseMetadata/RequestId":
+		default:
+			err = errAnswer
+		}
+	}
+	arn, there := texts[result+"/Arn"]
+	if err != nil || !there {
+		return nil, unread(checkAnswer, "an answer that cannot be read", "one result of GetCallerIdentity", cmp.Or(err, errAnswer))
+	}
+	c, err := parseCaller(arn)
+	if err != nil {
+		return nil, err
+	}
+	if account := texts[result+"/Account"]; account != c.account {
+		return nil, unread(checkAnswer, "account "+refusal.Quote(account), "that of the ARN, "+c.account, errAnswer)
+	}
+	return c, nil
+}
+
+// parseFault reads what STS says instead of a result, and returns its code.
+func parseFault(data []byte) (code string, ok bool) {
+	texts, err := readXML(data)
+	code = texts["ErrorResponse/Error/Code"]
+	return code, err == nil && code != "" && len(code) <= 64
+}
+
+// readXML reads a document of one element in which no element is there twice, and returns the
+// elements by their paths, such as a/b, with the text of those that have no others. Text stands in
+// these, in one piece, and nowhere else; attributes other than xmlns, comments and directives are refused.
+func readXML(data []byte) (map[string]string, error) {
+	texts := map[string]string{}
+	decoder := xml.NewDecoder(bytes.NewReader(data))
+	var path []string
+	var text string
+	leaf := false
+	for {
+		next, err := decoder.Token()
+		if errors.Is(err, io.EOF) && len(texts) > 0 && len(path) == 0 {
+			return texts, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch e := next.(type) {
+		case xml.StartElement:
+			path = append(path, e.Name.Local)
+			name := strings.Join(path, "/")
+			_, twice := texts[name]
+			if twice || len(path) > maxDepth || len(path) == 1 && len(texts) > 0 || len(texts) == maxElements || e.Name.Space != namespace ||
+				!onlyNamespace(e.Attr) || strings.TrimSpace(text) != "" {
+				return nil, errAnswer
+			}
+			texts[name], text, leaf = "", "", true
+		case xml.EndElement:
+			if leaf {
+				texts[strings.Join(path, "/")] = text
+			} else if strings.TrimSpace(text) != "" {
+				return nil, errAnswer
+			}
+			path, text, leaf = path[:len(path)-1], "", false
+		case xml.CharData:
+			if text != "" || len(path) == 0 && len(bytes.TrimSpace(e)) > 0 {
+				return nil, errAnswer
+			}
+			text = string(e)
+		case xml.ProcInst:
+			if e.Target != "xml" || len(texts) > 0 {
+				return nil, errAnswer
+			}
+		default:
+			return nil, errAnswer
+		}
+	}
+}
+
+func onlyNamespace(attributes []xml.Attr) bool {
+	return len(attributes) == 0 || len(attributes) == 1 && attributes[0].Name == xml.Name{Local: "xmlns"}
+}

@@ -1,0 +1,26 @@
+package ec2
+
+import (
+	"context"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
+	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// ProviderID reads the instance's identity document for the provider ID that Kubernetes' cloud
+// provider gives the instance's Node: aws:///<availability zone>/<instance ID>. It is what a node
+// claims: no signature is verified, and anything in the place of the metadata server can say
+// something else. The error is a [*refusal.Error] with the check "metadata-server", or one of package
+// awsid.
+func (s *Source) ProviderID(ctx context.Context) (string, error) {
+	_, d, err := s.document(ctx)
+	if err != nil {
+		return "", err
+	}
+	if zone := d.AvailabilityZone; !strings.HasPrefix(zone, d.Region) || zone == d.Region || !nodename.ValidLabel(zone) {
+		return "", refuse(metadata.CheckMetadata, "availabilityZone "+refusal.Quote(zone), "a zone of region "+d.Region)
+	}
+	return "aws:///" + d.AvailabilityZone + "/" + d.InstanceID, nil
+}

@@ -1,0 +1,96 @@
+package ec2
+
+import (
+	"crypto/x509"
+	"flag"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/cloud/awsid"
+	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
+	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/internal/vectortest"
+)
+
+var (
+	update = flag.Bool("update", false, "write the vectors in ../../vectors/cloud/ec2 anew")
+	folder = filepath.Join("..", "..", "vectors", "cloud", "ec2")
+)
+
+// environment is what all vectors have in common: these roles are admitted, and STS knows these
+// sessions.
+type environment struct {
+	Time         time.Time         `json:"time"`
+	Certificates map[string][]byte `json:"certificates"`
+	Roles        []string          `json:"roles"`
+	Sessions     map[string]known  `json:"sessions"`
+}
+
+// writeVectors passes everything to w, or to a new folder.
+func writeVectors(t *testing.T, w *vectors.Writer) {
+	t.Helper()
+	l := newLab(t)
+	if *update {
+		e := environment{testTime, map[string][]byte{}, testRoles, sessions()}
+		for region, c := range l.certificates() {
+			e.Certificates[region] = c.Raw
+		}
+		var err error
+		if w, err = vectors.NewWriter(folder, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, a := range attacks() {
+		p := l.good()
+		a.make(p)
+		v := vectors.Vector{Name: a.name, Expect: string(a.want), Document: p.marshal()}
+		if a.want == "" {
+			v.Machine = "aws:aws/" + testRegion + "/" + p.by.ARN[len(p.by.ARN)-len(testInstance):]
+		}
+		if err := w.Write(v); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestVectors replays the vectors that are kept: one for each case here, and no other.
+func TestVectors(t *testing.T) {
+	var cases vectors.Writer
+	writeVectors(t, &cases)
+	if err := cases.Compare(vectortest.Folder(t, "cloud", "ec2")); err != nil && !*update {
+		t.Error(err)
+	}
+	var e environment
+	list, err := vectors.Load(vectortest.Folder(t, "cloud", "ec2"), &e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := KindConfig{Certificates: awsid.Certificates{}, Roles: e.Roles, Transport: imitation(e.Sessions)}
+	for region, der := range e.Certificates {
+		if config.Certificates[region], err = x509.ParseCertificate(der); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := newPlatform(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kindtest.Replay(t, p, e.Time, list)
+}
+
+// TestRead: what can be refused without a signature or a question is refused when it is read.
+func TestRead(t *testing.T) {
+	l := newLab(t)
+	p := l.platform(t, imitation(sessions()))
+	for _, a := range attacks() {
+		evidence := l.good()
+		a.make(evidence)
+		_, err := p.Read(evidence.marshal())
+		late := a.want == "" || a.want == checkTime || a.want == checkRefused || a.want == checkSession || a.want == checkRole || a.want == checkARN ||
+			a.want == "awsid-signer" || a.name == "by-another-account" || a.name == "by-another-partition"
+		if (err == nil) != late {
+			t.Errorf("%s: %v", a.name, err)
+		}
+	}
+}
