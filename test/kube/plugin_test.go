@@ -64,13 +64,19 @@ func (o *operator) try(ctx context.Context, args ...string) (string, error) {
 
 // plain runs one command of kubectl.
 func (o *operator) plain(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, o.kubectl, append(args, "--kubeconfig="+o.kubeconfig)...)
-	cmd.Env = []string{"PATH=" + o.dir, "HOME=" + o.dir}
+	cmd := o.command(ctx, args...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
 	}
 	return string(out), err
+}
+
+// command is one of kubectl.
+func (o *operator) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, o.kubectl, append(args, "--kubeconfig="+o.kubeconfig)...)
+	cmd.Env = []string{"PATH=" + o.dir, "HOME=" + o.dir}
+	return cmd
 }
 
 // run runs one command, which must succeed and print all of want.
@@ -251,6 +257,7 @@ func testPluginUsage(t *testing.T, o *operator) {
 		"explain":                          "explain takes REQUEST",
 		"explain a b":                      "explain takes REQUEST",
 		"pending a":                        "pending takes nothing",
+		"token":                            "token takes NODE",
 		"release a --machine-uid b":        "release takes no --machine-uid",
 		"adopt a":                          "adopt takes --machine-uid",
 		"rebind a":                         "rebind takes --request or --machine",
@@ -280,7 +287,7 @@ func testOperatorRights(t *testing.T, c *cluster, o *operator, hello string) {
 		if out, err := o.plain(t.Context(), "get", "attestednodes"); err != nil || !strings.Contains(out, "MACHINE") || !strings.Contains(out, "Bound") {
 			return fmt.Errorf("attestednodes: %w: %s", err, out)
 		}
-		for _, command := range []string{"observed", "pending", "approve " + hello, "release node-2 --yes"} {
+		for _, command := range []string{"observed", "pending", "approve " + hello, "token node-2", "release node-2 --yes"} {
 			if _, err := o.try(t.Context(), strings.Fields(command)...); err != nil {
 				return err
 			}
