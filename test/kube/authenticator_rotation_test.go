@@ -102,7 +102,7 @@ func (r *rotation) run(t *testing.T) {
 	}
 	if !r.own {
 		m.kubeconfig(t, "bootstrap", new(clientcmdapi.AuthInfo))
-		if s := m.status(t); len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "fresh token") {
+		if s := m.status(t); len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "kubectl nodeattest token "+m.name) {
 			t.Errorf("problems %q", s.Problems)
 		}
 		file, want = r.readmit(t)
