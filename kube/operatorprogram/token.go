@@ -26,7 +26,7 @@ func (p *plugin) token(ctx context.Context, nodeName string) error {
 	case err != nil:
 		return err
 	case r.Scope().Road == attest.RoadDocument:
-		return fmt.Errorf("node %s is known by a document, which anything on its machine may get, so no token admits another key of it: "+
+		return fmt.Errorf("node %s is not known by a TPM, and whoever has its document, or only its name, gets no second key with a token: "+
 			"kubectl nodeattest release %[1]s, and let the machine join anew", nodeName)
 	}
 	made, err := bootstraptoken.Create(bootstraptoken.CreateOptions{
