@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"cmp"
 	"crypto/x509"
 	"slices"
 	"strconv"
@@ -266,8 +267,8 @@ type RequesterClass int
 
 // The three classes.
 const (
-	// RequesterBootstrap uses a bootstrap token. It has no node name of its own; which
-	// machine it is determines the name that it gets.
+	// RequesterBootstrap uses a bootstrap token. Which machine it is determines the name that it
+	// gets, and where the token is for one node, this can only be its name.
 	RequesterBootstrap RequesterClass = iota + 1
 	// RequesterNode uses a node's client certificate and asks for that very node.
 	RequesterNode
@@ -285,7 +286,9 @@ func (c RequesterClass) String() string {
 type Requester struct {
 	// Class is the kind of requester.
 	Class RequesterClass
-	// NodeName is the node whose certificate the requester used; "" for RequesterBootstrap.
+	// NodeName is the node whose certificate the requester used. For RequesterBootstrap it is the
+	// only node that the token is for, and "" if it is for none in particular. Such a token has the
+	// extra group system:bootstrappers:nodeattest:node:<name>, with ":" for each "." of the name.
 	NodeName string
 	// TokenID is the public half of the bootstrap token, six bytes of a-z and 0-9;
 	// "" for the other classes.
@@ -303,7 +306,7 @@ type Requester struct {
 func RequesterOf(username string, groups []string) (Requester, error) {
 	q, err := requesterOf(username)
 	if err == nil {
-		err = checkGroups(q.Class, groups)
+		err = q.readGroups(groups)
 	}
 	if err != nil {
 		return Requester{}, err
@@ -335,17 +338,26 @@ var classGroups = map[RequesterClass]string{
 	RequesterBootstrap: BootstrappersGroup, RequesterNode: NodesGroup, RequesterRecovery: RecoveryGroup,
 }
 
-// checkGroups returns an error for the first group that is missing or not allowed.
-func checkGroups(class RequesterClass, groups []string) error {
-	own := []string{classGroups[class], AuthenticatedGroup}
+// readGroups returns an error for the first group that is missing or not allowed, and takes the
+// node from a token for one.
+func (q *Requester) readGroups(groups []string) error {
+	own := []string{classGroups[q.Class], AuthenticatedGroup}
 	for _, needed := range own {
 		if !slices.Contains(groups, needed) {
 			return &Error{Check: checkRequestGroups, Got: strconv.Itoa(len(groups)) + " groups without it", Want: needed}
 		}
 	}
 	for _, g := range groups {
-		if !slices.Contains(own, g) && (class != RequesterBootstrap || !strings.HasPrefix(g, BootstrappersGroup+":")) {
-			return &Error{Check: checkRequestGroups, Got: refusal.Quote(g), Want: "the groups of a " + class.String() + " requester only"}
+		switch {
+		case slices.Contains(own, g):
+		case q.Class != RequesterBootstrap || !strings.HasPrefix(g, BootstrappersGroup+":"):
+			return &Error{Check: checkRequestGroups, Got: refusal.Quote(g), Want: "the groups of a " + q.Class.String() + " requester only"}
+		default:
+			name, ok := nodename.OfTokenGroup(g)
+			if ok && (!nodename.Valid(name) || q.NodeName != "" && q.NodeName != name) {
+				return &Error{Check: checkRequestGroups, Got: refusal.Quote(g), Want: "the group of one node, by its name"}
+			}
+			q.NodeName = cmp.Or(name, q.NodeName)
 		}
 	}
 	return nil

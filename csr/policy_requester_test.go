@@ -58,6 +58,12 @@ func TestPolicyRulesOfRequesters(t *testing.T) {
 			{"also a node", groups("system:bootstrappers", "system:nodes", "system:authenticated"), rules(csr.CheckRequestGroups)},
 			{"also a master", groups("system:bootstrappers", "system:masters", "system:authenticated"), rules(csr.CheckRequestGroups)},
 			{"group that begins alike", groups("system:bootstrappers", "system:bootstrappersX", "system:authenticated"), rules(csr.CheckRequestGroups)},
+			{"a token for this node", groups("system:bootstrappers", "system:bootstrappers:nodeattest:node:node-1", "system:authenticated", "system:bootstrappers:x"), nil},
+			{"a token for another node", groups("system:bootstrappers", "system:bootstrappers:nodeattest:node:node-2", "system:authenticated"), rules(csr.CheckRequesterOtherNode)},
+			{"a token for a node of a longer name", groups("system:bootstrappers", "system:bootstrappers:nodeattest:node:node-1:example", "system:authenticated"), rules(csr.CheckRequesterOtherNode)},
+			{"a token for no name", groups("system:bootstrappers", "system:bootstrappers:nodeattest:node:node-", "system:authenticated"), rules(csr.CheckRequestGroups)},
+			{"a token for two nodes", groups("system:bootstrappers", "system:bootstrappers:nodeattest:node:node-1", "system:bootstrappers:nodeattest:node:node-2", "system:authenticated"),
+				rules(csr.CheckRequestGroups)},
 		})
 	})
 	t.Run("node", func(t *testing.T) {

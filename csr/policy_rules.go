@@ -188,8 +188,8 @@ var objectRules = []rule{
 		x.refuseErr(err)
 	}},
 	{checkRequestGroups, nil, func(x *run) {
-		if class := x.out.requester.Class; class != 0 { // otherwise it is unknown which groups the user should have
-			x.refuseErr(checkGroups(class, x.request.User.Groups))
+		if x.out.requester.Class != 0 { // otherwise it is unknown which groups the user should have
+			x.refuseErr(x.out.requester.readGroups(x.request.User.Groups))
 		}
 	}},
 	{checkRequesterPurpose, known, func(x *run) {

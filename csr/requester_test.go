@@ -15,6 +15,8 @@ func TestRequesterOf(t *testing.T) {
 		rule   csr.Check
 	}{
 		{"system:bootstrap:abc123", []string{"system:bootstrappers", "system:authenticated"}, csr.Requester{Class: csr.RequesterBootstrap, TokenID: "abc123"}, ""},
+		{"system:bootstrap:abc123", []string{"system:bootstrappers", "system:authenticated", "system:bootstrappers:nodeattest:node:node-1:example:com"}, csr.Requester{Class: csr.RequesterBootstrap, NodeName: "node-1.example.com", TokenID: "abc123"}, ""},
+		{"system:bootstrap:abc123", []string{"system:bootstrappers", "system:authenticated", "system:bootstrappers:nodeattest:node:node-1..x"}, csr.Requester{}, csr.CheckRequestGroups},
 		{"system:node:a.b", []string{"system:authenticated", "system:nodes"}, csr.Requester{Class: csr.RequesterNode, NodeName: "a.b"}, ""},
 		{"nodeattest:recovery:a", []string{"nodeattest:recovery", "system:authenticated"}, csr.Requester{Class: csr.RequesterRecovery, NodeName: "a"}, ""},
 		{"system:node:a", []string{"system:bootstrappers", "system:authenticated"}, csr.Requester{}, csr.CheckRequestGroups},

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -146,6 +147,12 @@ func (w *Bench) objectAttacks() []RequestAttack {
 		"username-with-a-long-token-id":          func(a *Asked) { a.Username = "system:bootstrap:abc1234" },
 		"groups-without-authenticated":           func(a *Asked) { a.Groups = a.Groups[:1] },
 		"groups-of-a-node":                       func(a *Asked) { a.Groups = append(a.Groups, "system:nodes") },
+		"token-of-another-node": func(a *Asked) {
+			a.Groups = append(a.Groups, nodename.TokenGroup(OtherNode))
+		},
+		"token-of-two-nodes": func(a *Asked) {
+			a.Groups = append(a.Groups, nodename.TokenGroup(NodeName), nodename.TokenGroup(OtherNode))
+		},
 		"bootstrap-asks-for-a-serving-certificate": func(a *Asked) {
 			username, groups := a.Username, a.Groups
 			*a = *w.NodeServes()

@@ -101,7 +101,8 @@ func (a *Authenticator) Status() *Status {
 	if err != nil {
 		s.Problems = append(s.Problems, "API server: "+err.Error())
 	} else if !s.Usable && !s.Recoverable && !hasCredential(own) {
-		s.Problems = append(s.Problems, "no certificate that works, no recovery certificate and no bootstrap token: put a fresh token in place")
+		s.Problems = append(s.Problems, "no certificate that works, no recovery certificate and no bootstrap token: put a fresh token in place, "+
+			"from an operator's kubectl nodeattest token "+a.c.NodeName)
 	}
 	return s
 }

@@ -11,6 +11,7 @@
 //	kubectl nodeattest rebind NODE (--request REQUEST | --machine IDENTITY)
 //	kubectl nodeattest adopt NODE (--machine-uid UID | --provider-id ID)
 //	kubectl nodeattest release NODE [--yes] [--dry-run=server]
+//	kubectl nodeattest token NODE
 //	kubectl nodeattest inspect FILE...
 //	kubectl nodeattest verify FILE... --config FILE [--at TIME] [--key-ring FILE] [--records FILE]
 //
@@ -104,6 +105,7 @@ func commands() []command {
 		{"rebind", "NODE", "give a node another machine, whose board was replaced", true, []string{"request", "machine"}, (*plugin).rebind, nil},
 		{"adopt", "NODE", "give a node's record the UID of another Machine of the inventory, or the provider ID that its machine has now", true, []string{"machine-uid", "provider-id"}, (*plugin).adopt, nil},
 		{"release", "NODE", "say that a node's machine is gone; approving it again undoes this", true, []string{"yes", "dry-run"}, (*plugin).release, nil},
+		{"token", "NODE", "print a bootstrap token, good for an hour, for a node whose certificates have all ended", true, nil, (*plugin).token, nil},
 		{"inspect", "FILE...", "show requests and evidence as a tree; decides nothing", true, nil, nil, (*plugin).inspect},
 		{"verify", "FILE...", "decide recorded requests by the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
 	}

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,13 +14,14 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // TestRotation has certificates of Kubernetes' own signer that last 90 s renewed by a daemon:
 // two requests for each, and the plugin always at hand. The control plane goes away until the
-// last one has ended, the bootstrap token with it; with a fresh token in its place the node
-// comes back.
+// last one has ended, the bootstrap token with it; with a token that an operator makes for this
+// node it comes back, and nobody else does.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	newRotation(t, false).run(t)
@@ -36,6 +38,7 @@ func TestRotationOwnSigners(t *testing.T) {
 type rotation struct {
 	*cluster
 	own      bool // the signers are ours
+	tpms     *tpmsim.CA
 	node     *nodeMachine
 	deciders []*replica
 }
@@ -47,6 +50,7 @@ func newRotation(t *testing.T, own bool) *rotation {
 	r.signingDuration = "90s"
 	r.prepare(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	r.tpms = device.CA()
 	if own {
 		config := r.ownSigning(t, device, "node-1")
 		r.deciders = r.startOwnSigners(t, func(all map[string]any) {
@@ -55,7 +59,7 @@ func newRotation(t *testing.T, own bool) *rotation {
 		})
 	} else {
 		r.startSigner(t)
-		r.knowMachines(t, device, "node-1")
+		r.knowMachines(t, device, "node-1", "node-2")
 		controller := r.startController(t, buildProgram(t, "node-attestation-controller"), "controller", func(all map[string]any) {
 			all["membership"].(map[string]any)["mode"] = "FirstUse"
 		})
@@ -84,6 +88,12 @@ func (r *rotation) run(t *testing.T) {
 	}
 	r.forsaken(t, last)
 
+	want := csr.RecoveryUserPrefix + m.name
+	var file string // with the token
+	disk := t.TempDir()
+	if err := os.CopyFS(disk, os.DirFS(filepath.Join(m.dir, "state"))); err != nil {
+		t.Fatal(err)
+	}
 	began := time.Now()
 	for _, each := range r.deciders {
 		if err := each.launch(); err != nil {
@@ -92,10 +102,11 @@ func (r *rotation) run(t *testing.T) {
 	}
 	if !r.own {
 		m.kubeconfig(t, "bootstrap", new(clientcmdapi.AuthInfo))
-		if s := m.status(t); len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "fresh token") {
+		if s := m.status(t); len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "kubectl nodeattest token "+m.name) {
 			t.Errorf("problems %q", s.Problems)
 		}
-		m.kubeconfig(t, "bootstrap", &clientcmdapi.AuthInfo{Token: otherTokenID + "." + tokenSecret})
+		file, want = r.readmit(t)
+		m.kubeconfig(t, "bootstrap", &clientcmdapi.AuthInfo{TokenFile: file})
 	}
 	var s *authenticator.Status
 	eventually(t, func() error {
@@ -105,15 +116,64 @@ func (r *rotation) run(t *testing.T) {
 		return nil
 	})
 	t.Logf("back after %s with a certificate until %s", time.Since(began).Round(100*time.Millisecond), s.Certificates[0].NotAfter)
-	want := csr.BootstrapUserPrefix + otherTokenID
-	if r.own {
-		want = csr.RecoveryUserPrefix + m.name
-	}
 	if n := r.filedBy(t, want); n != 2 {
 		t.Errorf("%d requests of %s, want 2", n, want)
 	}
 	if daemon.ended() {
 		t.Errorf("the daemon has ended:\n%s", daemon.tail())
+	}
+	if !r.own {
+		r.elsewhere(t, file, disk, daemon)
+	}
+}
+
+// readmit has an operator make a token for the node. It returns the file that its standard output
+// went to, and the user of the token.
+func (r *rotation) readmit(t *testing.T) (file, user string) {
+	t.Helper()
+	o := r.newOperator(t)
+	eventually(t, func() error { // its rights may be late
+		text, err := o.command(t.Context(), "nodeattest", "token", r.node.name).Output()
+		if err != nil {
+			return err
+		}
+		id, _, _ := strings.Cut(string(text), ".")
+		file, user = controlplane.Write(t, t.TempDir(), "token", text), csr.BootstrapUserPrefix+id
+		return nil
+	})
+	return file, user
+}
+
+// elsewhere has another machine, which may join as node-2, use the token: it is neither that node
+// nor the token's, not even with a copy of this node's disk. Nobody has logged the token.
+func (r *rotation) elsewhere(t *testing.T, file, disk string, daemon *process) {
+	t.Helper()
+	device := tpmsim.Swtpm(t, tpmsim.Options{CA: r.tpms})
+	short := func(config map[string]any) { config["lifetime"] = "10m" }
+	for _, row := range []struct{ name, want string }{{"node-2", "requester-other-node"}, {r.node.name, "registry-name"}} {
+		other := r.install(t, r.node.program, row.name, device, short)
+		if row.name == r.node.name {
+			if err := os.CopyFS(filepath.Join(other.dir, "state"), os.DirFS(disk)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		other.kubeconfig(t, "bootstrap", &clientcmdapi.AuthInfo{TokenFile: file})
+		if got := other.refused(t); !strings.Contains(got, row.want) {
+			t.Errorf("as %s: got %q, want %s", row.name, got, row.want)
+		}
+	}
+	other := r.install(t, r.node.program, "node-2", device, short)
+	other.kubeconfig(t, "bootstrap", &clientcmdapi.AuthInfo{Token: otherTokenID + "." + tokenSecret})
+	other.credential(t) // it was the token
+	token, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, half, _ := strings.Cut(strings.TrimSpace(string(token)), ".")
+	for _, each := range []*process{daemon, r.deciders[0].process, r.server} {
+		if strings.Contains(each.text(t), half) {
+			t.Errorf("%s has logged the token", each.name)
+		}
 	}
 }
 

@@ -16,7 +16,9 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -64,13 +66,19 @@ func (o *operator) try(ctx context.Context, args ...string) (string, error) {
 
 // plain runs one command of kubectl.
 func (o *operator) plain(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, o.kubectl, append(args, "--kubeconfig="+o.kubeconfig)...)
-	cmd.Env = []string{"PATH=" + o.dir, "HOME=" + o.dir}
+	cmd := o.command(ctx, args...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
 	}
 	return string(out), err
+}
+
+// command is one of kubectl.
+func (o *operator) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, o.kubectl, append(args, "--kubeconfig="+o.kubeconfig)...)
+	cmd.Env = []string{"PATH=" + o.dir, "HOME=" + o.dir}
+	return cmd
 }
 
 // run runs one command, which must succeed and print all of want.
@@ -218,6 +226,7 @@ func TestPlugin(t *testing.T) {
 	if err := c.admin.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &released); err != nil || released.Spec.State != v1alpha1.NodeResting || released.Spec.LastEnd.Time.Before(leaf.NotAfter) {
 		t.Errorf("got %+v, %v, want a name that rests until %s", released.Spec, err, leaf.NotAfter)
 	}
+	t.Run("the right to make tokens", func(t *testing.T) { testTokenRight(t, c) })
 	t.Run("what is none of ours", func(t *testing.T) { testExplainOthers(t, c, o) })
 }
 
@@ -251,6 +260,7 @@ func testPluginUsage(t *testing.T, o *operator) {
 		"explain":                          "explain takes REQUEST",
 		"explain a b":                      "explain takes REQUEST",
 		"pending a":                        "pending takes nothing",
+		"token":                            "token takes NODE",
 		"release a --machine-uid b":        "release takes no --machine-uid",
 		"adopt a":                          "adopt takes --machine-uid",
 		"rebind a":                         "rebind takes --request or --machine",
@@ -280,7 +290,7 @@ func testOperatorRights(t *testing.T, c *cluster, o *operator, hello string) {
 		if out, err := o.plain(t.Context(), "get", "attestednodes"); err != nil || !strings.Contains(out, "MACHINE") || !strings.Contains(out, "Bound") {
 			return fmt.Errorf("attestednodes: %w: %s", err, out)
 		}
-		for _, command := range []string{"observed", "pending", "approve " + hello, "release node-2 --yes"} {
+		for _, command := range []string{"observed", "pending", "approve " + hello, "token node-2", "release node-2 --yes"} {
 			if _, err := o.try(t.Context(), strings.Fields(command)...); err != nil {
 				return err
 			}
@@ -310,6 +320,37 @@ func testOperatorRights(t *testing.T, c *cluster, o *operator, hello string) {
 			})
 			without.restore(t)
 			eventually(t, probe)
+		}
+	}
+}
+
+// testTokenRight has the operator use the right to make tokens for more than that: it makes Secrets
+// of any type and group, and reads, changes and deletes none.
+func testTokenRight(t *testing.T, c *cluster) {
+	as := c.client(t, c.user(t, "operator"))
+	kubeadms := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-kubead"},
+		Type:       corev1.SecretTypeBootstrapToken,
+		StringData: map[string]string{"token-id": "kubead", "token-secret": tokenSecret, "usage-bootstrap-signing": "true", "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token"},
+	}
+	accounts := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "account", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
+		Type:       corev1.SecretTypeServiceAccountToken,
+	}
+	for _, secret := range []*corev1.Secret{kubeadms, accounts} {
+		if err := as.Create(t.Context(), secret); err != nil {
+			t.Error(err)
+		}
+		for verb, err := range map[string]error{
+			"get":    as.Get(t.Context(), client.ObjectKeyFromObject(secret), new(corev1.Secret)),
+			"list":   as.List(t.Context(), new(corev1.SecretList), client.InNamespace(secret.Namespace)),
+			"update": as.Update(t.Context(), secret.DeepCopy()),
+			"patch":  as.Patch(t.Context(), secret.DeepCopy(), client.RawPatch(types.MergePatchType, []byte("{}"))),
+			"delete": as.Delete(t.Context(), secret, client.DryRunAll, client.PropagationPolicy(metav1.DeletePropagationForeground)),
+		} {
+			if !apierrors.IsForbidden(err) {
+				t.Errorf("%s of %s: %v", verb, secret.Type, err)
+			}
 		}
 	}
 }
