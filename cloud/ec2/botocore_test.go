@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -148,28 +150,47 @@ func TestBotocore(t *testing.T) {
 	}
 }
 
-// TestBotocoreJoins: so does a whole join's answer, of an instance that asks its metadata server.
+// TestBotocoreJoins: so does a whole join of an instance that asks its metadata server. Its answer is
+// good for the same key as often as it is decided, for 15 minutes, and then has to be filed again.
 func TestBotocoreJoins(t *testing.T) {
 	l := newLab(t)
 	server := l.cloud.Serve(machine("machine-0"))
 	defer server.Close()
-	s, err := NewSource(SourceOptions{URL: server.URL, Now: l.cloud.Now})
+	source, err1 := NewSource(SourceOptions{URL: server.URL, Now: l.cloud.Now})
+	prover, err2 := document.NewProver(Provider, 1, source)
+	attester, err3 := attest.NewAttester(prover)
+	c, err4 := source.credentials(t.Context())
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		t.Fatal(err)
+	}
+	sts := newBotocore(t, map[string]known{"mine": {c.AccessKeyID, c.SecretAccessKey, c.SessionToken,
+		"arn:aws:sts::" + testAccount + ":assumed-role/" + testRole + "/" + machine("machine-0").InstanceID}})
+	ring := attest.NewRingKey(testTime.Add(-time.Hour))
+	plane := func(age time.Duration) *attest.Verifier {
+		sts.now = testTime.Add(age)
+		return l.plane(t, ring, sts, sts.now)
+	}
+	key, request := newRequest(t)
+	subject := attest.Subject{Request: request, SignerName: testSigner, ClusterID: "cluster-1"}
+	hello, err := attester.Hello(t.Context(), subject)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.credentials(t.Context())
+	challenge, err := plane(0).Challenge(t.Context(), filed(hello, testTime))
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine := known{c.AccessKeyID, c.SecretAccessKey, c.SessionToken, "arn:aws:sts::" + testAccount + ":assumed-role/" + testRole + "/" + machine("machine-0").InstanceID}
-	sts := newBotocore(t, map[string]known{"mine": mine})
-	data, err := s.Document(t.Context(), testValue)
+	answer, err := attester.Answer(t.Context(), challenge, key, subject)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, transport := range map[string]http.RoundTripper{"botocore": sts, "cloudtest": l.cloud} {
-		if err := verify(l.platform(t, transport), data, testTime); err != nil {
-			t.Errorf("%s: %v", name, err)
+	for age, want := range map[time.Duration]refusal.Check{0: "", time.Minute: "", goodFor - time.Second: "", goodFor: checkTime, time.Hour: checkTime} {
+		result, err := plane(age).Verify(t.Context(), filed(answer, testTime))
+		if (err == nil) != (want == "") || err != nil && !errors.Is(err, want) || err == nil && result.Machine != "aws:aws/us-east-2/i-0123456789abcdef0" {
+			t.Errorf("after %s: %v, want %q", age, err, want)
 		}
+	}
+	if _, err := plane(11*time.Minute).Verify(t.Context(), filed(answer, sts.now)); !errors.Is(err, attest.CheckAnswerLate) {
+		t.Errorf("filed again after the challenge's window: %v", err)
 	}
 }

@@ -3,7 +3,12 @@ package ec2
 import (
 	"bytes"
 	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,8 +20,10 @@ import (
 	"github.com/aws/smithy-go/aws-http-auth/credentials"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/csr"
 )
 
 const (
@@ -207,4 +214,44 @@ func verify(p *platform, data []byte, now time.Time) error {
 
 func inquiry(now time.Time) *attest.Inquiry {
 	return &attest.Inquiry{Now: now, Budget: attest.NewBudget(12)}
+}
+
+const testSigner = "cluster.x-k8s.io/kube-apiserver-client-kubelet-ec2"
+
+// plane is a control plane at a time that knows testInstance as node-1.
+func (l *lab) plane(t *testing.T, key attest.RingKey, sts http.RoundTripper, now time.Time) *attest.Verifier {
+	t.Helper()
+	kind, err1 := kindOf(l.platform(t, sts))
+	list, err2 := membership.NewStaticList([]membership.Member{{Machine: "aws:aws/us-east-2/" + testInstance, NodeName: "node-1", Provider: Provider}})
+	ring, err3 := attest.NewStaticKeyRing(key)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	v, err := attest.NewVerifier(attest.VerifierConfig{KeyRing: ring, Kinds: []attest.Kind{kind}, Authorizer: list, Now: func() time.Time { return now },
+		Policy: &csr.Policy{ClusterIDs: []string{"cluster-1"}, SignerNames: []string{testSigner}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+			return &csr.Machine{Name: "machine-0", NodeName: q.NodeName, BootstrapReady: true}, nil
+		}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// newRequest is the request of node-1, and its key.
+func newRequest(t *testing.T) (crypto.Signer, []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, request
+}
+
+// filed is what the server has of a message, by the holder of a bootstrap token.
+func filed(spec *csr.Spec, at time.Time) *csr.Request {
+	return csr.Filed(spec, csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}, at)
 }

@@ -159,6 +159,30 @@ func TestListedTogether(t *testing.T) {
 	}
 }
 
+// TestCallerOfAnotherListedAccount: a role that is listed speaks for the documents of its own account
+// and partition only.
+func TestCallerOfAnotherListedAccount(t *testing.T) {
+	p, err := newPlatform(KindConfig{Certificates: newLab(t).certificates(),
+		Roles: []string{"arn:aws:iam::123456789012:role/node", "arn:aws:iam::210987654321:role/node", "arn:aws-cn:iam::123456789012:role/node"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := endpointOf(testRegion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &awsid.Document{AccountID: testAccount, Region: testRegion, InstanceID: testInstance}
+	for c, want := range map[caller]refusal.Check{
+		{"aws", "123456789012", "node", testInstance}:    "",
+		{"aws", "210987654321", "node", testInstance}:    checkAccount,
+		{"aws-cn", "123456789012", "node", testInstance}: checkPartition,
+	} {
+		if err := p.checkCaller(&c, d, e); (err == nil) != (want == "") || err != nil && !errors.Is(err, want) {
+			t.Errorf("%v: %v, want %q", c, err, want)
+		}
+	}
+}
+
 // TestClaims: what the evidence says becomes what the join compares.
 func TestClaims(t *testing.T) {
 	l := newLab(t)
