@@ -90,7 +90,7 @@ func checkPage(t *testing.T, s *shell, outputs map[string]string) {
 // to another may.
 func checkListed(t *testing.T, s *shell, listed string) {
 	t.Helper()
-	same := regexp.MustCompile(`[0-9a-f]{8}\.\.\.|20\d\d-\S+Z|\d+m?\d*s\b| +`).ReplaceAllString
+	same := regexp.MustCompile(`[0-9a-f]{8}(\.\.\.|[0-9a-f]{56})|20\d\d-\S+Z|\d+m?\d*s\b| +`).ReplaceAllString
 	if got := s.run(t, "kubectl get attestednodes"); same(strings.TrimSpace(got), "") != same(strings.TrimSpace(listed), "") {
 		t.Errorf("kubectl prints\n%s\nand the page\n%s", got, listed)
 	}
