@@ -151,7 +151,7 @@ func (w *installation) testLeft(t *testing.T, r *replica, bootstrapper client.Cl
 		if err := bootstrapper.Create(t.Context(), requestOf(w.plain1), client.DryRunAll); err != nil {
 			return err
 		}
-		if noted := w.auditAnnotations(t, "validation.policy.admission.k8s.io/validation_failure"); !strings.Contains(fmt.Sprint(noted), "is asked for with evidence") {
+		if noted := w.auditAnnotations(t, "validation.policy.admission.k8s.io/validation_failure"); !strings.Contains(fmt.Sprint(noted), "asks for its client certificate with evidence") {
 			return fmt.Errorf("the audit log says nothing of what would be refused: %q", noted)
 		}
 		return nil
@@ -173,7 +173,7 @@ func (w *installation) testEnforced(t *testing.T, bootstrapper client.Client, be
 	w.shell.run(t, w.page.take(t, "3. Enforce", "sh"))
 	before.stop(t)
 	eventually(t, func() error {
-		if err := bootstrapper.Create(t.Context(), requestOf(w.plain1), client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "is asked for with evidence") {
+		if err := bootstrapper.Create(t.Context(), requestOf(w.plain1), client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "asks for its client certificate with evidence") {
 			return fmt.Errorf("a plain request: %v, want it refused", err)
 		}
 		return nil

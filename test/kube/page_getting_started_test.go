@@ -74,7 +74,7 @@ func checkPage(t *testing.T, s *shell, outputs map[string]string) {
 	}
 	for _, want := range []string{
 		"node/laptop condition met", "laptop   Bound   ek:sha256:", // the node
-		"is asked for with evidence", "NotAMember", "registry-name", // the thief
+		"asks for its client certificate with evidence", "NotAMember", "registry-name", // the thief
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("nothing says %q", want)
