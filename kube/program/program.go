@@ -92,7 +92,7 @@ func run(name string, args []string, stderr io.Writer, kinds []Kind, serve func(
 		set.BoolVar(&f.observe, "observe", false, "leave requests without evidence to others, and be ready although there are ways around attestation")
 	}
 	set.BoolVar(&f.debug, "debug", false, "log more")
-	version := set.Bool("version", false, "print the version and end")
+	version := set.Bool("version", false, "print the version and exit")
 	switch err := set.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0

@@ -106,7 +106,7 @@ func (s *Settings) know(others []Kind) error {
 		case slices.Contains(taken, k.Name):
 			return refusal.Config("Kind.Name", refusal.Quote(k.Name), "the name of no other kind or section")
 		case len(k.Identities) == 0:
-			return refusal.Config("Kind.Identities of "+k.Name, "", "one at least")
+			return refusal.Config("Kind.Identities of "+k.Name, "", "at least one")
 		case k.Open == nil:
 			return refusal.Config("Kind.Open of "+k.Name, "", "a function")
 		}
@@ -133,9 +133,9 @@ func (s *Settings) Opened() []string {
 func (s *Settings) checkEvidence() error {
 	switch {
 	case len(s.Opened()) == 0:
-		return refusal.Config("tpm, gce, azure and nitro", "no issuer, no EK and no documents", "one kind of evidence: in tpm some of ekIssuers, allowedEKs and akIssuers, or gce, azure or nitro")
+		return refusal.Config("tpm, gce, azure and nitro", "no issuer, no EK and no documents", "at least one kind of evidence: ekIssuers, allowedEKs or akIssuers in tpm, or gce, azure or nitro")
 	case len(s.sections) != 0 && s.TPM.RequireResident:
-		return refusal.Config("tpm.requireResident", "true with documents", "one of them: no document shows where a key is, so none would be accepted")
+		return refusal.Config("tpm.requireResident", "true with documents", "requireResident or documents: no document shows where a key is, so none would be accepted")
 	}
 	return nil
 }
@@ -192,7 +192,7 @@ func (k *Kind) check(kind attest.Kind) error {
 	for _, road := range d.Roads {
 		switch other := slices.IndexFunc(road.Identities, func(g attest.Grammar) bool { return k.grammar(g.Kind) == nil }); {
 		case road.Road != attest.RoadDocument:
-			return refusal.Config("Kind.Open", "a kind with road "+road.Road.String(), "the road of documents alone")
+			return refusal.Config("Kind.Open", "a kind with road "+road.Road.String(), "only the road of documents")
 		case other >= 0:
 			return refusal.Config("Kind.Identities", refusal.Quotes(k.identities())+" without "+road.Identities[other].Kind, "all that its road has")
 		}
