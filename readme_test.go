@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestREADME takes the first Go code block out of the README, vets it, runs it and
+// TestREADME takes the one Go code block out of the README, vets it, runs it and
 // compares what it prints with the comment "// Output:" at its end.
 func TestREADME(t *testing.T) {
 	none(t, readmeProblems(t, readFile(t, "README.md")))
@@ -16,11 +16,12 @@ func TestREADME(t *testing.T) {
 
 func TestREADMEBites(t *testing.T) {
 	program := func(body string) string {
-		return "# Title\n\n```go\npackage main\n\nimport \"fmt\"\n\nfunc main() {\n" + body + "}\n```\n\n```go\nnot this one\n```\n"
+		return "# Title\n\n```go\npackage main\n\nimport \"fmt\"\n\nfunc main() {\n" + body + "}\n```\n"
 	}
 	for _, tt := range []struct{ name, readme, want string }{
 		{"good", program("\tfmt.Println(\"a\")\n\tfmt.Println(\"b\")\n\t// Output:\n\t// a\n\t// b\n"), ""},
 		{"no block", "# Title\n\n```sh\nmake test\n```\n", "README.md has no Go code block"},
+		{"two blocks", program("\tfmt.Println(\"a\")\n\t// Output: a\n") + "\n```go\nnot this one\n```\n", "README.md has a second Go code block"},
 		{"block without an end", "```go\npackage main\n", "README.md has no Go code block"},
 		{"does not compile", program("\tfmt.Printl(\"a\")\n\t// Output: a\n"), "undefined: fmt.Printl"},
 		{"does not pass vet", program("\tfmt.Printf(\"%d\\n\", \"a\")\n\t// Output: a\n"), "wrong type"},
@@ -43,9 +44,12 @@ func TestREADMEBites(t *testing.T) {
 func readmeProblems(t *testing.T, readme string) []string {
 	t.Helper()
 	_, rest, ok := strings.Cut("\n"+readme, "\n```go\n")
-	code, _, closed := strings.Cut(rest, "\n```\n")
-	if !ok || !closed {
+	code, after, closed := strings.Cut(rest, "\n```\n")
+	switch {
+	case !ok || !closed:
 		return []string{"README.md has no Go code block"}
+	case strings.Contains(after, "\n```go\n"):
+		return []string{"README.md has a second Go code block"}
 	}
 	file := filepath.Join(t.TempDir(), "main.go")
 	if err := os.WriteFile(file, []byte(code+"\n"), 0o644); err != nil {

@@ -88,7 +88,7 @@ func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, format string
 	c := &message.Challenge{Clear: secret}
 	switch {
 	case (credential != nil) != (b.Road == message.RoadEK):
-		return nil, k.fault("a credential, or none, on road "+b.Road.String(), "one on road ek alone")
+		return nil, k.fault("a credential, or none, on road "+b.Road.String(), "one on road ek, and only there")
 	case credential != nil:
 		c.Clear = nil
 		c.Credential = &message.Credential{IDObject: credential.IDObject, EncryptedSecret: credential.EncryptedSecret}

@@ -124,7 +124,7 @@ var nameConstraints = asn1.ObjectIdentifier{2, 5, 29, 30}
 
 // vouched reports whether a CA of a bundle is a pinned one, or verifies up to one as a CA of
 // servers. As an anchor it is bound no longer by what those above it may sign: so one above
-// which a CA has constraints of names does not count, and is named in constrained.
+// which a CA has name constraints does not count, and is named in constrained.
 func vouched(ca *x509.Certificate, pinned, bundle []*x509.Certificate, now time.Time) (ok bool, constrained string) {
 	if slices.ContainsFunc(pinned, ca.Equal) {
 		return true, ""
@@ -140,7 +140,7 @@ func vouched(ca *x509.Certificate, pinned, bundle []*x509.Certificate, now time.
 			limits := func(e pkix.Extension) bool { return e.Id.Equal(nameConstraints) }
 			switch {
 			case slices.ContainsFunc(issuer.Extensions, limits):
-				constrained = "the CA " + ca.Subject.String() + ", which is below constraints of names that the CA " + issuer.Subject.String() + " has"
+				constrained = "the CA " + ca.Subject.String() + ", which is below name constraints of the CA " + issuer.Subject.String()
 				limited = true
 			case issuer.MaxPathLen >= 0 && below >= issuer.MaxPathLen: // it may not sign so many CAs
 				limited = true

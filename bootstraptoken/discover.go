@@ -82,7 +82,7 @@ type Discovered struct {
 //     kubeconfig, which is then read with all the checks of [ParseKubeconfig];
 //  3. keeps only the CAs that have a pin, and those of the bundle that verify up to one of
 //     them now, as the CA below a pinned root does. Such a CA is not kept if one above it has
-//     constraints of names, which its certificates would escape: it needs a pin of its own.
+//     name constraints, which its certificates would escape: it needs a pin of its own.
 //     kubeadm wants one CA of the bundle to have a pin, and then trusts the whole bundle,
 //     other people's CAs included;
 //  4. reads the ConfigMap again over TLS verified only by those CAs: signature and kubeconfig

@@ -237,7 +237,7 @@ func TestDiscoverBelowPinnedRoot(t *testing.T) {
 			cfg.Pins = bundle.Pins()[1:]
 			found, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 2), cfg)
 			if names != nil {
-				want := below.Subject.String() + ", which is below constraints of names"
+				want := below.Subject.String() + ", which is below name constraints"
 				if !errors.Is(err, bootstraptoken.CheckCertificate) || !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), want) {
 					t.Errorf("%v does not say %q", err, want)
 				}
@@ -648,7 +648,7 @@ func TestDiscoverProxy(t *testing.T) {
 	if _, err := bootstraptoken.Discover(t.Context(), cfg); err != nil {
 		t.Error(err)
 	}
-	// To a proxy over TLS the server's configuration would hold, which verifies nobody.
+	// A proxy over https would be dialled with the server's TLS configuration, which skips verification.
 	cfg.Network.Proxy = func(*http.Request) (*url.URL, error) { return url.Parse("https://user:password@127.0.0.1:1") }
 	_, err := bootstraptoken.Discover(t.Context(), cfg)
 	if !errors.Is(err, refusal.CheckConfig) || errors.Is(err, refusal.ErrRetry) || strings.Contains(err.Error(), "password") {

@@ -53,8 +53,7 @@ func TestWordsOfYAML(t *testing.T) {
 	}
 }
 
-// Empty is null, or what the type has without content: false among them for a Boolean
-// alone.
+// Empty means null or the type's zero value; false is empty for a Boolean only.
 func TestEmptyValues(t *testing.T) {
 	for text, want := range map[string]map[string]bool{
 		"null":      {"!!str": true, "!!bool": true, "!!map": true, "!!seq": true},

@@ -118,7 +118,7 @@ func (n *Network) proxy(r *http.Request) (*url.URL, error) {
 	}
 	proxy, err := n.Proxy(r)
 	if err != nil { // whose text may repeat the proxy's password
-		return nil, refusal.Retry(errors.New("it is not known by which proxy"))
+		return nil, refusal.Retry(errors.New("the proxy could not be determined"))
 	}
 	if proxy != nil && proxy.Scheme == "https" {
 		return nil, refusal.Config("Proxy", "over https", "http or socks5")
@@ -219,7 +219,7 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 		return nil, refusal.Retry(&Error{Check: checkStatus, Got: status, Want: "200"})
 	}
 	if coding := res.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, &Error{Check: checkReply, Got: "the content encoding " + refusal.Quote(coding), Want: "none, which was asked for"}
+		return nil, &Error{Check: checkReply, Got: "the content encoding " + refusal.Quote(coding), Want: "none, as requested"}
 	}
 	if r.json {
 		kind := res.Header.Get("Content-Type")

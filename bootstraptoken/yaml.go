@@ -30,7 +30,7 @@ func parseYAML(data []byte, check Check) (yamlValue, error) {
 	case bytes.HasPrefix(data, []byte("\ufeff")):
 		return bad("a byte order mark in front of the text")
 	case bytes.HasPrefix(data, []byte("\xff\xfe")), bytes.HasPrefix(data, []byte("\xfe\xff")):
-		return bad("UTF-16 in place of UTF-8")
+		return bad("UTF-16 instead of UTF-8")
 	case !utf8.Valid(data):
 		return bad("text that is not UTF-8")
 	}
@@ -98,10 +98,10 @@ func (v yamlValue) checkAll(depth int) error {
 		for i := 0; i < len(n.Content); i += 2 {
 			key := yamlValue{n.Content[i], v.check}
 			if key.node.Tag != "!!str" {
-				return key.fail("a key that is no text", "text")
+				return key.fail("a key that is not text", "text")
 			}
 			if seen[key.node.Value] {
-				return key.fail("a key for the second time", "each once")
+				return key.fail("a key that stands twice", "each once")
 			}
 			seen[key.node.Value] = true
 		}

@@ -82,7 +82,7 @@ func NewCA(chain []*x509.Certificate, key crypto.Signer, c CAConfig) (*CA, error
 		{shortest < MinLifetime, refusal.CheckConfig, "MaxLifetime or MaxRecoveryLifetime " + shortest.String(),
 			MinLifetime.String() + " or more"},
 		{len(ca.signers) > 1 && slices.Contains(ca.signers, SignerClientInsecure), refusal.CheckConfig,
-			"SignerNames " + SignerClientInsecure + " beside others", "that one alone, or the others"},
+			"SignerNames " + SignerClientInsecure + " beside others", "that signer only, or only the others"},
 	}).first(); err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func NewProviders(c ProvidersConfig) (*Providers, error) {
 		}
 	}
 	if p.byName[providerInsecure] != nil && len(p.byName) > 1 {
-		return nil, refusal.Config("Providers", providerInsecure+" beside others", "that one alone, or the others")
+		return nil, refusal.Config("Providers", providerInsecure+" beside others", "that signer only, or only the others")
 	}
 	for _, name := range c.AuthorizedAttestors {
 		if p.byName[name] == nil {

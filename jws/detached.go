@@ -102,7 +102,7 @@ func explain(signature, keyID string) error {
 	case h.keyID != keyID:
 		return &Error{Check: CheckKeyID, Got: h.keyID, Want: keyID}
 	case encoded != string(appendHeader(nil, hs256, keyID, "")):
-		return &Error{Check: CheckHeader, Got: string(text), Want: "the members alg and kid alone, in this order and without space"}
+		return &Error{Check: CheckHeader, Got: string(text), Want: "only the members alg and kid, in this order and without space"}
 	case len(mac) != macLength:
 		return &Error{Check: checkSignatureSize, Got: bytesText(len(mac)) + " of base64url", Want: bytesText(macLength)}
 	}

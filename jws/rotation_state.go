@@ -35,7 +35,7 @@ func (r *RotatingSigner) State() ([]byte, error) {
 // signs is missing, and those of [NewRotatingSigner].
 func ResumeRotatingSigner(state []byte, config RotationConfig, signers ...KeySigner) (*RotatingSigner, error) {
 	if len(config.Retired) > 0 {
-		return nil, refusal.Config("Retired", "beside a state", "those of the state alone")
+		return nil, refusal.Config("Retired", "beside a state", "only those of the state")
 	}
 	for _, s := range signers {
 		if err := checkKeySigner(s); err != nil {

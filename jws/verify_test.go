@@ -24,7 +24,7 @@ func (s *toldSet) Keys(_ context.Context, keyID string) ([]*Key, error) {
 func TestVerify(t *testing.T) {
 	ctx := context.Background()
 	for algorithm, f := range forgers() {
-		// The others are of the same ID: the token's algorithm picks the one.
+		// All keys have this ID: the token's algorithm selects among them.
 		set := &toldSet{keys: []*Key{nil, forgers()[ES256].key, forgers()[RS256].key, f.key}}
 		token := f.good(t)
 		got, err := VerifySignature(ctx, token, set)

@@ -130,7 +130,7 @@ func filedAgain(ctx context.Context, a *attempt) (*csr.Request, error) {
 	return request, nil
 }
 
-// machineAttacks are machines that want to be nodes that they are not.
+// machineAttacks are requests from machines that may not be the node they name.
 func machineAttacks() []Attack {
 	return []Attack{
 		asked(classBinding, "stranger", "A machine that nobody expects, but with good evidence, wants to be node-1.", wish{machine: Stranger}),

@@ -14,7 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A good document after a message that it is not for, and bad ones.
+// Documents that must be refused: forged, stale, or of another machine.
 func TestBadDocuments(t *testing.T) {
 	for name, c := range map[string]struct {
 		change   func(*join)

@@ -277,7 +277,7 @@ func checkScope(r *attest.Result, want Scope) error {
 		return refuse(CheckRegistryScope, got.String(), want.String())
 	}
 	if ek := r.Machine.Kind() == "ek"; ek != (r.Road == attest.RoadEK) {
-		return refuse(CheckRegistryScope, string(r.Machine)+" on road "+r.Road.String(), "an identity of kind ek on road ek alone")
+		return refuse(CheckRegistryScope, string(r.Machine)+" on road "+r.Road.String(), "an identity of kind ek on road ek, and only there")
 	}
 	if r.ManyIdentities != "" {
 		return &attest.Error{Check: CheckRegistryScope, Got: r.ManyIdentities, Want: "one identity a machine", Err: refusal.ErrRetry}

@@ -53,7 +53,7 @@ func TestFirstUseDocument(t *testing.T) {
 	f.admit(t, second)
 	f.refuse(t, documented(t, csr.RequesterBootstrap), checkRegistryRequester)
 
-	// A hello is none's yet.
+	// A hello reserves nothing.
 	hello := documented(t, csr.RequesterBootstrap)
 	hello.Stage = attest.StageHello
 	f.admit(t, hello)

@@ -116,7 +116,7 @@ func TestCallsTouchFewRecords(t *testing.T) {
 			}
 			counts[call.name] = append(counts[call.name], store.touched)
 		}
-		// Half of them go at once: a write still takes a few away.
+		// Half of them end at the same time; each write still sweeps only a few.
 		for i := range size / 2 {
 			if _, err := r.Release(ctx, "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)); err != nil {
 				t.Fatal(err)

@@ -84,9 +84,14 @@ func ParseScope(text string) (Scope, error) {
 		s.IdentityClass = strings.Join(words[1:], " ")
 	}
 	if s.checkIdentities() != nil || s.String() != text {
-		return Scope{}, refuse(CheckRegistryScope, refusal.Quote(text), "ak, ek with an algorithm of EKs, or the documents of another provider")
+		return Scope{}, refuse(CheckRegistryScope, refusal.Quote(text), wantScope())
 	}
 	return s, nil
+}
+
+// wantScope says what the texts of scopes are.
+func wantScope() string {
+	return "ak, ek with " + strings.Join(ekAlgorithms[:], ", ") + ", or the name of another provider and document"
 }
 
 // Check returns an error with [CheckRegistryScope] for an invalid scope.
@@ -111,7 +116,7 @@ func (s Scope) checkIdentities() error {
 		ok = false
 	}
 	if !ok {
-		return refuse(CheckRegistryScope, s.String(), "ak, ek with an algorithm of EKs, or the documents of another provider")
+		return refuse(CheckRegistryScope, s.String(), wantScope())
 	}
 	return nil
 }

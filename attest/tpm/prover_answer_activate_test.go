@@ -102,8 +102,7 @@ func testActivate(t *testing.T, tpm transport.TPM, origins map[string]EKOrigin) 
 	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
-// A password of the endorsement hierarchy is proven, and goes over the wire with the
-// creation of primary keys at most.
+// The endorsement password is proven by HMAC, or encrypted: it never goes over the wire in the clear.
 func TestActivateWithEndorsementPassword(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	password := []byte("a password of the hierarchy")

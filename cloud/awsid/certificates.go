@@ -51,7 +51,7 @@ func ParseCertificates(text []byte) (Certificates, error) {
 		var block *pem.Block
 		if block, text = pem.Decode(text); block == nil {
 			if n == 1 || n != begun+1 {
-				return nil, refuse(checkCertificates, strconv.Itoa(n-1)+" certificates", "as many as begin, and one or more")
+				return nil, refuse(checkCertificates, strconv.Itoa(n-1)+" certificates", "at least one, and no block that is cut short")
 			}
 			return table.beside(unknown)
 		}

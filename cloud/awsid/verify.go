@@ -39,7 +39,7 @@ func Verify(pkcs7 []byte, certificates Certificates, now time.Time) (*Document, 
 	case now.Before(cert.NotBefore) || now.After(cert.NotAfter):
 		return nil, refuse(checkExpired, "a certificate from "+stamp(cert.NotBefore)+" to "+stamp(cert.NotAfter), "one that is valid at "+stamp(now))
 	case d.SigningTime.After(now.Add(leeway)):
-		return nil, refuse(checkFuture, "a document of "+stamp(d.SigningTime), "one that there is at "+stamp(now))
+		return nil, refuse(checkFuture, "a document of "+stamp(d.SigningTime), "one signed before "+stamp(now))
 	}
 	digest := sha256.Sum256(s.attributes)
 	if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, digest[:], s.signature); err != nil {

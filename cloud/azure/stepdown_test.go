@@ -23,8 +23,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A machine that is listed by its TPM is refused with its document, and a key in a TPM is
-// never shown by one.
+// A machine that is listed by its TPM is refused with its document, and a document never proves
+// that a key is in a TPM.
 func TestStepDown(t *testing.T) {
 	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
 	machine := cloudtest.AzureMachine{SubscriptionID: "8A205152-B25A-417F-A676-80465535A6C9", VMID: "B1310A36-D400-46F6-82CB-6217DF846586"}

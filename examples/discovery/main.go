@@ -145,7 +145,7 @@ func rotate(ctx context.Context, out *printer, cluster *bootstraptokentest.Clust
 		out.line("  %-32s trusts %d, the newest %s", step.what, len(next.Info.CAs), next.Info.CAs[len(next.Info.CAs)-1].Subject)
 	}
 	_, _, err := asleep.Refresh(ctx, bootstraptoken.RefreshOptions{})
-	return out.refused("the cluster itself, for a client that slept through it", err, bootstraptoken.CheckCertificate)
+	return out.refused("the cluster itself, for a client that missed the change", err, bootstraptoken.CheckCertificate)
 }
 
 // printer writes lines until one fails.

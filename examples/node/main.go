@@ -52,7 +52,7 @@ func main() {
 		}
 		check(os.WriteFile(in("kubelet.crt"), certificate, 0o644))
 	default:
-		log.Fatal("which of hello, answer and install?")
+		log.Fatal("want one of the commands hello, answer and install")
 	}
 }
 

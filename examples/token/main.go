@@ -96,8 +96,8 @@ func (p *program) flags() *flag.FlagSet {
 	flags.StringVar((*string)(&p.store), "dir", "", "the folder of manifests")
 	flags.BoolVar(&p.view.InsecureShowSecrets, "insecure-show-secrets", false, "print whole tokens")
 	flags.DurationVar(&p.options.TTL, "ttl", 0, "how long the token lives (24h)")
-	flags.BoolVar(&p.options.InsecureNeverExpires, "insecure-never-expires", false, "make a token without an end")
-	flags.StringVar(&p.options.Description, "description", "", "text for people")
+	flags.BoolVar(&p.options.InsecureNeverExpires, "insecure-never-expires", false, "make a token that never expires")
+	flags.StringVar(&p.options.Description, "description", "", "a description of the token, for people")
 	flags.Func("usages", "what the token may be used for", func(text string) error {
 		for usage := range strings.SplitSeq(text, ",") {
 			switch usage {

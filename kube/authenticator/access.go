@@ -46,7 +46,7 @@ func (a *Authenticator) clusterIDs(c *rest.Config) ([]string, error) {
 	}
 	all, err := apiclient.CAs(c)
 	if err == nil && len(all) == 0 {
-		err = refusal.Config("ClusterID", "", "one, as the configuration of the API server names no CA")
+		err = refusal.Config("ClusterID", "", "the cluster's ID, since the kubeconfig names no CA")
 	}
 	var ids []string
 	for _, ca := range all {

@@ -60,7 +60,7 @@ func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1
 		if errors.Is(err, kubelet.CheckConfiguration) || client.use == nil {
 			return nil, err
 		}
-		a.c.Log.Warn("the kubelet's configuration is not known", "why", err.Error())
+		a.c.Log.Warn("the kubelet's configuration could not be checked", "why", err.Error())
 	}
 	ctx, cancel := context.WithDeadline(ctx, began.Add(limit-waitMargin))
 	defer cancel()
@@ -127,7 +127,7 @@ func CheckExecInfoVariable(value string) error {
 	}
 	var info metav1.TypeMeta
 	if err := json.Unmarshal([]byte(value), &info); err != nil {
-		return &refusal.Error{Check: checkExecInfo, Got: "a KUBERNETES_EXEC_INFO that is no JSON", Want: "an ExecCredential of " + want, Err: err}
+		return &refusal.Error{Check: checkExecInfo, Got: "a KUBERNETES_EXEC_INFO that is not JSON", Want: "an ExecCredential of " + want, Err: err}
 	}
 	if info.APIVersion != want || info.Kind != "ExecCredential" {
 		return &refusal.Error{Check: checkExecInfo, Got: "KUBERNETES_EXEC_INFO of " + refusal.Quote(info.Kind+" "+info.APIVersion), Want: "ExecCredential " + want + ", the apiVersion of exec in the kubeconfig"}

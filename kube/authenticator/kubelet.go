@@ -27,6 +27,6 @@ func (a *Authenticator) warnKubelet() {
 		why = err.Error()
 	}
 	if before, _ := a.said.Swap("the kubelet", why); why != "" && before != why {
-		a.c.Log.Warn("a kubelet goes around the certificates that are kept here", "why", why)
+		a.c.Log.Warn("a kubelet does not use the certificates that are kept here", "why", why)
 	}
 }

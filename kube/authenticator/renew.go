@@ -133,8 +133,8 @@ func (v *view) getWith(ctx context.Context, i *item, bare, own *rest.Config, evi
 	}
 	all := v.accesses(bare, own, evidence, i.Purpose)
 	if len(all) == 0 {
-		return nil, &refusal.Error{Check: checkCredential, Got: "no certificate that is valid and no bootstrap token",
-			Want: "a fresh bootstrap token in the configuration of the API server"}
+		return nil, &refusal.Error{Check: checkCredential, Got: "no valid certificate and no bootstrap token",
+			Want: "a fresh bootstrap token in the kubeconfig"}
 	}
 	var refused []error
 	for _, way := range all {

@@ -82,7 +82,7 @@ func (a *Authenticator) begin(l *certstore.Lock, i *item) error {
 	return a.note(l, i.file, func(t *attempts, now time.Time) {
 		t.Failures++
 		t.Last, t.Next = now, now.Add(pause(t.Failures, nil))
-		t.Error = "it did not come to its end"
+		t.Error = "it was interrupted"
 	})
 }
 

@@ -123,13 +123,13 @@ func (s *Status) Write(w io.Writer, now time.Time) error {
 	}
 	line("Node", "%s, evidence %s", s.NodeName, s.Kind)
 	line("API server", "%s, cluster ID %s", orNone(s.Server), orNone(s.ClusterID))
-	line("Daemon", "%s", map[bool]string{true: "running", false: "not running: the plugin renews, when the kubelet asks"}[s.Daemon])
+	line("Daemon", "%s", map[bool]string{true: "running", false: "not running: the plugin renews when the kubelet asks"}[s.Daemon])
 	for _, c := range s.Certificates {
 		b.WriteString("\n")
 		line("Certificate", "%s, by %s", c.Purpose, c.SignerName)
 		switch {
 		case c.Subject == "":
-			line("  state", "there is none")
+			line("  state", "none yet")
 		case c.Usable:
 			line("  state", "valid until %s (%s left)", c.NotAfter.Format(time.RFC3339), c.NotAfter.Sub(now).Round(time.Second))
 			if c.Renew.IsZero() {
@@ -149,7 +149,7 @@ func (s *Status) Write(w io.Writer, now time.Time) error {
 		}
 		line("  file", "%s", c.File)
 		if c.LastError != "" {
-			line("  last attempt", "%s failed, %d in a row: %s", c.LastAttempt.Format(time.RFC3339), c.Failures, c.LastError)
+			line("  last attempt", "%s failed (failures in a row: %d): %s", c.LastAttempt.Format(time.RFC3339), c.Failures, c.LastError)
 			line("  next attempt", "%s", c.NextAttempt.Format(time.RFC3339))
 		}
 	}

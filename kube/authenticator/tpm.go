@@ -93,7 +93,7 @@ func (t *TPM) options() (tpm.ProverOptions, error) {
 	}
 	text = bytes.TrimSuffix(text, []byte("\n"))
 	if len(text) == 0 || bytes.HasSuffix(text, []byte("\r")) { // each try with a wrong one counts
-		return t.Options, refusal.Config("AKPasswordFile "+t.AKPasswordFile, "no password, or one before CR LF", "a password, with LF or nothing behind it")
+		return t.Options, refusal.Config("AKPasswordFile "+t.AKPasswordFile, "no password, or one before CR LF", "a password, and at most one LF after it")
 	}
 	options := t.Options
 	options.AKPassword = secret.New(text)

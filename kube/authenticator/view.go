@@ -71,7 +71,7 @@ func (a *Authenticator) load(i *item, file string) *certstore.Pair {
 	}
 	if err != nil {
 		if before, _ := a.said.Swap(file, err.Error()); !errors.Is(err, fs.ErrNotExist) && before != err.Error() {
-			a.c.Log.Warn("a stored certificate is of no use", "file", i.store.Path(file), "why", err.Error())
+			a.c.Log.Warn("a stored certificate cannot be used", "file", i.store.Path(file), "why", err.Error())
 		}
 		return nil
 	}

@@ -50,7 +50,7 @@ func (f *Finder) admission(ctx context.Context) ([]Finding, error) {
 		err := f.c.Reader.Get(ctx, client.ObjectKeyFromObject(want), got)
 		switch {
 		case apierrors.IsNotFound(err):
-			err = fmt.Errorf("%w: its %s is not there", errNotInForce, want.GetKind())
+			err = fmt.Errorf("%w: its %s is missing", errNotInForce, want.GetKind())
 		case err != nil:
 			return nil, err
 		case want.GroupVersionKind() == bindingKind():
@@ -94,7 +94,7 @@ func checkPolicy(want, got *unstructured.Unstructured) error {
 		return all
 	}
 	if !reflect.DeepEqual(rules(want), rules(got)) {
-		return fmt.Errorf("%w: its resourceRules are others than those shipped", errNotInForce)
+		return fmt.Errorf("%w: its resourceRules differ from the shipped ones", errNotInForce)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func checkBinding(want, got *unstructured.Unstructured) error {
 		}
 	}
 	if value, _, _ := unstructured.NestedFieldNoCopy(got.Object, "spec", "matchResources"); !blank(value) {
-		return fmt.Errorf("%w: its binding is for some resources alone", errNotInForce)
+		return fmt.Errorf("%w: its binding covers only some resources", errNotInForce)
 	}
 	if actions, _, _ := unstructured.NestedStringSlice(got.Object, "spec", "validationActions"); !slices.Contains(actions, "Deny") {
 		return fmt.Errorf("%w: its binding has the actions %s, want Deny", errNotInForce, refusal.Quotes(actions))
@@ -129,7 +129,7 @@ func same(want, got *unstructured.Unstructured, fields ...string) error {
 	if blank(a) && blank(b) || reflect.DeepEqual(a, b) {
 		return nil
 	}
-	return fmt.Errorf("%w: its %s is another than that shipped", errNotInForce, fields[len(fields)-1])
+	return fmt.Errorf("%w: its %s differs from the shipped one", errNotInForce, fields[len(fields)-1])
 }
 
 // blank reports whether a value says nothing: the API server writes empty selectors.

@@ -386,10 +386,10 @@ func TestAdmission(t *testing.T) {
 		want       string
 	}{
 		"as shipped":             {},
-		"no policy":              {policy, "node-attestation-approval", nil, "its ValidatingAdmissionPolicy is not there"},
-		"no binding":             {bound, "node-attestation-signing", nil, "its ValidatingAdmissionPolicyBinding is not there"},
+		"no policy":              {policy, "node-attestation-approval", nil, "its ValidatingAdmissionPolicy is missing"},
+		"no binding":             {bound, "node-attestation-signing", nil, "its ValidatingAdmissionPolicyBinding is missing"},
 		"it warns":               {bound, "node-attestation", func(o client.Object) { set(t, o, []any{"Warn", "Audit"}, "spec", "validationActions") }, "want Deny"},
-		"for some resources":     {bound, "node-attestation", func(o client.Object) { set(t, o, map[string]any{"matchPolicy": "Exact"}, "spec", "matchResources") }, "some resources alone"},
+		"for some resources":     {bound, "node-attestation", func(o client.Object) { set(t, o, map[string]any{"matchPolicy": "Exact"}, "spec", "matchResources") }, "only some resources"},
 		"of another policy":      {bound, "node-attestation", func(o client.Object) { set(t, o, "other", "spec", "policyName") }, "policyName"},
 		"with another parameter": {bound, "node-attestation", func(o client.Object) { set(t, o, "other", "spec", "paramRef", "name") }, "its name"},
 		"without a parameter":    {bound, "node-attestation", func(o client.Object) { set(t, o, "Allow", "spec", "paramRef", "parameterNotFoundAction") }, "parameterNotFoundAction"},

@@ -126,7 +126,7 @@ type Finding struct {
 func (f *Finding) String() string {
 	guarded := ""
 	if f.Guarded {
-		guarded = "; an admission policy refuses what comes of it"
+		guarded = "; an admission policy refuses its use"
 	}
 	s := f.Subject + " may " + f.Right
 	switch {

@@ -51,7 +51,7 @@ type Watch struct {
 	known map[Finding]bool
 }
 
-var errNotLooked = errors.New("bypass: nobody has looked yet")
+var errNotLooked = errors.New("bypass: the first look for ways around attestation has not ended")
 
 // NewWatch checks the configuration. The error is refusal.CheckConfig, or the registerer's.
 func NewWatch(config WatchConfig) (*Watch, error) {
@@ -81,7 +81,7 @@ func (w *Watch) Start(ctx context.Context) error {
 	for {
 		pause := interval
 		if err := w.Look(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "nobody knows whether there are ways around attestation")
+			log.FromContext(ctx).Error(err, "ways around attestation could not be looked for")
 			pause /= 10
 		}
 		select {

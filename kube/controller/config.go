@@ -106,7 +106,7 @@ func New(config Config) (*Reconciler, error) {
 		return nil, refusal.Config("Providers", "", "csr.Providers")
 	case len(config.Providers.SignerNames()) == 0:
 		return nil, refusal.Config("Providers", "none for any signer",
-			"one at least: for Kubernetes' own signer csr.ProvidersConfig.BuiltInClient names it, for others their names in csr.Policy.SignerNames")
+			"at least one: csr.ProvidersConfig.BuiltInClient for Kubernetes' own signer, csr.Policy.SignerNames for others")
 	case config.Serving != nil && config.Records == nil:
 		return nil, refusal.Config("Records", "", "the issued certificates, for Serving")
 	case config.Serving != nil && !slices.Equal(config.Serving.SignerNames, []string{csr.SignerKubeletServing}):

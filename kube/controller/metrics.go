@@ -31,12 +31,12 @@ func newMetrics(r prometheus.Registerer, name string) (*metrics, error) {
 		}, []string{"message", "kind", "signer", "verdict", "reason"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "nodeattest_decision_seconds",
-			Help:    "How long a decision took, its write excluded, by message and kind of evidence.",
+			Help:    "How long decisions took, without the time to write them, by message and kind of evidence.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
 		}, []string{"message", "kind"}),
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeattest_write_conflicts_total",
-			Help: "Decisions that were not written, since the request had changed.",
+			Help: "Decisions that were not written because the request had changed.",
 		}),
 		limited: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeattest_rate_limited_total",
@@ -44,7 +44,7 @@ func newMetrics(r prometheus.Registerer, name string) (*metrics, error) {
 		}),
 		leftOut: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeattest_requests_left_out_total",
-			Help: "Requests that were left for a later list, as their requester, or all together, had too many.",
+			Help: "Requests that were left for a later list because there were too many, of their requester or of all.",
 		}),
 		recorded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeattest_certificates_total",

@@ -138,7 +138,7 @@ func TestExplain(t *testing.T) {
 		"a name that rests":                   {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Name: &resting}, now: soon, broken: []string{"not-a-member"}, who: nobody, what: "rests until"},
 		"a machine under a name":              {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Machine: &membership.Record{Claim: membership.Claim{NodeName: "other"}, State: membership.StateBound}}, now: soon, who: operator, what: "kubectl nodeattest release other", broken: []string{"registry-machine"}},
 		"a node that is not in the inventory": {conditions: []csr.Condition{denied(csr.CheckMachineUnknown)}, now: soon, broken: []string{"machine-unknown"}, who: operator, what: "add it there"},
-		"an unknown machine under a name":     {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Name: &bound}, now: soon, broken: []string{"not-a-member"}, who: operator, what: "cannot tell whether it is that one"},
+		"an unknown machine under a name":     {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Name: &bound}, now: soon, broken: []string{"not-a-member"}, who: operator, what: "cannot tell whether that machine"},
 		"another user":                        {change: func(r *csr.Request) { r.User.Username = "eve" }, conditions: []csr.Condition{denied(refusal.Check("request-username"))}, now: soon, broken: []string{"request-username"}, who: owner},
 		"a usage too many":                    {change: func(r *csr.Request) { r.Spec.Usages = append(slices.Clone(r.Spec.Usages), "server auth") }, now: soon, broken: []string{"usages"}, who: controller},
 		"a byte too few":                      {change: func(r *csr.Request) { r.Spec.Request = r.Spec.Request[:len(r.Spec.Request)-1] }, now: soon, who: controller, broken: []string{"signer-name"}},
@@ -255,8 +255,8 @@ func TestExplainStrangers(t *testing.T) {
 	}{
 		"a hello":                {"cluster.x-k8s.io/kubelet-attestation-challenge-acme", stranger(e.hello, "acme/v3"), nil, nil, controller, ""},
 		"an answer":              {"cluster.x-k8s.io/kube-apiserver-client-kubelet-acme", stranger(e.answer, "acme/v3"), nil, nil, controller, ""},
-		"a hello that is denied": {"cluster.x-k8s.io/kubelet-attestation-challenge-acme", stranger(e.hello, "acme/v3"), []csr.Condition{denied(attest.CheckMembership)}, []string{"not-a-member"}, operator, "acme/v3 is not read"},
-		"one denied by its kind": {"cluster.x-k8s.io/kube-apiserver-client-kubelet-acme", stranger(e.answer, "acme/v3"), []csr.Condition{denied("acme-seal")}, []string{"AcmeSeal"}, operator, "acme/v3 is not read"},
+		"a hello that is denied": {"cluster.x-k8s.io/kubelet-attestation-challenge-acme", stranger(e.hello, "acme/v3"), []csr.Condition{denied(attest.CheckMembership)}, []string{"not-a-member"}, operator, "cannot read evidence of acme/v3"},
+		"one denied by its kind": {"cluster.x-k8s.io/kube-apiserver-client-kubelet-acme", stranger(e.answer, "acme/v3"), []csr.Condition{denied("acme-seal")}, []string{"AcmeSeal"}, operator, "cannot read evidence of acme/v3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x, err := Explain(t.Context(), Facts{Request: e.object(row.signer, row.text, e.HelloCreated, row.conditions...), Kinds: []attest.Kind{new(tpm.Kind)}, Now: e.HelloCreated,

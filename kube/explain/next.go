@@ -32,17 +32,17 @@ func (x *Explanation) next(f *Facts, held *membership.Held) Next {
 	case d == nil && age > slow && r.Spec.SignerName == csr.SignerClientInsecure:
 		return Next{operator, fmt.Sprintf("nobody has decided for %s: see whether there are the component insecure and, in the configuration, insecureSigner", age.Round(time.Second))}
 	case d == nil && age > slow:
-		return Next{operator, fmt.Sprintf("nobody has decided for %s: see whether node-attestation-controller runs, is ready and serves %s", age.Round(time.Second), r.Spec.SignerName)}
+		return Next{operator, fmt.Sprintf("nobody has decided for %s: check that node-attestation-controller runs, is ready and serves %s", age.Round(time.Second), r.Spec.SignerName)}
 	case d == nil:
 		return Next{controller, "it has not decided yet"}
 	case d.Reason == attest.ReasonChallenge && x.Message == MessageHello:
 		return x.nextOfChallenge(f, d)
 	case d.Type == csr.ConditionApproved && age > slow:
-		return Next{operator, "it is approved and nobody has signed it: see whether the signer of " + r.Spec.SignerName + " runs"}
+		return Next{operator, "it is approved, but nobody has signed it: check that the signer of " + r.Spec.SignerName + " runs"}
 	case d.Type == csr.ConditionApproved:
-		return Next{signer, "it is approved; the certificate is to come"}
+		return Next{signer, "it is approved; the certificate will follow"}
 	case d.Type == csr.ConditionFailed:
-		return Next{operator, "it was approved by somebody who is not the controller, or could not be signed; find out who approves requests for " + r.Spec.SignerName}
+		return Next{operator, "somebody other than the controller approved it, or it could not be signed; find out who approves requests for " + r.Spec.SignerName}
 	}
 	return x.nextOfDenial(held)
 }
@@ -55,7 +55,7 @@ func (x *Explanation) nextOfChallenge(f *Facts, d *csr.Condition) Next {
 		}
 	}
 	if f.Now.Sub(d.LastUpdateTime) > time.Hour {
-		return Next{node, "the denial carries the challenge, as it should; it was never answered and is over: the node files again by itself"}
+		return Next{node, "the denial carries the challenge, as it should; the node did not answer in time, and files again by itself"}
 	}
 	return Next{node, "the denial carries the challenge, as it should; the node answers it within ten minutes with another request"}
 }
@@ -64,7 +64,7 @@ func (x *Explanation) nextOfChallenge(f *Facts, d *csr.Condition) Next {
 // has no advice: whoever asks may be anybody.
 func (x *Explanation) nextOfDenial(held *membership.Held) Next {
 	if x.unread != "" {
-		return Next{operator, "evidence of " + x.unread + " is not read by this program: the controller that decides about it knows more, in its log and Event"}
+		return Next{operator, "this program cannot read evidence of " + x.unread + ": the log and the Event of the controller that decides about it say more"}
 	}
 	switch remedyOf(x.Decision.Reason) {
 	case fileAgain:
@@ -77,10 +77,10 @@ func (x *Explanation) nextOfDenial(held *membership.Held) Next {
 		return Next{operator, "a machine that cannot attest gets the name of a node once: if that machine is gone, or is set up anew, kubectl delete node " + x.NodeName +
 			" and kubectl nodeattest release " + x.NodeName + ", and the node files again; else somebody has tried to be that node"}
 	case addMachine:
-		return Next{operator, "the inventory has no machine that may be node " + x.NodeName + " now: add it there, and the node files again"}
+		return Next{operator, "the inventory has no machine that may be node " + x.NodeName + " now: add it there; the node then files again"}
 	case matchMachine:
-		return Next{operator, "the inventory does not have what is BROKEN above for node " + x.NodeName + ": a name or an address that the node has got, or its provider ID, perhaps in another spelling; " +
-			"if it is the node's, enter it there, else take it away from the Node, and the node files again"}
+		return Next{operator, "the inventory does not have what is BROKEN above for node " + x.NodeName + ": a new name or address of the node, or another spelling of its provider ID; " +
+			"if it is the node's, add it to the inventory, otherwise remove it from the Node; the node then files again"}
 	case ownCertificate:
 		return Next{owner, "the kubelet came with a certificate that was not issued to this machine through attestation: it has to use the kubelet-authenticator for its client certificate"}
 	case otherCluster:
@@ -88,7 +88,7 @@ func (x *Explanation) nextOfDenial(held *membership.Held) Next {
 	case mendSettings:
 		return Next{operator, "the configuration of the controller does not fit the request, or the kind of its evidence: see the controller's log"}
 	case otherRequest:
-		return Next{owner, "the request itself is wrong, or the evidence in it: set right what is BROKEN above; nobody is to admit it as it is"}
+		return Next{owner, "the request or its evidence is wrong: mend what is BROKEN above, and do not admit the request as it is"}
 	}
 	return Next{operator, "find out who denied it and why: this program does not know the reason " + x.Decision.Reason}
 }
@@ -106,8 +106,8 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 	}
 	switch r := held.Name; {
 	case x.byOther != "":
-		return Next{operator, "the inventory knows node " + name + " by " + x.byOther + ": somebody on the machine may want to step down; if it is to come by " +
-			x.Reading.Provider + " from now on, change evidence of its entry, and kubectl nodeattest release " + name}
+		return Next{operator, "the inventory knows node " + name + " by " + x.byOther + ": somebody on the machine may want weaker evidence; if it is to attest by " +
+			x.Reading.Provider + " from now on, change kind in its entry, and run kubectl nodeattest release " + name}
 	case x.admitted && x.Reading.Road == attest.RoadDocument && len(r.Issued) != 0 && x.Request.User.Username != csr.NodeUserPrefix+name:
 		return Next{operator, "the machine is node " + name + ", and somebody on it asks for another key with a bootstrap token: " +
 			"if it is the node, which has lost its key: kubectl nodeattest release " + name}
@@ -120,13 +120,13 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 	case held.Machine != nil && held.Machine.NodeName != name:
 		return Next{operator, "the machine is node " + held.Machine.NodeName + "; if it is to be " + name + ": kubectl nodeattest release " + held.Machine.NodeName}
 	case r != nil && machine != "" && r.Machine != machine:
-		return Next{operator, "node " + name + " is another machine; if the machine was replaced: kubectl nodeattest rebind " + name + " --request " + request + ", else somebody wants to be that node"}
+		return Next{operator, "node " + name + " is another machine; if the machine was replaced: kubectl nodeattest rebind " + name + " --request " + request + ", otherwise somebody wants to be that node"}
 	case r != nil && machine == "":
-		return Next{operator, "the record of node " + name + " is of machine " + string(r.Machine) + ", and this program cannot tell whether it is that one that asks: see the Event; " +
-			"if it is another one, and nobody replaced the machine, somebody wants to be that node"}
+		return Next{operator, "the record of node " + name + " is of machine " + string(r.Machine) + ", and this program cannot tell whether that machine files the request: see the Event; " +
+			"if another one does, and nobody replaced the machine, somebody wants to be that node"}
 	case r != nil && x.Decision.Reason == reasonOf("registry-provider-id"):
-		return Next{operator, "the record of node " + name + " has another provider ID than the inventory, or the machine's evidence; if it is the same machine, which was renamed or is spelt otherwise now: " +
-			"kubectl nodeattest adopt " + name + " --provider-id ID, with the new one"}
+		return Next{operator, "the record of node " + name + " has another provider ID than the inventory or the machine's evidence; if it is the same machine, which was renamed or is spelled differently now: " +
+			"kubectl nodeattest adopt " + name + " --provider-id ID, with the new ID"}
 	case r != nil:
 		return Next{operator, "the record of node " + name + " is of another Machine or provider ID; if the inventory was moved: kubectl nodeattest adopt " + name + " --machine-uid UID"}
 	}

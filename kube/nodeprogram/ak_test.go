@@ -200,7 +200,7 @@ func TestAKCertificate(t *testing.T) {
 		"no such template":          {operatorsKey("0x01800a01", "0x01800aff"), time.Now(), "no such NV index"},
 		"no such nonce":             {operatorsKey("0x01800a02", "0x01800aff"), time.Now(), "nonce: "},
 		"no such file":              {fromFile("/nonexistent"), time.Now(), "evidence.tpm.ak.certificatesFile: "},
-		"an empty file":             {fromFile(written(t, "empty.pem", nil)), time.Now(), "there is none"},
+		"an empty file":             {fromFile(written(t, "empty.pem", nil)), time.Now(), "certificates in PEM: none"},
 		"not whole":                 {operatorsKey("0x01800a00", "0x01800a05"), time.Now(), tpmkey.ErrNVCertificateIncomplete.Error()},
 		"cut":                       {operatorsKey("0x01800a00", "0x01800a06"), time.Now(), "evidence.tpm.ak.certificateIndex: "},
 		"a template of a free key":  {operatorsKey("0x01800a01", "0x01800a04", `"nonceIndex": "0x01800a02", `, ""), time.Now(), "no verifier accepts it: ak-attributes"},

@@ -50,7 +50,7 @@ func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout i
 	server := flags.String("url", "", "the CA's server, https://HOST:PORT/enrol, instead of a folder")
 	serverCA := flags.String("server-ca", "", "the CAs of that server's certificate, in PEM: no other counts")
 	flags.StringVar(&e.ek, "ek", "rsa-2048", "the endorsement key that the CA knows")
-	owner := flags.String("owner-password-file", "", "the password of the TPM's owner, with which the certificate is written to NV; none: it is empty")
+	owner := flags.String("owner-password-file", "", "a file with the password of the TPM's owner, to write the certificate to NV; default: the empty password")
 	if err := flags.Parse(args); err != nil || *ca == "" || (*dir == "") == (*server == "") || (*server == "") != (*serverCA == "") || flags.NArg() != 0 {
 		return fmt.Errorf("%w: want enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE) [--ek NAME] [--owner-password-file FILE]", errCommandLine)
 	}

@@ -476,7 +476,7 @@ func TestCommands(t *testing.T) {
 		})
 	}
 	out, _, err := try("-config", config, "status")
-	if !errors.Is(err, errNotUsable) || !strings.Contains(out, "there is none") || !strings.Contains(out, "Problem") || !strings.Contains(out, kubeconfig) {
+	if !errors.Is(err, errNotUsable) || !strings.Contains(out, "none yet") || !strings.Contains(out, "Problem") || !strings.Contains(out, kubeconfig) {
 		t.Errorf("status: %v\n%s", err, out)
 	}
 	out, _, err = try("-config", config, "status", "-o", "json")

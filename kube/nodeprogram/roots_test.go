@@ -163,7 +163,7 @@ func TestVendorRootsPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	commands := regexp.MustCompile(`(?m)^    (.+)$`).FindAllStringSubmatch(string(page), -1)
+	commands := regexp.MustCompile("(?ms)^```sh\n(.*?)\n```$").FindAllStringSubmatch(string(page), -1)
 	if len(commands) != 2 {
 		t.Fatalf("%d commands: %q", len(commands), commands)
 	}

@@ -192,7 +192,7 @@ func nodeName(host string) (string, error) {
 	name := strings.ToLower(strings.TrimSpace(host))
 	switch first, _, _ := strings.Cut(name, "."); first {
 	case "", "(none)", "localhost", "localhost4", "localhost6":
-		return "", refusal.Config("nodeName", "none, and a host called "+refusal.Quote(host), "a host that has its name, or nodeName")
+		return "", refusal.Config("nodeName", "none, and the host name "+refusal.Quote(host), "nodeName, or a host with a name of its own")
 	}
 	return name, nil
 }

@@ -100,11 +100,11 @@ func commands() []command {
 		{"explain", "REQUEST", "show each rule for a certificate request, and who has to act next", true, nil, (*plugin).explain, nil},
 		{"pending", "", "list the machines that were refused and may be admitted", false, nil, (*plugin).pending, nil},
 		{"nodes", "", "list the records: which machine is which node, by what evidence, and until when a certificate of it may be valid", false, nil, (*plugin).nodes, nil},
-		{"observed", "", "list the nodes without a record, and what would be refused of them if attestation were enforced", false, nil, (*plugin).observed, nil},
-		{"approve", "REQUEST", "admit the machine of a refused request as the node that it wants to be", true, []string{"machine-uid", "provider-id", "machine", "existing-node", "without-inventory"}, (*plugin).approve, nil},
-		{"rebind", "NODE", "give a node another machine, whose board was replaced", true, []string{"request", "machine"}, (*plugin).rebind, nil},
+		{"observed", "", "list the nodes without a record, and why their requests would be refused if attestation were enforced", false, nil, (*plugin).observed, nil},
+		{"approve", "REQUEST", "admit the machine of a refused request as the node that the request names", true, []string{"machine-uid", "provider-id", "machine", "existing-node", "without-inventory"}, (*plugin).approve, nil},
+		{"rebind", "NODE", "give a node another machine, such as after its board was replaced", true, []string{"request", "machine"}, (*plugin).rebind, nil},
 		{"adopt", "NODE", "give a node's record the UID of another Machine of the inventory, or the provider ID that its machine has now", true, []string{"machine-uid", "provider-id"}, (*plugin).adopt, nil},
-		{"release", "NODE", "say that a node's machine is gone; approving it again undoes this", true, []string{"yes", "dry-run"}, (*plugin).release, nil},
+		{"release", "NODE", "release a node whose machine is gone; approving it again undoes this", true, []string{"yes", "dry-run"}, (*plugin).release, nil},
 		{"token", "NODE", "print a bootstrap token, good for an hour, for a node whose certificates have all ended", true, nil, (*plugin).token, nil},
 		{"inspect", "FILE...", "show requests and evidence as a tree; decides nothing", true, nil, nil, (*plugin).inspect},
 		{"verify", "FILE...", "decide recorded requests by the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
@@ -152,14 +152,14 @@ func try(ctx context.Context, std streams, kinds []program.Kind, args []string) 
 	flags.StringVar(&p.providerID, "provider-id", "", "approve, adopt: the machine's provider ID")
 	flags.StringVar(&p.machine, "machine", "", "approve, rebind: the machine's identity, such as ek:sha256:...")
 	flags.StringVar(&p.request, "request", "", "rebind: the machine's refused request")
-	flags.BoolVar(&p.existingNode, "existing-node", false, "approve: also where there is a Node of that name")
-	flags.BoolVar(&p.withoutInventory, "without-inventory", false, "approve: also where the inventory cannot be read")
+	flags.BoolVar(&p.existingNode, "existing-node", false, "approve: even if there is a Node of that name")
+	flags.BoolVar(&p.withoutInventory, "without-inventory", false, "approve: even if the inventory cannot be read")
 	flags.BoolVarP(&p.yes, "yes", "y", false, "release: do not ask")
-	flags.StringVar(&p.dryRun, "dry-run", "none", "release: server says what would be done")
+	flags.StringVar(&p.dryRun, "dry-run", "none", "release: with server, only say what would be done")
 	flags.StringVar(&p.config, "config", "", "verify: the controller's configuration file")
 	flags.StringVar(&p.at, "at", "", "verify: the time of the decision (RFC 3339); by default a second after the request was made")
 	flags.StringVar(&p.keyRing, "key-ring", "", "verify: the challenge keys, a Secret as kubectl get -o json gives it")
-	flags.StringVar(&p.records, "records", "", "verify: the AttestedNodes, and perhaps the Nodes, as kubectl get -o json gives them")
+	flags.StringVar(&p.records, "records", "", "verify: the AttestedNodes, and optionally the Nodes, as kubectl get -o json gives them")
 	own := []string{"machine-uid", "provider-id", "machine", "request", "existing-node", "without-inventory", "yes", "dry-run", "config", "at", "key-ring", "records"}
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")

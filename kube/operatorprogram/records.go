@@ -137,7 +137,7 @@ func (p *plugin) approve(ctx context.Context, name string) error {
 		}
 	}
 	if c.machine == "" {
-		return fmt.Errorf("the controller alone finds the identity of this machine: take it from the Event about request %s, and give it as --machine", name)
+		return fmt.Errorf("only the controller can tell the identity of this machine: take it from the Event about request %s, and give it as --machine", name)
 	}
 	claim := membership.Claim{NodeName: c.nodeName, Machine: c.machine, MachineUID: p.machineUID, ProviderID: p.providerID}
 	if err := p.fromInventory(ctx, &claim, c.provider); err != nil {
@@ -236,13 +236,13 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 	case p.withoutInventory:
 		return nil
 	default:
-		return fmt.Errorf("the inventory is not compared: namespace %s has no ConfigMap %s that this user may read, or it has no inventory; see --namespace, "+
+		return fmt.Errorf("the inventory cannot be read: namespace %s has no ConfigMap %s that this user may read, or it has no inventory; see --namespace, "+
 			"or say --without-inventory, with --machine-uid and --provider-id as the inventory has them", p.namespace, configMap)
 	}
 	machine := c.inventory(claim.NodeName)
 	switch {
 	case machine == nil:
-		return fmt.Errorf("the inventory has no node %s, so the controller would refuse its machine all the same: enter it there first", claim.NodeName)
+		return fmt.Errorf("the inventory has no node %s, so the controller would still refuse its machine: add it there first", claim.NodeName)
 	case machine.Provider != provider:
 		return fmt.Errorf("the inventory knows node %s by %s, and the request has evidence of %s", claim.NodeName, machine.Provider, provider)
 	case machine.Identity != "" && machine.Identity != string(claim.Machine):

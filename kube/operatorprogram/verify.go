@@ -41,7 +41,7 @@ type finding struct {
 }
 
 // helloNote is said about each hello.
-const helloNote = "a hello decides its own stage alone: nothing has been proved yet, and no certificate follows from it"
+const helloNote = "this decides about the hello only: nothing is proven yet, and no certificate follows"
 
 // verify decides recorded requests as the controller would have, by its configuration, and
 // prints a JSON document about each.

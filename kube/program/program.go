@@ -96,7 +96,7 @@ func run(name string, args []string, stderr io.Writer, kinds []Kind, serve func(
 		set.BoolVar(&f.insecure, "insecure", false, "serve the nodes that cannot attest (evidence: none in the inventory), and no others: whoever has a bootstrap token is such a node, once")
 	}
 	set.BoolVar(&f.debug, "debug", false, "log more")
-	version := set.Bool("version", false, "print the version and end")
+	version := set.Bool("version", false, "print the version and exit")
 	switch err := set.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0

@@ -20,7 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/signer"
 )
 
-var errNoSigner = errors.New("signers.names has none but Kubernetes' own: there is nothing to sign")
+var errNoSigner = errors.New("signers.names has only Kubernetes' own signer: there is nothing to sign")
 
 // runSigner starts everything that the configuration asks for.
 func runSigner(ctx context.Context, f flags, s *settings.Settings) error {

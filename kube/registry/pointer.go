@@ -133,8 +133,8 @@ func (r *Registry) point(ctx context.Context, p *pointer, to *node) error {
 	return r.write(ctx, object)
 }
 
-// end ends another node's reservation of the pointer's identity that has lapsed by the clock:
-// whoever made it may be about to bind it, and must fail.
+// end ends a lapsed reservation of the pointer's identity by another node, so that a late Bind by its
+// maker fails.
 func (r *Registry) end(ctx context.Context, p *pointer, nodeName string) error {
 	record := p.record()
 	switch {

@@ -53,7 +53,7 @@ func New(config Config) (*Reconciler, error) {
 		return nil, refusal.Config("Providers", "", "csr.Providers")
 	case len(config.Providers.SignerNames()) == 0:
 		return nil, refusal.Config("Providers", "none for any signer",
-			"one at least: csr.Policy.SignerNames has the signers, and csr.ProvidersConfig.AuthorizedAttestors their providers")
+			"at least one: csr.Policy.SignerNames has the signers, and csr.ProvidersConfig.AuthorizedAttestors their providers")
 	case slices.ContainsFunc(config.Providers.SignerNames(), func(name string) bool { return csr.ProviderOf(name) == "" }):
 		return nil, refusal.Config("Providers", "one for "+refusal.Quotes(config.Providers.SignerNames()), "none for Kubernetes' own signers")
 	case config.CA == nil:

@@ -137,7 +137,7 @@ func (m *nodeMachine) refused(t *testing.T) string {
 	}()
 	var last string
 	eventually(t, func() error {
-		if last = m.status(t).Certificates[0].LastError; last == "" || strings.Contains(last, "did not come to its end") {
+		if last = m.status(t).Certificates[0].LastError; last == "" || strings.Contains(last, "was interrupted") {
 			return fmt.Errorf("no failure yet")
 		}
 		return nil

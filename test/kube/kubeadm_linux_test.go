@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -26,6 +27,7 @@ import (
 type member struct {
 	*box
 	c      *cluster
+	page   *page // docs/kubeadm.md, for those that go through it
 	device *tpmsim.TPM
 	cut    func() // the wire to the API server
 	change []string
@@ -183,17 +185,19 @@ func (m *member) joins(t *testing.T, runtime string) {
 	m.run(t, "kubectl --kubeconfig /etc/operator/admin.conf delete clusterrolebinding kubeadm:node-autoapprove-bootstrap kubeadm:node-autoapprove-certificate-rotation")
 	m.install(t, token, daemonFiles)
 	m.install(t, token, kubeletFiles)
-	m.run(t, "systemctl enable kubelet-authenticator")
-	m.kubeadmJoin(t, token, runtime)
+	m.run(t, "systemctl disable kubelet")
+	m.kubeadmJoin(t, token, runtime, m.page.take(t, "Join", "sh"))
 }
 
-// kubeadmJoin is kubeadm's part of it.
-func (m *member) kubeadmJoin(t *testing.T, token, runtime string) {
+// kubeadmJoin is kubeadm's part of it, by the commands of the page. That a machine of a test is not
+// one of kubeadm's choice is ignored, too.
+func (m *member) kubeadmJoin(t *testing.T, token, runtime, commands string) {
 	t.Helper()
 	m.put(t, "/etc/kubernetes/join.yaml", 0o600, fmt.Appendf(nil, joinConfig, token, runtime))
 	discovery := regexp.MustCompile(`(?s)client-certificate-data:.*`).ReplaceAll(read(t, filepath.Join(m.c.dir, "admin.kubeconfig")), []byte("token: "+token+"\n"))
 	m.put(t, "/etc/kubernetes/discovery.conf", 0o600, discovery)
-	m.run(t, "kubeadm join --config /etc/kubernetes/join.yaml --ignore-preflight-errors=FileAvailable--etc-kubernetes-kubelet.conf,SystemVerification")
+	const ignore = "--ignore-preflight-errors="
+	m.run(t, strings.NewReplacer("kubeadm join ...", "kubeadm join --config /etc/kubernetes/join.yaml", ignore, ignore+"SystemVerification,").Replace(commands))
 }
 
 // status asks the authenticator on the machine.
@@ -226,8 +230,25 @@ func (m *member) eventually(t *testing.T, step func() error) {
 	eventually(t, step)
 }
 
-// TestKubeadm has kubeadm, kubelet and systemd, as they are, work with the files of
-// kube/deploy/node, from the join to the end of the node's life in that cluster.
+// checkTable holds the files of the page's table, and the program, to those that are installed.
+func (m *member) checkTable(t *testing.T) {
+	t.Helper()
+	var listed []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `(/[^`]+)`").FindAllSubmatch(read(t, "../../docs/kubeadm.md"), -1) {
+		listed = append(listed, string(row[1]))
+	}
+	installed := slices.Sorted(maps.Values(daemonFiles))
+	installed = append(installed, slices.Sorted(maps.Values(kubeletFiles))...)
+	installed = append(installed, "/usr/local/bin/kubelet-authenticator")
+	slices.Sort(listed)
+	slices.Sort(installed)
+	if !slices.Equal(listed, installed) {
+		t.Errorf("the page has the files\n%q, and the test installs\n%q", listed, installed)
+	}
+}
+
+// TestKubeadm goes through docs/kubeadm.md with kubeadm, kubelet and systemd, as they are, and the
+// files of kube/deploy/node, from the join to the end of the node's life in that cluster.
 func TestKubeadm(t *testing.T) {
 	t.Parallel()
 	boxNeeds(t)
@@ -235,6 +256,8 @@ func TestKubeadm(t *testing.T) {
 	c, signer := kubeadmCluster(t, "75s")
 	c.attestedPlane(t, device)
 	m := c.newMember(t, "worker-1", device)
+	m.page = readPage(t, "kubeadm.md", "sh")
+	m.checkTable(t)
 	runtime := startRuntime(t, m.dir)
 	m.installKubeadm(t)
 	if !t.Run("join", func(t *testing.T) {
@@ -325,7 +348,9 @@ func (m *member) testControlPlane(t *testing.T) {
 	})
 	t.Logf("the kubelet has started after %s", time.Since(began).Round(100*time.Millisecond))
 	m.cut = m.connect(t, m.c.address())
-	m.run(t, "sed -i 's/token: .*/token: "+m.token(t)+"/' /etc/kubernetes/kubelet-authenticator.conf") // the operator's
+	m.run(t, "cp /etc/operator/admin.conf /etc/kubernetes/admin.conf") // as kubeadm has it on such a machine
+	words := strings.Fields(m.run(t, m.page.take(t, "Machines of the control plane", "sh")))
+	m.run(t, "rm /etc/kubernetes/admin.conf; sed -i 's/token: .*/token: "+words[len(words)-1]+"/' /etc/kubernetes/kubelet-authenticator.conf")
 	m.alive(t, began)
 }
 
@@ -375,7 +400,7 @@ func TestKubeadmMigration(t *testing.T) {
 	m.installKubeadm(t)
 	m.cut = m.connect(t, c.address())
 	began := time.Now()
-	m.kubeadmJoin(t, m.upload(t), runtime)
+	m.kubeadmJoin(t, m.upload(t), runtime, "kubeadm join ... --ignore-preflight-errors=FileAvailable--etc-kubernetes-kubelet.conf")
 	m.alive(t, began)
 	c.attestedPlane(t, device)
 

@@ -1,13 +1,18 @@
 package kube
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/bypass"
@@ -30,15 +36,19 @@ type installation struct {
 	*cluster
 	operator *operator
 	node     *attesttest.Node
-	folder   string    // the kustomization
-	enforced string    // that with the component enforce
+	page     *page     // docs/enforcing.md
+	dir      string    // where its commands run
+	shell    *shell    // in which they run
+	folder   string    // the kustomization, which the page calls my-cluster
+	apply    string    // the command that applies it
+	observed string    // the command that lists who is left
 	program  string    // the controller
 	plain1   *csr.Spec // a plain node's request
 }
 
-// TestObserve puts everything on a cluster that runs: nobody is refused, nodes attest as they
-// come, and who is left is listed. Then it is enforced and taken back, and taken away and put
-// on again, each with one command.
+// TestObserve goes through docs/enforcing.md, command by command, on a cluster that runs: nobody is
+// refused, nodes attest as they come, and who is left is listed. Then it is enforced, and taken
+// back, and taken away and put on again.
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	w := &installation{cluster: startCluster(t), program: buildProgram(t, "node-attestation-controller")}
@@ -56,21 +66,21 @@ func TestObserve(t *testing.T) {
 	w.knowMachines(t, device, "node-1")
 	w.operator = &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: filepath.Dir(buildProgram(t, "kubectl-nodeattest")),
 		kubeconfig: w.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
-	ports := freePorts(t, 4)
-	w.folder, w.enforced = overlay(t, w.node, ports), overlay(t, w.node, ports, "enforce")
+	w.folder = overlay(t, w.node, freePorts(t, 4))
+	w.openPage(t)
 	w.plain1 = w.plainFor(t, "plain-1", csr.SignerKubeAPIServerClientKubelet)
 
 	w.makeToken(t, attesttest.TokenID)
 	w.binds(t, "kubeadm:kubelet-bootstrap", "system:node-bootstrapper", group(csr.BootstrappersGroup))
 	w.autoApproval(t)
 	w.startSigner(t, "--controllers=namespace-controller")
-	w.kubectl1(t, "apply", "-k", w.folder)
+	w.shell.run(t, w.apply)
 	r := w.deployed(t, "observes")
 	bootstrapper := w.client(t, w.bearer(t, attesttest.TokenID))
 	w.plainNodes(t, bootstrapper)
 	w.joins(t, bootstrapper, w.node)
 	t.Run("who is left", func(t *testing.T) { w.testLeft(t, r, bootstrapper) })
-	t.Run("enforced and taken back", func(t *testing.T) { w.testEnforced(t, bootstrapper) })
+	t.Run("enforced and taken back", func(t *testing.T) { w.testEnforced(t, bootstrapper, r) })
 	r.checkLog(t)
 	manifests, err := deploy.Manifests("observe.yaml")
 	if err != nil {
@@ -80,14 +90,21 @@ func TestObserve(t *testing.T) {
 	t.Run("taken away and put on again", func(t *testing.T) { w.testUninstall(t, bootstrapper) })
 }
 
-// kubectl1 runs one command of kubectl, which must succeed.
-func (w *installation) kubectl1(t *testing.T, args ...string) string {
+// openPage reads the page, and starts a shell with what an administrator has: kubectl with its
+// plugin, the cluster's kubeconfig and the folder my-cluster.
+func (w *installation) openPage(t *testing.T) {
 	t.Helper()
-	out, err := w.operator.plain(t.Context(), args...)
-	if err != nil {
+	w.page = readPage(t, "enforcing.md", "sh", "yaml")
+	w.dir = t.TempDir()
+	if err := os.Symlink(w.folder, filepath.Join(w.dir, "my-cluster")); err != nil {
 		t.Fatal(err)
 	}
-	return out
+	w.shell = startShell(t, w.dir, "USER=alice", "KUBECONFIG="+w.operator.kubeconfig, "PATH="+strings.Join([]string{w.operator.dir, filepath.Dir(w.operator.kubectl), os.Getenv("PATH")}, ":"))
+	commands := strings.Split(strings.TrimSpace(w.page.take(t, "1. Observe", "sh")), "\n")
+	if len(commands) != 2 {
+		t.Fatalf("%d commands, want one that applies and one that lists: %q", len(commands), commands)
+	}
+	w.apply, w.observed = commands[0], commands[1]
 }
 
 // deployed runs the Deployment's program with the Deployment's flags, until it is ready.
@@ -121,7 +138,7 @@ func (w *installation) testLeft(t *testing.T, r *replica, bootstrapper client.Cl
 		t.Fatal(err)
 	}
 	eventually(t, func() error {
-		out, err := w.operator.try(t.Context(), "observed")
+		out, err := w.shell.try(t, w.observed)
 		if err != nil {
 			return err
 		}
@@ -130,14 +147,13 @@ func (w *installation) testLeft(t *testing.T, r *replica, bootstrapper client.Cl
 				return fmt.Errorf("%q: %t\n%s", text, !want, out)
 			}
 		}
-		t.Logf("\n%s", out)
 		return nil
 	})
 	eventually(t, func() error { // the policies may have come into force after the nodes have joined
 		if err := bootstrapper.Create(t.Context(), requestOf(w.plain1), client.DryRunAll); err != nil {
 			return err
 		}
-		if noted := w.auditAnnotations(t, "validation.policy.admission.k8s.io/validation_failure"); !strings.Contains(fmt.Sprint(noted), "is asked for with evidence") {
+		if noted := w.auditAnnotations(t, "validation.policy.admission.k8s.io/validation_failure"); !strings.Contains(fmt.Sprint(noted), "asks for its client certificate with evidence") {
 			return fmt.Errorf("the audit log says nothing of what would be refused: %q", noted)
 		}
 		return nil
@@ -148,13 +164,18 @@ func (w *installation) testLeft(t *testing.T, r *replica, bootstrapper client.Cl
 }
 
 // testEnforced adds the component enforce, and takes it out again.
-func (w *installation) testEnforced(t *testing.T, bootstrapper client.Client) {
-	w.kubectl1(t, "apply", "-k", w.enforced)
+func (w *installation) testEnforced(t *testing.T, bootstrapper client.Client, before *replica) {
+	w.components(t, w.page.take(t, "3. Enforce", "yaml"))
+	w.shell.run(t, w.apply)
 	if args := w.deployment(t, controller.DefaultName).Spec.Template.Spec.Containers[0].Args; slices.Contains(args, "--observe") {
 		t.Errorf("the Deployment observes: %q", args)
 	}
+	r := w.deployed(t, "enforces")
+	w.rolledOut(t)
+	w.shell.run(t, w.page.take(t, "3. Enforce", "sh"))
+	before.stop(t)
 	eventually(t, func() error {
-		if err := bootstrapper.Create(t.Context(), requestOf(w.plain1), client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "is asked for with evidence") {
+		if err := bootstrapper.Create(t.Context(), requestOf(w.plain1), client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "asks for its client certificate with evidence") {
 			return fmt.Errorf("a plain request: %v, want it refused", err)
 		}
 		return nil
@@ -162,9 +183,99 @@ func (w *installation) testEnforced(t *testing.T, bootstrapper client.Client) {
 	if findings := w.finds(t); slices.ContainsFunc(findings, func(f bypass.Finding) bool { return !f.Guarded }) {
 		t.Errorf("enforced, there are %v", findings)
 	}
-	w.kubectl1(t, "apply", "-k", w.folder)
+	t.Run("in an emergency", func(t *testing.T) { w.testEmergency(t) })
+	t.Run("a challenge key has leaked", func(t *testing.T) { w.testLeaked(t, bootstrapper) })
+	t.Run("a node that was off for too long", func(t *testing.T) { w.testOff(t) })
+	r.checkLog(t)
+	r.stop(t)
+	w.components(t, "components: []\n")
+	w.shell.run(t, w.apply)
 	eventually(t, func() error { return bootstrapper.Create(t.Context(), requestOf(w.plain1), client.DryRunAll) })
 	w.plainNodes(t, bootstrapper)
+}
+
+// components replaces those of the kustomization by what the page has.
+func (w *installation) components(t *testing.T, line string) {
+	t.Helper()
+	path := filepath.Join(w.folder, "kustomization.yaml")
+	text := string(read(t, path))
+	shipped := regexp.MustCompile(`(?m)^resources: \[(.*)/kube/deploy\]$`).FindStringSubmatch(text)
+	text = regexp.MustCompile(`(?m)^components: .*\n`).ReplaceAllLiteralString(text, strings.ReplaceAll(line, "...", shipped[1]))
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rolledOut says of the Deployment what Kubernetes' controller says when its replicas are ready.
+func (w *installation) rolledOut(t *testing.T) {
+	t.Helper()
+	d := w.deployment(t, controller.DefaultName)
+	n := *d.Spec.Replicas
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}
+	if err := w.admin.Status().Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testEmergency has an administrator approve a node without evidence, and the certificate comes.
+func (w *installation) testEmergency(t *testing.T) {
+	node := w.plainFor(t, "plain-2", csr.SignerKubeAPIServerClientKubelet)
+	w.shell.run(t, "cat >node.csr <<EOF\n"+string(node.Request)+"EOF")
+	w.shell.run(t, "( set -e\n"+strings.ReplaceAll(w.page.take(t, "In an emergency", "sh"), "NAME", "plain-2")+")")
+	object := new(certificatesv1.CertificateSigningRequest)
+	if err := w.admin.Get(t.Context(), client.ObjectKey{Name: "plain-2-by-hand"}, object); err != nil {
+		t.Fatal(err)
+	}
+	if decided(t, w.admin, object); len(object.Status.Certificate) == 0 {
+		t.Errorf("no certificate: %+v", object.Status)
+	}
+	eventually(t, func() error {
+		if said := w.auditAnnotations(t, "node-attestation-approval/break-glass"); !slices.Contains(said, "alice: the TPM is broken, ticket 7") {
+			return fmt.Errorf("the audit log says nothing of it: %q", said)
+		}
+		return nil
+	})
+}
+
+// testOff makes a token for a node whose machine is recorded, and lists the provider IDs.
+func (w *installation) testOff(t *testing.T) {
+	if out := w.shell.run(t, w.page.take(t, "Provider IDs that differ", "sh")); !strings.Contains(out, w.node.Name) {
+		t.Errorf("%s is not listed: %s", w.node.Name, out)
+	}
+	w.shell.run(t, strings.ReplaceAll(w.page.take(t, "A node that was off for too long", "sh"), "NODE", w.node.Name))
+	text, err := os.ReadFile(filepath.Join(w.dir, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bootstraptoken.Parse(strings.TrimSpace(string(text))); err != nil {
+		t.Error(err)
+	}
+}
+
+// testLeaked takes the challenge keys away: there are others, and a node attests with these.
+func (w *installation) testLeaked(t *testing.T, bootstrapper client.Client) {
+	keys := func() (*corev1.Secret, error) {
+		s := new(corev1.Secret)
+		return s, w.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "challenge-keys"}, s)
+	}
+	leaked, err := keys()
+	if err != nil || len(leaked.Data) == 0 {
+		t.Fatalf("%d challenge keys, %v", len(leaked.Data), err)
+	}
+	w.shell.run(t, w.page.take(t, "A challenge key has leaked", "sh"))
+	eventually(t, func() error {
+		now, err := keys()
+		if err == nil && len(now.Data) == 0 {
+			err = errNotYet
+		}
+		for name, key := range now.Data {
+			if bytes.Equal(key, leaked.Data[name]) {
+				t.Fatalf("%s is still there", name)
+			}
+		}
+		return err
+	})
+	w.joins(t, bootstrapper, w.node)
 }
 
 // testUninstall deletes what was applied, with a record of a node in it, and applies it again.
@@ -173,14 +284,14 @@ func (w *installation) testUninstall(t *testing.T, bootstrapper client.Client) {
 		t.Errorf("a record was deleted in passing: %s, %v", out, err)
 	}
 	began := time.Now()
-	out := w.kubectl1(t, "delete", "-k", w.folder, "--timeout=2m")
-	t.Logf("deleted in %s\n%s", time.Since(began).Round(time.Second), out)
+	w.shell.run(t, w.page.take(t, "Uninstall", "sh"))
+	t.Logf("deleted in %s", time.Since(began).Round(time.Second))
 	if err := w.admin.List(t.Context(), &v1alpha1.AttestedNodeList{}); err == nil {
 		t.Error("the records are still served")
 	}
 	w.plainNodes(t, bootstrapper) // as if nothing had been there
 	eventually(t, func() error {
-		_, err := w.operator.plain(t.Context(), "apply", "-k", w.folder)
+		_, err := w.shell.try(t, w.apply)
 		return err
 	})
 	w.deployed(t, "again")

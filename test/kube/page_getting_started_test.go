@@ -1,11 +1,8 @@
 package kube
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -17,30 +14,8 @@ import (
 	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
-// page is docs/getting-started.md.
-const page = "../../docs/getting-started.md"
-
 // maxCommands is how many commands the page may have, from an empty machine to a node.
 const maxCommands = 10
-
-// commandsOf returns the commands of a page: what stands in blocks of sh, each a line.
-func commandsOf(t *testing.T, path string) []string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var commands []string
-	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllSubmatch(text, -1) {
-		for line := range strings.Lines(string(block[1])) {
-			commands = append(commands, strings.TrimSpace(line))
-		}
-	}
-	if len(commands) == 0 || len(commands) > maxCommands {
-		t.Fatalf("%s has %d commands, want 1 to %d", path, len(commands), maxCommands)
-	}
-	return commands
-}
 
 // TestGettingStarted runs every command of the page, in order and in one shell, on a clone
 // of this very tree. It ends with the node Ready through attestation alone, and with whoever
@@ -54,11 +29,19 @@ func TestGettingStarted(t *testing.T) {
 		t.Skip("no swtpm_setup; run in the repository: make setup")
 	}
 	controlplane.Binaries(t)
+	p := readPage(t, "getting-started.md", "sh", "text")
+	again, listed := p.take(t, "Decide again", "sh"), p.take(t, "A node", "text")
+	commands := p.commands(t)
+	if len(commands) > maxCommands {
+		t.Errorf("%d commands, want at most %d: %q", len(commands), maxCommands, commands)
+	}
 	s := newShell(t)
 	outputs := map[string]string{}
-	for _, command := range commandsOf(t, page) {
+	for _, command := range commands {
 		if strings.HasSuffix(command, " down") { // the last one, which leaves nothing to look at
 			checkPage(t, s, outputs)
+			checkListed(t, s, listed)
+			checkAgain(t, s, again)
 		}
 		outputs[command] = s.run(t, command)
 	}
@@ -91,7 +74,7 @@ func checkPage(t *testing.T, s *shell, outputs map[string]string) {
 	}
 	for _, want := range []string{
 		"node/laptop condition met", "laptop   Bound   ek:sha256:", // the node
-		"is asked for with evidence", "NotAMember", "registry-name", // the thief
+		"asks for its client certificate with evidence", "NotAMember", "registry-name", // the thief
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("nothing says %q", want)
@@ -101,6 +84,32 @@ func checkPage(t *testing.T, s *shell, outputs map[string]string) {
 		t.Errorf("%s certificates were issued, want 1", issued)
 	}
 	checkAudit(t, s)
+}
+
+// checkListed holds the page's list of nodes to the cluster's: what differs from one machine or time
+// to another may.
+func checkListed(t *testing.T, s *shell, listed string) {
+	t.Helper()
+	same := regexp.MustCompile(`[0-9a-f]{8}(\.\.\.|[0-9a-f]{56})|20\d\d-\S+Z|\d+m?\d*s\b| +`).ReplaceAllString
+	if got := s.run(t, "kubectl get attestednodes"); same(strings.TrimSpace(got), "") != same(strings.TrimSpace(listed), "") {
+		t.Errorf("kubectl prints\n%s\nand the page\n%s", got, listed)
+	}
+}
+
+// checkAgain decides both requests of the cluster again as the page does, in the folder of its
+// configuration: the node's, and that of the thief.
+func checkAgain(t *testing.T, s *shell, again string) {
+	t.Helper()
+	for condition, outcome := range map[string]string{`type=="Approved"`: "admitted", `reason=="NotAMember"`: "refused"} {
+		names := strings.Fields(s.run(t, "kubectl get csr -o jsonpath='{.items[?(@.status.conditions[0]."+condition+")].metadata.name}'"))
+		if len(names) == 0 {
+			t.Fatalf("no request with %s", condition)
+		}
+		out := s.run(t, "( cd .cache/laptop/deploy && set -e\n"+strings.ReplaceAll(again, "REQUEST", names[0])+") || [ $? = 1 ]")
+		if !strings.Contains(out, `"outcome": "`+outcome+`"`) {
+			t.Errorf("a request with %s is not %s again", condition, outcome)
+		}
+	}
 }
 
 // checkAudit holds every request of the node in the audit log against the one certificate
@@ -141,15 +150,6 @@ func checkAudit(t *testing.T, s *shell) {
 	}
 }
 
-// shell is a shell in which one command runs after the other, as on a terminal.
-type shell struct {
-	in     io.Writer
-	out    *bufio.Reader
-	folder string
-	// clone is where the page's clone is.
-	clone string
-}
-
 // newShell starts a shell in an empty folder, to which the project's address on the network
 // is a repository of this very tree.
 func newShell(t *testing.T) *shell {
@@ -169,55 +169,15 @@ func newShell(t *testing.T) *shell {
 			t.Fatalf("git %v: %v: %s", args, err, out)
 		}
 	}
-	s := &shell{folder: folder, clone: filepath.Join(folder, "nodeattest")}
-	cmd := exec.Command("bash")
-	cmd.Dir = folder
-	cmd.Env = append(os.Environ(), "LAPTOP_PORTS="+strings.Join(freePorts(t, 8), " "), "GIT_CONFIG_COUNT=1",
+	s := startShell(t, folder, "LAPTOP_PORTS="+strings.Join(freePorts(t, 8), " "), "GIT_CONFIG_COUNT=1",
 		"GIT_CONFIG_KEY_0=url."+repository+".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/nodeattest/nodeattest")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	s.in, s.out = in, bufio.NewReader(out)
+	s.clone = filepath.Join(folder, "nodeattest")
 	t.Cleanup(func() {
 		if t.Failed() {
 			logs, _ := exec.Command("bash", "-c", "tail -n 15 "+s.clone+"/.cache/laptop/*.log").CombinedOutput()
 			t.Logf("the ends of the logs:\n%s", logs)
 		}
-		_, _ = io.WriteString(in, "cd "+s.clone+" && scripts/laptop.sh down\n")
-		_ = in.Close()
-		_, _ = io.Copy(io.Discard, s.out)
-		_ = cmd.Wait()
+		_, _ = io.WriteString(s.in, "cd "+s.clone+" && scripts/laptop.sh down\n")
 	})
 	return s
-}
-
-// run types one command and returns what it printed. It must succeed.
-func (s *shell) run(t *testing.T, command string) string {
-	t.Helper()
-	const mark = "=== status "
-	fmt.Fprintf(s.in, "%s\nprintf '\\n%s%%d\\n' $?\n", command, mark)
-	var out bytes.Buffer
-	for {
-		line, err := s.out.ReadString('\n')
-		if err != nil {
-			t.Fatalf("the shell has ended after %s: %v\n%s", command, err, out.Bytes())
-		}
-		if status, ok := strings.CutPrefix(line, mark); ok {
-			t.Logf("$ %s\n%s", command, out.Bytes())
-			if strings.TrimSpace(status) != "0" {
-				t.Fatalf("%s: status %s", command, status)
-			}
-			return out.String()
-		}
-		out.WriteString(line)
-	}
 }

@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
 // TestPrograms runs every command of the page on programs on a clone of this very tree, with a
@@ -13,7 +15,9 @@ func TestPrograms(t *testing.T) {
 	s := newShell(t)
 	local := t.TempDir()
 	s.run(t, "git clone -q https://github.com/nodeattest/nodeattest && cd nodeattest")
-	for _, command := range commandsOf(t, "../../docs/programs.md") {
+	p := readPage(t, "programs.md", "sh", "yaml")
+	images := p.take(t, "Programs for real machines", "yaml")
+	for _, command := range p.commands(t) {
 		s.run(t, strings.ReplaceAll(command, " /usr/local/", " "+local+"/"))
 	}
 	for program, say := range map[string]string{"kubectl-nodeattest": "rebind", "kubelet-authenticator": "status"} {
@@ -21,6 +25,7 @@ func TestPrograms(t *testing.T) {
 			t.Errorf("%s --help: %s, want it to speak of %q", program, out, say)
 		}
 	}
+	testImages(t, s, images)
 	// What is given to others has what must go with it.
 	folder := s.run(t, "ls dist/nodeattest-v0.0.0-dev-linux-amd64")
 	for _, file := range []string{"LICENSE", "THIRD_PARTY", "sbom.cdx.json", "node"} {
@@ -31,5 +36,17 @@ func TestPrograms(t *testing.T) {
 	first := s.run(t, "cat dist/SHA256SUMS")
 	if again := s.run(t, "cd .. && git clone -q https://github.com/nodeattest/nodeattest other && cd other && ARCHES=amd64 scripts/release.sh v0.0.0-dev dist >/dev/null && cat dist/SHA256SUMS"); again != first {
 		t.Errorf("another clone of the same commit has other sums:\n%s\n%s", first, again)
+	}
+}
+
+// testImages has kustomize name the image as the page does, above the manifests of the clone.
+func testImages(t *testing.T, s *shell, images string) {
+	t.Helper()
+	digest := "sha256:" + strings.Repeat("0", 64)
+	text := "resources: [../kube/deploy]\n" + strings.NewReplacer("REGISTRY", "registry.example", "sha256:...", digest).Replace(images)
+	s.run(t, "mkdir my-cluster && cat >my-cluster/kustomization.yaml <<EOF\n"+text+"EOF")
+	out := s.run(t, filepath.Join(controlplane.Binaries(t), "kubectl")+" kustomize my-cluster | grep ' image: '")
+	if want := "image: registry.example/nodeattest@" + digest; strings.TrimSpace(out) != want {
+		t.Errorf("the images are %s, want %s", out, want)
 	}
 }

@@ -447,12 +447,12 @@ func testAdmission(t *testing.T, c *cluster, node *attesttest.Node, bootstrapper
 		signer string
 		want   string // in the refusal; empty: it is allowed
 	}{
-		"a plain request of a bootstrap token":      {bootstrapper, *plain, "", "is asked for with evidence"},
-		"a plain request of a node":                 {kubelet, *plain, "", "is asked for with evidence"},
-		"a plain request of a recovery user":        {recovery, *plain, "", "is asked for with evidence"},
-		"a node's own client certificate":           {kubelet, *plain, "kubernetes.io/kube-apiserver-client", "the signers of node attestation alone"},
-		"a bootstrap token's serving certificate":   {bootstrapper, *plain, csr.SignerKubeletServing, "the signers of node attestation alone"},
-		"a bootstrap token at another signer":       {bootstrapper, *plain, "example.com/signer", "the signers of node attestation alone"},
+		"a plain request of a bootstrap token":      {bootstrapper, *plain, "", "asks for its client certificate with evidence"},
+		"a plain request of a node":                 {kubelet, *plain, "", "asks for its client certificate with evidence"},
+		"a plain request of a recovery user":        {recovery, *plain, "", "asks for its client certificate with evidence"},
+		"a node's own client certificate":           {kubelet, *plain, "kubernetes.io/kube-apiserver-client", "ask only the signers of node attestation"},
+		"a bootstrap token's serving certificate":   {bootstrapper, *plain, csr.SignerKubeletServing, "ask only the signers of node attestation"},
+		"a bootstrap token at another signer":       {bootstrapper, *plain, "example.com/signer", "ask only the signers of node attestation"},
 		"a large one":                               {bootstrapper, large, csr.SignerClientTPM, "over 256 KiB"},
 		"a bootstrap token at our signer":           {bootstrapper, *plain, csr.SignerClientTPM, ""},
 		"a recovery user at our signer":             {recovery, *plain, csr.SignerClientTPM, ""},

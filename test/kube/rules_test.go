@@ -53,14 +53,14 @@ func testRules(t *testing.T, c *cluster) {
 		"no machine":                     {nil, func(s *v1alpha1.AttestedNodeSpec) { s.Machine = "" }, "spec.machine"},
 		"a reservation without deadline": {nil, func(s *v1alpha1.AttestedNodeSpec) { s.Deadline = nil }, "a reservation has a deadline"},
 		"a reservation with a last end":  {nil, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = in(time.Hour) }, "nothing has been issued"},
-		"a change of a reservation":      {nil, func(s *v1alpha1.AttestedNodeSpec) { s.Pending = &v1alpha1.PendingChange{Deadline: *in(0)} }, "a bound record alone"},
+		"a change of a reservation":      {nil, func(s *v1alpha1.AttestedNodeSpec) { s.Pending = &v1alpha1.PendingChange{Deadline: *in(0)} }, "only a bound record"},
 		"it is bound":                    {nil, boundNode, ""},
 		"back to reserved": {boundNode, func(s *v1alpha1.AttestedNodeSpec) {
 			*s = reserved
 		}, "a bound record ends by resting"},
-		"another machine":     {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.Machine = "test:2" }, "the machine changes by a pending change alone"},
-		"another Machine UID": {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.MachineUID = "uid-2" }, "the Machine UID changes by a pending change alone"},
-		"no Machine UID":      {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.MachineUID = "" }, "the Machine UID changes by a pending change alone"},
+		"another machine":     {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.Machine = "test:2" }, "the machine changes only by a pending change"},
+		"another Machine UID": {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.MachineUID = "uid-2" }, "the Machine UID changes only by a pending change"},
+		"no Machine UID":      {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.MachineUID = "" }, "the Machine UID changes only by a pending change"},
 		"another provider ID": {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID = "test://2" }, ""},
 		"one of what rests":   {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID, s.State = "test://2", v1alpha1.NodeResting }, "a known provider ID changes"},
 		"one beside a machine": {func(s *v1alpha1.AttestedNodeSpec) {
@@ -82,7 +82,7 @@ func testRules(t *testing.T, c *cluster) {
 		"another than the pending machine": {func(s *v1alpha1.AttestedNodeSpec) {
 			boundNode(s)
 			s.Pending = &v1alpha1.PendingChange{Machine: "test:2", Deadline: *in(time.Minute)}
-		}, func(s *v1alpha1.AttestedNodeSpec) { s.Machine, s.Pending = "test:3", nil }, "the machine changes by a pending change alone"},
+		}, func(s *v1alpha1.AttestedNodeSpec) { s.Machine, s.Pending = "test:3", nil }, "the machine changes only by a pending change"},
 		"the pending Machine UID": {func(s *v1alpha1.AttestedNodeSpec) {
 			boundNode(s)
 			s.Pending = &v1alpha1.PendingChange{MachineUID: "uid-2", Deadline: *in(time.Minute)}

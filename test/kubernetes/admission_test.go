@@ -109,7 +109,7 @@ func TestAdmission(t *testing.T) {
 		"a kind that was taken out":       {func(m *corev1.ConfigMap) { delete(m.Data, "tpm") }, csr.BootstrappersGroup, csr.SignerClientTPM, "r", "signer " + csr.SignerClientTPM},
 		"no ConfigMap":                    {func(m *corev1.ConfigMap) { m.Data = nil }, csr.BootstrappersGroup, csr.SignerClientTPM, "r", "denied"},
 		"Kubernetes' own, with evidence":  {shipped, csr.BootstrappersGroup, csr.SignerKubeAPIServerClientKubelet, evidence, ""},
-		"Kubernetes' own, without":        {shipped, csr.BootstrappersGroup, csr.SignerKubeAPIServerClientKubelet, "r", "is asked for with evidence"},
+		"Kubernetes' own, without":        {shipped, csr.BootstrappersGroup, csr.SignerKubeAPIServerClientKubelet, "r", "asks for its client certificate with evidence"},
 		"a node's serving certificate":    {shipped, csr.NodesGroup, csr.SignerKubeletServing, "r", ""},
 		"a bootstrap token's":             {shipped, csr.BootstrappersGroup, csr.SignerKubeletServing, "r", "signer " + csr.SignerKubeletServing},
 		"somebody else":                   {shipped, "developers", "example.com/signer", "r", ""},

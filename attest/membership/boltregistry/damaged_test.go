@@ -16,7 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 )
 
-// withDB changes a registry's file as somebody who has no idea of it.
+// withDB edits a registry's file with bbolt only, past the registry's rules.
 func withDB(t *testing.T, path string, change func(b *bbolt.Tx) error) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})

@@ -272,8 +272,8 @@ func TestReplayOfAResetAfterEvents(t *testing.T) {
 	}
 }
 
-// An event of a bank that there is not has no digest, so that nothing covers its data; and
-// a digest of another length extends nothing.
+// An event without a digest for the quoted bank is not covered by the quote; a digest of the wrong
+// length is refused.
 func TestEventsOfNoBank(t *testing.T) {
 	_, err := (&Event{UntrustedData: []byte("x")}).Data()
 	expectCheck(t, err, checkEventData)

@@ -207,7 +207,7 @@ func (a *Attestation) codeInfo(w *wire) error {
 	case a.Type == tpm2.TPMSTAttestQuote && a.Quote != nil && a.Certified == nil:
 		return a.Quote.code(w)
 	}
-	return tpmwire.Refuse(checkStatementType, statementTypeName(a.Type), "a certify or quote statement with its own member alone")
+	return tpmwire.Refuse(checkStatementType, statementTypeName(a.Type), "a certify or quote statement with its own member only")
 }
 
 func (q *QuoteInfo) code(w *wire) error {

@@ -149,7 +149,7 @@ var quoteForgeries = []struct {
 		f.pcrs[0].Value, f.pcrs[1].Value = f.pcrs[1].Value, f.pcrs[0].Value
 	}},
 	{"a value cut short", checkPCRValue, func(_ *testing.T, f *quoteForgery) {
-		// The next one gets what this one lacks: the digest stays the same.
+		// The last byte of PCR 0 moves to the front of PCR 1: the concatenation is unchanged.
 		f.pcrs[1].Value = append([]byte{f.pcrs[0].Value[31]}, f.pcrs[1].Value...)
 		f.pcrs[0].Value = f.pcrs[0].Value[:31]
 	}},

@@ -68,9 +68,9 @@ func AnyEKEncoding() EKEncoding {
 func (tolerated EKEncoding) check(used EKEncoding) error {
 	switch {
 	case used.TCGHeader && !tolerated.TCGHeader:
-		return refuse(checkEKEncoding, "the TCG's header in front of the certificate", "DER alone, or the tolerance TCGHeader")
+		return refuse(checkEKEncoding, "the TCG's header in front of the certificate", "DER only, or the tolerance TCGHeader")
 	case used.NVPadding && !tolerated.NVPadding:
-		return refuse(checkEKEncoding, "padding after the certificate", "DER alone, or the tolerance NVPadding")
+		return refuse(checkEKEncoding, "padding after the certificate", "DER only, or the tolerance NVPadding")
 	case used.RSAESOAEPKey && !tolerated.RSAESOAEPKey:
 		return refuse(checkEKKeyEncoding, "an RSA key as id-RSAES-OAEP", "rsaEncryption, or the tolerance RSAESOAEPKey")
 	}

@@ -312,8 +312,8 @@ func TestRevokedUnderEveryIssuer(t *testing.T) {
 	})
 }
 
-// Whoever leaves the certificate at home, or brings one of his own making, does not get
-// past revocation and deny-lists by an allow-list or a platform.
+// An EK that is allowed by a list or by the platform is still checked against revocation and deny
+// lists, if it comes without a certificate or with a self-made one.
 func TestUnjudgedEK(t *testing.T) {
 	root, stranger := tpmlab.Sign(t, nil, "root", crlSigner), tpmlab.Sign(t, nil, "stranger", nil)
 	key := tpmlab.NewP256(t)

@@ -49,7 +49,7 @@ func ExampleParseEKCertificate() {
 	fmt.Println(ek.Directory.Vendor, ek.Directory.Model, ek.Directory.Version)
 	fmt.Println(ek.Identity().Kind())
 	// Output:
-	// ek-certificate-encoding: got padding after the certificate, want DER alone, or the tolerance NVPadding
+	// ek-certificate-encoding: got padding after the certificate, want DER only, or the tolerance NVPadding
 	// IFX SLB9670 id:00070055
 	// ek
 }

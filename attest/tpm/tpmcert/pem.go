@@ -61,7 +61,7 @@ func ParseCertificatesPEM(b []byte) ([]*x509.Certificate, error) {
 	case inside != 0:
 		return nil, fmt.Errorf("tpmcert: certificates in PEM: line %d: a block that does not end", inside)
 	case len(found) == 0:
-		return nil, errors.New("tpmcert: certificates in PEM: there is none")
+		return nil, errors.New("tpmcert: certificates in PEM: none")
 	}
 	return found, nil
 }
@@ -70,7 +70,7 @@ func ParseCertificatesPEM(b []byte) ([]*x509.Certificate, error) {
 func parseCertificateBody(body []byte) (*x509.Certificate, error) {
 	raw, err := base64.StdEncoding.Strict().DecodeString(string(body))
 	if err != nil || bytes.ContainsRune(body, '\r') { // the decoder skips CR
-		return nil, errors.New("a block that is not base64 alone")
+		return nil, errors.New("a block with something other than base64")
 	}
 	if len(raw) > der.MaxCertificateSize {
 		return nil, errors.New("a certificate of " + strconv.Itoa(len(raw)) + " bytes, at most " + strconv.Itoa(der.MaxCertificateSize))

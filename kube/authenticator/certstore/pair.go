@@ -91,7 +91,7 @@ func newPair(chain, key []byte, now time.Time, renew func(received time.Time, le
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: block.Bytes})...)
 	}
 	if leaf == nil {
-		return nil, refuse("no certificate", "one at least")
+		return nil, refuse("no certificate", "at least one")
 	}
 	received := now.UTC().Truncate(time.Second)
 	if !received.Before(leaf.NotAfter) {
@@ -198,14 +198,14 @@ func (p *Pair) parseBlocks(text []byte) error {
 	}
 	switch {
 	case p.Leaf == nil:
-		return refuse("no certificate", "one at least")
+		return refuse("no certificate", "at least one")
 	case p.Key == nil:
 		return refuse("no key", "the certificate's")
 	case p.Sealed:
 		return nil
 	}
 	if _, err := tls.X509KeyPair(p.Chain, p.Key); err != nil {
-		return &refusal.Error{Check: CheckPair, Got: "a certificate and a key that are no pair", Err: err}
+		return &refusal.Error{Check: CheckPair, Got: "a certificate and a key that do not belong together", Err: err}
 	}
 	return nil
 }

@@ -220,7 +220,7 @@ func (l *Lock) WritePair(name string, p *Pair) error {
 // that were killed have left behind under the same name.
 func (l *Lock) Write(name string, content []byte) error {
 	if !l.has() {
-		return errors.New("certstore: written without the lock")
+		return errors.New("certstore: a write without the lock")
 	}
 	safefile.Sweep(l.store.root, name) // whoever wrote them held the lock
 	return safefile.ReplaceIn(l.store.root, name, safefile.Content(content))
@@ -229,7 +229,7 @@ func (l *Lock) Write(name string, content []byte) error {
 // Remove removes a file, if it exists.
 func (l *Lock) Remove(name string) error {
 	if !l.has() {
-		return errors.New("certstore: removed without the lock")
+		return errors.New("certstore: a removal without the lock")
 	}
 	if err := l.store.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -97,7 +97,7 @@ func (f *config) kind(list *membership.StaticList) (attest.Kind, error) {
 			trust.Allowed = append(trust.Allowed, m.Machine)
 		}
 		if len(trust.Allowed) == 0 {
-			return nil, refusal.Config("--machines", "a list of no machines", "lines as ek:sha256:<64 hexadecimal digits> <name>")
+			return nil, refusal.Config("--machines", "a list without machines", "lines as ek:sha256:<64 hexadecimal digits> <name>")
 		}
 	} else {
 		makers, err := certificates(f.makers)

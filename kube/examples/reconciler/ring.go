@@ -35,7 +35,7 @@ func (r *ringReader) Start(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if err := r.read(ctx, time.Now()); err != nil {
-			log.FromContext(ctx).Error(err, "the key ring is not read")
+			log.FromContext(ctx).Error(err, "the key ring could not be read")
 		}
 		select {
 		case <-ctx.Done():

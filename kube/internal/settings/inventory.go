@@ -86,7 +86,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 		}
 		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity, "provider ID " + providerid.Canonical(m.ProviderID)} {
 			if seen[unique] && unique != "identity " && unique != "provider ID " {
-				return nil, fmt.Errorf("machines[%d]: %s is there twice", i, refusal.Text(unique))
+				return nil, fmt.Errorf("machines[%d]: %s stands twice", i, refusal.Text(unique))
 			}
 			seen[unique] = true
 		}

@@ -59,7 +59,7 @@ func (s *Settings) know(others []Kind) error {
 		case slices.Contains(taken, k.Name):
 			return refusal.Config("Kind.Name", refusal.Quote(k.Name), "the name of no other kind or section")
 		case len(k.Identities) == 0:
-			return refusal.Config("Kind.Identities of "+k.Name, "", "one at least")
+			return refusal.Config("Kind.Identities of "+k.Name, "", "at least one")
 		case k.Open == nil:
 			return refusal.Config("Kind.Open of "+k.Name, "", "a function")
 		}
@@ -86,11 +86,11 @@ func (s *Settings) Opened() []string {
 func (s *Settings) checkEvidence() error {
 	switch {
 	case len(s.Opened()) == 0:
-		return refusal.Config("tpm, gce, azure, nitro and ec2", "no issuer, no EK and no documents", "one kind of evidence: in tpm some of ekIssuers, allowedEKs and akIssuers, or gce, azure, nitro or ec2")
+		return refusal.Config("tpm, gce, azure, nitro and ec2", "no issuer, no EK and no documents", "at least one kind of evidence: ekIssuers, allowedEKs or akIssuers in tpm, or gce, azure, nitro or ec2")
 	case len(s.TPM.GoodPCRs) != 0 && !s.TPM.opened():
 		return refusal.Config("tpm.goodPCRs", "without TPMs", "some of tpm.ekIssuers, allowedEKs and akIssuers")
 	case len(s.sections) != 0 && s.TPM.RequireResident:
-		return refusal.Config("tpm.requireResident", "true with documents", "one of them: no document shows where a key is, so none would be accepted")
+		return refusal.Config("tpm.requireResident", "true with documents", "requireResident or documents: no document shows where a key is, so none would be accepted")
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (k *Kind) check(kind attest.Kind) error {
 	for _, road := range d.Roads {
 		switch other := slices.IndexFunc(road.Identities, func(g attest.Grammar) bool { return k.grammar(g.Kind) == nil }); {
 		case road.Road != attest.RoadDocument:
-			return refusal.Config("Kind.Open", "a kind with road "+road.Road.String(), "the road of documents alone")
+			return refusal.Config("Kind.Open", "a kind with road "+road.Road.String(), "only the road of documents")
 		case other >= 0:
 			return refusal.Config("Kind.Identities", refusal.Quotes(k.identities())+" without "+road.Identities[other].Kind, "all that its road has")
 		}

@@ -289,7 +289,7 @@ func (s *Settings) check() error {
 	case slices.Contains(g.Names, csr.SignerKubeletServing):
 		return refusal.Config("signers.names", csr.SignerKubeletServing, "builtInDuration, for kubelets' own serving requests")
 	case g.MaxLifetime.Duration < time.Minute || g.MaxRecoveryLifetime.Duration < g.MaxLifetime.Duration:
-		return refusal.Config("signers.maxLifetime and maxRecoveryLifetime", g.MaxLifetime.Duration.String()+" and "+g.MaxRecoveryLifetime.Duration.String(), "a minute or more, the second not under the first")
+		return refusal.Config("signers.maxLifetime and maxRecoveryLifetime", g.MaxLifetime.Duration.String()+" and "+g.MaxRecoveryLifetime.Duration.String(), "a minute or more, and maxRecoveryLifetime not under maxLifetime")
 	case g.MaxRecoveryLifetime.Duration > maxRecoveryLifetime:
 		return refusal.Config("signers.maxRecoveryLifetime", g.MaxRecoveryLifetime.Duration.String(), "at most "+maxRecoveryLifetime.String()+": a TLS session of a recovery certificate is good without its key, for as long")
 	case g.BuiltInDuration.Duration < 0 || g.BuiltInDuration.Duration > g.MaxLifetime.Duration:

@@ -191,7 +191,7 @@ func crlsIn(text []byte) (lists [][]byte, err error) {
 		lists = append(lists, block.Bytes)
 	}
 	if len(lists) != begun {
-		return nil, refusal.Config("crlFiles", fmt.Sprintf("%d blocks of which %d can be read", begun, len(lists)), "all, with nothing that is cut off")
+		return nil, refusal.Config("crlFiles", fmt.Sprintf("%d blocks of which %d can be read", begun, len(lists)), "whole blocks only")
 	}
 	return lists, nil
 }

@@ -75,7 +75,7 @@ func (s *Settings) Trust(metrics prometheus.Registerer) (*Trust, error) {
 		Help: "Whether what a kind of evidence fetches (Google's keys, Azure's intermediates) could be fetched when it was last tried, by kind.",
 	}, []string{"kind"}), expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "nodeattest_root_not_after_seconds",
-		Help: "When the first of a kind of evidence's roots that are valid now ends, in seconds since 1970; 0 if none is valid.",
+		Help: "When the first of the roots ends that are valid now, by kind of evidence, in seconds since 1970; 0 if none is valid.",
 	}, []string{"kind"})}
 	for name, kind := range t.kinds {
 		if kind.fetch != nil {
@@ -133,7 +133,7 @@ func (t *Trust) fetched(ctx context.Context, name string, err error) {
 		t.fetch.WithLabelValues(name).Set(1)
 		delete(t.never, name)
 		if t.failed[name] != "" {
-			log.FromContext(ctx).Info("it can be fetched again", "kind", name)
+			log.FromContext(ctx).Info("what this kind of evidence needs was fetched again", "kind", name)
 		}
 		t.failed[name] = ""
 		return
@@ -144,7 +144,7 @@ func (t *Trust) fetched(ctx context.Context, name string, err error) {
 	}
 	if t.failed[name] != err.Error() {
 		t.failed[name] = err.Error()
-		log.FromContext(ctx).Error(err, "what this kind of evidence needs cannot be fetched; nodes are put off", "kind", name)
+		log.FromContext(ctx).Error(err, "what this kind of evidence needs could not be fetched; its nodes have to try later", "kind", name)
 	}
 }
 

@@ -121,10 +121,10 @@ func (c calls) bound(node, machine string) calls {
 	return c.reserve(node, machine).bind(machine).raise(machine, time.Hour)
 }
 
-// uid makes the last call concern the Machine with that UID.
+// uid sets the last call's Machine UID.
 func uid(s string) func(*operation) { return func(o *operation) { o.MachineUID = s } }
 
-// id makes the last call concern that provider ID.
+// id sets the last call's provider ID.
 func id(s string) func(*operation) { return func(o *operation) { o.ProviderID = s } }
 
 // registry are calls to a registry that must not do what they ask for, and those that must.
