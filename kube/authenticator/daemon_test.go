@@ -166,11 +166,11 @@ func TestFreshToken(t *testing.T) {
 func TestServing(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t)
-	a, _ := newNode(t, f, func(c *Config) { c.Serving = &Serving{DNSNames: []string{testNode}} })
+	a, _ := newNode(t, f, serving(testNode, testAddress().String()))
 	run(t, a)
 	eventually(t, "a serving certificate", func() bool { return a.stored(ServingFile) != nil })
 	pair, err := tls.LoadX509KeyPair(filepath.Join(a.c.Dir, ServingFile), filepath.Join(a.c.Dir, ServingFile))
-	if err != nil || pair.Leaf.VerifyHostname(testNode) != nil {
+	if err != nil || pair.Leaf.VerifyHostname(testNode) != nil || pair.Leaf.VerifyHostname(testAddress().String()) != nil {
 		t.Errorf("got %v, %v", pair.Leaf, err)
 	}
 	if f.calls("create "+csr.BootstrapUserPrefix) != 2 || f.calls("create "+csr.NodeUserPrefix) != 2 {

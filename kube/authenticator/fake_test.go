@@ -20,6 +20,7 @@ import (
 	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,6 +47,9 @@ const (
 	// testProviderID is the one that the control plane vouches for.
 	testProviderID = "test://node-1"
 )
+
+// testAddress is the node's address.
+func testAddress() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 1}) }
 
 // fakeAPI is an API server with a control plane: it authenticates, keeps requests, lets them
 // be watched, and decides about them as the real ones do, with the real verifier.
@@ -135,14 +139,14 @@ func (f *fakeAPI) newVerifier(versions ...int) *attest.Verifier {
 	v, err := attest.NewVerifier(attest.VerifierConfig{KeyRing: ring, Kinds: []attest.Kind{kind},
 		Policy: &csr.Policy{ClusterIDs: []string{id}, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, serving}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 			name := q.NodeName
-			return &csr.Machine{Name: "machine-of-" + name, UID: "u", NodeName: name, BootstrapReady: true, DNSNames: []string{name}}, nil
+			return &csr.Machine{Name: "machine-of-" + name, UID: "u", NodeName: name, BootstrapReady: true, DNSNames: []string{name}, IPAddresses: []netip.Addr{testAddress()}}, nil
 		}},
 		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			if r.Machine != "platform:"+attest.Identity(attesttest.MachineOne) {
 				return nil, attest.NotMember("it is another machine")
 			}
 			a := r.Admit(r.NodeName)
-			a.ProviderID, a.DNSNames = testProviderID, []string{testNode}
+			a.ProviderID, a.DNSNames, a.IPAddresses = testProviderID, []string{testNode}, []netip.Addr{testAddress()}
 			return a, nil
 		})})
 	if err != nil {
@@ -347,7 +351,7 @@ func (f *fakeAPI) issue(o *certificatesv1.CertificateSigningRequest) []byte {
 	if len(request.DNSNames) != 0 {
 		usage = x509.ExtKeyUsageServerAuth
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(int64(f.version) + 1), Subject: request.Subject, DNSNames: request.DNSNames, KeyUsage: x509.KeyUsageDigitalSignature,
+	template := &x509.Certificate{SerialNumber: big.NewInt(int64(f.version) + 1), Subject: request.Subject, DNSNames: request.DNSNames, IPAddresses: request.IPAddresses, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{usage}, NotBefore: f.now().Add(-5 * time.Minute), NotAfter: f.now().Add(f.lifetime)}
 	if o.Spec.SignerName == csr.SignerRecoveryTPM {
 		template.NotAfter = f.now().Add(12 * time.Hour)
