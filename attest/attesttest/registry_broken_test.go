@@ -62,6 +62,7 @@ var registryFaults = map[string]string{
 	"Node UIDs change":                 "a certificate gets its Node's UID once",
 	"Node UIDs stay out":               "a certificate gets its Node's UID once",
 	"rebind keeps certificates":        "certificates go with their machine",
+	"rebind keeps the provider ID":     "rebind replaces the machine and nothing else",
 	"last end rounded down":            "the last end is raised and never lowered",
 	"last end lowered":                 "the last end is raised and never lowered",
 	"rebind takes others' machines":    "rebind refuses a machine of another name",

@@ -359,6 +359,9 @@ func (p *plainRegistry) Rebind(ctx context.Context, seen *membership.Record, m a
 		if r.Machine != m && !p.is("rebind keeps certificates") {
 			r.Issued = nil
 		}
+		if r.Machine != m && !p.is("rebind keeps the provider ID") {
+			r.ProviderID = ""
+		}
 		r.Machine = m
 		if p.is("rebind forgets the last end") {
 			r.LastEnd = time.Time{}

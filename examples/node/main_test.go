@@ -136,8 +136,8 @@ func TestRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no command":      {nil, "which of"},
-		"another command": {[]string{"join"}, "which of"},
+		"no command":      {nil, "want one of"},
+		"another command": {[]string{"join"}, "want one of"},
 		"no certificate":  {[]string{"install"}, "no certificate"},
 		"no challenge":    {[]string{"answer"}, "no-challenge"},
 		"no TPM":          {[]string{"-tpm", filepath.Join(folder, "absent"), "hello"}, "no such file"},
