@@ -63,10 +63,13 @@ func TestInsecure(t *testing.T) {
 			t.Fatalf("node-%d: %+v", i+1, s)
 		}
 	}
-	m.attested[0].startKubelet(t, "")
+	for _, n := range m.attested {
+		n.startKubelet(t, "")
+	}
 	kubelet, _ := m.without.startKubelet(t, "")
-	m.nodeReady(t, "node-1")
-	m.nodeReady(t, "node-4")
+	for i := range 4 {
+		m.nodeReady(t, fmt.Sprint("node-", i+1))
+	}
 	first := m.without.status(t).Certificates[0]
 	t.Run("observed", func(t *testing.T) { m.testAttacks(t) })
 	m.renewed(t, 1)
