@@ -281,7 +281,7 @@ func (m *mix) testAttacks(t *testing.T) {
 func (m *mix) testBuiltIn(t *testing.T) {
 	for name, as := range map[string]client.Client{"a bootstrap token": m.client(t, m.bearer(t, otherTokenID)), "node-4": m.as(t, m.without)} {
 		err := as.Create(t.Context(), requestOf(m.plainFor(t, "node-4", csr.SignerKubeAPIServerClientKubelet)))
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "is asked for with evidence") {
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "asks for its client certificate with evidence") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

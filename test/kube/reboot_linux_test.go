@@ -143,7 +143,7 @@ func TestLocalhost(t *testing.T) {
 	}
 	text := string(read(t, filepath.Join(m.dir, "kubelet-authenticator.log")))
 	lines, started, filed := strings.Count(text, "\n"), restarts(), c.filedBy(t, bootstrap)
-	if !strings.Contains(text, `a host called "localhost"`) || lines > 20 || started > 5 || filed != 2 {
+	if !strings.Contains(text, `the host name "localhost"`) || lines > 20 || started > 5 || filed != 2 {
 		t.Errorf("%d restarts, %d requests and %d lines:\n%s", started, filed, lines, text)
 	}
 	t.Logf("%d restarts, %d requests, %d lines", started, filed, lines)

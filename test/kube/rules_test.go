@@ -67,6 +67,10 @@ func testRules(t *testing.T, c *cluster) {
 			boundNode(s)
 			s.Pending = &v1alpha1.PendingChange{Machine: "test:2", Deadline: *in(time.Minute)}
 		}, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID, s.Machine, s.Pending = "test://2", "test:2", nil }, "a known provider ID changes"},
+		"none beside a machine": {func(s *v1alpha1.AttestedNodeSpec) {
+			boundNode(s)
+			s.Pending = &v1alpha1.PendingChange{Machine: "test:2", Deadline: *in(time.Minute)}
+		}, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID, s.Machine, s.Pending = "", "test:2", nil }, ""},
 		"no provider ID":         {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID = "" }, "a known provider ID changes"},
 		"another scope":          {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.Scope = "ek P-256" }, "the scope is immutable"},
 		"an earlier last end":    {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = in(0) }, "the last end never goes back"},
