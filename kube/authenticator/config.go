@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/kube/internal/evidence"
 	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
 	"github.com/nodeattest/nodeattest/kube/internal/nodecert"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -172,7 +173,7 @@ func New(config Config) (*Authenticator, error) {
 	if config.SignerName == "" {
 		config.SignerName = csr.SignerKubeAPIServerClientKubelet
 	}
-	if err := checkVersions(config.Kind, config.MinimumVersion); err != nil {
+	if err := versions(config.Kind, config.MinimumVersion).Check(); err != nil {
 		return nil, err
 	}
 	a := &Authenticator{c: config, id: rand.Text(), memory: state{},
@@ -192,14 +193,6 @@ func (c *Config) provider() string {
 		return csr.ProviderOf(csr.SignerClientInsecure)
 	}
 	return c.Kind.Provider()
-}
-
-// evidenceOf is what a provider wants, for people.
-func evidenceOf(provider string) string {
-	if provider == csr.ProviderOf(csr.SignerClientInsecure) {
-		return "no evidence"
-	}
-	return "evidence of " + provider
 }
 
 // open opens the folders.
@@ -255,7 +248,7 @@ func (a *Authenticator) setItems() error {
 			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(i.signer) + " of " + i.file, Want: "one of such certificates", Err: err}
 		}
 		if of := csr.ProviderOf(i.signer); of != "" && of != c.provider() && i.Purpose != csr.PurposeRecovery {
-			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(i.signer) + ", which wants " + evidenceOf(of), Want: "one for " + evidenceOf(c.provider())}
+			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(i.signer) + ", which wants " + evidence.Of(of), Want: "one for " + evidence.Of(c.provider())}
 		}
 	}
 	return cmp.Or(a.tryItems(), a.tryCluster(), a.kubelet.CheckPatterns())

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/kube/internal/evidence"
 )
 
 // Kind is one kind of evidence on this machine. [KindOf] makes one that has no device of its
@@ -29,13 +30,13 @@ func KindOf(provider string, open ...func(ctx context.Context) (attest.Prover, e
 
 type proverKind struct {
 	provider string
-	open     []opener
+	open     []evidence.Opener
 }
 
 func (k proverKind) Provider() string { return k.provider }
 
 func (k proverKind) Open(ctx context.Context) (attest.Prover, error) {
-	if err := checkVersions(k, 0); err != nil {
+	if err := versions(k, 0).Check(); err != nil {
 		return nil, err
 	}
 	return k.open[0](ctx)

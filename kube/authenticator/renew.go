@@ -16,7 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
-	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/kube/internal/nodecert"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -71,7 +71,7 @@ func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *it
 	began, password := a.c.Now(), a.password()
 	var p *certstore.Pair
 	if err = nil; i.Once {
-		v.pending, err = pendingKey(l, i)
+		v.pending, err = nodecert.PendingKey(l, i.store, pendingFile)
 	}
 	if err == nil {
 		p, err = v.get(ctx, i)
@@ -101,13 +101,16 @@ func (v *view) get(ctx context.Context, i *item) (*certstore.Pair, error) {
 	if _, err := a.clusterIDs(bare); err != nil {
 		return nil, err
 	}
-	if i, err = a.identified(ctx, i); err != nil {
+	asked := *i
+	if err := asked.Identify(ctx, a.c.ProviderID); err != nil {
 		return nil, err
 	}
+	i = &asked
 	if a.c.Kind == nil {
 		return v.getWith(ctx, i, bare, own, nil, nil)
 	}
-	evidence, attester, err := a.newest(ctx)
+	kind := versions(a.c.Kind, a.c.MinimumVersion)
+	evidence, attester, err := kind.Newest(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +120,7 @@ func (v *view) get(ctx context.Context, i *item) (*certstore.Pair, error) {
 	if !ok {
 		return p, err
 	}
-	evidence, attester, none := a.older(ctx, newest, unread)
+	evidence, attester, none := kind.Older(ctx, newest, unread.annotations)
 	if none != nil {
 		return nil, errors.Join(err, none)
 	}
@@ -155,23 +158,6 @@ func (v *view) getWith(ctx context.Context, i *item, bare, own *rest.Config, evi
 		refused = append(refused, err)
 	}
 	return nil, errors.Join(refused...)
-}
-
-// identified is a certificate to ask for with what the machine says of itself.
-func (a *Authenticator) identified(ctx context.Context, i *item) (*item, error) {
-	if a.c.ProviderID == nil {
-		return i, nil
-	}
-	id, err := a.c.ProviderID(ctx)
-	if err == nil {
-		_, err = oid.MarshalProviderID(id) // which has a length
-	}
-	if err != nil {
-		return nil, fmt.Errorf("providerID: %w", err)
-	}
-	asked := *i
-	asked.Options.ProviderID = id
-	return &asked, nil
 }
 
 // errNoKey says that the machine cannot provide a credential's key.

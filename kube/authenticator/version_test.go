@@ -14,6 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/evidence"
 )
 
 // speaker is a node whose kind writes several versions, and what it has filed.
@@ -29,7 +30,7 @@ func newSpeaker(t *testing.T, reads, writes []int, minimum int) *speaker {
 	t.Helper()
 	s := &speaker{f: newFakeAPI(t)}
 	s.reads(reads...)
-	open := make([]opener, len(writes))
+	open := make([]evidence.Opener, len(writes))
 	for i, version := range writes {
 		open[i] = func(context.Context) (attest.Prover, error) {
 			s.opened++

@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -36,6 +37,22 @@ type Wanted struct {
 	Once bool
 	// Options has the names of a serving certificate.
 	Options csr.CreateOptions
+}
+
+// Identify has the certificate say the provider ID that ask returns; a nil ask leaves it as it is.
+func (w *Wanted) Identify(ctx context.Context, ask func(ctx context.Context) (string, error)) error {
+	if ask == nil {
+		return nil
+	}
+	id, err := ask(ctx)
+	if err == nil {
+		_, err = oid.MarshalProviderID(id) // which has a length
+	}
+	if err != nil {
+		return fmt.Errorf("providerID: %w", err)
+	}
+	w.Options.ProviderID = id
+	return nil
 }
 
 func unfit(got, want string) error {
