@@ -1,10 +1,8 @@
 package ec2_test
 
 import (
-	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -61,17 +59,7 @@ func TestFirstUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Provider: ec2.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if config.Authorizer, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
-		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}); err == nil {
-		_, err = attest.NewVerifier(config)
-	}
-	if !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("first use: %v", err)
-	}
+	kindtest.NoFirstUse(t, ec2.Provider, config)
 }
 
 // What the inventory says of the machine's provider ID is held against its document.

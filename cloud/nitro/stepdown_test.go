@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -62,21 +61,11 @@ func TestStepDown(t *testing.T) {
 		})
 	}
 	// No document names an account: nobody is trusted on first use.
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Provider: nitro.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	config, err := verifierConfig(platform, machine)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Authorizer, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
-		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}); err == nil {
-		_, err = attest.NewVerifier(config)
-	}
-	if !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("first use: %v", err)
-	}
+	kindtest.NoFirstUse(t, nitro.Provider, config)
 }
 
 // What the inventory says of the machine's provider ID is held against its document.

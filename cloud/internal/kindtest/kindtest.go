@@ -45,6 +45,22 @@ func (p *WeakPlatform) found(claims *document.Claims, err error) (*document.Clai
 	return claims, err
 }
 
+// NoFirstUse wants no verifier of this configuration to trust on first use.
+func NoFirstUse(t *testing.T, provider string, config attest.VerifierConfig) {
+	t.Helper()
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Provider: provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Authorizer, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
+		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}); err == nil {
+		_, err = attest.NewVerifier(config)
+	}
+	if !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("first use: %v", err)
+	}
+}
+
 // Replay has a platform verify the vectors at this time.
 func Replay(t *testing.T, p document.Platform, at time.Time, list []vectors.Vector) {
 	for _, v := range list {
