@@ -31,8 +31,8 @@ func requesterOf(r *attest.Result) csr.RequesterClass {
 }
 
 // providerIDOf is the provider ID that the inventory has for the node's name or, if it has none, the
-// one that the machine's evidence states (attest.Result.Details). "" is none: what the node says of
-// itself is no source.
+// one that the machine's evidence states (attest.Result.Details). It is "" if neither has one: what the
+// node says of itself does not count.
 func providerIDOf(r *attest.Result) string {
 	if id := inventoryOf(r).ProviderID; id != "" {
 		return id

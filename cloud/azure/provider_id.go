@@ -13,7 +13,7 @@ import (
 
 // ProviderID asks for the ID of the machine's resource, and returns the provider ID that
 // Kubernetes' cloud provider gives the machine's Node: azure:// and that ID, with the subscription
-// and the resource group in lower case. It is what a node claims: anything in the place of the
+// and the resource group in lower case. It is what a node claims: whatever poses as the
 // service can say something else, and no document has more of it than the subscription. The error
 // is an [*attest.Error] with the check "metadata-server".
 func (s *Source) ProviderID(ctx context.Context) (string, error) {

@@ -114,7 +114,8 @@ func escape(s string) string {
 	return b.String()
 }
 
-// caller is the ARN of whose credentials signed a request, or why there is none.
+// caller returns the ARN of the session whose credentials signed a request, or the code with which
+// STS refuses it.
 func (e *EC2) caller(r *http.Request) (arn, code, text string) {
 	host := r.Host
 	if host == "" {

@@ -83,7 +83,7 @@ func (b *botocore) signature(r *http.Request, k known) (string, error) {
 // RoundTrip answers as the real one does.
 func (b *botocore) RoundTrip(r *http.Request) (*http.Response, error) {
 	q := r.URL.Query()
-	at, _ := time.Parse(timeFormat, q.Get(date)) // long ago if there is none
+	at, _ := time.Parse(timeFormat, q.Get(date)) // the zero time if it is absent
 	if b.now.Sub(at).Abs() > goodFor {
 		return answer(http.StatusForbidden, fault("SignatureDoesNotMatch")), nil
 	}

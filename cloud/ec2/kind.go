@@ -137,8 +137,8 @@ func (p *platform) read(data []byte) (*shown, error) {
 	return s, err
 }
 
-// checkListed checks that there are roles on the list of a partition and an account and, if a role
-// is given, that it is one of them.
+// checkListed checks that the list has a role of this partition and this account and, if the caller
+// has a role, that the list has that one.
 func (p *platform) checkListed(c *caller) error {
 	for _, part := range []struct {
 		check refusal.Check

@@ -38,7 +38,7 @@ func TestProviderIDRefusals(t *testing.T) {
 	region := machine("machine-0").Region
 	for name, c := range map[string]struct {
 		field, value string
-		want         refusal.Check // "" is none
+		want         refusal.Check // "": it is accepted
 		retry        bool
 	}{
 		"a zone":                   {field: "availabilityZone", value: region + "b"},
