@@ -9,10 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/forge"
 )
 
 // blindAttacks know nothing of the format of a document, or of the evidence that
@@ -61,31 +59,25 @@ type blank struct {
 
 // blank makes one for the kind of documents, or for what WorldOptions.Prove makes.
 func (a *attempt) blank(ctx context.Context) *blank {
-	if a.options.Documents == nil {
-		applicant, asked := a.applicant(wish{})
+	applicant, d := a.applicant(wish{}), a.options.Documents
+	if d == nil {
 		prove := func(machine string) *csr.Bundle {
 			applicant.Machine = machine
-			return forge.Must(a.options.Prove(ctx, a.provider, applicant))
+			return must(a.options.Prove(ctx, a.provider, applicant))
 		}
 		bundle := prove(MachineOne)
 		return &blank{identity: func(machine string) string { return machine },
 			sign:   func(machine string, _ []byte) []byte { return prove(machine).Data },
-			filled: func(evidence []byte) *csr.Request { bundle.Data = evidence; return asked.Filed(bundle) }}
+			filled: func(evidence []byte) *csr.Request { bundle.Data = evidence; return applicant.filed(bundle) }}
 	}
-	t := a.try(ctx)
-	b, sign, filling := &blank{identity: t.Documents.Identity}, t.Documents.Sign, []byte(nil)
-	t.Documents.Sign = func(_ string, at time.Time, value []byte, _ bool) []byte {
-		b.value = value
-		b.sign = func(machine string, value []byte) []byte { return sign(machine, at, value, false) }
-		return filling
-	}
-	f := t.On(MachineOne, forge.Join{})
-	f.Bundle()
+	f := a.forge(ctx, applicant)
+	b := &blank{value: f.right(), identity: func(machine string) string { return string(d.identity(ctx, machine)) },
+		sign:   func(machine string, value []byte) []byte { return f.sign(ctx, machine, value) },
+		filled: func(document []byte) *csr.Request { return applicant.filed(f.around(ctx, document)) }}
 	b.size = len(b.value)
-	for _, s := range a.options.Documents.Kind.Describe().Statements {
+	for _, s := range d.Kind.Describe().Statements {
 		b.size = min(b.size, s.Size)
 	}
-	b.filled = func(document []byte) *csr.Request { filling = document; return f.Answer() }
 	return b
 }
 
@@ -94,12 +86,12 @@ func (a *attempt) blank(ctx context.Context) *blank {
 func blind(name, what string, search func(b *blank, getsIn func(document []byte) bool)) Attack {
 	return Attack{Name: name, Class: classStatement, Description: what, make: func(ctx context.Context, a *attempt) (request *csr.Request, err error) {
 		b := a.blank(ctx)
-		err = forge.Shut("no document says what would be replaced")
+		err = errShut("no document says what would be replaced")
 		search(b, func(document []byte) bool {
 			request, err = b.filled(document), nil
 			return faultOf(classStatement, a.issue(ctx, a.provider, request)) != ""
 		})
-		*a.place = b.place
+		a.place = b.place
 		return request, err
 	}}
 }

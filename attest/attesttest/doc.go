@@ -11,15 +11,19 @@
 // by package csr. The in-process simulator exists once per process: a second node needs a TPM
 // of its own ([NodeOptions.TPM], for example tpmsim.Swtpm), or the first one must be closed.
 //
-// # Providers
+// # Kinds of evidence
 //
-// If you write a [csr.Provider], [Run] can attack it: honest requests must get a certificate,
-// and none of the attacks on requests, bindings, TPM statements, certificates, credentials and
-// quotes may, on the road of the AK certificate and on that of the EK. A [World] has what the
-// provider needs, with machines in software, so neither a TPM nor cgo is needed.
+// If you write a kind of evidence, or a [csr.Provider] of your own, [Run] attacks it: honest
+// requests must get a certificate, and none of the attacks on who asks, on the challenge and on
+// the evidence may. A [World] has what that needs, with machines in software, so neither a TPM nor
+// cgo is needed.
 //
-//	world := attesttest.NewWorld(t, attesttest.WorldOptions{})
-//	attesttest.Run(t, newProvider(world), world)
+//	world := attesttest.NewWorld(t, attesttest.WorldOptions{Documents: documents})
+//	verifier, err := attest.NewVerifier(world.Config)
+//	...
+//	attesttest.Run(t, verifier.Registrations()[0].Provider, world)
 //
-// The package's example has a whole provider whose evidence does not come from a TPM.
+// For documents that a platform signs, the attacks know what encloses them; for any other evidence
+// they change it blindly, and what they cannot know is added as [WorldOptions.Attacks].
+// Evidence of TPMs, requests and PEM have their attacks in the test vectors.
 package attesttest

@@ -24,7 +24,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -158,9 +157,9 @@ func (o *NodeOptions) fillIn() {
 }
 
 func (n *Node) prepare() (err error) {
-	defer forge.Caught(&err)
+	defer caught(&err)
 	if n.TPM == nil {
-		n.TPM = forge.Must(tpmsim.Open(n.TPMOptions))
+		n.TPM = must(tpmsim.Open(n.TPMOptions))
 		n.closes = append(n.closes, n.TPM)
 	}
 	n.Shared = tpmkey.Share(n.TPM)
@@ -173,8 +172,8 @@ func (n *Node) prepare() (err error) {
 	if len(n.Certificates) == 0 {
 		options.Intermediates = [][]byte{above.Raw}
 	}
-	n.prover = forge.Must(tpmkind.NewProver(n.Shared, n.AK, options))
-	n.Attester = forge.Must(attest.NewAttester(n.prover))
+	n.prover = must(tpmkind.NewProver(n.Shared, n.AK, options))
+	n.Attester = must(attest.NewAttester(n.prover))
 	n.Subject = attest.Subject{ClusterID: n.ClusterID, ExpirationSeconds: n.ExpirationSeconds, SignerName: csr.SignerClientTPM}
 	if n.Purpose == csr.PurposeServing {
 		n.Subject.SignerName = csr.SignerServingTPM
@@ -186,14 +185,14 @@ func (n *Node) prepare() (err error) {
 
 func (n *Node) prepareKey() {
 	if n.TPMKey != 0 {
-		resident := forge.Must(tpmkey.Create(context.Background(), n.Shared, n.TPMKey, tpmkey.Options{}))
+		resident := must(tpmkey.Create(context.Background(), n.Shared, n.TPMKey, tpmkey.Options{}))
 		n.Key, n.Certified, n.closes = resident, resident, append([]io.Closer{resident}, n.closes...)
 		return
 	}
 	if n.Key == nil {
-		n.Key = forge.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+		n.Key = must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	}
-	n.Certified = forge.Must(tpmkey.SoftwareKey(n.Key))
+	n.Certified = must(tpmkey.SoftwareKey(n.Key))
 }
 
 // Close closes what the node opened: its key in the TPM, and the TPM if none was given.

@@ -18,7 +18,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/forge"
 )
 
 // ControlPlane admits nodes that it knows. It is safe for use from many
@@ -50,7 +49,7 @@ func NewControlPlane(t testing.TB, nodes ...*Node) *ControlPlane {
 
 // OpenControlPlane is [NewControlPlane] for use outside tests.
 func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
-	defer forge.Caught(&err)
+	defer caught(&err)
 	c := &ControlPlane{identities: map[string]attest.Identity{}}
 	c.known = map[string]*csr.Machine{}
 	c.admits = func(m *csr.Machine, r *attest.Result) bool {
@@ -59,7 +58,7 @@ func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
 		return c.identities[m.NodeName] == r.Machine
 	}
 	c.Config = attest.VerifierConfig{
-		KeyRing: forge.Must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))),
+		KeyRing: must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))),
 		Policy: &csr.Policy{
 			ClusterIDs:  []string{ClusterID},
 			SignerNames: []string{csr.SignerClientTPM, csr.SignerServingTPM},
@@ -71,7 +70,9 @@ func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
 	}
 	var eks tpmcert.EKVerifierConfig
 	for _, n := range nodes {
-		forge.Check(c.Admit(n))
+		if err := c.Admit(n); err != nil {
+			return nil, err
+		}
 		if n.Road == attest.RoadAK {
 			c.addIssuer(n)
 			continue
@@ -82,11 +83,11 @@ func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
 		}
 	}
 	if len(eks.Issuers) != 0 {
-		c.TPM.EKs = forge.Must(tpmcert.NewEKVerifier(eks))
+		c.TPM.EKs = must(tpmcert.NewEKVerifier(eks))
 	}
 	c.CA, c.CACert = newClusterCA(c.Config.Policy, c.Now)
-	c.Config.Kinds = []attest.Kind{forge.Must(tpm.NewKind(c.TPM))}
-	c.Verifier = forge.Must(attest.NewVerifier(c.Config))
+	c.Config.Kinds = []attest.Kind{must(tpm.NewKind(c.TPM))}
+	c.Verifier = must(attest.NewVerifier(c.Config))
 	return c, nil
 }
 
@@ -216,12 +217,12 @@ func (i *authority) Authorize(ctx context.Context, r *attest.Result) (*attest.Au
 	return a, nil
 }
 
-// newClusterCA makes a self-signed CA on P-256 for the cluster and the signers of a policy. An error is a failure of package forge.
+// newClusterCA makes a self-signed CA on P-256 for the cluster and the signers of a policy. An error is a failure.
 func newClusterCA(policy *csr.Policy, now func() time.Time) (*csr.CA, *x509.Certificate) {
-	key := forge.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "attesttest cluster CA"},
 		NotBefore: now().AddDate(0, 0, -1), NotAfter: now().AddDate(10, 0, 0), KeyUsage: x509.KeyUsageCertSign,
 		BasicConstraintsValid: true, IsCA: true}
-	cert := forge.Must(x509.ParseCertificate(forge.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))))
-	return forge.Must(csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{ClusterIDs: policy.ClusterIDs, SignerNames: policy.SignerNames, Now: now})), cert
+	cert := must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))))
+	return must(csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{ClusterIDs: policy.ClusterIDs, SignerNames: policy.SignerNames, Now: now})), cert
 }

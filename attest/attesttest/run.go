@@ -9,16 +9,17 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/forge"
 )
 
 // The classes of attacks, as [Attack] has them. Evidence of WorldOptions.Prove is only attacked
 // blindly in classStatement.
 const (
-	classRequest, classBinding, classStatement = forge.ClassRequest, forge.ClassBinding, forge.ClassStatement
-	classFailure, classHonest                  = "failure", "honest"
+	classRequest   = "request"
+	classBinding   = "binding"
+	classStatement = "statement"
+	classFailure   = "failure"
+	classHonest    = "honest"
 )
 
 // Attack is one way in that a provider must not leave open. An honest request, which it must
@@ -26,12 +27,15 @@ const (
 type Attack struct {
 	// Name says in a few words what was changed: lower case with hyphens, stable.
 	Name string
-	// Class is "request" (the object, the PEM and the PKCS#10 request), "binding" (good evidence
+	// Class is "request" (the object and the provider block), "binding" (good evidence
 	// for another request, machine, requester, cluster or time), "statement" (what carries the
 	// proof), "failure" (the control plane does not answer) or "honest".
 	Class string
 	// Description says what the attacker did, in one sentence.
 	Description string
+	// Make makes the request of an attack of one's own; nil in those that the package makes. An
+	// error with a csr.DenyReasoner, such as the provider's own, is as good as a refusal of it.
+	Make func(ctx context.Context, provider csr.Provider) (*csr.Request, error)
 
 	make func(context.Context, *attempt) (*csr.Request, error)
 }
@@ -54,8 +58,7 @@ type Outcome struct {
 type attempt struct {
 	*World
 	provider csr.Provider
-	road     attest.Road
-	place    *string // what an attack that tried many things changed last
+	place    string // what an attack that tried many things changed last
 }
 
 // Run tries a provider in its world: honest requests must get in, and none of the attacks may.
@@ -63,7 +66,7 @@ type attempt struct {
 // pass it on. Each attack is a subtest, class/name, and one that gets in fails it under that
 // name.
 //
-//	world := attesttest.NewWorld(t, attesttest.WorldOptions{})
+//	world := attesttest.NewWorld(t, attesttest.WorldOptions{Documents: documents})
 //	verifier, err := attest.NewVerifier(world.Config)
 //	...
 //	attesttest.Run(t, provider, world)
@@ -103,65 +106,38 @@ func GotIn(outcomes []Outcome) []string {
 	return names
 }
 
-// attacksIn lists everything that is tried in a world. On the road of the EK the names
-// begin with "ek-road-".
+// attacksIn lists everything that is tried in a world.
 func attacksIn(w *World) []Attack {
-	attacks := onRoad(w.options.Roads[0], append(w.honestRequests(), w.requestAttacks()...)) // once is enough
-	for n, road := range w.options.Roads {
-		if n > 0 {
-			attacks = append(attacks, onRoad(road, w.honestRequests())...)
-		}
-		attacks = append(attacks, onRoad(road, w.attacksOn(road))...)
+	attacks := slices.Concat(honestRequests(), w.requestAttacks(), w.evidenceAttacks(), machineAttacks())
+	if d := w.options.Documents; d != nil {
+		attacks = append(attacks, documentAttacks(d.Undated)...)
 	}
-	for _, road := range bothRoads() {
-		if w.options.Prove == nil && w.options.Documents == nil && !w.opens(road) {
-			attacks = append(attacks, onRoad(road, []Attack{asked(classBinding, "closed", "An honest machine goes a road on which nothing is trusted.", wish{})})...)
-		}
-	}
-	return attacks
+	attacks = append(attacks, w.blindAttacks()...)
+	attacks = append(attacks, asked(classFailure, "inventory-down", "The inventory does not answer. A provider must neither accept nor refuse for good.", wish{}))
+	return append(attacks, w.options.Attacks...)
 }
 
-// attacksOn lists the attacks on the evidence of one road.
-func (w *World) attacksOn(road attest.Road) []Attack {
-	attacks := append(w.evidenceAttacks(), machineAttacks()...)
-	if w.options.Prove == nil {
-		for _, a := range w.bench.LiveAttacks(road, w.options.RequireTPMResident) {
-			attacks = append(attacks, Attack{Name: a.Name, Class: a.Class, Description: a.What, make: func(ctx context.Context, at *attempt) (*csr.Request, error) { return a.Make(at.try(ctx)) }})
+// made has an attack made. A step that failed is an error.
+func (a *Attack) made(ctx context.Context, at *attempt) (request *csr.Request, err error) {
+	failed := func() (failed error) {
+		defer caught(&failed)
+		if a.Make != nil {
+			request, err = a.Make(ctx, at.provider)
+		} else {
+			request, err = a.make(ctx, at)
 		}
+		return nil
+	}()
+	if failed != nil {
+		return nil, errors.Join(errForgery, failed)
 	}
-	d := w.options.Documents
-	if d != nil || w.options.Prove != nil {
-		attacks = append(attacks, w.blindAttacks()...)
-	}
-	attacks = slices.DeleteFunc(attacks, func(a Attack) bool {
-		return d != nil && d.Undated && (a.Name == "document-of-yesterday" || a.Name == "document-of-tomorrow")
-	})
-	return append(attacks, asked(classFailure, "inventory-down", "The inventory does not answer. A provider must neither accept nor refuse for good.", wish{}))
-}
-
-// roadEKPrefix begins the names of attacks on the road of the EK.
-const roadEKPrefix = "ek-road-"
-
-// onRoad makes the attacks take a road.
-func onRoad(road attest.Road, attacks []Attack) []Attack {
-	for i := range attacks {
-		a, how := &attacks[i], attacks[i].make
-		if road == attest.RoadEK {
-			a.Name, a.Description = roadEKPrefix+a.Name, "On the road of the EK: "+a.Description
-		}
-		a.make = func(ctx context.Context, at *attempt) (*csr.Request, error) {
-			again := *at
-			again.road = road
-			return how(ctx, &again)
-		}
-	}
-	return attacks
+	return request, err
 }
 
 // try makes one attack and says what is wrong with its outcome.
 func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) (o Outcome) {
 	o.Attack = *attack
-	at := &attempt{w, provider, w.options.Roads[0], new(string)}
+	at := &attempt{World: w, provider: provider}
 	request, err := attack.made(ctx, at)
 	switch {
 	case errors.Is(err, errForgery):
@@ -174,7 +150,7 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 	}
 	o.Issued, o.Err, o.Fault = err == nil, err, faultOf(attack.Class, err)
 	if o.Fault != "" {
-		o.Fault += *at.place
+		o.Fault += at.place
 	}
 	return o
 }

@@ -156,10 +156,10 @@ func TestWeakControlPlanes(t *testing.T) {
 			w.ca, _ = newClusterCA(w.Config.Policy, w.Now)
 		}, []string{"answer-for-another-cluster"}},
 		"a retired key": {func(t *testing.T, w *World) {
-			key := w.bench.Retired
+			key := w.retired
 			key.RetiredAt = time.Time{}
 			var err error
-			if w.Config.KeyRing, err = attest.NewStaticKeyRing(w.bench.Ring, key); err != nil {
+			if w.Config.KeyRing, err = attest.NewStaticKeyRing(w.ring, key); err != nil {
 				t.Fatal(err)
 			}
 		}, []string{"challenge-key-retired"}},
@@ -189,22 +189,42 @@ func TestWeakControlPlanes(t *testing.T) {
 	}
 }
 
-// naiveDocuments verifies answers as plainly as can be, one check after the other, and
+// naive verifies answers as plainly as can be, one check after the other, and
 // forgets one. It shares no check with packages attest and document.
-type naiveDocuments struct {
-	naive
+type naive struct {
+	w        *World
+	forget   map[string]bool
+	policy   *csr.Policy
 	platform *Platform
 }
 
-func (n *naiveDocuments) VerifyClientAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
+// naiveRefusal is a refusal by one check.
+type naiveRefusal string
+
+func (r naiveRefusal) Error() string      { return "naive: " + string(r) }
+func (r naiveRefusal) DenyReason() string { return "Naive" }
+
+// must is a check: it fails unless ok, or forgotten.
+func (n *naive) must(check string, ok bool) error {
+	if ok || n.forget[check] {
+		return nil
+	}
+	return naiveRefusal(check)
+}
+
+func (n *naive) MachineName(_ context.Context, a *csr.Attested) (string, error) {
+	return a.InventoryName()
+}
+
+func (n *naive) VerifyClientAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	return n.verify(ctx, r)
 }
 
-func (n *naiveDocuments) VerifyServingAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
+func (n *naive) VerifyServingAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	return n.verify(ctx, r)
 }
 
-func (n *naiveDocuments) verify(ctx context.Context, parsed *csr.Parsed) (*csr.Attested, error) {
+func (n *naive) verify(ctx context.Context, parsed *csr.Parsed) (*csr.Attested, error) {
 	checked, err := n.policy.Check(ctx, parsed)
 	if err != nil {
 		if n.forget["retry"] && errors.Is(err, refusal.ErrRetry) {
@@ -246,7 +266,7 @@ type documentAnswer struct {
 	signed  *platformDocument
 }
 
-func (n *naiveDocuments) readDocuments(statements []message.Statement) (*documentAnswer, error) {
+func (n *naive) readDocuments(statements []message.Statement) (*documentAnswer, error) {
 	a := &documentAnswer{}
 	right := len(statements) == 2 && statements[0].Type == oid.NodeAttestDocumentProof
 	if err := n.must("statements", right); err != nil {
@@ -275,7 +295,7 @@ func (n *naiveDocuments) readDocuments(statements []message.Statement) (*documen
 	return a, err
 }
 
-func (n *naiveDocuments) checkBinding(a *documentAnswer) error {
+func (n *naive) checkBinding(a *documentAnswer) error {
 	b, created := a.binding, a.request.Metadata.CreationTimestamp
 	return errors.Join(
 		n.must("cluster", b.ClusterID == ClusterID),
@@ -290,11 +310,11 @@ func (n *naiveDocuments) checkBinding(a *documentAnswer) error {
 		n.must("old", n.w.Now().Sub(created) <= time.Hour))
 }
 
-func (n *naiveDocuments) checkValue(a *documentAnswer) error {
-	key := n.w.bench.Ring
-	retired := a.binding.KeyID == n.w.bench.Retired.ID
+func (n *naive) checkValue(a *documentAnswer) error {
+	key := n.w.ring
+	retired := a.binding.KeyID == n.w.retired.ID
 	if retired {
-		key = n.w.bench.Retired
+		key = n.w.retired
 	}
 	if err := errors.Join(n.must("retired-key", !retired), n.must("unknown-key", a.binding.KeyID == key.ID)); err != nil {
 		return err
@@ -302,7 +322,7 @@ func (n *naiveDocuments) checkValue(a *documentAnswer) error {
 	if a.binding.KeyID != key.ID {
 		return nil // forgotten
 	}
-	want := message.QualifyingData(message.Secret(secretOf(&key), PlatformProvider+"/v1", a.proof.Binding), PlatformProvider+"/v1", "document", a.proof.Binding)
+	want := message.QualifyingData(message.Secret(secretOf(key), PlatformProvider+"/v1", a.proof.Binding), PlatformProvider+"/v1", "document", a.proof.Binding)
 	got := a.signed.Value
 	if n.forget["value-length"] {
 		got, want = got[:8], want[:8]
@@ -310,7 +330,7 @@ func (n *naiveDocuments) checkValue(a *documentAnswer) error {
 	return n.must("value", bytes.Equal(got, want))
 }
 
-func (n *naiveDocuments) checkDocument(a *documentAnswer) error {
+func (n *naive) checkDocument(a *documentAnswer) error {
 	age := n.w.Now().Sub(time.Unix(a.signed.Time, 0))
 	return errors.Join(
 		n.must("machine", PlatformProvider+":"+a.signed.Machine == a.proof.Machine),
@@ -320,7 +340,7 @@ func (n *naiveDocuments) checkDocument(a *documentAnswer) error {
 }
 
 // Challenge is the real one: it is answers that this provider is naive about.
-func (n *naiveDocuments) Challenge(ctx context.Context, r *csr.Parsed) ([]byte, error) {
+func (n *naive) Challenge(ctx context.Context, r *csr.Parsed) ([]byte, error) {
 	v, err := attest.NewVerifier(n.w.Config)
 	if err != nil {
 		return nil, err
@@ -328,14 +348,17 @@ func (n *naiveDocuments) Challenge(ctx context.Context, r *csr.Parsed) ([]byte, 
 	return v.Challenge(ctx, r.Request())
 }
 
-func newNaiveDocuments(t testing.TB, forget ...string) (*naiveDocuments, *World) {
+func newNaive(t testing.TB, forget ...string) (*naive, *World) {
 	t.Helper()
-	n := &naiveDocuments{}
+	n := &naive{forget: map[string]bool{}}
 	w := NewWorld(t, WorldOptions{Documents: toyDocuments(t, func(p *Platform) (attest.Kind, error) {
 		n.platform = p
 		return p.Kind()
 	})})
-	n.naive = *newNaive(w, forget...)
+	for _, f := range forget {
+		n.forget[f] = true
+	}
+	n.w, n.policy = w, w.Config.Policy
 	return n, w
 }
 
@@ -368,8 +391,13 @@ func TestWeakDocumentProviders(t *testing.T) {
 		"retry":        {"inventory-down"},
 	} {
 		t.Run(check, func(t *testing.T) {
-			n, w := newNaiveDocuments(t, check)
+			n, w := newNaive(t, check)
 			expectGotIn(t, n, w, slices.Clone(want))
 		})
 	}
+}
+
+func secretOf(k attest.RingKey) []byte {
+	key := k.Secret.Reveal()
+	return key[:]
 }

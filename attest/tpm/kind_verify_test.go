@@ -18,7 +18,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -274,8 +273,10 @@ func TestReplayForAnotherRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	object := func(request []byte) *csr.Request {
-		again := *s.good
-		again.Spec.Request = forge.Must((&csr.Bundle{Request: request, Provider: evidence.Provider, Data: evidence.Data}).Marshal())
+		again, err := *s.good, error(nil)
+		if again.Spec.Request, err = (&csr.Bundle{Request: request, Provider: evidence.Provider, Data: evidence.Data}).Marshal(); err != nil {
+			t.Fatal(err)
+		}
 		return &again
 	}
 	request := object(other)

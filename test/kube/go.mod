@@ -44,6 +44,7 @@ require (
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/nodeattest/nodeattest/cloud v0.0.0
 	github.com/nodeattest/nodeattest/test v0.0.0
+	github.com/nodeattest/nodeattest/test/vectors v0.0.0
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
 	github.com/prometheus/client_golang v1.23.2 // indirect
 	github.com/prometheus/client_model v0.6.2 // indirect
@@ -82,3 +83,7 @@ replace github.com/nodeattest/nodeattest/kube => ../../kube
 replace github.com/nodeattest/nodeattest/cloud => ../../cloud
 
 replace github.com/nodeattest/nodeattest/test => ../
+
+replace github.com/nodeattest/nodeattest/test/vectors => ../vectors
+
+replace github.com/nodeattest/nodeattest/vectors => ../../vectors

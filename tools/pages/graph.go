@@ -14,7 +14,7 @@ import (
 const module = "github.com/nodeattest/nodeattest/"
 
 // rooms are the folders that stand for themselves, though they are in another.
-var rooms = []string{"internal/costsearch", "internal/forge", "internal/tpmlab", "attest/attesttest"}
+var rooms = []string{"internal/costsearch", "internal/tpmlab", "attest/attesttest"}
 
 // everywhere may be imported by every package, and is left out.
 var everywhere = []string{"refusal", "secret"}

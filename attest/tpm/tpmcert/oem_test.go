@@ -19,7 +19,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
-	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -155,24 +155,24 @@ func TestOEMProfileOnTheCorpus(t *testing.T) {
 
 // moduleName is an OtherName with a HardwareModuleName.
 func moduleName(hwType oid.OID, serial []byte) *tpmsim.OtherName {
-	return &tpmsim.OtherName{Type: oid.HardwareModuleName, Value: forge.TLV(0x30, forge.TLV(6, []byte(hwType)), serial)}
+	return &tpmsim.OtherName{Type: oid.HardwareModuleName, Value: tpmlab.Seq(tpmlab.Element(6, []byte(hwType)), serial)}
 }
 
 // onlySAN puts these GeneralNames into the subjectAltName.
 func onlySAN(names ...[]byte) func(*x509.Certificate) {
 	return func(c *x509.Certificate) {
 		i := slices.IndexFunc(c.ExtraExtensions, func(e pkix.Extension) bool { return oid.SubjectAltName.Equal(e.Id) })
-		c.ExtraExtensions[i].Value = forge.TLV(0x30, names...)
+		c.ExtraExtensions[i].Value = tpmlab.Seq(names...)
 	}
 }
 
 func otherNameDER(id oid.OID, value []byte) []byte {
-	return forge.TLV(0xa0, forge.TLV(6, []byte(id)), forge.TLV(0xa0, value))
+	return tpmlab.Element(0xa0, slices.Concat(tpmlab.Element(6, []byte(id)), tpmlab.Element(0xa0, value)))
 }
 
 // directoryDER is a directoryName with one attribute.
 func directoryDER(id oid.OID, value []byte) []byte {
-	return forge.TLV(0xa4, forge.TLV(0x30, forge.TLV(0x31, forge.TLV(0x30, forge.TLV(6, []byte(id)), value))))
+	return tpmlab.Element(0xa4, tpmlab.Seq(tpmlab.Element(0x31, tpmlab.Seq(tpmlab.Element(6, []byte(id)), value))))
 }
 
 func policies(ids ...oid.OID) func(*x509.Certificate) {
@@ -193,7 +193,7 @@ func subject(names ...pkix.AttributeTypeAndValue) func(*x509.Certificate) {
 // by the tolerance that is there for it and by no other.
 func TestOEMProfile(t *testing.T) {
 	const self = "hwserial:example-oem/SIM%20:5F2C9E0A41B7D3866C10:01A4"
-	octets := func(s string) []byte { return forge.TLV(4, []byte(s)) }
+	octets := func(s string) []byte { return tpmlab.Element(4, []byte(s)) }
 	module := func(s string) []byte { return moduleName(oid.TCGTPM20, octets(s)).Value }
 	cn := func(s string) pkix.AttributeTypeAndValue {
 		return pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: s}
@@ -250,21 +250,21 @@ func TestOEMProfile(t *testing.T) {
 		{"no SAN, other tolerances", options{NoSAN: true}, chassis, func(p *tpmcert.Profile) { all(p); p.InsecureAllowNoSAN = false }, "", refusal.Check("certificate-subject-alt-name")},
 		{"no SAN, tolerated", options{NoSAN: true}, chassis, allowNoSAN, chassis.Machine("SIM-1000", "SIM0000001"), nil},
 		{"no SAN, and the TPM asked for", options{NoSAN: true}, hardware, allowNoSAN, "", attest.CheckIdentity},
-		{"a SAN without a HardwareModuleName", options{Edit: onlySAN(otherNameDER(oid.PermanentIdentifier, forge.TLV(0x30)))}, chassis, all, "", refusal.Check("certificate-subject-alt-name")},
+		{"a SAN without a HardwareModuleName", options{Edit: onlySAN(otherNameDER(oid.PermanentIdentifier, tpmlab.Seq()))}, chassis, all, "", refusal.Check("certificate-subject-alt-name")},
 		{"in a directoryName", options{Edit: onlySAN(directoryDER(oid.HardwareModuleName, module("x")))}, hardware, good, "", refusal.Check("certificate-subject-alt-name")},
 		{"in a directoryName, other tolerances", options{Edit: onlySAN(directoryDER(oid.HardwareModuleName, module("x")))}, hardware,
 			func(p *tpmcert.Profile) { all(p); p.InsecureAllowDirectoryName = false }, "", refusal.Check("certificate-subject-alt-name")},
 		{"in a directoryName, tolerated", options{Edit: onlySAN(directoryDER(oid.HardwareModuleName, module("x")))}, hardware, allowDirectory, "hwserial:example-oem/x", nil},
-		{"in a directoryName, as a text", options{Edit: onlySAN(directoryDER(oid.HardwareModuleName, forge.TLV(12, []byte("x"))))}, hardware, allowDirectory, "", refusal.Check("certificate-subject-alt-name")},
+		{"in a directoryName, as a text", options{Edit: onlySAN(directoryDER(oid.HardwareModuleName, tpmlab.Element(12, []byte("x"))))}, hardware, allowDirectory, "", refusal.Check("certificate-subject-alt-name")},
 		{"in both places", options{Edit: onlySAN(otherNameDER(oid.HardwareModuleName, module("x")), directoryDER(oid.HardwareModuleName, module("y")))}, hardware, allowDirectory, "", attest.CheckIdentity},
 		{"in both places, one of which counts", options{Edit: onlySAN(otherNameDER(oid.HardwareModuleName, module("x")), directoryDER(oid.HardwareModuleName, module("y")))}, hardware, good, "hwserial:example-oem/x", nil},
 		{"two HardwareModuleNames", options{OtherName: moduleName(oid.TCGTPM20, octets("y"))}, hardware, all, "", attest.CheckIdentity},
 		{"two HardwareModuleNames, by purchase", options{OtherName: moduleName(oid.TCGTPM20, octets("y"))}, chassis, all, "", attest.CheckIdentity},
 		{"of a management controller", options{Edit: onlySAN(otherNameDER(oid.HardwareModuleName, moduleName("\x2b\x06\x01\x04\x01\x82\xf0\x5c\x06\x03\x02\x01", octets("x")).Value))}, chassis, all, "", attest.CheckIdentity},
 		{"an empty serial number", options{Edit: onlySAN(otherNameDER(oid.HardwareModuleName, module("")))}, hardware, all, "", attest.CheckIdentity},
-		{"a tagged serial number", options{Edit: onlySAN(otherNameDER(oid.HardwareModuleName, moduleName(oid.TCGTPM20, forge.TLV(0x80, []byte("x"))).Value))}, hardware, all, "", attest.CheckIdentity},
+		{"a tagged serial number", options{Edit: onlySAN(otherNameDER(oid.HardwareModuleName, moduleName(oid.TCGTPM20, tpmlab.Element(0x80, []byte("x"))).Value))}, hardware, all, "", attest.CheckIdentity},
 		{"a third member", options{Edit: onlySAN(otherNameDER(oid.HardwareModuleName, moduleName(oid.TCGTPM20, append(octets("x"), 5, 0)).Value))}, hardware, all, "", attest.CheckIdentity},
-		{"a SET", options{Edit: onlySAN(otherNameDER(oid.HardwareModuleName, forge.TLV(0x31, module("x")[2:])))}, hardware, all, "", attest.CheckIdentity},
+		{"a SET", options{Edit: onlySAN(otherNameDER(oid.HardwareModuleName, tpmlab.Element(0x31, module("x")[2:])))}, hardware, all, "", attest.CheckIdentity},
 
 		{"no common name", options{Edit: subject(sn("s"))}, chassis, all, "", attest.CheckIdentity},
 		{"no serial number", options{Edit: subject(cn("p"))}, chassis, all, "", attest.CheckIdentity},
@@ -316,14 +316,14 @@ func TestOEMProfile(t *testing.T) {
 // Whoever asks a source by itself gets the fault of the certificate, too.
 func TestHardwareIdentityOfNoNames(t *testing.T) {
 	extension, _ := oid.SubjectAltName.ASN1()
-	module := otherNameDER(oid.HardwareModuleName, moduleName(oid.TCGTPM20, forge.TLV(4, []byte("x"))).Value)
+	module := otherNameDER(oid.HardwareModuleName, moduleName(oid.TCGTPM20, tpmlab.Element(4, []byte("x"))).Value)
 	for name, c := range map[string]struct {
 		value []byte
 		want  attest.Identity
 		err   error
 	}{
-		"good":           {forge.TLV(0x30, module), "hwserial:example-oem/x", nil},
-		"a SET of names": {forge.TLV(0x31, module), "", refusal.Check("certificate-subject-alt-name")},
+		"good":           {tpmlab.Seq(module), "hwserial:example-oem/x", nil},
+		"a SET of names": {tpmlab.Element(0x31, module), "", refusal.Check("certificate-subject-alt-name")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := hardware.Identify(&x509.Certificate{Extensions: []pkix.Extension{{Id: extension, Value: c.value}}})

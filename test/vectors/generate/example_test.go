@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 )
 
 // The worked example on the page is that of the files beside it.

@@ -6,7 +6,7 @@ import (
 	"crypto/x509"
 	"math/big"
 
-	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 )
 
 // rsaKey is the key for that label, with the exponent 65537 and two primes.

@@ -6,7 +6,7 @@ import (
 	"crypto/sha256"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 )
 
 func TestRSAKey(t *testing.T) {

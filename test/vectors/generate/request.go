@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/test/vectors/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -37,7 +37,7 @@ func (w *world) requests() {
 		check, w.asksAs("azure:///subscriptions/s/vm/\u212a"), machinesOf("azure:///subscriptions/s/vm/k"))
 }
 
-// ownRequests are attacks on requests that the conformance runner does not try: they need RSA
+// ownRequests are attacks on requests that are not tried on a running verifier: they need RSA
 // keys, or a hello.
 func (w *world) ownRequests() []forge.RequestAttack {
 	rsa, weak := forge.Repeatable{Signer: w.RSATLS}, forge.Repeatable{Signer: w.RSA1024}

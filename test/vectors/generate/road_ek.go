@@ -6,7 +6,7 @@ import (
 	"crypto/rsa"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/test/vectors/vector"

@@ -1,6 +1,6 @@
 // Package forge makes evidence for a join with keys in software, changes one thing in it and
-// signs again. Its tables of attacks are the only ones: the vectors of module vectors are
-// made from them, and the conformance runner of attesttest tries them on running providers. A
+// signs again. Its tables of attacks are the only ones on requests and on evidence of TPMs: the
+// vectors of module vectors are made from them, and tests try them on running verifiers. A
 // step that cannot be done is a panic, which [Caught] turns into an error.
 package forge
 

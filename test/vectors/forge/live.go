@@ -99,8 +99,6 @@ func ROCAModulus() *big.Int {
 type Try struct {
 	*Bench
 	Road attest.Road // that the attack takes
-	// Documents is the evidence on the road of documents.
-	Documents *Documents
 	// Challenge gives a hello to the verifier and returns its answer.
 	Challenge func(hello *csr.Request) (*message.Challenge, error)
 }
@@ -111,11 +109,7 @@ func (t *Try) On(machine string, j Join) *Forgery {
 	if t.Road == attest.RoadEK {
 		j.EK = m.EK
 	}
-	f := t.Forge(m.AK, j)
-	if t.Road == attest.RoadDocument {
-		f.document(t.Documents, machine)
-	}
-	return f
+	return t.Forge(m.AK, j)
 }
 
 // Prove is what an honest machine does: hello, challenge, answer.
@@ -217,9 +211,6 @@ func lived[F any](class, prefix string, table []Attack[F], on func(F) func(*Forg
 // LiveAttacks are the attacks on TPM evidence on one road: those of the vectors, except those
 // that need RSA keys, and those that need a verifier's own challenge.
 func (w *Bench) LiveAttacks(road attest.Road, resident bool) []Live {
-	if road == attest.RoadDocument {
-		return documentAttacks()
-	}
 	statements := slices.DeleteFunc(StatementAttacks(), func(a Forged) bool { return a.Resident && !resident })
 	out := slices.Concat(
 		lived(ClassBinding, "", append(BoundAttacks(), StolenAttacks()...), same),

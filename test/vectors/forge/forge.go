@@ -97,7 +97,6 @@ type Forgery struct {
 	onQuote func(der []byte) []byte
 	onParts func(*Parts) // changes the answer last
 	filed   time.Time    // zero for AnsweredAt
-	doc     *documented  // instead of everything of the TPM's; nil if there is none
 }
 
 // Sources are what a node sends for its AK or EK: certificates, a bare key, or, as an attack,
@@ -135,10 +134,6 @@ func (w *Bench) certifiable(key crypto.PublicKey) crypto.PublicKey {
 
 // derive makes the statements follow a changed binding.
 func (f *Forgery) derive() {
-	if f.doc != nil {
-		f.doc.cover(f)
-		return
-	}
 	secret, _ := f.Secrets(f.B)
 	if f.secret != nil {
 		secret = f.secret
@@ -210,9 +205,6 @@ func (f *Forgery) Evidence() *statement.CertifyEvidence {
 
 // Bundle is the answer after the request.
 func (f *Forgery) Bundle() *csr.Bundle {
-	if f.doc != nil {
-		return f.doc.bundle(f)
-	}
 	s := f.sources()
 	proof := Must((&message.Proof{Binding: Must(f.B.Marshal()), EKPublic: s.Public, AKPublic: f.AKPublic}).Marshal())
 	statements := []message.Statement{
@@ -243,7 +235,7 @@ func (f *Forgery) Answer() *csr.Request {
 		filed = f.w.AnsweredAt()
 	}
 	object := f.Object(f.Bundle(), f.Signer, filed)
-	if f.onParts == nil || f.doc != nil {
+	if f.onParts == nil {
 		return object
 	}
 	p := TakeApart(object)

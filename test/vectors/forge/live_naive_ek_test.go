@@ -1,4 +1,4 @@
-package attesttest
+package forge
 
 import (
 	"bytes"
@@ -22,10 +22,10 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -42,12 +42,12 @@ func (n *naive) guessRoad(a *naiveAnswer) attest.Road {
 		return attest.RoadEK
 	}
 	for _, m := range n.w.bench.Machines {
-		if a.leaf != nil && (same(m.EK.Public, a.leaf.PublicKey) || same(m.Second.Public, a.leaf.PublicKey)) {
+		if a.leaf != nil && (sameKey(m.EK.Public, a.leaf.PublicKey) || sameKey(m.Second.Public, a.leaf.PublicKey)) {
 			return attest.RoadEK
 		}
 	}
 	for _, k := range n.w.bench.WeakEKs {
-		if a.leaf != nil && same(k.Public, a.leaf.PublicKey) {
+		if a.leaf != nil && sameKey(k.Public, a.leaf.PublicKey) {
 			return attest.RoadEK
 		}
 	}
@@ -57,7 +57,7 @@ func (n *naive) guessRoad(a *naiveAnswer) attest.Road {
 	return attest.RoadAK
 }
 
-func same(a, b crypto.PublicKey) bool {
+func sameKey(a, b crypto.PublicKey) bool {
 	key, ok := a.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && key.Equal(b)
 }
@@ -170,7 +170,7 @@ func (n *naive) Challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, erro
 	if hello.Road == message.RoadEK {
 		return n.challengeEK(r, bundle, hello, evidence.Certificates)
 	}
-	v, err := attest.NewVerifier(n.w.Config)
+	v, err := attest.NewVerifier(n.w.config)
 	if err != nil {
 		return nil, err
 	}
@@ -222,13 +222,13 @@ func (n *naive) challengeEK(r *csr.Request, bundle *csr.Bundle, hello *message.H
 	hash := pkcs10.InfoHash
 	now := n.w.Now()
 	b := &message.Binding{Road: message.RoadEK, KeyID: n.w.bench.Ring.ID, IssuedAt: now.Add(-time.Minute).Unix(), NotAfter: now.Add(time.Minute).Unix(),
-		ClusterID: ClusterID, SignerName: hello.TargetSigner, Requester: r.User.Username, MachineKey: digest, AKName: ak.Name(), RequestHash: hash}
+		ClusterID: attesttest.ClusterID, SignerName: hello.TargetSigner, Requester: r.User.Username, MachineKey: digest, AKName: ak.Name(), RequestHash: hash}
 	der, err := b.Marshal()
 	if err != nil {
 		return nil, err
 	}
 	c := &message.Challenge{Binding: *b}
-	if c.Credential, err = naiveCredential(key, name, forge.Secret(secretOf(&n.w.bench.Ring), der)); err != nil {
+	if c.Credential, err = naiveCredential(key, name, Secret(secretOf(&n.w.bench.Ring), der)); err != nil {
 		return nil, err
 	}
 	return c.Marshal()
@@ -265,7 +265,7 @@ type naiveQuote struct {
 
 // checkQuote looks at the quote, where one is asked for.
 func (n *naive) checkQuote(a *naiveAnswer) error {
-	if !n.w.options.RequireQuote {
+	if !n.w.options.quoted {
 		return nil
 	}
 	if a.quote == nil {
@@ -277,7 +277,7 @@ func (n *naive) checkQuote(a *naiveAnswer) error {
 	}
 	b := a.proof.Binding
 	return errors.Join(
-		n.must("quote-qualifying-data", bytes.Equal(q.attest.ExtraData, forge.QuotedData(forge.Secret(secretOf(&n.w.bench.Ring), b), b))),
+		n.must("quote-qualifying-data", bytes.Equal(q.attest.ExtraData, QuotedData(Secret(secretOf(&n.w.bench.Ring), b), b))),
 		n.must("quote-boot", q.attest.ResetCount == a.attest.ResetCount && q.attest.RestartCount == a.attest.RestartCount),
 		n.must("quote-ak", bytes.Equal(q.attest.QualifiedSigner, a.attest.QualifiedSigner)),
 		n.checkQuoteSignature(a, q),

@@ -1,4 +1,4 @@
-package attesttest
+package forge
 
 import (
 	"bytes"
@@ -17,9 +17,9 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -28,7 +28,7 @@ import (
 // naive verifies answers as plainly as can be, one check after the other, and
 // forgets those that are named. It shares no check with package attest.
 type naive struct {
-	w      *World
+	w      *world
 	forget map[string]bool
 	policy *csr.Policy
 	tidy   bool // reads what a lenient PEM reader would make of the request
@@ -40,7 +40,7 @@ type naiveRefusal string
 func (r naiveRefusal) Error() string      { return "naive: " + string(r) }
 func (r naiveRefusal) DenyReason() string { return "Naive" }
 
-func newNaive(w *World, forget ...string) *naive {
+func newNaive(w *world, forget ...string) *naive {
 	n := &naive{w: w, forget: map[string]bool{}, policy: w.Config.Policy}
 	for _, f := range forget {
 		n.forget[f] = true
@@ -172,7 +172,7 @@ func (n *naive) readCarrier(a *naiveAnswer, certificates [][]byte) (err error) {
 	if n.forget["road"] {
 		a.road = n.guessRoad(a)
 	}
-	if err := n.must("closed", n.w.opens(a.road)); err != nil {
+	if err := n.must("closed", a.road == n.w.options.road); err != nil {
 		return err
 	}
 	if a.road == attest.RoadEK {
@@ -225,7 +225,7 @@ func (n *naive) checkBinding(a *naiveAnswer) error {
 	return errors.Join(
 		n.must("road", attest.Road(b.Road) == n.guessRoad(a)),
 		n.must("ak-name", bytes.Equal(b.AKName, name) || attest.Road(b.Road) != a.road),
-		n.must("cluster", b.ClusterID == ClusterID),
+		n.must("cluster", b.ClusterID == attesttest.ClusterID),
 		n.must("signer", b.SignerName == a.request.Spec.SignerName),
 		n.must("requester", b.Requester == a.request.User.Username),
 		n.must("lifetime", b.ExpirationSeconds == lifetime),
@@ -251,7 +251,7 @@ func (n *naive) checkChallenge(a *naiveAnswer) error {
 	if err := errors.Join(n.must("retired-key", !retired), n.must("unknown-key", a.binding.KeyID == key.ID)); err != nil {
 		return err
 	}
-	qd := forge.QualifyingData(forge.Secret(secretOf(&key), a.proof.Binding), a.proof.Binding)
+	qd := QualifyingData(Secret(secretOf(&key), a.proof.Binding), a.proof.Binding)
 	got := a.attest.ExtraData
 	if n.forget["qualifying-data-length"] {
 		qd = qd[:min(len(got), len(qd))]
@@ -272,7 +272,7 @@ func (n *naive) checkStatement(a *naiveAnswer) error {
 		n.must("name-algorithm", a.public.NameAlg != tpm2.TPMAlgSHA1),
 		n.must("qualified-name", len(qn) == len(name) && len(qn) > 2 && bytes.Equal(qn[:2], name[:2])),
 		n.must("residence-claim", !bytes.Equal(name, qn) || !a.public.Attributes.HasAny(statement.AttributeFixedTPM|statement.AttributeFixedParent)),
-		n.must("residence", !n.w.options.RequireTPMResident || a.public.Attributes.Has(statement.AttributeFixedTPM) && !bytes.Equal(name, qn)))
+		n.must("residence", !n.w.options.resident || a.public.Attributes.Has(statement.AttributeFixedTPM) && !bytes.Equal(name, qn)))
 }
 
 func (n *naive) checkKey(a *naiveAnswer) error {

@@ -22,8 +22,7 @@ type Attack[F any] struct {
 	Resident bool   // requires keys in the TPM
 	Wanted   bool   // the policy requires a quote
 
-	// live is the name in the conformance runner, if it differs; "-" leaves the attack out
-	// there.
+	// live is the name on a running verifier, if it differs; "-" leaves the attack out there.
 	live string
 }
 

@@ -1,0 +1,136 @@
+package attesttest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// Documents are what the author of a kind of evidence by documents (package attest/document)
+// gives to a [World], so that [Run] can attack it. Some attacks know nothing of the format:
+// they change one byte after the other, which finds what no signature covers, and they replace
+// what a document says by the right value or by another identity.
+type Documents struct {
+	// Kind is the control plane's side, as used in World.Config.
+	Kind attest.Kind
+	// Source is the node's side on one of the machines of the world, with the platform's clock
+	// stopped at that time. Two for one machine name the same identity.
+	Source func(machine string, at time.Time) document.Source
+	// Attacker is like Source, but signs the documents with its own key.
+	Attacker func(machine string, at time.Time) document.Source
+	// Undated says that documents have no date, so that only the challenge, which they cover,
+	// makes them new. Those of another day are then no attacks.
+	Undated bool
+}
+
+// identity is the identity that a machine claims; "" if it has none.
+func (d *Documents) identity(ctx context.Context, machine string) attest.Identity {
+	id, err := d.Source(machine, time.Time{}).Machine(ctx)
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// join is what an honest machine does: hello, the provider's own challenge, answer.
+func (d *Documents) join(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
+	version := slices.Max(d.Kind.Describe().Versions)
+	attester := must(attest.NewAttester(must(document.NewProver(a.options.Provider, version, d.Source(applicant.Machine, a.Now())))))
+	subject := attest.Subject{Request: applicant.Request, SignerName: applicant.Object.Spec.SignerName, ClusterID: ClusterID}
+	object := applicant.Object
+	object.Spec.Request = must(attester.Hello(ctx, subject)).Request
+	challenge, err := a.challenge(ctx, &object)
+	if err != nil {
+		return nil, err
+	}
+	return csr.Parse(must(attester.Answer(ctx, challenge, applicant.Key, subject)).Request)
+}
+
+// forgery is an answer by a document before anything in it is signed: an attack changes one
+// thing. The world makes the challenge, so that a provider that refuses to challenge does not
+// hide whether it would have let the answer in.
+type forgery struct {
+	w         *World
+	applicant *Applicant
+	ring      attest.RingKey  // the key that the challenge was made with
+	challenge message.Binding // what the challenge is bound to
+	secret    []byte          // the challenge's; nil is the one that follows from these
+	filed     time.Time
+
+	claim, machine string                    // who the proof claims to be, and whose document it is
+	signed         time.Time                 // when the document is
+	attacker       bool                      // an attacker signs it
+	value          func(right []byte) []byte // changes what it is over
+	document       func([]byte) []byte       // changes it
+	echo           func(*message.Binding)    // changes the binding in the proof
+	statements     func([]message.Statement) []message.Statement
+}
+
+// forge makes the answer of an honest machine.
+func (w *World) forge(ctx context.Context, a *Applicant) *forgery {
+	filed := w.answeredAt()
+	issued := filed.Add(-30 * time.Second)
+	return &forgery{w: w, applicant: a, ring: w.ring, filed: filed, claim: a.Machine, machine: a.Machine, signed: filed, challenge: message.Binding{
+		KeyID: w.ring.ID, Road: message.RoadDocument, IssuedAt: issued.Unix(), NotAfter: issued.Add(message.DefaultWindow).Unix(),
+		ClusterID: ClusterID, SignerName: a.Object.Spec.SignerName, Requester: a.Object.User.Username,
+		MachineKey:  sha256.Sum256([]byte("nodeattest machine\x00" + w.options.Documents.identity(ctx, a.Machine))),
+		RequestHash: must(csr.ParsePKCS10(a.Request)).InfoHash}}
+}
+
+// right is the value that the document has to be over.
+func (f *forgery) right() []byte {
+	format, binding, secret := f.w.format(), must(f.challenge.Marshal()), f.secret
+	if secret == nil {
+		key := f.ring.Secret.Reveal()
+		secret = message.Secret(key[:], format, binding)
+	}
+	return message.QualifyingData(secret, format, "document", binding)
+}
+
+// sign has the platform sign a document about a machine.
+func (f *forgery) sign(ctx context.Context, machine string, value []byte) []byte {
+	source := f.w.options.Documents.Source
+	if f.attacker {
+		source = f.w.options.Documents.Attacker
+	}
+	return must(source(machine, f.signed).Document(ctx, value))
+}
+
+// bundle is the request with the evidence.
+func (f *forgery) bundle(ctx context.Context) *csr.Bundle {
+	document := f.sign(ctx, f.machine, changed(f.right(), f.value))
+	return f.around(ctx, changed(document, f.document))
+}
+
+// around puts the evidence around a document.
+func (f *forgery) around(ctx context.Context, signed []byte) *csr.Bundle {
+	echo := f.challenge
+	if f.echo != nil {
+		f.echo(&echo)
+	}
+	proof := &document.Proof{Binding: must(echo.Marshal()), Machine: string(f.w.options.Documents.identity(ctx, f.claim))}
+	statements := []message.Statement{
+		{Type: oid.NodeAttestDocumentProof, Stmt: must(proof.Marshal())},
+		{Type: oid.NodeAttestDocument, Stmt: must(document.MarshalStatement(signed))}}
+	if f.statements != nil {
+		statements = f.statements(statements)
+	}
+	evidence := message.Bundle{Statements: statements}
+	return &csr.Bundle{Request: f.applicant.Request, Provider: f.w.format(), Data: must(evidence.Marshal())}
+}
+
+// changed is b, or what a function makes of a copy.
+func changed(b []byte, how func([]byte) []byte) []byte {
+	if how == nil {
+		return b
+	}
+	return how(bytes.Clone(b))
+}
