@@ -38,7 +38,9 @@ func TestWorldMember(t *testing.T) {
 }
 
 func TestWorldOptions(t *testing.T) {
-	prove := func(context.Context, csr.Provider, *Applicant) (*csr.Bundle, error) { return nil, errors.New("no platform") }
+	prove := func(context.Context, csr.Provider, *Applicant) (*csr.Bundle, error) {
+		return nil, errors.New("no platform")
+	}
 	w := NewWorld(t, WorldOptions{Provider: "cloud", Prove: prove})
 	if got := w.Config.Policy.SignerNames; got[0] != "cluster.x-k8s.io/kube-apiserver-client-kubelet-cloud" || got[1] != "cluster.x-k8s.io/kubelet-serving-cloud" {
 		t.Errorf("signers %q", got)

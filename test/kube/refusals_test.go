@@ -21,10 +21,10 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/test/controlplane"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 

@@ -23,11 +23,11 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/test/controlplane"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 

@@ -160,11 +160,15 @@ func (w *world) attacks() []attesttest.Attack {
 		w.filed("honest", "honest-serving-challenged", "An honest node asks for a serving certificate.", w.bench.NodeServes, challenged(MachineOne)),
 		w.filed("honest", "honest-second-machine-challenged", "Another honest machine joins.", second, challenged(MachineTwo)),
 		w.filed(ClassBinding, "closed", "An honest machine goes a road on which nothing is trusted.", w.bench.BootstrapAsks,
-			func(ctx context.Context, p csr.Provider, j Join) (*csr.Bundle, error) { return w.try(ctx, p, closed).On(MachineOne, j).Bundle(), nil }),
+			func(ctx context.Context, p csr.Provider, j Join) (*csr.Bundle, error) {
+				return w.try(ctx, p, closed).On(MachineOne, j).Bundle(), nil
+			}),
 	}
 	for _, a := range w.bench.LiveAttacks(w.options.road, w.options.resident) {
 		attacks = append(attacks, attesttest.Attack{Name: a.Name, Class: a.Class, Description: a.What,
-			Make: func(ctx context.Context, p csr.Provider) (*csr.Request, error) { return a.Make(w.try(ctx, p, w.options.road)) }})
+			Make: func(ctx context.Context, p csr.Provider) (*csr.Request, error) {
+				return a.Make(w.try(ctx, p, w.options.road))
+			}})
 	}
 	if w.options.requests {
 		attacks = append(attacks, w.requestAttacks()...)

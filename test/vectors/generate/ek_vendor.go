@@ -12,8 +12,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/test/vectors/vector"
 )
 

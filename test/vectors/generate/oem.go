@@ -5,8 +5,8 @@ import (
 	"crypto/x509"
 	"time"
 
-	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/test/vectors/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )

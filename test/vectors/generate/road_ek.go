@@ -6,9 +6,9 @@ import (
 	"crypto/rsa"
 	"time"
 
-	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/test/vectors/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )

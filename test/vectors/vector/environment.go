@@ -15,10 +15,10 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/secret"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 )
 
 // Environment is the control plane that a vector meets: its clock, configuration and

@@ -15,9 +15,9 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/eventlog"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
-	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 )
 
 // verify passes the statement to statement.VerifyCertify.

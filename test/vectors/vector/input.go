@@ -20,8 +20,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/claims/extsigner"
-	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 )
 
 // answer makes an attester with the node's AK answer the challenge. It returns nil if the node

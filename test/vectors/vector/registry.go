@@ -9,8 +9,8 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 )
 
 // Operation is one call of a registry, as defined by membership.Registry, and its required

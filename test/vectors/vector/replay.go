@@ -16,9 +16,9 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/test/vectors/forge"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/test/vectors/forge"
 )
 
 // Replay passes the vector's input to the function of its level, in the common environment as
