@@ -15,7 +15,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"math/big"
-	"net"
 	"slices"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -141,9 +140,6 @@ type general struct {
 	tag   byte
 	value string
 }
-
-// IP is an address in a subjectAltName.
-func IP(address net.IP) general { return general{7, string(address)} }
 
 func dns(name string) general { return general{2, name} }
 
