@@ -92,7 +92,7 @@ func isOthers(stack []uintptr) bool {
 	for frames := runtime.CallersFrames(stack); ; {
 		frame, more := frames.Next()
 		switch {
-		case strings.HasSuffix(frame.File, "/authenticator/lies_test.go"), strings.HasPrefix(frame.Function, "testing."):
+		case strings.HasSuffix(frame.File, "/authenticator/helpers_lies_test.go"), strings.HasPrefix(frame.Function, "testing."):
 			return false // it called the node
 		case strings.HasSuffix(frame.File, "_test.go"), strings.HasPrefix(frame.Function, "net/http.(*conn)"), strings.HasPrefix(frame.Function, "net/http.(*http2server"):
 			return true
