@@ -37,7 +37,7 @@ type WorldOptions struct {
 	// of its honest machines.
 	Provider string
 	Prove    func(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error)
-	// Attacks are tried after those that fit every kind of evidence.
+	// Attacks are tried after those that fit every kind of evidence. Each has Make.
 	Attacks []Attack
 }
 
@@ -90,6 +90,9 @@ func OpenWorld(opts WorldOptions) (_ *World, err error) {
 		w.options.Provider = d.Kind.Describe().Provider
 	case opts.Prove == nil:
 		return nil, refusal.Config("Documents", "", "these, or Prove")
+	}
+	if slices.ContainsFunc(opts.Attacks, func(a Attack) bool { return a.Make == nil }) {
+		return nil, refusal.Config("Attacks", "one without Make", "what makes its request")
 	}
 	w.client, w.serving = must(csr.SignerClient(w.options.Provider)), must(csr.SignerServing(w.options.Provider))
 	w.challenges = must(csr.SignerChallenge(w.options.Provider))

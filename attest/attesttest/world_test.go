@@ -50,8 +50,15 @@ func TestWorldOptions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := OpenWorld(WorldOptions{Provider: "cloud"}); !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("no evidence: %v", err)
+	for name, o := range map[string]WorldOptions{
+		"no evidence":           {Provider: "cloud"},
+		"an attack of no maker": {Provider: "cloud", Prove: prove, Attacks: []Attack{{Name: "own", Class: classBinding}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := OpenWorld(o); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("got %v, want %v", err, refusal.CheckConfig)
+			}
+		})
 	}
 }
 
