@@ -44,9 +44,9 @@ func TestWordsOfYAML(t *testing.T) {
 		"": "not YAML", "# nothing": "not YAML", "a: [": "line 1: not YAML", "a: b\n---\nc: d\n": "something after the first document",
 	} {
 		t.Run(text, func(t *testing.T) {
-			_, err := parseYAML([]byte(text), checkManifest)
+			_, err := parseYAML([]byte(text))
 			var e *Error
-			if !errors.Is(err, checkManifest) || !errors.As(err, &e) || e.Got != want {
+			if !errors.Is(err, checkKubeconfig) || !errors.As(err, &e) || e.Got != want {
 				t.Errorf("%q: got %v, want %s", text, err, want)
 			}
 		})
@@ -68,7 +68,7 @@ func TestEmptyValues(t *testing.T) {
 		`"content"`: {"!!str": false},
 	} {
 		t.Run(text, func(t *testing.T) {
-			v, err := parseYAML([]byte(text), checkManifest)
+			v, err := parseYAML([]byte(text))
 			if err != nil {
 				t.Fatalf("%s: %v", text, err)
 			}
