@@ -34,3 +34,45 @@ func TestParseYAML(t *testing.T) {
 		})
 	}
 }
+
+func TestWordsOfYAML(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "not YAML", "# nothing": "not YAML", "a: [": "line 1: not YAML", "a: b\n---\nc: d\n": "something after the first document",
+	} {
+		t.Run(text, func(t *testing.T) {
+			_, err := parseYAML([]byte(text))
+			var e *Error
+			if !errors.Is(err, checkKubeconfig) || !errors.As(err, &e) || e.Got != want {
+				t.Errorf("%q: got %v, want %s", text, err, want)
+			}
+		})
+	}
+}
+
+// Empty means null or the type's zero value; false is empty for a Boolean only.
+func TestEmptyValues(t *testing.T) {
+	for text, want := range map[string]map[string]bool{
+		"null":      {"!!str": true, "!!bool": true, "!!map": true, "!!seq": true},
+		`""`:        {"!!str": true, "!!bool": false, "!!map": false},
+		`"false"`:   {"!!str": false, "!!bool": false},
+		"false":     {"!!str": false, "!!bool": true},
+		"true":      {"!!bool": false},
+		"{}":        {"!!map": true, "!!seq": false, "!!str": false},
+		"[]":        {"!!seq": true, "!!map": false},
+		"[a]":       {"!!seq": false},
+		"{a: b}":    {"!!map": false},
+		`"content"`: {"!!str": false},
+	} {
+		t.Run(text, func(t *testing.T) {
+			v, err := parseYAML([]byte(text))
+			if err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			for tag, taken := range want {
+				if err := empty(tag, checkProxy)(v); (err == nil) != taken || err != nil && !errors.Is(err, checkProxy) {
+					t.Errorf("%s as %s: %v", text, tag, err)
+				}
+			}
+		})
+	}
+}

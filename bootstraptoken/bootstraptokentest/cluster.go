@@ -221,25 +221,19 @@ func (c *Cluster) newAuthority(given crypto.Signer) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	template := c.template(fmt.Sprintf("bootstraptokentest CA %d", len(c.cas)+1), 10)
-	template.IsCA, template.BasicConstraintsValid = true, true
-	template.KeyUsage |= x509.KeyUsageCertSign
-	certificate, err := create(template, template, key.Public(), key)
-	return &authority{certificate, key}, err
+	ca := &authority{key: key}
+	ca.certificate, err = c.certify(&x509.Certificate{
+		Subject: pkix.Name{CommonName: fmt.Sprintf("bootstraptokentest CA %d", len(c.cas)+1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, NotAfter: c.opts.Now().AddDate(10, 0, 0),
+	}, key.Public(), ca)
+	return ca, err
 }
 
-// template is a certificate valid from an hour ago for some years.
-func (c *Cluster) template(name string, years int) *x509.Certificate {
-	now := c.opts.Now()
-	return &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(years, 0, 0),
-		KeyUsage: x509.KeyUsageDigitalSignature,
-	}
-}
-
-// create makes a certificate with a serial number that crypto/x509 chooses.
-func create(template, parent *x509.Certificate, key crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key, signer)
+// certify makes a certificate that is valid from an hour ago, with a serial number
+// that crypto/x509 chooses. An authority without a certificate signs its own.
+func (c *Cluster) certify(template *x509.Certificate, key crypto.PublicKey, by *authority) (*x509.Certificate, error) {
+	template.NotBefore = c.opts.Now().Add(-time.Hour)
+	der, err := x509.CreateCertificate(rand.Reader, template, cmp.Or(by.certificate, template), key, by.key)
 	if err != nil {
 		return nil, err
 	}
@@ -248,8 +242,8 @@ func create(template, parent *x509.Certificate, key crypto.PublicKey, signer cry
 
 // issue makes the API server's certificate.
 func (ca *authority) issue(c *Cluster) (*tls.Certificate, error) {
-	template := c.template("kube-apiserver", 1)
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: "kube-apiserver"}, NotAfter: c.opts.Now().AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	for _, host := range append([]string{"127.0.0.1", "::1", "localhost"}, c.opts.Hosts...) {
 		if ip := net.ParseIP(host); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
@@ -257,7 +251,7 @@ func (ca *authority) issue(c *Cluster) (*tls.Certificate, error) {
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}
-	certificate, err := create(template, ca.certificate, c.key.Public(), ca.key)
+	certificate, err := c.certify(template, c.key.Public(), ca)
 	if err != nil {
 		return nil, err
 	}
