@@ -14,7 +14,7 @@ func TestParseYAML(t *testing.T) {
 	for _, unit := range utf16.Encode([]rune("a: b\n")) {
 		utf16Text = binary.LittleEndian.AppendUint16(utf16Text, unit)
 	}
-	for text, want := range map[string]string{"\ufeffa: b": "a byte order mark", string(utf16Text): "UTF-16", "a: \xff": "not UTF-8"} {
+	for text, want := range map[string]string{"\ufeffa: b": "a byte order mark", string(utf16Text): "UTF-16", "\xfe\xff": "UTF-16", "a: \xff": "not UTF-8"} {
 		if _, err := parseYAML([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v does not say %q", text, err, want)
 		}
