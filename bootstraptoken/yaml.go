@@ -12,12 +12,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-const maxYAMLDepth = 16
-
 // parseYAML reads one YAML document that every reader understands in the same way: UTF-8, no
-// anchors or aliases, no merge keys, no tags, no duplicate keys, only text as keys, no
-// unquoted text that YAML 1.1 takes for something else, and no second document. JSON is such
-// YAML except for the escape \/ and surrogate pairs.
+// anchors or aliases, no merge keys, no tags, no unquoted text that YAML 1.1 takes for something
+// else, and no second document. JSON is such YAML except for the escape \/ and surrogate pairs.
+// The readers below see to it that no key stands twice, and that nothing is left unread.
 //
 // Every refusal is an *Error by the check "kubeconfig". It gives the position, but nothing of
 // what is there: any word of a document may be a secret.
@@ -44,7 +42,7 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	if len(document.Content) != 1 {
 		return bad("no document")
 	}
-	return document.Content[0], checkAll(document.Content[0], 1)
+	return document.Content[0], checkAll(document.Content[0])
 }
 
 // yamlLine matches all that is repeated from the yaml package's errors, which quote documents.
@@ -66,39 +64,21 @@ func fail(n *yaml.Node, check Check, got, want string) error {
 // coreTags are the types of values that may be in a document, in words.
 var coreTags = map[string]string{
 	"!!map": "an object", "!!seq": "a list", "!!str": "text", "!!null": "nothing", "!!bool": "true or false",
-	"!!int": "a number", "!!float": "a number", "!!timestamp": "a time",
+	"!!int": "a number", "!!float": "a number", "!!timestamp": "a time", "!!merge": "a merge key",
 }
 
 // checkAll checks the value and everything in it.
-func checkAll(n *yaml.Node, depth int) error {
-	bad := func(got, want string) error { return fail(n, checkKubeconfig, got, want) }
+func checkAll(n *yaml.Node) error {
 	switch {
 	case n.Anchor != "": // which precedes each alias
-		return bad("an anchor", "none")
+		return fail(n, checkKubeconfig, "an anchor", "none")
 	case n.Style&yaml.TaggedStyle != 0:
-		return bad("a tag", "none")
-	case depth > maxYAMLDepth:
-		return bad("nested too deep", "at most "+strconv.Itoa(maxYAMLDepth)+" levels")
-	case coreTags[n.Tag] == "":
-		return bad("a value of another type", "text, numbers, lists and objects")
+		return fail(n, checkKubeconfig, "a tag", "none")
 	case n.Tag == "!!str" && n.Style == 0 && otherInYAML11.MatchString(n.Value):
-		return bad("a word that YAML 1.1 does not read as text", "quotes around it")
-	}
-	if n.Tag == "!!map" {
-		seen := make(map[string]bool, len(n.Content)/2)
-		for pair := range slices.Chunk(n.Content, 2) {
-			switch key := pair[0]; {
-			case key.Tag != "!!str":
-				return fail(key, checkKubeconfig, "a key that is not text", "text")
-			case seen[key.Value]:
-				return fail(key, checkKubeconfig, "a key that stands twice", "each once")
-			default:
-				seen[key.Value] = true
-			}
-		}
+		return fail(n, checkKubeconfig, "a word that YAML 1.1 does not read as text", "quotes around it")
 	}
 	for _, child := range n.Content {
-		if err := checkAll(child, depth+1); err != nil {
+		if err := checkAll(child); err != nil {
 			return err
 		}
 	}
@@ -113,13 +93,19 @@ var otherInYAML11 = regexp.MustCompile(`^(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|O
 // A reader reads a value of a document.
 type reader func(*yaml.Node) error
 
-// eachMember calls f for each member of an object, in order.
+// eachMember calls f for each member of an object, in order. No name may stand twice.
 func eachMember(n *yaml.Node, f func(name string, value *yaml.Node) error) error {
 	if n.Tag != "!!map" {
 		return fail(n, checkKubeconfig, coreTags[n.Tag], "an object")
 	}
+	seen := make(map[string]bool, len(n.Content)/2)
 	for pair := range slices.Chunk(n.Content, 2) {
-		if err := f(pair[0].Value, pair[1]); err != nil {
+		name := pair[0].Value
+		if seen[name] {
+			return fail(pair[0], checkKubeconfig, "a key that stands twice", "each once")
+		}
+		seen[name] = true
+		if err := f(name, pair[1]); err != nil {
 			return err
 		}
 	}
