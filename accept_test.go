@@ -242,7 +242,7 @@ var excused = map[string]string{
 		csr.Request.MarshalJSON csr.SignerChallenge csr.SignerClient csr.SignerServing attest.Result.MarshalJSON (*document.Hello).Marshal
 		document.MarshalStatement statement.MarshalEventLog statement.MarshalTCGAttestCertify (*jws.Detached).Sign jws.MarshalJWKS jws.NewDetached
 		(*bootstraptoken.Object).RevealYAML (*authenticator.Status).Write explain.Explain (*explain.Explanation).WriteText
-		bootstraptoken.Pin.MarshalText bootstraptoken.Token.MarshalText (*claims.Claims).Marshal
+		bootstraptoken.Token.MarshalText (*claims.Claims).Marshal
 		claims.NumericDate.MarshalJSON bootstraptoken.Create attest.RotateKeys`,
 	"ends something, and there was nothing": `(*attest.Attester).Close (*document.Prover).Close (*boltregistry.Registry).Close
 		(*certstore.Lock).Unlock`,

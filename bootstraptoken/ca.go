@@ -214,15 +214,3 @@ func (p Pin) IsZero() bool { return p == Pin{} }
 
 // String returns the pin as kubeadm prints it: "sha256:" and 64 lowercase hexadecimal digits.
 func (p Pin) String() string { return pinPrefix + hex.EncodeToString(p[:]) }
-
-// MarshalText returns what [Pin.String] does.
-func (p Pin) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
-// UnmarshalText reads what [ParsePin] accepts.
-func (p *Pin) UnmarshalText(text []byte) (err error) {
-	if p == nil {
-		return refusal.Config("Pin", "", "one to read into")
-	}
-	*p, err = ParsePin(string(text))
-	return err
-}

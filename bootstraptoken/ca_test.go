@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	mathrand "math/rand/v2"
@@ -437,20 +436,6 @@ func TestPinOf(t *testing.T) {
 	}
 	if pinOf(ca.cert) == pinOf(newTestCA(t, "one").cert) {
 		t.Error("another key has the same pin")
-	}
-}
-
-func TestPinText(t *testing.T) {
-	var got struct{ Pins []Pin }
-	if err := json.Unmarshal([]byte(`{"Pins":["`+strings.ToUpper(somePin)+`"]}`), &got); err != nil {
-		t.Fatal(err)
-	}
-	out, err := json.Marshal(got)
-	if err != nil || string(out) != `{"Pins":["`+somePin+`"]}` {
-		t.Errorf("%s, %v", out, err)
-	}
-	if err := json.Unmarshal([]byte(`{"Pins":["sha256:"]}`), &got); !errors.Is(err, checkPin) {
-		t.Errorf("%v, want %v", err, checkPin)
 	}
 }
 

@@ -140,3 +140,24 @@ func FuzzParseCache(f *testing.F) {
 		}
 	})
 }
+
+// A refused cache says what is wrong with it, where there is a word for it.
+func TestWordsOfCaches(t *testing.T) {
+	good, err := (&Cache{Info: info("https://a", newTestCA(t, "one")), Verified: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ from, to, got string }{
+		"another version": {`"version":1`, `"version":2`, "version 2"},
+		"no version":      {`"version":1,`, ``, "version 0"},
+		"another time":    {"2026-05-01T12:00:00Z", "yesterday", "another form of the time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ParseCache(bytes.Replace(good, []byte(c.from), []byte(c.to), 1))
+			var e *Error
+			if !errors.Is(err, checkCache) || !errors.As(err, &e) || e.Got != c.got {
+				t.Errorf("%s: got %v, want %s", name, err, c.got)
+			}
+		})
+	}
+}

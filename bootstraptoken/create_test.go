@@ -46,18 +46,11 @@ func TestCreateLabels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := o.RevealYAML()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if o, err = ParseManifest(text); err != nil {
-			t.Fatal(err)
-		}
 		if s, err = ParseSecretUnchecked(o); err != nil {
 			t.Fatal(err)
 		}
 		if s.Labels["example.com/pool"] != "a" || s.Annotations.Reveal()["example.com/node"] != "node-1" {
-			t.Errorf("%v, %v of\n%s", s.Labels, s.Annotations.Reveal(), text)
+			t.Errorf("%v, %v", s.Labels, s.Annotations.Reveal())
 		}
 	}
 }

@@ -285,40 +285,37 @@ func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(conte
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(n.Timeout, defaultTimeout))
 	defer cancel()
-	last := make([]error, len(servers))
+	failed := new(DiscoverError)
+	for _, server := range servers {
+		failed.Addresses = append(failed.Addresses, AddressError{Address: withoutQuery(server)})
+	}
 	longest := cmp.Or(n.MaxBackoff, defaultMaxBackoff)
 	for wait := cmp.Or(n.MinBackoff, defaultMinBackoff); ; wait = min(2*wait, longest) {
 		undecided := false
 		for i, server := range servers {
-			if last[i] != nil && !errors.Is(last[i], refusal.ErrRetry) {
+			last := &failed.Addresses[i].Err
+			if *last != nil && !errors.Is(*last, refusal.ErrRetry) {
 				continue
 			}
 			found, err := try(ctx, server)
 			if err == nil {
 				return found, nil
 			}
-			if last[i] == nil || ctx.Err() == nil {
-				last[i] = err // but not that time was up, if there is something better
+			if *last == nil || ctx.Err() == nil {
+				*last = err // but not that time was up, if there is something better
 			}
-			undecided = undecided || errors.Is(last[i], refusal.ErrRetry)
+			undecided = undecided || errors.Is(*last, refusal.ErrRetry)
 		}
 		if !undecided {
-			return nil, discoverError(servers, last, nil)
+			return nil, failed
 		}
 		select {
 		case <-ctx.Done():
-			return nil, discoverError(servers, last, ctx.Err())
+			failed.Err = ctx.Err()
+			return nil, failed
 		case <-time.After(wait + rand.N(wait/5+1)):
 		}
 	}
-}
-
-func discoverError(servers []*url.URL, last []error, err error) error {
-	e := &DiscoverError{Err: err}
-	for i, server := range servers {
-		e.Addresses = append(e.Addresses, AddressError{Address: withoutQuery(server), Err: last[i]})
-	}
-	return e
 }
 
 const maxRedirects = 5

@@ -9,9 +9,9 @@
 //
 // On the node's side [Discover] finds the cluster. On the control plane's side a token lives in
 // a Secret: [Create] makes one, [Secret.Object] and [Object.RevealYAML] return what kubeadm
-// stores, [ParseSecretUnchecked] and [ParseManifest] read it, [Authenticate] says who a bearer
-// is, [Sign] signs the discovery document for all tokens, [Sweep] says which Secrets have
-// expired, [Renew] which are to live longer, and [List] and [View] show them.
+// stores, [ParseSecretUnchecked] reads it, [Authenticate] says who a bearer is, [Sign] signs the
+// discovery document for all tokens, [Sweep] says which Secrets have expired, [Renew] which are
+// to live longer, and [List] and [View] show them.
 //
 // # Secrets stay secret
 //

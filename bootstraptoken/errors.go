@@ -24,8 +24,7 @@ const (
 	// checkCache: bytes are not a [Cache] as [Cache.Marshal] writes it, or its file is one
 	// that others can change.
 	checkCache Check = "cache"
-	// checkManifest: a text is not the manifest of one Secret. The error gives the position, but
-	// never a value of the Secret's data.
+	// checkManifest: an [Object] has a text that cannot stand in a manifest.
 	checkManifest Check = "manifest"
 )
 

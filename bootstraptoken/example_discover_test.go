@@ -49,6 +49,39 @@ func ExampleDiscover() {
 	// Output: true 1 CN=bootstraptokentest CA 1
 }
 
+// Servers that pass for the cluster are refused: one that does not know the token's secret, one
+// that does and has a CA of its own, and one that changes the kubeconfig. Anybody can send such
+// an answer, so the node asks again until time is up.
+func ExampleDiscover_impostors() {
+	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = cluster.Close() }()
+	joining := cluster.DiscoverConfig()
+	joining.Addresses, joining.Network.Timeout = nil, time.Second
+	for _, kind := range []bootstraptokentest.Impostor{bootstraptokentest.WrongSecret, bootstraptokentest.WrongCA, bootstraptokentest.TamperedKubeconfig} {
+		impostor, err := cluster.Impostor(kind)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer func() { _ = impostor.Close() }()
+		joining.Addresses = append(joining.Addresses, impostor.Address())
+	}
+	_, err = bootstraptoken.Discover(context.Background(), joining)
+	if failed, ok := errors.AsType[*bootstraptoken.DiscoverError](err); ok {
+		for _, a := range failed.Addresses {
+			fmt.Println(errors.Is(a.Err, bootstraptoken.CheckSignature), errors.Is(a.Err, bootstraptoken.CheckPinned), errors.Is(a.Err, refusal.ErrRetry))
+		}
+	}
+	// Output:
+	// true false true
+	// false true true
+	// true false true
+}
+
 // A cluster that does not let everybody read its document is not asked twice. The error says
 // which address failed why, and that it is no use to try again.
 func ExampleDiscoverError() {
@@ -152,7 +185,7 @@ func ExampleDiscoverReader() {
 }
 
 // A client that refreshes its cache while the old CA and the new one are both published
-// survives the rotation.
+// survives the rotation. One that slept meanwhile must discover the cluster again.
 func ExampleCache() {
 	ctx := context.Background()
 	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
@@ -174,7 +207,8 @@ func ExampleCache() {
 		fmt.Println(err)
 		return
 	}
-	if err := (&bootstraptoken.Cache{Info: found.Info, Verified: found.Verified}).WriteFile(file); err != nil {
+	asleep := &bootstraptoken.Cache{Info: found.Info, Verified: found.Verified}
+	if err := asleep.WriteFile(file); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -199,8 +233,11 @@ func ExampleCache() {
 		}
 		fmt.Println(changed, len(next.Info.CAs), next.Info.CAs[len(next.Info.CAs)-1].Subject)
 	}
+	_, _, err = asleep.Refresh(ctx, bootstraptoken.RefreshOptions{})
+	fmt.Println(errors.Is(err, bootstraptoken.CheckCertificate))
 	// Output:
 	// true 2 CN=bootstraptokentest CA 2
 	// false 2 CN=bootstraptokentest CA 2
 	// true 1 CN=bootstraptokentest CA 2
+	// true
 }

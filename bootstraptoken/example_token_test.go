@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // noon is the present of the examples.
@@ -79,25 +80,15 @@ func ExampleObject_RevealYAML() {
 	// type: bootstrap.kubernetes.io/token
 }
 
-func ExampleParseManifest() {
-	object, err := bootstraptoken.ParseManifest([]byte(`
-apiVersion: v1
-kind: Secret
-metadata:
-  name: bootstrap-token-07401b
-  namespace: kube-system
-type: bootstrap.kubernetes.io/token
-stringData:
-  token-id: 07401b
-  token-secret: f395accd246ae52d
-  expiration: 2026-11-22T12:00:00Z
-  usage-bootstrap-authentication: "True"
-`))
-	if err != nil {
-		log.Fatal(err)
+func ExampleParseSecretUnchecked() {
+	object := &bootstraptoken.Object{
+		Namespace: "kube-system", Name: "bootstrap-token-07401b", Type: "bootstrap.kubernetes.io/token",
+		Data: secret.New(map[string][]byte{ // of a Secret that the API server returned
+			"token-id": []byte("07401b"), "token-secret": []byte("f395accd246ae52d"), "usage-bootstrap-authentication": []byte("True"),
+		}),
 	}
 	fmt.Println(object)
-	_, err = bootstraptoken.ParseSecretUnchecked(object)
+	_, err := bootstraptoken.ParseSecretUnchecked(object)
 	fmt.Println(err)
 	// Output:
 	// Secret "bootstrap-token-07401b" in "kube-system" of type "bootstrap.kubernetes.io/token"

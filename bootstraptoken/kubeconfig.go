@@ -1,7 +1,11 @@
 package bootstraptoken
 
 import (
+	"encoding/base64"
 	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -51,7 +55,7 @@ func ParseKubeconfig(data []byte) (*ClusterInfo, error) {
 	if len(data) > maxKubeconfigSize {
 		return nil, errKubeconfigSize(len(data))
 	}
-	root, err := parseYAML(data, checkKubeconfig)
+	root, err := parseYAML(data)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +100,7 @@ func (k *kubeconfig) clusterInfo() (*ClusterInfo, error) {
 	return &c.info, nil
 }
 
-func (k *kubeconfig) read(root yamlValue) error {
+func (k *kubeconfig) read(root *yaml.Node) error {
 	return members{
 		"apiVersion":      text(&k.apiVersion),
 		"kind":            text(&k.kind),
@@ -109,7 +113,7 @@ func (k *kubeconfig) read(root yamlValue) error {
 	}.read(root)
 }
 
-func (k *kubeconfig) readCluster(v yamlValue) error {
+func (k *kubeconfig) readCluster(n *yaml.Node) error {
 	var c namedCluster
 	cluster := members{
 		"server":                     text(&c.info.Server),
@@ -121,29 +125,29 @@ func (k *kubeconfig) readCluster(v yamlValue) error {
 		"disable-compression":        empty("!!bool", checkKubeconfig),
 		"extensions":                 empty("!!seq", checkKubeconfig),
 	}
-	err := members{"name": text(&c.name), "cluster": func(v yamlValue) error {
+	err := members{"name": text(&c.name), "cluster": func(n *yaml.Node) error {
 		c.has = true
-		return cluster.read(v)
-	}}.read(v)
+		return cluster.read(n)
+	}}.read(n)
 	k.clusters = append(k.clusters, c)
 	return err
 }
 
-func (c *namedCluster) readCAs(v yamlValue) error {
+// readCAs reads canonical base64 with padding and without line ends, which the decoder would ignore.
+func (c *namedCluster) readCAs(n *yaml.Node) error {
 	var encoded string
-	if err := text(&encoded)(v); err != nil {
+	if err := text(&encoded)(n); err != nil {
 		return err
 	}
-	bundle, err := decodeBase64(encoded)
-	if err != nil {
-		v.check = checkCA
-		return v.fail("certificate-authority-data that is not base64 in one line", "one line of base64, without spaces and with its padding")
+	bundle, err := base64.StdEncoding.Strict().DecodeString(encoded)
+	if err != nil || strings.ContainsAny(encoded, "\r\n") {
+		return fail(n, checkCA, "certificate-authority-data that is not base64 in one line", "one line of base64, without spaces and with its padding")
 	}
 	c.info.CAs, err = ParseCAs(bundle)
 	return err
 }
 
-func (k *kubeconfig) readContext(v yamlValue) error {
+func (k *kubeconfig) readContext(n *yaml.Node) error {
 	var name, cluster, other string
 	context := members{
 		"cluster":    text(&cluster),
@@ -151,7 +155,7 @@ func (k *kubeconfig) readContext(v yamlValue) error {
 		"namespace":  text(&other),
 		"extensions": empty("!!seq", checkKubeconfig),
 	}
-	if err := (members{"name": text(&name), "context": context.read}).read(v); err != nil {
+	if err := (members{"name": text(&name), "context": context.read}).read(n); err != nil {
 		return err
 	}
 	if _, twice := k.contexts[name]; twice {
@@ -163,15 +167,14 @@ func (k *kubeconfig) readContext(v yamlValue) error {
 
 // readUser refuses a user that has anything but a name: a token, a password, a client
 // certificate, a command to run, somebody to impersonate.
-func readUser(v yamlValue) error {
-	return v.members(func(member string, v yamlValue) error {
+func readUser(n *yaml.Node) error {
+	return eachMember(n, func(member string, value *yaml.Node) error {
 		switch {
 		case member == "name":
-			return text(new(string))(v)
-		case member == "user" && empty("!!map", checkCredentials)(v) == nil:
+			return text(new(string))(value)
+		case member == "user" && empty("!!map", checkCredentials)(value) == nil:
 			return nil
 		}
-		v.check = checkCredentials
-		return v.fail("a user with more than a name", "no users")
+		return fail(value, checkCredentials, "a user with more than a name", "no users")
 	})
 }

@@ -14,11 +14,6 @@ const (
 	// maxSecretSize is the maximum total size in bytes of the keys and values of a token Secret:
 	// 64 KiB. Kubernetes accepts 1 MiB; what kubeadm writes is under 1 KiB.
 	maxSecretSize = 64 << 10
-	// maxManifestSize is the maximum number of bytes that [ParseManifest] reads: 1 MiB.
-	maxManifestSize = 1 << 20
-	// maxAnnotations is the maximum total size in bytes of labels and annotations: the API server
-	// keeps no more of annotations.
-	maxAnnotations = 256 << 10
 	// maxCacheSize is the maximum size in bytes of a stored [Cache].
 	maxCacheSize = 512 << 10
 	// maxCAs is the maximum number of certificates in a bundle.

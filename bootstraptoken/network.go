@@ -241,7 +241,7 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 // which it came. With insecureTLS the data may be believed only for its signature.
 func (n *Network) clusterInfo(ctx context.Context, server *url.URL, config *tls.Config) (map[string]string, *tls.ConnectionState, error) {
 	body, reply, err := n.get(ctx, &request{
-		url: below(server, clusterInfoPath), tls: config, maxSize: maxConfigMapSize, json: true, redirect: refuseRedirect,
+		url: server.JoinPath(clusterInfoPath), tls: config, maxSize: maxConfigMapSize, json: true, redirect: refuseRedirect,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -344,14 +344,6 @@ func isHost(s string) bool {
 		return err == nil && ip.Is6() && ip.Zone() == ""
 	}
 	return len(s) <= 253 && dnsName.MatchString(s)
-}
-
-// below returns the URL of a path, which needs no escaping, under the API server at u.
-func below(u *url.URL, path string) *url.URL {
-	full := *u
-	full.RawPath = strings.TrimSuffix(u.EscapedPath(), "/") + path
-	full.Path, _ = url.PathUnescape(full.RawPath) // as url.Parse did
-	return &full
 }
 
 // withoutQuery returns a server's URL as shown to people.

@@ -176,12 +176,20 @@ func (r *secretReader) expiration() (err error) {
 // refused: it would read as "never".
 func decodeExpiration(d map[string][]byte) (time.Time, error) {
 	text, set := d[keyExpiration]
-	end, _ := parseTime(string(text))
-	if set && end.IsZero() {
-		return time.Time{}, &Error{Check: checkExpiration, Got: describe(text), Want: wantTime}
+	if !set {
+		return time.Time{}, nil
+	}
+	end, err := time.Parse(time.RFC3339, string(text))
+	if err != nil || end.IsZero() || !dateTime.Match(text) {
+		return time.Time{}, &Error{Check: checkExpiration, Got: describe(text), Want: "a time of RFC 3339, as 2006-01-02T15:04:05Z"}
 	}
 	return end, nil
 }
+
+// dateTime is the grammar of RFC 3339, section 5.6, in uppercase. time.Parse checks the ranges
+// of numbers, but accepts more: an hour of one digit, a comma before the fraction, and the
+// zones +24:00 and +01:60.
+var dateTime = regexp.MustCompile(`\A[0-9-]{10}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])\z`)
 
 func (r *secretReader) usages() error {
 	fields := r.s.Usages.fields()
@@ -245,19 +253,3 @@ func (r *secretReader) unknown() error {
 }
 
 func errClock() error { return refusal.Config("now", "the zero time", "the present") }
-
-const wantTime = "a time of RFC 3339, as 2006-01-02T15:04:05Z"
-
-// dateTime is the grammar of RFC 3339, section 5.6, in uppercase. time.Parse checks the ranges
-// of numbers, but accepts more: an hour of one digit, a comma before the fraction, and the
-// zones +24:00 and +01:60.
-var dateTime = regexp.MustCompile(`\A[0-9-]{10}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])\z`)
-
-// parseTime reads an RFC 3339 date-time; it returns the zero time for anything else.
-func parseTime(s string) (t time.Time, ok bool) {
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil || !dateTime.MatchString(s) {
-		return time.Time{}, false
-	}
-	return t, true
-}

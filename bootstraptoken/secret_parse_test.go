@@ -329,26 +329,26 @@ var timeSeeds = []string{
 	"2026-11-21T13:00:00Z", "2026-11-21T13:00:00.5Z", "2026-11-21T13:00:00+23:59", "2026-11-21T13:00:00.123456789-00:00",
 	"2026-11-21T13:00:00,5Z", "2026-11-21T9:00:00Z", "2026-11-21T9:00:00.00Z", "2026-11-21T13:00:00+24:00", "2026-11-21T13:00:00+01:60",
 	"2026-11-21T13:00:00", "2026-11-21T13:00:00z", "2026-11-21t13:00:00Z", "2026-11-21 13:00:00Z", "2026-11-21T13:00:60Z", "2026-11-21T24:00:00Z",
-	"2026-11-21T13:00:00.Z", "2026-11-21T13:00Z", "2026-02-29T00:00:00Z", "0000-01-01T00:00:00Z", "10000-01-01T00:00:00Z", "", "Z", "2026-11-21T9:00:00,5Z",
+	"2026-11-21T13:00:00.Z", "2026-11-21T13:00Z", "2026-02-29T00:00:00Z", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "10000-01-01T00:00:00Z", "", "Z", "2026-11-21T9:00:00,5Z",
 	"2026-11-21T13:00:00+0100", "2026-11-21T13:00:00+1:00", " 2026-11-21T13:00:00Z", "2026-11-21T13:00:00Z\n",
 }
 
 func checkTime(t *testing.T, s string) {
-	got, ok := parseTime(s)
-	want, err := time.Parse(time.RFC3339, s)
-	if ok != (err == nil && rfc3339.MatchString(s)) {
-		t.Errorf("%q: %v; time.Parse says %v, the grammar %v", s, ok, err, rfc3339.MatchString(s))
+	got, err := decodeExpiration(map[string][]byte{keyExpiration: []byte(s)})
+	want, wantErr := time.Parse(time.RFC3339, s)
+	if (err == nil) != (wantErr == nil && !want.IsZero() && rfc3339.MatchString(s)) {
+		t.Errorf("%q: %v; time.Parse says %v, the grammar %v", s, err, wantErr, rfc3339.MatchString(s))
 	}
-	if ok && !got.Equal(want) {
-		t.Errorf("%q: %v, want %v", s, got, want)
+	if err == nil && !got.Equal(want) || err != nil && (!got.IsZero() || !errors.Is(err, checkExpiration)) {
+		t.Errorf("%q: %v, %v, want %v", s, got, err, want)
 	}
 }
 
-func TestParseTime(t *testing.T) {
+func TestDecodeExpiration(t *testing.T) {
 	taken := 0
 	for _, s := range timeSeeds {
 		checkTime(t, s)
-		if _, ok := parseTime(s); ok {
+		if _, err := decodeExpiration(map[string][]byte{keyExpiration: []byte(s)}); err == nil {
 			taken++
 		}
 	}
@@ -357,7 +357,7 @@ func TestParseTime(t *testing.T) {
 	}
 }
 
-func FuzzParseTime(f *testing.F) {
+func FuzzDecodeExpiration(f *testing.F) {
 	for _, s := range timeSeeds {
 		f.Add(s)
 	}

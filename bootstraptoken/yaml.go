@@ -2,29 +2,26 @@ package bootstraptoken
 
 import (
 	"bytes"
-	"encoding/base64"
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
 
-const maxYAMLDepth = 16
-
 // parseYAML reads one YAML document that every reader understands in the same way: UTF-8, no
-// anchors or aliases, no merge keys, no tags, no duplicate keys, only text as keys, no
-// unquoted text that YAML 1.1 takes for something else, and no second document. JSON is such
-// YAML except for the escape \/ and surrogate pairs.
+// anchors or aliases, no merge keys, no tags, no unquoted text that YAML 1.1 takes for something
+// else, and no second document. JSON is such YAML except for the escape \/ and surrogate pairs.
+// The readers below see to it that no key stands twice, and that nothing is left unread.
 //
-// Every refusal is an *Error with the given check. It gives the position, but nothing of what
-// is there: any word of a document may be a secret.
-func parseYAML(data []byte, check Check) (yamlValue, error) {
-	bad := func(got string) (yamlValue, error) {
-		return yamlValue{}, &Error{Check: check, Got: got, Want: "one plain document of YAML or JSON"}
+// Every refusal is an *Error by the check "kubeconfig". It gives the position, but nothing of
+// what is there: any word of a document may be a secret.
+func parseYAML(data []byte) (*yaml.Node, error) {
+	bad := func(got string) (*yaml.Node, error) {
+		return nil, &Error{Check: checkKubeconfig, Got: got, Want: "one plain document of YAML or JSON"}
 	}
 	switch {
 	case bytes.HasPrefix(data, []byte("\ufeff")):
@@ -45,8 +42,7 @@ func parseYAML(data []byte, check Check) (yamlValue, error) {
 	if len(document.Content) != 1 {
 		return bad("no document")
 	}
-	root := yamlValue{document.Content[0], check}
-	return root, root.checkAll(1)
+	return document.Content[0], checkAll(document.Content[0])
 }
 
 // yamlLine matches all that is repeated from the yaml package's errors, which quote documents.
@@ -59,55 +55,30 @@ func yamlFault(err error) string {
 	return "not YAML"
 }
 
-// A yamlValue is a node of a document, and the check that it fails if it is not what the
-// reader wants.
-type yamlValue struct {
-	node  *yaml.Node
-	check Check
-}
-
 // fail gives the position of a value, what is wrong there, and what is wanted.
-func (v yamlValue) fail(got, want string) error {
-	at := "line " + strconv.Itoa(v.node.Line) + ", column " + strconv.Itoa(v.node.Column) + ": "
-	return &Error{Check: v.check, Got: at + got, Want: want}
+func fail(n *yaml.Node, check Check, got, want string) error {
+	at := "line " + strconv.Itoa(n.Line) + ", column " + strconv.Itoa(n.Column) + ": "
+	return &Error{Check: check, Got: at + got, Want: want}
 }
 
 // coreTags are the types of values that may be in a document, in words.
 var coreTags = map[string]string{
 	"!!map": "an object", "!!seq": "a list", "!!str": "text", "!!null": "nothing", "!!bool": "true or false",
-	"!!int": "a number", "!!float": "a number", "!!timestamp": "a time",
+	"!!int": "a number", "!!float": "a number", "!!timestamp": "a time", "!!merge": "a merge key",
 }
 
 // checkAll checks the value and everything in it.
-func (v yamlValue) checkAll(depth int) error {
-	n := v.node
+func checkAll(n *yaml.Node) error {
 	switch {
 	case n.Anchor != "": // which precedes each alias
-		return v.fail("an anchor", "none")
+		return fail(n, checkKubeconfig, "an anchor", "none")
 	case n.Style&yaml.TaggedStyle != 0:
-		return v.fail("a tag", "none")
-	case depth > maxYAMLDepth:
-		return v.fail("nested too deep", "at most "+strconv.Itoa(maxYAMLDepth)+" levels")
-	case coreTags[n.Tag] == "":
-		return v.fail("a value of another type", "text, numbers, lists and objects")
+		return fail(n, checkKubeconfig, "a tag", "none")
 	case n.Tag == "!!str" && n.Style == 0 && otherInYAML11.MatchString(n.Value):
-		return v.fail("a word that YAML 1.1 does not read as text", "quotes around it")
-	}
-	if n.Tag == "!!map" {
-		seen := make(map[string]bool, len(n.Content)/2)
-		for i := 0; i < len(n.Content); i += 2 {
-			key := yamlValue{n.Content[i], v.check}
-			if key.node.Tag != "!!str" {
-				return key.fail("a key that is not text", "text")
-			}
-			if seen[key.node.Value] {
-				return key.fail("a key that stands twice", "each once")
-			}
-			seen[key.node.Value] = true
-		}
+		return fail(n, checkKubeconfig, "a word that YAML 1.1 does not read as text", "quotes around it")
 	}
 	for _, child := range n.Content {
-		if err := (yamlValue{child, v.check}).checkAll(depth + 1); err != nil {
+		if err := checkAll(child); err != nil {
 			return err
 		}
 	}
@@ -119,13 +90,22 @@ func (v yamlValue) checkAll(depth int) error {
 var otherInYAML11 = regexp.MustCompile(`^(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF|` +
 	`[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)$`)
 
-// members calls f for each member of an object, in order.
-func (v yamlValue) members(f func(name string, value yamlValue) error) error {
-	if v.node.Tag != "!!map" {
-		return v.fail(coreTags[v.node.Tag], "an object")
+// A reader reads a value of a document.
+type reader func(*yaml.Node) error
+
+// eachMember calls f for each member of an object, in order. No name may stand twice.
+func eachMember(n *yaml.Node, f func(name string, value *yaml.Node) error) error {
+	if n.Tag != "!!map" {
+		return fail(n, checkKubeconfig, coreTags[n.Tag], "an object")
 	}
-	for i := 0; i < len(v.node.Content); i += 2 {
-		if err := f(v.node.Content[i].Value, yamlValue{v.node.Content[i+1], v.check}); err != nil {
+	seen := make(map[string]bool, len(n.Content)/2)
+	for pair := range slices.Chunk(n.Content, 2) {
+		name := pair[0].Value
+		if seen[name] {
+			return fail(pair[0], checkKubeconfig, "a key that stands twice", "each once")
+		}
+		seen[name] = true
+		if err := f(name, pair[1]); err != nil {
 			return err
 		}
 	}
@@ -133,26 +113,26 @@ func (v yamlValue) members(f func(name string, value yamlValue) error) error {
 }
 
 // members are the names that an object may have, each with the function that reads its value.
-type members map[string]func(yamlValue) error
+type members map[string]reader
 
 // read reads an object, and refuses members with other names.
-func (m members) read(v yamlValue) error {
-	return v.members(func(name string, v yamlValue) error {
+func (m members) read(n *yaml.Node) error {
+	return eachMember(n, func(name string, value *yaml.Node) error {
 		if read := m[name]; read != nil {
-			return read(v)
+			return read(value)
 		}
-		return v.fail("a member that is not known", "no such member")
+		return fail(value, checkKubeconfig, "a member that is not known", "no such member")
 	})
 }
 
 // list makes a reader of a list; null is an empty one.
-func list(element func(yamlValue) error) func(yamlValue) error {
-	return orNull(func(v yamlValue) error {
-		if v.node.Tag != "!!seq" {
-			return v.fail(coreTags[v.node.Tag], "a list")
+func list(element reader) reader {
+	return orNull(func(n *yaml.Node) error {
+		if n.Tag != "!!seq" {
+			return fail(n, checkKubeconfig, coreTags[n.Tag], "a list")
 		}
-		for _, child := range v.node.Content {
-			if err := element(yamlValue{child, v.check}); err != nil {
+		for _, child := range n.Content {
+			if err := element(child); err != nil {
 				return err
 			}
 		}
@@ -161,45 +141,35 @@ func list(element func(yamlValue) error) func(yamlValue) error {
 }
 
 // orNull makes a reader that reads null as nothing.
-func orNull(read func(yamlValue) error) func(yamlValue) error {
-	return func(v yamlValue) error {
-		if v.node.Tag == "!!null" {
+func orNull(read reader) reader {
+	return func(n *yaml.Node) error {
+		if n.Tag == "!!null" {
 			return nil
 		}
-		return read(v)
+		return read(n)
 	}
 }
 
 // text makes a reader of text. An unquoted time is text too: kubectl and clientcmd read it as
 // text.
-func text(s *string) func(yamlValue) error {
-	return func(v yamlValue) error {
-		if v.node.Tag != "!!str" && v.node.Tag != "!!timestamp" {
-			return v.fail(coreTags[v.node.Tag], "text: put it in quotes")
+func text(s *string) reader {
+	return func(n *yaml.Node) error {
+		if n.Tag != "!!str" && n.Tag != "!!timestamp" {
+			return fail(n, checkKubeconfig, coreTags[n.Tag], "text: put it in quotes")
 		}
-		*s = v.node.Value
+		*s = n.Value
 		return nil
 	}
 }
 
 // empty makes a reader that refuses a member with a check of its own, unless it is null or the
 // empty value of its type: "", false, or an object or list without members.
-func empty(tag string, check Check) func(yamlValue) error {
-	return orNull(func(v yamlValue) error {
-		nothing := v.node.Value == "" || tag == "!!bool" && v.node.Value == "false"
-		if v.node.Tag == tag && len(v.node.Content) == 0 && nothing {
+func empty(tag string, check Check) reader {
+	return orNull(func(n *yaml.Node) error {
+		nothing := n.Value == "" || tag == "!!bool" && n.Value == "false"
+		if n.Tag == tag && len(n.Content) == 0 && nothing {
 			return nil
 		}
-		v.check = check
-		return v.fail(coreTags[v.node.Tag], "no such member")
+		return fail(n, check, coreTags[n.Tag], "no such member")
 	})
-}
-
-// decodeBase64 reads canonical base64 with padding and no line ends, which the decoder
-// ignores.
-func decodeBase64(text string) ([]byte, error) {
-	if strings.ContainsAny(text, "\r\n") {
-		return nil, errors.New("base64 in several lines")
-	}
-	return base64.StdEncoding.Strict().DecodeString(text)
 }

@@ -48,7 +48,7 @@ type Cluster struct {
 	server *httptest.Server
 
 	mu       sync.Mutex
-	cas      []*authority // in the bundle, oldest first
+	cas      []*tls.Certificate // in the bundle, oldest first
 	serving  *tls.Certificate
 	key      crypto.Signer // of the API server
 	secret   *bootstraptoken.Object
@@ -105,8 +105,8 @@ func (c *Cluster) prepare() (err error) {
 	if err != nil {
 		return err
 	}
-	c.cas = []*authority{ca}
-	if c.serving, err = ca.issue(c); err != nil {
+	c.cas = []*tls.Certificate{ca}
+	if err = c.serve(); err != nil {
 		return err
 	}
 	secret, err := bootstraptoken.Create(bootstraptoken.CreateOptions{Token: c.opts.Token}, c.opts.Now())
@@ -145,7 +145,7 @@ func (c *Cluster) Info() *bootstraptoken.ClusterInfo {
 func (c *Cluster) info() *bootstraptoken.ClusterInfo {
 	info := &bootstraptoken.ClusterInfo{Server: cmp.Or(c.opts.Server, c.URL())}
 	for _, ca := range c.cas {
-		info.CAs = append(info.CAs, ca.certificate)
+		info.CAs = append(info.CAs, ca.Leaf)
 	}
 	return info
 }
@@ -202,12 +202,6 @@ func (c *Cluster) Secret(_ context.Context, namespace, name string) (*bootstrapt
 	return &o, nil
 }
 
-// authority is a CA of the cluster.
-type authority struct {
-	certificate *x509.Certificate
-	key         crypto.Signer
-}
-
 // newKey returns the key that was given, or a new one.
 func newKey(given crypto.Signer) (crypto.Signer, error) {
 	if given != nil {
@@ -216,40 +210,36 @@ func newKey(given crypto.Signer) (crypto.Signer, error) {
 	return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 }
 
-func (c *Cluster) newAuthority(given crypto.Signer) (*authority, error) {
+func (c *Cluster) newAuthority(given crypto.Signer) (*tls.Certificate, error) {
 	key, err := newKey(given)
 	if err != nil {
 		return nil, err
 	}
-	template := c.template(fmt.Sprintf("bootstraptokentest CA %d", len(c.cas)+1), 10)
-	template.IsCA, template.BasicConstraintsValid = true, true
-	template.KeyUsage |= x509.KeyUsageCertSign
-	certificate, err := create(template, template, key.Public(), key)
-	return &authority{certificate, key}, err
+	return c.certify(&x509.Certificate{
+		Subject: pkix.Name{CommonName: fmt.Sprintf("bootstraptokentest CA %d", len(c.cas)+1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, NotAfter: c.opts.Now().AddDate(10, 0, 0),
+	}, key, nil)
 }
 
-// template is a certificate valid from an hour ago for some years.
-func (c *Cluster) template(name string, years int) *x509.Certificate {
-	now := c.opts.Now()
-	return &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(years, 0, 0),
-		KeyUsage: x509.KeyUsageDigitalSignature,
+// certify makes a certificate that is valid from an hour ago, with a serial number that
+// crypto/x509 chooses, by a CA or by the key itself.
+func (c *Cluster) certify(template *x509.Certificate, key crypto.Signer, by *tls.Certificate) (*tls.Certificate, error) {
+	template.NotBefore = c.opts.Now().Add(-time.Hour)
+	if by == nil {
+		by = &tls.Certificate{Leaf: template, PrivateKey: key}
 	}
-}
-
-// create makes a certificate with a serial number that crypto/x509 chooses.
-func create(template, parent *x509.Certificate, key crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key, signer)
+	der, err := x509.CreateCertificate(rand.Reader, template, by.Leaf, key.Public(), by.PrivateKey)
 	if err != nil {
 		return nil, err
 	}
-	return x509.ParseCertificate(der)
+	made, err := x509.ParseCertificate(der)
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: made}, err
 }
 
-// issue makes the API server's certificate.
-func (ca *authority) issue(c *Cluster) (*tls.Certificate, error) {
-	template := c.template("kube-apiserver", 1)
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+// serve gives the API server a certificate from the newest CA.
+func (c *Cluster) serve() error {
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: "kube-apiserver"}, NotAfter: c.opts.Now().AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	for _, host := range append([]string{"127.0.0.1", "::1", "localhost"}, c.opts.Hosts...) {
 		if ip := net.ParseIP(host); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
@@ -257,11 +247,11 @@ func (ca *authority) issue(c *Cluster) (*tls.Certificate, error) {
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}
-	certificate, err := create(template, ca.certificate, c.key.Public(), ca.key)
-	if err != nil {
-		return nil, err
+	serving, err := c.certify(template, c.key, c.cas[len(c.cas)-1])
+	if err == nil {
+		c.serving = serving
 	}
-	return &tls.Certificate{Certificate: [][]byte{certificate.Raw}, PrivateKey: c.key}, nil
+	return err
 }
 
 // AddCA begins a rotation of the CA: a new one is added to the bundle, and the document is
@@ -281,11 +271,7 @@ func (c *Cluster) AddCA() error {
 func (c *Cluster) UseNewCA() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	serving, err := c.cas[len(c.cas)-1].issue(c)
-	if err == nil {
-		c.serving = serving
-	}
-	return err
+	return c.serve()
 }
 
 // DropOldCAs ends the rotation: only the newest CA stays in the bundle, and the document is

@@ -79,14 +79,9 @@ func status(w http.ResponseWriter, code int, reason, message string) {
 }
 
 func answer(w http.ResponseWriter, code int, object any) {
-	body, err := json.Marshal(object)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // a client that hung up
+	_ = json.NewEncoder(w).Encode(object) // a client that hung up
 }
 
 // Impostor is a way to impersonate a cluster.

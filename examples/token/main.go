@@ -1,24 +1,22 @@
-// Token makes and manages bootstrap tokens without a cluster: its tokens are the manifests
-// of their Secrets, one file each, in a folder. By default that is one of the user's, for
-// whoever has such a file can join: it is not to be committed with what lies beside it.
+// Token makes bootstrap tokens, and says which of those that a cluster has are good and which
+// have expired. It talks to no cluster and stores nothing: kubectl does both.
 //
 //	go run ./examples/token generate
-//	go run ./examples/token create -o yaml | kubectl apply -f -
-//	go run ./examples/token create -ttl 1h -description "rack 7"
-//	go run ./examples/token list
-//	go run ./examples/token delete abcdef
-//	go run ./examples/token sweep
+//	go run ./examples/token create -ttl 1h -description "rack 7" | kubectl apply -f -
+//	kubectl get secrets -n kube-system -o json | go run ./examples/token list
+//	kubectl get secrets -n kube-system -o json | go run ./examples/token sweep | xargs -r kubectl delete -n kube-system
+//	go run ./examples/token delete abcdef | xargs -r kubectl delete -n kube-system
 //
 // The commands are those of `kubeadm token`, and sweep does what Kubernetes' token cleaner
-// does. The differences are: list hides the secrets unless -insecure-show-secrets is given,
-// and names on standard error the Secrets that it refuses, with the reason; a token that
-// never expires must be requested with -insecure-never-expires.
-//
-// The exit status is 0 if all went well, 1 if something failed or was refused, and 2 if the
-// command line is wrong.
+// does. The differences are: create prints the manifest of the token's Secret and, on standard
+// error, the token, once; list hides the secrets unless -insecure-show-secrets is given, and names
+// on standard error the Secrets that it refuses, with the reason; a token that never expires must
+// be requested with -insecure-never-expires.
 package main
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -28,132 +26,149 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
-const usage = `usage: token [-dir folder] generate
-       token [-dir folder] create [-ttl 24h] [-insecure-never-expires] [-description text]
-                                  [-usages signing,authentication] [-groups a,b] [-o token|yaml]
-       token [-dir folder] list [-insecure-show-secrets]
-       token [-dir folder] delete id-or-token ...
-       token [-dir folder] sweep
-
-The folder is nodeattest/tokens in the user's folder of configuration, unless -dir is given.
-`
-
 func main() {
-	p := &program{now: time.Now, stdout: os.Stdout, stderr: os.Stderr}
-	os.Exit(p.run(os.Args[1:]))
+	p := &program{now: time.Now(), in: os.Stdin, out: os.Stdout, errs: os.Stderr}
+	if err := p.run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "token:", err)
+		os.Exit(1)
+	}
 }
 
 // A program is one run of a command.
 type program struct {
-	now            func() time.Time
-	stdout, stderr io.Writer
-	store          folder
-	options        bootstraptoken.CreateOptions
-	view           bootstraptoken.View
-	manifest       bool // create prints it
+	now       time.Time
+	in        io.Reader
+	out, errs io.Writer
+	options   bootstraptoken.CreateOptions
+	view      bootstraptoken.View
 }
 
-// run returns the exit status. Flags may come before and after the command.
-func (p *program) run(args []string) int {
-	flags, command := p.flags(), ""
-	err := flags.Parse(args)
-	if err == nil && flags.NArg() > 0 {
-		command = flags.Arg(0)
-		err = flags.Parse(flags.Args()[1:])
+// run runs the command that comes first, with the flags after it.
+func (p *program) run(args []string) error {
+	commands := map[string]func([]string) error{
+		"generate": p.generate, "create": p.create, "list": p.list, "sweep": p.sweep, "delete": p.remove,
 	}
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
+	if len(args) == 0 || commands[args[0]] == nil {
+		return errors.New("want one of the commands generate, create, list, sweep and delete")
 	}
-	do := map[string]func(args []string) error{
-		"generate": p.generate, "create": p.create, "list": p.list, "delete": p.remove, "sweep": p.sweep,
-	}[command]
-	if err == nil && (do == nil || (command == "delete") != (flags.NArg() > 0)) {
-		err = errors.New("no such command")
-		flags.Usage()
+	flags := p.flags(args[0])
+	_ = flags.Parse(args[1:]) // which ends the program if they are wrong
+	if (args[0] == "delete") != (flags.NArg() > 0) {
+		return errors.New("want the tokens to delete after that command, and nothing after others")
 	}
-	if err != nil {
-		return 2 // the reason has been printed
-	}
-	if p.store == "" {
-		if p.store, err = usersFolder(); err != nil {
-			fmt.Fprintf(p.stderr, "token: no folder for tokens: %v: give one with -dir\n", err)
-			return 1
-		}
-	}
-	if err := do(flags.Args()); err != nil {
-		fmt.Fprintf(p.stderr, "token: %v\n", err)
-		return 1
-	}
-	return 0
+	return commands[args[0]](flags.Args())
 }
 
-func (p *program) flags() *flag.FlagSet {
-	flags := flag.NewFlagSet("token", flag.ContinueOnError)
-	flags.SetOutput(p.stderr)
-	flags.Usage = func() { fmt.Fprint(p.stderr, usage) }
-	flags.StringVar((*string)(&p.store), "dir", "", "the folder of manifests")
-	flags.BoolVar(&p.view.InsecureShowSecrets, "insecure-show-secrets", false, "print whole tokens")
-	flags.DurationVar(&p.options.TTL, "ttl", 0, "how long the token lives (24h)")
-	flags.BoolVar(&p.options.InsecureNeverExpires, "insecure-never-expires", false, "make a token that never expires")
-	flags.StringVar(&p.options.Description, "description", "", "a description of the token, for people")
-	flags.Func("usages", "what the token may be used for", func(text string) error {
-		for usage := range strings.SplitSeq(text, ",") {
-			switch usage {
-			case "signing":
-				p.options.Usages.Signing = true
-			case "authentication":
-				p.options.Usages.Authentication = true
-			default:
-				return errors.New("a usage is signing or authentication")
-			}
-		}
-		return nil
-	})
-	flags.Func("groups", "the groups that it authenticates as", func(text string) error {
-		p.options.Groups = strings.Split(text, ",")
-		return nil
-	})
-	flags.Func("o", "token or yaml", func(text string) error {
-		if p.manifest = text == "yaml"; !p.manifest && text != "token" {
-			return errors.New("create -o takes token or yaml")
-		}
-		return nil
-	})
+func (p *program) flags(command string) *flag.FlagSet {
+	flags := flag.NewFlagSet("token "+command, flag.ExitOnError)
+	switch command {
+	case "list":
+		flags.BoolVar(&p.view.InsecureShowSecrets, "insecure-show-secrets", false, "print whole tokens")
+	case "create":
+		flags.DurationVar(&p.options.TTL, "ttl", 0, "how long the token lives (24h)")
+		flags.BoolVar(&p.options.InsecureNeverExpires, "insecure-never-expires", false, "make a token that never expires")
+		flags.StringVar(&p.options.Description, "description", "", "a description of the token, for people")
+		flags.BoolVar(&p.options.Usages.Signing, "signing", false, "let it sign the discovery document, and not authenticate unless that is given too")
+		flags.BoolVar(&p.options.Usages.Authentication, "authentication", false, "let it authenticate, and not sign unless that is given too")
+		flags.Func("groups", "the groups that it authenticates as, as in a,b", func(text string) error {
+			p.options.Groups = strings.Split(text, ",")
+			return nil
+		})
+	}
 	return flags
 }
 
-// generate prints a token and stores nothing.
-func (p *program) generate([]string) error { return p.print(bootstraptoken.Generate().Reveal() + "\n") }
+func (p *program) generate([]string) error { return p.print(bootstraptoken.Generate().Reveal()) }
 
-// create makes a token. By default it stores the manifest and prints the token once;
-// with -o yaml it prints the manifest and stores nothing.
+// create makes a token, and prints the manifest of its Secret.
 func (p *program) create([]string) error {
-	secret, err := bootstraptoken.Create(p.options, p.now())
+	made, err := bootstraptoken.Create(p.options, p.now)
 	if err != nil {
 		return err
 	}
-	object, err := secret.Object()
+	object, err := made.Object()
 	if err != nil {
 		return err
 	}
-	if p.manifest {
-		manifest, err := object.RevealYAML()
-		return errors.Join(err, p.print(string(manifest)))
-	}
-	if err := p.store.add(object); err != nil {
+	manifest, err := object.RevealYAML()
+	if err != nil {
 		return err
 	}
-	return p.print(secret.Token.Reveal() + "\n")
+	fmt.Fprintln(p.errs, made.Token.Reveal())
+	_, err = p.out.Write(manifest)
+	return err
 }
 
-// list prints the tokens in the folder. A manifest that is refused is named on standard
-// error, and the exit status is 1, so that the list is not mistaken for complete.
+// list prints the tokens. A Secret that is refused makes it fail, so that the list is not
+// mistaken for complete.
 func (p *program) list([]string) error {
-	objects, unread := p.store.read()
+	objects, err := p.secrets()
+	if err != nil {
+		return err
+	}
 	secrets, refused := bootstraptoken.List(objects)
-	return errors.Join(p.print(p.view.Table(secrets, p.now())), unread, refusals(refused))
+	_, err = io.WriteString(p.out, p.view.Table(secrets, p.now))
+	return errors.Join(err, refusals(refused))
+}
+
+// sweep prints the Secrets of the tokens that have expired, and on standard error when to sweep
+// again. A controller deletes each with its UID and resourceVersion as preconditions.
+func (p *program) sweep([]string) error {
+	objects, err := p.secrets()
+	if err != nil {
+		return err
+	}
+	found, err := bootstraptoken.Sweep(objects, p.now)
+	if err != nil {
+		return err
+	}
+	for _, expired := range found.Delete {
+		err = errors.Join(err, p.print("secret/"+expired.Name))
+	}
+	if !found.Next.IsZero() {
+		fmt.Fprintln(p.errs, "look again at", found.Next.UTC().Format(time.RFC3339))
+	}
+	return errors.Join(err, refusals(found.Refused))
+}
+
+// remove prints the Secrets of tokens, given by ID or in full.
+func (p *program) remove(tokens []string) error {
+	for _, token := range tokens {
+		id, err := bootstraptoken.ParseID(token)
+		if err == nil {
+			err = p.print("secret/" + bootstraptoken.SecretName(id))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// secrets reads Secrets as kubectl get -o json prints them.
+func (p *program) secrets() (objects []*bootstraptoken.Object, err error) {
+	var list struct {
+		Items []struct {
+			Metadata struct {
+				Namespace, Name, UID, ResourceVersion string
+				DeletionTimestamp                     *time.Time
+			}
+			Type string
+			Data map[string][]byte
+		}
+	}
+	if err := json.NewDecoder(p.in).Decode(&list); err != nil || list.Items == nil {
+		return nil, fmt.Errorf("want a list of Secrets in JSON on standard input: %w", cmp.Or(err, errors.New("no items")))
+	}
+	for _, s := range list.Items {
+		m := s.Metadata
+		objects = append(objects, &bootstraptoken.Object{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+			Deleted: m.DeletionTimestamp, Type: s.Type, Data: secret.New(s.Data)})
+	}
+	return objects, nil
 }
 
 func refusals(refused []bootstraptoken.Refusal) (err error) {
@@ -163,43 +178,7 @@ func refusals(refused []bootstraptoken.Refusal) (err error) {
 	return err
 }
 
-// remove deletes tokens, given by ID or in full.
-func (p *program) remove(args []string) error {
-	for _, arg := range args {
-		id, err := bootstraptoken.ParseID(arg)
-		if err != nil {
-			return err
-		}
-		if err := p.store.remove(bootstraptoken.SecretName(id)); err != nil {
-			return err
-		}
-		fmt.Fprintf(p.stdout, "bootstrap token %q deleted\n", id)
-	}
-	return nil
-}
-
-// sweep deletes the tokens that have expired, and says when to sweep again.
-func (p *program) sweep([]string) error {
-	objects, unread := p.store.read()
-	found, err := bootstraptoken.Sweep(objects, p.now())
-	if err != nil {
-		return err
-	}
-	for _, d := range found.Delete {
-		if err := p.store.remove(d.Name); err != nil {
-			return err
-		}
-		fmt.Fprintf(p.stdout, "%s has expired and is deleted\n", d.Name)
-	}
-	if found.Next.IsZero() {
-		fmt.Fprintln(p.stdout, "nothing else expires")
-	} else {
-		fmt.Fprintf(p.stdout, "look again at %s\n", found.Next.UTC().Format(time.RFC3339))
-	}
-	return errors.Join(unread, refusals(found.Refused))
-}
-
-func (p *program) print(text string) error {
-	_, err := io.WriteString(p.stdout, text)
+func (p *program) print(line string) error {
+	_, err := fmt.Fprintln(p.out, line)
 	return err
 }

@@ -2,18 +2,18 @@ package main
 
 import (
 	"bytes"
-	"io"
-	"os"
-	"path/filepath"
+	"encoding/base64"
+	"encoding/json"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 var (
@@ -21,27 +21,44 @@ var (
 	token = regexp.MustCompile(`\A[a-z0-9]{6}\.[a-z0-9]{16}\n\z`)
 )
 
-// run runs the program over a folder, at a time.
-func run(t *testing.T, dir string, now time.Time, args ...string) (status int, stdout, stderr string) {
-	t.Helper()
+// run runs the program at a time, with Secrets on standard input.
+func run(now time.Time, secrets string, args ...string) (stdout, stderr string, err error) {
 	var out, errs bytes.Buffer
-	p := &program{now: func() time.Time { return now }, stdout: &out, stderr: &errs}
-	status = p.run(append([]string{"-dir", dir}, args...))
-	return status, out.String(), errs.String()
+	p := &program{now: now, in: strings.NewReader(secrets), out: &out, errs: &errs}
+	err = p.run(args)
+	return out.String(), errs.String(), err
 }
 
-// ok runs the program, which must succeed in silence, and returns what it prints.
-func ok(t *testing.T, dir string, now time.Time, args ...string) string {
+// ok runs the program, which must succeed.
+func ok(t *testing.T, now time.Time, secrets string, args ...string) (stdout, stderr string) {
 	t.Helper()
-	status, stdout, stderr := run(t, dir, now, args...)
-	if status != 0 || stderr != "" {
-		t.Fatalf("token %q: status %d\n%s", args, status, stderr)
+	stdout, stderr, err := run(now, secrets, args...)
+	if err != nil {
+		t.Fatalf("token %q: %v", args, err)
 	}
-	return stdout
+	return stdout, stderr
 }
 
-// put stores a token that the test knows.
-func put(t *testing.T, dir, text string, options bootstraptoken.CreateOptions) {
+// stored returns manifests as kubectl get -o json returns their Secrets.
+func stored(t *testing.T, manifests ...string) string {
+	t.Helper()
+	items := []any{}
+	for _, text := range manifests {
+		var item map[string]any
+		if err := yaml.Unmarshal([]byte(text), &item); err != nil {
+			t.Fatal(err)
+		}
+		items = append(items, item)
+	}
+	list, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(list)
+}
+
+// manifest is that of a token that the test knows.
+func manifest(t *testing.T, text string, options bootstraptoken.CreateOptions) string {
 	t.Helper()
 	var err error
 	if options.Token, err = bootstraptoken.Parse(text); err != nil {
@@ -55,9 +72,11 @@ func put(t *testing.T, dir, text string, options bootstraptoken.CreateOptions) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := folder(dir).add(o); err != nil {
+	made, err := o.RevealYAML()
+	if err != nil {
 		t.Fatal(err)
 	}
+	return string(made)
 }
 
 func same(t *testing.T, got, want string) {
@@ -69,171 +88,75 @@ func same(t *testing.T, got, want string) {
 
 // TestLife is a token from its creation to its end.
 func TestLife(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "tokens")
-	same(t, ok(t, dir, noon, "list"), "")
-	first := ok(t, dir, noon, "create", "-ttl", "1h", "-description", "rack 7")
-	second := ok(t, dir, noon, "create")
-	if !token.MatchString(first) || !token.MatchString(second) || first == second {
-		t.Fatalf("%q, %q", first, second)
+	first, text := ok(t, noon, "", "create", "-ttl", "1h", "-description", "rack 7")
+	second, other := ok(t, noon, "", "create")
+	if !token.MatchString(text) || !token.MatchString(other) || text == other {
+		t.Fatalf("%q, %q", text, other)
 	}
-	list := ok(t, dir, noon, "list", "-insecure-show-secrets")
-	for _, text := range []string{first, second} {
+	secrets := stored(t, first, second)
+	list, _ := ok(t, noon, secrets, "list", "-insecure-show-secrets")
+	for _, text := range []string{text, other} {
 		if !strings.Contains(list, strings.TrimSpace(text)) {
 			t.Errorf("%q is not in\n%s", text, list)
 		}
 	}
-	same(t, ok(t, dir, noon, "sweep"), "look again at 2026-11-21T13:00:00Z\n")
-	firstID, secondID := first[:6], second[:6]
-	same(t, ok(t, dir, noon.Add(time.Hour), "sweep"), "bootstrap-token-"+firstID+" has expired and is deleted\nlook again at 2026-11-21T14:00:00Z\n")
-	same(t, ok(t, dir, noon, "delete", strings.TrimSpace(second)), "bootstrap token \""+secondID+"\" deleted\n")
-	same(t, ok(t, dir, noon, "list"), "")
-	same(t, ok(t, dir, noon, "sweep"), "nothing else expires\n")
+	for _, sweep := range []struct {
+		now       time.Time
+		gone, end string
+	}{
+		{noon, "", "look again at 2026-11-21T13:00:00Z\n"},
+		{noon.Add(time.Hour), "secret/bootstrap-token-" + text[:6] + "\n", "look again at 2026-11-21T14:00:00Z\n"},
+		{noon.Add(24 * time.Hour), "secret/bootstrap-token-" + text[:6] + "\nsecret/bootstrap-token-" + other[:6] + "\n", ""},
+	} {
+		gone, end := ok(t, sweep.now, secrets, "sweep")
+		same(t, gone, sweep.gone)
+		same(t, end, sweep.end)
+	}
+	gone, _ := ok(t, noon, "", "delete", strings.TrimSpace(text), other[:6])
+	same(t, gone, "secret/bootstrap-token-"+text[:6]+"\nsecret/bootstrap-token-"+other[:6]+"\n")
+	for _, command := range []string{"list", "sweep"} {
+		none, end := ok(t, noon, stored(t), command)
+		same(t, none+end, "")
+	}
 }
 
 func TestGenerate(t *testing.T) {
-	dir := t.TempDir()
-	if got := ok(t, dir, noon, "generate"); !token.MatchString(got) {
+	if got, _ := ok(t, noon, "", "generate"); !token.MatchString(got) {
 		t.Errorf("%q", got)
-	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
-		t.Errorf("generate stored %v, %v", entries, err)
 	}
 }
 
 func TestList(t *testing.T) {
-	dir := t.TempDir()
-	put(t, dir, "abcdef.0123456789abcdef", bootstraptoken.CreateOptions{TTL: 90 * time.Minute, Description: "rack 7"})
-	put(t, dir, "uvwxyz.0123456789abcdef", bootstraptoken.CreateOptions{InsecureNeverExpires: true, Usages: bootstraptoken.Usages{Signing: true}})
-	same(t, ok(t, dir, noon, "list"), ""+
+	secrets := stored(t,
+		manifest(t, "abcdef.0123456789abcdef", bootstraptoken.CreateOptions{TTL: 90 * time.Minute, Description: "rack 7"}),
+		manifest(t, "uvwxyz.0123456789abcdef", bootstraptoken.CreateOptions{InsecureNeverExpires: true, Usages: bootstraptoken.Usages{Signing: true}}))
+	list, _ := ok(t, noon, secrets, "list")
+	same(t, list, ""+
 		"TOKEN             TTL         EXPIRES                USAGES                   DESCRIPTION                                                EXTRA GROUPS\n"+
 		"abcdef.[secret]   1h          2026-11-21T13:30:00Z   authentication,signing   rack 7                                                     system:bootstrappers:kubeadm:default-node-token\n"+
 		"uvwxyz.[secret]   <forever>   <never>                signing                  <none>                                                     <none>\n")
-	if got := ok(t, dir, noon, "list", "-insecure-show-secrets"); !strings.Contains(got, "abcdef.0123456789abcdef ") {
-		t.Error(got)
+	if list, _ := ok(t, noon, secrets, "list", "-insecure-show-secrets"); !strings.Contains(list, "abcdef.0123456789abcdef ") {
+		t.Error(list)
 	}
 }
 
 // TestListSaysWhatItRefuses: a broken Secret is no reason to show nothing, nor to be silent.
 func TestListSaysWhatItRefuses(t *testing.T) {
-	dir := t.TempDir()
-	put(t, dir, "abcdef.0123456789abcdef", bootstraptoken.CreateOptions{})
-	good, err := os.ReadFile(filepath.Join(dir, "bootstrap-token-abcdef.yaml"))
-	if err != nil {
-		t.Fatal(err)
+	good := manifest(t, "abcdef.0123456789abcdef", bootstraptoken.CreateOptions{})
+	list, _, err := run(noon, stored(t, strings.Replace(good, "name: bootstrap-token-abcdef", "name: bootstrap-token-aaaaaa", 1), good), "list")
+	if err == nil || strings.Count(list, "\n") != 2 || !strings.Contains(list, "abcdef.[secret]") {
+		t.Fatalf("%v\n%s", err, list)
 	}
-	for name, text := range map[string]string{
-		"bootstrap-token-aaaaaa.yaml": strings.Replace(string(good), "name: bootstrap-token-abcdef", "name: bootstrap-token-aaaaaa", 1),
-		"bootstrap-token-bbbbbb.yaml": string(good),
-		"broken.yaml":                 "token-secret: 0123456789abcdef",
-		"notes.txt":                   "no manifest",
-	} {
-		t.Run(name, func(t *testing.T) {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-	status, stdout, stderr := run(t, dir, noon, "list")
-	if status != 1 || strings.Count(stdout, "\n") != 2 || !strings.Contains(stdout, "abcdef.[secret]") {
-		t.Errorf("status %d\n%s", status, stdout)
-	}
-	same(t, stderr, `token: "bootstrap-token-bbbbbb.yaml": the manifest of another name, Secret "bootstrap-token-abcdef" in "kube-system" of type "bootstrap.kubernetes.io/token"
-"broken.yaml": manifest: got line 1, column 15: a member that is not known, want no such member
-"bootstrap-token-aaaaaa" is refused: bootstrap-token-id: got "abcdef", want "aaaaaa"
-`)
+	same(t, err.Error(), `"bootstrap-token-aaaaaa" is refused: bootstrap-token-id: got "abcdef", want "aaaaaa"`)
 }
 
-func TestCreateManifest(t *testing.T) {
-	dir := t.TempDir()
-	text := ok(t, dir, noon, "create", "-o", "yaml", "-usages", "authentication", "-groups", "system:bootstrappers:a,system:bootstrappers:b")
-	o, err := bootstraptoken.ParseManifest([]byte(text))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	s, err := bootstraptoken.ParseSecretUnchecked(o)
-	if err != nil || s.Usages.Signing || len(s.Groups) != 2 || !s.Expiration.Equal(noon.Add(24*time.Hour)) {
-		t.Errorf("%+v, %v", s, err)
-	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
-		t.Errorf("stored %v, %v", entries, err)
-	}
-}
-
-// TestFilesAreForTheOwner: whoever reads a manifest can join.
-func TestFilesAreForTheOwner(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no file modes")
-	}
-	dir := filepath.Join(t.TempDir(), "tokens")
-	id := ok(t, dir, noon, "create")[:6]
-	for name, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, "bootstrap-token-"+id+".yaml"): 0o600} {
-		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != want {
-			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+func TestCreate(t *testing.T) {
+	made, text := ok(t, noon, "", "create", "-authentication", "-groups", "system:bootstrappers:a,system:bootstrappers:b")
+	list, _ := ok(t, noon, stored(t, made), "list")
+	for _, want := range []string{text[:6], " 1d ", "2026-11-22T12:00:00Z", " authentication ", "system:bootstrappers:a,system:bootstrappers:b"} {
+		if !strings.Contains(list, want) {
+			t.Errorf("%q is not in\n%s", want, list)
 		}
-	}
-	object := &bootstraptoken.Object{Name: "bootstrap-token-" + id}
-	if err := folder(dir).add(object); err == nil {
-		t.Error("a token was written over")
-	}
-}
-
-// TestNoTokenBesideTheCode: without -dir nothing is written to the folder in which the
-// program runs, which is that of the sources in the commands above.
-func TestNoTokenBesideTheCode(t *testing.T) {
-	home, here := t.TempDir(), t.TempDir()
-	for _, name := range []string{"HOME", "XDG_CONFIG_HOME", "AppData", "home"} {
-		t.Setenv(name, home)
-	}
-	t.Chdir(here)
-	want, err := usersFolder()
-	if err != nil || !strings.HasPrefix(string(want), home) {
-		t.Fatalf("%q, %v: not below %q", want, err, home)
-	}
-	create := func() int {
-		p := &program{now: func() time.Time { return noon }, stdout: io.Discard, stderr: io.Discard}
-		return p.run([]string{"create"})
-	}
-	if status := create(); status != 0 {
-		t.Fatalf("status %d", status)
-	}
-	if objects, unread := want.read(); len(objects) != 1 || unread != nil {
-		t.Errorf("%q has %v, %v", want, objects, unread)
-	}
-	for _, name := range []string{"HOME", "XDG_CONFIG_HOME", "AppData", "home"} {
-		t.Setenv(name, "")
-	}
-	if status := create(); status != 1 {
-		t.Errorf("without a home: status %d, want 1", status)
-	}
-	if entries, err := os.ReadDir(here); err != nil || len(entries) != 0 {
-		t.Errorf("written beside the code: %v, %v", entries, err)
-	}
-}
-
-func TestWrongUse(t *testing.T) {
-	for name, args := range map[string][]string{
-		"no command":       {},
-		"no such command":  {"make"},
-		"no such flag":     {"list", "-all"},
-		"no such output":   {"list", "-o", "xml"},
-		"no such manifest": {"create", "-o", "xml"},
-		"no such usage":    {"create", "-usages", "signing,cooking"},
-		"an argument":      {"generate", "two"},
-		"create what":      {"create", "abcdef"},
-		"list what":        {"list", "abcdef"},
-		"sweep what":       {"sweep", "abcdef"},
-		"delete nothing":   {"delete"},
-		"a life in words":  {"create", "-ttl", "long"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			status, stdout, stderr := run(t, t.TempDir(), noon, args...)
-			if status != 2 || stdout != "" || !strings.Contains(stderr, "usage: token") {
-				t.Errorf("%s: status %d, %q, %q", name, status, stdout, stderr)
-			}
-		})
-	}
-	if status, _, stderr := run(t, t.TempDir(), noon, "list", "-h"); status != 0 || !strings.Contains(stderr, "usage: token") {
-		t.Errorf("status %d, %q", status, stderr)
 	}
 }
 
@@ -242,48 +165,48 @@ func TestRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no such token":     {[]string{"delete", "abcdef"}, "no such file"},
-		"no ID":             {[]string{"delete", "../../abcdef"}, "token"},
+		"no command":        {nil, "one of the commands"},
+		"no such command":   {[]string{"make"}, "one of the commands"},
+		"an argument":       {[]string{"generate", "two"}, "nothing after others"},
+		"create what":       {[]string{"create", "abcdef"}, "nothing after others"},
+		"delete nothing":    {[]string{"delete"}, "the tokens to delete"},
+		"no ID":             {[]string{"delete", "../../abcdef"}, "bootstrap-token"},
 		"a foreign group":   {[]string{"create", "-groups", "system:masters"}, "auth-extra-groups"},
 		"a negative life":   {[]string{"create", "-ttl", "-1h"}, "TTL"},
 		"an end and no end": {[]string{"create", "-ttl", "1h", "-insecure-never-expires"}, "TTL"},
+		"list of nothing":   {[]string{"list"}, "EOF"},
+		"sweep of nothing":  {[]string{"sweep"}, "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status, stdout, stderr := run(t, t.TempDir(), noon, test.args...)
-			if status != 1 || stdout != "" || !strings.Contains(stderr, test.want) {
-				t.Errorf("%s: status %d, %q, %q", name, status, stdout, stderr)
+			stdout, stderr, err := run(noon, "", test.args...)
+			if err == nil || stdout+stderr != "" || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%q, %q, %v", stdout, stderr, err)
 			}
 		})
 	}
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, command := range []string{"list", "create", "sweep"} {
-		if status, _, stderr := run(t, file, noon, command); status != 1 || stderr == "" {
-			t.Errorf("%s in a folder that is a file: status %d, %q", command, status, stderr)
-		}
+	if _, _, err := run(noon, `{"kind":"Secret","data":{}}`, "list"); err == nil || !strings.Contains(err.Error(), "no items") {
+		t.Errorf("one Secret: %v", err)
 	}
 }
 
 // TestSweepKeepsWhatItCannotRead: Kubernetes' token cleaner would delete it.
 func TestSweepKeepsWhatItCannotRead(t *testing.T) {
-	dir := t.TempDir()
-	put(t, dir, "abcdef.0123456789abcdef", bootstraptoken.CreateOptions{})
-	name := filepath.Join(dir, "bootstrap-token-abcdef.yaml")
-	good, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
+	good := manifest(t, "abcdef.0123456789abcdef", bootstraptoken.CreateOptions{})
+	bad := regexp.MustCompile(`expiration: .*`).ReplaceAllString(good, "expiration: "+base64.StdEncoding.EncodeToString([]byte("tomorrow")))
+	gone, end, err := run(noon.AddDate(1, 0, 0), stored(t, bad), "sweep")
+	if gone+end != "" || err == nil || !strings.Contains(err.Error(), `got "tomorrow", want a time of RFC 3339`) {
+		t.Errorf("%q, %q, %v", gone, end, err)
 	}
-	bad := regexp.MustCompile(`expiration: .*`).ReplaceAll(good, []byte("expiration: dG9tb3Jyb3c=")) // "tomorrow"
-	if err := os.WriteFile(name, bad, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	status, stdout, stderr := run(t, dir, noon, "sweep")
-	if status != 1 || stdout != "nothing else expires\n" || !strings.Contains(stderr, `got "tomorrow", want a time of RFC 3339`) {
-		t.Errorf("status %d, %q, %q", status, stdout, stderr)
-	}
-	if _, err := os.Stat(name); err != nil {
+}
+
+// TestSweepPassesOver what is being deleted already, and other Secrets.
+func TestSweepPassesOver(t *testing.T) {
+	good := manifest(t, "abcdef.0123456789abcdef", bootstraptoken.CreateOptions{})
+	deleted := strings.Replace(good, "metadata:\n", "metadata:\n  deletionTimestamp: \"2026-11-21T12:00:00Z\"\n", 1)
+	other := strings.Replace(good, bootstraptoken.SecretType, "Opaque", 1)
+	gone, _ := ok(t, noon.AddDate(1, 0, 0), stored(t, deleted, other), "sweep")
+	same(t, gone, "")
+	if _, _, err := run(time.Time{}, stored(t, good), "sweep"); err == nil || !strings.Contains(err.Error(), refusal.CheckConfig.Error()) {
 		t.Error(err)
 	}
 }

@@ -28,7 +28,7 @@ func TestParseServer(t *testing.T) {
 				t.Errorf("%s: %v", s, err)
 				return
 			}
-			if got := below(u, clusterInfoPath).String(); got != want {
+			if got := u.JoinPath(clusterInfoPath).String(); got != want {
 				t.Errorf("%s: ConfigMap at %s, want %s", s, got, want)
 			}
 			if u.String() != s {
@@ -203,7 +203,7 @@ func FuzzParseServer(f *testing.F) {
 		if err != nil || back.Server != s {
 			t.Fatalf("%q is written as %s, read as %+v, %v", s, written, back, err)
 		}
-		if at := below(u, clusterInfoPath); at.Scheme != "https" || at.Host != u.Host || !strings.HasSuffix(at.Path, clusterInfoPath) || at.User != nil {
+		if at := u.JoinPath(clusterInfoPath); at.Scheme != "https" || at.Host != u.Host || !strings.HasSuffix(at.String(), clusterInfoPath) || at.User != nil {
 			t.Fatalf("%q: %s", s, at)
 		}
 	})
