@@ -12,18 +12,16 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 )
 
-// What an input costs: bytes of memory, the work that is counted, and nanoseconds.
+// What an input costs: bytes of memory, and the work that is counted.
 const (
 	Memory = iota
 	Counted
-	duration
 	goals
 )
 
-var goalNames = [goals]string{"memory", "counted work", "time"}
+var goalNames = [goals]string{"memory", "counted work"}
 
 // Search is a search among inputs, each of which T describes.
 type Search[T any] struct {
@@ -45,9 +43,7 @@ type Search[T any] struct {
 	Class   func(T) int
 	Classes int
 
-	r     *rand.Rand
-	timed bool
-	good  []line
+	good []line
 }
 
 // line is what good inputs of one class cost, by their size. A byte more costs at least one of
@@ -67,28 +63,24 @@ type tried[T any] struct {
 
 // Run tries so many inputs. It fails t for one that costs more than most times as much memory, or
 // counted work, as a good one of its size that is read for the first time. The variable SEARCH sets
-// how many are tried, and SEED where the search begins; then time is looked for, too, and what
-// costs most is logged.
-func (s *Search[T]) Run(t *testing.T, turns int, most [duration]float64) {
+// how many are tried, and SEED where the search begins; what costs most is logged.
+func (s *Search[T]) Run(t *testing.T, turns int, most [goals]float64) {
 	t.Helper()
 	seed := uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("SEARCH")); err == nil {
-		turns, s.timed = n, true
+		turns = n
 	}
 	if n, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
 		seed = n
 	}
 	for goal, c := range s.best(t, seed, turns) {
 		s.measure(c)
+		t.Logf("most %s: %.1f x memory (%.0f KiB), %.1f x counted work of a good one: %d bytes, class %d, %.200v", goalNames[goal],
+			s.excess(c, Memory), c.cost[Memory]/1024, s.excess(c, Counted), len(c.data), s.classOf(c), c.err)
 		for one, limit := range most {
 			if x := s.excess(c, one); x > limit {
-				t.Errorf("%.1f times the %s of a good one: %d bytes, class %d, %v", x, goalNames[one], len(c.data), s.classOf(c), c.err)
+				t.Errorf("%.1f times the %s of a good one", x, goalNames[one])
 			}
-		}
-		if s.timed {
-			median, ratio := s.byTurns(c)
-			t.Logf("most %s: %.1f x memory (%.0f KiB), %.1f x counted work, %.1f x time (%.0f µs) of a good one: %d bytes, class %d, %.200v", goalNames[goal],
-				s.excess(c, Memory), c.cost[Memory]/1024, s.excess(c, Counted), ratio, median/1000, len(c.data), s.classOf(c), c.err)
 		}
 	}
 }
@@ -96,16 +88,10 @@ func (s *Search[T]) Run(t *testing.T, turns int, most [duration]float64) {
 // best are the inputs that cost most by each goal. Of all, the few that cost most are changed again.
 func (s *Search[T]) best(t testing.TB, seed uint64, turns int) (best [goals]*tried[T]) {
 	t.Helper()
-	s.r, s.good = rand.New(rand.NewPCG(seed, 0)), nil
+	r := rand.New(rand.NewPCG(seed, 0))
+	s.good = nil
 	for class := range max(s.Classes, 1) {
-		small, large := s.measureGood(t, class, 0), s.measureGood(t, class, s.Largest)
-		l := line{at: float64(len(small.data)), value: small.cost, slope: [goals]float64{Memory: 1, Counted: 1}}
-		if more := len(large.data) - len(small.data); more > 0 {
-			for goal := range goals {
-				l.slope[goal] = max(l.slope[goal], (large.cost[goal]-small.cost[goal])/float64(more))
-			}
-		}
-		s.good = append(s.good, l)
+		s.good = append(s.good, s.lineOf(t, class))
 	}
 	var kept [goals][]*tried[T]
 	keep := func(input T) {
@@ -127,17 +113,32 @@ func (s *Search[T]) best(t testing.TB, seed uint64, turns int) (best [goals]*tri
 		keep(input)
 	}
 	for range turns {
-		goal := s.r.IntN(goals)
-		if goal == duration && !s.timed {
-			goal = Counted
-		}
-		from := kept[goal]
-		keep(s.Change(s.r, from[s.r.IntN(len(from))].input))
+		from := kept[min(r.IntN(3), Counted)] // two of three by work, which does not vary
+		keep(s.Change(r, from[r.IntN(len(from))].input))
 	}
 	for goal := range best {
 		best[goal] = kept[goal][0]
 	}
 	return best
+}
+
+// lineOf measures the smallest and the largest good input of a class.
+func (s *Search[T]) lineOf(t testing.TB, class int) line {
+	t.Helper()
+	var none T
+	small, large := s.try(none, s.Good(class, 0)), s.try(none, s.Good(class, s.Largest))
+	for _, c := range []*tried[T]{small, large} {
+		if c.err != nil {
+			t.Fatalf("a good input of %d bytes: %v", len(c.data), c.err)
+		}
+	}
+	l := line{at: float64(len(small.data)), value: small.cost, slope: [goals]float64{1, 1}}
+	if more := len(large.data) - len(small.data); more > 0 {
+		for goal := range goals {
+			l.slope[goal] = max(1, (large.cost[goal]-small.cost[goal])/float64(more))
+		}
+	}
+	return l
 }
 
 // excess is what an input costs as a multiple of a good one of its class and size.
@@ -154,64 +155,22 @@ func (s *Search[T]) classOf(c *tried[T]) int {
 }
 
 func (s *Search[T]) try(input T, data []byte) *tried[T] {
-	c := &tried[T]{input: input, data: data, cost: [goals]float64{Memory: math.Inf(1), duration: math.Inf(1)}}
+	c := &tried[T]{input: input, data: data, cost: [goals]float64{Memory: math.Inf(1)}}
 	s.measure(c)
 	return c
 }
 
-// measure reads an input and notes what it costs: of memory and time, the least that it ever needed.
+// measure reads an input and notes what it costs: of memory, the least that it ever needed.
 func (s *Search[T]) measure(c *tried[T]) {
 	for range 2 {
 		var before, after runtime.MemStats
-		s.forget()
+		if s.Forget != nil {
+			s.Forget()
+		}
 		runtime.ReadMemStats(&before)
 		work, err := s.Read(c.data)
 		runtime.ReadMemStats(&after)
 		c.err, c.cost[Counted] = err, float64(work)
 		c.cost[Memory] = min(c.cost[Memory], float64(after.TotalAlloc-before.TotalAlloc))
 	}
-	for n := 0; s.timed && n < 3; n++ {
-		c.cost[duration] = min(c.cost[duration], s.took(c.data))
-	}
-}
-
-func (s *Search[T]) forget() {
-	if s.Forget != nil {
-		s.Forget()
-	}
-}
-
-// took is how long reading takes, in nanoseconds.
-func (s *Search[T]) took(data []byte) float64 {
-	s.forget()
-	start := time.Now()
-	_, _ = s.Read(data)
-	return float64(time.Since(start))
-}
-
-func (s *Search[T]) measureGood(t testing.TB, class, size int) *tried[T] {
-	t.Helper()
-	var input T
-	c := s.try(input, s.Good(class, size))
-	for fastest := math.Inf(1); s.timed && c.cost[duration] < fastest; s.measure(c) {
-		fastest = c.cost[duration]
-	}
-	if c.err != nil {
-		t.Fatalf("a good input of %d bytes: %v", len(c.data), c.err)
-	}
-	return c
-}
-
-// byTurns is how long an input takes, in nanoseconds, and as a multiple of a good one: medians of
-// pairs, on a machine that others use, too.
-func (s *Search[T]) byTurns(c *tried[T]) (median, ratio float64) {
-	good := s.Good(s.classOf(c), len(c.data))
-	var times, ratios []float64
-	for range 101 {
-		times = append(times, s.took(c.data))
-		ratios = append(ratios, times[len(times)-1]/s.took(good))
-	}
-	slices.Sort(times)
-	slices.Sort(ratios)
-	return times[50], ratios[50]
 }

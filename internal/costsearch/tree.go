@@ -75,17 +75,6 @@ func (e *Tree) parents(all []*Tree) []*Tree {
 	return all
 }
 
-// At is the element at a place below e, a member's number on each level, or nil.
-func (e *Tree) At(place ...int) *Tree {
-	for _, n := range place {
-		if n >= len(e.Members) {
-			return nil
-		}
-		e = e.Members[n]
-	}
-	return e
-}
-
 // edge is the last element below e that has no members, or the first.
 func (e *Tree) edge(first bool) *Tree {
 	for len(e.Members) > 0 {
@@ -115,7 +104,8 @@ func (e *Tree) Mutate(r *rand.Rand, most int) {
 	count := 1 + r.IntN(counts[r.IntN(len(counts))])
 	switch op := r.IntN(11); {
 	case op < 6:
-		p.Members = slices.Insert(p.Members, n, m.copies(min(count, room/max(1, len(m.Marshal()))), r.IntN(4))...)
+		distinct := r.IntN(4)
+		p.Members = slices.Insert(p.Members, n, m.copies(min(count, room/max(1, len(m.Marshal()))), distinct&1 != 0, distinct&2 != 0)...)
 	case op < 8:
 		if len(m.Members) == 0 && len(m.Content) > 0 && room > 0 {
 			more := m.Content[len(m.Content)-1:]
@@ -154,20 +144,14 @@ func (e *Tree) nest(m *Tree, n, count, room int) {
 	m.Members[n] = inner
 }
 
-// Places of copies that are distinct.
-const (
-	atFirst = 1 << iota
-	atLast
-)
-
-// copies are so many copies, each with bytes of its own at these places.
-func (e *Tree) copies(count, distinct int) (all []*Tree) {
+// copies are so many copies, each with bytes of its own in the first or the last element below.
+func (e *Tree) copies(count int, first, last bool) (all []*Tree) {
 	for i := range count {
 		c := e.Clone()
-		if distinct&atFirst != 0 {
+		if first {
 			c.edge(true).number(i)
 		}
-		if distinct&atLast != 0 {
+		if last {
 			c.edge(false).number(i)
 		}
 		all = append(all, c)
