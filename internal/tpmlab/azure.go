@@ -61,18 +61,13 @@ func (h *AzureHierarchy) Provision(t testing.TB, tpm *tpmsim.TPM) *x509.Certific
 	public, err := tpm2.ReadPublic{ObjectHandle: ak}.Execute(tpm)
 	if err != nil {
 		Persist(t, tpm, tpm2.TPMRHEndorsement, azureAK(), ak)
-		if public, err = (tpm2.ReadPublic{ObjectHandle: ak}).Execute(tpm); err != nil {
-			t.Fatal(err)
-		}
+		public, err = tpm2.ReadPublic{ObjectHandle: ak}.Execute(tpm)
 	}
+	noError(t, err)
 	area, err := public.OutPublic.Contents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	key, err := tpm2.Pub(*area)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	certificate := Issued(t, &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "378964f8555f.TrustedVM.Azure.windows.net"},
 		NotBefore: h.now.Add(-24 * time.Hour), NotAfter: h.now.Add(24 * time.Hour),
@@ -80,9 +75,7 @@ func (h *AzureHierarchy) Provision(t testing.TB, tpm *tpmsim.TPM) *x509.Certific
 		UnknownExtKeyUsage:    identifiers([]oid.OID{oid.AzureKpAK, oid.TCGKpAIKCertificate}),
 		IssuingCertificateURL: h.urls,
 	}, h.ca, key)
-	if err := tpm.DeleteNV(index); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, tpm.DeleteNV(index))
 	WriteAzureNV(t, tpm, index, tpm2.TPMANV{AuthRead: true, OwnerRead: true, NoDA: true}, append(certificate.Raw, make([]byte, size-len(certificate.Raw))...))
 	return certificate
 }

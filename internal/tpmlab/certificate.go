@@ -63,9 +63,7 @@ func CertificateOf(t testing.TB, extra int) []byte {
 func Issued(t testing.TB, template *x509.Certificate, parent *CA, pub crypto.PublicKey) *x509.Certificate {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, parent.Cert, pub, parent.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return Parsed(t, der)
 }
 
