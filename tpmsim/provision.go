@@ -1,16 +1,14 @@
 package tpmsim
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/go-tpm/tpm2"
-
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // provision turns a started emulator into the TPM that the options describe. On an error
@@ -72,9 +70,6 @@ func (t *TPM) provisionAK(a AK) error {
 	if err != nil {
 		return err
 	}
-	if a.Padding < 0 {
-		return fmt.Errorf("tpmsim: %w: Padding %d", refusal.CheckConfig, a.Padding)
-	}
 	a.TemplateIndex, a.CertificateIndex = cmp.Or(a.TemplateIndex, alg.akTemplate), cmp.Or(a.CertificateIndex, alg.akCertificate)
 	stored, filled := alg.newAK(nil), alg.newAK(nil)
 	if a.NonceIndex != 0 {
@@ -95,15 +90,15 @@ func (t *TPM) provisionAK(a AK) error {
 	if err != nil {
 		return err
 	}
-	if k.certificate, err = t.ca.IssueAK(k.public, *cmp.Or(a.Certificate, &t.akCert)); err != nil {
+	if k.certificate, err = t.CertifyAK(k.public); err != nil {
 		return err
 	}
 	t.aks = append(t.aks, k)
-	padded := append(bytes.Clone(k.certificate.Raw), bytes.Repeat([]byte{0xff}, a.Padding)...)
+	chain := k.certificate.Raw
 	if a.Chain {
-		padded = append(bytes.Clone(t.ca.ak.certificate.Raw), padded...)
+		chain = slices.Concat(t.ca.ak.certificate.Raw, chain)
 	}
-	return t.defineNV(a.CertificateIndex, padded)
+	return t.defineNV(a.CertificateIndex, chain)
 }
 
 // primary makes a primary key of the endorsement hierarchy, persists it unless

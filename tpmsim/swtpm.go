@@ -137,7 +137,7 @@ func (s *swtpm) reset() error {
 	}
 	s.kill()
 	for _, p := range []string{s.socket, s.socket + ".ctrl"} {
-		if err := os.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.RemoveAll(p); err != nil {
 			return err
 		}
 	}
