@@ -3,6 +3,7 @@ package tpmsim
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"sync"
 
@@ -11,21 +12,19 @@ import (
 )
 
 // Fault is what happens to one command. The zero value is no fault: the command runs.
-// If several fields are set, Before acts first; then the first of Drop, Err and RC
-// that is set decides.
+// If several fields are set, Before acts first; then the first of Err and RC that is set
+// decides.
 type Fault struct {
 	// Before, if set, is called before anything else: here a test can cancel a context,
 	// wait, or look at the TPM. It must not send to the same FaultyTPM.
 	Before func()
 
-	// Drop breaks the connection: this command and all later ones return ErrDropped.
-	Drop bool
-
-	// Err is returned by Send instead of a response.
+	// Err is returned by Send instead of a response. ErrDropped breaks the connection: all
+	// later commands return it, too.
 	Err error
 
-	// Late says that the TPM executes the command before Drop or Err happens, so that
-	// its response, and perhaps a handle in it, is lost.
+	// Late says that the TPM executes the command before Err happens, so that its response,
+	// and perhaps a handle in it, is lost.
 	Late bool
 
 	// RC is the response code of the TPM's answer; the command is not executed.
@@ -62,7 +61,7 @@ func AnswerAt(n int, rc tpm2.TPMRC) Faults { return At(n, Fault{RC: rc}) }
 
 // DropAt returns Faults that break the connection before the n-th command, counted from 1:
 // it and all later ones return ErrDropped.
-func DropAt(n int) Faults { return At(n, Fault{Drop: true}) }
+func DropAt(n int) Faults { return At(n, Fault{Err: ErrDropped}) }
 
 // Every returns Faults that affect every command with this code.
 func Every(code tpm2.TPMCC, f Fault) Faults {
@@ -135,16 +134,14 @@ func (t *FaultyTPM) next(cmd []byte) Fault {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.commands = append(t.commands, cc)
-	switch {
-	case t.dropped:
+	if t.dropped {
 		return Fault{Err: ErrDropped}
-	case t.faults == nil:
+	}
+	if t.faults == nil {
 		return Fault{}
 	}
 	f := t.faults(len(t.commands), cc)
-	if t.dropped = f.Drop; f.Drop {
-		f.Err = ErrDropped
-	}
+	t.dropped = errors.Is(f.Err, ErrDropped)
 	return f
 }
 

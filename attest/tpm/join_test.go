@@ -198,8 +198,8 @@ func TestAKFromNV(t *testing.T) {
 // hierarchies. The CAs above it come from the node, or are known.
 func TestAKOfAzure(t *testing.T) {
 	ctx := context.Background()
-	device := tpmsim.New(t, tpmlab.Bare())
-	for _, h := range tpmlab.AzureHierarchies(t, time.Now()) {
+	device := tpmsim.New(t, tpmlab.AzureVM())
+	for _, h := range tpmlab.AzureHierarchies(t) {
 		certificate := h.Provision(t, device)
 		node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, AK: tpmkind.AzureRSA(), Profile: tpmcert.ProfileAzure()})
 		want, err := tpmcert.AKIdentity{}.Identify(certificate)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -67,22 +69,24 @@ func Count(tpm *tpmsim.FaultyTPM, code tpm2.TPMCC) int {
 // TPM 2.0 Library, Part 3, 24.3).
 func SwitchOff(t testing.TB, tpm transport.TPM, hierarchy tpm2.TPMHandle) {
 	t.Helper()
-	send(t, tpm, fmt.Sprintf("8002 00000020 00000121 4000000c 00000009 40000009 0000 00 0000 %08x 00", uint32(hierarchy)))
+	Send(t, tpm, fmt.Sprintf("8002 00000020 00000121 4000000c 00000009 40000009 0000 00 0000 %08x 00", uint32(hierarchy)))
 }
 
 // ForgetPasswords has a TPM forget wrong passwords (TPM2_DictionaryAttackLockReset, TPM 2.0
 // Library, Part 3, 25.2).
 func ForgetPasswords(t testing.TB, tpm transport.TPM) {
 	t.Helper()
-	send(t, tpm, "8002 0000001b 00000139 4000000a 00000009 40000009 0000 00 0000")
+	Send(t, tpm, "8002 0000001b 00000139 4000000a 00000009 40000009 0000 00 0000")
 }
 
-// send sends a command that go-tpm does not have, in hexadecimal digits, with the empty password.
-func send(t testing.TB, tpm transport.TPM, command string) {
+// Send sends a command that go-tpm does not have, in hexadecimal digits, which must succeed.
+func Send(t testing.TB, tpm transport.TPM, digits string) {
 	t.Helper()
-	rsp, err := tpm.Send(Unhex(t, command))
+	command, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
+	noError(t, err)
+	rsp, err := tpm.Send(command)
 	if err != nil || len(rsp) < 10 || binary.BigEndian.Uint32(rsp[6:]) != 0 {
-		t.Fatalf("%s: %x, %v", command, rsp, err)
+		t.Fatalf("%s: %x, %v", digits, rsp, err)
 	}
 }
 
