@@ -6,7 +6,6 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/asn1"
 	"fmt"
 	"time"
 
@@ -151,7 +150,7 @@ func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 		critical bool
 		value    func() ([]byte, error)
 	}{
-		{s.specification, oid.SubjectDirectoryAttributes, false, tpmSpecification},
+		{s.specification, oid.SubjectDirectoryAttributes, false, func() ([]byte, error) { return []byte(tpmSpecification), nil }},
 		{s.san && !o.NoSAN, oid.SubjectAltName, !s.device, names.Marshal}, // critical where the subject is empty
 		{s.instance, oid.KubernetesNodeProviderIdentifier, false, instance.Marshal},
 	} {
@@ -168,18 +167,6 @@ func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 	return nil
 }
 
-// tpmSpecification makes the subject directory attributes with the TPM specification
-// attribute: family "2.0", level 0, revision 138 (EK Credential Profile 2.6, section
-// 3.2).
-func tpmSpecification() ([]byte, error) {
-	type specification struct {
-		Family          string `asn1:"utf8"`
-		Level, Revision int
-	}
-	type attribute struct {
-		Type   asn1.ObjectIdentifier
-		Values []specification `asn1:"set"`
-	}
-	id, _ := oid.TCGAtTPMSpecification.ASN1()
-	return asn1.Marshal([]attribute{{id, []specification{{"2.0", 0, 138}}}})
-}
+// tpmSpecification is the subject directory attributes with the TPM specification attribute:
+// family "2.0", level 0, revision 138 (EK Credential Profile 2.6, section 3.2).
+const tpmSpecification = "\x30\x19\x30\x17\x06\x05\x67\x81\x05\x02\x10\x31\x0e\x30\x0c\x0c\x032.0\x02\x01\x00\x02\x02\x00\x8a"

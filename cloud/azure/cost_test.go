@@ -176,12 +176,13 @@ func treeOf(document []byte) *costsearch.Tree {
 // start are documents with a list of each sort in the certificate, by a stranger and as if by a
 // real CA, those in which one thing is repeated, and a good one.
 func start(b *bench) []*costsearch.Tree {
-	starts := []*costsearch.Tree{treeOf(must(b.good().marshal()))}
+	starts, lists := []*costsearch.Tree{treeOf(must(b.good().marshal()))}, repeats()
 	for _, by := range []*x509.Certificate{b.issuing.Certificate, b.attacker.issuing.Certificate} {
 		template := b.leafTemplate(testTime)
-		template.IssuingCertificateURL = nil // it is in a list
-		template.EmailAddresses, template.IPAddresses, template.URIs = []string{"a@b"}, []net.IP{{1, 2, 3, 4}}, []*url.URL{{Scheme: "a", Host: "b"}}
-		template.ExtraExtensions = costsearch.Lists()[1:]
+		delete(lists, "critical extensions") // are the others, again
+		for _, name := range slices.Sorted(maps.Keys(lists)) {
+			lists[name](template, 1)
+		}
 		issuer := *by
 		issuer.PublicKey = anotherKey().Public()
 		starts = append(starts, treeOf(must(newParts(testContent(), must(issue(template, anotherKey(), &authority{&issuer, anotherKey()}))).marshal())))

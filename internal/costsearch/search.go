@@ -31,10 +31,9 @@ type Search[T any] struct {
 	Change func(r *rand.Rand, from T) T
 	// Write makes the bytes of an input; nil if it cannot be written.
 	Write func(T) []byte
-	// Read reads the bytes and returns the work that was counted. An error is a refusal.
+	// Read reads the bytes, remembering nothing of what it read before, and returns the work that
+	// was counted. An error is a refusal.
 	Read func([]byte) (work int, err error)
-	// Forget has the reader see everything for the first time; nil where it remembers nothing.
-	Forget func()
 	// Good is a good input of about so many bytes, as far as there is room for them, in which
 	// nothing repeats. Largest is the size of the largest; 0 if there is only one.
 	Good    func(class, size int) []byte
@@ -164,9 +163,6 @@ func (s *Search[T]) try(input T, data []byte) *tried[T] {
 func (s *Search[T]) measure(c *tried[T]) {
 	for range 2 {
 		var before, after runtime.MemStats
-		if s.Forget != nil {
-			s.Forget()
-		}
 		runtime.ReadMemStats(&before)
 		work, err := s.Read(c.data)
 		runtime.ReadMemStats(&after)

@@ -83,17 +83,3 @@ func StartTools(t *testing.T) *Tools {
 
 // ToolsAKAttributes are an attestation key's, as the tools spell them.
 const ToolsAKAttributes = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|restricted|sign"
-
-// OpenSSL runs one command of OpenSSL, if it is installed.
-func OpenSSL(t *testing.T, stdin []byte, args ...string) {
-	t.Helper()
-	if _, err := exec.LookPath("openssl"); err != nil {
-		t.Log("openssl is not installed: not checked with it (Debian: apt-get install openssl)")
-		return
-	}
-	cmd := exec.Command("openssl", args...)
-	cmd.Stdin = strings.NewReader(string(stdin))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("openssl %s: %v: %s", strings.Join(args, " "), err, out)
-	}
-}
