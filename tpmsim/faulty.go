@@ -37,8 +37,13 @@ type Faults func(n int, cc tpm2.TPMCC) Fault
 
 // At returns Faults that affect only the n-th command, counted from 1.
 func At(n int, f Fault) Faults {
-	return func(i int, _ tpm2.TPMCC) Fault {
-		if i == n {
+	return when(func(i int, _ tpm2.TPMCC) bool { return i == n }, f)
+}
+
+// when returns Faults that affect each command for which hit is true.
+func when(hit func(n int, cc tpm2.TPMCC) bool, f Fault) Faults {
+	return func(n int, cc tpm2.TPMCC) Fault {
+		if hit(n, cc) {
 			return f
 		}
 		return Fault{}
@@ -65,12 +70,7 @@ func DropAt(n int) Faults { return At(n, Fault{Err: ErrDropped}) }
 
 // Every returns Faults that affect every command with this code.
 func Every(code tpm2.TPMCC, f Fault) Faults {
-	return func(_ int, cc tpm2.TPMCC) Fault {
-		if cc == code {
-			return f
-		}
-		return Fault{}
-	}
+	return when(func(_ int, cc tpm2.TPMCC) bool { return cc == code }, f)
 }
 
 // FailEvery returns Faults that have every command with this code answered with a response
@@ -115,7 +115,8 @@ func (t *FaultyTPM) Send(cmd []byte) ([]byte, error) {
 		return nil, f.Err
 	}
 	if f.Err == nil && f.RC != tpm2.TPMRCSuccess {
-		return response(f.RC), nil
+		// A response without sessions or parameters (TPM 2.0 Part 1, section 18).
+		return binary.BigEndian.AppendUint32([]byte{0x80, 0x01, 0, 0, 0, commandHeaderSize}, uint32(f.RC)), nil
 	}
 	rsp, err := t.tpm.Send(cmd)
 	if err == nil && f.Err != nil {
@@ -143,13 +144,6 @@ func (t *FaultyTPM) next(cmd []byte) Fault {
 	f := t.faults(len(t.commands), cc)
 	t.dropped = errors.Is(f.Err, ErrDropped)
 	return f
-}
-
-// response returns a response without parameters (TPM 2.0 Part 1, section 18).
-func response(rc tpm2.TPMRC) []byte {
-	b := binary.BigEndian.AppendUint16(nil, uint16(tpm2.TPMSTNoSessions))
-	b = binary.BigEndian.AppendUint32(b, commandHeaderSize)
-	return binary.BigEndian.AppendUint32(b, uint32(rc))
 }
 
 // Count returns how many commands have been sent since the start or the last SetFaults.

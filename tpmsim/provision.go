@@ -14,7 +14,7 @@ import (
 // provision turns a started emulator into the TPM that the options describe. On an error
 // the emulator is closed.
 func provision(dev *device, tcti string, opts Options) (_ *TPM, err error) {
-	t := &TPM{dev: dev, tcti: tcti, ca: opts.CA, akCert: opts.akCertificate()}
+	t := &TPM{dev: dev, tcti: tcti, ca: opts.CA, eks: map[Algorithm]key{}, aks: map[Algorithm]key{}, akCert: opts.akCertificate()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -60,7 +60,7 @@ func (t *TPM) provisionEK(a Algorithm, persist bool) error {
 	if k.certificate, err = t.ca.IssueEK(k.public, CertificateOptions{}); err != nil {
 		return err
 	}
-	t.eks = append(t.eks, k)
+	t.eks[a] = k
 	return t.defineNV(alg.ekCertificate, k.certificate.Raw)
 }
 
@@ -93,7 +93,7 @@ func (t *TPM) provisionAK(a AK) error {
 	if k.certificate, err = t.CertifyAK(k.public); err != nil {
 		return err
 	}
-	t.aks = append(t.aks, k)
+	t.aks[a.Algorithm] = k
 	chain := k.certificate.Raw
 	if a.Chain {
 		chain = slices.Concat(t.ca.ak.certificate.Raw, chain)
@@ -132,5 +132,5 @@ func (t *TPM) primary(a Algorithm, template *tpm2.TPMTPublic, persistent tpm2.TP
 		return key{}, err
 	}
 	public, err := tpm2.Pub(*area)
-	return key{algorithm: a, public: public, template: tpm2.Marshal(*template)}, err
+	return key{public: public, template: tpm2.Marshal(*template)}, err
 }

@@ -22,17 +22,15 @@ type Tree struct {
 	Text    bool                        // Content is of printable characters, and stays so
 }
 
-// Trees reads elements of DER.
-func Trees(in []byte) []*Tree { return trees(in, 16) }
-
-func trees(in cryptobyte.String, levels int) (all []*Tree) {
-	for !in.Empty() {
+// Trees reads elements of DER; nil if there is anything else.
+func Trees(in []byte) (all []*Tree) {
+	for rest := cryptobyte.String(in); !rest.Empty(); {
 		e, content := new(Tree), cryptobyte.String(nil)
-		if !in.ReadAnyASN1(&content, &e.Tag) {
+		if !rest.ReadAnyASN1(&content, &e.Tag) {
 			return nil
 		}
-		if e.Content = content; levels > 0 && (e.Tag&0x20 != 0 || e.Tag == asn1.OCTET_STRING && bytes.HasPrefix(content, []byte{0x30})) {
-			e.Members = trees(content, levels-1)
+		if e.Content = content; e.Tag&0x20 != 0 || e.Tag == asn1.OCTET_STRING && bytes.HasPrefix(content, []byte{0x30}) {
+			e.Members = Trees(content)
 		}
 		all = append(all, e)
 	}
