@@ -220,6 +220,7 @@ func TestCertificateOptionsRefused(t *testing.T) {
 		"other name":      {Style: tpmsim.StyleAzure, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}}},
 		"name, no SAN":    {NoSAN: true, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}}},
 		"instance in TCG": {Instance: tpmsim.DefaultInstance()},
+		"device in TCG":   {Device: tpmsim.DefaultDevice()},
 		"huge identifier": {ExtKeyUsage: []oid.OID{oid.NodeAttestHello}},
 	} {
 		t.Run(name, func(t *testing.T) {
