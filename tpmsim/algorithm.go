@@ -1,6 +1,7 @@
 package tpmsim
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
@@ -29,29 +30,23 @@ type algorithm struct {
 	width int
 	hash  tpm2.TPMAlgID // of an AK's signatures
 	high  bool          // the EK is from the high range
-	// Where the EK's certificate goes, and where the EK is made persistent.
+	// The NV index of the EK's certificate (TCG EK Credential Profile 2.6, section 2.2.2), and
+	// where the EK is made persistent: from the high range, where swtpm_setup puts it.
 	ekCertificate, ekHandle tpm2.TPMHandle
-	// Google Compute Engine's indexes for an AK.
+	// Google Compute Engine's NV indexes for an AK.
 	akTemplate, akCertificate tpm2.TPMHandle
 }
 
 var algorithms = map[Algorithm]algorithm{
-	RSA2048: {"RSA2048", 0, 256, tpm2.TPMAlgSHA256, false,
-		ekCertificateIndexRSA2048, ekHandleRSA2048, akTemplateIndexRSA, akCertificateIndexRSA},
-	RSA3072: {"RSA3072", 0, 384, tpm2.TPMAlgSHA256, true,
-		ekCertificateIndexRSA3072, ekHandleRSA3072, akTemplateIndexRSA, akCertificateIndexRSA},
-	P256: {"P256", tpm2.TPMECCNistP256, 32, tpm2.TPMAlgSHA256, false,
-		ekCertificateIndexP256, ekHandleP256, akTemplateIndexECC, akCertificateIndexECC},
-	P384: {"P384", tpm2.TPMECCNistP384, 48, tpm2.TPMAlgSHA384, true,
-		ekCertificateIndexP384, ekHandleP384, akTemplateIndexECC, akCertificateIndexECC},
+	RSA2048: {"RSA2048", 0, 256, tpm2.TPMAlgSHA256, false, 0x01c00002, 0x81010001, 0x01c10001, 0x01c10000},
+	RSA3072: {"RSA3072", 0, 384, tpm2.TPMAlgSHA256, true, 0x01c0001c, 0x8101001c, 0x01c10001, 0x01c10000},
+	P256:    {"P256", tpm2.TPMECCNistP256, 32, tpm2.TPMAlgSHA256, false, 0x01c0000a, 0x81010002, 0x01c10003, 0x01c10002},
+	P384:    {"P384", tpm2.TPMECCNistP384, 48, tpm2.TPMAlgSHA384, true, 0x01c00016, 0x81010016, 0x01c10003, 0x01c10002},
 }
 
 // String returns the algorithm's Go name.
 func (a Algorithm) String() string {
-	if k, ok := algorithms[a]; ok {
-		return k.name
-	}
-	return fmt.Sprintf("Algorithm(%d)", int(a))
+	return cmp.Or(algorithms[a].name, fmt.Sprintf("Algorithm(%d)", int(a)))
 }
 
 func (a Algorithm) look() (*algorithm, error) {

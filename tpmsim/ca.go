@@ -12,9 +12,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
-	"io"
 	"math/big"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
@@ -48,13 +47,11 @@ type CAOptions struct {
 // any key that it is given. It is safe for concurrent use.
 type CA struct {
 	now  func() time.Time
-	rand io.Reader // nil means deterministic ECDSA (RFC 6979)
-	seed []byte
+	seed []byte // of keys and serial numbers; signatures are deterministic, too (RFC 6979)
 
 	root, ek, ak issuer
 
-	mu     sync.Mutex
-	serial uint64 // certificates issued; with a seed, serial numbers are derived from it
+	serial atomic.Uint64 // certificates issued
 }
 
 // issuer is a CA certificate and its key.
@@ -65,12 +62,13 @@ type issuer struct {
 
 // NewCA makes the keys and certificates of a CA.
 func NewCA(opts CAOptions) (*CA, error) {
-	ca := &CA{now: opts.Now, rand: rand.Reader}
+	ca := &CA{now: opts.Now, seed: bytes.Clone(opts.Seed)}
 	if ca.now == nil {
 		ca.now = time.Now
 	}
-	if opts.Seed != nil {
-		ca.seed, ca.rand = bytes.Clone(opts.Seed), nil
+	if ca.seed == nil {
+		ca.seed = make([]byte, 32)
+		rand.Read(ca.seed)
 	}
 	for _, of := range []struct {
 		*issuer
@@ -87,11 +85,8 @@ func NewCA(opts CAOptions) (*CA, error) {
 	return ca, nil
 }
 
-// newKey makes a key, derived from the seed and the label if there is a seed.
+// newKey derives a key from the seed and the label.
 func (ca *CA) newKey(label string) (*ecdsa.PrivateKey, error) {
-	if ca.seed == nil {
-		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	}
 	raw, err := hkdf.Key(sha256.New, ca.seed, nil, "tpmsim CA key "+label+" 0", 32)
 	if err != nil {
 		return nil, err
@@ -121,13 +116,18 @@ func (ca *CA) certifyCA(to *issuer, name string) error {
 
 // sign makes a certificate and parses it.
 func (ca *CA) sign(template *x509.Certificate, by *issuer, pub crypto.PublicKey) (_ *x509.Certificate, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("tpmsim: issue a certificate: %w", err)
+		}
+	}()
 	if template.SubjectKeyId == nil {
 		spki, err := x509.MarshalPKIXPublicKey(pub)
-		if err == nil {
-			template.SubjectKeyId, err = der.KeyIdentifier(spki)
-		}
 		if err != nil {
-			return nil, fmt.Errorf("tpmsim: issue a certificate: %w", err)
+			return nil, err
+		}
+		if template.SubjectKeyId, err = der.KeyIdentifier(spki); err != nil {
+			return nil, err
 		}
 	}
 	if template.SerialNumber == nil {
@@ -135,30 +135,18 @@ func (ca *CA) sign(template *x509.Certificate, by *issuer, pub crypto.PublicKey)
 			return nil, err
 		}
 	}
-	raw, err := x509.CreateCertificate(ca.rand, template, by.certificate, pub, by.key)
+	raw, err := x509.CreateCertificate(nil, template, by.certificate, pub, by.key)
 	if err != nil {
-		return nil, fmt.Errorf("tpmsim: issue a certificate: %w", err)
+		return nil, err
 	}
-	c, err := x509.ParseCertificate(raw)
-	if err != nil {
-		return nil, fmt.Errorf("tpmsim: issued a certificate that does not parse: %w", err)
-	}
-	return c, nil
+	return x509.ParseCertificate(raw)
 }
 
 // nextSerial returns a positive serial number of 126 bits.
 func (ca *CA) nextSerial() (*big.Int, error) {
-	ca.mu.Lock()
-	ca.serial++
-	n := ca.serial
-	ca.mu.Unlock()
-	b := make([]byte, 16)
-	rand.Read(b)
-	if ca.seed != nil {
-		var err error
-		if b, err = hkdf.Key(sha256.New, ca.seed, nil, fmt.Sprintf("tpmsim serial %d", n), len(b)); err != nil {
-			return nil, fmt.Errorf("tpmsim: serial number: %w", err)
-		}
+	b, err := hkdf.Key(sha256.New, ca.seed, nil, fmt.Sprintf("tpmsim serial %d", ca.serial.Add(1)), 16)
+	if err != nil {
+		return nil, err
 	}
 	b[0] = b[0]&0x3f | 0x20
 	return new(big.Int).SetBytes(b), nil

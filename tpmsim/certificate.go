@@ -6,7 +6,6 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/asn1"
 	"fmt"
 	"time"
 
@@ -21,10 +20,6 @@ import (
 type CertificateOptions struct {
 	// Style determines everything that the other fields do not. Zero means StyleTCG.
 	Style Style
-
-	// Directory is the directory name in the SAN, in styles that have one. nil means
-	// defaultDirectory.
-	Directory *Directory
 
 	// OtherName goes into the SAN in addition to the directory name, in styles that have
 	// a SAN. nil means none.
@@ -123,15 +118,15 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, opts CertificateOptions) (
 // addNames adds the subject and, as extensions, what the certificate says about the
 // machine: TPM specification, SAN, instance identity.
 func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
-	instance, directory, device := cmp.Or(o.Instance, DefaultInstance()), o.Directory, cmp.Or(o.Device, DefaultDevice())
-	if directory == nil && !s.device {
-		directory = new(defaultDirectory())
-	}
+	instance := cmp.Or(o.Instance, DefaultInstance())
 	if s.subject != nil {
 		t.Subject = s.subject(instance)
 	}
-	var others []OtherName
+	// No manufacturer has this id. It is the directory name, which tells the model of a TPM and not
+	// one TPM from another (TCG EK Credential Profile 2.6, section 3.2).
+	names := der.TPMNames{Manufacturer: "id:53494D00", Model: "tpmsim", Version: "id:00010000"}
 	if s.device {
+		device := cmp.Or(o.Device, DefaultDevice())
 		t.Subject = pkix.Name{Organization: []string{"tpmsim"}, CommonName: device.PartNumber, SerialNumber: device.SerialNumber}
 		for _, policy := range []oid.OID{oid.TCGCapVerifiedTPMResidency, oid.TCGCapVerifiedTPMRestricted} {
 			id, err := x509.ParseOID(policy.String())
@@ -140,13 +135,14 @@ func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 			}
 			t.Policies = append(t.Policies, id)
 		}
-		var err error
-		if others, err = device.otherNames(); err != nil {
+		others, err := device.otherNames()
+		if err != nil {
 			return err
 		}
+		names = der.TPMNames{Others: others}
 	}
 	if o.OtherName != nil {
-		others = append(others, *o.OtherName)
+		names.Others = append(names.Others, der.OtherName(*o.OtherName))
 	}
 	for _, e := range []struct {
 		wanted   bool
@@ -154,9 +150,8 @@ func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 		critical bool
 		value    func() ([]byte, error)
 	}{
-		{s.specification, oid.SubjectDirectoryAttributes, false, tpmSpecification},
-		// It must be critical if the subject is empty.
-		{s.san && !o.NoSAN, oid.SubjectAltName, !s.device, func() ([]byte, error) { return subjectAltName(directory, others) }},
+		{s.specification, oid.SubjectDirectoryAttributes, false, func() ([]byte, error) { return []byte(tpmSpecification), nil }},
+		{s.san && !o.NoSAN, oid.SubjectAltName, !s.device, names.Marshal}, // critical where the subject is empty
 		{s.instance, oid.KubernetesNodeProviderIdentifier, false, instance.Marshal},
 	} {
 		if !e.wanted {
@@ -172,31 +167,6 @@ func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 	return nil
 }
 
-// subjectAltName makes the SAN of a TPM certificate: the other names and, if there is one,
-// the directory name.
-func subjectAltName(d *Directory, others []OtherName) ([]byte, error) {
-	var names der.TPMNames
-	if d != nil {
-		names = der.TPMNames{Manufacturer: d.Manufacturer, Model: d.Model, Version: d.Version}
-	}
-	for _, other := range others {
-		names.Others = append(names.Others, der.OtherName(other))
-	}
-	return names.Marshal()
-}
-
-// tpmSpecification makes the subject directory attributes with the TPM specification
-// attribute: family "2.0", level 0, revision 138 (EK Credential Profile 2.6, section
-// 3.2).
-func tpmSpecification() ([]byte, error) {
-	type specification struct {
-		Family          string `asn1:"utf8"`
-		Level, Revision int
-	}
-	type attribute struct {
-		Type   asn1.ObjectIdentifier
-		Values []specification `asn1:"set"`
-	}
-	id, _ := oid.TCGAtTPMSpecification.ASN1()
-	return asn1.Marshal([]attribute{{id, []specification{{"2.0", 0, 138}}}})
-}
+// tpmSpecification is the subject directory attributes with the TPM specification attribute:
+// family "2.0", level 0, revision 138 (EK Credential Profile 2.6, section 3.2).
+const tpmSpecification = "\x30\x19\x30\x17\x06\x05\x67\x81\x05\x02\x10\x31\x0e\x30\x0c\x0c\x032.0\x02\x01\x00\x02\x02\x00\x8a"

@@ -188,9 +188,6 @@ func TestCertificateOptions(t *testing.T) {
 			i, err := oid.ParseGCEInstance(extensionOf(c, oid.KubernetesNodeProviderIdentifier))
 			return err == nil && cmp.Equal(i, instance)
 		}},
-		"directory": {options{Directory: &tpmsim.Directory{Manufacturer: "id:1", Model: "m", Version: "id:2"}}, func(c *x509.Certificate) bool {
-			return cmp.Equal(sanOf(t, c).Directory, [][]string{{"2.23.133.2.1=id:1"}, {"2.23.133.2.2=m"}, {"2.23.133.2.3=id:2"}})
-		}},
 		"other name": {options{OtherName: other}, func(c *x509.Certificate) bool {
 			s := sanOf(t, c)
 			return s.OtherType.Equal(asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}) && string(s.OtherValue) == "\x0c\x03abc"
@@ -223,6 +220,7 @@ func TestCertificateOptionsRefused(t *testing.T) {
 		"other name":      {Style: tpmsim.StyleAzure, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}}},
 		"name, no SAN":    {NoSAN: true, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}}},
 		"instance in TCG": {Instance: tpmsim.DefaultInstance()},
+		"device in TCG":   {Device: tpmsim.DefaultDevice()},
 		"huge identifier": {ExtKeyUsage: []oid.OID{oid.NodeAttestHello}},
 	} {
 		t.Run(name, func(t *testing.T) {

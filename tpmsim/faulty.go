@@ -3,6 +3,7 @@ package tpmsim
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"sync"
 
@@ -11,21 +12,19 @@ import (
 )
 
 // Fault is what happens to one command. The zero value is no fault: the command runs.
-// If several fields are set, Before acts first; then the first of Drop, Err and RC
-// that is set decides.
+// If several fields are set, Before acts first; then the first of Err and RC that is set
+// decides.
 type Fault struct {
 	// Before, if set, is called before anything else: here a test can cancel a context,
 	// wait, or look at the TPM. It must not send to the same FaultyTPM.
 	Before func()
 
-	// Drop breaks the connection: this command and all later ones return ErrDropped.
-	Drop bool
-
-	// Err is returned by Send instead of a response.
+	// Err is returned by Send instead of a response. ErrDropped breaks the connection: all
+	// later commands return it, too.
 	Err error
 
-	// Late says that the TPM executes the command before Drop or Err happens, so that
-	// its response, and perhaps a handle in it, is lost.
+	// Late says that the TPM executes the command before Err happens, so that its response,
+	// and perhaps a handle in it, is lost.
 	Late bool
 
 	// RC is the response code of the TPM's answer; the command is not executed.
@@ -38,8 +37,13 @@ type Faults func(n int, cc tpm2.TPMCC) Fault
 
 // At returns Faults that affect only the n-th command, counted from 1.
 func At(n int, f Fault) Faults {
-	return func(i int, _ tpm2.TPMCC) Fault {
-		if i == n {
+	return when(func(i int, _ tpm2.TPMCC) bool { return i == n }, f)
+}
+
+// when returns Faults that affect each command for which hit is true.
+func when(hit func(n int, cc tpm2.TPMCC) bool, f Fault) Faults {
+	return func(n int, cc tpm2.TPMCC) Fault {
+		if hit(n, cc) {
 			return f
 		}
 		return Fault{}
@@ -62,16 +66,11 @@ func AnswerAt(n int, rc tpm2.TPMRC) Faults { return At(n, Fault{RC: rc}) }
 
 // DropAt returns Faults that break the connection before the n-th command, counted from 1:
 // it and all later ones return ErrDropped.
-func DropAt(n int) Faults { return At(n, Fault{Drop: true}) }
+func DropAt(n int) Faults { return At(n, Fault{Err: ErrDropped}) }
 
 // Every returns Faults that affect every command with this code.
 func Every(code tpm2.TPMCC, f Fault) Faults {
-	return func(_ int, cc tpm2.TPMCC) Fault {
-		if cc == code {
-			return f
-		}
-		return Fault{}
-	}
+	return when(func(_ int, cc tpm2.TPMCC) bool { return cc == code }, f)
 }
 
 // FailEvery returns Faults that have every command with this code answered with a response
@@ -116,7 +115,8 @@ func (t *FaultyTPM) Send(cmd []byte) ([]byte, error) {
 		return nil, f.Err
 	}
 	if f.Err == nil && f.RC != tpm2.TPMRCSuccess {
-		return response(f.RC), nil
+		// A response without sessions or parameters (TPM 2.0 Part 1, section 18).
+		return binary.BigEndian.AppendUint32([]byte{0x80, 0x01, 0, 0, 0, commandHeaderSize}, uint32(f.RC)), nil
 	}
 	rsp, err := t.tpm.Send(cmd)
 	if err == nil && f.Err != nil {
@@ -135,24 +135,15 @@ func (t *FaultyTPM) next(cmd []byte) Fault {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.commands = append(t.commands, cc)
-	switch {
-	case t.dropped:
+	if t.dropped {
 		return Fault{Err: ErrDropped}
-	case t.faults == nil:
+	}
+	if t.faults == nil {
 		return Fault{}
 	}
 	f := t.faults(len(t.commands), cc)
-	if t.dropped = f.Drop; f.Drop {
-		f.Err = ErrDropped
-	}
+	t.dropped = errors.Is(f.Err, ErrDropped)
 	return f
-}
-
-// response returns a response without parameters (TPM 2.0 Part 1, section 18).
-func response(rc tpm2.TPMRC) []byte {
-	b := binary.BigEndian.AppendUint16(nil, uint16(tpm2.TPMSTNoSessions))
-	b = binary.BigEndian.AppendUint32(b, commandHeaderSize)
-	return binary.BigEndian.AppendUint32(b, uint32(rc))
 }
 
 // Count returns how many commands have been sent since the start or the last SetFaults.

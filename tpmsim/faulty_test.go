@@ -46,7 +46,7 @@ func TestFaults(t *testing.T) {
 		"lose":           {tpmsim.LoseAt(2), [4]outcome{ok, {err: tpmsim.ErrInjected}, ok, ok}, 4},
 		"answer":         {tpmsim.AnswerAt(1, tpm2.TPMRCRetry), [4]outcome{{rsp: []byte{0x80, 0x01, 0, 0, 0, 10, 0, 0, 0x09, 0x22}}, ok, ok, ok}, 3},
 		"drop":           {tpmsim.DropAt(3), [4]outcome{ok, ok, {err: tpmsim.ErrDropped}, {err: tpmsim.ErrDropped}}, 2},
-		"drop, late": {tpmsim.At(3, tpmsim.Fault{Drop: true, Late: true}),
+		"drop, late": {tpmsim.At(3, tpmsim.Fault{Err: tpmsim.ErrDropped, Late: true}),
 			[4]outcome{ok, ok, {err: tpmsim.ErrDropped}, {err: tpmsim.ErrDropped}}, 3},
 		"by code": {tpmsim.FailEvery(tpm2.TPMCCGetRandom, tpm2.TPMRCFailure), [4]outcome{ok, {rsp: []byte{0x80, 0x01, 0, 0, 0, 10, 0, 0, 0x01, 0x01}}, ok, ok}, 3},
 		"by number and code": {func(n int, cc tpm2.TPMCC) tpmsim.Fault {

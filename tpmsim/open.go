@@ -26,10 +26,15 @@ func New(t testing.TB, opts Options) *TPM {
 	if err != nil {
 		t.Fatal(err)
 	}
+	closeAfter(t, tpm)
+	return tpm
+}
+
+// closeAfter closes the TPM when the test ends.
+func closeAfter(t testing.TB, tpm *TPM) {
 	t.Cleanup(func() {
 		if err := tpm.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return tpm
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -230,12 +229,6 @@ func TestOptionsRefused(t *testing.T) {
 		"AK index twice":     {AKs: []tpmsim.AK{{}, {}}},
 		"AK in EK's index":   {AKs: []tpmsim.AK{{TemplateIndex: tpmsim.EKCertificateIndexP256}}},
 		"nonce at template":  {AKs: []tpmsim.AK{{NonceIndex: tpmsim.AKTemplateIndexRSA}}},
-		"negative padding":   {AKs: []tpmsim.AK{{Padding: -1}}},
-		"too much padding":   {AKs: []tpmsim.AK{{Padding: 2048}}},
-		"style":              {AKs: []tpmsim.AK{{Certificate: &tpmsim.CertificateOptions{Style: 99}}}},
-		"identity without SAN": {AKs: []tpmsim.AK{{Certificate: &tpmsim.CertificateOptions{
-			Style: tpmsim.StyleGoogle, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}},
-		}}}},
 	}
 	for name, opts := range tests {
 		t.Run(name, func(t *testing.T) {

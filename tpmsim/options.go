@@ -8,26 +8,6 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// The default NV indexes of the certificates and templates that this package provisions.
-const (
-	ekCertificateIndexRSA2048 tpm2.TPMHandle = 0x01c00002 // TCG EK Credential Profile 2.6, section 2.2.2
-	ekCertificateIndexP256    tpm2.TPMHandle = 0x01c0000a // same
-	ekCertificateIndexP384    tpm2.TPMHandle = 0x01c00016 // same, high range
-	ekCertificateIndexRSA3072 tpm2.TPMHandle = 0x01c0001c // same, high range
-	akCertificateIndexRSA     tpm2.TPMHandle = 0x01c10000 // Google Compute Engine
-	akTemplateIndexRSA        tpm2.TPMHandle = 0x01c10001 // same
-	akCertificateIndexECC     tpm2.TPMHandle = 0x01c10002 // same
-	akTemplateIndexECC        tpm2.TPMHandle = 0x01c10003 // same
-)
-
-// The persistent handles of EKs, if [Options].PersistEKs asks for them.
-const (
-	ekHandleRSA2048 tpm2.TPMHandle = 0x81010001
-	ekHandleP256    tpm2.TPMHandle = 0x81010002
-	ekHandleP384    tpm2.TPMHandle = 0x81010016 // where swtpm_setup puts it
-	ekHandleRSA3072 tpm2.TPMHandle = 0x8101001c // same
-)
-
 // Options describes a TPM. Each zero field is a sensible default: a random TPM with its
 // own CA, both EK certificates and an RSA AK with a certificate in the TCG's style.
 type Options struct {
@@ -103,17 +83,9 @@ type AK struct {
 	// zeros up to the full width (EK Credential Profile 2.6, section 2.2.2). The nonce is 32
 	// bytes derived from the index. Zero means no nonce. The template in NV has zeros there.
 	NonceIndex tpm2.TPMHandle
-
-	// Certificate describes the AK certificate. nil means that it follows Options.Instance,
-	// Device and OtherName.
-	Certificate *CertificateOptions
-
-	// Padding is the number of 0xff bytes after the certificate in NV, as if the
-	// index had been defined larger than needed and never filled.
-	Padding int
 }
 
-// akCertificate returns the options for AK certificates for which the AK has none.
+// akCertificate returns the options for the certificates of AKs.
 func (o *Options) akCertificate() CertificateOptions {
 	if o.Instance != nil {
 		return CertificateOptions{Style: StyleGoogle, Instance: o.Instance}

@@ -1,22 +1,20 @@
 package tpmsim
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/go-tpm/tpm2"
-
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // provision turns a started emulator into the TPM that the options describe. On an error
 // the emulator is closed.
 func provision(dev *device, tcti string, opts Options) (_ *TPM, err error) {
-	t := &TPM{dev: dev, tcti: tcti, ca: opts.CA, akCert: opts.akCertificate()}
+	t := &TPM{dev: dev, tcti: tcti, ca: opts.CA, eks: map[Algorithm]key{}, aks: map[Algorithm]key{}, akCert: opts.akCertificate()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -62,7 +60,7 @@ func (t *TPM) provisionEK(a Algorithm, persist bool) error {
 	if k.certificate, err = t.ca.IssueEK(k.public, CertificateOptions{}); err != nil {
 		return err
 	}
-	t.eks = append(t.eks, k)
+	t.eks[a] = k
 	return t.defineNV(alg.ekCertificate, k.certificate.Raw)
 }
 
@@ -71,9 +69,6 @@ func (t *TPM) provisionAK(a AK) error {
 	alg, err := a.Algorithm.look()
 	if err != nil {
 		return err
-	}
-	if a.Padding < 0 {
-		return fmt.Errorf("tpmsim: %w: Padding %d", refusal.CheckConfig, a.Padding)
 	}
 	a.TemplateIndex, a.CertificateIndex = cmp.Or(a.TemplateIndex, alg.akTemplate), cmp.Or(a.CertificateIndex, alg.akCertificate)
 	stored, filled := alg.newAK(nil), alg.newAK(nil)
@@ -95,15 +90,15 @@ func (t *TPM) provisionAK(a AK) error {
 	if err != nil {
 		return err
 	}
-	if k.certificate, err = t.ca.IssueAK(k.public, *cmp.Or(a.Certificate, &t.akCert)); err != nil {
+	if k.certificate, err = t.CertifyAK(k.public); err != nil {
 		return err
 	}
-	t.aks = append(t.aks, k)
-	padded := append(bytes.Clone(k.certificate.Raw), bytes.Repeat([]byte{0xff}, a.Padding)...)
+	t.aks[a.Algorithm] = k
+	chain := k.certificate.Raw
 	if a.Chain {
-		padded = append(bytes.Clone(t.ca.ak.certificate.Raw), padded...)
+		chain = slices.Concat(t.ca.ak.certificate.Raw, chain)
 	}
-	return t.defineNV(a.CertificateIndex, padded)
+	return t.defineNV(a.CertificateIndex, chain)
 }
 
 // primary makes a primary key of the endorsement hierarchy, persists it unless
@@ -137,5 +132,5 @@ func (t *TPM) primary(a Algorithm, template *tpm2.TPMTPublic, persistent tpm2.TP
 		return key{}, err
 	}
 	public, err := tpm2.Pub(*area)
-	return key{algorithm: a, public: public, template: tpm2.Marshal(*template)}, err
+	return key{public: public, template: tpm2.Marshal(*template)}, err
 }

@@ -199,14 +199,6 @@ func TestNonceFillsUnique(t *testing.T) {
 	})
 }
 
-func TestPaddingInNV(t *testing.T) {
-	tpm := simulator(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{{Padding: 300}}})
-	want := append(bytes.Clone(tpm.AKCertificate(tpmsim.RSA2048).Raw), bytes.Repeat([]byte{0xff}, 300)...)
-	if got := readNV(t, tpm, tpmsim.AKCertificateIndexRSA); !bytes.Equal(got, want) {
-		t.Errorf("in NV %x, want %x", got, want)
-	}
-}
-
 func TestWriteNV(t *testing.T) {
 	onBoth(t, bare(), func(t *testing.T, tpm *tpmsim.TPM) {
 		const index = 0x01c10042

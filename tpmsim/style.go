@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -47,19 +48,6 @@ const (
 	StyleOEM
 )
 
-// Directory is the directory name in a TPM certificate's SAN. It identifies the model of a
-// TPM, not the individual TPM (TCG EK Credential Profile 2.6, section 3.2).
-type Directory struct {
-	Manufacturer string // "id:" and 8 hexadecimal digits
-	Model        string
-	Version      string // "id:" and 8 hexadecimal digits
-}
-
-// defaultDirectory names this package's TPMs. No manufacturer has this id.
-func defaultDirectory() Directory {
-	return Directory{Manufacturer: "id:53494D00", Model: "tpmsim", Version: "id:00010000"}
-}
-
 // Device is a machine as named in its manufacturer's certificates.
 type Device struct {
 	// PartNumber and SerialNumber are the subject's common name and serial number, as used
@@ -77,7 +65,7 @@ func DefaultDevice() *Device {
 }
 
 // otherNames returns HardwareModuleName (RFC 4108) and PermanentIdentifier (RFC 4043).
-func (d *Device) otherNames() ([]OtherName, error) {
+func (d *Device) otherNames() ([]der.OtherName, error) {
 	hwType, _ := oid.TCGTPM20.ASN1()
 	module, err := asn1.Marshal(struct {
 		Type   asn1.ObjectIdentifier
@@ -90,7 +78,7 @@ func (d *Device) otherNames() ([]OtherName, error) {
 	permanent, err := asn1.Marshal(struct {
 		Identifier string `asn1:"utf8"`
 	}{hex.EncodeToString(digest[:])})
-	return []OtherName{{oid.HardwareModuleName, module}, {oid.PermanentIdentifier, permanent}}, err
+	return []der.OtherName{{Type: oid.HardwareModuleName, Value: module}, {Type: oid.PermanentIdentifier, Value: permanent}}, err
 }
 
 // OtherName is an otherName in a SAN: an identity in any form.

@@ -37,12 +37,10 @@ func Swtpm(t testing.TB, opts Options) *TPM {
 	if err != nil {
 		t.Fatal(err)
 	}
+	closeAfter(t, tpm)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("swtpm wrote:\n%s", s.wrote())
-		}
-		if err := tpm.Close(); err != nil {
-			t.Error(err)
 		}
 	})
 	return tpm
@@ -113,9 +111,7 @@ func (s *swtpm) start() error {
 	if err := <-started; err != nil {
 		return fmt.Errorf("start swtpm: %w", err)
 	}
-	limit := time.NewTimer(swtpmStartLimit)
-	defer limit.Stop()
-	for {
+	for limit := time.After(swtpmStartLimit); ; {
 		if c, err := net.Dial("unix", s.socket); err == nil {
 			c.Close()
 			return nil
@@ -123,7 +119,7 @@ func (s *swtpm) start() error {
 		select {
 		case <-s.ended:
 			return fmt.Errorf("swtpm ended at its start (%v):\n%s", s.cmd.ProcessState, s.wrote())
-		case <-limit.C:
+		case <-limit:
 			s.kill()
 			return fmt.Errorf("swtpm does not listen after %v:\n%s", swtpmStartLimit, s.wrote())
 		case <-time.After(2 * time.Millisecond):
@@ -137,7 +133,7 @@ func (s *swtpm) reset() error {
 	}
 	s.kill()
 	for _, p := range []string{s.socket, s.socket + ".ctrl"} {
-		if err := os.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.RemoveAll(p); err != nil {
 			return err
 		}
 	}

@@ -18,13 +18,12 @@ const commandHeaderSize = 10
 // passed directly to go-tpm and to package attest. It is safe for concurrent use: commands
 // queue up, as for a real TPM, but all users share its few slots for objects and sessions.
 type TPM struct {
-	mu     sync.Mutex // serialises commands; guards dev
-	dev    *device    // nil once closed
-	tcti   string
-	ca     *CA
-	eks    []key
-	aks    []key
-	akCert CertificateOptions // the identity that CertifyAK puts into certificates
+	mu       sync.Mutex // serialises commands; guards dev
+	dev      *device    // nil once closed
+	tcti     string
+	ca       *CA
+	eks, aks map[Algorithm]key
+	akCert   CertificateOptions // the identity that CertifyAK puts into certificates
 }
 
 // device is an emulator that has been started. reset turns it off and on, with
@@ -36,7 +35,6 @@ type device struct {
 
 // key is a provisioned EK or AK.
 type key struct {
-	algorithm   Algorithm
 	public      crypto.PublicKey
 	template    []byte // TPMT_PUBLIC
 	certificate *x509.Certificate
@@ -98,39 +96,32 @@ func (t *TPM) CA() *CA { return t.ca }
 
 // EKPublic returns the public key of the EK with that algorithm, or nil if this TPM was
 // not provisioned with one.
-func (t *TPM) EKPublic(a Algorithm) crypto.PublicKey { return find(t.eks, a).public }
+func (t *TPM) EKPublic(a Algorithm) crypto.PublicKey { return t.eks[a].public }
 
 // EKCertificate returns the certificate of the EK with that algorithm, or nil if this
 // TPM was not provisioned with one.
-func (t *TPM) EKCertificate(a Algorithm) *x509.Certificate { return find(t.eks, a).certificate }
+func (t *TPM) EKCertificate(a Algorithm) *x509.Certificate { return t.eks[a].certificate }
 
 // EKTemplate returns the TPMT_PUBLIC from which TPM2_CreatePrimary makes the EK with
 // that algorithm, or nil if this TPM was not provisioned with one.
-func (t *TPM) EKTemplate(a Algorithm) []byte { return slices.Clone(find(t.eks, a).template) }
+func (t *TPM) EKTemplate(a Algorithm) []byte { return slices.Clone(t.eks[a].template) }
 
 // AKPublic returns the public key of the AK with that algorithm, or nil if this TPM was
 // not provisioned with one.
-func (t *TPM) AKPublic(a Algorithm) crypto.PublicKey { return find(t.aks, a).public }
+func (t *TPM) AKPublic(a Algorithm) crypto.PublicKey { return t.aks[a].public }
 
 // AKCertificate returns the certificate of the AK with that algorithm, or nil if this
 // TPM was not provisioned with one.
-func (t *TPM) AKCertificate(a Algorithm) *x509.Certificate { return find(t.aks, a).certificate }
+func (t *TPM) AKCertificate(a Algorithm) *x509.Certificate { return t.aks[a].certificate }
 
 // AKTemplate returns the TPMT_PUBLIC from which TPM2_CreatePrimary makes the AK with
 // that algorithm, with the nonce, if there is one, already in its unique field. It is
 // nil if this TPM was not provisioned with such an AK.
-func (t *TPM) AKTemplate(a Algorithm) []byte { return slices.Clone(find(t.aks, a).template) }
+func (t *TPM) AKTemplate(a Algorithm) []byte { return slices.Clone(t.aks[a].template) }
 
 // CertifyAK has the TPM's CA issue a certificate for another AK. It names the same machine,
 // in the same style, as [Options] specified for the AKs in NV. The CA accepts any key that
 // it is given; use [CA.IssueAK] for other kinds of certificate.
 func (t *TPM) CertifyAK(pub crypto.PublicKey) (*x509.Certificate, error) {
 	return t.ca.IssueAK(pub, t.akCert)
-}
-
-func find(keys []key, a Algorithm) key {
-	if i := slices.IndexFunc(keys, func(k key) bool { return k.algorithm == a }); i >= 0 {
-		return keys[i]
-	}
-	return key{}
 }

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/costsearch"
 	"github.com/nodeattest/nodeattest/internal/message"
@@ -25,16 +24,7 @@ func TestCostliestMessages(t *testing.T) {
 	for _, stage := range []attest.Stage{attest.StageHello, attest.StageAnswer} {
 		t.Run(stage.String(), func(t *testing.T) {
 			j := newJoin(t)
-			kind, err := document.NewKind(j.kind)
-			if err != nil {
-				t.Fatal(err)
-			}
-			counting := &costsearch.Kind{Kind: kind}
-			j.config.Kinds = []attest.Kind{counting}
-			v, err := attest.NewVerifier(j.config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := j.verifier(t)
 			spec, err := j.attester(t).Hello(t.Context(), j.subject)
 			if err != nil {
 				t.Fatal(err)
@@ -48,7 +38,9 @@ func TestCostliestMessages(t *testing.T) {
 				Read: func(data []byte) (work int, err error) {
 					request := *filed
 					request.Spec.Request = data
-					_, _, work = counting.Cost(func() { err = verify(&request) })
+					j.platform.budget = nil
+					err = verify(&request)
+					_, _, work = j.platform.budget.Spent()
 					return max(work, len(data)), err
 				},
 				Good: func(int, int) []byte { return readParts(t, filed).file(j, filed) }} // there is no larger one

@@ -45,7 +45,7 @@ type spy struct {
 	read, verify func(*document.Claims) (*document.Claims, error)
 	verified     int
 	now          time.Time
-	signatures   int // of the budget, after the document was verified
+	budget       *attest.Budget
 	version      int
 }
 
@@ -60,7 +60,7 @@ func (s *spy) Read(data []byte) (*document.Claims, error) {
 func (s *spy) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 	s.verified, s.now = s.verified+1, q.Now
 	claims, err := s.Platform.Verify(ctx, data, q)
-	s.signatures, s.version = q.Budget.Signatures(), q.Version
+	s.budget, s.version = q.Budget, q.Version
 	if err == nil && s.verify != nil {
 		return s.verify(claims)
 	}
@@ -257,8 +257,8 @@ func TestJoin(t *testing.T) {
 	if want := []attest.Stage{attest.StageAnswer}; !slices.Equal(j.asked, want) {
 		t.Errorf("membership was asked about at %v, want %v", j.asked, want)
 	}
-	if j.platform.verified != 1 || !j.platform.now.Equal(now) || j.platform.signatures != 2 || j.platform.version != 1 {
-		t.Errorf("verified %d times, at %v, with %d signatures", j.platform.verified, j.platform.now, j.platform.signatures)
+	if j.platform.verified != 1 || !j.platform.now.Equal(now) || j.platform.budget.Signatures() != 2 || j.platform.version != 1 {
+		t.Errorf("verified %d times, at %v, with %d signatures", j.platform.verified, j.platform.now, j.platform.budget.Signatures())
 	}
 	if facts := r.Facts(); facts[1].Name != "document" || facts[1].Standing != attest.Asserted {
 		t.Errorf("%v", facts)

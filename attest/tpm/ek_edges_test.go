@@ -87,7 +87,7 @@ func TestSizesOfChainsInNV(t *testing.T) {
 		return append(bytes.Clone(der), bytes.Repeat([]byte{0xff}, size-len(der))...)
 	}
 	for more, want := range map[int]refusal.Check{-1: "", 0: "", 1: refusal.Check("message-size"), 2: refusal.Check("message-size")} {
-		tpm := tpmlab.FakeNV{0x01c00100: padTo(lower.Cert.Raw, 32<<10), 0x01c00101: padTo(root.Cert.Raw, 32<<10+more)}
+		tpm := fakeNV{0x01c00100: padTo(lower.Cert.Raw, 32<<10), 0x01c00101: padTo(root.Cert.Raw, 32<<10+more)}
 		above, err := readChainAbove(t, tpm, leaf.Raw)
 		tpmlab.ExpectCheck(t, err, want)
 		if want == "" && (len(above) != 1 || !bytes.Equal(above[0], lower.Cert.Raw)) {
@@ -95,7 +95,7 @@ func TestSizesOfChainsInNV(t *testing.T) {
 		}
 	}
 	over := padTo(root.Cert.Raw, 40<<10)
-	three := tpmsim.Faulty(tpmlab.FakeNV{0x01c00100: over, 0x01c00101: over, 0x01c00102: over}, nil)
+	three := tpmsim.Faulty(fakeNV{0x01c00100: over, 0x01c00101: over, 0x01c00102: over}, nil)
 	if _, err := readChainAbove(t, three, leaf.Raw); !errors.Is(err, refusal.Check("message-size")) || tpmlab.Count(three, tpm2.TPMCCNVReadPublic) != 2 {
 		t.Errorf("three of 40 KiB: %v after %d", err, tpmlab.Count(three, tpm2.TPMCCNVReadPublic))
 	}

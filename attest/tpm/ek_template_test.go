@@ -162,7 +162,7 @@ func TestEKOriginsThatAreNone(t *testing.T) {
 			if err := origin.check(); err == nil {
 				t.Errorf("%s: accepted", name)
 			}
-			if _, err := NewProver(tpmlab.NoTPM{}, AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{EK: &origin}); err == nil {
+			if _, err := NewProver(tpmsim.Faulty(nil, tpmsim.DropAt(1)), AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{EK: &origin}); err == nil {
 				t.Errorf("%s: an attester", name)
 			}
 		})

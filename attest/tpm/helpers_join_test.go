@@ -8,7 +8,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/internal/costsearch"
 )
 
 // attesterOf is an attester with a TPM's evidence.
@@ -32,7 +31,7 @@ func verifierOf(t testing.TB, c attest.VerifierConfig, k tpmkind.KindConfig) (*a
 	if err != nil {
 		t.Fatal(err)
 	}
-	counting := &countingKind{&costsearch.Kind{Kind: kind}, kind}
+	counting := &countingKind{Kind: kind}
 	c.Kinds = []attest.Kind{counting}
 	v, err := attest.NewVerifier(c)
 	if err != nil {
@@ -46,20 +45,6 @@ func planeVerifier(t testing.TB, plane *attesttest.ControlPlane) *attest.Verifie
 	t.Helper()
 	v, _ := verifierOf(t, plane.Config, plane.TPM)
 	return v
-}
-
-// countingKind takes note of what requests cost.
-type countingKind struct {
-	*costsearch.Kind
-	tpm *tpmkind.Kind
-}
-
-func (k *countingKind) ForgetSignatures(intermediates bool) { k.tpm.ForgetSignatures(intermediates) }
-
-// costOf is what the last request that f makes costs: signatures, encryptions, and all work.
-func (k *countingKind) costOf(f func()) (cost [3]int) {
-	cost[0], cost[1], cost[2] = k.Cost(f)
-	return cost
 }
 
 func newVerifier(t testing.TB, c *attest.VerifierConfig) *attest.Verifier {

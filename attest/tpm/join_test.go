@@ -1,6 +1,7 @@
 package tpm_test
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -163,9 +164,11 @@ func TestAKFromNV(t *testing.T) {
 	ctx := context.Background()
 	instance := tpmsim.DefaultInstance()
 	device := tpmsim.New(t, tpmsim.Options{Instance: instance, AKs: []tpmsim.AK{
-		{Algorithm: tpmsim.RSA2048, Padding: 100},
+		{Algorithm: tpmsim.RSA2048},
 		{Algorithm: tpmsim.P256, NonceIndex: 0x01c1ff04},
 	}})
+	padded := append(device.AKCertificate(tpmsim.RSA2048).Raw, bytes.Repeat([]byte{0xff}, 100)...)
+	tpmlab.WriteNV(t, device, tpmkind.GCERSA().CertificateIndex, padded)
 	google := tpmcert.ProfileGoogle()
 	ecc := tpmkind.GCEECC()
 	ecc.NonceIndex = 0x01c1ff04
@@ -195,8 +198,8 @@ func TestAKFromNV(t *testing.T) {
 // hierarchies. The CAs above it come from the node, or are known.
 func TestAKOfAzure(t *testing.T) {
 	ctx := context.Background()
-	device := tpmsim.New(t, tpmlab.Bare())
-	for _, h := range tpmlab.AzureHierarchies(t, time.Now()) {
+	device := tpmsim.New(t, tpmlab.AzureVM())
+	for _, h := range tpmlab.AzureHierarchies(t) {
 		certificate := h.Provision(t, device)
 		node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, AK: tpmkind.AzureRSA(), Profile: tpmcert.ProfileAzure()})
 		want, err := tpmcert.AKIdentity{}.Identify(certificate)

@@ -261,16 +261,14 @@ func (o *otherBank) Send(command []byte) ([]byte, error) {
 }
 
 func TestStatementsThatANodeDoesNotSend(t *testing.T) {
-	certify, quoted := tpmlab.Unhex(t, tpmlab.CertifyHex), tpmlab.Unhex(t, tpmlab.QuoteHex)
-	a, err := statement.ParseAttestation(certify)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resident := goodCertifyForgery(t, softak.NewAK(tpmlab.P256(), softak.ECDSA), tpmlab.P256b().Public())
+	f := goodQuoteForgery(t, softak.NewAK(tpmlab.P256(), softak.ECDSA))
+	a, certify, quoted := resident.Attest, tpmlab.Must(resident.Attest.Marshal()), tpmlab.Must(f.attest.Marshal())
 	for name, c := range map[string]struct {
 		attest, name, qd []byte
 		good             bool
 	}{
-		"good": {certify, a.Certified.Name, qualifyingData, true}, "a quote": {quoted, a.Certified.Name, nil, false},
+		"good": {certify, a.Certified.Name, qualifyingData, true}, "a quote": {quoted, a.Certified.Name, qualifyingData, false},
 		"no statement": {nil, a.Certified.Name, qualifyingData, false}, "another key": {certify, tpmlab.DigestName(9), qualifyingData, false},
 		"other data": {certify, a.Certified.Name, []byte("other"), false},
 	} {
@@ -281,7 +279,6 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 		})
 	}
 	ak := &tpmop.LoadedKey{Public: softak.PublicArea(tpmlab.P256().Public(), softak.AKAttributes, softak.ECDSA)}
-	f := goodQuoteForgery(t, softak.NewAK(tpmlab.P256(), softak.ECDSA))
 	want, err := statement.SelectedPCRs(f.attest.Quote.Selections, false)
 	if err != nil {
 		t.Fatal(err)
@@ -299,7 +296,7 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 		"a PCR twice":    {func(e *statement.QuoteEvidence) { e.PCRs = append(slices.Clone(e.PCRs), e.PCRs[0]) }, want, qualifyingData, refusal.Check("pcr-duplicate")},
 		"other PCRs":     {func(*statement.QuoteEvidence) {}, want[1:], qualifyingData, statement.CheckPCRSelection},
 		"another value":  {func(e *statement.QuoteEvidence) { e.PCRs = slices.Clone(e.PCRs); e.PCRs[0].Value = filled(32, 9) }, want, qualifyingData, errPCRsMoved},
-		"an empty quote": {func(e *statement.QuoteEvidence) { e.Attest = selectNothing(t, quoted) }, nil, nil, statement.CheckPCRSelection},
+		"an empty quote": {func(e *statement.QuoteEvidence) { e.Attest = selectNothing(t, quoted) }, nil, qualifyingData, statement.CheckPCRSelection},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := f.evidence(t)

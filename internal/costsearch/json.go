@@ -35,10 +35,9 @@ func jsonValue(d *json.Decoder) *Tree {
 		return e
 	case string:
 		return &Tree{Wrap: joined(`"`, "", `"`), Content: []byte(token), Text: true}
-	case json.Number:
-		return &Tree{Wrap: joined("", "", ""), Content: []byte(token), Text: true}
 	}
-	return &Tree{Wrap: joined("", "", ""), Content: fmt.Append(nil, token)}
+	_, number := token.(json.Number)
+	return &Tree{Wrap: joined("", "", ""), Content: fmt.Append(nil, token), Text: number}
 }
 
 func joined(open, between, end string) func([][]byte) []byte {

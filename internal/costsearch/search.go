@@ -33,10 +33,9 @@ type Search[T any] struct {
 	Change func(r *rand.Rand, from T) T
 	// Write makes the bytes of an input; nil if it cannot be written.
 	Write func(T) []byte
-	// Read reads the bytes and returns the work that was counted. An error is a refusal.
+	// Read reads the bytes, remembering nothing of what it read before, and returns the work that
+	// was counted. An error is a refusal.
 	Read func([]byte) (work int, err error)
-	// Forget has the reader see everything for the first time; nil where it remembers nothing.
-	Forget func()
 	// Good is a good input of about so many bytes, as far as there is room for them, in which
 	// nothing repeats. Largest is the size of the largest; 0 if there is only one.
 	Good    func(class, size int) []byte
@@ -45,7 +44,6 @@ type Search[T any] struct {
 	Class   func(T) int
 	Classes int
 
-	r     *rand.Rand
 	timed bool
 	good  []line
 }
@@ -86,9 +84,8 @@ func (s *Search[T]) Run(t *testing.T, turns int, most [duration]float64) {
 			}
 		}
 		if s.timed {
-			median, ratio := s.byTurns(c)
-			t.Logf("most %s: %.1f x memory (%.0f KiB), %.1f x counted work, %.1f x time (%.0f µs) of a good one: %d bytes, class %d, %.200v", goalNames[goal],
-				s.excess(c, Memory), c.cost[Memory]/1024, s.excess(c, Counted), ratio, median/1000, len(c.data), s.classOf(c), c.err)
+			t.Logf("most %s: %.1f x memory (%.0f KiB), %.1f x counted work, %.1f x time of a good one: %d bytes, class %d, %.200v", goalNames[goal],
+				s.excess(c, Memory), c.cost[Memory]/1024, s.excess(c, Counted), s.slowness(c), len(c.data), s.classOf(c), c.err)
 		}
 	}
 }
@@ -96,16 +93,10 @@ func (s *Search[T]) Run(t *testing.T, turns int, most [duration]float64) {
 // best are the inputs that cost most by each goal. Of all, the few that cost most are changed again.
 func (s *Search[T]) best(t testing.TB, seed uint64, turns int) (best [goals]*tried[T]) {
 	t.Helper()
-	s.r, s.good = rand.New(rand.NewPCG(seed, 0)), nil
+	r := rand.New(rand.NewPCG(seed, 0))
+	s.good = nil
 	for class := range max(s.Classes, 1) {
-		small, large := s.measureGood(t, class, 0), s.measureGood(t, class, s.Largest)
-		l := line{at: float64(len(small.data)), value: small.cost, slope: [goals]float64{Memory: 1, Counted: 1}}
-		if more := len(large.data) - len(small.data); more > 0 {
-			for goal := range goals {
-				l.slope[goal] = max(l.slope[goal], (large.cost[goal]-small.cost[goal])/float64(more))
-			}
-		}
-		s.good = append(s.good, l)
+		s.good = append(s.good, s.lineOf(t, class))
 	}
 	var kept [goals][]*tried[T]
 	keep := func(input T) {
@@ -127,17 +118,36 @@ func (s *Search[T]) best(t testing.TB, seed uint64, turns int) (best [goals]*tri
 		keep(input)
 	}
 	for range turns {
-		goal := s.r.IntN(goals)
+		goal := r.IntN(goals)
 		if goal == duration && !s.timed {
 			goal = Counted
 		}
 		from := kept[goal]
-		keep(s.Change(s.r, from[s.r.IntN(len(from))].input))
+		keep(s.Change(r, from[r.IntN(len(from))].input))
 	}
 	for goal := range best {
 		best[goal] = kept[goal][0]
 	}
 	return best
+}
+
+// lineOf measures the smallest and the largest good input of a class.
+func (s *Search[T]) lineOf(t testing.TB, class int) line {
+	t.Helper()
+	var none T
+	small, large := s.try(none, s.Good(class, 0)), s.try(none, s.Good(class, s.Largest))
+	for _, c := range []*tried[T]{small, large} {
+		if c.err != nil {
+			t.Fatalf("a good input of %d bytes: %v", len(c.data), c.err)
+		}
+	}
+	l := line{at: float64(len(small.data)), value: small.cost, slope: [goals]float64{Memory: 1, Counted: 1}}
+	if more := len(large.data) - len(small.data); more > 0 {
+		for goal := range goals {
+			l.slope[goal] = max(l.slope[goal], (large.cost[goal]-small.cost[goal])/float64(more))
+		}
+	}
+	return l
 }
 
 // excess is what an input costs as a multiple of a good one of its class and size.
@@ -163,7 +173,6 @@ func (s *Search[T]) try(input T, data []byte) *tried[T] {
 func (s *Search[T]) measure(c *tried[T]) {
 	for range 2 {
 		var before, after runtime.MemStats
-		s.forget()
 		runtime.ReadMemStats(&before)
 		work, err := s.Read(c.data)
 		runtime.ReadMemStats(&after)
@@ -175,43 +184,20 @@ func (s *Search[T]) measure(c *tried[T]) {
 	}
 }
 
-func (s *Search[T]) forget() {
-	if s.Forget != nil {
-		s.Forget()
-	}
-}
-
 // took is how long reading takes, in nanoseconds.
 func (s *Search[T]) took(data []byte) float64 {
-	s.forget()
 	start := time.Now()
 	_, _ = s.Read(data)
 	return float64(time.Since(start))
 }
 
-func (s *Search[T]) measureGood(t testing.TB, class, size int) *tried[T] {
-	t.Helper()
-	var input T
-	c := s.try(input, s.Good(class, size))
-	for fastest := math.Inf(1); s.timed && c.cost[duration] < fastest; s.measure(c) {
-		fastest = c.cost[duration]
+// slowness is how long an input takes as a multiple of a good one of its size: the median of pairs,
+// on a machine that others use, too.
+func (s *Search[T]) slowness(c *tried[T]) float64 {
+	good, ratios := s.Good(s.classOf(c), len(c.data)), make([]float64, 101)
+	for i := range ratios {
+		ratios[i] = s.took(c.data) / s.took(good)
 	}
-	if c.err != nil {
-		t.Fatalf("a good input of %d bytes: %v", len(c.data), c.err)
-	}
-	return c
-}
-
-// byTurns is how long an input takes, in nanoseconds, and as a multiple of a good one: medians of
-// pairs, on a machine that others use, too.
-func (s *Search[T]) byTurns(c *tried[T]) (median, ratio float64) {
-	good := s.Good(s.classOf(c), len(c.data))
-	var times, ratios []float64
-	for range 101 {
-		times = append(times, s.took(c.data))
-		ratios = append(ratios, times[len(times)-1]/s.took(good))
-	}
-	slices.Sort(times)
 	slices.Sort(ratios)
-	return times[50], ratios[50]
+	return ratios[50]
 }

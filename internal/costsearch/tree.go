@@ -22,17 +22,15 @@ type Tree struct {
 	Text    bool                        // Content is of printable characters, and stays so
 }
 
-// Trees reads elements of DER.
-func Trees(in []byte) []*Tree { return trees(in, 16) }
-
-func trees(in cryptobyte.String, levels int) (all []*Tree) {
-	for !in.Empty() {
+// Trees reads elements of DER; nil if there is anything else.
+func Trees(in []byte) (all []*Tree) {
+	for rest := cryptobyte.String(in); !rest.Empty(); {
 		e, content := new(Tree), cryptobyte.String(nil)
-		if !in.ReadAnyASN1(&content, &e.Tag) {
+		if !rest.ReadAnyASN1(&content, &e.Tag) {
 			return nil
 		}
-		if e.Content = content; levels > 0 && (e.Tag&0x20 != 0 || e.Tag == asn1.OCTET_STRING && bytes.HasPrefix(content, []byte{0x30})) {
-			e.Members = trees(content, levels-1)
+		if e.Content = content; e.Tag&0x20 != 0 || e.Tag == asn1.OCTET_STRING && bytes.HasPrefix(content, []byte{0x30}) {
+			e.Members = Trees(content)
 		}
 		all = append(all, e)
 	}
@@ -75,17 +73,6 @@ func (e *Tree) parents(all []*Tree) []*Tree {
 	return all
 }
 
-// At is the element at a place below e, a member's number on each level, or nil.
-func (e *Tree) At(place ...int) *Tree {
-	for _, n := range place {
-		if n >= len(e.Members) {
-			return nil
-		}
-		e = e.Members[n]
-	}
-	return e
-}
-
 // edge is the last element below e that has no members, or the first.
 func (e *Tree) edge(first bool) *Tree {
 	for len(e.Members) > 0 {
@@ -115,7 +102,8 @@ func (e *Tree) Mutate(r *rand.Rand, most int) {
 	count := 1 + r.IntN(counts[r.IntN(len(counts))])
 	switch op := r.IntN(11); {
 	case op < 6:
-		p.Members = slices.Insert(p.Members, n, m.copies(min(count, room/max(1, len(m.Marshal()))), r.IntN(4))...)
+		distinct := r.IntN(4)
+		p.Members = slices.Insert(p.Members, n, m.copies(min(count, room/max(1, len(m.Marshal()))), distinct&1 != 0, distinct&2 != 0)...)
 	case op < 8:
 		if len(m.Members) == 0 && len(m.Content) > 0 && room > 0 {
 			more := m.Content[len(m.Content)-1:]
@@ -154,20 +142,14 @@ func (e *Tree) nest(m *Tree, n, count, room int) {
 	m.Members[n] = inner
 }
 
-// Places of copies that are distinct.
-const (
-	atFirst = 1 << iota
-	atLast
-)
-
-// copies are so many copies, each with bytes of its own at these places.
-func (e *Tree) copies(count, distinct int) (all []*Tree) {
+// copies are so many copies, each with bytes of its own in the first or the last element below.
+func (e *Tree) copies(count int, first, last bool) (all []*Tree) {
 	for i := range count {
 		c := e.Clone()
-		if distinct&atFirst != 0 {
+		if first {
 			c.edge(true).number(i)
 		}
-		if distinct&atLast != 0 {
+		if last {
 			c.edge(false).number(i)
 		}
 		all = append(all, c)

@@ -5,12 +5,37 @@ import (
 	"crypto/rsa"
 	"math/big"
 	"testing"
-
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
+// flawedPrime makes a prime of the flawed form: k·M + 65537^a mod M, where M is the
+// product of the first primes.
+func flawedPrime(t testing.TB, bits int) *big.Int {
+	t.Helper()
+	m := big.NewInt(1)
+	for n, count := int64(2), 0; count < 39; n++ { // the 512-bit keys' M
+		if p := big.NewInt(n); p.ProbablyPrime(0) {
+			m.Mul(m, p)
+			count++
+		}
+	}
+	for {
+		a, err := rand.Int(rand.Reader, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), uint(bits-m.BitLen())))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := new(big.Int).Exp(big.NewInt(65537), a, m)
+		if p.Add(p, k.Mul(k, m)); p.BitLen() == bits && p.ProbablyPrime(10) {
+			return p
+		}
+	}
+}
+
 func TestVulnerable(t *testing.T) {
-	weak := new(big.Int).Mul(tpmlab.ROCAPrime(t, 512), tpmlab.ROCAPrime(t, 512))
+	weak := new(big.Int).Mul(flawedPrime(t, 512), flawedPrime(t, 512))
 	if !Vulnerable(weak) {
 		t.Errorf("a flawed modulus passes: %x", weak)
 	}

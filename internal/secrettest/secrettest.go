@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/big"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/secret"
@@ -40,7 +41,7 @@ func Check(t TB, v any, secrets ...[]byte) {
 		switch {
 		case len(s) < 4 || len(partsOf(s)) == 0:
 			t.Errorf("secrettest: %q cannot be told from chance", s)
-		case !(&search{parts: parts{string(s): true}, size: len(s), inside: true}).finds(v):
+		case holds(v, true, s) == nil:
 			t.Errorf("secrettest: a %T that does not hold the secret %q", v, s)
 		default:
 			for _, leak := range Leaks(v, s) {
@@ -54,17 +55,15 @@ func Check(t TB, v any, secrets ...[]byte) {
 // eight consecutive bytes of it: nothing, if v does not.
 func Leaks(v any, secrets ...[]byte) []string {
 	var leaks []string
+	text, _ := json.Marshal(v)
+	shown := [][]byte{fmt.Appendf(nil, "%v", v), fmt.Appendf(nil, "%+v", v), fmt.Appendf(nil, "%#v", v), fmt.Appendf(nil, "%x", v), text}
 	for _, s := range secrets {
-		size := min(window, len(s))
-		written, digits := partsOf(s), parts{}
-		for part := range written {
-			digits[hex.EncodeToString([]byte(part))] = true
+		parts := partsOf(s)
+		for _, path := range holds(v, false, parts...) {
+			leaks = append(leaks, "holds the secret in "+path)
 		}
-		if open := (&search{parts: written, size: size}); open.finds(v) {
-			leaks = append(leaks, "holds the secret in"+strings.Join(open.path, ""))
-		}
-		for _, output := range shown(v) {
-			if written.in(output, size) || digits.in(bytes.ToLower(output), 2*size) {
+		for _, output := range shown { // where no method writes it, the search has seen all there is
+			if contains(output, parts) {
 				leaks = append(leaks, fmt.Sprintf("shows the secret: %.300q", output))
 			}
 		}
@@ -72,131 +71,89 @@ func Leaks(v any, secrets ...[]byte) []string {
 	return leaks
 }
 
-// shown is what v's own methods write: where they do not, the search has seen all there is.
-func shown(v any) [][]byte {
-	text, _ := json.Marshal(v)
-	return [][]byte{fmt.Appendf(nil, "%v", v), fmt.Appendf(nil, "%+v", v), fmt.Appendf(nil, "%#v", v), fmt.Appendf(nil, "%x", v), text}
-}
-
-// parts are pieces of a secret, of one size.
-type parts map[string]bool
-
 // partsOf returns every eight consecutive bytes of a secret, or the whole of a shorter one,
-// but for one repeated byte: that says nothing, and is found everywhere.
-func partsOf(secret []byte) parts {
-	all := parts{}
+// as they are and in hexadecimal, but for one repeated byte: that says nothing, and is found
+// everywhere.
+func partsOf(secret []byte) (parts [][]byte) {
 	size := min(window, len(secret))
 	for n := range len(secret) - size + 1 {
 		if part := secret[n : n+size]; len(bytes.Trim(part, string(part[:1]))) > 0 {
-			all[string(part)] = true
+			parts = append(parts, part, hex.AppendEncode(nil, part))
 		}
 	}
-	return all
+	return parts
 }
 
-// in reports whether b has one of the parts, which are of this size.
-func (p parts) in(b []byte, size int) bool {
-	for n := range len(b) - size + 1 {
-		if p[string(b[n:n+size])] {
-			return true
+// contains reports whether b has one of the parts, whatever the case of its digits.
+func contains(b []byte, parts [][]byte) bool {
+	lower := bytes.ToLower(b)
+	return slices.ContainsFunc(parts, func(part []byte) bool { return bytes.Contains(b, part) || bytes.Contains(lower, part) })
+}
+
+// holds returns the paths to what contains one of the parts, at any depth of v: everywhere, or
+// outside each secret.Value.
+func holds(v any, inside bool, parts ...[]byte) (paths []string) {
+	seen := map[[2]any]bool{} // pointers, by address and type
+	var walk func(v reflect.Value, path string)
+	walk = func(v reflect.Value, path string) {
+		if b := content(v); b != nil {
+			if contains(b, parts) {
+				paths = append(paths, path)
+			}
+			return
+		}
+		switch v.Kind() {
+		case reflect.Pointer:
+			if at := [2]any{v.Pointer(), v.Type()}; !seen[at] {
+				seen[at] = true
+				walk(v.Elem(), path)
+			}
+		case reflect.Interface:
+			walk(v.Elem(), path)
+		case reflect.Slice, reflect.Array, reflect.Map:
+			for key, element := range v.Seq2() {
+				walk(key, path+"'s key")
+				walk(element, path+"[]")
+			}
+		case reflect.Struct:
+			if isValue(v.Type()) && !inside {
+				return
+			}
+			for field, value := range v.Fields() {
+				walk(value, path+"."+field.Name)
+			}
 		}
 	}
-	return false
+	walk(reflect.ValueOf(v), fmt.Sprintf("%T", v))
+	return paths
 }
 
-// A search looks for parts of a secret in strings, in bytes and in the numbers of package math/big, at
-// any depth: everywhere, or outside each secret.Value.
-type search struct {
-	parts  parts
-	size   int             // of each part
-	inside bool            // a secret.Value too
-	path   []string        // to where it was found
-	seen   map[[2]any]bool // by address and type
-}
-
-func (s *search) finds(v any) bool {
-	s.seen = map[[2]any]bool{}
-	return s.in(reflect.ValueOf(v), fmt.Sprintf(" %T", v))
-}
-
-// valueType is the generic type secret.Value as reflection knows it.
-var valueType = reflect.TypeFor[secret.Value[string]]()
-
+// isValue reports whether a type is one of the generic type secret.Value.
 func isValue(t reflect.Type) bool {
-	name, _, _ := strings.Cut(t.Name(), "[")
-	return t.PkgPath() == valueType.PkgPath() && name == "Value"
+	return t.PkgPath() == reflect.TypeFor[secret.Value[string]]().PkgPath() && strings.HasPrefix(t.Name(), "Value[")
 }
 
-// in looks in v, which stands at one step of a path.
-func (s *search) in(v reflect.Value, step string) bool {
-	s.path = append(s.path, step)
-	if s.found(v) {
-		return true
-	}
-	s.path = s.path[:len(s.path)-1]
-	return false
-}
-
-func (s *search) found(v reflect.Value) bool {
+// content is a string, a list of bytes, or the number whose words a big.Int keeps, big-endian,
+// after as many zeros as a secret may begin with; nil for anything else.
+func content(v reflect.Value) (b []byte) {
 	switch v.Kind() {
 	case reflect.String:
-		return s.parts.in([]byte(v.String()), s.size)
-	case reflect.Pointer:
-		at := [2]any{v.Pointer(), v.Type()}
-		if v.IsNil() || s.seen[at] {
-			return false
-		}
-		s.seen[at] = true
-		return s.in(v.Elem(), "")
-	case reflect.Interface:
-		return s.in(v.Elem(), "")
-	case reflect.Slice, reflect.Array, reflect.Map:
-		if s.parts.in(content(v), s.size) {
-			return true
-		}
-		if v.Kind() != reflect.Map && !deep(v.Type().Elem().Kind()) {
-			return false
-		}
-		for key, element := range v.Seq2() {
-			if s.in(key, "'s key") || s.in(element, "[]") {
-				return true
+		return []byte(v.String())
+	case reflect.Slice, reflect.Array:
+		var words []big.Word
+		for _, element := range v.Seq2() {
+			switch element.Kind() {
+			case reflect.Uint8:
+				b = append(b, byte(element.Uint()))
+			case reflect.Uint:
+				words = append(words, big.Word(element.Uint()))
+			default:
+				return nil
 			}
 		}
-	case reflect.Struct:
-		if isValue(v.Type()) && !s.inside {
-			return false
+		if words != nil {
+			return append(make([]byte, 64), new(big.Int).SetBits(words).Bytes()...)
 		}
-		for field, value := range v.Fields() {
-			if s.in(value, "."+field.Name) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// deep reports whether a list of this kind can hold more than content sees.
-func deep(k reflect.Kind) bool {
-	return k >= reflect.Array && k != reflect.UnsafePointer && k != reflect.Func && k != reflect.Chan
-}
-
-// content is a list of bytes, or the number whose words a big.Int keeps, big-endian, after as
-// many zeros as a secret may begin with; nil for any other list.
-func content(v reflect.Value) []byte {
-	var b []byte
-	var words []big.Word
-	for _, element := range v.Seq2() {
-		switch element.Kind() {
-		case reflect.Uint8:
-			b = append(b, byte(element.Uint()))
-		case reflect.Uint:
-			words = append(words, big.Word(element.Uint()))
-		default:
-			return nil
-		}
-	}
-	if len(words) > 0 {
-		return append(make([]byte, 64), new(big.Int).SetBits(words).Bytes()...)
 	}
 	return b
 }

@@ -35,6 +35,8 @@ var (
 
 type (
 	holder[T any] struct{ secret T }
+	// Value is not the one of package secret.
+	Value[T any] struct{ secret T }
 	// talker keeps its secret in a Value, and writes it.
 	talker struct{ secret secret.Value[[]byte] }
 	// encoder does the same in hexadecimal, in JSON.
@@ -83,6 +85,10 @@ func TestCheckFindsLeaks(t *testing.T) {
 		"a string":             {checked(string(binary), binary), "holds the secret in string"},
 		"an array":             {checked(holder[[16]byte]{[16]byte(binary)}, binary), ".secret"},
 		"an unexported field":  {checked(&holder[[]byte]{text}, text), ".secret"},
+		"digits":               {checked(holder[string]{strings.ToUpper(hex.EncodeToString(binary))}, binary), "does not hold"},
+		"digits outside":       {checked([]any{secret.New(binary), hex.EncodeToString(binary)}, binary), "holds the secret in []interface {}[]"},
+		"digits in capitals":   {checked([]any{secret.New(binary), strings.ToUpper(hex.EncodeToString(binary))}, binary), "holds the secret in []interface {}[]"},
+		"another Value":        {checked(Value[[]byte]{text}, text), ".secret"},
 		"two pointers":         {checked(holder[**[]byte]{new(&text)}, text), ".secret"},
 		"an interface":         {checked(holder[any]{text}, text), ".secret"},
 		"a list":               {checked([]holder[string]{{string(text)}}, text), "[].secret"},

@@ -1,9 +1,9 @@
 package tpmlab
 
 import (
+	"bytes"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/asn1"
 	"math/big"
 	"testing"
 	"time"
@@ -23,18 +23,19 @@ type AzureHierarchy struct {
 
 	ca   *CA
 	urls []string // where the AK certificates say that their issuer's is
-	now  time.Time
 }
 
 // AzureHierarchies are both of them, below one root, valid for a day before and after now.
-func AzureHierarchies(t testing.TB, now time.Time) []*AzureHierarchy {
+func AzureHierarchies(t testing.TB) []*AzureHierarchy {
 	t.Helper()
-	all := []oid.OID{oid.AzureKpAK, oid.TCGKpEKCertificate, oid.TCGKpAIKCertificate}
+	now, all := time.Now(), []oid.OID{oid.AzureKpAK, oid.TCGKpEKCertificate, oid.TCGKpAIKCertificate}
 	ca := func(parent *CA, name string, usages []oid.OID, pathLen int) *CA {
 		return Sign(t, parent, name, func(c *x509.Certificate) {
 			c.NotBefore, c.NotAfter = now.Add(-24*time.Hour), now.Add(24*time.Hour)
 			c.KeyUsage |= x509.KeyUsageDigitalSignature | x509.KeyUsageCRLSign
-			c.UnknownExtKeyUsage = identifiers(usages)
+			if usages != nil {
+				c.ExtraExtensions = []pkix.Extension{Usages(usages...)}
+			}
 			c.MaxPathLen, c.MaxPathLenZero = pathLen, pathLen == 0
 		})
 	}
@@ -43,47 +44,33 @@ func AzureHierarchies(t testing.TB, now time.Time) []*AzureHierarchy {
 	cloud := ca(upper, "Azure Cloud Virtual TPM CA - 11", all, 0)
 	global := ca(root, "Global Virtual TPM CA - 03", all[1:], 0)
 	return []*AzureHierarchy{
-		{"Azure Cloud Virtual TPM CA", root.Cert, []*x509.Certificate{cloud.Cert, upper.Cert}, cloud, []string{"http://127.0.0.1/cert.cer"}, now},
-		{"Global Virtual TPM CA", root.Cert, []*x509.Certificate{global.Cert}, global, nil, now},
+		{"Azure Cloud Virtual TPM CA", root.Cert, []*x509.Certificate{cloud.Cert, upper.Cert}, cloud, []string{"http://127.0.0.1/cert.cer"}},
+		{"Global Virtual TPM CA", root.Cert, []*x509.Certificate{global.Cert}, global, nil},
 	}
 }
 
-// Provision makes a TPM one of a virtual machine of Azure's: a persistent AK, and its certificate
-// in a padded index with a password of its own. For a TPM that is one already it renews the
-// certificate. It returns that.
+// azureAKCertificate is the index of an AK's certificate.
+const azureAKCertificate tpm2.TPMHandle = 0x01c101d0
+
+// AzureVM are the options of a TPM of a virtual machine of Azure's, with a persistent AK.
+func AzureVM() tpmsim.Options {
+	return tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{{Template: azureAK(), Handle: 0x81000003, CertificateIndex: azureAKCertificate}}}
+}
+
+// Provision certifies the AK of such a TPM, again if need be, with the certificate in a padded
+// index with a password of its own.
 func (h *AzureHierarchy) Provision(t testing.TB, tpm *tpmsim.TPM) *x509.Certificate {
 	t.Helper()
-	const (
-		ak    tpm2.TPMHandle = 0x81000003
-		index tpm2.TPMHandle = 0x01c101d0
-		size                 = 2048
-	)
-	public, err := tpm2.ReadPublic{ObjectHandle: ak}.Execute(tpm)
-	if err != nil {
-		Persist(t, tpm, tpm2.TPMRHEndorsement, azureAK(), ak)
-		if public, err = (tpm2.ReadPublic{ObjectHandle: ak}).Execute(tpm); err != nil {
-			t.Fatal(err)
-		}
-	}
-	area, err := public.OutPublic.Contents()
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := tpm2.Pub(*area)
-	if err != nil {
-		t.Fatal(err)
-	}
 	certificate := Issued(t, &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "378964f8555f.TrustedVM.Azure.windows.net"},
-		NotBefore: h.now.Add(-24 * time.Hour), NotAfter: h.now.Add(24 * time.Hour),
+		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
-		UnknownExtKeyUsage:    identifiers([]oid.OID{oid.AzureKpAK, oid.TCGKpAIKCertificate}),
+		ExtraExtensions:       []pkix.Extension{Usages(oid.AzureKpAK, oid.TCGKpAIKCertificate)},
 		IssuingCertificateURL: h.urls,
-	}, h.ca, key)
-	if err := tpm.DeleteNV(index); err != nil {
-		t.Fatal(err)
-	}
-	WriteAzureNV(t, tpm, index, tpm2.TPMANV{AuthRead: true, OwnerRead: true, NoDA: true}, append(certificate.Raw, make([]byte, size-len(certificate.Raw))...))
+	}, h.ca, tpm.AKPublic(tpmsim.RSA2048))
+	noError(t, tpm.DeleteNV(azureAKCertificate))
+	padded := append(bytes.Clone(certificate.Raw), make([]byte, 2048-len(certificate.Raw))...)
+	WriteAzureNV(t, tpm, azureAKCertificate, tpm2.TPMANV{AuthRead: true, OwnerRead: true, NoDA: true}, padded)
 	return certificate
 }
 
@@ -95,12 +82,4 @@ func azureAK() *tpm2.TPMTPublic {
 		Parameters: tpm2.NewTPMUPublicParms(tpm2.TPMAlgRSA, &tpm2.TPMSRSAParms{KeyBits: 2048,
 			Scheme: tpm2.TPMTRSAScheme{Scheme: tpm2.TPMAlgRSASSA, Details: tpm2.NewTPMUAsymScheme(tpm2.TPMAlgRSASSA, &tpm2.TPMSSigSchemeRSASSA{HashAlg: tpm2.TPMAlgSHA256})}}),
 	}
-}
-
-func identifiers(ids []oid.OID) (list []asn1.ObjectIdentifier) {
-	for _, id := range ids {
-		form, _ := id.ASN1()
-		list = append(list, form)
-	}
-	return list
 }

@@ -50,22 +50,16 @@ func Sign(t testing.TB, parent *CA, name string, edit func(*x509.Certificate)) *
 // CertificateOf makes a certificate with an extension of some bytes.
 func CertificateOf(t testing.TB, extra int) []byte {
 	t.Helper()
-	key := NewP256(t)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "node"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 999, 1}, Value: bytes.Repeat([]byte{5}, extra)}},
-	}
-	return Issued(t, template, &CA{template, key}, key.Public()).Raw
+	return Sign(t, nil, "node", func(c *x509.Certificate) {
+		c.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 999, 1}, Value: bytes.Repeat([]byte{5}, extra)}}
+	}).Cert.Raw
 }
 
 // Issued is a certificate from a template.
 func Issued(t testing.TB, template *x509.Certificate, parent *CA, pub crypto.PublicKey) *x509.Certificate {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, parent.Cert, pub, parent.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return Parsed(t, der)
 }
 

@@ -16,9 +16,7 @@ import (
 func ExpectCheck(t *testing.T, err error, want refusal.Check) {
 	t.Helper()
 	if want == "" {
-		if err != nil {
-			t.Fatalf("got %v, want no error", err)
-		}
+		noError(t, err)
 		return
 	}
 	var e *refusal.Error
@@ -30,27 +28,11 @@ func ExpectCheck(t *testing.T, err error, want refusal.Check) {
 	}
 }
 
-// CheckOutcome demands the check, or nil for "".
-func CheckOutcome(t *testing.T, err error, want refusal.Check) {
-	t.Helper()
-	if want == "" && err != nil || want != "" && !errors.Is(err, want) {
-		t.Errorf("got %v, want %q", err, want)
-	}
-}
-
-// HasCheck reports whether the error is a refusal of one check.
-func HasCheck(err error) bool {
-	_, ok := errors.AsType[*refusal.Error](err)
-	return ok
-}
-
 // Corpus is a file of the collection of real-world data that the environment names.
 func Corpus(t testing.TB, path ...string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(append([]string{CorpusDir(t)}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, err := os.ReadFile(filepath.Join(CorpusDir(t), filepath.Join(path...)))
+	noError(t, err)
 	return b
 }
 
@@ -88,6 +70,14 @@ func ByTurns(b *testing.B, before func(), names []string, rows ...func()) {
 		b.ReportMetric(ours/median(n+1), name)
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// noError fails the test at once for an error.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Must is the value, or a panic, where there is no test yet.

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
-	"math/big"
 	"sync"
 	"testing"
 )
@@ -15,9 +14,7 @@ import (
 func NewECDSA(t testing.TB, c elliptic.Curve) *ecdsa.PrivateKey {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(c, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return k
 }
 
@@ -49,35 +46,6 @@ func onCurve(c elliptic.Curve) func() *ecdsa.PrivateKey {
 func Parsed(t testing.TB, der []byte) *x509.Certificate {
 	t.Helper()
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return cert
-}
-
-// ROCAPrime makes a prime of the flawed form: k·M + 65537^a mod M, where M is the
-// product of the first primes.
-func ROCAPrime(t testing.TB, bits int) *big.Int {
-	t.Helper()
-	m := big.NewInt(1)
-	for n, count := int64(2), 0; count < 39; n++ { // the 512-bit keys' M
-		if p := big.NewInt(n); p.ProbablyPrime(0) {
-			m.Mul(m, p)
-			count++
-		}
-	}
-	for {
-		a, err := rand.Int(rand.Reader, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		k, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), uint(bits-m.BitLen())))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := new(big.Int).Exp(big.NewInt(65537), a, m)
-		if p.Add(p, k.Mul(k, m)); p.BitLen() == bits && p.ProbablyPrime(10) {
-			return p
-		}
-	}
 }

@@ -5,8 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha1"
-	"crypto/sha256"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"math/big"
@@ -34,12 +32,11 @@ type Cert struct {
 // else with a signature of its size that is none.
 func (c *Cert) Sign(t testing.TB, by crypto.Signer) []byte {
 	t.Helper()
-	version, extensions := Element(0xa0, value(2)), Element(0xa3, value(c.Extensions))
+	version, extensions := Element(0xa0, value(2)), []byte(nil)
 	if c.Version1 {
 		version = nil
-	}
-	if c.Version1 || len(c.Extensions) == 0 {
-		extensions = nil
+	} else if len(c.Extensions) > 0 {
+		extensions = Element(0xa3, value(c.Extensions))
 	}
 	tbs := Seq(version, value(c.Serial+1), c.Algorithm, NameOf(c.Issuer), Seq(value(c.From.UTC()), value(c.To.UTC())),
 		NameOf(c.Subject), c.SPKI, extensions)
@@ -63,47 +60,31 @@ func AlgorithmOf(key crypto.PublicKey) []byte {
 	return []byte(ECDSASHA256)
 }
 
-func signature(algorithm string, tbs []byte, by crypto.Signer) (out []byte) {
-	with1, with256 := sha1.Sum(tbs), sha256.Sum256(tbs)
-	switch key := by.(type) {
-	case *rsa.PrivateKey:
-		switch algorithm {
-		case SHA1RSA:
-			out = pkcs1(key, crypto.SHA1, with1[:])
-		case SHA256RSA:
-			out = pkcs1(key, crypto.SHA256, with256[:])
-		case PSSSHA256:
-			out, _ = rsa.SignPSS(rand.Reader, key, crypto.SHA256, with256[:], &rsa.PSSOptions{SaltLength: 32})
-		}
-	case *ecdsa.PrivateKey:
-		if algorithm == ECDSASHA256 {
-			out, _ = ecdsa.SignASN1(rand.Reader, key, with256[:])
-		}
-	}
-	if out == nil {
-		out = make([]byte, 256)
-		out[1] = 1
-	}
-	return out
+// signs says how a key signs by each algorithm.
+var signs = map[string]crypto.SignerOpts{
+	SHA1RSA: crypto.SHA1, SHA256RSA: crypto.SHA256, ECDSASHA256: crypto.SHA256, PSSSHA256: &rsa.PSSOptions{SaltLength: 32, Hash: crypto.SHA256},
 }
 
-// pkcs1Made holds the signatures of labPKCS1 by key, hash and sum.
-var pkcs1Made sync.Map
+// rsaMade holds signatures by RSA keys by the key, the algorithm and what is signed. Each is made
+// once: of thousands of chains most repeat some certificate, and nothing else takes as long.
+var rsaMade sync.Map
 
-// pkcs1 is a signature that is the same each time. It is made once: of thousands of
-// chains most repeat some certificate, and nothing else takes as long.
-func pkcs1(key *rsa.PrivateKey, hash crypto.Hash, sum []byte) []byte {
-	type made struct {
-		key  *rsa.PrivateKey
-		hash crypto.Hash
-		sum  string
+func signature(algorithm string, tbs []byte, by crypto.Signer) []byte {
+	opts := signs[algorithm]
+	_, isECDSA := by.(*ecdsa.PrivateKey)
+	if by == nil || opts == nil || isECDSA != (algorithm == ECDSASHA256) {
+		return append([]byte{0, 1}, make([]byte, 254)...)
 	}
-	of := made{key, hash, string(sum)}
-	if out, ok := pkcs1Made.Load(of); ok {
+	of := [3]any{by, algorithm, string(tbs)}
+	if out, ok := rsaMade.Load(of); ok {
 		return out.([]byte)
 	}
-	out, _ := rsa.SignPKCS1v15(nil, key, hash, sum)
-	pkcs1Made.Store(of, out)
+	hash := opts.HashFunc().New()
+	hash.Write(tbs)
+	out := Must(by.Sign(rand.Reader, hash.Sum(nil), opts))
+	if !isECDSA {
+		rsaMade.Store(of, out)
+	}
 	return out
 }
 

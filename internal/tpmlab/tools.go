@@ -50,18 +50,14 @@ func (x *Tools) Try(line string) (string, error) {
 func (x *Tools) Read(name string) []byte {
 	x.T.Helper()
 	b, err := os.ReadFile(filepath.Join(x.Dir, name))
-	if err != nil {
-		x.T.Fatal(err)
-	}
+	noError(x.T, err)
 	return b
 }
 
 // Write writes a file in the directory.
 func (x *Tools) Write(name string, b []byte) {
 	x.T.Helper()
-	if err := os.WriteFile(filepath.Join(x.Dir, name), b, 0o600); err != nil {
-		x.T.Fatal(err)
-	}
+	noError(x.T, os.WriteFile(filepath.Join(x.Dir, name), b, 0o600))
 }
 
 // Area is the TPMT_PUBLIC of a loaded object, and the key that the tools print as PEM.
@@ -71,9 +67,7 @@ func (x *Tools) Area(context string) ([]byte, crypto.PublicKey) {
 	x.Run("tpm2_readpublic -Q -c " + context + ".ctx -f pem -o " + context + ".pem")
 	block, _ := pem.Decode(x.Read(context + ".pem"))
 	key, err := x509.ParsePKIXPublicKey(block.Bytes)
-	if err != nil {
-		x.T.Fatal(err)
-	}
+	noError(x.T, err)
 	return x.Read(context + ".pub")[2:], key // a TPM2B_PUBLIC
 }
 
@@ -89,17 +83,3 @@ func StartTools(t *testing.T) *Tools {
 
 // ToolsAKAttributes are an attestation key's, as the tools spell them.
 const ToolsAKAttributes = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|restricted|sign"
-
-// OpenSSL runs one command of OpenSSL, if it is installed.
-func OpenSSL(t *testing.T, stdin []byte, args ...string) {
-	t.Helper()
-	if _, err := exec.LookPath("openssl"); err != nil {
-		t.Log("openssl is not installed: not checked with it (Debian: apt-get install openssl)")
-		return
-	}
-	cmd := exec.Command("openssl", args...)
-	cmd.Stdin = strings.NewReader(string(stdin))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("openssl %s: %v: %s", strings.Join(args, " "), err, out)
-	}
-}

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
-	"maps"
+	"encoding/hex"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -39,9 +40,7 @@ func CheckNothingLoaded(t testing.TB, tpm transport.TPM) {
 func LoadedHandles(t testing.TB, tpm transport.TPM) []tpm2.TPMHandle {
 	t.Helper()
 	all, err := tpmsim.LoadedHandles(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return all
 }
 
@@ -63,23 +62,31 @@ func (a *Altered) Send(command []byte) ([]byte, error) {
 
 // Count says how many commands of one code were sent.
 func Count(tpm *tpmsim.FaultyTPM, code tpm2.TPMCC) int {
-	n := 0
-	for _, c := range tpm.Commands() {
-		if c == code {
-			n++
-		}
-	}
-	return n
+	return len(slices.DeleteFunc(tpm.Commands(), func(c tpm2.TPMCC) bool { return c != code }))
 }
 
 // SwitchOff switches a hierarchy off until the next reset, as firmware can (TPM2_HierarchyControl,
-// TPM 2.0 Library, Part 3, 24.3), which go-tpm does not have.
+// TPM 2.0 Library, Part 3, 24.3).
 func SwitchOff(t testing.TB, tpm transport.TPM, hierarchy tpm2.TPMHandle) {
 	t.Helper()
-	command := Unhex(t, "800200000020"+"00000121"+"4000000c"+"00000009"+"4000000900"+"00000000")
-	rsp, err := tpm.Send(append(binary.BigEndian.AppendUint32(command, uint32(hierarchy)), 0))
+	Send(t, tpm, fmt.Sprintf("8002 00000020 00000121 4000000c 00000009 40000009 0000 00 0000 %08x 00", uint32(hierarchy)))
+}
+
+// ForgetPasswords has a TPM forget wrong passwords (TPM2_DictionaryAttackLockReset, TPM 2.0
+// Library, Part 3, 25.2).
+func ForgetPasswords(t testing.TB, tpm transport.TPM) {
+	t.Helper()
+	Send(t, tpm, "8002 0000001b 00000139 4000000a 00000009 40000009 0000 00 0000")
+}
+
+// Send sends a command that go-tpm does not have, in hexadecimal digits, which must succeed.
+func Send(t testing.TB, tpm transport.TPM, digits string) {
+	t.Helper()
+	command, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
+	noError(t, err)
+	rsp, err := tpm.Send(command)
 	if err != nil || len(rsp) < 10 || binary.BigEndian.Uint32(rsp[6:]) != 0 {
-		t.Fatalf("%x, %v", rsp, err)
+		t.Fatalf("%s: %x, %v", digits, rsp, err)
 	}
 }
 
@@ -104,28 +111,12 @@ func WarnEach(t *testing.T, tpm transport.TPM, run func(t *testing.T, tpm transp
 	})
 }
 
-// DefineNV makes an NV index with attributes of its own, and writes data to it.
+// DefineNV makes an NV index of the owner's with attributes of its own, and writes data to it.
 func DefineNV(t testing.TB, tpm transport.TPM, index tpm2.TPMHandle, attributes tpm2.TPMANV, size int, data []byte) {
 	t.Helper()
-	area := tpm2.TPMSNVPublic{NVIndex: index, NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, DataSize: uint16(size)}
-	if _, err := (tpm2.NVDefineSpace{AuthHandle: tpm2.TPMRHOwner, PublicInfo: tpm2.New2B(area)}).Execute(tpm); err != nil {
-		t.Fatal(err)
-	}
-	if data == nil {
-		return
-	}
-	pub, err := tpm2.NVReadPublic{NVIndex: index}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := tpm2.NVWrite{
-		AuthHandle: tpm2.AuthHandle{Handle: tpm2.TPMRHOwner, Auth: tpm2.PasswordAuth(nil)},
-		NVIndex:    tpm2.NamedHandle{Handle: index, Name: pub.NVName},
-		Data:       tpm2.TPM2BMaxNVBuffer{Buffer: data},
-	}
-	if _, err := write.Execute(tpm); err != nil {
-		t.Fatal(err)
-	}
+	owner := tpm2.AuthHandle{Handle: tpm2.TPMRHOwner, Auth: tpm2.PasswordAuth(nil)}
+	defineNV(t, tpm, owner, nil, index, attributes, size)
+	writeNV(t, tpm, owner, index, data)
 }
 
 // WriteAzureNV makes an NV index as Azure's confidential machines have them: by the platform, and
@@ -134,52 +125,51 @@ func WriteAzureNV(t testing.TB, tpm transport.TPM, index tpm2.TPMHandle, attribu
 	t.Helper()
 	attributes.AuthWrite, attributes.PlatformCreate = true, true
 	password := []byte("of the platform")
-	if _, err := (tpm2.NVDefineSpace{AuthHandle: tpm2.TPMRHPlatform, Auth: tpm2.TPM2BAuth{Buffer: password}, PublicInfo: tpm2.New2B(tpm2.TPMSNVPublic{
-		NVIndex: index, NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, DataSize: uint16(len(data))})}).Execute(tpm); err != nil {
-		t.Fatal(err)
-	}
+	defineNV(t, tpm, tpm2.AuthHandle{Handle: tpm2.TPMRHPlatform, Auth: tpm2.PasswordAuth(nil)}, password, index, attributes, len(data))
+	writeNV(t, tpm, tpm2.AuthHandle{Handle: index, Auth: tpm2.PasswordAuth(password)}, index, data)
+}
+
+func defineNV(t testing.TB, tpm transport.TPM, by tpm2.AuthHandle, password []byte, index tpm2.TPMHandle, attributes tpm2.TPMANV, size int) {
+	t.Helper()
+	area := tpm2.TPMSNVPublic{NVIndex: index, NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, DataSize: uint16(size)}
+	_, err := tpm2.NVDefineSpace{AuthHandle: by, Auth: tpm2.TPM2BAuth{Buffer: password}, PublicInfo: tpm2.New2B(area)}.Execute(tpm)
+	noError(t, err)
+}
+
+func writeNV(t testing.TB, tpm transport.TPM, by tpm2.AuthHandle, index tpm2.TPMHandle, data []byte) {
+	t.Helper()
 	const chunk = 512
 	for at := 0; at < len(data); at += chunk {
 		pub, err := tpm2.NVReadPublic{NVIndex: index}.Execute(tpm) // the first write changes the Name
-		if err != nil {
-			t.Fatal(err)
+		noError(t, err)
+		if by.Handle == index {
+			by.Name = pub.NVName
 		}
-		write := tpm2.NVWrite{
-			AuthHandle: tpm2.AuthHandle{Handle: index, Name: pub.NVName, Auth: tpm2.PasswordAuth(password)},
-			NVIndex:    tpm2.NamedHandle{Handle: index, Name: pub.NVName},
-			Data:       tpm2.TPM2BMaxNVBuffer{Buffer: data[at:min(at+chunk, len(data))]}, Offset: uint16(at),
-		}
-		if _, err := write.Execute(tpm); err != nil {
-			t.Fatal(err)
-		}
+		_, err = tpm2.NVWrite{AuthHandle: by, NVIndex: tpm2.NamedHandle{Handle: index, Name: pub.NVName},
+			Data: tpm2.TPM2BMaxNVBuffer{Buffer: data[at:min(at+chunk, len(data))]}, Offset: uint16(at)}.Execute(tpm)
+		noError(t, err)
 	}
 }
 
 // WriteNV writes an NV index as the platform.
 func WriteNV(t testing.TB, tpm *tpmsim.TPM, index tpm2.TPMHandle, data []byte) {
 	t.Helper()
-	if err := tpm.WriteNV(index, data); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, tpm.WriteNV(index, data))
 }
 
 // Persist puts a primary key from a template at a persistent handle.
 func Persist(t testing.TB, tpm transport.TPM, hierarchy tpm2.TPMHandle, template *tpm2.TPMTPublic, handle tpm2.TPMHandle) {
 	t.Helper()
 	key, err := tpm2.CreatePrimary{PrimaryHandle: hierarchy, InPublic: tpm2.New2B(*template)}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err = (tpm2.EvictControl{
+	noError(t, err)
+	_, err = tpm2.EvictControl{
 		Auth:             tpm2.TPMRHOwner,
 		ObjectHandle:     &tpm2.NamedHandle{Handle: key.ObjectHandle, Name: key.Name},
 		PersistentHandle: handle,
-	}).Execute(tpm); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := (tpm2.FlushContext{FlushHandle: key.ObjectHandle}).Execute(tpm); err != nil {
-		t.Fatal(err)
-	}
+	}.Execute(tpm)
+	noError(t, err)
+	_, err = tpm2.FlushContext{FlushHandle: key.ObjectHandle}.Execute(tpm)
+	noError(t, err)
 }
 
 // SetHierarchyPassword changes a hierarchy's password.
@@ -188,56 +178,13 @@ func SetHierarchyPassword(t testing.TB, tpm transport.TPM, hierarchy tpm2.TPMHan
 	_, err := tpm2.HierarchyChangeAuth{
 		AuthHandle: tpm2.AuthHandle{Handle: hierarchy, Auth: tpm2.PasswordAuth(old)}, NewAuth: tpm2.TPM2BAuth{Buffer: password},
 	}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// FakeNV is a TPM that has NV indexes and nothing else, larger ones than a simulator's.
-type FakeNV map[tpm2.TPMHandle][]byte
-
-// Send answers one command.
-func (f FakeNV) Send(command []byte) ([]byte, error) {
-	tag, body := uint16(tpm2.TPMSTNoSessions), []byte(nil)
-	at := func(n int) uint32 { return binary.BigEndian.Uint32(command[n:]) }
-	capability := func(c tpm2.TPMCap, u tpm2.TPMUCapabilities) []byte {
-		return append([]byte{0}, tpm2.Marshal(tpm2.TPMSCapabilityData{Capability: c, Data: u})...)
-	}
-	switch code := tpm2.TPMCC(at(6)); {
-	case code == tpm2.TPMCCGetCapability && tpm2.TPMCap(at(10)) == tpm2.TPMCapHandles:
-		body = capability(tpm2.TPMCapHandles, tpm2.NewTPMUCapabilities(tpm2.TPMCapHandles, &tpm2.TPMLHandle{Handle: slices.Sorted(maps.Keys(f))}))
-	case code == tpm2.TPMCCGetCapability:
-		property := tpm2.TPMSTaggedProperty{Property: tpm2.TPMPT(at(14)), Value: 2048}
-		body = capability(tpm2.TPMCapTPMProperties, tpm2.NewTPMUCapabilities(tpm2.TPMCapTPMProperties,
-			&tpm2.TPMLTaggedTPMProperty{TPMProperty: []tpm2.TPMSTaggedProperty{property}}))
-	case code == tpm2.TPMCCNVReadPublic:
-		index := tpm2.TPMHandle(at(10))
-		area := tpm2.TPMSNVPublic{NVIndex: index, NameAlg: tpm2.TPMAlgSHA256, Attributes: tpm2.TPMANV{AuthRead: true, NoDA: true}, DataSize: uint16(len(f[index]))}
-		body = append(tpm2.Marshal(tpm2.New2B(area)), tpm2.Marshal(tpm2.TPM2BName{Buffer: DigestName(1)})...)
-	case code == tpm2.TPMCCNVRead:
-		tag = uint16(tpm2.TPMSTSessions)
-		rest := command[22+at(18):]
-		size, offset := binary.BigEndian.Uint16(rest), binary.BigEndian.Uint16(rest[2:])
-		read := tpm2.Marshal(tpm2.TPM2BMaxNVBuffer{Buffer: f[tpm2.TPMHandle(at(14))][offset : offset+size]})
-		body = slices.Concat(binary.BigEndian.AppendUint32(nil, uint32(len(read))), read, []byte{0, 0, 1, 0, 0})
-	default:
-		return nil, errors.New("not of a fake")
-	}
-	out := binary.BigEndian.AppendUint16(nil, tag)
-	out = binary.BigEndian.AppendUint32(out, uint32(10+len(body)))
-	return append(binary.BigEndian.AppendUint32(out, 0), body...), nil
+	noError(t, err)
 }
 
 // DigestName is a name over SHA-256 whose digest is one repeated byte.
 func DigestName(fill byte) []byte {
 	return append([]byte{0, 0x0b}, bytes.Repeat([]byte{fill}, 32)...)
 }
-
-// NoTPM is a device that is not there.
-type NoTPM struct{}
-
-// Send answers one command.
-func (NoTPM) Send([]byte) ([]byte, error) { return nil, errors.New("no such device") }
 
 // ExtendPCR extends a PCR of SHA-256.
 func ExtendPCR(t testing.TB, tpm transport.TPM, pcr tpm2.TPMHandle) {
@@ -247,19 +194,5 @@ func ExtendPCR(t testing.TB, tpm transport.TPM, pcr tpm2.TPMHandle) {
 		PCRHandle: tpm2.AuthHandle{Handle: pcr, Auth: tpm2.PasswordAuth(nil)},
 		Digests:   tpm2.TPMLDigestValues{Digests: []tpm2.TPMTHA{{HashAlg: tpm2.TPMAlgSHA256, Digest: sum[:]}}},
 	}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// ForgetPasswords has a TPM forget wrong passwords (TPM2_DictionaryAttackLockReset, TPM 2.0
-// Library, Part 3, 25.2), which go-tpm does not have.
-func ForgetPasswords(t testing.TB, tpm transport.TPM) {
-	t.Helper()
-	lockout := []byte{0x40, 0x00, 0x00, 0x0a}
-	session := []byte{0, 0, 0, 9, 0x40, 0x00, 0x00, 0x09, 0, 0, 0, 0, 0} // the empty password
-	answer, err := tpm.Send(slices.Concat([]byte{0x80, 0x02, 0, 0, 0, 27, 0x00, 0x00, 0x01, 0x39}, lockout, session))
-	if err != nil || len(answer) < 10 || !bytes.Equal(answer[6:10], make([]byte, 4)) {
-		t.Fatalf("TPM2_DictionaryAttackLockReset: %x, %v", answer, err)
-	}
+	noError(t, err)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
@@ -23,12 +22,12 @@ func TestAzureVTPM(t *testing.T) {
 	c.prepare(t)
 	c.startSigner(t)
 
-	hierarchies := tpmlab.AzureHierarchies(t, time.Now())
+	hierarchies := tpmlab.AzureHierarchies(t)
 	var inventory strings.Builder
 	inventory.WriteString("machines:\n")
 	devices := make([]*tpmsim.TPM, len(hierarchies))
 	for n, h := range hierarchies {
-		devices[n] = tpmsim.Swtpm(t, tpmlab.Bare())
+		devices[n] = tpmsim.Swtpm(t, tpmlab.AzureVM())
 		machine, err := tpmcert.AKIdentity{}.Identify(h.Provision(t, devices[n]))
 		if err != nil {
 			t.Fatal(err)

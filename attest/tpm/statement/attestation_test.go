@@ -13,7 +13,7 @@ import (
 )
 
 func TestParseAttestation(t *testing.T) {
-	raw := tpmlab.Unhex(t, tpmlab.CertifyHex)
+	raw := unhex(t, certifyHex)
 	want := &Attestation{
 		Raw: raw, Type: tpm2.TPMSTAttestCertify, QualifiedSigner: tpmlab.DigestName(0x11), ExtraData: testQualifyingData,
 		Clock: 7, ResetCount: 1, RestartCount: 2, Safe: true, FirmwareVersion: 0x2019102300163636,
@@ -26,7 +26,7 @@ func TestParseAttestation(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	raw = tpmlab.Unhex(t, tpmlab.QuoteHex)
+	raw = unhex(t, quoteHex)
 	want = &Attestation{
 		Raw: raw, Type: tpm2.TPMSTAttestQuote, QualifiedSigner: tpmlab.DigestName(0x11), ExtraData: []byte{},
 		Clock: 7, ResetCount: 1, RestartCount: 2, FirmwareVersion: 0x2019102300163636,
@@ -53,8 +53,8 @@ func TestParseAttestation(t *testing.T) {
 
 // TestParseAttestationEveryPrefix: no statement is whole when a byte is missing.
 func TestParseAttestationEveryPrefix(t *testing.T) {
-	for _, in := range []string{tpmlab.CertifyHex, tpmlab.QuoteHex} {
-		raw := tpmlab.Unhex(t, in)
+	for _, in := range []string{certifyHex, quoteHex} {
+		raw := unhex(t, in)
 		for n := range raw {
 			_, err := ParseAttestation(raw[:n])
 			tpmlab.ExpectCheck(t, err, checkAttestEncoding)
@@ -65,14 +65,14 @@ func TestParseAttestationEveryPrefix(t *testing.T) {
 }
 
 func TestParseAttestationRefuses(t *testing.T) {
-	certify, quote := tpmlab.Unhex(t, tpmlab.CertifyHex), tpmlab.Unhex(t, tpmlab.QuoteHex)
+	certify, quote := unhex(t, certifyHex), unhex(t, quoteHex)
 	at := func(b []byte, offset int, v ...byte) []byte {
 		b = bytes.Clone(b)
 		copy(b[offset:], v)
 		return b
 	}
 	long := func(size int) []byte { // a qualified signer of that size
-		return append(append(tpmlab.Unhex(t, "ff5443478017"), byte(size>>8), byte(size)), make([]byte, size+80)...)
+		return append(append(unhex(t, "ff5443478017"), byte(size>>8), byte(size)), make([]byte, size+80)...)
 	}
 	for name, row := range map[string]struct {
 		in   []byte
@@ -125,10 +125,10 @@ func TestAttestationMarshalRefuses(t *testing.T) {
 // FuzzParseAttestation: what parses marshals to the same bytes, and go-tpm reads the
 // same from it and writes the same.
 func FuzzParseAttestation(f *testing.F) {
-	f.Add(tpmlab.Unhex(f, tpmlab.CertifyHex))
-	f.Add(tpmlab.Unhex(f, tpmlab.QuoteHex))
+	f.Add(unhex(f, certifyHex))
+	f.Add(unhex(f, quoteHex))
 	f.Add([]byte{})
-	f.Add(tpmlab.Unhex(f, "ff544347801900000000000000000000000000000000000000000000000000"))
+	f.Add(unhex(f, "ff544347801900000000000000000000000000000000000000000000000000"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		a, err := ParseAttestation(in)
 		if err != nil {

@@ -98,7 +98,7 @@ func TestPublicKeyRefuses(t *testing.T) {
 		"ECC template":           {changed(t, ecc, func(p *Public) { p.X, p.Y = nil, nil }), CheckPoint},
 		"ECC template of zeros":  {changed(t, ecc, func(p *Public) { p.X, p.Y = make([]byte, 32), make([]byte, 32) }), CheckPoint},
 		"off the curve":          {changed(t, ecc, func(p *Public) { p.X = p.Y }), CheckPoint},
-		"not reduced":            {changed(t, ecc, func(p *Public) { p.X = tpmlab.Unhex(t, hexRepeat("ff", 32)) }), CheckPoint},
+		"not reduced":            {changed(t, ecc, func(p *Public) { p.X = unhex(t, hexRepeat("ff", 32)) }), CheckPoint},
 		"a zero byte too wide":   {changed(t, ecc, func(p *Public) { p.X = append([]byte{0}, p.X...) }), CheckPoint},
 		"point of another curve": {changed(t, ecc, func(p *Public) { p.Curve = tpm2.TPMECCNistP384 }), CheckPoint},
 		"RSA template":           {changed(t, rsaArea, func(p *Public) { p.Modulus = nil }), checkPublicEncoding},

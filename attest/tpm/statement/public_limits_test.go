@@ -37,12 +37,12 @@ func TestPublicWithUnknownSchemes(t *testing.T) {
 		"a modulus that ends":           "0001 000b 00050072 0000 0010 0014 000b 0800 00000000 0002 01",
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParsePublic(tpmlab.Unhex(t, strings.ReplaceAll(in, " ", "")))
+			_, err := ParsePublic(unhex(t, strings.ReplaceAll(in, " ", "")))
 			tpmlab.ExpectCheck(t, err, checkPublicEncoding)
 		})
 	}
 	good := "0023 000b 00050072 0000 0010 001a 000b 0001 0003 0010" + unique
-	if p, err := ParsePublic(tpmlab.Unhex(t, strings.ReplaceAll(good, " ", ""))); err != nil || p.Scheme.Count != 1 {
+	if p, err := ParsePublic(unhex(t, strings.ReplaceAll(good, " ", ""))); err != nil || p.Scheme.Count != 1 {
 		t.Errorf("ECDAA: %v", err)
 	}
 }

@@ -16,25 +16,25 @@ import (
 func publicSeeds(t testing.TB) map[string][]byte {
 	rsaUnique, eccUnique := "0100 "+hexRepeat("c3", 256), "0020 "+hexRepeat("01", 32)+" 0020 "+hexRepeat("02", 32)
 	return map[string][]byte{
-		"GCE AK":          tpmlab.Unhex(t, "0001 000b 00050072 0000 0010 0014 000b 0800 00000000 "+rsaUnique),
-		"PSS AK":          tpmlab.Unhex(t, "0001 000b 00050072 0000 0010 0016 000b 0800 00010001 "+rsaUnique),
-		"RSA-3072":        tpmlab.Unhex(t, "0001 000c 00050072 0000 0010 0014 000c 0c00 00000000 0180 "+hexRepeat("c3", 384)),
-		"RSAES key":       tpmlab.Unhex(t, "0001 000b 00020432 0020 "+hexRepeat("9a", 32)+" 0010 0015 0800 00000000 "+rsaUnique),
-		"OAEP key":        tpmlab.Unhex(t, "0001 000b 00020472 0000 0010 0017 000b 0800 00000000 "+rsaUnique),
-		"RSA EK":          tpmlab.Unhex(t, "0001 000b 000300b2 0020 837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa 0006 0080 0043 0010 0800 00000000 "+rsaUnique),
-		"ECC EK":          tpmlab.Unhex(t, "0023 000b 000300b2 0020 837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa 0006 0080 0043 0010 0003 0010 "+eccUnique),
-		"P-384 EK":        tpmlab.Unhex(t, "0023 000c 000300f2 0030 "+hexRepeat("b2", 48)+" 0006 0100 0043 0010 0004 0010 0030 "+hexRepeat("01", 48)+" 0030 "+hexRepeat("02", 48)),
-		"ECDSA AK":        tpmlab.Unhex(t, "0023 000b 00050072 0000 0010 0018 000b 0003 0010 "+eccUnique),
-		"ECC key":         tpmlab.Unhex(t, "0023 000b 00040072 0000 0010 0010 0003 0010 "+eccUnique),
-		"ECDH key":        tpmlab.Unhex(t, "0023 000b 00020072 0000 0010 0019 000b 0003 0010 "+eccUnique),
-		"ECDAA key":       tpmlab.Unhex(t, "0023 000b 00040072 0000 0010 001a 000b 0001 0003 0010 "+eccUnique),
-		"ECC with KDF":    tpmlab.Unhex(t, "0023 000b 00040072 0000 0010 0010 0003 0020 000b "+eccUnique),
-		"P-521":           tpmlab.Unhex(t, "0023 000d 00040072 0000 0010 0018 000d 0005 0010 0042 00"+hexRepeat("01", 65)+" 0042 00"+hexRepeat("02", 65)),
-		"narrow X":        tpmlab.Unhex(t, "0023 000b 00040072 0000 0010 0010 0003 0010 001f "+hexRepeat("01", 31)+" 0020 "+hexRepeat("02", 32)),
-		"RSA template":    tpmlab.Unhex(t, "0001 000b 00050072 0000 0010 0014 000b 0800 00000000 0000"),
-		"ECC template":    tpmlab.Unhex(t, "0023 000b 00050072 0000 0010 0018 000b 0003 0010 0000 0000"),
-		"SHA-1 named key": tpmlab.Unhex(t, "0001 0004 00040072 0014 "+hexRepeat("00", 20)+" 0010 0010 0400 00000000 0080 "+hexRepeat("c3", 128)),
-		"SM2 scheme":      tpmlab.Unhex(t, "0023 000b 00040072 0000 0010 001b 000b 0003 0010 "+eccUnique),
+		"GCE AK":          unhex(t, "0001 000b 00050072 0000 0010 0014 000b 0800 00000000 "+rsaUnique),
+		"PSS AK":          unhex(t, "0001 000b 00050072 0000 0010 0016 000b 0800 00010001 "+rsaUnique),
+		"RSA-3072":        unhex(t, "0001 000c 00050072 0000 0010 0014 000c 0c00 00000000 0180 "+hexRepeat("c3", 384)),
+		"RSAES key":       unhex(t, "0001 000b 00020432 0020 "+hexRepeat("9a", 32)+" 0010 0015 0800 00000000 "+rsaUnique),
+		"OAEP key":        unhex(t, "0001 000b 00020472 0000 0010 0017 000b 0800 00000000 "+rsaUnique),
+		"RSA EK":          unhex(t, "0001 000b 000300b2 0020 837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa 0006 0080 0043 0010 0800 00000000 "+rsaUnique),
+		"ECC EK":          unhex(t, "0023 000b 000300b2 0020 837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa 0006 0080 0043 0010 0003 0010 "+eccUnique),
+		"P-384 EK":        unhex(t, "0023 000c 000300f2 0030 "+hexRepeat("b2", 48)+" 0006 0100 0043 0010 0004 0010 0030 "+hexRepeat("01", 48)+" 0030 "+hexRepeat("02", 48)),
+		"ECDSA AK":        unhex(t, "0023 000b 00050072 0000 0010 0018 000b 0003 0010 "+eccUnique),
+		"ECC key":         unhex(t, "0023 000b 00040072 0000 0010 0010 0003 0010 "+eccUnique),
+		"ECDH key":        unhex(t, "0023 000b 00020072 0000 0010 0019 000b 0003 0010 "+eccUnique),
+		"ECDAA key":       unhex(t, "0023 000b 00040072 0000 0010 001a 000b 0001 0003 0010 "+eccUnique),
+		"ECC with KDF":    unhex(t, "0023 000b 00040072 0000 0010 0010 0003 0020 000b "+eccUnique),
+		"P-521":           unhex(t, "0023 000d 00040072 0000 0010 0018 000d 0005 0010 0042 00"+hexRepeat("01", 65)+" 0042 00"+hexRepeat("02", 65)),
+		"narrow X":        unhex(t, "0023 000b 00040072 0000 0010 0010 0003 0010 001f "+hexRepeat("01", 31)+" 0020 "+hexRepeat("02", 32)),
+		"RSA template":    unhex(t, "0001 000b 00050072 0000 0010 0014 000b 0800 00000000 0000"),
+		"ECC template":    unhex(t, "0023 000b 00050072 0000 0010 0018 000b 0003 0010 0000 0000"),
+		"SHA-1 named key": unhex(t, "0001 0004 00040072 0014 "+hexRepeat("00", 20)+" 0010 0010 0400 00000000 0080 "+hexRepeat("c3", 128)),
+		"SM2 scheme":      unhex(t, "0023 000b 00040072 0000 0010 001b 000b 0003 0010 "+eccUnique),
 	}
 }
 
@@ -116,7 +116,7 @@ func TestParsePublicRefuses(t *testing.T) {
 		"with a size prefix":     {"0018 0001 000b 00050072 0000 0010 0014 000b 0800 00000000 0000", checkKeyType},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := ParsePublic(tpmlab.Unhex(t, row.in))
+			p, err := ParsePublic(unhex(t, row.in))
 			tpmlab.ExpectCheck(t, err, row.want)
 			if p != nil {
 				t.Error("a result beside the error")

@@ -27,7 +27,7 @@ func TestParseSignature(t *testing.T) {
 		"empty r, s": {"0018 000b 0000 0000", &Signature{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256, R: []byte{}, S: []byte{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := tpmlab.Unhex(t, row.in)
+			in := unhex(t, row.in)
 			got, err := ParseSignature(in)
 			if err != nil {
 				t.Fatal(err)
@@ -69,7 +69,7 @@ func TestParseSignatureRefuses(t *testing.T) {
 		"size over the end": {"0014 000b ffff 00", checkSignatureEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParseSignature(tpmlab.Unhex(t, row.in))
+			got, err := ParseSignature(unhex(t, row.in))
 			tpmlab.ExpectCheck(t, err, row.want)
 			if got != nil {
 				t.Error("a result beside the error")
@@ -85,7 +85,7 @@ func TestParseRawSignature(t *testing.T) {
 	if diff := cmp.Diff(&Signature{Alg: raw.Alg, Hash: raw.Hash, RSA: []byte{0, 1, 2}}, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	got, err = ParseRawSignature(tpmlab.Unhex(t, "3007 0201 05 0202 0080"), ecdsaRaw)
+	got, err = ParseRawSignature(unhex(t, "3007 0201 05 0202 0080"), ecdsaRaw)
 	if diff := cmp.Diff(&Signature{Alg: ecdsaRaw.Alg, Hash: ecdsaRaw.Hash, R: []byte{5}, S: []byte{0x80}}, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
@@ -108,7 +108,7 @@ func TestParseRawSignature(t *testing.T) {
 		"indefinite length": {"3080 020105 020106 0000", ecdsaRaw, checkSignatureEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseRawSignature(tpmlab.Unhex(t, row.in), row.scheme)
+			_, err := ParseRawSignature(unhex(t, row.in), row.scheme)
 			tpmlab.ExpectCheck(t, err, row.want)
 		})
 	}
@@ -179,7 +179,7 @@ func TestPSSSaltLength(t *testing.T) {
 // the same, and no method panics.
 func FuzzParseSignature(f *testing.F) {
 	for _, in := range []string{"0014 000b 0004 01020304", "0016 000c 0001 00", "0018 000d 0001 05 0002 0006", "0018 000b 0000 0000", "0010", ""} {
-		f.Add(tpmlab.Unhex(f, in))
+		f.Add(unhex(f, in))
 	}
 	keys := []any{tpmlab.RSA2048().Public(), tpmlab.P256().Public(), tpmlab.P521().Public()}
 	f.Fuzz(func(t *testing.T, in []byte) {
@@ -208,8 +208,8 @@ func FuzzParseSignature(f *testing.F) {
 
 // FuzzParseRawSignature: an ECDSA signature has one DER.
 func FuzzParseRawSignature(f *testing.F) {
-	f.Add(tpmlab.Unhex(f, "3007 0201 05 0202 0080"))
-	f.Add(tpmlab.Unhex(f, "3006 020100 020100"))
+	f.Add(unhex(f, "3007 0201 05 0202 0080"))
+	f.Add(unhex(f, "3006 020100 020100"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		v, err := ParseRawSignature(in, RawScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256})
 		if err != nil {

@@ -54,7 +54,7 @@ func webauthnStatements(t *testing.T) []*recordedStatement {
 		}
 		s.evidence = CertifyEvidence{Attest: read("certinfo.bin"), Signature: read("sig.tpmt.bin"), Public: read("pubarea.bin")}
 		s.options = CertifyOptions{
-			AK: AKFromIssuer(s.leaf.PublicKey, nil), QualifyingData: tpmlab.Unhex(t, s.meta.ExtraData),
+			AK: AKFromIssuer(s.leaf.PublicKey, nil), QualifyingData: unhex(t, s.meta.ExtraData),
 			InsecureAllowAnyKey: true, InsecureAllowSHA1Signature: true,
 		}
 		statements = append(statements, s)
@@ -269,7 +269,7 @@ func lampsStatement(t *testing.T, info []byte) (*CertifyEvidence, [][]byte) {
 		!body.SkipASN1(asn1.SEQUENCE) || !body.ReadASN1(&list, attributes) {
 		t.Fatal("no attributes")
 	}
-	id := tpmlab.Unhex(t, "2a864886f70d010910023b") // 1.2.840.113549.1.9.16.2.59
+	id := unhex(t, "2a864886f70d010910023b") // 1.2.840.113549.1.9.16.2.59
 	for !list.Empty() {
 		var oid cryptobyte.String
 		if !list.ReadASN1(&attribute, asn1.SEQUENCE) || !attribute.ReadASN1(&oid, asn1.OBJECT_IDENTIFIER) {

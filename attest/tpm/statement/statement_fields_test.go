@@ -32,10 +32,10 @@ func TestFieldsOfAttestation(t *testing.T) {
 		rest  []int // where what follows the header ends
 		field []string
 	}{
-		{tpmlab.CertifyHex, []int{145}, []string{"certify info"}},
-		{tpmlab.QuoteHex, []int{73, 85, 119}, []string{"PCR selection", "PCR selection", "PCR digest"}},
+		{certifyHex, []int{145}, []string{"certify info"}},
+		{quoteHex, []int{73, 85, 119}, []string{"PCR selection", "PCR selection", "PCR digest"}},
 	} {
-		raw := tpmlab.Unhex(t, c.hex)
+		raw := unhex(t, c.hex)
 		extra := 48
 		if len(c.rest) > 1 {
 			extra = 44 // a quote without qualifying data
@@ -55,7 +55,7 @@ func TestFieldsOfAttestation(t *testing.T) {
 		}
 	}
 	t.Run("what follows would do as the end", func(t *testing.T) {
-		certify, quote := tpmlab.Unhex(t, tpmlab.CertifyHex), tpmlab.Unhex(t, tpmlab.QuoteHex)
+		certify, quote := unhex(t, certifyHex), unhex(t, quoteHex)
 		_, err := ParseAttestation(append(bytes.Clone(certify[:65]), 0, 0, 0, 0)) // two empty names in place of the firmware version
 		expectGot(t, err, checkAttestEncoding, clock)
 		_, err = ParseAttestation(append(bytes.Clone(quote[:69]), 0, 0)) // an empty digest in place of the count
@@ -64,7 +64,7 @@ func TestFieldsOfAttestation(t *testing.T) {
 }
 
 func TestSizesOfAttestation(t *testing.T) {
-	certify := tpmlab.Unhex(t, tpmlab.CertifyHex)
+	certify := unhex(t, certifyHex)
 	padded := func(size int) []byte { return append(bytes.Clone(certify), make([]byte, size-len(certify))...) }
 	_, err := ParseAttestation(padded(maxAttestationSize))
 	tpmlab.ExpectCheck(t, err, checkAttestEncoding)
@@ -72,7 +72,7 @@ func TestSizesOfAttestation(t *testing.T) {
 	tpmlab.ExpectCheck(t, err, checkAttestSize)
 
 	quote := func(change func(*QuoteInfo)) []byte {
-		a, err := ParseAttestation(tpmlab.Unhex(t, tpmlab.QuoteHex))
+		a, err := ParseAttestation(unhex(t, quoteHex))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestFieldsOfPublic(t *testing.T) {
 		"half a point":                      {"0023 000b 00050072 0000 0010 0010 0003 0010 0000", "point"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParsePublic(tpmlab.Unhex(t, c.in))
+			_, err := ParsePublic(unhex(t, c.in))
 			expectGot(t, err, checkPublicEncoding, c.bad)
 		})
 	}
@@ -210,7 +210,7 @@ func TestSizesOfPublic(t *testing.T) {
 		"something after the point": {"0023 000b 00050072 0000 0010 0010 0003 0010 0001 01 0001 02 00", "1 bytes after the public area"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParsePublic(tpmlab.Unhex(t, c.in))
+			_, err := ParsePublic(unhex(t, c.in))
 			if c.bad == "" {
 				tpmlab.ExpectCheck(t, err, "")
 				return
@@ -240,7 +240,7 @@ func TestFieldsOfSignature(t *testing.T) {
 		"bytes after it": {"0018 000b 0001 01 0001 02 00", "1 bytes after the signature"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseSignature(tpmlab.Unhex(t, c.in))
+			_, err := ParseSignature(unhex(t, c.in))
 			expectGot(t, err, checkSignatureEncoding, c.bad)
 		})
 	}
@@ -248,10 +248,10 @@ func TestFieldsOfSignature(t *testing.T) {
 
 func TestSizesOfSignature(t *testing.T) {
 	rsa := func(n int) []byte {
-		return append(tpmlab.Unhex(t, "0014 000b"), append([]byte{byte(n >> 8), byte(n)}, make([]byte, n)...)...)
+		return append(unhex(t, "0014 000b"), append([]byte{byte(n >> 8), byte(n)}, make([]byte, n)...)...)
 	}
 	ecdsa := func(r, s int) []byte {
-		b := append(tpmlab.Unhex(t, "0018 000b"), append([]byte{byte(r >> 8), byte(r)}, make([]byte, r)...)...)
+		b := append(unhex(t, "0018 000b"), append([]byte{byte(r >> 8), byte(r)}, make([]byte, r)...)...)
 		return append(b, append([]byte{byte(s >> 8), byte(s)}, make([]byte, s)...)...)
 	}
 	padded := func(n int) []byte { return append(rsa(256), make([]byte, n-262)...) }
@@ -267,7 +267,7 @@ func TestSizesOfSignature(t *testing.T) {
 		"P-521":            {ecdsa(66, 66), ""},
 		"r of 67 bytes":    {ecdsa(67, 66), checkSignatureEncoding},
 		"s of 67 bytes":    {ecdsa(66, 67), checkSignatureEncoding},
-		"r says 67 bytes":  {tpmlab.Unhex(t, "0018 000b 0043 0001 01"), checkSignatureEncoding},
+		"r says 67 bytes":  {unhex(t, "0018 000b 0043 0001 01"), checkSignatureEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseSignature(c.in)

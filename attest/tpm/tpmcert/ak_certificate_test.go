@@ -188,7 +188,7 @@ func FuzzParseAKPresented(f *testing.F) {
 	f.Fuzz(func(t *testing.T, leaf, above []byte) {
 		p, err := ParseAKPresented([][]byte{leaf, above})
 		if err != nil {
-			if p != nil || !tpmlab.HasCheck(err) {
+			if p != nil || !hasCheck(err) {
 				t.Fatalf("%v, %v is no check", p, err)
 			}
 			return

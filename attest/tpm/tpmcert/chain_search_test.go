@@ -102,7 +102,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, chain, tpmlab.Time)
-			tpmlab.CheckOutcome(t, err, want)
+			tpmlab.ExpectCheck(t, err, want)
 			if w.Signatures() != 1+left {
 				t.Errorf("%d signatures", w.Signatures())
 			}
@@ -112,7 +112,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 		w := newTestLinks(10)
 		w.links = 5 + 4 - 1
 		_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, presentedBytes(t, leafUnder(t, roots[0])), tpmlab.Time)
-		tpmlab.CheckOutcome(t, err, "")
+		tpmlab.ExpectCheck(t, err, "")
 	})
 	t.Run("between two issuers", func(t *testing.T) {
 		l := newLab(t, EKProfileTCG(), roots[0])
@@ -176,7 +176,7 @@ func TestKeyIdentifiers(t *testing.T) {
 			leaf := tpmlab.AKCert("root", tpmlab.NewP256(t).Public())
 			leaf.Algorithm, leaf.Extensions = tpmlab.AlgorithmOf(root.Key.Public()), append(leaf.Extensions, c.authority...)
 			_, err := akIssuerOf(t, newLinkMemory(), []*tpmlab.Cert{root}).verify(t.Context(), newTestLinks(1), presentedBytes(t, leaf.Sign(t, root.Key)), tpmlab.Time)
-			tpmlab.CheckOutcome(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 		})
 	}
 }
@@ -207,7 +207,7 @@ func TestConstrainedChainsAreCounted(t *testing.T) {
 	for limit, want := range map[int]refusal.Check{3: "", 2: attest.CheckBudget, 1: attest.CheckBudget} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			_, err := akIssuerOf(t, newLinkMemory(), []*tpmlab.Cert{root}).verify(t.Context(), newTestLinks(limit), presentedBytes(t, chain...), tpmlab.Time)
-			tpmlab.CheckOutcome(t, err, want)
+			tpmlab.ExpectCheck(t, err, want)
 		})
 	}
 	for name, c := range map[string]struct {
@@ -253,7 +253,7 @@ func TestMalformedUsages(t *testing.T) {
 					leaf.Extensions[2] = bad(usage)
 				}
 				_, _, err := newLab(t, EKProfileTCG(), root).verify(t.Context(), road, [][]byte{leaf.Sign(t, root.Key)})
-				tpmlab.CheckOutcome(t, err, checkCertificateExtKeyUsage)
+				tpmlab.ExpectCheck(t, err, checkCertificateExtKeyUsage)
 			})
 		}
 	}
@@ -268,9 +268,9 @@ func TestOAEPCAOverSHA1(t *testing.T) {
 	leaf.Algorithm = []byte(tpmlab.SHA1RSA)
 	l := newLab(t, allowingSHA1(), root)
 	_, _, err := l.verify(t.Context(), attest.RoadEK, [][]byte{leaf.Sign(t, keys[1]), middle.Sign(t, keys[0])})
-	tpmlab.CheckOutcome(t, err, "")
+	tpmlab.ExpectCheck(t, err, "")
 	_, _, err = l.verify(t.Context(), attest.RoadEK, [][]byte{leaf.Sign(t, keys[0]), middle.Sign(t, keys[0])})
-	tpmlab.CheckOutcome(t, err, CheckCertificateChain)
+	tpmlab.ExpectCheck(t, err, CheckCertificateChain)
 }
 
 // Of an expired EK certificate that leads to no root, that is what is said.
@@ -281,6 +281,6 @@ func TestExpiredEKOfNobody(t *testing.T) {
 		leaf := tpmlab.EKCert(issuer, tpmlab.NewP256(t).Public())
 		leaf.Algorithm, leaf.To = tpmlab.AlgorithmOf(root.Key.Public()), tpmlab.Time.Add(-time.Hour)
 		_, _, err := l.verify(t.Context(), attest.RoadEK, [][]byte{leaf.Sign(t, root.Key)})
-		tpmlab.CheckOutcome(t, err, want)
+		tpmlab.ExpectCheck(t, err, want)
 	}
 }

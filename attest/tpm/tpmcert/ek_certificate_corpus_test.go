@@ -94,7 +94,7 @@ func ekOutcome(t *testing.T, roots, intermediates []*x509.Certificate, der []byt
 			}
 			return text
 		}
-		if !tpmlab.HasCheck(err) {
+		if !hasCheck(err) {
 			t.Errorf("%v is no check", err)
 		}
 		if n == len(profilesByStrictness())-1 {

@@ -125,7 +125,7 @@ func TestFetchedCertificates(t *testing.T) {
 			f.calls, f.served = nil, map[string][]byte{"1": c.first, "2": f.good}
 			w, facts, err := f.verify(t, t.Context(), f.leaf(t, "1", "2", "3"), f)
 			if c.want == 0 {
-				tpmlab.CheckOutcome(t, err, CheckCertificateChain)
+				tpmlab.ExpectCheck(t, err, CheckCertificateChain)
 				return
 			}
 			if err != nil || len(facts.Chain) != 3 || len(f.calls) != c.want || len(w.fetched) != 1+c.kept {
@@ -160,7 +160,7 @@ func TestFetchedInVain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f.calls, f.served = nil, c.served
 			_, _, err := f.verify(t, t.Context(), leaf, f)
-			tpmlab.CheckOutcome(t, err, CheckCertificateChain)
+			tpmlab.ExpectCheck(t, err, CheckCertificateChain)
 			text := fmt.Sprint(err)
 			if !strings.Contains(text, "issuer CN=middle") || slices.ContainsFunc(c.want, func(s string) bool { return !strings.Contains(text, s) }) ||
 				c.not != "" && strings.Contains(text, c.not) {
@@ -203,7 +203,7 @@ func TestLimitsOfFetches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f.calls, f.served = nil, map[string][]byte{c.served: f.good}
 			w, _, err := f.verify(t, t.Context(), f.leaf(t, c.urls...), c.fetchers...)
-			tpmlab.CheckOutcome(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 			if errors.Is(err, refusal.ErrRetry) || len(f.calls) != c.calls || w.fetches != c.calls {
 				t.Errorf("%v after %d calls, %d counted, want %d", err, len(f.calls), w.fetches, c.calls)
 			}
@@ -259,7 +259,7 @@ func TestFetchedForAnother(t *testing.T) {
 	above.Algorithm = tpmlab.AlgorithmOf(f.root.Key.Public())
 	f.served = map[string][]byte{"a": stranger.Sign(t, nil), "b": above.Sign(t, f.root.Key)}
 	w, _, err := f.verify(t, t.Context(), f.leaf(t, "a"), f)
-	tpmlab.CheckOutcome(t, err, CheckCertificateChain)
+	tpmlab.ExpectCheck(t, err, CheckCertificateChain)
 	if len(w.fetched) != 2 || len(w.failed) != 1 || w.Signatures() != 2 {
 		t.Errorf("%d fetched, %d signatures, %d of them wrong", len(w.fetched), w.Signatures(), len(w.failed))
 	}

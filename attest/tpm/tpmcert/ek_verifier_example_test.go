@@ -16,7 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// exampleEK is an EK certificate of a TPM by "Infineon", with its CA.
+// exampleEK is an EK certificate of a simulated TPM, with its CA.
 func exampleEK() (*tpmsim.CA, []byte) {
 	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
@@ -26,9 +26,7 @@ func exampleEK() (*tpmsim.CA, []byte) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	cert, err := ca.IssueEK(key.Public(), tpmsim.CertificateOptions{
-		Directory: &tpmsim.Directory{Manufacturer: "id:49465800", Model: "SLB9670", Version: "id:00070055"},
-	})
+	cert, err := ca.IssueEK(key.Public(), tpmsim.CertificateOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -50,7 +48,7 @@ func ExampleParseEKCertificate() {
 	fmt.Println(ek.Identity().Kind())
 	// Output:
 	// ek-certificate-encoding: got padding after the certificate, want DER only, or the tolerance NVPadding
-	// IFX SLB9670 id:00070055
+	// SIM tpmsim id:00010000
 	// ek
 }
 
@@ -78,7 +76,7 @@ func ExampleEKVerifier_Verify() {
 	}
 	fmt.Println(facts.Source, facts.Profile, len(facts.Chain), facts.Tolerances)
 
-	config.Denied = []tpmcert.DeniedTPM{{Vendor: "IFX", First: 7 << 16, Last: 7<<16 | 0xffff, Reason: "an example"}}
+	config.Denied = []tpmcert.DeniedTPM{{Vendor: "SIM", First: 1 << 16, Last: 1<<16 | 0xffff, Reason: "an example"}}
 	if verifier, err = tpmcert.NewEKVerifier(config); err != nil {
 		log.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func TestProfilesOnRealCertificates(t *testing.T) {
 		for name, i := range made {
 			if err := acceptedAt(i, p); err == nil {
 				accepted[filepath.Base(file)] += name + " "
-			} else if !tpmlab.HasCheck(err) {
+			} else if !hasCheck(err) {
 				t.Errorf("%s under %s: %v is no check", file, name, err)
 			}
 		}

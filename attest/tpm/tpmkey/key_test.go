@@ -159,7 +159,7 @@ func TestTPMKeyMakesRequests(t *testing.T) {
 		if err := csr.CheckSignature(); err != nil {
 			t.Errorf("%v: %v", kind, err)
 		}
-		tpmlab.OpenSSL(t, der, "req", "-inform", "DER", "-noout", "-verify")
+		openSSL(t, der, "req", "-inform", "DER", "-noout", "-verify")
 	}
 }
 

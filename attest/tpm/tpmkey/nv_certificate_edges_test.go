@@ -50,7 +50,9 @@ func TestSizesOfNVCertificates(t *testing.T) {
 		"one byte that is zero": {[]byte{0}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			der, err := ReadNVCertificate(t.Context(), tpmlab.FakeNV{ownIndex: c.content}, ownIndex)
+			tpm := tpmlab.NewTPM(t)
+			tpmlab.DefineNV(t, tpm, ownIndex, tpm2.TPMANV{OwnerWrite: true, AuthRead: true, NoDA: true, NT: tpm2.TPMNTOrdinary}, len(c.content), c.content)
+			der, err := ReadNVCertificate(t.Context(), tpm, ownIndex)
 			if err == nil || der != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%s: %x, %v", name, der, err)
 			}

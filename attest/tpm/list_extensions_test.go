@@ -1,4 +1,4 @@
-package costsearch
+package tpm_test
 
 import (
 	"bytes"
@@ -9,9 +9,9 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
-// Lists are extensions of certificates with a list of each sort that crypto/x509 or package
+// listExtensions are extensions of certificates with a list of each sort that crypto/x509 or package
 // tpmcert reads; a subjectAltName and the constraints of a CA come first.
-func Lists() []pkix.Extension {
+func listExtensions() []pkix.Extension {
 	seq, element := tpmlab.Seq, tpmlab.Element
 	object := []byte{6, 3, 0x2a, 3, 4}
 	names := seq(element(0x82, []byte("a.b")), element(0x81, []byte("a@b.c")), element(0x86, []byte("http://a/b")), element(0x87, []byte{1, 2, 3, 4}),

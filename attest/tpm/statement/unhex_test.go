@@ -1,4 +1,4 @@
-package tpmlab
+package statement
 
 import (
 	"encoding/hex"
@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Unhex reads hexadecimal digits with spaces between them.
-func Unhex(t testing.TB, s string) []byte {
+// unhex reads hexadecimal digits with spaces between them.
+func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.NewReplacer(" ", "", "\n", "", "\t", "").Replace(s))
 	if err != nil {
@@ -18,14 +18,14 @@ func Unhex(t testing.TB, s string) []byte {
 
 // A certify statement and a quote, field by field.
 const (
-	CertifyHex = `ff544347 8017
+	certifyHex = `ff544347 8017
 		0022 000b 1111111111111111111111111111111111111111111111111111111111111111
 		0004 00ff55aa
 		0000000000000007 00000001 00000002 01
 		2019102300163636
 		0022 000b 2222222222222222222222222222222222222222222222222222222222222222
 		0022 000b 3333333333333333333333333333333333333333333333333333333333333333`
-	QuoteHex = `ff544347 8018
+	quoteHex = `ff544347 8018
 		0022 000b 1111111111111111111111111111111111111111111111111111111111111111
 		0000
 		0000000000000007 00000001 00000002 00

@@ -1,4 +1,4 @@
-package tpmsim
+package der
 
 import (
 	"bytes"
@@ -15,25 +15,12 @@ import (
 func TestSubjectAltNameIsSwtpms(t *testing.T) {
 	const want = "3046a444304231163014060567810502010c0b69643a30303030313031343110300e060567810502020c05737774706d" +
 		"31163014060567810502030c0b69643a3230313931303233"
-	got, err := subjectAltName(&Directory{"id:00001014", "swtpm", "id:20191023"}, nil)
+	got, err := (&TPMNames{nil, "id:00001014", "swtpm", "id:20191023"}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if hex.EncodeToString(got) != want {
 		t.Errorf("SAN %x, want %s", got, want)
-	}
-}
-
-// The TPM specification attribute of the same certificate, but for the revision (164
-// there, two bytes).
-func TestTPMSpecification(t *testing.T) {
-	const want = "3019301706056781050210310e300c0c03322e300201000202008a"
-	got, err := tpmSpecification()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if hex.EncodeToString(got) != want {
-		t.Errorf("subject directory attributes %x, want %s", got, want)
 	}
 }
 
@@ -43,19 +30,19 @@ func TestSubjectAltNameIsReal(t *testing.T) {
 	if corpus == "" {
 		t.Skip("NODEATTEST_CORPUS, the folder of real certificates, is not set")
 	}
-	for file, directory := range map[string]Directory{
-		"AMD-aik-RSA2048-7e819b3d.der": {"id:414D4400", "AMD", "id:00030001"},
-		"GOOG-ek-P-256-9c49baf0.der":   {"id:474F4F47", "vTPM", "id:20160511"},
+	for file, names := range map[string]TPMNames{
+		"AMD-aik-RSA2048-7e819b3d.der": {nil, "id:414D4400", "AMD", "id:00030001"},
+		"GOOG-ek-P-256-9c49baf0.der":   {nil, "id:474F4F47", "vTPM", "id:20160511"},
 	} {
-		der, err := os.ReadFile(filepath.Join(corpus, "ek-certs/leaf", file))
+		data, err := os.ReadFile(filepath.Join(corpus, "ek-certs/leaf", file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		cert, err := x509.ParseCertificate(der)
+		cert, err := x509.ParseCertificate(data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := subjectAltName(&directory, nil)
+		got, err := names.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
