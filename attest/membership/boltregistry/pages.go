@@ -3,6 +3,7 @@ package boltregistry
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -100,21 +101,19 @@ func (p *pages) read(id uint64) (kind, count uint16, text []byte, err error) {
 		return 0, 0, nil, err
 	}
 	text = make([]byte, p.size)
-	if _, err := p.file.ReadAt(text, int64(id*p.size)); err != nil {
-		return 0, 0, nil, damaged("page %d: %w", id, err)
+	_, err = p.file.ReadAt(text, int64(id*p.size))
+	if err == nil && order.Uint64(text) != id {
+		err = errors.New("which says that it is another")
 	}
-	more := uint64(order.Uint32(text[12:]))
-	if order.Uint64(text) != id {
-		return 0, 0, nil, damaged("page %d, which says that it is another", id)
-	}
-	if more > 0 {
+	if more := uint64(order.Uint32(text[12:])); err == nil && more > 0 {
 		if err := p.use(id+1, more); err != nil {
 			return 0, 0, nil, err
 		}
 		text = append(text, make([]byte, more*p.size)...)
-		if _, err := p.file.ReadAt(text[p.size:], int64((id+1)*p.size)); err != nil {
-			return 0, 0, nil, damaged("page %d: %w", id, err)
-		}
+		_, err = p.file.ReadAt(text[p.size:], int64((id+1)*p.size))
+	}
+	if err != nil {
+		return 0, 0, nil, damaged("page %d: %w", id, err)
 	}
 	return order.Uint16(text[8:]), order.Uint16(text[10:]), text, nil
 }

@@ -91,7 +91,7 @@ func (f *file) letGo(err error) error {
 	db := f.db
 	f.db = nil
 	here.Delete(f)
-	if db != nil && (!errors.Is(err, errFault) || errors.Is(err, errOverwritten)) {
+	if db != nil && !errors.Is(err, errFault) {
 		return db.Close()
 	}
 	if f.opened == nil {
@@ -178,7 +178,7 @@ func (f *file) checkContent() error {
 }
 
 // errOverwritten says that somebody has written over the file while it was open.
-var errOverwritten = fmt.Errorf("%w: %w: another copy was written over it", checkFile, errFault)
+var errOverwritten = fmt.Errorf("%w: the file is damaged: another copy was written over it", checkFile)
 
 // checkPlace checks that the path still names the open file: anything written to a different
 // one would be lost.
@@ -229,7 +229,7 @@ func (f *file) reopen() error {
 		return f.broken
 	}
 	err := f.openOnce()
-	if errors.Is(err, errFault) && !errors.Is(err, errOverwritten) {
+	if errors.Is(err, errFault) {
 		f.broken = err // each attempt would leave another mapping of the file
 	}
 	return err
@@ -247,7 +247,7 @@ func guard(do func() error) (err error) {
 	return do()
 }
 
-// failed closes the file after an error, for good if it was a fault.
+// failed closes the file after an error, for good if it was a fault or another file is in its place.
 func (f *file) failed(err error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -255,7 +255,7 @@ func (f *file) failed(err error) error {
 	if f.db == nil {
 		return err
 	}
-	if errors.Is(err, errFault) {
+	if errors.Is(err, errFault) || errors.Is(err, errOverwritten) {
 		f.broken = err
 	}
 	_ = f.letGo(err)
