@@ -113,7 +113,7 @@ func (j *joining) reserve(ctx context.Context) (err error) {
 	if j.seen != nil && j.seen.Claim == j.claim {
 		return nil
 	}
-	if j.seen, err = j.f.c.Registry.Reserve(ctx, j.claim, j.f.c.Now().Add(j.f.c.Reservation)); err != nil {
+	if j.seen, err = j.f.c.Registry.Reserve(ctx, j.claim, j.f.c.Now().Add(reservation)); err != nil {
 		return err
 	}
 	j.claim.Over = ""

@@ -35,14 +35,7 @@ func (m *memoryStore) View(_ context.Context, f func(Tx) error) error {
 
 // Update calls f, one call at a time. Nothing in memory fails after it has changed something,
 // so nothing has to be undone.
-func (m *memoryStore) Update(_ context.Context, f func(Tx) error) error {
-	return m.View(context.Background(), func(Tx) error { return f(m) })
-}
-
-// place is where the record of a name is, or would be.
-func (m *memoryStore) place(nodeName string) (int, bool) {
-	return slices.BinarySearchFunc(m.records, nodeName, func(r *Record, name string) int { return strings.Compare(r.NodeName, name) })
-}
+func (m *memoryStore) Update(ctx context.Context, f func(Tx) error) error { return m.View(ctx, f) }
 
 func (m *memoryStore) find(such func(*Record) bool) (*Record, error) {
 	if n := slices.IndexFunc(m.records, such); n >= 0 {
@@ -63,23 +56,24 @@ func (m *memoryStore) ByMachineUID(uid string) (*Record, error) {
 	return m.find(func(r *Record) bool { return r.MachineUID == uid })
 }
 
-func (m *memoryStore) After(nodeName string, limit int) ([]*Record, error) {
-	from, found := m.place(nodeName)
-	if found {
-		from++
+func (m *memoryStore) After(nodeName string, limit int) (records []*Record, err error) {
+	for _, r := range m.records {
+		if len(records) < limit && r.NodeName > nodeName {
+			records = append(records, r)
+		}
 	}
-	return slices.Clone(m.records[from:min(from+limit, len(m.records))]), nil
+	return records, nil
 }
 
 func (m *memoryStore) Put(r Record) (*Record, error) {
 	m.last++
 	r.Version = strconv.FormatUint(m.last, 10)
-	place, found := m.place(r.NodeName)
+	place, found := slices.BinarySearchFunc(m.records, r.NodeName, func(r *Record, name string) int { return strings.Compare(r.NodeName, name) })
+	end := place
 	if found {
-		m.records[place] = &r
-	} else {
-		m.records = slices.Insert(m.records, place, &r)
+		end++
 	}
+	m.records = slices.Replace(m.records, place, end, &r)
 	return &r, nil
 }
 

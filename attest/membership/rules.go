@@ -244,7 +244,7 @@ func (r *Record) issue(c csr.IssuedRecord, now time.Time) error {
 		return badClaim("a certificate that ends "+c.NotAfter.Format(time.RFC3339), "one that ends by "+r.LastEnd.Format(time.RFC3339))
 	}
 	r.Issued = slices.Clone(r.Issued)
-	sameRequest := func(o csr.IssuedRecord) bool { return o.RequestUID == c.RequestUID && o.SPKIHash == c.SPKIHash }
+	sameRequest := func(o csr.IssuedRecord) bool { return requestOf(&o) == requestOf(&c) }
 	if c.CredentialID == "" && slices.ContainsFunc(r.Issued, sameRequest) {
 		return nil
 	}
@@ -264,20 +264,23 @@ func (r *Record) issue(c csr.IssuedRecord, now time.Time) error {
 	return nil
 }
 
+// issuedRequest is the request that a certificate is for: its UID and key.
+type issuedRequest struct {
+	uid string
+	key [32]byte
+}
+
+func requestOf(c *csr.IssuedRecord) issuedRequest { return issuedRequest{c.RequestUID, c.SPKIHash} }
+
 // excess is the first certificate of a request that has the most, other than the newest.
 func (r *Record) excess(newest *csr.IssuedRecord) (first int) {
-	most := 0
-	for i, c := range r.Issued {
-		if c.CredentialID == newest.CredentialID && c.RequestUID == newest.RequestUID && c.SPKIHash == newest.SPKIHash {
-			continue
-		}
-		n := 0
-		for _, o := range r.Issued {
-			if o.RequestUID == c.RequestUID && o.SPKIHash == c.SPKIHash {
-				n++
-			}
-		}
-		if n > most {
+	certificates, most := map[issuedRequest]int{}, 0
+	for i := range r.Issued {
+		certificates[requestOf(&r.Issued[i])]++
+	}
+	for i := range r.Issued {
+		c, request := &r.Issued[i], requestOf(&r.Issued[i])
+		if n := certificates[request]; n > most && (c.CredentialID != newest.CredentialID || request != requestOf(newest)) {
 			first, most = i, n
 		}
 	}
