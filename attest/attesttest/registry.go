@@ -158,10 +158,8 @@ func (k registryKey) find(ctx context.Context, registry membership.Registry) (*m
 		return registry.Lookup(ctx, k.key)
 	case "machine":
 		return registry.LookupMachine(ctx, attest.Identity(k.key))
-	case "uid":
-		return registry.LookupMachineUID(ctx, k.key)
 	}
-	panic("no step is called " + k.by)
+	return registry.LookupMachineUID(ctx, k.key)
 }
 
 // lookUp compares the list and everything that can be looked up, through every handle.

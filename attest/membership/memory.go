@@ -27,7 +27,10 @@ type memoryStore struct {
 }
 
 // View calls f, one call at a time.
-func (m *memoryStore) View(_ context.Context, f func(Tx) error) error {
+func (m *memoryStore) View(ctx context.Context, f func(Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return f(m)

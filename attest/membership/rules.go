@@ -73,9 +73,6 @@ func (h Held) without(version string, now time.Time) Held {
 // a Machine UID that is reserved (registry-reserved), bound or resting
 // (registry-machine-uid) under another name.
 func (h Held) Reserve(c Claim, deadline, now time.Time) (Change, error) {
-	if err := c.Check(); err != nil {
-		return Change{}, err
-	}
 	deadline = deadline.Truncate(time.Second).UTC()
 	if length := deadline.Sub(now); length <= 0 || length > maxReservation {
 		return Change{}, badClaim("a deadline of "+deadline.Format(time.RFC3339), "one within the next "+maxReservation.String())

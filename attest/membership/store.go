@@ -15,7 +15,8 @@ import (
 // Store keeps records and finds them by node name, by machine and by Machine UID. It knows no
 // rules: [NewRegistry] makes a [Registry] from it.
 type Store interface {
-	// View calls f with the records as they are at one moment. f calls neither Put nor Drop.
+	// View calls f with the records as they are at one moment, unless ctx has ended. f calls
+	// neither Put nor Drop.
 	View(ctx context.Context, f func(Tx) error) error
 	// Update calls f, one call at a time. If f returns nil, everything that it wrote is kept
 	// and survives the end of the process once Update returns. If not, or if ctx has ended,
@@ -93,9 +94,6 @@ func held(r Tx, c *Claim) (h Held, err error) {
 
 // change lets a rule decide about the records around a claim, and does what it says.
 func (s *storeRegistry) change(ctx context.Context, around Claim, rule func(h Held, now time.Time) (Change, error)) (*Record, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	var out *Record
 	err := s.store.Update(ctx, func(w Tx) error {
 		now := s.now()
@@ -201,9 +199,6 @@ func (s *storeRegistry) Release(ctx context.Context, nodeName, machineUID string
 
 // find returns one record that counts.
 func (s *storeRegistry) find(ctx context.Context, by func(r Tx) (*Record, error)) (*Record, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	var out *Record
 	err := s.store.View(ctx, func(r Tx) (err error) {
 		if out, err = by(r); out != nil && !out.Live(s.now()) {
@@ -240,7 +235,11 @@ const listSize = 256
 func (s *storeRegistry) Records(ctx context.Context) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
 		for last, more := "", true; more; {
-			records, err := s.after(ctx, last)
+			var records []*Record
+			err := s.store.View(ctx, func(r Tx) (err error) {
+				records, err = r.After(last, listSize)
+				return err
+			})
 			if err != nil {
 				yield(nil, err)
 				return
@@ -254,16 +253,4 @@ func (s *storeRegistry) Records(ctx context.Context) iter.Seq2[*Record, error] {
 			}
 		}
 	}
-}
-
-// after reads one piece of a list.
-func (s *storeRegistry) after(ctx context.Context, last string) (records []*Record, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	err = s.store.View(ctx, func(r Tx) (err error) {
-		records, err = r.After(last, listSize)
-		return err
-	})
-	return records, err
 }

@@ -15,16 +15,14 @@ const openNoFollow = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
 func checkFile(info fs.FileInfo, access Access) error {
 	mode := info.Mode()
+	bad, want := mode != 0o600, "0600"
 	if access == Trusted {
-		if mode.Perm()&0o022 != 0 {
-			return refuse("mode "+mode.String(), "a file that others cannot write")
-		}
-		return checkOwner(info, true)
+		bad, want = mode.Perm()&0o022 != 0, "a file that others cannot write"
 	}
-	if mode != 0o600 {
-		return refuse("mode "+mode.String(), "0600")
+	if bad {
+		return refuse("mode "+mode.String(), want)
 	}
-	return checkOwner(info, false)
+	return checkOwner(info, access == Trusted)
 }
 
 // CheckDirectory refuses a directory in which others could replace a file: it must be this
@@ -35,8 +33,13 @@ func CheckDirectory(dir string) error {
 	if err != nil {
 		return err
 	}
-	if mode := info.Mode(); mode.Perm()&0o022 != 0 {
-		return refuse("directory "+dir+" of mode "+mode.String(), "one that nobody else can write to")
+	return checkOpen("directory "+dir+" of mode "+info.Mode().String(), info, 0)
+}
+
+// checkOpen refuses a directory that others own or, unless its mode has a certain bit, can write to.
+func checkOpen(what string, info fs.FileInfo, unless fs.FileMode) error {
+	if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&unless == 0 {
+		return refuse(what, "one that nobody else can write to")
 	}
 	return checkOwner(info, true)
 }
@@ -81,10 +84,7 @@ func CheckWay(dir string) error {
 }
 
 func checkAbove(dir string, info fs.FileInfo) error {
-	if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
-		return refuse("directory "+dir+" of mode "+mode.String()+" on the way", "one that nobody else can write to")
-	}
-	return checkOwner(info, true)
+	return checkOpen("directory "+dir+" of mode "+info.Mode().String()+" on the way", info, fs.ModeSticky)
 }
 
 func checkOwner(info fs.FileInfo, rootToo bool) error {
