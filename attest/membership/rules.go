@@ -40,11 +40,11 @@ type Change struct {
 // live returns what counts.
 func (h Held) live(now time.Time) Held {
 	for _, r := range []**Record{&h.Name, &h.Machine, &h.MachineUID} {
-		if *r != nil && !(*r).Live(now) {
+		if !(*r).Live(now) {
 			*r = nil
 		}
 	}
-	if h.Machine != nil && !h.Machine.HoldsMachine() {
+	if !h.Machine.HoldsMachine() {
 		h.Machine = nil
 	}
 	return h

@@ -124,13 +124,14 @@ func (s *storeRegistry) change(ctx context.Context, around Claim, rule func(h He
 
 // replace stores a record. An ended one under another name that had its machine or Machine UID
 // goes, so that no clock that is behind finds it again.
-func replace(w Tx, h Held, r *Record, now time.Time) (*Record, error) {
+func replace(w Tx, h Held, r *Record, now time.Time) (_ *Record, err error) {
 	for _, ended := range []*Record{h.Machine, h.MachineUID} {
-		if ended != nil && ended.NodeName != r.NodeName && !ended.Live(now) {
-			if err := w.Drop(ended.NodeName); err != nil {
-				return nil, err
-			}
+		if err == nil && ended != nil && ended.NodeName != r.NodeName && !ended.Live(now) {
+			err = w.Drop(ended.NodeName)
 		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	return w.Put(*r)
 }
@@ -138,15 +139,12 @@ func replace(w Tx, h Held, r *Record, now time.Time) (*Record, error) {
 // sweep removes some of what no longer counts.
 func sweep(w Tx, now time.Time) error {
 	due, err := w.Due(now, sweepSize)
-	if err != nil {
-		return err
-	}
 	for _, name := range due {
-		if err := w.Drop(name); err != nil {
-			return err
+		if err == nil {
+			err = w.Drop(name)
 		}
 	}
-	return nil
+	return err
 }
 
 // clone keeps the caller away from the store's record.
@@ -159,14 +157,6 @@ func clone(r *Record, err error) (*Record, error) {
 	return &c, nil
 }
 
-// seenName is the claim around a record that the caller saw, which may be nil.
-func seenName(seen *Record) Claim {
-	if seen == nil {
-		return Claim{}
-	}
-	return Claim{NodeName: seen.NodeName}
-}
-
 // Reserve claims a node name for a machine; see [Registry].
 func (s *storeRegistry) Reserve(ctx context.Context, claim Claim, deadline time.Time) (*Record, error) {
 	return s.change(ctx, claim, func(h Held, now time.Time) (Change, error) { return h.Reserve(claim, deadline, now) })
@@ -174,20 +164,18 @@ func (s *storeRegistry) Reserve(ctx context.Context, claim Claim, deadline time.
 
 // Bind makes a reservation final, and records a certificate; see [Registry].
 func (s *storeRegistry) Bind(ctx context.Context, record *Record, lastEnd time.Time, issued *csr.IssuedRecord) (*Record, error) {
-	return s.change(ctx, seenName(record), func(h Held, now time.Time) (Change, error) { return h.Bind(record, lastEnd, issued, now) })
+	return s.change(ctx, Claim{NodeName: typednil.OrZero(record).NodeName}, func(h Held, now time.Time) (Change, error) { return h.Bind(record, lastEnd, issued, now) })
 }
 
 // Rebind gives a bound record another machine; see [Registry].
 func (s *storeRegistry) Rebind(ctx context.Context, record *Record, machine attest.Identity) (*Record, error) {
-	around := seenName(record)
-	around.Machine = machine
+	around := Claim{NodeName: typednil.OrZero(record).NodeName, Machine: machine}
 	return s.change(ctx, around, func(h Held, now time.Time) (Change, error) { return h.Rebind(record, machine, now) })
 }
 
 // Adopt gives a bound record the UID of another Machine object; see [Registry].
 func (s *storeRegistry) Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error) {
-	around := seenName(record)
-	around.MachineUID = machineUID
+	around := Claim{NodeName: typednil.OrZero(record).NodeName, MachineUID: machineUID}
 	return s.change(ctx, around, func(h Held, now time.Time) (Change, error) { return h.Adopt(record, machineUID, now) })
 }
 

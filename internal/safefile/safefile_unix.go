@@ -29,19 +29,20 @@ func checkFile(info fs.FileInfo, access Access) error {
 // user's or root's, and nobody else may be able to write to it. The error is [CheckFile] or
 // the file system's.
 func CheckDirectory(dir string) error {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return err
-	}
-	return checkOpen("directory "+dir+" of mode "+info.Mode().String(), info, 0)
+	_, err := checkOpen(dir, "", 0)
+	return err
 }
 
 // checkOpen refuses a directory that others own or, unless its mode has a certain bit, can write to.
-func checkOpen(what string, info fs.FileInfo, unless fs.FileMode) error {
-	if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&unless == 0 {
-		return refuse(what, "one that nobody else can write to")
+func checkOpen(dir, where string, unless fs.FileMode) (fs.FileInfo, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, err
 	}
-	return checkOwner(info, true)
+	if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&unless == 0 {
+		return nil, refuse("directory "+dir+" of mode "+mode.String()+where, "one that nobody else can write to")
+	}
+	return info, checkOwner(info, true)
 }
 
 // CheckWay is [CheckDirectory], and refuses a directory that others could replace by another
@@ -59,10 +60,7 @@ func CheckWay(dir string) error {
 			err = checkOwner(info, true) // of a symbolic link, whoever may change it
 		}
 		if err == nil && at != name {
-			info, err = os.Stat(at)
-			if err == nil {
-				err = checkAbove(at, info)
-			}
+			_, err = checkAbove(at)
 		}
 		if err != nil {
 			return err
@@ -72,20 +70,17 @@ func CheckWay(dir string) error {
 		}
 	}
 	below, err := os.Stat(name)
-	for at := name; err == nil; {
-		at += "/.." // the directory that it is in, whatever links led to it
-		var info fs.FileInfo
-		if info, err = os.Stat(at); err != nil || os.SameFile(info, below) {
+	for at := name + "/.."; err == nil; at += "/.." { // the directory that it is in, whatever links led to it
+		var above fs.FileInfo
+		if above, err = checkAbove(at); err == nil && os.SameFile(above, below) {
 			break
 		}
-		below, err = info, checkAbove(at, info)
+		below = above
 	}
 	return errors.Join(err, CheckDirectory(dir))
 }
 
-func checkAbove(dir string, info fs.FileInfo) error {
-	return checkOpen("directory "+dir+" of mode "+info.Mode().String()+" on the way", info, fs.ModeSticky)
-}
+func checkAbove(dir string) (fs.FileInfo, error) { return checkOpen(dir, " on the way", fs.ModeSticky) }
 
 func checkOwner(info fs.FileInfo, rootToo bool) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
