@@ -29,7 +29,7 @@ import (
 // (attest.OpenRoad.ManyIdentities).
 func Both(first, second attest.Authorizer) attest.Authorizer { return &both{first, second} }
 
-type both struct{ first, second attest.Authorizer }
+type both [2]attest.Authorizer
 
 // lists reports whether an authorizer admits only what a list names, and remembers whether it is
 // trust on first use.
@@ -42,7 +42,7 @@ func contains(a attest.Authorizer, such func(attest.Authorizer) bool) bool {
 	case *with:
 		return contains(a.authorizer, such)
 	case *both:
-		return contains(a.first, such) || contains(a.second, such)
+		return contains(a[0], such) || contains(a[1], such)
 	}
 	return such(a)
 }
@@ -65,11 +65,10 @@ func (b *both) CheckAuthorizer(open attest.Opening) error {
 			open.Roads[i].ManyIdentities = ""
 		}
 	}
-	if err := attest.CheckAuthorizer(b.first, open); err != nil {
-		return fmt.Errorf("first of both: %w", err)
-	}
-	if err := attest.CheckAuthorizer(b.second, open); err != nil {
-		return fmt.Errorf("second of both: %w", err)
+	for i, place := range [...]string{"first", "second"} {
+		if err := attest.CheckAuthorizer(b[i], open); err != nil {
+			return fmt.Errorf("%s of both: %w", place, err)
+		}
 	}
 	return nil
 }
@@ -77,28 +76,28 @@ func (b *both) CheckAuthorizer(open attest.Opening) error {
 // AuthorizeHello asks both.
 func (b *both) AuthorizeHello(ctx context.Context, r *attest.Result) error {
 	named := b.named(r)
-	if err := named.AskAtHello(ctx, b.first); err != nil {
-		return err
+	for _, a := range b {
+		if err := named.AskAtHello(ctx, a); err != nil {
+			return err
+		}
 	}
-	return named.AskAtHello(ctx, b.second)
+	return nil
 }
 
 // Authorize asks both.
 func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
 	named := b.named(r)
-	first, err := ask(ctx, b.first, named)
-	if err != nil {
-		return nil, err
+	var given [2]*attest.Authorization
+	unknown := false // to trust on first use, which machine of the inventory it is
+	for i, a := range b {
+		var err error
+		if given[i], err = ask(ctx, a, named); err != nil {
+			return nil, err
+		}
+		unknown = unknown || given[i].MachineUID == "" && contains(a, remembers)
 	}
-	second, err := ask(ctx, b.second, named)
-	if err != nil {
-		return nil, err
-	}
-	both, err := intersect(r, named, first, second)
-	unknown := func(a attest.Authorizer, given *attest.Authorization) bool {
-		return contains(a, remembers) && given.MachineUID == ""
-	}
-	if err == nil && both.MachineUID != "" && inventoryOf(r).UID == "" && (unknown(b.first, first) || unknown(b.second, second)) {
+	both, err := intersect(r, named, given[0], given[1])
+	if err == nil && both.MachineUID != "" && inventoryOf(r).UID == "" && unknown {
 		return nil, attest.NotMember("machine " + string(r.Machine) + " with the UID " + both.MachineUID + ", which trust on first use does not know: name it in FirstUseConfig.Slot")
 	}
 	return both, err

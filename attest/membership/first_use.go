@@ -126,11 +126,8 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 	case c.Stale != nil && typednil.Is(c.Stale):
 		return nil, refusal.Config("Stale", "that is a nil pointer", "one, or nil")
 	}
-	if err := c.Registry.Scope().Check(); err != nil {
-		return nil, err
-	}
 	own, err := c.ownSigners()
-	if err != nil {
+	if err := cmp.Or(c.Registry.Scope().Check(), err); err != nil {
 		return nil, err
 	}
 	c.MaxRecoveryLifetime = cmp.Or(c.MaxRecoveryLifetime, c.MaxLifetime)
@@ -210,11 +207,13 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result) (*attest.Aut
 		if err != nil {
 			return nil, err
 		}
+		requested.KeyResidence = keyResidence(r)
 		j.requested = &requested
 	}
 	if slices.Contains(f.own, r.SignerName) {
 		write = j.reserve
 		err = r.WhenIssued(func(ctx context.Context, issued csr.IssuedRecord) error {
+			issued.KeyResidence = keyResidence(r)
 			one := *j // a signer may issue twice at once
 			return refuseMember(one.bind(ctx, &issued))
 		})

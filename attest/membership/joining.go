@@ -132,11 +132,6 @@ func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	if j.r.Purpose != csr.PurposeClient { // nobody comes as the node with it
 		issued = nil
 	}
-	if issued != nil {
-		resident := *issued
-		resident.KeyResidence = keyResidence(j.r)
-		issued = &resident
-	}
 	seen := j.seen
 	if err := j.reserve(ctx); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package boltregistry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -291,10 +292,7 @@ type Registry struct {
 // that nobody else can write to. The file is created completely or not at all. An existing
 // file is left alone, and the error wraps fs.ErrExist. An invalid scope is an error.
 func Create(ctx context.Context, path string, scope membership.Scope) (err error) {
-	if err := scope.Check(); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(scope.Check(), ctx.Err()); err != nil {
 		return err
 	}
 	defer func() {
