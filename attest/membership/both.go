@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -100,6 +99,11 @@ func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authori
 	if err == nil && both.MachineUID != "" && inventoryOf(r).UID == "" && unknown {
 		return nil, attest.NotMember("machine " + string(r.Machine) + " with the UID " + both.MachineUID + ", which trust on first use does not know: name it in FirstUseConfig.Slot")
 	}
+	for _, g := range given {
+		if err == nil && g.Record != nil {
+			err = named.WhenIssued(g.Record)
+		}
+	}
 	return both, err
 }
 
@@ -110,12 +114,9 @@ func ask(ctx context.Context, a attest.Authorizer, r *attest.Result) (*attest.Au
 	}
 	authorization, err := a.Authorize(ctx, r)
 	if err == nil && authorization == nil {
-		err = attest.NotMember("machine " + string(r.Machine) + " (no authorization was given)")
+		return nil, attest.NotMember("machine " + string(r.Machine) + " (no authorization was given)")
 	}
-	if err != nil {
-		return nil, err
-	}
-	return authorization, nil
+	return authorization, err
 }
 
 // intersect is what both vouch for.
@@ -125,7 +126,7 @@ func intersect(r, named *attest.Result, a, b *attest.Authorization) (*attest.Aut
 		return nil, attest.NotMember("machine " + string(r.Machine) + " as two nodes, " + refusal.OrNothing(name) + " and " + refusal.OrNothing(other))
 	}
 	both := r.Admit(name)
-	both.NotAfter, both.Record = earlier(a.NotAfter, b.NotAfter), inTurn(a.Record, b.Record)
+	both.NotAfter = earlier(a.NotAfter, b.NotAfter)
 	switch {
 	case providerid.Equal(a.ProviderID, b.ProviderID):
 		both.ProviderID = a.ProviderID
@@ -147,22 +148,6 @@ func intersect(r, named *attest.Result, a, b *attest.Authorization) (*attest.Aut
 		}
 	}
 	return both, nil
-}
-
-// inTurn does what both have to record.
-func inTurn(a, b func(context.Context, csr.IssuedRecord) error) func(context.Context, csr.IssuedRecord) error {
-	if a == nil || b == nil {
-		if a == nil {
-			return b
-		}
-		return a
-	}
-	return func(ctx context.Context, issued csr.IssuedRecord) error {
-		if err := a(ctx, issued); err != nil {
-			return err
-		}
-		return b(ctx, issued)
-	}
 }
 
 // earlier returns the earlier of two ends, where the zero time means none.
