@@ -313,12 +313,11 @@ func decodeRecord(nodeName string, value []byte) (*membership.Record, error) {
 	if again, err := json.Marshal(r); err != nil || !bytes.Equal(again, value) || r.NodeName != nodeName {
 		return nil, errors.New("got another encoding, or the record of another node")
 	}
-	version, err := strconv.ParseUint(r.Version, 10, 64)
-	if err != nil || version == 0 || strconv.FormatUint(version, 10) != r.Version {
-		return nil, errors.New("got no version")
-	}
+	version, _ := strconv.ParseUint(r.Version, 10, 64)
 	reserved, bound, resting := r.State == membership.StateReserved, r.State == membership.StateBound, r.State == membership.StateResting
 	switch {
+	case version == 0 || strconv.FormatUint(version, 10) != r.Version:
+		return nil, errors.New("got no version")
 	case !reserved && !bound && !resting:
 		return nil, errors.New("got no state")
 	case !storable(r.Deadline) || !storable(r.LastEnd):
