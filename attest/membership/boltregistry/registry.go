@@ -157,13 +157,11 @@ func (f *file) checkContent() error {
 		if meta == nil || string(meta.Get(metaFormat)) != string(fileFormat) {
 			return damaged("it is no registry, or one of another version")
 		}
-		for _, of := range []struct {
-			key  []byte
-			want string
-		}{{metaScope, f.scope.String()}, {metaCluster, f.scope.Cluster}} {
-			if got := string(meta.Get(of.key)); got != of.want {
-				return damaged("got a registry of %s %q, want %q", of.key, got, of.want)
-			}
+		if got := string(meta.Get(metaScope)); got != f.scope.String() {
+			return damaged("got a registry of scope %q, want %q", got, f.scope.String())
+		}
+		if got := string(meta.Get(metaCluster)); got != f.scope.Cluster {
+			return damaged("got a registry of cluster %q, want %q", got, f.scope.Cluster)
 		}
 		t, err := newTx(b)
 		if err == nil && unknown {
@@ -291,19 +289,18 @@ type Registry struct {
 // Create creates the file of an empty registry, with mode 0600, in a directory that exists and
 // that nobody else can write to. The file is created completely or not at all. An existing
 // file is left alone, and the error wraps fs.ErrExist. An invalid scope is an error.
-func Create(ctx context.Context, path string, scope membership.Scope) (err error) {
+func Create(ctx context.Context, path string, scope membership.Scope) error {
 	if err := cmp.Or(scope.Check(), ctx.Err()); err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("boltregistry: create %s: %w", path, err)
-		}
-	}()
-	if err := safefile.CheckDirectory(filepath.Dir(path)); err != nil {
-		return refused(err)
+	err := refused(safefile.CheckDirectory(filepath.Dir(path)))
+	if err == nil {
+		err = safefile.Create(path, func(f *os.File) error { return fill(f.Name(), scope) })
 	}
-	return safefile.Create(path, func(f *os.File) error { return fill(f.Name(), scope) })
+	if err != nil {
+		return fmt.Errorf("boltregistry: create %s: %w", path, err)
+	}
+	return nil
 }
 
 // fill turns an empty file into a database.
