@@ -100,13 +100,7 @@ func (h Held) Admit(c *Claim, now time.Time) error {
 		return err
 	}
 	h = h.live(now).without(c.Over, now)
-	if err := admitName(h.Name, c); err != nil {
-		return err
-	}
-	if err := h.admitMachine(c.Machine, c.NodeName); err != nil {
-		return err
-	}
-	return h.admitMachineUID(c.MachineUID, c.NodeName)
+	return cmp.Or(admitName(h.Name, c), h.admitElsewhere(c))
 }
 
 // admitName checks a claim against the record of its name, which may be nil.
@@ -132,9 +126,14 @@ func admitName(r *Record, c *Claim) error {
 	return nil
 }
 
-// admitElsewhere refuses a machine, or the Machine UID of one, that has a record under another
-// name. The record may be nil.
-func admitElsewhere(r *Record, nodeName string, check attest.Check, what string) error {
+// admitElsewhere refuses a claim whose machine, or whose Machine UID, has a record under another name.
+func (h Held) admitElsewhere(c *Claim) error {
+	return cmp.Or(elsewhere(h.Machine, c.NodeName, checkRegistryMachine, "machine "+string(c.Machine)),
+		elsewhere(h.MachineUID, c.NodeName, checkRegistryUID, "Machine UID "+refusal.OrNothing(c.MachineUID)))
+}
+
+// elsewhere refuses what has a record under another name. The record may be nil.
+func elsewhere(r *Record, nodeName string, check attest.Check, what string) error {
 	switch {
 	case r == nil || r.NodeName == nodeName:
 		return nil
@@ -142,14 +141,6 @@ func admitElsewhere(r *Record, nodeName string, check attest.Check, what string)
 		return reservedElsewhere(r)
 	}
 	return refuse(check, "node "+nodeName, "that of "+what+", "+r.NodeName+", unless an operator releases that one")
-}
-
-func (h Held) admitMachine(machine attest.Identity, nodeName string) error {
-	return admitElsewhere(h.Machine, nodeName, checkRegistryMachine, "machine "+string(machine))
-}
-
-func (h Held) admitMachineUID(uid, nodeName string) error {
-	return admitElsewhere(h.MachineUID, nodeName, checkRegistryUID, "Machine UID "+refusal.OrNothing(uid))
 }
 
 func refuse(check attest.Check, got, want string) error {
@@ -295,7 +286,7 @@ func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Chan
 		if r.Machine != machine {
 			r.Machine, r.ProviderID, r.Issued = machine, "", nil
 		}
-		return h.live(now).admitMachine(machine, r.NodeName)
+		return h.live(now).admitElsewhere(&r.Claim)
 	})
 }
 
@@ -311,10 +302,7 @@ func (h Held) Adopt(seen *Record, machineUID string, now time.Time) (Change, err
 		for i := range r.Issued {
 			r.Issued[i].MachineUID = machineUID
 		}
-		if err := r.Claim.Check(); err != nil {
-			return err
-		}
-		return h.live(now).admitMachineUID(machineUID, r.NodeName)
+		return cmp.Or(r.Claim.Check(), h.live(now).admitElsewhere(&r.Claim))
 	})
 }
 

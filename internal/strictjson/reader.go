@@ -199,10 +199,8 @@ func (r *Reader) Skip() error {
 	case NumberKind:
 		_, err := r.Number()
 		return err
-	case BooleanKind:
-		return r.literal("true", "false")
-	case NullKind:
-		return r.literal("null")
+	case BooleanKind, NullKind:
+		return r.literal("true", "false", "null")
 	}
 	return r.syntax()
 }

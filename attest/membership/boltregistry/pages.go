@@ -2,6 +2,7 @@ package boltregistry
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -57,13 +58,8 @@ func checkPages(file io.ReaderAt, length int64, pageSize int) error {
 		return damaged("got %d bytes, want %d pages: it was cut off", length, count)
 	}
 	p := &pages{file: file, size: uint64(pageSize), used: make([]bool, count)}
-	if err := p.use(0, 2); err != nil {
-		return err
-	}
-	if err := p.freelist(order.Uint64(head[32:])); err != nil {
-		return err
-	}
-	if err := (&tree{pages: p, root: true}).page(order.Uint64(head[16:]), nil); err != nil {
+	root := &tree{pages: p, root: true}
+	if err := cmp.Or(p.use(0, 2), p.freelist(order.Uint64(head[32:])), root.page(order.Uint64(head[16:]), nil)); err != nil {
 		return err
 	}
 	if lost := slices.Index(p.used, false); lost >= 0 {

@@ -80,9 +80,10 @@ func (f *file) openOnce() error {
 		here.Store(f, f.info)
 		err = f.checkPlace() // it may have been replaced while we waited for the lock
 	}
-	if err != nil {
-		_ = f.letGo(err)
+	if err == nil {
+		return nil
 	}
+	_ = f.letGo(err)
 	return explainOpen(f.path, err)
 }
 
@@ -105,8 +106,6 @@ func (f *file) letGo(err error) error {
 // explainOpen classifies the errors of bbolt.
 func explainOpen(path string, err error) error {
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("boltregistry: %w: %s: %w", ErrInUse, path, refusal.ErrRetry)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, bolterrors.ErrChecksum):
