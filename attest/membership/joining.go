@@ -80,13 +80,8 @@ func (j *joining) admitAfter(ctx context.Context, h Held, refused error) error {
 	if !gone {
 		return &attest.Error{Check: e.Check, Got: e.Got, Want: e.Want, Err: errors.New(way)}
 	}
-	claim := j.claim
-	claim.Over = r.Version
-	if err := h.Admit(&claim, now); err != nil {
-		return err
-	}
-	j.claim = claim
-	return nil
+	j.claim.Over = r.Version
+	return h.Admit(&j.claim, now)
 }
 
 // checkRejoin refuses a further key of a bound machine that comes with only a bootstrap token

@@ -177,8 +177,8 @@ func (l *StaticList) add(m *Member) (err error) {
 // isProviderID reports whether a field may be a provider ID (<scheme>://<rest>): it is not one
 // that was meant to be named, as in provder=tpm.
 func isProviderID(field string) bool {
-	scheme, rest, ok := strings.Cut(field, "://")
-	return ok && scheme != "" && rest != "" && !strings.Contains(scheme, "=")
+	scheme, rest, _ := strings.Cut(field, "://")
+	return scheme != "" && rest != "" && !strings.Contains(scheme, "=")
 }
 
 // Members returns the members in the order of the list.
