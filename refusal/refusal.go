@@ -49,24 +49,17 @@ func (e *Error) Error() string {
 	if e == nil {
 		return "an error that is nil"
 	}
-	var b strings.Builder
-	b.WriteString(text(string(e.Check), maxText))
+	line := text(string(e.Check), maxText)
 	if e.Got != "" || e.Want != "" {
-		b.WriteString(": got ")
-		if e.Got == "" {
-			b.WriteString("nothing")
-		}
-		b.WriteString(Text(e.Got))
-		if e.Want != "" {
-			b.WriteString(", want ")
-			b.WriteString(Text(e.Want))
-		}
+		line += ": got " + Text(OrNothing(e.Got))
+	}
+	if e.Want != "" {
+		line += ", want " + Text(e.Want)
 	}
 	if e.Err != nil {
-		b.WriteString(": ")
-		b.WriteString(text(e.Err.Error(), maxCause))
+		line += ": " + text(e.Err.Error(), maxCause)
 	}
-	return b.String()
+	return line
 }
 
 // Format prints what Error returns, also for an Error that is no pointer, whose fields fmt would

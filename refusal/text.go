@@ -1,6 +1,7 @@
 package refusal
 
 import (
+	"cmp"
 	"encoding/hex"
 	"math"
 	"strconv"
@@ -40,12 +41,10 @@ const dots = "..."
 // text escapes s and cuts the result before the character that would exceed most bytes. It
 // reads no more of s than it shows.
 func text(s string, most int) string {
-	if len(s) <= most && plain(s) {
-		return s
-	}
 	// Text that was already cut ends in dots; it stays as it is when an outer error shows
 	// it.
-	if len(s) <= most+len(dots) && strings.HasSuffix(s, dots) && plain(s) {
+	fits := len(s) <= most || len(s) <= most+len(dots) && strings.HasSuffix(s, dots)
+	if fits && !strings.ContainsFunc(s, func(r rune) bool { return !prints(r) }) {
 		return s
 	}
 	var b strings.Builder
@@ -66,11 +65,6 @@ func text(s string, most int) string {
 		i += size
 	}
 	return b.String()
-}
-
-// plain reports whether all of s prints.
-func plain(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return !prints(r) })
 }
 
 // prints reports whether a character shows something. Some that strconv takes for graphic show
@@ -118,9 +112,4 @@ func Quotes(values []string) string {
 }
 
 // OrNothing returns s, or "nothing" if s is empty, for a value that may be absent.
-func OrNothing(s string) string {
-	if s == "" {
-		return "nothing"
-	}
-	return s
-}
+func OrNothing(s string) string { return cmp.Or(s, "nothing") }

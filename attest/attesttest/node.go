@@ -239,24 +239,15 @@ func (n *Node) Object(spec *csr.Spec, created time.Time) *csr.Request {
 // identity is the machine's identity, as the profile finds it in the AK certificate,
 // or the EK's.
 func (n *Node) identity() (id attest.Identity, err error) {
+	defer caught(&err)
 	ctx := context.Background()
-	return id, n.prover.Use(ctx, attest.StageHello, func(s attest.Session) error {
-		p, err := s.Present()
-		if err != nil {
-			return err
-		}
-		if p.Road == attest.RoadEK {
+	err = n.prover.Use(ctx, attest.StageHello, func(s attest.Session) (err error) {
+		if p := must(s.Present()); p.Road == attest.RoadEK {
 			id = attest.Identity(fmt.Sprintf("ek:sha256:%x", sha256.Sum256(p.MachineKey)))
 			return nil
 		}
-		hello, err := s.Hello(ctx, attest.Head{ClusterID: n.ClusterID, TargetSigner: n.Subject.SignerName})
-		if err != nil {
-			return err
-		}
-		leaf, err := x509.ParseCertificate(hello.Certificates[0])
-		if err != nil {
-			return err
-		}
+		hello := must(s.Hello(ctx, attest.Head{ClusterID: n.ClusterID, TargetSigner: n.Subject.SignerName}))
+		leaf := must(x509.ParseCertificate(hello.Certificates[0]))
 		for _, source := range n.Profile.Identity {
 			if id, err = source.Identify(leaf); id != "" || err != nil {
 				return err
@@ -264,4 +255,5 @@ func (n *Node) identity() (id attest.Identity, err error) {
 		}
 		return errors.New("attesttest: the AK certificate names no machine")
 	})
+	return id, err
 }

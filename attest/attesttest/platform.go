@@ -34,7 +34,7 @@ const platformLifetime = 5 * time.Minute
 //
 // A Platform is itself the [document.Platform] of its kind.
 type Platform struct {
-	// Now is the clock used to sign documents; nil means time.Now. It must not be changed once
+	// Now is the clock used to sign documents, at first time.Now. It must not be changed once
 	// the Platform is in use.
 	Now func() time.Time
 
@@ -50,7 +50,7 @@ func NewPlatform(t testing.TB) *Platform {
 // OpenPlatform is [NewPlatform] for use outside tests.
 func OpenPlatform() (*Platform, error) {
 	_, key, err := ed25519.GenerateKey(nil)
-	return &Platform{key: key}, err
+	return &Platform{Now: time.Now, key: key}, err
 }
 
 // Kind is the kind of evidence that accepts this platform's documents. They cover all 32 bytes
@@ -95,11 +95,7 @@ func (d platformDocument) signed() []byte {
 // Sign returns a document about a machine over a value of any size: an attacker can have the
 // platform sign such a document too.
 func (p *Platform) Sign(machine string, value []byte) ([]byte, error) {
-	now := time.Now
-	if p.Now != nil {
-		now = p.Now
-	}
-	d := platformDocument{Machine: machine, Value: value, Time: now().Unix()}
+	d := platformDocument{Machine: machine, Value: value, Time: p.Now().Unix()}
 	d.Signature = ed25519.Sign(p.key, d.signed())
 	return json.Marshal(d)
 }
@@ -137,11 +133,8 @@ func (p *Platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (
 func readPlatformDocument(data []byte) (*platformDocument, error) {
 	d := &platformDocument{}
 	err := json.Unmarshal(data, d)
-	if err == nil {
-		var again []byte
-		if again, err = json.Marshal(d); err == nil && bytes.Equal(again, data) {
-			return d, nil
-		}
+	if again, _ := json.Marshal(d); err == nil && bytes.Equal(again, data) {
+		return d, nil
 	}
 	return nil, &attest.Error{Check: checkPlatform, Got: "another document", Want: "JSON as the platform writes it", Err: err}
 }

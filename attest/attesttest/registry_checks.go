@@ -116,9 +116,9 @@ var registryChecks = []registryCheck{
 		bind nil !any; bind nil 1m !any; rebind nil 2 !any; adopt nil uid=2 !any`, nil},
 	{"a context that is over changes nothing", "a=join 1 1", checkRegistryContext},
 	{"a list is whole while it is written to", "", checkRegistryList},
-	{"one machine wins a race for a name", "", raceFor(attest.Check("registry-name"), func(c *membership.Claim) { c.NodeName = "node-all" })},
-	{"one name wins a race for a machine", "", raceFor(attest.Check("registry-machine"), func(c *membership.Claim) { c.Machine = "test:all" })},
-	{"one name wins a race for a Machine UID", "", raceFor(attest.Check("registry-machine-uid"), func(c *membership.Claim) { c.MachineUID = "uid-of-all" })},
+	{"one machine wins a race for a name", "", raceFor("name", "node=node-all")},
+	{"one name wins a race for a machine", "", raceFor("machine", "machine=test:all")},
+	{"one name wins a race for a Machine UID", "", raceFor("machine-uid", "uid=uid-of-all")},
 }
 
 func checkRegistryScope(r *registryRun) {
@@ -132,13 +132,11 @@ func checkRegistryScope(r *registryRun) {
 func checkRegistryCopies(r *registryRun) {
 	*r.seen["a"][0] = membership.Record{}
 	for _, h := range r.handles {
-		for record := range r.list(h) {
-			*r.list(h)[record] = membership.Record{}
+		for _, record := range r.list(h) {
+			*record = membership.Record{}
 		}
-	}
-	for key := range r.keys {
-		for _, h := range r.handles {
-			if got, err := key.find(context.Background(), h); err == nil && got != nil {
+		for key := range r.keys {
+			if got := must(key.find(context.Background(), h)); got != nil {
 				*got = membership.Record{}
 			}
 		}
@@ -184,25 +182,22 @@ func checkRegistryList(r *registryRun) {
 	const many = 300
 	ctx, h := context.Background(), r.next()
 	for i := range many {
-		n := strconv.Itoa(i)
+		c := registryClaim(strconv.Itoa(i), strconv.Itoa(i))
 		for _, registry := range []membership.Registry{h, r.rules} {
-			if _, err := registry.Reserve(ctx, registryClaim(n, n), r.in(time.Minute)); err != nil {
-				r.failf("Reserve of node %s: got error %v", n, err)
-			}
+			must(registry.Reserve(ctx, c, r.in(time.Minute)))
 		}
 	}
-	var done sync.WaitGroup
-	var fault error
-	done.Go(func() {
+	fault := make(chan error, 1)
+	go func() {
+		var faults []error
 		for i := range registryRacers {
 			c := registryClaim("x"+strconv.Itoa(i), "x"+strconv.Itoa(i))
 			_, err := h.Reserve(ctx, c, r.in(time.Minute))
-			if err == nil {
-				_, err = h.Release(ctx, c.NodeName, c.MachineUID)
-			}
-			fault = errors.Join(fault, err)
+			_, failed := h.Release(ctx, c.NodeName, c.MachineUID)
+			faults = append(faults, err, failed)
 		}
-	})
+		fault <- errors.Join(faults...)
+	}()
 	for i, handle := range r.handles {
 		all := r.list(handle)
 		for i := range many {
@@ -214,18 +209,13 @@ func checkRegistryList(r *registryRun) {
 			r.failf("a list that is given up: got %v, %v through handle %d", got, err, i)
 		}
 	}
-	done.Wait()
-	if fault != nil {
-		r.failf("a write during a list: got error %v", fault)
+	if err := <-fault; err != nil {
+		r.failf("a write during a list: got error %v", err)
 	}
 	for _, registry := range []membership.Registry{h, r.rules} {
 		for record, err := range registry.Records(ctx) {
-			released := false
-			if err == nil {
-				released, err = registry.Release(ctx, record.NodeName, record.MachineUID)
-			}
-			if err != nil || !released {
-				r.failf("Release in a list: got released %t, error %v", released, err)
+			if err != nil || !must(registry.Release(ctx, record.NodeName, record.MachineUID)) {
+				r.failf("a sweep over a list: got error %v, or nothing released", err)
 			}
 		}
 	}
@@ -233,35 +223,37 @@ func checkRegistryList(r *registryRun) {
 
 const registryRacers = 16
 
-// together runs what many do at once, each through one handle, and returns the only one that
-// succeeded. The others must be refused as lost says.
-func (r *registryRun) together(what string, run func(int, membership.Registry) (*membership.Record, error), lost func(error) bool) (int, *membership.Record) {
-	results, errs := [registryRacers]*membership.Record{}, [registryRacers]error{}
+// race makes many calls at once, each through one handle, and returns which succeeded: only one, as
+// it does by the rules. The others must be refused as lost says.
+func (r *registryRun) race(call func(int) registryCall, lost func(error) bool) (winner int) {
+	records, errs := [registryRacers]*membership.Record{}, [registryRacers]error{}
 	var start, done sync.WaitGroup
 	start.Add(1)
 	for i := range registryRacers {
+		run := call(i)
 		done.Go(func() {
 			start.Wait()
-			results[i], errs[i] = run(i, r.handles[i%len(r.handles)])
+			records[i], errs[i] = run(r.handles[i%len(r.handles)], 0)
 		})
 	}
 	start.Done()
 	done.Wait()
-	winner := -1
+	winner = -1
 	for i, err := range errs {
 		switch {
 		case err == nil && winner >= 0:
-			r.failf("%s: number %d and number %d succeeded", what, winner, i)
+			r.failf("a race: number %d and number %d succeeded", winner, i)
 		case err == nil:
 			winner = i
 		case !lost(err):
-			r.failf("%s: who lost got error %v", what, err)
+			r.failf("a race: who lost got error %v", err)
 		}
 	}
 	if winner < 0 {
-		r.failf("%s: nobody succeeded", what)
+		r.failf("a race: nobody succeeded")
 	}
-	return winner, results[winner]
+	r.same("a race", twin{records[winner], must(call(winner)(r.rules, 1))})
+	return winner
 }
 
 // retried returns whether an error is from the check and to be tried again.
@@ -271,48 +263,31 @@ func retried(check attest.Check) func(error) bool {
 
 // checkRegistrySwap lets many callers bind one record from one version.
 func checkRegistrySwap(r *registryRun) {
-	ctx, seen := context.Background(), r.seen["a"]
-	end := func(i int) time.Time { return r.in(time.Hour + time.Duration(i)*time.Minute) }
-	winner, got := r.together("Bind", func(i int, h membership.Registry) (*membership.Record, error) {
-		return h.Bind(ctx, seen[0], end(i), nil)
+	r.race(func(i int) registryCall {
+		return r.call(context.Background(), parseRegistryStep(fmt.Sprintf("bind a %dm", 60+i)))
 	}, retried(membership.CheckRegistryConflict))
-	ruled, err := r.rules.Bind(ctx, seen[1], end(winner), nil)
-	if err != nil {
-		r.failf("the rules: %v", err)
-	}
-	r.same("Bind", twin{got, ruled})
 }
 
-// raceFor runs many claims that share one thing at once. No loser gets stuck.
-func raceFor(lost attest.Check, alike func(*membership.Claim)) func(*registryRun) {
+// raceFor runs many claims at once that have one thing in common. No loser gets stuck.
+func raceFor(lost, common string) func(*registryRun) {
+	claim := func(i int) string { return fmt.Sprintf("reserve %d %d %s", i, i, common) }
 	return func(r *registryRun) {
-		ctx, claims := context.Background(), [registryRacers]membership.Claim{}
-		for i := range claims {
-			claims[i] = registryClaim(strconv.Itoa(i), strconv.Itoa(i))
-			alike(&claims[i])
-			r.about(keysOf(&claims[i]))
-		}
-		join := func(i int, h membership.Registry) (*membership.Record, error) {
-			reserved, err := h.Reserve(ctx, claims[i], r.in(time.Minute))
-			if err != nil {
-				return nil, err
+		ctx := context.Background()
+		winner := r.race(func(i int) registryCall {
+			reserve := r.call(ctx, parseRegistryStep(claim(i)))
+			return func(registry membership.Registry, side int) (*membership.Record, error) {
+				reserved, err := reserve(registry, side)
+				if err != nil {
+					return nil, err
+				}
+				return registry.Bind(ctx, reserved, r.in(time.Hour), nil)
 			}
-			return h.Bind(ctx, reserved, r.in(time.Hour), nil)
-		}
-		winner, got := r.together("a race", join, func(err error) bool {
-			return errors.Is(err, lost) || retried(attest.Check("registry-reserved"))(err)
+		}, func(err error) bool {
+			return errors.Is(err, attest.Check("registry-"+lost)) || retried(attest.Check("registry-reserved"))(err)
 		})
-		ruled, err := join(winner, r.rules)
-		if err != nil {
-			r.failf("the rules: %v", err)
-		}
-		r.same("a race", twin{got, ruled})
-		for i := range claims {
+		for i := range registryRacers {
 			if i != winner {
-				r.do("who lost a race", lost, func(h membership.Registry, _ int) (*membership.Record, error) {
-					return h.Reserve(ctx, claims[i], r.in(time.Minute))
-				})
-				r.steps("join " + strconv.Itoa(i) + " " + strconv.Itoa(i))
+				r.steps(fmt.Sprintf("%s !%s; join %d %d", claim(i), lost, i, i))
 			}
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -29,7 +28,7 @@ import (
 // (attest.OpenRoad.ManyIdentities).
 func Both(first, second attest.Authorizer) attest.Authorizer { return &both{first, second} }
 
-type both struct{ first, second attest.Authorizer }
+type both [2]attest.Authorizer
 
 // lists reports whether an authorizer admits only what a list names, and remembers whether it is
 // trust on first use.
@@ -42,7 +41,7 @@ func contains(a attest.Authorizer, such func(attest.Authorizer) bool) bool {
 	case *with:
 		return contains(a.authorizer, such)
 	case *both:
-		return contains(a.first, such) || contains(a.second, such)
+		return contains(a[0], such) || contains(a[1], such)
 	}
 	return such(a)
 }
@@ -65,11 +64,10 @@ func (b *both) CheckAuthorizer(open attest.Opening) error {
 			open.Roads[i].ManyIdentities = ""
 		}
 	}
-	if err := attest.CheckAuthorizer(b.first, open); err != nil {
-		return fmt.Errorf("first of both: %w", err)
-	}
-	if err := attest.CheckAuthorizer(b.second, open); err != nil {
-		return fmt.Errorf("second of both: %w", err)
+	for i, place := range [...]string{"first", "second"} {
+		if err := attest.CheckAuthorizer(b[i], open); err != nil {
+			return fmt.Errorf("%s of both: %w", place, err)
+		}
 	}
 	return nil
 }
@@ -77,29 +75,34 @@ func (b *both) CheckAuthorizer(open attest.Opening) error {
 // AuthorizeHello asks both.
 func (b *both) AuthorizeHello(ctx context.Context, r *attest.Result) error {
 	named := b.named(r)
-	if err := named.AskAtHello(ctx, b.first); err != nil {
-		return err
+	for _, a := range b {
+		if err := named.AskAtHello(ctx, a); err != nil {
+			return err
+		}
 	}
-	return named.AskAtHello(ctx, b.second)
+	return nil
 }
 
 // Authorize asks both.
 func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
 	named := b.named(r)
-	first, err := ask(ctx, b.first, named)
-	if err != nil {
-		return nil, err
+	var given [2]*attest.Authorization
+	unknown := false // to trust on first use, which machine of the inventory it is
+	for i, a := range b {
+		var err error
+		if given[i], err = ask(ctx, a, named); err != nil {
+			return nil, err
+		}
+		unknown = unknown || given[i].MachineUID == "" && contains(a, remembers)
 	}
-	second, err := ask(ctx, b.second, named)
-	if err != nil {
-		return nil, err
-	}
-	both, err := intersect(r, named, first, second)
-	unknown := func(a attest.Authorizer, given *attest.Authorization) bool {
-		return contains(a, remembers) && given.MachineUID == ""
-	}
-	if err == nil && both.MachineUID != "" && inventoryOf(r).UID == "" && (unknown(b.first, first) || unknown(b.second, second)) {
+	both, err := intersect(r, named, given[0], given[1])
+	if err == nil && both.MachineUID != "" && inventoryOf(r).UID == "" && unknown {
 		return nil, attest.NotMember("machine " + string(r.Machine) + " with the UID " + both.MachineUID + ", which trust on first use does not know: name it in FirstUseConfig.Slot")
+	}
+	for _, g := range given {
+		if err == nil && g.Record != nil {
+			err = named.WhenIssued(g.Record)
+		}
 	}
 	return both, err
 }
@@ -111,12 +114,9 @@ func ask(ctx context.Context, a attest.Authorizer, r *attest.Result) (*attest.Au
 	}
 	authorization, err := a.Authorize(ctx, r)
 	if err == nil && authorization == nil {
-		err = attest.NotMember("machine " + string(r.Machine) + " (no authorization was given)")
+		return nil, attest.NotMember("machine " + string(r.Machine) + " (no authorization was given)")
 	}
-	if err != nil {
-		return nil, err
-	}
-	return authorization, nil
+	return authorization, err
 }
 
 // intersect is what both vouch for.
@@ -126,7 +126,7 @@ func intersect(r, named *attest.Result, a, b *attest.Authorization) (*attest.Aut
 		return nil, attest.NotMember("machine " + string(r.Machine) + " as two nodes, " + refusal.OrNothing(name) + " and " + refusal.OrNothing(other))
 	}
 	both := r.Admit(name)
-	both.NotAfter, both.Record = earlier(a.NotAfter, b.NotAfter), inTurn(a.Record, b.Record)
+	both.NotAfter = earlier(a.NotAfter, b.NotAfter)
 	switch {
 	case providerid.Equal(a.ProviderID, b.ProviderID):
 		both.ProviderID = a.ProviderID
@@ -148,22 +148,6 @@ func intersect(r, named *attest.Result, a, b *attest.Authorization) (*attest.Aut
 		}
 	}
 	return both, nil
-}
-
-// inTurn does what both have to record.
-func inTurn(a, b func(context.Context, csr.IssuedRecord) error) func(context.Context, csr.IssuedRecord) error {
-	if a == nil || b == nil {
-		if a == nil {
-			return b
-		}
-		return a
-	}
-	return func(ctx context.Context, issued csr.IssuedRecord) error {
-		if err := a(ctx, issued); err != nil {
-			return err
-		}
-		return b(ctx, issued)
-	}
 }
 
 // earlier returns the earlier of two ends, where the zero time means none.

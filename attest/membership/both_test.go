@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -179,5 +180,30 @@ func TestBothSlotOfFirstUse(t *testing.T) {
 	b := Both(says(&csr.Grant{MachineUID: "slot-1"}, nil, &asked), says(&csr.Grant{}, nil, &asked)).(*both)
 	if contains(b, remembers) || !contains(Both(b, &FirstUse{}), remembers) || contains(Both(b, &FirstUse{}), lists) || !contains(Both(b, &StaticList{}), lists) {
 		t.Error("who is asked is not seen")
+	}
+}
+
+// What each of them has to record with a certificate is recorded in turn, up to the first error.
+func TestBothRecord(t *testing.T) {
+	away := errors.New("registry away")
+	for fails, want := range map[string][]string{"": {"first", "second"}, "first": {"first"}, "second": {"first", "second"}} {
+		var done []string
+		records := func(name string) attest.Authorizer {
+			return says(&csr.Grant{Record: func(context.Context, csr.IssuedRecord) error {
+				done = append(done, name)
+				if name == fails {
+					return away
+				}
+				return nil
+			}}, nil, new(int))
+		}
+		r := inventoried(t, answerOf(t, "node-1", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{})
+		if err := attest.Membership(t.Context(), Both(records("first"), records("second")), r); err != nil || done != nil {
+			t.Fatalf("got %v, recorded %q", err, done)
+		}
+		err := r.Attested().Grant().Record(t.Context(), csr.IssuedRecord{})
+		if errors.Is(err, away) != (fails != "") || !slices.Equal(done, want) {
+			t.Errorf("%q fails: got %v, recorded %q, want %q", fails, err, done, want)
+		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// defaultReservation is how long a [FirstUse] reserves a name before binding it, which it does
+// reservation is how long a [FirstUse] reserves a name before binding it, which it does
 // at once unless it dies in between.
-const defaultReservation = time.Minute
+const reservation = time.Minute
 
 // maxFirstUseLifetime is the longest FirstUseConfig.MaxLifetime: a name rests as long, and no
 // certificate can be revoked.
@@ -62,11 +62,8 @@ type FirstUseConfig struct {
 	// the signer here or in OwnCA: CA.Issue there binds the name.
 	//
 	// Not: a signer that something else signs for, such as Vault or cert-manager. The name is
-	// free again after Reservation, for any machine, while the certificate is valid.
+	// free again after a minute, for any machine, while the certificate is valid.
 	OwnSignersElsewhere []string
-	// Reservation is how long a name is reserved before it is bound, at most an hour; zero
-	// means a minute.
-	Reservation time.Duration
 	// InsecureAllowNoMachineUID admits newcomers on attest.RoadEK for which the inventory has
 	// no UID. A TPM whose vendor certified two EKs of the registry's algorithm ([Scope]) can
 	// then get as many node names as it asks for with two EKs.
@@ -128,17 +125,11 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 		return nil, refusal.Config("MaxRecoveryLifetime", c.MaxRecoveryLifetime.String(), "0, or "+csr.MinLifetime.String()+" or more")
 	case c.Stale != nil && typednil.Is(c.Stale):
 		return nil, refusal.Config("Stale", "that is a nil pointer", "one, or nil")
-	case c.Reservation < 0 || c.Reservation > maxReservation:
-		return nil, refusal.Config("Reservation", c.Reservation.String(), "at most "+maxReservation.String())
-	}
-	if err := c.Registry.Scope().Check(); err != nil {
-		return nil, err
 	}
 	own, err := c.ownSigners()
-	if err != nil {
+	if err := cmp.Or(c.Registry.Scope().Check(), err); err != nil {
 		return nil, err
 	}
-	c.Reservation = cmp.Or(c.Reservation, defaultReservation)
 	c.MaxRecoveryLifetime = cmp.Or(c.MaxRecoveryLifetime, c.MaxLifetime)
 	if c.Now == nil {
 		c.Now = time.Now
@@ -216,11 +207,13 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result) (*attest.Aut
 		if err != nil {
 			return nil, err
 		}
+		requested.KeyResidence = keyResidence(r)
 		j.requested = &requested
 	}
 	if slices.Contains(f.own, r.SignerName) {
 		write = j.reserve
 		err = r.WhenIssued(func(ctx context.Context, issued csr.IssuedRecord) error {
+			issued.KeyResidence = keyResidence(r)
 			one := *j // a signer may issue twice at once
 			return refuseMember(one.bind(ctx, &issued))
 		})

@@ -356,13 +356,11 @@ func TestNewFirstUse(t *testing.T) {
 		t.Error(err)
 	}
 	for name, change := range map[string]func(c *FirstUseConfig){
-		"no registry":  func(c *FirstUseConfig) { c.Registry = nil },
-		"no nodes":     func(c *FirstUseConfig) { c.NodeExists = nil },
-		"no lifetime":  func(c *FirstUseConfig) { c.MaxLifetime = 0 },
-		"reservation":  func(c *FirstUseConfig) { c.Reservation = maxReservation + 1 },
-		"reservation-": func(c *FirstUseConfig) { c.Reservation = -1 },
-		"stale":        func(c *FirstUseConfig) { c.Stale = (*storeRegistry)(nil) },
-		"recovery":     func(c *FirstUseConfig) { c.MaxRecoveryLifetime = -1 },
+		"no registry": func(c *FirstUseConfig) { c.Registry = nil },
+		"no nodes":    func(c *FirstUseConfig) { c.NodeExists = nil },
+		"no lifetime": func(c *FirstUseConfig) { c.MaxLifetime = 0 },
+		"stale":       func(c *FirstUseConfig) { c.Stale = (*storeRegistry)(nil) },
+		"recovery":    func(c *FirstUseConfig) { c.MaxRecoveryLifetime = -1 },
 		"scope": func(c *FirstUseConfig) {
 			c.Registry = &storeRegistry{scope: Scope{Cluster: testCluster, Road: attest.RoadEK}}
 		},
@@ -409,25 +407,22 @@ func TestNewFirstUseLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		lifetime, recovery, reservation time.Duration
-		ok                              bool
+		lifetime, recovery time.Duration
+		ok                 bool
 	}{
-		"shortest lifetime":   {time.Minute, 0, 0, true},
-		"shorter lifetime":    {time.Minute - 1, 0, 0, false},
-		"nanoseconds":         {24, 0, 0, false},
-		"no lifetime":         {0, 0, 0, false},
-		"negative lifetime":   {-1, 0, 0, false},
-		"longest lifetime":    {90 * 24 * time.Hour, 0, 0, true},
-		"longer lifetime":     {90*24*time.Hour + 1, 0, 0, false},
-		"shortest recovery":   {time.Hour, time.Minute, 0, true},
-		"shorter recovery":    {time.Hour, time.Minute - 1, 0, false},
-		"a year of recovery":  {time.Hour, 365 * 24 * time.Hour, 0, true},
-		"longest reservation": {time.Hour, 0, maxReservation, true},
-		"longer reservation":  {time.Hour, 0, maxReservation + 1, false},
-		"negative":            {time.Hour, 0, -1, false},
+		"shortest lifetime":  {time.Minute, 0, true},
+		"shorter lifetime":   {time.Minute - 1, 0, false},
+		"nanoseconds":        {24, 0, false},
+		"no lifetime":        {0, 0, false},
+		"negative lifetime":  {-1, 0, false},
+		"longest lifetime":   {90 * 24 * time.Hour, 0, true},
+		"longer lifetime":    {90*24*time.Hour + 1, 0, false},
+		"shortest recovery":  {time.Hour, time.Minute, true},
+		"shorter recovery":   {time.Hour, time.Minute - 1, false},
+		"a year of recovery": {time.Hour, 365 * 24 * time.Hour, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := NewFirstUse(FirstUseConfig{Registry: registry, MaxLifetime: c.lifetime, MaxRecoveryLifetime: c.recovery, Reservation: c.reservation,
+			_, err := NewFirstUse(FirstUseConfig{Registry: registry, MaxLifetime: c.lifetime, MaxRecoveryLifetime: c.recovery,
 				NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
 			if (err == nil) != c.ok || err != nil && !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("got %v, want accepted %t", err, c.ok)

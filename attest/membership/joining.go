@@ -80,13 +80,8 @@ func (j *joining) admitAfter(ctx context.Context, h Held, refused error) error {
 	if !gone {
 		return &attest.Error{Check: e.Check, Got: e.Got, Want: e.Want, Err: errors.New(way)}
 	}
-	claim := j.claim
-	claim.Over = r.Version
-	if err := h.Admit(&claim, now); err != nil {
-		return err
-	}
-	j.claim = claim
-	return nil
+	j.claim.Over = r.Version
+	return h.Admit(&j.claim, now)
 }
 
 // checkRejoin refuses a further key of a bound machine that comes with only a bootstrap token
@@ -113,7 +108,7 @@ func (j *joining) reserve(ctx context.Context) (err error) {
 	if j.seen != nil && j.seen.Claim == j.claim {
 		return nil
 	}
-	if j.seen, err = j.f.c.Registry.Reserve(ctx, j.claim, j.f.c.Now().Add(j.f.c.Reservation)); err != nil {
+	if j.seen, err = j.f.c.Registry.Reserve(ctx, j.claim, j.f.c.Now().Add(reservation)); err != nil {
 		return err
 	}
 	j.claim.Over = ""
@@ -131,11 +126,6 @@ func (j *joining) reserve(ctx context.Context) (err error) {
 func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	if j.r.Purpose != csr.PurposeClient { // nobody comes as the node with it
 		issued = nil
-	}
-	if issued != nil {
-		resident := *issued
-		resident.KeyResidence = keyResidence(j.r)
-		issued = &resident
 	}
 	seen := j.seen
 	if err := j.reserve(ctx); err != nil {

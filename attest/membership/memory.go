@@ -27,7 +27,10 @@ type memoryStore struct {
 }
 
 // View calls f, one call at a time.
-func (m *memoryStore) View(_ context.Context, f func(Tx) error) error {
+func (m *memoryStore) View(ctx context.Context, f func(Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return f(m)
@@ -35,14 +38,7 @@ func (m *memoryStore) View(_ context.Context, f func(Tx) error) error {
 
 // Update calls f, one call at a time. Nothing in memory fails after it has changed something,
 // so nothing has to be undone.
-func (m *memoryStore) Update(_ context.Context, f func(Tx) error) error {
-	return m.View(context.Background(), func(Tx) error { return f(m) })
-}
-
-// place is where the record of a name is, or would be.
-func (m *memoryStore) place(nodeName string) (int, bool) {
-	return slices.BinarySearchFunc(m.records, nodeName, func(r *Record, name string) int { return strings.Compare(r.NodeName, name) })
-}
+func (m *memoryStore) Update(ctx context.Context, f func(Tx) error) error { return m.View(ctx, f) }
 
 func (m *memoryStore) find(such func(*Record) bool) (*Record, error) {
 	if n := slices.IndexFunc(m.records, such); n >= 0 {
@@ -63,23 +59,25 @@ func (m *memoryStore) ByMachineUID(uid string) (*Record, error) {
 	return m.find(func(r *Record) bool { return r.MachineUID == uid })
 }
 
-func (m *memoryStore) After(nodeName string, limit int) ([]*Record, error) {
-	from, found := m.place(nodeName)
+// place is where the record of a name is, or would be, and where the next one begins.
+func (m *memoryStore) place(nodeName string) (from, next int) {
+	from, found := slices.BinarySearchFunc(m.records, nodeName, func(r *Record, name string) int { return strings.Compare(r.NodeName, name) })
 	if found {
-		from++
+		return from, from + 1
 	}
-	return slices.Clone(m.records[from:min(from+limit, len(m.records))]), nil
+	return from, from
+}
+
+func (m *memoryStore) After(nodeName string, limit int) ([]*Record, error) {
+	_, next := m.place(nodeName)
+	return slices.Clone(m.records[next:min(next+limit, len(m.records))]), nil
 }
 
 func (m *memoryStore) Put(r Record) (*Record, error) {
 	m.last++
 	r.Version = strconv.FormatUint(m.last, 10)
-	place, found := m.place(r.NodeName)
-	if found {
-		m.records[place] = &r
-	} else {
-		m.records = slices.Insert(m.records, place, &r)
-	}
+	from, next := m.place(r.NodeName)
+	m.records = slices.Replace(m.records, from, next, &r)
 	return &r, nil
 }
 

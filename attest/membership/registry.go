@@ -119,10 +119,7 @@ func IssuedRecords(registry Lookups) func(ctx context.Context, credentialID stri
 			return nil, err
 		}
 		err = csr.ErrNoRecord
-		if record == nil {
-			return nil, err
-		}
-		for _, issued := range record.Issued {
+		for _, issued := range typednil.OrZero(record).Issued {
 			switch issued.CredentialID {
 			case credentialID:
 				return &issued, nil

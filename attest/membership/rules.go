@@ -40,11 +40,11 @@ type Change struct {
 // live returns what counts.
 func (h Held) live(now time.Time) Held {
 	for _, r := range []**Record{&h.Name, &h.Machine, &h.MachineUID} {
-		if *r != nil && !(*r).Live(now) {
+		if !(*r).Live(now) {
 			*r = nil
 		}
 	}
-	if h.Machine != nil && !h.Machine.HoldsMachine() {
+	if !h.Machine.HoldsMachine() {
 		h.Machine = nil
 	}
 	return h
@@ -73,9 +73,6 @@ func (h Held) without(version string, now time.Time) Held {
 // a Machine UID that is reserved (registry-reserved), bound or resting
 // (registry-machine-uid) under another name.
 func (h Held) Reserve(c Claim, deadline, now time.Time) (Change, error) {
-	if err := c.Check(); err != nil {
-		return Change{}, err
-	}
 	deadline = deadline.Truncate(time.Second).UTC()
 	if length := deadline.Sub(now); length <= 0 || length > maxReservation {
 		return Change{}, badClaim("a deadline of "+deadline.Format(time.RFC3339), "one within the next "+maxReservation.String())
@@ -103,13 +100,7 @@ func (h Held) Admit(c *Claim, now time.Time) error {
 		return err
 	}
 	h = h.live(now).without(c.Over, now)
-	if err := admitName(h.Name, c); err != nil {
-		return err
-	}
-	if err := h.admitMachine(c.Machine, c.NodeName); err != nil {
-		return err
-	}
-	return h.admitMachineUID(c.MachineUID, c.NodeName)
+	return cmp.Or(admitName(h.Name, c), h.admitElsewhere(c))
 }
 
 // admitName checks a claim against the record of its name, which may be nil.
@@ -135,9 +126,14 @@ func admitName(r *Record, c *Claim) error {
 	return nil
 }
 
-// admitElsewhere refuses a machine, or the Machine UID of one, that has a record under another
-// name. The record may be nil.
-func admitElsewhere(r *Record, nodeName string, check attest.Check, what string) error {
+// admitElsewhere refuses a claim whose machine, or whose Machine UID, has a record under another name.
+func (h Held) admitElsewhere(c *Claim) error {
+	return cmp.Or(elsewhere(h.Machine, c.NodeName, checkRegistryMachine, "machine "+string(c.Machine)),
+		elsewhere(h.MachineUID, c.NodeName, checkRegistryUID, "Machine UID "+refusal.OrNothing(c.MachineUID)))
+}
+
+// elsewhere refuses what has a record under another name. The record may be nil.
+func elsewhere(r *Record, nodeName string, check attest.Check, what string) error {
 	switch {
 	case r == nil || r.NodeName == nodeName:
 		return nil
@@ -145,14 +141,6 @@ func admitElsewhere(r *Record, nodeName string, check attest.Check, what string)
 		return reservedElsewhere(r)
 	}
 	return refuse(check, "node "+nodeName, "that of "+what+", "+r.NodeName+", unless an operator releases that one")
-}
-
-func (h Held) admitMachine(machine attest.Identity, nodeName string) error {
-	return admitElsewhere(h.Machine, nodeName, checkRegistryMachine, "machine "+string(machine))
-}
-
-func (h Held) admitMachineUID(uid, nodeName string) error {
-	return admitElsewhere(h.MachineUID, nodeName, checkRegistryUID, "Machine UID "+refusal.OrNothing(uid))
 }
 
 func refuse(check attest.Check, got, want string) error {
@@ -244,7 +232,7 @@ func (r *Record) issue(c csr.IssuedRecord, now time.Time) error {
 		return badClaim("a certificate that ends "+c.NotAfter.Format(time.RFC3339), "one that ends by "+r.LastEnd.Format(time.RFC3339))
 	}
 	r.Issued = slices.Clone(r.Issued)
-	sameRequest := func(o csr.IssuedRecord) bool { return o.RequestUID == c.RequestUID && o.SPKIHash == c.SPKIHash }
+	sameRequest := func(o csr.IssuedRecord) bool { return requestOf(&o) == requestOf(&c) }
 	if c.CredentialID == "" && slices.ContainsFunc(r.Issued, sameRequest) {
 		return nil
 	}
@@ -264,20 +252,23 @@ func (r *Record) issue(c csr.IssuedRecord, now time.Time) error {
 	return nil
 }
 
+// issuedRequest is the request that a certificate is for: its UID and key.
+type issuedRequest struct {
+	uid string
+	key [32]byte
+}
+
+func requestOf(c *csr.IssuedRecord) issuedRequest { return issuedRequest{c.RequestUID, c.SPKIHash} }
+
 // excess is the first certificate of a request that has the most, other than the newest.
 func (r *Record) excess(newest *csr.IssuedRecord) (first int) {
-	most := 0
-	for i, c := range r.Issued {
-		if c.CredentialID == newest.CredentialID && c.RequestUID == newest.RequestUID && c.SPKIHash == newest.SPKIHash {
-			continue
-		}
-		n := 0
-		for _, o := range r.Issued {
-			if o.RequestUID == c.RequestUID && o.SPKIHash == c.SPKIHash {
-				n++
-			}
-		}
-		if n > most {
+	certificates, most := map[issuedRequest]int{}, 0
+	for i := range r.Issued {
+		certificates[requestOf(&r.Issued[i])]++
+	}
+	for i := range r.Issued {
+		c, request := &r.Issued[i], requestOf(&r.Issued[i])
+		if n := certificates[request]; n > most && (c.CredentialID != newest.CredentialID || request != requestOf(newest)) {
 			first, most = i, n
 		}
 	}
@@ -295,7 +286,7 @@ func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Chan
 		if r.Machine != machine {
 			r.Machine, r.ProviderID, r.Issued = machine, "", nil
 		}
-		return h.live(now).admitMachine(machine, r.NodeName)
+		return h.live(now).admitElsewhere(&r.Claim)
 	})
 }
 
@@ -311,10 +302,7 @@ func (h Held) Adopt(seen *Record, machineUID string, now time.Time) (Change, err
 		for i := range r.Issued {
 			r.Issued[i].MachineUID = machineUID
 		}
-		if err := r.Claim.Check(); err != nil {
-			return err
-		}
-		return h.live(now).admitMachineUID(machineUID, r.NodeName)
+		return cmp.Or(r.Claim.Check(), h.live(now).admitElsewhere(&r.Claim))
 	})
 }
 

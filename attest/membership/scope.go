@@ -70,19 +70,18 @@ func (s Scope) String() string {
 // ParseScope reads what String wrote: a scope without a cluster, to be set. An error has
 // [CheckRegistryScope].
 func ParseScope(text string) (Scope, error) {
-	words := strings.SplitN(text, " ", 3)
 	var s Scope
-	if words[0] != attest.RoadAK.String() && words[0] != attest.RoadEK.String() {
-		s.Provider, words = words[0], words[1:]
+	road, class, _ := strings.Cut(text, " ")
+	if road != attest.RoadAK.String() && road != attest.RoadEK.String() {
+		s.Provider = road
+		road, class, _ = strings.Cut(class, " ")
 	}
-	if len(words) != 0 {
-		for _, road := range []attest.Road{attest.RoadEK, attest.RoadDocument} {
-			if words[0] == road.String() {
-				s.Road = road
-			}
+	for _, other := range []attest.Road{attest.RoadEK, attest.RoadDocument} {
+		if road == other.String() {
+			s.Road = other
 		}
-		s.IdentityClass = strings.Join(words[1:], " ")
 	}
+	s.IdentityClass = class
 	if s.checkIdentities() != nil || s.String() != text {
 		return Scope{}, refuse(CheckRegistryScope, refusal.Quote(text), wantScope())
 	}

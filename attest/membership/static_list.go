@@ -79,12 +79,16 @@ type StaticList struct {
 	byID    map[string]*Member // by provider ID, in lower case
 }
 
+func emptyList() *StaticList {
+	return &StaticList{byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}, byID: map[string]*Member{}}
+}
+
 // NewStaticList makes a list of members. An error is that of [ParseStaticList], with the number
 // of the member.
 func NewStaticList(members []Member) (*StaticList, error) {
-	l := &StaticList{members: slices.Clone(members), byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}, byID: map[string]*Member{}}
-	for i := range l.members {
-		if err := l.index(&l.members[i]); err != nil {
+	l := emptyList()
+	for i, m := range members {
+		if err := l.add(&m); err != nil {
 			return nil, refuseList("member "+strconv.Itoa(i+1), err)
 		}
 	}
@@ -97,19 +101,15 @@ func ParseStaticList(text []byte) (*StaticList, error) {
 	if len(text) > maxMemberListSize {
 		return nil, &attest.Error{Check: checkMemberList, Got: fmt.Sprintf("over %d bytes", maxMemberListSize)}
 	}
-	l := &StaticList{byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}, byID: map[string]*Member{}}
-	for n := 1; len(text) > 0; n++ {
-		line, rest, _ := bytes.Cut(text, []byte("\n"))
-		text = rest
+	l, n := emptyList(), 0
+	for line := range bytes.SplitSeq(text, []byte("\n")) {
+		n++
 		m, err := parseMember(string(line))
 		if m != nil {
-			err = l.index(m)
+			err = l.add(m)
 		}
 		if err != nil {
 			return nil, refuseList("line "+strconv.Itoa(n), err)
-		}
-		if m != nil {
-			l.members = append(l.members, *m)
 		}
 	}
 	return l, nil
@@ -144,9 +144,8 @@ func parseMember(line string) (*Member, error) {
 	return m, nil
 }
 
-// index checks a member and adds it to the indexes.
-func (l *StaticList) index(m *Member) error {
-	var err error
+// add checks a member and adds it.
+func (l *StaticList) add(m *Member) (err error) {
 	if m.Machine, err = attest.ParseIdentity(string(m.Machine)); err != nil {
 		return err
 	}
@@ -171,14 +170,15 @@ func (l *StaticList) index(m *Member) error {
 		l.byID[id] = m
 	}
 	l.byName[m.NodeName], l.machine[m.Machine] = m, m
+	l.members = append(l.members, *m)
 	return nil
 }
 
 // isProviderID reports whether a field may be a provider ID (<scheme>://<rest>): it is not one
 // that was meant to be named, as in provder=tpm.
 func isProviderID(field string) bool {
-	scheme, rest, ok := strings.Cut(field, "://")
-	return ok && scheme != "" && rest != "" && !strings.Contains(scheme, "=")
+	scheme, rest, _ := strings.Cut(field, "://")
+	return scheme != "" && rest != "" && !strings.Contains(scheme, "=")
 }
 
 // Members returns the members in the order of the list.

@@ -15,7 +15,8 @@ import (
 // Store keeps records and finds them by node name, by machine and by Machine UID. It knows no
 // rules: [NewRegistry] makes a [Registry] from it.
 type Store interface {
-	// View calls f with the records as they are at one moment. f calls neither Put nor Drop.
+	// View calls f with the records as they are at one moment, unless ctx has ended. f calls
+	// neither Put nor Drop.
 	View(ctx context.Context, f func(Tx) error) error
 	// Update calls f, one call at a time. If f returns nil, everything that it wrote is kept
 	// and survives the end of the process once Update returns. If not, or if ctx has ended,
@@ -93,9 +94,6 @@ func held(r Tx, c *Claim) (h Held, err error) {
 
 // change lets a rule decide about the records around a claim, and does what it says.
 func (s *storeRegistry) change(ctx context.Context, around Claim, rule func(h Held, now time.Time) (Change, error)) (*Record, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	var out *Record
 	err := s.store.Update(ctx, func(w Tx) error {
 		now := s.now()
@@ -126,13 +124,14 @@ func (s *storeRegistry) change(ctx context.Context, around Claim, rule func(h He
 
 // replace stores a record. An ended one under another name that had its machine or Machine UID
 // goes, so that no clock that is behind finds it again.
-func replace(w Tx, h Held, r *Record, now time.Time) (*Record, error) {
+func replace(w Tx, h Held, r *Record, now time.Time) (_ *Record, err error) {
 	for _, ended := range []*Record{h.Machine, h.MachineUID} {
-		if ended != nil && ended.NodeName != r.NodeName && !ended.Live(now) {
-			if err := w.Drop(ended.NodeName); err != nil {
-				return nil, err
-			}
+		if err == nil && ended != nil && ended.NodeName != r.NodeName && !ended.Live(now) {
+			err = w.Drop(ended.NodeName)
 		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	return w.Put(*r)
 }
@@ -140,15 +139,12 @@ func replace(w Tx, h Held, r *Record, now time.Time) (*Record, error) {
 // sweep removes some of what no longer counts.
 func sweep(w Tx, now time.Time) error {
 	due, err := w.Due(now, sweepSize)
-	if err != nil {
-		return err
-	}
 	for _, name := range due {
-		if err := w.Drop(name); err != nil {
-			return err
+		if err == nil {
+			err = w.Drop(name)
 		}
 	}
-	return nil
+	return err
 }
 
 // clone keeps the caller away from the store's record.
@@ -161,14 +157,6 @@ func clone(r *Record, err error) (*Record, error) {
 	return &c, nil
 }
 
-// seenName is the claim around a record that the caller saw, which may be nil.
-func seenName(seen *Record) Claim {
-	if seen == nil {
-		return Claim{}
-	}
-	return Claim{NodeName: seen.NodeName}
-}
-
 // Reserve claims a node name for a machine; see [Registry].
 func (s *storeRegistry) Reserve(ctx context.Context, claim Claim, deadline time.Time) (*Record, error) {
 	return s.change(ctx, claim, func(h Held, now time.Time) (Change, error) { return h.Reserve(claim, deadline, now) })
@@ -176,20 +164,18 @@ func (s *storeRegistry) Reserve(ctx context.Context, claim Claim, deadline time.
 
 // Bind makes a reservation final, and records a certificate; see [Registry].
 func (s *storeRegistry) Bind(ctx context.Context, record *Record, lastEnd time.Time, issued *csr.IssuedRecord) (*Record, error) {
-	return s.change(ctx, seenName(record), func(h Held, now time.Time) (Change, error) { return h.Bind(record, lastEnd, issued, now) })
+	return s.change(ctx, Claim{NodeName: typednil.OrZero(record).NodeName}, func(h Held, now time.Time) (Change, error) { return h.Bind(record, lastEnd, issued, now) })
 }
 
 // Rebind gives a bound record another machine; see [Registry].
 func (s *storeRegistry) Rebind(ctx context.Context, record *Record, machine attest.Identity) (*Record, error) {
-	around := seenName(record)
-	around.Machine = machine
+	around := Claim{NodeName: typednil.OrZero(record).NodeName, Machine: machine}
 	return s.change(ctx, around, func(h Held, now time.Time) (Change, error) { return h.Rebind(record, machine, now) })
 }
 
 // Adopt gives a bound record the UID of another Machine object; see [Registry].
 func (s *storeRegistry) Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error) {
-	around := seenName(record)
-	around.MachineUID = machineUID
+	around := Claim{NodeName: typednil.OrZero(record).NodeName, MachineUID: machineUID}
 	return s.change(ctx, around, func(h Held, now time.Time) (Change, error) { return h.Adopt(record, machineUID, now) })
 }
 
@@ -201,9 +187,6 @@ func (s *storeRegistry) Release(ctx context.Context, nodeName, machineUID string
 
 // find returns one record that counts.
 func (s *storeRegistry) find(ctx context.Context, by func(r Tx) (*Record, error)) (*Record, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	var out *Record
 	err := s.store.View(ctx, func(r Tx) (err error) {
 		if out, err = by(r); out != nil && !out.Live(s.now()) {
@@ -240,7 +223,11 @@ const listSize = 256
 func (s *storeRegistry) Records(ctx context.Context) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
 		for last, more := "", true; more; {
-			records, err := s.after(ctx, last)
+			var records []*Record
+			err := s.store.View(ctx, func(r Tx) (err error) {
+				records, err = r.After(last, listSize)
+				return err
+			})
 			if err != nil {
 				yield(nil, err)
 				return
@@ -254,16 +241,4 @@ func (s *storeRegistry) Records(ctx context.Context) iter.Seq2[*Record, error] {
 			}
 		}
 	}
-}
-
-// after reads one piece of a list.
-func (s *storeRegistry) after(ctx context.Context, last string) (records []*Record, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	err = s.store.View(ctx, func(r Tx) (err error) {
-		records, err = r.After(last, listSize)
-		return err
-	})
-	return records, err
 }

@@ -15,30 +15,34 @@ const openNoFollow = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
 func checkFile(info fs.FileInfo, access Access) error {
 	mode := info.Mode()
+	bad, want := mode != 0o600, "0600"
 	if access == Trusted {
-		if mode.Perm()&0o022 != 0 {
-			return refuse("mode "+mode.String(), "a file that others cannot write")
-		}
-		return checkOwner(info, true)
+		bad, want = mode.Perm()&0o022 != 0, "a file that others cannot write"
 	}
-	if mode != 0o600 {
-		return refuse("mode "+mode.String(), "0600")
+	if bad {
+		return refuse("mode "+mode.String(), want)
 	}
-	return checkOwner(info, false)
+	return checkOwner(info, access == Trusted)
 }
 
 // CheckDirectory refuses a directory in which others could replace a file: it must be this
 // user's or root's, and nobody else may be able to write to it. The error is [CheckFile] or
 // the file system's.
 func CheckDirectory(dir string) error {
+	_, err := checkOpen(dir, "", 0)
+	return err
+}
+
+// checkOpen refuses a directory that others own or, unless its mode has a certain bit, can write to.
+func checkOpen(dir, where string, unless fs.FileMode) (fs.FileInfo, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if mode := info.Mode(); mode.Perm()&0o022 != 0 {
-		return refuse("directory "+dir+" of mode "+mode.String(), "one that nobody else can write to")
+	if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&unless == 0 {
+		return nil, refuse("directory "+dir+" of mode "+mode.String()+where, "one that nobody else can write to")
 	}
-	return checkOwner(info, true)
+	return info, checkOwner(info, true)
 }
 
 // CheckWay is [CheckDirectory], and refuses a directory that others could replace by another
@@ -56,10 +60,7 @@ func CheckWay(dir string) error {
 			err = checkOwner(info, true) // of a symbolic link, whoever may change it
 		}
 		if err == nil && at != name {
-			info, err = os.Stat(at)
-			if err == nil {
-				err = checkAbove(at, info)
-			}
+			_, err = checkAbove(at)
 		}
 		if err != nil {
 			return err
@@ -69,23 +70,17 @@ func CheckWay(dir string) error {
 		}
 	}
 	below, err := os.Stat(name)
-	for at := name; err == nil; {
-		at += "/.." // the directory that it is in, whatever links led to it
-		var info fs.FileInfo
-		if info, err = os.Stat(at); err != nil || os.SameFile(info, below) {
+	for at := name + "/.."; err == nil; at += "/.." { // the directory that it is in, whatever links led to it
+		var above fs.FileInfo
+		if above, err = checkAbove(at); err == nil && os.SameFile(above, below) {
 			break
 		}
-		below, err = info, checkAbove(at, info)
+		below = above
 	}
 	return errors.Join(err, CheckDirectory(dir))
 }
 
-func checkAbove(dir string, info fs.FileInfo) error {
-	if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
-		return refuse("directory "+dir+" of mode "+mode.String()+" on the way", "one that nobody else can write to")
-	}
-	return checkOwner(info, true)
-}
+func checkAbove(dir string) (fs.FileInfo, error) { return checkOpen(dir, " on the way", fs.ModeSticky) }
 
 func checkOwner(info fs.FileInfo, rootToo bool) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)

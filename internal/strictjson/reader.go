@@ -178,17 +178,6 @@ func (r *Reader) Texts() (map[string]string, error) {
 	return texts, err
 }
 
-// Bool reads true or false.
-func (r *Reader) Bool() (bool, error) {
-	if err := r.want(BooleanKind); err != nil {
-		return false, err
-	}
-	if r.data[r.pos] == 't' {
-		return true, r.literal("true")
-	}
-	return false, r.literal("false")
-}
-
 // Null reads null.
 func (r *Reader) Null() error {
 	if err := r.want(NullKind); err != nil {
@@ -205,16 +194,13 @@ func (r *Reader) Skip() error {
 	case ArrayKind:
 		return r.Array(func() error { return r.Skip() })
 	case StringKind:
-		_, _, err := r.scanString()
+		_, err := r.scanString()
 		return err
 	case NumberKind:
 		_, err := r.Number()
 		return err
-	case BooleanKind:
-		_, err := r.Bool()
-		return err
-	case NullKind:
-		return r.Null()
+	case BooleanKind, NullKind:
+		return r.literal("true", "false", "null")
 	}
 	return r.syntax()
 }
@@ -230,15 +216,12 @@ func (r *Reader) End() error {
 // next skips white space and returns the byte there, or 0 at the end of the text. A zero byte
 // in the text is not JSON either, so the two need not be distinguished.
 func (r *Reader) next() byte {
-	for r.pos < len(r.data) {
-		switch c := r.data[r.pos]; c {
-		case ' ', '\t', '\n', '\r':
-			r.pos++
-		default:
-			return c
-		}
+	for r.accept(" \t\n\r") {
 	}
-	return 0
+	if r.pos == len(r.data) {
+		return 0
+	}
+	return r.data[r.pos]
 }
 
 // want checks that the next value is of the given kind.
@@ -252,12 +235,15 @@ func (r *Reader) want(kind Kind) error {
 	return r.fail(ErrType)
 }
 
-func (r *Reader) literal(text string) error {
-	if !bytes.HasPrefix(r.data[r.pos:], []byte(text)) {
-		return r.syntax()
+// literal reads one of these.
+func (r *Reader) literal(texts ...string) error {
+	for _, text := range texts {
+		if bytes.HasPrefix(r.data[r.pos:], []byte(text)) {
+			r.pos += len(text)
+			return nil
+		}
 	}
-	r.pos += len(text)
-	return nil
+	return r.syntax()
 }
 
 // syntax refuses what is not JSON. Text that begins with the mark of an encoding is told

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -18,79 +19,63 @@ func (r *Reader) String() (string, error) {
 // Text reads a string and returns its UTF-8 bytes. They share memory with the input if the
 // string contains no escapes, and are newly allocated if it does.
 func (r *Reader) Text() ([]byte, error) {
-	raw, escaped, err := r.scanString()
-	if err != nil {
-		return nil, err
-	}
-	if !escaped {
-		return raw, nil
+	raw, err := r.scanString()
+	if err != nil || bytes.IndexByte(raw, '\\') < 0 {
+		return raw, err
 	}
 	var text string
-	quoted := r.data[r.pos-len(raw)-2 : r.pos]
-	if err := json.Unmarshal(quoted, &text); err != nil { // scanString has checked it
+	if err := json.Unmarshal(r.data[r.pos-len(raw)-2:r.pos], &text); err != nil { // scanString has checked it
 		return nil, r.syntax()
 	}
 	return []byte(text), nil
 }
 
-// scanString reads a string and returns what is between its quotes, checked, and whether it
-// contains escapes.
-func (r *Reader) scanString() (raw []byte, escaped bool, err error) {
+// scanString reads a string and returns what is between its quotes, checked.
+func (r *Reader) scanString() ([]byte, error) {
 	if err := r.want(StringKind); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	r.pos++
 	start := r.pos
 	for r.pos < len(r.data) {
-		switch c := r.data[r.pos]; {
+		c, size := utf8.DecodeRune(r.data[r.pos:])
+		switch {
 		case c == '"':
-			raw = r.data[start:r.pos:r.pos]
 			r.pos++
-			return raw, escaped, nil
+			return r.data[start : r.pos-1 : r.pos-1], nil
 		case c < ' ':
-			return nil, false, r.syntax()
+			return nil, r.syntax()
+		case c == utf8.RuneError && size == 1:
+			return nil, r.fail(ErrUTF8)
 		case c == '\\':
-			escaped = true
-			if err := r.scanEscape(); err != nil {
-				return nil, false, err
+			var err error
+			if size, err = r.escape(); err != nil {
+				return nil, err
 			}
-		case c < utf8.RuneSelf:
-			r.pos++
-		default:
-			c, size := utf8.DecodeRune(r.data[r.pos:])
-			if c == utf8.RuneError && size == 1 {
-				return nil, false, r.fail(ErrUTF8)
-			}
-			r.pos += size
 		}
+		r.pos += size
 	}
-	return nil, false, r.syntax()
+	return nil, r.syntax()
 }
 
-// scanEscape skips one escape, or two that form a surrogate pair.
-func (r *Reader) scanEscape() error {
-	if r.pos+1 >= len(r.data) {
-		return r.syntax()
+// escape returns the size of the escape that is next, or of two that form a surrogate pair.
+func (r *Reader) escape() (int, error) {
+	text := r.data[r.pos:]
+	if len(text) > 1 && strings.IndexByte(`"\/bfnrt`, text[1]) >= 0 {
+		return 2, nil
 	}
-	switch r.data[r.pos+1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		r.pos += 2
-		return nil
+	unit, ok := codeUnit(text)
+	if !ok {
+		return 0, r.syntax()
 	}
-	unit, ok := codeUnit(r.data[r.pos:])
-	switch {
-	case !ok:
-		return r.syntax()
-	case !utf16.IsSurrogate(unit):
-		r.pos += 6
-		return nil
+	if !utf16.IsSurrogate(unit) {
+		return 6, nil
 	}
-	low, _ := codeUnit(r.data[r.pos+6:]) // 0 is not half of a pair
+	low, _ := codeUnit(text[6:]) // 0 is not half of a pair
 	if utf16.DecodeRune(unit, low) == utf8.RuneError {
-		return r.fail(ErrUTF8)
+		return 0, r.fail(ErrUTF8)
 	}
-	r.pos += 12
-	return nil
+	return 12, nil
 }
 
 // codeUnit decodes the \uXXXX at the front of b.
@@ -153,13 +138,11 @@ func collision(other string, name []byte) Reason {
 // fold returns a text that is the same for names that bytes.EqualFold considers equal: each
 // letter becomes the smallest of those that differ from it only in case.
 func fold(name []byte) string {
-	folded := make([]byte, 0, len(name))
-	for _, c := range string(name) {
+	return strings.Map(func(c rune) rune {
 		smallest := c
 		for other := unicode.SimpleFold(c); other != c; other = unicode.SimpleFold(other) {
 			smallest = min(smallest, other)
 		}
-		folded = utf8.AppendRune(folded, smallest)
-	}
-	return string(folded)
+		return smallest
+	}, string(name))
 }

@@ -2,7 +2,9 @@ package boltregistry
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -56,13 +58,8 @@ func checkPages(file io.ReaderAt, length int64, pageSize int) error {
 		return damaged("got %d bytes, want %d pages: it was cut off", length, count)
 	}
 	p := &pages{file: file, size: uint64(pageSize), used: make([]bool, count)}
-	if err := p.use(0, 2); err != nil {
-		return err
-	}
-	if err := p.freelist(order.Uint64(head[32:])); err != nil {
-		return err
-	}
-	if err := (&tree{pages: p, root: true}).page(order.Uint64(head[16:]), nil); err != nil {
+	root := &tree{pages: p, root: true}
+	if err := cmp.Or(p.use(0, 2), p.freelist(order.Uint64(head[32:])), root.page(order.Uint64(head[16:]), nil)); err != nil {
 		return err
 	}
 	if lost := slices.Index(p.used, false); lost >= 0 {
@@ -100,21 +97,19 @@ func (p *pages) read(id uint64) (kind, count uint16, text []byte, err error) {
 		return 0, 0, nil, err
 	}
 	text = make([]byte, p.size)
-	if _, err := p.file.ReadAt(text, int64(id*p.size)); err != nil {
-		return 0, 0, nil, damaged("page %d: %w", id, err)
+	_, err = p.file.ReadAt(text, int64(id*p.size))
+	if err == nil && order.Uint64(text) != id {
+		err = errors.New("which says that it is another")
 	}
-	more := uint64(order.Uint32(text[12:]))
-	if order.Uint64(text) != id {
-		return 0, 0, nil, damaged("page %d, which says that it is another", id)
-	}
-	if more > 0 {
+	if more := uint64(order.Uint32(text[12:])); err == nil && more > 0 {
 		if err := p.use(id+1, more); err != nil {
 			return 0, 0, nil, err
 		}
 		text = append(text, make([]byte, more*p.size)...)
-		if _, err := p.file.ReadAt(text[p.size:], int64((id+1)*p.size)); err != nil {
-			return 0, 0, nil, damaged("page %d: %w", id, err)
-		}
+		_, err = p.file.ReadAt(text[p.size:], int64((id+1)*p.size))
+	}
+	if err != nil {
+		return 0, 0, nil, damaged("page %d: %w", id, err)
 	}
 	return order.Uint16(text[8:]), order.Uint16(text[10:]), text, nil
 }

@@ -1,6 +1,7 @@
 package boltregistry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,51 +58,54 @@ type file struct {
 }
 
 // openOnce opens the database if nobody else has it open.
-func (f *file) openOnce() (err error) {
+func (f *file) openOnce() error {
 	if err := refused(safefile.CheckDirectory(filepath.Dir(f.path))); err != nil {
 		return err
 	}
-	var opened *os.File
-	var info fs.FileInfo
-	var db *bbolt.DB
-	err = f.guard(func() (err error) {
-		db, err = bbolt.Open(f.path, 0o600, &bbolt.Options{
+	err := guard(func() (err error) {
+		f.db, err = bbolt.Open(f.path, 0o600, &bbolt.Options{
 			Timeout:      1, // one try; zero would wait for ever
 			FreelistType: bbolt.FreelistMapType,
-			OpenFile: func(path string, _ int, _ os.FileMode) (*os.File, error) {
-				opened, info, err = openExisting(path)
-				return opened, err
+			OpenFile: func(path string, _ int, _ os.FileMode) (_ *os.File, err error) {
+				f.opened, f.info, err = openExisting(path)
+				return f.opened, err
 			},
 		})
-		return err
+		if err != nil {
+			return err
+		}
+		return f.checkContent()
 	})
 	if err == nil {
-		err = f.guard(func() error { return f.checkContent(db, opened) })
-	}
-	if err == nil {
-		f.db, f.opened, f.info = db, opened, info
-		f.noteOpen(true)
+		here.Store(f, f.info)
 		err = f.checkPlace() // it may have been replaced while we waited for the lock
 	}
-	if err != nil {
-		f.db = nil
-		f.noteOpen(false)
-		switch {
-		case db != nil && (!errors.Is(err, errFault) || errors.Is(err, errOverwritten)): // which is no fault of the memory
-			_ = db.Close()
-		case opened != nil:
-			unlock(opened)
-			_ = opened.Close()
-		}
+	if err == nil {
+		return nil
 	}
+	_ = f.letGo(err)
 	return explainOpen(f.path, err)
+}
+
+// letGo closes the file because of an error. After a fault in memory nothing in db can be relied on,
+// including its locks: it is left alone.
+func (f *file) letGo(err error) error {
+	db := f.db
+	f.db = nil
+	here.Delete(f)
+	if db != nil && !errors.Is(err, errFault) {
+		return db.Close()
+	}
+	if f.opened == nil {
+		return nil
+	}
+	unlock(f.opened)
+	return f.opened.Close()
 }
 
 // explainOpen classifies the errors of bbolt.
 func explainOpen(path string, err error) error {
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("boltregistry: %w: %s: %w", ErrInUse, path, refusal.ErrRetry)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, bolterrors.ErrChecksum):
@@ -132,17 +136,17 @@ func refused(err error) error {
 
 // checkContent checks that the database is a registry of the scope and hangs together. It reads
 // everything, except where it was this process that wrote last.
-func (f *file) checkContent(db *bbolt.DB, opened *os.File) error {
-	return db.View(func(b *bbolt.Tx) error {
+func (f *file) checkContent() error {
+	return f.db.View(func(b *bbolt.Tx) error {
 		newest := int64(b.ID())
 		if newest < f.done.Load() {
-			return fmt.Errorf("%w: %w", checkFile, errOverwritten)
+			return errOverwritten
 		}
 		unknown := newest > f.begun.Load()
 		if unknown {
-			now, err := opened.Stat() // whoever had the lock may have made it longer
+			now, err := f.opened.Stat() // whoever had the lock may have made it longer
 			if err == nil {
-				err = checkPages(opened, now.Size(), db.Info().PageSize)
+				err = checkPages(f.opened, now.Size(), f.db.Info().PageSize)
 			}
 			if err != nil {
 				return err
@@ -172,16 +176,7 @@ func (f *file) checkContent(db *bbolt.DB, opened *os.File) error {
 }
 
 // errOverwritten says that somebody has written over the file while it was open.
-var errOverwritten = fmt.Errorf("%w: another copy was written over it", errFault)
-
-// checkTransaction checks that the file's newest transaction is one of this process, and not
-// before one that it has seen.
-func (f *file) checkTransaction(newest int, done int64) error {
-	if int64(newest) < done || int64(newest) > f.begun.Load() {
-		return fmt.Errorf("%w: %w", checkFile, errOverwritten)
-	}
-	return nil
-}
+var errOverwritten = fmt.Errorf("%w: the file is damaged: another copy was written over it", checkFile)
 
 // checkPlace checks that the path still names the open file: anything written to a different
 // one would be lost.
@@ -193,38 +188,54 @@ func (f *file) checkPlace() error {
 	return nil
 }
 
-// use returns the database, which stays open until release is called.
-func (f *file) use(ctx context.Context) (db *bbolt.DB, release func(), err error) {
-	for {
-		if err := ctx.Err(); err != nil {
-			return nil, nil, err
+// with calls do with the database, which stays open meanwhile. What do refuses is no fault of the
+// file. Any other error is one: after a write that was not acknowledged, what is in memory and what
+// is on disk may differ, so the next call reopens the file.
+func (f *file) with(ctx context.Context, do func(db *bbolt.DB) (refused, err error)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f.mu.RLock()
+	for f.db == nil {
+		f.mu.RUnlock()
+		if err := f.reopen(); err != nil {
+			return err
 		}
 		f.mu.RLock()
-		if f.broken == nil && f.db != nil {
-			if err := f.checkPlace(); err != nil {
-				f.mu.RUnlock()
-				return nil, nil, err
-			}
-			return f.db, f.mu.RUnlock, nil
-		}
-		f.mu.RUnlock()
-		f.mu.Lock()
-		err := f.broken
-		if err == nil && f.db == nil {
-			if err = f.openOnce(); errors.Is(err, errFault) && !errors.Is(err, errOverwritten) {
-				f.broken = err // each attempt would leave another mapping of the file
-			}
-		}
-		f.mu.Unlock()
-		if err != nil {
-			return nil, nil, err
-		}
 	}
+	if err := f.checkPlace(); err != nil {
+		f.mu.RUnlock()
+		return err
+	}
+	var refused error
+	err := guard(func() (err error) {
+		refused, err = do(f.db)
+		return err
+	})
+	f.mu.RUnlock()
+	if err != nil && refused == nil || errors.Is(err, errFault) {
+		return f.failed(err)
+	}
+	return refused
+}
+
+// reopen opens the file again, unless nothing can be done any more.
+func (f *file) reopen() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.broken != nil || f.db != nil {
+		return f.broken
+	}
+	err := f.openOnce()
+	if errors.Is(err, errFault) {
+		f.broken = err // each attempt would leave another mapping of the file
+	}
+	return err
 }
 
 // guard turns a panic or a fault in memory mapped from the file into an error. That is how a
 // call ends if the database was damaged while open.
-func (f *file) guard(do func() error) (err error) {
+func guard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
@@ -234,25 +245,19 @@ func (f *file) guard(do func() error) (err error) {
 	return do()
 }
 
-// failed is called after a write that was not acknowledged, and after a fault. After the
-// former, what is in memory and what is on disk may differ, so the next call reopens the file.
-// After a fault nothing in db can be relied on, including its locks: it is left alone.
+// failed closes the file after an error, for good if it was a fault or another file is in its place.
 func (f *file) failed(err error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch {
-	case f.broken != nil || f.db == nil:
-	case errors.Is(err, errFault):
-		f.broken = fmt.Errorf("boltregistry: %s: %w", f.path, err)
-		unlock(f.opened)
-		_ = f.opened.Close()
-		f.db = nil
-	default:
-		_ = f.db.Close()
-		f.db = nil
+	err = fmt.Errorf("boltregistry: %s: %w", f.path, err)
+	if f.db == nil {
+		return err
 	}
-	f.noteOpen(false)
-	return fmt.Errorf("boltregistry: %s: %w", f.path, err)
+	if errors.Is(err, errFault) || errors.Is(err, errOverwritten) {
+		f.broken = err
+	}
+	_ = f.letGo(err)
+	return err
 }
 
 // close ends all use of the file.
@@ -266,10 +271,7 @@ func (f *file) close() error {
 	if f.db == nil {
 		return nil
 	}
-	err := f.db.Close()
-	f.db = nil
-	f.noteOpen(false)
-	return err
+	return f.letGo(nil)
 }
 
 // Registry is a membership.Registry in a file. It is safe for use from many goroutines.
@@ -286,22 +288,18 @@ type Registry struct {
 // Create creates the file of an empty registry, with mode 0600, in a directory that exists and
 // that nobody else can write to. The file is created completely or not at all. An existing
 // file is left alone, and the error wraps fs.ErrExist. An invalid scope is an error.
-func Create(ctx context.Context, path string, scope membership.Scope) (err error) {
-	if err := scope.Check(); err != nil {
+func Create(ctx context.Context, path string, scope membership.Scope) error {
+	if err := cmp.Or(scope.Check(), ctx.Err()); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return err
+	err := refused(safefile.CheckDirectory(filepath.Dir(path)))
+	if err == nil {
+		err = safefile.Create(path, func(f *os.File) error { return fill(f.Name(), scope) })
 	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("boltregistry: create %s: %w", path, err)
-		}
-	}()
-	if err := safefile.CheckDirectory(filepath.Dir(path)); err != nil {
-		return refused(err)
+	if err != nil {
+		return fmt.Errorf("boltregistry: create %s: %w", path, err)
 	}
-	return safefile.Create(path, func(f *os.File) error { return fill(f.Name(), scope) })
+	return nil
 }
 
 // fill turns an empty file into a database.
@@ -337,9 +335,6 @@ func fill(path string, scope membership.Scope) error {
 // wraps [ErrInUse] and [refusal.ErrRetry]. A file that this process has open already is
 // [ErrInUse] at once: nobody else would close it.
 func Open(ctx context.Context, path string, scope membership.Scope, opts membership.RegistryOptions) (*Registry, error) {
-	if err := scope.Check(); err != nil {
-		return nil, err
-	}
 	f := &file{path: path, scope: scope, writer: make(chan struct{}, 1)}
 	registry, err := membership.NewRegistry(scope, f, opts)
 	if err != nil {
@@ -359,11 +354,9 @@ func Open(ctx context.Context, path string, scope membership.Scope, opts members
 		if openHere(path) {
 			return nil, fmt.Errorf("boltregistry: %w: %s: by another Registry in this process, which must be closed first", ErrInUse, path)
 		}
-		wait := time.NewTimer(lockPoll)
 		select {
-		case <-wait.C:
+		case <-time.After(lockPoll):
 		case <-ctx.Done():
-			wait.Stop()
 		}
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%w: %w", err, ctx.Err())

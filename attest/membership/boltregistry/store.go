@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strconv"
 	"time"
 
@@ -51,18 +52,15 @@ func newTx(b *bbolt.Tx) (*tx, error) {
 
 // ByName returns the record of a name.
 func (t *tx) ByName(nodeName string) (*membership.Record, error) {
-	if nodeName == "" || len(nodeName) > bbolt.MaxKeySize {
-		return nil, nil
-	}
 	value := t.names.Get([]byte(nodeName))
 	if value == nil {
 		return nil, nil
 	}
-	text, there := value[:max(0, len(value)-crc32.Size)], value[max(0, len(value)-crc32.Size):]
-	if !bytes.Equal(checksum(nodeName, text), there) {
+	end := max(0, len(value)-crc32.Size)
+	if !bytes.Equal(checksum(nodeName, value[:end]), value[end:]) {
 		return nil, damaged("the record of a node: its checksum")
 	}
-	r, err := decodeRecord(nodeName, text)
+	r, err := decodeRecord(nodeName, value[:end])
 	if err != nil {
 		return nil, damaged("the record of a node: %w", err)
 	}
@@ -75,17 +73,36 @@ func checksum(nodeName string, record []byte) []byte {
 	return binary.BigEndian.AppendUint32(nil, crc32.Update(crc32.Checksum([]byte(nodeName), table), table, record))
 }
 
-// by returns the record that an index names, which must be about the key.
-func (t *tx) by(index *bbolt.Bucket, key string, about func(r *membership.Record) bool) (*membership.Record, error) {
-	if key == "" || len(key) > bbolt.MaxKeySize {
-		return nil, nil
+// entry is what an index has about a record.
+type entry struct {
+	index      *bbolt.Bucket
+	key, value []byte
+}
+
+// entries are those that lead to a record.
+func (t *tx) entries(r *membership.Record) (all []entry) {
+	name := []byte(r.NodeName)
+	if r.HoldsMachine() {
+		all = append(all, entry{t.machines, []byte(r.Machine), name})
 	}
+	if r.MachineUID != "" {
+		all = append(all, entry{t.uids, []byte(r.MachineUID), name})
+	}
+	if until := r.Until(); !until.IsZero() {
+		all = append(all, entry{t.ends, append(binary.BigEndian.AppendUint64(nil, uint64(until.Unix())), name...), nil})
+	}
+	return all
+}
+
+// by returns the record to which an index leads, which must be one that has the key there.
+func (t *tx) by(index *bbolt.Bucket, key string) (*membership.Record, error) {
 	name := index.Get([]byte(key))
 	if name == nil {
 		return nil, nil
 	}
 	r, err := t.ByName(string(name))
-	if err == nil && (r == nil || !about(r)) {
+	has := func(e entry) bool { return e.index == index && string(e.key) == key }
+	if err == nil && (r == nil || !slices.ContainsFunc(t.entries(r), has)) {
 		return nil, damaged("an index names a record that says otherwise")
 	}
 	return r, err
@@ -93,23 +110,19 @@ func (t *tx) by(index *bbolt.Bucket, key string, about func(r *membership.Record
 
 // ByMachine returns the record that holds a machine.
 func (t *tx) ByMachine(machine attest.Identity) (*membership.Record, error) {
-	return t.by(t.machines, string(machine), func(r *membership.Record) bool { return r.Machine == machine && r.HoldsMachine() })
+	return t.by(t.machines, string(machine))
 }
 
 // ByMachineUID returns the record of a Machine UID.
-func (t *tx) ByMachineUID(uid string) (*membership.Record, error) {
-	return t.by(t.uids, uid, func(r *membership.Record) bool { return r.MachineUID == uid })
-}
+func (t *tx) ByMachineUID(uid string) (*membership.Record, error) { return t.by(t.uids, uid) }
 
 // After returns records in the order of their names.
-func (t *tx) After(nodeName string, limit int) ([]*membership.Record, error) {
+func (t *tx) After(nodeName string, limit int) (records []*membership.Record, err error) {
 	c := t.names.Cursor()
-	key, _ := c.Seek([]byte(nodeName))
-	if key != nil && string(key) == nodeName {
-		key, _ = c.Next()
-	}
-	var records []*membership.Record
-	for ; key != nil && len(records) < limit; key, _ = c.Next() {
+	for key, _ := c.Seek([]byte(nodeName)); key != nil && len(records) < limit; key, _ = c.Next() {
+		if string(key) == nodeName {
+			continue
+		}
 		r, err := t.ByName(string(key))
 		if err != nil {
 			return nil, err
@@ -117,15 +130,6 @@ func (t *tx) After(nodeName string, limit int) ([]*membership.Record, error) {
 		records = append(records, r)
 	}
 	return records, nil
-}
-
-// endKey is the key of a record in bucketEnds, or nil if the record has no end.
-func endKey(r *membership.Record) []byte {
-	until := r.Until()
-	if until.IsZero() {
-		return nil
-	}
-	return append(binary.BigEndian.AppendUint64(nil, uint64(until.Unix())), r.NodeName...)
 }
 
 // Put stores a record with a new version.
@@ -142,18 +146,13 @@ func (t *tx) Put(r membership.Record) (*membership.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := []byte(r.NodeName)
-	err = t.names.Put(name, append(value, checksum(r.NodeName, value)...))
-	if err == nil && r.HoldsMachine() {
-		err = t.machines.Put([]byte(r.Machine), name)
-	}
-	if err == nil && r.MachineUID != "" {
-		err = t.uids.Put([]byte(r.MachineUID), name)
-	}
-	if key := endKey(&r); err == nil && key != nil {
-		err = t.ends.Put(key, []byte{})
-	}
 	t.changed = true
+	err = t.names.Put([]byte(r.NodeName), append(value, checksum(r.NodeName, value)...))
+	for _, e := range t.entries(&r) {
+		if err == nil {
+			err = e.index.Put(e.key, e.value)
+		}
+	}
 	return &r, err
 }
 
@@ -164,17 +163,12 @@ func (t *tx) Drop(nodeName string) error {
 		return err
 	}
 	t.changed = true
-	name := []byte(nodeName)
-	err = t.names.Delete(name)
-	// Another record may have taken over the machine and UID since this one ended.
-	if machine := []byte(r.Machine); err == nil && bytes.Equal(t.machines.Get(machine), name) {
-		err = t.machines.Delete(machine)
-	}
-	if uid := []byte(r.MachineUID); err == nil && len(uid) > 0 && bytes.Equal(t.uids.Get(uid), name) {
-		err = t.uids.Delete(uid)
-	}
-	if key := endKey(r); err == nil && key != nil {
-		err = t.ends.Delete(key)
+	err = t.names.Delete([]byte(nodeName))
+	for _, e := range t.entries(r) {
+		// Another record may have taken over the machine and UID since this one ended.
+		if err == nil && bytes.Equal(e.index.Get(e.key), e.value) {
+			err = e.index.Delete(e.key)
+		}
 	}
 	return err
 }
@@ -206,14 +200,11 @@ func (t *tx) checkRecords() error {
 		if version, _ := strconv.ParseUint(r.Version, 10, 64); version > t.names.Sequence() {
 			return damaged("the counter of its records")
 		}
-		led := func(index *bbolt.Bucket, key []byte, to []byte) bool {
-			want[index]++
-			found := index.Get(key)
-			return found != nil && bytes.Equal(found, to)
-		}
-		if r.HoldsMachine() && !led(t.machines, []byte(r.Machine), name) || r.MachineUID != "" && !led(t.uids, []byte(r.MachineUID), name) ||
-			endKey(r) != nil && !led(t.ends, endKey(r), nil) {
-			return damaged("a record that is not in its indexes")
+		for _, e := range t.entries(r) {
+			want[e.index]++
+			if found := e.index.Get(e.key); found == nil || !bytes.Equal(found, e.value) {
+				return damaged("a record that is not in its indexes")
+			}
 		}
 		return nil
 	})
@@ -233,28 +224,17 @@ var errUnchanged = errors.New("boltregistry: unchanged")
 
 // View calls f with the records as they are at one moment.
 func (f *file) View(ctx context.Context, use func(membership.Tx) error) error {
-	db, release, err := f.use(ctx)
-	if err != nil {
-		return err
-	}
-	done := f.done.Load()
-	err = f.guard(func() error {
-		return db.View(func(b *bbolt.Tx) error {
-			if err := f.checkTransaction(b.ID(), done); err != nil {
-				return err
+	return f.with(ctx, func(db *bbolt.DB) (refused, err error) {
+		done := f.done.Load()
+		err = db.View(func(b *bbolt.Tx) error {
+			t, err := f.begin(b, b.ID(), done)
+			if err == nil {
+				refused = use(t)
 			}
-			t, err := newTx(b)
-			if err != nil {
-				return err
-			}
-			return use(t)
+			return err
 		})
+		return refused, err
 	})
-	release()
-	if errors.Is(err, errFault) {
-		return f.failed(err)
-	}
-	return err
 }
 
 // Update calls f, one call at a time, and syncs what it changed.
@@ -265,42 +245,40 @@ func (f *file) Update(ctx context.Context, use func(membership.Tx) error) error 
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	db, release, err := f.use(ctx)
-	if err != nil {
-		return err
-	}
-	var refused error // what use returned, which is no fault of the file
-	err = f.guard(func() error {
-		return db.Update(func(b *bbolt.Tx) error {
-			if err := f.checkTransaction(b.ID()-1, f.done.Load()); err != nil {
+	err := f.with(ctx, func(db *bbolt.DB) (refused, err error) {
+		err = db.Update(func(b *bbolt.Tx) error {
+			t, err := f.begin(b, b.ID()-1, f.done.Load())
+			if err != nil {
 				return err
 			}
 			f.begun.Store(int64(b.ID()))
-			t, err := newTx(b)
-			if err == nil {
-				err = use(t)
+			refused = use(t)
+			if refused == nil && !t.changed {
+				refused = errUnchanged
 			}
-			if err == nil && !t.changed {
-				err = errUnchanged
+			if refused == nil {
+				refused = ctx.Err()
 			}
-			if err == nil {
-				err = ctx.Err()
-			}
-			refused = err
-			return err
+			return refused
 		})
+		if err == nil {
+			f.done.Store(f.begun.Load()) // nobody else writes
+		}
+		return refused, err
 	})
-	release()
-	switch {
-	case errors.Is(refused, errUnchanged):
+	if errors.Is(err, errUnchanged) {
 		return nil
-	case refused != nil:
-		return refused
-	case err != nil:
-		return f.failed(err)
 	}
-	f.done.Store(f.begun.Load()) // nobody else writes
-	return nil
+	return err
+}
+
+// begin returns a transaction, if the file's newest one is of this process, and not before one that
+// it has seen.
+func (f *file) begin(b *bbolt.Tx, newest int, done int64) (*tx, error) {
+	if int64(newest) < done || int64(newest) > f.begun.Load() {
+		return nil, errOverwritten
+	}
+	return newTx(b)
 }
 
 // maxRecordSize is how large a stored record may be, in bytes.
@@ -335,12 +313,11 @@ func decodeRecord(nodeName string, value []byte) (*membership.Record, error) {
 	if again, err := json.Marshal(r); err != nil || !bytes.Equal(again, value) || r.NodeName != nodeName {
 		return nil, errors.New("got another encoding, or the record of another node")
 	}
-	version, err := strconv.ParseUint(r.Version, 10, 64)
-	if err != nil || version == 0 || strconv.FormatUint(version, 10) != r.Version {
-		return nil, errors.New("got no version")
-	}
+	version, _ := strconv.ParseUint(r.Version, 10, 64)
 	reserved, bound, resting := r.State == membership.StateReserved, r.State == membership.StateBound, r.State == membership.StateResting
 	switch {
+	case version == 0 || strconv.FormatUint(version, 10) != r.Version:
+		return nil, errors.New("got no version")
 	case !reserved && !bound && !resting:
 		return nil, errors.New("got no state")
 	case !storable(r.Deadline) || !storable(r.LastEnd):

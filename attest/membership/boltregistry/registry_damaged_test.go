@@ -128,8 +128,10 @@ func TestCopiedOverWhileOpen(t *testing.T) {
 		path := newFile(t)
 		r := open(t, path, nil)
 		writeInPlace(t, path, newer)
-		if got, err := r.Lookup(t.Context(), "node-9"); !errors.Is(err, checkFile) {
-			t.Errorf("got %v, %v, want checkFile", got, err)
+		for range 2 {
+			if got, err := r.Lookup(t.Context(), "node-9"); !errors.Is(err, checkFile) {
+				t.Errorf("got %v, %v, want checkFile", got, err)
+			}
 		}
 	})
 }
