@@ -9,8 +9,6 @@ const (
 	AKCertificateIndexRSA     = akCertificateIndexRSA
 	AKTemplateIndexRSA        = akTemplateIndexRSA
 	AKTemplateIndexECC        = akTemplateIndexECC
-	EKHandleRSA2048           = ekHandleRSA2048
-	EKHandleP256              = ekHandleP256
 	EKHandleP384              = ekHandleP384
 	EKHandleRSA3072           = ekHandleRSA3072
 )
