@@ -43,8 +43,8 @@ e2e: setup-build ## joins of real kubelets to a real control plane, built on fir
 fuzz: setup-build ## every fuzz target for FUZZTIME (5s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
-bench: setup-build ## every benchmark; BENCH selects, BENCHTIME sets the time
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...
+bench: setup-build ## every benchmark, also beside other libraries; BENCH selects, BENCHTIME sets the time
+	$(call each,. test,$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...)
 
 lint: setup-build ## gofmt, shellcheck, golangci-lint, govulncheck, go mod tidy, messages of commits
 	scripts/lint.sh

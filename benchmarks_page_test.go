@@ -20,12 +20,12 @@ func TestBenchmarksPageBite(t *testing.T) {
 		"test/go.mod":       "module m\n",
 		"test/in/a_test.go": "package in\n\nfunc BenchmarkOther(b *testing.B) {}\n",
 	})
-	exactly(t, benchmarkProblems(t, root, "(`make bench BENCH=Read/`; `BENCH='Read|Gone' BENCHTIME=1s`) `BENCH=Other`, `cd test && go test -run '^$' -bench Other ./in`, `cd test && go test -run '^$' -bench Other ./out`"),
+	exactly(t, benchmarkProblems(t, root, "(`make bench BENCH=Read/`; `BENCH='Read|Gone' BENCHTIME=1s`) `BENCH=Other`, `cd test && go test -run '^$' -bench Other ./in -benchtime 1s`, `cd test && go test -run '^$' -bench Other ./out`"),
 		"no benchmark Gone in .", "no benchmark Other in .", "no benchmark Other in test/out")
 	exactly(t, benchmarkProblems(t, root, "nothing"), "the page has no command")
 }
 
-var benchmark = regexp.MustCompile(`BENCH='?([^'` + "`" + ` ]+)|cd (\S+) && go test -run '\^\$' -bench (\S+) \./([^` + "`" + `]+)`)
+var benchmark = regexp.MustCompile(`BENCH='?([^'` + "`" + ` ]+)|cd (\S+) && go test -run '\^\$' -bench (\S+) \./([^` + "`" + ` ]+)`)
 
 // benchmarkProblems lists what commands name, below root, that is not there.
 func benchmarkProblems(t *testing.T, root, page string) (problems []string) {

@@ -3,7 +3,6 @@ module github.com/nodeattest/nodeattest
 go 1.26.0
 
 require (
-	github.com/google/go-attestation v0.6.4
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-tpm v0.9.8
 	github.com/google/go-tpm-tools v0.4.11

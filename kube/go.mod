@@ -3,7 +3,6 @@ module github.com/nodeattest/nodeattest/kube
 go 1.26.0
 
 require (
-	github.com/google/go-cmp v0.7.0
 	github.com/nodeattest/nodeattest v0.0.0
 	github.com/prometheus/client_golang v1.23.2
 	golang.org/x/time v0.14.0
@@ -33,6 +32,7 @@ require (
 	github.com/go-openapi/jsonreference v0.20.2 // indirect
 	github.com/go-openapi/swag v0.23.0 // indirect
 	github.com/google/gnostic-models v0.7.0 // indirect
+	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/google/go-tpm v0.9.8
 	github.com/google/go-tpm-tools v0.4.11 // indirect
 	github.com/google/uuid v1.6.0 // indirect

@@ -1,6 +1,7 @@
 package tpmsim
 
 // For the tests from outside.
+<<<<<<< HEAD
 var (
 	EKCertificateIndexRSA2048 = algorithms[RSA2048].ekCertificate
 	EKCertificateIndexP256    = algorithms[P256].ekCertificate
@@ -13,6 +14,19 @@ var (
 	EKHandleP256              = algorithms[P256].ekHandle
 	EKHandleP384              = algorithms[P384].ekHandle
 	EKHandleRSA3072           = algorithms[RSA3072].ekHandle
+=======
+const (
+	EKCertificateIndexRSA2048 = ekCertificateIndexRSA2048
+	EKCertificateIndexP256    = ekCertificateIndexP256
+	EKCertificateIndexP384    = ekCertificateIndexP384
+	EKCertificateIndexRSA3072 = ekCertificateIndexRSA3072
+	AKCertificateIndexRSA     = akCertificateIndexRSA
+	AKTemplateIndexRSA        = akTemplateIndexRSA
+	AKTemplateIndexECC        = akTemplateIndexECC
+	EKHandleP384              = ekHandleP384
+	EKHandleRSA3072           = ekHandleRSA3072
+)
+>>>>>>> interop
 
 	ErrClosed, ErrNoSwtpm = errClosed, errNoSwtpm
 )

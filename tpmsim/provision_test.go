@@ -9,9 +9,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-attestation/attest"
 	"github.com/google/go-tpm/tpm2"
-	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -74,58 +72,6 @@ func TestEKTemplatesAreGoTPMs(t *testing.T) {
 	if !bytes.Equal(tpm.EKTemplate(tpmsim.P256), tpm2.Marshal(tpm2.ECCEKTemplate)) {
 		t.Error("ECC EK template is not go-tpm's L-2")
 	}
-}
-
-// commandChannel makes a TPM what go-attestation wants.
-type commandChannel struct {
-	tpm transport.TPM
-	rsp bytes.Buffer
-}
-
-func (c *commandChannel) Write(p []byte) (int, error) {
-	rsp, err := c.tpm.Send(p)
-	c.rsp.Write(rsp)
-	return len(p), err
-}
-
-func (c *commandChannel) Read(p []byte) (int, error)      { return c.rsp.Read(p) }
-func (c *commandChannel) Close() error                    { return nil }
-func (c *commandChannel) MeasurementLog() ([]byte, error) { return nil, nil }
-
-// go-attestation wants an ECC EK at its persistent handle.
-func TestGoAttestationReadsEKCertificates(t *testing.T) {
-	onBoth(t, tpmsim.Options{PersistEKs: true}, func(t *testing.T, tpm *tpmsim.TPM) {
-		a, err := attest.OpenTPM(&attest.OpenConfig{CommandChannel: &commandChannel{tpm: tpm}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer a.Close()
-		eks, err := a.EKCertificates()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(eks) != 2 {
-			t.Fatalf("go-attestation finds %d EK certificates, want 2", len(eks))
-		}
-		for i, alg := range []tpmsim.Algorithm{tpmsim.RSA2048, tpmsim.P256} {
-			if !eks[i].Certificate.Equal(tpm.EKCertificate(alg)) {
-				t.Errorf("EK certificate %d is not that of %v", i, alg)
-			}
-			handle := []tpm2.TPMHandle{tpmsim.EKHandleRSA2048, tpmsim.EKHandleP256}[i]
-			rsp, err := tpm2.ReadPublic{ObjectHandle: handle}.Execute(tpm)
-			if err != nil {
-				t.Fatalf("persistent EK %v: %v", alg, err)
-			}
-			public, err := rsp.OutPublic.Contents()
-			if err != nil {
-				t.Fatal(err)
-			}
-			sameKey(t, public, tpm.EKPublic(alg))
-		}
-		if h, err := tpmsim.LoadedHandles(tpm); err != nil || len(h) != 0 {
-			t.Errorf("handles %v, %v are left", h, err)
-		}
-	})
 }
 
 func TestEveryAKAlgorithm(t *testing.T) {

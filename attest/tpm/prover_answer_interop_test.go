@@ -1,7 +1,6 @@
 package tpm
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/x509"
@@ -13,121 +12,15 @@ import (
 	"strings"
 	"testing"
 
-	tcg "github.com/google/go-attestation/attest"
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 	"golang.org/x/crypto/cryptobyte"
 
-	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
-
-// channel is a TPM as go-attestation wants it.
-type channel struct {
-	tpm transport.TPM
-	rsp bytes.Buffer
-}
-
-func (c *channel) Write(command []byte) (int, error) {
-	rsp, err := c.tpm.Send(command)
-	c.rsp.Write(rsp)
-	return len(command), err
-}
-
-func (c *channel) Read(b []byte) (int, error)      { return c.rsp.Read(b) }
-func (c *channel) Close() error                    { return nil }
-func (c *channel) MeasurementLog() ([]byte, error) { return nil, nil }
-
-// client opens go-attestation on a TPM, with a new AK. The handle is that of the AK.
-func client(t *testing.T, tpm transport.TPM) (*tcg.TPM, *tcg.AK, tpm2.TPMHandle) {
-	t.Helper()
-	c, err := tcg.OpenTPM(&tcg.OpenConfig{CommandChannel: &channel{tpm: tpm}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ak, err := c.NewAK(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := ak.Close(c); err != nil {
-			t.Error(err)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	loaded := tpmlab.LoadedHandles(t, tpm)
-	if len(loaded) != 1 {
-		t.Fatalf("loaded: %x", loaded)
-	}
-	return c, ak, loaded[0]
-}
-
-// Our credentials open with go-attestation's client, and go-attestation's with ours.
-func TestGoAttestation(t *testing.T) {
-	tpms := map[string]func(testing.TB) transport.TPM{
-		"simulator": func(t testing.TB) transport.TPM {
-			return tpmsim.New(t, tpmsim.Options{AKs: []tpmsim.AK{}, PersistEKs: true})
-		},
-		"swtpm": func(t testing.TB) transport.TPM {
-			return tpmsim.Swtpm(t, tpmsim.Options{AKs: []tpmsim.AK{}, PersistEKs: true})
-		},
-	}
-	for name, open := range tpms {
-		t.Run(name, func(t *testing.T) { testGoAttestation(t, open(t)) })
-	}
-}
-
-func testGoAttestation(t *testing.T, tpm transport.TPM) {
-	c, ak, handle := client(t, tpm)
-	eks, err := c.EKCertificates()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(eks) != 2 {
-		t.Fatalf("%d EKs", len(eks))
-	}
-	origins := []EKOrigin{EKRSA2048(), EKP256()}
-	public, err := statement.ParsePublic(ak.AttestationParameters().Public)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret := []byte("opens in go-attestation, 32 byte")
-	for n, ek := range eks {
-		ours, err := makeCredential(rand.Reader, ek.Public, public.Name(), secret)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := ak.ActivateCredentialWithEK(c, tcg.EncryptedCredential{Credential: sized(ours.IDObject), Secret: sized(ours.EncryptedSecret)}, ek)
-		if err != nil || !bytes.Equal(got, secret) {
-			t.Errorf("EK %d, ours with theirs: %q, %v", n, got, err)
-		}
-
-		want, theirs, err := (&tcg.ActivationParameters{EK: ek.Public, AK: ak.AttestationParameters()}).Generate()
-		if err != nil {
-			t.Fatal(err)
-		}
-		opened, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) {
-			loadedAK, err := tpmop.ReadPublic(ctx, h, handle)
-			if err != nil {
-				return nil, err
-			}
-			loadedEK, err := loadEK(ctx, h, &origins[n], nil)
-			if err != nil {
-				return nil, err
-			}
-			return activate(ctx, h, loadedAK, loadedEK, nil, &attest.Credential{IDObject: theirs.Credential[2:], EncryptedSecret: theirs.Secret[2:]})
-		})
-		if err != nil || !bytes.Equal(opened, want) {
-			t.Errorf("EK %d, theirs with ours: %q, %v", n, opened, err)
-		}
-	}
-}
 
 // sized is a TPM2B.
 func sized(b []byte) []byte {

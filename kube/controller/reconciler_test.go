@@ -7,11 +7,13 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -260,11 +262,8 @@ func TestReconcile(t *testing.T) {
 					t.Errorf("message %q, want %q", condition.Message, c.message)
 				}
 			}
-			if c.writes == nil {
-				c.writes = map[string]int{}
-			}
-			if diff := cmp.Diff(c.want, got) + cmp.Diff(c.writes, w.writes) + cmp.Diff(c.events, w.events.notes); diff != "" {
-				t.Error(diff)
+			if !slices.Equal(got, c.want) || !maps.Equal(w.writes, c.writes) || !slices.Equal(w.events.notes, c.events) {
+				t.Errorf("got %q, writes %v, events %q, want %q, %v, %q", got, w.writes, w.events.notes, c.want, c.writes, c.events)
 			}
 			w.mustReconcile("r", c.signer) // which changes nothing
 			if w.providers.asked > c.asked && name != "a policy says it is another signer's" {
@@ -413,7 +412,7 @@ func TestRate(t *testing.T) {
 
 // TestRequest holds the view of an object against its JSON, which is the SDK's form.
 func TestRequest(t *testing.T) {
-	seconds, now := int32(3600), metav1.NewTime(time.Now().Truncate(time.Second))
+	seconds, now := int32(3600), metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 	object := &certificatesv1.CertificateSigningRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"},
 		ObjectMeta: metav1.ObjectMeta{Name: "n", GenerateName: "g", UID: "u", ResourceVersion: "7", CreationTimestamp: now, DeletionTimestamp: &now,
@@ -434,8 +433,8 @@ func TestRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, Request(o)); diff != "" {
-			t.Errorf("%s:\n%s", name, diff)
+		if got := Request(o); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got\n%+v, want\n%+v", name, got, want)
 		}
 	}
 }
@@ -457,8 +456,8 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	want := map[string]float64{"nodeattest_decisions_total": 1, "nodeattest_decision_seconds": 1, "nodeattest_write_conflicts_total": 0, "nodeattest_rate_limited_total": 0, "nodeattest_requests_left_out_total": 0}
-	if diff := cmp.Diff(want, found); diff != "" {
-		t.Error(diff)
+	if !maps.Equal(found, want) {
+		t.Errorf("got %v, want %v", found, want)
 	}
 	if _, err := New(Config{Providers: w.providers, Metrics: r}); err == nil {
 		t.Error("the same counters were registered twice")

@@ -102,15 +102,20 @@ func writtenThere(t *testing.T, b *bundle) []byte {
 	return out.DER
 }
 
-// answered is the evidence of a node's answer, and what its statements verify against.
+// answered is a node's answer and the control plane that takes it, the evidence, and what its
+// statements verify against.
 type answered struct {
+	plane   *attesttest.ControlPlane
+	request *csr.Request
+	pkcs10  []byte // DER
 	data    []byte
 	bundle  *message.Bundle
+	ak      []byte // TPMT_PUBLIC
 	certify statement.CertifyOptions
 	quote   *statement.QuoteEvidence
 }
 
-func answerOf(t *testing.T, o attesttest.NodeOptions) *answered {
+func answerOf(t testing.TB, o attesttest.NodeOptions) *answered {
 	t.Helper()
 	node := attesttest.NewNode(t, o)
 	plane := attesttest.NewControlPlane(t, node)
@@ -125,7 +130,7 @@ func answerOf(t *testing.T, o attesttest.NodeOptions) *answered {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &answered{data: whole.Data}
+	a := &answered{plane: plane, request: request, pkcs10: whole.Request, data: whole.Data}
 	if a.bundle, err = message.ParseBundle(whole.Data); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +138,8 @@ func answerOf(t *testing.T, o attesttest.NodeOptions) *answered {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.certify = statement.CertifyOptions{AK: statement.AKFromCredential(proof.AKPublic), Key: node.Key.Public(), InsecureAllowAnyQualifyingData: true}
+	a.ak = proof.AKPublic
+	a.certify = statement.CertifyOptions{AK: statement.AKFromCredential(a.ak), Key: node.Key.Public(), InsecureAllowAnyQualifyingData: true}
 	if len(a.bundle.Statements) > 2 {
 		if a.quote, err = statement.ParseQuote(a.bundle.Statements[2].Stmt); err != nil {
 			t.Fatal(err)

@@ -9,11 +9,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/big"
-	"os"
-	"path/filepath"
 	"testing"
 
-	goattestation "github.com/google/go-attestation/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
@@ -232,39 +229,6 @@ func TestSpecification(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
-	}
-}
-
-// Where go-attestation reads an EK certificate, it reads the same key. It does not
-// read RSAES-OAEP keys, and says nothing of what it took off.
-func TestEKCertificatesLikeGoAttestation(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(tpmlab.CorpusDir(t), "ek-certs/leaf/*-ek-*.der"))
-	if err != nil || len(files) < 15 {
-		t.Fatalf("%d certificates, %v", len(files), err)
-	}
-	for _, file := range files {
-		der, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ours, err := ParseEKCertificate(der, AnyEKEncoding())
-		if err != nil {
-			t.Errorf("%s: %v", file, err)
-			continue
-		}
-		for _, data := range [][]byte{der, storedCertificate(der, true), append(bytes.Clone(der), 0xff, 0xff)} {
-			again, err := ParseEKCertificate(data, AnyEKEncoding())
-			if err != nil || again.Digest != ours.Digest || !bytes.Equal(again.Certificate.Raw, der) {
-				t.Errorf("%s with something around it: %v", file, err)
-			}
-			theirs, err := goattestation.ParseEKCertificate(data)
-			if err != nil {
-				continue
-			}
-			if digest, err := csr.SPKIHash(theirs.PublicKey); err == nil && digest != ours.Digest {
-				t.Errorf("%s: go-attestation reads another key", file)
-			}
-		}
 	}
 }
 

@@ -1,4 +1,4 @@
-package tpm_test
+package interop
 
 import (
 	"context"
@@ -7,9 +7,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/asn1"
 	"encoding/pem"
-	"math/big"
 	"testing"
 	"time"
 
@@ -17,20 +15,18 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // benchmarked is one answer with everything that the benchmarks need of it.
 type benchmarked struct {
-	plane    *attesttest.ControlPlane
-	request  *csr.Request
-	parts    *parts
-	ak       crypto.PublicKey
+	*answered
+	attested *statement.CertifyEvidence
+	key      crypto.PublicKey // of the AK
 	leaf     *x509.Certificate
 	middle   *x509.Certificate
 	root     *x509.Certificate
@@ -44,42 +40,22 @@ type benchmarked struct {
 func newBenchmarked(b *testing.B, opts attesttest.NodeOptions) *benchmarked {
 	b.Helper()
 	opts.TPMKey = tpmkey.ECDSAP256
-	node := attesttest.NewNode(b, opts)
-	plane := attesttest.NewControlPlane(b, node)
-	request, err := plane.Evidence(context.Background(), node)
-	if err != nil {
-		b.Fatal(err)
-	}
-	out := &benchmarked{plane: plane, request: request, parts: takeApart(b, request), root: opts.TPM.CA().Root()}
-	if out.leaf, err = x509.ParseCertificate(out.parts.att.Certificates[0]); err != nil {
-		b.Fatal(err)
-	}
-	if out.middle, err = x509.ParseCertificate(out.parts.att.Certificates[1]); err != nil {
-		b.Fatal(err)
-	}
-	ak, err := statement.ParsePublic(out.parts.proof.AKPublic)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if out.ak, err = ak.Key(); err != nil {
-		b.Fatal(err)
-	}
-	out.digest = sha256.Sum256(out.parts.certify.Attest)
-	signature, err := statement.ParseSignature(out.parts.certify.Signature)
-	if err != nil {
-		b.Fatal(err)
-	}
+	a := answerOf(b, opts)
+	out := &benchmarked{answered: a, root: opts.TPM.CA().Root(),
+		attested: tpmlab.Must(statement.ParseTCGAttestCertify(a.bundle.Statements[0].Stmt)),
+		key:      tpmlab.Must(tpmlab.Must(statement.ParsePublic(a.ak)).Key()),
+		leaf:     tpmlab.Parsed(b, a.bundle.Certificates[0]), middle: tpmlab.Parsed(b, a.bundle.Certificates[1])}
+	out.digest = sha256.Sum256(out.attested.Attest)
+	signature := tpmlab.Must(statement.ParseSignature(out.attested.Signature))
 	if out.rsaSig = signature.RSA; out.rsaSig == nil {
-		if out.ecdsaSig, err = asn1.Marshal(struct{ R, S *big.Int }{new(big.Int).SetBytes(signature.R), new(big.Int).SetBytes(signature.S)}); err != nil {
-			b.Fatal(err)
-		}
+		out.ecdsaSig = tpmlab.Must(signature.MarshalECDSA())
 	}
 	return out
 }
 
 // statementSignature is the AK's signature, checked bare.
 func (m *benchmarked) statementSignature(b *testing.B) {
-	switch key := m.ak.(type) {
+	switch key := m.key.(type) {
 	case *rsa.PublicKey:
 		if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, m.digest[:], m.rsaSig); err != nil {
 			b.Fatal(err)
@@ -111,13 +87,13 @@ func (m *benchmarked) publicKeyOperations(b *testing.B, request *x509.Certificat
 // parsing is what the standard library parses: the request, the leaf, and with cold the
 // intermediate.
 func (m *benchmarked) parsing(b *testing.B, cold bool) *x509.CertificateRequest {
-	request, err := x509.ParseCertificateRequest(m.parts.bundle.Request)
+	request, err := x509.ParseCertificateRequest(m.pkcs10)
 	if err != nil {
 		b.Fatal(err)
 	}
-	certificates := m.parts.att.Certificates[:1]
+	certificates := m.bundle.Certificates[:1]
 	if cold {
-		certificates = m.parts.att.Certificates[:2]
+		certificates = m.bundle.Certificates[:2]
 	}
 	for _, der := range certificates {
 		if _, err := x509.ParseCertificate(der); err != nil {
@@ -134,7 +110,7 @@ func (m *benchmarked) parsing(b *testing.B, cold bool) *x509.CertificateRequest 
 func (m *benchmarked) goAttestation(b *testing.B, roots, intermediates *x509.CertPool) {
 	request := m.parsing(b, false)
 	if intermediates == nil {
-		middle, err := x509.ParseCertificate(m.parts.att.Certificates[1])
+		middle, err := x509.ParseCertificate(m.bundle.Certificates[1])
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -144,9 +120,9 @@ func (m *benchmarked) goAttestation(b *testing.B, roots, intermediates *x509.Cer
 	if err := request.CheckSignature(); err != nil {
 		b.Fatal(err)
 	}
-	parameters := goattestation.CertificationParameters{Public: m.parts.certify.Public,
-		CreateAttestation: m.parts.certify.Attest, CreateSignature: m.parts.certify.Signature}
-	if err := parameters.Verify(goattestation.VerifyOpts{Public: m.ak, Hash: crypto.SHA256}); err != nil {
+	parameters := goattestation.CertificationParameters{Public: m.attested.Public,
+		CreateAttestation: m.attested.Attest, CreateSignature: m.attested.Signature}
+	if err := parameters.Verify(goattestation.VerifyOpts{Public: m.key, Hash: crypto.SHA256}); err != nil {
 		b.Fatal(err)
 	}
 	leaf := *m.leaf
@@ -169,21 +145,26 @@ func (m *benchmarked) goAttestation(b *testing.B, roots, intermediates *x509.Cer
 // have the leaf's signature in each of them, and the intermediate's, and its parsing, in
 // "first".
 func BenchmarkVerify(b *testing.B) {
-	device := tpmsim.New(b, tpmsim.Options{})
-	rsaAK, rsaCertificates := certified(b, device, tpmkind.AKTemplateRSA2048SHA256())
-	eccAK, eccCertificates := certified(b, device, tpmkind.AKTemplateECDSAP256())
+	device := bothAKs(b)
 	for name, opts := range map[string]attesttest.NodeOptions{
-		"RSA":             {TPM: device, AK: rsaAK, Certificates: rsaCertificates},
-		"ECDSA":           {TPM: device, AK: eccAK, Certificates: eccCertificates},
-		"EK-P256/RSA":     {TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256(), AK: tpmkind.AKSource{Template: tpmkind.AKTemplateRSA2048SHA256()}},
-		"EK-RSA2048/P256": {TPM: device, Road: attest.RoadEK, EK: tpmkind.EKRSA2048(), AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}},
+		"RSA":             {TPM: device, AK: tpm.GCERSA()},
+		"ECDSA":           {TPM: device, AK: tpm.GCEECC()},
+		"EK-P256/RSA":     {TPM: device, Road: attest.RoadEK, EK: tpm.EKP256(), AK: tpm.AKSource{Template: tpm.AKTemplateRSA2048SHA256()}},
+		"EK-RSA2048/P256": {TPM: device, Road: attest.RoadEK, EK: tpm.EKRSA2048(), AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}},
 	} {
 		m := newBenchmarked(b, opts)
-		kind := m.plane.Config.Kinds[0].(*tpmkind.Kind)
+		forget := func(intermediates bool) func() {
+			return func() { tpmlab.ForgetSignatures(m.plane.Config.Kinds[0], intermediates) }
+		}
 		b.Run(name+"/again", func(b *testing.B) { m.race(b, false, func() {}) })
-		b.Run(name+"/machine", func(b *testing.B) { m.race(b, false, func() { kind.ForgetSignatures(false) }) })
-		b.Run(name+"/first", func(b *testing.B) { m.race(b, true, func() { kind.ForgetSignatures(true) }) })
+		b.Run(name+"/machine", func(b *testing.B) { m.race(b, false, forget(false)) })
+		b.Run(name+"/first", func(b *testing.B) { m.race(b, true, forget(true)) })
 	}
+}
+
+// bothAKs is a TPM with certificates of an RSA and of an ECC AK.
+func bothAKs(b *testing.B) *tpmsim.TPM {
+	return tpmsim.New(b, tpmsim.Options{AKs: []tpmsim.AK{{}, {Algorithm: tpmsim.P256}}})
 }
 
 func (m *benchmarked) race(b *testing.B, first bool, before func()) {
@@ -214,9 +195,7 @@ func (m *benchmarked) race(b *testing.B, first bool, before func()) {
 
 // BenchmarkVerifyAlone is one verification, for profiles.
 func BenchmarkVerifyAlone(b *testing.B) {
-	device := tpmsim.New(b, tpmsim.Options{})
-	ak, certificates := certified(b, device, tpmkind.AKTemplateECDSAP256())
-	m := newBenchmarked(b, attesttest.NodeOptions{TPM: device, AK: ak, Certificates: certificates})
+	m := newBenchmarked(b, attesttest.NodeOptions{TPM: bothAKs(b), AK: tpm.GCEECC()})
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := m.plane.Verifier.Verify(context.Background(), m.request); err != nil {
