@@ -70,8 +70,6 @@ const (
 	// checkSignerOutput: what a private key returned as its signature is not one, or is one with
 	// another key or over other bytes. It is never passed on.
 	checkSignerOutput Check = "signer-output"
-	// checkRotationState: not a state as [RotatingSigner.State] writes it.
-	checkRotationState Check = "rotation-state"
 )
 
 // The checks of a [RemoteKeySet].

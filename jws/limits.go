@@ -20,6 +20,4 @@ const (
 	// maxDiscoverySize is the maximum length in bytes of an OpenID Connect discovery document
 	// that is read.
 	maxDiscoverySize = 64 << 10
-	// maxRotationStateSize is the maximum length in bytes of a state that is read.
-	maxRotationStateSize = 1 << 20
 )

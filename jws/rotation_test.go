@@ -359,3 +359,43 @@ func TestRotatingSignerNothing(t *testing.T) {
 		t.Errorf("a zero key among Retired: %v, want %v", err, refusal.CheckConfig)
 	}
 }
+
+// TestRotatingSignerZero calls a signer that was not made.
+func TestRotatingSignerZero(t *testing.T) {
+	for name, r := range map[string]*RotatingSigner{"zero": {}, "nil": nil} {
+		t.Run(name, func(t *testing.T) {
+			_, err := r.Sign(t.Context(), nil)
+			refusedFor(t, "Sign", err, refusal.CheckConfig)
+			keys, err := r.Keys(t.Context(), "")
+			refusedFor(t, "Keys", err, refusal.CheckConfig)
+			_, rotateErr := r.Rotate(namedSigner(t, "b"))
+			refusedFor(t, "Rotate", rotateErr, refusal.CheckConfig)
+			refusedFor(t, "Revoke", r.Revoke("a"), refusal.CheckConfig)
+			if published := r.Published(); keys != nil || published != nil {
+				t.Errorf("%v, %v", keys, published)
+			}
+			if publish, retain := r.Overlap(); publish != 0 || retain != 0 {
+				t.Errorf("%v, %v", publish, retain)
+			}
+		})
+	}
+}
+
+func TestRotatingSignerOverlap(t *testing.T) {
+	r, _ := newRotating(t)
+	if publish, retain := r.Overlap(); publish != testPublish || retain != testRetain {
+		t.Errorf("%v, %v", publish, retain)
+	}
+}
+
+// A clock that is ahead for a while loses no key.
+func TestRotatingSignerClockAhead(t *testing.T) {
+	r, now := newRotating(t)
+	if _, err := r.Rotate(namedSigner(t, "b")); err != nil {
+		t.Fatal(err)
+	}
+	now.Advance(365 * 24 * time.Hour)
+	wantState(t, "ahead", r, "b", "b")
+	now.Advance(-365 * 24 * time.Hour)
+	wantState(t, "set right", r, "a", "a", "b")
+}

@@ -47,17 +47,10 @@ func TestPrivateKeysAreNotShown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		state, err := rotating.State()
-		if err != nil {
-			t.Fatal(err)
-		}
 		secret := privateBytes(t, private)
 		t.Run(name, func(t *testing.T) {
 			t.Run("CryptoSigner", func(t *testing.T) { secrettest.Check(t, signer, secret) })
 			t.Run("Rotation", func(t *testing.T) { secrettest.Check(t, *rotating.state.Load(), secret) })
-			if strings.Contains(string(state), b64(string(secret))) {
-				t.Errorf("the state holds a private key: %s", state)
-			}
 		})
 	}
 }
