@@ -1,11 +1,11 @@
 package extsigner
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -157,18 +157,21 @@ func unlessRefused(err error) error {
 // "groups" or "email", may mean something to a verifier of the token: a payload that does
 // not come out of the encoder as it went into the parser is not signed.
 func (s *Service) checkPayload(segment string) ([]byte, error) {
-	payload, err := decodeSegment(segment)
-	var c *claims.Claims
-	if err == nil {
-		c, err = claims.Parse(payload)
+	if len(segment) > maxSegmentSize {
+		return nil, refuse(checkSignerClaims, strconv.Itoa(len(segment))+" bytes", "at most "+strconv.Itoa(maxSegmentSize), nil)
 	}
+	payload, err := base64.RawURLEncoding.DecodeString(segment)
+	if err != nil {
+		return nil, refuse(checkSignerClaims, "", "", err)
+	}
+	c, err := claims.Parse(payload)
 	if err != nil {
 		return nil, refuse(checkSignerClaims, "", "", err)
 	}
 	if err := s.checkClaims(c); err != nil {
 		return nil, err
 	}
-	if written, err := c.Marshal(); !bytes.Equal(written, payload) {
+	if written, err := c.Marshal(); base64.RawURLEncoding.EncodeToString(written) != segment {
 		return nil, refuse(checkSignerClaims, "claims beside those of a bound token, or in another encoding", "what kube-apiserver writes", err)
 	}
 	return payload, nil
