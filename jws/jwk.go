@@ -16,35 +16,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// parseJWK reads one public key as a JWK (RFC 7517; RFC 7518, section 6; RFC 8037, section 2):
-// kty RSA, EC on P-256, P-384 and P-521, or OKP on Ed25519, as [NewKey] accepts them. It is
-// bound to its alg, or without one to the usual algorithm of such keys; its key ID is its kid,
-// or without one is derived by the digest of the public key.
-//
-// A use must be sig, and key_ops, if there are any, must contain verify and nothing else but
-// sign. Integers and coordinates have exactly one encoding: moduli and exponents without
-// leading zeros, coordinates of the curve's full size. A member whose value is null, "" or []
-// is one that is not there. Other members, including x5c and x5u, are ignored; a duplicate
-// member, even in different case, or a known one in a different case, is refused.
-//
-// The errors are "jwk", "private-key" if a member of a private or symmetric key, in any case,
-// holds anything, "jws-key-type", "key-use", [CheckAlgorithm], "key" and [CheckKeyID].
-func parseJWK(data []byte) (*Key, error) {
-	if len(data) > maxJWKSize {
-		return nil, &Error{Check: checkJWK, Got: bytesText(len(data)), Want: "at most " + bytesText(maxJWKSize)}
-	}
-	r := strictjson.NewReader(data)
-	j, err := readJWK(r)
-	if err == nil {
-		err = refuse(checkJWK, r.End())
-	}
-	if err != nil {
-		return nil, err
-	}
-	return j.key()
-}
-
-// jwk are the members of a JWK that this package reads. A nil slice is a missing member.
+// jwk are the members of a JWK that this package reads (RFC 7517; RFC 7518, section 6; RFC 8037,
+// section 2). A nil slice is a missing member, or one whose value is null, "" or [].
 type jwk struct {
 	keyType, use, algorithm, curve []byte
 	keyID                          []byte
@@ -142,7 +115,16 @@ func (j *jwk) readOperations(r *strictjson.Reader) error {
 	})
 }
 
-// key makes the key, and checks everything about it.
+// key makes the key of a kty RSA, EC on P-256, P-384 and P-521, or OKP on Ed25519, as [NewKey]
+// accepts them. It is bound to its alg, or without one to the usual algorithm of such keys; its key
+// ID is its kid, or without one is derived by the digest of the public key.
+//
+// A use must be sig, and key_ops, if there are any, must contain verify and nothing else but
+// sign. Integers and coordinates have exactly one encoding: moduli and exponents without
+// leading zeros, coordinates of the curve's full size. Other members, including x5c and x5u, are
+// ignored; a known one in a different case is refused.
+//
+// The errors are "jwk", "jws-key-type", "key-use", [CheckAlgorithm], "key" and [CheckKeyID].
 func (j *jwk) key() (*Key, error) {
 	if err := cmp.Or(j.unfit, j.checkUse()); err != nil {
 		return nil, err

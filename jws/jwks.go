@@ -12,7 +12,7 @@ import (
 
 // ParseJWKS reads a set of public keys (RFC 7517, section 5) and returns those with which this
 // package verifies tokens, in order, each once: a key that is repeated with the same key ID
-// and algorithm is one. Each is read as by parseJWK. As the RFC asks, a key that is unfit is
+// and algorithm is one. As the RFC asks, a key that is unfit is
 // left out: of a kind, curve, algorithm or use that this package does not support, malformed
 // or weak. An unknown key ID is then all that its tokens are refused for; if no key is left,
 // the error gives the reasons, and [RemoteStatus] always does.
