@@ -136,7 +136,7 @@ type NodeFacts struct {
 	// Facts are the agreements that this is based on.
 	Facts Facts
 	// Node is the Node object.
-	Node Node
+	Node Object
 	// Machine is the registered machine.
 	Machine RegisteredMachine
 }

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -127,22 +127,24 @@ func NewClaims(b Bound, seconds, warnAfter int64, audiences []string, id string,
 		ID:        id,
 		Kubernetes: claims.Private{
 			Namespace:      account.Namespace,
-			ServiceAccount: claims.Ref{Name: account.Name, UID: account.UID},
+			ServiceAccount: *ref(account),
+			Pod:            ref(b.Pod),
+			Secret:         ref(b.Secret),
+			Node:           ref(b.Node),
 		},
-	}
-	if b.Pod != nil {
-		c.Kubernetes.Pod = &claims.Ref{Name: b.Pod.Name, UID: b.Pod.UID}
-	}
-	if b.Secret != nil {
-		c.Kubernetes.Secret = &claims.Ref{Name: b.Secret.Name, UID: b.Secret.UID}
-	}
-	if b.Node != nil {
-		c.Kubernetes.Node = &claims.Ref{Name: b.Node.Name, UID: b.Node.UID}
 	}
 	if warnAfter != 0 {
 		c.Kubernetes.WarnAfter = claims.NewNumericDate(after(now, warnAfter))
 	}
 	return c, nil
+}
+
+// ref names an object; nil names none.
+func ref(o *claims.Object) *claims.Ref {
+	if o == nil {
+		return nil
+	}
+	return &claims.Ref{Name: o.Name, UID: o.UID}
 }
 
 func after(t time.Time, seconds int64) time.Time {
@@ -269,7 +271,7 @@ func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, seconds 
 	if err := r.checkMetadata(); err != nil {
 		return b, 0, err
 	}
-	if b.ServiceAccount, err = found(i.config.Objects.ServiceAccount(ctx, r.Namespace, r.Name)); err != nil {
+	if b.ServiceAccount, err = found(i.config.Objects.Get(ctx, alive.ServiceAccount.Resource, r.Namespace, r.Name)); err != nil {
 		return b, 0, err
 	}
 	if err := r.checkServiceAccount(b.ServiceAccount); err != nil {
@@ -285,35 +287,33 @@ func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, seconds 
 // bind gets the object that the token is to be bound to, with the node of a pod, and
 // compares it with the request.
 func (i *Issuer) bind(ctx context.Context, r *TokenRequest, b *Bound) (err error) {
-	ref, objects := r.BoundObject, i.config.Objects
-	var object *claims.Object // what the token is bound to
+	get := func(kind alive.Kind, name string) (*claims.Object, error) {
+		return found(i.config.Objects.Get(ctx, kind.Resource, kind.Namespace(r.Namespace), name))
+	}
+	ref, kind, bound := r.BoundObject, alive.Pod, &b.Pod
 	switch group, version := splitAPIVersion(ref.APIVersion); {
 	case group == "" && ref.Kind == "Pod":
-		if b.Pod, err = found(objects.Pod(ctx, r.Namespace, ref.Name)); b.Pod != nil {
-			object = &b.Pod.Object
-		}
 	case group == "" && ref.Kind == "Secret":
-		b.Secret, err = found(objects.Secret(ctx, r.Namespace, ref.Name))
-		object = b.Secret
+		kind, bound = alive.Secret, &b.Secret
 	case group == "" && ref.Kind == "Node":
-		if b.Node, err = found(objects.Node(ctx, ref.Name)); b.Node != nil {
-			object = &b.Node.Object
-		}
+		kind, bound = alive.Node, &b.Node
 	default:
 		return badRequest("cannot bind token to object of type " + group + "/" + version + ", Kind=" + ref.Kind)
 	}
+	*bound, err = get(kind, ref.Name)
+	object := *bound
 	switch {
 	case err != nil:
 		return err
 	case object == nil:
-		return notFound(strings.ToLower(ref.Kind)+"s", ref.Name)
+		return notFound(kind.Resource, ref.Name)
 	case b.Pod != nil && b.Pod.ServiceAccountName != r.Name:
 		return badRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", r.Name))
 	case b.Pod != nil && b.Pod.NodeName != "":
-		if b.Node, err = found(objects.Node(ctx, b.Pod.NodeName)); err != nil {
+		if b.Node, err = get(alive.Node, b.Pod.NodeName); err != nil {
 			return err
 		}
-		b.Node = cmp.Or(b.Node, &claims.Node{Object: claims.Object{Name: b.Pod.NodeName}})
+		b.Node = cmp.Or(b.Node, &claims.Object{Name: b.Pod.NodeName})
 	}
 	if ref.UID != "" && ref.UID != object.UID {
 		return conflict("", ref.Kind, ref.Name, fmt.Sprintf(
@@ -323,7 +323,7 @@ func (i *Issuer) bind(ctx context.Context, r *TokenRequest, b *Bound) (err error
 }
 
 // found turns an object that does not exist into nil without an error.
-func found[T any](object *T, err error) (*T, error) {
+func found(object *claims.Object, err error) (*claims.Object, error) {
 	switch {
 	case errors.Is(err, claims.ErrNotFound):
 		return nil, nil

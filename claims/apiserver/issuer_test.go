@@ -87,25 +87,12 @@ type failingObjects struct {
 	nothing            bool
 }
 
-func (f *failingObjects) ServiceAccount(ctx context.Context, namespace, name string) (*claims.Object, error) {
-	if f.account != nil || f.nothing {
-		return nil, f.account
+func (f *failingObjects) Get(ctx context.Context, resource, namespace, name string) (*claims.Object, error) {
+	err := map[string]error{"serviceaccounts": f.account, "pods": f.pod, "nodes": f.node}[resource]
+	if err != nil || f.nothing {
+		return nil, err
 	}
-	return f.Objects.ServiceAccount(ctx, namespace, name)
-}
-
-func (f *failingObjects) Pod(ctx context.Context, namespace, name string) (*claims.Pod, error) {
-	if f.pod != nil {
-		return nil, f.pod
-	}
-	return f.Objects.Pod(ctx, namespace, name)
-}
-
-func (f *failingObjects) Node(ctx context.Context, name string) (*claims.Node, error) {
-	if f.node != nil {
-		return nil, f.node
-	}
-	return f.Objects.Node(ctx, name)
+	return f.Objects.Get(ctx, resource, namespace, name)
 }
 
 // ReadsLive: what it does not fail is the world's.

@@ -43,8 +43,8 @@ func TestService(t *testing.T) {
 	config.VerifyOnly = []*jws.Key{newECDSA(t, "").Key()}
 	service := newService(t, config)
 	objects := &claims.MemoryObjects{}
-	objects.PutServiceAccount(claims.Object{Namespace: "ns", Name: "sa", UID: "sa-uid"})
-	objects.PutPod(claims.Pod{Object: claims.Object{Namespace: "ns", Name: "pod", UID: "pod-uid"}, ServiceAccountName: "sa"})
+	objects.Put("serviceaccounts", claims.Object{Namespace: "ns", Name: "sa", UID: "sa-uid"})
+	objects.Put("pods", claims.Object{Namespace: "ns", Name: "pod", UID: "pod-uid", ServiceAccountName: "sa"})
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
 		Policy: apiserver.Policy{Issuer: testIssuer, APIAudiences: []string{"api"}}, Objects: objects, Now: clock.Now,
 		Signer: signerFunc(func(ctx context.Context, payload []byte) (*jws.Signature, error) {
