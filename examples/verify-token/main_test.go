@@ -45,7 +45,7 @@ func cluster(t *testing.T) (*httptest.Server, *apiserver.Issuer) {
 	})
 	mux.HandleFunc("/openid/v1/jwks", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(set) })
 	objects := &claims.MemoryObjects{}
-	objects.PutServiceAccount(claims.Object{Namespace: "shop", Name: "cart", UID: "1"})
+	objects.Put("serviceaccounts", claims.Object{Namespace: "shop", Name: "cart", UID: "1"})
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
 		Policy: apiserver.Policy{Issuer: server.URL, APIAudiences: []string{"api"}}, Signer: signer, Objects: objects,
 	})

@@ -73,7 +73,7 @@ func run(ctx context.Context, w io.Writer) (err error) {
 	check(s.present(ctx, "from a machine that never joined", machine{}, token.Token.Reveal(), claims.CheckNodeCertificate))
 
 	fmt.Fprintln(w, "\nThe Node of node-a is deleted")
-	c.objects.DeleteNode("node-a")
+	c.objects.Delete("nodes", "", "node-a")
 	check(s.present(ctx, "from node-a", nodeA, token.Token.Reveal(), claims.CheckNodeGone))
 	c.askAPIServer(ctx, w, token.Token.Reveal())
 	return nil
@@ -151,11 +151,10 @@ type cluster struct {
 func newCluster(nodes *machines) *cluster {
 	c := &cluster{machines: nodes, objects: &claims.MemoryObjects{}}
 	for _, n := range nodes.list {
-		c.objects.PutNode(claims.Node{Object: claims.Object{Name: n.name, UID: "uid-of-" + n.name}, ProviderID: "sim:///" + n.name})
+		c.objects.Put("nodes", claims.Object{Name: n.name, UID: "uid-of-" + n.name, ProviderID: "sim:///" + n.name})
 	}
-	c.objects.PutServiceAccount(claims.Object{Namespace: "shop", Name: "cart", UID: "uid-of-cart"})
-	c.objects.PutPod(claims.Pod{
-		Object:             claims.Object{Namespace: "shop", Name: "cart-0", UID: "uid-of-cart-0"},
+	c.objects.Put("serviceaccounts", claims.Object{Namespace: "shop", Name: "cart", UID: "uid-of-cart"})
+	c.objects.Put("pods", claims.Object{Namespace: "shop", Name: "cart-0", UID: "uid-of-cart-0",
 		ServiceAccountName: "cart", NodeName: "node-a",
 	})
 	signer := must(jws.NewSigner(must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), jws.SignerOptions{}))
@@ -195,7 +194,7 @@ func (c *cluster) askAPIServer(ctx context.Context, w io.Writer, token string) {
 	fmt.Fprintf(w, "  in a TokenReview: accepted, %s\n", result.Username())
 
 	fmt.Fprintln(w, "\nThe pod is deleted")
-	c.objects.DeletePod("shop", "cart-0")
+	c.objects.Delete("pods", "shop", "cart-0")
 	_, err := validator.Validate(ctx, token, serviceName)
 	if !errors.Is(err, claims.CheckPodGone) {
 		check(fmt.Errorf("TokenReview after the pod is gone: got %w, want %w", err, claims.CheckPodGone))

@@ -135,7 +135,7 @@ func TestRegistry(t *testing.T) {
 		t.Errorf("got %v, want %v", err, claims.ErrNotFound)
 	}
 	nodeA := c.machines.list[0]
-	c.objects.PutNode(claims.Node{Object: claims.Object{Name: "node-a", UID: "uid-of-node-a"}, ProviderID: "sim:///node-b"})
+	c.objects.Put("nodes", claims.Object{Name: "node-a", UID: "uid-of-node-a", ProviderID: "sim:///node-b"})
 	if err := s.present(t.Context(), "another provider ID", nodeA, token, claims.Check("node-provider-id")); err != nil {
 		t.Error(err)
 	}
