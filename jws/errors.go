@@ -1,7 +1,6 @@
 package jws
 
 import (
-	"errors"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -85,13 +84,10 @@ const (
 	// checkHost: a jwks_uri or a redirect leads to a host that RemoteConfig does not
 	// allow.
 	checkHost Check = "host"
-	// checkBusy: as many calls as RemoteConfig allows are waiting for keys. It comes with
+	// checkBusy: as many calls as may wait for keys are waiting. It comes with
 	// refusal.ErrRetry.
 	checkBusy Check = "busy"
 )
-
-// ErrClosed means that a [RemoteKeySet] was closed.
-var ErrClosed = errors.New("the key set was closed")
 
 // Error is one failed check; see [refusal.Error]. It never holds a private or symmetric
 // key, nor a signature that one could compute.

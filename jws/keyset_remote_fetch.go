@@ -56,8 +56,8 @@ func (s *RemoteKeySet) load(ctx context.Context) (set *StaticKeySet, unfit error
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	if len(keys) > s.config.MaxKeys {
-		return nil, nil, 0, &Error{Check: checkKeySet, Got: fmt.Sprintf("%d keys", len(keys)), Want: fmt.Sprintf("at most %d", s.config.MaxKeys)}
+	if len(keys) > maxFetchedKeys {
+		return nil, nil, 0, &Error{Check: checkKeySet, Got: fmt.Sprintf("%d keys", len(keys)), Want: fmt.Sprintf("at most %d", maxFetchedKeys)}
 	}
 	set, err = NewStaticKeySet(keys...)
 	return set, unfit, age, err
@@ -76,7 +76,7 @@ func (s *RemoteKeySet) download(ctx context.Context) (keys []*Key, unfit error, 
 			return nil, nil, 0, err
 		}
 	}
-	data, header, err := s.get(ctx, from, s.config.MaxSize)
+	data, header, err := s.get(ctx, from, maxFetchedSize)
 	if err != nil {
 		return nil, nil, 0, err
 	}
