@@ -38,7 +38,6 @@ func run(ctx context.Context, client *http.Client, args []string, in io.Reader, 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = keys.Close() }()
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuer: args[0], Keys: keys, Audiences: args[1:], MaxLifetime: 2 * time.Hour, // the kubelet asks for 3607 s
 		InsecureSkipObjects: true, InsecureAllowReplay: true,
