@@ -55,28 +55,18 @@ func InsecureResult(r Result) *Result {
 	return &r
 }
 
-// ServiceAccount returns the namespace, the name and the UID of the service account.
-func (r *Result) ServiceAccount() (namespace string, account Ref) {
-	return r.Claims.Kubernetes.Namespace, r.Claims.Kubernetes.ServiceAccount
-}
-
 // Username returns "system:serviceaccount:<namespace>:<name>".
 func (r *Result) Username() string {
-	namespace, account := r.ServiceAccount()
-	return MakeSubject(namespace, account.Name)
+	return MakeSubject(r.Claims.Kubernetes.Namespace, r.Claims.Kubernetes.ServiceAccount.Name)
 }
 
 // UID returns the UID of the service account, which is also the user's.
-func (r *Result) UID() string {
-	_, account := r.ServiceAccount()
-	return account.UID
-}
+func (r *Result) UID() string { return r.Claims.Kubernetes.ServiceAccount.UID }
 
 // Groups returns the user's groups: the one of all service accounts and the one of those in
 // the namespace. kube-apiserver adds "system:authenticated" afterwards.
 func (r *Result) Groups() []string {
-	namespace, _ := r.ServiceAccount()
-	return []string{groupServiceAccounts, groupPrefixNamespace + namespace}
+	return []string{groupServiceAccounts, groupPrefixNamespace + r.Claims.Kubernetes.Namespace}
 }
 
 // Extra returns the user's extra, or nil if there is none. Every value has one element; but

@@ -70,7 +70,7 @@ func Parse(token string) (*Token, error) {
 	end := bytes.LastIndexByte(text, '.')
 	head, body, ok := bytes.Cut(text[:max(end, 0)], []byte{'.'})
 	if !ok || bytes.IndexByte(body, '.') >= 0 {
-		return nil, &Error{Check: checkForm, Got: segments(text), Want: "3 segments"}
+		return nil, &Error{Check: checkForm, Got: strconv.Itoa(bytes.Count(text, []byte{'.'})+1) + " segments", Want: "3 segments"}
 	}
 	t := tokenContent{signed: text[:end:end]}
 
@@ -116,11 +116,6 @@ func (t *Token) Type() string { return t.read().typ }
 // UnverifiedPayload returns the payload, which anybody could have written. It shares memory
 // with the token and must not be changed.
 func (t *Token) UnverifiedPayload() []byte { return t.read().payload }
-
-// segments says how many segments a text has.
-func segments(text []byte) string {
-	return strconv.Itoa(bytes.Count(text, []byte{'.'})+1) + " segments"
-}
 
 // Signed is a token whose signature was made by one of the keys of a set.
 type Signed struct {
@@ -225,12 +220,7 @@ func parseHeader(data []byte) (header, error) {
 		case "kid":
 			h.keyID, err = r.String()
 		case "typ":
-			var typ []byte
-			if typ, err = r.Text(); string(typ) == "JWT" {
-				h.typ = "JWT"
-			} else {
-				h.typ = string(typ)
-			}
+			h.typ, err = r.String()
 		case "nonce":
 			_, err = r.Text() // RFC 8555, section 6.5.2; a string for go-jose
 		case "jwk", "x5c":

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
@@ -111,19 +112,13 @@ func MarshalJWKS(keys []*Key) ([]byte, error) {
 // distinct returns each key once. It refuses two with the same key ID and algorithm: one could
 // not tell which of them a token means.
 func distinct(keys []*Key) ([]*Key, error) {
-	type name struct {
-		keyID     string
-		algorithm Algorithm
-	}
-	seen := make(map[name]*Key, len(keys))
 	each := make([]*Key, 0, len(keys))
 	for _, k := range keys {
-		n := name{k.keyID, k.algorithm}
-		switch other := seen[n]; {
-		case other == nil:
-			seen[n] = k
+		i := slices.IndexFunc(each, func(other *Key) bool { return other.keyID == k.keyID && other.algorithm == k.algorithm })
+		switch {
+		case i < 0:
 			each = append(each, k)
-		case !sameKey(other, k):
+		case !sameKey(each[i], k):
 			return nil, &Error{Check: checkKeySet, Got: "two keys " + refusal.Text(k.keyID) + " for " + string(k.algorithm), Want: "one for each key ID and algorithm"}
 		}
 	}

@@ -61,10 +61,6 @@ func (p *Policy) Check() error {
 	return nil
 }
 
-func (p *Policy) extended() time.Duration {
-	return cmp.Or(p.MaxExtendedExpiration, maxExtendedExpirationSeconds*time.Second)
-}
-
 // grant answers a request for a token of that many seconds, with the given ID, bound to the
 // objects of b, but for the Token. It reads no clock, makes no calls and signs nothing.
 func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now time.Time) (*Issued, error) {
@@ -79,7 +75,8 @@ func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now t
 	}
 	lives, warnAfter := g.ExpirationSeconds, int64(0)
 	if p.extends(&b, g.ExpirationSeconds, audiences) {
-		lives, warnAfter = int64(p.extended()/time.Second), g.ExpirationSeconds
+		extended := cmp.Or(p.MaxExtendedExpiration, maxExtendedExpirationSeconds*time.Second)
+		lives, warnAfter = int64(extended/time.Second), g.ExpirationSeconds
 	}
 	var err error
 	if g.Claims, err = NewClaims(b, lives, warnAfter, slices.Clone(audiences), id, now); err != nil {
@@ -253,7 +250,7 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	}
 	signature, err := i.config.Signer.Sign(ctx, payload)
 	if err == nil && signature == nil {
-		err = errNoSignature
+		err = errors.New("the signer returned nothing")
 	}
 	if err != nil {
 		return nil, internal(fmt.Sprintf("failed to generate token: %v", err), err)
@@ -261,9 +258,6 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	issued.Token = secret.New(signature.Token(payload))
 	return issued, nil
 }
-
-// errNoSignature is the error for a signer that breaks its contract.
-var errNoSignature = errors.New("the signer returned nothing")
 
 // lookUp gets the objects of a request and the lifetime that it asks for in seconds, and
 // makes the checks that kube-apiserver makes before it gets the next object.

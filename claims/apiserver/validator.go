@@ -151,7 +151,11 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, audiences []
 		return nil, refuse(fmt.Sprintf("token audiences %q is invalid for the target audiences %q", of, audiences),
 			&Error{Check: claims.CheckAudience, Got: refusal.Text(fmt.Sprintf("%q", of)), Want: refusal.Text(fmt.Sprintf("%q", audiences))})
 	}
-	if err := v.checkTimesAndObjects(ctx, c); err != nil {
+	now := v.config.Now()
+	if err := checkTimes(c, now); err != nil {
+		return nil, err
+	}
+	if err := v.checkObjects(ctx, &c.Kubernetes, now.Add(-leeway)); err != nil {
 		return nil, err
 	}
 	return claims.InsecureResult(claims.Result{Claims: c, Audiences: both, Key: key}), nil
@@ -222,16 +226,8 @@ const leeway = time.Minute
 // invalidated is what the API server says about a token whose object is gone.
 const invalidated = "service account token has been invalidated"
 
-// checkTimesAndObjects compares the claims of a bound token with the clock and the objects
+// checkTimes compares the claims of a bound token with the clock
 // (pkg/serviceaccount/claims.go, validator.Validate).
-func (v *Validator) checkTimesAndObjects(ctx context.Context, c *claims.Claims) *ReviewError {
-	now := v.config.Now()
-	if err := checkTimes(c, now); err != nil {
-		return err
-	}
-	return v.checkObjects(ctx, &c.Kubernetes, now.Add(-leeway))
-}
-
 func checkTimes(c *claims.Claims, now time.Time) *ReviewError {
 	early, late := now.Add(leeway), now.Add(-leeway)
 	outside := func(message string, check Check, got claims.NumericDate, relation string, want time.Time) *ReviewError {

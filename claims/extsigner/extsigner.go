@@ -82,9 +82,8 @@ const (
 	// maxSegmentSize is the maximum size of a segment of a token in bytes.
 	maxSegmentSize = 48 << 10
 
-	// The bounds of the lifetimes of tokens, the same as for a TokenRequest
+	// maxLifetime is the longest lifetime of a token, as for a TokenRequest
 	// (pkg/apis/authentication/validation in k8s.io/kubernetes).
-	minLifetime = 600 * time.Second
 	maxLifetime = (1 << 32) * time.Second
 )
 

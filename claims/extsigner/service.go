@@ -21,12 +21,9 @@ import (
 )
 
 // kubeletLifetime is the lifetime of the tokens that the kubelet requests
-// (WarnOnlyBoundTokenExpirationSeconds in k8s.io/kubernetes).
+// (WarnOnlyBoundTokenExpirationSeconds in k8s.io/kubernetes), and the default for the longest that
+// a [Service] signs.
 const kubeletLifetime = 3607 * time.Second
-
-// defaultMaxTokenLifetime is the default for the longest lifetime that a [Service] signs:
-// that of the tokens that the kubelet requests.
-const defaultMaxTokenLifetime = kubeletLifetime
 
 // ServiceConfig configures a Service.
 type ServiceConfig struct {
@@ -47,12 +44,10 @@ type ServiceConfig struct {
 	// Keys publishes a new key before it signs.
 	RefreshHint time.Duration
 	// MaxTokenLifetime is the longest lifetime that is signed, 3607 to 2^32 seconds,
-	// truncated to whole seconds; 0 means 3607 seconds. After a key signs for the
+	// truncated to whole seconds; 0 means 3607 seconds. With less, kube-apiserver would shorten
+	// the tokens that the kubelet requests and leave out their "warnafter". After a key signs for the
 	// last time, Keys must keep it published for this long plus DefaultLeeway.
 	MaxTokenLifetime time.Duration
-	// AllowBelowKubelet allows a MaxTokenLifetime from 600 seconds up. kube-apiserver then
-	// shortens the tokens that the kubelet requests and leaves out their "warnafter".
-	AllowBelowKubelet bool
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -67,11 +62,7 @@ type Service struct {
 
 // NewService checks a configuration. The error is [refusal.CheckConfig].
 func NewService(config ServiceConfig) (*Service, error) {
-	config.MaxTokenLifetime = cmp.Or(config.MaxTokenLifetime, defaultMaxTokenLifetime)
-	least := kubeletLifetime
-	if config.AllowBelowKubelet {
-		least = minLifetime
-	}
+	config.MaxTokenLifetime = cmp.Or(config.MaxTokenLifetime, kubeletLifetime)
 	switch {
 	case config.Issuer == "":
 		return nil, refusal.Config("Issuer", "", "the issuer's URL")
@@ -81,8 +72,8 @@ func NewService(config ServiceConfig) (*Service, error) {
 		return nil, refusal.Config("Keys", "", "a jws.KeySet")
 	case config.RefreshHint < time.Second:
 		return nil, refusal.Config("RefreshHint", config.RefreshHint.String(), "at least 1s")
-	case config.MaxTokenLifetime < least || config.MaxTokenLifetime > maxLifetime:
-		return nil, refusal.Config("MaxTokenLifetime", config.MaxTokenLifetime.String(), least.String()+" to 2^32 seconds")
+	case config.MaxTokenLifetime < kubeletLifetime || config.MaxTokenLifetime > maxLifetime:
+		return nil, refusal.Config("MaxTokenLifetime", config.MaxTokenLifetime.String(), kubeletLifetime.String()+" to 2^32 seconds")
 	}
 	if keys, ok := config.Keys.(interface {
 		Overlap() (publish, retain time.Duration)
