@@ -73,7 +73,7 @@ func usable(entries []*jwk) (keys []*Key, unfit, err error) {
 	for i, j := range entries {
 		k, err := j.key()
 		if err != nil {
-			reasons = append(reasons, fmt.Errorf("key %d, %s: %w", i, refusal.Quote(string(j.keyID)), err))
+			reasons = append(reasons, fmt.Errorf("key %d, %s: %w", i, refusal.Quote(j.texts["kid"]), err))
 			continue
 		}
 		keys = append(keys, k)
