@@ -58,7 +58,7 @@ func examplePodToken(objects claims.Objects) (token string, keys *jws.StaticKeyS
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
 		Policy: apiserver.Policy{Issuer: exampleIssuer, APIAudiences: []string{exampleIssuer}},
 		Signer: signer, Objects: objects, Now: exampleClock,
-		NewID: func() (string, error) { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab", nil },
+		NewID: func() string { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab" },
 	})
 	if err != nil {
 		log.Fatal(err)

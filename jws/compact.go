@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -36,12 +37,7 @@ type tokenContent struct {
 }
 
 // read returns what a token says. The algorithm of nil and of the zero token is "".
-func (t *Token) read() tokenContent {
-	if t == nil {
-		return tokenContent{}
-	}
-	return t.content.Reveal()
-}
+func (t *Token) read() tokenContent { return typednil.OrZero(t).content.Reveal() }
 
 // Format prints which token it is, but neither its payload nor its signature.
 func (t Token) Format(s fmt.State, _ rune) {

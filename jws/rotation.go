@@ -215,9 +215,7 @@ type PublishedKey struct {
 
 // Overlap returns the durations of the signer's configuration, or 0 for the zero value.
 func (r *RotatingSigner) Overlap() (publish, retain time.Duration) {
-	if r == nil {
-		return 0, 0
-	}
+	r = typednil.OrZero(r)
 	return r.publish, r.retain
 }
 

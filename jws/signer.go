@@ -111,12 +111,7 @@ func inMemory(private crypto.Signer) bool {
 }
 
 // Key returns the public key with which the signer's tokens verify, or nil for the zero value.
-func (s *CryptoSigner) Key() *Key {
-	if s == nil {
-		return nil
-	}
-	return s.key
-}
+func (s *CryptoSigner) Key() *Key { return typednil.OrZero(s).key }
 
 // Sign signs a token with this payload. The token must not be longer than [MaxTokenSize].
 //

@@ -61,7 +61,7 @@ func ExampleIssuer_Issue() {
 		Signer:  signer,
 		Objects: exampleObjects(),
 		Now:     func() time.Time { return time.Unix(1700000000, 0) },
-		NewID:   func() (string, error) { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab", nil },
+		NewID:   func() string { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab" },
 	})
 	if err != nil {
 		log.Fatal(err)

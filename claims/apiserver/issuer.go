@@ -167,7 +167,7 @@ type IssuerConfig struct {
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// NewID makes the ID of a token; nil means a random UUID.
-	NewID func() (string, error)
+	NewID func() string
 }
 
 // Issuer issues bound service-account tokens by the rules of kube-apiserver's
@@ -236,11 +236,7 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := i.config.NewID()
-	if err != nil {
-		return nil, internal(fmt.Sprintf("failed to generate token: %v", err), err)
-	}
-	issued, err := i.config.Policy.grant(r, b, seconds, id, i.config.Now())
+	issued, err := i.config.Policy.grant(r, b, seconds, i.config.NewID(), i.config.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -330,10 +326,10 @@ func found(object *claims.Object, err error) (*claims.Object, error) {
 }
 
 // newID returns a random UUID (RFC 9562, version 4) with 122 bits from crypto/rand.
-func newID() (string, error) {
+func newID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it never fails
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]), nil
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

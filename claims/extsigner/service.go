@@ -1,16 +1,15 @@
 package extsigner
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
-	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,8 +55,11 @@ type ServiceConfig struct {
 // bound tokens of its issuer, encoded exactly as kube-apiserver writes them, and returns no
 // answer that kube-apiserver would refuse. It is safe for concurrent use.
 type Service struct {
-	config  ServiceConfig
-	changed keysChanged
+	config ServiceConfig
+
+	mu    sync.Mutex
+	known []Key     // the keys as they were last, in order
+	since time.Time // when that was first seen; zero: never
 }
 
 // NewService checks a configuration. The error is [refusal.CheckConfig].
@@ -210,7 +212,7 @@ func (s *Service) FetchKeys(ctx context.Context) (*Keys, error) {
 		}
 		answer.Keys = append(answer.Keys, Key{KeyID: k.KeyID(), Key: der, ExcludeFromOIDCDiscovery: i >= len(published)})
 	}
-	answer.DataTimestamp = s.changed.at(answer.Keys, s.config.Now())
+	answer.DataTimestamp = s.changed(answer.Keys, s.config.Now())
 	if year := answer.DataTimestamp.UTC().Year(); answer.DataTimestamp.IsZero() || year < 1 || year > 9999 {
 		return nil, refuse(checkSignerKeys, "the data timestamp "+answer.DataTimestamp.String(), "a time from the year 1 to 9999", nil)
 	}
@@ -253,28 +255,18 @@ func (s *Service) keys(ctx context.Context) (published, verifyOnly []*jws.Key, e
 	return published, verifyOnly, nil
 }
 
-// keysChanged remembers when the keys last changed.
-type keysChanged struct {
-	mu    sync.Mutex
-	known [sha256.Size]byte
-	since time.Time // zero: nothing is known
-}
-
-// at returns when the keys last changed: now, if they differ from last time. Their order
+// changed returns when the keys last changed: now, if they differ from last time. Their order
 // does not count.
-func (c *keysChanged) at(keys []Key, now time.Time) time.Time {
-	lines := make([]string, len(keys))
-	for i, k := range keys {
-		lines[i] = fmt.Sprintf("%q %x %t\n", k.KeyID, k.Key, k.ExcludeFromOIDCDiscovery)
+func (s *Service) changed(keys []Key, now time.Time) time.Time {
+	keys = slices.SortedFunc(slices.Values(keys), func(a, b Key) int {
+		return cmp.Or(cmp.Compare(a.KeyID, b.KeyID), bytes.Compare(a.Key, b.Key))
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.IsZero() || !reflect.DeepEqual(s.known, keys) {
+		s.known, s.since = keys, now
 	}
-	slices.Sort(lines)
-	digest := sha256.Sum256([]byte(strings.Join(lines, "")))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.since.IsZero() || c.known != digest {
-		c.known, c.since = digest, now
-	}
-	return c.since
+	return s.since
 }
 
 // Metadata returns the maximum lifetime.
