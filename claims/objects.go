@@ -108,13 +108,12 @@ func clock(now func() time.Time) func() time.Time {
 // Check returns [refusal.CheckConfig] for a configuration that cannot be used: no From, a
 // negative MaxStaleness, or none for Objects that are not [LiveObjects].
 func (f FreshObjects) Check() error {
-	if typednil.Is(f.From) {
+	switch {
+	case typednil.Is(f.From):
 		return refusal.Config("Objects", "", "a getter for objects")
-	}
-	if f.MaxStaleness < 0 {
+	case f.MaxStaleness < 0:
 		return refusal.Config("MaxStaleness", f.MaxStaleness.String(), "0 or more")
-	}
-	if f.MaxStaleness == 0 && !live(f.From) {
+	case f.MaxStaleness == 0 && !live(f.From):
 		return refusal.Config("Objects", "without the method ReadsLive, whose answers may be old", "a MaxStaleness, or LiveObjects")
 	}
 	return nil

@@ -118,11 +118,8 @@ type hosts map[string]bool
 // allowedHosts returns those of a configuration.
 func allowedHosts(config *RemoteConfig) (hosts, error) {
 	h := make(hosts)
-	for name, text := range map[string]string{"Issuer": config.Issuer, "JWKSURL": config.JWKSURL} {
-		if text == "" {
-			continue
-		}
-		u, err := checkURL(refusal.CheckConfig, name, text)
+	if origin := config.Issuer + config.JWKSURL; origin != "" { // one of them
+		u, err := checkURL(refusal.CheckConfig, "Issuer or JWKSURL", origin)
 		if err != nil {
 			return nil, err
 		}

@@ -91,11 +91,8 @@ func NewRotatingSigner(first KeySigner, config RotationConfig) (*RotatingSigner,
 	}
 	state := rotation{{PublishedKey{Key: first.Key()}, first}}
 	for _, old := range config.Retired {
-		switch {
-		case old.Key == nil || old.Key.public == nil:
-			return nil, refusal.Config("key", "that is nil or zero among Retired", "keys")
-		case old.Until.IsZero() || !old.SignsFrom.IsZero():
-			return nil, refusal.Config("key", old.Key.keyID+" without an end", "when it leaves the key set")
+		if old.Key == nil || old.Key.public == nil || old.Until.IsZero() || !old.SignsFrom.IsZero() {
+			return nil, refusal.Config("Retired", "with a key that is nil or zero, or has no end", "keys, and when each leaves the key set")
 		}
 		if err := state.checkNew(old.Key); err != nil {
 			return nil, err

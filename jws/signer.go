@@ -95,19 +95,12 @@ func NewSigner(private crypto.Signer, opts SignerOptions) (*CryptoSigner, error)
 		return nil, err
 	}
 	s := &CryptoSigner{private: secret.New(private), key: key, header: appendHeader(nil, key.algorithm, key.keyID, opts.Type)}
-	if !inMemory(private) {
+	switch private.(type) {
+	case *rsa.PrivateKey, *ecdsa.PrivateKey, ed25519.PrivateKey: // do not block, and allow concurrent use
+	default:
 		s.slot = make(chan struct{}, 1)
 	}
 	return s, nil
-}
-
-// inMemory reports whether a key does not block and allows concurrent use.
-func inMemory(private crypto.Signer) bool {
-	switch private.(type) {
-	case *rsa.PrivateKey, *ecdsa.PrivateKey, ed25519.PrivateKey:
-		return true
-	}
-	return false
 }
 
 // Key returns the public key with which the signer's tokens verify, or nil for the zero value.

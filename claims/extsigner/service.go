@@ -238,9 +238,10 @@ func (s *Service) keys(ctx context.Context) (published, verifyOnly []*jws.Key, e
 		return nil, nil, &Error{Check: checkSignerKeys, Err: err}
 	}
 	all, _ = set.Keys(ctx, "") // whose error is always nil
-	for _, k := range all {
-		named := func(other *jws.Key) bool { return other.KeyID() == k.KeyID() && other.Algorithm() == k.Algorithm() }
-		signs, verifies := slices.ContainsFunc(given, named), slices.ContainsFunc(s.config.VerifyOnly, named)
+	for _, k := range all {    // of equal keys the first
+		signs, verifies := slices.Contains(given, k), slices.ContainsFunc(s.config.VerifyOnly, func(other *jws.Key) bool {
+			return other.KeyID() == k.KeyID() && other.Algorithm() == k.Algorithm()
+		})
 		switch {
 		case !slices.Contains(algorithms, k.Algorithm()):
 			return nil, nil, refuse(checkSignerKeys, "a key for "+string(k.Algorithm()), "RSA for RS256, or ECDSA", nil)
