@@ -19,15 +19,6 @@ const (
 	extraAPIGroups = "attestation.authentication.kubernetes.io/admissionReviewAPIGroups"
 )
 
-// The groups of a service account.
-const (
-	// groupServiceAccounts is the group of all service accounts.
-	groupServiceAccounts = "system:serviceaccounts"
-	// groupPrefixNamespace followed by a namespace is the group of the service accounts
-	// in that namespace.
-	groupPrefixNamespace = "system:serviceaccounts:"
-)
-
 // Result is a token that a validator accepted. Its methods return the user that
 // kube-apiserver derives from it.
 type Result struct {
@@ -66,7 +57,7 @@ func (r *Result) UID() string { return r.Claims.Kubernetes.ServiceAccount.UID }
 // Groups returns the user's groups: the one of all service accounts and the one of those in
 // the namespace. kube-apiserver adds "system:authenticated" afterwards.
 func (r *Result) Groups() []string {
-	return []string{groupServiceAccounts, groupPrefixNamespace + r.Claims.Kubernetes.Namespace}
+	return []string{"system:serviceaccounts", "system:serviceaccounts:" + r.Claims.Kubernetes.Namespace}
 }
 
 // Extra returns the user's extra, or nil if there is none. Every value has one element; but

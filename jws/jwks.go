@@ -97,10 +97,8 @@ func MarshalJWKS(keys []*Key) ([]byte, error) {
 	if len(keys) > MaxJWKSKeys {
 		return nil, &Error{Check: checkKeySet, Got: strconv.Itoa(len(keys)) + " keys", Want: "at most " + strconv.Itoa(MaxJWKSKeys)}
 	}
-	for _, k := range keys {
-		if _, err := k.MarshalJSON(); err != nil {
-			return nil, err
-		}
+	if slices.ContainsFunc(keys, func(k *Key) bool { return k == nil || k.public == nil }) {
+		return nil, &Error{Check: checkKey, Got: "no key"}
 	}
 	keys, err := distinct(keys)
 	if err != nil {

@@ -182,7 +182,6 @@ func (a *attested) UnmarshalJSON(value []byte) error {
 // untrusted is a token as kube-apiserver reads it before it verifies anything.
 type untrusted struct {
 	release   Release
-	token     string     // as received
 	parsed    *jws.Token // nil if its signature cannot be good
 	err       error      // why parsed is nil
 	keyID     string
@@ -194,10 +193,10 @@ type untrusted struct {
 // readUntrusted reads a token. kube-apiserver's reader accepts some spellings of base64url
 // that package jws refuses, and verifies the canonical one instead: so does this.
 func readUntrusted(token string, release Release) *untrusted {
-	t := &untrusted{release: release, token: token}
+	t := &untrusted{release: release}
 	t.parsed, t.err = jws.Parse(token)
 	if t.err != nil {
-		return t.readLoose()
+		return t.readLoose(token)
 	}
 	t.keyID = t.parsed.KeyID()
 	t.readClaims(t.parsed.UnverifiedPayload())
@@ -215,18 +214,17 @@ func (t *untrusted) readClaims(payload []byte) {
 	var first struct {
 		Issuer string `json:"iss"`
 	}
-	if len(payload) > claims.MaxClaimsSize || json.Unmarshal(payload, &first) != nil {
-		return
+	if len(payload) <= claims.MaxClaimsSize && json.Unmarshal(payload, &first) == nil {
+		t.issuer = first.Issuer
 	}
-	t.issuer = first.Issuer
 }
 
 // readLoose reads a token that jws.Parse refuses, with t.err.
-func (t *untrusted) readLoose() *untrusted {
-	if len(t.token) > jws.MaxTokenSize || strings.HasPrefix(strings.TrimSpace(t.token), "{") {
+func (t *untrusted) readLoose(token string) *untrusted {
+	if len(token) > jws.MaxTokenSize || strings.HasPrefix(strings.TrimSpace(token), "{") {
 		return t
 	}
-	segments := strings.Split(t.token, ".")
+	segments := strings.Split(token, ".")
 	if len(segments) != 3 {
 		return t
 	}
@@ -249,7 +247,7 @@ func (t *untrusted) readLoose() *untrusted {
 		return t
 	}
 	t.readClaims(decoded[1])
-	if canonical := strings.Join(segments, "."); canonical != t.token {
+	if canonical := strings.Join(segments, "."); canonical != token {
 		t.parsed, t.err = jws.Parse(canonical)
 	}
 	return t
