@@ -93,9 +93,9 @@ func (o object) UnmarshalJSON(value []byte) error {
 	switch token, err := d.Token(); token {
 	case nil:
 		return err // null
+	case json.Delim('{'):
 	default:
 		return &Error{Check: claims.CheckType, Got: refusal.Text(string(value)), Want: "an object"}
-	case json.Delim('{'):
 	}
 	seen := map[string]bool{}
 	for d.More() {
