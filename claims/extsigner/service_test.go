@@ -234,7 +234,7 @@ func TestNewServiceRefuses(t *testing.T) {
 		"no keys":          func(c *ServiceConfig) { c.Keys = nil },
 		"no refresh hint":  func(c *ServiceConfig) { c.RefreshHint = 0 },
 		"a short one":      func(c *ServiceConfig) { c.RefreshHint = time.Second - 1 },
-		"a short lifetime": func(c *ServiceConfig) { c.MaxTokenLifetime = 10 * time.Minute },
+		"a short lifetime": func(c *ServiceConfig) { c.MaxTokenLifetime = kubeletLifetime - 1 },
 		"a long lifetime with keys for it": func(c *ServiceConfig) {
 			c.MaxTokenLifetime, c.Keys = 1<<32*time.Second+1, overlap{c.Keys, time.Minute, 1 << 62}
 		},
