@@ -136,7 +136,7 @@ type NodeFacts struct {
 	// Facts are the agreements that this is based on.
 	Facts Facts
 	// Node is the Node object.
-	Node Node
+	Node Object
 	// Machine is the registered machine.
 	Machine RegisteredMachine
 }
@@ -282,19 +282,15 @@ func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, o
 	if record == nil {
 		return nil, certificateError("a certificate that nobody recorded", "one that was issued through attestation", nil)
 	}
-	for _, same := range [...]struct{ what, got, want string }{
-		{"credential ID ", record.CredentialID, credentialID(cert)},
-		{"node ", record.NodeName, node.Name},
-	} {
-		if same.got != same.want {
-			return nil, certificateError("a record of "+same.what+refusal.OrNothing(refusal.Text(same.got)), refusal.OrNothing(refusal.Text(same.want)), nil)
-		}
-	}
-	if !providerid.Equal(record.ProviderID, node.ProviderID) {
+	switch id := credentialID(cert); {
+	case record.CredentialID != id:
+		return nil, certificateError("a record of credential ID "+refusal.OrNothing(refusal.Text(record.CredentialID)), id, nil)
+	case record.NodeName != node.Name:
+		return nil, certificateError("a record of node "+refusal.OrNothing(refusal.Text(record.NodeName)), node.Name, nil)
+	case !providerid.Equal(record.ProviderID, node.ProviderID):
 		got, want := providerid.Apart(record.ProviderID, node.ProviderID)
 		return nil, certificateError("a record of provider ID "+got, want, nil)
-	}
-	if record.Machine == "" {
+	case record.Machine == "":
 		return nil, certificateError("a record without a machine", "one of a machine that was verified", nil)
 	}
 	node.UID, node.Machine, node.MachineUID = record.NodeUID, record.Machine, record.MachineUID

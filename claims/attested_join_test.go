@@ -44,13 +44,12 @@ func TestAttestedJoin(t *testing.T) {
 		}
 		c.records[issued.Record.CredentialID] = issued.Record
 		c.nodes[node.Name] = &tls.Certificate{Certificate: [][]byte{issued.Certificate.Raw}, PrivateKey: node.Key}
-		c.objects.PutNode(claims.Node{Object: claims.Object{Name: node.Name, UID: node.Name + "-uid"}, ProviderID: node.ProviderID})
-		c.objects.PutPod(claims.Pod{
-			Object:             claims.Object{Namespace: "shop", Name: "cart-on-" + node.Name, UID: "cart-on-" + node.Name + "-uid"},
+		c.objects.Put("nodes", claims.Object{Name: node.Name, UID: node.Name + "-uid", ProviderID: node.ProviderID})
+		c.objects.Put("pods", claims.Object{Namespace: "shop", Name: "cart-on-" + node.Name, UID: "cart-on-" + node.Name + "-uid",
 			ServiceAccountName: "cart", NodeName: node.Name,
 		})
 	}
-	c.objects.PutServiceAccount(claims.Object{Namespace: "shop", Name: "cart", UID: "cart-uid"})
+	c.objects.Put("serviceaccounts", claims.Object{Namespace: "shop", Name: "cart", UID: "cart-uid"})
 	c.serve(t, plane)
 
 	tokenA, tokenB := c.issue(t, "node-a"), c.issue(t, "node-b")
@@ -70,9 +69,9 @@ func TestAttestedJoin(t *testing.T) {
 	c.want(t, "node-b", tokenB, 401, claims.Check("registered-machine"))
 
 	// The Node is made again: tokens and pods of the old one are worth nothing.
-	c.objects.PutNode(claims.Node{Object: claims.Object{Name: "node-a", UID: "another-uid"}, ProviderID: "sim:///node-a"})
+	c.objects.Put("nodes", claims.Object{Name: "node-a", UID: "another-uid", ProviderID: "sim:///node-a"})
 	c.want(t, "node-a", tokenA, 401, claims.Check("node-uid"))
-	c.objects.DeleteNode("node-a")
+	c.objects.Delete("nodes", "", "node-a")
 	c.want(t, "node-a", tokenA, 401, claims.CheckNodeGone)
 }
 

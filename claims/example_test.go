@@ -44,12 +44,11 @@ func exampleSigner() *jws.CryptoSigner {
 // exampleObjects are one pod on one node.
 func exampleObjects() *claims.MemoryObjects {
 	objects := &claims.MemoryObjects{}
-	objects.PutServiceAccount(claims.Object{Namespace: "shop", Name: "cart", UID: "sa-uid"})
-	objects.PutPod(claims.Pod{
-		Object:             claims.Object{Namespace: "shop", Name: "cart-0", UID: "pod-uid"},
+	objects.Put("serviceaccounts", claims.Object{Namespace: "shop", Name: "cart", UID: "sa-uid"})
+	objects.Put("pods", claims.Object{Namespace: "shop", Name: "cart-0", UID: "pod-uid",
 		ServiceAccountName: "cart", NodeName: "node-a",
 	})
-	objects.PutNode(claims.Node{Object: claims.Object{Name: "node-a", UID: "node-uid"}})
+	objects.Put("nodes", claims.Object{Name: "node-a", UID: "node-uid"})
 	return objects
 }
 
@@ -59,7 +58,7 @@ func examplePodToken(objects claims.Objects) (token string, keys *jws.StaticKeyS
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
 		Policy: apiserver.Policy{Issuer: exampleIssuer, APIAudiences: []string{exampleIssuer}},
 		Signer: signer, Objects: objects, Now: exampleClock,
-		NewID: func() (string, error) { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab", nil },
+		NewID: func() string { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab" },
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -123,7 +122,7 @@ func ExampleValidator_Validate() {
 // What package attest verified, and its registry, in the words of this package.
 func ExampleNodeCheck() {
 	objects := exampleObjects()
-	objects.PutNode(claims.Node{Object: claims.Object{Name: "node-a", UID: "node-uid"}, ProviderID: "gce://shop/zone/node-a"})
+	objects.Put("nodes", claims.Object{Name: "node-a", UID: "node-uid", ProviderID: "gce://shop/zone/node-a"})
 	token, keys := examplePodToken(objects)
 
 	// Stands in for what (*attest.Verifier).Verify returned at the join, and for the

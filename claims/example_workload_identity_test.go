@@ -74,7 +74,7 @@ func Example_workloadIdentity() {
 	present(join.clients["node-a"])
 	present(join.clients["node-b"]) // attested just as well
 	present(nil)                    // a machine that never joined
-	objects.DeleteNode("node-a")
+	objects.Delete("nodes", "", "node-a")
 	present(join.clients["node-a"])
 	// Output:
 	// 200 system:serviceaccount:shop:cart on node-a
@@ -152,10 +152,9 @@ func (j *joined) record(_ context.Context, credentialID string) (*claims.Certifi
 // tokenOnNodeA is a token that the kubelet of node-a asked for, for a pod on its node.
 func tokenOnNodeA(ctx context.Context) (token string, keys *jws.StaticKeySet, objects *claims.MemoryObjects) {
 	objects = &claims.MemoryObjects{}
-	objects.PutNode(claims.Node{Object: claims.Object{Name: "node-a", UID: "node-uid"}, ProviderID: "sim:///node-a"})
-	objects.PutServiceAccount(claims.Object{Namespace: "shop", Name: "cart", UID: "sa-uid"})
-	pod := claims.Object{Namespace: "shop", Name: "cart-0", UID: "pod-uid"}
-	objects.PutPod(claims.Pod{Object: pod, ServiceAccountName: "cart", NodeName: "node-a"})
+	objects.Put("nodes", claims.Object{Name: "node-a", UID: "node-uid", ProviderID: "sim:///node-a"})
+	objects.Put("serviceaccounts", claims.Object{Namespace: "shop", Name: "cart", UID: "sa-uid"})
+	objects.Put("pods", claims.Object{Namespace: "shop", Name: "cart-0", UID: "pod-uid", ServiceAccountName: "cart", NodeName: "node-a"})
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		log.Fatal(err)

@@ -69,7 +69,7 @@ func TestNodeCheckAnswers(t *testing.T) {
 		})
 	}
 	for name, answer := range map[string]struct {
-		node *Node
+		node *Object
 		err  error
 	}{"nothing": {}, "an error": {nil, errDead}, "an error and a good": {w.objects.node, errDead}} {
 		t.Run("objects: "+name, func(t *testing.T) {
@@ -92,8 +92,8 @@ func TestNodeCheckAnswers(t *testing.T) {
 // oneNode gives one answer for every Node.
 type oneNode struct {
 	LiveObjects
-	node *Node
+	node *Object
 	err  error
 }
 
-func (o oneNode) Node(context.Context, string) (*Node, error) { return o.node, o.err }
+func (o oneNode) Get(context.Context, string, string, string) (*Object, error) { return o.node, o.err }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -104,7 +105,7 @@ func (c NodeCheck) Check(ctx context.Context, objects Objects, result *Result, n
 	if err != nil {
 		return nil, err
 	}
-	object, err := fresh.Node(ctx, claim.Name)
+	object, err := fresh.Get(ctx, alive.Node.Resource, "", claim.Name)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, &Error{Check: CheckNodeGone, Got: "no Node " + refusal.Text(claim.Name), Want: "the one with UID " + refusal.Text(claim.UID), Err: err}
@@ -148,7 +149,7 @@ func nodeClaim(result *Result, node *AttestedNode) (*Ref, error) {
 }
 
 // compare compares the token's node and the attested one with the Node and the registry.
-func (c NodeCheck) compare(ctx context.Context, claim *Ref, node *AttestedNode, object *Node, now time.Time) (*NodeFacts, error) {
+func (c NodeCheck) compare(ctx context.Context, claim *Ref, node *AttestedNode, object *Object, now time.Time) (*NodeFacts, error) {
 	if err := checkNode(claim, node, object, now); err != nil {
 		return nil, err
 	}
@@ -173,7 +174,7 @@ func (c NodeCheck) compare(ctx context.Context, claim *Ref, node *AttestedNode, 
 }
 
 // checkNode compares the UIDs of claim, Node and attestation.
-func checkNode(claim *Ref, node *AttestedNode, object *Node, now time.Time) error {
+func checkNode(claim *Ref, node *AttestedNode, object *Object, now time.Time) error {
 	switch {
 	case object.UID == claim.UID:
 	case node.UID == object.UID:

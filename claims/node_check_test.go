@@ -202,7 +202,7 @@ func TestNodeCheckFormerMachineOfAKeptNode(t *testing.T) {
 		for _, providerID := range []string{"gce://p/z/former", "gce://p/z/a"} {
 			mask := i
 			former := &AttestedNode{Name: "node-a", UID: or(&mask, "node-uid"), ProviderID: or(&mask, providerID), Machine: or(&mask, "ek:sha256:former"), MachineUID: or(&mask, "former-uid")}
-			node := &Node{Object: Object{Name: "node-a", UID: "node-uid"}, ProviderID: or(&mask, "gce://p/z/a")}
+			node := &Object{Name: "node-a", UID: "node-uid", ProviderID: or(&mask, "gce://p/z/a")}
 			machine := &RegisteredMachine{Identity: or(&mask, "ek:sha256:aa"), ProviderID: or(&mask, "gce://p/z/a"), UID: or(&mask, "machine-uid")}
 			if kept := or(&mask, "yes"); kept == "" {
 				node.UID = "node-uid-2"

@@ -2,7 +2,6 @@ package claims
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -27,50 +26,26 @@ type Object struct {
 	// the API server for this very answer: only [LiveObjects] may leave it out. Kubernetes
 	// has no such field.
 	AsOf time.Time
-}
-
-// object returns the Object itself, or the one that a Pod or a Node embeds.
-func (o *Object) object() *Object { return o }
-
-// Pod is a pod, reduced to what this package needs.
-type Pod struct {
-	Object
-	// ServiceAccountName is spec.serviceAccountName.
+	// ServiceAccountName is a pod's spec.serviceAccountName.
 	ServiceAccountName string
-	// NodeName is spec.nodeName; "" if the pod is not scheduled.
+	// NodeName is a pod's spec.nodeName; "" if it is not scheduled.
 	NodeName string
-}
-
-// Node is a node, reduced to what this package needs.
-type Node struct {
-	Object
-	// ProviderID is spec.providerID; "" if the node has none.
+	// ProviderID is a Node's spec.providerID; "" if it has none.
 	ProviderID string
 }
 
-// Objects gets the objects that a token is issued for or compared with. Each method
-// returns either an object or an error, never neither. For an object that does not exist,
+// Objects gets objects from the API server. If an API server had the object, Get
+// returns either it or an error, never neither. For an object that does not exist,
 // the error wraps [ErrNotFound]; any other error means that the question could not be
 // answered. Implementations must be safe for concurrent use.
 type Objects interface {
-	// ServiceAccount gets a service account.
-	ServiceAccount(ctx context.Context, namespace, name string) (*Object, error)
-	// Pod gets a pod.
-	Pod(ctx context.Context, namespace, name string) (*Pod, error)
-	// Secret gets a Secret's metadata.
-	Secret(ctx context.Context, namespace, name string) (*Object, error)
-	// Node gets a node.
-	Node(ctx context.Context, name string) (*Node, error)
-}
-
-// WebhookObjects is an Objects that also gets webhook configurations, to which Kubernetes 1.37
-// binds the tokens that an API server presents to an admission webhook. With any other Objects,
-// a validator refuses these tokens as if the configuration were gone.
-type WebhookObjects interface {
-	Objects
-	// WebhookConfiguration gets one of the resource validatingwebhookconfigurations or
-	// mutatingwebhookconfigurations.
-	WebhookConfiguration(ctx context.Context, resource, name string) (*Object, error)
+	// Get gets an object of a resource, as it is named in the paths of the API server:
+	// serviceaccounts, pods, secrets and nodes, and, to which Kubernetes 1.37 binds the tokens
+	// that an API server presents to an admission webhook, validatingwebhookconfigurations and
+	// mutatingwebhookconfigurations. namespace is "" for nodes and for the last two. What is
+	// not found binds no token, so an implementation need not know the resources whose tokens
+	// it is to refuse.
+	Get(ctx context.Context, resource, namespace, name string) (*Object, error)
 }
 
 // LiveObjects is an Objects that reads from the API server for each answer. Any other, such as
@@ -91,14 +66,6 @@ func live(objects Objects) bool {
 	_, memory := objects.(*MemoryObjects) // without the marker: whoever embeds one does not inherit it
 	return marked || memory
 }
-
-// The resources, as named in the errors of the API server.
-const (
-	resourceServiceAccounts = "serviceaccounts"
-	resourcePods            = "pods"
-	resourceSecrets         = "secrets"
-	resourceNodes           = "nodes"
-)
 
 // NewNotFound returns the error for an object that does not exist, in which errors.Is finds
 // [ErrNotFound]. Its text is the API server's own, which appears in the answer to a
@@ -141,70 +108,33 @@ func clock(now func() time.Time) func() time.Time {
 // Check returns [refusal.CheckConfig] for a configuration that cannot be used: no From, a
 // negative MaxStaleness, or none for Objects that are not [LiveObjects].
 func (f FreshObjects) Check() error {
-	if typednil.Is(f.From) {
+	switch {
+	case typednil.Is(f.From):
 		return refusal.Config("Objects", "", "a getter for objects")
-	}
-	if f.MaxStaleness < 0 {
+	case f.MaxStaleness < 0:
 		return refusal.Config("MaxStaleness", f.MaxStaleness.String(), "0 or more")
-	}
-	if f.MaxStaleness == 0 && !live(f.From) {
+	case f.MaxStaleness == 0 && !live(f.From):
 		return refusal.Config("Objects", "without the method ReadsLive, whose answers may be old", "a MaxStaleness, or LiveObjects")
 	}
 	return nil
 }
 
-// ServiceAccount implements [Objects].
-func (f FreshObjects) ServiceAccount(ctx context.Context, namespace, name string) (*Object, error) {
-	return fresh(f, func() (*Object, error) { return f.From.ServiceAccount(ctx, namespace, name) })
-}
-
-// Pod implements [Objects].
-func (f FreshObjects) Pod(ctx context.Context, namespace, name string) (*Pod, error) {
-	return fresh(f, func() (*Pod, error) { return f.From.Pod(ctx, namespace, name) })
-}
-
-// Secret implements [Objects].
-func (f FreshObjects) Secret(ctx context.Context, namespace, name string) (*Object, error) {
-	return fresh(f, func() (*Object, error) { return f.From.Secret(ctx, namespace, name) })
-}
-
-// Node implements [Objects].
-func (f FreshObjects) Node(ctx context.Context, name string) (*Node, error) {
-	return fresh(f, func() (*Node, error) { return f.From.Node(ctx, name) })
-}
-
-// WebhookConfiguration implements [WebhookObjects]. If From does not, nothing is found.
-func (f FreshObjects) WebhookConfiguration(ctx context.Context, resource, name string) (*Object, error) {
-	from, ok := f.From.(WebhookObjects)
-	if !ok {
-		return nil, fmt.Errorf("%w: Objects that are no WebhookObjects", ErrNotFound)
-	}
-	return fresh(f, func() (*Object, error) { return from.WebhookConfiguration(ctx, resource, name) })
-}
-
-// holder is a pointer to something that contains an Object.
-type holder[T any] interface {
-	*T
-	object() *Object
-}
-
-// fresh passes an answer on, or returns an error if it is too old.
-func fresh[T any, P holder[T]](f FreshObjects, get func() (P, error)) (P, error) {
+// Get implements [Objects].
+func (f FreshObjects) Get(ctx context.Context, resource, namespace, name string) (*Object, error) {
 	if f.From == nil {
 		return nil, f.Check()
 	}
-	answer, err := get()
-	if err != nil || answer == nil {
+	object, err := f.From.Get(ctx, resource, namespace, name)
+	if err != nil || object == nil {
 		return nil, err
 	}
-	object := answer.object()
 	if object.AsOf.IsZero() && !live(f.From) {
 		return nil, &Error{Check: checkStaleAnswer, Got: "an answer without its age", Want: "AsOf, or LiveObjects", Err: refusal.ErrRetry}
 	}
 	if err := object.checkAge(f.MaxStaleness, clock(f.Now)()); err != nil {
 		return nil, err
 	}
-	return answer, nil
+	return object, nil
 }
 
 // checkAge refuses an answer that is older than most, or from a time after now, with
@@ -225,103 +155,36 @@ func (o *Object) checkAge(most time.Duration, now time.Time) error {
 // server. The zero value is empty and ready to use. It is safe for concurrent use.
 type MemoryObjects struct {
 	mu      sync.RWMutex
-	objects map[objectKey]any // pointers to the objects that were put in
+	objects map[objectKey]*Object
 }
 
 type objectKey struct{ resource, namespace, name string }
 
-// PutServiceAccount adds a service account or replaces the one with its name.
-func (m *MemoryObjects) PutServiceAccount(o Object) {
-	m.put(objectKey{resourceServiceAccounts, o.Namespace, o.Name}, &o)
-}
-
-// PutPod adds a pod or replaces the one with its name.
-func (m *MemoryObjects) PutPod(p Pod) {
-	m.put(objectKey{resourcePods, p.Namespace, p.Name}, &p)
-}
-
-// PutSecret adds a Secret or replaces the one with its name.
-func (m *MemoryObjects) PutSecret(o Object) {
-	m.put(objectKey{resourceSecrets, o.Namespace, o.Name}, &o)
-}
-
-// PutNode adds a node or replaces the one with its name. Its namespace is ignored.
-func (m *MemoryObjects) PutNode(n Node) { m.put(objectKey{resourceNodes, "", n.Name}, &n) }
-
-// PutWebhookConfiguration adds a configuration of that resource or replaces the one with its
-// name; see [WebhookObjects].
-func (m *MemoryObjects) PutWebhookConfiguration(resource string, o Object) {
-	m.put(objectKey{resource, "", o.Name}, &o)
-}
-
-// DeleteServiceAccount removes a service account, if there is one with that name.
-func (m *MemoryObjects) DeleteServiceAccount(namespace, name string) {
-	m.put(objectKey{resourceServiceAccounts, namespace, name}, nil)
-}
-
-// DeletePod removes a pod, if there is one with that name.
-func (m *MemoryObjects) DeletePod(namespace, name string) {
-	m.put(objectKey{resourcePods, namespace, name}, nil)
-}
-
-// DeleteSecret removes a Secret, if there is one with that name.
-func (m *MemoryObjects) DeleteSecret(namespace, name string) {
-	m.put(objectKey{resourceSecrets, namespace, name}, nil)
-}
-
-// DeleteNode removes a node, if there is one with that name.
-func (m *MemoryObjects) DeleteNode(name string) {
-	m.put(objectKey{resourceNodes, "", name}, nil)
-}
-
-// DeleteWebhookConfiguration removes a configuration of that resource.
-func (m *MemoryObjects) DeleteWebhookConfiguration(resource, name string) {
-	m.put(objectKey{resource, "", name}, nil)
-}
-
-// ServiceAccount returns the service account with that name, which must not be changed, or
-// an error of [NewNotFound].
-func (m *MemoryObjects) ServiceAccount(_ context.Context, namespace, name string) (*Object, error) {
-	return get[Object](m, objectKey{resourceServiceAccounts, namespace, name})
-}
-
-// Pod returns the pod with that name, which must not be changed, or an error of [NewNotFound].
-func (m *MemoryObjects) Pod(_ context.Context, namespace, name string) (*Pod, error) {
-	return get[Pod](m, objectKey{resourcePods, namespace, name})
-}
-
-// Secret returns the Secret with that name, which must not be changed, or a
-// [NewNotFound] error.
-func (m *MemoryObjects) Secret(_ context.Context, namespace, name string) (*Object, error) {
-	return get[Object](m, objectKey{resourceSecrets, namespace, name})
-}
-
-// Node returns the node with that name, which must not be changed, or an error of [NewNotFound].
-func (m *MemoryObjects) Node(_ context.Context, name string) (*Node, error) {
-	return get[Node](m, objectKey{resourceNodes, "", name})
-}
-
-// WebhookConfiguration implements [WebhookObjects]; the answer must not be changed.
-func (m *MemoryObjects) WebhookConfiguration(_ context.Context, resource, name string) (*Object, error) {
-	return get[Object](m, objectKey{resource, "", name})
-}
-
-// put stores an object, or removes the stored one if object is nil.
-func (m *MemoryObjects) put(key objectKey, object any) {
+// Put adds an object of that resource or replaces the one with its namespace and name.
+func (m *MemoryObjects) Put(resource string, o Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.objects == nil {
-		m.objects = make(map[objectKey]any)
+		m.objects = make(map[objectKey]*Object)
 	}
-	m.objects[key] = object
+	m.objects[objectKey{resource, o.Namespace, o.Name}] = &o
 }
 
-func get[T any](m *MemoryObjects, key objectKey) (*T, error) {
+// Delete removes an object of that resource, if there is one with that namespace and name.
+func (m *MemoryObjects) Delete(resource, namespace, name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.objects, objectKey{resource, namespace, name})
+}
+
+// Get returns the object of that resource, which must not be changed, or an error of
+// [NewNotFound].
+func (m *MemoryObjects) Get(_ context.Context, resource, namespace, name string) (*Object, error) {
 	m = typednil.OrZero(m)
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if object, ok := m.objects[key].(*T); ok {
+	if object, ok := m.objects[objectKey{resource, namespace, name}]; ok {
 		return object, nil
 	}
-	return nil, NewNotFound(key.resource, key.name)
+	return nil, NewNotFound(resource, name)
 }

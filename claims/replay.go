@@ -139,14 +139,6 @@ func (c *MemoryReplayCache) sweep(now int64) {
 	}
 }
 
-// Len returns how many entries are held, including those that have ended but have not been
-// dropped yet. It never exceeds MaxEntries.
-func (c *MemoryReplayCache) Len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.entries)
-}
-
 // makeReplayKey digests both strings, prefixed with the length of the first so that they
 // cannot be confused.
 func makeReplayKey(issuer, id string) replayKey {

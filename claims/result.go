@@ -19,15 +19,6 @@ const (
 	extraAPIGroups = "attestation.authentication.kubernetes.io/admissionReviewAPIGroups"
 )
 
-// The groups of a service account.
-const (
-	// groupServiceAccounts is the group of all service accounts.
-	groupServiceAccounts = "system:serviceaccounts"
-	// groupPrefixNamespace followed by a namespace is the group of the service accounts
-	// in that namespace.
-	groupPrefixNamespace = "system:serviceaccounts:"
-)
-
 // Result is a token that a validator accepted. Its methods return the user that
 // kube-apiserver derives from it.
 type Result struct {
@@ -55,28 +46,18 @@ func InsecureResult(r Result) *Result {
 	return &r
 }
 
-// ServiceAccount returns the namespace, the name and the UID of the service account.
-func (r *Result) ServiceAccount() (namespace string, account Ref) {
-	return r.Claims.Kubernetes.Namespace, r.Claims.Kubernetes.ServiceAccount
-}
-
 // Username returns "system:serviceaccount:<namespace>:<name>".
 func (r *Result) Username() string {
-	namespace, account := r.ServiceAccount()
-	return MakeSubject(namespace, account.Name)
+	return MakeSubject(r.Claims.Kubernetes.Namespace, r.Claims.Kubernetes.ServiceAccount.Name)
 }
 
 // UID returns the UID of the service account, which is also the user's.
-func (r *Result) UID() string {
-	_, account := r.ServiceAccount()
-	return account.UID
-}
+func (r *Result) UID() string { return r.Claims.Kubernetes.ServiceAccount.UID }
 
 // Groups returns the user's groups: the one of all service accounts and the one of those in
 // the namespace. kube-apiserver adds "system:authenticated" afterwards.
 func (r *Result) Groups() []string {
-	namespace, _ := r.ServiceAccount()
-	return []string{groupServiceAccounts, groupPrefixNamespace + namespace}
+	return []string{"system:serviceaccounts", "system:serviceaccounts:" + r.Claims.Kubernetes.Namespace}
 }
 
 // Extra returns the user's extra, or nil if there is none. Every value has one element; but
@@ -97,7 +78,7 @@ func (r *Result) Extra() map[string][]string {
 	set("node-name", node.Name, true)
 	set("node-uid", node.UID, node.Name != "")
 	for _, hook := range hooks[firstWebhook:] {
-		ref, key := cmp.Or(hook.ref, &Ref{}), strings.TrimSuffix(hook.kind.Resource(), "s")
+		ref, key := cmp.Or(hook.ref, &Ref{}), strings.TrimSuffix(hook.kind.Resource, "s")
 		set(key+"-name", ref.Name, ref.UID != "")
 		set(key+"-uid", ref.UID, ref.Name != "")
 		if hook.ref != nil && k.Attestations != nil && len(k.Attestations.AdmissionReviewAPIGroups) > 0 {

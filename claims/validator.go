@@ -33,7 +33,7 @@ import (
 // Validator is safe for concurrent use.
 type Validator struct {
 	config  ValidatorConfig
-	objects WebhookObjects // nil if they are skipped
+	objects Objects // nil if they are skipped
 }
 
 // Validate decides on a token. With a replay cache, a token that is accepted is used up.
@@ -76,7 +76,7 @@ func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *Atte
 
 // check does everything except remember the token. It returns the Node that the token names,
 // or nil if it names none or objects are skipped.
-func (v *Validator) check(ctx context.Context, token string) (*Result, *Node, error) {
+func (v *Validator) check(ctx context.Context, token string) (*Result, *Object, error) {
 	if v == nil || v.config.Keys == nil {
 		return nil, nil, refusal.Config("Validator", "that NewValidator did not make", "one that it made")
 	}
@@ -95,7 +95,7 @@ func (v *Validator) check(ctx context.Context, token string) (*Result, *Node, er
 	if node := c.Kubernetes.Node; node != nil && node.UID == "" {
 		return nil, nil, &Error{Check: checkPrivate, Got: "a node without UID", Want: "a UID"}
 	}
-	var node *Node
+	var node *Object
 	if v.objects != nil {
 		node, err = v.checkObjects(ctx, &c.Kubernetes, now.Add(-v.config.Leeway))
 	}
@@ -192,9 +192,9 @@ func (c *Claims) Check() error {
 		}
 		switch {
 		case !nodename.Valid(bound.ref.Name):
-			return &Error{Check: checkPrivate, Got: string(bound.kind) + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
+			return &Error{Check: checkPrivate, Got: bound.kind.Name + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
 		case bound.ref.UID == "" && !ofPod:
-			return &Error{Check: checkPrivate, Got: "a " + string(bound.kind) + " without UID", Want: "a UID"}
+			return &Error{Check: checkPrivate, Got: "a " + bound.kind.Name + " without UID", Want: "a UID"}
 		}
 	}
 	switch want := MakeSubject(k.Namespace, k.ServiceAccount.Name); {
@@ -276,54 +276,32 @@ func timeError(check Check, got NumericDate, relation string, want time.Time) er
 
 // checkObjects compares the objects that the token names with those that exist, and the
 // pod with the token. It returns the Node, or nil if the token names none.
-func (v *Validator) checkObjects(ctx context.Context, k *Private, deletedBefore time.Time) (*Node, error) {
-	account, err := v.objects.ServiceAccount(ctx, k.Namespace, k.ServiceAccount.Name)
-	if err := checkAlive(alive.ServiceAccount, k.ServiceAccount, account, err, deletedBefore); err != nil {
-		return nil, err
-	}
-	if k.Secret != nil {
-		secret, err := v.objects.Secret(ctx, k.Namespace, k.Secret.Name)
-		if err := checkAlive(alive.Secret, *k.Secret, secret, err, deletedBefore); err != nil {
-			return nil, err
-		}
-	}
-	if k.Pod != nil {
-		pod, err := v.objects.Pod(ctx, k.Namespace, k.Pod.Name)
-		if err := checkAlive(alive.Pod, *k.Pod, pod, err, deletedBefore); err != nil {
-			return nil, err
-		}
-		if err := checkPod(pod, k); err != nil {
-			return nil, err
-		}
-	}
-	hooks := k.bindings()
-	for _, hook := range hooks[firstWebhook:] {
-		if hook.ref == nil {
+func (v *Validator) checkObjects(ctx context.Context, k *Private, deletedBefore time.Time) (node *Object, err error) {
+	for _, bound := range k.bindings() {
+		if bound.ref == nil {
 			continue
 		}
-		object, err := v.objects.WebhookConfiguration(ctx, hook.kind.Resource(), hook.ref.Name)
-		if err := checkAlive(hook.kind, *hook.ref, object, err, deletedBefore); err != nil {
+		object, err := v.objects.Get(ctx, bound.kind.Resource, bound.kind.Namespace(k.Namespace), bound.ref.Name)
+		answer := alive.Answer{Found: object != nil, Err: err}
+		if answer.Found {
+			answer.UID, answer.Deleted = object.UID, object.Deleted
+		}
+		err = bound.kind.Compare(bound.ref.Name, bound.ref.UID, answer, deletedBefore)
+		if err == nil && bound.kind == alive.Pod {
+			err = checkPod(object, k)
+		}
+		if err != nil {
 			return nil, err
 		}
+		if bound.kind == alive.Node {
+			node = object
+		}
 	}
-	if k.Node == nil {
-		return nil, nil
-	}
-	node, err := v.objects.Node(ctx, k.Node.Name)
-	return node, checkAlive(alive.Node, *k.Node, node, err, deletedBefore)
-}
-
-// checkAlive compares a getter's answer with what the token names.
-func checkAlive[T any, P holder[T]](kind alive.Kind, claim Ref, answer P, err error, deletedBefore time.Time) error {
-	a := alive.Answer{Found: answer != nil, Err: err}
-	if a.Found {
-		a.UID, a.Deleted = answer.object().UID, answer.object().Deleted
-	}
-	return kind.Compare(alive.Claim(claim), a, deletedBefore)
+	return node, nil
 }
 
 // checkPod compares a pod with the token's service account and node.
-func checkPod(pod *Pod, k *Private) error {
+func checkPod(pod *Object, k *Private) error {
 	if pod.ServiceAccountName != k.ServiceAccount.Name {
 		return &Error{Check: checkPodServiceAccount, Got: "a pod of service account " + refusal.OrNothing(refusal.Text(pod.ServiceAccountName)), Want: k.ServiceAccount.Name}
 	}

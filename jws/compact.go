@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -36,12 +37,7 @@ type tokenContent struct {
 }
 
 // read returns what a token says. The algorithm of nil and of the zero token is "".
-func (t *Token) read() tokenContent {
-	if t == nil {
-		return tokenContent{}
-	}
-	return t.content.Reveal()
-}
+func (t *Token) read() tokenContent { return typednil.OrZero(t).content.Reveal() }
 
 // Format prints which token it is, but neither its payload nor its signature.
 func (t Token) Format(s fmt.State, _ rune) {
@@ -70,7 +66,7 @@ func Parse(token string) (*Token, error) {
 	end := bytes.LastIndexByte(text, '.')
 	head, body, ok := bytes.Cut(text[:max(end, 0)], []byte{'.'})
 	if !ok || bytes.IndexByte(body, '.') >= 0 {
-		return nil, &Error{Check: checkForm, Got: segments(text), Want: "3 segments"}
+		return nil, &Error{Check: checkForm, Got: strconv.Itoa(bytes.Count(text, []byte{'.'})+1) + " segments", Want: "3 segments"}
 	}
 	t := tokenContent{signed: text[:end:end]}
 
@@ -116,11 +112,6 @@ func (t *Token) Type() string { return t.read().typ }
 // UnverifiedPayload returns the payload, which anybody could have written. It shares memory
 // with the token and must not be changed.
 func (t *Token) UnverifiedPayload() []byte { return t.read().payload }
-
-// segments says how many segments a text has.
-func segments(text []byte) string {
-	return strconv.Itoa(bytes.Count(text, []byte{'.'})+1) + " segments"
-}
 
 // Signed is a token whose signature was made by one of the keys of a set.
 type Signed struct {
@@ -225,12 +216,7 @@ func parseHeader(data []byte) (header, error) {
 		case "kid":
 			h.keyID, err = r.String()
 		case "typ":
-			var typ []byte
-			if typ, err = r.Text(); string(typ) == "JWT" {
-				h.typ = "JWT"
-			} else {
-				h.typ = string(typ)
-			}
+			h.typ, err = r.String()
 		case "nonce":
 			_, err = r.Text() // RFC 8555, section 6.5.2; a string for go-jose
 		case "jwk", "x5c":
@@ -278,29 +264,12 @@ func refuse(check Check, err error) error {
 // appendHeader appends the header of a token as kube-apiserver writes it: base64url of
 // {"alg":…,"kid":…}, with a third member typ if that is not empty.
 func appendHeader(b []byte, algorithm Algorithm, keyID, typ string) []byte {
-	var buffer [128]byte // most headers fit
-	text := append(buffer[:0], `{"alg":"`...)
-	text = append(text, algorithm...)
-	text = append(text, `","kid":`...)
-	text = appendString(text, keyID)
-	if typ != "" {
-		text = append(text, `,"typ":`...)
-		text = appendString(text, typ)
-	}
-	return encoding.AppendEncode(b, append(text, '}'))
-}
-
-// appendString appends the JSON string of s as encoding/json writes it.
-func appendString(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			text, _ := json.Marshal(s) // a string always has an encoding
-			return append(b, text...)
-		}
-	}
-	b = append(b, '"')
-	b = append(b, s...)
-	return append(b, '"')
+	text, _ := json.Marshal(struct { // which always has an encoding
+		Algorithm Algorithm `json:"alg"`
+		KeyID     string    `json:"kid"`
+		Type      string    `json:"typ,omitempty"`
+	}{algorithm, keyID, typ})
+	return encoding.AppendEncode(b, text)
 }
 
 // checkKeyID checks the ID that a key is to have: not empty, no longer than MaxKeyIDSize,

@@ -1,7 +1,6 @@
 package jws
 
 import (
-	"errors"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -70,8 +69,6 @@ const (
 	// checkSignerOutput: what a private key returned as its signature is not one, or is one with
 	// another key or over other bytes. It is never passed on.
 	checkSignerOutput Check = "signer-output"
-	// checkRotationState: not a state as [RotatingSigner.State] writes it.
-	checkRotationState Check = "rotation-state"
 )
 
 // The checks of a [RemoteKeySet].
@@ -87,13 +84,10 @@ const (
 	// checkHost: a jwks_uri or a redirect leads to a host that RemoteConfig does not
 	// allow.
 	checkHost Check = "host"
-	// checkBusy: as many calls as RemoteConfig allows are waiting for keys. It comes with
+	// checkBusy: as many calls as may wait for keys are waiting. It comes with
 	// refusal.ErrRetry.
 	checkBusy Check = "busy"
 )
-
-// ErrClosed means that a [RemoteKeySet] was closed.
-var ErrClosed = errors.New("the key set was closed")
 
 // Error is one failed check; see [refusal.Error]. It never holds a private or symmetric
 // key, nor a signature that one could compute.

@@ -100,7 +100,6 @@ func ExampleRemoteConfig_inCluster() {
 		fmt.Println(err)
 		return
 	}
-	defer func() { _ = keys.Close() }()
 	found, err := keys.Keys(context.Background(), "2026-03")
 	fmt.Println(len(found), err)
 	// Output:

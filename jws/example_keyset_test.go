@@ -134,7 +134,6 @@ func ExampleNewRemoteKeySet() {
 		fmt.Println(err)
 		return
 	}
-	defer keys.Close()
 	for _, keyID := range []string{"2026-03", "2026-02"} {
 		found, err := keys.Keys(ctx, keyID)
 		fmt.Println(keyID, len(found), err)
@@ -149,7 +148,6 @@ func ExampleNewRemoteKeySet() {
 		fmt.Println(err)
 		return
 	}
-	defer late.Close()
 	_, err = late.Keys(ctx, "2026-03")
 	fmt.Println(errors.Is(err, refusal.ErrRetry), errors.Is(err, jws.Check("fetch")))
 	// Output:

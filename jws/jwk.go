@@ -16,65 +16,34 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// parseJWK reads one public key as a JWK (RFC 7517; RFC 7518, section 6; RFC 8037, section 2):
-// kty RSA, EC on P-256, P-384 and P-521, or OKP on Ed25519, as [NewKey] accepts them. It is
-// bound to its alg, or without one to the usual algorithm of such keys; its key ID is its kid,
-// or without one is derived by the digest of the public key.
-//
-// A use must be sig, and key_ops, if there are any, must contain verify and nothing else but
-// sign. Integers and coordinates have exactly one encoding: moduli and exponents without
-// leading zeros, coordinates of the curve's full size. A member whose value is null, "" or []
-// is one that is not there. Other members, including x5c and x5u, are ignored; a duplicate
-// member, even in different case, or a known one in a different case, is refused.
-//
-// The errors are "jwk", "private-key" if a member of a private or symmetric key, in any case,
-// holds anything, "jws-key-type", "key-use", [CheckAlgorithm], "key" and [CheckKeyID].
-func parseJWK(data []byte) (*Key, error) {
-	if len(data) > maxJWKSize {
-		return nil, &Error{Check: checkJWK, Got: bytesText(len(data)), Want: "at most " + bytesText(maxJWKSize)}
-	}
-	r := strictjson.NewReader(data)
-	j, err := readJWK(r)
-	if err == nil {
-		err = refuse(checkJWK, r.End())
-	}
-	if err != nil {
-		return nil, err
-	}
-	return j.key()
+// jwk are the members of a JWK that this package reads (RFC 7517; RFC 7518, section 6; RFC 8037,
+// section 2). What is empty is a missing member, or one whose value is null, "" or [].
+type jwk struct {
+	texts      map[string]string // by the names of textMembers
+	operations []string
+	unfit      error // why it is no key, although it is JSON
 }
 
-// jwk are the members of a JWK that this package reads. A nil slice is a missing member.
-type jwk struct {
-	keyType, use, algorithm, curve []byte
-	keyID                          []byte
-	operations                     []string
-	n, e, x, y                     []byte // base64url
-	unfit                          error  // why it is no key, although it is JSON
-}
+// textMembers are those that are texts; n, e, x and y are in base64url.
+var textMembers = []string{"kty", "use", "alg", "kid", "crv", "x", "y", "n", "e"}
 
 // privateMembers are those of private and symmetric keys.
 var privateMembers = []string{"d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv"}
 
 // jwkMembers are the names that a JWK may have only in exactly this spelling.
-var jwkMembers = append([]string{"kty", "use", "key_ops", "alg", "kid", "crv", "x", "y", "n", "e"}, privateMembers...)
+var jwkMembers = slices.Concat(textMembers, []string{"key_ops"}, privateMembers)
 
 // readJWK reads the members of one JWK. An error means that the text is no JSON that every
 // reader understands in the same way, or that it holds a private or symmetric key; anything
 // else that is wrong is for key to say.
 func readJWK(r *strictjson.Reader) (*jwk, error) {
-	j := new(jwk)
+	j := &jwk{texts: map[string]string{}}
 	if kind := r.Kind(); kind != strictjson.ObjectKind && kind != strictjson.Invalid {
 		j.leaveOut("a key that is no object", "an object")
 		return j, refuse(checkJWK, r.Skip())
 	}
-	texts := map[string]*[]byte{
-		"kty": &j.keyType, "use": &j.use, "alg": &j.algorithm, "kid": &j.keyID, "crv": &j.curve,
-		"n": &j.n, "e": &j.e, "x": &j.x, "y": &j.y,
-	}
 	err := r.Object(func(name []byte) error {
-		known := misspelt(name, jwkMembers)
-		text, kind := texts[known], r.Kind()
+		known, kind := misspelt(name, jwkMembers), r.Kind()
 		switch {
 		case slices.Contains(privateMembers, known):
 			if nothing, err := isNothing(r); nothing || err != nil {
@@ -84,20 +53,18 @@ func readJWK(r *strictjson.Reader) (*jwk, error) {
 		case known == "" || kind == strictjson.NullKind:
 		case known != string(name):
 			j.leaveOut(string(name), known)
-		case text != nil && kind == strictjson.StringKind:
-			value, err := r.Text()
-			if len(value) > 0 {
-				*text = value
-			}
-			return err
-		case text == nil && kind == strictjson.ArrayKind:
+		case known == "key_ops" && kind == strictjson.ArrayKind:
 			return j.readOperations(r)
+		case known != "key_ops" && kind == strictjson.StringKind:
+			value, err := r.String()
+			j.texts[known] = value
+			return err
 		default:
 			j.leaveOut(known+" of another type", "a string, or an array of strings for key_ops")
 		}
 		return r.Skip()
 	})
-	if err == nil && string(j.keyType) == "oct" {
+	if err == nil && j.texts["kty"] == "oct" {
 		err = &Error{Check: checkPrivate, Got: "a symmetric key", Want: "a public key"}
 	}
 	return j, refuse(checkJWK, err)
@@ -142,17 +109,27 @@ func (j *jwk) readOperations(r *strictjson.Reader) error {
 	})
 }
 
-// key makes the key, and checks everything about it.
+// key makes the key of a kty RSA, EC on P-256, P-384 and P-521, or OKP on Ed25519, as [NewKey]
+// accepts them. It is bound to its alg, or without one to the usual algorithm of such keys; its key
+// ID is its kid, or without one is derived by the digest of the public key.
+//
+// A use must be sig, and key_ops, if there are any, must contain verify and nothing else but
+// sign. Integers and coordinates have exactly one encoding: moduli and exponents without
+// leading zeros, coordinates of the curve's full size. Other members, including x5c and x5u, are
+// ignored; a known one in a different case is refused.
+//
+// The errors are "jwk", "jws-key-type", "key-use", [CheckAlgorithm], "key" and [CheckKeyID].
 func (j *jwk) key() (*Key, error) {
 	if err := cmp.Or(j.unfit, j.checkUse()); err != nil {
 		return nil, err
 	}
-	if j.algorithm != nil && asymmetric(string(j.algorithm)) == "" {
-		return nil, &Error{Check: CheckAlgorithm, Got: string(j.algorithm), Want: "RS, PS or ES with 256, 384 or 512, or EdDSA"}
+	algorithm, keyType := j.texts["alg"], j.texts["kty"]
+	if algorithm != "" && asymmetric(algorithm) == "" {
+		return nil, &Error{Check: CheckAlgorithm, Got: algorithm, Want: "RS, PS or ES with 256, 384 or 512, or EdDSA"}
 	}
 	var public crypto.PublicKey
 	var err error
-	switch string(j.keyType) {
+	switch keyType {
 	case "RSA":
 		public, err = j.rsa()
 	case "EC":
@@ -162,12 +139,12 @@ func (j *jwk) key() (*Key, error) {
 	case "":
 		return nil, &Error{Check: checkJWK, Got: "no kty"}
 	default:
-		return nil, &Error{Check: checkKeyType, Got: "kty " + string(j.keyType), Want: "RSA, EC or OKP"}
+		return nil, &Error{Check: checkKeyType, Got: "kty " + keyType, Want: "RSA, EC or OKP"}
 	}
 	if err != nil {
 		return nil, err
 	}
-	k, err := NewKey(public, KeyOptions{KeyID: string(j.keyID), Algorithm: Algorithm(j.algorithm)})
+	k, err := NewKey(public, KeyOptions{KeyID: j.texts["kid"], Algorithm: Algorithm(algorithm)})
 	if own, ok := err.(*Error); ok && own.Check == CheckAlgorithm { //nolint:errorlint // NewKey's own
 		// Known, but not for a key of this type: the JWK contradicts itself.
 		return nil, &Error{Check: checkJWK, Got: "alg " + own.Got, Want: own.Want}
@@ -177,8 +154,8 @@ func (j *jwk) key() (*Key, error) {
 
 // checkUse honours use and key_ops (RFC 7517, sections 4.2 and 4.3).
 func (j *jwk) checkUse() error {
-	if j.use != nil && string(j.use) != "sig" {
-		return &Error{Check: checkKeyUse, Got: "use " + string(j.use), Want: "sig"}
+	if use := j.texts["use"]; use != "" && use != "sig" {
+		return &Error{Check: checkKeyUse, Got: "use " + use, Want: "sig"}
 	}
 	for i, operation := range j.operations {
 		if slices.Contains(j.operations[:i], operation) {
@@ -196,8 +173,8 @@ func (j *jwk) checkUse() error {
 
 // rsa reads the public key of RFC 7518, section 6.3.1.
 func (j *jwk) rsa() (crypto.PublicKey, error) {
-	modulus, errN := j.integer("n", j.n, maxRSABits/8)
-	exponent, errE := j.integer("e", j.e, 4)
+	modulus, errN := j.integer("n", maxRSABits/8)
+	exponent, errE := j.integer("e", 4)
 	if err := cmp.Or(errN, errE); err != nil {
 		return nil, err
 	}
@@ -208,29 +185,29 @@ func (j *jwk) rsa() (crypto.PublicKey, error) {
 
 // ecdsa reads the public key of RFC 7518, section 6.2.1.
 func (j *jwk) ecdsa() (crypto.PublicKey, error) {
-	i := slices.IndexFunc(curves, func(c elliptic.Curve) bool { return c.Params().Name == string(j.curve) })
+	i := slices.IndexFunc(curves, func(c elliptic.Curve) bool { return c.Params().Name == j.texts["crv"] })
 	if i < 0 {
 		return nil, j.otherCurve("P-256, P-384 or P-521")
 	}
 	size := coordinateSize(curves[i])
-	x, errX := j.octets("x", j.x, size)
-	y, errY := j.octets("y", j.y, size)
+	x, errX := j.octets("x", size)
+	y, errY := j.octets("y", size)
 	if err := cmp.Or(errX, errY); err != nil {
 		return nil, err
 	}
 	public, err := ecdsa.ParseUncompressedPublicKey(curves[i], slices.Concat([]byte{4}, x, y))
 	if err != nil {
-		return nil, &Error{Check: checkKey, Got: "a point off its curve", Want: "one on " + string(j.curve), Err: err}
+		return nil, &Error{Check: checkKey, Got: "a point off its curve", Want: "one on " + j.texts["crv"], Err: err}
 	}
 	return public, nil
 }
 
 // ed25519 reads the public key of RFC 8037, section 2.
 func (j *jwk) ed25519() (crypto.PublicKey, error) {
-	if string(j.curve) != "Ed25519" {
+	if j.texts["crv"] != "Ed25519" {
 		return nil, j.otherCurve("Ed25519")
 	}
-	x, err := j.octets("x", j.x, ed25519.PublicKeySize)
+	x, err := j.octets("x", ed25519.PublicKeySize)
 	if err != nil {
 		return nil, err
 	}
@@ -239,34 +216,38 @@ func (j *jwk) ed25519() (crypto.PublicKey, error) {
 
 // otherCurve is the error for a curve that this package does not support.
 func (j *jwk) otherCurve(want string) error {
-	if len(j.curve) == 0 {
+	if j.texts["crv"] == "" {
 		return &Error{Check: checkJWK, Got: "no crv", Want: want}
 	}
-	return &Error{Check: checkKeyType, Got: "crv " + string(j.curve), Want: want}
+	return &Error{Check: checkKeyType, Got: "crv " + j.texts["crv"], Want: want}
 }
 
 // octets decodes a member of exactly size bytes.
-func (j *jwk) octets(name string, text []byte, size int) ([]byte, error) {
-	octets, err := decodeSegment(nil, text)
-	if err != nil {
-		return nil, &Error{Check: checkJWK, Got: name + " that is no base64url", Err: err}
+func (j *jwk) octets(name string, size int) ([]byte, error) {
+	octets, err := j.decode(name)
+	if err == nil && len(octets) != size {
+		err = &Error{Check: checkJWK, Got: name + " of " + bytesText(len(octets)), Want: bytesText(size)}
 	}
-	if len(octets) != size {
-		return nil, &Error{Check: checkJWK, Got: name + " of " + bytesText(len(octets)), Want: bytesText(size)}
-	}
-	return octets, nil
+	return octets, err
 }
 
 // integer decodes a Base64urlUInt of at most size bytes (RFC 7518, section 2).
-func (j *jwk) integer(name string, text []byte, size int) ([]byte, error) {
-	octets, err := decodeSegment(nil, text)
+func (j *jwk) integer(name string, size int) ([]byte, error) {
+	octets, err := j.decode(name)
 	switch {
 	case err != nil:
-		return nil, &Error{Check: checkJWK, Got: name + " that is no base64url", Err: err}
 	case len(octets) == 0 || octets[0] == 0:
-		return nil, &Error{Check: checkJWK, Got: name + " that is empty or begins with a zero byte", Want: "the shortest encoding of a positive number"}
+		err = &Error{Check: checkJWK, Got: name + " that is empty or begins with a zero byte", Want: "the shortest encoding of a positive number"}
 	case len(octets) > size:
-		return nil, &Error{Check: checkKey, Got: name + " of " + bytesText(len(octets)), Want: "at most " + bytesText(size)}
+		err = &Error{Check: checkKey, Got: name + " of " + bytesText(len(octets)), Want: "at most " + bytesText(size)}
+	}
+	return octets, err
+}
+
+func (j *jwk) decode(name string) ([]byte, error) {
+	octets, err := decodeSegment(nil, []byte(j.texts[name]))
+	if err != nil {
+		return nil, &Error{Check: checkJWK, Got: name + " that is no base64url", Err: err}
 	}
 	return octets, nil
 }

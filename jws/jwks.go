@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
@@ -12,7 +13,7 @@ import (
 
 // ParseJWKS reads a set of public keys (RFC 7517, section 5) and returns those with which this
 // package verifies tokens, in order, each once: a key that is repeated with the same key ID
-// and algorithm is one. Each is read as by parseJWK. As the RFC asks, a key that is unfit is
+// and algorithm is one. As the RFC asks, a key that is unfit is
 // left out: of a kind, curve, algorithm or use that this package does not support, malformed
 // or weak. An unknown key ID is then all that its tokens are refused for; if no key is left,
 // the error gives the reasons, and [RemoteStatus] always does.
@@ -72,7 +73,7 @@ func usable(entries []*jwk) (keys []*Key, unfit, err error) {
 	for i, j := range entries {
 		k, err := j.key()
 		if err != nil {
-			reasons = append(reasons, fmt.Errorf("key %d, %s: %w", i, refusal.Quote(string(j.keyID)), err))
+			reasons = append(reasons, fmt.Errorf("key %d, %s: %w", i, refusal.Quote(j.texts["kid"]), err))
 			continue
 		}
 		keys = append(keys, k)
@@ -96,10 +97,8 @@ func MarshalJWKS(keys []*Key) ([]byte, error) {
 	if len(keys) > MaxJWKSKeys {
 		return nil, &Error{Check: checkKeySet, Got: strconv.Itoa(len(keys)) + " keys", Want: "at most " + strconv.Itoa(MaxJWKSKeys)}
 	}
-	for _, k := range keys {
-		if _, err := k.MarshalJSON(); err != nil {
-			return nil, err
-		}
+	if slices.ContainsFunc(keys, func(k *Key) bool { return k == nil || k.public == nil }) {
+		return nil, &Error{Check: checkKey, Got: "no key"}
 	}
 	keys, err := distinct(keys)
 	if err != nil {
@@ -111,19 +110,13 @@ func MarshalJWKS(keys []*Key) ([]byte, error) {
 // distinct returns each key once. It refuses two with the same key ID and algorithm: one could
 // not tell which of them a token means.
 func distinct(keys []*Key) ([]*Key, error) {
-	type name struct {
-		keyID     string
-		algorithm Algorithm
-	}
-	seen := make(map[name]*Key, len(keys))
 	each := make([]*Key, 0, len(keys))
 	for _, k := range keys {
-		n := name{k.keyID, k.algorithm}
-		switch other := seen[n]; {
-		case other == nil:
-			seen[n] = k
+		i := slices.IndexFunc(each, func(other *Key) bool { return other.keyID == k.keyID && other.algorithm == k.algorithm })
+		switch {
+		case i < 0:
 			each = append(each, k)
-		case !sameKey(other, k):
+		case !sameKey(each[i], k):
 			return nil, &Error{Check: checkKeySet, Got: "two keys " + refusal.Text(k.keyID) + " for " + string(k.algorithm), Want: "one for each key ID and algorithm"}
 		}
 	}

@@ -163,7 +163,7 @@ func TestJWKSRefused(t *testing.T) {
 		"bytes after":                 {set(rfcKey) + "{}", checkKeySet},
 		"cut off":                     {`{"keys":[` + rfcKey + `]`, checkKeySet},
 		"too long":                    {set(good, rfcKey) + strings.Repeat(" ", maxJWKSSize), checkKeySet},
-		"too many":                    {set(strings.Split(strings.Repeat("{},", MaxJWKSKeys)+"{}", ",")...), checkKeySet},
+		"too many":                    {set(append([]string{rfcKey}, strings.Split(strings.Repeat("{},", MaxJWKSKeys-1)+"{}", ",")...)...), checkKeySet},
 		"one key ID for two keys":     {set(rfcKey, strangerJWK(t)), checkKeySet},
 		"a member twice":              {set(good, strings.Replace(rfcKey, `"kty"`, `"kty":"EC","kty"`, 1)), checkJWK},
 		"only unfit keys":             {set(with("use", `"enc"`), with("x", `"AA"`)), checkKeySet},

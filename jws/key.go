@@ -85,16 +85,21 @@ func (k *Key) Public() crypto.PublicKey { return k.public }
 // checkPublic returns a copy of a key if it is fit for use, and the algorithms that fit it,
 // the usual one first.
 func checkPublic(public crypto.PublicKey) (crypto.PublicKey, []Algorithm, error) {
-	if !whole(public) {
-		return nil, nil, &Error{Check: checkKey, Got: "a key that is nil, or a part of it", Want: "a whole key"}
-	}
+	part := &Error{Check: checkKey, Got: "a key that is nil, or a part of it", Want: "a whole key"}
 	switch p := public.(type) {
 	case *rsa.PublicKey:
+		if p == nil || p.N == nil {
+			return nil, nil, part
+		}
 		if err := checkRSA(p.N, p.E); err != nil {
 			return nil, nil, err
 		}
 		return &rsa.PublicKey{N: new(big.Int).Set(p.N), E: p.E}, []Algorithm{RS256, RS384, RS512, PS256, PS384, PS512}, nil
 	case *ecdsa.PublicKey:
+		//nolint:staticcheck // Bytes panics where a coordinate is nil, and nothing else tells
+		if p == nil || p.Curve == nil || p.X == nil || p.Y == nil {
+			return nil, nil, part
+		}
 		i := slices.Index(curves, p.Curve)
 		if i < 0 {
 			return nil, nil, &Error{Check: checkKeyType, Got: "another curve", Want: "P-256, P-384 or P-521"}
@@ -135,35 +140,16 @@ var (
 	curveAlgorithms = []Algorithm{ES256, ES384, ES512}
 )
 
-// whole reports whether no part of a key is nil. Keys of other types are whole.
-func whole(public crypto.PublicKey) bool {
-	switch p := public.(type) {
-	case *rsa.PublicKey:
-		return p != nil && p.N != nil
-	case *ecdsa.PublicKey:
-		//nolint:staticcheck // Bytes panics where a coordinate is nil, and nothing else tells
-		return p != nil && p.Curve != nil && p.X != nil && p.Y != nil
-	}
-	return true
-}
-
 // coordinateSize is the length in bytes of a coordinate, and of each half of a signature.
 func coordinateSize(curve elliptic.Curve) int { return (curve.Params().BitSize + 7) / 8 }
 
 // deriveKeyID derives a key ID as Kubernetes does for its service-account keys: base64url of
 // the SHA-256 digest of the key's PKIX form in DER (k8s.io/kubernetes,
 // pkg/serviceaccount/jwt.go, keyIDFromPublicKey), 43 characters.
-//
-// The key is an *rsa.PublicKey, *ecdsa.PublicKey or ed25519.PublicKey; others are refused with
-// "jws-key-type". A key with a nil part is refused with "key"; its strength does not
-// matter here.
 func deriveKeyID(public crypto.PublicKey) (string, error) {
-	if !whole(public) {
-		return "", &Error{Check: checkKey, Got: "a key that is nil, or a part of it", Want: "a whole key"}
-	}
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
-		return "", &Error{Check: checkKeyType, Got: fmt.Sprintf("%T", public), Want: "an RSA, ECDSA or Ed25519 public key", Err: err}
+		return "", &Error{Check: checkKeyType, Err: err}
 	}
 	digest := sha256.Sum256(der)
 	return encoding.EncodeToString(digest[:]), nil

@@ -50,15 +50,11 @@ func NewStaticKeySet(keys ...*Key) (*StaticKeySet, error) {
 // order in which they were given. The caller must not change the slice. The error is always
 // nil.
 func (s *StaticKeySet) Keys(_ context.Context, keyID string) ([]*Key, error) {
-	return s.with(keyID), nil
-}
-
-func (s *StaticKeySet) with(keyID string) []*Key {
 	switch {
 	case s == nil:
-		return nil
+		return nil, nil
 	case keyID == "":
-		return s.all
+		return s.all, nil
 	}
-	return s.byID[keyID]
+	return s.byID[keyID], nil
 }

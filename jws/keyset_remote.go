@@ -1,37 +1,42 @@
 package jws
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"math"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The defaults of [RemoteConfig].
 const (
-	// defaultMinRefetch is the shortest time between two fetches.
-	defaultMinRefetch = 10 * time.Second
 	// defaultMaxAge is the longest time for which a fetched key set is fresh. It is the max-age
 	// that kube-apiserver gives its key set (pkg/serviceaccount/jwt.go, GetCacheAgeMaxSeconds).
 	defaultMaxAge = time.Hour
 	// defaultMaxStale is how long keys are served beyond that while fetches fail.
 	defaultMaxStale = 24 * time.Hour
-	// defaultNegativeTTL is how long a key ID that the issuer did not have stays
-	// unknown.
-	defaultNegativeTTL = time.Minute
-	// defaultFetchTimeout is the time that one fetch may take.
-	defaultFetchTimeout = 10 * time.Second
-	// defaultMaxSize is the maximum length in bytes of a key set.
-	defaultMaxSize = 64 << 10
-	// defaultMaxKeys is the maximum number of keys in a fetched key set.
-	defaultMaxKeys = 100
-	// defaultMaxWaiting is the maximum number of calls that wait for a fetch at a time.
-	defaultMaxWaiting = 1024
+)
+
+// The limits of a [RemoteKeySet].
+const (
+	// minRefetch is the shortest time between the beginnings of two fetches.
+	minRefetch = 10 * time.Second
+	// negativeTTL is how long a key ID that the issuer did not have stays unknown.
+	negativeTTL = time.Minute
+	// fetchTimeout is the time that one fetch may take, with all its requests.
+	fetchTimeout = 10 * time.Second
+	// maxFetchedSize is the maximum length in bytes of a key set.
+	maxFetchedSize = 64 << 10
+	// maxFetchedKeys is the maximum number of usable keys in a fetched key set.
+	maxFetchedKeys = 100
+	// maxWaiting is the maximum number of calls that wait for a fetch at a time, each for no
+	// longer than fetchTimeout: an issuer that hangs holds up no more, however many key IDs are
+	// invented.
+	maxWaiting = 1024
 )
 
 // maxUnknown is how many key IDs are remembered as unknown. If there are more, all are
@@ -66,36 +71,16 @@ type RemoteConfig struct {
 	// that this process can reach it asks. The Client decides which address a name stands for.
 	Hosts []string
 	// Fetch gets the keys if they do not come over HTTPS, such as those of a signer at a socket,
-	// and says how long they may be kept. It must return when ctx ends. Client must then be nil;
-	// MaxSize is ignored.
+	// and says how long they may be kept. It must return when ctx ends. Client must then be nil.
 	Fetch func(ctx context.Context) (keys []*Key, maxAge time.Duration, err error)
-	// MinRefetch is the shortest time from the start of one fetch to the start of the next,
-	// whatever is asked for and however fetches end. Zero: 10 seconds.
-	MinRefetch time.Duration
 	// MaxAge is the longest time for which a fetched key set is fresh: no fetch is needed to
 	// answer for the keys in it, so a key that the issuer has withdrawn may serve that long. The
-	// response's max-age can make it shorter, but not shorter than MinRefetch. At least
-	// MinRefetch. Zero: an hour.
+	// response's max-age can make it shorter, but not shorter than 10 seconds. At least 10
+	// seconds. Zero: an hour.
 	MaxAge time.Duration
 	// MaxStale is how long beyond that the keys are served while fetches fail. No key is served
 	// later than MaxAge + MaxStale after it was fetched. Zero: 24 hours.
 	MaxStale time.Duration
-	// NegativeTTL is how long a key ID that a fetched key set did not have is answered
-	// as unknown without another fetch. Zero: a minute.
-	NegativeTTL time.Duration
-	// Timeout is the time for one fetch, including all its requests. Zero: 10 seconds.
-	Timeout time.Duration
-	// MaxSize is the maximum size of a key set in bytes, at most 1,048,576. Zero:
-	// defaultMaxSize.
-	MaxSize int
-	// MaxKeys is the maximum number of usable keys in it, at most MaxJWKSKeys. Zero:
-	// defaultMaxKeys.
-	MaxKeys int
-	// MaxWaiting is the maximum number of calls that wait for a fetch at a time, each for no
-	// longer than Timeout: an issuer that hangs holds up no more, however many key IDs are
-	// invented. Further calls fail at once with "busy" and refusal.ErrRetry; those for held
-	// keys do not wait. Zero: 1024.
-	MaxWaiting int
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -104,14 +89,16 @@ type RemoteConfig struct {
 // concurrent use.
 //
 // Keys are fetched when somebody asks: nothing runs if nobody does. However many callers ask
-// at once, one fetch is made for all of them, in a goroutine that ends after Timeout at the
-// latest, and no more than one per MinRefetch. A caller that is waiting may leave by ending
-// its context; the fetch continues for the others.
+// at once, one fetch is made for all of them, in a goroutine that ends after 10 seconds at the
+// latest, and no more than one in 10 seconds. A caller that is waiting may leave by ending
+// its context; the fetch continues for the others. At most 1,024 calls wait at a time: further
+// ones fail at once with "busy" and [refusal.ErrRetry]; those for held keys do not wait. A set has
+// at most 64 KiB and 100 usable keys.
 //
 // A held key is returned at once while the set is fresh. A stale set is fetched again;
 // meanwhile, and while that fails, the held keys are returned at once until MaxStale has
 // passed: a slow or dead server delays no verification. (Only if nobody has asked since the
-// set went stale, for MinRefetch + Timeout, do the first callers wait for the outcome, so that
+// set went stale, for 20 seconds, do the first callers wait for the outcome, so that
 // a set that was forgotten for a day is not believed without a try.) Tokens whose header names
 // no key get all held keys and cause no fetch of a fresh set. A response without a single usable
 // key is a failed fetch: an issuer that signs has a key.
@@ -119,22 +106,18 @@ type RemoteConfig struct {
 // For a key ID that is not held, a fetch is made if the interval and the memory of unknown IDs
 // allow it. If it fails, and as long as the last fetch is one that failed, errors.Is finds
 // [refusal.ErrRetry] in the error: it is not known whether the key exists. Otherwise the answer
-// is that there is none, which may be MinRefetch or NegativeTTL old: an issuer publishes a key
+// is that there is none, which may be a minute old: an issuer publishes a key
 // before it signs with it. If an issuer gives the ID of one key to another, that is noticed
 // when the set is stale; a signature that does not verify causes no fetch.
 //
-// [NewRemoteKeySet] makes one; every call on the zero value fails with [refusal.CheckConfig].
+// [NewRemoteKeySet] makes one, which holds nothing but memory once its last fetch has ended. Every
+// call on the zero value fails with [refusal.CheckConfig].
 type RemoteKeySet struct {
-	config RemoteConfig
-	hosts  hosts
-	ctx    context.Context // of the fetches; ended by Close
-	cancel context.CancelFunc
-	owned  sync.WaitGroup // the fetch under way
-
+	config  RemoteConfig
+	hosts   hosts
 	waiting chan struct{} // holds one element for each call that waits
 
 	mu      sync.Mutex
-	closed  bool
 	held    *StaticKeySet        // nil before the first success
 	flight  *flight              // the fetch under way; nil if there is none
 	unknown map[string]time.Time // key IDs that the issuer did not have, and until when that is believed
@@ -174,66 +157,38 @@ func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
 	}
-	s := &RemoteKeySet{config: config, unknown: make(map[string]time.Time)}
+	s := &RemoteKeySet{config: config, unknown: make(map[string]time.Time), waiting: make(chan struct{}, maxWaiting)}
 	if err := s.prepare(); err != nil {
 		return nil, err
 	}
-	s.waiting = make(chan struct{}, config.MaxWaiting)
-	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
 
 // complete checks the configuration and fills in the defaults.
 func (config *RemoteConfig) complete() error {
-	if (config.Client == nil) == (config.Fetch == nil) {
+	switch {
+	case (config.Client == nil) == (config.Fetch == nil):
 		return refusal.Config("Client", "and Fetch, or neither", "one of them")
-	}
-	if config.Fetch == nil && (config.Issuer == "") == (config.JWKSURL == "") || config.Fetch != nil && config.Issuer+config.JWKSURL != "" {
+	case config.Fetch == nil && (config.Issuer == "") == (config.JWKSURL == "") || config.Fetch != nil && config.Issuer+config.JWKSURL != "":
 		return refusal.Config("Issuer", "with JWKSURL or Fetch, or none of the three", "one of them")
-	}
-	if strings.Contains(config.Issuer, "?") {
+	case strings.Contains(config.Issuer, "?"):
 		return refusal.Config("Issuer", "with a query", "none")
+	case config.MaxAge != 0 && config.MaxAge < minRefetch:
+		return refusal.Config("MaxAge", config.MaxAge.String(), "0, or "+minRefetch.String()+" or more")
+	case config.MaxStale < 0:
+		return refusal.Config("MaxStale", config.MaxStale.String(), "0 or more")
 	}
+	config.MaxAge = cmp.Or(config.MaxAge, defaultMaxAge)
+	config.MaxStale = cmp.Or(config.MaxStale, defaultMaxStale)
 	if config.Now == nil {
 		config.Now = time.Now
-	}
-	if err := setDefault("MinRefetch", &config.MinRefetch, defaultMinRefetch, math.MaxInt64); err != nil {
-		return err
-	}
-	for _, err := range []error{
-		setDefault("MaxAge", &config.MaxAge, max(defaultMaxAge, config.MinRefetch), math.MaxInt64),
-		setDefault("MaxStale", &config.MaxStale, defaultMaxStale, math.MaxInt64),
-		setDefault("NegativeTTL", &config.NegativeTTL, defaultNegativeTTL, math.MaxInt64),
-		setDefault("Timeout", &config.Timeout, defaultFetchTimeout, math.MaxInt64),
-		setDefault("MaxSize", &config.MaxSize, defaultMaxSize, maxJWKSSize),
-		setDefault("MaxKeys", &config.MaxKeys, defaultMaxKeys, MaxJWKSKeys),
-		setDefault("MaxWaiting", &config.MaxWaiting, defaultMaxWaiting, math.MaxInt32),
-	} {
-		if err != nil {
-			return err
-		}
-	}
-	if config.MaxAge < config.MinRefetch {
-		return refusal.Config("MaxAge", config.MaxAge.String(), "MinRefetch, "+config.MinRefetch.String()+", or more")
-	}
-	return nil
-}
-
-// setDefault gives a zero field its default, and refuses one that is negative or more than
-// most.
-func setDefault[T time.Duration | int](name string, value *T, fallback, most T) error {
-	if *value < 0 || *value > most {
-		return refusal.Config(name, fmt.Sprint(*value), "0 to "+fmt.Sprint(most))
-	}
-	if *value == 0 {
-		*value = fallback
 	}
 	return nil
 }
 
 // made refuses a set that NewRemoteKeySet did not make.
 func (s *RemoteKeySet) made() error {
-	if s == nil || s.cancel == nil {
+	if s == nil || s.waiting == nil {
 		return refusal.Config("key set", "", "one that NewRemoteKeySet made")
 	}
 	return nil
@@ -242,12 +197,7 @@ func (s *RemoteKeySet) made() error {
 // Issuer returns the Issuer of the configuration: the keys are meant for its tokens, and no
 // others. It is "" if the keys come from elsewhere. The validators of package claims compare it
 // with the issuer that they accept.
-func (s *RemoteKeySet) Issuer() string {
-	if s == nil {
-		return ""
-	}
-	return s.config.Issuer
-}
+func (s *RemoteKeySet) Issuer() string { return typednil.OrZero(s).config.Issuer }
 
 // Status reports the set's age and how its last fetch ended. It makes no request.
 func (s *RemoteKeySet) Status() RemoteStatus {
@@ -257,19 +207,4 @@ func (s *RemoteKeySet) Status() RemoteStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
-}
-
-// Close ends the fetch under way, if there is one, and waits for it. After Close, every call
-// of Keys fails with [ErrClosed]. A set that is no longer used need not be closed: it holds
-// nothing but memory once its last fetch has ended.
-func (s *RemoteKeySet) Close() error {
-	if err := s.made(); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.cancel()
-	s.owned.Wait()
-	return nil
 }

@@ -56,8 +56,8 @@ func (s *RemoteKeySet) load(ctx context.Context) (set *StaticKeySet, unfit error
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	if len(keys) > s.config.MaxKeys {
-		return nil, nil, 0, &Error{Check: checkKeySet, Got: fmt.Sprintf("%d keys", len(keys)), Want: fmt.Sprintf("at most %d", s.config.MaxKeys)}
+	if len(keys) > maxFetchedKeys {
+		return nil, nil, 0, &Error{Check: checkKeySet, Got: fmt.Sprintf("%d keys", len(keys)), Want: fmt.Sprintf("at most %d", maxFetchedKeys)}
 	}
 	set, err = NewStaticKeySet(keys...)
 	return set, unfit, age, err
@@ -76,7 +76,7 @@ func (s *RemoteKeySet) download(ctx context.Context) (keys []*Key, unfit error, 
 			return nil, nil, 0, err
 		}
 	}
-	data, header, err := s.get(ctx, from, s.config.MaxSize)
+	data, header, err := s.get(ctx, from, maxFetchedSize)
 	if err != nil {
 		return nil, nil, 0, err
 	}
@@ -118,11 +118,8 @@ type hosts map[string]bool
 // allowedHosts returns those of a configuration.
 func allowedHosts(config *RemoteConfig) (hosts, error) {
 	h := make(hosts)
-	for name, text := range map[string]string{"Issuer": config.Issuer, "JWKSURL": config.JWKSURL} {
-		if text == "" {
-			continue
-		}
-		u, err := checkURL(refusal.CheckConfig, name, text)
+	if origin := config.Issuer + config.JWKSURL; origin != "" { // one of them
+		u, err := checkURL(refusal.CheckConfig, "Issuer or JWKSURL", origin)
 		if err != nil {
 			return nil, err
 		}

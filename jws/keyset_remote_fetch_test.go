@@ -191,6 +191,10 @@ func TestRemoteKeySetRedirect(t *testing.T) {
 func TestRemoteKeySetResponseRefused(t *testing.T) {
 	good := jwksOf(t, forgers()[ES256].key)
 	two := jwksOf(t, forgers()[ES256].key, named(t, "z"))
+	many := make([]*Key, maxFetchedKeys+1)
+	for i := range many {
+		many[i] = named(t, fmt.Sprint(i))
+	}
 	for name, test := range map[string]struct {
 		status int
 		body   string
@@ -204,16 +208,16 @@ func TestRemoteKeySetResponseRefused(t *testing.T) {
 		"not JSON":         {200, "<html>", checkKeySet},
 		"no keys":          {200, `{"keys":[]}`, checkKeySet},
 		"no usable key":    {200, `{"keys":[{"kty":"EC","use":"enc"}]}`, checkKeySet},
-		"too many keys":    {200, two, checkKeySet},
-		"too long":         {200, good + strings.Repeat(" ", 1024), checkFetch},
+		"too many keys":    {200, jwksOf(t, many...), checkKeySet},
+		"too long":         {200, good + strings.Repeat(" ", maxFetchedSize), checkFetch},
 		"one key ID twice": {200, strings.Replace(two, `"kid":"z"`, `"kid":"k"`, 1), checkKeySet},
 		"a symmetric key":  {200, `{"keys":[{"kty":"oct","k":"AAAA","alg":"HS256"}]}`, checkPrivate},
 	} {
 		t.Run(name, func(t *testing.T) {
-			set, issuer, now := newRemote(t, func(c *RemoteConfig) { c.MaxSize, c.MaxKeys = 1024, 1 })
+			set, issuer, now := newRemote(t, nil)
 			wantKeys(t, set, issuer, "k", 1, 1)
 			issuer.set(func(r *http.Request) (*http.Response, error) { return respond(r, test.status, test.body), nil })
-			now.Advance(defaultMinRefetch)
+			now.Advance(minRefetch)
 			wantRetry(t, set, "x", test.want)
 			// What was held before is held still.
 			wantKeys(t, set, issuer, "k", 1, 0)
@@ -259,7 +263,7 @@ func FuzzDiscovery(f *testing.F) {
 		if u, err := url.Parse(keySet); err != nil || u.Scheme != "https" || !strings.EqualFold(u.Hostname(), "issuer.example") {
 			t.Errorf("accepted %q", keySet)
 		}
-		again := fmt.Sprintf(`{"issuer":%s,"jwks_uri":%s}`, appendString(nil, testIssuer), appendString(nil, keySet))
+		again := fmt.Sprintf(`{"issuer":%q,"jwks_uri":%s}`, testIssuer, jsonText(t, keySet))
 		if got, err := parseDiscovery([]byte(again), testIssuer, allowed); got != keySet || err != nil {
 			t.Errorf("%q, %v after %q", got, err, keySet)
 		}

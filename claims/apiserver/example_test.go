@@ -40,10 +40,9 @@ func exampleKeys() (*jws.CryptoSigner, *jws.StaticKeySet) {
 // exampleObjects are one pod on one node.
 func exampleObjects() *claims.MemoryObjects {
 	var objects claims.MemoryObjects
-	objects.PutNode(claims.Node{Object: claims.Object{Name: "node-a", UID: "node-uid"}})
-	objects.PutServiceAccount(claims.Object{Namespace: "shop", Name: "cart", UID: "sa-uid"})
-	pod := claims.Object{Namespace: "shop", Name: "cart-0", UID: "pod-uid"}
-	objects.PutPod(claims.Pod{Object: pod, ServiceAccountName: "cart", NodeName: "node-a"})
+	objects.Put("nodes", claims.Object{Name: "node-a", UID: "node-uid"})
+	objects.Put("serviceaccounts", claims.Object{Namespace: "shop", Name: "cart", UID: "sa-uid"})
+	objects.Put("pods", claims.Object{Namespace: "shop", Name: "cart-0", UID: "pod-uid", ServiceAccountName: "cart", NodeName: "node-a"})
 	return &objects
 }
 
@@ -62,7 +61,7 @@ func ExampleIssuer_Issue() {
 		Signer:  signer,
 		Objects: exampleObjects(),
 		Now:     func() time.Time { return time.Unix(1700000000, 0) },
-		NewID:   func() (string, error) { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab", nil },
+		NewID:   func() string { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab" },
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -129,7 +128,7 @@ func ExampleValidator_Validate() {
 
 	_, err = validator.Validate(context.Background(), token)
 	fmt.Println(err)
-	objects.DeletePod("shop", "cart-0")
+	objects.Delete("pods", "shop", "cart-0")
 	_, err = validator.Validate(context.Background(), token, exampleAudience)
 	fmt.Println(err, errors.Is(err, claims.CheckPodGone))
 	// Output:

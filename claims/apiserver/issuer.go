@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -61,10 +61,6 @@ func (p *Policy) Check() error {
 	return nil
 }
 
-func (p *Policy) extended() time.Duration {
-	return cmp.Or(p.MaxExtendedExpiration, maxExtendedExpirationSeconds*time.Second)
-}
-
 // grant answers a request for a token of that many seconds, with the given ID, bound to the
 // objects of b, but for the Token. It reads no clock, makes no calls and signs nothing.
 func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now time.Time) (*Issued, error) {
@@ -79,7 +75,8 @@ func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now t
 	}
 	lives, warnAfter := g.ExpirationSeconds, int64(0)
 	if p.extends(&b, g.ExpirationSeconds, audiences) {
-		lives, warnAfter = int64(p.extended()/time.Second), g.ExpirationSeconds
+		extended := cmp.Or(p.MaxExtendedExpiration, maxExtendedExpirationSeconds*time.Second)
+		lives, warnAfter = int64(extended/time.Second), g.ExpirationSeconds
 	}
 	var err error
 	if g.Claims, err = NewClaims(b, lives, warnAfter, slices.Clone(audiences), id, now); err != nil {
@@ -127,22 +124,24 @@ func NewClaims(b Bound, seconds, warnAfter int64, audiences []string, id string,
 		ID:        id,
 		Kubernetes: claims.Private{
 			Namespace:      account.Namespace,
-			ServiceAccount: claims.Ref{Name: account.Name, UID: account.UID},
+			ServiceAccount: *ref(account),
+			Pod:            ref(b.Pod),
+			Secret:         ref(b.Secret),
+			Node:           ref(b.Node),
 		},
-	}
-	if b.Pod != nil {
-		c.Kubernetes.Pod = &claims.Ref{Name: b.Pod.Name, UID: b.Pod.UID}
-	}
-	if b.Secret != nil {
-		c.Kubernetes.Secret = &claims.Ref{Name: b.Secret.Name, UID: b.Secret.UID}
-	}
-	if b.Node != nil {
-		c.Kubernetes.Node = &claims.Ref{Name: b.Node.Name, UID: b.Node.UID}
 	}
 	if warnAfter != 0 {
 		c.Kubernetes.WarnAfter = claims.NewNumericDate(after(now, warnAfter))
 	}
 	return c, nil
+}
+
+// ref names an object; nil names none.
+func ref(o *claims.Object) *claims.Ref {
+	if o == nil {
+		return nil
+	}
+	return &claims.Ref{Name: o.Name, UID: o.UID}
 }
 
 func after(t time.Time, seconds int64) time.Time {
@@ -168,7 +167,7 @@ type IssuerConfig struct {
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// NewID makes the ID of a token; nil means a random UUID.
-	NewID func() (string, error)
+	NewID func() string
 }
 
 // Issuer issues bound service-account tokens by the rules of kube-apiserver's
@@ -237,11 +236,7 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := i.config.NewID()
-	if err != nil {
-		return nil, internal(fmt.Sprintf("failed to generate token: %v", err), err)
-	}
-	issued, err := i.config.Policy.grant(r, b, seconds, id, i.config.Now())
+	issued, err := i.config.Policy.grant(r, b, seconds, i.config.NewID(), i.config.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +246,7 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	}
 	signature, err := i.config.Signer.Sign(ctx, payload)
 	if err == nil && signature == nil {
-		err = errNoSignature
+		err = errors.New("the signer returned nothing")
 	}
 	if err != nil {
 		return nil, internal(fmt.Sprintf("failed to generate token: %v", err), err)
@@ -260,16 +255,13 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	return issued, nil
 }
 
-// errNoSignature is the error for a signer that breaks its contract.
-var errNoSignature = errors.New("the signer returned nothing")
-
 // lookUp gets the objects of a request and the lifetime that it asks for in seconds, and
 // makes the checks that kube-apiserver makes before it gets the next object.
 func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, seconds int64, err error) {
 	if err := r.checkMetadata(); err != nil {
 		return b, 0, err
 	}
-	if b.ServiceAccount, err = found(i.config.Objects.ServiceAccount(ctx, r.Namespace, r.Name)); err != nil {
+	if b.ServiceAccount, err = found(i.config.Objects.Get(ctx, alive.ServiceAccount.Resource, r.Namespace, r.Name)); err != nil {
 		return b, 0, err
 	}
 	if err := r.checkServiceAccount(b.ServiceAccount); err != nil {
@@ -285,35 +277,33 @@ func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, seconds 
 // bind gets the object that the token is to be bound to, with the node of a pod, and
 // compares it with the request.
 func (i *Issuer) bind(ctx context.Context, r *TokenRequest, b *Bound) (err error) {
-	ref, objects := r.BoundObject, i.config.Objects
-	var object *claims.Object // what the token is bound to
+	get := func(kind alive.Kind, name string) (*claims.Object, error) {
+		return found(i.config.Objects.Get(ctx, kind.Resource, kind.Namespace(r.Namespace), name))
+	}
+	ref, kind, bound := r.BoundObject, alive.Pod, &b.Pod
 	switch group, version := splitAPIVersion(ref.APIVersion); {
 	case group == "" && ref.Kind == "Pod":
-		if b.Pod, err = found(objects.Pod(ctx, r.Namespace, ref.Name)); b.Pod != nil {
-			object = &b.Pod.Object
-		}
 	case group == "" && ref.Kind == "Secret":
-		b.Secret, err = found(objects.Secret(ctx, r.Namespace, ref.Name))
-		object = b.Secret
+		kind, bound = alive.Secret, &b.Secret
 	case group == "" && ref.Kind == "Node":
-		if b.Node, err = found(objects.Node(ctx, ref.Name)); b.Node != nil {
-			object = &b.Node.Object
-		}
+		kind, bound = alive.Node, &b.Node
 	default:
 		return badRequest("cannot bind token to object of type " + group + "/" + version + ", Kind=" + ref.Kind)
 	}
+	*bound, err = get(kind, ref.Name)
+	object := *bound
 	switch {
 	case err != nil:
 		return err
 	case object == nil:
-		return notFound(strings.ToLower(ref.Kind)+"s", ref.Name)
+		return notFound(kind.Resource, ref.Name)
 	case b.Pod != nil && b.Pod.ServiceAccountName != r.Name:
 		return badRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", r.Name))
 	case b.Pod != nil && b.Pod.NodeName != "":
-		if b.Node, err = found(objects.Node(ctx, b.Pod.NodeName)); err != nil {
+		if b.Node, err = get(alive.Node, b.Pod.NodeName); err != nil {
 			return err
 		}
-		b.Node = cmp.Or(b.Node, &claims.Node{Object: claims.Object{Name: b.Pod.NodeName}})
+		b.Node = cmp.Or(b.Node, &claims.Object{Name: b.Pod.NodeName})
 	}
 	if ref.UID != "" && ref.UID != object.UID {
 		return conflict("", ref.Kind, ref.Name, fmt.Sprintf(
@@ -323,7 +313,7 @@ func (i *Issuer) bind(ctx context.Context, r *TokenRequest, b *Bound) (err error
 }
 
 // found turns an object that does not exist into nil without an error.
-func found[T any](object *T, err error) (*T, error) {
+func found(object *claims.Object, err error) (*claims.Object, error) {
 	switch {
 	case errors.Is(err, claims.ErrNotFound):
 		return nil, nil
@@ -336,10 +326,10 @@ func found[T any](object *T, err error) (*T, error) {
 }
 
 // newID returns a random UUID (RFC 9562, version 4) with 122 bits from crypto/rand.
-func newID() (string, error) {
+func newID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it never fails
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]), nil
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

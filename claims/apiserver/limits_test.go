@@ -89,8 +89,8 @@ func wantReason(t testing.TB, err error, want Check) {
 // TestIssueKinds: what a token cannot be bound to is refused, and not left out.
 func TestIssueKinds(t *testing.T) {
 	objects := &claims.MemoryObjects{}
-	objects.PutServiceAccount(claims.Object{Namespace: "ns", Name: "sa", UID: "u"})
-	objects.PutNode(claims.Node{Object: claims.Object{Name: "n", UID: "u"}})
+	objects.Put("serviceaccounts", claims.Object{Namespace: "ns", Name: "sa", UID: "u"})
+	objects.Put("nodes", claims.Object{Name: "n", UID: "u"})
 	issuer := newIssuer(t, issuerConfig(t, objects))
 	for name, ref := range map[string]BoundObjectReference{
 		"another kind":  {Kind: "Job", APIVersion: "v1", Name: "n"},
@@ -115,7 +115,7 @@ func TestIssueNeedsNames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := &claims.MemoryObjects{}
-			objects.PutServiceAccount(claims.Object{Namespace: r.Namespace, Name: r.Name, UID: "u"})
+			objects.Put("serviceaccounts", claims.Object{Namespace: r.Namespace, Name: r.Name, UID: "u"})
 			if g, err := newIssuer(t, issuerConfig(t, objects)).Issue(t.Context(), r); g != nil || !errors.Is(err, ReasonBadRequest) {
 				t.Errorf("%+v, %v, want %v", g, err, ReasonBadRequest)
 			}

@@ -2,13 +2,13 @@ package apiserver
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/jws"
@@ -43,167 +43,145 @@ func parseClaims(payload []byte, release Release) (c *claims.Claims, strict bool
 func parseLenient(payload []byte, release Release) (*claims.Claims, error) {
 	c := &claims.Claims{}
 	k := &c.Kubernetes
-	private := []member{
-		{"namespace", text(&k.Namespace)},
-		{"serviceaccount", reference(&k.ServiceAccount)},
-		{"pod", made(&k.Pod)},
-		{"secret", made(&k.Secret)},
-		{"node", made(&k.Node)},
-		{"warnafter", date(&k.WarnAfter)},
+	private := object{
+		"namespace":      &k.Namespace,
+		"serviceaccount": reference(&k.ServiceAccount),
+		"pod":            &made{&k.Pod},
+		"secret":         &made{&k.Secret},
+		"node":           &made{&k.Node},
+		"warnafter":      (*date)(&k.WarnAfter),
 	}
 	if release != Kubernetes136 {
-		private = append(private,
-			member{"validatingwebhookconfiguration", made(&k.ValidatingWebhookConfiguration)},
-			member{"mutatingwebhookconfiguration", made(&k.MutatingWebhookConfiguration)},
-			member{"attestations", attestations(&k.Attestations)})
+		private["validatingwebhookconfiguration"] = &made{&k.ValidatingWebhookConfiguration}
+		private["mutatingwebhookconfiguration"] = &made{&k.MutatingWebhookConfiguration}
+		private["attestations"] = &attested{&k.Attestations}
 	}
-	set := object(
-		member{"iss", text(&c.Issuer)},
-		member{"sub", text(&c.Subject)},
-		member{"jti", text(&c.ID)},
-		member{"aud", audiences(&c.Audiences)},
-		member{"exp", date(&c.Expiry)},
-		member{"nbf", date(&c.NotBefore)},
-		member{"iat", date(&c.IssuedAt)},
-		member{"kubernetes.io", object(private...)},
-	)
-	if err := set("the claim set", payload); err != nil {
+	err := unmarshal(payload, &object{
+		"iss":           &c.Issuer,
+		"sub":           &c.Subject,
+		"jti":           &c.ID,
+		"aud":           (*audiences)(&c.Audiences),
+		"exp":           (*date)(&c.Expiry),
+		"nbf":           (*date)(&c.NotBefore),
+		"iat":           (*date)(&c.IssuedAt),
+		"kubernetes.io": &private,
+	}, &Error{Check: claims.CheckEncoding, Got: "no JSON", Want: "one JSON object"})
+	if err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// A reader reads the value of the member with that name. It treats JSON null as no value,
-// except for audiences.
-type reader func(name string, value []byte) error
-
-// A member is a known member and its reader.
-type member struct {
-	name string
-	read reader
-}
-
-func wrongType(name string, value []byte, want string) error {
-	return &Error{Check: claims.CheckType, Got: name + " " + refusal.Text(string(value)), Want: want}
-}
-
-func isNull(value []byte) bool { return bytes.Equal(bytes.TrimSpace(value), []byte("null")) }
-
-// object reads an object without duplicate members. Unknown members are ignored.
-func object(known ...member) reader {
-	return func(name string, value []byte) error {
-		if !json.Valid(value) {
-			return &Error{Check: claims.CheckEncoding, Got: "no JSON", Want: "one JSON object"}
-		}
-		if isNull(value) {
-			return nil
-		}
-		d := json.NewDecoder(bytes.NewReader(value)) // it finds no error that Valid did not
-		if token, err := d.Token(); err != nil || token != json.Delim('{') {
-			return wrongType(name, value, "an object")
-		}
-		seen := map[string]bool{}
-		for d.More() {
-			token, err := d.Token()
-			name, _ := token.(string)
-			var value json.RawMessage
-			if err := errors.Join(err, d.Decode(&value)); err != nil {
-				return &Error{Check: claims.CheckEncoding, Err: err}
-			}
-			if seen[name] {
-				return &Error{Check: claims.CheckEncoding, Got: "the member " + strconv.Quote(refusal.Text(name)) + " again", Want: "each once"}
-			}
-			seen[name] = true
-			for _, m := range known {
-				if m.name != name {
-					continue
-				}
-				if err := m.read(name, value); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
+// unmarshal reads a value. An error of encoding/json is the cause of the refusal.
+func unmarshal(value []byte, to any, refusal *Error) error {
+	err := json.Unmarshal(value, to)
+	if _, own := errors.AsType[*Error](err); own || err == nil {
+		return err
 	}
+	refusal.Err = err
+	return refusal
 }
 
-func text(to *string) reader {
-	return func(name string, value []byte) error {
-		if json.Unmarshal(value, to) != nil {
-			return wrongType(name, value, "a string")
-		}
-		return nil
+// An object has, for each known member of a JSON object, where its value goes; null goes nowhere.
+// Unlike encoding/json it takes names as they are written, and each once. Unknown members are
+// ignored.
+type object map[string]any
+
+// UnmarshalJSON reads an object.
+func (o object) UnmarshalJSON(value []byte) error {
+	d := json.NewDecoder(bytes.NewReader(value)) // whose own errors json.Unmarshal has found before
+	switch token, err := d.Token(); token {
+	case nil:
+		return err // null
+	case json.Delim('{'):
+	default:
+		return &Error{Check: claims.CheckType, Got: refusal.Text(string(value)), Want: "an object"}
 	}
-}
-
-// date reads a number in any form. A value that does not fit int64 becomes whatever this
-// platform's conversion makes of it, as in the API server.
-func date(to *claims.NumericDate) reader {
-	return func(name string, value []byte) error {
-		if isNull(value) {
-			return nil
-		}
-		f, err := strconv.ParseFloat(string(value), 64)
-		if err != nil {
-			return wrongType(name, value, "a number")
-		}
-		*to = claims.NumericDate{Unix: int64(f), Present: true}
-		return nil
-	}
-}
-
-func audiences(to *[]string) reader {
-	return func(name string, value []byte) error {
-		list := value
-		if value[0] == '"' {
-			list = slices.Concat([]byte("["), value, []byte("]"))
-		}
-		var read []*string // a null element is nil
-		if list[0] != '[' || json.Unmarshal(list, &read) != nil || slices.Contains(read, nil) {
-			return wrongType(name, value, "a string or an array of strings")
-		}
-		*to = make([]string, len(read))
-		for i, s := range read {
-			(*to)[i] = *s
-		}
-		return nil
-	}
-}
-
-// attestations reads lists of strings, in each of which null is "", under any name.
-func attestations(to **claims.Attestations) reader {
-	return func(name string, value []byte) error {
-		if err := object()(name, value); err != nil {
+	seen := map[string]bool{}
+	for d.More() {
+		token, err := d.Token()
+		name, _ := token.(string)
+		var value json.RawMessage
+		if err := errors.Join(err, d.Decode(&value)); err != nil {
 			return err
 		}
-		var all map[string][]string
-		if json.Unmarshal(value, &all) != nil {
-			return wrongType(name, value, "lists of strings")
+		if seen[name] {
+			return &Error{Check: claims.CheckEncoding, Got: "the member " + strconv.Quote(refusal.Text(name)) + " again", Want: "each once"}
 		}
-		*to = &claims.Attestations{AdmissionReviewAPIGroups: all["admissionReviewAPIGroups"]}
+		seen[name] = true
+		if to, known := o[name]; known {
+			other := &Error{Check: claims.CheckType, Got: name + " " + refusal.Text(string(value)), Want: "another type"}
+			if err := unmarshal(value, to, other); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// A date is read from a number in any form. A value that does not fit int64 becomes whatever this
+// platform's conversion makes of it, as in the API server.
+type date claims.NumericDate
+
+// UnmarshalJSON reads a number.
+func (d *date) UnmarshalJSON(value []byte) error {
+	var f *float64 // nil for null
+	if err := json.Unmarshal(value, &f); err != nil || f == nil {
+		return err
+	}
+	*d = date{Unix: int64(*f), Present: true}
+	return nil
+}
+
+// audiences are read from one string or an array of strings. Null is none of them.
+type audiences []string
+
+// UnmarshalJSON reads a string or an array.
+func (a *audiences) UnmarshalJSON(value []byte) error {
+	if value[0] == '"' {
+		value = slices.Concat([]byte("["), value, []byte("]"))
+	}
+	var list []*string // a null element is nil
+	if err := json.Unmarshal(value, &list); err != nil || list == nil || slices.Contains(list, nil) {
+		return &Error{Check: claims.CheckType, Got: "aud " + refusal.Text(string(value)), Want: "a string or an array of strings"}
+	}
+	*a = make(audiences, len(list))
+	for i, s := range list {
+		(*a)[i] = *s
+	}
+	return nil
+}
+
+func reference(to *claims.Ref) *object { return &object{"name": &to.Name, "uid": &to.UID} }
+
+// A made reference is one that is optional.
+type made struct{ to **claims.Ref }
+
+// UnmarshalJSON reads a reference.
+func (m *made) UnmarshalJSON(value []byte) error {
+	if string(value) == "null" {
 		return nil
 	}
+	*m.to = &claims.Ref{}
+	return reference(*m.to).UnmarshalJSON(value)
 }
 
-func reference(to *claims.Ref) reader {
-	return object(member{"name", text(&to.Name)}, member{"uid", text(&to.UID)})
-}
+// attested are lists of strings, in each of which null is "", under any name.
+type attested struct{ to **claims.Attestations }
 
-// made reads an optional reference.
-func made(to **claims.Ref) reader {
-	return func(name string, value []byte) error {
-		if isNull(value) {
-			return nil
-		}
-		*to = &claims.Ref{}
-		return reference(*to)(name, value)
+// UnmarshalJSON reads an object of lists.
+func (a *attested) UnmarshalJSON(value []byte) error {
+	var all map[string][]string
+	if err := cmp.Or(json.Unmarshal(value, &object{}), json.Unmarshal(value, &all)); err != nil {
+		return err
 	}
+	*a.to = &claims.Attestations{AdmissionReviewAPIGroups: all["admissionReviewAPIGroups"]}
+	return nil
 }
 
 // untrusted is a token as kube-apiserver reads it before it verifies anything.
 type untrusted struct {
 	release   Release
-	token     string     // as received
 	parsed    *jws.Token // nil if its signature cannot be good
 	err       error      // why parsed is nil
 	keyID     string
@@ -215,10 +193,10 @@ type untrusted struct {
 // readUntrusted reads a token. kube-apiserver's reader accepts some spellings of base64url
 // that package jws refuses, and verifies the canonical one instead: so does this.
 func readUntrusted(token string, release Release) *untrusted {
-	t := &untrusted{release: release, token: token}
+	t := &untrusted{release: release}
 	t.parsed, t.err = jws.Parse(token)
 	if t.err != nil {
-		return t.readLoose()
+		return t.readLoose(token)
 	}
 	t.keyID = t.parsed.KeyID()
 	t.readClaims(t.parsed.UnverifiedPayload())
@@ -236,18 +214,17 @@ func (t *untrusted) readClaims(payload []byte) {
 	var first struct {
 		Issuer string `json:"iss"`
 	}
-	if len(payload) > claims.MaxClaimsSize || json.Unmarshal(payload, &first) != nil {
-		return
+	if len(payload) <= claims.MaxClaimsSize && json.Unmarshal(payload, &first) == nil {
+		t.issuer = first.Issuer
 	}
-	t.issuer = first.Issuer
 }
 
 // readLoose reads a token that jws.Parse refuses, with t.err.
-func (t *untrusted) readLoose() *untrusted {
-	if len(t.token) > jws.MaxTokenSize || strings.HasPrefix(strings.TrimSpace(t.token), "{") {
+func (t *untrusted) readLoose(token string) *untrusted {
+	if len(token) > jws.MaxTokenSize || strings.HasPrefix(strings.TrimSpace(token), "{") {
 		return t
 	}
-	segments := strings.Split(t.token, ".")
+	segments := strings.Split(token, ".")
 	if len(segments) != 3 {
 		return t
 	}
@@ -258,37 +235,20 @@ func (t *untrusted) readLoose() *untrusted {
 	var decoded [3][]byte
 	for i, segment := range segments {
 		var err error
-		if decoded[i], err = base64.RawURLEncoding.DecodeString(withoutSpace(segment)); err != nil {
+		if decoded[i], err = base64.RawURLEncoding.DecodeString(strings.Join(strings.Fields(segment), "")); err != nil {
 			return t
 		}
 		segments[i] = base64.RawURLEncoding.EncodeToString(decoded[i])
 	}
-	if !t.readHeader(decoded[0]) {
+	// The key ID is read from a header without duplicate members. kube-apiserver treats an empty
+	// header as one without members, so it is the signature that it refuses.
+	var algorithm string
+	if header := decoded[0]; len(header) > 0 && json.Unmarshal(header, &object{"alg": &algorithm, "kid": &t.keyID}) != nil {
 		return t
 	}
 	t.readClaims(decoded[1])
-	if canonical := strings.Join(segments, "."); canonical != t.token {
+	if canonical := strings.Join(segments, "."); canonical != token {
 		t.parsed, t.err = jws.Parse(canonical)
 	}
 	return t
-}
-
-// readHeader reads the key ID from a header without duplicate members, and reports whether
-// that was possible. kube-apiserver treats an empty header as one without members, so it is
-// the signature that it refuses.
-func (t *untrusted) readHeader(header []byte) bool {
-	if len(header) == 0 {
-		return true
-	}
-	var algorithm string
-	return object(member{"alg", text(&algorithm)}, member{"kid", text(&t.keyID)})("the header", header) == nil
-}
-
-func withoutSpace(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsSpace(r) {
-			return -1
-		}
-		return r
-	}, s)
 }

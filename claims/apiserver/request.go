@@ -68,12 +68,12 @@ type Bound struct {
 	// ServiceAccount is the service account.
 	ServiceAccount *claims.Object
 	// Pod is the pod that the token is to be bound to.
-	Pod *claims.Pod
+	Pod *claims.Object
 	// Secret is the Secret that the token is to be bound to.
 	Secret *claims.Object
 	// Node is the node that the token is to be bound to or, if there is a Pod, the node
 	// that the pod runs on.
-	Node *claims.Node
+	Node *claims.Object
 }
 
 // checkMetadata compares the body with the URL.

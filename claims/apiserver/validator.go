@@ -24,8 +24,7 @@ type ValidatorConfig struct {
 	Issuers []string
 	// Keys are the keys of these issuers.
 	Keys jws.KeySet
-	// Objects gets the objects that tokens name. With Kubernetes137WebhookTokens they must be
-	// [claims.WebhookObjects].
+	// Objects gets the objects that tokens name.
 	Objects claims.Objects
 	// Audiences are those of the API server, --api-audiences: they are used if the caller
 	// asks for none, and as the audiences of a token that has none.
@@ -59,12 +58,9 @@ type Validator struct {
 
 // NewValidator checks the configuration; an error has [refusal.CheckConfig].
 func NewValidator(config ValidatorConfig) (*Validator, error) {
-	_, webhooks := config.Objects.(claims.WebhookObjects)
 	switch {
 	case config.Release > Kubernetes136:
 		return nil, refusal.Config("Release", strconv.Itoa(int(config.Release)), "a release of this package")
-	case config.Release == Kubernetes137WebhookTokens && !webhooks:
-		return nil, refusal.Config("Objects", "without webhook configurations", "claims.WebhookObjects")
 	case len(config.Issuers) == 0 || slices.Contains(config.Issuers, ""):
 		return nil, refusal.Config("Issuers", "without one, or with an empty one", "at least one, none empty")
 	case typednil.Is(config.Keys):
@@ -155,7 +151,11 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, audiences []
 		return nil, refuse(fmt.Sprintf("token audiences %q is invalid for the target audiences %q", of, audiences),
 			&Error{Check: claims.CheckAudience, Got: refusal.Text(fmt.Sprintf("%q", of)), Want: refusal.Text(fmt.Sprintf("%q", audiences))})
 	}
-	if err := v.checkTimesAndObjects(ctx, c); err != nil {
+	now := v.config.Now()
+	if err := checkTimes(c, now); err != nil {
+		return nil, err
+	}
+	if err := v.checkObjects(ctx, &c.Kubernetes, now.Add(-leeway)); err != nil {
 		return nil, err
 	}
 	return claims.InsecureResult(claims.Result{Claims: c, Audiences: both, Key: key}), nil
@@ -226,16 +226,8 @@ const leeway = time.Minute
 // invalidated is what the API server says about a token whose object is gone.
 const invalidated = "service account token has been invalidated"
 
-// checkTimesAndObjects compares the claims of a bound token with the clock and the objects
+// checkTimes compares the claims of a bound token with the clock
 // (pkg/serviceaccount/claims.go, validator.Validate).
-func (v *Validator) checkTimesAndObjects(ctx context.Context, c *claims.Claims) *ReviewError {
-	now := v.config.Now()
-	if err := checkTimes(c, now); err != nil {
-		return err
-	}
-	return v.checkObjects(ctx, &c.Kubernetes, now.Add(-leeway))
-}
-
 func checkTimes(c *claims.Claims, now time.Time) *ReviewError {
 	early, late := now.Add(leeway), now.Add(-leeway)
 	outside := func(message string, check Check, got claims.NumericDate, relation string, want time.Time) *ReviewError {
@@ -268,7 +260,7 @@ func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deleted
 				return err
 			}
 		}
-		answer := answerOf(v.get(ctx, named.kind, k.Namespace, named.claim.Name))
+		answer := v.get(ctx, named.kind, k.Namespace, named.claim.Name)
 		if err := checkAlive(named.kind, *named.claim, answer, deletedBefore); err != nil {
 			return refuse(message(named.kind, k.Namespace, *named.claim, answer, err), err)
 		}
@@ -277,28 +269,18 @@ func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deleted
 }
 
 // get gets an object of the given kind.
-func (v *Validator) get(ctx context.Context, kind alive.Kind, namespace, name string) (*claims.Object, error) {
-	switch {
-	case name == "":
-		return nil, emptyNameError{}
-	case kind == alive.ServiceAccount:
-		return v.objects.ServiceAccount(ctx, namespace, name)
-	case kind == alive.Secret:
-		return v.objects.Secret(ctx, namespace, name)
-	case kind == alive.Pod:
-		pod, err := v.objects.Pod(ctx, namespace, name)
-		if pod == nil {
-			return nil, err
-		}
-		return &pod.Object, err
-	case kind == alive.Node:
-		node, err := v.objects.Node(ctx, name)
-		if node == nil {
-			return nil, err
-		}
-		return &node.Object, err
+func (v *Validator) get(ctx context.Context, kind alive.Kind, namespace, name string) alive.Answer {
+	if name == "" {
+		return alive.Answer{Err: emptyNameError{}}
 	}
-	return v.objects.WebhookConfiguration(ctx, kind.Resource(), name)
+	switch object, err := v.objects.Get(ctx, kind.Resource, kind.Namespace(namespace), name); {
+	case err != nil:
+		return alive.Answer{Err: err}
+	case object == nil:
+		return alive.Answer{Err: alive.ErrNoAnswer}
+	default:
+		return alive.Answer{Found: true, UID: object.UID, Deleted: object.Deleted}
+	}
 }
 
 // emptyNameError is what the API server's client says about an empty name. No request is
@@ -308,22 +290,12 @@ type emptyNameError struct{}
 func (emptyNameError) Error() string { return "resource name may not be empty" }
 func (emptyNameError) Unwrap() error { return claims.ErrNotFound }
 
-func answerOf(object *claims.Object, err error) alive.Answer {
-	if object == nil && err == nil {
-		err = alive.ErrNoAnswer
-	}
-	if err != nil {
-		return alive.Answer{Err: err}
-	}
-	return alive.Answer{Found: true, UID: object.UID, Deleted: object.Deleted}
-}
-
 // checkAlive compares an answer with what the token names. As in kube-apiserver, an object
 // that could not be read counts as gone; refusal.ErrRetry in the chain distinguishes the two.
 func checkAlive(kind alive.Kind, claim claims.Ref, a alive.Answer, deletedBefore time.Time) error {
-	err := kind.Compare(alive.Claim(claim), a, deletedBefore)
+	err := kind.Compare(claim.Name, claim.UID, a, deletedBefore)
 	if errors.Is(err, refusal.ErrRetry) {
-		return &Error{Check: kind.Check("gone"), Got: "no answer", Want: string(kind) + " " + refusal.Text(claim.Name), Err: err}
+		return &Error{Check: kind.Check("gone"), Got: "no answer", Want: kind.Name + " " + refusal.Text(claim.Name), Err: err}
 	}
 	return err
 }
@@ -343,7 +315,7 @@ func message(kind alive.Kind, namespace string, claim claims.Ref, a alive.Answer
 	case errors.Is(err, kind.Check("uid")) && kind == alive.MutatingWebhookConfiguration: // Kubernetes says "validating" here too
 		return fmt.Sprintf("MutatingWebhookConfiguration UID (%s) does not match service account validating ref claim (%s)", a.UID, claim.UID)
 	case errors.Is(err, kind.Check("uid")):
-		return fmt.Sprintf("%s UID (%s) does not match service account %s ref claim (%s)", kind, a.UID, kind, claim.UID)
+		return fmt.Sprintf("%s UID (%s) does not match service account %s ref claim (%s)", kind.Name, a.UID, kind.Name, claim.UID)
 	}
 	return invalidated
 }

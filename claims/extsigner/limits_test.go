@@ -30,29 +30,35 @@ func TestHeaderLimits(t *testing.T) {
 	if err := new(Service).checkSignature(es256(t, key, `{"alg":"ES256","kid":"`+id+`","typ":"JWT"}`, segment), segment, keys); err != nil {
 		t.Errorf("the longest key ID: %v", err)
 	}
-	_, _, err := readHeader(encode(`{"alg":"ES256","kid":"k","typ":"JWT","cty":"x"}`))
+	_, err := readHeader(encode(`{"alg":"ES256","kid":"k","typ":"JWT","cty":"x"}`))
 	if cause := causeOf(t, err, checkSignerHeader); cause != nil {
 		t.Errorf("a further member: %v", cause)
 	}
-	_, _, err = readHeader("%")
+	_, err = readHeader("%")
 	if cause := causeOf(t, err, checkSignerHeader); cause == nil || !errors.As(cause, new(base64.CorruptInputError)) {
 		t.Errorf("no base64url: %v", cause)
 	}
 }
 
-func TestDecodeSegmentLimits(t *testing.T) {
-	most := strings.Repeat("A", maxSegmentSize)
-	if got, err := decodeSegment(most); err != nil || len(got) != maxSegmentSize/4*3 {
-		t.Errorf("the longest segment: %d bytes, %v", len(got), err)
+func TestSegmentLimits(t *testing.T) {
+	s, most := newService(t, serviceConfig(t, newClock())), strings.Repeat("A", maxSegmentSize)
+	_, err := s.checkPayload(most)
+	if cause := causeOf(t, err, checkSignerClaims); !errors.Is(cause, claims.CheckSize) {
+		t.Errorf("the longest segment: %v", err)
 	}
 	for _, more := range []string{"A", "AA"} {
-		_, err := decodeSegment(most + more)
-		wantCheck(t, err, claims.CheckSize)
+		_, err := s.checkPayload(most + more)
+		if cause := causeOf(t, err, checkSignerClaims); cause != nil {
+			t.Errorf("a longer segment was read: %v", cause)
+		}
+	}
+	payload, err := goodClaims().Marshal()
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, end := range []string{"\r", "\n", "\r\n", "=", "\x0c", "\x0e", "\t"} {
-		if _, err := decodeSegment("AAAA" + end); !errors.As(err, new(base64.CorruptInputError)) {
-			t.Errorf("%q: %v", end, err)
-		}
+		_, err := s.checkPayload(encode(string(payload)) + end)
+		wantCheck(t, err, checkSignerClaims)
 	}
 }
 

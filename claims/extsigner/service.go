@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
-	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,12 +20,9 @@ import (
 )
 
 // kubeletLifetime is the lifetime of the tokens that the kubelet requests
-// (WarnOnlyBoundTokenExpirationSeconds in k8s.io/kubernetes).
+// (WarnOnlyBoundTokenExpirationSeconds in k8s.io/kubernetes), and the default for the longest that
+// a [Service] signs.
 const kubeletLifetime = 3607 * time.Second
-
-// defaultMaxTokenLifetime is the default for the longest lifetime that a [Service] signs:
-// that of the tokens that the kubelet requests.
-const defaultMaxTokenLifetime = kubeletLifetime
 
 // ServiceConfig configures a Service.
 type ServiceConfig struct {
@@ -47,12 +43,10 @@ type ServiceConfig struct {
 	// Keys publishes a new key before it signs.
 	RefreshHint time.Duration
 	// MaxTokenLifetime is the longest lifetime that is signed, 3607 to 2^32 seconds,
-	// truncated to whole seconds; 0 means 3607 seconds. After a key signs for the
+	// truncated to whole seconds; 0 means 3607 seconds. With less, kube-apiserver would shorten
+	// the tokens that the kubelet requests and leave out their "warnafter". After a key signs for the
 	// last time, Keys must keep it published for this long plus DefaultLeeway.
 	MaxTokenLifetime time.Duration
-	// AllowBelowKubelet allows a MaxTokenLifetime from 600 seconds up. kube-apiserver then
-	// shortens the tokens that the kubelet requests and leaves out their "warnafter".
-	AllowBelowKubelet bool
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -61,17 +55,16 @@ type ServiceConfig struct {
 // bound tokens of its issuer, encoded exactly as kube-apiserver writes them, and returns no
 // answer that kube-apiserver would refuse. It is safe for concurrent use.
 type Service struct {
-	config  ServiceConfig
-	changed keysChanged
+	config ServiceConfig
+
+	mu    sync.Mutex
+	known []Key     // the keys as they were last, in order
+	since time.Time // when that was first seen; zero: never
 }
 
 // NewService checks a configuration. The error is [refusal.CheckConfig].
 func NewService(config ServiceConfig) (*Service, error) {
-	config.MaxTokenLifetime = cmp.Or(config.MaxTokenLifetime, defaultMaxTokenLifetime)
-	least := kubeletLifetime
-	if config.AllowBelowKubelet {
-		least = minLifetime
-	}
+	config.MaxTokenLifetime = cmp.Or(config.MaxTokenLifetime, kubeletLifetime)
 	switch {
 	case config.Issuer == "":
 		return nil, refusal.Config("Issuer", "", "the issuer's URL")
@@ -81,8 +74,8 @@ func NewService(config ServiceConfig) (*Service, error) {
 		return nil, refusal.Config("Keys", "", "a jws.KeySet")
 	case config.RefreshHint < time.Second:
 		return nil, refusal.Config("RefreshHint", config.RefreshHint.String(), "at least 1s")
-	case config.MaxTokenLifetime < least || config.MaxTokenLifetime > maxLifetime:
-		return nil, refusal.Config("MaxTokenLifetime", config.MaxTokenLifetime.String(), least.String()+" to 2^32 seconds")
+	case config.MaxTokenLifetime < kubeletLifetime || config.MaxTokenLifetime > maxLifetime:
+		return nil, refusal.Config("MaxTokenLifetime", config.MaxTokenLifetime.String(), kubeletLifetime.String()+" to 2^32 seconds")
 	}
 	if keys, ok := config.Keys.(interface {
 		Overlap() (publish, retain time.Duration)
@@ -157,18 +150,21 @@ func unlessRefused(err error) error {
 // "groups" or "email", may mean something to a verifier of the token: a payload that does
 // not come out of the encoder as it went into the parser is not signed.
 func (s *Service) checkPayload(segment string) ([]byte, error) {
-	payload, err := decodeSegment(segment)
-	var c *claims.Claims
-	if err == nil {
-		c, err = claims.Parse(payload)
+	if len(segment) > maxSegmentSize {
+		return nil, refuse(checkSignerClaims, strconv.Itoa(len(segment))+" bytes", "at most "+strconv.Itoa(maxSegmentSize), nil)
 	}
+	payload, err := base64.RawURLEncoding.DecodeString(segment)
+	if err != nil {
+		return nil, refuse(checkSignerClaims, "", "", err)
+	}
+	c, err := claims.Parse(payload)
 	if err != nil {
 		return nil, refuse(checkSignerClaims, "", "", err)
 	}
 	if err := s.checkClaims(c); err != nil {
 		return nil, err
 	}
-	if written, err := c.Marshal(); !bytes.Equal(written, payload) {
+	if written, err := c.Marshal(); base64.RawURLEncoding.EncodeToString(written) != segment {
 		return nil, refuse(checkSignerClaims, "claims beside those of a bound token, or in another encoding", "what kube-apiserver writes", err)
 	}
 	return payload, nil
@@ -216,7 +212,7 @@ func (s *Service) FetchKeys(ctx context.Context) (*Keys, error) {
 		}
 		answer.Keys = append(answer.Keys, Key{KeyID: k.KeyID(), Key: der, ExcludeFromOIDCDiscovery: i >= len(published)})
 	}
-	answer.DataTimestamp = s.changed.at(answer.Keys, s.config.Now())
+	answer.DataTimestamp = s.changed(answer.Keys, s.config.Now())
 	if year := answer.DataTimestamp.UTC().Year(); answer.DataTimestamp.IsZero() || year < 1 || year > 9999 {
 		return nil, refuse(checkSignerKeys, "the data timestamp "+answer.DataTimestamp.String(), "a time from the year 1 to 9999", nil)
 	}
@@ -242,9 +238,10 @@ func (s *Service) keys(ctx context.Context) (published, verifyOnly []*jws.Key, e
 		return nil, nil, &Error{Check: checkSignerKeys, Err: err}
 	}
 	all, _ = set.Keys(ctx, "") // whose error is always nil
-	for _, k := range all {
-		named := func(other *jws.Key) bool { return other.KeyID() == k.KeyID() && other.Algorithm() == k.Algorithm() }
-		signs, verifies := slices.ContainsFunc(given, named), slices.ContainsFunc(s.config.VerifyOnly, named)
+	for _, k := range all {    // of equal keys the first
+		signs, verifies := slices.Contains(given, k), slices.ContainsFunc(s.config.VerifyOnly, func(other *jws.Key) bool {
+			return other.KeyID() == k.KeyID() && other.Algorithm() == k.Algorithm()
+		})
 		switch {
 		case !slices.Contains(algorithms, k.Algorithm()):
 			return nil, nil, refuse(checkSignerKeys, "a key for "+string(k.Algorithm()), "RSA for RS256, or ECDSA", nil)
@@ -259,28 +256,18 @@ func (s *Service) keys(ctx context.Context) (published, verifyOnly []*jws.Key, e
 	return published, verifyOnly, nil
 }
 
-// keysChanged remembers when the keys last changed.
-type keysChanged struct {
-	mu    sync.Mutex
-	known [sha256.Size]byte
-	since time.Time // zero: nothing is known
-}
-
-// at returns when the keys last changed: now, if they differ from last time. Their order
+// changed returns when the keys last changed: now, if they differ from last time. Their order
 // does not count.
-func (c *keysChanged) at(keys []Key, now time.Time) time.Time {
-	lines := make([]string, len(keys))
-	for i, k := range keys {
-		lines[i] = fmt.Sprintf("%q %x %t\n", k.KeyID, k.Key, k.ExcludeFromOIDCDiscovery)
+func (s *Service) changed(keys []Key, now time.Time) time.Time {
+	keys = slices.SortedFunc(slices.Values(keys), func(a, b Key) int {
+		return cmp.Or(cmp.Compare(a.KeyID, b.KeyID), bytes.Compare(a.Key, b.Key))
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.IsZero() || !reflect.DeepEqual(s.known, keys) {
+		s.known, s.since = keys, now
 	}
-	slices.Sort(lines)
-	digest := sha256.Sum256([]byte(strings.Join(lines, "")))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.since.IsZero() || c.known != digest {
-		c.known, c.since = digest, now
-	}
-	return c.since
+	return s.since
 }
 
 // Metadata returns the maximum lifetime.

@@ -16,7 +16,7 @@ import (
 func serviceConfig(t testing.TB, clock *testClock) ServiceConfig {
 	t.Helper()
 	rotating, err := jws.NewRotatingSigner(newECDSA(t, jws.TypeJWT), jws.RotationConfig{
-		Publish: time.Minute, Retain: defaultMaxTokenLifetime + claims.DefaultLeeway, Now: clock.Now,
+		Publish: time.Minute, Retain: kubeletLifetime + claims.DefaultLeeway, Now: clock.Now,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -43,8 +43,8 @@ func TestService(t *testing.T) {
 	config.VerifyOnly = []*jws.Key{newECDSA(t, "").Key()}
 	service := newService(t, config)
 	objects := &claims.MemoryObjects{}
-	objects.PutServiceAccount(claims.Object{Namespace: "ns", Name: "sa", UID: "sa-uid"})
-	objects.PutPod(claims.Pod{Object: claims.Object{Namespace: "ns", Name: "pod", UID: "pod-uid"}, ServiceAccountName: "sa"})
+	objects.Put("serviceaccounts", claims.Object{Namespace: "ns", Name: "sa", UID: "sa-uid"})
+	objects.Put("pods", claims.Object{Namespace: "ns", Name: "pod", UID: "pod-uid", ServiceAccountName: "sa"})
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
 		Policy: apiserver.Policy{Issuer: testIssuer, APIAudiences: []string{"api"}}, Objects: objects, Now: clock.Now,
 		Signer: signerFunc(func(ctx context.Context, payload []byte) (*jws.Signature, error) {
@@ -227,14 +227,14 @@ func TestNewServiceRefuses(t *testing.T) {
 		"a second below the kubelet's":     func(c *ServiceConfig) { c.MaxTokenLifetime = (3607 - 1) * time.Second },
 		"published for less than the hint": func(c *ServiceConfig) { c.RefreshHint++ },
 		"withdrawn a nanosecond early": func(c *ServiceConfig) {
-			c.Keys = overlap{c.Keys, time.Minute, defaultMaxTokenLifetime + claims.DefaultLeeway - 1}
+			c.Keys = overlap{c.Keys, time.Minute, kubeletLifetime + claims.DefaultLeeway - 1}
 		},
 		"no issuer":        func(c *ServiceConfig) { c.Issuer = "" },
 		"no signer":        func(c *ServiceConfig) { c.Signer = nil },
 		"no keys":          func(c *ServiceConfig) { c.Keys = nil },
 		"no refresh hint":  func(c *ServiceConfig) { c.RefreshHint = 0 },
 		"a short one":      func(c *ServiceConfig) { c.RefreshHint = time.Second - 1 },
-		"a short lifetime": func(c *ServiceConfig) { c.MaxTokenLifetime, c.AllowBelowKubelet = 10*time.Minute-1, true },
+		"a short lifetime": func(c *ServiceConfig) { c.MaxTokenLifetime = kubeletLifetime - 1 },
 		"a long lifetime with keys for it": func(c *ServiceConfig) {
 			c.MaxTokenLifetime, c.Keys = 1<<32*time.Second+1, overlap{c.Keys, time.Minute, 1 << 62}
 		},
@@ -264,9 +264,8 @@ func TestNewServiceAccepts(t *testing.T) {
 		change func(*ServiceConfig)
 		want   time.Duration
 	}{
-		"by default":  {func(*ServiceConfig) {}, 3607 * time.Second},
-		"kubelet's":   {func(c *ServiceConfig) { c.MaxTokenLifetime = 3607 * time.Second }, 3607 * time.Second},
-		"ten minutes": {func(c *ServiceConfig) { c.MaxTokenLifetime, c.AllowBelowKubelet = 10*time.Minute, true }, 10 * time.Minute},
+		"by default": {func(*ServiceConfig) {}, 3607 * time.Second},
+		"kubelet's":  {func(c *ServiceConfig) { c.MaxTokenLifetime = 3607 * time.Second }, 3607 * time.Second},
 		"the longest": {func(c *ServiceConfig) {
 			c.MaxTokenLifetime = 1 << 32 * time.Second
 			c.Keys = overlap{c.Keys, time.Minute, 1<<32*time.Second + time.Minute}
@@ -321,7 +320,7 @@ func TestServiceTimestamp(t *testing.T) {
 	want(published)
 	clock.Add(signs.Sub(published)) // another key signs: the same are published
 	want(published)
-	clock.Add(defaultMaxTokenLifetime + claims.DefaultLeeway)
+	clock.Add(kubeletLifetime + claims.DefaultLeeway)
 	want(clock.Now())
 }
 

@@ -55,7 +55,6 @@ func TestFetchedKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer set.Close()
 	verify := func(cloud *cloudtest.GCE) error {
 		_, err := gce.VerifyToken(t.Context(), tokenOf(t, cloud.Token, audience), audience, gce.KindConfig{Keys: set, Projects: []string{project}}, now)
 		return err

@@ -38,36 +38,33 @@ type liveObjects struct{ client kubernetes.Interface }
 
 func (liveObjects) ReadsLive() {}
 
-func (l liveObjects) ServiceAccount(ctx context.Context, namespace, name string) (*claims.Object, error) {
-	found, err := l.client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, lookup("serviceaccounts", name, err)
+func (l liveObjects) Get(ctx context.Context, resource, namespace, name string) (*claims.Object, error) {
+	core, options := l.client.CoreV1(), metav1.GetOptions{}
+	o, meta, err := &claims.Object{Namespace: namespace, Name: name}, metav1.Object(nil), error(nil)
+	switch resource {
+	case "serviceaccounts":
+		meta, err = core.ServiceAccounts(namespace).Get(ctx, name, options)
+	case "secrets":
+		meta, err = core.Secrets(namespace).Get(ctx, name, options)
+	case "pods":
+		var pod *corev1.Pod
+		pod, err = core.Pods(namespace).Get(ctx, name, options)
+		meta, o.ServiceAccountName, o.NodeName = pod, pod.Spec.ServiceAccountName, pod.Spec.NodeName
+	case "nodes":
+		var node *corev1.Node
+		node, err = core.Nodes().Get(ctx, name, options)
+		meta, o.ProviderID = node, node.Spec.ProviderID
+	default:
+		return nil, claims.NewNotFound(resource, name)
 	}
-	return object(&found.ObjectMeta), nil
-}
-
-func (l liveObjects) Pod(ctx context.Context, namespace, name string) (*claims.Pod, error) {
-	found, err := l.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, lookup("pods", name, err)
+		return nil, lookup(resource, name, err)
 	}
-	return &claims.Pod{Object: *object(&found.ObjectMeta), ServiceAccountName: found.Spec.ServiceAccountName, NodeName: found.Spec.NodeName}, nil
-}
-
-func (l liveObjects) Secret(ctx context.Context, namespace, name string) (*claims.Object, error) {
-	found, err := l.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, lookup("secrets", name, err)
+	o.UID = string(meta.GetUID())
+	if deleted := meta.GetDeletionTimestamp(); deleted != nil {
+		o.Deleted = &deleted.Time
 	}
-	return object(&found.ObjectMeta), nil
-}
-
-func (l liveObjects) Node(ctx context.Context, name string) (*claims.Node, error) {
-	found, err := l.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, lookup("nodes", name, err)
-	}
-	return &claims.Node{Object: *object(&found.ObjectMeta), ProviderID: found.Spec.ProviderID}, nil
+	return o, nil
 }
 
 func lookup(resource, name string, err error) error {
@@ -75,14 +72,6 @@ func lookup(resource, name string, err error) error {
 		return claims.NewNotFound(resource, name)
 	}
 	return err
-}
-
-func object(meta *metav1.ObjectMeta) *claims.Object {
-	o := &claims.Object{Name: meta.Name, Namespace: meta.Namespace, UID: string(meta.UID)}
-	if meta.DeletionTimestamp != nil {
-		o.Deleted = &meta.DeletionTimestamp.Time
-	}
-	return o
 }
 
 // TestBoundTokens issues tokens with a real kube-apiserver, and holds both validators
@@ -363,7 +352,7 @@ jwt:
 	c := startCluster(t, "--authentication-config="+controlplane.Write(t, dir, "authentication.yaml", []byte(config)))
 
 	objects := &claims.MemoryObjects{}
-	objects.PutServiceAccount(claims.Object{Namespace: tenant, Name: account, UID: "1"})
+	objects.Put("serviceaccounts", claims.Object{Namespace: tenant, Name: account, UID: "1"})
 	i, err := apiserver.NewIssuer(apiserver.IssuerConfig{
 		Policy: apiserver.Policy{Issuer: ours, APIAudiences: []string{audience}}, Signer: signer, Objects: objects,
 	})

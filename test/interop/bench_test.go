@@ -60,9 +60,9 @@ func newContest(t testing.TB, private crypto.Signer) *contest {
 	object := func(name string) claims.Object {
 		return claims.Object{Namespace: "default", Name: name, UID: name + "-uid"}
 	}
-	objects.PutServiceAccount(object("builder"))
-	objects.PutNode(claims.Node{Object: claims.Object{Name: "node-1", UID: "node-1-uid"}})
-	objects.PutPod(claims.Pod{Object: object("pod-1"), ServiceAccountName: "builder", NodeName: "node-1"})
+	objects.Put("serviceaccounts", object("builder"))
+	objects.Put("nodes", claims.Object{Name: "node-1", UID: "node-1-uid"})
+	objects.Put("pods", claims.Object{Namespace: "default", Name: "pod-1", UID: "pod-1-uid", ServiceAccountName: "builder", NodeName: "node-1"})
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
 		Policy: apiserver.Policy{Issuer: benchIssuer, APIAudiences: []string{benchAudience}}, Signer: signer, Objects: objects,
 	})

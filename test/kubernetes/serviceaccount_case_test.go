@@ -150,21 +150,10 @@ func (o theirs) GetMutatingWebhookConfiguration(_ context.Context, name string) 
 	return &admissionv1.MutatingWebhookConfiguration{ObjectMeta: o.mutating.meta()}, o.mutating.find("mutatingwebhookconfigurations", "", name)
 }
 
-// ours is the getter of ours, for the same objects.
-type ours struct{ *objects }
-
-// oursWithHooks is one that gets webhook configurations too.
-type oursWithHooks struct{ ours }
-
-func (o oursWithHooks) WebhookConfiguration(_ context.Context, resource, name string) (*claims.Object, error) {
-	hook := &o.validating
-	if resource == "mutatingwebhookconfigurations" {
-		hook = &o.mutating
-	}
-	if err := hook.find(resource, "", name); err != nil {
-		return nil, ourError(resource, name, err)
-	}
-	return &hook.Object, nil
+// ours is the getter of ours, for the same objects; for webhook configurations only with hooks.
+type ours struct {
+	*objects
+	hooks bool
 }
 
 // ReadsLive: the case is the API server.
@@ -177,32 +166,23 @@ func ourError(resource, name string, err error) error {
 	return err
 }
 
-func (o ours) ServiceAccount(_ context.Context, namespace, name string) (*claims.Object, error) {
-	if err := o.account.find("serviceaccounts", namespace, name); err != nil {
-		return nil, ourError("serviceaccounts", name, err)
+func (o ours) Get(_ context.Context, resource, namespace, name string) (*claims.Object, error) {
+	slots := map[string]*slot{"serviceaccounts": &o.account, "pods": &o.pod, "secrets": &o.secret, "nodes": &o.node}
+	if o.hooks {
+		slots["validatingwebhookconfigurations"], slots["mutatingwebhookconfigurations"] = &o.validating, &o.mutating
 	}
-	return &o.account.Object, nil
-}
-
-func (o ours) Pod(_ context.Context, namespace, name string) (*claims.Pod, error) {
-	if err := o.pod.find("pods", namespace, name); err != nil {
-		return nil, ourError("pods", name, err)
+	found := slots[resource]
+	if found == nil {
+		return nil, claims.NewNotFound(resource, name)
 	}
-	return &claims.Pod{Object: o.pod.Object, ServiceAccountName: "app", NodeName: "node"}, nil
-}
-
-func (o ours) Secret(_ context.Context, namespace, name string) (*claims.Object, error) {
-	if err := o.secret.find("secrets", namespace, name); err != nil {
-		return nil, ourError("secrets", name, err)
+	if err := found.find(resource, namespace, name); err != nil {
+		return nil, ourError(resource, name, err)
 	}
-	return &o.secret.Object, nil
-}
-
-func (o ours) Node(_ context.Context, name string) (*claims.Node, error) {
-	if err := o.node.find("nodes", "", name); err != nil {
-		return nil, ourError("nodes", name, err)
+	object := found.Object
+	if resource == "pods" {
+		object.ServiceAccountName, object.NodeName = "app", "node"
 	}
-	return &claims.Node{Object: o.node.Object}, nil
+	return &object, nil
 }
 
 func (s source) ref(name string) *claims.Ref {

@@ -138,7 +138,7 @@ func (s source) generate(t *testing.T) generated {
 	var their theirBound
 	if s.oneIn(2) {
 		o := s.generatedObject("ns", "pod")
-		b.Pod, their.pod = &claims.Pod{Object: o}, &core.Pod{}
+		b.Pod, their.pod = &o, &core.Pod{}
 		their.pod.Name, their.pod.UID = o.Name, uidOf(o)
 	}
 	if s.oneIn(3) {
@@ -148,7 +148,7 @@ func (s source) generate(t *testing.T) generated {
 	}
 	if s.oneIn(2) {
 		o := s.generatedObject("", "node")
-		b.Node, their.node = &claims.Node{Object: o}, &core.Node{}
+		b.Node, their.node = &o, &core.Node{}
 		their.node.Name, their.node.UID = o.Name, uidOf(o)
 	}
 	var hook claims.Private
@@ -284,10 +284,7 @@ func (b *bench) theirs(o *objects, token string, audiences []string) verdict {
 
 // getter is ours, with webhook configurations where the release looks for them.
 func (b *bench) getter(o *objects) claims.Objects {
-	if b.release.as == apiserver.Kubernetes137WebhookTokens {
-		return oursWithHooks{ours{o}}
-	}
-	return ours{o}
+	return ours{o, b.release.as == apiserver.Kubernetes137WebhookTokens}
 }
 
 func (b *bench) ours(o *objects, token string, audiences []string) (verdict, error) {

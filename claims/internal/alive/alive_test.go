@@ -11,7 +11,6 @@ import (
 // TestCheck: each way in which an object is not the one that a token names, in the order in
 // which they count.
 func TestCheck(t *testing.T) {
-	const pod Kind = "pod"
 	now := time.Unix(1700000000, 0)
 	dead := errors.New("connection refused")
 	for _, tt := range []struct {
@@ -32,7 +31,7 @@ func TestCheck(t *testing.T) {
 		{"an error and an object", Answer{Found: true, UID: "u", Err: dead}, now, refusal.ErrRetry},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := pod.Compare(Claim{Name: "p", UID: "u"}, tt.answer, tt.before)
+			err := Pod.Compare("p", "u", tt.answer, tt.before)
 			switch {
 			case tt.want == "" && err != nil:
 				t.Error(err)

@@ -177,8 +177,8 @@ const (
 func (w *world) podClaims() string {
 	b := apiserver.Bound{
 		ServiceAccount: &claims.Object{Namespace: "shop", Name: "cart", UID: "uid-of-cart"},
-		Pod:            &claims.Pod{Object: claims.Object{Namespace: "shop", Name: "cart-0", UID: "uid-of-cart-0"}},
-		Node:           &claims.Node{Object: claims.Object{Name: forge.NodeName, UID: "uid-of-node-1"}},
+		Pod:            &claims.Object{Namespace: "shop", Name: "cart-0", UID: "uid-of-cart-0"},
+		Node:           &claims.Object{Name: forge.NodeName, UID: "uid-of-node-1"},
 	}
 	c := forge.Must(apiserver.NewClaims(b, tokenLifetime, 0, []string{"https://sts.example.com"}, "3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10", w.Now))
 	c.Issuer = tokenIssuer

@@ -39,14 +39,14 @@ func newWorld(t testing.TB) *world {
 	w := &world{now: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), objects: &worldObjects{
 		account: &claims.Object{Namespace: "ns", Name: "app", UID: "app-uid"},
 		secret:  &claims.Object{Namespace: "ns", Name: "secret", UID: "secret-uid"},
-		pod: &claims.Pod{Object: claims.Object{Namespace: "ns", Name: "pod", UID: "pod-uid"},
+		pod: &claims.Object{Namespace: "ns", Name: "pod", UID: "pod-uid",
 			ServiceAccountName: "app", NodeName: "node-a"},
-		node: &claims.Node{Object: claims.Object{Name: "node-a", UID: "node-uid"}, ProviderID: "gce://p/z/a"},
+		node: &claims.Object{Name: "node-a", UID: "node-uid", ProviderID: "gce://p/z/a"},
 	}}
 	w.useSigner(t, newECDSA(t))
 	issued, err := newIssuer(t, IssuerConfig{
 		Policy: Policy{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}}, Signer: w.signer, Objects: w.objects, Now: w.clock,
-		NewID: func() (string, error) { return "3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10", nil },
+		NewID: func() string { return "3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10" },
 	}).Issue(t.Context(), &TokenRequest{Namespace: "ns", Name: "app", Audiences: []string{worldAudience},
 		BoundObject: &BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "pod"}})
 	if err != nil {
@@ -163,42 +163,23 @@ func (w *world) strictWith(t testing.TB, config claims.ValidatorConfig) *claims.
 
 // worldObjects has at most one object of each kind.
 type worldObjects struct {
-	account, secret *claims.Object
-	pod             *claims.Pod
-	node            *claims.Node
-	fail            error // for every question
-	silent          bool  // neither answers nor errors
-	asked           []string
+	account, secret, pod, node *claims.Object
+
+	fail   error // for every question
+	silent bool  // neither answers nor errors
+	asked  []string
 }
 
-// answer puts an object of the kind before a question about its name.
-func answer[T any](o *worldObjects, resource, name string, object *T, its func(*T) *claims.Object) (*T, error) {
+func (o *worldObjects) Get(_ context.Context, resource, _, name string) (*claims.Object, error) {
 	o.asked = append(o.asked, resource)
 	if o.fail != nil || o.silent {
 		return nil, o.fail
 	}
-	if object == nil || its(object).Name != name {
+	object := map[string]*claims.Object{"serviceaccounts": o.account, "secrets": o.secret, "pods": o.pod, "nodes": o.node}[resource]
+	if object == nil || object.Name != name {
 		return nil, claims.NewNotFound(resource, name)
 	}
 	return object, nil
-}
-
-func itself(o *claims.Object) *claims.Object { return o }
-
-func (o *worldObjects) ServiceAccount(_ context.Context, _, name string) (*claims.Object, error) {
-	return answer(o, "serviceaccounts", name, o.account, itself)
-}
-
-func (o *worldObjects) Secret(_ context.Context, _, name string) (*claims.Object, error) {
-	return answer(o, "secrets", name, o.secret, itself)
-}
-
-func (o *worldObjects) Pod(_ context.Context, _, name string) (*claims.Pod, error) {
-	return answer(o, "pods", name, o.pod, func(p *claims.Pod) *claims.Object { return &p.Object })
-}
-
-func (o *worldObjects) Node(_ context.Context, name string) (*claims.Node, error) {
-	return answer(o, "nodes", name, o.node, func(n *claims.Node) *claims.Object { return &n.Object })
 }
 
 // ReadsLive: the world is the API server.

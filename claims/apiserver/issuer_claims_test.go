@@ -68,13 +68,7 @@ func TestNewClaimsLikeKubernetes(t *testing.T) {
 		t.Fatalf("%d cases, want 9", len(file.Claims))
 	}
 	for i, tt := range file.Claims {
-		b := Bound{ServiceAccount: tt.ServiceAccount.object(), Secret: tt.Secret.object()}
-		if tt.Pod != nil {
-			b.Pod = &claims.Pod{Object: *tt.Pod.object()}
-		}
-		if tt.Node != nil {
-			b.Node = &claims.Node{Object: *tt.Node.object()}
-		}
+		b := Bound{ServiceAccount: tt.ServiceAccount.object(), Pod: tt.Pod.object(), Secret: tt.Secret.object(), Node: tt.Node.object()}
 		c, err := NewClaims(b, tt.Expiration, tt.WarnAfter, tt.Audiences, "fixed", time.Unix(tt.Now, 0))
 		if tt.Error != "" {
 			if err == nil || err.Error() != tt.Error || c != nil {
@@ -105,9 +99,9 @@ func TestNewClaimsRefuses(t *testing.T) {
 	account := &claims.Object{Namespace: "ns", Name: "sa", UID: "u"}
 	for what, b := range map[string]Bound{
 		"nobody":          {},
-		"secret and pod":  {ServiceAccount: account, Secret: &claims.Object{}, Pod: &claims.Pod{}},
-		"secret and node": {ServiceAccount: account, Secret: &claims.Object{}, Node: &claims.Node{}},
-		"all three":       {ServiceAccount: account, Secret: &claims.Object{}, Node: &claims.Node{}, Pod: &claims.Pod{}},
+		"secret and pod":  {ServiceAccount: account, Secret: &claims.Object{}, Pod: &claims.Object{}},
+		"secret and node": {ServiceAccount: account, Secret: &claims.Object{}, Node: &claims.Object{}},
+		"all three":       {ServiceAccount: account, Secret: &claims.Object{}, Node: &claims.Object{}, Pod: &claims.Object{}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			if c, err := NewClaims(b, 600, 0, nil, "", time.Unix(1, 0)); c != nil || !errors.Is(err, ReasonInternalError) {

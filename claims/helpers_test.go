@@ -52,8 +52,8 @@ func newWorld(t testing.TB) *world {
 		objects: &worldObjects{
 			account: &Object{Name: "app", Namespace: "ns", UID: "app-uid"},
 			secret:  &Object{Name: "secret", Namespace: "ns", UID: "secret-uid"},
-			pod:     &Pod{Object: Object{Name: "pod", Namespace: "ns", UID: "pod-uid"}, ServiceAccountName: "app", NodeName: "node-a"},
-			node:    &Node{Object: Object{Name: "node-a", UID: "node-uid"}, ProviderID: "gce://p/z/a"},
+			pod:     &Object{Name: "pod", Namespace: "ns", UID: "pod-uid", ServiceAccountName: "app", NodeName: "node-a"},
+			node:    &Object{Name: "node-a", UID: "node-uid", ProviderID: "gce://p/z/a"},
 		},
 		claims: &Claims{
 			Issuer: worldIssuer, Subject: "system:serviceaccount:ns:app", Audiences: []string{worldAudience},
@@ -121,46 +121,27 @@ func (w *world) nodeCheck() NodeCheck {
 
 // worldObjects has at most one object of each kind.
 type worldObjects struct {
-	account *Object
-	secret  *Object
-	pod     *Pod
-	node    *Node
-	fail    error // for every question
-	silent  bool  // neither answers nor errors
+	account, secret, pod, node *Object
+
+	fail   error // for every question
+	silent bool  // neither answers nor errors
 
 	mu    sync.Mutex
 	asked []string
 }
 
-func answer[T any](o *worldObjects, resource, name string, object *T, of func(*T) string) (*T, error) {
+func (o *worldObjects) Get(_ context.Context, resource, _, name string) (*Object, error) {
 	o.mu.Lock()
 	o.asked = append(o.asked, resource)
 	o.mu.Unlock()
-	switch {
-	case o.fail != nil:
+	if o.fail != nil || o.silent {
 		return nil, o.fail
-	case o.silent:
-		return nil, nil
-	case object == nil || of(object) != name:
+	}
+	object := map[string]*Object{"serviceaccounts": o.account, "secrets": o.secret, "pods": o.pod, "nodes": o.node}[resource]
+	if object == nil || object.Name != name {
 		return nil, NewNotFound(resource, name)
 	}
 	return object, nil
-}
-
-func (o *worldObjects) ServiceAccount(_ context.Context, _, name string) (*Object, error) {
-	return answer(o, "serviceaccounts", name, o.account, func(x *Object) string { return x.Name })
-}
-
-func (o *worldObjects) Secret(_ context.Context, _, name string) (*Object, error) {
-	return answer(o, "secrets", name, o.secret, func(x *Object) string { return x.Name })
-}
-
-func (o *worldObjects) Pod(_ context.Context, _, name string) (*Pod, error) {
-	return answer(o, "pods", name, o.pod, func(x *Pod) string { return x.Name })
-}
-
-func (o *worldObjects) Node(_ context.Context, name string) (*Node, error) {
-	return answer(o, "nodes", name, o.node, func(x *Node) string { return x.Name })
 }
 
 // staleObjects answers out of a cache: what it answers has an age, or should have.
@@ -183,8 +164,11 @@ var errDead = errors.New("connection refused")
 // deadHooks are objects of which the webhook configurations cannot be read.
 type deadHooks struct{ *MemoryObjects }
 
-func (deadHooks) WebhookConfiguration(context.Context, string, string) (*Object, error) {
-	return nil, errDead
+func (o deadHooks) Get(ctx context.Context, resource, namespace, name string) (*Object, error) {
+	if strings.HasSuffix(resource, "webhookconfigurations") {
+		return nil, errDead
+	}
+	return o.MemoryObjects.Get(ctx, resource, namespace, name)
 }
 
 // ReadsLive: the rest is the API server.

@@ -23,8 +23,8 @@ func newHookWorld(t testing.TB) (*world, *MemoryObjects) {
 	w.claims.Expiry = NewNumericDate(w.now.Add(10 * time.Minute))
 	w.claims.Kubernetes.ValidatingWebhookConfiguration = &Ref{Name: "hook", UID: "hook-uid"}
 	w.claims.Kubernetes.Attestations = &Attestations{AdmissionReviewAPIGroups: []string{"apps"}}
-	objects.PutServiceAccount(*w.objects.account)
-	objects.PutWebhookConfiguration(validatingWebhooks, Object{Name: "hook", UID: "hook-uid"})
+	objects.Put("serviceaccounts", *w.objects.account)
+	objects.Put(validatingWebhooks, Object{Name: "hook", UID: "hook-uid"})
 	return w, objects
 }
 
@@ -67,7 +67,7 @@ func TestWebhookToken(t *testing.T) {
 		t.Errorf("without objects: %v", err)
 	}
 	w.claims.Kubernetes.MutatingWebhookConfiguration, w.claims.Kubernetes.ValidatingWebhookConfiguration = &Ref{Name: "hook", UID: "m"}, nil
-	objects.PutWebhookConfiguration(mutatingWebhooks, Object{Name: "hook", UID: "m"})
+	objects.Put(mutatingWebhooks, Object{Name: "hook", UID: "m"})
 	w.claims.Kubernetes.Attestations.AdmissionReviewAPIGroups[0] = "*"
 	if r, err = w.validateHook(t, objects); err != nil {
 		t.Fatal(err)
@@ -82,20 +82,20 @@ func TestWebhookTokenRefused(t *testing.T) {
 		want   Check
 		change func(w *world, o *MemoryObjects)
 	}{
-		"gone": {"validating-webhook-configuration-gone", func(_ *world, o *MemoryObjects) { o.DeleteWebhookConfiguration(validatingWebhooks, "hook") }},
+		"gone": {"validating-webhook-configuration-gone", func(_ *world, o *MemoryObjects) { o.Delete(validatingWebhooks, "", "hook") }},
 		"of the other kind": {"mutating-webhook-configuration-gone", func(w *world, _ *MemoryObjects) {
 			k := &w.claims.Kubernetes
 			k.MutatingWebhookConfiguration, k.ValidatingWebhookConfiguration = k.ValidatingWebhookConfiguration, nil
 		}},
 		"made again": {"validating-webhook-configuration-uid", func(_ *world, o *MemoryObjects) {
-			o.PutWebhookConfiguration(validatingWebhooks, Object{Name: "hook", UID: "another"})
+			o.Put(validatingWebhooks, Object{Name: "hook", UID: "another"})
 		}},
 		"deleted": {"validating-webhook-configuration-deleted", func(w *world, o *MemoryObjects) {
-			o.PutWebhookConfiguration(validatingWebhooks, Object{Name: "hook", UID: "hook-uid", Deleted: w.ago(time.Hour)})
+			o.Put(validatingWebhooks, Object{Name: "hook", UID: "hook-uid", Deleted: w.ago(time.Hour)})
 		}},
 		"of both kinds": {checkBinding, func(w *world, o *MemoryObjects) {
 			w.claims.Kubernetes.MutatingWebhookConfiguration = &Ref{Name: "hook", UID: "hook-uid"}
-			o.PutWebhookConfiguration(mutatingWebhooks, Object{Name: "hook", UID: "hook-uid"})
+			o.Put(mutatingWebhooks, Object{Name: "hook", UID: "hook-uid"})
 		}},
 		"and a Secret":     {checkBinding, func(w *world, _ *MemoryObjects) { w.claims.Kubernetes.Secret = &Ref{Name: "secret", UID: "secret-uid"} }},
 		"nothing attested": {checkBinding, func(w *world, _ *MemoryObjects) { w.claims.Kubernetes.Attestations = nil }},
@@ -128,7 +128,7 @@ func TestWebhookTokenWithoutAnswer(t *testing.T) {
 	if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, errDead) {
 		t.Errorf("got %v, want %v", err, refusal.ErrRetry)
 	}
-	objects.PutWebhookConfiguration(validatingWebhooks, Object{Name: "hook", UID: "hook-uid", AsOf: w.now.Add(-time.Minute)})
+	objects.Put(validatingWebhooks, Object{Name: "hook", UID: "hook-uid", AsOf: w.now.Add(-time.Minute)})
 	if _, err := w.validateHook(t, objects); !errors.Is(err, checkStaleAnswer) {
 		t.Errorf("got %v, want %v", err, checkStaleAnswer)
 	}

@@ -23,7 +23,7 @@ type recordedObject struct {
 }
 
 func (o *recordedObject) object() claims.Object {
-	return claims.Object{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+	return claims.Object{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ServiceAccountName: o.ServiceAccount, NodeName: o.Node}
 }
 
 // A recordedRequest is a TokenRequest and what kube-apiserver answers.
@@ -108,17 +108,10 @@ func recordedRequests(t testing.TB) ([]recordedRequest, *claims.MemoryObjects) {
 		t.Fatalf("%d requests", len(file.Cases))
 	}
 	m := &claims.MemoryObjects{}
-	for _, o := range file.Objects["serviceaccounts"] {
-		m.PutServiceAccount(o.object())
-	}
-	for _, o := range file.Objects["pods"] {
-		m.PutPod(claims.Pod{Object: o.object(), ServiceAccountName: o.ServiceAccount, NodeName: o.Node})
-	}
-	for _, o := range file.Objects["secrets"] {
-		m.PutSecret(o.object())
-	}
-	for _, o := range file.Objects["nodes"] {
-		m.PutNode(claims.Node{Object: o.object()})
+	for resource, objects := range file.Objects {
+		for _, o := range objects {
+			m.Put(resource, o.object())
+		}
 	}
 	return file.Cases, m
 }

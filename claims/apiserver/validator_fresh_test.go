@@ -50,7 +50,7 @@ func TestValidatorStaleAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.bind(tt.bound)
-			for object, age := range map[*claims.Object]time.Duration{w.objects.account: tt.account, &w.objects.pod.Object: tt.pod, &w.objects.node.Object: tt.node} {
+			for object, age := range map[*claims.Object]time.Duration{w.objects.account: tt.account, w.objects.pod: tt.pod, w.objects.node: tt.node} {
 				if age != none {
 					object.AsOf = *w.ago(age)
 				}
