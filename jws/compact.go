@@ -264,12 +264,29 @@ func refuse(check Check, err error) error {
 // appendHeader appends the header of a token as kube-apiserver writes it: base64url of
 // {"alg":…,"kid":…}, with a third member typ if that is not empty.
 func appendHeader(b []byte, algorithm Algorithm, keyID, typ string) []byte {
-	text, _ := json.Marshal(struct { // which always has an encoding
-		Algorithm Algorithm `json:"alg"`
-		KeyID     string    `json:"kid"`
-		Type      string    `json:"typ,omitempty"`
-	}{algorithm, keyID, typ})
-	return encoding.AppendEncode(b, text)
+	var buffer [128]byte // most headers fit
+	text := append(buffer[:0], `{"alg":"`...)
+	text = append(text, algorithm...)
+	text = append(text, `","kid":`...)
+	text = appendString(text, keyID)
+	if typ != "" {
+		text = append(text, `,"typ":`...)
+		text = appendString(text, typ)
+	}
+	return encoding.AppendEncode(b, append(text, '}'))
+}
+
+// appendString appends the JSON string of s as encoding/json writes it.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			text, _ := json.Marshal(s) // a string always has an encoding
+			return append(b, text...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
 }
 
 // checkKeyID checks the ID that a key is to have: not empty, no longer than MaxKeyIDSize,

@@ -8,21 +8,10 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"sync"
 	"testing"
 )
-
-// jsonText returns a text as a JSON string.
-func jsonText(t testing.TB, text string) string {
-	t.Helper()
-	written, err := json.Marshal(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(written)
-}
 
 // A forger signs whatever it is told to, in whatever header, with the algorithm of its
 // key, by other means than the package's own.

@@ -263,7 +263,7 @@ func FuzzDiscovery(f *testing.F) {
 		if u, err := url.Parse(keySet); err != nil || u.Scheme != "https" || !strings.EqualFold(u.Hostname(), "issuer.example") {
 			t.Errorf("accepted %q", keySet)
 		}
-		again := fmt.Sprintf(`{"issuer":%q,"jwks_uri":%s}`, testIssuer, jsonText(t, keySet))
+		again := fmt.Sprintf(`{"issuer":%s,"jwks_uri":%s}`, appendString(nil, testIssuer), appendString(nil, keySet))
 		if got, err := parseDiscovery([]byte(again), testIssuer, allowed); got != keySet || err != nil {
 			t.Errorf("%q, %v after %q", got, err, keySet)
 		}

@@ -80,7 +80,7 @@ func TestTokenTextOfStranger(t *testing.T) {
 	const forged = "k\n2026-03-01T00:00:00Z INFO user=admin login ok\x1b[2J\u202e"
 	f := forgers()[ES256]
 	parse := func(keyID string) *Token {
-		token, err := Parse(f.token(t, `{"alg":"ES256","kid":`+jsonText(t, keyID)+`,"typ":`+jsonText(t, keyID)+`}`, "{}"))
+		token, err := Parse(f.token(t, `{"alg":"ES256","kid":`+string(appendString(nil, keyID))+`,"typ":`+string(appendString(nil, keyID))+`}`, "{}"))
 		if err != nil {
 			t.Fatal(err)
 		}
