@@ -234,28 +234,27 @@ func (s *TPMSpecification) String() string {
 
 // parseSpecification finds the attribute; other attributes are ignored.
 func parseSpecification(cert *x509.Certificate) (*TPMSpecification, error) {
+	e := extension(cert, oid.SubjectDirectoryAttributes)
+	if e == nil {
+		return nil, nil
+	}
 	var found *TPMSpecification
-	for i := range cert.Extensions {
-		if !oid.SubjectDirectoryAttributes.Equal(cert.Extensions[i].Id) {
-			continue
+	in, attributes := cryptobyte.String(e.Value), cryptobyte.String(nil)
+	ok := in.ReadASN1(&attributes, asn1.SEQUENCE) && in.Empty()
+	for ok && !attributes.Empty() {
+		var attribute, values cryptobyte.String
+		var id oid.OID
+		ok = attributes.ReadASN1(&attribute, asn1.SEQUENCE) && oid.Read(&attribute, &id) &&
+			attribute.ReadASN1(&values, asn1.SET) && attribute.Empty()
+		if ok && id == oid.TCGAtTPMSpecification {
+			ok = found == nil
+			found = &TPMSpecification{}
+			ok = ok && found.read(values)
 		}
-		in, attributes := cryptobyte.String(cert.Extensions[i].Value), cryptobyte.String(nil)
-		ok := in.ReadASN1(&attributes, asn1.SEQUENCE) && in.Empty()
-		for ok && !attributes.Empty() {
-			var attribute, values cryptobyte.String
-			var id oid.OID
-			ok = attributes.ReadASN1(&attribute, asn1.SEQUENCE) && oid.Read(&attribute, &id) &&
-				attribute.ReadASN1(&values, asn1.SET) && attribute.Empty()
-			if ok && id == oid.TCGAtTPMSpecification {
-				ok = found == nil
-				found = &TPMSpecification{}
-				ok = ok && found.read(values)
-			}
-		}
-		if !ok {
-			return nil, refuse(checkSpecification, "a TPM specification attribute that cannot be read",
-				"one SEQUENCE { family, level, revision }")
-		}
+	}
+	if !ok {
+		return nil, refuse(checkSpecification, "a TPM specification attribute that cannot be read",
+			"one SEQUENCE { family, level, revision }")
 	}
 	return found, nil
 }

@@ -219,7 +219,6 @@ func TestSpecification(t *testing.T) {
 		t.Errorf("another attribute: %v, %v", s, err)
 	}
 	for name, exts := range map[string][]pkix.Extension{
-		"twice":             {good, good},
 		"negative level":    {tpmlab.Specification("2.0", -1, 138)},
 		"negative revision": {tpmlab.Specification("2.0", 0, -138)},
 		"no family":         {tpmlab.Specification("", 0, 138)},

@@ -31,34 +31,18 @@ type IdentitySource interface {
 // ([oid.KubernetesNodeProviderIdentifier] in an AK certificate).
 type GCEIdentity struct{}
 
-// Identify returns gce:<project ID>/<instance ID>. A repeated extension, or one that
-// [oid.ParseGCEInstance] refuses, is an error with [attest.CheckIdentity].
+// Identify returns gce:<project ID>/<instance ID>. An extension that
+// [oid.ParseGCEInstance] refuses is an error with [attest.CheckIdentity].
 func (GCEIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
-	instance, err := gceInstance(cert)
-	if instance == nil {
-		return "", err
+	e := extension(typednil.OrZero(cert), oid.KubernetesNodeProviderIdentifier)
+	if e == nil {
+		return "", nil
+	}
+	instance, err := oid.ParseGCEInstance(e.Value)
+	if err != nil {
+		return "", &refusal.Error{Check: attest.CheckIdentity, Got: "a bad instance-identity extension", Err: err}
 	}
 	return attest.Identity("gce:" + instance.ProjectID + "/" + strconv.FormatUint(instance.InstanceID, 10)), nil
-}
-
-// gceInstance returns the decoded extension, or nil if there is none.
-func gceInstance(cert *x509.Certificate) (*oid.GCEInstance, error) {
-	cert = typednil.OrZero(cert)
-	var instance *oid.GCEInstance
-	for i := range cert.Extensions {
-		e := &cert.Extensions[i]
-		if !oid.KubernetesNodeProviderIdentifier.Equal(e.Id) {
-			continue
-		}
-		if instance != nil {
-			return nil, refuse(attest.CheckIdentity, "two instance-identity extensions", "one")
-		}
-		var err error
-		if instance, err = oid.ParseGCEInstance(e.Value); err != nil {
-			return nil, &refusal.Error{Check: attest.CheckIdentity, Got: "a bad instance-identity extension", Err: err}
-		}
-	}
-	return instance, nil
 }
 
 // OtherNameIdentity reads the OtherName in the subjectAltName of the AK certificate, the form

@@ -175,7 +175,7 @@ func (p *Profile) checkCapabilities(cert *x509.Certificate) error {
 
 // checkOEM checks a certificate for what only manufacturers' certificates have.
 func (p *Profile) checkOEM(cert *x509.Certificate, san *subjectAltName) error {
-	if p.InsecureAllowNoPolicies && !hasExtension(cert, oid.CertificatePolicies) {
+	if p.InsecureAllowNoPolicies && extension(cert, oid.CertificatePolicies) == nil {
 		if err := p.checkCapabilities(cert); err != nil {
 			return err
 		}
@@ -186,7 +186,7 @@ func (p *Profile) checkOEM(cert *x509.Certificate, san *subjectAltName) error {
 			}
 		}
 	}
-	if !p.RequireHardwareModule || p.InsecureAllowNoSAN && !hasExtension(cert, oid.SubjectAltName) {
+	if !p.RequireHardwareModule || p.InsecureAllowNoSAN && extension(cert, oid.SubjectAltName) == nil {
 		return nil
 	}
 	serial, err := san.tpmSerial(p.InsecureAllowDirectoryName)
