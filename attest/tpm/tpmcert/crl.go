@@ -38,8 +38,7 @@ type CRLStore struct {
 
 // crlSet is what a store holds at one time. It is immutable.
 type crlSet struct {
-	lists           []*crl
-	byName, byKeyID map[string][]*crl
+	lists []*crl
 }
 
 // NewCRLStore returns a store with the given lists, at least one, each in DER.
@@ -63,17 +62,13 @@ func (s *CRLStore) Replace(lists ...[]byte) error {
 	if len(lists) == 0 {
 		return refuse(checkCRL, "no list", "at least one: whoever fetched none keeps those that are there")
 	}
-	made := &crlSet{byName: map[string][]*crl{}, byKeyID: map[string][]*crl{}}
+	made := &crlSet{}
 	for n, der := range lists {
 		c, err := parseCRL(der)
 		if err != nil {
 			return &refusal.Error{Check: checkCRL, Got: "list " + strconv.Itoa(n), Want: "a whole CRL in DER with nextUpdate", Err: err}
 		}
 		made.lists = append(made.lists, c)
-		made.byName[c.issuer] = append(made.byName[c.issuer], c)
-		if id := string(c.head.AuthorityKeyId); id != "" {
-			made.byKeyID[id] = append(made.byKeyID[id], c)
-		}
 	}
 	s.set.Store(made)
 	return nil
@@ -88,15 +83,10 @@ func (s *CRLStore) current() *crlSet {
 
 // find returns the lists that name a CA or its key.
 func (s *crlSet) find(ca *x509.Certificate) []*crl {
-	found := slices.Clone(s.byName[dn.Key(ca.RawSubject)])
-	if len(ca.SubjectKeyId) > 0 {
-		for _, c := range s.byKeyID[string(ca.SubjectKeyId)] {
-			if !slices.Contains(found, c) {
-				found = append(found, c)
-			}
-		}
-	}
-	return found
+	name, id := dn.Key(ca.RawSubject), ca.SubjectKeyId
+	return slices.DeleteFunc(slices.Clone(s.lists), func(c *crl) bool {
+		return c.issuer != name && (len(id) == 0 || !bytes.Equal(c.head.AuthorityKeyId, id))
+	})
 }
 
 // check refuses lists that these CAs show to be unusable. A list that names none of them and
@@ -139,26 +129,18 @@ func (c *crl) checkForeign(cas []*x509.Certificate) error {
 	return nil
 }
 
-// Reasons why a list cannot be used.
-var (
-	errCRLSHA1     = errors.New("signed over SHA-1, which takes the tolerance InsecureAllowSHA1Links")
-	errCRLSign     = errors.New("of a CA that may not sign lists: its key usage lacks cRLSign")
-	errCRLSigner   = errors.New("not signed by the key of the CA that it names")
-	errCRLName     = errors.New("of the CA's key under another name")
-	errCRLOutdated = errors.New("outside its time")
-	errCRLMissing  = errors.New("none")
-	errCRLEmpty    = errors.New("the store has not been filled yet")
-)
+// errCRLEmpty: nothing can be decided yet.
+var errCRLEmpty = errors.New("the store has not been filled yet")
 
 // usableBy returns why the list does not count as one of the given CA, or nil if it does.
 func (c *crl) usableBy(ca *x509.Certificate, allowSHA1 bool) error {
 	switch a := c.head.SignatureAlgorithm; {
 	case (a == x509.SHA1WithRSA || a == x509.ECDSAWithSHA1) && !allowSHA1:
-		return errCRLSHA1
+		return errors.New("signed over SHA-1, which takes the tolerance InsecureAllowSHA1Links")
 	case ca.KeyUsage != 0 && ca.KeyUsage&x509.KeyUsageCRLSign == 0:
-		return errCRLSign
+		return errors.New("of a CA that may not sign lists: its key usage lacks cRLSign")
 	case !c.isSignedBy(ca):
-		return errCRLSigner
+		return errors.New("not signed by the key of the CA that it names")
 	}
 	return nil
 }

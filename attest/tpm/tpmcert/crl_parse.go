@@ -92,29 +92,20 @@ func parseCRL(der []byte) (*crl, error) {
 func (c *crl) cutEntries(tbs cryptobyte.String) (head []byte, ok bool) {
 	var content, element cryptobyte.String
 	var tag asn1.Tag
-	if !tbs.ReadASN1(&content, asn1.SEQUENCE) {
-		return nil, false
-	}
+	ok = tbs.ReadASN1(&content, asn1.SEQUENCE)
+	rest := content
 	for range 4 { // version, signature, issuer, thisUpdate
-		if !content.ReadAnyASN1Element(&element, &tag) {
-			return nil, false
-		}
-		head = append(head, element...)
+		ok = ok && rest.ReadAnyASN1Element(&element, &tag)
 	}
-	for _, next := range [...][]asn1.Tag{{asn1.UTCTime, asn1.GeneralizedTime}, {asn1.SEQUENCE}, {tagCRLExtensions}} {
-		if !slices.ContainsFunc(next, content.PeekASN1Tag) {
-			continue
-		}
-		if !content.ReadAnyASN1Element(&element, &tag) {
-			return nil, false
-		}
-		if tag != asn1.SEQUENCE {
-			head = append(head, element...)
-		} else if !element.ReadASN1(&c.entries, asn1.SEQUENCE) {
-			return nil, false
-		}
+	nextUpdate := asn1.UTCTime
+	if rest.PeekASN1Tag(asn1.GeneralizedTime) {
+		nextUpdate = asn1.GeneralizedTime
 	}
-	return head, content.Empty()
+	ok = ok && rest.SkipOptionalASN1(nextUpdate)
+	head = content[:len(content)-len(rest)]
+	ok = ok && rest.ReadOptionalASN1(&c.entries, nil, asn1.SEQUENCE)
+	head = slices.Concat(head, rest)
+	return head, ok && rest.SkipOptionalASN1(tagCRLExtensions) && rest.Empty()
 }
 
 // checkCRLHead refuses lists that are not complete for their issuer, or do not say for how

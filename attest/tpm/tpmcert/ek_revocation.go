@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/x509"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -80,7 +81,7 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 			return revocationUnknown(ca, broken)
 		case r.current || r.fault == nil && !r.required:
 		case r.fault == nil:
-			return revocationUnknown(ca, errCRLMissing)
+			return revocationUnknown(ca, errors.New("none"))
 		default:
 			return revocationUnknown(ca, r.fault)
 		}
@@ -102,9 +103,9 @@ func (r *revocation) ask(lists []*crl, c, ca *x509.Certificate, allowSHA1 bool, 
 		}
 		switch {
 		case l.issuer != dn.Key(ca.RawSubject):
-			r.fault = errCRLName
+			r.fault = errors.New("of the CA's key under another name")
 		case now.Before(l.head.ThisUpdate) || now.After(l.head.NextUpdate):
-			r.fault = errCRLOutdated
+			r.fault = errors.New("outside its time")
 		default:
 			r.current = true
 		}
