@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/sha256"
@@ -126,40 +127,37 @@ func (v *AKVerifier) Verify(ctx context.Context, p *AKPresented, now time.Time, 
 }
 
 func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now time.Time) (*AKCertificate, error) {
-	if err := checkValidity(p.Leaf(), now); err != nil {
+	if err := cmp.Or(checkValidity(p.Leaf(), now), checkCriticalExtensions(p.Leaf())); err != nil {
 		return nil, err
 	}
-	if err := checkCriticalExtensions(p.Leaf()); err != nil {
+	above, err := p.parseAbove(ctx, w, v.issuers[0].known)
+	if err != nil {
 		return nil, err
 	}
 	var chainErr, profileErr error
 	for _, i := range v.issuers {
-		chain, err := i.verify(ctx, w, p, now)
+		search := chainSearch{anchors: i.anchors, work: w, at: now, usages: i.profile.usagesOf(p.Leaf())}
+		chain, failure := search.run(ctx, p.leaf, above)
 		if err := ctx.Err(); err != nil {
 			return nil, refusal.Retry(fmt.Errorf("stopped between two issuers: %w", err))
 		}
-		if err != nil {
+		if failure != nil {
 			if chainErr == nil || errors.Is(chainErr, CheckCertificateChain) {
-				chainErr = err // an out-of-date chain tells more than an unknown one
+				chainErr = failure.err // an out-of-date chain tells more than an unknown one
 			}
 			continue
 		}
 		if err := i.profile.check(p.Leaf(), p.san); err != nil {
-			if profileErr == nil {
-				profileErr = err
-			}
+			profileErr = cmp.Or(profileErr, err)
 			continue
 		}
 		machine, err := p.identity(&i.profile)
 		if err != nil {
 			return nil, err
 		}
-		return &AKCertificate{Key: p.leaf.PublicKey, Chain: chain, Machine: machine, Directory: p.san.directory, Profile: i.profile}, nil
+		return &AKCertificate{Key: p.leaf.PublicKey, Chain: plain(chain), Machine: machine, Directory: p.san.directory, Profile: i.profile}, nil
 	}
-	if profileErr != nil {
-		return nil, profileErr
-	}
-	return nil, chainErr
+	return nil, cmp.Or(profileErr, chainErr)
 }
 
 // identify asks one source. The subjectAltName has already been parsed, and the key encoded.

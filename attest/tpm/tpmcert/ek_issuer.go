@@ -2,7 +2,6 @@ package tpmcert
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"slices"
 	"sync/atomic"
@@ -61,28 +60,27 @@ const (
 	ekWithdrawn  = ekBadLeaf + ekProfileChecks // all is valid, but it is revoked, or that is unknown
 )
 
-// verifyEK fills in the facts if the certificate is valid under this issuer.
-func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, facts *EKFacts, now time.Time) *ekRefusal {
-	leaf := p.cert.Certificate
+// verifyEK fills in the facts if the certificate, with those above it, is valid under this issuer.
+func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, above []*certificate, facts *EKFacts, now time.Time) *ekRefusal {
 	var used []string
 	at := now
-	if i.Profile.InsecureAllowExpiredEK && now.After(leaf.NotAfter) {
-		at = leaf.NotAfter
+	if i.Profile.InsecureAllowExpiredEK && now.After(p.leaf.NotAfter) {
+		at = p.leaf.NotAfter
 		used = append(used, "InsecureAllowExpiredEK")
 	}
-	chain, sha1, refusal := i.chainOf(ctx, w, p, at)
+	chain, refusal := i.chainOf(ctx, w, p.leaf, above, at)
 	if refusal != nil {
 		return refusal
 	}
 	if passed, err := i.Profile.check(p.cert); err != nil {
 		return &ekRefusal{ekBadLeaf + passed, err}
 	}
-	if sha1 {
+	if usedSHA1(chain) {
 		used = append(used, "InsecureAllowSHA1Links")
 	}
 	facts.Source = EKFromCertificate
 	facts.Profile = i.Profile.Name
-	facts.Chain = chain
+	facts.Chain = plain(chain)
 	facts.Directory = p.cert.Directory
 	facts.Specification = p.cert.Specification
 	facts.Tolerances = append(i.Profile.usedBy(p.cert), used...)
@@ -91,40 +89,32 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, facts
 
 // chainOf finds a chain that is valid at the time at, with a fetcher's certificates if the
 // ones already available do not suffice.
-func (i *ekIssuer) chainOf(ctx context.Context, w *links, p *EKPresented, at time.Time) ([]*x509.Certificate, bool, *ekRefusal) {
-	leaf := p.cert.Certificate
-	if err := checkCriticalExtensions(leaf); err != nil {
-		return nil, false, &ekRefusal{ekBadChain, err}
-	}
-	above, err := p.parseAbove(ctx, w, i.known)
-	if err != nil {
-		return nil, false, &ekRefusal{ekNoIssuer, err}
-	}
+func (i *ekIssuer) chainOf(ctx context.Context, w *links, leaf *certificate, above []*certificate, at time.Time) ([]*certificate, *ekRefusal) {
 	search := chainSearch{anchors: i.anchors, work: w, at: at, usages: []oid.OID{oid.TCGKpEKCertificate},
 		allowSHA1: i.Profile.InsecureAllowSHA1Links, sha1Tolerance: ", or the tolerance InsecureAllowSHA1Links"}
-	if err := checkValidity(leaf, at); err != nil {
+	if err := checkValidity(leaf.Certificate, at); err != nil {
 		// If the issuer, by its name, is not one of ours, that is the more useful error.
 		search.namesOnly, search.allowSHA1 = true, true
-		if _, failure := search.run(ctx, p.leaf, above); failure != nil {
-			return nil, false, failure.refusal()
+		if _, failure := search.run(ctx, leaf, above); failure != nil {
+			return nil, failure.refusal()
 		}
-		return nil, false, &ekRefusal{ekBadChain, err}
+		return nil, &ekRefusal{ekBadChain, err}
 	}
 	for {
-		chain, failure := search.run(ctx, p.leaf, above)
+		chain, failure := search.run(ctx, leaf, above)
 		if failure == nil {
-			return plain(chain), usedSHA1(chain), nil
+			return chain, nil
 		}
 		more, err := i.fetch(ctx, w, failure.missing)
 		switch {
 		case errors.Is(err, attest.CheckBudget):
-			return nil, false, &ekRefusal{ekOverBudget, err}
+			return nil, &ekRefusal{ekOverBudget, err}
 		case err != nil:
-			return nil, false, &ekRefusal{ekUnknown, err}
+			return nil, &ekRefusal{ekUnknown, err}
 		case !more && failure.missing != nil:
-			return nil, false, failure.without(w.dropped).refusal()
+			return nil, failure.without(w.dropped).refusal()
 		case !more:
-			return nil, false, failure.refusal()
+			return nil, failure.refusal()
 		}
 	}
 }

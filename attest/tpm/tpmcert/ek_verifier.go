@@ -309,10 +309,17 @@ func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, f
 	if p.cert == nil || len(v.issuers) == 0 {
 		return refuse(checkEKUntrusted, string(p.Identity()), "an EK that is on the list, or that the platform states")
 	}
+	if err := checkCriticalExtensions(p.leaf.Certificate); err != nil {
+		return err
+	}
+	above, err := p.parseAbove(ctx, w, v.known)
+	if err != nil {
+		return err
+	}
 	var worst *ekRefusal
 	for _, i := range v.issuers {
 		found := *facts
-		refused := i.verifyEK(ctx, w, p, &found, now)
+		refused := i.verifyEK(ctx, w, p, above, &found, now)
 		if err := ctx.Err(); err != nil {
 			return refusal.Retry(fmt.Errorf("stopped between two issuers: %w", err))
 		}
