@@ -8,12 +8,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -73,7 +71,6 @@ type AKCertificate struct {
 // AKPresented is the certificate of an AK and the chain sent with it, parsed but not trusted.
 type AKPresented struct {
 	sentChain
-	san *subjectAltName
 }
 
 // ParseAKPresented parses an AK certificate and the chain that came with it, in DER, leaf
@@ -86,20 +83,12 @@ func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
 	if err := checkNumber(certificates); err != nil {
 		return nil, err
 	}
-	read, err := parseCertificate(certificates[0], "an AK certificate")
+	leaf, err := parseLeaf(certificates[0], "an AK certificate")
 	if err != nil {
 		return nil, err
 	}
-	leaf := read.Certificate
-	san, err := parseSubjectAltName(leaf)
-	if err != nil {
-		return nil, err
-	}
-	// crypto/x509 does not support TCG directory names, and reports a critical subjectAltName
-	// of that form as unhandled. It has been handled by now.
-	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(leaf.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
-	spki, _ := canonicalSPKI(leaf, leaf.PublicKey)
-	return &AKPresented{sentChain: sentChain{spki: spki, leaf: read, above: certificates[1:]}, san: san}, nil
+	spki, _ := canonicalSPKI(leaf.Certificate, leaf.PublicKey)
+	return &AKPresented{sentChain: sentChain{spki: spki, leaf: leaf, above: certificates[1:]}}, nil
 }
 
 // Leaf returns the AK's certificate.
@@ -147,7 +136,7 @@ func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now t
 			}
 			continue
 		}
-		if err := i.profile.check(p.Leaf(), p.san); err != nil {
+		if err := i.profile.check(p.Leaf(), p.leaf.san); err != nil {
 			profileErr = cmp.Or(profileErr, err)
 			continue
 		}
@@ -155,7 +144,7 @@ func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now t
 		if err != nil {
 			return nil, err
 		}
-		return &AKCertificate{Key: p.leaf.PublicKey, Chain: plain(chain), Machine: machine, Directory: p.san.directory, Profile: i.profile}, nil
+		return &AKCertificate{Key: p.leaf.PublicKey, Chain: plain(chain), Machine: machine, Directory: p.leaf.san.directory, Profile: i.profile}, nil
 	}
 	return nil, cmp.Or(profileErr, chainErr)
 }
@@ -168,9 +157,9 @@ func (p *AKPresented) identify(s IdentitySource, profile *Profile) (attest.Ident
 			return digestIdentity(AKIdentityKind, sha256.Sum256(p.spki)), nil
 		}
 	case OtherNameIdentity:
-		return s.find(p.san)
+		return s.find(p.leaf.san)
 	case HardwareIdentity:
-		return s.find(p.san, profile.InsecureAllowDirectoryName)
+		return s.find(p.leaf.san, profile.InsecureAllowDirectoryName)
 	}
 	return s.Identify(p.Leaf())
 }

@@ -27,8 +27,9 @@ const checkCertificateSHA1 refusal.Check = "certificate-sha1"
 // neither on signatures nor on the time. It is immutable.
 type certificate struct {
 	*x509.Certificate
-	subject, issuer string // dn.Key of the names
-	work            int    // what reading it counted for, where a node has sent it
+	subject, issuer string          // dn.Key of the names
+	work            int             // what reading it counted for, where a node has sent it
+	san             *subjectAltName // only of a machine's
 
 	// The fields below are set only for CAs.
 	key    crypto.PublicKey
@@ -64,6 +65,19 @@ func parseCertificate(data []byte, what string) (*certificate, error) {
 		return nil, tooLarge(n, "policies in "+what, maxUsages)
 	}
 	return &certificate{Certificate: c, subject: dn.Key(c.RawSubject), issuer: dn.Key(c.RawIssuer), work: len(data) + elements*elementWork}, nil
+}
+
+// parseLeaf parses a machine's certificate, with its subjectAltName. crypto/x509 does not
+// support TCG directory names, and reports a critical subjectAltName of that form as
+// unhandled; it has been handled by now.
+func parseLeaf(data []byte, what string) (*certificate, error) {
+	c, err := parseCertificate(data, what)
+	if err != nil {
+		return nil, err
+	}
+	c.UnhandledCriticalExtensions = slices.DeleteFunc(c.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
+	c.san, err = parseSubjectAltName(c.Certificate)
+	return c, err
 }
 
 // caOf returns c as a certificate above others.

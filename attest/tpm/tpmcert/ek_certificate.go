@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"math"
 	"math/big"
-	"slices"
 	"strconv"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -98,8 +97,7 @@ type EKCertificate struct {
 	// Encoding says which encoding faults were found.
 	Encoding EKEncoding
 
-	read *certificate
-	san  *subjectAltName
+	leaf *certificate
 	spki []byte // what Digest is over
 }
 
@@ -134,28 +132,20 @@ func ParseEK(data []byte) (*EKCertificate, error) {
 	if err != nil {
 		return nil, &refusal.Error{Check: CheckCertificateEncoding, Got: "an EK certificate that is no DER", Err: err}
 	}
-	read, err := parseCertificate(der, "an EK certificate")
+	leaf, err := parseLeaf(der, "an EK certificate")
 	if err != nil {
 		return nil, err
 	}
-	cert := read.Certificate
-	ek := &EKCertificate{Certificate: cert, read: read}
+	cert := leaf.Certificate
+	ek := &EKCertificate{Certificate: cert, PublicKey: cert.PublicKey, Directory: leaf.san.directory, leaf: leaf}
 	ek.Encoding.TCGHeader, ek.Encoding.NVPadding = aroundCertificate(data, der)
-	if ek.san, err = parseSubjectAltName(cert); err != nil {
-		return nil, err
-	}
-	cert.UnhandledCriticalExtensions = slices.DeleteFunc(cert.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
-	ek.Directory = ek.san.directory
 	if ek.Specification, err = parseSpecification(cert); err != nil {
 		return nil, err
 	}
-	ek.PublicKey = cert.PublicKey
 	if ek.PublicKey == nil {
-		key, err := oaepKey(cert.RawSubjectPublicKeyInfo)
-		if err != nil {
+		if ek.PublicKey, err = oaepKey(cert.RawSubjectPublicKeyInfo); err != nil {
 			return nil, err
 		}
-		ek.PublicKey = key
 		ek.Encoding.RSAESOAEPKey = true
 	}
 	if err := checkEKStrength(ek.PublicKey); err != nil {
@@ -170,16 +160,15 @@ func ParseEK(data []byte) (*EKCertificate, error) {
 
 // aroundCertificate reports what der.TrimNVCertificate removed.
 func aroundCertificate(data, der []byte) (header, padding bool) {
-	if header = data[0] != der[0]; !header {
-		return false, len(data) > len(der)
+	size := 0 // of the header
+	switch {
+	case data[0] == der[0]:
+	case data[5] == der[0]:
+		size = 5
+	default:
+		size = 7
 	}
-	// der.TrimNVCertificate has checked the size that the header states.
-	stated := 5 + int(data[3])<<8 + int(data[4])
-	start := 5
-	if data[5] != der[0] {
-		start = 7
-	}
-	return true, stated > start+len(der) || len(data) > stated
+	return size > 0, len(data) > size+len(der)
 }
 
 // checkEKStrength refuses keys that are not acceptable as EKs.
@@ -269,16 +258,17 @@ func (s *TPMSpecification) read(values cryptobyte.String) bool {
 
 // parseEKPublic parses the EK that a node sends without a certificate: the canonical
 // SubjectPublicKeyInfo and no other encoding of the key.
-func parseEKPublic(spki []byte) (key crypto.PublicKey, digest [message.HashSize]byte, err error) {
+func parseEKPublic(spki []byte) (*EKCertificate, error) {
 	if len(spki) > der.MaxPublicSize {
-		return nil, digest, tooLarge(len(spki), "bytes of EK", der.MaxPublicSize)
+		return nil, tooLarge(len(spki), "bytes of EK", der.MaxPublicSize)
 	}
-	if key, err = x509.ParsePKIXPublicKey(spki); err != nil || !csr.IsCanonicalSPKI(spki) {
-		return nil, digest, &refusal.Error{Check: checkEKKeyEncoding, Got: "an EK that is not in its canonical encoding",
+	key, err := x509.ParsePKIXPublicKey(spki)
+	if err != nil || !csr.IsCanonicalSPKI(spki) {
+		return nil, &refusal.Error{Check: checkEKKeyEncoding, Got: "an EK that is not in its canonical encoding",
 			Want: "a SubjectPublicKeyInfo with rsaEncryption and NULL, or a named curve and an uncompressed point", Err: err}
 	}
 	if err := checkEKStrength(key); err != nil {
-		return nil, digest, err
+		return nil, err
 	}
-	return key, sha256.Sum256(spki), nil
+	return &EKCertificate{PublicKey: key, Digest: sha256.Sum256(spki), spki: spki}, nil
 }

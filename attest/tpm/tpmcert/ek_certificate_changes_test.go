@@ -282,7 +282,7 @@ func TestEKSizes(t *testing.T) {
 		}
 	}
 	for size, want := range map[int]refusal.Check{der.MaxPublicSize: checkEKKeyEncoding, der.MaxPublicSize + 1: der.CheckSize} {
-		if _, _, err := parseEKPublic(make([]byte, size)); !errors.Is(err, want) {
+		if _, err := parseEKPublic(make([]byte, size)); !errors.Is(err, want) {
 			t.Errorf("%d bytes of EK: %v", size, err)
 		}
 	}
@@ -304,7 +304,7 @@ func TestBareEKStrength(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, _, err = parseEKPublic(spki)
+			_, err = parseEKPublic(spki)
 			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}

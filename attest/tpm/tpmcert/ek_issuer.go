@@ -72,7 +72,7 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, above
 	if refusal != nil {
 		return refusal
 	}
-	if passed, err := i.Profile.check(p.cert); err != nil {
+	if passed, err := i.Profile.check(p.ek); err != nil {
 		return &ekRefusal{ekBadLeaf + passed, err}
 	}
 	if usedSHA1(chain) {
@@ -81,9 +81,9 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, above
 	facts.Source = EKFromCertificate
 	facts.Profile = i.Profile.Name
 	facts.Chain = plain(chain)
-	facts.Directory = p.cert.Directory
-	facts.Specification = p.cert.Specification
-	facts.Tolerances = append(i.Profile.usedBy(p.cert), used...)
+	facts.Directory = p.ek.Directory
+	facts.Specification = p.ek.Specification
+	facts.Tolerances = append(i.Profile.usedBy(p.ek), used...)
 	return nil
 }
 

@@ -199,7 +199,7 @@ func (v *EKVerifier) Verify(ctx context.Context, ek *EKPresented, machine *csr.M
 		return nil, errors.New("tpmcert: the context is nil")
 	case v == nil || v.known == nil:
 		return nil, errNotMade
-	case ek == nil || ek.key == nil:
+	case ek == nil || ek.ek == nil:
 		return nil, refuse(checkEKSources, "", "an EK certificate or an EK")
 	}
 	return v.verifyEK(ctx, newLinks(budget), ek, machine, now)
@@ -207,17 +207,15 @@ func (v *EKVerifier) Verify(ctx context.Context, ek *EKPresented, machine *csr.M
 
 // EKPresented is an EK as a node sends it, parsed but not trusted.
 type EKPresented struct {
-	key    crypto.PublicKey
-	digest [message.HashSize]byte
-	cert   *EKCertificate // nil if the EK has none, and then so is the chain
+	ek *EKCertificate // without Certificate if it has none, and then there is no chain
 	sentChain
 }
 
 // Identity returns the machine identity of the EK.
-func (p *EKPresented) Identity() attest.Identity { return digestIdentity("ek", p.digest) }
+func (p *EKPresented) Identity() attest.Identity { return p.ek.Identity() }
 
 // Key returns the EK, an *rsa.PublicKey or *ecdsa.PublicKey, about which nothing is known.
-func (p *EKPresented) Key() crypto.PublicKey { return p.key }
+func (p *EKPresented) Key() crypto.PublicKey { return p.ek.PublicKey }
 
 // ParseEKPresented parses the one EK that a node presents: from its certificate and the chain
 // above it, in DER, leaf first and without the root, or, if it has none, from its canonical
@@ -229,31 +227,28 @@ func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, err
 	case len(certificates) == 0 && len(ekPublic) == 0:
 		return nil, refuse(checkEKSources, "", "an EK certificate or an EK")
 	case len(ekPublic) > 0:
-		key, digest, err := parseEKPublic(ekPublic)
+		ek, err := parseEKPublic(ekPublic)
 		if err != nil {
 			return nil, err
 		}
-		return &EKPresented{key: key, digest: digest, sentChain: sentChain{spki: ekPublic}}, nil
+		return &EKPresented{ek: ek, sentChain: sentChain{spki: ekPublic}}, nil
 	}
 	if err := checkNumber(certificates); err != nil {
 		return nil, err
 	}
-	cert, err := ParseEK(certificates[0])
+	ek, err := ParseEK(certificates[0])
 	if err != nil {
 		return nil, err
 	}
-	return &EKPresented{key: cert.PublicKey, digest: cert.Digest, cert: cert,
-		sentChain: sentChain{spki: cert.spki, leaf: cert.read, above: certificates[1:]}}, nil
+	return &EKPresented{ek: ek, sentChain: sentChain{spki: ek.spki, leaf: ek.leaf, above: certificates[1:]}}, nil
 }
 
 // verifyEK decides about a parsed EK. The machine may be nil.
 func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, machine *csr.Machine, now time.Time) (*EKFacts, error) {
-	if p.cert != nil {
-		if err := v.checkDenied(p.cert.Directory); err != nil {
-			return nil, err
-		}
+	if err := v.checkDenied(p.ek.Directory); err != nil {
+		return nil, err
 	}
-	facts := &EKFacts{Identity: p.Identity(), Digest: p.digest, PublicKey: p.key}
+	facts := &EKFacts{Identity: p.Identity(), Digest: p.ek.Digest, PublicKey: p.ek.PublicKey}
 	err := v.askIssuers(ctx, w, p, facts, now)
 	switch {
 	case err == nil:
@@ -277,7 +272,7 @@ func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, mac
 
 // askOthers returns what vouches for an EK that no certificate vouches for, or "".
 func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr.Machine) (EKSource, error) {
-	if v.allowed[p.digest] {
+	if v.allowed[p.ek.Digest] {
 		return EKFromAllowList, nil
 	}
 	if v.platform == nil || machine == nil {
@@ -295,7 +290,7 @@ func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr
 		if err != nil {
 			return "", unknown(err)
 		}
-		if digest == p.digest {
+		if digest == p.ek.Digest {
 			return EKFromPlatform, nil
 		}
 	}
@@ -306,7 +301,7 @@ func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr
 // and not revoked. What one issuer's list revokes, no other issuer can restore. If there is
 // no such issuer, the error is that of the issuer that got furthest.
 func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, facts *EKFacts, now time.Time) error {
-	if p.cert == nil || len(v.issuers) == 0 {
+	if p.leaf == nil || len(v.issuers) == 0 {
 		return refuse(checkEKUntrusted, string(p.Identity()), "an EK that is on the list, or that the platform states")
 	}
 	if err := checkCriticalExtensions(p.leaf.Certificate); err != nil {

@@ -209,7 +209,7 @@ func TestPresentedEKSources(t *testing.T) {
 	}
 	a, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
 	b, err2 := ParseEKPresented(nil, spki)
-	if err != nil || err2 != nil || a.digest != b.digest {
+	if err != nil || err2 != nil || a.ek.Digest != b.ek.Digest {
 		t.Errorf("%v, %v: two digests of one key", err, err2)
 	}
 	for n := range spki {
