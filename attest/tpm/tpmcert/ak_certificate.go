@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto"
-	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -149,17 +148,10 @@ func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now t
 	return nil, cmp.Or(profileErr, chainErr)
 }
 
-// identify asks one source. The subjectAltName has already been parsed, and the key encoded.
-func (p *AKPresented) identify(s IdentitySource, profile *Profile) (attest.Identity, error) {
-	switch s := s.(type) {
-	case AKIdentity:
-		if p.spki != nil {
-			return digestIdentity(AKIdentityKind, sha256.Sum256(p.spki)), nil
-		}
-	case OtherNameIdentity:
-		return s.find(p.leaf.san)
-	case HardwareIdentity:
-		return s.find(p.leaf.san, profile.InsecureAllowDirectoryName)
+// identify asks one source. The subjectAltName has been parsed already.
+func (p *AKPresented) identify(s IdentitySource, inDirectory bool) (attest.Identity, error) {
+	if s, ok := s.(sanSource); ok {
+		return s.find(p.leaf.san, inDirectory)
 	}
 	return s.Identify(p.Leaf())
 }
@@ -167,7 +159,7 @@ func (p *AKPresented) identify(s IdentitySource, profile *Profile) (attest.Ident
 // identity asks the profile's sources in order.
 func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 	for _, s := range profile.Identity {
-		id, err := p.identify(s, profile)
+		id, err := p.identify(s, profile.InsecureAllowDirectoryName)
 		if _, own := errors.AsType[refusal.Check](err); err != nil && !own {
 			err = &refusal.Error{Check: attest.CheckIdentity, Got: "a certificate that the source of identities refuses", Err: err}
 		}

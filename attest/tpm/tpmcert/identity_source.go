@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
@@ -9,7 +10,6 @@ import (
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/internal/typednil"
@@ -63,14 +63,24 @@ type OtherNameIdentity struct {
 // othername:<issuer>/<type-id>:<base64url of the value's DER> if Issuer is not empty. Two
 // OtherNames that count are an error with [attest.CheckIdentity].
 func (s OtherNameIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
+	return identifyBySAN(s, cert)
+}
+
+// sanSource is a source of identities that stand in the subjectAltName. inDirectory is the
+// profile's InsecureAllowDirectoryName.
+type sanSource interface {
+	find(san *subjectAltName, inDirectory bool) (attest.Identity, error)
+}
+
+func identifyBySAN(s sanSource, cert *x509.Certificate) (attest.Identity, error) {
 	san, err := parseSubjectAltName(cert)
 	if err != nil {
 		return "", err
 	}
-	return s.find(san)
+	return s.find(san, false)
 }
 
-func (s OtherNameIdentity) find(san *subjectAltName) (attest.Identity, error) {
+func (s OtherNameIdentity) find(san *subjectAltName, _ bool) (attest.Identity, error) {
 	var found attest.Identity
 	for _, n := range san.otherNames {
 		if !s.counts(n.typeID) {
@@ -153,11 +163,12 @@ type AKIdentity struct{}
 // Identify returns ak:sha256:<digest>. A key that is neither RSA nor ECDSA is an
 // error.
 func (AKIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
-	sum, err := csr.SPKIHash(typednil.OrZero(cert).PublicKey)
+	cert = typednil.OrZero(cert)
+	spki, err := canonicalSPKI(cert, cert.PublicKey)
 	if err != nil {
 		return "", &refusal.Error{Check: attest.CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
 	}
-	return digestIdentity("ak", sum), nil
+	return digestIdentity(AKIdentityKind, sha256.Sum256(spki)), nil
 }
 
 func digestIdentity(kind string, sum [message.HashSize]byte) attest.Identity {

@@ -59,11 +59,7 @@ func (HardwareIdentity) Kind() string { return "hwserial" }
 // HardwareModuleName, one that is malformed, empty or zeros, or one with an hwType other than
 // tcg-tpm20 is an error with [attest.CheckIdentity].
 func (s HardwareIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
-	san, err := parseSubjectAltName(cert)
-	if err != nil {
-		return "", err
-	}
-	return s.find(san, false)
+	return identifyBySAN(s, cert)
 }
 
 func (s HardwareIdentity) find(san *subjectAltName, inDirectory bool) (attest.Identity, error) {
