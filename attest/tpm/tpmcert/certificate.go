@@ -84,14 +84,9 @@ func parseLeaf(data []byte, what string) (*certificate, error) {
 func caOf(c *x509.Certificate, root bool) *certificate {
 	out := &certificate{Certificate: c, subject: dn.Key(c.RawSubject), issuer: dn.Key(c.RawIssuer), key: keyOf(c)}
 	out.constrained = slices.ContainsFunc(c.Extensions, looksAtLeaves)
-	if out.unfit = statement.CheckKeyStrength(out.key); out.unfit == nil {
-		out.unfit = checkCA(c, root)
-	}
-	var err error
-	if out.usages, err = usagesOfCA(c); err != nil && out.unfit == nil {
-		out.unfit = err
-	}
-	out.unfit = inCertificate(c, out.unfit)
+	usages, err := usagesOfCA(c)
+	out.usages = usages
+	out.unfit = inCertificate(c, cmp.Or(statement.CheckKeyStrength(out.key), checkCA(c, root), err))
 	return out
 }
 
@@ -171,28 +166,22 @@ func checkLinkForm(cert, issuer *certificate, allowSHA1 bool, sha1Tolerance stri
 	case x509.SHA1WithRSA:
 	case x509.SHA256WithRSA, x509.SHA384WithRSA, x509.SHA512WithRSA, x509.SHA256WithRSAPSS, x509.SHA384WithRSAPSS, x509.SHA512WithRSAPSS:
 		if issuer.PublicKey == nil {
-			return badLink(cert, issuer, errOAEP)
+			return badLink(cert, issuer, errors.New("the issuer's key is for RSAES-OAEP"))
 		}
 	case x509.ECDSAWithSHA256, x509.ECDSAWithSHA384, x509.ECDSAWithSHA512:
 		wantRSA = false
 	default:
-		return badLink(cert, issuer, errAlgorithm)
+		return badLink(cert, issuer, errors.New("the algorithm is none that is accepted"))
 	}
 	switch {
 	case isRSA != wantRSA:
-		return badLink(cert, issuer, errKeyKind)
+		return badLink(cert, issuer, errors.New("the issuer's key is of another kind than the signature"))
 	case cert.SignatureAlgorithm == x509.SHA1WithRSA && !allowSHA1:
 		return refuse(checkCertificateSHA1, "a signature over SHA-1 by "+nameText(issuer.Subject),
 			"SHA-256 or more"+sha1Tolerance)
 	}
 	return nil
 }
-
-var (
-	errAlgorithm = errors.New("the algorithm is none that is accepted")
-	errKeyKind   = errors.New("the issuer's key is of another kind than the signature")
-	errOAEP      = errors.New("the issuer's key is for RSAES-OAEP")
-)
 
 // checkLink checks the signature of a link whose form has been checked. It is the only place
 // where certificate signatures are verified. The parser of crypto/x509 has compared the two

@@ -119,8 +119,11 @@ func ParseEKCertificate(data []byte, tolerated EKEncoding) (*EKCertificate, erro
 	return ek, nil
 }
 
+// ekIdentityKind is the kind of identities that EKs have.
+const ekIdentityKind = "ek"
+
 // Identity returns the machine identity ek:sha256:<digest> of the key.
-func (c *EKCertificate) Identity() attest.Identity { return digestIdentity("ek", c.Digest) }
+func (c *EKCertificate) Identity() attest.Identity { return digestIdentity(ekIdentityKind, c.Digest) }
 
 // ParseEK parses with every tolerance and records which were needed: which are granted is
 // known only once the issuer is.

@@ -60,8 +60,8 @@ const (
 	ekWithdrawn  = ekBadLeaf + ekProfileChecks // all is valid, but it is revoked, or that is unknown
 )
 
-// verifyEK fills in the facts if the certificate, with those above it, is valid under this issuer.
-func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, above []*certificate, facts *EKFacts, now time.Time) *ekRefusal {
+// verifyEK returns the facts if the certificate, with those above it, is valid under this issuer.
+func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, above []*certificate, now time.Time) (*EKFacts, *ekRefusal) {
 	var used []string
 	at := now
 	if i.Profile.InsecureAllowExpiredEK && now.After(p.leaf.NotAfter) {
@@ -70,21 +70,21 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, above
 	}
 	chain, refusal := i.chainOf(ctx, w, p.leaf, above, at)
 	if refusal != nil {
-		return refusal
+		return nil, refusal
 	}
 	if passed, err := i.Profile.check(p.ek); err != nil {
-		return &ekRefusal{ekBadLeaf + passed, err}
+		return nil, &ekRefusal{ekBadLeaf + passed, err}
 	}
 	if usedSHA1(chain) {
 		used = append(used, "InsecureAllowSHA1Links")
 	}
-	facts.Source = EKFromCertificate
+	facts := p.facts(EKFromCertificate)
 	facts.Profile = i.Profile.Name
 	facts.Chain = plain(chain)
 	facts.Directory = p.ek.Directory
 	facts.Specification = p.ek.Specification
 	facts.Tolerances = append(i.Profile.usedBy(p.ek), used...)
-	return nil
+	return facts, nil
 }
 
 // chainOf finds a chain that is valid at the time at, with a fetcher's certificates if the

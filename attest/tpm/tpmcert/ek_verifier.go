@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -132,7 +130,7 @@ const (
 // multiple goroutines.
 type EKVerifier struct {
 	issuers  []*ekIssuer
-	allowed  map[[message.HashSize]byte]bool
+	allowed  map[attest.Identity]bool
 	platform PlatformEK
 	denied   []deniedTPM
 	judges   bool // there is a deny-list or a CRL store, and no EK may bypass them
@@ -148,7 +146,7 @@ func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
 	if len(config.Denied) > 0 && len(config.Issuers) == 0 {
 		return nil, refusal.Config("Issuers", "", "some with Denied: no certificate holds, so nothing could be denied")
 	}
-	v := &EKVerifier{allowed: map[[message.HashSize]byte]bool{}, platform: config.Platform, known: newLinkMemory()}
+	v := &EKVerifier{allowed: map[attest.Identity]bool{}, platform: config.Platform, known: newLinkMemory()}
 	for n := range config.Issuers {
 		i, err := newEKIssuer(config.Issuers[n], v.known)
 		if err != nil {
@@ -159,11 +157,10 @@ func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
 		v.judges = v.judges || i.CRLs != nil
 	}
 	for n, id := range config.Allowed {
-		digest, err := ekDigest(id)
-		if err != nil {
-			return nil, unusable("Allowed", n, err)
+		if _, err := attest.ParseIdentity(string(id)); err != nil || id.Kind() != ekIdentityKind {
+			return nil, unusable("Allowed", n, refuse(checkEKIdentity, string(id), "ek:sha256: and 64 lower-case hexadecimal digits"))
 		}
-		v.allowed[digest] = true
+		v.allowed[id] = true
 	}
 	for n := range config.Denied {
 		d, err := newDeniedTPM(config.Denied[n])
@@ -248,13 +245,9 @@ func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, mac
 	if err := v.checkDenied(p.ek.Directory); err != nil {
 		return nil, err
 	}
-	facts := &EKFacts{Identity: p.Identity(), Digest: p.ek.Digest, PublicKey: p.ek.PublicKey}
-	err := v.askIssuers(ctx, w, p, facts, now)
-	switch {
-	case err == nil:
-		return facts, nil
-	case errors.Is(err, checkRevoked): // no allow-list or platform can make up for that
-		return nil, err
+	facts, err := v.askIssuers(ctx, w, p, now)
+	if err == nil || errors.Is(err, checkRevoked) { // no allow-list or platform can make up for that
+		return facts, err
 	}
 	source, vouchErr := v.askOthers(ctx, p, machine)
 	switch {
@@ -266,13 +259,17 @@ func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, mac
 		return nil, &refusal.Error{Check: checkEKUnjudged, Got: "an EK of source " + string(source) + " that no certificate comes with that holds",
 			Want: "one, as CRLs or Denied are there to judge it, or InsecureAllowUnjudged", Err: err}
 	}
-	facts.Source = source
-	return facts, nil
+	return p.facts(source), nil
+}
+
+// facts are those that need no certificate.
+func (p *EKPresented) facts(source EKSource) *EKFacts {
+	return &EKFacts{Identity: p.Identity(), Digest: p.ek.Digest, PublicKey: p.ek.PublicKey, Source: source}
 }
 
 // askOthers returns what vouches for an EK that no certificate vouches for, or "".
 func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr.Machine) (EKSource, error) {
-	if v.allowed[p.ek.Digest] {
+	if v.allowed[p.Identity()] {
 		return EKFromAllowList, nil
 	}
 	if v.platform == nil || machine == nil {
@@ -297,34 +294,33 @@ func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr
 	return "", nil
 }
 
-// askIssuers fills in the facts from the first issuer under which the certificate is valid
-// and not revoked. What one issuer's list revokes, no other issuer can restore. If there is
-// no such issuer, the error is that of the issuer that got furthest.
-func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, facts *EKFacts, now time.Time) error {
+// askIssuers returns the facts by the first issuer under which the certificate is valid and
+// not revoked. What one issuer's list revokes, no other issuer can restore. If there is no
+// such issuer, the error is that of the issuer that got furthest.
+func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, now time.Time) (*EKFacts, error) {
 	if p.leaf == nil || len(v.issuers) == 0 {
-		return refuse(checkEKUntrusted, string(p.Identity()), "an EK that is on the list, or that the platform states")
+		return nil, refuse(checkEKUntrusted, string(p.Identity()), "an EK that is on the list, or that the platform states")
 	}
 	if err := checkCriticalExtensions(p.leaf.Certificate); err != nil {
-		return err
+		return nil, err
 	}
 	above, err := p.parseAbove(ctx, w, v.known)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var worst *ekRefusal
 	for _, i := range v.issuers {
-		found := *facts
-		refused := i.verifyEK(ctx, w, p, above, &found, now)
+		facts, refused := i.verifyEK(ctx, w, p, above, now)
 		if err := ctx.Err(); err != nil {
-			return refusal.Retry(fmt.Errorf("stopped between two issuers: %w", err))
+			return nil, refusal.Retry(fmt.Errorf("stopped between two issuers: %w", err))
 		}
 		if refused == nil {
-			err := v.checkRevocation(found.Chain, now)
-			if err == nil {
-				*facts = found
-			}
-			if err == nil || errors.Is(err, checkRevoked) {
-				return err
+			err := v.checkRevocation(facts.Chain, now)
+			switch {
+			case err == nil:
+				return facts, nil
+			case errors.Is(err, checkRevoked):
+				return nil, err
 			}
 			refused = &ekRefusal{ekWithdrawn, err}
 		}
@@ -332,16 +328,5 @@ func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, f
 			worst = refused
 		}
 	}
-	return worst.err
-}
-
-// ekDigest parses an identity of the form ek:sha256:<64 hex digits>.
-func ekDigest(id attest.Identity) (digest [message.HashSize]byte, err error) {
-	const prefix = "ek:sha256:"
-	text, ok := strings.CutPrefix(string(id), prefix)
-	if n, err := hex.Decode(digest[:], []byte(text[:min(len(text), 2*message.HashSize)])); !ok || err != nil ||
-		n != message.HashSize || digestIdentity("ek", digest) != id {
-		return digest, refuse(checkEKIdentity, string(id), prefix+" and 64 lower-case hexadecimal digits")
-	}
-	return digest, nil
+	return nil, worst.err
 }

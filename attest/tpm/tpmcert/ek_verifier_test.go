@@ -16,7 +16,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -181,12 +180,16 @@ func TestNewEKVerifier(t *testing.T) {
 const allZero = attest.Identity("ek:sha256:0000000000000000000000000000000000000000000000000000000000000000")
 
 func TestEKIdentityInAllowList(t *testing.T) {
-	if d, err := ekDigest(allZero); err != nil || d != [message.HashSize]byte{} {
-		t.Errorf("%x, %v", d, err)
+	allowing := func(id attest.Identity) error {
+		_, err := NewEKVerifier(EKVerifierConfig{Allowed: []attest.Identity{id}})
+		return err
 	}
-	for _, id := range []attest.Identity{"", "ek:sha256:", allZero[1:], allZero + "0", allZero[:len(allZero)-1], "ek:sha512:" + allZero[10:],
+	if err := allowing(allZero); err != nil {
+		t.Error(err)
+	}
+	for _, id := range []attest.Identity{"", "ek:sha256:", allZero[1:], allZero + "0", allZero[:len(allZero)-1], "ek:sha512:" + allZero[10:], "ak" + allZero[2:],
 		attest.Identity(strings.Replace(string(allZero), "0", "A", 1)), attest.Identity(strings.Replace(string(allZero), "0", "g", 1))} {
-		if _, err := ekDigest(id); !errors.Is(err, checkEKIdentity) {
+		if err := allowing(id); !errors.Is(err, checkEKIdentity) || !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}

@@ -70,28 +70,24 @@ func newIssuer(i *Issuer, known *linkMemory) (*issuer, error) {
 }
 
 func newAnchors(roots, intermediates []*x509.Certificate, known *linkMemory) (*anchors, error) {
-	if len(roots) == 0 {
+	switch {
+	case len(roots) == 0:
 		return nil, errors.New("no roots")
+	case slices.Contains(roots, nil):
+		return nil, errors.New("a nil certificate among Roots")
+	case slices.Contains(intermediates, nil):
+		return nil, errors.New("a nil certificate among Intermediates")
 	}
-	out := &anchors{known: known}
-	var err error
-	if out.roots, err = bySubject("Roots", roots, true); err != nil {
-		return nil, err
-	}
-	out.intermediates, err = bySubject("Intermediates", intermediates, false)
-	return out, err
+	return &anchors{roots: bySubject(roots, true), intermediates: bySubject(intermediates, false), known: known}, nil
 }
 
-func bySubject(field string, cas []*x509.Certificate, root bool) (map[string][]*certificate, error) {
+func bySubject(cas []*x509.Certificate, root bool) map[string][]*certificate {
 	out := map[string][]*certificate{}
 	for _, c := range cas {
-		if c == nil {
-			return nil, errors.New("a nil certificate among " + field)
-		}
 		ca := caOf(c, root)
 		out[ca.subject] = append(out[ca.subject], ca)
 	}
-	return out, nil
+	return out
 }
 
 func checkProfile(p *Profile) error {

@@ -169,19 +169,21 @@ func (p *Profile) checkCapabilities(cert *x509.Certificate) error {
 	return nil
 }
 
-// checkOEM checks a certificate for what only manufacturers' certificates have.
-func (p *Profile) checkOEM(cert *x509.Certificate, san *subjectAltName) error {
+// checkPolicies checks the policies that manufacturers' certificates have.
+func (p *Profile) checkPolicies(cert *x509.Certificate) error {
 	if p.InsecureAllowNoPolicies && extension(cert, oid.CertificatePolicies) == nil {
-		if err := p.checkCapabilities(cert); err != nil {
-			return err
-		}
-	} else {
-		for _, want := range p.Policies {
-			if !slices.ContainsFunc(cert.PolicyIdentifiers, want.Equal) {
-				return refuse(checkCertificatePolicy, "no certificate policy "+want.String(), "it, by profile "+p.Name)
-			}
+		return p.checkCapabilities(cert)
+	}
+	for _, want := range p.Policies {
+		if !slices.ContainsFunc(cert.PolicyIdentifiers, want.Equal) {
+			return refuse(checkCertificatePolicy, "no certificate policy "+want.String(), "it, by profile "+p.Name)
 		}
 	}
+	return nil
+}
+
+// checkModule checks the HardwareModuleName that manufacturers' certificates have.
+func (p *Profile) checkModule(cert *x509.Certificate, san *subjectAltName) error {
 	if !p.RequireHardwareModule || p.InsecureAllowNoSAN && extension(cert, oid.SubjectAltName) == nil {
 		return nil
 	}

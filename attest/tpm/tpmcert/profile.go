@@ -175,7 +175,8 @@ func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 		checkExtKeyUsage(cert, p.ExtKeyUsage, p.NoExtKeyUsage, p.Name),
 		san.directory.check(p.RequireDirectoryName, p.Name),
 		checkExtensions(cert, p.Extensions, p.Name),
-		p.checkOEM(cert, san))
+		p.checkPolicies(cert),
+		p.checkModule(cert, san))
 }
 
 // checkExtensions requires the extensions that a profile lists.
