@@ -57,13 +57,10 @@ func (s *signatures) add(kind string, data []byte) {
 // authority is the certificate of an EFI_SIGNATURE_DATA, or nil. Old versions of shim leave
 // the owner out.
 func authority(b []byte) *x509.Certificate {
-	if len(b) > ownerSize {
-		if c, err := x509.ParseCertificate(b[ownerSize:]); err == nil {
+	for _, der := range [][]byte{b[min(len(b), ownerSize):], b} {
+		if c, err := x509.ParseCertificate(der); err == nil {
 			return c
 		}
-	}
-	if c, err := x509.ParseCertificate(b); err == nil {
-		return c
 	}
 	return nil
 }

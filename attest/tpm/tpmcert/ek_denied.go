@@ -136,11 +136,11 @@ const vendorPrefix = "id:"
 func vendorIDOf(manufacturer string) (id vendorID, ok bool) {
 	digits, ok := strings.CutPrefix(manufacturer, vendorPrefix)
 	if b, err := hex.DecodeString(digits); ok && err == nil && len(b) == len(id) {
-		copy(id[:], bytes.TrimRight(b, " \x00"))
-		for n, c := range id {
+		for n, c := range bytes.TrimRight(b, " \x00") {
 			if 'a' <= c && c <= 'z' {
-				id[n] = c - 'a' + 'A'
+				c -= 'a' - 'A'
 			}
+			id[n] = c
 		}
 		return id, true
 	}

@@ -234,7 +234,6 @@ func countingUsages(wanted, has []oid.OID) []oid.OID {
 // refuses usages that make the certificate another of the TCG's kinds.
 func checkExtKeyUsage(cert *x509.Certificate, wanted []oid.OID, optional bool, profile string) error {
 	ids, ok := extKeyUsages(cert)
-	known := func(id oid.OID) bool { return slices.Contains(wanted, id) }
 	counting := countingUsages(wanted, ids)
 	foreign := slices.IndexFunc(ids, func(id oid.OID) bool { return !slices.Contains(counting, id) && tcgUsages[id] != "" })
 	got := ""
@@ -247,15 +246,16 @@ func checkExtKeyUsage(cert *x509.Certificate, wanted []oid.OID, optional bool, p
 		got = "a bad extension"
 	case foreign >= 0:
 		got = usagesText(ids[foreign : foreign+1])
-	case slices.ContainsFunc(ids, known):
+	case slices.ContainsFunc(ids, func(id oid.OID) bool { return slices.Contains(wanted, id) }):
 		return nil
 	default:
 		got = usagesText(ids)
 	}
-	if len(wanted) == 0 {
-		return refuse(checkCertificateExtKeyUsage, got, "none, by profile "+profile)
+	want := "none"
+	if len(wanted) > 0 {
+		want = "one of " + usagesText(wanted)
 	}
-	return refuse(checkCertificateExtKeyUsage, got, "one of "+usagesText(wanted)+", by profile "+profile)
+	return refuse(checkCertificateExtKeyUsage, got, want+", by profile "+profile)
 }
 
 // extKeyUsages returns the identifiers in the extension, or nil if there is none; ok is false
