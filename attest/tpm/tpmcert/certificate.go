@@ -84,9 +84,16 @@ func parseLeaf(data []byte, what string) (*certificate, error) {
 func caOf(c *x509.Certificate, root bool) *certificate {
 	out := &certificate{Certificate: c, subject: dn.Key(c.RawSubject), issuer: dn.Key(c.RawIssuer), key: keyOf(c)}
 	out.constrained = slices.ContainsFunc(c.Extensions, looksAtLeaves)
-	usages, err := usagesOfCA(c)
-	out.usages = usages
-	out.unfit = inCertificate(c, cmp.Or(statement.CheckKeyStrength(out.key), checkCA(c, root), err))
+	out.unfit = cmp.Or(statement.CheckKeyStrength(out.key), checkCA(c, root))
+	// As in TLS, a CA may certify for the extended key usages that it has itself.
+	usages, ok := extKeyUsages(c)
+	if !ok {
+		out.unfit = cmp.Or(out.unfit, refuse(checkCertificateExtKeyUsage, "a bad extension", "that of a CA"))
+	}
+	if !slices.Contains(usages, oid.AnyExtendedKeyUsage) {
+		out.usages = usages
+	}
+	out.unfit = inCertificate(c, out.unfit)
 	return out
 }
 
@@ -126,19 +133,6 @@ func checkCA(c *x509.Certificate, root bool) error {
 		return nil
 	}
 	return refuse(CheckCertificateChain, got, "that of a CA")
-}
-
-// usagesOfCA returns the extended key usages that a CA may certify for: those it has itself,
-// as in TLS. Nil means all.
-func usagesOfCA(c *x509.Certificate) ([]oid.OID, error) {
-	usages, ok := extKeyUsages(c)
-	switch {
-	case !ok:
-		return nil, refuse(checkCertificateExtKeyUsage, "a bad extension", "that of a CA")
-	case slices.Contains(usages, oid.AnyExtendedKeyUsage):
-		return nil, nil
-	}
-	return usages, nil
 }
 
 // looksAtLeaves reports whether an extension of a CA certificate can be satisfied by one leaf

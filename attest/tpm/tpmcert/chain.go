@@ -46,7 +46,7 @@ type chainFailure struct {
 
 // without adds what was fetched and is of no use to why there is no chain.
 func (f *chainFailure) without(dropped []string) *chainFailure {
-	if e, ok := errors.AsType[*refusal.Error](f.err); ok && e.Err == nil && len(dropped) > 0 {
+	if e, ok := errors.AsType[*refusal.Error](f.err); ok && f.missing != nil && e.Err == nil && len(dropped) > 0 {
 		with := *e
 		with.Err = errors.New("fetched in vain: " + strings.Join(dropped, "; "))
 		f.err = &with

@@ -89,44 +89,37 @@ func (s *crlSet) find(ca *x509.Certificate) []*crl {
 	})
 }
 
-// check refuses lists that these CAs show to be unusable. A list that names none of them and
-// is signed by none of them may be that of a CA that the node sends.
+// check refuses lists that these CAs show to be unusable.
 func (s *crlSet) check(cas []*x509.Certificate, allowSHA1 bool) error {
 	for n, c := range s.lists {
-		named := false
-		var fault error
-		for _, ca := range cas {
-			if c.issuer != dn.Key(ca.RawSubject) {
-				continue
-			}
-			named = true
-			if fault = c.usableBy(ca, allowSHA1); fault == nil {
-				break
-			}
-		}
-		if !named {
-			fault = c.checkForeign(cas)
-		}
-		if fault != nil {
+		if err := c.check(cas, allowSHA1); err != nil {
 			return &refusal.Error{Check: checkCRL, Got: "list " + strconv.Itoa(n) + " of " + c.head.Issuer.String(),
-				Want: "one that can be used under the issuer's roots and intermediates", Err: fault}
+				Want: "one that can be used under the issuer's roots and intermediates", Err: err}
 		}
 	}
 	return nil
 }
 
-// checkForeign refuses a list that one of the CAs signed under a name that none of them has:
-// no lookup would ever find it.
-func (c *crl) checkForeign(cas []*x509.Certificate) error {
+// check refuses a list that none of the CAs it names can use, and one that a CA signed under a
+// name that none of them has: no lookup would ever find it. A list that names none of them and
+// is signed by none of them may be that of a CA that the node sends.
+func (c *crl) check(cas []*x509.Certificate, allowSHA1 bool) (fault error) {
 	for _, ca := range cas {
-		if id := c.head.AuthorityKeyId; len(id) > 0 && len(ca.SubjectKeyId) > 0 && !bytes.Equal(id, ca.SubjectKeyId) {
+		if c.issuer != dn.Key(ca.RawSubject) {
 			continue
 		}
-		if c.isSignedBy(ca) {
-			return errors.New("signed by the key of " + ca.Subject.String() + ", which has another name")
+		if fault = c.usableBy(ca, allowSHA1); fault == nil {
+			return nil
 		}
 	}
-	return nil
+	for _, ca := range cas {
+		id := c.head.AuthorityKeyId
+		otherKey := len(id) > 0 && len(ca.SubjectKeyId) > 0 && !bytes.Equal(id, ca.SubjectKeyId)
+		if fault == nil && !otherKey && c.isSignedBy(ca) {
+			fault = errors.New("signed by the key of " + ca.Subject.String() + ", which has another name")
+		}
+	}
+	return fault
 }
 
 // errCRLEmpty: nothing can be decided yet.

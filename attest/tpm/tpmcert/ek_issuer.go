@@ -111,10 +111,8 @@ func (i *ekIssuer) chainOf(ctx context.Context, w *links, leaf *certificate, abo
 			return nil, &ekRefusal{ekOverBudget, err}
 		case err != nil:
 			return nil, &ekRefusal{ekUnknown, err}
-		case !more && failure.missing != nil:
-			return nil, failure.without(w.dropped).refusal()
 		case !more:
-			return nil, failure.refusal()
+			return nil, failure.without(w.dropped).refusal()
 		}
 	}
 }

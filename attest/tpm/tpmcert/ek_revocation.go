@@ -76,14 +76,15 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 				return err
 			}
 		}
-		switch {
-		case broken != nil:
-			return revocationUnknown(ca, broken)
-		case r.current || r.fault == nil && !r.required:
-		case r.fault == nil:
-			return revocationUnknown(ca, errors.New("none"))
-		default:
-			return revocationUnknown(ca, r.fault)
+		if r.required {
+			r.fault = cmp.Or(r.fault, errors.New("none"))
+		}
+		if !r.current {
+			broken = cmp.Or(broken, r.fault)
+		}
+		if broken != nil {
+			return &refusal.Error{Check: checkRevocationUnknown, Got: "no revocation list of " + ca.Subject.String() + " that can be used",
+				Want: "a current one", Err: refusal.Retry(broken)}
 		}
 	}
 	return nil
@@ -111,9 +112,4 @@ func (r *revocation) ask(lists []*crl, c, ca *x509.Certificate, allowSHA1 bool, 
 		}
 	}
 	return nil
-}
-
-func revocationUnknown(ca *x509.Certificate, fault error) error {
-	return &refusal.Error{Check: checkRevocationUnknown, Got: "no revocation list of " + ca.Subject.String() + " that can be used",
-		Want: "a current one", Err: refusal.Retry(fault)}
 }
