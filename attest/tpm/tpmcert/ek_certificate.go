@@ -58,11 +58,6 @@ type EKEncoding struct {
 	RSAESOAEPKey bool
 }
 
-// AnyEKEncoding tolerates every encoding fault that this package knows.
-func AnyEKEncoding() EKEncoding {
-	return EKEncoding{NVPadding: true, TCGHeader: true, RSAESOAEPKey: true}
-}
-
 // check refuses the faults in used that are not tolerated.
 func (tolerated EKEncoding) check(used EKEncoding) error {
 	switch {
@@ -101,32 +96,19 @@ type EKCertificate struct {
 	spki []byte // what Digest is over
 }
 
-// ParseEKCertificate parses an EK certificate as found in NV, in a file or in a message: DER,
-// with nothing around it but what tolerated allows. It does no public-key operation and trusts
-// nothing. A refusal is a [*refusal.Error] with "message-size" (over 8 KiB),
-// [CheckCertificateEncoding], the check "ek-certificate-encoding", "ek-key-encoding",
-// "certificate-subject-alt-name", "certificate-tpm-specification", the check "tpm-key-strength"
-// (not RSA of 2048 to 4096 bits with exponent 65537, P-256, P-384 or P-521) or the check
-// "ek-roca".
-func ParseEKCertificate(data []byte, tolerated EKEncoding) (*EKCertificate, error) {
-	ek, err := ParseEK(data)
-	if err != nil {
-		return nil, err
-	}
-	if err := tolerated.check(ek.Encoding); err != nil {
-		return nil, err
-	}
-	return ek, nil
-}
-
 // ekIdentityKind is the kind of identities that EKs have.
 const ekIdentityKind = "ek"
 
 // Identity returns the machine identity ek:sha256:<digest> of the key.
 func (c *EKCertificate) Identity() attest.Identity { return digestIdentity(ekIdentityKind, c.Digest) }
 
-// ParseEK parses with every tolerance and records which were needed: which are granted is
-// known only once the issuer is.
+// ParseEK parses an EK certificate as found in NV, in a file or in a message: DER, with nothing
+// around it but what [EKEncoding] names. It tolerates all of that and records what it found:
+// which of it is granted is known only once the issuer is. It does no public-key operation and
+// trusts nothing. A refusal is a [*refusal.Error] with "message-size" (over 8 KiB),
+// [CheckCertificateEncoding], the check "ek-key-encoding", "certificate-subject-alt-name",
+// "certificate-tpm-specification", the check "tpm-key-strength" (not RSA of 2048 to 4096 bits
+// with exponent 65537, P-256, P-384 or P-521) or the check "ek-roca".
 func ParseEK(data []byte) (*EKCertificate, error) {
 	if len(data) > maxEKCertificateSize {
 		return nil, tooLarge(len(data), "bytes of EK certificate", maxEKCertificateSize)

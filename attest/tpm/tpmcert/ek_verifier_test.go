@@ -100,7 +100,7 @@ func TestEKProfiles(t *testing.T) {
 		{"not yet valid", ecc, func(c *x509.Certificate) { c.NotBefore = tpmlab.Time.Add(time.Second) }, checkCertificateNotYetValid, nil, ""},
 		{"P-224", &mustECDSA(elliptic.P224()).PublicKey, nil, refusal.Check("tpm-key-strength"), nil, ""},
 	}
-	everything := EKProfile{Name: "all but the extended key usage", Encoding: AnyEKEncoding(), TPM12Specification: true, NoKeyUsage: true,
+	everything := EKProfile{Name: "all but the extended key usage", Encoding: EKEncoding{NVPadding: true, TCGHeader: true, RSAESOAEPKey: true}, TPM12Specification: true, NoKeyUsage: true,
 		NoDirectoryName: true, NoBasicConstraints: true, KeyEnciphermentOfECC: true, InsecureAllowSHA1Links: true, InsecureAllowExpiredEK: true}
 	for _, c := range cases {
 		leaf := tpmlab.EKCertificate(t, root, c.key, c.edit)
