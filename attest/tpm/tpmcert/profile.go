@@ -297,15 +297,12 @@ func extension(cert *x509.Certificate, id oid.OID) *pkix.Extension {
 	return &cert.Extensions[n]
 }
 
-// keyUsageNames are the names of the bits in order, as in RFC 5280 section 4.2.1.3.
-var keyUsageNames = [...]string{"digitalSignature", "contentCommitment", "keyEncipherment", "dataEncipherment",
-	"keyAgreement", "keyCertSign", "cRLSign", "encipherOnly", "decipherOnly"}
-
+// keyUsageText names the bits in order.
 func keyUsageText(u x509.KeyUsage) string {
 	var names []string
-	for i, name := range keyUsageNames {
-		if u&(1<<i) != 0 {
-			names = append(names, name)
+	for bit := x509.KeyUsageDigitalSignature; bit <= x509.KeyUsageDecipherOnly; bit <<= 1 {
+		if u&bit != 0 {
+			names = append(names, bit.String())
 		}
 	}
 	if names == nil {
