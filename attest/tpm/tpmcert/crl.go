@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
-	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -79,14 +78,6 @@ func (s *CRLStore) current() *crlSet {
 		return set
 	}
 	return &crlSet{}
-}
-
-// find returns the lists that name a CA or its key.
-func (s *crlSet) find(ca *x509.Certificate) []*crl {
-	name, id := dn.Key(ca.RawSubject), ca.SubjectKeyId
-	return slices.DeleteFunc(slices.Clone(s.lists), func(c *crl) bool {
-		return c.issuer != name && (len(id) == 0 || !bytes.Equal(c.head.AuthorityKeyId, id))
-	})
 }
 
 // check refuses lists that these CAs show to be unusable.

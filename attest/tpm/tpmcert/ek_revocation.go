@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/x509"
 	"encoding/hex"
@@ -72,7 +73,7 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 			if below {
 				broken = cmp.Or(broken, err)
 			}
-			if err := r.ask(set.find(ca), c, ca, i.Profile.InsecureAllowSHA1Links, now); err != nil {
+			if err := r.ask(set.lists, c, ca, i.Profile.InsecureAllowSHA1Links, now); err != nil {
 				return err
 			}
 		}
@@ -90,9 +91,13 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 	return nil
 }
 
-// ask looks up one certificate in lists that name its CA or the CA's key.
+// ask looks up one certificate in those of the lists that name its CA or the CA's key.
 func (r *revocation) ask(lists []*crl, c, ca *x509.Certificate, allowSHA1 bool, now time.Time) error {
+	name, id := dn.Key(ca.RawSubject), ca.SubjectKeyId
 	for _, l := range lists {
+		if l.issuer != name && (len(id) == 0 || !bytes.Equal(l.head.AuthorityKeyId, id)) {
+			continue
+		}
 		if err := l.usableBy(ca, allowSHA1); err != nil {
 			r.fault = err
 			continue
@@ -103,7 +108,7 @@ func (r *revocation) ask(lists []*crl, c, ca *x509.Certificate, allowSHA1 bool, 
 				"one that is not")
 		}
 		switch {
-		case l.issuer != dn.Key(ca.RawSubject):
+		case l.issuer != name:
 			r.fault = errors.New("of the CA's key under another name")
 		case now.Before(l.head.ThisUpdate) || now.After(l.head.NextUpdate):
 			r.fault = errors.New("outside its time")
