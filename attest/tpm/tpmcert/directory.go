@@ -43,8 +43,9 @@ type subjectAltName struct {
 	directory  DirectoryName
 	stated     [3]bool // which directoryAttributes are present
 	otherNames []otherName
-	// modules are the HardwareModuleName attributes of a directory name.
-	modules []cryptobyte.String
+	// modules are the HardwareModuleNames among otherNames, or in a directory name; nil is one
+	// that is no SEQUENCE.
+	modules, inDirectory []cryptobyte.String
 	// foreign says that there is a name form that neither this package nor crypto/x509
 	// understands.
 	foreign bool
@@ -115,6 +116,12 @@ func (san *subjectAltName) readName(names *cryptobyte.String) error {
 			return sanFault("one DER value in an OtherName")
 		}
 		san.otherNames = append(san.otherNames, n)
+		if inner != asn1.SEQUENCE {
+			content = nil
+		}
+		if n.typeID == oid.HardwareModuleName {
+			san.modules = append(san.modules, content)
+		}
 	case tagDirectoryName:
 		var rdns cryptobyte.String
 		if !v.ReadASN1(&rdns, asn1.SEQUENCE) || !v.Empty() {
@@ -158,7 +165,7 @@ func (san *subjectAltName) setAttribute(id oid.OID, tag asn1.Tag, value []byte) 
 	n := slices.Index(directoryAttributes[:], id)
 	switch {
 	case id == oid.HardwareModuleName && tag == asn1.SEQUENCE:
-		san.modules = append(san.modules, value)
+		san.inDirectory = append(san.inDirectory, value)
 		return nil
 	case n < 0:
 		return nil

@@ -127,7 +127,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("%d leaves remembered, want each", len(i.known.leaves))
 	}
 	for n := range maxKnownLeaves {
-		i.known.addLeaf(leafLink{byte(n), byte(n >> 8)})
+		i.known.add(linkID{byte(n), byte(n >> 8)}, nil, true)
 	}
 	if len(i.known.leaves) != maxKnownLeaves {
 		t.Errorf("%d leaves remembered, want %d", len(i.known.leaves), maxKnownLeaves)

@@ -77,18 +77,9 @@ func (s HardwareIdentity) scope() OtherNameIdentity { return OtherNameIdentity{I
 
 // tpmSerial returns hwSerialNum of the one HardwareModuleName, or nil if there is none.
 func (san *subjectAltName) tpmSerial(inDirectory bool) ([]byte, error) {
-	var modules []cryptobyte.String
-	for _, n := range san.otherNames {
-		if n.typeID == oid.HardwareModuleName {
-			value, module := cryptobyte.String(n.value), cryptobyte.String(nil)
-			if !value.ReadASN1(&module, asn1.SEQUENCE) {
-				module = nil // refused below as malformed
-			}
-			modules = append(modules, module)
-		}
-	}
+	modules := slices.Clone(san.modules)
 	if inDirectory {
-		modules = append(modules, san.modules...)
+		modules = append(modules, san.inDirectory...)
 	}
 	var hwType oid.OID
 	var serial cryptobyte.String
