@@ -35,11 +35,9 @@ const (
 var signedData = []byte("\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02")
 
 var (
-	errNothing = errors.New("nothing")
-	errPage    = errors.New("a web page or other text, want a certificate in DER or PEM, or a certs-only PKCS#7 message")
-	errForm    = errors.New("something else than a certificate in DER or PEM, or a certs-only PKCS#7 message")
-	errCMS     = errors.New("a PKCS#7 message that is not certs-only, or cannot be read")
-	errNone    = errors.New("no certificate in the PEM or PKCS#7")
+	errForm = errors.New("something else than a certificate in DER or PEM, or a certs-only PKCS#7 message")
+	errCMS  = errors.New("a PKCS#7 message that is not certs-only, or cannot be read")
+	errNone = errors.New("no certificate in the PEM or PKCS#7")
 )
 
 // Certificates returns the certificates in it, each the DER of one SEQUENCE that is not
@@ -51,7 +49,7 @@ func Certificates(data []byte) ([][]byte, error) {
 	case len(data) > MaxSize:
 		return nil, errors.New(strconv.Itoa(len(data)) + " bytes, want at most " + strconv.Itoa(MaxSize))
 	case len(bytes.TrimSpace(data)) == 0:
-		return nil, errNothing
+		return nil, errors.New("nothing")
 	case data[0] != tagSequence:
 		return inPEM(data)
 	}
@@ -76,7 +74,7 @@ func inPEM(data []byte) (all [][]byte, err error) {
 	}
 	switch {
 	case blocks == 0:
-		return nil, errPage
+		return nil, errors.New("a web page or other text, want a certificate in DER or PEM, or a certs-only PKCS#7 message")
 	case len(all) == 0:
 		return nil, errNone
 	}

@@ -130,11 +130,9 @@ func firmwareText(v uint32) string {
 // upper case, padded with NUL bytes even if the original is padded with spaces.
 type vendorID [4]byte
 
-const vendorPrefix = "id:"
-
 // vendorIDOf parses "id:" and 8 hexadecimal digits.
 func vendorIDOf(manufacturer string) (id vendorID, ok bool) {
-	digits, ok := strings.CutPrefix(manufacturer, vendorPrefix)
+	digits, ok := strings.CutPrefix(manufacturer, "id:")
 	if b, err := hex.DecodeString(digits); ok && err == nil && len(b) == len(id) {
 		for n, c := range bytes.TrimRight(b, " \x00") {
 			if 'a' <= c && c <= 'z' {

@@ -1,8 +1,10 @@
 package tpmcert
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -20,28 +22,34 @@ type ekIssuer struct {
 }
 
 func newEKIssuer(i EKIssuer, known *linkMemory) (*ekIssuer, error) {
-	if err := checkEKProfile(&i.Profile); err != nil {
-		return nil, err
-	}
-	if i.RequireCRL && i.CRLs == nil {
-		return nil, errors.New("RequireCRL without CRLs")
-	}
-	if i.RequireCRL && i.Profile.InsecureAllowExpiredEK {
-		return nil, errors.New("RequireCRL with InsecureAllowExpiredEK: lists drop certificates that have expired")
-	}
 	a, err := newAnchors(i.Roots, i.Intermediates, known)
-	if err != nil {
+	if err = cmp.Or(i.check(), err); err != nil {
 		return nil, err
 	}
-	i.Profile, i.Roots, i.Intermediates = i.Profile.clone(), slices.Clone(i.Roots), slices.Clone(i.Intermediates)
+	i.Profile.Extensions, i.Roots, i.Intermediates = slices.Clone(i.Profile.Extensions), slices.Clone(i.Roots), slices.Clone(i.Intermediates)
 	made := &ekIssuer{EKIssuer: i, anchors: a}
-	if i.CRLs == nil {
-		return made, nil
-	}
-	if _, err := made.lists(); err != nil && !errors.Is(err, errCRLEmpty) {
-		return nil, err
+	if i.CRLs != nil {
+		if _, err := made.lists(); err != nil && !errors.Is(err, errCRLEmpty) {
+			return nil, err
+		}
 	}
 	return made, nil
+}
+
+// check refuses what decides nothing, or cannot be decided.
+func (i *EKIssuer) check() error {
+	p := &i.Profile
+	switch {
+	case p.Name == "":
+		return errors.New("a profile without a name")
+	case p.NoExtKeyUsage && p.NoKeyUsage && p.NoDirectoryName:
+		return fmt.Errorf("profile %s asks for nothing that tells an EK certificate from others", p.Name)
+	case i.RequireCRL && i.CRLs == nil:
+		return errors.New("RequireCRL without CRLs")
+	case i.RequireCRL && p.InsecureAllowExpiredEK:
+		return errors.New("RequireCRL with InsecureAllowExpiredEK: lists drop certificates that have expired")
+	}
+	return checkIDs(p.Name, p.Extensions)
 }
 
 // ekRefusal is why one issuer refused, and how far it got: the error of the issuer that got

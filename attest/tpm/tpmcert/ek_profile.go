@@ -3,9 +3,6 @@ package tpmcert
 import (
 	"crypto/rsa"
 	"crypto/x509"
-	"errors"
-	"fmt"
-	"slices"
 
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -92,21 +89,6 @@ func EKProfileTPM12() EKProfile {
 		NoExtKeyUsage:      true,
 		NoKeyUsage:         true,
 	}
-}
-
-func (p EKProfile) clone() EKProfile {
-	p.Extensions = slices.Clone(p.Extensions)
-	return p
-}
-
-func checkEKProfile(p *EKProfile) error {
-	if p.Name == "" {
-		return errors.New("a profile without a name")
-	}
-	if p.NoExtKeyUsage && p.NoKeyUsage && p.NoDirectoryName {
-		return fmt.Errorf("profile %s asks for nothing that tells an EK certificate from others", p.Name)
-	}
-	return checkIDs(p.Name, p.Extensions)
 }
 
 // ekProfileChecks is the number of steps of EKProfile.check.

@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -59,11 +60,8 @@ type anchors struct {
 }
 
 func newIssuer(i *Issuer, known *linkMemory) (*issuer, error) {
-	if err := checkProfile(&i.Profile); err != nil {
-		return nil, err
-	}
 	a, err := newAnchors(i.Roots, i.Intermediates, known)
-	if err != nil {
+	if err = cmp.Or(checkProfile(&i.Profile), err); err != nil {
 		return nil, err
 	}
 	return &issuer{profile: i.Profile.clone(), anchors: a}, nil
