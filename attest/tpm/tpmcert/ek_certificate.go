@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -123,7 +124,8 @@ func ParseEK(data []byte) (*EKCertificate, error) {
 	}
 	cert := leaf.Certificate
 	ek := &EKCertificate{Certificate: cert, PublicKey: cert.PublicKey, Directory: leaf.san.directory, leaf: leaf}
-	ek.Encoding.TCGHeader, ek.Encoding.NVPadding = aroundCertificate(data, der)
+	start := bytes.Index(data, der)
+	ek.Encoding.TCGHeader, ek.Encoding.NVPadding = start > 0, len(data) > start+len(der)
 	if ek.Specification, err = parseSpecification(cert); err != nil {
 		return nil, err
 	}
@@ -141,19 +143,6 @@ func ParseEK(data []byte) (*EKCertificate, error) {
 	}
 	ek.Digest = sha256.Sum256(ek.spki)
 	return ek, nil
-}
-
-// aroundCertificate reports what der.TrimNVCertificate removed.
-func aroundCertificate(data, der []byte) (header, padding bool) {
-	size := 0 // of the header
-	switch {
-	case data[0] == der[0]:
-	case data[5] == der[0]:
-		size = 5
-	default:
-		size = 7
-	}
-	return size > 0, len(data) > size+len(der)
 }
 
 // checkEKStrength refuses keys that are not acceptable as EKs.
@@ -176,13 +165,12 @@ func oaepKey(spki []byte) (*rsa.PublicKey, error) {
 	var body, algorithm, parameters, bits, key cryptobyte.String
 	var id oid.OID
 	var tag asn1.Tag
-	var unused uint8
 	n, e := new(big.Int), int64(0)
 	ok := in.ReadASN1(&body, asn1.SEQUENCE) && in.Empty() &&
 		body.ReadASN1(&algorithm, asn1.SEQUENCE) && oid.Read(&algorithm, &id) && id == oid.RSAESOAEP &&
 		(algorithm.Empty() || algorithm.ReadAnyASN1(&parameters, &tag) && algorithm.Empty() &&
 			(tag == asn1.SEQUENCE || tag == asn1.NULL && parameters.Empty())) &&
-		body.ReadASN1(&bits, asn1.BIT_STRING) && body.Empty() && bits.ReadUint8(&unused) && unused == 0 &&
+		body.ReadASN1BitStringAsBytes((*[]byte)(&bits)) && body.Empty() &&
 		bits.ReadASN1(&key, asn1.SEQUENCE) && bits.Empty() && key.ReadASN1Integer(n) && key.ReadASN1Integer(&e) &&
 		key.Empty() && n.Sign() > 0 && e > 0 && e <= math.MaxInt32
 	if !ok {
