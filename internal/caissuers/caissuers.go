@@ -44,16 +44,21 @@ var (
 // looked into, and all parts of data: a certificate in DER, or a certs-only message of CMS
 // (PKCS#7) in BER or DER, the two forms of RFC 5280; or either in PEM, which some CAs serve.
 // White space may follow. There are 1 to 16. An error says what it is instead.
-func Certificates(data []byte) ([][]byte, error) {
+func Certificates(data []byte) (all [][]byte, err error) {
 	switch {
 	case len(data) > MaxSize:
 		return nil, errors.New(strconv.Itoa(len(data)) + " bytes, want at most " + strconv.Itoa(MaxSize))
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, errors.New("nothing")
 	case data[0] != tagSequence:
-		return inPEM(data)
+		all, err = inPEM(data)
+	default:
+		all, err = inDER(data)
 	}
-	return inDER(data)
+	if len(all) > maxCertificates {
+		return nil, errors.New("more than " + strconv.Itoa(maxCertificates) + " certificates")
+	}
+	return all, err
 }
 
 // inPEM reads blocks, and passes over the text between them and over those of other types.
@@ -64,12 +69,10 @@ func inPEM(data []byte) (all [][]byte, err error) {
 		switch block.Type {
 		case "CERTIFICATE", "PKCS7", "CMS":
 			found, err := inDER(block.Bytes)
-			if all = append(all, found...); err == nil {
-				err = checkNumber(all)
-			}
 			if err != nil {
 				return nil, fmt.Errorf("PEM: %w", err)
 			}
+			all = append(all, found...)
 		}
 	}
 	switch {
@@ -79,13 +82,6 @@ func inPEM(data []byte) (all [][]byte, err error) {
 		return nil, errNone
 	}
 	return all, nil
-}
-
-func checkNumber(all [][]byte) error {
-	if len(all) > maxCertificates {
-		return errors.New("more than " + strconv.Itoa(maxCertificates) + " certificates")
-	}
-	return nil
 }
 
 // inDER reads a certificate or a ContentInfo. The first begins with a SEQUENCE, the second
@@ -146,9 +142,6 @@ func certificatesOf(set []byte) (all [][]byte, err error) {
 		}
 		if set[0] == tagSequence {
 			all = append(all, set[:len(set)-len(rest)])
-			if err := checkNumber(all); err != nil {
-				return nil, err
-			}
 		}
 		set = rest
 	}
