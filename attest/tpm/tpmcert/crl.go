@@ -154,11 +154,8 @@ func (c *crl) isSignedBy(ca *x509.Certificate) bool {
 	return signed
 }
 
-// reasonFor returns why a certificate is revoked. The list's signature must have been
-// verified.
+// reasonFor returns why a certificate is revoked. isSignedBy must have returned true: nothing
+// changes what it has read then.
 func (c *crl) reasonFor(cert *x509.Certificate) (reason int, revoked bool) {
-	c.mu.Lock()
-	x := c.revoked
-	c.mu.Unlock()
-	return x.find(cert.SerialNumber)
+	return c.revoked.find(cert.SerialNumber)
 }

@@ -81,10 +81,7 @@ func parseCRL(der []byte) (*crl, error) {
 		return nil, err
 	}
 	c.issuer = dn.Key(c.head.RawIssuer)
-	if err := checkCRLHead(c.head); err != nil {
-		return nil, err
-	}
-	return c, c.checkEntries()
+	return c, cmp.Or(checkCRLHead(c.head), c.checkEntries())
 }
 
 // cutEntries records the entries of a TBSCertList and returns its content without them. The

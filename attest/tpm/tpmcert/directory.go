@@ -7,6 +7,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
@@ -42,19 +43,13 @@ func (d DirectoryName) check(required bool, profile string) error {
 type subjectAltName struct {
 	directory  DirectoryName
 	stated     [3]bool // which directoryAttributes are present
-	otherNames []otherName
+	otherNames []der.OtherName
 	// modules are the HardwareModuleNames among otherNames, or in a directory name; nil is one
 	// that is no SEQUENCE.
 	modules, inDirectory []cryptobyte.String
 	// foreign says that there is a name form that neither this package nor crypto/x509
 	// understands.
 	foreign bool
-}
-
-// otherName is one OtherName: its type and the DER of its value.
-type otherName struct {
-	typeID oid.OID
-	value  []byte
 }
 
 // Tags of GeneralName (RFC 5280, section 4.2.1.6).
@@ -105,12 +100,12 @@ func (san *subjectAltName) readName(names *cryptobyte.String) error {
 	}
 	switch tag {
 	case tagOtherName:
-		var n otherName
+		var n der.OtherName
 		var value, content cryptobyte.String
-		if !oid.Read(&v, &n.typeID) || !v.ReadASN1(&value, tagOtherName) || !v.Empty() {
+		if !oid.Read(&v, &n.Type) || !v.ReadASN1(&value, tagOtherName) || !v.Empty() {
 			return sanFault("OtherName { type-id, [0] EXPLICIT value }")
 		}
-		n.value = value
+		n.Value = value
 		var inner asn1.Tag
 		if !value.ReadAnyASN1(&content, &inner) || !value.Empty() {
 			return sanFault("one DER value in an OtherName")
@@ -119,7 +114,7 @@ func (san *subjectAltName) readName(names *cryptobyte.String) error {
 		if inner != asn1.SEQUENCE {
 			content = nil
 		}
-		if n.typeID == oid.HardwareModuleName {
+		if n.Type == oid.HardwareModuleName {
 			san.modules = append(san.modules, content)
 		}
 	case tagDirectoryName:

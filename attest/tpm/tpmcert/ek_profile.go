@@ -128,13 +128,10 @@ func (p *EKProfile) checkConstraints(cert *x509.Certificate) error {
 }
 
 func (p *EKProfile) checkKeyUsage(ek *EKCertificate) error {
-	usage := ek.Certificate.KeyUsage
-	if extension(ek.Certificate, oid.KeyUsage) == nil {
-		if p.NoKeyUsage {
-			return nil
-		}
-		return refuse(checkCertificateKeyUsage, "no key usage", "that of an EK, by profile "+p.Name)
+	if p.NoKeyUsage && extension(ek.Certificate, oid.KeyUsage) == nil {
+		return nil
 	}
+	usage := ek.Certificate.KeyUsage
 	want, also := x509.KeyUsageKeyAgreement, x509.KeyUsage(0)
 	if _, ok := ek.PublicKey.(*rsa.PublicKey); ok {
 		want = x509.KeyUsageKeyEncipherment

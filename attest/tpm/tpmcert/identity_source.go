@@ -83,7 +83,7 @@ func identifyBySAN(s sanSource, cert *x509.Certificate) (attest.Identity, error)
 func (s OtherNameIdentity) find(san *subjectAltName, _ bool) (attest.Identity, error) {
 	var found attest.Identity
 	for _, n := range san.otherNames {
-		if !s.counts(n.typeID) {
+		if !s.counts(n.Type) {
 			continue
 		}
 		if found != "" {
@@ -93,7 +93,7 @@ func (s OtherNameIdentity) find(san *subjectAltName, _ bool) (attest.Identity, e
 		if s.Issuer != "" {
 			prefix += s.Issuer + "/"
 		}
-		found = attest.Identity(prefix + n.typeID.String() + ":" + base64.RawURLEncoding.EncodeToString(n.value))
+		found = attest.Identity(prefix + n.Type.String() + ":" + base64.RawURLEncoding.EncodeToString(n.Value))
 	}
 	return found, nil
 }

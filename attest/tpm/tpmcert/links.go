@@ -40,8 +40,6 @@ type links struct {
 	links  int              // signatures in chains
 	failed map[linkID]error // of the links, those that did not verify; the others are in the memory
 
-	fetches int
-
 	fetched []*certificate // issuers that a fetcher returned
 	asked   []fetchID      // URLs that need not be asked for again
 	dropped []string       // what fetchers returned that is of no use
