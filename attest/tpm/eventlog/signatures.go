@@ -41,17 +41,15 @@ func readSignatures(b []byte) (s signatures, ok bool) {
 }
 
 func (s *signatures) add(kind string, data []byte) {
+	c, err := x509.ParseCertificate(data)
 	switch {
 	case kind == listOfSHA256 && len(data) == sha256.Size:
 		s.hashes = append(s.hashes, data)
-		return
-	case kind == listOfX509:
-		if c, err := x509.ParseCertificate(data); err == nil {
-			s.certificates = append(s.certificates, c)
-			return
-		}
+	case kind == listOfX509 && err == nil:
+		s.certificates = append(s.certificates, c)
+	default:
+		s.unread = true
 	}
-	s.unread = true
 }
 
 // authority is the certificate of an EFI_SIGNATURE_DATA, or nil. Old versions of shim leave

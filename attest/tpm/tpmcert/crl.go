@@ -2,6 +2,7 @@ package tpmcert
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
@@ -36,9 +37,7 @@ type CRLStore struct {
 }
 
 // crlSet is what a store holds at one time. It is immutable.
-type crlSet struct {
-	lists []*crl
-}
+type crlSet []*crl
 
 // NewCRLStore returns a store with the given lists, at least one, each in DER.
 func NewCRLStore(lists ...[]byte) (*CRLStore, error) {
@@ -61,28 +60,25 @@ func (s *CRLStore) Replace(lists ...[]byte) error {
 	if len(lists) == 0 {
 		return refuse(checkCRL, "no list", "at least one: whoever fetched none keeps those that are there")
 	}
-	made := &crlSet{}
+	var made crlSet
 	for n, der := range lists {
 		c, err := parseCRL(der)
 		if err != nil {
 			return &refusal.Error{Check: checkCRL, Got: "list " + strconv.Itoa(n), Want: "a whole CRL in DER with nextUpdate", Err: err}
 		}
-		made.lists = append(made.lists, c)
+		made = append(made, c)
 	}
-	s.set.Store(made)
+	s.set.Store(&made)
 	return nil
 }
 
 func (s *CRLStore) current() *crlSet {
-	if set := s.set.Load(); set != nil {
-		return set
-	}
-	return &crlSet{}
+	return cmp.Or(s.set.Load(), &crlSet{})
 }
 
 // check refuses lists that these CAs show to be unusable.
-func (s *crlSet) check(cas []*x509.Certificate, allowSHA1 bool) error {
-	for n, c := range s.lists {
+func (s crlSet) check(cas []*x509.Certificate, allowSHA1 bool) error {
+	for n, c := range s {
 		if err := c.check(cas, allowSHA1); err != nil {
 			return &refusal.Error{Check: checkCRL, Got: "list " + strconv.Itoa(n) + " of " + c.head.Issuer.String(),
 				Want: "one that can be used under the issuer's roots and intermediates", Err: err}

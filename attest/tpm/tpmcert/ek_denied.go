@@ -109,11 +109,8 @@ func (v *EKVerifier) deny(d DirectoryName, got string, first, last uint32) error
 // and minor, 16 bits each) or, in older certificates, 4 (8 bits each).
 func firmwareOf(version string) (uint32, bool) {
 	digits, ok := strings.CutPrefix(version, "id:")
-	if !ok || len(digits) != 4 && len(digits) != 8 {
-		return 0, false
-	}
 	n, err := strconv.ParseUint(digits, 16, 32)
-	if err != nil {
+	if !ok || err != nil || len(digits) != 4 && len(digits) != 8 {
 		return 0, false
 	}
 	if len(digits) == 4 {

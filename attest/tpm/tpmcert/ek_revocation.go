@@ -38,7 +38,7 @@ type checkedLists struct {
 // Replace.
 func (i *ekIssuer) lists() (*crlSet, error) {
 	set := i.CRLs.current()
-	if len(set.lists) == 0 {
+	if len(*set) == 0 {
 		return set, errCRLEmpty
 	}
 	if known := i.checked.Load(); known != nil && known.set == set {
@@ -73,7 +73,7 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 			if below {
 				broken = cmp.Or(broken, err)
 			}
-			if err := r.ask(set.lists, c, ca, i.Profile.InsecureAllowSHA1Links, now); err != nil {
+			if err := r.ask(*set, c, ca, i.Profile.InsecureAllowSHA1Links, now); err != nil {
 				return err
 			}
 		}
@@ -92,7 +92,7 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 }
 
 // ask looks up one certificate in those of the lists that name its CA or the CA's key.
-func (r *revocation) ask(lists []*crl, c, ca *x509.Certificate, allowSHA1 bool, now time.Time) error {
+func (r *revocation) ask(lists crlSet, c, ca *x509.Certificate, allowSHA1 bool, now time.Time) error {
 	name, id := dn.Key(ca.RawSubject), ca.SubjectKeyId
 	for _, l := range lists {
 		if l.issuer != name && (len(id) == 0 || !bytes.Equal(l.head.AuthorityKeyId, id)) {
