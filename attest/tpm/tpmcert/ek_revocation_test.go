@@ -227,6 +227,18 @@ func TestUselessListOfSentCA(t *testing.T) {
 	}
 }
 
+// A list that names neither a CA nor its key says nothing about it, also where neither of them
+// has a key identifier.
+func TestListsOfOthers(t *testing.T) {
+	other := &crl{issuer: "another name", head: &x509.RevocationList{}}
+	for name, id := range map[string][]byte{"without an identifier": nil, "with one": {1}} {
+		var r revocation
+		if err := r.ask(crlSet{other}, &x509.Certificate{}, &x509.Certificate{SubjectKeyId: id}, false, tpmlab.Time); err != nil || r.fault != nil || r.current {
+			t.Errorf("%s: %v, %+v", name, err, r)
+		}
+	}
+}
+
 // One root under two issuers: what the lists of one revoke, the other does not heal,
 // in whichever order they stand.
 func TestRevokedUnderEveryIssuer(t *testing.T) {

@@ -8,16 +8,11 @@ import (
 
 // verify returns the verified chain of p to one of the issuer's roots, leaf first.
 func (i *issuer) verify(ctx context.Context, w *links, p *AKPresented, now time.Time) ([]*x509.Certificate, error) {
-	above, err := p.parseAbove(ctx, w, i.known)
+	c, err := (&AKVerifier{issuers: []*issuer{i}}).verify(ctx, w, p, now)
 	if err != nil {
 		return nil, err
 	}
-	search := chainSearch{anchors: i.anchors, work: w, at: now, usages: i.profile.usagesOf(p.Leaf())}
-	chain, failure := search.run(ctx, p.leaf, above)
-	if failure != nil {
-		return nil, failure.err
-	}
-	return plain(chain), nil
+	return c.Chain, nil
 }
 
 // holds is verify with a budget of its own.
