@@ -143,7 +143,8 @@ func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now t
 		if err != nil {
 			return nil, err
 		}
-		return &AKCertificate{Key: p.leaf.PublicKey, Chain: plain(chain), Machine: machine, Directory: p.leaf.san.directory, Profile: i.profile}, nil
+		return &AKCertificate{Key: p.leaf.PublicKey, Chain: plain(chain), Machine: machine,
+			Directory: p.leaf.san.directory, Profile: i.profile}, nil
 	}
 	return nil, cmp.Or(profileErr, chainErr)
 }

@@ -26,7 +26,8 @@ func newEKIssuer(i EKIssuer, known *linkMemory) (*ekIssuer, error) {
 	if err = cmp.Or(i.check(), err); err != nil {
 		return nil, err
 	}
-	i.Profile.Extensions, i.Roots, i.Intermediates = slices.Clone(i.Profile.Extensions), slices.Clone(i.Roots), slices.Clone(i.Intermediates)
+	i.Roots, i.Intermediates = slices.Clone(i.Roots), slices.Clone(i.Intermediates)
+	i.Profile.Extensions = slices.Clone(i.Profile.Extensions)
 	made := &ekIssuer{EKIssuer: i, anchors: a}
 	if i.CRLs != nil {
 		if _, err := made.lists(); err != nil && !errors.Is(err, errCRLEmpty) {
@@ -69,7 +70,8 @@ const (
 )
 
 // verifyEK returns the facts if the certificate, with those above it, is valid under this issuer.
-func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, above []*certificate, now time.Time) (*EKFacts, *ekRefusal) {
+func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, above []*certificate,
+	now time.Time) (*EKFacts, *ekRefusal) {
 	var used []string
 	at := now
 	if i.Profile.InsecureAllowExpiredEK && now.After(p.leaf.NotAfter) {
@@ -97,7 +99,8 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, above
 
 // chainOf finds a chain that is valid at the time at, with a fetcher's certificates if the
 // ones already available do not suffice.
-func (i *ekIssuer) chainOf(ctx context.Context, w *links, leaf *certificate, above []*certificate, at time.Time) ([]*certificate, *ekRefusal) {
+func (i *ekIssuer) chainOf(ctx context.Context, w *links, leaf *certificate, above []*certificate,
+	at time.Time) ([]*certificate, *ekRefusal) {
 	search := chainSearch{anchors: i.anchors, work: w, at: at, usages: []oid.OID{oid.TCGKpEKCertificate},
 		allowSHA1: i.Profile.InsecureAllowSHA1Links, sha1Tolerance: ", or the tolerance InsecureAllowSHA1Links"}
 	if err := checkValidity(leaf.Certificate, at); err != nil {

@@ -84,8 +84,8 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 			broken = cmp.Or(broken, r.fault)
 		}
 		if broken != nil {
-			return &refusal.Error{Check: checkRevocationUnknown, Got: "no revocation list of " + ca.Subject.String() + " that can be used",
-				Want: "a current one", Err: refusal.Retry(broken)}
+			return &refusal.Error{Check: checkRevocationUnknown, Want: "a current one", Err: refusal.Retry(broken),
+				Got: "no revocation list of " + ca.Subject.String() + " that can be used"}
 		}
 	}
 	return nil

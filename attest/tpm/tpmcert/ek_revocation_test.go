@@ -3,6 +3,7 @@ package tpmcert
 import (
 	"context"
 	"crypto"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
@@ -230,7 +231,7 @@ func TestUselessListOfSentCA(t *testing.T) {
 // A list that names neither a CA nor its key says nothing about it, also where neither of them
 // has a key identifier.
 func TestListsOfOthers(t *testing.T) {
-	other := &crl{issuer: "another name", head: &x509.RevocationList{}}
+	other := &crl{issuer: "another name", head: &x509.RevocationList{}, signers: map[[sha256.Size]byte]bool{}}
 	for name, id := range map[string][]byte{"without an identifier": nil, "with one": {1}} {
 		var r revocation
 		if err := r.ask(crlSet{other}, &x509.Certificate{}, &x509.Certificate{SubjectKeyId: id}, false, tpmlab.Time); err != nil || r.fault != nil || r.current {

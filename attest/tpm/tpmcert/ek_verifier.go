@@ -158,7 +158,8 @@ func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
 	}
 	for n, id := range config.Allowed {
 		if _, err := attest.ParseIdentity(string(id)); err != nil || id.Kind() != ekIdentityKind {
-			return nil, unusable("Allowed", n, refuse(checkEKIdentity, string(id), "ek:sha256: and 64 lower-case hexadecimal digits"))
+			return nil, unusable("Allowed", n, refuse(checkEKIdentity, string(id),
+				"ek:sha256: and 64 lower-case hexadecimal digits"))
 		}
 		v.allowed[id] = true
 	}
