@@ -82,7 +82,7 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, above
 	if refusal != nil {
 		return nil, refusal
 	}
-	if passed, err := i.Profile.check(p.ek); err != nil {
+	if passed, err := i.Profile.check(&p.ek); err != nil {
 		return nil, &ekRefusal{ekBadLeaf + passed, err}
 	}
 	if usedSHA1(chain) {
@@ -93,7 +93,7 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, above
 	facts.Chain = plain(chain)
 	facts.Directory = p.ek.Directory
 	facts.Specification = p.ek.Specification
-	facts.Tolerances = append(i.Profile.usedBy(p.ek), used...)
+	facts.Tolerances = append(i.Profile.usedBy(&p.ek), used...)
 	return facts, nil
 }
 

@@ -197,7 +197,7 @@ func (v *EKVerifier) Verify(ctx context.Context, ek *EKPresented, machine *csr.M
 		return nil, errors.New("tpmcert: the context is nil")
 	case v == nil || v.known == nil:
 		return nil, errNotMade
-	case ek == nil || ek.ek == nil:
+	case ek == nil || ek.ek.PublicKey == nil:
 		return nil, refuse(checkEKSources, "", "an EK certificate or an EK")
 	}
 	return v.verifyEK(ctx, newLinks(budget), ek, machine, now)
@@ -205,7 +205,7 @@ func (v *EKVerifier) Verify(ctx context.Context, ek *EKPresented, machine *csr.M
 
 // EKPresented is an EK as a node sends it, parsed but not trusted.
 type EKPresented struct {
-	ek *EKCertificate // without Certificate if it has none, and then there is no chain
+	ek EKCertificate // without Certificate if it has none, and then there is no chain
 	sentChain
 }
 
@@ -229,7 +229,7 @@ func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, err
 		if err != nil {
 			return nil, err
 		}
-		return &EKPresented{ek: ek, sentChain: sentChain{spki: ekPublic}}, nil
+		return &EKPresented{ek: *ek, sentChain: sentChain{spki: ekPublic}}, nil
 	}
 	if err := checkNumber(certificates); err != nil {
 		return nil, err
@@ -238,7 +238,7 @@ func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, err
 	if err != nil {
 		return nil, err
 	}
-	return &EKPresented{ek: ek, sentChain: sentChain{spki: ek.spki, leaf: ek.leaf, above: certificates[1:]}}, nil
+	return &EKPresented{ek: *ek, sentChain: sentChain{spki: ek.spki, leaf: ek.leaf, above: certificates[1:]}}, nil
 }
 
 // verifyEK decides about a parsed EK. The machine may be nil.
