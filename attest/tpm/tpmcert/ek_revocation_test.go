@@ -158,6 +158,13 @@ func TestUselessList(t *testing.T) {
 			if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevocationUnknown) {
 				t.Fatalf("an empty store: got %v, want %s", err, checkRevocationUnknown)
 			}
+			// What was found of one set of lists says nothing about the next.
+			if err := config.Issuers[0].CRLs.Replace(crlOf(t, tpmlab.Sign(t, nil, "elsewhere", crlSigner), nil, 77)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := verifyAt(v, tpmlab.Time, leaf); err != nil {
+				t.Errorf("a list of another CA: %v", err)
+			}
 			if err := config.Issuers[0].CRLs.Replace(c.list); err != nil {
 				t.Fatal(err)
 			}
