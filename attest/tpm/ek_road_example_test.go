@@ -53,7 +53,7 @@ func ExampleKindConfig_roadEK() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	known, err := tpmcert.ParseEKCertificate(device.EKCertificate(tpmsim.P256).Raw, tpmcert.EKEncoding{})
+	known, err := tpmcert.ParseEK(device.EKCertificate(tpmsim.P256).Raw)
 	if err != nil {
 		log.Fatal(err)
 	}

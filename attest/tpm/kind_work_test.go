@@ -61,7 +61,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool, curve elliptic.Cu
 		}
 	}
 	_, evidence := w.open(t)
-	leaf, err := tpmcert.ParseEKCertificate(evidence.Certificates[0], tpmcert.AnyEKEncoding())
+	leaf, err := tpmcert.ParseEK(evidence.Certificates[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func start(t *testing.T, device *tpmsim.TPM, maker *tpmsim.CA, machine string) (
 // A machine that was bought enrols, twice, and is the same machine; nobody else does.
 func TestEnrol(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{})
-	ek, err := tpmcert.ParseEKCertificate(device.EKCertificate(tpmsim.RSA2048).Raw, tpmcert.EKEncoding{})
+	ek, err := tpmcert.ParseEK(device.EKCertificate(tpmsim.RSA2048).Raw)
 	if err != nil {
 		t.Fatal(err)
 	}

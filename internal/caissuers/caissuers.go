@@ -35,27 +35,30 @@ const (
 var signedData = []byte("\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02")
 
 var (
-	errNothing = errors.New("nothing")
-	errPage    = errors.New("a web page or other text, want a certificate in DER or PEM, or a certs-only PKCS#7 message")
-	errForm    = errors.New("something else than a certificate in DER or PEM, or a certs-only PKCS#7 message")
-	errCMS     = errors.New("a PKCS#7 message that is not certs-only, or cannot be read")
-	errNone    = errors.New("no certificate in the PEM or PKCS#7")
+	errForm = errors.New("something else than a certificate in DER or PEM, or a certs-only PKCS#7 message")
+	errCMS  = errors.New("a PKCS#7 message that is not certs-only, or cannot be read")
+	errNone = errors.New("no certificate in the PEM or PKCS#7")
 )
 
 // Certificates returns the certificates in it, each the DER of one SEQUENCE that is not
 // looked into, and all parts of data: a certificate in DER, or a certs-only message of CMS
 // (PKCS#7) in BER or DER, the two forms of RFC 5280; or either in PEM, which some CAs serve.
 // White space may follow. There are 1 to 16. An error says what it is instead.
-func Certificates(data []byte) ([][]byte, error) {
+func Certificates(data []byte) (all [][]byte, err error) {
 	switch {
 	case len(data) > MaxSize:
 		return nil, errors.New(strconv.Itoa(len(data)) + " bytes, want at most " + strconv.Itoa(MaxSize))
 	case len(bytes.TrimSpace(data)) == 0:
-		return nil, errNothing
+		return nil, errors.New("nothing")
 	case data[0] != tagSequence:
-		return inPEM(data)
+		all, err = inPEM(data)
+	default:
+		all, err = inDER(data)
 	}
-	return inDER(data)
+	if len(all) > maxCertificates {
+		return nil, errors.New("more than " + strconv.Itoa(maxCertificates) + " certificates")
+	}
+	return all, err
 }
 
 // inPEM reads blocks, and passes over the text between them and over those of other types.
@@ -66,28 +69,19 @@ func inPEM(data []byte) (all [][]byte, err error) {
 		switch block.Type {
 		case "CERTIFICATE", "PKCS7", "CMS":
 			found, err := inDER(block.Bytes)
-			if all = append(all, found...); err == nil {
-				err = checkNumber(all)
-			}
 			if err != nil {
 				return nil, fmt.Errorf("PEM: %w", err)
 			}
+			all = append(all, found...)
 		}
 	}
 	switch {
 	case blocks == 0:
-		return nil, errPage
+		return nil, errors.New("a web page or other text, want a certificate in DER or PEM, or a certs-only PKCS#7 message")
 	case len(all) == 0:
 		return nil, errNone
 	}
 	return all, nil
-}
-
-func checkNumber(all [][]byte) error {
-	if len(all) > maxCertificates {
-		return errors.New("more than " + strconv.Itoa(maxCertificates) + " certificates")
-	}
-	return nil
 }
 
 // inDER reads a certificate or a ContentInfo. The first begins with a SEQUENCE, the second
@@ -148,9 +142,6 @@ func certificatesOf(set []byte) (all [][]byte, err error) {
 		}
 		if set[0] == tagSequence {
 			all = append(all, set[:len(set)-len(rest)])
-			if err := checkNumber(all); err != nil {
-				return nil, err
-			}
 		}
 		set = rest
 	}

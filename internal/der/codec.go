@@ -53,12 +53,6 @@ func Parse[T any](v *T, message string, data []byte, maxSize int, fields func(*T
 	return v, nil
 }
 
-// all reads fields that must be the whole input.
-func (c *Codec) all(field string, fields func(*Codec)) {
-	fields(c)
-	c.Demand(c.in.Empty(), field, "nothing after the last field")
-}
-
 // Keep records the result of a field's own check; nil is fine.
 func (c *Codec) Keep(err error) {
 	if c.err == nil {
@@ -92,7 +86,8 @@ func (c *Codec) Nested(field string, tag asn1.Tag, fields func(*Codec)) {
 		})
 	} else {
 		c.Demand(c.in.ReadASN1(&inner.in, tag), field, "the fields of one")
-		inner.all(field, fields)
+		fields(&inner)
+		inner.Demand(inner.in.Empty(), field, "nothing after the last field")
 	}
 	c.Keep(inner.err)
 }

@@ -5,7 +5,6 @@ package der
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -183,18 +182,15 @@ func IsPEM(b []byte) bool {
 // 7.3.2; some omit the inner tag), and padding with 0x00 or 0xff if the index is larger than
 // its content.
 func TrimNVCertificate(data []byte) ([]byte, error) {
-	if bytes.HasPrefix(data, []byte{0x10, 0x01, 0x00}) {
-		if len(data) < 5 {
-			return nil, fmt.Errorf("header of %d bytes is cut short", len(data))
+	if sized, ok := bytes.CutPrefix(data, []byte{0x10, 0x01, 0x00}); ok {
+		in, stored := cryptobyte.String(sized), cryptobyte.String(nil)
+		if !in.ReadUint16LengthPrefixed(&stored) {
+			return nil, fmt.Errorf("header is cut short, or states more than the %d bytes that there are", len(data))
 		}
-		size := int(binary.BigEndian.Uint16(data[3:]))
-		if len(data)-5 < size {
-			return nil, fmt.Errorf("header states %d bytes, %d follow", size, len(data)-5)
-		}
-		if err := CheckPadding(data[5+size:]); err != nil {
+		if err := CheckPadding(in); err != nil {
 			return nil, err
 		}
-		data = bytes.TrimPrefix(data[5:5+size], []byte{0x10, 0x02})
+		data = bytes.TrimPrefix(stored, []byte{0x10, 0x02})
 	}
 	if len(data) != 0 && CheckPadding(data) == nil {
 		return nil, fmt.Errorf("%d bytes of padding: nobody has written one yet", len(data))

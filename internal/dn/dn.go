@@ -142,21 +142,15 @@ func Text(tag asn1.Tag, value []byte) (text string, ok bool) {
 		}
 		return string(runes), true
 	case tagBMPString:
-		if len(value)%2 != 0 {
-			return "", false
-		}
 		units := make([]uint16, len(value)/2)
-		for n := range units {
-			units[n] = binary.BigEndian.Uint16(value[2*n:])
+		if n, err := binary.Decode(value, binary.BigEndian, units); err != nil || n != len(value) {
+			return "", false
 		}
 		return validText(utf16.Decode(units))
 	case tagUniversalString:
-		if len(value)%4 != 0 {
-			return "", false
-		}
 		runes := make([]rune, len(value)/4)
-		for n := range runes {
-			runes[n] = rune(binary.BigEndian.Uint32(value[4*n:]))
+		if n, err := binary.Decode(value, binary.BigEndian, runes); err != nil || n != len(value) {
+			return "", false
 		}
 		return validText(runes)
 	}

@@ -116,7 +116,7 @@ func (a *akCA) enrolOverHTTPS(t *testing.T, m *nodeMachine, args ...string) (sai
 // listed is a line of the CA's list.
 func listed(t *testing.T, device *tpmsim.TPM, name string) string {
 	t.Helper()
-	ek, err := tpmcert.ParseEKCertificate(device.EKCertificate(tpmsim.RSA2048).Raw, tpmcert.EKEncoding{})
+	ek, err := tpmcert.ParseEK(device.EKCertificate(tpmsim.RSA2048).Raw)
 	if err != nil {
 		t.Fatal(err)
 	}

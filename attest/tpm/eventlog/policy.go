@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -98,12 +99,8 @@ func (p *Policy) wanted() (tpm2.TPMAlgID, []int, error) {
 	if p == nil || !p.RequireSecureBoot && p.Predicate == nil {
 		return 0, nil, unusable("nothing asked", "RequireSecureBoot or a Predicate")
 	}
-	bank, pcrs := p.Bank, p.PCRs
-	switch bank {
-	case 0:
-		bank = tpm2.TPMAlgSHA256
-	case tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384, tpm2.TPMAlgSHA512:
-	default:
+	bank, pcrs := cmp.Or(p.Bank, tpm2.TPMAlgSHA256), p.PCRs
+	if !slices.Contains([]tpm2.TPMAlgID{tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384, tpm2.TPMAlgSHA512}, bank) {
 		return 0, nil, unusable(fmt.Sprintf("bank %#x", uint16(bank)), "SHA-256, SHA-384 or SHA-512")
 	}
 	if pcrs == nil {

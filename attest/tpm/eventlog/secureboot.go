@@ -141,7 +141,8 @@ func (r *stateReader) measured(e *Event) (data []byte, covered bool) {
 
 func (r *stateReader) read(n int, e *Event) error {
 	data, covered := r.measured(e)
-	if _, _, _, variable := readVariable(data); !covered && (variable || data == nil) {
+	v, isVariable := readVariable(data)
+	if !covered && (isVariable && v.more == 0 || data == nil) {
 		return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("event %d of PCR 7, %s, with other data than were measured", n, e.UntrustedType),
 			"a digest of the data in every event of PCR 7; firmware or a boot loader that logs something else takes an update")
 	}
@@ -153,9 +154,8 @@ func (r *stateReader) read(n int, e *Event) error {
 	case text == dmaProtectionDisabled:
 		r.state.DMAProtectionDisabled = true
 	}
-	whole := statedVariable(data)
-	if vendor, name, value, ok := readVariable(whole); ok {
-		return r.variable(vendor, name, value, len(data)-len(whole))
+	if isVariable {
+		return r.variable(v)
 	}
 	return nil
 }
@@ -171,79 +171,72 @@ func (r *stateReader) separator(value uint32) error {
 	return nil
 }
 
-// readVariable reads a UEFI_VARIABLE_DATA: vendor, two lengths, name in UTF-16, value.
-func readVariable(b []byte) (vendor []byte, name string, value []byte, ok bool) {
+// variableData is a UEFI_VARIABLE_DATA.
+type variableData struct {
+	vendor []byte
+	name   string
+	value  []byte
+	more   int // bytes behind it: old versions of shim log some
+}
+
+// readVariable reads vendor, two lengths, name in UTF-16, and value.
+func readVariable(b []byte) (v variableData, ok bool) {
 	if len(b) < 32 {
-		return nil, "", nil, false
+		return v, false
 	}
-	vendor = b[:16]
 	characters, size := binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
-	b = b[32:]
-	if characters > uint64(len(b))/2 || size != uint64(len(b))-2*characters {
-		return nil, "", nil, false
+	if most := uint64(len(b) - 32); characters > most/2 || size > most-2*characters {
+		return v, false
 	}
 	units := make([]uint16, characters)
-	for n := range units {
-		units[n] = binary.LittleEndian.Uint16(b[2*n:])
+	if _, err := binary.Decode(b[32:], binary.LittleEndian, units); err != nil {
+		return v, false
 	}
-	return vendor, string(utf16.Decode(units)), b[2*characters:], true
+	rest := b[32+2*characters:]
+	return variableData{vendor: b[:16], name: string(utf16.Decode(units)), value: rest[:size], more: len(rest) - int(size)}, true
 }
 
-// statedVariable is b up to the end of the UEFI_VARIABLE_DATA that begins it. Old versions of
-// shim log more.
-func statedVariable(b []byte) []byte {
-	if len(b) < 32 {
-		return b
+func (r *stateReader) variable(v variableData) error {
+	if strings.EqualFold(strings.Trim(v.name, "\x00"), secureBootName) {
+		return r.secureBoot(v)
 	}
-	characters, size := binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
-	if most := uint64(len(b) - 32); characters <= most/2 && size <= most-2*characters {
-		return b[:32+2*characters+size]
-	}
-	return b
-}
-
-// variable reads a variable, with how many bytes were measured behind it.
-func (r *stateReader) variable(vendor []byte, name string, value []byte, more int) error {
-	if strings.EqualFold(strings.Trim(name, "\x00"), secureBootName) {
-		return r.secureBoot(vendor, name, value, more)
-	}
-	if bytes.Equal(vendor, shimLock) && name == shimStateName && len(bytes.Trim(value, "\x00")) > 0 {
-		return tpmwire.Refuse(checkSecureBoot, shimStateName+" = "+refusal.Hex(value)+", so that shim checked nothing",
+	if bytes.Equal(v.vendor, shimLock) && v.name == shimStateName && len(bytes.Trim(v.value, "\x00")) > 0 {
+		return tpmwire.Refuse(checkSecureBoot, shimStateName+" = "+refusal.Hex(v.value)+", so that shim checked nothing",
 			"00 or no such variable: mokutil --enable-validation, and a boot, at the machine")
 	}
-	lists, ok := readSignatures(value)
-	_, seen := r.set[name]
+	lists, ok := readSignatures(v.value)
+	_, seen := r.set[v.name]
 	switch {
-	case name == "PK" || name == "KEK" || name == "dbx" || name == "db" && (ok || !r.separated && !seen):
+	case v.name == "PK" || v.name == "KEK" || v.name == "dbx" || v.name == "db" && (ok || !r.separated && !seen):
 		if !r.separated { // behind it, one that was updated since
-			r.set[name] = r.set[name] || len(value) > 0
-			r.keep(name, lists, ok)
+			r.set[v.name] = r.set[v.name] || len(v.value) > 0
+			r.keep(v.name, lists, ok)
 		}
 		return nil
-	case name != "db" && !r.separated: // one that authorizes nothing
+	case v.name != "db" && !r.separated: // one that authorizes nothing
 		return nil
 	}
 	r.authority = true
-	if c := authority(value); c != nil {
+	if c := authority(v.value); c != nil {
 		r.state.Authorities = append(r.state.Authorities, c)
 	}
 	return nil
 }
 
-func (r *stateReader) secureBoot(vendor []byte, name string, value []byte, more int) error {
+func (r *stateReader) secureBoot(v variableData) error {
 	switch {
-	case more > 0:
-		return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("a variable SecureBoot and %d bytes more", more), "the variable and nothing else")
-	case !bytes.Equal(vendor, globalVariable) || name != secureBootName:
-		return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("a variable %q of vendor %x", name, vendor), "SecureBoot of EFI_GLOBAL_VARIABLE")
+	case v.more > 0:
+		return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("a variable SecureBoot and %d bytes more", v.more), "the variable and nothing else")
+	case !bytes.Equal(v.vendor, globalVariable) || v.name != secureBootName:
+		return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("a variable %q of vendor %x", v.name, v.vendor), "SecureBoot of EFI_GLOBAL_VARIABLE")
 	case r.separated:
 		return tpmwire.Refuse(checkSecureBoot, "a variable SecureBoot behind the separator of PCR 7", "all variables before it")
 	case r.found:
 		return tpmwire.Refuse(checkSecureBoot, "a second variable SecureBoot", "one")
-	case len(value) > 1 || len(value) == 1 && value[0] > 1:
-		return tpmwire.Refuse(checkSecureBoot, "SecureBoot = "+refusal.Hex(value), "00 or 01, or no value on a machine without Secure Boot")
+	case len(v.value) > 1 || len(v.value) == 1 && v.value[0] > 1:
+		return tpmwire.Refuse(checkSecureBoot, "SecureBoot = "+refusal.Hex(v.value), "00 or 01, or no value on a machine without Secure Boot")
 	}
-	r.found, r.state.Enabled = true, len(value) == 1 && value[0] == 1
+	r.found, r.state.Enabled = true, len(v.value) == 1 && v.value[0] == 1
 	return nil
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The lengths of a variable are exactly those of its name and value: every other pair of
-// lengths is refused, also where their sum overflows.
+// The lengths of a variable are those of its name and value, with what is behind it. Every
+// greater pair of lengths is refused, also where their sum overflows.
 func TestLengthsOfVariables(t *testing.T) {
 	data := func(characters, size uint64, rest ...byte) []byte {
 		b := append(bytes.Repeat([]byte{7}, 16), make([]byte, 16)...)
@@ -26,29 +26,30 @@ func TestLengthsOfVariables(t *testing.T) {
 		ok    bool
 		name  string
 		value []byte
+		more  int
 	}{
-		"nothing":                     {nil, false, "", nil},
-		"31 bytes":                    {make([]byte, 31), false, "", nil},
-		"32 bytes":                    {data(0, 0), true, "", nil},
-		"a value alone":               {data(0, 1, 1), true, "", []byte{1}},
-		"a name alone":                {data(1, 0, 'A', 0), true, "A", nil},
-		"both":                        {data(2, 1, 'A', 0, 'B', 0, 1), true, "AB", []byte{1}},
-		"a name that ends":            {data(1, 0, 'A'), false, "", nil},
-		"a longer name":               {data(2, 0, 'A', 0), false, "", nil},
-		"a name over the end":         {data(2, 0, 'A', 0, 'B'), false, "", nil},
-		"a longer value":              {data(1, 2, 'A', 0, 1), false, "", nil},
-		"a shorter value":             {data(1, 0, 'A', 0, 1), false, "", nil},
-		"half of all for the name":    {data(2, 0, 'A', 0, 'B', 0), true, "AB", nil},
-		"a name of 2^63 characters":   {data(1<<63, 2, 'A', 0), false, "", nil},
-		"a name of 2^63+1 characters": {data(1<<63+1, 0, 'A', 0), false, "", nil},
-		"a name of 2^64-1 characters": {data(1<<64-1, 4, 'A', 0), false, "", nil},
-		"a value of 2^64-1 bytes":     {data(0, 1<<64-1), false, "", nil},
-		"a name and a value before 0": {data(2, 1<<64-2, 'A', 0), false, "", nil},
+		"nothing":                     {nil, false, "", nil, 0},
+		"31 bytes":                    {make([]byte, 31), false, "", nil, 0},
+		"32 bytes":                    {data(0, 0), true, "", nil, 0},
+		"a value alone":               {data(0, 1, 1), true, "", []byte{1}, 0},
+		"a name alone":                {data(1, 0, 'A', 0), true, "A", nil, 0},
+		"both":                        {data(2, 1, 'A', 0, 'B', 0, 1), true, "AB", []byte{1}, 0},
+		"a name that ends":            {data(1, 0, 'A'), false, "", nil, 0},
+		"a longer name":               {data(2, 0, 'A', 0), false, "", nil, 0},
+		"a name over the end":         {data(2, 0, 'A', 0, 'B'), false, "", nil, 0},
+		"a longer value":              {data(1, 2, 'A', 0, 1), false, "", nil, 0},
+		"a shorter value":             {data(1, 0, 'A', 0, 1), true, "A", nil, 1},
+		"half of all for the name":    {data(2, 0, 'A', 0, 'B', 0), true, "AB", nil, 0},
+		"a name of 2^63 characters":   {data(1<<63, 2, 'A', 0), false, "", nil, 0},
+		"a name of 2^63+1 characters": {data(1<<63+1, 0, 'A', 0), false, "", nil, 0},
+		"a name of 2^64-1 characters": {data(1<<64-1, 4, 'A', 0), false, "", nil, 0},
+		"a value of 2^64-1 bytes":     {data(0, 1<<64-1), false, "", nil, 0},
+		"a name and a value before 0": {data(2, 1<<64-2, 'A', 0), false, "", nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			vendor, text, value, ok := readVariable(c.in)
-			if ok != c.ok || text != c.name || !bytes.Equal(value, c.value) || ok != (vendor != nil) {
-				t.Errorf("got %x, %q, %x, %v", vendor, text, value, ok)
+			v, ok := readVariable(c.in)
+			if ok != c.ok || v.name != c.name || !bytes.Equal(v.value, c.value) || ok != (v.vendor != nil) || v.more != c.more {
+				t.Errorf("got %+v, %v", v, ok)
 			}
 		})
 	}

@@ -41,29 +41,24 @@ func readSignatures(b []byte) (s signatures, ok bool) {
 }
 
 func (s *signatures) add(kind string, data []byte) {
+	c, err := x509.ParseCertificate(data)
 	switch {
 	case kind == listOfSHA256 && len(data) == sha256.Size:
 		s.hashes = append(s.hashes, data)
-		return
-	case kind == listOfX509:
-		if c, err := x509.ParseCertificate(data); err == nil {
-			s.certificates = append(s.certificates, c)
-			return
-		}
+	case kind == listOfX509 && err == nil:
+		s.certificates = append(s.certificates, c)
+	default:
+		s.unread = true
 	}
-	s.unread = true
 }
 
 // authority is the certificate of an EFI_SIGNATURE_DATA, or nil. Old versions of shim leave
 // the owner out.
 func authority(b []byte) *x509.Certificate {
-	if len(b) > ownerSize {
-		if c, err := x509.ParseCertificate(b[ownerSize:]); err == nil {
+	for _, der := range [][]byte{b[min(len(b), ownerSize):], b} {
+		if c, err := x509.ParseCertificate(der); err == nil {
 			return c
 		}
-	}
-	if c, err := x509.ParseCertificate(b); err == nil {
-		return c
 	}
 	return nil
 }

@@ -109,13 +109,13 @@ func TestSameKeyAs(t *testing.T) {
 		"EC":                        {ec, func(*Public) {}, true},
 		"EC with other attributes":  {ec, func(p *Public) { p.Attributes, p.Scheme = testResidentAttributes, noScheme }, true},
 		"EC with zeros in front":    {ec, func(p *Public) { p.X, p.Y = append([]byte{0}, p.X...), append([]byte{0, 0}, p.Y...) }, true},
-		"EC with another X":         {ec, func(p *Public) { p.X = append([]byte{1}, p.X[1:]...) }, false},
-		"EC with another Y":         {ec, func(p *Public) { p.Y = append([]byte{1}, p.Y[1:]...) }, false},
+		"EC with another X":         {ec, func(p *Public) { p.X = append([]byte{p.X[0] ^ 1}, p.X[1:]...) }, false},
+		"EC with another Y":         {ec, func(p *Public) { p.Y = append([]byte{p.Y[0] ^ 1}, p.Y[1:]...) }, false},
 		"EC on another curve":       {ec, func(p *Public) { p.Curve = tpm2.TPMECCNistP384 }, false},
 		"RSA":                       {rsa, func(*Public) {}, true},
 		"RSA, exponent by name":     {rsa, func(p *Public) { p.Exponent = 65537 }, true},
 		"RSA with another exponent": {rsa, func(p *Public) { p.Exponent = 65539 }, false},
-		"RSA with another modulus":  {rsa, func(p *Public) { p.Modulus = append([]byte{0xff}, p.Modulus[1:]...) }, false},
+		"RSA with another modulus":  {rsa, func(p *Public) { p.Modulus = append([]byte{p.Modulus[0] ^ 1}, p.Modulus[1:]...) }, false},
 		"another kind":              {rsa, func(p *Public) { p.Type = tpm2.TPMAlgECC }, false},
 	} {
 		t.Run(name, func(t *testing.T) {

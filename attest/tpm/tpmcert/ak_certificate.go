@@ -1,18 +1,16 @@
 package tpmcert
 
 import (
+	"cmp"
 	"context"
 	"crypto"
-	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -72,7 +70,6 @@ type AKCertificate struct {
 // AKPresented is the certificate of an AK and the chain sent with it, parsed but not trusted.
 type AKPresented struct {
 	sentChain
-	san *subjectAltName
 }
 
 // ParseAKPresented parses an AK certificate and the chain that came with it, in DER, leaf
@@ -85,20 +82,12 @@ func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
 	if err := checkNumber(certificates); err != nil {
 		return nil, err
 	}
-	read, err := parseCertificate(certificates[0], "an AK certificate")
+	leaf, err := parseLeaf(certificates[0], "an AK certificate")
 	if err != nil {
 		return nil, err
 	}
-	leaf := read.Certificate
-	san, err := parseSubjectAltName(leaf)
-	if err != nil {
-		return nil, err
-	}
-	// crypto/x509 does not support TCG directory names, and reports a critical subjectAltName
-	// of that form as unhandled. It has been handled by now.
-	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(leaf.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
-	spki, _ := canonicalSPKI(leaf, leaf.PublicKey)
-	return &AKPresented{sentChain: sentChain{spki: spki, leaf: read, above: certificates[1:]}, san: san}, nil
+	spki, _ := canonicalSPKI(leaf.Certificate, leaf.PublicKey)
+	return &AKPresented{sentChain: sentChain{spki: spki, leaf: leaf, above: certificates[1:]}}, nil
 }
 
 // Leaf returns the AK's certificate.
@@ -126,53 +115,44 @@ func (v *AKVerifier) Verify(ctx context.Context, p *AKPresented, now time.Time, 
 }
 
 func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now time.Time) (*AKCertificate, error) {
-	if err := checkValidity(p.Leaf(), now); err != nil {
+	if err := cmp.Or(checkValidity(p.Leaf(), now), checkCriticalExtensions(p.Leaf())); err != nil {
 		return nil, err
 	}
-	if err := checkCriticalExtensions(p.Leaf()); err != nil {
+	above, err := p.parseAbove(ctx, w, v.issuers[0].known)
+	if err != nil {
 		return nil, err
 	}
 	var chainErr, profileErr error
 	for _, i := range v.issuers {
-		chain, err := i.verify(ctx, w, p, now)
+		search := chainSearch{anchors: i.anchors, work: w, at: now, usages: i.profile.usagesOf(p.Leaf())}
+		chain, failure := search.run(ctx, p.leaf, above)
 		if err := ctx.Err(); err != nil {
 			return nil, refusal.Retry(fmt.Errorf("stopped between two issuers: %w", err))
 		}
-		if err != nil {
+		if failure != nil {
 			if chainErr == nil || errors.Is(chainErr, CheckCertificateChain) {
-				chainErr = err // an out-of-date chain tells more than an unknown one
+				chainErr = failure.err // an out-of-date chain tells more than an unknown one
 			}
 			continue
 		}
-		if err := i.profile.check(p.Leaf(), p.san); err != nil {
-			if profileErr == nil {
-				profileErr = err
-			}
+		if err := i.profile.check(p.Leaf(), p.leaf.san); err != nil {
+			profileErr = cmp.Or(profileErr, err)
 			continue
 		}
 		machine, err := p.identity(&i.profile)
 		if err != nil {
 			return nil, err
 		}
-		return &AKCertificate{Key: p.leaf.PublicKey, Chain: chain, Machine: machine, Directory: p.san.directory, Profile: i.profile}, nil
+		return &AKCertificate{Key: p.leaf.PublicKey, Chain: plain(chain), Machine: machine,
+			Directory: p.leaf.san.directory, Profile: i.profile}, nil
 	}
-	if profileErr != nil {
-		return nil, profileErr
-	}
-	return nil, chainErr
+	return nil, cmp.Or(profileErr, chainErr)
 }
 
-// identify asks one source. The subjectAltName has already been parsed, and the key encoded.
-func (p *AKPresented) identify(s IdentitySource, profile *Profile) (attest.Identity, error) {
-	switch s := s.(type) {
-	case AKIdentity:
-		if p.spki != nil {
-			return digestIdentity(AKIdentityKind, sha256.Sum256(p.spki)), nil
-		}
-	case OtherNameIdentity:
-		return s.find(p.san)
-	case HardwareIdentity:
-		return s.find(p.san, profile.InsecureAllowDirectoryName)
+// identify asks one source. The subjectAltName has been parsed already.
+func (p *AKPresented) identify(s IdentitySource, inDirectory bool) (attest.Identity, error) {
+	if s, ok := s.(sanSource); ok {
+		return s.find(p.leaf.san, inDirectory)
 	}
 	return s.Identify(p.Leaf())
 }
@@ -180,7 +160,7 @@ func (p *AKPresented) identify(s IdentitySource, profile *Profile) (attest.Ident
 // identity asks the profile's sources in order.
 func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 	for _, s := range profile.Identity {
-		id, err := p.identify(s, profile)
+		id, err := p.identify(s, profile.InsecureAllowDirectoryName)
 		if _, own := errors.AsType[refusal.Check](err); err != nil && !own {
 			err = &refusal.Error{Check: attest.CheckIdentity, Got: "a certificate that the source of identities refuses", Err: err}
 		}

@@ -27,8 +27,9 @@ const checkCertificateSHA1 refusal.Check = "certificate-sha1"
 // neither on signatures nor on the time. It is immutable.
 type certificate struct {
 	*x509.Certificate
-	subject, issuer string // dn.Key of the names
-	work            int    // what reading it counted for, where a node has sent it
+	subject, issuer string          // dn.Key of the names
+	work            int             // what reading it counted for, where a node has sent it
+	san             *subjectAltName // only of a machine's
 
 	// The fields below are set only for CAs.
 	key    crypto.PublicKey
@@ -66,16 +67,31 @@ func parseCertificate(data []byte, what string) (*certificate, error) {
 	return &certificate{Certificate: c, subject: dn.Key(c.RawSubject), issuer: dn.Key(c.RawIssuer), work: len(data) + elements*elementWork}, nil
 }
 
+// parseLeaf parses a machine's certificate, with its subjectAltName. crypto/x509 does not
+// support TCG directory names, and reports a critical subjectAltName of that form as
+// unhandled; it has been handled by now.
+func parseLeaf(data []byte, what string) (*certificate, error) {
+	c, err := parseCertificate(data, what)
+	if err != nil {
+		return nil, err
+	}
+	c.UnhandledCriticalExtensions = slices.DeleteFunc(c.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
+	c.san, err = parseSubjectAltName(c.Certificate)
+	return c, err
+}
+
 // caOf returns c as a certificate above others.
 func caOf(c *x509.Certificate, root bool) *certificate {
 	out := &certificate{Certificate: c, subject: dn.Key(c.RawSubject), issuer: dn.Key(c.RawIssuer), key: keyOf(c)}
 	out.constrained = slices.ContainsFunc(c.Extensions, looksAtLeaves)
-	if out.unfit = statement.CheckKeyStrength(out.key); out.unfit == nil {
-		out.unfit = checkCA(c, root)
+	out.unfit = cmp.Or(statement.CheckKeyStrength(out.key), checkCA(c, root))
+	// As in TLS, a CA may certify for the extended key usages that it has itself.
+	usages, ok := extKeyUsages(c)
+	if !ok {
+		out.unfit = cmp.Or(out.unfit, refuse(checkCertificateExtKeyUsage, "a bad extension", "that of a CA"))
 	}
-	var err error
-	if out.usages, err = usagesOfCA(c); err != nil && out.unfit == nil {
-		out.unfit = err
+	if !slices.Contains(usages, oid.AnyExtendedKeyUsage) {
+		out.usages = usages
 	}
 	out.unfit = inCertificate(c, out.unfit)
 	return out
@@ -119,19 +135,6 @@ func checkCA(c *x509.Certificate, root bool) error {
 	return refuse(CheckCertificateChain, got, "that of a CA")
 }
 
-// usagesOfCA returns the extended key usages that a CA may certify for: those it has itself,
-// as in TLS. Nil means all.
-func usagesOfCA(c *x509.Certificate) ([]oid.OID, error) {
-	usages, ok := extKeyUsages(c)
-	switch {
-	case !ok:
-		return nil, refuse(checkCertificateExtKeyUsage, "a bad extension", "that of a CA")
-	case slices.Contains(usages, oid.AnyExtendedKeyUsage):
-		return nil, nil
-	}
-	return usages, nil
-}
-
 // looksAtLeaves reports whether an extension of a CA certificate can be satisfied by one leaf
 // and not by another: nameConstraints, policyMappings, policyConstraints and inhibitAnyPolicy
 // (RFC 5280, section 4.2.1).
@@ -157,28 +160,22 @@ func checkLinkForm(cert, issuer *certificate, allowSHA1 bool, sha1Tolerance stri
 	case x509.SHA1WithRSA:
 	case x509.SHA256WithRSA, x509.SHA384WithRSA, x509.SHA512WithRSA, x509.SHA256WithRSAPSS, x509.SHA384WithRSAPSS, x509.SHA512WithRSAPSS:
 		if issuer.PublicKey == nil {
-			return badLink(cert, issuer, errOAEP)
+			return badLink(cert, issuer, errors.New("the issuer's key is for RSAES-OAEP"))
 		}
 	case x509.ECDSAWithSHA256, x509.ECDSAWithSHA384, x509.ECDSAWithSHA512:
 		wantRSA = false
 	default:
-		return badLink(cert, issuer, errAlgorithm)
+		return badLink(cert, issuer, errors.New("the algorithm is none that is accepted"))
 	}
 	switch {
 	case isRSA != wantRSA:
-		return badLink(cert, issuer, errKeyKind)
+		return badLink(cert, issuer, errors.New("the issuer's key is of another kind than the signature"))
 	case cert.SignatureAlgorithm == x509.SHA1WithRSA && !allowSHA1:
 		return refuse(checkCertificateSHA1, "a signature over SHA-1 by "+nameText(issuer.Subject),
 			"SHA-256 or more"+sha1Tolerance)
 	}
 	return nil
 }
-
-var (
-	errAlgorithm = errors.New("the algorithm is none that is accepted")
-	errKeyKind   = errors.New("the issuer's key is of another kind than the signature")
-	errOAEP      = errors.New("the issuer's key is for RSAES-OAEP")
-)
 
 // checkLink checks the signature of a link whose form has been checked. It is the only place
 // where certificate signatures are verified. The parser of crypto/x509 has compared the two

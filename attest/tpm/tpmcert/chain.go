@@ -46,7 +46,7 @@ type chainFailure struct {
 
 // without adds what was fetched and is of no use to why there is no chain.
 func (f *chainFailure) without(dropped []string) *chainFailure {
-	if e, ok := errors.AsType[*refusal.Error](f.err); ok && e.Err == nil && len(dropped) > 0 {
+	if e, ok := errors.AsType[*refusal.Error](f.err); ok && f.missing != nil && e.Err == nil && len(dropped) > 0 {
 		with := *e
 		with.Err = errors.New("fetched in vain: " + strings.Join(dropped, "; "))
 		f.err = &with
@@ -154,7 +154,8 @@ func (s *chainSearch) step(ctx context.Context, chain []*certificate, usages []o
 	if s.stopped = s.work.Work(ctx, stepWork+len(chain)*len(top.RawIssuer)+len(usages)*len(issuer.usages)); s.stopped != nil {
 		return nil
 	}
-	if !top.names(issuer) || issuer.Equal(chain[0].Certificate) || slices.ContainsFunc(chain[1:], issuer.sameSubject) {
+	if top.issuer != issuer.subject || !dn.SameKeyIdentifier(top.Certificate, issuer.Certificate) ||
+		issuer.Equal(chain[0].Certificate) || slices.ContainsFunc(chain[1:], issuer.sameSubject) {
 		return nil
 	}
 	left, err := s.checkStep(chain, usages, issuer)
@@ -163,11 +164,6 @@ func (s *chainSearch) step(ctx context.Context, chain []*certificate, usages []o
 		return nil
 	}
 	return left
-}
-
-// names is [dn.NamesIssuer].
-func (c *certificate) names(issuer *certificate) bool {
-	return c.issuer == issuer.subject && dn.SameKeyIdentifier(c.Certificate, issuer.Certificate)
 }
 
 func (c *certificate) sameSubject(other *certificate) bool { return c.subject == other.subject }

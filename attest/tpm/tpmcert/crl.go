@@ -2,10 +2,10 @@ package tpmcert
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
-	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -37,10 +37,7 @@ type CRLStore struct {
 }
 
 // crlSet is what a store holds at one time. It is immutable.
-type crlSet struct {
-	lists           []*crl
-	byName, byKeyID map[string][]*crl
-}
+type crlSet []*crl
 
 // NewCRLStore returns a store with the given lists, at least one, each in DER.
 func NewCRLStore(lists ...[]byte) (*CRLStore, error) {
@@ -63,102 +60,67 @@ func (s *CRLStore) Replace(lists ...[]byte) error {
 	if len(lists) == 0 {
 		return refuse(checkCRL, "no list", "at least one: whoever fetched none keeps those that are there")
 	}
-	made := &crlSet{byName: map[string][]*crl{}, byKeyID: map[string][]*crl{}}
+	var made crlSet
 	for n, der := range lists {
 		c, err := parseCRL(der)
 		if err != nil {
 			return &refusal.Error{Check: checkCRL, Got: "list " + strconv.Itoa(n), Want: "a whole CRL in DER with nextUpdate", Err: err}
 		}
-		made.lists = append(made.lists, c)
-		made.byName[c.issuer] = append(made.byName[c.issuer], c)
-		if id := string(c.head.AuthorityKeyId); id != "" {
-			made.byKeyID[id] = append(made.byKeyID[id], c)
-		}
+		made = append(made, c)
 	}
-	s.set.Store(made)
+	s.set.Store(&made)
 	return nil
 }
 
 func (s *CRLStore) current() *crlSet {
-	if set := s.set.Load(); set != nil {
-		return set
-	}
-	return &crlSet{}
+	return cmp.Or(s.set.Load(), &crlSet{})
 }
 
-// find returns the lists that name a CA or its key.
-func (s *crlSet) find(ca *x509.Certificate) []*crl {
-	found := slices.Clone(s.byName[dn.Key(ca.RawSubject)])
-	if len(ca.SubjectKeyId) > 0 {
-		for _, c := range s.byKeyID[string(ca.SubjectKeyId)] {
-			if !slices.Contains(found, c) {
-				found = append(found, c)
-			}
-		}
-	}
-	return found
-}
-
-// check refuses lists that these CAs show to be unusable. A list that names none of them and
-// is signed by none of them may be that of a CA that the node sends.
-func (s *crlSet) check(cas []*x509.Certificate, allowSHA1 bool) error {
-	for n, c := range s.lists {
-		named := false
-		var fault error
-		for _, ca := range cas {
-			if c.issuer != dn.Key(ca.RawSubject) {
-				continue
-			}
-			named = true
-			if fault = c.usableBy(ca, allowSHA1); fault == nil {
-				break
-			}
-		}
-		if !named {
-			fault = c.checkForeign(cas)
-		}
-		if fault != nil {
+// check refuses lists that these CAs show to be unusable.
+func (s crlSet) check(cas []*x509.Certificate, allowSHA1 bool) error {
+	for n, c := range s {
+		if err := c.check(cas, allowSHA1); err != nil {
 			return &refusal.Error{Check: checkCRL, Got: "list " + strconv.Itoa(n) + " of " + c.head.Issuer.String(),
-				Want: "one that can be used under the issuer's roots and intermediates", Err: fault}
+				Want: "one that can be used under the issuer's roots and intermediates", Err: err}
 		}
 	}
 	return nil
 }
 
-// checkForeign refuses a list that one of the CAs signed under a name that none of them has:
-// no lookup would ever find it.
-func (c *crl) checkForeign(cas []*x509.Certificate) error {
+// check refuses a list that none of the CAs it names can use, and one that a CA signed under a
+// name that none of them has: no lookup would ever find it. A list that names none of them and
+// is signed by none of them may be that of a CA that the node sends.
+func (c *crl) check(cas []*x509.Certificate, allowSHA1 bool) (fault error) {
 	for _, ca := range cas {
-		if id := c.head.AuthorityKeyId; len(id) > 0 && len(ca.SubjectKeyId) > 0 && !bytes.Equal(id, ca.SubjectKeyId) {
+		if c.issuer != dn.Key(ca.RawSubject) {
 			continue
 		}
-		if c.isSignedBy(ca) {
-			return errors.New("signed by the key of " + ca.Subject.String() + ", which has another name")
+		if fault = c.usableBy(ca, allowSHA1); fault == nil {
+			return nil
 		}
 	}
-	return nil
+	for _, ca := range cas {
+		id := c.head.AuthorityKeyId
+		otherKey := len(id) > 0 && len(ca.SubjectKeyId) > 0 && !bytes.Equal(id, ca.SubjectKeyId)
+		if fault == nil && !otherKey && c.isSignedBy(ca) {
+			fault = errors.New("signed by the key of " + ca.Subject.String() + ", which has another name")
+		}
+	}
+	return fault
 }
 
-// Reasons why a list cannot be used.
-var (
-	errCRLSHA1     = errors.New("signed over SHA-1, which takes the tolerance InsecureAllowSHA1Links")
-	errCRLSign     = errors.New("of a CA that may not sign lists: its key usage lacks cRLSign")
-	errCRLSigner   = errors.New("not signed by the key of the CA that it names")
-	errCRLName     = errors.New("of the CA's key under another name")
-	errCRLOutdated = errors.New("outside its time")
-	errCRLMissing  = errors.New("none")
-	errCRLEmpty    = errors.New("the store has not been filled yet")
-)
+// errCRLEmpty: nothing can be decided yet.
+var errCRLEmpty = errors.New("the store has not been filled yet")
 
 // usableBy returns why the list does not count as one of the given CA, or nil if it does.
 func (c *crl) usableBy(ca *x509.Certificate, allowSHA1 bool) error {
 	switch a := c.head.SignatureAlgorithm; {
 	case (a == x509.SHA1WithRSA || a == x509.ECDSAWithSHA1) && !allowSHA1:
-		return errCRLSHA1
+		return errors.New("signed over SHA-1, which takes the tolerance InsecureAllowSHA1Links")
 	case ca.KeyUsage != 0 && ca.KeyUsage&x509.KeyUsageCRLSign == 0:
-		return errCRLSign
+		return errors.New("of a CA that may not sign lists: its key usage lacks cRLSign")
 	case !c.isSignedBy(ca):
-		return errCRLSigner
+		return errors.New("not signed by the key of the CA that it names")
 	}
 	return nil
 }
@@ -188,11 +150,8 @@ func (c *crl) isSignedBy(ca *x509.Certificate) bool {
 	return signed
 }
 
-// reasonFor returns why a certificate is revoked. The list's signature must have been
-// verified.
+// reasonFor returns why a certificate is revoked. isSignedBy must have returned true: nothing
+// changes what it has read then.
 func (c *crl) reasonFor(cert *x509.Certificate) (reason int, revoked bool) {
-	c.mu.Lock()
-	x := c.revoked
-	c.mu.Unlock()
-	return x.find(cert.SerialNumber)
+	return c.revoked.find(cert.SerialNumber)
 }

@@ -81,10 +81,7 @@ func parseCRL(der []byte) (*crl, error) {
 		return nil, err
 	}
 	c.issuer = dn.Key(c.head.RawIssuer)
-	if err := checkCRLHead(c.head); err != nil {
-		return nil, err
-	}
-	return c, c.checkEntries()
+	return c, cmp.Or(checkCRLHead(c.head), c.checkEntries())
 }
 
 // cutEntries records the entries of a TBSCertList and returns its content without them. The
@@ -92,29 +89,20 @@ func parseCRL(der []byte) (*crl, error) {
 func (c *crl) cutEntries(tbs cryptobyte.String) (head []byte, ok bool) {
 	var content, element cryptobyte.String
 	var tag asn1.Tag
-	if !tbs.ReadASN1(&content, asn1.SEQUENCE) {
-		return nil, false
-	}
+	ok = tbs.ReadASN1(&content, asn1.SEQUENCE)
+	rest := content
 	for range 4 { // version, signature, issuer, thisUpdate
-		if !content.ReadAnyASN1Element(&element, &tag) {
-			return nil, false
-		}
-		head = append(head, element...)
+		ok = ok && rest.ReadAnyASN1Element(&element, &tag)
 	}
-	for _, next := range [...][]asn1.Tag{{asn1.UTCTime, asn1.GeneralizedTime}, {asn1.SEQUENCE}, {tagCRLExtensions}} {
-		if !slices.ContainsFunc(next, content.PeekASN1Tag) {
-			continue
-		}
-		if !content.ReadAnyASN1Element(&element, &tag) {
-			return nil, false
-		}
-		if tag != asn1.SEQUENCE {
-			head = append(head, element...)
-		} else if !element.ReadASN1(&c.entries, asn1.SEQUENCE) {
-			return nil, false
-		}
+	nextUpdate := asn1.UTCTime
+	if rest.PeekASN1Tag(asn1.GeneralizedTime) {
+		nextUpdate = asn1.GeneralizedTime
 	}
-	return head, content.Empty()
+	ok = ok && rest.SkipOptionalASN1(nextUpdate)
+	head = content[:len(content)-len(rest)]
+	ok = ok && rest.ReadOptionalASN1(&c.entries, nil, asn1.SEQUENCE)
+	head = slices.Concat(head, rest)
+	return head, ok && rest.SkipOptionalASN1(tagCRLExtensions) && rest.Empty()
 }
 
 // checkCRLHead refuses lists that are not complete for their issuer, or do not say for how
@@ -251,9 +239,7 @@ func (x *serialIndex) find(serial *big.Int) (reason int, revoked bool) {
 	var b cryptobyte.Builder
 	b.AddASN1BigInt(serial)
 	in, content := cryptobyte.String(b.BytesOrPanic()), cryptobyte.String(nil)
-	if !in.ReadASN1(&content, asn1.INTEGER) {
-		return 0, false
-	}
+	in.ReadASN1(&content, asn1.INTEGER) // as just written
 	n, revoked := slices.BinarySearchFunc(x.places, content, func(place uint32, serial cryptobyte.String) int {
 		return bytes.Compare(x.at(place).serial, serial)
 	})

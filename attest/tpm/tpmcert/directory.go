@@ -2,10 +2,12 @@ package tpmcert
 
 import (
 	"crypto/x509"
+	"slices"
 
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
@@ -29,23 +31,25 @@ type DirectoryName struct {
 // whole reports whether manufacturer, model and version are all present.
 func (d DirectoryName) whole() bool { return d.Manufacturer != "" && d.Model != "" && d.Version != "" }
 
+// check requires a whole name where a profile does.
+func (d DirectoryName) check(required bool, profile string) error {
+	if !required || d.whole() {
+		return nil
+	}
+	return refuse(checkSubjectAltName, "no whole TCG directory name", "manufacturer, model and version, by profile "+profile)
+}
+
 // subjectAltName is what this package reads from the extension.
 type subjectAltName struct {
-	critical   bool
 	directory  DirectoryName
-	stated     [3]bool // whether manufacturer, model and version are present
-	otherNames []otherName
-	// modules are the HardwareModuleName attributes of a directory name.
-	modules []cryptobyte.String
+	stated     [3]bool // which directoryAttributes are present
+	otherNames []der.OtherName
+	// modules are the HardwareModuleNames among otherNames, or in a directory name; nil is one
+	// that is no SEQUENCE.
+	modules, inDirectory []cryptobyte.String
 	// foreign says that there is a name form that neither this package nor crypto/x509
 	// understands.
 	foreign bool
-}
-
-// otherName is one OtherName: its type and the DER of its value.
-type otherName struct {
-	typeID oid.OID
-	value  []byte
 }
 
 // Tags of GeneralName (RFC 5280, section 4.2.1.6).
@@ -68,25 +72,21 @@ func sanFault(want string) error {
 
 // parseSubjectAltName parses the extension, if there is one.
 func parseSubjectAltName(cert *x509.Certificate) (*subjectAltName, error) {
-	cert = typednil.OrZero(cert)
 	san := &subjectAltName{}
-	for i := range cert.Extensions {
-		e := &cert.Extensions[i]
-		if !oid.SubjectAltName.Equal(e.Id) {
-			continue
-		}
-		san.critical = e.Critical
-		in, names := cryptobyte.String(e.Value), cryptobyte.String(nil)
-		if !in.ReadASN1(&names, asn1.SEQUENCE) || !in.Empty() || names.Empty() {
-			return nil, sanFault("a SEQUENCE OF GeneralName")
-		}
-		for !names.Empty() {
-			if err := san.readName(&names); err != nil {
-				return nil, err
-			}
+	e := extension(typednil.OrZero(cert), oid.SubjectAltName)
+	if e == nil {
+		return san, nil
+	}
+	in, names := cryptobyte.String(e.Value), cryptobyte.String(nil)
+	if !in.ReadASN1(&names, asn1.SEQUENCE) || !in.Empty() || names.Empty() {
+		return nil, sanFault("a SEQUENCE OF GeneralName")
+	}
+	for !names.Empty() {
+		if err := san.readName(&names); err != nil {
+			return nil, err
 		}
 	}
-	if san.critical && san.foreign {
+	if e.Critical && san.foreign {
 		return nil, sanFault("only name forms that are understood, as it is critical")
 	}
 	return san, nil
@@ -100,17 +100,23 @@ func (san *subjectAltName) readName(names *cryptobyte.String) error {
 	}
 	switch tag {
 	case tagOtherName:
-		var n otherName
+		var n der.OtherName
 		var value, content cryptobyte.String
-		if !oid.Read(&v, &n.typeID) || !v.ReadASN1(&value, tagOtherName) || !v.Empty() {
+		if !oid.Read(&v, &n.Type) || !v.ReadASN1(&value, tagOtherName) || !v.Empty() {
 			return sanFault("OtherName { type-id, [0] EXPLICIT value }")
 		}
-		n.value = value
+		n.Value = value
 		var inner asn1.Tag
 		if !value.ReadAnyASN1(&content, &inner) || !value.Empty() {
 			return sanFault("one DER value in an OtherName")
 		}
 		san.otherNames = append(san.otherNames, n)
+		if inner != asn1.SEQUENCE {
+			content = nil
+		}
+		if n.Type == oid.HardwareModuleName {
+			san.modules = append(san.modules, content)
+		}
 	case tagDirectoryName:
 		var rdns cryptobyte.String
 		if !v.ReadASN1(&rdns, asn1.SEQUENCE) || !v.Empty() {
@@ -151,40 +157,30 @@ func (san *subjectAltName) readDirectory(rdns cryptobyte.String) error {
 // setAttribute records a TCG attribute, whatever string type its value has; a value that is
 // not a string is refused.
 func (san *subjectAltName) setAttribute(id oid.OID, tag asn1.Tag, value []byte) error {
-	d := &san.directory
-	var field *string
-	var stated *bool
-	switch id {
-	case oid.TCGAtTPMManufacturer:
-		field, stated = &d.Manufacturer, &san.stated[0]
-	case oid.TCGAtTPMModel:
-		field, stated = &d.Model, &san.stated[1]
-	case oid.TCGAtTPMVersion:
-		field, stated = &d.Version, &san.stated[2]
-	case oid.HardwareModuleName:
-		if tag == asn1.SEQUENCE {
-			san.modules = append(san.modules, value)
-		}
+	n := slices.Index(directoryAttributes[:], id)
+	switch {
+	case id == oid.HardwareModuleName && tag == asn1.SEQUENCE:
+		san.inDirectory = append(san.inDirectory, value)
 		return nil
-	default:
+	case n < 0:
 		return nil
-	}
-	if *stated {
+	case san.stated[n]:
 		return sanFault("each TCG attribute once")
 	}
-	*stated = true
 	text, ok := dn.Text(tag, value)
 	if !ok {
 		return sanFault("a TCG attribute of a string type")
 	}
-	*field = text
-	if field != &d.Manufacturer {
-		return nil
-	}
-	vendor, ok := vendorIDOf(text)
-	if !ok {
+	d := &san.directory
+	fields := [...]*string{&d.Manufacturer, &d.Model, &d.Version}
+	*fields[n], san.stated[n] = text, true
+	vendor, ok := vendorIDOf(d.Manufacturer)
+	if san.stated[0] && !ok {
 		return sanFault("a manufacturer of id: and 8 hexadecimal digits")
 	}
 	d.Vendor = vendor.text()
 	return nil
 }
+
+// directoryAttributes are those of manufacturer, model and version.
+var directoryAttributes = [...]oid.OID{oid.TCGAtTPMManufacturer, oid.TCGAtTPMModel, oid.TCGAtTPMVersion}

@@ -208,7 +208,6 @@ func TestIdentities(t *testing.T) {
 		"GCE":                 {instance("example.com:p-1", 18446744073709551615), "gce:example.com:p-1/18446744073709551615", false},
 		"none":                {&x509.Certificate{}, "", false},
 		"after another":       {&x509.Certificate{Extensions: append([]pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 17}}}, instance("p", 1).Extensions...)}, "gce:p/1", false},
-		"twice":               {&x509.Certificate{Extensions: append(instance("p", 1).Extensions, instance("p", 1).Extensions...)}, "", true},
 		"a plain provider ID": {&x509.Certificate{Extensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}, Value: []byte{0x0c, 1, 'x'}}}}, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,13 +1,13 @@
 package tpmcert
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"math"
 	"math/big"
-	"slices"
 	"strconv"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -59,11 +59,6 @@ type EKEncoding struct {
 	RSAESOAEPKey bool
 }
 
-// AnyEKEncoding tolerates every encoding fault that this package knows.
-func AnyEKEncoding() EKEncoding {
-	return EKEncoding{NVPadding: true, TCGHeader: true, RSAESOAEPKey: true}
-}
-
 // check refuses the faults in used that are not tolerated.
 func (tolerated EKEncoding) check(used EKEncoding) error {
 	switch {
@@ -98,34 +93,23 @@ type EKCertificate struct {
 	// Encoding says which encoding faults were found.
 	Encoding EKEncoding
 
-	read *certificate
-	san  *subjectAltName
+	leaf *certificate
 	spki []byte // what Digest is over
 }
 
-// ParseEKCertificate parses an EK certificate as found in NV, in a file or in a message: DER,
-// with nothing around it but what tolerated allows. It does no public-key operation and trusts
-// nothing. A refusal is a [*refusal.Error] with "message-size" (over 8 KiB),
-// [CheckCertificateEncoding], the check "ek-certificate-encoding", "ek-key-encoding",
-// "certificate-subject-alt-name", "certificate-tpm-specification", the check "tpm-key-strength"
-// (not RSA of 2048 to 4096 bits with exponent 65537, P-256, P-384 or P-521) or the check
-// "ek-roca".
-func ParseEKCertificate(data []byte, tolerated EKEncoding) (*EKCertificate, error) {
-	ek, err := ParseEK(data)
-	if err != nil {
-		return nil, err
-	}
-	if err := tolerated.check(ek.Encoding); err != nil {
-		return nil, err
-	}
-	return ek, nil
-}
+// ekIdentityKind is the kind of identities that EKs have.
+const ekIdentityKind = "ek"
 
 // Identity returns the machine identity ek:sha256:<digest> of the key.
-func (c *EKCertificate) Identity() attest.Identity { return digestIdentity("ek", c.Digest) }
+func (c *EKCertificate) Identity() attest.Identity { return digestIdentity(ekIdentityKind, c.Digest) }
 
-// ParseEK parses with every tolerance and records which were needed: which are granted is
-// known only once the issuer is.
+// ParseEK parses an EK certificate as found in NV, in a file or in a message: DER, with nothing
+// around it but what [EKEncoding] names. It tolerates all of that and records what it found:
+// which of it is granted is known only once the issuer is. It does no public-key operation and
+// trusts nothing. A refusal is a [*refusal.Error] with "message-size" (over 8 KiB),
+// [CheckCertificateEncoding], the check "ek-key-encoding", "certificate-subject-alt-name",
+// "certificate-tpm-specification", the check "tpm-key-strength" (not RSA of 2048 to 4096 bits
+// with exponent 65537, P-256, P-384 or P-521) or the check "ek-roca".
 func ParseEK(data []byte) (*EKCertificate, error) {
 	if len(data) > maxEKCertificateSize {
 		return nil, tooLarge(len(data), "bytes of EK certificate", maxEKCertificateSize)
@@ -134,28 +118,21 @@ func ParseEK(data []byte) (*EKCertificate, error) {
 	if err != nil {
 		return nil, &refusal.Error{Check: CheckCertificateEncoding, Got: "an EK certificate that is no DER", Err: err}
 	}
-	read, err := parseCertificate(der, "an EK certificate")
+	leaf, err := parseLeaf(der, "an EK certificate")
 	if err != nil {
 		return nil, err
 	}
-	cert := read.Certificate
-	ek := &EKCertificate{Certificate: cert, read: read}
-	ek.Encoding.TCGHeader, ek.Encoding.NVPadding = aroundCertificate(data, der)
-	if ek.san, err = parseSubjectAltName(cert); err != nil {
-		return nil, err
-	}
-	cert.UnhandledCriticalExtensions = slices.DeleteFunc(cert.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
-	ek.Directory = ek.san.directory
+	cert := leaf.Certificate
+	ek := &EKCertificate{Certificate: cert, PublicKey: cert.PublicKey, Directory: leaf.san.directory, leaf: leaf}
+	start := bytes.Index(data, der)
+	ek.Encoding.TCGHeader, ek.Encoding.NVPadding = start > 0, len(data) > start+len(der)
 	if ek.Specification, err = parseSpecification(cert); err != nil {
 		return nil, err
 	}
-	ek.PublicKey = cert.PublicKey
 	if ek.PublicKey == nil {
-		key, err := oaepKey(cert.RawSubjectPublicKeyInfo)
-		if err != nil {
+		if ek.PublicKey, err = oaepKey(cert.RawSubjectPublicKeyInfo); err != nil {
 			return nil, err
 		}
-		ek.PublicKey = key
 		ek.Encoding.RSAESOAEPKey = true
 	}
 	if err := checkEKStrength(ek.PublicKey); err != nil {
@@ -166,20 +143,6 @@ func ParseEK(data []byte) (*EKCertificate, error) {
 	}
 	ek.Digest = sha256.Sum256(ek.spki)
 	return ek, nil
-}
-
-// aroundCertificate reports what der.TrimNVCertificate removed.
-func aroundCertificate(data, der []byte) (header, padding bool) {
-	if header = data[0] != der[0]; !header {
-		return false, len(data) > len(der)
-	}
-	// der.TrimNVCertificate has checked the size that the header states.
-	stated := 5 + int(data[3])<<8 + int(data[4])
-	start := 5
-	if data[5] != der[0] {
-		start = 7
-	}
-	return true, stated > start+len(der) || len(data) > stated
 }
 
 // checkEKStrength refuses keys that are not acceptable as EKs.
@@ -202,13 +165,12 @@ func oaepKey(spki []byte) (*rsa.PublicKey, error) {
 	var body, algorithm, parameters, bits, key cryptobyte.String
 	var id oid.OID
 	var tag asn1.Tag
-	var unused uint8
 	n, e := new(big.Int), int64(0)
 	ok := in.ReadASN1(&body, asn1.SEQUENCE) && in.Empty() &&
 		body.ReadASN1(&algorithm, asn1.SEQUENCE) && oid.Read(&algorithm, &id) && id == oid.RSAESOAEP &&
 		(algorithm.Empty() || algorithm.ReadAnyASN1(&parameters, &tag) && algorithm.Empty() &&
 			(tag == asn1.SEQUENCE || tag == asn1.NULL && parameters.Empty())) &&
-		body.ReadASN1(&bits, asn1.BIT_STRING) && body.Empty() && bits.ReadUint8(&unused) && unused == 0 &&
+		body.ReadASN1BitStringAsBytes((*[]byte)(&bits)) && body.Empty() &&
 		bits.ReadASN1(&key, asn1.SEQUENCE) && bits.Empty() && key.ReadASN1Integer(n) && key.ReadASN1Integer(&e) &&
 		key.Empty() && n.Sign() > 0 && e > 0 && e <= math.MaxInt32
 	if !ok {
@@ -234,28 +196,27 @@ func (s *TPMSpecification) String() string {
 
 // parseSpecification finds the attribute; other attributes are ignored.
 func parseSpecification(cert *x509.Certificate) (*TPMSpecification, error) {
+	e := extension(cert, oid.SubjectDirectoryAttributes)
+	if e == nil {
+		return nil, nil
+	}
 	var found *TPMSpecification
-	for i := range cert.Extensions {
-		if !oid.SubjectDirectoryAttributes.Equal(cert.Extensions[i].Id) {
-			continue
+	in, attributes := cryptobyte.String(e.Value), cryptobyte.String(nil)
+	ok := in.ReadASN1(&attributes, asn1.SEQUENCE) && in.Empty()
+	for ok && !attributes.Empty() {
+		var attribute, values cryptobyte.String
+		var id oid.OID
+		ok = attributes.ReadASN1(&attribute, asn1.SEQUENCE) && oid.Read(&attribute, &id) &&
+			attribute.ReadASN1(&values, asn1.SET) && attribute.Empty()
+		if ok && id == oid.TCGAtTPMSpecification {
+			ok = found == nil
+			found = &TPMSpecification{}
+			ok = ok && found.read(values)
 		}
-		in, attributes := cryptobyte.String(cert.Extensions[i].Value), cryptobyte.String(nil)
-		ok := in.ReadASN1(&attributes, asn1.SEQUENCE) && in.Empty()
-		for ok && !attributes.Empty() {
-			var attribute, values cryptobyte.String
-			var id oid.OID
-			ok = attributes.ReadASN1(&attribute, asn1.SEQUENCE) && oid.Read(&attribute, &id) &&
-				attribute.ReadASN1(&values, asn1.SET) && attribute.Empty()
-			if ok && id == oid.TCGAtTPMSpecification {
-				ok = found == nil
-				found = &TPMSpecification{}
-				ok = ok && found.read(values)
-			}
-		}
-		if !ok {
-			return nil, refuse(checkSpecification, "a TPM specification attribute that cannot be read",
-				"one SEQUENCE { family, level, revision }")
-		}
+	}
+	if !ok {
+		return nil, refuse(checkSpecification, "a TPM specification attribute that cannot be read",
+			"one SEQUENCE { family, level, revision }")
 	}
 	return found, nil
 }
@@ -270,16 +231,17 @@ func (s *TPMSpecification) read(values cryptobyte.String) bool {
 
 // parseEKPublic parses the EK that a node sends without a certificate: the canonical
 // SubjectPublicKeyInfo and no other encoding of the key.
-func parseEKPublic(spki []byte) (key crypto.PublicKey, digest [message.HashSize]byte, err error) {
+func parseEKPublic(spki []byte) (*EKCertificate, error) {
 	if len(spki) > der.MaxPublicSize {
-		return nil, digest, tooLarge(len(spki), "bytes of EK", der.MaxPublicSize)
+		return nil, tooLarge(len(spki), "bytes of EK", der.MaxPublicSize)
 	}
-	if key, err = x509.ParsePKIXPublicKey(spki); err != nil || !csr.IsCanonicalSPKI(spki) {
-		return nil, digest, &refusal.Error{Check: checkEKKeyEncoding, Got: "an EK that is not in its canonical encoding",
+	key, err := x509.ParsePKIXPublicKey(spki)
+	if err != nil || !csr.IsCanonicalSPKI(spki) {
+		return nil, &refusal.Error{Check: checkEKKeyEncoding, Got: "an EK that is not in its canonical encoding",
 			Want: "a SubjectPublicKeyInfo with rsaEncryption and NULL, or a named curve and an uncompressed point", Err: err}
 	}
 	if err := checkEKStrength(key); err != nil {
-		return nil, digest, err
+		return nil, err
 	}
-	return key, sha256.Sum256(spki), nil
+	return &EKCertificate{PublicKey: key, Digest: sha256.Sum256(spki), spki: spki}, nil
 }

@@ -277,12 +277,12 @@ func TestEKSizes(t *testing.T) {
 	good := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil).Raw
 	for size, ok := range map[int]bool{maxEKCertificateSize: true, maxEKCertificateSize + 1: false} {
 		padded := append(bytes.Clone(good), make([]byte, size-len(good))...)
-		if _, err := ParseEKCertificate(padded, AnyEKEncoding()); (err == nil) != ok || err != nil && !errors.Is(err, der.CheckSize) {
+		if _, err := ParseEK(padded); (err == nil) != ok || err != nil && !errors.Is(err, der.CheckSize) {
 			t.Errorf("%d bytes of certificate: %v", size, err)
 		}
 	}
 	for size, want := range map[int]refusal.Check{der.MaxPublicSize: checkEKKeyEncoding, der.MaxPublicSize + 1: der.CheckSize} {
-		if _, _, err := parseEKPublic(make([]byte, size)); !errors.Is(err, want) {
+		if _, err := parseEKPublic(make([]byte, size)); !errors.Is(err, want) {
 			t.Errorf("%d bytes of EK: %v", size, err)
 		}
 	}
@@ -304,7 +304,7 @@ func TestBareEKStrength(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, _, err = parseEKPublic(spki)
+			_, err = parseEKPublic(spki)
 			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}

@@ -109,11 +109,8 @@ func (v *EKVerifier) deny(d DirectoryName, got string, first, last uint32) error
 // and minor, 16 bits each) or, in older certificates, 4 (8 bits each).
 func firmwareOf(version string) (uint32, bool) {
 	digits, ok := strings.CutPrefix(version, "id:")
-	if !ok || len(digits) != 4 && len(digits) != 8 {
-		return 0, false
-	}
 	n, err := strconv.ParseUint(digits, 16, 32)
-	if err != nil {
+	if !ok || err != nil || len(digits) != 4 && len(digits) != 8 {
 		return 0, false
 	}
 	if len(digits) == 4 {
@@ -130,17 +127,15 @@ func firmwareText(v uint32) string {
 // upper case, padded with NUL bytes even if the original is padded with spaces.
 type vendorID [4]byte
 
-const vendorPrefix = "id:"
-
 // vendorIDOf parses "id:" and 8 hexadecimal digits.
 func vendorIDOf(manufacturer string) (id vendorID, ok bool) {
-	digits, ok := strings.CutPrefix(manufacturer, vendorPrefix)
+	digits, ok := strings.CutPrefix(manufacturer, "id:")
 	if b, err := hex.DecodeString(digits); ok && err == nil && len(b) == len(id) {
-		copy(id[:], bytes.TrimRight(b, " \x00"))
-		for n, c := range id {
+		for n, c := range bytes.TrimRight(b, " \x00") {
 			if 'a' <= c && c <= 'z' {
-				id[n] = c - 'a' + 'A'
+				c -= 'a' - 'A'
 			}
+			id[n] = c
 		}
 		return id, true
 	}

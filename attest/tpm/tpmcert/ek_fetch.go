@@ -71,15 +71,14 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 		if err := ctx.Err(); err != nil {
 			return false, refusal.Retry(fmt.Errorf("stopped before a fetch: %w", err))
 		}
-		if w.fetches == maxIssuerFetches {
+		if len(w.asked) == maxIssuerFetches {
 			return false, message.OverBudget("fetches of issuers' certificates", maxIssuerFetches)
 		}
-		w.fetches++
+		w.asked = append(w.asked, id)
 		found, err := i.Fetcher.FetchIssuer(ctx, url)
 		if err != nil {
 			return false, refusal.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(nameText(cert.Issuer)), err))
 		}
-		w.asked = append(w.asked, id)
 		if found == nil {
 			continue
 		}

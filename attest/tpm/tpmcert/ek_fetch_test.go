@@ -204,8 +204,8 @@ func TestLimitsOfFetches(t *testing.T) {
 			f.calls, f.served = nil, map[string][]byte{c.served: f.good}
 			w, _, err := f.verify(t, t.Context(), f.leaf(t, c.urls...), c.fetchers...)
 			tpmlab.ExpectCheck(t, err, c.want)
-			if errors.Is(err, refusal.ErrRetry) || len(f.calls) != c.calls || w.fetches != c.calls {
-				t.Errorf("%v after %d calls, %d counted, want %d", err, len(f.calls), w.fetches, c.calls)
+			if errors.Is(err, refusal.ErrRetry) || len(f.calls) != c.calls || len(w.asked) != c.calls {
+				t.Errorf("%v after %d calls, %d counted, want %d", err, len(f.calls), len(w.asked), c.calls)
 			}
 		})
 	}

@@ -1,9 +1,10 @@
 package tpmcert
 
 import (
+	"cmp"
 	"context"
-	"crypto/x509"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -21,28 +22,35 @@ type ekIssuer struct {
 }
 
 func newEKIssuer(i EKIssuer, known *linkMemory) (*ekIssuer, error) {
-	if err := checkEKProfile(&i.Profile); err != nil {
-		return nil, err
-	}
-	if i.RequireCRL && i.CRLs == nil {
-		return nil, errors.New("RequireCRL without CRLs")
-	}
-	if i.RequireCRL && i.Profile.InsecureAllowExpiredEK {
-		return nil, errors.New("RequireCRL with InsecureAllowExpiredEK: lists drop certificates that have expired")
-	}
 	a, err := newAnchors(i.Roots, i.Intermediates, known)
-	if err != nil {
+	if err = cmp.Or(i.check(), err); err != nil {
 		return nil, err
 	}
-	i.Profile, i.Roots, i.Intermediates = i.Profile.clone(), slices.Clone(i.Roots), slices.Clone(i.Intermediates)
+	i.Roots, i.Intermediates = slices.Clone(i.Roots), slices.Clone(i.Intermediates)
+	i.Profile.Extensions = slices.Clone(i.Profile.Extensions)
 	made := &ekIssuer{EKIssuer: i, anchors: a}
-	if i.CRLs == nil {
-		return made, nil
-	}
-	if _, err := made.lists(); err != nil && !errors.Is(err, errCRLEmpty) {
-		return nil, err
+	if i.CRLs != nil {
+		if _, err := made.lists(); err != nil && !errors.Is(err, errCRLEmpty) {
+			return nil, err
+		}
 	}
 	return made, nil
+}
+
+// check refuses what decides nothing, or cannot be decided.
+func (i *EKIssuer) check() error {
+	p := &i.Profile
+	switch {
+	case p.Name == "":
+		return errors.New("a profile without a name")
+	case p.NoExtKeyUsage && p.NoKeyUsage && p.NoDirectoryName:
+		return fmt.Errorf("profile %s asks for nothing that tells an EK certificate from others", p.Name)
+	case i.RequireCRL && i.CRLs == nil:
+		return errors.New("RequireCRL without CRLs")
+	case i.RequireCRL && p.InsecureAllowExpiredEK:
+		return errors.New("RequireCRL with InsecureAllowExpiredEK: lists drop certificates that have expired")
+	}
+	return checkIDs(p.Name, p.Extensions)
 }
 
 // ekRefusal is why one issuer refused, and how far it got: the error of the issuer that got
@@ -61,70 +69,61 @@ const (
 	ekWithdrawn  = ekBadLeaf + ekProfileChecks // all is valid, but it is revoked, or that is unknown
 )
 
-// verifyEK fills in the facts if the certificate is valid under this issuer.
-func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, facts *EKFacts, now time.Time) *ekRefusal {
-	leaf := p.cert.Certificate
+// verifyEK returns the facts if the certificate, with those above it, is valid under this issuer.
+func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, above []*certificate,
+	now time.Time) (*EKFacts, *ekRefusal) {
 	var used []string
 	at := now
-	if i.Profile.InsecureAllowExpiredEK && now.After(leaf.NotAfter) {
-		at = leaf.NotAfter
+	if i.Profile.InsecureAllowExpiredEK && now.After(p.leaf.NotAfter) {
+		at = p.leaf.NotAfter
 		used = append(used, "InsecureAllowExpiredEK")
 	}
-	chain, sha1, refusal := i.chainOf(ctx, w, p, at)
+	chain, refusal := i.chainOf(ctx, w, p.leaf, above, at)
 	if refusal != nil {
-		return refusal
+		return nil, refusal
 	}
-	if passed, err := i.Profile.check(p.cert); err != nil {
-		return &ekRefusal{ekBadLeaf + passed, err}
+	if passed, err := i.Profile.check(&p.ek); err != nil {
+		return nil, &ekRefusal{ekBadLeaf + passed, err}
 	}
-	if sha1 {
+	if usedSHA1(chain) {
 		used = append(used, "InsecureAllowSHA1Links")
 	}
-	facts.Source = EKFromCertificate
+	facts := p.facts(EKFromCertificate)
 	facts.Profile = i.Profile.Name
-	facts.Chain = chain
-	facts.Directory = p.cert.Directory
-	facts.Specification = p.cert.Specification
-	facts.Tolerances = append(i.Profile.usedBy(p.cert), used...)
-	return nil
+	facts.Chain = plain(chain)
+	facts.Directory = p.ek.Directory
+	facts.Specification = p.ek.Specification
+	facts.Tolerances = append(i.Profile.usedBy(&p.ek), used...)
+	return facts, nil
 }
 
 // chainOf finds a chain that is valid at the time at, with a fetcher's certificates if the
 // ones already available do not suffice.
-func (i *ekIssuer) chainOf(ctx context.Context, w *links, p *EKPresented, at time.Time) ([]*x509.Certificate, bool, *ekRefusal) {
-	leaf := p.cert.Certificate
-	if err := checkCriticalExtensions(leaf); err != nil {
-		return nil, false, &ekRefusal{ekBadChain, err}
-	}
-	above, err := p.parseAbove(ctx, w, i.known)
-	if err != nil {
-		return nil, false, &ekRefusal{ekNoIssuer, err}
-	}
+func (i *ekIssuer) chainOf(ctx context.Context, w *links, leaf *certificate, above []*certificate,
+	at time.Time) ([]*certificate, *ekRefusal) {
 	search := chainSearch{anchors: i.anchors, work: w, at: at, usages: []oid.OID{oid.TCGKpEKCertificate},
 		allowSHA1: i.Profile.InsecureAllowSHA1Links, sha1Tolerance: ", or the tolerance InsecureAllowSHA1Links"}
-	if err := checkValidity(leaf, at); err != nil {
+	if err := checkValidity(leaf.Certificate, at); err != nil {
 		// If the issuer, by its name, is not one of ours, that is the more useful error.
 		search.namesOnly, search.allowSHA1 = true, true
-		if _, failure := search.run(ctx, p.leaf, above); failure != nil {
-			return nil, false, failure.refusal()
+		if _, failure := search.run(ctx, leaf, above); failure != nil {
+			return nil, failure.refusal()
 		}
-		return nil, false, &ekRefusal{ekBadChain, err}
+		return nil, &ekRefusal{ekBadChain, err}
 	}
 	for {
-		chain, failure := search.run(ctx, p.leaf, above)
+		chain, failure := search.run(ctx, leaf, above)
 		if failure == nil {
-			return plain(chain), usedSHA1(chain), nil
+			return chain, nil
 		}
 		more, err := i.fetch(ctx, w, failure.missing)
 		switch {
 		case errors.Is(err, attest.CheckBudget):
-			return nil, false, &ekRefusal{ekOverBudget, err}
+			return nil, &ekRefusal{ekOverBudget, err}
 		case err != nil:
-			return nil, false, &ekRefusal{ekUnknown, err}
-		case !more && failure.missing != nil:
-			return nil, false, failure.without(w.dropped).refusal()
+			return nil, &ekRefusal{ekUnknown, err}
 		case !more:
-			return nil, false, failure.refusal()
+			return nil, failure.without(w.dropped).refusal()
 		}
 	}
 }

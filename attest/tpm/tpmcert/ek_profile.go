@@ -3,9 +3,6 @@ package tpmcert
 import (
 	"crypto/rsa"
 	"crypto/x509"
-	"errors"
-	"fmt"
-	"slices"
 
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -94,21 +91,6 @@ func EKProfileTPM12() EKProfile {
 	}
 }
 
-func (p EKProfile) clone() EKProfile {
-	p.Extensions = slices.Clone(p.Extensions)
-	return p
-}
-
-func checkEKProfile(p *EKProfile) error {
-	if p.Name == "" {
-		return errors.New("a profile without a name")
-	}
-	if p.NoExtKeyUsage && p.NoKeyUsage && p.NoDirectoryName {
-		return fmt.Errorf("profile %s asks for nothing that tells an EK certificate from others", p.Name)
-	}
-	return checkIDs(p.Name, p.Extensions)
-}
-
 // ekProfileChecks is the number of steps of EKProfile.check.
 const ekProfileChecks = 7
 
@@ -116,26 +98,20 @@ const ekProfileChecks = 7
 // nothing about who signed the certificate. With a refusal it returns how many checks passed
 // before it: of several profiles, the one that got furthest is the one that was meant.
 func (p *EKProfile) check(ek *EKCertificate) (passed int, err error) {
-	steps := [ekProfileChecks]func() error{
-		func() error { return p.Encoding.check(ek.Encoding) },
-		func() error { return p.checkConstraints(ek.Certificate) },
-		func() error { return checkExtKeyUsage(ek.Certificate, ekUsages, p.NoExtKeyUsage, p.Name) },
-		func() error {
-			if p.NoDirectoryName || ek.Directory.whole() {
-				return nil
-			}
-			return refuse(checkSubjectAltName, "no whole TCG directory name", "manufacturer, model and version, by profile "+p.Name)
-		},
-		func() error { return checkExtensions(ek.Certificate, p.Extensions, p.Name) },
-		func() error { return p.checkSpecification(ek.Specification) },
-		func() error { return p.checkKeyUsage(ek) },
-	}
-	for n, step := range steps {
-		if err := step(); err != nil {
+	for n, err := range [ekProfileChecks]error{
+		p.Encoding.check(ek.Encoding),
+		p.checkConstraints(ek.Certificate),
+		checkExtKeyUsage(ek.Certificate, ekUsages, p.NoExtKeyUsage, p.Name),
+		ek.Directory.check(!p.NoDirectoryName, p.Name),
+		checkExtensions(ek.Certificate, p.Extensions, p.Name),
+		p.checkSpecification(ek.Specification),
+		p.checkKeyUsage(ek),
+	} {
+		if err != nil {
 			return n, err
 		}
 	}
-	return len(steps), nil
+	return ekProfileChecks, nil
 }
 
 // ekUsages are the extended key usages of EK certificates.
@@ -152,13 +128,10 @@ func (p *EKProfile) checkConstraints(cert *x509.Certificate) error {
 }
 
 func (p *EKProfile) checkKeyUsage(ek *EKCertificate) error {
-	usage := ek.Certificate.KeyUsage
-	if !hasExtension(ek.Certificate, oid.KeyUsage) {
-		if p.NoKeyUsage {
-			return nil
-		}
-		return refuse(checkCertificateKeyUsage, "no key usage", "that of an EK, by profile "+p.Name)
+	if p.NoKeyUsage && extension(ek.Certificate, oid.KeyUsage) == nil {
+		return nil
 	}
+	usage := ek.Certificate.KeyUsage
 	want, also := x509.KeyUsageKeyAgreement, x509.KeyUsage(0)
 	if _, ok := ek.PublicKey.(*rsa.PublicKey); ok {
 		want = x509.KeyUsageKeyEncipherment
@@ -199,11 +172,11 @@ func (p *EKProfile) usedBy(ek *EKCertificate) []string {
 		{ek.Encoding.TCGHeader, "TCGHeader"},
 		{ek.Encoding.RSAESOAEPKey, "RSAESOAEPKey"},
 		{ek.Specification != nil && ek.Specification.Family != "2.0", "TPM12Specification"},
-		{!hasExtension(cert, oid.ExtendedKeyUsage), "NoExtKeyUsage"},
-		{!hasExtension(cert, oid.KeyUsage), "NoKeyUsage"},
+		{extension(cert, oid.ExtendedKeyUsage) == nil, "NoExtKeyUsage"},
+		{extension(cert, oid.KeyUsage) == nil, "NoKeyUsage"},
 		{!ek.Directory.whole(), "NoDirectoryName"},
 		{!cert.BasicConstraintsValid, "NoBasicConstraints"},
-		{hasExtension(cert, oid.KeyUsage) && !isRSA && cert.KeyUsage&x509.KeyUsageKeyAgreement == 0, "KeyEnciphermentOfECC"},
+		{extension(cert, oid.KeyUsage) != nil && !isRSA && cert.KeyUsage&x509.KeyUsageKeyAgreement == 0, "KeyEnciphermentOfECC"},
 	} {
 		if t.used {
 			names = append(names, t.name)

@@ -1,9 +1,11 @@
 package tpmcert
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/x509"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -36,7 +38,7 @@ type checkedLists struct {
 // Replace.
 func (i *ekIssuer) lists() (*crlSet, error) {
 	set := i.CRLs.current()
-	if len(set.lists) == 0 {
+	if len(*set) == 0 {
 		return set, errCRLEmpty
 	}
 	if known := i.checked.Load(); known != nil && known.set == set {
@@ -71,26 +73,31 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 			if below {
 				broken = cmp.Or(broken, err)
 			}
-			if err := r.ask(set.find(ca), c, ca, i.Profile.InsecureAllowSHA1Links, now); err != nil {
+			if err := r.ask(*set, c, ca, i.Profile.InsecureAllowSHA1Links, now); err != nil {
 				return err
 			}
 		}
-		switch {
-		case broken != nil:
-			return revocationUnknown(ca, broken)
-		case r.current || r.fault == nil && !r.required:
-		case r.fault == nil:
-			return revocationUnknown(ca, errCRLMissing)
-		default:
-			return revocationUnknown(ca, r.fault)
+		if r.required {
+			r.fault = cmp.Or(r.fault, errors.New("none"))
+		}
+		if !r.current {
+			broken = cmp.Or(broken, r.fault)
+		}
+		if broken != nil {
+			return &refusal.Error{Check: checkRevocationUnknown, Want: "a current one", Err: refusal.Retry(broken),
+				Got: "no revocation list of " + ca.Subject.String() + " that can be used"}
 		}
 	}
 	return nil
 }
 
-// ask looks up one certificate in lists that name its CA or the CA's key.
-func (r *revocation) ask(lists []*crl, c, ca *x509.Certificate, allowSHA1 bool, now time.Time) error {
+// ask looks up one certificate in those of the lists that name its CA or the CA's key.
+func (r *revocation) ask(lists crlSet, c, ca *x509.Certificate, allowSHA1 bool, now time.Time) error {
+	name, id := dn.Key(ca.RawSubject), ca.SubjectKeyId
 	for _, l := range lists {
+		if l.issuer != name && (len(id) == 0 || !bytes.Equal(l.head.AuthorityKeyId, id)) {
+			continue
+		}
 		if err := l.usableBy(ca, allowSHA1); err != nil {
 			r.fault = err
 			continue
@@ -101,18 +108,13 @@ func (r *revocation) ask(lists []*crl, c, ca *x509.Certificate, allowSHA1 bool, 
 				"one that is not")
 		}
 		switch {
-		case l.issuer != dn.Key(ca.RawSubject):
-			r.fault = errCRLName
+		case l.issuer != name:
+			r.fault = errors.New("of the CA's key under another name")
 		case now.Before(l.head.ThisUpdate) || now.After(l.head.NextUpdate):
-			r.fault = errCRLOutdated
+			r.fault = errors.New("outside its time")
 		default:
 			r.current = true
 		}
 	}
 	return nil
-}
-
-func revocationUnknown(ca *x509.Certificate, fault error) error {
-	return &refusal.Error{Check: checkRevocationUnknown, Got: "no revocation list of " + ca.Subject.String() + " that can be used",
-		Want: "a current one", Err: refusal.Retry(fault)}
 }

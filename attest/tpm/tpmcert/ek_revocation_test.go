@@ -3,6 +3,7 @@ package tpmcert
 import (
 	"context"
 	"crypto"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
@@ -157,6 +158,13 @@ func TestUselessList(t *testing.T) {
 			if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevocationUnknown) {
 				t.Fatalf("an empty store: got %v, want %s", err, checkRevocationUnknown)
 			}
+			// What was found of one set of lists says nothing about the next.
+			if err := config.Issuers[0].CRLs.Replace(crlOf(t, tpmlab.Sign(t, nil, "elsewhere", crlSigner), nil, 77)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := verifyAt(v, tpmlab.Time, leaf); err != nil {
+				t.Errorf("a list of another CA: %v", err)
+			}
 			if err := config.Issuers[0].CRLs.Replace(c.list); err != nil {
 				t.Fatal(err)
 			}
@@ -224,6 +232,18 @@ func TestUselessListOfSentCA(t *testing.T) {
 				t.Errorf("%v: a retry", err)
 			}
 		})
+	}
+}
+
+// A list that names neither a CA nor its key says nothing about it, also where neither of them
+// has a key identifier.
+func TestListsOfOthers(t *testing.T) {
+	other := &crl{issuer: "another name", head: &x509.RevocationList{}, signers: map[[sha256.Size]byte]bool{}}
+	for name, id := range map[string][]byte{"without an identifier": nil, "with one": {1}} {
+		var r revocation
+		if err := r.ask(crlSet{other}, &x509.Certificate{}, &x509.Certificate{SubjectKeyId: id}, false, tpmlab.Time); err != nil || r.fault != nil || r.current {
+			t.Errorf("%s: %v, %+v", name, err, r)
+		}
 	}
 }
 

@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -132,7 +130,7 @@ const (
 // multiple goroutines.
 type EKVerifier struct {
 	issuers  []*ekIssuer
-	allowed  map[[message.HashSize]byte]bool
+	allowed  map[attest.Identity]bool
 	platform PlatformEK
 	denied   []deniedTPM
 	judges   bool // there is a deny-list or a CRL store, and no EK may bypass them
@@ -148,7 +146,7 @@ func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
 	if len(config.Denied) > 0 && len(config.Issuers) == 0 {
 		return nil, refusal.Config("Issuers", "", "some with Denied: no certificate holds, so nothing could be denied")
 	}
-	v := &EKVerifier{allowed: map[[message.HashSize]byte]bool{}, platform: config.Platform, known: newLinkMemory()}
+	v := &EKVerifier{allowed: map[attest.Identity]bool{}, platform: config.Platform, known: newLinkMemory()}
 	for n := range config.Issuers {
 		i, err := newEKIssuer(config.Issuers[n], v.known)
 		if err != nil {
@@ -159,11 +157,11 @@ func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
 		v.judges = v.judges || i.CRLs != nil
 	}
 	for n, id := range config.Allowed {
-		digest, err := ekDigest(id)
-		if err != nil {
-			return nil, unusable("Allowed", n, err)
+		if _, err := attest.ParseIdentity(string(id)); err != nil || id.Kind() != ekIdentityKind {
+			return nil, unusable("Allowed", n, refuse(checkEKIdentity, string(id),
+				"ek:sha256: and 64 lower-case hexadecimal digits"))
 		}
-		v.allowed[digest] = true
+		v.allowed[id] = true
 	}
 	for n := range config.Denied {
 		d, err := newDeniedTPM(config.Denied[n])
@@ -199,7 +197,7 @@ func (v *EKVerifier) Verify(ctx context.Context, ek *EKPresented, machine *csr.M
 		return nil, errors.New("tpmcert: the context is nil")
 	case v == nil || v.known == nil:
 		return nil, errNotMade
-	case ek == nil || ek.key == nil:
+	case ek == nil || ek.ek.PublicKey == nil:
 		return nil, refuse(checkEKSources, "", "an EK certificate or an EK")
 	}
 	return v.verifyEK(ctx, newLinks(budget), ek, machine, now)
@@ -207,17 +205,15 @@ func (v *EKVerifier) Verify(ctx context.Context, ek *EKPresented, machine *csr.M
 
 // EKPresented is an EK as a node sends it, parsed but not trusted.
 type EKPresented struct {
-	key    crypto.PublicKey
-	digest [message.HashSize]byte
-	cert   *EKCertificate // nil if the EK has none, and then so is the chain
+	ek EKCertificate // without Certificate if it has none, and then there is no chain
 	sentChain
 }
 
 // Identity returns the machine identity of the EK.
-func (p *EKPresented) Identity() attest.Identity { return digestIdentity("ek", p.digest) }
+func (p *EKPresented) Identity() attest.Identity { return p.ek.Identity() }
 
 // Key returns the EK, an *rsa.PublicKey or *ecdsa.PublicKey, about which nothing is known.
-func (p *EKPresented) Key() crypto.PublicKey { return p.key }
+func (p *EKPresented) Key() crypto.PublicKey { return p.ek.PublicKey }
 
 // ParseEKPresented parses the one EK that a node presents: from its certificate and the chain
 // above it, in DER, leaf first and without the root, or, if it has none, from its canonical
@@ -229,37 +225,30 @@ func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, err
 	case len(certificates) == 0 && len(ekPublic) == 0:
 		return nil, refuse(checkEKSources, "", "an EK certificate or an EK")
 	case len(ekPublic) > 0:
-		key, digest, err := parseEKPublic(ekPublic)
+		ek, err := parseEKPublic(ekPublic)
 		if err != nil {
 			return nil, err
 		}
-		return &EKPresented{key: key, digest: digest, sentChain: sentChain{spki: ekPublic}}, nil
+		return &EKPresented{ek: *ek, sentChain: sentChain{spki: ekPublic}}, nil
 	}
 	if err := checkNumber(certificates); err != nil {
 		return nil, err
 	}
-	cert, err := ParseEK(certificates[0])
+	ek, err := ParseEK(certificates[0])
 	if err != nil {
 		return nil, err
 	}
-	return &EKPresented{key: cert.PublicKey, digest: cert.Digest, cert: cert,
-		sentChain: sentChain{spki: cert.spki, leaf: cert.read, above: certificates[1:]}}, nil
+	return &EKPresented{ek: *ek, sentChain: sentChain{spki: ek.spki, leaf: ek.leaf, above: certificates[1:]}}, nil
 }
 
 // verifyEK decides about a parsed EK. The machine may be nil.
 func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, machine *csr.Machine, now time.Time) (*EKFacts, error) {
-	if p.cert != nil {
-		if err := v.checkDenied(p.cert.Directory); err != nil {
-			return nil, err
-		}
-	}
-	facts := &EKFacts{Identity: p.Identity(), Digest: p.digest, PublicKey: p.key}
-	err := v.askIssuers(ctx, w, p, facts, now)
-	switch {
-	case err == nil:
-		return facts, nil
-	case errors.Is(err, checkRevoked): // no allow-list or platform can make up for that
+	if err := v.checkDenied(p.ek.Directory); err != nil {
 		return nil, err
+	}
+	facts, err := v.askIssuers(ctx, w, p, now)
+	if err == nil || errors.Is(err, checkRevoked) { // no allow-list or platform can make up for that
+		return facts, err
 	}
 	source, vouchErr := v.askOthers(ctx, p, machine)
 	switch {
@@ -271,13 +260,17 @@ func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, mac
 		return nil, &refusal.Error{Check: checkEKUnjudged, Got: "an EK of source " + string(source) + " that no certificate comes with that holds",
 			Want: "one, as CRLs or Denied are there to judge it, or InsecureAllowUnjudged", Err: err}
 	}
-	facts.Source = source
-	return facts, nil
+	return p.facts(source), nil
+}
+
+// facts are those that need no certificate.
+func (p *EKPresented) facts(source EKSource) *EKFacts {
+	return &EKFacts{Identity: p.Identity(), Digest: p.ek.Digest, PublicKey: p.ek.PublicKey, Source: source}
 }
 
 // askOthers returns what vouches for an EK that no certificate vouches for, or "".
 func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr.Machine) (EKSource, error) {
-	if v.allowed[p.digest] {
+	if v.allowed[p.Identity()] {
 		return EKFromAllowList, nil
 	}
 	if v.platform == nil || machine == nil {
@@ -295,34 +288,40 @@ func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr
 		if err != nil {
 			return "", unknown(err)
 		}
-		if digest == p.digest {
+		if digest == p.ek.Digest {
 			return EKFromPlatform, nil
 		}
 	}
 	return "", nil
 }
 
-// askIssuers fills in the facts from the first issuer under which the certificate is valid
-// and not revoked. What one issuer's list revokes, no other issuer can restore. If there is
-// no such issuer, the error is that of the issuer that got furthest.
-func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, facts *EKFacts, now time.Time) error {
-	if p.cert == nil || len(v.issuers) == 0 {
-		return refuse(checkEKUntrusted, string(p.Identity()), "an EK that is on the list, or that the platform states")
+// askIssuers returns the facts by the first issuer under which the certificate is valid and
+// not revoked. What one issuer's list revokes, no other issuer can restore. If there is no
+// such issuer, the error is that of the issuer that got furthest.
+func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, now time.Time) (*EKFacts, error) {
+	if p.leaf == nil || len(v.issuers) == 0 {
+		return nil, refuse(checkEKUntrusted, string(p.Identity()), "an EK that is on the list, or that the platform states")
+	}
+	if err := checkCriticalExtensions(p.leaf.Certificate); err != nil {
+		return nil, err
+	}
+	above, err := p.parseAbove(ctx, w, v.known)
+	if err != nil {
+		return nil, err
 	}
 	var worst *ekRefusal
 	for _, i := range v.issuers {
-		found := *facts
-		refused := i.verifyEK(ctx, w, p, &found, now)
+		facts, refused := i.verifyEK(ctx, w, p, above, now)
 		if err := ctx.Err(); err != nil {
-			return refusal.Retry(fmt.Errorf("stopped between two issuers: %w", err))
+			return nil, refusal.Retry(fmt.Errorf("stopped between two issuers: %w", err))
 		}
 		if refused == nil {
-			err := v.checkRevocation(found.Chain, now)
-			if err == nil {
-				*facts = found
-			}
-			if err == nil || errors.Is(err, checkRevoked) {
-				return err
+			err := v.checkRevocation(facts.Chain, now)
+			switch {
+			case err == nil:
+				return facts, nil
+			case errors.Is(err, checkRevoked):
+				return nil, err
 			}
 			refused = &ekRefusal{ekWithdrawn, err}
 		}
@@ -330,16 +329,5 @@ func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, f
 			worst = refused
 		}
 	}
-	return worst.err
-}
-
-// ekDigest parses an identity of the form ek:sha256:<64 hex digits>.
-func ekDigest(id attest.Identity) (digest [message.HashSize]byte, err error) {
-	const prefix = "ek:sha256:"
-	text, ok := strings.CutPrefix(string(id), prefix)
-	if n, err := hex.Decode(digest[:], []byte(text[:min(len(text), 2*message.HashSize)])); !ok || err != nil ||
-		n != message.HashSize || digestIdentity("ek", digest) != id {
-		return digest, refuse(checkEKIdentity, string(id), prefix+" and 64 lower-case hexadecimal digits")
-	}
-	return digest, nil
+	return nil, worst.err
 }

@@ -34,20 +34,17 @@ func exampleEK() (*tpmsim.CA, []byte) {
 }
 
 // An EK certificate as it stands in an NV index: with padding after it.
-func ExampleParseEKCertificate() {
+func ExampleParseEK() {
 	_, der := exampleEK()
-	inNV := append(der, 0xff, 0xff, 0xff)
-
-	_, err := tpmcert.ParseEKCertificate(inNV, tpmcert.EKEncoding{})
-	fmt.Println(err)
-	ek, err := tpmcert.ParseEKCertificate(inNV, tpmcert.EKEncoding{NVPadding: true})
+	ek, err := tpmcert.ParseEK(append(der, 0xff, 0xff, 0xff))
 	if err != nil {
 		log.Fatal(err)
 	}
+	fmt.Println(ek.Encoding == tpmcert.EKEncoding{NVPadding: true})
 	fmt.Println(ek.Directory.Vendor, ek.Directory.Model, ek.Directory.Version)
 	fmt.Println(ek.Identity().Kind())
 	// Output:
-	// ek-certificate-encoding: got padding after the certificate, want DER only, or the tolerance NVPadding
+	// true
 	// SIM tpmsim id:00010000
 	// ek
 }

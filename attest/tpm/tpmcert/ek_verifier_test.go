@@ -16,7 +16,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -101,7 +100,7 @@ func TestEKProfiles(t *testing.T) {
 		{"not yet valid", ecc, func(c *x509.Certificate) { c.NotBefore = tpmlab.Time.Add(time.Second) }, checkCertificateNotYetValid, nil, ""},
 		{"P-224", &mustECDSA(elliptic.P224()).PublicKey, nil, refusal.Check("tpm-key-strength"), nil, ""},
 	}
-	everything := EKProfile{Name: "all but the extended key usage", Encoding: AnyEKEncoding(), TPM12Specification: true, NoKeyUsage: true,
+	everything := EKProfile{Name: "all but the extended key usage", Encoding: EKEncoding{NVPadding: true, TCGHeader: true, RSAESOAEPKey: true}, TPM12Specification: true, NoKeyUsage: true,
 		NoDirectoryName: true, NoBasicConstraints: true, KeyEnciphermentOfECC: true, InsecureAllowSHA1Links: true, InsecureAllowExpiredEK: true}
 	for _, c := range cases {
 		leaf := tpmlab.EKCertificate(t, root, c.key, c.edit)
@@ -181,12 +180,16 @@ func TestNewEKVerifier(t *testing.T) {
 const allZero = attest.Identity("ek:sha256:0000000000000000000000000000000000000000000000000000000000000000")
 
 func TestEKIdentityInAllowList(t *testing.T) {
-	if d, err := ekDigest(allZero); err != nil || d != [message.HashSize]byte{} {
-		t.Errorf("%x, %v", d, err)
+	allowing := func(id attest.Identity) error {
+		_, err := NewEKVerifier(EKVerifierConfig{Allowed: []attest.Identity{id}})
+		return err
 	}
-	for _, id := range []attest.Identity{"", "ek:sha256:", allZero[1:], allZero + "0", allZero[:len(allZero)-1], "ek:sha512:" + allZero[10:],
+	if err := allowing(allZero); err != nil {
+		t.Error(err)
+	}
+	for _, id := range []attest.Identity{"", "ek:sha256:", allZero[1:], allZero + "0", allZero[:len(allZero)-1], "ek:sha512:" + allZero[10:], "ak" + allZero[2:],
 		attest.Identity(strings.Replace(string(allZero), "0", "A", 1)), attest.Identity(strings.Replace(string(allZero), "0", "g", 1))} {
-		if _, err := ekDigest(id); !errors.Is(err, checkEKIdentity) {
+		if err := allowing(id); !errors.Is(err, checkEKIdentity) || !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
@@ -209,7 +212,7 @@ func TestPresentedEKSources(t *testing.T) {
 	}
 	a, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
 	b, err2 := ParseEKPresented(nil, spki)
-	if err != nil || err2 != nil || a.digest != b.digest {
+	if err != nil || err2 != nil || a.ek.Digest != b.ek.Digest {
 		t.Errorf("%v, %v: two digests of one key", err, err2)
 	}
 	for n := range spki {

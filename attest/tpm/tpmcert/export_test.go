@@ -6,6 +6,15 @@ import (
 	"time"
 )
 
+// verify returns the verified chain of p to one of the issuer's roots, leaf first.
+func (i *issuer) verify(ctx context.Context, w *links, p *AKPresented, now time.Time) ([]*x509.Certificate, error) {
+	c, err := (&AKVerifier{issuers: []*issuer{i}}).verify(ctx, w, p, now)
+	if err != nil {
+		return nil, err
+	}
+	return c.Chain, nil
+}
+
 // holds is verify with a budget of its own.
 func (i *issuer) holds(p *AKPresented, now time.Time) ([]*x509.Certificate, error) {
 	return i.verify(context.Background(), newTestLinks(10), p, now)

@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
@@ -9,7 +10,6 @@ import (
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/internal/typednil"
@@ -31,34 +31,18 @@ type IdentitySource interface {
 // ([oid.KubernetesNodeProviderIdentifier] in an AK certificate).
 type GCEIdentity struct{}
 
-// Identify returns gce:<project ID>/<instance ID>. A repeated extension, or one that
-// [oid.ParseGCEInstance] refuses, is an error with [attest.CheckIdentity].
+// Identify returns gce:<project ID>/<instance ID>. An extension that
+// [oid.ParseGCEInstance] refuses is an error with [attest.CheckIdentity].
 func (GCEIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
-	instance, err := gceInstance(cert)
-	if instance == nil {
-		return "", err
+	e := extension(typednil.OrZero(cert), oid.KubernetesNodeProviderIdentifier)
+	if e == nil {
+		return "", nil
+	}
+	instance, err := oid.ParseGCEInstance(e.Value)
+	if err != nil {
+		return "", &refusal.Error{Check: attest.CheckIdentity, Got: "a bad instance-identity extension", Err: err}
 	}
 	return attest.Identity("gce:" + instance.ProjectID + "/" + strconv.FormatUint(instance.InstanceID, 10)), nil
-}
-
-// gceInstance returns the decoded extension, or nil if there is none.
-func gceInstance(cert *x509.Certificate) (*oid.GCEInstance, error) {
-	cert = typednil.OrZero(cert)
-	var instance *oid.GCEInstance
-	for i := range cert.Extensions {
-		e := &cert.Extensions[i]
-		if !oid.KubernetesNodeProviderIdentifier.Equal(e.Id) {
-			continue
-		}
-		if instance != nil {
-			return nil, refuse(attest.CheckIdentity, "two instance-identity extensions", "one")
-		}
-		var err error
-		if instance, err = oid.ParseGCEInstance(e.Value); err != nil {
-			return nil, &refusal.Error{Check: attest.CheckIdentity, Got: "a bad instance-identity extension", Err: err}
-		}
-	}
-	return instance, nil
 }
 
 // OtherNameIdentity reads the OtherName in the subjectAltName of the AK certificate, the form
@@ -79,17 +63,27 @@ type OtherNameIdentity struct {
 // othername:<issuer>/<type-id>:<base64url of the value's DER> if Issuer is not empty. Two
 // OtherNames that count are an error with [attest.CheckIdentity].
 func (s OtherNameIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
+	return identifyBySAN(s, cert)
+}
+
+// sanSource is a source of identities that stand in the subjectAltName. inDirectory is the
+// profile's InsecureAllowDirectoryName.
+type sanSource interface {
+	find(san *subjectAltName, inDirectory bool) (attest.Identity, error)
+}
+
+func identifyBySAN(s sanSource, cert *x509.Certificate) (attest.Identity, error) {
 	san, err := parseSubjectAltName(cert)
 	if err != nil {
 		return "", err
 	}
-	return s.find(san)
+	return s.find(san, false)
 }
 
-func (s OtherNameIdentity) find(san *subjectAltName) (attest.Identity, error) {
+func (s OtherNameIdentity) find(san *subjectAltName, _ bool) (attest.Identity, error) {
 	var found attest.Identity
 	for _, n := range san.otherNames {
-		if !s.counts(n.typeID) {
+		if !s.counts(n.Type) {
 			continue
 		}
 		if found != "" {
@@ -99,7 +93,7 @@ func (s OtherNameIdentity) find(san *subjectAltName) (attest.Identity, error) {
 		if s.Issuer != "" {
 			prefix += s.Issuer + "/"
 		}
-		found = attest.Identity(prefix + n.typeID.String() + ":" + base64.RawURLEncoding.EncodeToString(n.value))
+		found = attest.Identity(prefix + n.Type.String() + ":" + base64.RawURLEncoding.EncodeToString(n.Value))
 	}
 	return found, nil
 }
@@ -169,11 +163,12 @@ type AKIdentity struct{}
 // Identify returns ak:sha256:<digest>. A key that is neither RSA nor ECDSA is an
 // error.
 func (AKIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
-	sum, err := csr.SPKIHash(typednil.OrZero(cert).PublicKey)
+	cert = typednil.OrZero(cert)
+	spki, err := canonicalSPKI(cert, cert.PublicKey)
 	if err != nil {
 		return "", &refusal.Error{Check: attest.CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
 	}
-	return digestIdentity("ak", sum), nil
+	return digestIdentity(AKIdentityKind, sha256.Sum256(spki)), nil
 }
 
 func digestIdentity(kind string, sum [message.HashSize]byte) attest.Identity {

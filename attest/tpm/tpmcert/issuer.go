@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -59,39 +60,32 @@ type anchors struct {
 }
 
 func newIssuer(i *Issuer, known *linkMemory) (*issuer, error) {
-	if err := checkProfile(&i.Profile); err != nil {
-		return nil, err
-	}
 	a, err := newAnchors(i.Roots, i.Intermediates, known)
-	if err != nil {
+	if err = cmp.Or(checkProfile(&i.Profile), err); err != nil {
 		return nil, err
 	}
 	return &issuer{profile: i.Profile.clone(), anchors: a}, nil
 }
 
 func newAnchors(roots, intermediates []*x509.Certificate, known *linkMemory) (*anchors, error) {
-	if len(roots) == 0 {
+	switch {
+	case len(roots) == 0:
 		return nil, errors.New("no roots")
+	case slices.Contains(roots, nil):
+		return nil, errors.New("a nil certificate among Roots")
+	case slices.Contains(intermediates, nil):
+		return nil, errors.New("a nil certificate among Intermediates")
 	}
-	out := &anchors{known: known}
-	var err error
-	if out.roots, err = bySubject("Roots", roots, true); err != nil {
-		return nil, err
-	}
-	out.intermediates, err = bySubject("Intermediates", intermediates, false)
-	return out, err
+	return &anchors{roots: bySubject(roots, true), intermediates: bySubject(intermediates, false), known: known}, nil
 }
 
-func bySubject(field string, cas []*x509.Certificate, root bool) (map[string][]*certificate, error) {
+func bySubject(cas []*x509.Certificate, root bool) map[string][]*certificate {
 	out := map[string][]*certificate{}
 	for _, c := range cas {
-		if c == nil {
-			return nil, errors.New("a nil certificate among " + field)
-		}
 		ca := caOf(c, root)
 		out[ca.subject] = append(out[ca.subject], ca)
 	}
-	return out, nil
+	return out
 }
 
 func checkProfile(p *Profile) error {
@@ -135,10 +129,6 @@ type sentChain struct {
 	spki  []byte // canonical, of the leaf's key; nil if it has none
 	leaf  *certificate
 	above [][]byte
-
-	parsed []*certificate // above, once it has been needed
-	fault  error          // likewise
-	read   bool
 }
 
 // SPKI returns the result of [csr.CanonicalSPKI] for the key that was presented, or nil if it
@@ -158,22 +148,15 @@ func checkNumber(certificates [][]byte) error {
 	return nil
 }
 
-// parseAbove parses what is above the leaf, once, and makes sure that there is one path to
-// try: each certificate is the issuer of the one before it, and no name occurs twice.
+// parseAbove parses what is above the leaf, and makes sure that there is one path to try:
+// each certificate is the issuer of the one before it, and no name occurs twice.
 func (p *sentChain) parseAbove(ctx context.Context, w *links, known *linkMemory) ([]*certificate, error) {
-	if !p.read {
-		p.read = true
-		if p.fault = w.Work(ctx, p.leaf.work); p.fault == nil {
-			p.parsed, p.fault = parseChain(ctx, w, p.leaf, p.above, known)
-		}
+	if err := w.Work(ctx, p.leaf.work); err != nil {
+		return nil, err
 	}
-	return p.parsed, p.fault
-}
-
-func parseChain(ctx context.Context, w *links, leaf *certificate, above [][]byte, known *linkMemory) ([]*certificate, error) {
-	parsed := make([]*certificate, 0, len(above))
-	below := leaf
-	for n, der := range above {
+	parsed := make([]*certificate, 0, len(p.above))
+	below := p.leaf
+	for n, der := range p.above {
 		number := "certificate " + strconv.Itoa(n+1) + " of the chain"
 		c, work := known.find(der).cert, len(der)
 		if c == nil {
@@ -208,20 +191,6 @@ func checkValidity(cert *x509.Certificate, now time.Time) error {
 			"one before "+now.UTC().Format(time.RFC3339))
 	}
 	return nil
-}
-
-// verify returns the verified chain of p to one of the issuer's roots, leaf first.
-func (i *issuer) verify(ctx context.Context, w *links, p *AKPresented, now time.Time) ([]*x509.Certificate, error) {
-	above, err := p.parseAbove(ctx, w, i.known)
-	if err != nil {
-		return nil, err
-	}
-	search := chainSearch{anchors: i.anchors, work: w, at: now, usages: i.profile.usagesOf(p.Leaf())}
-	chain, failure := search.run(ctx, p.leaf, above)
-	if failure != nil {
-		return nil, failure.err
-	}
-	return plain(chain), nil
 }
 
 // usagesOf returns the usages of an AK's certificate under the profile: the CAs above it must

@@ -103,7 +103,7 @@ func acceptedAt(i *issuer, p *AKPresented) (err error) {
 	for n := range 20 {
 		at := p.leaf.NotBefore.Add(time.Duration(n)*step + time.Second)
 		if _, err = i.holds(p, at); err == nil {
-			return i.profile.check(p.Leaf(), p.san)
+			return i.profile.check(p.Leaf(), p.leaf.san)
 		}
 	}
 	return err

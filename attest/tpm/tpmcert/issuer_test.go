@@ -127,7 +127,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("%d leaves remembered, want each", len(i.known.leaves))
 	}
 	for n := range maxKnownLeaves {
-		i.known.addLeaf(leafLink{byte(n), byte(n >> 8)})
+		i.known.add(linkID{byte(n), byte(n >> 8)}, nil, true)
 	}
 	if len(i.known.leaves) != maxKnownLeaves {
 		t.Errorf("%d leaves remembered, want %d", len(i.known.leaves), maxKnownLeaves)
@@ -264,7 +264,7 @@ func TestProfileRules(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := presentedOf(t, tpmlab.Sign(t, root, "leaf", c.edit))
-			err := c.profile.check(p.Leaf(), p.san)
+			err := c.profile.check(p.Leaf(), p.leaf.san)
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%s: got %v, want %v", name, err, c.want)
 			}

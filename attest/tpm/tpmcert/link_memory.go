@@ -1,7 +1,6 @@
 package tpmcert
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"sync"
 )
@@ -19,29 +18,28 @@ const maxKnownCAs, maxKnownLeaves = 256, 4096
 type linkMemory struct {
 	mu     sync.RWMutex
 	known  map[string]knownCA // by their DER
-	leaves map[leafLink]bool
+	leaves map[linkID]bool
 }
 
-// leafLink is what is remembered of a machine's certificate: the SHA-256 of its issuer's
-// SubjectPublicKeyInfo followed by the certificate itself. Both are DER, so no two pairs give
-// the same bytes.
-type leafLink [sha256.Size]byte
+// linkID tells links apart: the SHA-256 of the issuer's SubjectPublicKeyInfo followed by the
+// certificate that it signed. Both are DER, so no two pairs give the same bytes.
+type linkID [sha256.Size]byte
 
-func leafLinkOf(leaf, issuer *certificate) (link leafLink) {
+func linkOf(cert, issuer *certificate) (id linkID) {
 	digest := sha256.New()
 	digest.Write(issuer.RawSubjectPublicKeyInfo)
-	digest.Write(leaf.Raw)
-	digest.Sum(link[:0])
-	return link
+	digest.Write(cert.Raw)
+	digest.Sum(id[:0])
+	return id
 }
 
 type knownCA struct {
-	cert     *certificate
-	signedBy []byte // the issuer's SubjectPublicKeyInfo
+	cert *certificate
+	link linkID // to the CA that signed it
 }
 
 func newLinkMemory() *linkMemory {
-	return &linkMemory{known: map[string]knownCA{}, leaves: map[leafLink]bool{}}
+	return &linkMemory{known: map[string]knownCA{}, leaves: map[linkID]bool{}}
 }
 
 // find returns what is known about the certificate with that DER, which then need not be
@@ -52,24 +50,21 @@ func (m *linkMemory) find(der []byte) knownCA {
 	return m.known[string(der)]
 }
 
-// has reports whether it is remembered that issuer signed the CA certificate.
-func (m *linkMemory) has(cert, issuer *certificate) bool {
-	k := m.find(cert.Raw)
-	return k.cert != nil && bytes.Equal(k.signedBy, issuer.RawSubjectPublicKeyInfo)
-}
-
-func (m *linkMemory) hasLeaf(link leafLink) bool {
+// has reports whether it is remembered that a link of this certificate verified.
+func (m *linkMemory) has(id linkID, cert *certificate) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.leaves[link]
+	return m.leaves[id] || m.known[string(cert.Raw)].link == id
 }
 
-// add remembers that issuer signed the CA certificate.
-func (m *linkMemory) add(cert, issuer *certificate) {
-	keep(m, m.known, string(cert.Raw), knownCA{cert: cert, signedBy: issuer.RawSubjectPublicKeyInfo}, maxKnownCAs)
+// add remembers a link of a machine's certificate or of a CA's.
+func (m *linkMemory) add(id linkID, cert *certificate, leaf bool) {
+	if leaf {
+		keep(m, m.leaves, id, true, maxKnownLeaves)
+	} else {
+		keep(m, m.known, string(cert.Raw), knownCA{cert: cert, link: id}, maxKnownCAs)
+	}
 }
-
-func (m *linkMemory) addLeaf(link leafLink) { keep(m, m.leaves, link, true, maxKnownLeaves) }
 
 // keep adds to a map of the memory, evicting another entry if the map is full.
 func keep[K comparable, V any](m *linkMemory, in map[K]V, key K, value V, most int) {

@@ -1,10 +1,7 @@
 package tpmcert
 
 import (
-	"bytes"
 	"context"
-	"crypto/x509"
-	"slices"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/message"
@@ -40,45 +37,30 @@ const (
 // them. It belongs to one request and one goroutine.
 type links struct {
 	*attest.Budget
-	links  int          // signatures in chains
-	failed []failedLink // of the links, those that did not verify; the others are in the memory
-
-	fetches int
+	links  int              // signatures in chains
+	failed map[linkID]error // of the links, those that did not verify; the others are in the memory
 
 	fetched []*certificate // issuers that a fetcher returned
 	asked   []fetchID      // URLs that need not be asked for again
 	dropped []string       // what fetchers returned that is of no use
 }
 
-// failedLink is a link that did not verify.
-type failedLink struct {
-	cert *x509.Certificate
-	key  []byte // that made the signature, as a SubjectPublicKeyInfo
-	err  error
-}
-
 func newLinks(b *attest.Budget) *links {
 	if b == nil {
 		b = attest.NewBudget(message.MaxChainLinks + message.MaxFailedLinks)
 	}
-	return &links{Budget: b}
+	return &links{Budget: b, failed: map[linkID]error{}}
 }
 
 // link checks that issuer signed cert, a machine's or a CA's: once per request, and not at
 // all if that is remembered. Everything that needs no public-key operation has been checked
 // before.
 func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certificate, leaf bool) error {
-	same := func(f failedLink) bool {
-		return f.cert.Equal(cert.Certificate) && bytes.Equal(f.key, issuer.RawSubjectPublicKeyInfo)
+	id := linkOf(cert, issuer)
+	if err := w.failed[id]; err != nil {
+		return err
 	}
-	if n := slices.IndexFunc(w.failed, same); n >= 0 {
-		return w.failed[n].err
-	}
-	var id leafLink
-	if leaf {
-		id = leafLinkOf(cert, issuer)
-	}
-	if leaf && known.hasLeaf(id) || !leaf && known.has(cert, issuer) {
+	if known.has(id, cert) {
 		return nil
 	}
 	if len(w.failed) >= message.MaxFailedLinks {
@@ -92,13 +74,10 @@ func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certi
 	}
 	w.links++
 	err := checkLink(cert, issuer)
-	switch {
-	case err != nil:
-		w.failed = append(w.failed, failedLink{cert.Certificate, issuer.RawSubjectPublicKeyInfo, err})
-	case leaf:
-		known.addLeaf(id)
-	default:
-		known.add(cert, issuer)
+	if err != nil {
+		w.failed[id] = err
+	} else {
+		known.add(id, cert, leaf)
 	}
 	return err
 }

@@ -59,11 +59,7 @@ func (HardwareIdentity) Kind() string { return "hwserial" }
 // HardwareModuleName, one that is malformed, empty or zeros, or one with an hwType other than
 // tcg-tpm20 is an error with [attest.CheckIdentity].
 func (s HardwareIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
-	san, err := parseSubjectAltName(cert)
-	if err != nil {
-		return "", err
-	}
-	return s.find(san, false)
+	return identifyBySAN(s, cert)
 }
 
 func (s HardwareIdentity) find(san *subjectAltName, inDirectory bool) (attest.Identity, error) {
@@ -81,18 +77,9 @@ func (s HardwareIdentity) scope() OtherNameIdentity { return OtherNameIdentity{I
 
 // tpmSerial returns hwSerialNum of the one HardwareModuleName, or nil if there is none.
 func (san *subjectAltName) tpmSerial(inDirectory bool) ([]byte, error) {
-	var modules []cryptobyte.String
-	for _, n := range san.otherNames {
-		if n.typeID == oid.HardwareModuleName {
-			value, module := cryptobyte.String(n.value), cryptobyte.String(nil)
-			if !value.ReadASN1(&module, asn1.SEQUENCE) {
-				module = nil // refused below as malformed
-			}
-			modules = append(modules, module)
-		}
-	}
+	modules := slices.Clone(san.modules)
 	if inDirectory {
-		modules = append(modules, san.modules...)
+		modules = append(modules, san.inDirectory...)
 	}
 	var hwType oid.OID
 	var serial cryptobyte.String
@@ -173,20 +160,22 @@ func (p *Profile) checkCapabilities(cert *x509.Certificate) error {
 	return nil
 }
 
-// checkOEM checks a certificate for what only manufacturers' certificates have.
-func (p *Profile) checkOEM(cert *x509.Certificate, san *subjectAltName) error {
-	if p.InsecureAllowNoPolicies && !hasExtension(cert, oid.CertificatePolicies) {
-		if err := p.checkCapabilities(cert); err != nil {
-			return err
-		}
-	} else {
-		for _, want := range p.Policies {
-			if !slices.ContainsFunc(cert.PolicyIdentifiers, want.Equal) {
-				return refuse(checkCertificatePolicy, "no certificate policy "+want.String(), "it, by profile "+p.Name)
-			}
+// checkPolicies checks the policies that manufacturers' certificates have.
+func (p *Profile) checkPolicies(cert *x509.Certificate) error {
+	if p.InsecureAllowNoPolicies && extension(cert, oid.CertificatePolicies) == nil {
+		return p.checkCapabilities(cert)
+	}
+	for _, want := range p.Policies {
+		if !slices.ContainsFunc(cert.PolicyIdentifiers, want.Equal) {
+			return refuse(checkCertificatePolicy, "no certificate policy "+want.String(), "it, by profile "+p.Name)
 		}
 	}
-	if !p.RequireHardwareModule || p.InsecureAllowNoSAN && !hasExtension(cert, oid.SubjectAltName) {
+	return nil
+}
+
+// checkModule checks the HardwareModuleName that manufacturers' certificates have.
+func (p *Profile) checkModule(cert *x509.Certificate, san *subjectAltName) error {
+	if !p.RequireHardwareModule || p.InsecureAllowNoSAN && extension(cert, oid.SubjectAltName) == nil {
 		return nil
 	}
 	serial, err := san.tpmSerial(p.InsecureAllowDirectoryName)

@@ -31,39 +31,37 @@ func ParseCertificatesPEM(b []byte) ([]*x509.Certificate, error) {
 		return nil, fmt.Errorf("tpmcert: certificates in PEM: %d bytes, at most %d", len(b), maxPEMSize)
 	}
 	var found []*x509.Certificate
-	var body []byte // of the open block
-	inside := 0     // the line on which it began, 0 for none
-	n := 0
+	var body []byte   // of the open block
+	n, inside := 0, 0 // the line, and that on which the block began, 0 for none
 	for line := range bytes.SplitSeq(b, []byte("\n")) {
 		n++
 		line = bytes.TrimSuffix(line, []byte("\r"))
-		var err error
 		switch text := string(line); {
-		case inside == 0 && text == certificateBegin:
-			inside, body = n, nil
-		case inside == 0 && (text == "" || text[0] == '#'):
-		case inside == 0:
-			err = errors.New("something other than a CERTIFICATE block, an empty line or a line that begins with #")
-		case text == certificateEnd:
-			var c *x509.Certificate
-			if c, err = parseCertificateBody(body); err != nil {
-				n = inside
+		case inside != 0 && text == certificateEnd:
+			c, err := parseCertificateBody(body)
+			if err != nil {
+				return nil, badLine(inside, err)
 			}
-			found, inside = append(found, c), 0
-		default:
+			found, inside, body = append(found, c), 0, nil
+		case inside != 0:
 			body = append(body, line...)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("tpmcert: certificates in PEM: line %d: %w", n, err)
+		case text == certificateBegin:
+			inside = n
+		case text != "" && text[0] != '#':
+			return nil, badLine(n, errors.New("something other than a CERTIFICATE block, an empty line or a line that begins with #"))
 		}
 	}
 	switch {
 	case inside != 0:
-		return nil, fmt.Errorf("tpmcert: certificates in PEM: line %d: a block that does not end", inside)
+		return nil, badLine(inside, errors.New("a block that does not end"))
 	case len(found) == 0:
 		return nil, errors.New("tpmcert: certificates in PEM: none")
 	}
 	return found, nil
+}
+
+func badLine(n int, err error) error {
+	return fmt.Errorf("tpmcert: certificates in PEM: line %d: %w", n, err)
 }
 
 // parseCertificateBody parses the joined lines of one block.

@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"cmp"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"slices"
@@ -169,25 +170,19 @@ func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 	if cert.IsCA && !p.InsecureAllowCA {
 		return refuse(checkCertificateCA, "a CA certificate", "the certificate of an AK")
 	}
-	if err := p.checkKeyUsage(cert); err != nil {
-		return err
-	}
-	if err := checkExtKeyUsage(cert, p.ExtKeyUsage, p.NoExtKeyUsage, p.Name); err != nil {
-		return err
-	}
-	if p.RequireDirectoryName && !san.directory.whole() {
-		return refuse(checkSubjectAltName, "no whole TCG directory name", "manufacturer, model and version, by profile "+p.Name)
-	}
-	if err := checkExtensions(cert, p.Extensions, p.Name); err != nil {
-		return err
-	}
-	return p.checkOEM(cert, san)
+	return cmp.Or(
+		p.checkKeyUsage(cert),
+		checkExtKeyUsage(cert, p.ExtKeyUsage, p.NoExtKeyUsage, p.Name),
+		san.directory.check(p.RequireDirectoryName, p.Name),
+		checkExtensions(cert, p.Extensions, p.Name),
+		p.checkPolicies(cert),
+		p.checkModule(cert, san))
 }
 
 // checkExtensions requires the extensions that a profile lists.
 func checkExtensions(cert *x509.Certificate, ids []oid.OID, profile string) error {
 	for _, id := range ids {
-		if !hasExtension(cert, id) {
+		if extension(cert, id) == nil {
 			return refuse(checkCertificateExtension, "no extension "+id.String(), "it, by profile "+profile)
 		}
 	}
@@ -239,7 +234,6 @@ func countingUsages(wanted, has []oid.OID) []oid.OID {
 // refuses usages that make the certificate another of the TCG's kinds.
 func checkExtKeyUsage(cert *x509.Certificate, wanted []oid.OID, optional bool, profile string) error {
 	ids, ok := extKeyUsages(cert)
-	known := func(id oid.OID) bool { return slices.Contains(wanted, id) }
 	counting := countingUsages(wanted, ids)
 	foreign := slices.IndexFunc(ids, func(id oid.OID) bool { return !slices.Contains(counting, id) && tcgUsages[id] != "" })
 	got := ""
@@ -252,35 +246,35 @@ func checkExtKeyUsage(cert *x509.Certificate, wanted []oid.OID, optional bool, p
 		got = "a bad extension"
 	case foreign >= 0:
 		got = usagesText(ids[foreign : foreign+1])
-	case slices.ContainsFunc(ids, known):
+	case slices.ContainsFunc(ids, func(id oid.OID) bool { return slices.Contains(wanted, id) }):
 		return nil
 	default:
 		got = usagesText(ids)
 	}
-	if len(wanted) == 0 {
-		return refuse(checkCertificateExtKeyUsage, got, "none, by profile "+profile)
+	want := "none"
+	if len(wanted) > 0 {
+		want = "one of " + usagesText(wanted)
 	}
-	return refuse(checkCertificateExtKeyUsage, got, "one of "+usagesText(wanted)+", by profile "+profile)
+	return refuse(checkCertificateExtKeyUsage, got, want+", by profile "+profile)
 }
 
 // extKeyUsages returns the identifiers in the extension, or nil if there is none; ok is false
 // if it cannot be parsed, or has more than maxUsages.
 func extKeyUsages(cert *x509.Certificate) (ids []oid.OID, ok bool) {
-	for i := range cert.Extensions {
-		if !oid.ExtendedKeyUsage.Equal(cert.Extensions[i].Id) {
-			continue
-		}
-		in, list := cryptobyte.String(cert.Extensions[i].Value), cryptobyte.String(nil)
-		if !in.ReadASN1(&list, asn1.SEQUENCE) || !in.Empty() {
+	e := extension(cert, oid.ExtendedKeyUsage)
+	if e == nil {
+		return nil, true
+	}
+	in, list := cryptobyte.String(e.Value), cryptobyte.String(nil)
+	if !in.ReadASN1(&list, asn1.SEQUENCE) || !in.Empty() {
+		return nil, false
+	}
+	for ids = make([]oid.OID, 0, 2); !list.Empty(); {
+		var id oid.OID
+		if len(ids) == maxUsages || !oid.Read(&list, &id) {
 			return nil, false
 		}
-		for ids = make([]oid.OID, 0, 2); !list.Empty(); {
-			var id oid.OID
-			if len(ids) == maxUsages || !oid.Read(&list, &id) {
-				return nil, false
-			}
-			ids = append(ids, id)
-		}
+		ids = append(ids, id)
 	}
 	return ids, true
 }
@@ -293,19 +287,22 @@ func usagesText(usages []oid.OID) string {
 	return strings.Join(names, ", ")
 }
 
-func hasExtension(cert *x509.Certificate, id oid.OID) bool {
-	return slices.ContainsFunc(cert.Extensions, func(e pkix.Extension) bool { return id.Equal(e.Id) })
+// extension returns the extension with that identifier, or nil. crypto/x509 refuses a
+// certificate that has two.
+func extension(cert *x509.Certificate, id oid.OID) *pkix.Extension {
+	n := slices.IndexFunc(cert.Extensions, func(e pkix.Extension) bool { return id.Equal(e.Id) })
+	if n < 0 {
+		return nil
+	}
+	return &cert.Extensions[n]
 }
 
-// keyUsageNames are the names of the bits in order, as in RFC 5280 section 4.2.1.3.
-var keyUsageNames = [...]string{"digitalSignature", "contentCommitment", "keyEncipherment", "dataEncipherment",
-	"keyAgreement", "keyCertSign", "cRLSign", "encipherOnly", "decipherOnly"}
-
+// keyUsageText names the bits in order.
 func keyUsageText(u x509.KeyUsage) string {
 	var names []string
-	for i, name := range keyUsageNames {
-		if u&(1<<i) != 0 {
-			names = append(names, name)
+	for bit := x509.KeyUsageDigitalSignature; bit <= x509.KeyUsageDecipherOnly; bit <<= 1 {
+		if u&bit != 0 {
+			names = append(names, bit.String())
 		}
 	}
 	if names == nil {

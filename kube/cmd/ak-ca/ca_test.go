@@ -86,7 +86,7 @@ type machine struct {
 
 func newMachine(t *testing.T, device *tpmsim.TPM, name string) *machine {
 	t.Helper()
-	ek, err := tpmcert.ParseEKCertificate(device.EKCertificate(tpmsim.RSA2048).Raw, tpmcert.EKEncoding{})
+	ek, err := tpmcert.ParseEK(device.EKCertificate(tpmsim.RSA2048).Raw)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func (t *tree) certificate(b []byte) {
 		}
 	}
 	t.line("key usage", strings.Join(usages, ", "))
-	ek, ekErr := tpmcert.ParseEKCertificate(b, tpmcert.AnyEKEncoding())
+	ek, ekErr := tpmcert.ParseEK(b)
 	if c.PublicKey == nil && ekErr == nil {
 		c.PublicKey = ek.PublicKey
 	}

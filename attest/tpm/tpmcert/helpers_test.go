@@ -34,6 +34,15 @@ type sentEK struct {
 	PublicKey    []byte
 }
 
+// parseTolerating parses an EK certificate, and refuses faults that are not tolerated.
+func parseTolerating(data []byte, tolerated EKEncoding) (*EKCertificate, error) {
+	ek, err := ParseEK(data)
+	if err != nil {
+		return nil, err
+	}
+	return ek, tolerated.check(ek.Encoding)
+}
+
 // verifyEKOf parses and verifies what a node sent.
 func verifyEKOf(ctx context.Context, v *EKVerifier, sent *sentEK, machine *csr.Machine, now time.Time) (*EKFacts, error) {
 	if sent == nil {
