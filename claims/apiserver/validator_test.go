@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -323,5 +324,141 @@ func TestReviewErrorNil(t *testing.T) {
 	var e *ReviewError
 	if e.Error() == "" || e.Unwrap() != nil || (&ReviewError{}).Unwrap() != nil {
 		t.Error("a nil error, or one without a reason, misbehaves")
+	}
+}
+
+// TestValidatorIssuerOfWhatCannotBeRead: a claim set that encoding/json does not read, or
+// that is too long, has no issuer, whatever it says.
+func TestValidatorIssuerOfWhatCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	validate := func(payload string) error {
+		_, err := w.kubernetes(t).Validate(t.Context(), w.sign(t, []byte(payload)), worldAudience)
+		return err
+	}
+	wantReason(t, validate(`{"iss":"`+worldIssuer+`","ISS":5}`), checkNotOurs)
+	good, err := w.claims.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// "ISS" is what only the second reader takes, so that the size is what decides.
+	padded := func(size int) string {
+		text := `{"ISS":"` + worldIssuer + `","x":"",` + string(good[1:])
+		return strings.Replace(text, `"x":""`, `"x":"`+strings.Repeat("x", size-len(text))+`"`, 1)
+	}
+	if err := validate(padded(claims.MaxClaimsSize)); err != nil {
+		t.Errorf("the longest claim set: %v", err)
+	}
+	wantReason(t, validate(padded(claims.MaxClaimsSize+1)), checkNotOurs)
+}
+
+// TestValidatorKeysThatAreNil: a key set with a hole in it does not panic, and the reason
+// of a token whose header cannot be read is what is wrong with the header.
+func TestValidatorKeysThatAreNil(t *testing.T) {
+	w := newWorld(t)
+	config := w.kubernetesConfig()
+	config.Keys = keySetFunc(func(context.Context, string) ([]*jws.Key, error) { return []*jws.Key{nil}, nil })
+	_, err := w.kubernetesWith(t, config).Validate(t.Context(), w.token(t), worldAudience)
+	wantReason(t, err, claims.CheckSignature)
+
+	payload, err := w.claims.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := encode(`{"alg":"none","kid":"`+w.signer.Key().KeyID()+`"}`) + "." + encode(string(payload)) + "." + encode(string(make([]byte, 64)))
+	_, err = w.kubernetes(t).Validate(t.Context(), token, worldAudience)
+	if wantReason(t, err, claims.CheckSignature); !errors.Is(err, jws.CheckAlgorithm) {
+		t.Errorf("got %v, want %v in it", err, jws.CheckAlgorithm)
+	}
+}
+
+// TestMembers: JSON that is none, in each place.
+func TestMembers(t *testing.T) {
+	for _, text := range []string{"", "x", "{", `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1}}`, `{5:1}`} {
+		if _, err := parseLenient([]byte(text), Kubernetes137); !errors.Is(err, claims.CheckEncoding) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	_, _, err := parseClaims([]byte(`{"iss":5,"aud":5}`), Kubernetes137)
+	if e, ok := errors.AsType[*Error](err); !ok || e.Check != claims.CheckType || !strings.HasPrefix(e.Got, "iss") {
+		t.Errorf("of two faults, %v", err)
+	}
+}
+
+// TestIssuerAsksEachTime: no token is issued for an object out of a cache.
+func TestIssuerAsksEachTime(t *testing.T) {
+	w := newWorld(t)
+	config := IssuerConfig{Policy: Policy{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}}, Signer: w.signer, Objects: staleObjects{w.objects}, Now: w.clock}
+	if _, err := NewIssuer(config); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("out of a cache: %v", err)
+	}
+	config.Objects = w.objects
+	issuer := newIssuer(t, config)
+	if _, err := issuer.Issue(t.Context(), &TokenRequest{Namespace: "ns", Name: "app"}); err != nil {
+		t.Error(err)
+	}
+	w.objects.account.AsOf = *w.ago(1)
+	if _, err := issuer.Issue(t.Context(), &TokenRequest{Namespace: "ns", Name: "app"}); !errors.Is(err, claims.Check("stale-answer")) {
+		t.Errorf("an old service account: %v", err)
+	}
+}
+
+// TestValidatorStaleAnswers: an answer that is too old, or does not say how old it is, is
+// none, whatever the object says. A pod-bound token's Node is not asked for.
+func TestValidatorStaleAnswers(t *testing.T) {
+	const most, none = 5 * time.Second, 999 * time.Hour
+	for name, tt := range map[string]struct {
+		account, pod, node time.Duration // ages; none for an answer that does not say
+		bound              string
+		stale              bool
+	}{
+		"as old as it may be":    {most, most, most, "pod", false},
+		"new":                    {0, 0, 0, "pod", false},
+		"too old":                {most + 1, most + 1, most + 1, "pod", true},
+		"of a time to come":      {-1, -1, -1, "pod", true},
+		"without its age":        {none, none, none, "pod", true},
+		"the account's too old":  {most + 1, 0, 0, "pod", true},
+		"the pod's too old":      {0, most + 1, 0, "pod", true},
+		"the node's without age": {0, 0, none, "node", true},
+		"a pod's node's":         {0, 0, none, "pod", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.bind(tt.bound)
+			for object, age := range map[*claims.Object]time.Duration{w.objects.account: tt.account, w.objects.pod: tt.pod, w.objects.node: tt.node} {
+				if age != none {
+					object.AsOf = *w.ago(age)
+				}
+			}
+			config := w.kubernetesConfig()
+			config.Objects, config.MaxStaleness = staleObjects{w.objects}, most
+			_, err := w.kubernetesWith(t, config).Validate(t.Context(), w.token(t), worldAudience)
+			if !tt.stale && err != nil {
+				t.Error(err)
+			}
+			if tt.stale && (!errors.Is(err, claims.Check("stale-answer")) || !errors.Is(err, refusal.ErrRetry)) {
+				t.Errorf("got %v, want %v and %v", err, claims.Check("stale-answer"), refusal.ErrRetry)
+			}
+		})
+	}
+}
+
+// TestValidatorResultOnNode: a result of this package can be compared with an attested node.
+func TestValidatorResultOnNode(t *testing.T) {
+	w := newWorld(t)
+	r, err := w.kubernetes(t).Validate(t.Context(), w.token(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := claims.NodeCheck{Machines: func(context.Context, string) (*claims.RegisteredMachine, error) {
+		return &claims.RegisteredMachine{Identity: "ek:sha256:aa"}, nil
+	}}
+	node := &claims.AttestedNode{Name: "node-a", Machine: "ek:sha256:aa", ProviderID: "gce://p/z/a"}
+	facts, err := check.Check(t.Context(), w.objects, r, node, w.now)
+	if err != nil || !facts.Facts.Has(claims.FactRegisteredMachine) {
+		t.Errorf("%v, %v", facts, err)
+	}
+	node.Name = "node-b"
+	if _, err := check.Check(t.Context(), w.objects, r, node, w.now); !errors.Is(err, claims.CheckNodeName) {
+		t.Errorf("got %v, want %v", err, claims.CheckNodeName)
 	}
 }
