@@ -39,20 +39,14 @@ const (
 // An answer that is filed again within its window verifies again: it is for the same key and
 // the same request, so nobody gains by it, and no list of used challenges is kept.
 func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, error) {
-	if request == nil || v == nil || v.providers == nil {
-		return nil, errNotMade
-	}
-	parsed := request.Parsed()
-	chosen, err := v.providers.Choose(ctx, parsed)
+	return v.verify(ctx, request.Parsed())
+}
+
+func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, error) {
+	kind, err := v.choose(ctx, parsed)
 	if err != nil {
 		return nil, err
 	}
-	kind := chosen.Provider.(*provider).kind
-	return v.verify(ctx, kind, parsed)
-}
-
-// verify is Verify for the kind that was chosen.
-func (v *Verifier) verify(ctx context.Context, kind *openKind, parsed *csr.Parsed) (*Result, error) {
 	request, now := parsed.Request(), v.c.Now()
 	checked, err := v.c.Policy.CheckUnsigned(ctx, parsed, request.Spec.SignerName)
 	if err != nil {

@@ -51,12 +51,12 @@ func (g Grant) clone() Grant {
 // made from ([Attested.Decision], [CA.Issue]), and it does not last: neither takes one whose
 // request was checked over an hour ago, since a machine may have left the inventory since.
 type Attested struct {
-	checked               *Checked
-	machine               string
-	grant                 Grant
-	details               any
-	fault                 error // of the machine
-	provider, machineName string
+	checked     *Checked
+	machine     string
+	grant       Grant
+	details     any
+	fault       error // of the machine
+	machineName string
 }
 
 // Vouch returns an Attested for this very request and a machine, given by its canonical
@@ -112,11 +112,8 @@ func (a *Attested) Grant() Grant { return a.grant.clone() }
 // Details returns the kind's own result.
 func (a *Attested) Details() any { return a.details }
 
-// Provider returns the name of the provider that verified the evidence, and MachineName that of
-// the machine in the operator's inventory. [Providers.Verify] sets both; they are "" before.
-func (a *Attested) Provider() string { return a.provider }
-
-// MachineName returns the machine's name in the inventory; see [Attested.Provider].
+// MachineName returns the name that the machine has in the operator's inventory. [Verify] sets it;
+// it is "" before.
 func (a *Attested) MachineName() string { return a.machineName }
 
 // Until returns a copy whose certificate ends at end, if that is earlier. The zero time changes
@@ -149,7 +146,7 @@ func (a *Attested) sound() *Checked {
 }
 
 // Check compares a provider's result with the request that the provider was given: it is for
-// that request, signer, requester and object, and names a machine. [Providers.Verify] does
+// that request, signer, requester and object, and names a machine. [Verify] does
 // this. The error is an [*Error] of [CheckProviderResult].
 func (a *Attested) Check(request *Parsed) error {
 	r, c := request.Request(), a.sound()

@@ -120,6 +120,15 @@ var requestRules = []rule{
 	{checkKeyStrength, nil, (*run).checkKeyStrength},
 }
 
+// otherEvidence refuses a provider block.
+func otherEvidence(block, want string) error {
+	got := "a request without evidence"
+	if block != "" {
+		got = refusal.Quote(block)
+	}
+	return &Error{Check: CheckAttestationProvider, Got: got, Want: "evidence for provider " + want}
+}
+
 // one returns the value of the subject's only attribute of a type. If there is none, or more
 // than one, or one that is not text, it says so instead.
 func (x *run) one(id oid.OID) (value []byte, fault string) {

@@ -109,7 +109,7 @@ const (
 	// not list it: it belongs to PKCS#10.
 	CheckSignature Check = "request-signature"
 	// CheckProviderVersion: the evidence has a version that the provider reads and that is
-	// not below the minimum. It and the next one are checks of [Providers].
+	// not below the minimum. It is a check of providers, as is the next one of [Verify].
 	CheckProviderVersion Check = "provider-version"
 	// CheckProviderResult: a provider's result is for the request that it was given.
 	CheckProviderResult Check = "provider-result"

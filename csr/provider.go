@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -46,21 +47,44 @@ type Challenger interface {
 	// Challenge checks a hello and returns the bytes that the node is to answer. The request
 	// is filed under the challenge signer of the provider ([SignerChallenge]). The caller
 	// delivers the bytes: on Kubernetes, in the Denied condition of the hello.
-	Challenge(ctx context.Context, request *Parsed) ([]byte, error)
+	Challenge(ctx context.Context, request *Request) ([]byte, error)
 }
 
-// Rules of providers and of their selection by [Providers].
-const (
-	// checkProviderUnknown: there is a provider for the signer that the request is filed
-	// under. A request without one is not denied: see ErrOtherSigner.
-	checkProviderUnknown Check = "provider-unknown"
-	// checkAttestorNotAuthorized: that provider is on the list of authorised
-	// attestors.
-	checkAttestorNotAuthorized Check = "attestor-not-authorized"
-	// checkHelloSigner: the provider challenges nodes, and the request is filed as a
-	// hello.
-	checkHelloSigner Check = "hello-signer"
-)
+// Verify has a provider verify the evidence of a request, for the purpose of its signer name, and
+// then asks for the machine's name. The provider's result is checked against the request
+// ([Attested.Check]), and the request's signature is verified. A provider that names no machine
+// breaks [CheckProviderResult].
+//
+// Whoever has several providers gives each the requests under its own signers, whatever their
+// evidence says ([ProviderOf]). Kubelets' own requests to [SignerKubeletServing] carry no
+// evidence, and no provider verifies them; see [InheritAttestation].
+func Verify(ctx context.Context, provider Provider, request *Request) (*Attested, error) {
+	if typednil.Is(provider) {
+		return nil, refusal.Config("Provider", "", "one")
+	}
+	verify, parsed := provider.VerifyClientAttestationData, request.Parsed()
+	if purpose, _, _ := parseSignerName(request.signerName()); purpose == PurposeServing {
+		verify = provider.VerifyServingAttestationData
+	}
+	attested, err := verify(ctx, parsed)
+	if err != nil {
+		return nil, err
+	}
+	if err := attested.Check(parsed); err != nil {
+		return nil, err
+	}
+	if err := attested.checked.CheckSignature(); err != nil {
+		return nil, err
+	}
+	accepted := *attested
+	if accepted.machineName, err = provider.MachineName(ctx, attested); err != nil {
+		return nil, err
+	}
+	if accepted.machineName == "" {
+		return nil, &Error{Check: CheckProviderResult, Got: "a machine without a name", Want: "its name in the inventory"}
+	}
+	return &accepted, nil
+}
 
 // insecureProvider attests nothing.
 type insecureProvider struct{ policy *Policy }
@@ -72,8 +96,7 @@ type insecureProvider struct{ policy *Policy }
 //
 // It serves [SignerClientInsecure] and no other signer, so policy.SignerNames must be that
 // one name. It does not renew certificates (the policy refuses requesters that are already
-// nodes), has no serving certificates, and needs a CA of its own ([ProvidersConfig],
-// [CAConfig]), and each of its machines has Provider "insecure" in the inventory. It vouches for
+// nodes), has no serving certificates, and needs a CA of its own ([CAConfig]), and each of its machines has Provider "insecure" in the inventory. It vouches for
 // the provider ID that the request claims, which the policy compares with the inventory's if
 // that is known. The machine's identity is "insecure:" and
 // the node's name: nothing has proven it.

@@ -255,7 +255,7 @@ func (a *attempt) challenge(ctx context.Context, hello *csr.Request) ([]byte, er
 		return nil, forge.Shut("the provider is no csr.Challenger, and WorldOptions.Prove is not set")
 	}
 	hello.Spec.SignerName = a.challengeSigner
-	return challenger.Challenge(ctx, hello.Parsed())
+	return challenger.Challenge(ctx, hello)
 }
 
 // asked is an attack that consists of a wish.
