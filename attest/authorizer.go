@@ -51,7 +51,7 @@ func (s Stage) String() string {
 // to write it hands to [Result.WhenAdmitted]. That is done after Authorize has returned, and
 // only if everybody who is asked admits the machine. So any code may embed or wrap an
 // authorizer or combine it with others, and nothing is recorded about a machine that is
-// refused. Use [Wrap] to wrap one, so that its other methods are not lost.
+// refused.
 //
 // An authorizer may have two more methods.
 //
@@ -77,7 +77,8 @@ type Authorizer interface {
 // AuthorizerFunc is a function used as an [Authorizer].
 //
 // Not: AuthorizerFunc(list.Authorize), which hides that the list is nil or fits no open road,
-// and what it knows at hellos; see [Wrap].
+// and what it knows at hellos. What admits less than another embeds it, or passes its methods on
+// ([CheckAuthorizer], [Result.AskAtHello]).
 type AuthorizerFunc func(ctx context.Context, r *Result) (*Authorization, error)
 
 // Authorize calls f. A nil f decides nothing.
@@ -87,31 +88,6 @@ func (f AuthorizerFunc) Authorize(ctx context.Context, r *Result) (*Authorizatio
 	}
 	return f(ctx, r)
 }
-
-// Wrap returns an authorizer that calls around with the Authorize method of inner, for logs and
-// metrics, or to admit less. It passes the other methods of inner on. Without inner or around it
-// returns nil, which [NewVerifier] refuses.
-func Wrap(inner Authorizer, around func(ctx context.Context, r *Result, authorize AuthorizerFunc) (*Authorization, error)) Authorizer {
-	if typednil.Is(inner) || around == nil {
-		return nil
-	}
-	return &wrapped{inner, around}
-}
-
-type wrapped struct {
-	inner  Authorizer
-	around func(ctx context.Context, r *Result, authorize AuthorizerFunc) (*Authorization, error)
-}
-
-func (w *wrapped) Authorize(ctx context.Context, r *Result) (*Authorization, error) {
-	return w.around(ctx, r, w.inner.Authorize)
-}
-
-func (w *wrapped) AuthorizeHello(ctx context.Context, r *Result) error {
-	return r.AskAtHello(ctx, w.inner)
-}
-
-func (w *wrapped) CheckAuthorizer(open Opening) error { return CheckAuthorizer(w.inner, open) }
 
 // Opening is what a verifier is open for.
 type Opening struct {
@@ -196,7 +172,7 @@ const checkProviderID Check = "provider-id"
 // [CheckMembership] or "provider-id" is a refusal; any other wraps [refusal.ErrRetry].
 //
 // A Result is decided about once. So it is an error to call this from inside Authorize, whose
-// decision is under way: an authorizer that asks another calls its Authorize; see [Wrap].
+// decision is under way: an authorizer that asks another calls its Authorize.
 func Membership(ctx context.Context, a Authorizer, r *Result) error {
 	switch {
 	case ended(ctx) != nil:

@@ -71,10 +71,10 @@ func (c *Checked) Vouch(machine string, grant Grant, details any) *Attested {
 
 // checkUID holds a UID that is vouched for against the inventory's.
 func (c *Checked) checkUID(uid string) error {
-	if c == nil || uid == "" || c.own.uid == "" || uid == c.own.uid {
+	if c == nil || uid == "" || c.machine.UID == "" || uid == c.machine.UID {
 		return nil
 	}
-	return &Error{Check: checkInventoryMachine, Got: "the machine with UID " + refusal.Quote(uid), Want: refusal.Quote(c.own.uid) + " for node " + c.nodeName}
+	return &Error{Check: checkInventoryMachine, Got: "the machine with UID " + refusal.Quote(uid), Want: refusal.Quote(c.machine.UID) + " for node " + c.nodeName}
 }
 
 // CheckMachine holds a machine, given by its canonical identity, against what the inventory says
@@ -87,14 +87,14 @@ func (c *Checked) CheckMachine(machine string) error {
 	if c == nil || !c.found {
 		return noResult()
 	}
-	own := c.own
-	verified, known := plaintext.Apart(machine, own.identity, nil)
+	own := &c.machine
+	verified, known := plaintext.Apart(machine, own.Identity, nil)
 	got := "machine " + verified + " by " + refusal.OrNothing(c.provider)
 	const check = checkInventoryMachine
 	return faults{
-		{own.identity != "" && own.identity != machine, check, got, known + " for node " + c.nodeName},
-		{own.provider != c.provider && (own.provider != "" || c.provider == providerInsecure) && c.signerName != SignerKubeletServing,
-			check, got, "one by " + refusal.OrNothing(own.provider) + " for node " + c.nodeName},
+		{own.Identity != "" && own.Identity != machine, check, got, known + " for node " + c.nodeName},
+		{own.Provider != c.provider && (own.Provider != "" || c.provider == providerInsecure) && c.signerName != SignerKubeletServing,
+			check, got, "one by " + refusal.OrNothing(own.Provider) + " for node " + c.nodeName},
 	}.first()
 }
 

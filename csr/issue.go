@@ -108,7 +108,7 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 // faults compares what is vouched for with what is asked for.
 func (a *Attested) faults(clusters []string, now time.Time) Errors {
 	c, v := a.checked, a.grant
-	claimed, own := c.pkcs10.ProviderID, c.own.providerID
+	claimed, own := c.pkcs10.ProviderID, c.machine.ProviderID
 	asked, vouched := providerid.Apart(claimed, v.ProviderID)
 	given, known := providerid.Apart(v.ProviderID, own)
 	all := faults{

@@ -111,13 +111,16 @@ func TestParsePKCS10TagsOfTheParts(t *testing.T) {
 	}
 }
 
-// TestIsRSASPKI changes one thing of an encoding that is taken.
-func TestIsRSASPKI(t *testing.T) {
+// spkiRSA is the AlgorithmIdentifier of RSA keys.
+var spkiRSA = []byte("\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00")
+
+// TestIsCanonicalSPKIOfRSA changes one thing of an encoding that is taken.
+func TestIsCanonicalSPKIOfRSA(t *testing.T) {
 	modulus, exponent := element(2, []byte{0, 0xc5}), element(2, []byte{1, 0, 1})
 	key := sequence(modulus, exponent)
 	bits := func(content []byte) []byte { return element(3, []byte{0}, content) }
 	good := sequence(spkiRSA, bits(key))
-	if !isRSASPKI(good) {
+	if !IsCanonicalSPKI(good) {
 		t.Fatal("the good encoding is refused")
 	}
 	for name, spki := range map[string][]byte{
@@ -149,7 +152,7 @@ func TestIsRSASPKI(t *testing.T) {
 		"exponent zero, as no number": sequence(spkiRSA, bits(sequence(modulus, element(2, nil)))),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if isRSASPKI(spki) {
+			if IsCanonicalSPKI(spki) {
 				t.Error("taken")
 			}
 		})

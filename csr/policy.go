@@ -172,7 +172,7 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 		want = cmp.Or(want, "a signer that this policy serves")
 		return nil, Errors{{Check: CheckSignerName, Got: refusal.Quote(filed), Want: want, Err: refusal.Retry(ErrOtherSigner)}}
 	}
-	x := &run{policy: p, ctx: ctx, request: r, out: &Checked{request: r, signerName: target, filedUnder: filed,
+	x := &run{policy: p, ctx: ctx, request: r, out: &Checked{signerName: target, filedUnder: filed,
 		username: r.User.Username, uid: r.Metadata.UID, credentialID: r.CredentialID(), now: p.clock(), clusters: p.ClusterIDs}}
 	x.out.at = x.out.now()
 	x.try(objectRules)
@@ -224,10 +224,7 @@ func (p *Policy) Validate() error {
 	if i := slices.IndexFunc(p.ReservedDNSNames, func(name string) bool { return !reservable(name) }); i >= 0 {
 		return refusal.Config("ReservedDNSNames", refusal.Quote(p.ReservedDNSNames[i]), "DNS names")
 	}
-	if err := checkClusterIDs(p.ClusterIDs); err != nil {
-		return err
-	}
-	return checkSignerNames(p.SignerNames)
+	return cmp.Or(checkClusterIDs(p.ClusterIDs), checkSignerNames(p.SignerNames))
 }
 
 func (p *Policy) clock() func() time.Time {

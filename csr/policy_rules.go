@@ -293,7 +293,6 @@ func (x *run) findMachine() {
 	switch {
 	case err == nil && machine != nil:
 		x.out.machine, x.out.found = *machine, true
-		x.out.own = ownMachine{uid: machine.UID, identity: machine.Identity, provider: machine.Provider, providerID: machine.ProviderID, nodeUID: machine.NodeUID}
 	case err == nil:
 		x.cannotDecide(errNothing)
 	case errors.Is(err, ErrNoMachine) && !undecided(err):
@@ -333,7 +332,7 @@ var machineRules = []rule{
 		}
 	}},
 	{CheckProviderIDMismatch, nil, func(x *run) {
-		claimed, own := x.out.pkcs10.ProviderID, x.out.own.providerID
+		claimed, own := x.out.pkcs10.ProviderID, x.out.machine.ProviderID
 		if own != "" && claimed != "" && !providerid.Equal(claimed, own) {
 			got, want := providerid.Apart(claimed, own)
 			x.refuse(got, "the machine's, "+want)

@@ -74,6 +74,9 @@ func NewKind(c KindConfig) (*Kind, error) {
 	if c.Versions = slices.Clone(c.Versions); c.Versions == nil {
 		c.Versions = []int{1}
 	}
+	if c.ManyIdentities == "" && !c.OwnMachines { // trust on first use cannot count the kind's machines
+		c.ManyIdentities = "documents of every customer's machines"
+	}
 	return &Kind{c}, nil
 }
 
@@ -84,16 +87,8 @@ func (k *Kind) Describe() attest.Description {
 		Versions:   k.c.Versions,
 		Statements: []attest.Label{{Name: labelDocument, Size: k.c.ValueSize}},
 		Roads: []attest.OpenRoad{{Road: attest.RoadDocument, Identities: k.c.Identities,
-			Machine: attest.Asserted, ManyIdentities: k.manyIdentities()}},
+			Machine: attest.Asserted, ManyIdentities: k.c.ManyIdentities}},
 	}
-}
-
-// manyIdentities says why trust on first use cannot count the kind's machines.
-func (k *Kind) manyIdentities() string {
-	if k.c.ManyIdentities == "" && !k.c.OwnMachines {
-		return "documents of every customer's machines"
-	}
-	return k.c.ManyIdentities
 }
 
 // present names a machine by its identity, which must be of an existing kind.
@@ -218,7 +213,7 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 		return nil, nil // which the join refuses
 	}
 	return &attest.Findings{
-		Machine: claims.Machine, MachineStanding: attest.Asserted, ManyIdentities: a.kind.manyIdentities(),
+		Machine: claims.Machine, MachineStanding: attest.Asserted, ManyIdentities: a.kind.c.ManyIdentities,
 		Values: map[string][]byte{labelDocument: claims.Value},
 		Facts:  func() []attest.Fact { return claims.Facts }, Details: claims.Details,
 	}, nil
