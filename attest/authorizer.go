@@ -25,13 +25,10 @@ const (
 
 // String returns "hello" or "answer".
 func (s Stage) String() string {
-	switch s {
-	case StageHello:
-		return "hello"
-	case StageAnswer:
-		return "answer"
+	if s != StageHello && s != StageAnswer {
+		return "stage(?)"
 	}
-	return "stage(?)"
+	return [...]string{StageHello: "hello", StageAnswer: "answer"}[s]
 }
 
 // Authorizer decides whether this machine may be this node. A root of trust admits every

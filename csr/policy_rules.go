@@ -2,7 +2,6 @@ package csr
 
 import (
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rsa"
 	"errors"
 	"fmt"
@@ -152,9 +151,8 @@ func (x *run) one(id oid.OID) (value []byte, fault string) {
 func (x *run) checkKeyStrength() {
 	switch key := x.out.pkcs10.CSR.PublicKey.(type) {
 	case *rsa.PublicKey:
-		shortest := max(x.policy.MinRSABits, minRSABits)
-		if bits := key.N.BitLen(); bits < shortest || bits > maxPolicyRSABit {
-			x.refuse(strconv.Itoa(bits)+" bits", strconv.Itoa(shortest)+" to "+strconv.Itoa(maxPolicyRSABit))
+		if bits := key.N.BitLen(); bits < minRSABits || bits > maxPolicyRSABit {
+			x.refuse(strconv.Itoa(bits)+" bits", strconv.Itoa(minRSABits)+" to "+strconv.Itoa(maxPolicyRSABit))
 		}
 		if key.E != 65537 {
 			x.refuse("exponent "+strconv.Itoa(key.E), "65537")
@@ -163,17 +161,10 @@ func (x *run) checkKeyStrength() {
 			x.refuse("an even modulus", "a product of two primes")
 		}
 	case *ecdsa.PublicKey:
-		if !x.policy.takesCurve(key.Curve) {
-			x.refuse("curve "+key.Curve.Params().Name, "a curve that the policy takes")
+		if !slices.Contains(policyCurves, key.Curve) {
+			x.refuse("curve "+key.Curve.Params().Name, "P-256 or P-384")
 		}
 	}
-}
-
-func (p *Policy) takesCurve(c elliptic.Curve) bool {
-	if p.Curves == nil {
-		return slices.Contains(policyCurves[:2], c)
-	}
-	return slices.Contains(p.Curves, c)
 }
 
 // minExpirationSeconds is the minimum that kube-apiserver accepts

@@ -67,8 +67,8 @@ const (
 	checkFlag Check = "flag"
 	// checkKeyType: the key is RSA or ECDSA.
 	checkKeyType Check = "key-type"
-	// checkKeyStrength: the RSA modulus or the curve is one that the policy accepts, and the
-	// RSA exponent is 65537.
+	// checkKeyStrength: an RSA modulus has 2048 to 4096 bits and the exponent 65537, and a curve
+	// is P-256 or P-384.
 	checkKeyStrength Check = "key-strength"
 	// checkSANOnClient: a request for a client or recovery certificate has no
 	// subjectAltName, not even an empty one.

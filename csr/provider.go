@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto"
 	"encoding/pem"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -196,17 +197,14 @@ func ChooseVersion(annotations map[string]string, speaks []string) (string, erro
 	if len(value) > maxVersionsSize {
 		return refuse("a list of "+strconv.Itoa(len(value))+" bytes", "at most "+strconv.Itoa(maxVersionsSize))
 	}
-	offered := map[string]bool{}
-	for name := range strings.SplitSeq(value, ",") {
-		if _, _, err := ProviderVersion(name); err != nil {
-			return refuse(refusal.Quote(value), "names such as tpm/v1 with a comma between two")
-		}
-		offered[name] = true
+	offered := strings.Split(value, ",")
+	if slices.ContainsFunc(offered, func(name string) bool { _, _, err := ProviderVersion(name); return err != nil }) {
+		return refuse(refusal.Quote(value), "names such as tpm/v1 with a comma between two")
 	}
 	best, newest := "", 0
 	for _, name := range speaks {
 		_, version, err := ProviderVersion(name)
-		if err == nil && offered[name] && version > newest {
+		if err == nil && slices.Contains(offered, name) && version > newest {
 			best, newest = name, version
 		}
 	}
