@@ -28,8 +28,10 @@ var requestRules = []rule{
 		case x.provider == providerInsecure && name == "":
 		case x.provider == providerInsecure:
 			x.refuse(refusal.Quote(evidence), "no evidence")
+		case evidence == "":
+			x.refuse("a request without evidence", "evidence for provider "+x.provider)
 		default:
-			x.refuseErr(otherEvidence(evidence, x.provider))
+			x.refuse(refusal.Quote(evidence), "evidence for provider "+x.provider)
 		}
 	}},
 	{checkSubjectCommonName, known, func(x *run) {
@@ -117,15 +119,6 @@ var requestRules = []rule{
 		}
 	}},
 	{checkKeyStrength, nil, (*run).checkKeyStrength},
-}
-
-// otherEvidence refuses a provider block.
-func otherEvidence(block, want string) error {
-	got := "a request without evidence"
-	if block != "" {
-		got = refusal.Quote(block)
-	}
-	return &Error{Check: CheckAttestationProvider, Got: got, Want: "evidence for provider " + want}
 }
 
 // one returns the value of the subject's only attribute of a type. If there is none, or more
