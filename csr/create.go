@@ -72,10 +72,10 @@ func Create(purpose Purpose, key crypto.Signer, nodeName string, o CreateOptions
 		return nil, fmt.Errorf("csr: signing the request: %w", err)
 	}
 	p, err := ParsePKCS10(der)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = p.CheckSignature()
 	}
-	if err := p.CheckSignature(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return der, nil

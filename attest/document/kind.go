@@ -1,6 +1,7 @@
 package document
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -168,12 +169,9 @@ func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
 	if err := only(e, oid.NodeAttestDocumentProof, oid.NodeAttestDocument); err != nil {
 		return nil, err
 	}
-	proof, err := ParseProof(e.Statements[0].DER)
-	if err != nil {
-		return nil, err
-	}
-	document, err := ParseStatement(e.Statements[1].DER)
-	if err != nil {
+	proof, err1 := ParseProof(e.Statements[0].DER)
+	document, err2 := ParseStatement(e.Statements[1].DER)
+	if err := cmp.Or(err1, err2); err != nil {
 		return nil, err
 	}
 	return &answer{k, proof, document}, nil
