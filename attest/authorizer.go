@@ -309,17 +309,19 @@ var (
 // It is an error to hand in nil, and to call it outside Authorize: the write does not happen.
 // Inside Authorize such an error keeps the machine out, whatever Authorize returns.
 func (r *Result) WhenAdmitted(write func(ctx context.Context) error) error {
-	return r.handIn(write == nil, func(p *pending) *[]recordWriter { return &p.writes }, func(ctx context.Context, _ csr.IssuedRecord) error { return write(ctx) })
+	return r.handIn(write == nil, func(p *pending) {
+		p.writes = append(p.writes, func(ctx context.Context, _ csr.IssuedRecord) error { return write(ctx) })
+	})
 }
 
 // WhenIssued hands in, as [Result.WhenAdmitted] does, what is to be written together with the
 // record of the certificate. [csr.CA.Issue] does so for a machine that was admitted, before
 // the certificate is handed out. It is not done at all if something else signs.
 func (r *Result) WhenIssued(write func(ctx context.Context, issued csr.IssuedRecord) error) error {
-	return r.handIn(write == nil, func(p *pending) *[]recordWriter { return &p.issues }, write)
+	return r.handIn(write == nil, func(p *pending) { p.issues = append(p.issues, write) })
 }
 
-func (r *Result) handIn(none bool, list func(*pending) *[]recordWriter, write recordWriter) error {
+func (r *Result) handIn(none bool, add func(*pending)) error {
 	if r == nil || r.pending == nil {
 		return errNotPending
 	}
@@ -332,7 +334,6 @@ func (r *Result) handIn(none bool, list func(*pending) *[]recordWriter, write re
 		r.pending.fault = errNilWrite
 		return errNilWrite
 	}
-	l := list(r.pending)
-	*l = append(*l, write)
+	add(r.pending)
 	return nil
 }

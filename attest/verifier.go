@@ -299,7 +299,7 @@ func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Pa
 	if err != nil {
 		return nil, err
 	}
-	r, err := v.startResult(StageHello, checked, head.TargetSigner, kind, head.Road, p)
+	r, err := v.startResult(StageHello, checked, kind, head.Road, p)
 	if err != nil {
 		return nil, err
 	}
@@ -379,22 +379,12 @@ func (q *Inquiry) checkSignature(ctx context.Context, checked *csr.Checked) erro
 
 // startResult begins a result with what the request and its evidence say. A kind must present
 // a machine on the road that the message is on.
-func (v *Verifier) startResult(stage Stage, checked *csr.Checked, signerName string, k *openKind, road Road, p *Presented) (*Result, error) {
+func (v *Verifier) startResult(stage Stage, checked *csr.Checked, k *openKind, road Road, p *Presented) (*Result, error) {
 	if p == nil || p.Road != road || len(p.MachineKey) == 0 || (len(p.AKName) > 0) != (road == RoadEK) {
 		return nil, k.fault("a machine of another road", road.String())
 	}
-	pkcs10 := checked.PKCS10()
-	return &Result{
-		Stage:             stage,
-		Provider:          k.Provider,
-		Road:              road,
-		MachineKey:        sha256.Sum256(p.MachineKey),
-		NodeName:          checked.NodeName(),
-		SignerName:        signerName,
-		Purpose:           checked.Purpose(),
-		RequestHash:       pkcs10.InfoHash,
-		ClaimedProviderID: checked.ClaimedProviderID(),
-		Key:               pkcs10.CSR.PublicKey,
-		checked:           checked,
-	}, nil
+	r, pkcs10 := NewResult(stage, checked), checked.PKCS10()
+	r.Provider, r.Road, r.MachineKey = k.Provider, road, sha256.Sum256(p.MachineKey)
+	r.RequestHash, r.Key, r.ClaimedProviderID = pkcs10.InfoHash, pkcs10.CSR.PublicKey, checked.ClaimedProviderID()
+	return r, nil
 }

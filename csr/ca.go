@@ -225,11 +225,3 @@ func (ca *CA) usableAt(now time.Time) error {
 	}
 	return nil
 }
-
-// maxLifetime is the cap for certificates of a purpose.
-func (ca *CA) maxLifetime(p Purpose) time.Duration {
-	if p == PurposeRecovery {
-		return ca.recovery
-	}
-	return ca.lifetime
-}

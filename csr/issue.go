@@ -187,7 +187,10 @@ func (ca *CA) template(c *Checked, v Grant, now time.Time) (*x509.Certificate, e
 
 // end returns the last second of the certificate's validity.
 func (ca *CA) end(c *Checked, v Grant, now time.Time) time.Time {
-	lifetime := ca.maxLifetime(c.purpose)
+	lifetime := ca.lifetime
+	if c.purpose == PurposeRecovery {
+		lifetime = ca.recovery
+	}
 	if c.lifetime != 0 {
 		lifetime = min(lifetime, c.lifetime)
 	}

@@ -86,23 +86,17 @@ func SPKIHash(pub crypto.PublicKey) ([32]byte, error) {
 // completeKey reports whether a private key can be asked for its public key, and that public
 // key is of a type supported here. crypto's own types panic if a part is missing.
 func completeKey(key crypto.Signer) bool {
-	if typednil.Is(key) {
-		return false
-	}
+	missing := typednil.Is(key)
 	switch k := key.(type) {
 	case *ecdsa.PrivateKey:
-		//nolint:staticcheck // nothing else tells whether there is a private part
-		if k.D == nil {
-			return false
-		}
+		missing = missing || k.D == nil //nolint:staticcheck // nothing else tells whether there is a private part
 	case *rsa.PrivateKey:
-		if k.D == nil {
-			return false
-		}
+		missing = missing || k.D == nil
 	case ed25519.PrivateKey:
-		if len(k) != ed25519.PrivateKeySize {
-			return false
-		}
+		missing = len(k) != ed25519.PrivateKeySize
+	}
+	if missing {
+		return false
 	}
 	_, err := CanonicalSPKI(key.Public())
 	return err == nil

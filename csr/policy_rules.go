@@ -198,14 +198,10 @@ var objectRules = []rule{
 	}},
 	{checkUsages, known, func(x *run) {
 		asked := x.request.Spec.Usages
-		wanted := [...]string{usageDigitalSignature, purposes[x.out.purpose].auth, usageKeyEncipherment}
 		x.out.keyEncipherment = slices.Contains(asked, usageKeyEncipherment)
-		needed := wanted[:2]
-		if x.out.keyEncipherment {
-			needed = wanted[:]
-		}
-		if len(asked) != len(needed) || slices.ContainsFunc(needed, func(u string) bool { return !slices.Contains(asked, u) }) {
-			x.refuse(refusal.Quotes(asked), strings.Join(wanted[:2], ", ")+", perhaps "+usageKeyEncipherment)
+		needed := Usages(x.out.purpose, x.out.keyEncipherment)
+		if len(asked) != len(needed) || !subset(needed, asked) {
+			x.refuse(refusal.Quotes(asked), strings.Join(Usages(x.out.purpose, false), ", ")+", perhaps "+usageKeyEncipherment)
 		}
 	}},
 	{checkExpiration, nil, (*run).checkExpiration},
