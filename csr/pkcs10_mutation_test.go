@@ -2,7 +2,9 @@ package csr
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/x509"
@@ -12,6 +14,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/crypto/cryptobyte"
+	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
@@ -236,5 +241,30 @@ func TestProviderAlphabets(t *testing.T) {
 		if want := strings.IndexByte("0123456789", byte(b)) >= 0; (version == nil) != want {
 			t.Errorf("byte %#x in a version: %v", b, version)
 		}
+	}
+}
+
+// TestIsCanonicalSPKISizes gives keys of a fixed size a byte less and a byte more.
+func TestIsCanonicalSPKISizes(t *testing.T) {
+	for name, key := range map[string]crypto.PublicKey{"P-256": keyP256().Public(), "P-384": keyP384().Public(), "P-224": newECDSA(elliptic.P224()).Public(),
+		"P-521": newECDSA(elliptic.P521()).Public(), "Ed25519": ed25519.PublicKey(make([]byte, 32))} {
+		t.Run(name, func(t *testing.T) {
+			good, err := CanonicalSPKI(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole := cryptobyte.String(good)
+			var content, algorithm cryptobyte.String
+			var bits []byte
+			if !whole.ReadASN1(&content, cryptobyteasn1.SEQUENCE) || !content.ReadASN1Element(&algorithm, cryptobyteasn1.SEQUENCE) || !content.ReadASN1BitStringAsBytes(&bits) {
+				t.Fatal("no SubjectPublicKeyInfo")
+			}
+			for size, ok := range map[int]bool{0: false, 1: false, len(bits) - 1: false, len(bits): true, len(bits) + 1: false} {
+				again := append(bytes.Clone(bits), 0)[:size]
+				if got := IsCanonicalSPKI(sequence(algorithm, element(3, []byte{0}, again))); got != ok {
+					t.Errorf("%d bytes: %t", size, got)
+				}
+			}
+		})
 	}
 }
