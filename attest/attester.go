@@ -164,7 +164,7 @@ func open(ctx context.Context, session Session, c *message.Challenge) ([]byte, e
 	if c.Credential == nil {
 		return c.Clear, nil
 	}
-	secret, err := session.Open(ctx, &Credential{IDObject: c.Credential.IDObject, EncryptedSecret: c.Credential.EncryptedSecret})
+	secret, err := session.Open(ctx, (*Credential)(c.Credential))
 	if err != nil {
 		return nil, err
 	}
@@ -189,10 +189,8 @@ func (s *Subject) checkBinding(b *message.Binding, request *csr.PKCS10, p *Prese
 }
 
 func (s *Subject) check() (*csr.PKCS10, error) {
-	if err := der.CheckText("subject", "ClusterID", s.ClusterID, 1, der.MaxClusterIDSize); err != nil {
-		return nil, err
-	}
-	if err := der.CheckText("subject", "SignerName", s.SignerName, 1, der.MaxSignerNameSize); err != nil {
+	if err := cmp.Or(der.CheckText("subject", "ClusterID", s.ClusterID, 1, der.MaxClusterIDSize),
+		der.CheckText("subject", "SignerName", s.SignerName, 1, der.MaxSignerNameSize)); err != nil {
 		return nil, err
 	}
 	if s.ExpirationSeconds < 0 {

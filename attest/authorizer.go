@@ -25,13 +25,10 @@ const (
 
 // String returns "hello" or "answer".
 func (s Stage) String() string {
-	switch s {
-	case StageHello:
-		return "hello"
-	case StageAnswer:
-		return "answer"
+	if s != StageHello && s != StageAnswer {
+		return "stage(?)"
 	}
-	return "stage(?)"
+	return [...]string{StageHello: "hello", StageAnswer: "answer"}[s]
 }
 
 // Authorizer decides whether this machine may be this node. A root of trust admits every
@@ -51,7 +48,7 @@ func (s Stage) String() string {
 // to write it hands to [Result.WhenAdmitted]. That is done after Authorize has returned, and
 // only if everybody who is asked admits the machine. So any code may embed or wrap an
 // authorizer or combine it with others, and nothing is recorded about a machine that is
-// refused. Use [Wrap] to wrap one, so that its other methods are not lost.
+// refused.
 //
 // An authorizer may have two more methods.
 //
@@ -77,7 +74,8 @@ type Authorizer interface {
 // AuthorizerFunc is a function used as an [Authorizer].
 //
 // Not: AuthorizerFunc(list.Authorize), which hides that the list is nil or fits no open road,
-// and what it knows at hellos; see [Wrap].
+// and what it knows at hellos. What admits less than another embeds it, or passes its methods on
+// ([CheckAuthorizer], [Result.AskAtHello]).
 type AuthorizerFunc func(ctx context.Context, r *Result) (*Authorization, error)
 
 // Authorize calls f. A nil f decides nothing.
@@ -87,31 +85,6 @@ func (f AuthorizerFunc) Authorize(ctx context.Context, r *Result) (*Authorizatio
 	}
 	return f(ctx, r)
 }
-
-// Wrap returns an authorizer that calls around with the Authorize method of inner, for logs and
-// metrics, or to admit less. It passes the other methods of inner on. Without inner or around it
-// returns nil, which [NewVerifier] refuses.
-func Wrap(inner Authorizer, around func(ctx context.Context, r *Result, authorize AuthorizerFunc) (*Authorization, error)) Authorizer {
-	if typednil.Is(inner) || around == nil {
-		return nil
-	}
-	return &wrapped{inner, around}
-}
-
-type wrapped struct {
-	inner  Authorizer
-	around func(ctx context.Context, r *Result, authorize AuthorizerFunc) (*Authorization, error)
-}
-
-func (w *wrapped) Authorize(ctx context.Context, r *Result) (*Authorization, error) {
-	return w.around(ctx, r, w.inner.Authorize)
-}
-
-func (w *wrapped) AuthorizeHello(ctx context.Context, r *Result) error {
-	return r.AskAtHello(ctx, w.inner)
-}
-
-func (w *wrapped) CheckAuthorizer(open Opening) error { return CheckAuthorizer(w.inner, open) }
 
 // Opening is what a verifier is open for.
 type Opening struct {
@@ -196,7 +169,7 @@ const checkProviderID Check = "provider-id"
 // [CheckMembership] or "provider-id" is a refusal; any other wraps [refusal.ErrRetry].
 //
 // A Result is decided about once. So it is an error to call this from inside Authorize, whose
-// decision is under way: an authorizer that asks another calls its Authorize; see [Wrap].
+// decision is under way: an authorizer that asks another calls its Authorize.
 func Membership(ctx context.Context, a Authorizer, r *Result) error {
 	switch {
 	case ended(ctx) != nil:
@@ -336,17 +309,19 @@ var (
 // It is an error to hand in nil, and to call it outside Authorize: the write does not happen.
 // Inside Authorize such an error keeps the machine out, whatever Authorize returns.
 func (r *Result) WhenAdmitted(write func(ctx context.Context) error) error {
-	return r.handIn(write == nil, func(p *pending) *[]recordWriter { return &p.writes }, func(ctx context.Context, _ csr.IssuedRecord) error { return write(ctx) })
+	return r.handIn(write == nil, func(p *pending) {
+		p.writes = append(p.writes, func(ctx context.Context, _ csr.IssuedRecord) error { return write(ctx) })
+	})
 }
 
 // WhenIssued hands in, as [Result.WhenAdmitted] does, what is to be written together with the
 // record of the certificate. [csr.CA.Issue] does so for a machine that was admitted, before
 // the certificate is handed out. It is not done at all if something else signs.
 func (r *Result) WhenIssued(write func(ctx context.Context, issued csr.IssuedRecord) error) error {
-	return r.handIn(write == nil, func(p *pending) *[]recordWriter { return &p.issues }, write)
+	return r.handIn(write == nil, func(p *pending) { p.issues = append(p.issues, write) })
 }
 
-func (r *Result) handIn(none bool, list func(*pending) *[]recordWriter, write recordWriter) error {
+func (r *Result) handIn(none bool, add func(*pending)) error {
 	if r == nil || r.pending == nil {
 		return errNotPending
 	}
@@ -359,7 +334,6 @@ func (r *Result) handIn(none bool, list func(*pending) *[]recordWriter, write re
 		r.pending.fault = errNilWrite
 		return errNilWrite
 	}
-	l := list(r.pending)
-	*l = append(*l, write)
+	add(r.pending)
 	return nil
 }

@@ -40,7 +40,6 @@ func TestWhenMembershipIsAsked(t *testing.T) {
 		"asked at hellos": {counting, map[Road][]Stage{RoadAK: both, RoadEK: both, RoadDocument: answer}},
 		"asked only at the answer": {AuthorizerFunc(counting.Authorize),
 			map[Road][]Stage{RoadAK: answer, RoadEK: answer, RoadDocument: answer}},
-		"wrapped": {Wrap(counting, pass), map[Road][]Stage{RoadAK: both, RoadEK: both, RoadDocument: answer}},
 	} {
 		for road, want := range c.want {
 			t.Run(name+" on "+road.String(), func(t *testing.T) {

@@ -11,11 +11,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// pass is around an authorizer without changing anything.
-func pass(ctx context.Context, r *Result, authorize AuthorizerFunc) (*Authorization, error) {
-	return authorize(ctx, r)
-}
-
 // An authorization is of the very result that is decided about, for its node.
 func TestAuthorizations(t *testing.T) {
 	var atHello *Authorization
@@ -201,61 +196,7 @@ func TestHellosWriteNothing(t *testing.T) {
 	}
 }
 
-// member is an authorizer with all three methods.
-type member struct {
-	checkedAuthorizer
-	hello, answer error
-	written       bool
-}
-
-func (m *member) AuthorizeHello(context.Context, *Result) error { return m.hello }
-
-func (m *member) Authorize(_ context.Context, r *Result) (*Authorization, error) {
-	if m.answer != nil {
-		return nil, m.answer
-	}
-	return r.Admit(r.NodeName), r.WhenAdmitted(func(context.Context) error { m.written = true; return nil })
-}
-
-// Wrap passes everything on: the hello, the check, and what is handed in, which is not done for
-// whom the wrapper refuses.
-func TestWrap(t *testing.T) {
-	logged := 0
-	around := func(ctx context.Context, r *Result, authorize AuthorizerFunc) (*Authorization, error) {
-		logged++
-		return authorize(ctx, r)
-	}
-	refuse := func(ctx context.Context, r *Result, authorize AuthorizerFunc) (*Authorization, error) {
-		if _, err := authorize(ctx, r); err != nil {
-			return nil, err
-		}
-		return nil, NotMember("the quota is full")
-	}
-	no := NotMember("x")
-	for name, c := range map[string]struct {
-		inner         member
-		around        func(context.Context, *Result, AuthorizerFunc) (*Authorization, error)
-		hello, answer error
-	}{
-		"admitted":              {member{}, around, nil, nil},
-		"refused at the hello":  {member{hello: no}, around, CheckMembership, nil},
-		"refused at the answer": {member{answer: no}, around, nil, CheckMembership},
-		"refused by itself":     {member{}, refuse, nil, CheckMembership},
-	} {
-		t.Run(name, func(t *testing.T) {
-			logged = 0
-			w := Wrap(Wrap(&c.inner, pass), c.around)
-			if err := Membership(t.Context(), w, &Result{Stage: StageHello}); !errors.Is(err, c.hello) || logged != 0 {
-				t.Errorf("hello: %v, want %v, logged %d", err, c.hello, logged)
-			}
-			if err := Membership(t.Context(), w, &Result{Stage: StageAnswer}); !errors.Is(err, c.answer) || c.inner.written != (c.answer == nil) {
-				t.Errorf("answer: %v, want %v, written: %t", err, c.answer, c.inner.written)
-			}
-		})
-	}
-}
-
-// CheckAuthorizer refuses a nil authorizer, and one that does not fit, also inside wrappers.
+// CheckAuthorizer refuses a nil authorizer, and one that does not fit.
 func TestCheckAuthorizer(t *testing.T) {
 	never := errors.New("never fits")
 	open := Opening{ClusterIDs: []string{"c"}, Roads: []OpenRoad{{Provider: "fake", Road: RoadEK}}}
@@ -263,19 +204,13 @@ func TestCheckAuthorizer(t *testing.T) {
 		authorizer Authorizer
 		want       error // nil for a good one
 	}{
-		"a function":             {AuthorizerFunc(admitAll), nil},
-		"one that fits":          {&checkedAuthorizer{}, nil},
-		"nil":                    {nil, errNoAuthorizer},
-		"a nil pointer":          {(*checkedAuthorizer)(nil), errNoAuthorizer},
-		"another nil pointer":    {(*twoStages)(nil), errNoAuthorizer},
-		"a nil function":         {AuthorizerFunc(nil), errNoAuthorizer},
-		"one that never fits":    {&checkedAuthorizer{err: never}, never},
-		"a good one, wrapped":    {Wrap(&checkedAuthorizer{}, pass), nil},
-		"nil, wrapped":           {Wrap(nil, pass), errNoAuthorizer},
-		"a nil pointer, wrapped": {Wrap((*checkedAuthorizer)(nil), pass), errNoAuthorizer},
-		"wrapped twice":          {Wrap(Wrap(AuthorizerFunc(nil), pass), pass), errNoAuthorizer},
-		"never fits, wrapped":    {Wrap(&checkedAuthorizer{err: never}, pass), never},
-		"wrapped in nothing":     {Wrap(&checkedAuthorizer{}, nil), errNoAuthorizer},
+		"a function":          {AuthorizerFunc(admitAll), nil},
+		"one that fits":       {&checkedAuthorizer{}, nil},
+		"nil":                 {nil, errNoAuthorizer},
+		"a nil pointer":       {(*checkedAuthorizer)(nil), errNoAuthorizer},
+		"another nil pointer": {(*twoStages)(nil), errNoAuthorizer},
+		"a nil function":      {AuthorizerFunc(nil), errNoAuthorizer},
+		"one that never fits": {&checkedAuthorizer{err: never}, never},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := CheckAuthorizer(c.authorizer, open); !errors.Is(err, c.want) {
@@ -296,7 +231,7 @@ func TestCheckAuthorizer(t *testing.T) {
 		})
 	}
 	inner := &checkedAuthorizer{}
-	if err := CheckAuthorizer(Wrap(inner, pass), open); err != nil || !slices.Equal(inner.opened.ClusterIDs, open.ClusterIDs) || len(inner.opened.Roads) != 1 {
+	if err := CheckAuthorizer(inner, open); err != nil || !slices.Equal(inner.opened.ClusterIDs, open.ClusterIDs) || len(inner.opened.Roads) != 1 {
 		t.Errorf("the inner one was told %+v, %v", inner.opened, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -44,23 +45,36 @@ func budgetOf(signatures int, request *csr.Request) *Budget {
 // [CheckBudget], or an error that wraps [refusal.ErrRetry] once the context has ended; in
 // either case the signature must not be checked.
 func (b *Budget) Signature(ctx context.Context) error {
+	b = typednil.OrZero(b)
+	return b.operation(ctx, "signatures", &b.signatures, b.limit)
+}
+
+// Encryption counts one encryption to a key of the machine. A challenge needs at most one. The
+// error is as for [Budget.Signature].
+func (b *Budget) Encryption(ctx context.Context) error {
+	b = typednil.OrZero(b)
+	return b.operation(ctx, "encryptions", &b.encryptions, min(b.limit, 1))
+}
+
+// operation counts a public-key operation.
+func (b *Budget) operation(ctx context.Context, what string, count *int, most int) error {
 	if err := b.ended(ctx); err != nil {
 		return err
 	}
-	if b == nil || b.signatures >= b.limit {
-		return message.OverBudget("signatures", b.most())
+	if *count >= most {
+		return message.OverBudget(what, most)
 	}
 	if err := b.take(operationWork); err != nil {
 		return err
 	}
-	b.signatures++
+	*count++
 	return nil
 }
 
 // ended is the error of a context that has ended.
 func (b *Budget) ended(ctx context.Context) error {
 	if err := ended(ctx); err != nil {
-		return refusal.Retry(fmt.Errorf("stopped after %d signatures: %w", b.Signatures(), err))
+		return refusal.Retry(fmt.Errorf("stopped after %d signatures: %w", b.signatures, err))
 	}
 	return nil
 }
@@ -73,10 +87,11 @@ const maxWork, operationWork = 4 << 20, 64 << 10
 // walked, compared or hashed, or taken as memory. A request may cost 4 MiB of it, with its own
 // bytes, and 64 KiB for each public-key operation. The error is as for [Budget.Signature].
 func (b *Budget) Work(ctx context.Context, bytes int) error {
+	b = typednil.OrZero(b)
 	if err := b.ended(ctx); err != nil {
 		return err
 	}
-	if b == nil || b.limit <= 0 {
+	if b.limit <= 0 {
 		return message.OverBudget("work", 0)
 	}
 	return b.take(bytes)
@@ -90,22 +105,6 @@ func (b *Budget) take(work int) error {
 	return nil
 }
 
-// Encryption counts one encryption to a key of the machine. A challenge needs at most one. The
-// error is as for [Budget.Signature].
-func (b *Budget) Encryption(ctx context.Context) error {
-	if err := b.ended(ctx); err != nil {
-		return err
-	}
-	if b == nil || b.encryptions > 0 || b.limit <= 0 {
-		return message.OverBudget("encryptions", 1)
-	}
-	if err := b.take(operationWork); err != nil {
-		return err
-	}
-	b.encryptions++
-	return nil
-}
-
 // Signatures is how many signatures have been counted.
 func (b *Budget) Signatures() int {
 	signatures, _, _ := b.Spent()
@@ -114,17 +113,8 @@ func (b *Budget) Signatures() int {
 
 // Spent is what has been counted: signatures, encryptions, and all work, that of both included.
 func (b *Budget) Spent() (signatures, encryptions, work int) {
-	if b == nil {
-		return 0, 0, 0
-	}
+	b = typednil.OrZero(b)
 	return b.signatures, b.encryptions, b.work
-}
-
-func (b *Budget) most() int {
-	if b == nil {
-		return 0
-	}
-	return b.limit
 }
 
 // ended says why nothing more can be done in a context.

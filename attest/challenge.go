@@ -85,15 +85,14 @@ func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, format string
 	if err != nil {
 		return nil, err
 	}
-	c := &message.Challenge{Clear: secret}
+	c := &message.Challenge{Binding: *b, Credential: (*message.Credential)(credential)}
 	switch {
 	case (credential != nil) != (b.Road == message.RoadEK):
 		return nil, k.fault("a credential, or none, on road "+b.Road.String(), "one on road ek, and only there")
-	case credential != nil:
-		c.Clear = nil
-		c.Credential = &message.Credential{IDObject: credential.IDObject, EncryptedSecret: credential.EncryptedSecret}
+	case credential == nil:
+		c.Clear = secret
 	}
-	return c.MarshalAround(der)
+	return c.Marshal()
 }
 
 // expected is the Binding as the verifier knows it: everything except key, nonce and times.

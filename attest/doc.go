@@ -25,8 +25,7 @@
 //
 // # Kinds of evidence
 //
-// A Verifier takes several kinds at once. The signer name of a request selects one, as
-// [csr.Providers] does. Each kind counts the versions of its data format for itself, and can
+// A Verifier takes several kinds at once. The signer name of a request selects one. Each kind counts the versions of its data format for itself, and can
 // read several. What a kind states is checked against what it declared about itself: it cannot
 // skip a check of the join, name a machine the way another kind does, or claim more certainty
 // than it has. A [Result] has the facts of the join, each with its [Standing], and the kind's own
@@ -43,8 +42,9 @@
 // # Providers beside the kinds
 //
 // Where a control plane has only kinds of this package, it calls the Verifier. Where it also
-// has other providers of package csr, it registers the Verifier's kinds alongside them
-// ([Verifier.Registrations]) and calls [csr.Providers], which ends in the same decision.
+// has other providers of package csr, the Verifier is one of them, for its own signers
+// ([Verifier.SignerNames], [Verifier.ChallengeSigners]), and [csr.Verify] ends in the same
+// decision.
 //
 // # Errors
 //

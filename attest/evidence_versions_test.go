@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // reads is a kind that reads versions 1 and 2.
@@ -97,41 +96,15 @@ func TestVersionsDoNotMix(t *testing.T) {
 	})
 }
 
-// A kind that is called by itself reads no evidence but its own, in a version that is accepted.
-func TestKindsCalledByThemselves(t *testing.T) {
-	k := reads()
-	config := fakeConfig(t, k)
+// The minimum is that of the configuration when the verifier was made.
+func TestMinimumVersionsAreCopied(t *testing.T) {
+	config := fakeConfig(t, reads())
 	config.MinimumVersions = map[string]int{"fake": 2}
 	v, err := NewVerifier(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.MinimumVersions["fake"] = 1 // it was copied
-	n := writes(t, 2)
-	hello := n.hello(t)
-	challenge, err := v.Challenge(t.Context(), hello)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer := n.answer(t, challenge)
-	one := v.Registrations()[0]
-	if one.MinimumVersion != 2 || !slices.Equal(one.Versions, []int{2}) {
-		t.Errorf("registered with %+v", one)
-	}
-	for block, want := range map[string]Check{"fake/v2": "", "fake/v1": csr.CheckAttestationProvider, "fake/v3": csr.CheckAttestationProvider,
-		"fake-b/v2": csr.CheckAttestationProvider, "": csr.CheckAttestationProvider} {
-		t.Run("as "+block, func(t *testing.T) {
-			k.asked = nil
-			a, err := one.Provider.VerifyClientAttestationData(t.Context(), relabelled(t, answer, block).Parsed())
-			expectRefusal(t, err, want)
-			der, err := one.Provider.(csr.Challenger).Challenge(t.Context(), relabelled(t, hello, block).Parsed())
-			if want != "" && block == "" {
-				want = refusal.Check("bundle-provider")
-			}
-			expectRefusal(t, err, want)
-			if (a != nil) != (want == "") || (der != nil) != (want == "") || (len(k.asked) == 0) != (want != "") {
-				t.Errorf("got %v, %x, asked for %q", a, der, k.asked)
-			}
-		})
-	}
+	config.MinimumVersions["fake"] = 1
+	_, err = joinFake(t, v, writes(t, 1))
+	expectRefusal(t, err, csr.CheckProviderVersion)
 }

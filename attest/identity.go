@@ -97,10 +97,6 @@ func (r *OpenRoad) kinds() []string {
 	return names
 }
 
-func (r *OpenRoad) has(kind string) bool {
-	return slices.ContainsFunc(r.Identities, func(g Grammar) bool { return g.Kind == kind })
-}
-
 // ParseIdentity holds an identity to the grammar that it has on this road. The error is an
 // [*Error] of "machine-identity", also where the road has no identities of its kind.
 func (r *OpenRoad) ParseIdentity(id Identity) (Identity, error) {

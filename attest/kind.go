@@ -239,7 +239,7 @@ func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) erro
 		return k.fault("no findings", "some")
 	}
 	road := k.road(p.Road)
-	if kind := f.Machine.Kind(); kind != "" && len(kind) < len(f.Machine) && !road.has(kind) {
+	if kind := f.Machine.Kind(); kind != "" && len(kind) < len(f.Machine) && !slices.Contains(road.kinds(), kind) {
 		return k.fault("an identity "+string(f.Machine), "one of kind "+refusal.Quotes(road.kinds()))
 	}
 	if spelt, err := road.ParseIdentity(f.Machine); err != nil || spelt != f.Machine {

@@ -30,10 +30,6 @@ func (w *tripwire) Err() error {
 func TestMessagesAreReadOnce(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	plane := attesttest.NewControlPlane(t, node)
-	providers, err := csr.NewProviders(csr.ProvidersConfig{Providers: plane.Verifier.Registrations(), AuthorizedAttestors: []string{"tpm"}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	hello, err := node.Hello(t.Context(), plane.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -55,9 +51,11 @@ func TestMessagesAreReadOnce(t *testing.T) {
 			_, err := plane.Verifier.Challenge(ctx, r)
 			return err
 		}},
-		"Verifier.Verify":     {answer, 1, func(ctx context.Context, r *csr.Request) error { _, err := plane.Verifier.Verify(ctx, r); return err }},
-		"Providers.Challenge": {hello, 1, func(ctx context.Context, r *csr.Request) error { _, err := providers.Challenge(ctx, r); return err }},
-		"Providers.Verify":    {answer, 1, func(ctx context.Context, r *csr.Request) error { _, err := providers.Verify(ctx, r); return err }},
+		"Verifier.Verify": {answer, 1, func(ctx context.Context, r *csr.Request) error { _, err := plane.Verifier.Verify(ctx, r); return err }},
+		"csr.Verify": {answer, 1, func(ctx context.Context, r *csr.Request) error {
+			_, err := csr.Verify(ctx, plane.Verifier, r)
+			return err
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := c.request.Spec.Request

@@ -106,9 +106,9 @@ func (s Standing) atMost(most Standing) Standing {
 // Fact is one statement about a node with its standing: Name says what it is about and Value
 // what it says, both for human readers.
 type Fact struct {
-	Standing Standing
-	Name     string
-	Value    string
+	Standing Standing `json:"standing"`
+	Name     string   `json:"name"`
+	Value    string   `json:"value"`
 }
 
 // String returns the fact in one line, for example "proven: request 3f0a…".

@@ -3,6 +3,7 @@ package attest
 import (
 	"encoding/hex"
 	"encoding/json"
+	"net/netip"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -36,19 +37,13 @@ func (r Result) MarshalJSON() ([]byte, error) {
 		NodeName: r.NodeName, SignerName: r.SignerName, Purpose: r.Purpose.String(),
 		RequestHash: hashText(r.RequestHash), ClaimedProviderID: string(r.ClaimedProviderID),
 		TPMResident: r.TPMResident, ResidenceStanding: r.ResidenceStanding,
-		IssuedAt: r.IssuedAt.UTC(), NotAfter: r.NotAfter.UTC(), Facts: []factDocument{},
+		IssuedAt: r.IssuedAt.UTC(), NotAfter: r.NotAfter.UTC(), Facts: r.Facts(),
 	}
 	if a := &r.Granted; a.ProviderID != "" || len(a.DNSNames)+len(a.IPAddresses) != 0 || !a.NotAfter.IsZero() {
-		d.Granted = &grantDocument{ProviderID: a.ProviderID, DNSNames: a.DNSNames, NotAfter: a.NotAfter.UTC()}
-		for _, ip := range a.IPAddresses {
-			d.Granted.IPAddresses = append(d.Granted.IPAddresses, ip.String())
-		}
+		d.Granted = &grantDocument{ProviderID: a.ProviderID, DNSNames: a.DNSNames, IPAddresses: a.IPAddresses, NotAfter: a.NotAfter.UTC()}
 	}
 	if hash, err := csr.SPKIHash(r.Key); err == nil {
 		d.KeyHash = hashText(hash)
-	}
-	for _, f := range r.Facts() {
-		d.Facts = append(d.Facts, factDocument(f))
 	}
 	return json.Marshal(&d)
 }
@@ -75,20 +70,14 @@ type resultDocument struct {
 	ResidenceStanding Standing       `json:"residenceStanding,omitempty"`
 	IssuedAt          time.Time      `json:"issuedAt,omitzero"`
 	NotAfter          time.Time      `json:"notAfter,omitzero"`
-	Facts             []factDocument `json:"facts"`
+	Facts             []Fact         `json:"facts"`
 }
 
 type grantDocument struct {
-	ProviderID  string    `json:"providerID,omitempty"`
-	DNSNames    []string  `json:"dnsNames,omitempty"`
-	IPAddresses []string  `json:"ipAddresses,omitempty"`
-	NotAfter    time.Time `json:"notAfter,omitzero"`
-}
-
-type factDocument struct {
-	Standing Standing `json:"standing"`
-	Name     string   `json:"name"`
-	Value    string   `json:"value"`
+	ProviderID  string       `json:"providerID,omitempty"`
+	DNSNames    []string     `json:"dnsNames,omitempty"`
+	IPAddresses []netip.Addr `json:"ipAddresses,omitempty"`
+	NotAfter    time.Time    `json:"notAfter,omitzero"`
 }
 
 // hashText is a hash in hexadecimal, "" for none.

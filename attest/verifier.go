@@ -52,10 +52,12 @@ type VerifierConfig struct {
 // Verifier is the control plane's side: it challenges hellos and verifies answers. Between the
 // two it keeps no state except the key ring, so any replica can verify what another one
 // challenged. It is made once and is safe for use from many goroutines.
+//
+// A Verifier is a [csr.Provider] and a [csr.Challenger], for [csr.Verify] and for what tests them.
 type Verifier struct {
-	c         VerifierConfig
-	kinds     []*openKind
-	providers *csr.Providers // which choose among the kinds
+	c       VerifierConfig
+	kinds   []*openKind
+	signers []string // of certificates, sorted
 }
 
 // openKind is a kind with what it said about itself.
@@ -75,14 +77,20 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 	open := Opening{ClusterIDs: slices.Clone(c.Policy.ClusterIDs)}
 	for n, k := range c.Kinds {
 		made, err := newOpenKind(k)
-		if err == nil && slices.ContainsFunc(v.kinds, func(o *openKind) bool { return o.Provider == made.Provider }) {
-			err = errors.New("a second one of provider " + made.Provider)
+		if err == nil {
+			err = v.add(made, &c)
 		}
 		if err != nil {
 			return nil, misconfigured("Kinds, number "+strconv.Itoa(n), err)
 		}
-		v.kinds = append(v.kinds, made)
 		open.Roads = append(open.Roads, made.Roads...)
+	}
+	slices.Sort(v.signers)
+	v.signers = slices.Compact(v.signers)
+	for name, version := range c.MinimumVersions {
+		if version < 0 || !slices.ContainsFunc(v.kinds, func(k *openKind) bool { return k.Provider == name }) {
+			return nil, refusal.Config("MinimumVersions of "+refusal.Quote(name), strconv.Itoa(version), "1 or more, of a provider of Kinds")
+		}
 	}
 	if err := CheckAuthorizer(c.Authorizer, open); err != nil {
 		return nil, misconfigured("Authorizer", err)
@@ -96,10 +104,42 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 		c.Policy.Now = c.Now
 	}
 	v.c = c
-	if err := v.register(); err != nil {
-		return nil, err
-	}
 	return v, nil
+}
+
+// add opens a kind: for the signers of the policy that are its own, in the versions that are not
+// below the minimum.
+func (v *Verifier) add(k *openKind, c *VerifierConfig) error {
+	if slices.ContainsFunc(v.kinds, func(o *openKind) bool { return o.Provider == k.Provider }) {
+		return errors.New("a second one of provider " + k.Provider)
+	}
+	k.Versions = slices.DeleteFunc(k.Versions, func(version int) bool { return version < c.MinimumVersions[k.Provider] })
+	signers := slices.DeleteFunc(slices.Clone(c.Policy.SignerNames), func(name string) bool { return !k.serves(name) })
+	switch {
+	case len(k.Versions) == 0:
+		return errors.New("no version, or none that MinimumVersions accepts")
+	case len(signers) == 0:
+		return errors.New("one of provider " + k.Provider + ", which has no signer among the SignerNames of the Policy")
+	}
+	v.kinds, v.signers = append(v.kinds, k), append(v.signers, signers...)
+	return nil
+}
+
+// SignerNames returns the signers of certificates that the verifier serves, sorted: those of the
+// policy that select one of its kinds, and Kubernetes' own signer of client certificates. They are
+// for [csr.CAConfig], and for a controller that watches requests by their signers. The names under
+// which nodes file hellos are [Verifier.ChallengeSigners]. [csr.SignerKubeletServing] is not among
+// them: its requests have no evidence.
+func (v *Verifier) SignerNames() []string { return slices.Clone(typednil.OrZero(v).signers) }
+
+// ChallengeSigners returns the signers under which nodes file hellos ([csr.SignerChallenge]),
+// in the order of the kinds.
+func (v *Verifier) ChallengeSigners() []string {
+	var names []string
+	for _, k := range typednil.OrZero(v).kinds {
+		names = append(names, k.challengeSigner)
+	}
+	return names
 }
 
 func misconfigured(field string, err error) error {
@@ -135,8 +175,14 @@ func newOpenKind(k Kind) (*openKind, error) {
 		return nil, err
 	}
 	o.challengeSigner = signer
-	if len(o.Roads) == 0 || len(o.Statements) == 0 {
-		return nil, errors.New("a kind without roads, or without statements that cover qualifying data")
+	slices.Sort(o.Versions)
+	for _, version := range o.Versions {
+		if _, _, err := csr.ProviderVersion(formatOf(o.Provider, version)); err != nil {
+			return nil, err
+		}
+	}
+	if len(o.Roads) == 0 {
+		return nil, errors.New("a kind without roads")
 	}
 	seen := map[Road]bool{}
 	for n := range o.Roads {
@@ -169,7 +215,7 @@ func newOpenKind(k Kind) (*openKind, error) {
 		required = required || !l.Optional
 	}
 	if !required {
-		return nil, errors.New("no statement that must be there")
+		return nil, errors.New("no statement that must be there and cover qualifying data")
 	}
 	return o, nil
 }
@@ -191,8 +237,13 @@ func (k *openKind) fault(got, want string) error {
 	return &Error{Check: CheckKind, Got: got + " from kind " + k.Provider, Want: want, Err: refusal.ErrRetry}
 }
 
-// checkFuture: a request was created in the future. Always together with [refusal.ErrRetry].
-const checkFuture Check = "request-in-the-future"
+// More checks of hellos and of times.
+const (
+	// checkFuture: a request was created in the future. Always together with [refusal.ErrRetry].
+	checkFuture Check = "request-in-the-future"
+	// checkHelloSigner: a hello is not filed under a signer of certificates.
+	checkHelloSigner Check = "hello-signer"
+)
 
 // errNotMade: there is no request, or no verifier.
 var errNotMade = errors.New("attest: no request, or a verifier that NewVerifier did not make")
@@ -204,12 +255,21 @@ var errNotMade = errors.New("attest: no request, or a verifier that NewVerifier 
 // It checks the node policy for the target signer, the request's signature, what the kind of
 // evidence can check before there is an answer, and membership as far as it is known. A
 // refusal is an [*Error] or a [csr.Errors]; what could not be decided wraps [refusal.ErrRetry].
-// [ChallengeDecision] turns both into a decision.
+// [ChallengeDecision] turns both into a decision. A request for a certificate, whatever is in it,
+// and one under a signer of somebody else match [csr.ErrOtherSigner]: nobody denies them here.
 func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
-	if request == nil || v == nil || v.providers == nil {
+	if request == nil {
 		return nil, errNotMade
 	}
-	return v.providers.Challenge(ctx, request)
+	signer, parsed := request.Spec.SignerName, request.Parsed()
+	if _, err := csr.PurposeOf(signer); err == nil {
+		return nil, &Error{Check: checkHelloSigner, Got: refusal.Quote(signer), Want: "the challenge signer of a provider that challenges", Err: refusal.Retry(csr.ErrOtherSigner)}
+	}
+	kind, err := v.choose(ctx, parsed)
+	if err != nil {
+		return nil, err
+	}
+	return v.challenge(ctx, kind, parsed)
 }
 
 // challenge is Challenge for the kind that was chosen.
@@ -239,7 +299,7 @@ func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Pa
 	if err != nil {
 		return nil, err
 	}
-	r, err := v.startResult(StageHello, checked, head.TargetSigner, kind, head.Road, p)
+	r, err := v.startResult(StageHello, checked, kind, head.Road, p)
 	if err != nil {
 		return nil, err
 	}
@@ -277,16 +337,9 @@ func checkHelloAge(request *csr.Request, now time.Time) (time.Time, error) {
 	return created, nil
 }
 
-// read reads the evidence of one message, which must be the kind's, in a version that it reads:
-// whoever calls a kind of [Verifier.Registrations] by itself has chosen by nothing.
+// read reads the evidence of one message, for which the kind was chosen.
 func read[T any](k *openKind, bundle *csr.Bundle, parse func(*Evidence) (T, error)) (m T, version int, err error) {
-	name, version, err := csr.ProviderVersion(bundle.Provider)
-	switch {
-	case err != nil:
-		return m, 0, err
-	case name != k.Provider || !slices.Contains(k.Versions, version):
-		return m, 0, &Error{Check: csr.CheckAttestationProvider, Got: refusal.Quote(bundle.Provider), Want: "evidence of " + k.Provider + " in a version that it reads"}
-	}
+	_, version, _ = csr.ProviderVersion(bundle.Provider) // by which it was chosen
 	e, err := evidenceOf(bundle, version)
 	if err != nil {
 		return m, 0, err
@@ -323,22 +376,12 @@ func (q *Inquiry) checkSignature(ctx context.Context, checked *csr.Checked) erro
 
 // startResult begins a result with what the request and its evidence say. A kind must present
 // a machine on the road that the message is on.
-func (v *Verifier) startResult(stage Stage, checked *csr.Checked, signerName string, k *openKind, road Road, p *Presented) (*Result, error) {
+func (v *Verifier) startResult(stage Stage, checked *csr.Checked, k *openKind, road Road, p *Presented) (*Result, error) {
 	if p == nil || p.Road != road || len(p.MachineKey) == 0 || (len(p.AKName) > 0) != (road == RoadEK) {
 		return nil, k.fault("a machine of another road", road.String())
 	}
-	pkcs10 := checked.PKCS10()
-	return &Result{
-		Stage:             stage,
-		Provider:          k.Provider,
-		Road:              road,
-		MachineKey:        sha256.Sum256(p.MachineKey),
-		NodeName:          checked.NodeName(),
-		SignerName:        signerName,
-		Purpose:           checked.Purpose(),
-		RequestHash:       pkcs10.InfoHash,
-		ClaimedProviderID: checked.ClaimedProviderID(),
-		Key:               pkcs10.CSR.PublicKey,
-		checked:           checked,
-	}, nil
+	r, pkcs10 := NewResult(stage, checked), checked.PKCS10()
+	r.Provider, r.Road, r.MachineKey = k.Provider, road, sha256.Sum256(p.MachineKey)
+	r.RequestHash, r.Key, r.ClaimedProviderID = pkcs10.InfoHash, pkcs10.CSR.PublicKey, checked.ClaimedProviderID()
+	return r, nil
 }

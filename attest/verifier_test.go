@@ -171,7 +171,7 @@ func TestMissingIsNamed(t *testing.T) {
 	if v != nil || !errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), "Kinds") {
 		t.Errorf("no kinds: got %v, %v", v, err)
 	}
-	made := &Verifier{providers: &csr.Providers{}}
+	made := new(Verifier)
 	if _, err := made.Challenge(t.Context(), nil); !errors.Is(err, errNotMade) {
 		t.Errorf("Challenge of no request: got %v", err)
 	}

@@ -1,7 +1,7 @@
 package attest
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"strconv"
@@ -39,20 +39,14 @@ const (
 // An answer that is filed again within its window verifies again: it is for the same key and
 // the same request, so nobody gains by it, and no list of used challenges is kept.
 func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, error) {
-	if request == nil || v == nil || v.providers == nil {
-		return nil, errNotMade
-	}
-	parsed := request.Parsed()
-	chosen, err := v.providers.Choose(ctx, parsed)
+	return v.verify(ctx, request.Parsed())
+}
+
+func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, error) {
+	kind, err := v.choose(ctx, parsed)
 	if err != nil {
 		return nil, err
 	}
-	kind := chosen.Provider.(*provider).kind
-	return v.verify(ctx, kind, parsed)
-}
-
-// verify is Verify for the kind that was chosen.
-func (v *Verifier) verify(ctx context.Context, kind *openKind, parsed *csr.Parsed) (*Result, error) {
 	request, now := parsed.Request(), v.c.Now()
 	checked, err := v.c.Policy.CheckUnsigned(ctx, parsed, request.Spec.SignerName)
 	if err != nil {
@@ -69,7 +63,7 @@ func (v *Verifier) verify(ctx context.Context, kind *openKind, parsed *csr.Parse
 	if p == nil {
 		return nil, kind.fault("no machine", "one")
 	}
-	r, err := v.startResult(StageAnswer, checked, request.Spec.SignerName, kind, p.Road, p)
+	r, err := v.startResult(StageAnswer, checked, kind, p.Road, p)
 	if err != nil {
 		return nil, err
 	}
@@ -124,10 +118,7 @@ func (v *Verifier) checkBinding(k *openKind, answer AnswerEvidence, r *Result, p
 		return nil, err
 	}
 	r.ClusterID = echo.ClusterID
-	if err := compareBindings(echo, expected(r, p, request)); err != nil {
-		return nil, err
-	}
-	if err := checkTimes(echo, request, now); err != nil {
+	if err := cmp.Or(compareBindings(echo, expected(r, p, request)), checkTimes(echo, request, now)); err != nil {
 		return nil, err
 	}
 	r.IssuedAt, r.NotAfter = echo.Issued(), echo.Expires()
@@ -152,34 +143,25 @@ func compareBindings(got, want *message.Binding) error {
 	return nil
 }
 
-// differences are all the fields that differ, of those that compareBindings compares.
+// differences are all the fields that differ, of those that compareBindings compares: each has one
+// text for one value.
 func differences(got, want *message.Binding) (all []*Error) {
-	differ := func(check Check, got, want string) {
-		all = append(all, &Error{Check: check, Got: got, Want: refusal.OrNothing(want)})
-	}
-	if got.Road != want.Road {
-		differ(CheckBindingRoad, got.Road.String(), want.Road.String())
-	}
-	if got.ClusterID != want.ClusterID {
-		differ(CheckBindingCluster, got.ClusterID, want.ClusterID)
-	}
-	if got.SignerName != want.SignerName {
-		differ(CheckBindingSigner, got.SignerName, want.SignerName)
-	}
-	if got.ExpirationSeconds != want.ExpirationSeconds {
-		differ(CheckBindingExpiration, strconv.Itoa(int(got.ExpirationSeconds)), strconv.Itoa(int(want.ExpirationSeconds)))
-	}
-	if got.MachineKey != want.MachineKey {
-		differ(CheckBindingMachineKey, hex.EncodeToString(got.MachineKey[:]), hex.EncodeToString(want.MachineKey[:]))
-	}
-	if !bytes.Equal(got.AKName, want.AKName) {
-		differ(checkBindingAKName, hex.EncodeToString(got.AKName), hex.EncodeToString(want.AKName))
-	}
-	if got.RequestHash != want.RequestHash {
-		differ(CheckBindingRequest, hex.EncodeToString(got.RequestHash[:]), hex.EncodeToString(want.RequestHash[:]))
-	}
-	if got.Requester != want.Requester {
-		differ(CheckBindingRequester, got.Requester, want.Requester)
+	for _, field := range [...]struct {
+		check     Check
+		got, want string
+	}{
+		{CheckBindingRoad, got.Road.String(), want.Road.String()},
+		{CheckBindingCluster, got.ClusterID, want.ClusterID},
+		{CheckBindingSigner, got.SignerName, want.SignerName},
+		{CheckBindingExpiration, strconv.Itoa(int(got.ExpirationSeconds)), strconv.Itoa(int(want.ExpirationSeconds))},
+		{CheckBindingMachineKey, hex.EncodeToString(got.MachineKey[:]), hex.EncodeToString(want.MachineKey[:])},
+		{checkBindingAKName, hex.EncodeToString(got.AKName), hex.EncodeToString(want.AKName)},
+		{CheckBindingRequest, hex.EncodeToString(got.RequestHash[:]), hex.EncodeToString(want.RequestHash[:])},
+		{CheckBindingRequester, got.Requester, want.Requester},
+	} {
+		if field.got != field.want {
+			all = append(all, &Error{Check: field.check, Got: field.got, Want: refusal.OrNothing(field.want)})
+		}
 	}
 	return all
 }

@@ -51,12 +51,12 @@ func (g Grant) clone() Grant {
 // made from ([Attested.Decision], [CA.Issue]), and it does not last: neither takes one whose
 // request was checked over an hour ago, since a machine may have left the inventory since.
 type Attested struct {
-	checked               *Checked
-	machine               string
-	grant                 Grant
-	details               any
-	fault                 error // of the machine
-	provider, machineName string
+	checked     *Checked
+	machine     string
+	grant       Grant
+	details     any
+	fault       error // of the machine
+	machineName string
 }
 
 // Vouch returns an Attested for this very request and a machine, given by its canonical
@@ -71,10 +71,10 @@ func (c *Checked) Vouch(machine string, grant Grant, details any) *Attested {
 
 // checkUID holds a UID that is vouched for against the inventory's.
 func (c *Checked) checkUID(uid string) error {
-	if c == nil || uid == "" || c.own.uid == "" || uid == c.own.uid {
+	if c == nil || uid == "" || c.machine.UID == "" || uid == c.machine.UID {
 		return nil
 	}
-	return &Error{Check: checkInventoryMachine, Got: "the machine with UID " + refusal.Quote(uid), Want: refusal.Quote(c.own.uid) + " for node " + c.nodeName}
+	return &Error{Check: checkInventoryMachine, Got: "the machine with UID " + refusal.Quote(uid), Want: refusal.Quote(c.machine.UID) + " for node " + c.nodeName}
 }
 
 // CheckMachine holds a machine, given by its canonical identity, against what the inventory says
@@ -87,14 +87,14 @@ func (c *Checked) CheckMachine(machine string) error {
 	if c == nil || !c.found {
 		return noResult()
 	}
-	own := c.own
-	verified, known := plaintext.Apart(machine, own.identity, nil)
+	own := &c.machine
+	verified, known := plaintext.Apart(machine, own.Identity, nil)
 	got := "machine " + verified + " by " + refusal.OrNothing(c.provider)
 	const check = checkInventoryMachine
 	return faults{
-		{own.identity != "" && own.identity != machine, check, got, known + " for node " + c.nodeName},
-		{own.provider != c.provider && (own.provider != "" || c.provider == providerInsecure) && c.signerName != SignerKubeletServing,
-			check, got, "one by " + refusal.OrNothing(own.provider) + " for node " + c.nodeName},
+		{own.Identity != "" && own.Identity != machine, check, got, known + " for node " + c.nodeName},
+		{own.Provider != c.provider && (own.Provider != "" || c.provider == providerInsecure) && c.signerName != SignerKubeletServing,
+			check, got, "one by " + refusal.OrNothing(own.Provider) + " for node " + c.nodeName},
 	}.first()
 }
 
@@ -112,11 +112,8 @@ func (a *Attested) Grant() Grant { return a.grant.clone() }
 // Details returns the kind's own result.
 func (a *Attested) Details() any { return a.details }
 
-// Provider returns the name of the provider that verified the evidence, and MachineName that of
-// the machine in the operator's inventory. [Providers.Verify] sets both; they are "" before.
-func (a *Attested) Provider() string { return a.provider }
-
-// MachineName returns the machine's name in the inventory; see [Attested.Provider].
+// MachineName returns the name that the machine has in the operator's inventory. [Verify] sets it;
+// it is "" before.
 func (a *Attested) MachineName() string { return a.machineName }
 
 // Until returns a copy whose certificate ends at end, if that is earlier. The zero time changes
@@ -149,7 +146,7 @@ func (a *Attested) sound() *Checked {
 }
 
 // Check compares a provider's result with the request that the provider was given: it is for
-// that request, signer, requester and object, and names a machine. [Providers.Verify] does
+// that request, signer, requester and object, and names a machine. [Verify] does
 // this. The error is an [*Error] of [CheckProviderResult].
 func (a *Attested) Check(request *Parsed) error {
 	r, c := request.Request(), a.sound()

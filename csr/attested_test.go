@@ -46,7 +46,7 @@ func TestAttestedDecision(t *testing.T) {
 		"good, and narrowed":  {goodVerified(checked).Until(issueTime), csr.VerdictApprove},
 		"without signature":   {unproven.Vouch(goodIdentity, csr.Grant{}, nil), csr.VerdictDeny},
 		"nil, and narrowed":   {(*csr.Attested)(nil).Until(issueTime), csr.VerdictRetry},
-		"by a provider":       {throughProviders(t), csr.VerdictApprove},
+		"by a provider":       {throughProvider(t), csr.VerdictApprove},
 		"of a kubelet's own":  {inherited(t), csr.VerdictApprove},
 		"of the insecure one": {insecureAttested(t), csr.VerdictApprove},
 	} {
@@ -79,11 +79,11 @@ func TestAttestedDecisionIsForItsObject(t *testing.T) {
 	}
 }
 
-func throughProviders(t *testing.T) *csr.Attested {
+func throughProvider(t *testing.T) *csr.Attested {
 	t.Helper()
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	f.encode(t)
-	a, err := newProviders(t, csr.Registration{Name: "tpm", Provider: &fakeProvider{policy: f.policy}}).Verify(t.Context(), f.request)
+	a, err := csr.Verify(t.Context(), &fakeProvider{policy: f.policy}, f.request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,16 +111,16 @@ func insecureAttested(t *testing.T) *csr.Attested {
 	return a
 }
 
-// TestAttestedSays: what was vouched is said again, and Providers adds two names.
+// TestAttestedSays: what was vouched is said again, and Verify adds a name.
 func TestAttestedSays(t *testing.T) {
 	checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
 	details := new(int)
 	a := checked.Vouch(goodIdentity, csr.Grant{ProviderID: goodProviderID}, details)
-	if a.Checked() != checked || a.Machine() != goodIdentity || a.Details() != details || a.Grant().ProviderID != goodProviderID || a.Provider() != "" || a.MachineName() != "" {
+	if a.Checked() != checked || a.Machine() != goodIdentity || a.Details() != details || a.Grant().ProviderID != goodProviderID || a.MachineName() != "" {
 		t.Errorf("got %+v", a)
 	}
-	if a := throughProviders(t); a.Machine() != goodIdentity || a.Provider() != "tpm" || a.MachineName() != "machine-1" {
-		t.Errorf("from providers: got %+v", a)
+	if a := throughProvider(t); a.Machine() != goodIdentity || a.MachineName() != "machine-1" {
+		t.Errorf("from a provider: got %+v", a)
 	}
 }
 
@@ -172,8 +172,8 @@ func TestUntilNarrows(t *testing.T) {
 		})
 	}
 	// What was narrowed keeps all else, and is what is issued.
-	narrowed := throughProviders(t).Until(half)
-	if narrowed.Machine() != goodIdentity || narrowed.Provider() != "tpm" || narrowed.MachineName() != "machine-1" || narrowed.Grant().ProviderID != goodProviderID {
+	narrowed := throughProvider(t).Until(half)
+	if narrowed.Machine() != goodIdentity || narrowed.MachineName() != "machine-1" || narrowed.Grant().ProviderID != goodProviderID {
 		t.Errorf("got %+v", narrowed)
 	}
 	if c := mustIssue(t, newCA(t, goodOptions()), narrowed.Until(whole)).Certificate; !c.NotAfter.Equal(half.Truncate(time.Second)) {

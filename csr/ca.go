@@ -78,24 +78,16 @@ func NewCA(chain []*x509.Certificate, key crypto.Signer, c CAConfig) (*CA, error
 		ca.now = time.Now
 	}
 	shortest := min(ca.lifetime, ca.recovery)
-	if err := (faults{
+	err := cmp.Or(faults{
 		{shortest < MinLifetime, refusal.CheckConfig, "MaxLifetime or MaxRecoveryLifetime " + shortest.String(),
 			MinLifetime.String() + " or more"},
 		{len(ca.signers) > 1 && slices.Contains(ca.signers, SignerClientInsecure), refusal.CheckConfig,
 			"SignerNames " + SignerClientInsecure + " beside others", "that signer only, or only the others"},
-	}).first(); err != nil {
-		return nil, err
+	}.first(), checkSignerNames(ca.signers), checkClusterIDs(ca.clusters), ca.readChain(chain))
+	if err == nil {
+		err = ca.checkKey()
 	}
-	if err := checkSignerNames(ca.signers); err != nil {
-		return nil, err
-	}
-	if err := checkClusterIDs(ca.clusters); err != nil {
-		return nil, err
-	}
-	if err := ca.readChain(chain); err != nil {
-		return nil, err
-	}
-	if err := ca.checkKey(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return ca, nil
@@ -232,12 +224,4 @@ func (ca *CA) usableAt(now time.Time) error {
 		}
 	}
 	return nil
-}
-
-// maxLifetime is the cap for certificates of a purpose.
-func (ca *CA) maxLifetime(p Purpose) time.Duration {
-	if p == PurposeRecovery {
-		return ca.recovery
-	}
-	return ca.lifetime
 }

@@ -15,10 +15,9 @@ import (
 // zero value. Everything that determines a certificate was copied when the request was
 // checked, so changing the request afterwards has no effect. It is safe for concurrent use.
 type Checked struct {
-	request   *Request
 	bundle    *Bundle
 	pkcs10    *PKCS10
-	machine   Machine // its slices are the inventory's
+	machine   Machine // as the inventory had it then; its slices are the inventory's
 	found     bool    // that there is a machine
 	requester Requester
 	at        time.Time // when it was checked
@@ -36,23 +35,12 @@ type Checked struct {
 	ipAddresses     []netip.Addr  // IPv4 unmapped
 	uid             string        // metadata.uid of the object
 	credentialID    string        // that the requester used, "" if there is none
-	own             ownMachine    // what the inventory said about the machine
 	provider        string        // of the evidence, "" if there is none
 	record          *IssuedRecord // of that credential, if it can be inherited from
 
 	signatureOnce sync.Once
 	signatureErr  error
 }
-
-// ownMachine is what the inventory said about the machine when the request was checked; a
-// field that it did not state is "".
-type ownMachine struct {
-	uid, identity, provider, providerID string
-	nodeUID                             string // of the Node under the machine's node name
-}
-
-// Request returns the object that was checked.
-func (c *Checked) Request() *Request { return c.request }
 
 // Bundle returns what spec.request holds: the request and the evidence after it.
 func (c *Checked) Bundle() *Bundle { return c.bundle }
@@ -75,13 +63,6 @@ func (c *Checked) Purpose() Purpose { return c.purpose }
 // SignerName returns the signer of the certificate. For a hello it differs from the one that
 // the object is filed under.
 func (c *Checked) SignerName() string { return c.signerName }
-
-// Username returns the requester's user name, as it was when the request was checked.
-func (c *Checked) Username() string { return c.username }
-
-// ExpirationSeconds returns the lifetime that the request asks for, in seconds, or 0 if it
-// asks for none.
-func (c *Checked) ExpirationSeconds() int32 { return int32(c.lifetime / time.Second) }
 
 // Requester returns who filed the request.
 func (c *Checked) Requester() Requester { return c.requester }
@@ -109,9 +90,6 @@ func (c *Checked) ClaimedProviderID() Claimed {
 // Claimed is what a node says about itself. It has a type of its own, so that nobody vouches
 // for it by assigning it.
 type Claimed string
-
-// Usages returns the key usages that were asked for, in the order of [Usages].
-func (c *Checked) Usages() []string { return Usages(c.purpose, c.keyEncipherment) }
 
 // DNSNames returns the DNS names that a serving request asks for: all in lower case, each
 // belonging to the machine.

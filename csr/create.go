@@ -3,7 +3,6 @@ package csr
 import (
 	"crypto"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
@@ -12,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/internal/nodename"
@@ -72,16 +72,16 @@ func Create(purpose Purpose, key crypto.Signer, nodeName string, o CreateOptions
 		return nil, fmt.Errorf("csr: signing the request: %w", err)
 	}
 	p, err := ParsePKCS10(der)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = p.CheckSignature()
 	}
-	if err := p.CheckSignature(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return der, nil
 }
 
-// createKeys are the keys that every policy accepts unless it says otherwise.
+// createKeys are the keys that every policy accepts.
 const createKeys = "RSA of 2048 to 4096 bits, or ECDSA on P-256 or P-384"
 
 // checkCreateKey refuses keys that no policy accepts.
@@ -92,7 +92,7 @@ func checkCreateKey(pub crypto.PublicKey) error {
 			return nil
 		}
 	case *ecdsa.PublicKey:
-		if key.Curve == elliptic.P256() || key.Curve == elliptic.P384() {
+		if slices.Contains(policyCurves, key.Curve) {
 			return nil
 		}
 	}
@@ -102,14 +102,12 @@ func checkCreateKey(pub crypto.PublicKey) error {
 // addTo writes the options into template.
 func (o *CreateOptions) addTo(template *x509.CertificateRequest, purpose Purpose) error {
 	names := len(o.DNSNames) + len(o.IPAddresses)
-	if purpose == PurposeServing && names == 0 {
-		return refusal.Config("DNSNames and no IPAddresses", "", "one at least in a serving certificate")
-	}
-	if purpose != PurposeServing && names > 0 {
-		return refusal.Config("DNSNames or IPAddresses", "in a "+purpose.String()+" certificate", "none")
-	}
-	if names > maxSANs {
-		return refusal.Config("DNSNames and IPAddresses:", strconv.Itoa(names), "at most "+strconv.Itoa(maxSANs))
+	if err := (faults{
+		{purpose == PurposeServing && names == 0, refusal.CheckConfig, "no DNSNames and no IPAddresses", "one at least in a serving certificate"},
+		{purpose != PurposeServing && names > 0, refusal.CheckConfig, "DNSNames or IPAddresses in a " + purpose.String() + " certificate", "none"},
+		{names > maxSANs, refusal.CheckConfig, "DNSNames and IPAddresses: " + strconv.Itoa(names), "at most " + strconv.Itoa(maxSANs)},
+	}).first(); err != nil {
+		return err
 	}
 	if err := new(servingname.Reserved).Check(o.DNSNames, o.IPAddresses); err != nil {
 		return err

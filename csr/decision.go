@@ -252,15 +252,14 @@ func undecided(err error) bool {
 
 // cleanReason keeps the characters that a condition's reason may have.
 func cleanReason(s string) string {
-	b := make([]byte, 0, min(len(s), maxReasonSize))
-	for i := 0; i < len(s) && len(b) < maxReasonSize; i++ {
-		c := s[i]
-		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-		if letter || len(b) > 0 && '0' <= c && c <= '9' {
-			b = append(b, c)
+	s = strings.Map(func(c rune) rune {
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' {
+			return c
 		}
-	}
-	return cmp.Or(string(b), reasonRefused)
+		return -1
+	}, s)
+	s = strings.TrimLeft(s, "0123456789")
+	return cmp.Or(s[:min(len(s), maxReasonSize)], reasonRefused)
 }
 
 // cleanMessage makes a message printable, of one line and of bounded size.

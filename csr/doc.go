@@ -11,10 +11,8 @@
 //
 // The package's example is these four. Steps 2 and 3 are usually a verifier's. If you accept
 // one kind of evidence and have its verifier, call that; its own result is then
-// [Attested.Details]. A controller that serves several kinds, or kinds written by others,
-// registers each as a [Provider] and calls [Providers.Verify], which selects the provider,
-// refuses old versions, and checks the result against the request. The signers to watch, and
-// those of the CA, are then [Providers.SignerNames].
+// [Attested.Details]. Whoever accepts what others have written has it as a [Provider] and calls
+// [Verify], which checks the result against the request.
 //
 // [Attested.Decision] approves, and nothing else does. [Decide] turns an error into a
 // [Decision], and [Decision.For] fits either to the object. A request that is already approved

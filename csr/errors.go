@@ -76,8 +76,8 @@ var (
 	// certificate with that credential ID was issued. Every other error means that it could
 	// not find out.
 	ErrNoRecord = errors.New("no such record")
-	// ErrOtherSigner says that a request is filed under a signer that a [Policy] or
-	// [Providers] do not serve, or that [CA.Issue] was asked for a certificate of a signer
+	// ErrOtherSigner says that a request is filed under a signer that a [Policy] or a verifier
+	// does not serve, or that [CA.Issue] was asked for a certificate of a signer
 	// for which the CA does not sign. Somebody else answers the request.
 	ErrOtherSigner = errors.New("the request is for a signer that is not served here")
 )

@@ -1,7 +1,6 @@
 package csr_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -9,7 +8,7 @@ import (
 )
 
 // What the inventory says about a machine is held against what any provider has found, wherever
-// something comes of it: in [csr.Providers], a decision, a certificate and a record.
+// something comes of it: in [csr.Verify], a decision, a certificate and a record.
 func TestInventoryHoldsEveryProvider(t *testing.T) {
 	const check = csr.Check("inventory-machine")
 	builtIn := func(f *requestFixture) {
@@ -115,7 +114,7 @@ func TestInsecureProviderHasOnlyItsOwnMachines(t *testing.T) {
 			f, p := insecureFixture(t)
 			f.machine.Provider, f.machine.Identity = c.machine.Provider, c.machine.Identity
 			f.encode(t)
-			a, err := newProviders(t, csr.Registration{Name: "insecure", Provider: p}).Verify(context.Background(), f.request)
+			a, err := csr.Verify(t.Context(), p, f.request)
 			if (err != nil) != c.refused || c.refused && (a != nil || csr.Decide(err).Verdict != csr.VerdictDeny) {
 				t.Errorf("got %v, %v", a, err)
 			}

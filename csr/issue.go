@@ -2,13 +2,13 @@ package csr
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -68,23 +68,14 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 	if !slices.Contains(ca.signers, checked.signerName) {
 		return nil, fmt.Errorf("%w: %s", ErrOtherSigner, refusal.Quote(checked.signerName))
 	}
-	if err := begun(ctx); err != nil {
-		return nil, err
-	}
 	now := ca.now()
-	if err := checked.fresh(now); err != nil {
+	if err := cmp.Or(begun(ctx), checked.fresh(now), attested.fault); err != nil {
 		return nil, err
-	}
-	if attested.fault != nil {
-		return nil, attested.fault
 	}
 	if violations := attested.faults(ca.clusters, now); len(violations) > 0 {
 		return nil, violations
 	}
-	if err := checked.CheckSignature(); err != nil {
-		return nil, err
-	}
-	if err := ca.usableAt(now); err != nil {
+	if err := cmp.Or(checked.CheckSignature(), ca.usableAt(now)); err != nil {
 		return nil, err
 	}
 	template, err := ca.template(checked, attested.grant, now)
@@ -108,7 +99,7 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 // faults compares what is vouched for with what is asked for.
 func (a *Attested) faults(clusters []string, now time.Time) Errors {
 	c, v := a.checked, a.grant
-	claimed, own := c.pkcs10.ProviderID, c.own.providerID
+	claimed, own := c.pkcs10.ProviderID, c.machine.ProviderID
 	asked, vouched := providerid.Apart(claimed, v.ProviderID)
 	given, known := providerid.Apart(v.ProviderID, own)
 	all := faults{
@@ -179,8 +170,8 @@ func (ca *CA) template(c *Checked, v Grant, now time.Time) (*x509.Certificate, e
 		t.KeyUsage |= x509.KeyUsageKeyEncipherment
 	}
 	if c.purpose == PurposeServing {
-		t.DNSNames = distinct(c.dnsNames)
-		for _, address := range distinct(c.ipAddresses) {
+		t.DNSNames = slices.Clone(c.dnsNames)
+		for _, address := range c.ipAddresses {
 			t.IPAddresses = append(t.IPAddresses, net.IP(address.AsSlice()))
 		}
 	}
@@ -196,7 +187,10 @@ func (ca *CA) template(c *Checked, v Grant, now time.Time) (*x509.Certificate, e
 
 // end returns the last second of the certificate's validity.
 func (ca *CA) end(c *Checked, v Grant, now time.Time) time.Time {
-	lifetime := ca.maxLifetime(c.purpose)
+	lifetime := ca.lifetime
+	if c.purpose == PurposeRecovery {
+		lifetime = ca.recovery
+	}
 	if c.lifetime != 0 {
 		lifetime = min(lifetime, c.lifetime)
 	}
@@ -210,16 +204,6 @@ func (ca *CA) end(c *Checked, v Grant, now time.Time) time.Time {
 		end = v.NotAfter
 	}
 	return end.UTC().Truncate(time.Second)
-}
-
-// distinct keeps the first of several equal values.
-func distinct[T string | netip.Addr](values []T) (kept []T) {
-	for _, v := range values {
-		if !slices.Contains(kept, v) {
-			kept = append(kept, v)
-		}
-	}
-	return kept
 }
 
 // allowedExtensions are those of an issued certificate.

@@ -198,66 +198,6 @@ func TestAttestedCheckWithoutARequest(t *testing.T) {
 	}
 }
 
-// TestProvidersSelectBySignerNameAlone: names that only look like signer names.
-func TestProvidersSelectBySignerNameAlone(t *testing.T) {
-	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-	f.encode(t)
-	insecure, err := csr.NewInsecureProvider(&csr.Policy{SignerNames: []string{csr.SignerClientInsecure}, ClusterIDs: []string{goodCluster}, Machines: inventory{}.find})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const challenge = "cluster.x-k8s.io/kubelet-attestation-challenge-"
-	for row, c := range []struct {
-		signer   string
-		provider csr.Registration
-	}{
-		{"tpm", csr.Registration{Name: "tpm", Provider: &challengingProvider{}}},
-		{challenge, csr.Registration{Name: "tpm", Provider: &challengingProvider{}}},
-		{challenge + "tpm.x", csr.Registration{Name: "tpm", Provider: &challengingProvider{}}},
-		{challenge + "insecure", csr.Registration{Name: "insecure", Provider: insecure}},
-	} {
-		t.Run(fmt.Sprint(row), func(t *testing.T) {
-			p := newProviders(t, c.provider)
-			f.request.Spec.SignerName = c.signer
-			if _, err := p.Verify(t.Context(), f.request); !errors.Is(err, csr.CheckProviderUnknown) {
-				t.Errorf("%s: Verify: got %v", c.signer, err)
-			}
-			if _, err := p.Challenge(t.Context(), f.request); !errors.Is(err, csr.CheckProviderUnknown) {
-				t.Errorf("%s: Challenge: got %v", c.signer, err)
-			}
-		})
-	}
-	// A challenge signer has no certificates, though it selects a provider.
-	f.request.Spec.SignerName = csr.SignerChallengeTPM
-	if _, err := newProviders(t, csr.Registration{Name: "tpm", Provider: &challengingProvider{}}).Verify(t.Context(), f.request); !errors.Is(err, csr.CheckSignerName) {
-		t.Errorf("Verify of a hello: got %v", err)
-	}
-}
-
-// TestProvidersVersionOfBrokenBundles: what the provider's version is read from is held
-// to its form.
-func TestProvidersVersionOfBrokenBundles(t *testing.T) {
-	p := newProviders(t, csr.Registration{Name: "tpm", Provider: &fakeProvider{}, Versions: []int{1}})
-	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-	f.encode(t)
-	good := f.request.Spec.Request
-	for name, c := range map[string]struct {
-		bundle []byte
-		want   csr.Check
-	}{
-		"no PEM":           {[]byte("x"), csr.CheckBlock},
-		"nothing":          {nil, csr.CheckBundleSize},
-		"without evidence": {good[:bytes.Index(good, []byte("-----BEGIN KUBELET"))], csr.CheckAttestationProvider},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f.request.Spec.Request = c.bundle
-			if _, err := p.Verify(t.Context(), f.request); !errors.Is(err, c.want) {
-				t.Errorf("got %v, want %v", err, c.want)
-			}
-		})
-	}
-}
-
 func TestSignerNamesOfLongProviders(t *testing.T) {
 	for size, ok := range map[int]bool{63: true, 64: false} {
 		name := strings.Repeat("a", size)

@@ -20,35 +20,20 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// spkiRSA is the AlgorithmIdentifier of RSA keys. It is never modified.
-var spkiRSA = []byte("\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00")
-
-// fixedSPKI are the encodings made of a prefix and a fixed number of bytes, which are the
-// key's own. The prefix of a curve ends with the byte 04 of an uncompressed point. It is
-// never modified.
-var fixedSPKI = [...]struct {
-	prefix    string
-	rest      int
-	algorithm keyAlgorithm
+// keyAlgorithms are the complete AlgorithmIdentifiers of the keys that are supported, and how many
+// bytes such a key has: for a curve, those of an uncompressed point; 0 for RSA, whose keys are of
+// any size. It is never modified.
+var keyAlgorithms = map[string]struct {
+	algorithm x509.PublicKeyAlgorithm
+	size      int
 }{
-	{"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
-		"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00\x04", 64, keyECDSA}, // P-256
-	{"\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
-		"\x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00\x04", 96, keyECDSA}, // P-384
-	{"\x30\x81\x9b\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
-		"\x06\x05\x2b\x81\x04\x00\x23\x03\x81\x86\x00\x04", 132, keyECDSA}, // P-521
-	{"\x30\x4e\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
-		"\x06\x05\x2b\x81\x04\x00\x21\x03\x3a\x00\x04", 56, keyECDSA}, // P-224
-	{"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00", 32, keyEd25519},
+	"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00":                         {x509.RSA, 0},
+	"\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07": {x509.ECDSA, 65},  // P-256
+	"\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x22":             {x509.ECDSA, 97},  // P-384
+	"\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x23":             {x509.ECDSA, 133}, // P-521
+	"\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x21":             {x509.ECDSA, 57},  // P-224
+	"\x30\x05\x06\x03\x2b\x65\x70":                                                         {x509.Ed25519, 32},
 }
-
-type keyAlgorithm int
-
-const (
-	keyRSA keyAlgorithm = iota + 1
-	keyECDSA
-	keyEd25519
-)
 
 // CanonicalSPKI encodes a public key as a DER SubjectPublicKeyInfo (RFC 5280, 4.1.2.7) in
 // the one form that this SDK accepts: RSA as rsaEncryption with NULL parameters (RFC 3279,
@@ -101,23 +86,17 @@ func SPKIHash(pub crypto.PublicKey) ([32]byte, error) {
 // completeKey reports whether a private key can be asked for its public key, and that public
 // key is of a type supported here. crypto's own types panic if a part is missing.
 func completeKey(key crypto.Signer) bool {
-	if typednil.Is(key) {
-		return false
-	}
+	missing := typednil.Is(key)
 	switch k := key.(type) {
 	case *ecdsa.PrivateKey:
-		//nolint:staticcheck // nothing else tells whether there is a private part
-		if k.D == nil {
-			return false
-		}
+		missing = missing || k.D == nil //nolint:staticcheck // nothing else tells whether there is a private part
 	case *rsa.PrivateKey:
-		if k.D == nil {
-			return false
-		}
+		missing = missing || k.D == nil
 	case ed25519.PrivateKey:
-		if len(k) != ed25519.PrivateKeySize {
-			return false
-		}
+		missing = len(k) != ed25519.PrivateKeySize
+	}
+	if missing {
+		return false
 	}
 	_, err := CanonicalSPKI(key.Public())
 	return err == nil
@@ -126,34 +105,35 @@ func completeKey(key crypto.Signer) bool {
 // checkSPKI refuses a SubjectPublicKeyInfo, with tag and length, that is not what
 // CanonicalSPKI writes for its key. Whether a point is on its curve is left to
 // crypto/x509.
-func checkSPKI(spki cryptobyte.String) (keyAlgorithm, error) {
-	for _, known := range fixedSPKI {
-		if len(spki) == len(known.prefix)+known.rest && string(spki[:len(known.prefix)]) == known.prefix {
-			return known.algorithm, nil
-		}
-	}
-	if isRSASPKI(spki) {
-		return keyRSA, nil
-	}
+func checkSPKI(spki cryptobyte.String) (x509.PublicKeyAlgorithm, error) {
 	var content, algorithm cryptobyte.String
 	got := "a malformed SubjectPublicKeyInfo"
 	if spki.ReadASN1(&content, cryptobyteasn1.SEQUENCE) && content.ReadASN1Element(&algorithm, cryptobyteasn1.SEQUENCE) {
+		known := keyAlgorithms[string(algorithm)]
+		if spki.Empty() && isKeyOf(known.algorithm, known.size, content) {
+			return known.algorithm, nil
+		}
 		got = "a key of " + describeAlgorithm(algorithm) + ", in " + strconv.Itoa(len(content)) + " bytes"
 	}
 	return 0, &Error{Check: checkRequestKey, Got: got, Want: "RSA with NULL parameters, an uncompressed point on P-224, P-256, P-384 or P-521, or Ed25519"}
 }
 
-func isRSASPKI(spki cryptobyte.String) bool {
-	var content, algorithm, key cryptobyte.String
+// isKeyOf reports whether what follows an AlgorithmIdentifier is one BIT STRING with a key of the
+// algorithm.
+func isKeyOf(algorithm x509.PublicKeyAlgorithm, size int, content cryptobyte.String) bool {
 	var bits []byte
-	if !spki.ReadASN1(&content, cryptobyteasn1.SEQUENCE) || !spki.Empty() ||
-		!content.ReadASN1Element(&algorithm, cryptobyteasn1.SEQUENCE) || !bytes.Equal(algorithm, spkiRSA) ||
-		!content.ReadASN1BitStringAsBytes(&bits) || !content.Empty() {
+	if !content.ReadASN1BitStringAsBytes(&bits) || !content.Empty() {
 		return false
 	}
-	content = bits
-	return content.ReadASN1(&key, cryptobyteasn1.SEQUENCE) && content.Empty() &&
-		skipPositive(&key) && skipPositive(&key) && key.Empty()
+	switch algorithm {
+	case x509.RSA:
+		var key cryptobyte.String
+		content = bits
+		return content.ReadASN1(&key, cryptobyteasn1.SEQUENCE) && content.Empty() && skipPositive(&key) && skipPositive(&key) && key.Empty()
+	case x509.ECDSA:
+		return len(bits) == size && bits[0] == 4 // uncompressed
+	}
+	return len(bits) == size && algorithm == x509.Ed25519
 }
 
 // skipPositive skips a positive INTEGER in its shortest form.
@@ -167,27 +147,27 @@ func skipPositive(s *cryptobyte.String) bool {
 // RFC 8410, 3). They are compared as bytes because crypto/x509 overlooks changes in the
 // parameters, which no signature covers. SHA-1 and RSASSA-PSS are not among them. It is
 // never modified.
-var signatureAlgorithms = map[string]keyAlgorithm{
-	"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02":             keyECDSA,   // ecdsa-with-SHA256
-	"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x03":             keyECDSA,   // ecdsa-with-SHA384
-	"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x04":             keyECDSA,   // ecdsa-with-SHA512
-	"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00": keyRSA,     // sha256WithRSAEncryption
-	"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0c\x05\x00": keyRSA,     // sha384WithRSAEncryption
-	"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0d\x05\x00": keyRSA,     // sha512WithRSAEncryption
-	"\x30\x05\x06\x03\x2b\x65\x70":                                 keyEd25519, // id-Ed25519
+var signatureAlgorithms = map[string]x509.PublicKeyAlgorithm{
+	"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02":             x509.ECDSA,   // ecdsa-with-SHA256
+	"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x03":             x509.ECDSA,   // ecdsa-with-SHA384
+	"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x04":             x509.ECDSA,   // ecdsa-with-SHA512
+	"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00": x509.RSA,     // sha256WithRSAEncryption
+	"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0c\x05\x00": x509.RSA,     // sha384WithRSAEncryption
+	"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0d\x05\x00": x509.RSA,     // sha512WithRSAEncryption
+	"\x30\x05\x06\x03\x2b\x65\x70":                                 x509.Ed25519, // id-Ed25519
 }
 
 // foreignAlgorithms are those that other software also writes: RSA without parameters. It is
 // never modified.
-var foreignAlgorithms = map[string]keyAlgorithm{
-	"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b": keyRSA,
-	"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0c": keyRSA,
-	"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0d": keyRSA,
+var foreignAlgorithms = map[string]x509.PublicKeyAlgorithm{
+	"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b": x509.RSA,
+	"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0c": x509.RSA,
+	"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0d": x509.RSA,
 }
 
 // checkSignatureAlgorithm checks an AlgorithmIdentifier, with tag and length, against the
 // tables and against the type of the key that should have signed.
-func checkSignatureAlgorithm(algorithm cryptobyte.String, key keyAlgorithm, foreign bool) error {
+func checkSignatureAlgorithm(algorithm cryptobyte.String, key x509.PublicKeyAlgorithm, foreign bool) error {
 	if signatureAlgorithms[string(algorithm)] == key || foreign && foreignAlgorithms[string(algorithm)] == key {
 		return nil
 	}

@@ -127,6 +127,15 @@ func signerOf(prefix, provider string) (string, error) {
 	return prefix + provider, nil
 }
 
+// challengedProvider returns the provider of a challenge signer, or "" for other signers.
+func challengedProvider(signerName string) string {
+	name, ok := strings.CutPrefix(signerName, challengeSignerPrefix)
+	if !ok || !validProvider(name) || name == providerInsecure {
+		return ""
+	}
+	return name
+}
+
 // ProviderOf returns the name of the attestation provider that a signer name selects, such
 // as "tpm" for [SignerClientTPM]. It returns "" for Kubernetes' own signers, which select
 // none, and for names that [PurposeOf] refuses.

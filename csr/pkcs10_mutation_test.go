@@ -2,7 +2,9 @@ package csr
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/x509"
@@ -12,6 +14,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/crypto/cryptobyte"
+	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
@@ -111,13 +116,16 @@ func TestParsePKCS10TagsOfTheParts(t *testing.T) {
 	}
 }
 
-// TestIsRSASPKI changes one thing of an encoding that is taken.
-func TestIsRSASPKI(t *testing.T) {
+// spkiRSA is the AlgorithmIdentifier of RSA keys.
+var spkiRSA = []byte("\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00")
+
+// TestIsCanonicalSPKIOfRSA changes one thing of an encoding that is taken.
+func TestIsCanonicalSPKIOfRSA(t *testing.T) {
 	modulus, exponent := element(2, []byte{0, 0xc5}), element(2, []byte{1, 0, 1})
 	key := sequence(modulus, exponent)
 	bits := func(content []byte) []byte { return element(3, []byte{0}, content) }
 	good := sequence(spkiRSA, bits(key))
-	if !isRSASPKI(good) {
+	if !IsCanonicalSPKI(good) {
 		t.Fatal("the good encoding is refused")
 	}
 	for name, spki := range map[string][]byte{
@@ -149,7 +157,7 @@ func TestIsRSASPKI(t *testing.T) {
 		"exponent zero, as no number": sequence(spkiRSA, bits(sequence(modulus, element(2, nil)))),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if isRSASPKI(spki) {
+			if IsCanonicalSPKI(spki) {
 				t.Error("taken")
 			}
 		})
@@ -233,5 +241,30 @@ func TestProviderAlphabets(t *testing.T) {
 		if want := strings.IndexByte("0123456789", byte(b)) >= 0; (version == nil) != want {
 			t.Errorf("byte %#x in a version: %v", b, version)
 		}
+	}
+}
+
+// TestIsCanonicalSPKISizes gives keys of a fixed size a byte less and a byte more.
+func TestIsCanonicalSPKISizes(t *testing.T) {
+	for name, key := range map[string]crypto.PublicKey{"P-256": keyP256().Public(), "P-384": keyP384().Public(), "P-224": newECDSA(elliptic.P224()).Public(),
+		"P-521": newECDSA(elliptic.P521()).Public(), "Ed25519": ed25519.PublicKey(make([]byte, 32))} {
+		t.Run(name, func(t *testing.T) {
+			good, err := CanonicalSPKI(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole := cryptobyte.String(good)
+			var content, algorithm cryptobyte.String
+			var bits []byte
+			if !whole.ReadASN1(&content, cryptobyteasn1.SEQUENCE) || !content.ReadASN1Element(&algorithm, cryptobyteasn1.SEQUENCE) || !content.ReadASN1BitStringAsBytes(&bits) {
+				t.Fatal("no SubjectPublicKeyInfo")
+			}
+			for size, ok := range map[int]bool{0: false, 1: false, len(bits) - 1: false, len(bits): true, len(bits) + 1: false} {
+				again := append(bytes.Clone(bits), 0)[:size]
+				if got := IsCanonicalSPKI(sequence(algorithm, element(3, []byte{0}, again))); got != ok {
+					t.Errorf("%d bytes: %t", size, got)
+				}
+			}
+		})
 	}
 }

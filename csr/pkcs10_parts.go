@@ -223,24 +223,18 @@ func isKnownExtension(id asn1.ObjectIdentifier) bool {
 	return below(2, 5, 29) || below(1, 3, 6, 1, 5, 5, 7, 1) || oid.KubernetesNodeProviderIdentifier.Equal(id)
 }
 
-// hasFlag looks for the extension of [flagExtension]. It returns false without an error if
-// there is none, and a [*Error] with "flag" if there are several, or one that is
-// critical or has another value.
+// hasFlag looks for the extension of [flagExtension], of which there is one at most. It returns
+// false without an error if there is none, and a [*Error] with "flag" if it is critical or has
+// another value.
 func hasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error) {
-	found := false
-	for i := range extensions {
-		e := &extensions[i]
-		switch {
-		case !e.Id.Equal(id):
-			continue
-		case found:
-			return false, &Error{Check: checkFlag, Got: "two flag extensions", Want: "one"}
-		case e.Critical:
-			return false, &Error{Check: checkFlag, Got: "a critical flag extension", Want: "one that is not critical"}
-		case !bytes.Equal(e.Value, flagTrue):
-			return false, &Error{Check: checkFlag, Got: "value " + refusal.Hex(e.Value), Want: "DER TRUE"}
-		}
-		found = true
+	i := slices.IndexFunc(extensions, func(e pkix.Extension) bool { return e.Id.Equal(id) })
+	switch {
+	case i < 0:
+		return false, nil
+	case extensions[i].Critical:
+		return false, &Error{Check: checkFlag, Got: "a critical flag extension", Want: "one that is not critical"}
+	case !bytes.Equal(extensions[i].Value, flagTrue):
+		return false, &Error{Check: checkFlag, Got: "value " + refusal.Hex(extensions[i].Value), Want: "DER TRUE"}
 	}
-	return found, nil
+	return true, nil
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/asn1"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -64,13 +63,6 @@ type Policy struct {
 	// RequireFlag refuses requests without the flag.
 	RequireFlag bool
 
-	// MinRSABits is the shortest RSA modulus, in bits, from 2048 to 4096; 0 means
-	// 2048. The longest is always 4096 and the exponent 65537.
-	MinRSABits int
-	// Curves are the curves of ECDSA keys; nil means P-256 and P-384. A slice that is empty
-	// but not nil accepts no ECDSA key. Only P-256, P-384 and P-521 may be listed.
-	Curves []elliptic.Curve
-
 	// ReservedIPs are the networks from which no certificate may have an address, even if
 	// the machine lists it: the cluster's service CIDRs, the addresses of the API server and
 	// of load balancers. Loopback, unspecified, link-local, multicast and broadcast
@@ -116,11 +108,10 @@ const (
 	Backdate = 5 * time.Minute
 )
 
-// policyCurves are the curves that a policy may list; the first two are the default. They
-// are never modified.
-var policyCurves = []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()}
+// policyCurves are the curves that policies accept. They are never modified.
+var policyCurves = []elliptic.Curve{elliptic.P256(), elliptic.P384()}
 
-// The lengths of RSA moduli that policies accept, in bits.
+// The lengths of RSA moduli that policies accept, in bits. The exponent is 65537.
 const (
 	minRSABits      = 2048
 	maxPolicyRSABit = 4096
@@ -158,10 +149,7 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 	if r == nil {
 		return nil, noRequest()
 	}
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
-	if err := begun(ctx); err != nil {
+	if err := cmp.Or(p.Validate(), begun(ctx)); err != nil {
 		return nil, err
 	}
 	// A request for somebody else is not denied, since they may still answer it. Nobody has
@@ -172,7 +160,7 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 		want = cmp.Or(want, "a signer that this policy serves")
 		return nil, Errors{{Check: CheckSignerName, Got: refusal.Quote(filed), Want: want, Err: refusal.Retry(ErrOtherSigner)}}
 	}
-	x := &run{policy: p, ctx: ctx, request: r, out: &Checked{request: r, signerName: target, filedUnder: filed,
+	x := &run{policy: p, ctx: ctx, request: r, out: &Checked{signerName: target, filedUnder: filed,
 		username: r.User.Username, uid: r.Metadata.UID, credentialID: r.CredentialID(), now: p.clock(), clusters: p.ClusterIDs}}
 	x.out.at = x.out.now()
 	x.try(objectRules)
@@ -210,24 +198,17 @@ func (p *Policy) Validate() error {
 		return refusal.Config("Flag", p.Flag.String(), "an identifier that a request can carry")
 	case isKnownExtension(p.Flag):
 		return refusal.Config("Flag", p.Flag.String(), "an identifier of its own")
-	case p.MinRSABits != 0 && (p.MinRSABits < minRSABits || p.MinRSABits > maxPolicyRSABit):
-		return refusal.Config("MinRSABits", strconv.Itoa(p.MinRSABits), "0, or 2048 to 4096")
 	case p.MaxExpiration != 0 && p.MaxExpiration < minExpiration:
 		return refusal.Config("MaxExpiration", p.MaxExpiration.String(), "0, or 10 minutes or more")
 	case p.BuiltInSignerDuration != 0 && (p.BuiltInSignerDuration < minExpiration || p.BuiltInSignerDuration > p.maxExpiration()):
 		return refusal.Config("BuiltInSignerDuration", p.BuiltInSignerDuration.String(), "0, or 10 minutes to MaxExpiration")
 	case slices.ContainsFunc(p.ReservedIPs, func(n netip.Prefix) bool { return !n.IsValid() }):
 		return refusal.Config("ReservedIPs", "an invalid prefix", "networks")
-	case slices.ContainsFunc(p.Curves, func(c elliptic.Curve) bool { return !slices.Contains(policyCurves, c) }):
-		return refusal.Config("Curves", "another curve", "P-256, P-384 or P-521")
 	}
 	if i := slices.IndexFunc(p.ReservedDNSNames, func(name string) bool { return !reservable(name) }); i >= 0 {
 		return refusal.Config("ReservedDNSNames", refusal.Quote(p.ReservedDNSNames[i]), "DNS names")
 	}
-	if err := checkClusterIDs(p.ClusterIDs); err != nil {
-		return err
-	}
-	return checkSignerNames(p.SignerNames)
+	return cmp.Or(checkClusterIDs(p.ClusterIDs), checkSignerNames(p.SignerNames))
 }
 
 func (p *Policy) clock() func() time.Time {
@@ -269,7 +250,6 @@ func (p *Policy) Clone() *Policy {
 	c := *p
 	c.SignerNames, c.ClusterIDs = slices.Clone(p.SignerNames), slices.Clone(p.ClusterIDs)
 	c.Flag = slices.Clone(p.Flag)
-	c.Curves = slices.Clone(p.Curves)
 	c.ReservedIPs = slices.Clone(p.ReservedIPs)
 	c.ReservedDNSNames = slices.Clone(p.ReservedDNSNames)
 	return &c

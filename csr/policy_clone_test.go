@@ -2,7 +2,6 @@ package csr
 
 import (
 	"context"
-	"crypto/elliptic"
 	"encoding/asn1"
 	"net/netip"
 	"reflect"
@@ -17,8 +16,7 @@ func TestPolicyClone(t *testing.T) {
 		ClusterIDs:        []string{"cluster-a"},
 		Machines:          func(context.Context, Question) (*Machine, error) { return nil, ErrNoMachine },
 		Records:           func(context.Context, string, *Request) (*IssuedRecord, error) { return nil, ErrNoRecord },
-		RequireProviderID: true, Flag: asn1.ObjectIdentifier{1, 2, 3}, RequireFlag: true, MinRSABits: 3072,
-		Curves:      []elliptic.Curve{elliptic.P256()},
+		RequireProviderID: true, Flag: asn1.ObjectIdentifier{1, 2, 3}, RequireFlag: true,
 		ReservedIPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, ReservedDNSNames: []string{"a.example"},
 		MaxExpiration: time.Hour, BuiltInSignerDuration: time.Hour,
 		Now: time.Now,

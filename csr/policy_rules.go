@@ -2,7 +2,6 @@ package csr
 
 import (
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rsa"
 	"errors"
 	"fmt"
@@ -29,8 +28,10 @@ var requestRules = []rule{
 		case x.provider == providerInsecure && name == "":
 		case x.provider == providerInsecure:
 			x.refuse(refusal.Quote(evidence), "no evidence")
+		case evidence == "":
+			x.refuse("a request without evidence", "evidence for provider "+x.provider)
 		default:
-			x.refuseErr(otherEvidence(evidence, x.provider))
+			x.refuse(refusal.Quote(evidence), "evidence for provider "+x.provider)
 		}
 	}},
 	{checkSubjectCommonName, known, func(x *run) {
@@ -143,9 +144,8 @@ func (x *run) one(id oid.OID) (value []byte, fault string) {
 func (x *run) checkKeyStrength() {
 	switch key := x.out.pkcs10.CSR.PublicKey.(type) {
 	case *rsa.PublicKey:
-		shortest := max(x.policy.MinRSABits, minRSABits)
-		if bits := key.N.BitLen(); bits < shortest || bits > maxPolicyRSABit {
-			x.refuse(strconv.Itoa(bits)+" bits", strconv.Itoa(shortest)+" to "+strconv.Itoa(maxPolicyRSABit))
+		if bits := key.N.BitLen(); bits < minRSABits || bits > maxPolicyRSABit {
+			x.refuse(strconv.Itoa(bits)+" bits", strconv.Itoa(minRSABits)+" to "+strconv.Itoa(maxPolicyRSABit))
 		}
 		if key.E != 65537 {
 			x.refuse("exponent "+strconv.Itoa(key.E), "65537")
@@ -154,17 +154,10 @@ func (x *run) checkKeyStrength() {
 			x.refuse("an even modulus", "a product of two primes")
 		}
 	case *ecdsa.PublicKey:
-		if !x.policy.takesCurve(key.Curve) {
-			x.refuse("curve "+key.Curve.Params().Name, "a curve that the policy takes")
+		if !slices.Contains(policyCurves, key.Curve) {
+			x.refuse("curve "+key.Curve.Params().Name, "P-256 or P-384")
 		}
 	}
-}
-
-func (p *Policy) takesCurve(c elliptic.Curve) bool {
-	if p.Curves == nil {
-		return slices.Contains(policyCurves[:2], c)
-	}
-	return slices.Contains(p.Curves, c)
 }
 
 // minExpirationSeconds is the minimum that kube-apiserver accepts
@@ -205,14 +198,10 @@ var objectRules = []rule{
 	}},
 	{checkUsages, known, func(x *run) {
 		asked := x.request.Spec.Usages
-		wanted := [...]string{usageDigitalSignature, purposes[x.out.purpose].auth, usageKeyEncipherment}
 		x.out.keyEncipherment = slices.Contains(asked, usageKeyEncipherment)
-		needed := wanted[:2]
-		if x.out.keyEncipherment {
-			needed = wanted[:]
-		}
-		if len(asked) != len(needed) || slices.ContainsFunc(needed, func(u string) bool { return !slices.Contains(asked, u) }) {
-			x.refuse(refusal.Quotes(asked), strings.Join(wanted[:2], ", ")+", perhaps "+usageKeyEncipherment)
+		needed := Usages(x.out.purpose, x.out.keyEncipherment)
+		if len(asked) != len(needed) || !subset(needed, asked) {
+			x.refuse(refusal.Quotes(asked), strings.Join(Usages(x.out.purpose, false), ", ")+", perhaps "+usageKeyEncipherment)
 		}
 	}},
 	{checkExpiration, nil, (*run).checkExpiration},
@@ -284,7 +273,6 @@ func (x *run) findMachine() {
 	switch {
 	case err == nil && machine != nil:
 		x.out.machine, x.out.found = *machine, true
-		x.out.own = ownMachine{uid: machine.UID, identity: machine.Identity, provider: machine.Provider, providerID: machine.ProviderID, nodeUID: machine.NodeUID}
 	case err == nil:
 		x.cannotDecide(errNothing)
 	case errors.Is(err, ErrNoMachine) && !undecided(err):
@@ -324,7 +312,7 @@ var machineRules = []rule{
 		}
 	}},
 	{CheckProviderIDMismatch, nil, func(x *run) {
-		claimed, own := x.out.pkcs10.ProviderID, x.out.own.providerID
+		claimed, own := x.out.pkcs10.ProviderID, x.out.machine.ProviderID
 		if own != "" && claimed != "" && !providerid.Equal(claimed, own) {
 			got, want := providerid.Apart(claimed, own)
 			x.refuse(got, "the machine's, "+want)

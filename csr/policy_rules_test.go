@@ -3,7 +3,6 @@ package csr_test
 import (
 	"bytes"
 	"context"
-	"crypto/elliptic"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
@@ -286,20 +285,12 @@ func TestPolicyRulesOfKeys(t *testing.T) {
 	runRuleCases(t, csr.SignerClientTPM, csr.RequesterBootstrap, []ruleCase{
 		{"P-384", func(f *requestFixture) { f.builder.key = p384Key() }, nil},
 		{"RSA-2048", func(f *requestFixture) { f.builder.key = rsa2048() }, nil},
-		{"RSA-2048 under a higher minimum", func(f *requestFixture) {
-			f.builder.key, f.policy.MinRSABits = rsa2048(), 3072
-		}, rules(csr.CheckKeyStrength)},
 		{"RSA-1024", func(f *requestFixture) { f.builder.key = rsa1024() }, rules(csr.CheckKeyStrength)},
 		{"RSA-1024 with a bad signature", func(f *requestFixture) {
 			f.builder.key, f.builder.badSignature = rsa1024(), true
 		}, rules(csr.CheckKeyStrength)},
 		{"P-224", func(f *requestFixture) { f.builder.key = p224Key() }, rules(csr.CheckKeyStrength)},
 		{"P-521", func(f *requestFixture) { f.builder.key = p521Key() }, rules(csr.CheckKeyStrength)},
-		{"P-521, listed", func(f *requestFixture) {
-			f.builder.key, f.policy.Curves = p521Key(), []elliptic.Curve{elliptic.P521()}
-		}, nil},
-		{"P-256, not listed", func(f *requestFixture) { f.policy.Curves = []elliptic.Curve{elliptic.P384()} }, rules(csr.CheckKeyStrength)},
-		{"no curves", func(f *requestFixture) { f.policy.Curves = []elliptic.Curve{} }, rules(csr.CheckKeyStrength)},
 		{"Ed25519", func(f *requestFixture) { f.builder.key = edKey() }, rules(csr.CheckKeyType)},
 	})
 }

@@ -55,8 +55,8 @@ func generalName(tag cryptobyteasn1.Tag) string {
 	return "a name with tag " + strconv.Itoa(int(tag))
 }
 
-// checkSANForm keeps the well-formed names, in lower case, for the rules after it, and for the
-// certificate: a kubelet asks for the Node's names, which clouds and DHCP servers may write in
+// checkSANForm keeps the well-formed names, each once and in lower case, for the rules after it,
+// and for the certificate: a kubelet asks for the Node's names, which clouds and DHCP servers may write in
 // capitals.
 // A critical extension is for requests without a subject (RFC 5280, 4.2.1.6), and a node's
 // request has one.
@@ -69,19 +69,21 @@ func (x *run) checkSANForm() {
 	}
 	for _, name := range x.out.pkcs10.CSR.DNSNames {
 		lower, want := servingname.DNS(name)
-		if want != "" {
+		switch {
+		case want != "":
 			x.refuse(refusal.Quote(name), want)
-			continue
+		case !slices.Contains(x.out.dnsNames, lower):
+			x.out.dnsNames = append(x.out.dnsNames, lower)
 		}
-		x.out.dnsNames = append(x.out.dnsNames, lower)
 	}
 	for _, ip := range x.out.pkcs10.CSR.IPAddresses {
 		address, ok := netip.AddrFromSlice(ip)
-		if !ok {
+		switch address = address.Unmap(); {
+		case !ok:
 			x.refuse(strconv.Itoa(len(ip))+" bytes of address", "4 or 16")
-			continue
+		case !slices.Contains(x.out.ipAddresses, address):
+			x.out.ipAddresses = append(x.out.ipAddresses, address)
 		}
-		x.out.ipAddresses = append(x.out.ipAddresses, address.Unmap())
 	}
 }
 

@@ -67,8 +67,8 @@ const (
 	checkFlag Check = "flag"
 	// checkKeyType: the key is RSA or ECDSA.
 	checkKeyType Check = "key-type"
-	// checkKeyStrength: the RSA modulus or the curve is one that the policy accepts, and the
-	// RSA exponent is 65537.
+	// checkKeyStrength: an RSA modulus has 2048 to 4096 bits and the exponent 65537, and a curve
+	// is P-256 or P-384.
 	checkKeyStrength Check = "key-strength"
 	// checkSANOnClient: a request for a client or recovery certificate has no
 	// subjectAltName, not even an empty one.
@@ -109,7 +109,7 @@ const (
 	// not list it: it belongs to PKCS#10.
 	CheckSignature Check = "request-signature"
 	// CheckProviderVersion: the evidence has a version that the provider reads and that is
-	// not below the minimum. It and the next one are checks of [Providers].
+	// not below the minimum. It is a check of providers, as is the next one of [Verify].
 	CheckProviderVersion Check = "provider-version"
 	// CheckProviderResult: a provider's result is for the request that it was given.
 	CheckProviderResult Check = "provider-result"

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto"
 	"encoding/pem"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -46,21 +48,44 @@ type Challenger interface {
 	// Challenge checks a hello and returns the bytes that the node is to answer. The request
 	// is filed under the challenge signer of the provider ([SignerChallenge]). The caller
 	// delivers the bytes: on Kubernetes, in the Denied condition of the hello.
-	Challenge(ctx context.Context, request *Parsed) ([]byte, error)
+	Challenge(ctx context.Context, request *Request) ([]byte, error)
 }
 
-// Rules of providers and of their selection by [Providers].
-const (
-	// checkProviderUnknown: there is a provider for the signer that the request is filed
-	// under. A request without one is not denied: see ErrOtherSigner.
-	checkProviderUnknown Check = "provider-unknown"
-	// checkAttestorNotAuthorized: that provider is on the list of authorised
-	// attestors.
-	checkAttestorNotAuthorized Check = "attestor-not-authorized"
-	// checkHelloSigner: the provider challenges nodes, and the request is filed as a
-	// hello.
-	checkHelloSigner Check = "hello-signer"
-)
+// Verify has a provider verify the evidence of a request, for the purpose of its signer name, and
+// then asks for the machine's name. The provider's result is checked against the request
+// ([Attested.Check]), and the request's signature is verified. A provider that names no machine
+// breaks [CheckProviderResult].
+//
+// Whoever has several providers gives each the requests under its own signers, whatever their
+// evidence says ([ProviderOf]). Kubelets' own requests to [SignerKubeletServing] carry no
+// evidence, and no provider verifies them; see [InheritAttestation].
+func Verify(ctx context.Context, provider Provider, request *Request) (*Attested, error) {
+	if typednil.Is(provider) {
+		return nil, refusal.Config("Provider", "", "one")
+	}
+	verify, parsed := provider.VerifyClientAttestationData, request.Parsed()
+	if purpose, _, _ := parseSignerName(request.signerName()); purpose == PurposeServing {
+		verify = provider.VerifyServingAttestationData
+	}
+	attested, err := verify(ctx, parsed)
+	if err != nil {
+		return nil, err
+	}
+	if err := attested.Check(parsed); err != nil {
+		return nil, err
+	}
+	if err := attested.checked.CheckSignature(); err != nil {
+		return nil, err
+	}
+	accepted := *attested
+	if accepted.machineName, err = provider.MachineName(ctx, attested); err != nil {
+		return nil, err
+	}
+	if accepted.machineName == "" {
+		return nil, &Error{Check: CheckProviderResult, Got: "a machine without a name", Want: "its name in the inventory"}
+	}
+	return &accepted, nil
+}
 
 // insecureProvider attests nothing.
 type insecureProvider struct{ policy *Policy }
@@ -72,8 +97,7 @@ type insecureProvider struct{ policy *Policy }
 //
 // It serves [SignerClientInsecure] and no other signer, so policy.SignerNames must be that
 // one name. It does not renew certificates (the policy refuses requesters that are already
-// nodes), has no serving certificates, and needs a CA of its own ([ProvidersConfig],
-// [CAConfig]), and each of its machines has Provider "insecure" in the inventory. It vouches for
+// nodes), has no serving certificates, and needs a CA of its own ([CAConfig]), and each of its machines has Provider "insecure" in the inventory. It vouches for
 // the provider ID that the request claims, which the policy compares with the inventory's if
 // that is known. The machine's identity is "insecure:" and
 // the node's name: nothing has proven it.
@@ -173,17 +197,14 @@ func ChooseVersion(annotations map[string]string, speaks []string) (string, erro
 	if len(value) > maxVersionsSize {
 		return refuse("a list of "+strconv.Itoa(len(value))+" bytes", "at most "+strconv.Itoa(maxVersionsSize))
 	}
-	offered := map[string]bool{}
-	for name := range strings.SplitSeq(value, ",") {
-		if _, _, err := ProviderVersion(name); err != nil {
-			return refuse(refusal.Quote(value), "names such as tpm/v1 with a comma between two")
-		}
-		offered[name] = true
+	offered := strings.Split(value, ",")
+	if slices.ContainsFunc(offered, func(name string) bool { _, _, err := ProviderVersion(name); return err != nil }) {
+		return refuse(refusal.Quote(value), "names such as tpm/v1 with a comma between two")
 	}
 	best, newest := "", 0
 	for _, name := range speaks {
 		_, version, err := ProviderVersion(name)
-		if err == nil && offered[name] && version > newest {
+		if err == nil && slices.Contains(offered, name) && version > newest {
 			best, newest = name, version
 		}
 	}

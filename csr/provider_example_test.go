@@ -15,7 +15,7 @@ import (
 )
 
 // rackProvider is a provider of one's own: a machine's evidence is the name of the
-// rack slot that it stands in, which is no evidence at all.
+// rack slot that it stands in, which is no evidence at all. It reads version 2 of it.
 type rackProvider struct{ policy *csr.Policy }
 
 func (p rackProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
@@ -23,7 +23,12 @@ func (p rackProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Pa
 	if err != nil {
 		return nil, err
 	}
-	slot := string(checked.Bundle().Data)
+	evidence := checked.Bundle()
+	if evidence.Provider != "rack/v2" {
+		return nil, &csr.Error{Check: csr.CheckProviderVersion, Got: evidence.Provider, Want: "rack/v2",
+			Err: &csr.UnsupportedVersionError{Supported: []string{"rack/v2"}}}
+	}
+	slot := string(evidence.Data)
 	return checked.Vouch("rack:"+slot, csr.Grant{}, slot), nil
 }
 
@@ -35,21 +40,13 @@ func (p rackProvider) MachineName(_ context.Context, a *csr.Attested) (string, e
 	return a.InventoryName()
 }
 
-func ExampleProviders_Verify() {
+func ExampleVerify() {
 	const signer = "cluster.x-k8s.io/kube-apiserver-client-kubelet-rack"
 	provider := rackProvider{&csr.Policy{
 		SignerNames: []string{signer},
 		ClusterIDs:  []string{"shop.example"},
 		Machines:    inventory{"node-1": {Name: "machine-1", BootstrapReady: true}}.find,
 	}}
-	providers, err := csr.NewProviders(csr.ProvidersConfig{
-		Providers: []csr.Registration{{Name: "rack", Provider: provider, SignerNames: provider.policy.SignerNames,
-			Versions: []int{1, 2}, MinimumVersion: 2}},
-		AuthorizedAttestors: []string{"rack"},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
 
 	request := fileRequest("node-1")
 	bundle, err := csr.Parse(request.Spec.Request)
@@ -62,7 +59,7 @@ func ExampleProviders_Verify() {
 			log.Fatal(err)
 		}
 		request.Spec.SignerName = signer
-		accepted, err := providers.Verify(context.Background(), request)
+		accepted, err := csr.Verify(context.Background(), provider, request)
 		if unsupported, ok := errors.AsType[*csr.UnsupportedVersionError](err); ok {
 			fmt.Println(unsupported.Annotation())
 			continue

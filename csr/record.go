@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -72,14 +71,7 @@ func CredentialID(certificate *x509.Certificate) string {
 	if certificate == nil {
 		return ""
 	}
-	return credentialID(certificate.Raw)
-}
-
-func credentialID(der []byte) string {
-	const prefix = "X509SHA256="
-	digest := sha256.Sum256(der)
-	b := make([]byte, 0, len(prefix)+2*len(digest))
-	return string(hex.AppendEncode(append(b, prefix...), digest[:]))
+	return fmt.Sprintf("X509SHA256=%x", sha256.Sum256(certificate.Raw))
 }
 
 // ClientOf reports whether this is the record of a client certificate that was issued to the
@@ -113,7 +105,7 @@ func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, 
 		return IssuedRecord{}, attested.fault
 	}
 	v := attested.grant
-	r := IssuedRecord{NodeName: c.nodeName, SignerName: c.signerName, Machine: attested.machine, MachineUID: cmp.Or(c.own.uid, v.MachineUID), NodeUID: c.own.nodeUID,
+	r := IssuedRecord{NodeName: c.nodeName, SignerName: c.signerName, Machine: attested.machine, MachineUID: cmp.Or(c.machine.UID, v.MachineUID), NodeUID: c.machine.NodeUID,
 		ProviderID: v.ProviderID, RequestUID: c.uid, SPKIHash: sha256.Sum256(c.pkcs10.CSR.RawSubjectPublicKeyInfo), NotAfter: v.NotAfter}
 	if certificate == nil {
 		return r, nil
@@ -149,7 +141,7 @@ func (r IssuedRecord) Completed(certificate *x509.Certificate) (IssuedRecord, er
 	}).first(); err != nil {
 		return IssuedRecord{}, err
 	}
-	r.CredentialID, r.NotBefore, r.NotAfter = credentialID(certificate.Raw), certificate.NotBefore, certificate.NotAfter
+	r.CredentialID, r.NotBefore, r.NotAfter = CredentialID(certificate), certificate.NotBefore, certificate.NotAfter
 	return r, nil
 }
 
@@ -215,7 +207,7 @@ func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 	all = append(all, faults{{now.Before(record.NotBefore) || now.After(record.NotAfter), checkInheritedExpired,
 		"a client certificate from " + rfc3339(record.NotBefore) + " to " + rfc3339(record.NotAfter),
 		"one that is valid at " + rfc3339(now)}}.all()...)
-	different, unknown := checked.own.holdAgainst(record)
+	different, unknown := checked.machine.holdAgainst(record)
 	if all = append(all, different...); len(all) > 0 {
 		return nil, all
 	}
@@ -231,34 +223,34 @@ func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 
 // holdAgainst compares the machine that is the node now with the one that a certificate was
 // issued to. unknown says that the two cannot be compared, or not yet.
-func (own ownMachine) holdAgainst(r *IssuedRecord) (different Errors, unknown error) {
+func (m *Machine) holdAgainst(r *IssuedRecord) (different Errors, unknown error) {
 	const certificateOf = "a certificate of machine "
 	provider := ProviderOf(r.SignerName)
-	byProviderID := own.uid == "" && own.identity == "" // by nothing else
-	incomparable := byProviderID && own.providerID == ""
-	recorded, now := providerid.Apart(r.ProviderID, own.providerID)
-	machine, identity := plaintext.Apart(r.Machine, own.identity, nil)
+	byProviderID := m.UID == "" && m.Identity == "" // by nothing else
+	incomparable := byProviderID && m.ProviderID == ""
+	recorded, now := providerid.Apart(r.ProviderID, m.ProviderID)
+	machine, identity := plaintext.Apart(r.Machine, m.Identity, nil)
 	different = faults{
 		{r.Machine == "", checkInheritedMachine, "a record without a machine", "the machine's identity"},
-		{r.MachineUID != own.uid, checkInheritedMachine,
-			"a certificate of the machine with UID " + refusal.Quote(r.MachineUID), refusal.Quote(own.uid)},
-		{r.ProviderID != "" && own.providerID != "" && !providerid.Equal(r.ProviderID, own.providerID), checkInheritedMachine,
+		{r.MachineUID != m.UID, checkInheritedMachine,
+			"a certificate of the machine with UID " + refusal.Quote(r.MachineUID), refusal.Quote(m.UID)},
+		{r.ProviderID != "" && m.ProviderID != "" && !providerid.Equal(r.ProviderID, m.ProviderID), checkInheritedMachine,
 			certificateOf + recorded, now},
-		{own.identity != "" && r.Machine != own.identity, checkInheritedMachine,
+		{m.Identity != "" && r.Machine != m.Identity, checkInheritedMachine,
 			certificateOf + machine, identity},
-		{provider != "" && own.provider != "" && provider != own.provider, checkInheritedMachine,
-			certificateOf + refusal.Quote(r.Machine) + " by " + provider, "one by " + refusal.Quote(own.provider)},
+		{provider != "" && m.Provider != "" && provider != m.Provider, checkInheritedMachine,
+			certificateOf + refusal.Quote(r.Machine) + " by " + provider, "one by " + refusal.Quote(m.Provider)},
 		{byProviderID && !incomparable && r.ProviderID == "", checkInheritedMachine,
-			"a certificate without a provider ID", refusal.Quote(own.providerID)},
-		{r.NodeUID != "" && own.nodeUID != "" && r.NodeUID != own.nodeUID && !incomparable, checkInheritedNode,
-			"a certificate for Node UID " + refusal.Quote(r.NodeUID), refusal.Quote(own.nodeUID)},
+			"a certificate without a provider ID", refusal.Quote(m.ProviderID)},
+		{r.NodeUID != "" && m.NodeUID != "" && r.NodeUID != m.NodeUID && !incomparable, checkInheritedNode,
+			"a certificate for Node UID " + refusal.Quote(r.NodeUID), refusal.Quote(m.NodeUID)},
 	}.all()
 	switch {
 	case incomparable:
 		unknown = refusal.Config("UID, provider ID or identity of the machine in the inventory", "", "one of them")
-	case r.NodeUID != own.nodeUID:
+	case r.NodeUID != m.NodeUID:
 		unknown = refusal.Retry(fmt.Errorf("the certificate was issued for Node UID %s, and the Node's is %s",
-			refusal.Quote(r.NodeUID), refusal.Quote(own.nodeUID)))
+			refusal.Quote(r.NodeUID), refusal.Quote(m.NodeUID)))
 	}
 	return different, unknown
 }

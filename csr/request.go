@@ -257,6 +257,14 @@ func (r *Request) CredentialID() string {
 	return ids[0]
 }
 
+// signerName returns the signer's name; r may be nil.
+func (r *Request) signerName() string {
+	if r == nil {
+		return ""
+	}
+	return r.Spec.SignerName
+}
+
 // Parsed is a request whose content is read once, when it is first needed: however many
 // policies, providers and verifiers look at one request, its PEM and its PKCS#10 request are
 // parsed only once. [Request.Parsed] makes it. It is safe for concurrent use; nobody may

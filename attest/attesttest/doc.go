@@ -21,7 +21,7 @@
 //	world := attesttest.NewWorld(t, attesttest.WorldOptions{Documents: documents})
 //	verifier, err := attest.NewVerifier(world.Config)
 //	...
-//	attesttest.Run(t, verifier.Registrations()[0].Provider, world)
+//	attesttest.Run(t, verifier, world)
 //
 // For documents that a platform signs, the attacks know what encloses them; for any other evidence
 // they change it blindly, and what they cannot know is added as [WorldOptions.Attacks].

@@ -164,7 +164,7 @@ func faultOf(class string, err error) string {
 	case class == classHonest && err != nil:
 		return "an honest request was refused"
 	case class == classHonest:
-	case err == nil || errors.Is(err, csr.ErrOtherSigner) && !errors.Is(err, csr.CheckSignerName): // this CA would not sign, but another one would
+	case err == nil || errors.Is(err, csr.ErrOtherSigner) && !errors.Is(err, csr.CheckSignerName) && !errors.Is(err, csr.Check("provider-unknown")): // this CA would not sign, but another one would
 		return "the attack got in"
 	case class == classFailure && verdict != csr.VerdictRetry:
 		return "what could not be decided was refused for good"

@@ -53,7 +53,7 @@ func ExampleDocuments() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		outcomes := attesttest.Try(context.Background(), verifier.Registrations()[0].Provider, world)
+		outcomes := attesttest.Try(context.Background(), verifier, world)
 		fmt.Printf("%T: %q\n", verifies, attesttest.GotIn(outcomes))
 	}
 	// Output:

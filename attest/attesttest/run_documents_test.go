@@ -54,7 +54,7 @@ func realProvider(t testing.TB, c attest.VerifierConfig) csr.Provider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v.Registrations()[0].Provider
+	return v
 }
 
 // The toy kind passes.
@@ -340,12 +340,12 @@ func (n *naive) checkDocument(a *documentAnswer) error {
 }
 
 // Challenge is the real one: it is answers that this provider is naive about.
-func (n *naive) Challenge(ctx context.Context, r *csr.Parsed) ([]byte, error) {
+func (n *naive) Challenge(ctx context.Context, r *csr.Request) ([]byte, error) {
 	v, err := attest.NewVerifier(n.w.Config)
 	if err != nil {
 		return nil, err
 	}
-	return v.Challenge(ctx, r.Request())
+	return v.Challenge(ctx, r)
 }
 
 func newNaive(t testing.TB, forget ...string) (*naive, *World) {

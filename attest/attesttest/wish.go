@@ -109,5 +109,5 @@ func (a *attempt) challenge(ctx context.Context, hello *csr.Request) ([]byte, er
 		return nil, errShut("the provider is no csr.Challenger")
 	}
 	hello.Spec.SignerName = a.challenges
-	return challenger.Challenge(ctx, hello.Parsed())
+	return challenger.Challenge(ctx, hello)
 }

@@ -1,6 +1,7 @@
 package document
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -74,6 +75,9 @@ func NewKind(c KindConfig) (*Kind, error) {
 	if c.Versions = slices.Clone(c.Versions); c.Versions == nil {
 		c.Versions = []int{1}
 	}
+	if c.ManyIdentities == "" && !c.OwnMachines { // trust on first use cannot count the kind's machines
+		c.ManyIdentities = "documents of every customer's machines"
+	}
 	return &Kind{c}, nil
 }
 
@@ -84,16 +88,8 @@ func (k *Kind) Describe() attest.Description {
 		Versions:   k.c.Versions,
 		Statements: []attest.Label{{Name: labelDocument, Size: k.c.ValueSize}},
 		Roads: []attest.OpenRoad{{Road: attest.RoadDocument, Identities: k.c.Identities,
-			Machine: attest.Asserted, ManyIdentities: k.manyIdentities()}},
+			Machine: attest.Asserted, ManyIdentities: k.c.ManyIdentities}},
 	}
-}
-
-// manyIdentities says why trust on first use cannot count the kind's machines.
-func (k *Kind) manyIdentities() string {
-	if k.c.ManyIdentities == "" && !k.c.OwnMachines {
-		return "documents of every customer's machines"
-	}
-	return k.c.ManyIdentities
 }
 
 // present names a machine by its identity, which must be of an existing kind.
@@ -173,12 +169,9 @@ func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
 	if err := only(e, oid.NodeAttestDocumentProof, oid.NodeAttestDocument); err != nil {
 		return nil, err
 	}
-	proof, err := ParseProof(e.Statements[0].DER)
-	if err != nil {
-		return nil, err
-	}
-	document, err := ParseStatement(e.Statements[1].DER)
-	if err != nil {
+	proof, err1 := ParseProof(e.Statements[0].DER)
+	document, err2 := ParseStatement(e.Statements[1].DER)
+	if err := cmp.Or(err1, err2); err != nil {
 		return nil, err
 	}
 	return &answer{k, proof, document}, nil
@@ -218,7 +211,7 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 		return nil, nil // which the join refuses
 	}
 	return &attest.Findings{
-		Machine: claims.Machine, MachineStanding: attest.Asserted, ManyIdentities: a.kind.manyIdentities(),
+		Machine: claims.Machine, MachineStanding: attest.Asserted, ManyIdentities: a.kind.c.ManyIdentities,
 		Values: map[string][]byte{labelDocument: claims.Value},
 		Facts:  func() []attest.Fact { return claims.Facts }, Details: claims.Details,
 	}, nil

@@ -1,6 +1,7 @@
 package document
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 
@@ -91,12 +92,9 @@ func (s *session) Answer(ctx context.Context, _ crypto.Signer, c *attest.Challen
 	if err != nil {
 		return nil, err
 	}
-	proof, err := (&Proof{Binding: c.Binding(), Machine: s.machine}).Marshal()
-	if err != nil {
-		return nil, err
-	}
-	statement, err := MarshalStatement(document)
-	if err != nil {
+	proof, err1 := (&Proof{Binding: c.Binding(), Machine: s.machine}).Marshal()
+	statement, err2 := MarshalStatement(document)
+	if err := cmp.Or(err1, err2); err != nil {
 		return nil, err
 	}
 	return &attest.Evidence{Statements: []attest.Statement{

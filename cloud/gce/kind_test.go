@@ -84,7 +84,7 @@ func provider(t testing.TB, c attest.VerifierConfig) csr.Provider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v.Registrations()[0].Provider
+	return v
 }
 
 func TestConformance(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Limits on an attestation bundle.
@@ -45,7 +44,7 @@ type Statement struct {
 // [der.CheckSize] if b is outside the limits: it parses again what it has written.
 func (b *Bundle) Marshal() ([]byte, error) {
 	for _, c := range b.Certificates {
-		if _, err := der.OpenSequence("bundle certificate", c, der.MaxCertificateSize); err != nil {
+		if _, err := readCertificate(c); err != nil {
 			return nil, err
 		}
 	}
@@ -83,17 +82,15 @@ func ParseBundle(data []byte) (*Bundle, error) {
 		return nil, err
 	}
 	b := &Bundle{}
-	if b.Statements, err = readList(&body, "attestations", MaxStatements, readStatement); err != nil {
+	b.Statements, err = readList(&body, "attestations", MaxStatements, readStatement)
+	if err == nil && !body.Empty() {
+		b.Certificates, err = readList(&body, "certs", der.MaxCertificates, readCertificate)
+	}
+	if err == nil && !body.Empty() {
+		err = der.Fault("bundle", "frame", "nothing after certs")
+	}
+	if err != nil {
 		return nil, err
-	}
-	if body.Empty() {
-		return b, nil
-	}
-	if b.Certificates, err = readList(&body, "certs", der.MaxCertificates, readCertificate); err != nil {
-		return nil, err
-	}
-	if !body.Empty() {
-		return nil, der.Fault("bundle", "frame", "nothing after certs")
 	}
 	return b, nil
 }
@@ -132,13 +129,8 @@ func readStatement(element cryptobyte.String) (s Statement, err error) {
 	return s, nil
 }
 
+// readCertificate takes a plain certificate, and no other choice.
 func readCertificate(c cryptobyte.String) ([]byte, error) {
-	if c.Empty() {
-		return nil, der.Fault("bundle", "certs", "plain certificates")
-	}
-	if len(c) > der.MaxCertificateSize {
-		return nil, &refusal.Error{Check: der.CheckSize, Got: strconv.Itoa(len(c)) + " bytes of certificate",
-			Want: "at most " + strconv.Itoa(der.MaxCertificateSize)}
-	}
-	return c, nil
+	_, err := der.OpenSequence("bundle certificate", c, der.MaxCertificateSize)
+	return c, err
 }

@@ -218,12 +218,6 @@ func (c *Challenge) Marshal() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.MarshalAround(binding)
-}
-
-// MarshalAround is Marshal for a caller that already has the DER of the Binding: c.Binding is
-// ignored.
-func (c *Challenge) MarshalAround(binding []byte) ([]byte, error) {
 	return der.Marshal("challenge", func(k *der.Codec) { c.fields(k, &binding) })
 }
 

@@ -44,46 +44,35 @@ type Reserved struct {
 	IPs []netip.Prefix
 }
 
-// DNS reports whether a name in lower case is reserved.
+// DNS reports whether a name in lower case is reserved: that of the API server or a service, every
+// machine's name for itself, or one of DNSNames.
 func (r *Reserved) DNS(name string) bool {
-	return reservedDNS(name) || slices.ContainsFunc(r.DNSNames, func(reserved string) bool {
-		reserved = nodename.Lower(reserved)
-		return reserved == name || strings.HasPrefix(reserved, ".") && len(name) > len(reserved) && strings.HasSuffix(name, reserved)
-	})
-}
-
-// IP reports whether an address in its canonical form is reserved.
-func (r *Reserved) IP(a netip.Addr) bool {
-	return reservedIP(a, func(a netip.Addr) bool {
-		return slices.ContainsFunc(r.IPs, func(prefix netip.Prefix) bool {
-			in := prefix.Addr()
-			return prefix.Contains(a) || in.Is4In6() && a.Is4() && netip.PrefixFrom(in.Unmap(), max(prefix.Bits()-96, 0)).Contains(a)
-		})
-	})
-}
-
-// reservedDNS reports whether a name in lower case is that of the API server or a service, or
-// every machine's name for itself.
-func reservedDNS(name string) bool {
 	const api = "kubernetes.default"
 	return name == "kubernetes" || name == api || strings.HasPrefix(name, api+".") ||
 		name == "localhost" || strings.HasSuffix(name, ".localhost") ||
-		strings.HasSuffix(name, ".svc") || strings.HasSuffix(name, ".cluster.local")
+		strings.HasSuffix(name, ".svc") || strings.HasSuffix(name, ".cluster.local") ||
+		slices.ContainsFunc(r.DNSNames, func(reserved string) bool {
+			reserved = nodename.Lower(reserved)
+			return reserved == name || strings.HasPrefix(reserved, ".") && len(name) > len(reserved) && strings.HasSuffix(name, reserved)
+		})
 }
 
-// reservedIP reports whether an address in its canonical form is not one node's only, or leads to
-// an IPv4 address for which reserved returns true. reserved is asked about the address too.
-func reservedIP(a netip.Addr, reserved func(netip.Addr) bool) bool {
+// IP reports whether an address in its canonical form is not one node's only, is in one of IPs, or
+// leads to an IPv4 address of which the same holds.
+func (r *Reserved) IP(a netip.Addr) bool {
 	if a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
 		return true
 	}
 	if a.Is4() && (a.As4()[0] >= 240 || a.As4()[0] == 0) {
 		return true // class E with broadcast, and this network (RFC 1122, 3.2.1.3)
 	}
-	if in, ok := embeddedIPv4(a); ok && reservedIP(in, reserved) {
+	if in, ok := embeddedIPv4(a); ok && r.IP(in) {
 		return true
 	}
-	return reserved(a)
+	return slices.ContainsFunc(r.IPs, func(prefix netip.Prefix) bool {
+		in := prefix.Addr()
+		return prefix.Contains(a) || in.Is4In6() && a.Is4() && netip.PrefixFrom(in.Unmap(), max(prefix.Bits()-96, 0)).Contains(a)
+	})
 }
 
 // translated are the prefixes of IPv6 addresses whose last 32 bits are an IPv4

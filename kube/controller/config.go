@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
@@ -16,7 +17,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Providers decide requests with evidence. *csr.Providers is one implementation.
+// Providers decide requests with evidence. [Of] makes them of a verifier; those of one's own call
+// csr.Verify.
 type Providers interface {
 	// SignerNames returns the signers of certificates for which there is a provider.
 	SignerNames() []string
@@ -26,6 +28,20 @@ type Providers interface {
 	Challenge(ctx context.Context, request *csr.Request) ([]byte, error)
 	// Verify verifies an answer.
 	Verify(ctx context.Context, request *csr.Request) (*csr.Attested, error)
+}
+
+// Of returns the Providers that a verifier is, or nil for nil.
+func Of(v *attest.Verifier) Providers {
+	if v == nil {
+		return nil
+	}
+	return verifier{v}
+}
+
+type verifier struct{ *attest.Verifier }
+
+func (v verifier) Verify(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+	return csr.Verify(ctx, v.Verifier, request)
 }
 
 // Records is the part of a membership.Registry that a [Reconciler] needs.
@@ -103,10 +119,10 @@ const (
 func New(config Config) (*Reconciler, error) {
 	switch {
 	case nilpointer.Is(config.Providers):
-		return nil, refusal.Config("Providers", "", "csr.Providers")
+		return nil, refusal.Config("Providers", "", "controller.Of a verifier, or others")
 	case len(config.Providers.SignerNames()) == 0:
 		return nil, refusal.Config("Providers", "none for any signer",
-			"at least one: csr.ProvidersConfig.BuiltInClient for Kubernetes' own signer, csr.Policy.SignerNames for others")
+			"at least one: csr.Policy.SignerNames has the signers")
 	case config.Serving != nil && config.Records == nil:
 		return nil, refusal.Config("Records", "", "the issued certificates, for Serving")
 	case config.Serving != nil && !slices.Equal(config.Serving.SignerNames, []string{csr.SignerKubeletServing}):

@@ -18,7 +18,8 @@ func TestNew(t *testing.T) {
 	for name, change := range map[string]func(c *Config){
 		"no providers":                    func(c *Config) { c.Providers = nil },
 		"providers for no signer":         func(c *Config) { c.Providers = &fakeProviders{} },
-		"providers that are nil":          func(c *Config) { c.Providers = (*csr.Providers)(nil) },
+		"providers that are nil":          func(c *Config) { c.Providers = (*fakeProviders)(nil) },
+		"those of a nil verifier":         func(c *Config) { c.Providers = Of(nil) },
 		"a registry that is nil":          func(c *Config) { c.Records = none },
 		"a cache that is nil":             func(c *Config) { c.Stale = none },
 		"a cluster that is nil":           func(c *Config) { c.Cluster = noCluster },

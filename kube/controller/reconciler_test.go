@@ -469,11 +469,7 @@ func TestMetrics(t *testing.T) {
 func TestJoin(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	verifier := attesttest.NewControlPlane(t, node).Verifier
-	providers, err := csr.NewProviders(csr.ProvidersConfig{Providers: verifier.Registrations(), AuthorizedAttestors: []string{"tpm"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := newWorld(t, func(c *Config) { c.Providers = providers })
+	w := newWorld(t, func(c *Config) { c.Providers = Of(verifier) })
 	as := func(name string, request *csr.Request, change func(r *csr.Request)) string {
 		t.Helper()
 		request.Metadata.Name, request.Metadata.UID = name, "uid-of-"+name

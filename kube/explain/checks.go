@@ -32,7 +32,7 @@ var remedies = map[remedy]string{
 	matchMachine:   "provider-id provider-id-mismatch provider-id-not-vouched san-not-own san-not-vouched",
 	ownCertificate: "inherited-expired inherited-machine inherited-node inherited-purpose requester-credential",
 	otherCluster:   "binding-cluster",
-	mendSettings:   "attestor-not-authorized no-challenge provider-purpose provider-result",
+	mendSettings:   "no-challenge provider-purpose provider-result",
 	releaseName:    "insecure-name-attested insecure-name-used insecure-node-exists",
 	admitMachine: "not-a-member registry-claim registry-conflict registry-machine registry-machine-uid registry-name " +
 		"registry-node-without-record registry-provider-id registry-requester registry-reserved registry-resting registry-scope",

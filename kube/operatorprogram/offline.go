@@ -15,7 +15,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
@@ -102,9 +101,9 @@ func (p *plugin) readRecords(o *offline) error {
 	return nil
 }
 
-// providers makes what decides one request at a time, from nothing that an earlier request has
+// verifier makes what decides one request at a time, from nothing that an earlier request has
 // changed.
-func (o *offline) providers(at time.Time, hello bool) (*csr.Providers, error) {
+func (o *offline) verifier(at time.Time, hello bool) (*attest.Verifier, error) {
 	s := o.settings.At(at)
 	ring := new(attest.KeyRing) // has not been read: an answer is not decided with it
 	var err error
@@ -128,7 +127,7 @@ func (o *offline) providers(at time.Time, hello bool) (*csr.Providers, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.Providers(ring, o.machines, admits)
+	return s.Verifier(ring, o.machines, admits)
 }
 
 var (

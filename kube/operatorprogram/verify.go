@@ -182,17 +182,17 @@ func (o *offline) decide(ctx context.Context, recorded *csr.Request, at time.Tim
 		challenge, err := csr.SignerChallenge(k.Describe().Provider)
 		return err == nil && r.Spec.SignerName == challenge
 	})
-	providers, err := o.providers(at, hello)
+	verifier, err := o.verifier(at, hello)
 	if err != nil {
 		return nil, err
 	}
 	if hello {
 		f.Stage, f.Note = attest.StageHello.String(), helloNote
-		if _, err = providers.Challenge(ctx, r); err == nil {
+		if _, err = verifier.Challenge(ctx, r); err == nil {
 			f.Outcome, f.Reason, f.Message = admitted, attest.ReasonChallenge, "it is challenged"
 			return f, nil
 		}
-	} else if attested, refused := providers.Verify(ctx, r); refused == nil {
+	} else if attested, refused := csr.Verify(ctx, verifier, r); refused == nil {
 		f.Outcome, f.Reason, f.Message = admitted, csr.ReasonApproved, "every check passed"
 		f.Result, _ = attested.Details().(*attest.Result)
 		return f, nil

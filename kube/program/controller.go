@@ -97,7 +97,7 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 			return nil, err
 		}
 	}
-	providers, err := s.Providers(ring, machines, admits)
+	verifier, err := s.Verifier(ring, machines, admits)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 		return nil, err
 	}
 	c := controller.Config{
-		Providers: providers, Records: records, Stale: cached, EveryReplica: !f.leaderElection,
+		Providers: controller.Of(verifier), Records: records, Stale: cached, EveryReplica: !f.leaderElection,
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
 	}
 	if f.observe {

@@ -141,7 +141,7 @@ func join(t *testing.T, s *settings.Settings, nodeName string, machine rack) err
 	if err != nil {
 		t.Fatal(err)
 	}
-	providers, err := s.Providers(ring, machines, admits)
+	verifier, err := s.Verifier(ring, machines, admits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func join(t *testing.T, s *settings.Settings, nodeName string, machine rack) err
 	if err != nil {
 		t.Fatal(err)
 	}
-	challenge, err := providers.Challenge(t.Context(), filed(hello))
+	challenge, err := verifier.Challenge(t.Context(), filed(hello))
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func join(t *testing.T, s *settings.Settings, nodeName string, machine rack) err
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = providers.Verify(t.Context(), filed(answer))
+	_, err = verifier.Verify(t.Context(), filed(answer))
 	return err
 }
 

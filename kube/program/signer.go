@@ -13,6 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/keyring"
 	"github.com/nodeattest/nodeattest/kube/members"
@@ -97,7 +98,7 @@ func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.Ke
 	if err != nil {
 		return nil, err
 	}
-	providers, err := s.Providers(ring, machines, admits, names...)
+	verifier, err := s.Verifier(ring, machines, admits, names...)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +106,7 @@ func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.Ke
 		return nil, err
 	}
 	reconciler, err := signer.New(signer.Config{
-		Providers: providers, CA: ca.CA, Workers: s.Controller.Workers, EveryReplica: !f.leaderElection, Metrics: metrics.Registry,
+		Providers: controller.Of(verifier), CA: ca.CA, Workers: s.Controller.Workers, EveryReplica: !f.leaderElection, Metrics: metrics.Registry,
 	})
 	if err != nil {
 		return nil, err

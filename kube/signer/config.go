@@ -50,10 +50,10 @@ type Config struct {
 func New(config Config) (*Reconciler, error) {
 	switch {
 	case nilpointer.Is(config.Providers):
-		return nil, refusal.Config("Providers", "", "csr.Providers")
+		return nil, refusal.Config("Providers", "", "controller.Of a verifier, or others")
 	case len(config.Providers.SignerNames()) == 0:
 		return nil, refusal.Config("Providers", "none for any signer",
-			"at least one: csr.Policy.SignerNames has the signers, and csr.ProvidersConfig.AuthorizedAttestors their providers")
+			"at least one: csr.Policy.SignerNames has the signers")
 	case slices.ContainsFunc(config.Providers.SignerNames(), func(name string) bool { return csr.ProviderOf(name) == "" }):
 		return nil, refusal.Config("Providers", "one for "+refusal.Quotes(config.Providers.SignerNames()), "none for Kubernetes' own signers")
 	case config.CA == nil:

@@ -70,17 +70,14 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{T: t, node: attesttest.NewNode(t, attesttest.NodeOptions{})}
 	w.plane = attesttest.NewControlPlane(t, w.node)
-	providers, err := csr.NewProviders(csr.ProvidersConfig{Providers: w.plane.Verifier.Registrations(), AuthorizedAttestors: []string{"tpm"}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	scheme := runtime.NewScheme()
 	if err := certificatesv1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	w.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).Build()
 	w.ca = &counting{ca: w.plane.CA}
-	if w.reconciler, err = New(Config{Providers: providers, CA: func() *csr.CA { return w.plane.CA }}); err != nil {
+	var err error
+	if w.reconciler, err = New(Config{Providers: controller.Of(w.plane.Verifier), CA: func() *csr.CA { return w.plane.CA }}); err != nil {
 		t.Fatal(err)
 	}
 	w.reconciler.issue = w.ca.Issue

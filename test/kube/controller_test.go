@@ -203,12 +203,8 @@ func (p *plane) run(t *testing.T, c *cluster, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	providers, err := csr.NewProviders(csr.ProvidersConfig{Providers: verifier.Registrations(), AuthorizedAttestors: []string{"tpm"}, BuiltInClient: []string{"tpm"}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	reconciler, err := controller.New(controller.Config{
-		Providers: providers, Records: machines, EveryReplica: true,
+		Providers: controller.Of(verifier), Records: machines, EveryReplica: true,
 		Serving: &csr.Policy{ClusterIDs: p.clusterIDs, SignerNames: []string{csr.SignerKubeletServing}, Machines: p.inv.machine, BuiltInSignerDuration: time.Hour},
 	})
 	if err == nil {

@@ -120,15 +120,6 @@ func TestStepDown(t *testing.T) {
 	if plane.verifier, err = attest.NewVerifier(config); err != nil {
 		t.Fatal(err)
 	}
-	registrations := plane.verifier.Registrations()
-	var names []string
-	for _, r := range registrations {
-		names = append(names, r.Name)
-	}
-	providers, err := csr.NewProviders(csr.ProvidersConfig{Providers: registrations, AuthorizedAttestors: names, BuiltInClient: names})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, m := range w.machines {
 		if m.otherWay == nil {
 			continue
@@ -142,7 +133,7 @@ func TestStepDown(t *testing.T) {
 				t.Run(m.nodeName+" by "+way.provider+" under "+strings.ReplaceAll(signer, "/", "_"), func(t *testing.T) {
 					answer, err := joinUnder(t.Context(), plane, way, m.nodeName, signer)
 					if err == nil {
-						_, err = providers.Verify(t.Context(), answer)
+						_, err = plane.verifier.Verify(t.Context(), answer)
 					}
 					if way == m && err != nil || way != m && !errors.Is(err, attest.CheckMembership) {
 						t.Error(err)

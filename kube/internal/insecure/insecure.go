@@ -47,8 +47,19 @@ func Scope(cluster string) membership.Scope {
 // one certificate: not one that has a record, by evidence or not, until an operator releases it, and
 // not one that has a Node.
 type Providers struct {
-	*csr.Providers
-	c Config
+	provider csr.Provider
+	c        Config
+}
+
+// SignerNames is csr.SignerClientInsecure.
+func (*Providers) SignerNames() []string { return []string{csr.SignerClientInsecure} }
+
+// ChallengeSigners are none: nobody without evidence is challenged.
+func (*Providers) ChallengeSigners() []string { return nil }
+
+// Challenge refuses.
+func (*Providers) Challenge(context.Context, *csr.Request) ([]byte, error) {
+	return nil, refusal.Retry(csr.ErrOtherSigner)
 }
 
 // New checks the configuration. The error is refusal.CheckConfig.
@@ -67,13 +78,7 @@ func New(c Config) (*Providers, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	name := c.Registry.Scope().Provider
-	providers, err := csr.NewProviders(csr.ProvidersConfig{AuthorizedAttestors: []string{name},
-		Providers: []csr.Registration{{Name: name, Provider: provider, SignerNames: c.Policy.SignerNames}}})
-	if err != nil {
-		return nil, err
-	}
-	return &Providers{providers, c}, nil
+	return &Providers{provider, c}, nil
 }
 
 // The checks of a name.
@@ -91,7 +96,7 @@ const (
 // certificate is issued on it, before anybody sees the certificate. The same key may have another
 // certificate, since the first may have been lost on its way; it ends when the first does.
 func (p *Providers) Verify(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
-	attested, err := p.Providers.Verify(ctx, request)
+	attested, err := csr.Verify(ctx, p.provider, request)
 	if err != nil {
 		return nil, err
 	}

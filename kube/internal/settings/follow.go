@@ -61,7 +61,7 @@ func (s *Settings) try() error {
 	if err != nil {
 		return err
 	}
-	_, err = s.Providers(ring, machines, admits)
+	_, err = s.Verifier(ring, machines, admits)
 	return err
 }
 

@@ -348,7 +348,7 @@ func TestProvidersRefused(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		authorizer := attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) { return nil, errors.New("nobody") })
-		if _, err := s.Providers(row.ring, new(Machines), authorizer); (err == nil) != (name == "good") || errors.Is(err, os.ErrNotExist) != (name == "no roots" || name == "no CA") {
+		if _, err := s.Verifier(row.ring, new(Machines), authorizer); (err == nil) != (name == "good") || errors.Is(err, os.ErrNotExist) != (name == "no roots" || name == "no CA") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := s.NewMembers(open, nil); err == nil || errors.Is(err, opened) == strings.Contains(name, "CA") {
@@ -488,7 +488,7 @@ func (w *world) provers(t *testing.T) map[string]attest.Prover {
 
 // plane decides as the controller does, over objects in memory.
 type plane struct {
-	*csr.Providers
+	*attest.Verifier
 	records registry.Several
 }
 
@@ -523,7 +523,7 @@ func (w *world) planeOf(t *testing.T, s *Settings, inventory string) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Providers, err = s.Providers(ring, machines, members); err != nil {
+	if p.Verifier, err = s.Verifier(ring, machines, members); err != nil {
 		t.Fatal(err)
 	}
 	return p

@@ -26,8 +26,8 @@ func (s *Settings) Policy(clusterIDs []string, machines *Machines, signers ...st
 	return p
 }
 
-// Providers makes what decides requests to signers, or to those of the file if none is given.
-func (s *Settings) Providers(ring *attest.KeyRing, machines *Machines, members attest.Authorizer, signers ...string) (*csr.Providers, error) {
+// Verifier makes what decides requests to signers, or to those of the file if none is given.
+func (s *Settings) Verifier(ring *attest.KeyRing, machines *Machines, members attest.Authorizer, signers ...string) (*attest.Verifier, error) {
 	kinds, err := s.Kinds()
 	if err != nil {
 		return nil, err
@@ -36,21 +36,12 @@ func (s *Settings) Providers(ring *attest.KeyRing, machines *Machines, members a
 	if err != nil {
 		return nil, err
 	}
-	policy := s.Policy(ids, machines, signers...)
 	verifier, err := attest.NewVerifier(attest.VerifierConfig{
-		KeyRing: ring, Kinds: kinds, Policy: policy,
+		KeyRing: ring, Kinds: kinds, Policy: s.Policy(ids, machines, signers...),
 		Authorizer: members, RequireTPMResident: s.TPM.RequireResident, Now: s.now,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
 	}
-	config := csr.ProvidersConfig{Providers: verifier.Registrations(), AuthorizedAttestors: s.Opened()}
-	if slices.Contains(policy.SignerNames, csr.SignerKubeAPIServerClientKubelet) {
-		config.BuiltInClient = s.Opened()
-	}
-	providers, err := csr.NewProviders(config)
-	if err != nil {
-		return nil, fmt.Errorf("settings: %w", err)
-	}
-	return providers, nil
+	return verifier, nil
 }

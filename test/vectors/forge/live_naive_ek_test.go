@@ -153,8 +153,7 @@ func (n *naive) checkEK(a *naiveAnswer) error {
 
 // Challenge is the real one's on the road of the AK, so that honest requests are
 // complete, and plainly made on that of the EK.
-func (n *naive) Challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, error) {
-	r := parsed.Request()
+func (n *naive) Challenge(ctx context.Context, r *csr.Request) ([]byte, error) {
 	bundle, err := csr.Parse(r.Spec.Request)
 	if err != nil {
 		return nil, err

@@ -105,7 +105,7 @@ func (w *world) real(t testing.TB) csr.Provider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return verifier.Registrations()[0].Provider
+	return verifier
 }
 
 // try is an attempt on a provider on a road, by the clock of the world.
@@ -116,7 +116,7 @@ func (w *world) try(ctx context.Context, p csr.Provider, road attest.Road) *Try 
 		if !ok {
 			return nil, Shut("the provider is no csr.Challenger")
 		}
-		der, err := challenger.Challenge(ctx, hello.Parsed())
+		der, err := challenger.Challenge(ctx, hello)
 		if err != nil {
 			return nil, err
 		}

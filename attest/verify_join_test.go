@@ -310,19 +310,8 @@ func TestWhatWasNotMade(t *testing.T) {
 	if a, err := AuthorizerFunc(nil).Authorize(t.Context(), nil); a != nil || err == nil {
 		t.Errorf("a nil function: %v, %v", a, err)
 	}
-	for signer, c := range map[string]struct{ client, serving bool }{
-		csr.SignerKubeAPIServerClientKubelet: {true, false}, csr.SignerKubeletServing: {false, true}, "example.com/signer": {}, "": {},
-	} {
-		request := &csr.Request{Spec: csr.Spec{SignerName: signer}}
-		if client, serving := checkPurpose(request, false), checkPurpose(request, true); c.client != (client == nil) || c.serving != (serving == nil) {
-			t.Errorf("signer %q: %v, %v", signer, client, serving)
-		}
-	}
-	if checkPurpose(nil, false) == nil || checkPurpose(nil, true) == nil {
-		t.Error("no request has a purpose")
-	}
 	v := newFakeVerifier(t, &fakeKind{})
-	if a, err := v.Registrations()[0].Provider.VerifyClientAttestationData(t.Context(), n.object(&csr.Spec{SignerName: n.subject.SignerName}).Parsed()); a != nil || err == nil {
+	if a, err := v.VerifyClientAttestationData(t.Context(), n.object(&csr.Spec{SignerName: n.subject.SignerName}).Parsed()); a != nil || err == nil {
 		t.Errorf("a request of nothing: %v, %v", a, err)
 	}
 }
