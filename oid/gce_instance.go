@@ -7,6 +7,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -103,9 +104,7 @@ func ParseGCEInstance(value []byte) (*GCEInstance, error) {
 // Marshal encodes the identity as in the certificates. For a field that [ParseGCEInstance]
 // would refuse, the error is the same.
 func (g *GCEInstance) Marshal() ([]byte, error) {
-	if g == nil {
-		g = &GCEInstance{}
-	}
+	g = typednil.OrZero(g)
 	if err := g.check(); err != nil {
 		return nil, err
 	}
