@@ -7,6 +7,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -103,9 +104,7 @@ func ParseGCEInstance(value []byte) (*GCEInstance, error) {
 // Marshal encodes the identity as in the certificates. For a field that [ParseGCEInstance]
 // would refuse, the error is the same.
 func (g *GCEInstance) Marshal() ([]byte, error) {
-	if g == nil {
-		g = &GCEInstance{}
-	}
+	g = typednil.OrZero(g)
 	if err := g.check(); err != nil {
 		return nil, err
 	}
@@ -136,14 +135,13 @@ func errGCEInstanceSize(value []byte) error {
 func errGCEInstance() error { return refuse(checkGCEInstanceEncoding, "", "a GCEInstance in DER") }
 
 func (g *GCEInstance) check() error {
-	if !isLabel(g.Zone, alphanumeric+"-") || !isLabel(g.ProjectID, alphanumeric+"-.:") || !isLabel(g.InstanceName, alphanumeric+"-") {
+	switch {
+	case !isLabel(g.Zone, alphanumeric+"-") || !isLabel(g.ProjectID, alphanumeric+"-.:") || !isLabel(g.InstanceName, alphanumeric+"-"):
 		return refuse(checkGCEInstanceText, g.Zone+" "+g.ProjectID+" "+g.InstanceName, "a zone, a project and a name")
-	}
-	if g.ProjectNumber == 0 || g.ProjectNumber > maxProjectNumber || g.InstanceID == 0 {
+	case g.ProjectNumber == 0 || g.ProjectNumber > maxProjectNumber || g.InstanceID == 0:
 		got := "project " + strconv.FormatUint(g.ProjectNumber, 10) + ", instance " + strconv.FormatUint(g.InstanceID, 10)
 		return refuse(checkGCEInstanceNumber, got, "two numbers, the first of at most 53 bits")
-	}
-	if g.Security != nil && !isAscending(cryptobyte.String(g.Security.Rest)) {
+	case g.Security != nil && !isAscending(cryptobyte.String(g.Security.Rest)):
 		return errGCEInstance()
 	}
 	return nil

@@ -17,8 +17,8 @@ import (
 	"crypto/x509"
 	"encoding/asn1"
 	"encoding/hex"
+	"slices"
 	"strconv"
-	"strings"
 
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
@@ -133,27 +133,15 @@ func (o OID) ASN1() (id asn1.ObjectIdentifier, ok bool) {
 
 // Equal reports whether o and id are the same identifier. It allocates nothing.
 func (o OID) Equal(id asn1.ObjectIdentifier) bool {
-	if len(id) < 2 || id[0] < 0 || id[0] > 2 || id[0] < 2 && id[1] >= 40 || len(o) > maxSize {
+	if len(id) < 2 || len(id) > maxSize+1 || slices.Min(id) < 0 || id[0] > 2 || id[0] < 2 && id[1] >= 40 || len(o) > maxSize {
 		return false
 	}
-	// Most identifiers differ in their last byte, which holds the lowest bits of the last
-	// arc.
-	if n := len(id) - 1; n > 1 && (o == "" || id[n]&0x7f != int(o[len(o)-1])) {
-		return false
+	var buf [maxSize]byte
+	b := appendBase128(buf[:0], 40*uint64(id[0])+uint64(id[1]))
+	for _, arc := range id[2:] {
+		b = appendBase128(b, uint64(arc))
 	}
-	var buf [10]byte
-	for n, arc := range id[1:] {
-		v := uint64(arc)
-		if n == 0 {
-			v += 40 * uint64(id[0])
-		}
-		want := appendBase128(buf[:0], v)
-		if arc < 0 || !strings.HasPrefix(string(o), string(want)) {
-			return false
-		}
-		o = o[len(want):]
-	}
-	return o == ""
+	return string(o) == string(b)
 }
 
 // Add appends o as a DER OBJECT IDENTIFIER. A value that is not an identifier sets the

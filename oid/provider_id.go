@@ -2,13 +2,13 @@ package oid
 
 import (
 	"crypto/x509/pkix"
+	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/crypto/cryptobyte"
 
+	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -80,38 +80,26 @@ func ProviderIDExtension(id string) (pkix.Extension, error) {
 // hold what [UnmarshalProviderID] accepts. The provider ID is what the owner claims if it is in
 // a request, and what the issuer vouches for if it is in a certificate.
 func ParseProviderID(extensions []pkix.Extension) (string, error) {
-	var found *pkix.Extension
-	for i := range extensions {
-		if !KubernetesNodeProviderIdentifier.Equal(extensions[i].Id) {
-			continue
-		}
-		if found != nil {
-			return "", refuse(checkProviderIDDuplicate, "the extension twice", "once")
-		}
-		found = &extensions[i]
-	}
-	if found == nil {
+	others := func(e pkix.Extension) bool { return !KubernetesNodeProviderIdentifier.Equal(e.Id) }
+	switch found := slices.DeleteFunc(slices.Clone(extensions), others); {
+	case len(found) == 0:
 		return "", refuse(CheckProviderIDMissing, "", "the extension with a provider ID")
-	}
-	if found.Critical {
+	case len(found) > 1:
+		return "", refuse(checkProviderIDDuplicate, "the extension twice", "once")
+	case found[0].Critical:
 		return "", refuse(checkProviderIDCritical, "a critical extension", "one that is not")
+	default:
+		return UnmarshalProviderID(found[0].Value)
 	}
-	return UnmarshalProviderID(found.Value)
 }
 
+// checkProviderID requires a text of which people can see exactly what it is.
 func checkProviderID(id string) error {
 	if id == "" || len(id) > MaxProviderIDSize {
 		return refuse(checkProviderIDSize, strconv.Itoa(len(id))+" bytes", "1 to "+strconv.Itoa(MaxProviderIDSize))
 	}
-	if !isText(id) {
+	if !plaintext.Valid(id, MaxProviderIDSize) || strings.Trim(id, " ") != id {
 		return refuse(checkProviderIDText, id, "printable UTF-8 without a space at either end")
 	}
 	return nil
-}
-
-// isText reports whether people can see exactly what s is: valid UTF-8, printable, no space
-// at either end. s is not empty.
-func isText(s string) bool {
-	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
-	return utf8.ValidString(s) && s[0] != ' ' && s[len(s)-1] != ' ' && !strings.ContainsFunc(s, hidden)
 }

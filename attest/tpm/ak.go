@@ -14,21 +14,6 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
-// NV indexes at which Google Compute Engine provisions an attestation key's
-// template and its certificate.
-const (
-	gceRSACertificate tpm2.TPMHandle = 0x01c10000
-	gceRSATemplate    tpm2.TPMHandle = 0x01c10001
-	gceECCCertificate tpm2.TPMHandle = 0x01c10002
-	gceECCTemplate    tpm2.TPMHandle = 0x01c10003
-)
-
-// Where Azure's virtual machines have their attestation key, and its certificate.
-const (
-	azureAK            tpm2.TPMHandle = 0x81000003
-	azureAKCertificate tpm2.TPMHandle = 0x01c101d0
-)
-
 // AKSource says where a node's attestation key comes from: exactly one of Template,
 // TemplateIndex, Handle and OEM. A key from a template is recreated for each operation,
 // always as the same key, and leaves nothing behind in the TPM; for RSA that takes a hardware
@@ -56,24 +41,18 @@ type AKSource struct {
 
 // GCERSA returns the source of the RSA attestation key that Google Compute Engine certifies:
 // template in NV index 0x01c10001, certificate in 0x01c10000, no nonce.
-func GCERSA() AKSource {
-	return AKSource{TemplateIndex: gceRSATemplate, CertificateIndex: gceRSACertificate}
-}
+func GCERSA() AKSource { return AKSource{TemplateIndex: 0x01c10001, CertificateIndex: 0x01c10000} }
 
 // GCEECC returns the source of the ECC attestation key that Google Compute Engine certifies:
 // template in NV index 0x01c10003, certificate in 0x01c10002, no nonce.
-func GCEECC() AKSource {
-	return AKSource{TemplateIndex: gceECCTemplate, CertificateIndex: gceECCCertificate}
-}
+func GCEECC() AKSource { return AKSource{TemplateIndex: 0x01c10003, CertificateIndex: 0x01c10002} }
 
 // AzureRSA returns the source of the RSA attestation key that Azure certifies for virtual
 // machines with Trusted Launch and for confidential ones: the persistent 0x81000003, certificate
 // in NV index 0x01c101d0. Azure renews the certificate, and leaves the key. The CAs above it go
 // into ProverOptions.Intermediates or, for all machines, tpmcert.Issuer.Intermediates: nothing
 // fetches them from the addresses that some of the certificates name.
-func AzureRSA() AKSource {
-	return AKSource{Handle: azureAK, CertificateIndex: azureAKCertificate}
-}
+func AzureRSA() AKSource { return AKSource{Handle: 0x81000003, CertificateIndex: 0x01c101d0} }
 
 // check refuses a source that names no key, or more than one.
 func (s *AKSource) check() error {
@@ -88,19 +67,11 @@ func (s *AKSource) check() error {
 
 // checkSource requires exactly one of the handle and the templates.
 func checkSource(what string, handle tpm2.TPMHandle, templates ...bool) error {
-	n := 0
-	for _, given := range append(templates, handle != 0) {
-		if given {
-			n++
-		}
+	given := slices.DeleteFunc(append(templates, handle != 0), func(given bool) bool { return !given })
+	if len(given) != 1 {
+		return fmt.Errorf("source of the %s: got %d of Template, TemplateIndex, Handle and OEM, want one", what, len(given))
 	}
-	if n != 1 {
-		return fmt.Errorf("source of the %s: got %d of Template, TemplateIndex, Handle and OEM, want one", what, n)
-	}
-	if handle == 0 {
-		return nil
-	}
-	if err := tpmop.CheckPersistent(handle); err != nil {
+	if err := tpmop.CheckPersistent(handle); handle != 0 && err != nil {
 		return fmt.Errorf("source of the %s: %w", what, err)
 	}
 	return nil
@@ -211,7 +182,7 @@ func AKTemplateRSA2048PSS() *tpm2.TPMTPublic {
 
 func rsaAK(scheme tpm2.TPMAlgID, details tpm2.TPMUAsymScheme) *tpm2.TPMTPublic {
 	parms := tpm2.TPMSRSAParms{Scheme: tpm2.TPMTRSAScheme{Scheme: scheme, Details: details}, KeyBits: 2048}
-	return tpmop.RSAKeyArea(parms, akAttributes(), tpmop.Padded(akUnique, 2048/8))
+	return tpmop.RSAKeyArea(parms, akAttributes, tpmop.Padded(akUnique, 2048/8))
 }
 
 // AKTemplateECDSAP256 returns the template of an attestation key of this library: P-256,
@@ -232,16 +203,14 @@ func ecdsaAK(curve tpm2.TPMECCCurve, hash tpm2.TPMIAlgHash, width int) *tpm2.TPM
 		Scheme:  tpm2.TPMAlgECDSA,
 		Details: tpm2.NewTPMUAsymScheme(tpm2.TPMAlgECDSA, &tpm2.TPMSSigSchemeECDSA{HashAlg: hash}),
 	}
-	area := tpmop.ECCKeyArea(tpm2.TPMSECCParms{Scheme: scheme, CurveID: curve}, akAttributes(), tpmop.Padded(akUnique, width), make([]byte, width))
+	area := tpmop.ECCKeyArea(tpm2.TPMSECCParms{Scheme: scheme, CurveID: curve}, akAttributes, tpmop.Padded(akUnique, width), make([]byte, width))
 	area.NameAlg = hash
 	return area
 }
 
-func akAttributes() tpm2.TPMAObject {
-	return tpm2.TPMAObject{
-		FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true,
-		UserWithAuth: true, NoDA: true, Restricted: true, SignEncrypt: true,
-	}
+var akAttributes = tpm2.TPMAObject{
+	FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true,
+	UserWithAuth: true, NoDA: true, Restricted: true, SignEncrypt: true,
 }
 
 // fillUnique puts a nonce into the unique field of a template, padded with zeros to the width

@@ -143,7 +143,7 @@ func TestFillUnique(t *testing.T) {
 }
 
 func TestFillUniqueOfAnEmptyOne(t *testing.T) {
-	template := parseArea(t, tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: tpm2.TPMECCNistP256}, akAttributes(), nil, nil))
+	template := parseArea(t, tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: tpm2.TPMECCNistP256}, akAttributes, nil, nil))
 	filled, err := fillUnique(template, []byte{1})
 	if err != nil {
 		t.Fatal(err)

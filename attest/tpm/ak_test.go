@@ -146,7 +146,7 @@ func TestLoadAKFromBadTemplate(t *testing.T) {
 // A key that a verifier refuses is refused on the node, with the verifier's check.
 func TestLoadAKRefusesWhatVerifiersRefuse(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
-	signing := akAttributes()
+	signing := akAttributes
 	signing.Restricted = false
 	for name, tt := range map[string]struct {
 		template *tpm2.TPMTPublic

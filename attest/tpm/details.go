@@ -6,7 +6,6 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
@@ -107,7 +106,7 @@ func (d *Details) fillStatement(in *statement.CertifyInput) {
 	d.resident = in.TPMResident()
 	d.SignatureHash = tpmwire.HashOf(in.Sig.Hash)
 	plain := in.SignedByPrimary(tpm2.TPMRHEndorsement)
-	d.AKPrimary = plain || slices.ContainsFunc(primaryHierarchies[:], in.SignedByPrimary)
+	d.AKPrimary = plain || in.SignedByPrimary(tpm2.TPMRHOwner) || in.SignedByPrimary(tpm2.TPMRHPlatform)
 	d.Clock = &Clock{
 		Milliseconds:    in.Attest.Clock,
 		ResetCount:      in.Attest.ResetCount,
@@ -125,7 +124,7 @@ func (d *Details) fillQuote(a *answer) {
 		return
 	}
 	trust := statement.AKByIssuer
-	if a.evidence.road == attest.RoadEK {
+	if a.road == attest.RoadEK {
 		trust = statement.AKByCredential
 	}
 	d.Measured = &Measured{Quote: a.quoted.Quoted(&statement.AK{Trust: trust}), EventLog: a.eventLog}
@@ -136,8 +135,8 @@ func (d *Details) fillQuote(a *answer) {
 // tells the truth is its issuer's word on road AK, and follows from its attributes on road
 // EK.
 func (d *Details) findings(road attest.Road, machine attest.Identity, kind *Kind) *attest.Findings {
-	f := &attest.Findings{Machine: machine, MachineStanding: attest.Asserted, Values: d.values, Details: d}
 	standing := attest.Asserted
+	f := &attest.Findings{Machine: machine, Values: d.values, Details: d}
 	if machine.Kind() == (tpmcert.GCEIdentity{}).Kind() {
 		d.providerID = googlesProviderID(d.Chain[0])
 	}
@@ -148,15 +147,14 @@ func (d *Details) findings(road attest.Road, machine attest.Identity, kind *Kind
 		f.ManyIdentities = kind.manyNames
 	}
 	if road == attest.RoadEK {
-		standing, f.MachineStanding = attest.Proven, attest.Proven
+		standing = attest.Proven
 		f.IdentityClass = keyAlgorithm(d.EK.PublicKey)
 	}
+	f.MachineStanding = standing
 	f.Facts = func() []attest.Fact { return d.facts(road, standing) }
-	if d.Clock == nil {
-		return f
+	if d.Clock != nil {
+		f.TPMResident, f.ResidenceStanding, f.Residence = d.resident, standing, d.residence
 	}
-	f.TPMResident, f.ResidenceStanding = d.resident, standing
-	f.Residence = d.residence
 	return f
 }
 
@@ -170,15 +168,14 @@ func (d *Details) residence() string {
 
 // facts says for human readers what carries the trust.
 func (d *Details) facts(road attest.Road, standing attest.Standing) []attest.Fact {
-	by := "by " + d.issuer() + " (" + d.Profile + ")"
-	fact := attest.Fact{Standing: attest.Asserted, Name: "restricted AK in a TPM", Value: by}
+	name, by := "restricted AK in a TPM", ""
 	if road == attest.RoadEK {
-		if len(d.Chain) == 0 {
-			by = "by " + string(d.EK.Source)
-		}
-		fact.Name, fact.Value = "EK in a TPM", by
+		name, by = "EK in a TPM", string(d.EK.Source)
 	}
-	facts := []attest.Fact{fact}
+	if len(d.Chain) != 0 {
+		by = d.Chain[0].Issuer.String() + " (" + d.Profile + ")"
+	}
+	facts := []attest.Fact{{Standing: attest.Asserted, Name: name, Value: "by " + by}}
 	if road == attest.RoadEK && d.Clock != nil {
 		facts = append(facts, attest.Fact{Standing: attest.Proven, Name: "restricted AK", Value: "in the TPM of that EK (" + d.AKPublic.Attributes.String() + ")"})
 	}
@@ -197,13 +194,6 @@ func (d *Details) facts(road attest.Road, standing attest.Standing) []attest.Fac
 // manyAKs says why AKs do not count machines under a profile.
 func manyAKs(p *tpmcert.Profile) string {
 	return "profile " + p.Name + ", which names machines by their AK and does not promise one AK a machine (OneAKPerMachine)"
-}
-
-func (d *Details) issuer() string {
-	if len(d.Chain) == 0 {
-		return refusal.OrNothing("")
-	}
-	return d.Chain[0].Issuer.String()
 }
 
 // keyAlgorithm names the algorithm of an EK, for example "RSA-2048" or "P-256"; "" for kinds
@@ -227,13 +217,11 @@ const checkAKParent refusal.Check = "ak-parent"
 // profile to check: SHA-1 was refused, and the credential names the AK wherever in the TPM it
 // is.
 func (d *Details) checkProfile(road attest.Road) error {
-	if road == attest.RoadEK {
-		return nil
-	}
-	if d.SignatureHash == crypto.SHA1 && !d.profile.InsecureAllowSHA1Signature {
+	switch {
+	case road == attest.RoadEK:
+	case d.SignatureHash == crypto.SHA1 && !d.profile.InsecureAllowSHA1Signature:
 		return &refusal.Error{Check: statement.CheckSignatureHash, Got: "SHA1", Want: "SHA256, SHA384 or SHA512, by profile " + d.Profile}
-	}
-	if !d.AKPrimary && !d.profile.AllowAKBelowOtherKeys {
+	case !d.AKPrimary && !d.profile.AllowAKBelowOtherKeys:
 		return &refusal.Error{Check: checkAKParent, Got: "a qualified signer that is not the AK as a primary key",
 			Want: "one, by profile " + d.Profile}
 	}

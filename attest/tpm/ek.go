@@ -61,34 +61,22 @@ func EKP256() EKOrigin {
 // in 0x01c00010 plus twice the number, its template in the index after that. For any other
 // number it is the zero EKOrigin, which NewProver refuses.
 func EKHigh(number int) EKOrigin {
-	var template *tpm2.TPMTPublic
-	switch number {
-	case 1:
-		template = tpmop.EKTemplateRSA(2048, tpmop.EKHigh)
-	case 2:
-		template = tpmop.EKTemplateECC(tpm2.TPMECCNistP256, tpmop.EKHigh)
-	case 3:
-		template = tpmop.EKTemplateECC(tpm2.TPMECCNistP384, tpmop.EKHigh)
-	case 6:
-		template = tpmop.EKTemplateRSA(3072, tpmop.EKHigh)
-	default:
+	template, ok := map[int]*tpm2.TPMTPublic{
+		1: tpmop.EKTemplateRSA(2048, tpmop.EKHigh),
+		2: tpmop.EKTemplateECC(tpm2.TPMECCNistP256, tpmop.EKHigh),
+		3: tpmop.EKTemplateECC(tpm2.TPMECCNistP384, tpmop.EKHigh),
+		6: tpmop.EKTemplateRSA(3072, tpmop.EKHigh),
+	}[number]
+	if !ok {
 		return EKOrigin{}
 	}
 	certificate := 0x01c00010 + 2*tpm2.TPMHandle(number)
 	return EKOrigin{Template: template, CertificateIndex: certificate, TemplateIndex: certificate + 1}
 }
 
-// check refuses an origin that names no key, or two.
-func (s *EKOrigin) check() error {
-	return checkSource("endorsement key", s.Handle, s.Template != nil || s.TemplateIndex != 0)
-}
-
 // loadEK creates or finds the endorsement key, and refuses one for which no verifier makes a
 // credential.
 func loadEK(ctx context.Context, h *tpmop.Handles, source *EKOrigin, endorsementPassword []byte) (*tpmop.LoadedKey, error) {
-	if err := source.check(); err != nil {
-		return nil, err
-	}
 	ek, err := (&AKSource{source.Template, source.TemplateIndex, source.NonceIndex, source.Handle, source.CertificateIndex, false}).load(ctx, h, endorsementPassword, true)
 	return accepted("endorsement key", ek, err, checkEKPublic)
 }

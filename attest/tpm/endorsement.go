@@ -1,6 +1,7 @@
 package tpm
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -155,16 +156,12 @@ func readPasswordFile(path string) ([]byte, error) {
 }
 
 func parsePasswordFile(content []byte) ([]byte, error) {
-	n := len(content) - 1
-	if n != endorsementPasswordSize || content[n] != '\n' {
-		return nil, fmt.Errorf("%w: %d bytes that are not %d characters and a line feed", checkPasswordFile, n+1, endorsementPasswordSize)
+	password, feed := bytes.CutSuffix(content, []byte("\n"))
+	random, err := base64.RawURLEncoding.DecodeString(string(password)) // which skips line breaks
+	if !feed || len(password) != endorsementPasswordSize || err != nil || len(random) != endorsementPasswordSize*3/4 {
+		return nil, fmt.Errorf("%w: %d bytes that are not %d characters of base64url and a line feed", checkPasswordFile, len(content), endorsementPasswordSize)
 	}
-	for _, c := range content[:n] { // encoding/base64 skips line breaks
-		if !('A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
-			return nil, fmt.Errorf("%w: it holds other characters than those of base64url", checkPasswordFile)
-		}
-	}
-	return content[:n], nil
+	return password, nil
 }
 
 // checkEndorsementPassword has the TPM check the password by using it for its purpose: to

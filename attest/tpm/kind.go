@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/google/go-tpm/tpm2"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
@@ -122,9 +120,12 @@ func (k *Kind) Describe() attest.Description {
 	return d
 }
 
-// evidence is what the hello and the answer of a node have in common, parsed and consistent.
+// evidence is what the hello and the answer of a node have in common: after read, parsed and
+// consistent.
 type evidence struct {
-	kind     *Kind
+	kind         *Kind
+	certificates [][]byte
+
 	road     attest.Road
 	ak       *tpmcert.AKPresented // nil on road EK
 	ek       *tpmcert.EKPresented // nil on road AK
@@ -133,41 +134,28 @@ type evidence struct {
 	akKey    crypto.PublicKey
 }
 
-// readNode parses what the node's road needs: the AK, and the AK's certificate or the EK. The
-// key that is read here is the only one that counts from then on: for trust, membership, the
-// binding and the credential.
-func (k *Kind) readNode(road message.Road, akPublic, ekPublic []byte, certificates [][]byte) (*evidence, error) {
-	ak, err := statement.ParsePublic(akPublic)
-	if err != nil {
-		return nil, err
+// read parses what the node's road needs: the AK, and the EK or the AK's certificate, which must
+// be for the key of the public area. The key that is read here is the only one that counts from
+// then on: for trust, membership, the binding and the credential. On road EK the AK's key is that
+// of its public area: the credential, which is for the area's Name, proves what the area says.
+func (e *evidence) read(road message.Road, akPublic, ekPublic []byte) (err error) {
+	e.road = attest.Road(road)
+	if e.akPublic, err = statement.ParsePublic(akPublic); err != nil {
+		return err
 	}
-	e := &evidence{kind: k, road: attest.Road(road), akPublic: ak}
 	if e.road == attest.RoadEK {
-		return e, e.readEK(ekPublic, certificates)
-	}
-	return e, e.readAK(certificates)
-}
-
-// readEK parses the one EK, and the AK's key from its public area: the credential proves what
-// the area says, because it is for the area's Name.
-func (e *evidence) readEK(ekPublic []byte, certificates [][]byte) (err error) {
-	if e.ek, err = tpmcert.ParseEKPresented(certificates, ekPublic); err != nil {
+		if e.ek, err = tpmcert.ParseEKPresented(e.certificates, ekPublic); err != nil {
+			return err
+		}
+		if _, err = tpmop.EKParametersOf(e.ek.Key()); err == nil {
+			e.akKey, err = e.akPublic.Key()
+		}
 		return err
 	}
-	if _, err := tpmop.EKParametersOf(e.ek.Key()); err != nil {
+	if e.ak, err = tpmcert.ParseAKPresented(e.certificates); err != nil {
 		return err
 	}
-	e.akKey, err = e.akPublic.Key()
-	return err
-}
-
-// readAK parses the AK's certificate and checks that it is for the key of the public area.
-func (e *evidence) readAK(certificates [][]byte) (err error) {
-	if e.ak, err = tpmcert.ParseAKPresented(certificates); err != nil {
-		return err
-	}
-	e.akKey = e.ak.Leaf().PublicKey
-	if !e.akPublic.SameKey(e.akKey) {
+	if e.akKey = e.ak.Leaf().PublicKey; !e.akPublic.SameKey(e.akKey) {
 		return &refusal.Error{Check: statement.CheckAKMismatch, Got: "the AK certificate of another key", Want: "the key of akPublic"}
 	}
 	return nil
@@ -207,10 +195,8 @@ func (e *evidence) trust(ctx context.Context, q *attest.Inquiry) (*Details, atte
 
 // hello is the hello of a TPM.
 type hello struct {
-	kind         *Kind
-	message      *message.Hello
-	certificates [][]byte
-	*evidence
+	evidence
+	message *message.Hello
 }
 
 // ReadHello parses the only statement, nodeattest-hello.
@@ -222,15 +208,15 @@ func (k *Kind) ReadHello(e *attest.Evidence) (attest.HelloEvidence, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &hello{kind: k, message: m, certificates: e.Certificates}, nil
+	return &hello{evidence: evidence{kind: k, certificates: e.Certificates}, message: m}, nil
 }
 
 func (h *hello) Head() attest.Head {
 	return attest.Head{Road: attest.Road(h.message.Road), ClusterID: h.message.ClusterID, TargetSigner: h.message.TargetSigner}
 }
 
-func (h *hello) Present() (p *attest.Presented, err error) {
-	if h.evidence, err = h.kind.readNode(h.message.Road, h.message.AKPublic, h.message.EKPublic, h.certificates); err != nil {
+func (h *hello) Present() (*attest.Presented, error) {
+	if err := h.read(h.message.Road, h.message.AKPublic, h.message.EKPublic); err != nil {
 		return nil, err
 	}
 	if err := statement.CheckAKPublic(h.akPublic); err != nil {
@@ -266,17 +252,15 @@ func (h *hello) Seal(ctx context.Context, q *attest.Inquiry, secret []byte) (*at
 
 // answer is the answer of a TPM.
 type answer struct {
-	kind         *Kind
-	certificates [][]byte
-	certify      *statement.CertifyEvidence
-	proof        *message.Proof
-	binding      *message.Binding
-	quote        *statement.QuoteEvidence // nil if there is none
-	eventLog     []byte                   // likewise
+	evidence
+	certify  *statement.CertifyEvidence
+	proof    *message.Proof
+	binding  *message.Binding
+	quote    *statement.QuoteEvidence // nil if there is none
+	eventLog []byte                   // likewise
 
-	evidence *evidence
-	in       statement.CertifyInput
-	quoted   *statement.QuoteInput // nil if there is no quote
+	in     statement.CertifyInput
+	quoted *statement.QuoteInput // nil if there is no quote
 }
 
 // ReadAnswer parses an answer: certify, then proof, then optionally a quote, optionally
@@ -287,7 +271,7 @@ func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
 	if n := len(e.Statements); n < 2 || n > len(order) || !e.Is(order[:n]...) {
 		return nil, &refusal.Error{Check: attest.CheckStatements, Got: e.Types(), Want: "certify and proof, then quote and event log if any"}
 	}
-	a := &answer{kind: k, certificates: e.Certificates}
+	a := &answer{evidence: evidence{kind: k, certificates: e.Certificates}}
 	var err error
 	if a.certify, err = statement.ParseTCGAttestCertify(e.Statements[0].DER); err != nil {
 		return nil, err
@@ -316,23 +300,23 @@ func (a *answer) Binding() []byte { return a.proof.Binding }
 // Echo is Binding, parsed: package attest asks for it.
 func (a *answer) Echo() *message.Binding { return a.binding }
 
-func (a *answer) Present() (p *attest.Presented, err error) {
-	if a.evidence, err = a.kind.readNode(a.binding.Road, a.proof.AKPublic, a.proof.EKPublic, a.certificates); err != nil {
+func (a *answer) Present() (*attest.Presented, error) {
+	if err := a.read(a.binding.Road, a.proof.AKPublic, a.proof.EKPublic); err != nil {
 		return nil, err
 	}
-	return a.evidence.present()
+	return a.present()
 }
 
 // Check checks everything about the certify statement and the quote but their signatures.
 func (a *answer) Check(q *attest.Inquiry) error {
 	a.in = statement.CertifyInput{
-		AK:     a.evidence.akPublic,
-		AKName: a.evidence.akName,
-		AKKey:  a.evidence.akKey,
+		AK:     a.akPublic,
+		AKName: a.akName,
+		AKKey:  a.akKey,
 		Covers: func(data []byte) error { return q.Covers(labelCertify, data) },
 		Options: statement.CertifyOptions{
 			Key:                        q.Key,
-			InsecureAllowSHA1Signature: a.kind.allowSHA1 && a.evidence.road == attest.RoadAK,
+			InsecureAllowSHA1Signature: a.kind.allowSHA1 && a.road == attest.RoadAK,
 			RequireTPMResident:         q.RequireTPMResident,
 		},
 	}
@@ -362,16 +346,16 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 			return nil, err
 		}
 	}
-	d, machine, err := a.evidence.trust(ctx, q)
+	d, machine, err := a.trust(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	d.fillStatement(&a.in)
 	d.fillQuote(a)
-	if err := d.checkProfile(a.evidence.road); err != nil {
+	if err := d.checkProfile(a.road); err != nil {
 		return nil, err
 	}
-	if a.evidence.road == attest.RoadEK && d.Clock.Plain {
+	if a.road == attest.RoadEK && d.Clock.Plain {
 		if err := a.kind.eks.CheckFirmware(d.Directory, d.Clock.FirmwareVersion); err != nil {
 			return nil, err
 		}
@@ -381,9 +365,5 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 			return nil, err
 		}
 	}
-	return d.findings(a.evidence.road, machine, a.kind), nil
+	return d.findings(a.road, machine, a.kind), nil
 }
-
-// primaryHierarchies are the hierarchies of primary keys other than the endorsement
-// hierarchy.
-var primaryHierarchies = [...]tpm2.TPMHandle{tpm2.TPMRHOwner, tpm2.TPMRHPlatform}

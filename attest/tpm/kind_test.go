@@ -174,7 +174,7 @@ func TestSpentBudgets(t *testing.T) {
 	cancel()
 	other := softak.NewAK(tpmlab.P256b(), softak.ECDSA)
 	seal := func(ctx context.Context, b *attest.Budget) error {
-		_, err := (&hello{evidence: &evidence{road: attest.RoadEK}}).Seal(ctx, &attest.Inquiry{Budget: b}, nil)
+		_, err := (&hello{evidence: evidence{road: attest.RoadEK}}).Seal(ctx, &attest.Inquiry{Budget: b}, nil)
 		return err
 	}
 	// The statement's signature holds, the quote's does not.

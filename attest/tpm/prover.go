@@ -81,12 +81,14 @@ func NewProver(tpm transport.TPM, source AKSource, opts ProverOptions) (*Prover,
 		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "unusable options", Err: err}
 	}
 	opts.Certificates, opts.Intermediates = clonedBytes(opts.Certificates), clonedBytes(opts.Intermediates)
-	opts.Quote = clonedSelections(opts.Quote)
+	opts.Quote = slices.Clone(opts.Quote)
+	for n, s := range opts.Quote {
+		opts.Quote[n].Select = bytes.Clone(s.Select)
+	}
 	opts.EndorsementPassword = secret.New(bytes.Clone(opts.EndorsementPassword.Reveal()))
 	opts.AKPassword = secret.New(bytes.Clone(opts.AKPassword.Reveal()))
 	if opts.EK != nil {
-		ek := *opts.EK
-		opts.EK = &ek
+		opts.EK = new(*opts.EK)
 	}
 	return &Prover{tpm: tpmop.Share(tpm), source: source, options: opts}, nil
 }
@@ -103,8 +105,8 @@ func (o *ProverOptions) check(ak *AKSource) error {
 	if err := ak.check(); err != nil {
 		return err
 	}
-	if o.EK != nil {
-		if err := o.EK.check(); err != nil {
+	if ek := o.EK; ek != nil {
+		if err := checkSource("endorsement key", ek.Handle, ek.Template != nil || ek.TemplateIndex != 0); err != nil {
 			return err
 		}
 	}
@@ -121,10 +123,8 @@ func (o *ProverOptions) check(ak *AKSource) error {
 		return errors.New("EKChainFromNV beside Certificates or Intermediates")
 	case o.Quote == nil && o.EventLog != nil:
 		return errors.New("EventLog without Quote: nothing would vouch for the log")
-	case o.Quote == nil:
-		return nil
 	}
-	if _, err := statement.SelectedPCRs(o.Quote, false); err != nil {
+	if _, err := statement.SelectedPCRs(o.Quote, false); o.Quote != nil && err != nil {
 		return fmt.Errorf("option Quote: %w", err)
 	}
 	return nil
@@ -134,18 +134,15 @@ func (o *ProverOptions) check(ak *AKSource) error {
 // certify it. endorsementPassword is that of the hierarchy; zero means the empty one. A key
 // that no verifier would accept is an error.
 func AKPublic(ctx context.Context, tpm transport.TPM, source AKSource, endorsementPassword secret.Value[[]byte]) (*statement.Public, error) {
-	var public *statement.Public
-	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
-		ak, err := loadAK(ctx, h, &source, endorsementPassword.Reveal())
-		if err == nil {
-			public = ak.Public
-		}
+	var ak *tpmop.LoadedKey
+	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) (err error) {
+		ak, err = loadAK(ctx, h, &source, endorsementPassword.Reveal())
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("tpm: AK: %w", err)
 	}
-	return public, nil
+	return ak.Public, nil
 }
 
 // Provider returns "tpm".
@@ -169,10 +166,7 @@ func (p *Prover) Use(ctx context.Context, stage attest.Stage, f func(attest.Sess
 		if err != nil {
 			return fmt.Errorf("event log: %w", err)
 		}
-		if err := checkEventLog(log); err != nil {
-			return err
-		}
-		if s.eventLog, err = statement.MarshalEventLog(log); err != nil {
+		if s.eventLog, err = eventLogStatement(log); err != nil {
 			return err
 		}
 	}
@@ -185,20 +179,20 @@ func (p *Prover) Use(ctx context.Context, stage attest.Stage, f func(attest.Sess
 	})
 }
 
-// checkEventLog refuses what is no log of a firmware, before the TPM is asked for anything.
-func checkEventLog(log []byte) error {
+// eventLogStatement refuses what is no log of a firmware, before the TPM is asked for anything.
+func eventLogStatement(log []byte) ([]byte, error) {
 	const none = "a log that the firmware wrote; it gives this system none, as on many of Azure's virtual machines:" +
 		" without EventLog this machine can join only where the control plane demands no log"
 	switch {
 	case len(log) == 0:
-		return refusal.Config("EventLog", "that is empty", none)
+		return nil, refusal.Config("EventLog", "that is empty", none)
 	case len(log) > statement.MaxEventLogSize:
-		return refusal.Config("EventLog", fmt.Sprintf("of %d bytes", len(log)),
+		return nil, refusal.Config("EventLog", fmt.Sprintf("of %d bytes", len(log)),
 			fmt.Sprintf("at most %d bytes; a firmware's log has fewer, so look at what is read for it", statement.MaxEventLogSize))
 	case len(bytes.Trim(log, "\x00")) == 0:
-		return refusal.Config("EventLog", fmt.Sprintf("of %d bytes that are all zero", len(log)), none)
+		return nil, refusal.Config("EventLog", fmt.Sprintf("of %d bytes that are all zero", len(log)), none)
 	}
-	return nil
+	return statement.MarshalEventLog(log)
 }
 
 // session holds the keys for one message, and what the node presents of them.
@@ -263,35 +257,29 @@ func (s *session) load(ctx context.Context) (err error) {
 // readChain returns the certificates of the AK, or of the EK, leaf first and without the
 // root; none for an EK that has none.
 func (s *session) readChain(ctx context.Context) (chain [][]byte, err error) {
-	o := &s.prover.options
-	chain, index := o.Certificates, s.prover.source.CertificateIndex
+	o, index := &s.prover.options, s.prover.source.CertificateIndex
 	if o.EK != nil {
 		index = o.EK.CertificateIndex
 	}
-	if len(chain) == 0 {
-		if o.EK == nil && s.prover.source.OEM {
-			if chain, err = readIAKChain(ctx, s.handles); err != nil || o.Intermediates == nil {
-				return chain, err
-			}
-			return append(chain[:1], o.Intermediates...), nil
+	chain, above := o.Certificates, o.Intermediates
+	switch {
+	case len(chain) != 0 || index == 0 && !s.prover.source.OEM:
+		above = nil
+	case s.prover.source.OEM:
+		if chain, err = readIAKChain(ctx, s.handles); above != nil && err == nil {
+			chain = chain[:1]
 		}
-		if index == 0 {
-			return nil, nil
+	default:
+		chain = make([][]byte, 1)
+		if chain[0], err = tpmop.ReadNVCertificate(ctx, s.handles, index); o.EKChainFromNV && err == nil {
+			above, err = ekChainOf(ctx, s.handles, chain[0])
 		}
-		leaf, err := tpmop.ReadNVCertificate(ctx, s.handles, index)
-		if err != nil {
-			return nil, err
-		}
-		above := o.Intermediates
-		if o.EKChainFromNV {
-			if above, err = ekChainOf(ctx, s.handles, leaf); err != nil {
-				return nil, fmt.Errorf("EK chain: %w", err)
-			}
-		}
-		chain = append([][]byte{leaf}, above...)
 	}
-	last := len(chain) - 1
-	if last > 0 && isRoot(chain[last]) {
+	if err != nil {
+		return nil, err
+	}
+	chain = slices.Concat(chain, above)
+	if last := len(chain) - 1; last > 0 && isRoot(chain[last]) {
 		return chain[:last], nil
 	}
 	return chain, nil
@@ -317,11 +305,7 @@ func (s *session) Hello(_ context.Context, h attest.Head) (*attest.Evidence, err
 	if err != nil {
 		return nil, err
 	}
-	return s.evidence(attest.Statement{Type: oid.NodeAttestHello, DER: statement}), nil
-}
-
-func (s *session) evidence(statements ...attest.Statement) *attest.Evidence {
-	return &attest.Evidence{Statements: statements, Certificates: s.chain}
+	return &attest.Evidence{Statements: []attest.Statement{{Type: oid.NodeAttestHello, DER: statement}}, Certificates: s.chain}, nil
 }
 
 // Open has the TPM open a credential for this EK and this AK (TPM2_ActivateCredential), and
@@ -363,7 +347,8 @@ func (s *session) Answer(ctx context.Context, signer crypto.Signer, c *attest.Ch
 	if err != nil {
 		return nil, err
 	}
-	e := s.evidence(attest.Statement{Type: oid.TCGAttestTPMCertify, DER: stated}, attest.Statement{Type: oid.NodeAttestProof, DER: proof})
+	statements := []attest.Statement{{Type: oid.TCGAttestTPMCertify, DER: stated}, {Type: oid.NodeAttestProof, DER: proof}}
+	e := &attest.Evidence{Statements: statements, Certificates: s.chain}
 	if s.prover.options.Quote == nil {
 		return e, nil
 	}

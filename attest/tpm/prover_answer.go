@@ -1,7 +1,6 @@
 package tpm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
-	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -61,30 +59,16 @@ func isBadCredential(err error) bool {
 	return slices.ContainsFunc(codes, func(code tpm2.TPMRC) bool { return errors.Is(err, code) })
 }
 
-// certify has ak certify key over qualifyingData, which is 1 to 64 bytes: always a labelled
-// HMAC of this package, never bytes that a caller chose, or the AK would sign for other
+// certify has ak certify key over qualifyingData: always a labelled HMAC of package attest, never bytes that a caller chose, or the AK would sign for other
 // protocols. Whatever it loads is flushed before it returns, on every path. The TPM's answer
-// is checked against what was asked, so that a faulty TPM is noticed here and not by a
-// verifier's refusal.
+// is verified as the control plane does it, so that a faulty TPM, or another key than was asked
+// for, is noticed here and not by a refusal.
 func certify(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, key tpmkey.Certifiable, qualifyingData []byte) (e *statement.CertifyEvidence, err error) {
-	if len(qualifyingData) == 0 || len(qualifyingData) > 64 {
-		return nil, fmt.Errorf("qualifying data of %d bytes, want 1 to 64", len(qualifyingData))
-	}
 	loaded, flush, err := key.Load(ctx, h)
 	if err != nil {
 		return nil, fmt.Errorf("key to certify: %w", err)
 	}
-	defer func() {
-		if err = errors.Join(err, flush()); err != nil {
-			e = nil
-		}
-	}()
-	if !loaded.Public.SameKey(key.Public()) {
-		return nil, fmt.Errorf("key to certify: the key at 0x%08x in the TPM is another one", uint32(loaded.Handle))
-	}
-	if bytes.Equal(loaded.Name, ak.Name) {
-		return nil, errors.New("key to certify: it is the attestation key itself")
-	}
+	defer func() { err = errors.Join(err, flush()) }()
 	rsp, err := tpmop.Anew(func() (*tpm2.CertifyResponse, error) {
 		// Without adminWithPolicy, a key's password is enough for the ADMIN role, which
 		// TPM2_Certify requires, whatever policy governs its use (Part 1, 19.2).
@@ -104,43 +88,15 @@ func certify(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, key tpm
 		}, "TPM2_Certify of 0x%08x with 0x%08x", uint32(loaded.Handle), uint32(ak.Handle))
 	})
 	if err != nil {
-		return nil, explainPassword(err)
+		return nil, tpmop.ExplainKeyPassword(err)
 	}
 	e = &statement.CertifyEvidence{Attest: rsp.CertifyInfo.Bytes(), Signature: tpm2.Marshal(rsp.Signature), Public: loaded.Public.Raw}
-	if err := checkCertifyMade(e.Attest, loaded.Name, qualifyingData); err != nil {
+	_, err = statement.VerifyCertify(e, statement.CertifyOptions{AK: statement.AKFromCredential(ak.Public.Raw), QualifyingData: qualifyingData,
+		Key: key.Public(), InsecureAllowSHA1Signature: true}) // the verifier's profile decides about SHA-1
+	if err != nil {
 		return nil, fmt.Errorf("the TPM's answer to TPM2_Certify: %w", err)
 	}
 	return e, nil
-}
-
-// explainPassword adds what a refusal to use the AK, or the key to certify, means.
-func explainPassword(err error) error {
-	if errors.Is(err, tpm2.TPMRCBadAuth) || errors.Is(err, tpm2.TPMRCAuthFail) {
-		return fmt.Errorf("%w: %w", tpmkey.ErrPassword, err)
-	}
-	return err
-}
-
-func checkCertifyMade(attest, name, qualifyingData []byte) error {
-	a, err := parseMade(attest, qualifyingData)
-	switch {
-	case err != nil:
-		return err
-	case a.Certified == nil:
-		return errors.New("it certifies no key")
-	case !bytes.Equal(a.Certified.Name, name):
-		return fmt.Errorf("it certifies the Name %x, not %x", a.Certified.Name, name)
-	}
-	return nil
-}
-
-// parseMade parses a statement that the TPM has just made.
-func parseMade(attest, qualifyingData []byte) (*statement.Attestation, error) {
-	a, err := statement.ParseAttestation(attest)
-	if err == nil && !bytes.Equal(a.ExtraData, qualifyingData) {
-		err = errors.New("its qualifying data is not what was given")
-	}
-	return a, err
 }
 
 const (
@@ -151,33 +107,28 @@ const (
 	pcrsPerRead = 8
 )
 
-// errPCRsMoved says that a value that was read is not the quoted one.
-var errPCRsMoved = errors.New("PCRs were extended while they were quoted")
-
-// quote has ak quote the selected PCRs over qualifyingData, which is 1 to 64 bytes: always a
-// labelled HMAC of this package, as for certify. The TPM's answer is checked against what was
-// asked: a TPM silently leaves PCRs that it does not have out of its quotes.
+// quote has ak quote the selected PCRs over qualifyingData, as certify does. The TPM's answer is
+// verified too: a TPM silently leaves PCRs that it does not have out of its quotes.
 func quote(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selection []statement.PCRSelection, qualifyingData []byte) (*statement.QuoteEvidence, error) {
-	if len(qualifyingData) == 0 || len(qualifyingData) > 64 {
-		return nil, fmt.Errorf("qualifying data of %d bytes, want 1 to 64", len(qualifyingData))
-	}
-	want, err := statement.SelectedPCRs(selection, true)
+	_, err := statement.SelectedPCRs(selection, true)
 	if err != nil {
 		return nil, fmt.Errorf("PCRs to quote: %w", err)
 	}
+	asked := statement.QuoteOptions{AK: statement.AKFromCredential(ak.Public.Raw), QualifyingData: qualifyingData, Selection: selection,
+		InsecureAllowSHA1Signature: true, InsecureAllowSHA1Bank: true} // about which the verifier decides
 	for range quoteAttempts {
 		var e *statement.QuoteEvidence
 		if e, err = quoteOnce(ctx, h, ak, selection, qualifyingData); err != nil {
 			return nil, err
 		}
-		if err = checkQuoteMade(e, ak, want, qualifyingData); err == nil {
+		if _, err = statement.VerifyQuote(e, asked); err == nil {
 			return e, nil
 		}
-		if !errors.Is(err, errPCRsMoved) {
+		if !errors.Is(err, refusal.Check("pcr-digest")) {
 			return nil, fmt.Errorf("the TPM's answer to TPM2_Quote: %w", err)
 		}
 	}
-	return nil, refusal.Retry(fmt.Errorf("after %d attempts: %w", quoteAttempts, err))
+	return nil, refusal.Retry(fmt.Errorf("PCRs were extended while they were quoted, after %d attempts: %w", quoteAttempts, err))
 }
 
 func quoteOnce(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selection []statement.PCRSelection, qualifyingData []byte) (*statement.QuoteEvidence, error) {
@@ -187,12 +138,10 @@ func quoteOnce(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selec
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range read {
-			if err := p.Check(); err != nil {
-				return nil, fmt.Errorf("TPM2_PCR_Read: %w", err)
-			}
-		}
 		pcrs = append(pcrs, read...)
+	}
+	if _, err := statement.SortedPCRs(pcrs); err != nil {
+		return nil, fmt.Errorf("TPM2_PCR_Read: %w", err)
 	}
 	rsp, err := tpmop.Anew(func() (*tpm2.QuoteResponse, error) {
 		signer, err := h.AuthorizeKey(ctx, ak)
@@ -207,33 +156,7 @@ func quoteOnce(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selec
 		}, "TPM2_Quote with 0x%08x", uint32(ak.Handle))
 	})
 	if err != nil {
-		return nil, explainPassword(err)
+		return nil, tpmop.ExplainKeyPassword(err)
 	}
 	return &statement.QuoteEvidence{Attest: rsp.Quoted.Bytes(), Signature: tpm2.Marshal(rsp.Signature), PCRs: pcrs}, nil
-}
-
-// checkQuoteMade checks the node's own quote, except for its signature.
-func checkQuoteMade(e *statement.QuoteEvidence, ak *tpmop.LoadedKey, want []statement.PCRID, qualifyingData []byte) error {
-	a, err := parseMade(e.Attest, qualifyingData)
-	if err != nil {
-		return err
-	}
-	if a.Quote == nil {
-		return errors.New("it quotes nothing")
-	}
-	got, err := statement.SelectedPCRs(a.Quote.Selections, true)
-	if err != nil {
-		return err
-	}
-	if !statement.SamePCRs(got, want) {
-		return tpmwire.Refuse(statement.CheckPCRSelection, statement.NamesOfPCRs(got), statement.NamesOfPCRs(want))
-	}
-	sorted, err := statement.SortedPCRs(e.PCRs)
-	if err != nil {
-		return err
-	}
-	if digest := statement.DigestOfPCRs(tpmwire.HashOf(ak.Public.Scheme.Hash), got, sorted); !bytes.Equal(digest, a.Quote.PCRDigest) {
-		return errPCRsMoved
-	}
-	return nil
 }

@@ -66,16 +66,8 @@ func TestNothingIsSent(t *testing.T) {
 			_, err := loadAK(ctx, h, &AKSource{}, nil)
 			return err
 		}},
-		"an EK without a source": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
-			_, err := loadEK(ctx, h, &EKOrigin{}, nil)
-			return err
-		}},
 		"an AK of two sources": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
 			_, err := loadAK(ctx, h, &AKSource{Template: ecdsaAK.Template, Handle: 0x81000001}, nil)
-			return err
-		}},
-		"an EK of two sources": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
-			_, err := loadEK(ctx, h, &EKOrigin{Template: EKP256().Template, Handle: 0x81000001}, nil)
 			return err
 		}},
 		"an index that is none": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
@@ -205,7 +197,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 			return err
 		}},
 		"handles in place of properties": {tpm2.TPMCCGetCapability, func(b []byte) { b[14], b[18] = 1, 2 }, func(ctx context.Context, h *tpmop.Handles) error {
-			_, err := tpmop.TPMProperty(ctx, h, tpm2.TPMPTNVBufferMax)
+			_, _, err := tpmop.TPMProperty(ctx, h, tpm2.TPMPTNVBufferMax)
 			return err
 		}},
 		"commands in place of NV indexes": {tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }, func(ctx context.Context, h *tpmop.Handles) error {
@@ -258,66 +250,6 @@ func (o *otherBank) Send(command []byte) ([]byte, error) {
 		binary.BigEndian.PutUint16(command[14:], uint16(tpm2.TPMAlgSHA1))
 	}
 	return o.TPM.Send(command)
-}
-
-func TestStatementsThatANodeDoesNotSend(t *testing.T) {
-	resident := goodCertifyForgery(t, softak.NewAK(tpmlab.P256(), softak.ECDSA), tpmlab.P256b().Public())
-	f := goodQuoteForgery(t, softak.NewAK(tpmlab.P256(), softak.ECDSA))
-	a, certify, quoted := resident.Attest, tpmlab.Must(resident.Attest.Marshal()), tpmlab.Must(f.attest.Marshal())
-	for name, c := range map[string]struct {
-		attest, name, qd []byte
-		good             bool
-	}{
-		"good": {certify, a.Certified.Name, qualifyingData, true}, "a quote": {quoted, a.Certified.Name, qualifyingData, false},
-		"no statement": {nil, a.Certified.Name, qualifyingData, false}, "another key": {certify, tpmlab.DigestName(9), qualifyingData, false},
-		"other data": {certify, a.Certified.Name, []byte("other"), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if err := checkCertifyMade(c.attest, c.name, c.qd); c.good != (err == nil) {
-				t.Errorf("certify, %s: %v", name, err)
-			}
-		})
-	}
-	ak := &tpmop.LoadedKey{Public: softak.PublicArea(tpmlab.P256().Public(), softak.AKAttributes, softak.ECDSA)}
-	want, err := statement.SelectedPCRs(f.attest.Quote.Selections, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		change func(e *statement.QuoteEvidence)
-		want   []statement.PCRID
-		qd     []byte
-		err    error
-	}{
-		"good":           {func(*statement.QuoteEvidence) {}, want, qualifyingData, nil},
-		"no statement":   {func(e *statement.QuoteEvidence) { e.Attest = nil }, want, qualifyingData, refusal.Check("attest-encoding")},
-		"no quote":       {func(e *statement.QuoteEvidence) { e.Attest = certify }, want, qualifyingData, nil},
-		"other data":     {func(*statement.QuoteEvidence) {}, want, []byte("other"), nil},
-		"a PCR twice":    {func(e *statement.QuoteEvidence) { e.PCRs = append(slices.Clone(e.PCRs), e.PCRs[0]) }, want, qualifyingData, refusal.Check("pcr-duplicate")},
-		"other PCRs":     {func(*statement.QuoteEvidence) {}, want[1:], qualifyingData, statement.CheckPCRSelection},
-		"another value":  {func(e *statement.QuoteEvidence) { e.PCRs = slices.Clone(e.PCRs); e.PCRs[0].Value = filled(32, 9) }, want, qualifyingData, errPCRsMoved},
-		"an empty quote": {func(e *statement.QuoteEvidence) { e.Attest = selectNothing(t, quoted) }, nil, qualifyingData, statement.CheckPCRSelection},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := f.evidence(t)
-			c.change(e)
-			err := checkQuoteMade(e, ak, c.want, c.qd)
-			if (name == "good") != (err == nil) || c.err != nil && !errors.Is(err, c.err) {
-				t.Errorf("quote, %s: got %v, want %v", name, err, c.err)
-			}
-		})
-	}
-}
-
-// selectNothing is the quote without a selection.
-func selectNothing(t *testing.T, raw []byte) []byte {
-	t.Helper()
-	a, err := statement.ParseAttestation(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.Quote.Selections = nil
-	return tpmlab.Must(a.Marshal())
 }
 
 // Where the response with a new handle is lost, the object is looked for by what it is,
@@ -451,7 +383,7 @@ func TestWordsOfRefusals(t *testing.T) {
 		tpm2.TPMRCInsufficient: checkCredential, tpm2.TPMRCFailure: checkCredential, tpm2.TPMRCHandle: nil, tpm2.TPMRCScheme: nil,
 	} {
 		t.Run(code.Error(), func(t *testing.T) {
-			if err := explainPassword(code); !errors.Is(err, code) || errors.Is(err, tpmkey.ErrPassword) != errors.Is(want, tpmkey.ErrPassword) {
+			if err := tpmop.ExplainKeyPassword(code); !errors.Is(err, code) || errors.Is(err, tpmkey.ErrPassword) != errors.Is(want, tpmkey.ErrPassword) {
 				t.Errorf("password: %v", err)
 			}
 			if isBadCredential(code) != errors.Is(want, checkCredential) {

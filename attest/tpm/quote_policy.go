@@ -24,14 +24,6 @@ const (
 	checkQuoteBoot refusal.Check = "quote-boot"
 )
 
-func clonedSelections(selections []statement.PCRSelection) []statement.PCRSelection {
-	all := slices.Clone(selections)
-	for n := range all {
-		all[n].Select = bytes.Clone(all[n].Select)
-	}
-	return all
-}
-
 // checkQuote checks everything about an answer's quote but its signature: that it is by the
 // same AK as the certify statement, over this challenge, and from this boot.
 func (a *answer) checkQuote(covers func(label string, data []byte) error) error {
@@ -158,21 +150,19 @@ func (p *PCRPolicy) CheckQuote(_ context.Context, m *Measured) error {
 	if m == nil || m.Quote == nil {
 		return tpmwire.Refuse(checkQuoteMissing, "an answer without a quote", "one with a quote")
 	}
-	var first error
+	var errs []error
 	for _, set := range p.sets {
 		err := checkSet(set, m.Quote)
 		if err == nil {
 			return nil
 		}
-		if first == nil {
-			first = err
-		}
+		errs = append(errs, err)
 	}
-	if len(p.sets) == 1 {
-		return first
+	if len(errs) == 1 {
+		return errs[0]
 	}
-	return &refusal.Error{Check: checkPCRPolicy, Got: "none of " + strconv.Itoa(len(p.sets)) + " sets of values",
-		Want: "one of them", Err: first}
+	return &refusal.Error{Check: checkPCRPolicy, Got: "none of " + strconv.Itoa(len(errs)) + " sets of values",
+		Want: "one of them", Err: errs[0]}
 }
 
 // Validate returns an error with [CheckQuotePolicy] for a policy that [NewPCRPolicy] did not make.

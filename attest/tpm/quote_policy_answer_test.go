@@ -98,12 +98,12 @@ func TestMeasurementsOfAnswers(t *testing.T) {
 func TestAnswersWithoutQuotes(t *testing.T) {
 	covers := func(string, []byte) error { return errors.New("not asked here") }
 	policy := &PCRPolicy{sets: [][]statement.PCR{{{}}}}
-	a := &answer{kind: &Kind{quotePolicy: policy}}
+	a := &answer{evidence: evidence{kind: &Kind{quotePolicy: policy}}}
 	tpmlab.ExpectCheck(t, a.checkQuote(covers), checkQuoteMissing)
 	tpmlab.ExpectCheck(t, policy.CheckQuote(t.Context(), nil), checkQuoteMissing)
 	tpmlab.ExpectCheck(t, policy.CheckQuote(t.Context(), &Measured{}), checkQuoteMissing)
 	tpmlab.ExpectCheck(t, (&PCRPolicy{}).CheckQuote(t.Context(), nil), CheckQuotePolicy)
-	a = &answer{kind: &Kind{}}
+	a = &answer{evidence: evidence{kind: &Kind{}}}
 	if err := a.checkQuote(covers); err != nil || a.quoted != nil {
 		t.Errorf("none is asked for: %v, %v", a.quoted, err)
 	}
@@ -127,7 +127,7 @@ func quotedAnswer(t *testing.T, change func(*quoteForgery)) *answer {
 	f := goodQuoteForgery(t, ak)
 	f.attest.ExtraData = dataOf(secret, labelQuote, binding)
 	change(f)
-	return &answer{kind: &Kind{}, quote: f.evidence(t),
+	return &answer{evidence: evidence{kind: &Kind{}}, quote: f.evidence(t),
 		in: statement.CertifyInput{Attest: stated, AK: ak.Public, AKName: ak.Public.Name(), AKKey: ak.Private.Public()}}
 }
 

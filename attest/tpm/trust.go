@@ -3,7 +3,6 @@ package tpm
 import (
 	"crypto/x509"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 )
 
@@ -13,12 +12,8 @@ import (
 // a CA of one's own or tpmcert.ProfileGoogle(): that the key is restricted, and lives in a TPM,
 // is then the issuer's word. Which of these machines may join is for the Authorizer to say. For
 // several issuers, further roads or a quote policy there is [NewKind], whose errors these are.
-func TrustAKs(roots []*x509.Certificate, profile tpmcert.Profile) (attest.Kind, error) {
-	kind, err := NewKind(KindConfig{AKIssuers: []tpmcert.Issuer{{Roots: roots, Profile: profile}}})
-	if err != nil {
-		return nil, err
-	}
-	return kind, nil
+func TrustAKs(roots []*x509.Certificate, profile tpmcert.Profile) (*Kind, error) {
+	return NewKind(KindConfig{AKIssuers: []tpmcert.Issuer{{Roots: roots, Profile: profile}}})
 }
 
 // TrustEKs makes the kind for machines whose TPMs' vendors have certified their endorsement
@@ -31,16 +26,12 @@ func TrustAKs(roots []*x509.Certificate, profile tpmcert.Profile) (attest.Kind, 
 // The node's prover then has [ProverOptions].EK, such as [EKRSA2048], and an AK from a
 // template, such as [AKTemplateECDSAP256]. In a list its machine is "ek:sha256:" and the SHA-256
 // of the EK's SubjectPublicKeyInfo.
-func TrustEKs(roots []*x509.Certificate) (attest.Kind, error) {
+func TrustEKs(roots []*x509.Certificate) (*Kind, error) {
 	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{
 		Issuers: []tpmcert.EKIssuer{{Roots: roots, Profile: tpmcert.EKProfileTCG()}},
 	})
 	if err != nil {
 		return nil, err
 	}
-	kind, err := NewKind(KindConfig{EKs: eks})
-	if err != nil {
-		return nil, err
-	}
-	return kind, nil
+	return NewKind(KindConfig{EKs: eks})
 }

@@ -22,12 +22,12 @@ func TestTrust(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	aks := func(roots []*x509.Certificate) (attest.Kind, error) {
+	aks := func(roots []*x509.Certificate) (*tpmkind.Kind, error) {
 		return tpmkind.TrustAKs(roots, tpmcert.ProfileTCG())
 	}
 	ek := attesttest.NodeOptions{Road: attest.RoadEK, EK: tpmkind.EKP256()}
 	for name, c := range map[string]struct {
-		trust func([]*x509.Certificate) (attest.Kind, error)
+		trust func([]*x509.Certificate) (*tpmkind.Kind, error)
 		node  attesttest.NodeOptions
 		road  attest.Road
 	}{

@@ -117,14 +117,15 @@ func (c *Codec) Enum(field string, v *int, most int) {
 
 // Int is an INTEGER of 0 to limit.
 func Int[T int32 | int64](c *Codec, field string, v *T, limit T) {
-	if c.out == nil {
-		n, err := ReadInt(c.message, field, &c.in, int64(limit))
-		*v = T(n)
-		c.Keep(err)
-		return
+	if c.out == nil && !c.in.ReadASN1Integer(v) {
+		*v = -1
 	}
-	c.Keep(checkInt(c.message, field, int64(*v), int64(limit)))
-	c.out.AddASN1Int64(int64(*v))
+	if *v < 0 || *v > limit {
+		c.Keep(Fault(c.message, field, "an INTEGER of 0 to "+strconv.FormatInt(int64(limit), 10)))
+	}
+	if c.out != nil {
+		c.out.AddASN1Int64(int64(*v))
+	}
 }
 
 // Text is a UTF8String of minSize to maxSize bytes.
@@ -143,13 +144,13 @@ func (c *Codec) Text(field string, v *string, minSize, maxSize int) {
 // Octets is a primitive string of the given tag and of minSize to maxSize bytes. When reading,
 // the result shares memory with the message.
 func (c *Codec) Octets(field string, v *[]byte, tag asn1.Tag, minSize, maxSize int) {
-	var err error
 	if c.out == nil {
-		*v, err = ReadOctets(c.message, field, &c.in, tag, minSize, maxSize)
-	} else if err = checkSize(c.message, field, *v, minSize, maxSize); err == nil {
+		c.Demand(c.in.ReadASN1((*cryptobyte.String)(v), tag), field, "an OCTET STRING")
+	}
+	c.Keep(checkSize(c.message, field, *v, minSize, maxSize))
+	if c.out != nil {
 		AddTagged(c.out, tag, *v)
 	}
-	c.Keep(err)
 }
 
 // Optional is like Octets, or absent: nil.

@@ -105,16 +105,6 @@ func CheckText(message, field, v string, minSize, maxSize int) error {
 	return nil
 }
 
-// ReadOctets reads a primitive string of the given tag and of minSize to
-// maxSize bytes. The result shares memory with s.
-func ReadOctets(message, field string, s *cryptobyte.String, tag asn1.Tag, minSize, maxSize int) ([]byte, error) {
-	var v cryptobyte.String
-	if !s.ReadASN1(&v, tag) {
-		return nil, Fault(message, field, "an OCTET STRING")
-	}
-	return v, checkSize(message, field, v, minSize, maxSize)
-}
-
 // MarshalOctets writes a message that is an OCTET STRING of 1 to most bytes.
 func MarshalOctets(message string, v []byte, most int) ([]byte, error) {
 	if err := checkSize(message, "bytes", v, 1, most); err != nil {
@@ -127,33 +117,16 @@ func MarshalOctets(message string, v []byte, most int) ([]byte, error) {
 
 // ParseOctets reads exactly what [MarshalOctets] writes. The result shares memory with data.
 func ParseOctets(message string, data []byte, most int) ([]byte, error) {
-	s := cryptobyte.String(data)
-	v, err := ReadOctets(message, "bytes", &s, asn1.OCTET_STRING, 1, most)
-	if err == nil && !s.Empty() {
-		return nil, Fault(message, "frame", "nothing after the OCTET STRING")
+	var v cryptobyte.String
+	if s := cryptobyte.String(data); !s.ReadASN1(&v, asn1.OCTET_STRING) || !s.Empty() {
+		return nil, Fault(message, "frame", "one OCTET STRING")
 	}
-	return v, err
+	return v, checkSize(message, "bytes", v, 1, most)
 }
 
 func checkSize(message, field string, v []byte, minSize, maxSize int) error {
 	if len(v) < minSize || len(v) > maxSize {
 		return Fault(message, field, strconv.Itoa(minSize)+" to "+strconv.Itoa(maxSize)+" bytes")
-	}
-	return nil
-}
-
-// ReadInt reads an INTEGER of 0 to limit.
-func ReadInt(message, field string, s *cryptobyte.String, limit int64) (int64, error) {
-	var v int64
-	if !s.ReadASN1Integer(&v) {
-		v = -1
-	}
-	return v, checkInt(message, field, v, limit)
-}
-
-func checkInt(message, field string, v, limit int64) error {
-	if v < 0 || v > limit {
-		return Fault(message, field, "an INTEGER of 0 to "+strconv.FormatInt(limit, 10))
 	}
 	return nil
 }

@@ -3,8 +3,8 @@ package tpmop
 import (
 	"crypto"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rsa"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 
@@ -25,15 +25,17 @@ type ekParameters struct {
 	AesBits tpm2.TPMKeyBits
 }
 
+// The table of the TCG EK Credential Profile 2.6, B.3 and B.4. The EKs of the low and the high
+// range have the same parameters.
 var (
-	smallEK = ekParameters{tpm2.TPMAlgSHA256, 128} // RSA-2048 and P-256
-	largeEK = ekParameters{tpm2.TPMAlgSHA384, 256} // RSA-3072 and P-384
+	smallEK = ekParameters{tpm2.TPMAlgSHA256, 128}
+	largeEK = ekParameters{tpm2.TPMAlgSHA384, 256}
+	rsaEKs  = map[int]ekParameters{2048: smallEK, 3072: largeEK} // by bits
+	eccEKs  = map[tpm2.TPMECCCurve]ekParameters{tpm2.TPMECCNistP256: smallEK, tpm2.TPMECCNistP384: largeEK}
 )
 
-// EKParametersOf is the table of the TCG EK Credential Profile 2.6, B.3 and B.4, by the EK's
-// kind and nothing else: whatever a node says about its EK's name algorithm or cipher, its
-// credential is made with these. The EKs of the low and the high range have the same
-// parameters.
+// EKParametersOf looks an EK up by its kind and nothing else: whatever a node says about its EK's
+// name algorithm or cipher, its credential is made with these.
 func EKParametersOf(ek crypto.PublicKey) (ekParameters, error) {
 	got, want := "an EK of another kind", "RSA-2048, RSA-3072, P-256 or P-384"
 	switch k := ek.(type) {
@@ -41,25 +43,18 @@ func EKParametersOf(ek crypto.PublicKey) (ekParameters, error) {
 		if k == nil || k.N == nil {
 			break
 		}
-		switch bits := k.N.BitLen(); {
-		case k.E != tpmwire.DefaultRSAExponent:
-			got, want = "an RSA EK with the exponent "+strconv.Itoa(k.E), "65537"
-		case bits == 2048:
-			return smallEK, nil
-		case bits == 3072:
-			return largeEK, nil
-		default:
-			got, want = "an RSA EK of "+strconv.Itoa(bits)+" bits", "2048 or 3072"
+		p, ok := rsaEKs[k.N.BitLen()]
+		if ok && k.E == tpmwire.DefaultRSAExponent {
+			return p, nil
 		}
+		got, want = "an RSA EK of "+strconv.Itoa(k.N.BitLen())+" bits with the exponent "+strconv.Itoa(k.E), "2048 or 3072, and 65537"
 	case *ecdsa.PublicKey:
 		if k == nil || k.Curve == nil {
 			break
 		}
-		switch k.Curve {
-		case elliptic.P256():
-			return smallEK, nil
-		case elliptic.P384():
-			return largeEK, nil
+		curve, _ := tpmwire.CurveOfKey(k)
+		if p, ok := eccEKs[curve.ID]; ok {
+			return p, nil
 		}
 		got, want = "an EK on "+k.Curve.Params().Name, "P-256 or P-384"
 	}
@@ -79,23 +74,20 @@ func EKCipher(bits tpm2.TPMKeyBits) tpm2.TPMTSymDefObject {
 // the hash of its name algorithm. A is TPM2_PolicySecret(TPM_RH_ENDORSEMENT); C is
 // TPM2_PolicyAuthorizeNV of the NV index 0x01c07f01 (SHA-384: 0x01c07f02) as the
 // profile defines it; B is TPM2_PolicyOR of the two.
-const (
-	EKPolicyA256 = "\x83\x71\x97\x67\x44\x84\xb3\xf8\x1a\x90\xcc\x8d\x46\xa5\xd7\x24" +
-		"\xfd\x52\xd7\x6e\x06\x52\x0b\x64\xf2\xa1\xda\x1b\x33\x14\x69\xaa"
-	EKPolicyC256 = "\x37\x67\xe2\xed\xd4\x3f\xf4\x5a\x3a\x7e\x1e\xae\xfc\xef\x78\x64" +
-		"\x3d\xca\x96\x46\x32\xe7\xaa\xd8\x2c\x67\x3a\x30\xd8\x63\x3f\xde"
-	EKPolicyB256 = "\xca\x3d\x0a\x99\xa2\xb9\x39\x06\xf7\xa3\x34\x24\x14\xef\xcf\xb3" +
-		"\xa3\x85\xd4\x4c\xd1\xfd\x45\x90\x89\xd1\x9b\x50\x71\xc0\xb7\xa0"
-	EKPolicyA384 = "\x8b\xbf\x22\x66\x53\x7c\x17\x1c\xb5\x6e\x40\x3c\x4d\xc1\xd4\xb6" +
-		"\x4f\x43\x26\x11\xdc\x38\x6e\x6f\x53\x20\x50\xc3\x27\x8c\x93\x0e" +
-		"\x14\x3e\x8b\xb1\x13\x38\x24\xcc\xb4\x31\x05\x38\x71\xc6\xdb\x53"
-	EKPolicyC384 = "\xd6\x03\x2c\xe6\x1f\x2f\xb3\xc2\x40\xeb\x3c\xf6\xa3\x32\x37\xef" +
-		"\x2b\x6a\x16\xf4\x29\x3c\x22\xb4\x55\xe2\x61\xcf\xfd\x21\x7a\xd5" +
-		"\xb4\x94\x7c\x2d\x73\xe6\x30\x05\xee\xd2\xdc\x2b\x35\x93\xd1\x65"
-	EKPolicyB384 = "\xb2\x6e\x7d\x28\xd1\x1a\x50\xbc\x53\xd8\x82\xbc\xf5\xfd\x3a\x1a" +
-		"\x07\x41\x48\xbb\x35\xd3\xb4\xe4\xcb\x1c\x0a\xd9\xbd\xe4\x19\xca" +
-		"\xcb\x47\xba\x09\x69\x96\x46\x15\x0f\x9f\xc0\x00\xf3\xf8\x0e\x12"
+var (
+	EKPolicyA256 = Unhex("837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa")
+	EKPolicyC256 = Unhex("3767e2edd43ff45a3a7e1eaefcef78643dca964632e7aad82c673a30d8633fde")
+	EKPolicyB256 = Unhex("ca3d0a99a2b93906f7a3342414efcfb3a385d44cd1fd459089d19b5071c0b7a0")
+	EKPolicyA384 = Unhex("8bbf2266537c171cb56e403c4dc1d4b64f432611dc386e6f532050c3278c930e143e8bb1133824ccb431053871c6db53")
+	EKPolicyC384 = Unhex("d6032ce61f2fb3c240eb3cf6a33237ef2b6a16f4293c22b455e261cffd217ad5b4947c2d73e63005eed2dc2b3593d165")
+	EKPolicyB384 = Unhex("b26e7d28d11a50bc53d882bcf5fd3a1a074148bb35d3b4e4cb1c0ad9bde419cacb47ba09699646150f9fc000f3f80e12")
 )
+
+// Unhex is a digest that a specification gives in hexadecimal.
+func Unhex(digest string) string {
+	b, _ := hex.DecodeString(digest)
+	return string(b)
+}
 
 // EKRange is the low or the high range of EK templates.
 type EKRange int
@@ -133,22 +125,17 @@ func (r EKRange) of(p ekParameters, area *tpm2.TPMTPublic) *tpm2.TPMTPublic {
 
 // EKTemplateRSA is the template of an RSA EK of 2048 or 3072 bits.
 func EKTemplateRSA(bits int, r EKRange) *tpm2.TPMTPublic {
-	p := smallEK
-	if bits == 3072 {
-		p = largeEK
-	}
+	p := rsaEKs[bits]
 	parms := tpm2.TPMSRSAParms{Symmetric: EKCipher(p.AesBits), KeyBits: tpm2.TPMKeyBits(bits)}
 	return r.of(p, RSAKeyArea(parms, tpm2.TPMAObject{}, r.unique(bits/8)))
 }
 
 // EKTemplateECC is the template of an EK on P-256 or P-384.
 func EKTemplateECC(curve tpm2.TPMECCCurve, r EKRange) *tpm2.TPMTPublic {
-	p, width := smallEK, 32
-	if curve == tpm2.TPMECCNistP384 {
-		p, width = largeEK, 48
-	}
+	p := eccEKs[curve]
+	c, _ := tpmwire.CurveOf(curve)
 	parms := tpm2.TPMSECCParms{Symmetric: EKCipher(p.AesBits), CurveID: curve}
-	return r.of(p, ECCKeyArea(parms, tpm2.TPMAObject{}, r.unique(width), r.unique(width)))
+	return r.of(p, ECCKeyArea(parms, tpm2.TPMAObject{}, r.unique(c.Width), r.unique(c.Width)))
 }
 
 // RSAKeyArea is a public area with a SHA-256 Name. The exponent is 65537, which TPMs write as

@@ -111,10 +111,6 @@ func Run[R any](ctx context.Context, tpm transport.TPM, cmd Command[R], what str
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("before %s: %w", what, err)
 	}
-	return execute(ctx, tpm, cmd, what)
-}
-
-func execute[R any](ctx context.Context, tpm transport.TPM, cmd Command[R], what string) (*R, error) {
 	rsp, err := cmd.Execute(during(ctx, tpm))
 	if err != nil {
 		return nil, explain(ctx, fmt.Errorf("%s: %w", what, err))
@@ -126,12 +122,9 @@ func execute[R any](ctx context.Context, tpm transport.TPM, cmd Command[R], what
 // executed it and only the response with the handle been lost. So Load looks for objects that
 // isOurs accepts among the loaded ones, and keeps them to be flushed with the rest.
 func Load[R any](ctx context.Context, h *Handles, isOurs func(*statement.Public) bool, cmd Command[R], what string, args ...any) (*R, error) {
-	what = fmt.Sprintf(what, args...)
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("before %s: %w", what, err)
-	}
-	rsp, err := execute(ctx, h.TPM, cmd, what)
-	if err != nil && !IsAnswer(err) {
+	late := ctx.Err() != nil
+	rsp, err := Run(ctx, h.TPM, cmd, what, args...)
+	if err != nil && !late && !IsAnswer(err) {
 		h.keepLost(isOurs)
 	}
 	return rsp, err

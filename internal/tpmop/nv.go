@@ -1,6 +1,7 @@
 package tpmop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,60 +131,38 @@ func ReadNVPublic(ctx context.Context, h *Handles, index tpm2.TPMHandle) (*tpm2.
 // NVChunk is how much the TPM reads or writes at a time, in bytes (TPM_PT_NV_BUFFER_MAX). TPMs
 // of older firmware do not say, and what is out of range is not believed.
 func NVChunk(ctx context.Context, h *Handles) (int, error) {
-	n, err := TPMProperty(ctx, h, tpm2.TPMPTNVBufferMax)
-	if errors.Is(err, errNoProperty) || err == nil && (n == 0 || n > maxNVChunk) {
-		return leastNVChunk, nil
+	n, _, err := TPMProperty(ctx, h, tpm2.TPMPTNVBufferMax)
+	if n == 0 || n > maxNVChunk {
+		n = leastNVChunk
 	}
 	return int(n), err
 }
 
 // NVIndexMax is the largest size that the TPM takes for an index, in bytes (TPM_PT_NV_INDEX_MAX).
 func NVIndexMax(ctx context.Context, h *Handles) (int, error) {
-	n, err := TPMProperty(ctx, h, tpm2.TPMPTNVIndexMax)
-	if errors.Is(err, errNoProperty) || err == nil && n == 0 {
-		return leastNVIndexMax, nil
-	}
-	return int(min(n, math.MaxUint16)), err
+	n, _, err := TPMProperty(ctx, h, tpm2.TPMPTNVIndexMax)
+	return int(min(cmp.Or(n, leastNVIndexMax), math.MaxUint16)), err
 }
 
-// errNoProperty says that a TPM does not have a property.
-var errNoProperty = errors.New("the TPM does not have it")
-
-// TPMProperty reads one of the TPM's properties (Part 2, 6.13). A TPM that does not have it
-// answers with the next one, or with TPM_RC_VALUE: errNoProperty.
-func TPMProperty(ctx context.Context, h *Handles, property tpm2.TPMPT) (uint32, error) {
-	rsp, err := Run(ctx, h.TPM, tpm2.GetCapability{
-		Capability: tpm2.TPMCapTPMProperties, Property: uint32(property), PropertyCount: 1,
-	}, "TPM2_GetCapability of property 0x%x", uint32(property))
-	if errors.Is(err, tpm2.TPMRCValue) {
-		err = fmt.Errorf("%w: %w", errNoProperty, err)
-	}
-	if err != nil {
-		return 0, err
-	}
-	list, err := rsp.CapabilityData.Data.TPMProperties()
-	if err != nil {
-		return 0, fmt.Errorf("TPM2_GetCapability of property 0x%x: %w", uint32(property), err)
-	}
-	for _, p := range list.TPMProperty {
-		if p.Property == property {
-			return p.Value, nil
-		}
-	}
-	return 0, fmt.Errorf("TPM2_GetCapability of property 0x%x: %w", uint32(property), errNoProperty)
-}
+// ErrNVCertificateIncomplete says that writing a certificate into an NV index was not completed.
+var ErrNVCertificateIncomplete = errors.New("the NV index holds no whole certificate")
 
 // ReadNVCertificate reads an NV index that contains one certificate, and returns only its DER.
 func ReadNVCertificate(ctx context.Context, h *Handles, index tpm2.TPMHandle) ([]byte, error) {
 	data, err := ReadNV(ctx, h, index)
-	if err != nil {
+	switch {
+	case errors.Is(err, tpm2.TPMRCNVUninitialized):
+		return nil, fmt.Errorf("%w: %w", ErrNVCertificateIncomplete, err)
+	case err != nil:
 		return nil, err
+	case len(data) != 0 && data[0] == 0xff: // how an index begins if writing started at its end
+		return nil, fmt.Errorf("%w: 0x%08x", ErrNVCertificateIncomplete, uint32(index))
 	}
-	der, err := der.TrimNVCertificate(data)
+	encoded, err := der.TrimNVCertificate(data)
 	if err != nil {
-		return nil, fmt.Errorf("certificate in NV index 0x%08x: %w", uint32(index), err)
+		err = fmt.Errorf("certificate in NV index 0x%08x: %w", uint32(index), err)
 	}
-	return der, nil
+	return encoded, err
 }
 
 // Selection is a list of banks in the form that commands take.

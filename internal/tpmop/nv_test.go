@@ -66,7 +66,8 @@ func reading(index, owner, noDA bool) tpm2.TPMANV {
 func wrongPasswords(t *testing.T, tpm transport.TPM) uint32 {
 	t.Helper()
 	n, err := do(t, tpm, func(ctx context.Context, h *Handles) (uint32, error) {
-		return TPMProperty(ctx, h, tpm2.TPMPTLockoutCounter)
+		n, _, err := TPMProperty(ctx, h, tpm2.TPMPTLockoutCounter)
+		return n, err
 	})
 	if err != nil {
 		t.Fatal(err)

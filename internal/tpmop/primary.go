@@ -110,6 +110,17 @@ func ExplainPassword(err error, hierarchy tpm2.TPMHandle, password []byte) error
 	return fmt.Errorf("%w: the %s hierarchy has %s: %w", ErrHierarchyPassword, hierarchyWord(hierarchy), what, err)
 }
 
+// ErrKeyPassword says that a key has a password other than the one that was given.
+var ErrKeyPassword = errors.New("the TPM key has another password")
+
+// ExplainKeyPassword says what it means that a TPM refuses to use a key.
+func ExplainKeyPassword(err error) error {
+	if isWrongPassword(err) {
+		return fmt.Errorf("%w: %w", ErrKeyPassword, err)
+	}
+	return err
+}
+
 // isWrongPassword reports whether the TPM refused a password (Part 2, 6.6.3).
 func isWrongPassword(err error) bool {
 	return errors.Is(err, tpm2.TPMRCBadAuth) || errors.Is(err, tpm2.TPMRCAuthFail)
@@ -176,8 +187,5 @@ func (h *Handles) EndorsementAuth(ctx context.Context, ek *LoadedKey, password [
 		return tpm2.AuthHandle{}, err
 	}
 	session, err := h.EKSession(ctx, ek, tpm2.Auth(auth))
-	if err != nil {
-		return tpm2.AuthHandle{}, err
-	}
-	return WithSession(tpm2.TPMRHEndorsement, tpm2.HandleName(tpm2.TPMRHEndorsement).Buffer, session), nil
+	return WithSession(tpm2.TPMRHEndorsement, tpm2.HandleName(tpm2.TPMRHEndorsement).Buffer, session), err
 }

@@ -3,17 +3,30 @@ package tpmop
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
 )
 
-// propertyOrZero is TPMProperty, and 0 if the TPM does not have it.
-func propertyOrZero(ctx context.Context, h *Handles, property tpm2.TPMPT) (uint32, error) {
-	value, err := TPMProperty(ctx, h, property)
-	if errors.Is(err, errNoProperty) {
-		return 0, nil
+// TPMProperty reads one of the TPM's properties (Part 2, 6.13). A TPM that does not have it
+// answers with the next one, or with TPM_RC_VALUE: then it is 0 and not known.
+func TPMProperty(ctx context.Context, h *Handles, property tpm2.TPMPT) (value uint32, known bool, err error) {
+	what := fmt.Sprintf("TPM2_GetCapability of property 0x%x", uint32(property))
+	rsp, err := Run(ctx, h.TPM, tpm2.GetCapability{Capability: tpm2.TPMCapTPMProperties, Property: uint32(property), PropertyCount: 1}, what)
+	if errors.Is(err, tpm2.TPMRCValue) {
+		return 0, false, nil
 	}
-	return value, err
+	if err != nil {
+		return 0, false, err
+	}
+	list, err := rsp.CapabilityData.Data.TPMProperties()
+	if err != nil {
+		return 0, false, fmt.Errorf("%s: %w", what, err)
+	}
+	if len(list.TPMProperty) == 0 || list.TPMProperty[0].Property != property {
+		return 0, false, nil
+	}
+	return list.TPMProperty[0].Value, true, nil
 }
 
 // endorsementAuthSet is in TPM_PT_PERMANENT (Part 2, 8.6, TPMA_PERMANENT).
@@ -22,9 +35,6 @@ const endorsementAuthSet = 1 << 1
 // HasEndorsementPassword asks the TPM whether its endorsement hierarchy has a password. known is
 // false if the TPM does not say.
 func HasEndorsementPassword(ctx context.Context, h *Handles) (has, known bool, err error) {
-	permanent, err := TPMProperty(ctx, h, tpm2.TPMPTPermanent)
-	if errors.Is(err, errNoProperty) {
-		return false, false, nil
-	}
-	return permanent&endorsementAuthSet != 0, err == nil, err
+	permanent, known, err := TPMProperty(ctx, h, tpm2.TPMPTPermanent)
+	return permanent&endorsementAuthSet != 0, known, err
 }

@@ -2,6 +2,7 @@ package tpmop
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,10 +37,7 @@ func (h *Handles) Authorize(ctx context.Context, handle tpm2.TPMHandle, name, pa
 		return WithPassword(handle, name, nil), nil
 	}
 	session, err := h.Session(ctx, password)
-	if err != nil {
-		return tpm2.AuthHandle{}, err
-	}
-	return WithSession(handle, name, session), nil
+	return WithSession(handle, name, session), err
 }
 
 // attributeNoDA exempts a key from the counting of wrong passwords (Part 2, 8.3).
@@ -62,11 +60,11 @@ func (h *Handles) CheckLockout(ctx context.Context, key *LoadedKey) error {
 	if len(key.Password.Reveal()) == 0 || key.Public.Attributes.Has(attributeNoDA) {
 		return nil
 	}
-	wrong, err := propertyOrZero(ctx, h, tpm2.TPMPTLockoutCounter)
+	wrong, _, err := TPMProperty(ctx, h, tpm2.TPMPTLockoutCounter)
 	if err != nil || wrong == 0 {
 		return err
 	}
-	most, err := propertyOrZero(ctx, h, tpm2.TPMPTMaxAuthFail)
+	most, _, err := TPMProperty(ctx, h, tpm2.TPMPTMaxAuthFail)
 	if err == nil && 2*(uint64(wrong)+1) > uint64(most) {
 		err = refusal.Retry(fmt.Errorf("the TPM has counted %d wrong passwords of the %d that lock it: the key 0x%08x is not used until it has forgotten some, or its owner resets the count", wrong, most, uint32(key.Handle)))
 	}
@@ -212,10 +210,7 @@ func (h *Handles) loadSessionKey(ctx context.Context) (*LoadedKey, error) {
 		h.shared.SessionKey = nil // the TPM was reset, or its hierarchy was cleared
 	}
 	key, err := h.createSessionKey(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
+	if err = cmp.Or(err, ctx.Err()); err != nil {
 		return nil, err
 	}
 	// If contexts cannot be saved, the key is made for each session.

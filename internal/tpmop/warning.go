@@ -54,15 +54,6 @@ var warnings = map[tpm2.TPMRC]warning{
 	tpm2.TPMRCReboot:     {final: true, means: reset},
 }
 
-// warningOf looks for a code of the list.
-func warningOf(rc tpm2.TPMRC) (w warning, ok bool) {
-	if IsLost(rc) {
-		return warning{means: lost}, true
-	}
-	w, ok = warnings[rc]
-	return w, ok
-}
-
 // IsLost reports whether the TPM answered that an object or a session which a command names is
 // not loaded (TPM_RC_REFERENCE_H0 to H6 and S0 to S6).
 func IsLost(err error) bool {
@@ -77,7 +68,10 @@ func explain(ctx context.Context, err error) error {
 	if !ok {
 		return err
 	}
-	w, ok := warningOf(rc)
+	w, ok := warnings[rc]
+	if IsLost(rc) {
+		w, ok = warning{means: lost}, true
+	}
 	if over := ctx.Err(); w.again && over != nil {
 		return fmt.Errorf("%w: %w", err, over)
 	}

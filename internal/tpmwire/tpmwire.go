@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"crypto/sha512"
 	"fmt"
+	"slices"
 
 	"github.com/google/go-tpm/tpm2"
 	"golang.org/x/crypto/cryptobyte"
@@ -94,20 +95,17 @@ var curves = [...]Curve{
 // CurveOf returns the curve for an identifier of the TCG Algorithm Registry, and false for one
 // that the SDK does not accept.
 func CurveOf(id tpm2.TPMECCCurve) (Curve, bool) {
-	for _, c := range curves {
-		if c.ID == id {
-			return c, true
-		}
-	}
-	return Curve{}, false
+	return curveThat(func(c Curve) bool { return c.ID == id })
 }
 
 // CurveOfKey is CurveOf for a key of crypto/ecdsa.
 func CurveOfKey(k *ecdsa.PublicKey) (Curve, bool) {
-	for _, c := range curves {
-		if c.Curve == k.Curve {
-			return c, true
-		}
+	return curveThat(func(c Curve) bool { return c.Curve == k.Curve })
+}
+
+func curveThat(is func(Curve) bool) (Curve, bool) {
+	if n := slices.IndexFunc(curves[:], is); n >= 0 {
+		return curves[n], true
 	}
 	return Curve{}, false
 }

@@ -29,7 +29,7 @@ func corpus(t testing.TB, path ...string) []byte {
 func azure(t testing.TB) (*statement.Quoted, []byte) {
 	read := func(file string) []byte { return corpus(t, "azure-vtpm-linux", file) }
 	e := &statement.QuoteEvidence{Attest: read("quote.bin"), Signature: read("quote.sig.raw.bin"),
-		RawSignature: &statement.RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}}
+		RawSignature: &statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}}
 	var values []struct {
 		Index  int    `json:"index"`
 		Digest []byte `json:"digest"`

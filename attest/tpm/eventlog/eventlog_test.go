@@ -115,7 +115,7 @@ func quoted(t testing.TB, pcrs ...statement.PCR) *statement.Quoted {
 		t.Fatal(err)
 	}
 	q, err := statement.VerifyQuote(&statement.QuoteEvidence{Attest: raw, Signature: signature, PCRs: pcrs,
-		RawSignature: &statement.RawScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}},
+		RawSignature: &statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}},
 		statement.QuoteOptions{AK: statement.AKFromIssuer(softwareAK().Public(), nil), InsecureEmptyQualifyingData: true, InsecureAllowSHA1Bank: true})
 	if err != nil {
 		t.Fatal(err)

@@ -55,21 +55,15 @@ func InsecureAKFromSender(key crypto.PublicKey, public []byte) AK {
 
 // check returns what is missing, or "" if nothing is.
 func (k *AK) check() string {
-	switch k.Trust {
-	case AKByCredential:
-		if len(k.public) == 0 {
-			return "an attestation key of a credential without its public area"
-		}
-	case AKByIssuer:
-		if k.key == nil {
-			return "an attestation key of an issuer without its key"
-		}
-	case AKBySender:
-		if k.key == nil && len(k.public) == 0 {
-			return "an attestation key of the sender without key and public area"
-		}
-	default:
+	switch {
+	case !k.trusted() && k.Trust != AKBySender:
 		return "no attestation key"
+	case k.Trust == AKByCredential && len(k.public) == 0:
+		return "an attestation key of a credential without its public area"
+	case k.Trust == AKByIssuer && k.key == nil:
+		return "an attestation key of an issuer without its key"
+	case k.key == nil && len(k.public) == 0:
+		return "an attestation key of the sender without key and public area"
 	}
 	return ""
 }

@@ -167,29 +167,23 @@ func (a *Attestation) Marshal() ([]byte, error) {
 // codeHeader codes everything before the union: magic to firmware version.
 func (a *Attestation) codeHeader(w *wire) error {
 	magic, safe := uint32(attestMagic), uint8(0)
-	if !number(w, &magic) {
-		return badAttest("fewer than 4 bytes", "a TPMS_ATTEST")
-	}
-	if magic != attestMagic {
-		return tpmwire.Refuse(CheckMagic, tpmwire.HexNumber(uint64(magic), 8), tpmwire.HexNumber(attestMagic, 8))
-	}
-	if !number(w, &a.Type) {
-		return badAttest("no type", "a type")
-	}
-	if !w.tpm2b(&a.QualifiedSigner, maxNameSize) {
-		return badAttest("qualified signer", "a name of at most 66 bytes")
-	}
-	if !w.tpm2b(&a.ExtraData, maxExtraDataSize) {
-		return badAttest("extra data", "at most 66 bytes")
-	}
 	if a.Safe {
 		safe = 1
 	}
-	if !number(w, &a.Clock) || !number(w, &a.ResetCount) || !number(w, &a.RestartCount) ||
-		!number(w, &safe) || !number(w, &a.FirmwareVersion) {
+	switch {
+	case !number(w, &magic):
+		return badAttest("fewer than 4 bytes", "a TPMS_ATTEST")
+	case magic != attestMagic:
+		return tpmwire.Refuse(CheckMagic, tpmwire.HexNumber(uint64(magic), 8), tpmwire.HexNumber(attestMagic, 8))
+	case !number(w, &a.Type):
+		return badAttest("no type", "a type")
+	case !w.tpm2b(&a.QualifiedSigner, maxNameSize):
+		return badAttest("qualified signer", "a name of at most 66 bytes")
+	case !w.tpm2b(&a.ExtraData, maxExtraDataSize):
+		return badAttest("extra data", "at most 66 bytes")
+	case !number(w, &a.Clock) || !number(w, &a.ResetCount) || !number(w, &a.RestartCount) || !number(w, &safe) || !number(w, &a.FirmwareVersion):
 		return badAttest("an end within clock or firmware version", "a TPMS_ATTEST")
-	}
-	if safe > 1 {
+	case safe > 1:
 		return badAttest("clockInfo.safe "+tpmwire.HexNumber(uint64(safe), 2), "00 or 01")
 	}
 	a.Safe = safe == 1

@@ -37,8 +37,7 @@ const (
 )
 
 // reservedAttributes are the bits to which no published revision gives a meaning.
-const reservedAttributes = ^Attributes(1<<1 | 1<<2 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<9 |
-	1<<10 | 1<<11 | 1<<16 | 1<<17 | 1<<18 | 1<<19)
+const reservedAttributes = ^Attributes(0x000f0ff6)
 
 // attributeNames has the specification's name for each bit, "" for a reserved one.
 var attributeNames = [32]string{

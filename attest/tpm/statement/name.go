@@ -3,6 +3,7 @@ package statement
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 
 	"github.com/google/go-tpm/tpm2"
 
@@ -11,12 +12,9 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Checks of names.
-const (
-	// checkNameAlgorithm: a key's name algorithm is not SHA-256, SHA-384 or
-	// SHA-512 (SHA-1 needs InsecureAllowSHA1Name).
-	checkNameAlgorithm refusal.Check = "name-algorithm"
-)
+// checkNameAlgorithm: a key's name algorithm is not SHA-256, SHA-384 or SHA-512 (SHA-1 needs
+// InsecureAllowSHA1Name).
+const checkNameAlgorithm refusal.Check = "name-algorithm"
 
 // Name returns the Name of the public area: the name algorithm as two bytes, big-endian, and
 // the digest of Raw. TPM 2.0 Library, Part 1, 16.
@@ -74,31 +72,23 @@ func otherWidths(v []byte, width int) [3][]byte {
 	return [3][]byte{v, full, withoutLeadingZeros(v)}
 }
 
-func withoutLeadingZeros(v []byte) []byte {
-	return bytes.TrimLeft(v, "\x00")
-}
+func withoutLeadingZeros(v []byte) []byte { return bytes.TrimLeft(v, "\x00") }
 
 // QualifiedName returns the Qualified Name of an object: the Name's algorithm, and the digest
 // of the parent's Qualified Name and the Name. For a primary object, parent is its
 // hierarchy's handle as four bytes, big-endian. It returns nil if name is not a Name. TPM 2.0
 // Library, Part 1, 16.
 func QualifiedName(parent, name []byte) []byte {
-	return appendQualifiedName(make([]byte, 0, message.MaxNameSize), parent, name)
+	if !isName(name) || len(parent) > message.MaxNameSize {
+		return nil
+	}
+	return appendName(nil, tpm2.TPMAlgID(binary.BigEndian.Uint16(name)), slices.Concat(parent, name))
 }
 
 // QualifiedNameOfPrimary returns the Qualified Name of a primary object directly
 // under a hierarchy, such as tpm2.TPMRHEndorsement.
 func QualifiedNameOfPrimary(hierarchy tpm2.TPMHandle, name []byte) []byte {
 	return QualifiedName(binary.BigEndian.AppendUint32(nil, uint32(hierarchy)), name)
-}
-
-func appendQualifiedName(out, parent, name []byte) []byte {
-	if !isName(name) || len(parent) > message.MaxNameSize {
-		return nil
-	}
-	var buf [2 * message.MaxNameSize]byte
-	both := append(append(buf[:0], parent...), name...)
-	return appendName(out, tpm2.TPMAlgID(binary.BigEndian.Uint16(name)), both)
 }
 
 // isName reports whether b has the form of an object's Name.

@@ -86,17 +86,17 @@ func ResettablePCR(index int) bool { return index == 16 || index == 23 }
 // give no index, an index outside that range, or the same index twice.
 func NewPCRSelection(bank tpm2.TPMAlgID, indexes ...int) (PCRSelection, error) {
 	s := PCRSelection{Hash: bank, Select: make([]byte, pcrsPerBank/8)}
-	if tpmwire.HashOf(bank) == 0 {
+	switch {
+	case tpmwire.HashOf(bank) == 0:
 		return PCRSelection{}, tpmwire.Refuse(checkPCRBank, tpmwire.AlgorithmName(bank), "SHA1, SHA256, SHA384 or SHA512")
-	}
-	if len(indexes) == 0 {
+	case len(indexes) == 0:
 		return PCRSelection{}, tpmwire.Refuse(CheckPCRSelection, "no PCR", "at least one")
 	}
 	for _, i := range indexes {
-		if i < 0 || i >= pcrsPerBank {
+		switch {
+		case i < 0 || i >= pcrsPerBank:
 			return PCRSelection{}, tpmwire.Refuse(CheckPCRSelection, "PCR "+strconv.Itoa(i), "0 to 23")
-		}
-		if s.selects(i) {
+		case s.selects(i):
 			return PCRSelection{}, tpmwire.Refuse(checkPCRDuplicate, "PCR "+strconv.Itoa(i)+" twice", "once")
 		}
 		s.Select[i/8] |= 1 << (i % 8)
@@ -165,14 +165,12 @@ func SortedPCRs(pcrs []PCR) ([]PCR, error) {
 
 // Check checks that the bank, the index and the size of the value are valid and fit together.
 func (p PCR) Check() error {
-	h := tpmwire.HashOf(p.Bank)
-	if h == 0 {
+	switch h := tpmwire.HashOf(p.Bank); {
+	case h == 0:
 		return tpmwire.Refuse(checkPCRBank, tpmwire.AlgorithmName(p.Bank), "SHA1, SHA256, SHA384 or SHA512")
-	}
-	if p.Index < 0 || p.Index >= 8*tpmwire.MaxPCRSelectSize {
+	case p.Index < 0 || p.Index >= 8*tpmwire.MaxPCRSelectSize:
 		return tpmwire.Refuse(CheckPCRSelection, p.ID().String(), "0 to 31")
-	}
-	if len(p.Value) != h.Size() {
+	case len(p.Value) != h.Size():
 		return tpmwire.Refuse(checkPCRValue, p.ID().String()+" of "+strconv.Itoa(len(p.Value))+" bytes", strconv.Itoa(h.Size()))
 	}
 	return nil
@@ -187,9 +185,9 @@ func findPCR(sorted []PCR, id PCRID) (PCR, bool) {
 	return sorted[n], true
 }
 
-// DigestOfPCRs returns the digest that TPM2_Quote signs: over the values in the order of the
+// digestOfPCRs returns the digest that TPM2_Quote signs: over the values in the order of the
 // selection (Part 1, 17.6). Each of ids must be among the sorted values.
-func DigestOfPCRs(h crypto.Hash, ids []PCRID, sorted []PCR) []byte {
+func digestOfPCRs(h crypto.Hash, ids []PCRID, sorted []PCR) []byte {
 	all := make([]byte, 0, len(ids)*tpmwire.MaxDigestSize)
 	for _, id := range ids {
 		p, _ := findPCR(sorted, id)
@@ -198,15 +196,13 @@ func DigestOfPCRs(h crypto.Hash, ids []PCRID, sorted []PCR) []byte {
 	return tpmwire.AppendDigest(nil, h, all)
 }
 
-// SamePCRs reports whether two lists name the same PCRs, whatever their order.
-func SamePCRs(a, b []PCRID) bool {
+// samePCRs reports whether two lists name the same PCRs, whatever their order.
+func samePCRs(a, b []PCRID) bool {
 	return slices.Equal(slices.SortedFunc(slices.Values(a), PCRID.compare), slices.SortedFunc(slices.Values(b), PCRID.compare))
 }
 
 // Equal reports whether both are the same PCR with the same value.
 func (p PCR) Equal(o PCR) bool { return p.ID() == o.ID() && bytes.Equal(p.Value, o.Value) }
 
-// NamesOfPCRs lists PCRs for an error message.
-func NamesOfPCRs(ids []PCRID) string {
-	return strings.Trim(fmt.Sprint(ids), "[]")
-}
+// namesOfPCRs lists PCRs for an error message.
+func namesOfPCRs(ids []PCRID) string { return strings.Trim(fmt.Sprint(ids), "[]") }

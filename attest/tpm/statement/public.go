@@ -132,20 +132,16 @@ func (p *Public) BeforeUnique() []byte {
 }
 
 func (p *Public) code(w *wire) error {
-	if !number(w, &p.Type) || !number(w, &p.NameAlg) || !number(w, &p.Attributes) {
+	switch {
+	case !number(w, &p.Type) || !number(w, &p.NameAlg) || !number(w, &p.Attributes):
 		return badPublic("an end within type, name algorithm or attributes", "a TPMT_PUBLIC")
-	}
-	if p.Type != tpm2.TPMAlgRSA && p.Type != tpm2.TPMAlgECC {
+	case p.Type != tpm2.TPMAlgRSA && p.Type != tpm2.TPMAlgECC:
 		return tpmwire.Refuse(checkKeyType, tpmwire.AlgorithmName(p.Type), "RSA or ECC")
-	}
-	nameHash := tpmwire.HashOf(p.NameAlg)
-	if nameHash == 0 {
+	case tpmwire.HashOf(p.NameAlg) == 0:
 		return tpmwire.Refuse(checkNameAlgorithm, tpmwire.AlgorithmName(p.NameAlg), "SHA256, SHA384 or SHA512")
-	}
-	if p.Attributes.HasAny(reservedAttributes) {
+	case p.Attributes.HasAny(reservedAttributes):
 		return badPublic("attributes "+p.Attributes.String(), "no reserved bit")
-	}
-	if !w.tpm2b(&p.AuthPolicy, tpmwire.MaxDigestSize) || len(p.AuthPolicy) != 0 && len(p.AuthPolicy) != nameHash.Size() {
+	case !w.tpm2b(&p.AuthPolicy, tpmwire.MaxDigestSize) || len(p.AuthPolicy) != 0 && len(p.AuthPolicy) != tpmwire.HashOf(p.NameAlg).Size():
 		return badPublic("policy", "none, or a digest under the name algorithm")
 	}
 	if err := p.Symmetric.code(w); err != nil {
@@ -158,16 +154,14 @@ func (p *Public) code(w *wire) error {
 }
 
 func (p *Public) codeRSA(w *wire) error {
-	if !p.Scheme.code(w, rsaSchemes) {
+	switch {
+	case !p.Scheme.code(w, rsaSchemes):
 		return badPublic("RSA scheme "+p.Scheme.String(), "a TPMT_RSA_SCHEME")
-	}
-	if !number(w, &p.KeyBits) || !number(w, &p.Exponent) {
+	case !number(w, &p.KeyBits) || !number(w, &p.Exponent):
 		return badPublic("an end within the RSA parameters", "a TPMT_PUBLIC")
-	}
-	if p.KeyBits == 0 || p.KeyBits > 8*maxModulusSize || p.KeyBits%8 != 0 {
+	case p.KeyBits == 0 || p.KeyBits > 8*maxModulusSize || p.KeyBits%8 != 0:
 		return badPublic("keyBits "+strconv.Itoa(int(p.KeyBits)), "a multiple of 8, at most 4096")
-	}
-	if !w.tpm2b(&p.Modulus, maxModulusSize) {
+	case !w.tpm2b(&p.Modulus, maxModulusSize):
 		return badPublic("modulus", "at most 512 bytes")
 	}
 	return nil
@@ -180,32 +174,28 @@ func (p *Public) codeECC(w *wire) error {
 	if !number(w, &p.Curve) {
 		return badPublic("an end within the ECC parameters", "a TPMT_PUBLIC")
 	}
-	if _, ok := tpmwire.CurveOf(p.Curve); !ok {
+	switch _, known := tpmwire.CurveOf(p.Curve); {
+	case !known:
 		return badCurve(p.Curve)
-	}
-	if !p.KDF.code(w, kdfSchemes) {
+	case !p.KDF.code(w, kdfSchemes):
 		return badPublic("KDF scheme "+p.KDF.String(), "a TPMT_KDF_SCHEME")
-	}
-	if !w.tpm2b(&p.X, maxCoordinateSize) || !w.tpm2b(&p.Y, maxCoordinateSize) {
+	case !w.tpm2b(&p.X, maxCoordinateSize) || !w.tpm2b(&p.Y, maxCoordinateSize):
 		return badPublic("point", "two coordinates of at most 66 bytes")
 	}
 	return nil
 }
 
 func (v *SymmetricScheme) code(w *wire) error {
-	if !number(w, &v.Alg) {
+	switch {
+	case !number(w, &v.Alg):
 		return badPublic("an end before the symmetric scheme", "a TPMT_PUBLIC")
+	case v.Alg == tpm2.TPMAlgNull:
+	case v.Alg != tpm2.TPMAlgAES:
+		return badPublic("symmetric scheme "+tpmwire.AlgorithmName(v.Alg), "NULL or AES")
+	case !number(w, &v.KeyBits) || !number(w, &v.Mode):
+		return badPublic("an end within the symmetric scheme", "a TPMT_PUBLIC")
 	}
-	switch v.Alg {
-	case tpm2.TPMAlgNull:
-		return nil
-	case tpm2.TPMAlgAES:
-		if !number(w, &v.KeyBits) || !number(w, &v.Mode) {
-			return badPublic("an end within the symmetric scheme", "a TPMT_PUBLIC")
-		}
-		return nil
-	}
-	return badPublic("symmetric scheme "+tpmwire.AlgorithmName(v.Alg), "NULL or AES")
+	return nil
 }
 
 // The schemes of each kind, with the number of fields after the identifier: none, a hash,

@@ -36,17 +36,15 @@ const minRSABits = 2048
 // key verifies.
 func (p *Public) Key() (crypto.PublicKey, error) {
 	p = typednil.OrZero(p)
-	if p.Type == tpm2.TPMAlgRSA {
+	c, known := tpmwire.CurveOf(p.Curve)
+	switch {
+	case p.Type == tpm2.TPMAlgRSA:
 		return p.rsaKey()
-	}
-	if p.Type != tpm2.TPMAlgECC {
+	case p.Type != tpm2.TPMAlgECC:
 		return nil, tpmwire.Refuse(checkKeyType, tpmwire.AlgorithmName(p.Type), "RSA or ECC")
-	}
-	c, ok := tpmwire.CurveOf(p.Curve)
-	if !ok {
+	case !known:
 		return nil, badCurve(p.Curve)
-	}
-	if len(p.X) > c.Width || len(p.Y) > c.Width {
+	case len(p.X) > c.Width || len(p.Y) > c.Width:
 		return nil, tpmwire.Refuse(CheckPoint, "coordinates of "+strconv.Itoa(len(p.X))+" and "+strconv.Itoa(len(p.Y))+" bytes",
 			"at most "+strconv.Itoa(c.Width))
 	}
@@ -79,9 +77,7 @@ func (p *Public) hasModulus() bool {
 }
 
 // exponent returns the RSA exponent with the default filled in.
-func (p *Public) exponent() uint32 {
-	return cmp.Or(p.Exponent, tpmwire.DefaultRSAExponent)
-}
+func (p *Public) exponent() uint32 { return cmp.Or(p.Exponent, tpmwire.DefaultRSAExponent) }
 
 // SameKey reports whether p holds exactly the key pub, an *rsa.PublicKey or *ecdsa.PublicKey.
 // Leading zero bytes of coordinates do not matter. It returns false for a key of another
@@ -89,15 +85,10 @@ func (p *Public) exponent() uint32 {
 func (p *Public) SameKey(pub crypto.PublicKey) bool {
 	switch k := pub.(type) {
 	case *rsa.PublicKey:
-		if k == nil || k.N == nil || p.Type != tpm2.TPMAlgRSA || k.N.Sign() <= 0 || !p.hasModulus() {
-			return false
-		}
 		var buf [maxModulusSize]byte
 		size := len(p.Modulus)
-		if size > len(buf) || k.Size() != size || int64(k.E) != int64(p.exponent()) {
-			return false
-		}
-		return bytes.Equal(k.N.FillBytes(buf[:size]), p.Modulus)
+		return k != nil && k.N != nil && p.Type == tpm2.TPMAlgRSA && k.N.Sign() > 0 && p.hasModulus() && size <= len(buf) && k.Size() == size &&
+			int64(k.E) == int64(p.exponent()) && bytes.Equal(k.N.FillBytes(buf[:size]), p.Modulus)
 	case *ecdsa.PublicKey:
 		//nolint:staticcheck // Bytes panics where a coordinate is nil, and nothing else tells
 		if k == nil || k.X == nil || k.Y == nil || p.Type != tpm2.TPMAlgECC {
@@ -108,10 +99,7 @@ func (p *Public) SameKey(pub crypto.PublicKey) bool {
 			return false
 		}
 		point, err := k.Bytes()
-		if err != nil {
-			return false
-		}
-		return equalPadded(p.X, point[1:1+c.Width]) && equalPadded(p.Y, point[1+c.Width:])
+		return err == nil && equalPadded(p.X, point[1:1+c.Width]) && equalPadded(p.Y, point[1+c.Width:])
 	}
 	return false
 }
@@ -147,20 +135,19 @@ func (p *Public) checkStrength() error {
 func CheckKeyStrength(pub crypto.PublicKey) error {
 	switch k := pub.(type) {
 	case *rsa.PublicKey:
-		if k == nil || k.N == nil {
-			return tpmwire.Refuse(checkWeakKey, "no RSA key", "an RSA key")
+		if k != nil && k.N != nil {
+			return checkRSAStrength(k.N.BitLen(), int64(k.E))
 		}
-		return checkRSAStrength(k.N.BitLen(), int64(k.E))
 	case *ecdsa.PublicKey:
 		if k == nil || k.Curve == nil {
-			return tpmwire.Refuse(checkWeakKey, "no ECDSA key", "an ECDSA key")
+			break
 		}
 		if _, ok := tpmwire.CurveOfKey(k); !ok {
 			return tpmwire.Refuse(checkWeakKey, "curve "+k.Params().Name, "P-256, P-384 or P-521")
 		}
 		return nil
 	}
-	return tpmwire.Refuse(checkWeakKey, "a key that is neither RSA nor ECDSA", "*rsa.PublicKey or *ecdsa.PublicKey")
+	return tpmwire.Refuse(checkWeakKey, "no RSA or ECDSA key", "an *rsa.PublicKey or *ecdsa.PublicKey")
 }
 
 func checkRSAStrength(bits int, exponent int64) error {

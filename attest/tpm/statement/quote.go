@@ -30,7 +30,7 @@ type QuoteEvidence struct {
 	// RawSignature is nil if Signature is a TPMT_SIGNATURE. Otherwise Signature is bare, and
 	// this names its scheme and hash: see ParseRawSignature. It must come from the caller's
 	// knowledge of the format, not from the sender.
-	RawSignature *RawScheme
+	RawSignature *KeyScheme
 	// PCRs are the values of the quoted PCRs, each once, in any order.
 	PCRs []PCR
 }
@@ -93,24 +93,12 @@ func readPCRs(list cryptobyte.String) ([]PCR, error) {
 	list.ReadASN1(&list, asn1.SEQUENCE)
 	pcrs := make([]PCR, 0, pcrsPerBank)
 	for !list.Empty() {
-		var one cryptobyte.String
-		if !list.ReadASN1(&one, asn1.SEQUENCE) {
-			return nil, der.Fault("quote", "pcr", "a SEQUENCE")
-		}
-		bank, err := der.ReadInt("quote", "bank", &one, 1<<16-1)
-		if err != nil {
-			return nil, err
-		}
-		index, err := der.ReadInt("quote", "index", &one, 8*tpmwire.MaxPCRSelectSize-1)
-		if err != nil {
-			return nil, err
-		}
-		value, err := der.ReadOctets("quote", "value", &one, asn1.OCTET_STRING, 1, tpmwire.MaxDigestSize)
-		if err != nil {
-			return nil, err
-		}
-		if !one.Empty() {
-			return nil, der.Fault("quote", "pcr", "nothing after value")
+		var one, value cryptobyte.String
+		var bank uint16
+		var index uint8
+		if !list.ReadASN1(&one, asn1.SEQUENCE) || !one.ReadASN1Integer(&bank) || !one.ReadASN1Integer(&index) || index >= 8*tpmwire.MaxPCRSelectSize ||
+			!one.ReadASN1(&value, asn1.OCTET_STRING) || len(value) == 0 || len(value) > tpmwire.MaxDigestSize || !one.Empty() {
+			return nil, der.Fault("quote", "pcr", "a SEQUENCE of a bank, an index of at most 31 and a value of 1 to 64 bytes")
 		}
 		p := PCR{Bank: tpm2.TPMAlgID(bank), Index: int(index), Value: value}
 		if err := p.Check(); err != nil {
@@ -214,11 +202,10 @@ func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 	if ResettablePCR(index) {
 		return nil, tpmwire.Refuse(CheckPCRResettable, id.String(), "a PCR that only a reset of the machine resets")
 	}
-	p, ok := findPCR(q.pcrs, id)
-	if !ok {
-		return nil, tpmwire.Refuse(CheckPCRNotQuoted, "no "+id.String()+" in the quote", "a quote over it")
+	if p, ok := findPCR(q.pcrs, id); ok {
+		return p.Value, nil
 	}
-	return p.Value, nil
+	return nil, tpmwire.Refuse(CheckPCRNotQuoted, "no "+id.String()+" in the quote", "a quote over it")
 }
 
 // VerifyQuote checks one statement of TPM2_Quote and the PCR values that come with it against
@@ -274,10 +261,7 @@ type QuoteInput struct {
 // key must be filled in.
 func (in *QuoteInput) ParseQuote(e *QuoteEvidence) (err error) {
 	in, e = typednil.OrZero(in), typednil.OrZero(e)
-	if in.Attest, err = ParseAttestation(e.Attest); err != nil {
-		return err
-	}
-	if in.Sig, err = parseAnySignature(e.Signature, e.RawSignature); err != nil {
+	if err := in.parseSigned(e.Attest, e.Signature, e.RawSignature); err != nil {
 		return err
 	}
 	in.pcrs, err = SortedPCRs(e.PCRs)
@@ -295,20 +279,14 @@ func (in *QuoteInput) CheckBeforeSignature() error {
 }
 
 func (in *QuoteInput) checkSelection() (err error) {
-	if in.selected, err = SelectedPCRs(in.Attest.Quote.Selections, in.allowSHA1Bank); err != nil {
+	if in.selected, err = SelectedPCRs(in.Attest.Quote.Selections, in.allowSHA1Bank); err != nil || in.selection == nil {
 		return err
-	}
-	if in.selection == nil {
-		return nil
 	}
 	want, err := SelectedPCRs(in.selection, in.allowSHA1Bank)
-	if err != nil {
-		return err
+	if err == nil && !samePCRs(in.selected, want) {
+		err = tpmwire.Refuse(CheckPCRSelection, namesOfPCRs(in.selected), namesOfPCRs(want))
 	}
-	if !SamePCRs(in.selected, want) {
-		return tpmwire.Refuse(CheckPCRSelection, NamesOfPCRs(in.selected), NamesOfPCRs(want))
-	}
-	return nil
+	return err
 }
 
 // checkValues requires the selected PCRs and no others. They are known to have no duplicates.
@@ -320,7 +298,7 @@ func (in *QuoteInput) checkValues() error {
 	}
 	for _, p := range in.pcrs {
 		if !slices.Contains(in.selected, p.ID()) {
-			return tpmwire.Refuse(CheckPCRNotQuoted, "a value of "+p.ID().String(), NamesOfPCRs(in.selected))
+			return tpmwire.Refuse(CheckPCRNotQuoted, "a value of "+p.ID().String(), namesOfPCRs(in.selected))
 		}
 	}
 	return nil
@@ -329,7 +307,7 @@ func (in *QuoteInput) checkValues() error {
 // checkDigest computes the digest under the hash of the signature's scheme, as
 // TPM2_Quote does: Part 3, 18.4.
 func (in *QuoteInput) checkDigest() error {
-	digest := DigestOfPCRs(tpmwire.HashOf(in.Sig.Hash), in.selected, in.pcrs)
+	digest := digestOfPCRs(tpmwire.HashOf(in.Sig.Hash), in.selected, in.pcrs)
 	if quoted := in.Attest.Quote.PCRDigest; !bytes.Equal(digest, quoted) {
 		return tpmwire.Refuse(checkPCRDigest, refusal.Hex(digest)+" for the values given", refusal.Hex(quoted))
 	}

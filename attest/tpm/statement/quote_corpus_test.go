@@ -24,7 +24,7 @@ type recordedQuote struct {
 	options  QuoteOptions
 }
 
-var rawRSASSA = &RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
+var rawRSASSA = &KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
 
 // recordedQuotes reads every quote of the corpus that is said to verify.
 func recordedQuotes(t testing.TB) []*recordedQuote {

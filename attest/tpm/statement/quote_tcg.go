@@ -10,17 +10,6 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
-// tcgQuote is a tcg-attest-tpm-quote statement.
-type tcgQuote struct {
-	QuoteEvidence
-	values []byte // nil if the field is absent
-}
-
-func (q *tcgQuote) fields(c *der.Codec) {
-	signed(c, &q.Attest, &q.Signature)
-	c.Optional("pcrValues", &q.values, asn1.OCTET_STRING, 1, maxPCRs*tpmwire.MaxDigestSize)
-}
-
 // ParseTCGAttestQuote parses the DER of a tcg-attest-tpm-quote statement
 // (oid.TCGAttestTPMQuote, draft-birkholz-rats-tcg-tpm2-attestation), which other software
 // makes where this SDK uses [MarshalQuote]:
@@ -40,7 +29,14 @@ func (q *tcgQuote) fields(c *der.Codec) {
 // the check "pcr-bank"; the check "pcr-missing" if the values end in the middle of one, or
 // [CheckPCRNotQuoted] if there are more than were quoted.
 func ParseTCGAttestQuote(data []byte) (*QuoteEvidence, error) {
-	q, err := der.Parse(&tcgQuote{}, "quote", data, der.MaxEvidenceSize, (*tcgQuote).fields)
+	type message struct {
+		QuoteEvidence
+		values []byte // nil if the field is absent
+	}
+	q, err := der.Parse(&message{}, "quote", data, der.MaxEvidenceSize, func(m *message, c *der.Codec) {
+		signed(c, &m.Attest, &m.Signature)
+		c.Optional("pcrValues", &m.values, asn1.OCTET_STRING, 1, maxPCRs*tpmwire.MaxDigestSize)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +54,7 @@ func ParseTCGAttestQuote(data []byte) (*QuoteEvidence, error) {
 	for left := q.values; len(left) > 0; {
 		n := len(q.PCRs)
 		if n == len(selected) {
-			return nil, tpmwire.Refuse(CheckPCRNotQuoted, strconv.Itoa(len(left))+" bytes more", NamesOfPCRs(selected))
+			return nil, tpmwire.Refuse(CheckPCRNotQuoted, strconv.Itoa(len(left))+" bytes more", namesOfPCRs(selected))
 		}
 		id := selected[n]
 		size := tpmwire.HashOf(id.bank).Size()

@@ -2,17 +2,18 @@ package statement
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rsa"
 	"errors"
+	"math/big"
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
-	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -47,14 +48,6 @@ type Signature struct {
 	// R and S are an ECDSA signature, big-endian, up to 66 bytes each, with or
 	// without leading zero bytes; nil for RSA.
 	R, S []byte
-}
-
-// RawScheme names the scheme and the hash of a bare signature.
-type RawScheme struct {
-	// Alg is tpm2.TPMAlgRSASSA, RSAPSS or ECDSA.
-	Alg tpm2.TPMAlgID
-	// Hash is tpm2.TPMAlgSHA1, SHA256, SHA384 or SHA512.
-	Hash tpm2.TPMAlgID
 }
 
 // ParseSignature parses a TPMT_SIGNATURE. It is strict: each value has one encoding, and
@@ -113,16 +106,17 @@ func (v *Signature) code(w *wire) error {
 	return nil
 }
 
-// ParseRawSignature parses a bare signature, as carried by the sample of
+// ParseRawSignature parses a bare signature by a scheme (RSASSA, RSAPSS or ECDSA) and a hash (SHA-1,
+// SHA-256, SHA-384 or SHA-512), as carried by the sample of
 // draft-ietf-lamps-csr-attestation, GKE's requests and WebAuthn: for RSASSA and RSAPSS the
 // signature's bytes, for ECDSA the DER of the SEQUENCE of RFC 3279, 2.2.3, with r and s
 // positive and minimal. The result refers to b. Errors are those of [ParseSignature].
-func ParseRawSignature(b []byte, scheme RawScheme) (*Signature, error) {
+func ParseRawSignature(b []byte, scheme KeyScheme) (*Signature, error) {
 	if err := limitSignature(b); err != nil {
 		return nil, err
 	}
 	if !signingScheme(scheme.Alg) || tpmwire.HashOf(scheme.Hash) == 0 {
-		return nil, tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(scheme.Alg)+"/"+tpmwire.AlgorithmName(scheme.Hash),
+		return nil, tpmwire.Refuse(checkSignatureScheme, scheme.String(),
 			"RSASSA, RSAPSS or ECDSA with SHA1, SHA256, SHA384 or SHA512")
 	}
 	v := &Signature{Alg: scheme.Alg, Hash: scheme.Hash}
@@ -135,17 +129,11 @@ func ParseRawSignature(b []byte, scheme RawScheme) (*Signature, error) {
 	}
 	var body cryptobyte.String
 	s := cryptobyte.String(b)
-	if !s.ReadASN1(&body, asn1.SEQUENCE) || !s.Empty() || !readUnsigned(&body, &v.R) || !readUnsigned(&body, &v.S) || !body.Empty() {
+	if !s.ReadASN1(&body, asn1.SEQUENCE) || !s.Empty() || !body.ReadASN1Integer(&v.R) || !body.ReadASN1Integer(&v.S) || !body.Empty() ||
+		len(v.R) > maxCoordinateSize || len(v.S) > maxCoordinateSize {
 		return nil, badSignature("DER", "SEQUENCE { r INTEGER, s INTEGER } of at most 66 bytes each, not negative")
 	}
 	return v, nil
-}
-
-// readUnsigned reads a minimal, non-negative DER INTEGER of at most 66 bytes and stores its
-// magnitude in out.
-func readUnsigned(s *cryptobyte.String, out *[]byte) bool {
-	// The reader checks that the integer is minimal and not negative.
-	return s.ReadASN1Integer(out) && len(*out) <= maxCoordinateSize
 }
 
 // MarshalECDSA returns the DER of RFC 3279, 2.2.3, for an ECDSA signature, as read by
@@ -158,19 +146,10 @@ func (v *Signature) MarshalECDSA() ([]byte, error) {
 	}
 	b := cryptobyte.NewBuilder(make([]byte, 0, 16+len(v.R)+len(v.S)))
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		addUnsigned(b, v.R)
-		addUnsigned(b, v.S)
+		b.AddASN1BigInt(new(big.Int).SetBytes(v.R))
+		b.AddASN1BigInt(new(big.Int).SetBytes(v.S))
 	})
 	return b.Bytes()
-}
-
-// addUnsigned adds a magnitude as a minimal INTEGER.
-func addUnsigned(b *cryptobyte.Builder, v []byte) {
-	v = withoutLeadingZeros(v)
-	if len(v) == 0 || v[0]&0x80 != 0 {
-		v = append([]byte{0}, v...)
-	}
-	der.AddTagged(b, asn1.INTEGER, v)
 }
 
 func limitSignature(b []byte) error {
@@ -231,10 +210,7 @@ func (v *Signature) checkForm(key crypto.PublicKey) error {
 		if v.Alg != tpm2.TPMAlgECDSA || !ok {
 			return tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "ECDSA, for a key on P-256, P-384 or P-521")
 		}
-		if err := checkScalar(c, "r", v.R); err != nil {
-			return err
-		}
-		return checkScalar(c, "s", v.S)
+		return cmp.Or(checkScalar(c, "r", v.R), checkScalar(c, "s", v.S))
 	}
 	return tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "an RSA or ECDSA key")
 }
@@ -245,14 +221,11 @@ func checkScalar(c tpmwire.Curve, what string, v []byte) error {
 	if len(v) > c.Width {
 		return tpmwire.Refuse(checkSignatureLength, what+" of "+strconv.Itoa(len(v))+" bytes", "at most "+strconv.Itoa(c.Width))
 	}
-	significant := withoutLeadingZeros(v)
-	if len(significant) == 0 {
-		return tpmwire.Refuse(checkSignatureRange, what+" = 0", "1 or more")
-	}
-	var order [maxCoordinateSize]byte // big-endian, and without leading zero bytes
-	c.Curve.Params().N.FillBytes(order[:c.Width])
-	if len(significant) == c.Width && bytes.Compare(significant, order[:c.Width]) >= 0 {
-		return tpmwire.Refuse(checkSignatureRange, what+" = "+refusal.Hex(v), "under the curve's order")
+	var n, zero, order [maxCoordinateSize]byte // big-endian
+	copy(n[len(n)-len(v):], v)
+	c.Curve.Params().N.FillBytes(order[:])
+	if n == zero || bytes.Compare(n[:], order[:]) >= 0 {
+		return tpmwire.Refuse(checkSignatureRange, what+" = "+refusal.Hex(v), "1 or more, and under the curve's order")
 	}
 	return nil
 }

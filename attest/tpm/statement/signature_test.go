@@ -79,8 +79,8 @@ func TestParseSignatureRefuses(t *testing.T) {
 }
 
 func TestParseRawSignature(t *testing.T) {
-	raw := RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
-	ecdsaRaw := RawScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
+	raw := KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
+	ecdsaRaw := KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
 	got, err := ParseRawSignature([]byte{0, 1, 2}, raw)
 	if diff := cmp.Diff(&Signature{Alg: raw.Alg, Hash: raw.Hash, RSA: []byte{0, 1, 2}}, got); err != nil || diff != "" {
 		t.Error(err, diff)
@@ -91,12 +91,12 @@ func TestParseRawSignature(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		in     string
-		scheme RawScheme
+		scheme KeyScheme
 		want   refusal.Check
 	}{
 		"nothing":           {"", raw, checkSignatureSize},
-		"no scheme":         {"01", RawScheme{}, checkSignatureScheme},
-		"no hash":           {"01", RawScheme{Alg: tpm2.TPMAlgRSASSA}, checkSignatureScheme},
+		"no scheme":         {"01", KeyScheme{}, checkSignatureScheme},
+		"no hash":           {"01", KeyScheme{Alg: tpm2.TPMAlgRSASSA}, checkSignatureScheme},
 		"513 bytes":         {hexRepeat("01", 513), raw, checkSignatureEncoding},
 		"no DER":            {"01", ecdsaRaw, checkSignatureEncoding},
 		"trailing":          {"3006 020105 020106 00", ecdsaRaw, checkSignatureEncoding},
@@ -150,7 +150,7 @@ func TestSignatureVerify(t *testing.T) {
 				if err != nil || !ecdsa.VerifyASN1(k, tpmwire.AppendDigest(nil, tpmwire.HashOf(v.Hash), message), der) {
 					t.Errorf("crypto/ecdsa refuses %x (%v)", der, err)
 				}
-				again, err := ParseRawSignature(der, RawScheme{Alg: v.Alg, Hash: v.Hash})
+				again, err := ParseRawSignature(der, KeyScheme{Alg: v.Alg, Hash: v.Hash})
 				if err != nil || !bytes.Equal(withoutLeadingZeros(v.R), again.R) || !bytes.Equal(withoutLeadingZeros(v.S), again.S) {
 					t.Errorf("reads its own DER as %+v (%v)", again, err)
 				}
@@ -211,7 +211,7 @@ func FuzzParseRawSignature(f *testing.F) {
 	f.Add(unhex(f, "3007 0201 05 0202 0080"))
 	f.Add(unhex(f, "3006 020100 020100"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		v, err := ParseRawSignature(in, RawScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256})
+		v, err := ParseRawSignature(in, KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256})
 		if err != nil {
 			return
 		}

@@ -23,7 +23,7 @@ type CertifyEvidence struct {
 	// RawSignature is nil if Signature is a TPMT_SIGNATURE. Otherwise Signature is bare, and
 	// this names its scheme and hash: see ParseRawSignature. It must come from the caller's
 	// knowledge of the format, not from the sender.
-	RawSignature *RawScheme
+	RawSignature *KeyScheme
 	// Public is the certified key's TPMT_PUBLIC, at most 1024 bytes.
 	Public []byte
 }
@@ -168,24 +168,27 @@ func (o *CertifyOptions) checkCommon(c refusal.Check) error {
 // area, which may be empty if it is unknown or has already been parsed.
 func (in *CertifyInput) Parse(e *CertifyEvidence, akPublic []byte) (err error) {
 	in, e = typednil.OrZero(in), typednil.OrZero(e)
-	if in.Attest, err = ParseAttestation(e.Attest); err != nil {
+	if err := in.parseSigned(e.Attest, e.Signature, e.RawSignature); err != nil {
 		return err
 	}
 	if in.Public, err = ParsePublic(e.Public); err != nil {
 		return err
 	}
-	if in.Sig, err = parseAnySignature(e.Signature, e.RawSignature); err != nil {
-		return err
-	}
 	return in.readAK(akPublic)
 }
 
-// parseAnySignature parses a TPMT_SIGNATURE, or a bare signature if raw names its scheme.
-func parseAnySignature(b []byte, raw *RawScheme) (*Signature, error) {
-	if raw != nil {
-		return ParseRawSignature(b, *raw)
+// parseSigned parses a TPMS_ATTEST and its TPMT_SIGNATURE, or a bare signature if raw names its
+// scheme.
+func (in *CertifyInput) parseSigned(attest, signature []byte, raw *KeyScheme) (err error) {
+	if in.Attest, err = ParseAttestation(attest); err != nil {
+		return err
 	}
-	return ParseSignature(b)
+	if raw != nil {
+		in.Sig, err = ParseRawSignature(signature, *raw)
+	} else {
+		in.Sig, err = ParseSignature(signature)
+	}
+	return err
 }
 
 // readAK fills in what follows from the attestation key's public area, which is empty if it

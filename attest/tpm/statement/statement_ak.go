@@ -1,6 +1,8 @@
 package statement
 
 import (
+	"cmp"
+
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
@@ -23,11 +25,12 @@ const (
 
 // What an attestation key's attributes must be. Restricted: it signs only what the TPM made.
 // The rest: the TPM made it and it cannot leave. A key that also decrypts could be made to
-// act as a storage key, and one with x509sign signs certificates.
+// act as a storage key, and one with x509sign signs certificates. No TPM has a key with fixedTPM
+// and encryptedDuplication (Part 2, 8.3.3).
 const (
 	akAttributesSet = AttributeFixedTPM | AttributeFixedParent | AttributeSensitiveDataOrigin |
 		AttributeRestricted | AttributeSign
-	akAttributesClear = AttributeDecrypt | AttributeX509Sign
+	akAttributesClear = AttributeDecrypt | AttributeX509Sign | AttributeEncryptedDuplication
 )
 
 // checkAK checks the attestation key: always its strength, and the rest if its public area is
@@ -42,46 +45,29 @@ func (in *CertifyInput) checkAK() error {
 	if !in.AK.SameKey(in.AKKey) {
 		return tpmwire.Refuse(CheckAKMismatch, "another key in the attestation key's public area", "the attestation key")
 	}
-	if err := in.checkNameAlgorithm("attestation key", in.AK.NameAlg); err != nil {
-		return err
-	}
-	return checkAKForm(in.AK)
+	return in.checkAKArea()
 }
 
 // CheckAKPublic checks the name algorithm, strength, attributes and scheme of an attestation
 // key's public area. On road A these are claims, and only checked for consistency; on road B
 // the credential proves them.
 func CheckAKPublic(ak *Public) error {
-	ak = typednil.OrZero(ak)
-	var strict CertifyInput
-	if err := strict.checkNameAlgorithm("attestation key", ak.NameAlg); err != nil {
-		return err
-	}
-	if err := ak.checkStrength(); err != nil {
-		return err
-	}
-	return checkAKForm(ak)
+	return (&CertifyInput{AK: typednil.OrZero(ak)}).checkAKArea()
 }
 
-// checkAKForm checks the attributes and the scheme.
-func checkAKForm(ak *Public) error {
-	a := ak.Attributes
-	if !a.Has(akAttributesSet) {
-		return tpmwire.Refuse(checkAKAttributes, a.String(), akAttributesSet.String()+" set")
-	}
-	if a.HasAny(akAttributesClear) {
-		return tpmwire.Refuse(checkAKAttributes, a.String(), akAttributesClear.String()+" clear")
-	}
-	if err := a.checkTogether(checkAKAttributes); err != nil {
+func (in *CertifyInput) checkAKArea() error {
+	ak := in.AK
+	if err := cmp.Or(in.checkNameAlgorithm("attestation key", ak.NameAlg), ak.checkStrength()); err != nil {
 		return err
 	}
-	switch {
-	case ak.Type == tpm2.TPMAlgRSA && (ak.Scheme.Alg == tpm2.TPMAlgRSASSA || ak.Scheme.Alg == tpm2.TPMAlgRSAPSS):
-	case ak.Type == tpm2.TPMAlgECC && ak.Scheme.Alg == tpm2.TPMAlgECDSA:
-	default:
+	switch a := ak.Attributes; {
+	case !a.Has(akAttributesSet):
+		return tpmwire.Refuse(checkAKAttributes, a.String(), akAttributesSet.String()+" set")
+	case a.HasAny(akAttributesClear):
+		return tpmwire.Refuse(checkAKAttributes, a.String(), akAttributesClear.String()+" clear")
+	case !signingScheme(ak.Scheme.Alg) || (ak.Type == tpm2.TPMAlgECC) != (ak.Scheme.Alg == tpm2.TPMAlgECDSA):
 		return tpmwire.Refuse(checkAKScheme, ak.Scheme.String(), "RSASSA or RSAPSS for RSA, ECDSA for ECC")
-	}
-	if ak.Symmetric.Alg != tpm2.TPMAlgNull {
+	case ak.Symmetric.Alg != tpm2.TPMAlgNull:
 		return tpmwire.Refuse(checkAKScheme, "symmetric scheme "+tpmwire.AlgorithmName(ak.Symmetric.Alg), "NULL")
 	}
 	return nil

@@ -2,6 +2,7 @@ package statement
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/subtle"
 	"encoding/binary"
@@ -89,10 +90,7 @@ func (in *CertifyInput) checkCertifiedKey() error {
 	if !in.Public.HasName(in.Attest.Certified.Name) {
 		return tpmwire.Refuse(checkCertifiedName, refusal.Hex(in.Attest.Certified.Name), refusal.Hex(in.Public.Name()))
 	}
-	if err := in.checkNameAlgorithm("certified key", in.Public.NameAlg); err != nil {
-		return err
-	}
-	if err := in.Public.checkStrength(); err != nil {
+	if err := cmp.Or(in.checkNameAlgorithm("certified key", in.Public.NameAlg), in.Public.checkStrength()); err != nil {
 		return err
 	}
 	// If AK is known, checkAK ties it to AKKey.
@@ -128,50 +126,37 @@ func (in *CertifyInput) checkQualifiedSigner() error {
 	if !isName(signer) {
 		return tpmwire.Refuse(checkQualifiedSigner, refusal.Hex(signer), "a Qualified Name")
 	}
-	alg := tpm2.TPMAlgID(binary.BigEndian.Uint16(signer))
-	if in.AK == nil {
+	switch alg := tpm2.TPMAlgID(binary.BigEndian.Uint16(signer)); {
+	case in.AK == nil:
 		return in.checkNameAlgorithm("attestation key", alg)
-	}
-	if alg != in.AK.NameAlg {
+	case alg != in.AK.NameAlg:
 		return tpmwire.Refuse(checkQualifiedSigner, tpmwire.AlgorithmName(alg), tpmwire.AlgorithmName(in.AK.NameAlg))
-	}
-	if bytes.Equal(signer, in.AKName) || in.AK.hasNameAtOtherWidth(signer) {
+	case bytes.Equal(signer, in.AKName) || in.AK.hasNameAtOtherWidth(signer):
 		return tpmwire.Refuse(checkQualifiedSigner, "the Name of a key that was loaded from outside", "the Qualified Name of a restricted key")
 	}
 	return nil
 }
 
-// checkKeyAttributes requires a key that signs, unless told otherwise, and whose attributes a
-// TPM accepts together.
+// checkKeyAttributes refuses attributes that TPM2_Create and TPM2_LoadExternal refuse together
+// with TPM_RC_ATTRIBUTES for every key (Part 2, 8.3.3), and then requires a key that signs, unless
+// told otherwise.
 func (in *CertifyInput) checkKeyAttributes() error {
 	a := in.Public.Attributes
-	if err := a.checkTogether(checkKeyAttributes); err != nil {
-		return err
-	}
-	if a.Has(AttributeRestricted) && !in.Options.AllowRestrictedKey {
-		return tpmwire.Refuse(checkKeyAttributes, a.String(), "restricted clear")
-	}
-	if a.Has(AttributeX509Sign) {
-		return tpmwire.Refuse(checkKeyAttributes, a.String(), "x509sign clear")
-	}
-	if !a.Has(AttributeSign) && !in.Options.AllowDecryptionKey {
-		return tpmwire.Refuse(checkKeyAttributes, a.String(), "sign set")
-	}
-	return nil
-}
-
-// checkTogether refuses attributes that TPM2_Create and TPM2_LoadExternal refuse
-// with TPM_RC_ATTRIBUTES for every key: Part 2, 8.3.3.
-func (a Attributes) checkTogether(c refusal.Check) error {
 	switch {
 	case a.Has(AttributeFixedTPM) && !a.Has(AttributeFixedParent):
-		return tpmwire.Refuse(c, a.String(), "fixedParent with fixedTPM")
+		return tpmwire.Refuse(checkKeyAttributes, a.String(), "fixedParent with fixedTPM")
 	case a.Has(AttributeFixedTPM | AttributeEncryptedDuplication):
-		return tpmwire.Refuse(c, a.String(), "encryptedDuplication clear with fixedTPM")
+		return tpmwire.Refuse(checkKeyAttributes, a.String(), "encryptedDuplication clear with fixedTPM")
 	case a.Has(AttributeRestricted) && a.Has(AttributeSign) == a.Has(AttributeDecrypt):
-		return tpmwire.Refuse(c, a.String(), "one of sign and decrypt with restricted")
+		return tpmwire.Refuse(checkKeyAttributes, a.String(), "one of sign and decrypt with restricted")
 	case !a.HasAny(AttributeSign | AttributeDecrypt):
-		return tpmwire.Refuse(c, a.String(), "sign or decrypt")
+		return tpmwire.Refuse(checkKeyAttributes, a.String(), "sign or decrypt")
+	case a.Has(AttributeRestricted) && !in.Options.AllowRestrictedKey:
+		return tpmwire.Refuse(checkKeyAttributes, a.String(), "restricted clear")
+	case a.Has(AttributeX509Sign):
+		return tpmwire.Refuse(checkKeyAttributes, a.String(), "x509sign clear")
+	case !a.Has(AttributeSign) && !in.Options.AllowDecryptionKey:
+		return tpmwire.Refuse(checkKeyAttributes, a.String(), "sign set")
 	}
 	return nil
 }
@@ -208,9 +193,6 @@ func (in *CertifyInput) clockTrusted() bool { return in.SignedByPrimary(tpm2.TPM
 // given hierarchy.
 func (in *CertifyInput) SignedByPrimary(hierarchy tpm2.TPMHandle) bool {
 	in = typednil.OrZero(in)
-	var handle [4]byte
-	binary.BigEndian.PutUint32(handle[:], uint32(hierarchy))
-	var buf [message.MaxNameSize]byte
-	qualified := appendQualifiedName(buf[:0], handle[:], in.AKName)
+	qualified := QualifiedNameOfPrimary(hierarchy, in.AKName)
 	return len(qualified) != 0 && in.Attest != nil && bytes.Equal(in.Attest.QualifiedSigner, qualified)
 }

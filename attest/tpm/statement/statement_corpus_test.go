@@ -120,7 +120,7 @@ func recordedChangesAreRefused(t *testing.T, s *recordedStatement, got *Certifie
 	try(checkSignatureScheme, func(o *CertifyOptions) { o.AK.key = tpmlab.P256().Public() })
 	raw := s.evidence
 	raw.Signature = tpmlab.Corpus(t, "webauthn-tpm", s.name, "sig.bin")
-	raw.RawSignature = &RawScheme{Alg: got.SignatureScheme.Alg, Hash: got.SignatureScheme.Hash}
+	raw.RawSignature = &KeyScheme{Alg: got.SignatureScheme.Alg, Hash: got.SignatureScheme.Hash}
 	if _, err := VerifyCertify(&raw, s.options); err != nil {
 		t.Errorf("the bare signature: %v", err)
 	}
@@ -175,7 +175,7 @@ func TestCorpusAzure(t *testing.T) {
 	}
 	e := &CertifyEvidence{
 		Attest: read("attest.bin"), Signature: read("sig.raw.bin"), Public: read("key.tpmt"),
-		RawSignature: &RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256},
+		RawSignature: &KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256},
 	}
 	key, err := ParsePublic(e.Public)
 	if err != nil {
@@ -214,7 +214,7 @@ func TestCorpusAzure(t *testing.T) {
 		tpmlab.ExpectCheck(t, err, want)
 	}
 	pss := *e
-	pss.RawSignature = &RawScheme{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256}
+	pss.RawSignature = &KeyScheme{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256}
 	_, err = VerifyCertify(&pss, o)
 	tpmlab.ExpectCheck(t, err, checkSignatureScheme)
 	quote := *e
@@ -235,7 +235,7 @@ func TestCorpusLAMPS(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, certificates := lampsStatement(t, csr.RawTBSCertificateRequest)
-	e.RawSignature = &RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
+	e.RawSignature = &KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
 	accepted := 0
 	for _, der := range certificates {
 		certificate, err := x509.ParseCertificate(der)

@@ -275,11 +275,11 @@ func TestSizesOfSignature(t *testing.T) {
 		})
 	}
 	number := func(n int) []byte { return tpmlab.Element(asn1.INTEGER, append([]byte{1}, make([]byte, n-1)...)) }
-	onRSA := RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
-	onECC := RawScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
+	onRSA := KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
+	onECC := KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
 	for name, c := range map[string]struct {
 		in     []byte
-		scheme RawScheme
+		scheme KeyScheme
 		want   refusal.Check
 	}{
 		"RSA-4096":         {make([]byte, 512), onRSA, ""},
@@ -291,8 +291,8 @@ func TestSizesOfSignature(t *testing.T) {
 		"a third number":   {tpmlab.Seq(number(1), number(1), number(1)), onECC, checkSignatureEncoding},
 		"one number":       {tpmlab.Seq(number(1)), onECC, checkSignatureEncoding},
 		"a byte after":     {append(tpmlab.Seq(number(1), number(1)), 0), onECC, checkSignatureEncoding},
-		"a key agreement":  {make([]byte, 256), RawScheme{Alg: tpm2.TPMAlgRSAES, Hash: tpm2.TPMAlgSHA256}, checkSignatureScheme},
-		"an unknown hash":  {make([]byte, 256), RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSM3256}, checkSignatureScheme},
+		"a key agreement":  {make([]byte, 256), KeyScheme{Alg: tpm2.TPMAlgRSAES, Hash: tpm2.TPMAlgSHA256}, checkSignatureScheme},
+		"an unknown hash":  {make([]byte, 256), KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSM3256}, checkSignatureScheme},
 	} {
 		t.Run("raw, "+name, func(t *testing.T) {
 			_, err := ParseRawSignature(c.in, c.scheme)

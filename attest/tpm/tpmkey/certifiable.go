@@ -97,9 +97,7 @@ func (k *softwareKey) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.Loaded
 // externalAttributes are those of an external key: a TPM refuses fixedTPM, fixedParent and
 // restricted on it. noDA exempts the key from the counting of wrong passwords, so that neither
 // a lockout nor a crash midway matters.
-func externalAttributes() tpm2.TPMAObject {
-	return tpm2.TPMAObject{UserWithAuth: true, NoDA: true, SignEncrypt: true}
-}
+var externalAttributes = tpm2.TPMAObject{UserWithAuth: true, NoDA: true, SignEncrypt: true}
 
 func newSoftwareECDSA(key *ecdsa.PrivateKey) (*softwareKey, error) {
 	//nolint:staticcheck // Bytes panics where a part is nil, and nothing else tells
@@ -116,7 +114,7 @@ func newSoftwareECDSA(key *ecdsa.PrivateKey) (*softwareKey, error) {
 	}
 	point, _ := key.PublicKey.Bytes() // 04, X and Y in full width: it is on the curve, because again is
 	x, y := point[1:1+curve.Width], point[1+curve.Width:]
-	return newSoftwareKey(key, tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: curve.ID}, externalAttributes(), x, y),
+	return newSoftwareKey(key, tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: curve.ID}, externalAttributes, x, y),
 		tpm2.NewTPMUSensitiveComposite(tpm2.TPMAlgECC, &tpm2.TPM2BECCParameter{Buffer: scalar})), nil
 }
 
@@ -125,13 +123,12 @@ func newSoftwareRSA(key *rsa.PrivateKey) (*softwareKey, error) {
 		return nil, errors.New("no key")
 	}
 	bits := key.N.BitLen()
-	if bits != 2048 && bits != 3072 && bits != 4096 {
+	switch {
+	case bits != 2048 && bits != 3072 && bits != 4096:
 		return nil, fmt.Errorf("RSA of %d bits, want 2048, 3072 or 4096", bits)
-	}
-	if key.E != 65537 {
+	case key.E != 65537:
 		return nil, fmt.Errorf("RSA exponent: got %d, want 65537", key.E)
-	}
-	if len(key.Primes) != 2 {
+	case len(key.Primes) != 2:
 		return nil, fmt.Errorf("RSA with %d primes: a TPM takes two", len(key.Primes))
 	}
 	if err := key.Validate(); err != nil {
@@ -140,7 +137,7 @@ func newSoftwareRSA(key *rsa.PrivateKey) (*softwareKey, error) {
 	if p, q := key.Primes[0].BitLen(), key.Primes[1].BitLen(); p != bits/2 || q != bits/2 {
 		return nil, fmt.Errorf("RSA with primes of %d and %d bits: a TPM takes %d each", p, q, bits/2)
 	}
-	area := tpmop.RSAKeyArea(tpm2.TPMSRSAParms{KeyBits: tpm2.TPMKeyBits(bits)}, externalAttributes(), key.N.Bytes())
+	area := tpmop.RSAKeyArea(tpm2.TPMSRSAParms{KeyBits: tpm2.TPMKeyBits(bits)}, externalAttributes, key.N.Bytes())
 	prime := &tpm2.TPM2BPrivateKeyRSA{Buffer: key.Primes[0].Bytes()}
 	return newSoftwareKey(key, area, tpm2.NewTPMUSensitiveComposite(tpm2.TPMAlgRSA, prime)), nil
 }

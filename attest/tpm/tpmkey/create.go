@@ -64,7 +64,7 @@ func (k *Key) create(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPubli
 		return err
 	}
 	k.file.Public, k.file.Private = made.OutPublic.Bytes(), made.OutPrivate.Buffer
-	if _, err := k.file.check(); err != nil {
+	if err := k.file.check(); err != nil {
 		return fmt.Errorf("the TPM's answer to TPM2_Create: %w", err)
 	}
 	loaded, err := k.file.loadUnder(ctx, h, parent)

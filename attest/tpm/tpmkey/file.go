@@ -86,19 +86,11 @@ type File struct {
 	// 4096 bytes.
 	Private []byte
 
-	emptyAuthForm emptyAuthForm
+	// How a parsed file states EmptyAuth, if not as Marshal does it: TRUE as ff, FALSE as 00. The
+	// draft prefers FALSE to be left out, but tpm2-openssl 1.1.1 takes that for TRUE.
+	emptyAuthOne    bool // TRUE as 01, which is not DER: OpenSSL's way
+	emptyAuthAbsent bool // FALSE
 }
-
-// emptyAuthForm is how a parsed file states EmptyAuth.
-type emptyAuthForm int
-
-const (
-	// As Marshal writes it: TRUE as ff, FALSE as 00. The draft prefers FALSE to be left out,
-	// but tpm2-openssl 1.1.1 takes that for TRUE.
-	emptyAuthDER    emptyAuthForm = iota
-	emptyAuthOne                  // TRUE as 01, which is not DER: OpenSSL's way
-	emptyAuthAbsent               // FALSE
-)
 
 // Policy is one policy command, a TPMPolicy.
 type Policy struct {
@@ -169,22 +161,18 @@ func parseFile(b []byte) (*File, error) {
 	if err := f.readOptional(&body); err != nil {
 		return nil, err
 	}
-	var parent uint32
 	var public, private cryptobyte.String
-	if !body.ReadASN1Integer(&parent) {
+	switch {
+	case !body.ReadASN1Integer((*uint32)(&f.Parent)):
 		return nil, errors.New("parent is not an INTEGER of 32 bits without sign")
-	}
-	if !body.ReadASN1(&public, asn1.OCTET_STRING) || !body.ReadASN1(&private, asn1.OCTET_STRING) || !body.Empty() {
+	case !body.ReadASN1(&public, asn1.OCTET_STRING) || !body.ReadASN1(&private, asn1.OCTET_STRING) || !body.Empty():
 		return nil, errors.New("it does not end with pubkey and privkey, two OCTET STRINGs")
-	}
-	f.Parent = tpm2.TPMHandle(parent)
-	if !tpmwire.ReadTPM2B(&public, &f.Public, tpmwire.MaxTPMTPublicSize) || !public.Empty() {
+	case !tpmwire.ReadTPM2B(&public, &f.Public, tpmwire.MaxTPMTPublicSize) || !public.Empty():
 		return nil, errors.New("pubkey is not a TPM2B_PUBLIC")
-	}
-	if !tpmwire.ReadTPM2B(&private, &f.Private, maxTPM2BPrivateSize) || !private.Empty() {
+	case !tpmwire.ReadTPM2B(&private, &f.Private, maxTPM2BPrivateSize) || !private.Empty():
 		return nil, errors.New("privkey is not a TPM2B_PRIVATE")
 	}
-	if _, err := f.check(); err != nil {
+	if err := f.check(); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -231,30 +219,16 @@ func (f *File) readOptional(s *cryptobyte.String) error {
 		return fmt.Errorf("type: got %v, want %v, a loadable key", keyType, tpmLoadableKey)
 	}
 	var v cryptobyte.String
-	f.emptyAuthForm = emptyAuthAbsent
-	if s.PeekASN1Tag(tagTPMKeyEmptyAuth) {
-		if !readExplicit(s, tagTPMKeyEmptyAuth, asn1.BOOLEAN, &v) || len(v) != 1 {
+	if f.emptyAuthAbsent = !s.PeekASN1Tag(tagTPMKeyEmptyAuth); !f.emptyAuthAbsent {
+		if !readExplicit(s, tagTPMKeyEmptyAuth, asn1.BOOLEAN, &v) || len(v) != 1 || v[0] > 0x01 && v[0] < 0xff {
 			return errors.New("emptyAuth is not a BOOLEAN")
 		}
-		switch f.EmptyAuth = v[0] != 0; v[0] {
-		case 0x00, 0xff:
-			f.emptyAuthForm = emptyAuthDER
-		case 0x01:
-			f.emptyAuthForm = emptyAuthOne
-		default:
-			return errors.New("emptyAuth is not a BOOLEAN")
-		}
+		f.EmptyAuth, f.emptyAuthOne = v[0] != 0x00, v[0] == 0x01
 	}
 	if s.PeekASN1Tag(tagTPMKeyPolicy) {
 		if err := f.readPolicy(s); err != nil {
 			return err
 		}
-	}
-	if s.PeekASN1Tag(tagTPMKeySecret) {
-		return errors.New("it has a secret, which only importable keys have")
-	}
-	if s.PeekASN1Tag(tagTPMKeyAuthPolicy) {
-		return errors.New("it has an authPolicy: alternative policies are not supported")
 	}
 	if s.PeekASN1Tag(tagTPMKeyDescription) {
 		if !readExplicit(s, tagTPMKeyDescription, asn1.UTF8String, &v) || len(v) == 0 {
@@ -262,7 +236,12 @@ func (f *File) readOptional(s *cryptobyte.String) error {
 		}
 		f.Description = string(v)
 	}
-	if s.PeekASN1Tag(tagTPMKeyRSAParent) {
+	switch {
+	case s.PeekASN1Tag(tagTPMKeySecret):
+		return errors.New("it has a secret, which only importable keys have")
+	case s.PeekASN1Tag(tagTPMKeyAuthPolicy):
+		return errors.New("it has an authPolicy: alternative policies are not supported")
+	case s.PeekASN1Tag(tagTPMKeyRSAParent):
 		return errors.New("it has an rsaParent, which is not supported")
 	}
 	return nil
@@ -282,45 +261,40 @@ func (f *File) readPolicy(s *cryptobyte.String) error {
 			return fmt.Errorf("policy: statement %d is not a TPMPolicy", len(f.Policy)+1)
 		}
 		f.Policy = append(f.Policy, Policy{Command: tpm2.TPMCC(command), Body: octets})
-		if len(f.Policy) > maxTPMKeyPolicy {
-			return fmt.Errorf("policy: more than %d statements", maxTPMKeyPolicy)
-		}
 	}
 	return nil
 }
 
-// check refuses what Load could not use, and returns the parsed public part.
-func (f *File) check() (*statement.Public, error) {
-	if f.Parent != tpm2.TPMRHOwner && f.Parent>>24 != 0x81 {
-		return nil, fmt.Errorf("parent: got 0x%08x, want 0x%08x, the owner hierarchy, or a persistent handle", uint32(f.Parent), uint32(tpm2.TPMRHOwner))
-	}
-	if len(f.Private) == 0 || len(f.Private) > maxTPM2BPrivateSize {
-		return nil, fmt.Errorf("privkey: %d bytes, want 1 to %d", len(f.Private), maxTPM2BPrivateSize)
-	}
-	if len(f.Description) > maxTPMKeyDescription || !utf8.ValidString(f.Description) {
-		return nil, fmt.Errorf("description: not UTF-8 of at most %d bytes", maxTPMKeyDescription)
-	}
-	if len(f.Policy) > maxTPMKeyPolicy {
-		return nil, fmt.Errorf("policy: %d statements, at most %d", len(f.Policy), maxTPMKeyPolicy)
+// check refuses what Load could not use.
+func (f *File) check() error {
+	switch {
+	case f.Parent != tpm2.TPMRHOwner && f.Parent>>24 != 0x81:
+		return fmt.Errorf("parent: got 0x%08x, want 0x%08x, the owner hierarchy, or a persistent handle", uint32(f.Parent), uint32(tpm2.TPMRHOwner))
+	case len(f.Private) == 0 || len(f.Private) > maxTPM2BPrivateSize:
+		return fmt.Errorf("privkey: %d bytes, want 1 to %d", len(f.Private), maxTPM2BPrivateSize)
+	case len(f.Description) > maxTPMKeyDescription || !utf8.ValidString(f.Description):
+		return fmt.Errorf("description: not UTF-8 of at most %d bytes", maxTPMKeyDescription)
+	case len(f.Policy) > maxTPMKeyPolicy:
+		return fmt.Errorf("policy: more than %d statements", maxTPMKeyPolicy)
 	}
 	public, err := statement.ParsePublic(f.Public)
+	if err == nil {
+		_, err = public.Key()
+	}
 	if err != nil {
-		return nil, fmt.Errorf("pubkey: %w", err)
+		return fmt.Errorf("pubkey: %w", err)
 	}
 	if !public.Attributes.Has(statement.AttributeSign) || public.Attributes.HasAny(statement.AttributeRestricted|statement.AttributeX509Sign) {
-		return nil, fmt.Errorf("pubkey: attributes %v are not those of a key that signs digests", public.Attributes)
-	}
-	if _, err := public.Key(); err != nil {
-		return nil, fmt.Errorf("pubkey: %w", err)
+		return fmt.Errorf("pubkey: attributes %v are not those of a key that signs digests", public.Attributes)
 	}
 	policy, err := parseKeyPolicy(f.Policy)
+	if err == nil {
+		err = policy.check(public)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
+		return fmt.Errorf("policy: %w", err)
 	}
-	if err := policy.check(public); err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
-	}
-	return public, nil
+	return nil
 }
 
 func (f *File) clone() *File {
@@ -350,21 +324,19 @@ func (f *File) Marshal() ([]byte, error) {
 		return nil, fmt.Errorf("tpmkey: %w: %w", checkFile, err)
 	}
 	out := pem.EncodeToMemory(&pem.Block{Type: tpmKeyFileBlock, Bytes: der})
-	if _, err := ParseFile(out); err != nil {
-		return nil, err
-	}
-	return out, nil
+	_, err = ParseFile(out)
+	return out, err
 }
 
 func (f *File) addOptional(b *cryptobyte.Builder) {
 	v := []byte{0x00}
 	switch {
-	case f.EmptyAuth && f.emptyAuthForm == emptyAuthOne:
+	case f.EmptyAuth && f.emptyAuthOne:
 		v[0] = 0x01
 	case f.EmptyAuth:
 		v[0] = 0xff
 	}
-	if f.EmptyAuth || f.emptyAuthForm != emptyAuthAbsent {
+	if f.EmptyAuth || !f.emptyAuthAbsent {
 		b.AddASN1(tagTPMKeyEmptyAuth, func(b *cryptobyte.Builder) { der.AddTagged(b, asn1.BOOLEAN, v) })
 	}
 	if len(f.Policy) != 0 {

@@ -2,6 +2,7 @@ package tpmkey
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto"
 	"errors"
@@ -43,10 +44,7 @@ var kinds = map[Kind]struct {
 
 // String returns the kind's name, as in "ECDSA P-256".
 func (kind Kind) String() string {
-	if k, ok := kinds[kind]; ok {
-		return k.name
-	}
-	return fmt.Sprintf("Kind(%d)", int(kind))
+	return cmp.Or(kinds[kind].name, fmt.Sprintf("Kind(%d)", int(kind)))
 }
 
 // Options say where a key is made and what its use requires. The zero value is the owner
@@ -82,7 +80,7 @@ type LoadOptions struct {
 }
 
 // ErrPassword says that a key has a password other than the one that was given.
-var ErrPassword = errors.New("the TPM key has another password")
+var ErrPassword = tpmop.ErrKeyPassword
 
 // Key is a signing key that a TPM made and that never leaves it: a crypto.Signer for
 // certificate requests and TLS, and a [Certifiable] whose statement says that it is resident.
@@ -128,7 +126,7 @@ func Load(ctx context.Context, tpm transport.TPM, file *File, opts LoadOptions) 
 	if file == nil {
 		return nil, fmt.Errorf("tpmkey: %w: there is none", checkFile)
 	}
-	if _, err := file.check(); err != nil {
+	if err := file.check(); err != nil {
 		return nil, fmt.Errorf("tpmkey: %w: %w", checkFile, err)
 	}
 	k := &Key{tpm: tpmop.Share(tpm), file: file.clone()}
@@ -214,12 +212,12 @@ func (k *Key) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, 
 	if err != nil {
 		return nil, fmt.Errorf("tpmkey: %w", err)
 	}
-	signature, err := withinLimit(func(ctx context.Context) (signature []byte, err error) {
-		err = k.tpm.Do(ctx, func(h *tpmop.Handles) (err error) {
+	var signature []byte
+	err = withinLimit(func(ctx context.Context) error {
+		return k.tpm.Do(ctx, func(h *tpmop.Handles) (err error) {
 			signature, err = k.sign(ctx, h, digest, scheme)
 			return err
 		})
-		return signature, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("tpmkey: %w", err)
@@ -236,24 +234,18 @@ const limit = 30 * time.Second
 
 // withinLimit runs f until it returns or the limit has passed. A command that the TPM does not
 // answer cannot be taken back: its goroutine has the TPM's turn and ends with the answer, and
-// until then whoever else waits for that turn is in Do, which ends with its context.
-func withinLimit[R any](f func(ctx context.Context) (R, error)) (R, error) {
+// until then whoever else waits for that turn is in Do, which ends with its context. What f leaves
+// in a variable is read only where there is no error.
+func withinLimit(f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	type result struct {
-		value R
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := f(ctx)
-		done <- result{value, err}
-	}()
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
 	select {
-	case r := <-done:
-		return r.value, r.err
+	case err := <-done:
+		return err
 	case <-ctx.Done():
-		return *new(R), fmt.Errorf("no answer of the TPM within %s: %w", limit, ctx.Err())
+		return fmt.Errorf("no answer of the TPM within %s: %w", limit, ctx.Err())
 	}
 }
 
@@ -300,13 +292,10 @@ func (k *Key) authorizeUse(ctx context.Context, h *tpmop.Handles, loaded *tpmop.
 
 // explainKeyRefusal says what a TPM's refusal of a key's use means.
 func explainKeyRefusal(err error) error {
-	switch {
-	case errors.Is(err, tpm2.TPMRCBadAuth), errors.Is(err, tpm2.TPMRCAuthFail):
-		return fmt.Errorf("%w: %w", ErrPassword, err)
-	case errors.Is(err, tpm2.TPMRCPolicyFail):
+	if errors.Is(err, tpm2.TPMRCPolicyFail) {
 		return fmt.Errorf("%w: %w", ErrPCRPolicy, err)
 	}
-	return err
+	return tpmop.ExplainKeyPassword(err)
 }
 
 // File is what Load restores this key from, on the same TPM.
@@ -316,7 +305,7 @@ func (k *Key) File() *File { return k.file.clone() }
 // nothing except retry what the first could not flush. It waits for the TPM as long as Sign does.
 func (k *Key) Close() error {
 	k = typednil.OrZero(k)
-	_, err := withinLimit(func(ctx context.Context) (struct{}, error) {
+	err := withinLimit(func(ctx context.Context) error {
 		err := k.tpm.Do(ctx, func(*tpmop.Handles) error {
 			if k.held != 0 { // flushed like anything left over: only if it is still this key
 				k.tpm.Left = append(k.tpm.Left, tpmop.OpenHandle{Handle: k.held, Name: k.name})
@@ -327,7 +316,7 @@ func (k *Key) Close() error {
 		if err == nil {
 			err = k.tpm.FlushLeft(ctx)
 		}
-		return struct{}{}, err
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("tpmkey: close: %w", err)
@@ -335,5 +324,4 @@ func (k *Key) Close() error {
 	return nil
 }
 
-var _ crypto.Signer = (*Key)(nil)
 var _ Certifiable = (*Key)(nil)

@@ -21,7 +21,7 @@ var ErrNVIndexNotFound = tpmop.ErrNVIndexNotFound
 
 // ErrNVCertificateIncomplete says that writing a certificate into an NV index was not
 // completed: the index holds nothing whole, and the next write replaces it.
-var ErrNVCertificateIncomplete = errors.New("the NV index holds no whole certificate")
+var ErrNVCertificateIncomplete = tpmop.ErrNVCertificateIncomplete
 
 // errNVIndexTaken says that an NV index exists and was not made by WriteNVCertificate: it is
 // left as it is.
@@ -65,8 +65,7 @@ func WriteNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHa
 		return fmt.Errorf("tpmkey: certificate for NV index 0x%08x: %w", uint32(index), err)
 	}
 	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
-		w := &nvWriter{h: h, index: index, password: opts.OwnerPassword}
-		return w.write(ctx, der)
+		return (&nvWriter{h: h, index: index, password: opts.OwnerPassword}).write(ctx, der)
 	})
 	if err != nil {
 		return fmt.Errorf("tpmkey: certificate for NV index 0x%08x: %w", uint32(index), err)
@@ -80,18 +79,8 @@ func WriteNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHa
 // ErrNVCertificateIncomplete or the TPM's response code.
 func ReadNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle) ([]byte, error) {
 	var encoded []byte
-	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
-		data, err := tpmop.ReadNV(ctx, h, index)
-		if errors.Is(err, tpm2.TPMRCNVUninitialized) {
-			return fmt.Errorf("%w: %w", ErrNVCertificateIncomplete, err)
-		}
-		if err != nil {
-			return err
-		}
-		if len(data) != 0 && data[0] == 0xff { // how an index begins if writing started at its end
-			return ErrNVCertificateIncomplete
-		}
-		encoded, err = der.TrimNVCertificate(data)
+	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) (err error) {
+		encoded, err = tpmop.ReadNVCertificate(ctx, h, index)
 		return err
 	})
 	if err == nil {
@@ -101,23 +90,6 @@ func ReadNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHan
 		return nil, fmt.Errorf("tpmkey: certificate in NV index 0x%08x: %w", uint32(index), err)
 	}
 	return encoded, nil
-}
-
-// RemoveNVCertificate removes an index that WriteNVCertificate made, complete or not. Errors
-// wrap ErrNVIndexNotFound if there is none, tpm.ErrHierarchyPassword or the TPM's response
-// code, or say that the index holds something else.
-func RemoveNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle, opts NVCertificateOptions) error {
-	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
-		w := &nvWriter{h: h, index: index, password: opts.OwnerPassword}
-		if err := w.look(ctx); err != nil {
-			return err
-		}
-		return w.undefine(ctx)
-	})
-	if err != nil {
-		return fmt.Errorf("tpmkey: removing NV index 0x%08x: %w", uint32(index), err)
-	}
-	return nil
 }
 
 func checkNVCertificate(certificate []byte) error {

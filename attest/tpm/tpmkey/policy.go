@@ -136,18 +136,15 @@ func (p keyPolicy) needsPassword() bool {
 // run runs the commands in a policy session.
 func (p keyPolicy) run(tpm transport.TPM, session tpm2.TPMISHPolicy, _ tpm2.TPM2BNonce) error {
 	for _, s := range p {
+		what, err := "TPM2_PolicyPCR", error(nil)
 		if s.selections == nil {
-			if _, err := (tpm2.PolicyAuthValue{PolicySession: session}).Execute(tpm); err != nil {
-				return fmt.Errorf("TPM2_PolicyAuthValue: %w", err)
-			}
-			continue
-		}
-		_, err := s.pcr(session).Execute(tpm)
-		if errors.Is(err, tpm2.TPMRCValue) {
-			return fmt.Errorf("%w: TPM2_PolicyPCR: %w", ErrPCRPolicy, err)
+			what = "TPM2_PolicyAuthValue"
+			_, err = tpm2.PolicyAuthValue{PolicySession: session}.Execute(tpm)
+		} else if _, err = s.pcr(session).Execute(tpm); errors.Is(err, tpm2.TPMRCValue) {
+			err = fmt.Errorf("%w: %w", ErrPCRPolicy, err)
 		}
 		if err != nil {
-			return fmt.Errorf("TPM2_PolicyPCR: %w", err)
+			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
 	return nil

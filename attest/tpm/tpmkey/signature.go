@@ -6,11 +6,10 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
-	"math/big"
 
 	"github.com/google/go-tpm/tpm2"
-	"golang.org/x/crypto/cryptobyte"
-	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 )
 
 // signScheme turns what crypto.Signer's caller asks for into a scheme for TPM2_Sign, and
@@ -52,29 +51,14 @@ var hashes = map[crypto.Hash]tpm2.TPMIAlgHash{
 
 // signatureBytes converts a TPMT_SIGNATURE to the form that crypto.Signer promises.
 func signatureBytes(s *tpm2.TPMTSignature) ([]byte, error) {
-	var sig *tpm2.TPMSSignatureRSA
-	err := fmt.Errorf("the TPM's signature has the algorithm 0x%04x", uint16(s.SigAlg))
-	switch s.SigAlg {
-	case tpm2.TPMAlgECDSA:
-		rs, err := s.Signature.ECDSA()
-		if err != nil {
-			return nil, err
-		}
-		var b cryptobyte.Builder
-		b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
-			b.AddASN1BigInt(new(big.Int).SetBytes(rs.SignatureR.Buffer))
-			b.AddASN1BigInt(new(big.Int).SetBytes(rs.SignatureS.Buffer))
-		})
-		return b.Bytes()
-	case tpm2.TPMAlgRSASSA:
-		sig, err = s.Signature.RSASSA()
-	case tpm2.TPMAlgRSAPSS:
-		sig, err = s.Signature.RSAPSS()
-	}
+	v, err := statement.ParseSignature(tpm2.Marshal(s))
 	if err != nil {
 		return nil, err
 	}
-	return sig.Sig.Buffer, nil
+	if v.Alg == tpm2.TPMAlgECDSA {
+		return v.MarshalECDSA()
+	}
+	return v.RSA, nil
 }
 
 // verifyOwn checks a signature that the TPM made.

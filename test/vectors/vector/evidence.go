@@ -55,11 +55,11 @@ func akOf(trust string, public, spki []byte) statement.AK {
 }
 
 // scheme is nil if a signature is not bare.
-func (r *RawSignature) scheme() *statement.RawScheme {
+func (r *RawSignature) scheme() *statement.KeyScheme {
 	if r == nil {
 		return nil
 	}
-	return &statement.RawScheme{
+	return &statement.KeyScheme{
 		Alg: named("scheme", r.Scheme, map[string]tpm2.TPMAlgID{"rsassa": tpm2.TPMAlgRSASSA, "rsapss": tpm2.TPMAlgRSAPSS, "ecdsa": tpm2.TPMAlgECDSA}),
 		Hash: named("hash", r.Hash, map[string]tpm2.TPMAlgID{
 			"sha1": tpm2.TPMAlgSHA1, "sha256": tpm2.TPMAlgSHA256, "sha384": tpm2.TPMAlgSHA384, "sha512": tpm2.TPMAlgSHA512}),
