@@ -235,3 +235,167 @@ func TestCheckAuthorizer(t *testing.T) {
 		t.Errorf("the inner one was told %+v, %v", inner.opened, err)
 	}
 }
+
+// An authorizer that asks another through Membership, and so decides inside a decision, admits
+// nobody, whatever it makes of the answer; nothing of the inner one is written.
+func TestMembershipInsideAuthorize(t *testing.T) {
+	for name, nested := range map[string]func(ctx context.Context, inner Authorizer, r *Result) (*Authorization, error){
+		"passed on": func(ctx context.Context, inner Authorizer, r *Result) (*Authorization, error) {
+			return r.Admit(r.NodeName), Membership(ctx, inner, r)
+		},
+		"on a copy": func(ctx context.Context, inner Authorizer, r *Result) (*Authorization, error) {
+			again := *r
+			return r.Admit(r.NodeName), Membership(ctx, inner, &again)
+		},
+		"refused after all": func(ctx context.Context, inner Authorizer, r *Result) (*Authorization, error) {
+			if err := Membership(ctx, inner, r); err != nil {
+				return nil, err
+			}
+			return nil, NotMember("x")
+		},
+		"the outer one again": func(ctx context.Context, inner Authorizer, r *Result) (*Authorization, error) {
+			return r.Admit(r.NodeName), Membership(ctx, AuthorizerFunc(inner.Authorize), r)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			written := 0
+			inner := AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
+				return r.Admit(r.NodeName), errors.Join(r.WhenAdmitted(func(context.Context) error { written++; return nil }),
+					r.WhenIssued(func(context.Context, csr.IssuedRecord) error { written++; return nil }))
+			})
+			config := fakeConfig(t, &fakeKind{})
+			config.Authorizer = AuthorizerFunc(func(ctx context.Context, r *Result) (*Authorization, error) {
+				a, err := nested(ctx, inner, r)
+				if r.Attested() != nil {
+					t.Error("something can be issued before the decision")
+				}
+				return a, err
+			})
+			v, err := NewVerifier(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := joinFake(t, v, newFakeNode(t, newFakeProver()))
+			if r != nil || !errors.Is(err, refusal.ErrRetry) || written != 0 {
+				t.Errorf("got %v, %v, written %d times", r, err, written)
+			}
+		})
+	}
+	// The very same authorizer, asked by its method, is admitted.
+	r := &Result{Stage: StageAnswer}
+	if err := Membership(t.Context(), AuthorizerFunc(AuthorizerFunc(admitAll).Authorize), r); err != nil {
+		t.Error(err)
+	}
+	if err := Membership(t.Context(), AuthorizerFunc(admitAll), r); !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("decided twice: %v", err)
+	}
+}
+
+// Without a result, a context or an authorizer there is no membership.
+func TestMembershipOfNothing(t *testing.T) {
+	good := AuthorizerFunc(admitAll)
+	for name, err := range map[string]error{
+		"no result":     Membership(t.Context(), good, nil),
+		"no context":    Membership(nil, good, &Result{Stage: StageAnswer}), //nolint:staticcheck // the mistake
+		"no authorizer": Membership(t.Context(), nil, &Result{Stage: StageAnswer}),
+		"no stage":      Membership(t.Context(), good, &Result{}),
+	} {
+		if !errors.Is(err, refusal.ErrRetry) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// countingAuthorizer is asked at hellos too, and refuses at one stage.
+type countingAuthorizer struct {
+	asked   []Stage
+	refuses Stage
+}
+
+func (c *countingAuthorizer) AuthorizeHello(_ context.Context, r *Result) error {
+	if c.asked = append(c.asked, r.Stage); c.refuses == StageHello {
+		return NotMember("x")
+	}
+	return nil
+}
+
+func (c *countingAuthorizer) Authorize(_ context.Context, r *Result) (*Authorization, error) {
+	if c.asked = append(c.asked, r.Stage); c.refuses == StageAnswer {
+		return nil, NotMember("x")
+	}
+	return r.Admit(r.NodeName), nil
+}
+
+// Membership is checked at the answer, and also at the hello if the authorizer has
+// AuthorizeHello. For a document it is checked only at the answer.
+func TestWhenMembershipIsAsked(t *testing.T) {
+	both, answer := []Stage{StageHello, StageAnswer}, []Stage{StageAnswer}
+	counting := &countingAuthorizer{}
+	for name, c := range map[string]struct {
+		authorizer Authorizer
+		want       map[Road][]Stage
+	}{
+		"asked at hellos": {counting, map[Road][]Stage{RoadAK: both, RoadEK: both, RoadDocument: answer}},
+		"asked only at the answer": {AuthorizerFunc(counting.Authorize),
+			map[Road][]Stage{RoadAK: answer, RoadEK: answer, RoadDocument: answer}},
+	} {
+		for road, want := range c.want {
+			t.Run(name+" on "+road.String(), func(t *testing.T) {
+				counting.asked = nil
+				config := fakeConfig(t, &fakeKind{describe: allRoads})
+				config.Authorizer = c.authorizer
+				v, err := NewVerifier(config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := newFakeProver()
+				p.road = road
+				if _, err := joinFake(t, v, newFakeNode(t, p)); err != nil || !slices.Equal(counting.asked, want) {
+					t.Errorf("asked at %v, want %v, %v", counting.asked, want, err)
+				}
+			})
+		}
+	}
+}
+
+// A machine that is refused at the hello gets no challenge. With a document, or with an
+// authorizer that is asked only at the answer, it is refused at the answer.
+func TestMembershipRefusesHellos(t *testing.T) {
+	hello := map[Road]Check{RoadAK: CheckMembership, RoadEK: CheckMembership, RoadDocument: ""}
+	later := map[Road]Check{}
+	for name, c := range map[string]struct {
+		authorizer Authorizer
+		want       map[Road]Check
+	}{
+		"at hellos":          {helloFunc(func(context.Context, *Result) error { return &Error{Check: CheckMembership, Want: "a member"} }), hello},
+		"only at the answer": {&countingAuthorizer{refuses: StageAnswer}, later},
+		"by a function":      {AuthorizerFunc((&countingAuthorizer{refuses: StageAnswer}).Authorize), later},
+	} {
+		for _, road := range []Road{RoadAK, RoadEK, RoadDocument} {
+			t.Run(name+" on "+road.String(), func(t *testing.T) {
+				want, k := c.want[road], &fakeKind{describe: allRoads}
+				config := fakeConfig(t, k)
+				config.Authorizer = c.authorizer
+				v, err := NewVerifier(config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := newFakeProver()
+				p.road = road
+				n := newFakeNode(t, p)
+				challenge, err := v.Challenge(t.Context(), n.hello(t))
+				expectRefusal(t, err, want)
+				if (challenge != nil) != (want == "") || slices.Contains(k.asked, "Seal") != (want == "") {
+					t.Errorf("a challenge of %d bytes, asked for %q", len(challenge), k.asked)
+				}
+				if challenge != nil {
+					r, err := v.Verify(t.Context(), n.answer(t, challenge))
+					expectRefusal(t, err, CheckMembership)
+					if r != nil {
+						t.Error("a result")
+					}
+				}
+			})
+		}
+	}
+}

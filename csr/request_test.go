@@ -1,14 +1,21 @@
 package csr_test
 
 import (
+	"bytes"
+	"context"
+	"crypto"
 	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // An object as kube-apiserver 1.36 prints it, shortened.
@@ -127,4 +134,189 @@ func TestParseServerObjectRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSpec files what a bundle's Spec says, under each kind of signer: a policy passes it.
+func TestSpec(t *testing.T) {
+	for name, c := range map[string]struct {
+		signer     string
+		class      csr.RequesterClass
+		key        crypto.Signer
+		expiration int32
+		usages     []string
+	}{
+		"client":   {csr.SignerClientTPM, csr.RequesterBootstrap, p256Key(), 0, []string{"digital signature", "client auth"}},
+		"serving":  {csr.SignerServingTPM, csr.RequesterNode, p256Key(), 600, []string{"digital signature", "server auth"}},
+		"recovery": {csr.SignerRecoveryTPM, csr.RequesterNode, p384Key(), 1 << 30, []string{"digital signature", "client auth"}},
+		"RSA":      {csr.SignerClientTPM, csr.RequesterNode, rsa2048(), 3600, []string{"digital signature", "key encipherment", "client auth"}},
+		"built-in": {csr.SignerKubeAPIServerClientKubelet, csr.RequesterBootstrap, p256Key(), 3600, []string{"digital signature", "client auth"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := goodFixture(c.signer, c.class)
+			f.builder.key = c.key
+			bundle := &csr.Bundle{Request: f.builder.der(t), Provider: "tpm/v1", Data: []byte{1}}
+			spec, err := bundle.Spec(c.signer, c.expiration)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if spec.SignerName != c.signer || !slices.Equal(spec.Usages, c.usages) ||
+				(spec.ExpirationSeconds == nil) != (c.expiration == 0) || c.expiration != 0 && *spec.ExpirationSeconds != c.expiration {
+				t.Errorf("got %+v", spec)
+			}
+			hello, err := bundle.HelloSpec(c.signer, c.expiration)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if hello.SignerName != csr.SignerChallengeTPM || !slices.Equal(hello.Usages, c.usages) || !slices.Equal(hello.Request, spec.Request) {
+				t.Errorf("hello: got %+v", hello)
+			}
+			for _, filed := range []*csr.Spec{spec, hello} {
+				request := csr.Filed(filed, f.request.User, issueTime)
+				if _, err := f.policy.CheckUnsigned(t.Context(), request.Parsed(), c.signer); err != nil {
+					t.Errorf("filed under %s: %v", filed.SignerName, err)
+				}
+			}
+		})
+	}
+}
+
+func TestSpecRefuses(t *testing.T) {
+	der := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).builder.der(t)
+	good := csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte{1}}
+	for name, c := range map[string]struct {
+		bundle     *csr.Bundle
+		signer     string
+		expiration int32
+		spec       csr.Check // "" where Spec refuses nothing
+		hello      csr.Check
+	}{
+		"good":               {&good, csr.SignerClientTPM, 600, "", ""},
+		"no bundle":          {nil, csr.SignerClientTPM, 600, csr.CheckBlock, csr.CheckSignerName},
+		"no request":         {&csr.Bundle{Provider: "tpm/v1", Data: []byte{1}}, csr.SignerClientTPM, 600, csr.CheckRequestDER, csr.CheckRequestDER},
+		"no evidence":        {&csr.Bundle{Request: der}, csr.SignerClientTPM, 600, "", csr.CheckSignerName},
+		"insecure":           {&csr.Bundle{Request: der, Provider: "insecure/v1", Data: []byte{1}}, csr.SignerClientInsecure, 600, "", csr.CheckSignerName},
+		"a challenge signer": {&good, csr.SignerChallengeTPM, 600, csr.CheckSignerName, csr.CheckSignerName},
+		"no signer":          {&good, "", 600, csr.CheckSignerName, csr.CheckSignerName},
+		"under ten minutes":  {&good, csr.SignerClientTPM, 599, refusal.CheckConfig, refusal.CheckConfig},
+		"negative":           {&good, csr.SignerClientTPM, -1, refusal.CheckConfig, refusal.CheckConfig},
+		"a foreign request":  {&csr.Bundle{Request: []byte{0x30, 8, 0x30, 0, 0x30, 0, 3, 2, 0, 1}}, csr.SignerClientTPM, 600, csr.CheckRequestDER, csr.CheckSignerName},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := c.bundle.Spec(c.signer, c.expiration)
+			if (err == nil) != (c.spec == "") || err != nil && !errors.Is(err, c.spec) {
+				t.Errorf("Spec: got %v, want %q", err, c.spec)
+			}
+			_, err = c.bundle.HelloSpec(c.signer, c.expiration)
+			if (err == nil) != (c.hello == "") || err != nil && !errors.Is(err, c.hello) {
+				t.Errorf("HelloSpec: got %v, want %q", err, c.hello)
+			}
+		})
+	}
+}
+
+// tripwire overwrites the text of a request when it is asked for the nth time whether it
+// is done: whoever reads the text from then on reads nothing.
+type tripwire struct {
+	context.Context
+	request *csr.Request
+	n       int
+}
+
+func (w *tripwire) Err() error {
+	if w.n--; w.n == 0 {
+		clear(w.request.Spec.Request)
+	}
+	return w.Context.Err()
+}
+
+// TestVerifyReadsOnce: on the way through a provider the text of a request is read
+// exactly once.
+func TestVerifyReadsOnce(t *testing.T) {
+	for _, signer := range []string{csr.SignerClientTPM, csr.SignerServingTPM} {
+		t.Run(signer, func(t *testing.T) {
+			f := goodFixture(signer, csr.RequesterNode)
+			f.encode(t)
+			text := f.request.Spec.Request
+			var parsed *csr.Parsed
+			provider := &fakeProvider{policy: f.policy, seen: func(p *csr.Parsed) { parsed = p }}
+			// The first question comes before anybody reads, and the second never.
+			for n := 1; n <= 2; n++ {
+				f.request.Spec.Request = bytes.Clone(text)
+				attested, err := csr.Verify(&tripwire{t.Context(), f.request, n}, provider, f.request)
+				if n == 1 {
+					if err == nil {
+						t.Error("a text that is overwritten before it is read is accepted")
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatalf("the text is read again: %v", err)
+				}
+				bundle, err := parsed.Bundle()
+				if err != nil || bundle != attested.Checked().Bundle() {
+					t.Errorf("the policy has a bundle of its own: %v", err)
+				}
+				request, err := parsed.PKCS10()
+				if err != nil || &request.Raw[0] != &attested.Checked().PKCS10().Raw[0] {
+					t.Errorf("the policy has a PKCS#10 request of its own: %v", err)
+				}
+			}
+		})
+	}
+}
+
+func TestParsed(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.encode(t)
+	t.Run("nothing", func(t *testing.T) {
+		for name, p := range map[string]*csr.Parsed{"nil": nil, "zero": new(csr.Parsed), "no request": (*csr.Request)(nil).Parsed()} {
+			t.Run(name, func(t *testing.T) {
+				if p.Request() != nil {
+					t.Errorf("%s: a request", name)
+				}
+				if b, err := p.Bundle(); b != nil || !errors.Is(err, csr.CheckNotChecked) {
+					t.Errorf("%s: bundle %v, %v", name, b, err)
+				}
+				if r, err := p.PKCS10(); r != nil || !errors.Is(err, csr.CheckNotChecked) {
+					t.Errorf("%s: request %v, %v", name, r, err)
+				}
+				if _, err := f.policy.Check(t.Context(), p); !errors.Is(err, csr.CheckNotChecked) {
+					t.Errorf("%s: policy: %v", name, err)
+				}
+				if err := new(csr.Attested).Check(p); !errors.Is(err, csr.CheckNotChecked) {
+					t.Errorf("%s: result: %v", name, err)
+				}
+			})
+		}
+	})
+	t.Run("errors stay", func(t *testing.T) {
+		bad := &csr.Request{Spec: csr.Spec{Request: []byte("x")}}
+		p := bad.Parsed()
+		for range 2 {
+			if b, err := p.Bundle(); b != nil || !errors.Is(err, csr.CheckBlock) {
+				t.Errorf("bundle %v, %v", b, err)
+			}
+			if r, err := p.PKCS10(); r != nil || !errors.Is(err, csr.CheckBlock) {
+				t.Errorf("request %v, %v", r, err)
+			}
+			bad.Spec.Request = f.request.Spec.Request
+		}
+	})
+	t.Run("many goroutines", func(t *testing.T) {
+		p := f.request.Parsed()
+		first, err := p.PKCS10()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh := f.request.Parsed()
+		var wait sync.WaitGroup
+		for range 8 {
+			wait.Go(func() {
+				if r, err := fresh.PKCS10(); err != nil || !bytes.Equal(r.Raw, first.Raw) {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+		wait.Wait()
+	})
 }

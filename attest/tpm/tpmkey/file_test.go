@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"encoding/pem"
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -15,8 +19,11 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // otherKeyFile was written by OpenSSL 3.0 with tpm2-openssl 1.1.1 on swtpm: P-256
@@ -266,4 +273,74 @@ func FuzzTPMKeyFilePEM(f *testing.F) {
 			t.Fatalf("%q became %q, %v", b, again, err)
 		}
 	})
+}
+
+// PEM in the place of DER is said to be PEM.
+func TestPEMWhereDERIsWanted(t *testing.T) {
+	text := []byte(pemOf(tpmlab.CertificateOf(t, 10)))
+	_, hello := message.ParseHello(text)
+	_, bundle := message.ParseBundle(text)
+	_, evidence := (&message.Bundle{Statements: []message.Statement{{Type: "\x2a", Stmt: []byte{5, 0}}}, Certificates: [][]byte{text}}).Marshal()
+	for name, err := range map[string]error{"hello": hello, "bundle": bundle, "certificate of a bundle": evidence, "certificate for NV": checkNVCertificate(text)} {
+		t.Run(name, func(t *testing.T) {
+			if err == nil || !strings.Contains(err.Error(), "PEM") {
+				t.Errorf("%s: got %v, want one that says PEM", name, err)
+			}
+		})
+	}
+	for _, err := range []error{hello, bundle, evidence} {
+		tpmlab.ExpectCheck(t, err, der.CheckEncoding)
+	}
+}
+
+func TestFilesOnDisk(t *testing.T) {
+	key, err := Create(t.Context(), tpmsim.New(t, tpmsim.Options{}), ECDSAP256, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer key.Close()
+	file := key.File()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "key")
+	if _, err := ReadFile(path); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, checkFile) {
+		t.Errorf("no file: %v", err)
+	}
+	for _, description := range []string{"first", "second"} {
+		file.Description = description
+		if err := file.WriteFile(path); err != nil {
+			t.Fatal(err)
+		}
+		read, err := ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(file, read, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(File{})); diff != "" {
+			t.Errorf("written, read:\n%s", diff)
+		}
+	}
+	if err := file.WriteFile(filepath.Join(dir, "absent", "key")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+	if err := (&File{}).WriteFile(path); !errors.Is(err, checkFile) {
+		t.Errorf("no key: %v", err)
+	}
+	if read, err := ReadFile(path); err != nil || read.Description != "second" {
+		t.Errorf("after what could not be written: %+v, %v", read, err)
+	}
+	large := filepath.Join(dir, "large")
+	if err := os.WriteFile(large, make([]byte, maxFileSize+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFile(large); !errors.Is(err, checkFile) {
+		t.Errorf("a large file: %v", err)
+	}
+	if runtime.GOOS == "windows" {
+		return
+	}
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFile(path); !errors.Is(err, checkFile) {
+		t.Errorf("a file for a group: %v", err)
+	}
 }

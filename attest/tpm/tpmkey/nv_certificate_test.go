@@ -3,15 +3,14 @@ package tpmkey
 import (
 	"bytes"
 	"context"
-
 	"errors"
-
 	"strings"
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/internal/secrettest"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -215,4 +214,9 @@ func TestNVCertificateOfABusyTPM(t *testing.T) {
 		err := WriteNVCertificate(t.Context(), busy, ownIndex, der, owner)
 		return errors.Join(err, tpm.DeleteNV(ownIndex))
 	})
+}
+
+func TestNVWriterIsNotShown(t *testing.T) {
+	password := []byte("owner-pass-1234")
+	secrettest.Check(t, nvWriter{password: hidden(password)}, password)
 }
