@@ -95,12 +95,12 @@ type insecureProvider struct{ policy *Policy }
 // (Cluster API kubelet authentication, "Insecure providers"). It is for infrastructures
 // where machines have no way to prove anything.
 //
-// It serves [SignerClientInsecure] and no other signer, so policy.SignerNames must be that
-// one name. It does not renew certificates (the policy refuses requesters that are already
-// nodes), has no serving certificates, and needs a CA of its own ([CAConfig]), and each of its machines has Provider "insecure" in the inventory. It vouches for
-// the provider ID that the request claims, which the policy compares with the inventory's if
-// that is known. The machine's identity is "insecure:" and
-// the node's name: nothing has proven it.
+// It serves [SignerClientInsecure] and no other signer, so policy.SignerNames must be that one
+// name. It does not renew certificates (the policy refuses requesters that are already nodes),
+// has no serving certificates, and needs a CA of its own ([CAConfig]), and each of its machines
+// has Provider "insecure" in the inventory. It vouches for the provider ID that the request
+// claims, which the policy compares with the inventory's if that is known. The machine's
+// identity is "insecure:" and the node's name: nothing has proven it.
 func NewInsecureProvider(policy *Policy) (Provider, error) {
 	if err := policy.Validate(); err != nil {
 		return nil, err

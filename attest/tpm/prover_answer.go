@@ -59,10 +59,11 @@ func isBadCredential(err error) bool {
 	return slices.ContainsFunc(codes, func(code tpm2.TPMRC) bool { return errors.Is(err, code) })
 }
 
-// certify has ak certify key over qualifyingData: always a labelled HMAC of package attest, never bytes that a caller chose, or the AK would sign for other
-// protocols. Whatever it loads is flushed before it returns, on every path. The TPM's answer
-// is verified as the control plane does it, so that a faulty TPM, or another key than was asked
-// for, is noticed here and not by a refusal.
+// certify has ak certify key over qualifyingData: always a labelled HMAC of package attest,
+// never bytes that a caller chose, or the AK would sign for other protocols. Whatever it loads
+// is flushed before it returns, on every path. The TPM's answer is verified as the control
+// plane does it, so that a faulty TPM, or another key than was asked for, is noticed here and
+// not by a refusal.
 func certify(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, key tpmkey.Certifiable, qualifyingData []byte) (e *statement.CertifyEvidence, err error) {
 	loaded, flush, err := key.Load(ctx, h)
 	if err != nil {
