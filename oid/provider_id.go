@@ -80,16 +80,16 @@ func ProviderIDExtension(id string) (pkix.Extension, error) {
 // hold what [UnmarshalProviderID] accepts. The provider ID is what the owner claims if it is in
 // a request, and what the issuer vouches for if it is in a certificate.
 func ParseProviderID(extensions []pkix.Extension) (string, error) {
-	others := func(e pkix.Extension) bool { return !KubernetesNodeProviderIdentifier.Equal(e.Id) }
-	switch found := slices.DeleteFunc(slices.Clone(extensions), others); {
-	case len(found) == 0:
+	provides := func(e pkix.Extension) bool { return KubernetesNodeProviderIdentifier.Equal(e.Id) }
+	switch n := slices.IndexFunc(extensions, provides); {
+	case n < 0:
 		return "", refuse(CheckProviderIDMissing, "", "the extension with a provider ID")
-	case len(found) > 1:
+	case slices.ContainsFunc(extensions[n+1:], provides):
 		return "", refuse(checkProviderIDDuplicate, "the extension twice", "once")
-	case found[0].Critical:
+	case extensions[n].Critical:
 		return "", refuse(checkProviderIDCritical, "a critical extension", "one that is not")
 	default:
-		return UnmarshalProviderID(found[0].Value)
+		return UnmarshalProviderID(extensions[n].Value)
 	}
 }
 

@@ -283,8 +283,8 @@ func TestSizesOfStatements(t *testing.T) {
 		data []byte
 		bad  string
 	}{
-		"nothing":         {nil, "document bytes"},
-		"text":            {text("document"), "document bytes"},
+		"nothing":         {nil, "document frame"},
+		"text":            {text("document"), "document frame"},
 		"something after": {append(element(asn1.OCTET_STRING, []byte{1}), 0), "document frame"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package boltregistry
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -289,7 +288,10 @@ type Registry struct {
 // that nobody else can write to. The file is created completely or not at all. An existing
 // file is left alone, and the error wraps fs.ErrExist. An invalid scope is an error.
 func Create(ctx context.Context, path string, scope membership.Scope) error {
-	if err := cmp.Or(scope.Check(), ctx.Err()); err != nil {
+	if err := scope.Check(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	err := refused(safefile.CheckDirectory(filepath.Dir(path)))
