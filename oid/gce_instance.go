@@ -7,7 +7,6 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -104,7 +103,9 @@ func ParseGCEInstance(value []byte) (*GCEInstance, error) {
 // Marshal encodes the identity as in the certificates. For a field that [ParseGCEInstance]
 // would refuse, the error is the same.
 func (g *GCEInstance) Marshal() ([]byte, error) {
-	g = typednil.OrZero(g)
+	if g == nil {
+		g = &GCEInstance{}
+	}
 	if err := g.check(); err != nil {
 		return nil, err
 	}

@@ -5,10 +5,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/crypto/cryptobyte"
 
-	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -98,7 +99,8 @@ func checkProviderID(id string) error {
 	if id == "" || len(id) > MaxProviderIDSize {
 		return refuse(checkProviderIDSize, strconv.Itoa(len(id))+" bytes", "1 to "+strconv.Itoa(MaxProviderIDSize))
 	}
-	if !plaintext.Valid(id, MaxProviderIDSize) || strings.Trim(id, " ") != id {
+	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
+	if !utf8.ValidString(id) || strings.ContainsFunc(id, hidden) || strings.Trim(id, " ") != id {
 		return refuse(checkProviderIDText, id, "printable UTF-8 without a space at either end")
 	}
 	return nil
