@@ -51,11 +51,15 @@ func OEMIAK() AKSource { return AKSource{OEM: true} }
 // TPM2_ActivateCredential as TPM2_PolicyCommandCode, and of TPM2_PolicyAuthorizeNV of the
 // index 0x01c90018 (SHA-384: 19, SHA-512: 1a).
 var iakPolicies = map[tpm2.TPMIAlgHash]string{
-	tpm2.TPMAlgSHA256: tpmop.Unhex("5437182326e414fca797d5f174615a1641f61255797c3a2b22c21d120b2d1e07"),
-	tpm2.TPMAlgSHA384: tpmop.Unhex("129d94ebf84556652c6eef43bbb757512ac87e52be7b349c" +
-		"a6ce4d826f749fcf672f51716c5cbb605f313bf345aab312"),
-	tpm2.TPMAlgSHA512: tpmop.Unhex("8060d1fb31716a29e48a6e5fece088bcfc1b278fc162255e81c3eca3544cd44a" +
-		"f94410c3715d561cccd9e39a6cb2646d43535bb54ea88710deb5f7836bd9b586"),
+	tpm2.TPMAlgSHA256: "\x54\x37\x18\x23\x26\xe4\x14\xfc\xa7\x97\xd5\xf1\x74\x61\x5a\x16" +
+		"\x41\xf6\x12\x55\x79\x7c\x3a\x2b\x22\xc2\x1d\x12\x0b\x2d\x1e\x07",
+	tpm2.TPMAlgSHA384: "\x12\x9d\x94\xeb\xf8\x45\x56\x65\x2c\x6e\xef\x43\xbb\xb7\x57\x51" +
+		"\x2a\xc8\x7e\x52\xbe\x7b\x34\x9c\xa6\xce\x4d\x82\x6f\x74\x9f\xcf" +
+		"\x67\x2f\x51\x71\x6c\x5c\xbb\x60\x5f\x31\x3b\xf3\x45\xaa\xb3\x12",
+	tpm2.TPMAlgSHA512: "\x80\x60\xd1\xfb\x31\x71\x6a\x29\xe4\x8a\x6e\x5f\xec\xe0\x88\xbc" +
+		"\xfc\x1b\x27\x8f\xc1\x62\x25\x5e\x81\xc3\xec\xa3\x54\x4c\xd4\x4a" +
+		"\xf9\x44\x10\xc3\x71\x5d\x56\x1c\xcc\xd9\xe3\x9a\x6c\xb2\x64\x6d" +
+		"\x43\x53\x5b\xb5\x4e\xa8\x87\x10\xde\xb5\xf7\x83\x6b\xd9\xb5\x86",
 }
 
 // IAKTemplates returns the templates from which machine manufacturers make an IAK with this

@@ -4,7 +4,6 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rsa"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 
@@ -74,20 +73,23 @@ func EKCipher(bits tpm2.TPMKeyBits) tpm2.TPMTSymDefObject {
 // the hash of its name algorithm. A is TPM2_PolicySecret(TPM_RH_ENDORSEMENT); C is
 // TPM2_PolicyAuthorizeNV of the NV index 0x01c07f01 (SHA-384: 0x01c07f02) as the
 // profile defines it; B is TPM2_PolicyOR of the two.
-var (
-	EKPolicyA256 = Unhex("837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa")
-	EKPolicyC256 = Unhex("3767e2edd43ff45a3a7e1eaefcef78643dca964632e7aad82c673a30d8633fde")
-	EKPolicyB256 = Unhex("ca3d0a99a2b93906f7a3342414efcfb3a385d44cd1fd459089d19b5071c0b7a0")
-	EKPolicyA384 = Unhex("8bbf2266537c171cb56e403c4dc1d4b64f432611dc386e6f532050c3278c930e143e8bb1133824ccb431053871c6db53")
-	EKPolicyC384 = Unhex("d6032ce61f2fb3c240eb3cf6a33237ef2b6a16f4293c22b455e261cffd217ad5b4947c2d73e63005eed2dc2b3593d165")
-	EKPolicyB384 = Unhex("b26e7d28d11a50bc53d882bcf5fd3a1a074148bb35d3b4e4cb1c0ad9bde419cacb47ba09699646150f9fc000f3f80e12")
+const (
+	EKPolicyA256 = "\x83\x71\x97\x67\x44\x84\xb3\xf8\x1a\x90\xcc\x8d\x46\xa5\xd7\x24" +
+		"\xfd\x52\xd7\x6e\x06\x52\x0b\x64\xf2\xa1\xda\x1b\x33\x14\x69\xaa"
+	EKPolicyC256 = "\x37\x67\xe2\xed\xd4\x3f\xf4\x5a\x3a\x7e\x1e\xae\xfc\xef\x78\x64" +
+		"\x3d\xca\x96\x46\x32\xe7\xaa\xd8\x2c\x67\x3a\x30\xd8\x63\x3f\xde"
+	EKPolicyB256 = "\xca\x3d\x0a\x99\xa2\xb9\x39\x06\xf7\xa3\x34\x24\x14\xef\xcf\xb3" +
+		"\xa3\x85\xd4\x4c\xd1\xfd\x45\x90\x89\xd1\x9b\x50\x71\xc0\xb7\xa0"
+	EKPolicyA384 = "\x8b\xbf\x22\x66\x53\x7c\x17\x1c\xb5\x6e\x40\x3c\x4d\xc1\xd4\xb6" +
+		"\x4f\x43\x26\x11\xdc\x38\x6e\x6f\x53\x20\x50\xc3\x27\x8c\x93\x0e" +
+		"\x14\x3e\x8b\xb1\x13\x38\x24\xcc\xb4\x31\x05\x38\x71\xc6\xdb\x53"
+	EKPolicyC384 = "\xd6\x03\x2c\xe6\x1f\x2f\xb3\xc2\x40\xeb\x3c\xf6\xa3\x32\x37\xef" +
+		"\x2b\x6a\x16\xf4\x29\x3c\x22\xb4\x55\xe2\x61\xcf\xfd\x21\x7a\xd5" +
+		"\xb4\x94\x7c\x2d\x73\xe6\x30\x05\xee\xd2\xdc\x2b\x35\x93\xd1\x65"
+	EKPolicyB384 = "\xb2\x6e\x7d\x28\xd1\x1a\x50\xbc\x53\xd8\x82\xbc\xf5\xfd\x3a\x1a" +
+		"\x07\x41\x48\xbb\x35\xd3\xb4\xe4\xcb\x1c\x0a\xd9\xbd\xe4\x19\xca" +
+		"\xcb\x47\xba\x09\x69\x96\x46\x15\x0f\x9f\xc0\x00\xf3\xf8\x0e\x12"
 )
-
-// Unhex is a digest that a specification gives in hexadecimal.
-func Unhex(digest string) string {
-	b, _ := hex.DecodeString(digest)
-	return string(b)
-}
 
 // EKRange is the low or the high range of EK templates.
 type EKRange int
