@@ -31,7 +31,7 @@ func annotated(annotations map[string]string) func(*csr.Request) {
 }
 
 // requestAttacks are about the object and about who asks, with good evidence. What else a request
-// may ask for is judged by csr.Policy alone, without which no provider can vouch.
+// may ask for, csr.Policy judges: a provider that did not ask it cannot vouch.
 func (w *World) requestAttacks() []Attack {
 	object := func(name, what string, change func(*csr.Request)) Attack {
 		return asked(classRequest, name, what, wish{object: change})

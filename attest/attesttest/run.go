@@ -40,8 +40,6 @@ type Attack struct {
 	make func(context.Context, *attempt) (*csr.Request, error)
 }
 
-func (a *Attack) honest() bool { return a.Class == classHonest }
-
 // Outcome is the result of one attack.
 type Outcome struct {
 	Attack

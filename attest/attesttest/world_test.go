@@ -104,7 +104,7 @@ func TestBrokenProve(t *testing.T) {
 		if o.Issued {
 			t.Errorf("%s: a certificate without a request", o.Name)
 		}
-		if o.honest() && o.Fault == "" {
+		if o.Class == classHonest && o.Fault == "" {
 			t.Errorf("%s: no fault", o.Name)
 		}
 	}
@@ -114,7 +114,7 @@ func TestProviderWithoutChallenge(t *testing.T) {
 	w := NewWorld(t, WorldOptions{Documents: toyDocuments(t, strictKind)})
 	provider := insecureNull(w.Config.Policy)
 	for _, o := range Try(context.Background(), provider, w) {
-		if o.honest() && o.Err == nil {
+		if o.Class == classHonest && o.Err == nil {
 			t.Errorf("%s: a provider that does not challenge got evidence", o.Name)
 		}
 	}

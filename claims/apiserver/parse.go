@@ -133,7 +133,7 @@ func (d *date) UnmarshalJSON(value []byte) error {
 	return nil
 }
 
-// audiences are read from one string or an array of strings. Null is none of them.
+// audiences are read from one string or an array of strings. Null is no audience.
 type audiences []string
 
 // UnmarshalJSON reads a string or an array.

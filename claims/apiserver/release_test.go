@@ -110,6 +110,6 @@ func TestNewValidatorOfRelease(t *testing.T) {
 	config := newWorld(t).kubernetesConfig()
 	config.Release = Kubernetes136 + 1
 	if _, err := NewValidator(config); !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("a release that is none: %v", err)
+		t.Errorf("an unknown release: %v", err)
 	}
 }

@@ -371,7 +371,7 @@ func TestValidatorKeysThatAreNil(t *testing.T) {
 	}
 }
 
-// TestMembers: JSON that is none, in each place.
+// TestMembers: what is not JSON, in each place.
 func TestMembers(t *testing.T) {
 	for _, text := range []string{"", "x", "{", `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1}}`, `{5:1}`} {
 		if _, err := parseLenient([]byte(text), Kubernetes137); !errors.Is(err, claims.CheckEncoding) {

@@ -87,7 +87,7 @@ func (f *file) openOnce() error {
 }
 
 // letGo closes the file because of an error. After a fault in memory nothing in db can be relied on,
-// including its locks: it is left alone.
+// including its locks: nothing touches it any more.
 func (f *file) letGo(err error) error {
 	db := f.db
 	f.db = nil

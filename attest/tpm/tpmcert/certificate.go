@@ -165,7 +165,7 @@ func checkLinkForm(cert, issuer *certificate, allowSHA1 bool, sha1Tolerance stri
 	case x509.ECDSAWithSHA256, x509.ECDSAWithSHA384, x509.ECDSAWithSHA512:
 		wantRSA = false
 	default:
-		return badLink(cert, issuer, errors.New("the algorithm is none that is accepted"))
+		return badLink(cert, issuer, errors.New("the algorithm is not accepted"))
 	}
 	switch {
 	case isRSA != wantRSA:

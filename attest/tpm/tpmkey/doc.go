@@ -18,6 +18,6 @@
 // same result to attest/tpm's NewProver. A TPM that is busy is waited for; what it cannot do now,
 // and may later, is an error that matches refusal.ErrRetry and says who does what.
 //
-// [WriteNVCertificate] and [ReadNVCertificate] keep a certificate in an NV index. Passwords go to the TPM encrypted, in sessions that are salted with a
-// key of the TPM, and no error holds one.
+// [WriteNVCertificate] and [ReadNVCertificate] keep a certificate in an NV index. Passwords go to
+// the TPM encrypted, in sessions that are salted with a key of the TPM, and no error holds one.
 package tpmkey

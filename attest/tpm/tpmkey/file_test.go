@@ -275,7 +275,7 @@ func FuzzTPMKeyFilePEM(f *testing.F) {
 	})
 }
 
-// PEM in the place of DER is said to be PEM.
+// PEM instead of DER is refused as PEM.
 func TestPEMWhereDERIsWanted(t *testing.T) {
 	text := []byte(pemOf(tpmlab.CertificateOf(t, 10)))
 	_, hello := message.ParseHello(text)

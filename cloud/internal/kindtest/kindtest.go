@@ -17,8 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// WeakPlatform has something else in the place of the verification, or of what was found, where
-// its fields are set.
+// WeakPlatform replaces the verification, or what was found, where its fields are set.
 type WeakPlatform struct {
 	document.Platform
 	Instead func(data []byte, q *attest.Inquiry) (*document.Claims, error)
