@@ -69,11 +69,11 @@ func (h *heap) measure(t *testing.T) {
 // holders says how many bytes of the heap a node holds now, and how many who lies to it.
 func holders() (node, others uint64) {
 	runtime.GC() // the profile is as old as the last collection
-	n, _ := runtime.MemProfile(nil, false)
-	records := make([]runtime.MemProfileRecord, n+100)
-	n, ok := runtime.MemProfile(records, false)
-	if !ok {
-		return 0, 0 // there are more by now: the next time
+	n, ok := runtime.MemProfile(nil, false)
+	var records []runtime.MemProfileRecord
+	for !ok { // there are more records by now
+		records = make([]runtime.MemProfileRecord, n+100)
+		n, ok = runtime.MemProfile(records, false)
 	}
 	for _, r := range records[:n] {
 		mean := float64(r.AllocBytes) / float64(r.AllocObjects)
