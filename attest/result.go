@@ -62,8 +62,7 @@ type Result struct {
 	factsAtMost Standing
 	residence   func() string
 	checked     *csr.Checked
-	pending     *pending      // of the membership decision, nil before it
-	attested    *csr.Attested // nil until the authorizer has decided about an answer
+	pending     *pending // of the membership decision, nil before it
 }
 
 // Checked is the request as the policy passed it, for [csr.CA.Issue].
@@ -146,7 +145,12 @@ func (r *Result) Facts() []Fact {
 // [csr.Attested.Decision]). It returns nil until the [Authorizer] has decided (and so inside
 // Authorize), at [StageHello], since nothing may be issued for a hello, and for a Result that
 // no [Verifier] made. Its Details are the Result; changing that changes nothing in it.
-func (r *Result) Attested() *csr.Attested { return r.attested }
+func (r *Result) Attested() *csr.Attested {
+	if r.pending == nil {
+		return nil
+	}
+	return r.pending.attested
+}
 
 // NewResult returns a Result for a request that the policy has passed, with nothing known
 // about the machine yet, so that an [Authorizer] can be tested: fill in the fields that it

@@ -16,10 +16,9 @@ import (
 )
 
 // Both returns an authorizer that admits what both admit: a list in front of trust on first
-// use, for example. It vouches for what both vouch for: the provider ID if they agree on it
-// (none if one of them vouches for none; two that differ are a refusal), the SANs that both
-// have, the Machine UID that either names, and the earlier of the two ends. It asks first before second, and does not ask second
-// if first refuses. Each is asked through its Authorize method, whatever its type. What it
+// use, for example. It vouches for what both vouch for: the SANs that both have, the provider ID and
+// the Machine UID that either names (two that differ are a refusal), and the earlier of the two ends.
+// It asks first before second, and does not ask second if first refuses. Each is asked through its Authorize method, whatever its type. What it
 // hands to Result.WhenAdmitted is written only after both, and anyone else who is asked, have
 // admitted the machine.
 //
@@ -127,10 +126,7 @@ func intersect(r, named *attest.Result, a, b *attest.Authorization) (*attest.Aut
 	}
 	both := r.Admit(name)
 	both.NotAfter = earlier(a.NotAfter, b.NotAfter)
-	switch {
-	case providerid.Equal(a.ProviderID, b.ProviderID):
-		both.ProviderID = a.ProviderID
-	case a.ProviderID != "" && b.ProviderID != "":
+	if both.ProviderID = cmp.Or(a.ProviderID, b.ProviderID); b.ProviderID != "" && !providerid.Equal(both.ProviderID, b.ProviderID) {
 		one, another := providerid.Apart(a.ProviderID, b.ProviderID)
 		return nil, attest.NotMember("two provider IDs of one machine, " + one + " and " + another)
 	}

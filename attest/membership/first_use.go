@@ -88,7 +88,8 @@ type FirstUseConfig struct {
 //
 // It admits a newcomer only for a client certificate requested with a bootstrap token. It
 // vouches for what the inventory has for the node's name (csr.Machine), and for the provider ID that the
-// evidence states (attest.Result.Details) where the inventory has none. At a hello it only looks;
+// evidence states (attest.Result.Details) where the inventory has none. It records the provider ID on
+// which everyone who was asked agrees. At a hello it only looks;
 // at an answer it writes through Result.WhenAdmitted, after everything else has been checked. A
 // newcomer takes one call of Registry.Reserve and one of Bind, and verifying the same answer again
 // changes nothing. The caller calls [Registry].Release when a Machine of the inventory is gone.
@@ -187,10 +188,7 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result) (*attest.Aut
 	if err != nil {
 		return nil, err
 	}
-	a, err := vouch(r, r.NodeName, "")
-	if err != nil {
-		return nil, err
-	}
+	a := vouch(r, r.NodeName, "")
 	lifetime := f.c.MaxLifetime
 	if r.Purpose == csr.PurposeRecovery {
 		lifetime = f.c.MaxRecoveryLifetime
@@ -243,7 +241,7 @@ func (f *FirstUse) begin(ctx context.Context, r *attest.Result) (*joining, error
 		return nil, refuseMember(err)
 	}
 	machine := inventoryOf(r)
-	j := &joining{f: f, r: r, claim: Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: providerIDOf(r)}}
+	j := &joining{f: f, r: r, claim: Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: r.Granted.ProviderID}}
 	if j.claim.MachineUID == "" && f.c.Slot != nil {
 		uid, err := f.c.Slot(ctx, r)
 		if err != nil {

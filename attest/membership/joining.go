@@ -39,7 +39,11 @@ func (j *joining) look(ctx context.Context, in Lookups, ask, stale bool) (err er
 	now := j.f.c.Now()
 	if err == nil {
 		j.claim.Over = ""
-		if err = h.Admit(&j.claim, now); err != nil && !stale && h.Name != nil && h.Name.State == StateBound {
+		claim := j.claim
+		if claim.ProviderID == "" && h.Name != nil && h.Name.Machine == claim.Machine {
+			claim.ProviderID = h.Name.ProviderID // perhaps another authorizer knows it: reserve compares
+		}
+		if err = h.Admit(&claim, now); err != nil && !stale && h.Name != nil && h.Name.State == StateBound {
 			if err = j.admitAfter(ctx, h, err); err == nil {
 				h.Name = nil
 			}
@@ -103,8 +107,11 @@ func (j *joining) checkRejoin(held *Record) error {
 		"a request of node "+held.NodeName+" itself or with its key, or one after an operator has released the node")
 }
 
-// reserve makes sure that the name is the claim's.
+// reserve makes sure that the name is the claim's, with the provider ID that the join has reconciled.
 func (j *joining) reserve(ctx context.Context) (err error) {
+	if attested := j.r.Attested(); attested != nil { // nil for a result that no policy has checked
+		j.claim.ProviderID = attested.Grant().ProviderID
+	}
 	if j.seen != nil && j.seen.Claim == j.claim {
 		return nil
 	}
@@ -130,6 +137,9 @@ func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	seen := j.seen
 	if err := j.reserve(ctx); err != nil {
 		return err
+	}
+	if issued != nil {
+		issued.ProviderID = j.claim.ProviderID
 	}
 	var lastEnd time.Time
 	if j.r.Purpose != csr.PurposeRecovery && j.notAfter.After(j.seen.LastEnd) {

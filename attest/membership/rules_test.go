@@ -74,12 +74,12 @@ func TestProviderIDsOfAzure(t *testing.T) {
 		t.Errorf("got %v, want both machines of the set", err)
 	}
 
-	l, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: recorded}})
+	l, err := NewStaticList([]Member{{Machine: "rack:1", NodeName: "node-1", ProviderID: recorded}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for inventory, ok := range map[string]bool{now: true, recorded: true, c.ProviderID: false} {
-		a, err := l.Authorize(t.Context(), inventoried(t, answerOf(t, "node-1", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{ProviderID: inventory}))
+		a, err := asked(t, l, inventoried(t, answerOf(t, "node-1", "rack:1"), csr.RequesterBootstrap, csr.Machine{ProviderID: inventory}))
 		if (err == nil) != ok || ok && a.ProviderID != recorded {
 			t.Errorf("%s: got %+v, %v", inventory, a, err)
 		}

@@ -1,0 +1,80 @@
+package attest
+
+import (
+	"cmp"
+
+	"github.com/nodeattest/nodeattest/internal/providerid"
+	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+const (
+	// checkProviderID: the request claims another provider ID than the machine's. While none is
+	// known, always together with [refusal.ErrRetry].
+	checkProviderID Check = "provider-id"
+	// checkProviderIDEvidence: the provider ID that the inventory or the authorizer has for the node
+	// is not that of the machine that the evidence shows.
+	checkProviderIDEvidence Check = "provider-id-evidence"
+)
+
+// inventoryProviderID is the provider ID that the inventory has for the node's name.
+func (r *Result) inventoryProviderID() string {
+	if r.checked == nil {
+		return ""
+	}
+	m := r.checked.Machine()
+	return typednil.OrZero(m).ProviderID
+}
+
+// statedProviderID is the whole provider ID that the evidence states.
+func (r *Result) statedProviderID() string {
+	if d, ok := r.Details.(interface{ ProviderID() string }); ok && !typednil.Is(d) {
+		return d.ProviderID()
+	}
+	return ""
+}
+
+// contradictedBy refuses a provider ID that the evidence contradicts: by the one that it states, or by
+// the machine's identity. The requester is told neither.
+func (r *Result) contradictedBy(id, source string) error {
+	stated := r.statedProviderID()
+	if !providerid.Contradicts(id, string(r.Machine), stated) {
+		return nil
+	}
+	return &Error{Check: checkProviderIDEvidence, Got: cmp.Or(stated, "machine "+string(r.Machine)) + ", by the evidence",
+		Want: refusal.Quote(id) + ", as " + source + " has it for node " + r.NodeName, Err: CheckMembership}
+}
+
+// knowProviderID holds the inventory against the evidence, and sets Granted.ProviderID to the machine's
+// provider ID as far as these two have it.
+func (r *Result) knowProviderID() error {
+	own := r.inventoryProviderID()
+	if err := r.contradictedBy(own, "the inventory"); err != nil {
+		return err
+	}
+	r.Granted.ProviderID = providerid.Known(cmp.Or(own, r.statedProviderID()))
+	return nil
+}
+
+// reconcileProviderID returns the machine's provider ID, out of everything that is said about it: the
+// evidence, the inventory, the authorizer, which vouches for this one, and the request. No kind and no
+// authorizer can leave it out. Two that differ are refused; "" means that there is none.
+func (r *Result) reconcileProviderID(vouched string) (string, error) {
+	own, claimed := r.inventoryProviderID(), string(r.ClaimedProviderID)
+	if own != "" && vouched != "" && !providerid.Equal(own, vouched) {
+		got, want := providerid.Apart(vouched, own)
+		return "", &Error{Check: CheckMembership, Got: "an authorizer that has the machine of node " + r.NodeName + " as " + got, Want: "as the inventory has it, " + want}
+	}
+	if err := r.contradictedBy(vouched, "the authorizer"); err != nil {
+		return "", err
+	}
+	said := cmp.Or(vouched, own, r.statedProviderID())
+	switch got, want := providerid.Apart(claimed, said); {
+	case claimed == "" || providerid.Equal(claimed, said):
+	case said == "":
+		return "", &Error{Check: checkProviderID, Got: got, Want: "one that inventory, authorizer or evidence has: none is known yet", Err: refusal.ErrRetry}
+	default:
+		return "", &Error{Check: checkProviderID, Got: got, Want: want}
+	}
+	return providerid.Known(said), nil
+}
