@@ -61,10 +61,6 @@ func (r *Result) knowProviderID() error {
 // authorizer can leave it out. Two that differ are refused; "" means that there is none.
 func (r *Result) reconcileProviderID(vouched string) (string, error) {
 	own, claimed := r.inventoryProviderID(), string(r.ClaimedProviderID)
-	if own != "" && vouched != "" && !providerid.Equal(own, vouched) {
-		got, want := providerid.Apart(vouched, own)
-		return "", &Error{Check: CheckMembership, Got: "an authorizer that has the machine of node " + r.NodeName + " as " + got, Want: "as the inventory has it, " + want}
-	}
 	if err := r.contradictedBy(vouched, "the authorizer"); err != nil {
 		return "", err
 	}
@@ -75,6 +71,10 @@ func (r *Result) reconcileProviderID(vouched string) (string, error) {
 		return "", &Error{Check: checkProviderID, Got: got, Want: "one that inventory, authorizer or evidence has: none is known yet", Err: refusal.ErrRetry}
 	default:
 		return "", &Error{Check: checkProviderID, Got: got, Want: want}
+	}
+	if own != "" && !providerid.Equal(own, said) {
+		got, want := providerid.Apart(said, own)
+		return "", &Error{Check: CheckMembership, Got: "an authorizer that has the machine of node " + r.NodeName + " as " + got, Want: "as the inventory has it, " + want}
 	}
 	return providerid.Known(said), nil
 }

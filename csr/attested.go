@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -63,10 +64,22 @@ type Attested struct {
 // identity, such as "ek:sha256:<hex>", with what is vouched for. details is the kind's own
 // result, such as an *attest.Result, and nil if it has none; nothing in this package reads it.
 //
-// A machine that [Checked.CheckMachine] refuses gives an Attested that is denied, and of which
-// nothing is issued or recorded.
+// A machine that [Checked.CheckMachine] refuses, and one that is vouched for by another UID or
+// provider ID than the inventory has, gives an Attested that is denied, and of which nothing is
+// issued or recorded.
 func (c *Checked) Vouch(machine string, grant Grant, details any) *Attested {
-	return &Attested{checked: c, machine: machine, grant: grant.clone(), details: details, fault: cmp.Or(c.CheckMachine(machine), c.checkUID(grant.MachineUID))}
+	grant.ProviderID = providerid.Known(grant.ProviderID)
+	return &Attested{checked: c, machine: machine, grant: grant.clone(), details: details,
+		fault: cmp.Or(c.CheckMachine(machine), c.checkUID(grant.MachineUID), c.checkProviderID(grant.ProviderID))}
+}
+
+// checkProviderID holds a provider ID that is vouched for against the inventory's.
+func (c *Checked) checkProviderID(id string) error {
+	if c == nil || id == "" || c.machine.ProviderID == "" || providerid.Equal(id, c.machine.ProviderID) {
+		return nil
+	}
+	given, known := providerid.Apart(id, c.machine.ProviderID)
+	return &Error{Check: CheckProviderIDMismatch, Got: given, Want: "the machine's, " + known}
 }
 
 // checkUID holds a UID that is vouched for against the inventory's.

@@ -43,7 +43,7 @@ type Issued struct {
 // lifetime asked for, now plus the CA's cap, the end of every certificate in the CA's chain,
 // and the NotAfter of the [Grant].
 //
-// A machine that [Checked.CheckMachine] refuses gets its error. Other broken rules, all of them,
+// A machine that [Checked.Vouch] refuses gets its error. Other broken rules, all of them,
 // are returned as [Errors]: those that begin with verified-, "provider-id-not-vouched", "san-not-vouched", and [CheckSignerName] for a hello, which
 // gets a challenge and no certificate. A signature that does not verify is an [*Error] with
 // [CheckSignature]. A chain that is not valid now, a
@@ -99,16 +99,14 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 // faults compares what is vouched for with what is asked for.
 func (a *Attested) faults(clusters []string, now time.Time) Errors {
 	c, v := a.checked, a.grant
-	claimed, own := c.pkcs10.ProviderID, c.machine.ProviderID
+	claimed := c.pkcs10.ProviderID
 	asked, vouched := providerid.Apart(claimed, v.ProviderID)
-	given, known := providerid.Apart(v.ProviderID, own)
 	all := faults{
 		{c.filedUnder != c.signerName, CheckSignerName, refusal.Quote(c.filedUnder), c.signerName + ": a hello gets no certificate"},
 		{!subset(c.clusters, clusters), checkVerifiedCluster, "a request to cluster " + refusal.Quotes(c.clusters), refusal.Quotes(clusters)},
 		{a.machine == "", checkVerifiedMachine, "no machine identity", "one"},
 		{!v.NotAfter.IsZero() && !v.NotAfter.After(now), checkVerifiedExpired, rfc3339(v.NotAfter), "after " + rfc3339(now)},
 		{claimed != "" && !providerid.Equal(claimed, v.ProviderID), checkProviderIDNotVouched, asked, vouched},
-		{own != "" && v.ProviderID != "" && !providerid.Equal(own, v.ProviderID), CheckProviderIDMismatch, given, "the machine's, " + known},
 	}.all()
 	for _, san := range c.sansBeside(v.DNSNames, v.IPAddresses) {
 		all = append(all, &Error{Check: checkSANNotVouched, Got: san, Want: "a name or address that is vouched for"})

@@ -234,7 +234,7 @@ func TestIssueRefusesWhatIsNotVouchedFor(t *testing.T) {
 		{"nothing changed", func(*csr.Grant) {}, nil},
 		{"over by a nanosecond", func(v *csr.Grant) { v.NotAfter = issueTime }, rules(csr.CheckVerifiedExpired)},
 		{"no provider ID", func(v *csr.Grant) { v.ProviderID = "" }, rules(csr.CheckProviderIDNotVouched)},
-		{"another provider ID", func(v *csr.Grant) { v.ProviderID = "test://other" }, rules(csr.CheckProviderIDNotVouched, csr.CheckProviderIDMismatch)},
+		{"another provider ID", func(v *csr.Grant) { v.ProviderID = "test://other" }, rules(csr.CheckProviderIDMismatch)},
 		{"DNS name not vouched for", func(v *csr.Grant) { v.DNSNames = []string{"other.example"} }, rules(csr.CheckSANNotVouched)},
 		{"address not vouched for", func(v *csr.Grant) { v.IPAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.8")} }, rules(csr.CheckSANNotVouched)},
 	} {

@@ -227,7 +227,7 @@ func (m *Machine) holdAgainst(r *IssuedRecord) (different Errors, unknown error)
 	const certificateOf = "a certificate of machine "
 	provider := ProviderOf(r.SignerName)
 	byProviderID := m.UID == "" && m.Identity == "" // by nothing else
-	incomparable := byProviderID && m.ProviderID == ""
+	incomparable := byProviderID && providerid.Known(m.ProviderID) == ""
 	recorded, now := providerid.Apart(r.ProviderID, m.ProviderID)
 	machine, identity := plaintext.Apart(r.Machine, m.Identity, nil)
 	different = faults{

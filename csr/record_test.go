@@ -103,7 +103,7 @@ func TestRecordOf(t *testing.T) {
 		t.Errorf("with its provider ID: %v", err)
 	}
 	azure := goodVerified(checked).Grant()
-	azure.ProviderID = "azure:///A"
+	azure.ProviderID, f.machine.ProviderID = "azure:///A", "azure:///A"
 	if _, err := csr.RecordOf(certificate(extension("azure:///a"), own), f.mustCheck(t).Vouch(goodIdentity, azure, nil)); err != nil {
 		t.Errorf("with its provider ID in another case: %v", err)
 	}

@@ -110,12 +110,20 @@ func (k *Kind) Describe() attest.Description {
 					road.ManyIdentities = "issuer " + strconv.Itoa(n) + " has " + manyAKs(&p)
 				}
 			}
+			if everyCustomers(&p) {
+				road.ManyIdentities = "issuer " + strconv.Itoa(n) + " has " + everyCustomer(p.Name)
+			}
 		}
 		d.Roads = append(d.Roads, road)
 	}
 	if k.eks != nil {
-		d.Roads = append(d.Roads, attest.OpenRoad{Road: attest.RoadEK, Identities: []attest.Grammar{{Kind: "ek"}},
-			Machine: attest.Proven, Residence: attest.Proven})
+		road := attest.OpenRoad{Road: attest.RoadEK, Identities: []attest.Grammar{{Kind: "ek"}}, Machine: attest.Proven, Residence: attest.Proven}
+		for n, p := range k.eks.Profiles() {
+			if p.EveryCustomer && len(p.Projects) == 0 {
+				road.ManyIdentities = "EK issuer " + strconv.Itoa(n) + " has " + everyCustomer(p.Name)
+			}
+		}
+		d.Roads = append(d.Roads, road)
 	}
 	return d
 }
@@ -183,14 +191,14 @@ func (e *evidence) trust(ctx context.Context, q *attest.Inquiry) (*Details, atte
 		}
 		d.Profile, d.Chain, d.Directory = c.Profile.Name, c.Chain, c.Directory
 		d.profile = &c.Profile
-		return d, c.Machine, nil
+		return d, c.Machine, d.readProviderID()
 	}
 	facts, err := e.kind.eks.Verify(ctx, e.ek, q.Machine, q.Now, q.Budget)
 	if err != nil {
 		return nil, "", err
 	}
 	d.EK, d.Profile, d.Chain, d.Directory = facts, facts.Profile, facts.Chain, facts.Directory
-	return d, facts.Identity, nil
+	return d, facts.Identity, d.readProviderID()
 }
 
 // hello is the hello of a TPM.

@@ -6,11 +6,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -172,6 +174,17 @@ func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
 	}
 	v.judges = (v.judges || len(v.denied) > 0) && !config.InsecureAllowUnjudged
 	return v, nil
+}
+
+// Profiles returns the profiles of the issuers, in their order.
+func (v *EKVerifier) Profiles() []EKProfile {
+	var all []EKProfile
+	for _, i := range typednil.OrZero(v).issuers {
+		p := i.Profile
+		p.Extensions, p.Projects = slices.Clone(p.Extensions), slices.Clone(p.Projects)
+		all = append(all, p)
+	}
+	return all
 }
 
 // unusable says which element of a configuration cannot be used.
