@@ -20,10 +20,10 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/registry"
-	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -252,7 +252,7 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 		claim.MachineUID = machine.UID
 	}
 	if claim.ProviderID == "" {
-		claim.ProviderID = machine.ProviderID
+		claim.ProviderID = providerid.Known(machine.ProviderID)
 	}
 	return nil
 }
@@ -347,8 +347,8 @@ func (p *plugin) adopt(ctx context.Context, nodeName string) error {
 // certificates, which are compared with the inventory. Only an operator knows that it is the same
 // machine.
 func (p *plugin) adoptProviderID(ctx context.Context, record *membership.Record) error {
-	if _, err := oid.MarshalProviderID(p.providerID); err != nil {
-		return err
+	if !providerid.Valid(p.providerID) {
+		return refusal.Config("--provider-id", refusal.Quote(p.providerID), "<scheme>://<the platform's name of the machine>")
 	}
 	changed := false
 	err := p.change(ctx, record.NodeName, func(s *v1alpha1.AttestedNodeSpec) {

@@ -106,8 +106,8 @@ func (p *Providers) Verify(ctx context.Context, request *csr.Request) (*csr.Atte
 	if err != nil {
 		return nil, err
 	}
-	claim := membership.Claim{NodeName: checked.NodeName(), Machine: attest.Identity(attested.Machine()), MachineUID: machine.UID, ProviderID: machine.ProviderID}
 	grant := attested.Grant()
+	claim := membership.Claim{NodeName: checked.NodeName(), Machine: attest.Identity(attested.Machine()), MachineUID: machine.UID, ProviderID: grant.ProviderID}
 	grant.Record = func(ctx context.Context, issued csr.IssuedRecord) error { return p.use(ctx, claim, issued) }
 	return checked.Vouch(attested.Machine(), grant, nil).Until(end), nil
 }

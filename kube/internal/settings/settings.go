@@ -131,6 +131,9 @@ type Issuer struct {
 	// "oem-hwserial", where a machine is known by its TPM, or "oem-chassis", where it is known
 	// by what was bought.
 	Profile string `json:"profile"`
+	// Projects, with profile "google", are the IDs of the projects whose machines count; empty: any,
+	// and then no machine joins by first use, as every customer of Google has some.
+	Projects []string `json:"projects"`
 	// Maker is the operator's name for the maker of the machines, part of their identity
 	// (tpmcert.HardwareIdentity).
 	Maker string `json:"maker"`
@@ -351,6 +354,9 @@ func (s *Settings) checkMembership() error {
 		return refusal.Config("membership.mode", string(m.Mode)+" with kind "+nitro.Provider, "Inventory or Approval: no document of a NitroTPM names an account, so every customer of AWS could be first")
 	case m.Mode == members.ModeFirstUse && m.Kind == ec2.Provider:
 		return refusal.Config("membership.mode", string(m.Mode)+" with kind "+ec2.Provider, "Inventory: whoever may assume a role of the list chooses the machine")
+	case m.Mode == members.ModeFirstUse && m.Kind == tpm.Provider && s.TPM.everyCustomer(m.Road) != "":
+		return refusal.Config("membership.mode", string(m.Mode)+" with profile "+s.TPM.everyCustomer(m.Road),
+			"projects of that issuer, with profile "+googleProfile+", else Inventory or Approval: it certifies the machines of every customer of a platform")
 	case !s.TPM.opened() && m.Road+m.IdentityClass != "":
 		return refusal.Config("membership.road and identityClass", m.Road+" "+m.IdentityClass, "neither, as no TPMs are configured")
 	case s.TPM.opened() && m.Road != attest.RoadEK.String() && m.Road != attest.RoadAK.String():

@@ -151,9 +151,10 @@ func TestParseInventory(t *testing.T) {
 		t.Errorf("in a document that begins and ends: %+v, %v", machines, err)
 	}
 	for name, text := range map[string]string{
-		"names in capitals":           "machines: [{nodeName: node-1, dnsNames: [Node-1, Node-1.EXAMPLE]}]",
-		"provider IDs that have case": "machines: [{nodeName: a, providerID: 'aws:///z/I'}, {nodeName: b, providerID: 'aws:///z/i'}, {nodeName: c}, {nodeName: d}]",
-		"an address of two":           "machines: [{nodeName: a, ipAddresses: [192.0.2.1]}, {nodeName: b, ipAddresses: [192.0.2.1]}]", // which moves between them
+		"names in capitals":             "machines: [{nodeName: node-1, dnsNames: [Node-1, Node-1.EXAMPLE]}]",
+		"machines without provider IDs": "machines: [{nodeName: a, providerID: none}, {nodeName: b, providerID: none}, {nodeName: c, providerID: 'vsphere://4228e784-3f9e-998e-311b-29a25ad112d3'}, {nodeName: d, providerID: 'metal3://ns/host/machine'}]",
+		"provider IDs that have case":   "machines: [{nodeName: a, providerID: 'aws:///z/I'}, {nodeName: b, providerID: 'aws:///z/i'}, {nodeName: c}, {nodeName: d}]",
+		"an address of two":             "machines: [{nodeName: a, ipAddresses: [192.0.2.1]}, {nodeName: b, ipAddresses: [192.0.2.1]}]", // which moves between them
 	} {
 		if machines, err := byTPM.ParseInventory([]byte(text)); err != nil {
 			t.Errorf("%s: %+v, %v", name, machines, err)
@@ -164,6 +165,10 @@ func TestParseInventory(t *testing.T) {
 		"a UID twice":                            "machines: [{nodeName: a, uid: u}, {nodeName: b, uid: u}]",
 		"an identity twice":                      "machines: [{nodeName: a, identity: '" + digest + "'}, {nodeName: b, identity: '" + digest + "'}]",
 		"a provider ID twice":                    "machines: [{nodeName: a, providerID: 'p://1'}, {nodeName: b, providerID: 'p://1'}]",
+		"an instance of AWS twice":               "machines: [{nodeName: a, providerID: 'aws:////i-1'}, {nodeName: b, providerID: 'aws://eu-west-1a/i-1'}]",
+		"a provider ID of no machine":            "machines: [{nodeName: a, providerID: 'vsphere://'}]",
+		"one of slashes":                         "machines: [{nodeName: a, providerID: 'openstack:///'}]",
+		"one without a scheme":                   "machines: [{nodeName: a, providerID: metal}]",
 		"a provider ID twice, another's between": "machines: [{nodeName: a, providerID: 'p://x'}, {nodeName: c, providerID: 'p://X'}, {nodeName: b, providerID: 'p://x'}]",
 		"twice, of Azure":                        "machines: [{nodeName: a, providerID: 'azure:///subscriptions/S'}, {nodeName: b, providerID: 'azure:///Subscriptions/s'}]",
 		"another node's name":                    "machines: [{nodeName: a, dnsNames: [B]}, {nodeName: b}]",

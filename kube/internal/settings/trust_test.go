@@ -103,7 +103,7 @@ func TestRestored(t *testing.T) {
 	w := newWorld(t)
 	prover := w.provers(t)["tpm"]
 	for ago, want := range map[time.Duration]refusal.Check{23 * time.Hour: membership.CheckRegistryResting, 25 * time.Hour: ""} {
-		p := w.plane(t, "machines: [{nodeName: node-1}]", "mode: Inventory", "mode: FirstUse, restoredAt: "+time.Now().Add(-ago).UTC().Format(time.RFC3339))
+		p := w.plane(t, "machines: [{nodeName: node-1}]", "profile: google}", "profile: google, projects: [example-project]}", "mode: Inventory", "mode: FirstUse, restoredAt: "+time.Now().Add(-ago).UTC().Format(time.RFC3339))
 		if err := p.join(t, prover, "node-1", csr.SignerClientTPM); want == "" && err != nil || want != "" && !errors.Is(err, want) {
 			t.Errorf("%s after the restore: %v, want %q", ago, err, want)
 		}
