@@ -56,25 +56,24 @@ func (r *Result) knowProviderID() error {
 	return nil
 }
 
-// reconcileProviderID returns the machine's provider ID, out of everything that is said about it: the
-// evidence, the inventory, the authorizer, which vouches for this one, and the request. No kind and no
-// authorizer can leave it out. Two that differ are refused; "" means that there is none.
+// reconcileProviderID returns the provider ID that is vouched for, held against everything that is said
+// about the machine's: by the evidence, the inventory and the request. No kind and no authorizer can
+// leave it out. Two that differ are refused; "" means that none is vouched for.
 func (r *Result) reconcileProviderID(vouched string) (string, error) {
 	own, claimed := r.inventoryProviderID(), string(r.ClaimedProviderID)
 	if err := r.contradictedBy(vouched, "the authorizer"); err != nil {
 		return "", err
 	}
-	said := cmp.Or(vouched, own, r.statedProviderID())
-	switch got, want := providerid.Apart(claimed, said); {
-	case claimed == "" || providerid.Equal(claimed, said):
-	case said == "":
+	switch got, want := providerid.Apart(claimed, vouched); {
+	case claimed == "" || providerid.Equal(claimed, vouched):
+	case cmp.Or(vouched, own, r.statedProviderID()) == "":
 		return "", &Error{Check: checkProviderID, Got: got, Want: "one that inventory, authorizer or evidence has: none is known yet", Err: refusal.ErrRetry}
 	default:
 		return "", &Error{Check: checkProviderID, Got: got, Want: want}
 	}
-	if own != "" && !providerid.Equal(own, said) {
-		got, want := providerid.Apart(said, own)
+	if own != "" && vouched != "" && !providerid.Equal(own, vouched) {
+		got, want := providerid.Apart(vouched, own)
 		return "", &Error{Check: CheckMembership, Got: "an authorizer that has the machine of node " + r.NodeName + " as " + got, Want: "as the inventory has it, " + want}
 	}
-	return providerid.Known(said), nil
+	return providerid.Known(vouched), nil
 }

@@ -67,7 +67,11 @@ func TestProviderIDOfEvidence(t *testing.T) {
 			if d, ok := c.details.(*stated); ok && d != nil && d.id != "" {
 				unknown = false
 			}
-			for _, a := range []attest.Authorizer{f, list, unvouching{}} {
+			_, without := asked(t, unvouching{}, r)
+			if c.claimed != "" && !errors.Is(without, refusal.Check("provider-id")) && !errors.Is(without, c.refused) || errors.Is(without, refusal.ErrRetry) != unknown {
+				t.Errorf("nobody vouches: got %v", without)
+			}
+			for _, a := range []attest.Authorizer{f, list} {
 				got, err := asked(t, a, r)
 				if errors.Is(err, refusal.ErrRetry) != unknown {
 					t.Errorf("%T: got %v, want a retry %t", a, err, unknown)

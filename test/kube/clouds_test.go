@@ -286,7 +286,7 @@ func (c *cluster) testCloudAttacks(t *testing.T, w *clouds, as client.Client) {
 		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", w.source(t, vm("attackers-project", 1))), "GceProject")
 	})
 	t.Run("another machine of the project", func(t *testing.T) {
-		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", theirs), "GceInventory")
+		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", theirs), "ProviderIdEvidence")
 	})
 	t.Run("another machine's document", func(t *testing.T) {
 		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", liar{claims: ours, documents: theirs}), "MachineClaim")
