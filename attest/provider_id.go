@@ -56,24 +56,20 @@ func (r *Result) knowProviderID() error {
 	return nil
 }
 
-// reconcileProviderID returns the provider ID that is vouched for, held against everything that is said
-// about the machine's: by the evidence, the inventory and the request. No kind and no authorizer can
-// leave it out. Two that differ are refused; "" means that none is vouched for.
+// reconcileProviderID returns the provider ID that is vouched for, held against what evidence and request
+// say; csr.Checked.Vouch holds it against the inventory. No kind and no authorizer can leave this out.
+// Two that differ are refused; "" means that none is vouched for.
 func (r *Result) reconcileProviderID(vouched string) (string, error) {
-	own, claimed := r.inventoryProviderID(), string(r.ClaimedProviderID)
+	claimed := string(r.ClaimedProviderID)
 	if err := r.contradictedBy(vouched, "the authorizer"); err != nil {
 		return "", err
 	}
 	switch got, want := providerid.Apart(claimed, vouched); {
 	case claimed == "" || providerid.Equal(claimed, vouched):
-	case cmp.Or(vouched, own, r.statedProviderID()) == "":
+	case cmp.Or(vouched, r.inventoryProviderID(), r.statedProviderID()) == "":
 		return "", &Error{Check: checkProviderID, Got: got, Want: "one that inventory, authorizer or evidence has: none is known yet", Err: refusal.ErrRetry}
 	default:
 		return "", &Error{Check: checkProviderID, Got: got, Want: want}
-	}
-	if own != "" && vouched != "" && !providerid.Equal(own, vouched) {
-		got, want := providerid.Apart(vouched, own)
-		return "", &Error{Check: CheckMembership, Got: "an authorizer that has the machine of node " + r.NodeName + " as " + got, Want: "as the inventory has it, " + want}
 	}
 	return providerid.Known(vouched), nil
 }

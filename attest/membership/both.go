@@ -18,8 +18,9 @@ import (
 // Both returns an authorizer that admits what both admit: a list in front of trust on first
 // use, for example. It vouches for what both vouch for: the provider ID if they agree on it
 // (none if one of them vouches for none; two that differ are a refusal), the SANs that both
-// have, the Machine UID that either names, and the earlier of the two ends. It asks first before second, and does not ask second
-// if first refuses. Each is asked through its Authorize method, whatever its type. What it
+// have, the Machine UID that either names, and the earlier of the two ends. Where neither evidence nor
+// inventory has a provider ID, trust on first use agrees to that of a [StaticList]. It asks first before
+// second, and does not ask second if first refuses. Each is asked through its Authorize method, whatever its type. What it
 // hands to Result.WhenAdmitted is written only after both, and anyone else who is asked, have
 // admitted the machine.
 //

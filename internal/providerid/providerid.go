@@ -35,10 +35,10 @@ var clouds = []string{"aws", "azure", "gce"}
 // digits, "+", "-" and ".", and a name that is more than slashes and does not end with one (a cloud
 // provider writes "vsphere://" while a machine has no UUID yet).
 func Valid(id string) bool {
-	scheme, rest, ok := strings.Cut(id, "://")
+	scheme, rest, _ := strings.Cut(id, "://")
 	const letters = "abcdefghijklmnopqrstuvwxyz"
 	scheme = nodename.Lower(scheme)
-	return ok && scheme != "" && strings.Contains(letters, scheme[:1]) && strings.Trim(scheme, letters+"0123456789+-.") == "" &&
+	return scheme != "" && strings.Contains(letters, scheme[:1]) && strings.Trim(scheme, letters+"0123456789+-.") == "" &&
 		rest != "" && rest[len(rest)-1] != '/' && plaintext.Valid(id, oid.MaxProviderIDSize)
 }
 
@@ -83,8 +83,6 @@ func Contradicts(id, machine, stated string) bool {
 		of = kind
 	}
 	switch {
-	case id == "":
-		return false
 	case id == None:
 		return stated != ""
 	case scheme != of:
@@ -93,25 +91,23 @@ func Contradicts(id, machine, stated string) bool {
 		return !Equal(id, stated)
 	}
 	parts := strings.Split(name, "/")
-	switch last := parts[len(parts)-1]; {
-	case kind != scheme: // the identity is no cloud's
-		return false
-	case kind == "gce":
+	switch last := parts[len(parts)-1]; kind {
+	case "gce":
 		return !isInstanceOf(rest, parts[0], last)
-	case kind == "azure":
+	case "azure":
 		return !strings.HasPrefix(nodename.Lower(rest), "/subscriptions/"+parts[0]+"/")
-	case kind == "aws" && len(parts) == 3:
-		zone, instance := instance(scheme, rest)
-		return instance != last || zone != "" && !strings.HasPrefix(zone, parts[1])
+	case "aws":
+		zone, id := instance(scheme, rest)
+		return id != last || zone != "" && !strings.HasPrefix(zone, parts[len(parts)/2])
 	}
-	return false
+	return false // the identity is no cloud's
 }
 
 // isInstanceOf reports whether <project>/<zone>/<instance> is of a project and, where it has an instance's
 // number in the place of the name, of that instance.
 func isInstanceOf(id, project, number string) bool {
 	parts := strings.Split(id, "/")
-	return len(parts) == 3 && parts[0] == project && parts[2] != "" &&
+	return len(parts) == 3 && parts[0] == project &&
 		(strings.Trim(parts[2], "0123456789") != "" || parts[2] == number)
 }
 

@@ -38,6 +38,9 @@ func TestEqual(t *testing.T) {
 		"AWS', a longer path":          {"aws:///us-east-2a/i-0abc", "aws:///us-east-2a/x/i-0abc", false},
 		"AWS', no instance":            {"aws:///us-east-2a/fargate-1", "aws:///fargate-1", false},
 		"AWS', the scheme in capitals": {"aws:///us-east-2a/i-0abc", "AWS:////i-0abc", true},
+		"AWS', of one digit":           {"aws:///us-east-2a/i-1", "aws:////i-1", true},
+		"AWS', of no digit":            {"aws:///us-east-2a/i-", "aws:////i-", false},
+		"AWS', below an instance":      {"aws:///us-east-2a/i-1/x", "aws://us-east-2a/i-1/x", false},
 		"AWS' form of another":         {"gce:///us-east-2a/i-0abc", "gce:////i-0abc", false},
 		"the scheme of Google's":       {"gce://p/z/n", "GCE://p/z/n", true},
 		"the scheme, cut off":          {"azure:/", "AZURE:/", false},
@@ -88,6 +91,14 @@ func TestValid(t *testing.T) {
 	}
 }
 
+func TestKnown(t *testing.T) {
+	for id, want := range map[string]string{None: "", "": "", "none://1": "none://1", "None": "None"} {
+		if got := Known(id); got != want {
+			t.Errorf("%q: got %q", id, got)
+		}
+	}
+}
+
 func TestContradicts(t *testing.T) {
 	const google, amazon = "gce:my-project/42", "aws:aws/us-east-2/i-0abc"
 	for name, c := range map[string]struct {
@@ -124,6 +135,7 @@ func TestContradicts(t *testing.T) {
 		"Azure's, of another subscription":  {"azure:///subscriptions/8a205153/resourceGroups/g/vm", "azure:8a205152/uuid", "", true},
 		"Azure's, of a longer subscription": {"azure:///subscriptions/8a2051520/resourceGroups/g/vm", "azure:8a205152/uuid", "", true},
 		"of a kind that is no cloud":        {"rack://7", "rack:8", "", false},
+		"of an identity of no machine":      {"aws:////i-0abc", "aws:", "", true},
 		"without a scheme":                  {"metal", google, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
