@@ -6,6 +6,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -49,5 +51,38 @@ func TestStatedProviderID(t *testing.T) {
 				t.Errorf("got %q, %v, want %q", d.ProviderID(), err, c.want)
 			}
 		})
+	}
+}
+
+// TestMachinesOfEveryCustomer: trust on first use that no one has asked whether it fits the road is told
+// of each machine whether its issuer certifies those of every customer, on both roads.
+func TestMachinesOfEveryCustomer(t *testing.T) {
+	root := tpmlab.Sign(t, nil, "root", nil)
+	roots, leaf := []*x509.Certificate{root.Cert}, []*x509.Certificate{{}}
+	ak, narrowed := tpmcert.ProfileGoogle(), tpmcert.ProfileGoogle()
+	every, ours, vendor := tpmcert.EKProfileGoogle(), tpmcert.EKProfileGoogle(), tpmcert.EKProfileTCG()
+	narrowed.Projects, ours.Projects, ours.Name = []string{"mine"}, []string{"mine"}, "ours"
+	var config tpmcert.EKVerifierConfig
+	for _, p := range []tpmcert.EKProfile{every, ours, vendor} {
+		config.Issuers = append(config.Issuers, tpmcert.EKIssuer{Roots: roots, Profile: p})
+	}
+	eks, err := tpmcert.NewEKVerifier(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		details Details
+		want    bool
+	}{
+		"an AK of every customer":     {Details{profile: &ak, Chain: leaf}, true},
+		"an AK of ours":               {Details{profile: &narrowed, Chain: leaf}, false},
+		"an EK of every customer":     {Details{Profile: every.Name, Chain: leaf}, true},
+		"an EK of ours":               {Details{Profile: ours.Name, Chain: leaf}, false},
+		"an EK of a vendor's":         {Details{Profile: vendor.Name, Chain: leaf}, false},
+		"an EK without a certificate": {Details{}, false},
+	} {
+		if got := c.details.everyCustomers(&Kind{eks: eks}); got != c.want {
+			t.Errorf("%s: got %t", name, got)
+		}
 	}
 }

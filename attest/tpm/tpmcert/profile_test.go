@@ -222,6 +222,8 @@ func TestProjects(t *testing.T) {
 			tpmlab.ExpectCheck(t, underProfile(t, c.profile, root, ca, styled(t, c.profile, c.leaf, ca, key.Public())), c.want)
 		})
 	}
+	id, _ := oid.KubernetesNodeProviderIdentifier.ASN1()
+	tpmlab.ExpectCheck(t, checkProject(&x509.Certificate{Extensions: []pkix.Extension{{Id: id, Value: []byte{0x30, 0}}}}, []string{"mine", ""}, "a profile"), checkCertificateProject)
 	for _, project := range []string{"", "123", "Mine", "mine/1"} {
 		google.Projects, ek.Projects = []string{project}, []string{project}
 		_, ak := NewAKVerifier([]Issuer{{Roots: []*x509.Certificate{root.Cert}, Profile: google}})
