@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/rsa"
 	"errors"
@@ -254,6 +255,7 @@ func (x *run) checkExpiration() {
 		return // our own signers cap what they issue
 	}
 	longest := x.policy.maxExpiration()
+	x.out.given, x.out.longest = cmp.Or(x.out.lifetime, x.policy.BuiltInSignerDuration), longest
 	want := "at most " + strconv.Itoa(int(longest/time.Second)) + " s"
 	if asked == nil && x.policy.BuiltInSignerDuration == 0 {
 		x.refuse("no expirationSeconds", want)

@@ -60,7 +60,7 @@ func TestCredentialIDOfNoCertificate(t *testing.T) {
 // kube-controller-manager makes them, and with one thing changed.
 func TestRecordOf(t *testing.T) {
 	f := goodFixture(csr.SignerKubeAPIServerClientKubelet, csr.RequesterBootstrap)
-	f.request.Metadata.UID = "request-1"
+	f.request.Metadata.UID, *f.request.Spec.ExpirationSeconds = "request-1", 3540 // and a minute to sign
 	checked := f.mustCheck(t)
 	at := issueTime.Truncate(time.Second)
 	attested := goodVerified(checked).Until(at.Add(time.Hour))
