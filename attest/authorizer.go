@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/providerid"
@@ -92,6 +93,9 @@ type Opening struct {
 	ClusterIDs []string
 	// Roads are the roads of all kinds of evidence.
 	Roads []OpenRoad
+	// MaxExpiration is the longest lifetime of a certificate by Kubernetes' own signers
+	// (csr.Policy.MaxExpiration); 0 if the verifier serves none of them.
+	MaxExpiration time.Duration
 }
 
 var errNoAuthorizer = errors.New("attest: no Authorizer, or a nil one")
@@ -164,9 +168,10 @@ const checkProviderID Check = "provider-id"
 // Membership asks an [Authorizer] as a [Verifier] does. It is meant for anyone who calls one
 // from elsewhere, such as a test of an authorizer. At [StageHello] only one that can be asked
 // then is asked. At [StageAnswer] it checks the provider ID that the request claims against
-// the answer, then does what was handed to [Result.WhenAdmitted], in that order, and sets what
+// the answer, and the lifetime that it asks for against the end of the Authorization, then does what was handed to [Result.WhenAdmitted], in that order, and sets what
 // [Result.Attested] returns. A nil error means admission. An error that wraps
-// [CheckMembership] or "provider-id" is a refusal; any other wraps [refusal.ErrRetry].
+// [CheckMembership], "provider-id" or "expiration" is a refusal; any other wraps
+// [refusal.ErrRetry].
 //
 // A Result is decided about once. So it is an error to call this from inside Authorize, whose
 // decision is under way: an authorizer that asks another calls its Authorize.
@@ -219,9 +224,10 @@ func Membership(ctx context.Context, a Authorizer, r *Result) error {
 	return nil
 }
 
-// contradicted turns what the inventory contradicts into a refusal.
+// contradicted turns what the inventory contradicts into a refusal. A rule of the policy, such as
+// "expiration", stays what it is: the node can ask in another way.
 func contradicted(err error) error {
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*Error](err); ok && e.Check != refusal.ErrRetry && !slices.Contains(csr.PolicyChecks(), e.Check) {
 		return &Error{Check: CheckMembership, Got: e.Got, Want: e.Want}
 	}
 	return err

@@ -35,7 +35,8 @@ type FirstUseConfig struct {
 	// MaxLifetime is the longest lifetime that any signer of the cluster gives a client or
 	// serving certificate of a node: the CA's of this SDK, and kube-controller-manager's where
 	// it signs. Names of machines that are gone rest that long. It is csr.MinLifetime to 90
-	// days.
+	// days, and not under csr.Policy.MaxExpiration if Kubernetes' own signers are served: a request
+	// to them for a longer lifetime is refused.
 	MaxLifetime time.Duration
 
 	// MaxRecoveryLifetime is the same for recovery certificates, without the limit of 90 days;
@@ -152,8 +153,8 @@ func (c *FirstUseConfig) ownSigners() ([]string, error) {
 
 var errNotMade = refusal.Config("FirstUse", "", "one that NewFirstUse made")
 
-// CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make; a registry of another
-// cluster, or for a road that is not open; documents about anybody's machines; and on attest.RoadAK
+// CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make, or whose MaxLifetime is under
+// MaxExpiration of the policy; a registry of another cluster, or for a road that is not open; documents about anybody's machines; and on attest.RoadAK
 // a profile that can name a machine by its AK (tpmcert.AKIdentity) but does not promise one AK per
 // machine (OneAKPerMachine): no machine named that way could ever be admitted.
 func (f *FirstUse) CheckAuthorizer(open attest.Opening) error {
@@ -163,6 +164,9 @@ func (f *FirstUse) CheckAuthorizer(open attest.Opening) error {
 	scope := f.c.Registry.Scope()
 	if !slices.Contains(open.ClusterIDs, scope.Cluster) {
 		return otherCluster(scope, open.ClusterIDs)
+	}
+	if open.MaxExpiration > f.c.MaxLifetime {
+		return refusal.Config("MaxLifetime", f.c.MaxLifetime.String(), "MaxExpiration of the policy, "+open.MaxExpiration.String()+", or more")
 	}
 	n := slices.IndexFunc(open.Roads, func(o attest.OpenRoad) bool { return o.Provider == scope.provider() && o.Road == scope.Road })
 	if n < 0 {
@@ -241,6 +245,9 @@ func (f *FirstUse) begin(ctx context.Context, r *attest.Result) (*joining, error
 	}
 	if err := checkScope(r, f.c.Registry.Scope()); err != nil {
 		return nil, refuseMember(err)
+	}
+	if given := builtInLifetimeOf(r); given > f.c.MaxLifetime {
+		return nil, refuse(attest.CheckMembership, "a request to "+r.SignerName+" for "+given.String(), "MaxLifetime, "+f.c.MaxLifetime.String()+", or less")
 	}
 	machine := inventoryOf(r)
 	j := &joining{f: f, r: r, claim: Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: providerIDOf(r)}}

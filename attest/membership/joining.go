@@ -37,6 +37,7 @@ func (j *joining) look(ctx context.Context, in Lookups, ask, stale bool) (err er
 		h.MachineUID, err = in.LookupMachineUID(ctx, j.claim.MachineUID)
 	}
 	now := j.f.c.Now()
+	h = h.live(now) // Lookups of others may return a record that has ended
 	if err == nil {
 		j.claim.Over = ""
 		if err = h.Admit(&j.claim, now); err != nil && !stale && h.Name != nil && h.Name.State == StateBound {
@@ -52,7 +53,7 @@ func (j *joining) look(ctx context.Context, in Lookups, ask, stale bool) (err er
 	if !j.newcomer {
 		return j.checkRejoin(h.Name)
 	}
-	return j.checkNewcomer(ctx, h.Name == nil && ask, h.Name != nil && h.Name.Live(now))
+	return j.checkNewcomer(ctx, h.Name == nil && ask, h.Name != nil)
 }
 
 // admitAfter admits the claim that the bound record of its name refuses, if that record is over: the

@@ -1,6 +1,8 @@
 package membership
 
 import (
+	"time"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/providerid"
@@ -21,6 +23,15 @@ func clustersOf(r *attest.Result) []string {
 		return checked.ClusterIDs()
 	}
 	return []string{r.ClusterID}
+}
+
+// builtInLifetimeOf is the lifetime that one of Kubernetes' own signers gives the certificate; 0
+// under other signers.
+func builtInLifetimeOf(r *attest.Result) time.Duration {
+	if checked := r.Checked(); checked != nil {
+		return checked.BuiltInLifetime()
+	}
+	return 0
 }
 
 func requesterOf(r *attest.Result) csr.RequesterClass {

@@ -198,7 +198,8 @@ func (p *pending) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 }
 
 // waits reports whether a request still has to be looked at: until it is finished, and once
-// more when Kubernetes' own signer has made a certificate, which has to be recorded.
+// more when one of Kubernetes' own signers has made a certificate, which has to be recorded or, for
+// serving, counted.
 func (p *pending) waits(r *certificatesv1.CertificateSigningRequest) bool {
 	approved := false
 	for _, c := range r.Status.Conditions {
@@ -212,7 +213,8 @@ func (p *pending) waits(r *certificatesv1.CertificateSigningRequest) bool {
 	if p.backlog.opts.Approved && !approved || p.backlog.opts.Done.Has(r) {
 		return false
 	}
-	return len(r.Status.Certificate) == 0 || r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName
+	return len(r.Status.Certificate) == 0 || r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName ||
+		r.Spec.SignerName == certificatesv1.KubeletServingSignerName
 }
 
 // see takes a request as it is now, and lean.
