@@ -95,8 +95,9 @@ type Signers struct {
 	// MaxRecoveryLifetime is the longest lifetime of recovery certificates, at most 90 days; 0
 	// means MaxLifetime.
 	MaxRecoveryLifetime metav1.Duration `json:"maxRecoveryLifetime"`
-	// BuiltInDuration is kube-controller-manager's --cluster-signing-duration, at most
-	// MaxLifetime; 0: kubelets' own requests for serving certificates are left alone.
+	// BuiltInDuration is kube-controller-manager's --cluster-signing-duration, at most half of
+	// MaxLifetime, or a fifth if Names has a signer of client certificates that is not
+	// Kubernetes' own; 0: kubelets' own requests for serving certificates are left alone.
 	BuiltInDuration metav1.Duration `json:"builtInDuration"`
 	// RequireProviderID refuses nodes that state no provider ID (csr.Policy). Kubelets' own
 	// requests for serving certificates cannot state one.
@@ -277,6 +278,21 @@ func (s *Settings) complete() {
 // whoever carries away a TLS session of one has its user's rights until the certificate ends.
 const maxRecoveryLifetime = 90 * 24 * time.Hour
 
+// maxBuiltInDuration is the longest BuiltInDuration with which a kubelet always gets a serving
+// certificate: one that ends within MaxLifetime of the beginning of its client certificate
+// (csr.InheritAttestation). Nodes renew that after four fifths of its lifetime at the latest, which
+// for Kubernetes' own signer is BuiltInDuration, and for ours MaxLifetime.
+func (g *Signers) maxBuiltInDuration() time.Duration {
+	ours := func(name string) bool {
+		purpose, err := csr.PurposeOf(name)
+		return err == nil && purpose == csr.PurposeClient && csr.ProviderOf(name) != ""
+	}
+	if slices.ContainsFunc(g.Names, ours) {
+		return g.MaxLifetime.Duration / 5
+	}
+	return g.MaxLifetime.Duration / 2
+}
+
 // check finds the errors that can be found without another file.
 func (s *Settings) check() error {
 	if err := s.Header.Check(fileKind); err != nil {
@@ -292,8 +308,9 @@ func (s *Settings) check() error {
 		return refusal.Config("signers.maxLifetime and maxRecoveryLifetime", g.MaxLifetime.Duration.String()+" and "+g.MaxRecoveryLifetime.Duration.String(), "a minute or more, and maxRecoveryLifetime not under maxLifetime")
 	case g.MaxRecoveryLifetime.Duration > maxRecoveryLifetime:
 		return refusal.Config("signers.maxRecoveryLifetime", g.MaxRecoveryLifetime.Duration.String(), "at most "+maxRecoveryLifetime.String()+": a TLS session of a recovery certificate is good without its key, for as long")
-	case g.BuiltInDuration.Duration < 0 || g.BuiltInDuration.Duration > g.MaxLifetime.Duration:
-		return refusal.Config("signers.builtInDuration", g.BuiltInDuration.Duration.String(), "0 to maxLifetime")
+	case g.BuiltInDuration.Duration < 0 || g.BuiltInDuration.Duration > g.maxBuiltInDuration():
+		return refusal.Config("signers.builtInDuration", g.BuiltInDuration.Duration.String(), "0 to "+g.maxBuiltInDuration().String()+
+			", half of maxLifetime, or a fifth if node-attestation-signer makes client certificates: a serving certificate ends within maxLifetime of the beginning of the client certificate")
 	}
 	if err := errors.Join(s.Cluster.check(), s.Controller.check()); err != nil {
 		return err

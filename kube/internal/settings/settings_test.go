@@ -72,7 +72,7 @@ func TestParse(t *testing.T) {
 		"a duration of no unit":             {"maxLifetime: 24h", "maxLifetime: 24", "signers.maxLifetime: "},
 		"a duration of a day":               {"maxLifetime: 24h", "maxLifetime: 1d", "signers.maxLifetime: "},
 		"a network with half an address":    {"reservedIPs: []", "reservedIPs: ['10.0.0.0/8', '2001:db8:2403:3/64']", "signers.reservedIPs[1]: "},
-		"a long built-in one":               {"builtInDuration: 0s", "builtInDuration: 25h", "builtInDuration"},
+		"a long built-in one":               {"builtInDuration: 0s", "builtInDuration: 12h0m1s", "12h0m0s, half"},
 		"an inventory nowhere":              {"  file: /etc/nodeattest/inventory.yaml", "  file: ''", "inventory.file"},
 		"a restore some day":                {"  # restoredAt:", "  restoredAt: yesterday", "yesterday"},
 		"a provider ID in words":            {"requireProviderID: false", "requireProviderID: 'yes'", "requireProviderID"},
@@ -91,10 +91,15 @@ func TestParse(t *testing.T) {
 	if err != nil || !s.Membership.RestoredAt.Equal(&metav1.Time{Time: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}) {
 		t.Errorf("restored at %v, %v", s, err)
 	}
-	for _, change := range [][]string{{"maxLifetime: 24h", "maxLifetime: 1m"}, {"builtInDuration: 0s", "builtInDuration: 24h"}} {
+	for _, change := range [][]string{{"maxLifetime: 24h", "maxLifetime: 1m"}, {"builtInDuration: 0s", "builtInDuration: 12h"},
+		{"builtInDuration: 0s", "builtInDuration: 4h48m", "kubernetes.io/kube-apiserver-client-kubelet\n", "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm\n"}} {
 		if _, err := Parse([]byte(strings.NewReplacer(change...).Replace(good))); err != nil {
 			t.Errorf("%s: %v", change[1], err)
 		}
+	}
+	long := strings.NewReplacer("builtInDuration: 0s", "builtInDuration: 4h48m1s", "kubernetes.io/kube-apiserver-client-kubelet\n", "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm\n").Replace(good)
+	if _, err := Parse([]byte(long)); !errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), "4h48m0s, half") {
+		t.Errorf("a long built-in one, beside client certificates of ours: %v", err)
 	}
 	if _, err := Parse(nil); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("an empty file: %v", err)
