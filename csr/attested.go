@@ -193,8 +193,9 @@ func (a *Attested) InventoryName() (string, error) {
 //
 // Nothing is approved that would outlast the NotAfter of the [Grant]. A [CA] shortens certificates;
 // Kubernetes' own signers give what is asked for, or else [Policy.BuiltInSignerDuration], and get a
-// minute to sign. What would end too late is denied as "expiration", except a kubelet's request for
-// a serving certificate without expirationSeconds, which gives a retry.
+// minute to sign. Any other signer has to shorten certificates itself. What would end too late is
+// denied as "expiration", except a kubelet's request for a serving certificate without
+// expirationSeconds, which gives a retry.
 func (a *Attested) Decision() Decision {
 	c := a.sound()
 	if c == nil || a.machine == "" || c.filedUnder != c.signerName {
