@@ -171,7 +171,7 @@ func testServing(t *testing.T, c *cluster, node *attesttest.Node, leaf *x509.Cer
 	if err := c.admin.Get(t.Context(), client.ObjectKey{Name: node.Name}, &object); err != nil {
 		t.Fatal(err)
 	}
-	if end := certificateOf(t, signed).NotAfter; !end.After(leaf.NotAfter) || end.After(object.Spec.LastEnd.Time) {
+	if end := certificateOf(t, signed).NotAfter; end.Before(leaf.NotAfter) || end.After(object.Spec.LastEnd.Time) {
 		t.Errorf("the serving certificate ends %s, the client certificate %s, and the name rests until %s", end, leaf.NotAfter, object.Spec.LastEnd)
 	}
 	// One that would outlast the rest of the name is refused.
