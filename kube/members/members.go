@@ -109,7 +109,7 @@ func (m *Members) CheckAuthorizer(open attest.Opening) error {
 				roads[i].ManyIdentities = ""
 			}
 		}
-		of, each := of, open
+		each := open
 		each.Roads = roads
 		if err := of.CheckAuthorizer(each); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
