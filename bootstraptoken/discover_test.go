@@ -128,6 +128,22 @@ func first(network *bootstraptoken.Network, connections int32, address string) {
 	}
 }
 
+// A dialler that panics, in a goroutine of the transport, has not connected: the next try does.
+func TestDiscoverDialPanics(t *testing.T) {
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
+	cfg := cluster.DiscoverConfig()
+	var dialled atomic.Int32
+	cfg.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if dialled.Add(1) == 1 {
+			panic("a bug of the dialler")
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	if found, err := bootstraptoken.Discover(t.Context(), cfg); err != nil || found.Address != cluster.URL() {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
 // Who wins the race for the first connections, to an address that is the cluster's, does not
 // end the search.
 func TestDiscoverAfterImpostors(t *testing.T) {

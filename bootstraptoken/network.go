@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -155,7 +156,7 @@ func (n *Network) get(ctx context.Context, r *request) ([]byte, *http.Response, 
 	}
 	client := &http.Client{
 		Transport: &http.Transport{
-			Proxy: n.proxy, DialContext: n.Dial, TLSClientConfig: r.tls,
+			Proxy: n.proxy, DialContext: recovered.Dial(n.Dial), TLSClientConfig: r.tls,
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
 		},
 		CheckRedirect: r.redirect,

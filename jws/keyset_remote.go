@@ -71,7 +71,8 @@ type RemoteConfig struct {
 	// that this process can reach it asks. The Client decides which address a name stands for.
 	Hosts []string
 	// Fetch gets the keys if they do not come over HTTPS, such as those of a signer at a socket,
-	// and says how long they may be kept. It must return when ctx ends. Client must then be nil.
+	// and says how long they may be kept. It must return when ctx ends. A panic is a failed fetch.
+	// Client must then be nil.
 	Fetch func(ctx context.Context) (keys []*Key, maxAge time.Duration, err error)
 	// MaxAge is the longest time for which a fetched key set is fresh: no fetch is needed to
 	// answer for the keys in it, so a key that the issuer has withdrawn may serve that long. The

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -49,6 +51,70 @@ func TestRemoteKeySetFetch(t *testing.T) {
 		}
 	})
 }
+
+// A source or a transport that panics, or ends its goroutine, is a failed fetch for all who wait: none
+// of them hangs, held keys are served meanwhile, and the next fetch succeeds.
+func TestRemoteKeySetSourcePanics(t *testing.T) {
+	forgers()
+	var fault func()
+	faulty := func() {
+		if fault != nil {
+			fault()
+		}
+	}
+	fetch := func(context.Context) ([]*Key, time.Duration, error) {
+		faulty()
+		return []*Key{forgers()[ES256].key}, time.Minute, nil
+	}
+	for name, change := range map[string]func(*RemoteConfig){
+		"Fetch": func(c *RemoteConfig) { c.Client, c.JWKSURL, c.Fetch = nil, "", fetch },
+		"transport": func(c *RemoteConfig) {
+			serve := c.Client.Transport
+			c.Client = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				faulty()
+				return serve.RoundTrip(r)
+			})}
+		},
+	} {
+		for end, f := range map[string]func(){"panic": func() { panic("a bug of others") }, "exit": runtime.Goexit} {
+			t.Run(name+" "+end, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					fault = f
+					set, _, now := newRemote(t, change)
+					var waiting sync.WaitGroup
+					for range 8 {
+						waiting.Go(func() {
+							if _, err := set.Keys(t.Context(), "k"); !errors.Is(err, refusal.ErrRetry) {
+								t.Errorf("got %v, want %v", err, refusal.ErrRetry)
+							}
+						})
+					}
+					waiting.Wait()
+					if s := set.Status(); s.Failures != 1 || s.Err == nil {
+						t.Errorf("%d failures, %v", s.Failures, s.Err)
+					}
+					fault = nil
+					now.Advance(minRefetch)
+					if keys, err := set.Keys(t.Context(), "k"); len(keys) != 1 || err != nil {
+						t.Errorf("the next fetch: %d keys, %v", len(keys), err)
+					}
+					fault = f
+					now.Advance(defaultMaxAge)
+					for range 2 {
+						if keys, err := set.Keys(t.Context(), "k"); len(keys) != 1 || err != nil {
+							t.Errorf("a held key: %d keys, %v", len(keys), err)
+						}
+						synctest.Wait()
+					}
+				})
+			})
+		}
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestRemoteKeySetFetchRefuses(t *testing.T) {
 	fetch := func(context.Context) ([]*Key, time.Duration, error) { return nil, time.Minute, nil }
