@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/kube/internal/nodecert"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -29,29 +30,26 @@ const graceAfterEnd = 200 * time.Millisecond
 // A TPM command cannot be interrupted. If ctx ends first, attempt returns; the work it has
 // started then ends by itself, and releases the lock, at most one command later.
 func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item, as role) (*certstore.Pair, error) {
-	type outcome struct {
-		pair *certstore.Pair
-		err  error
-	}
-	done := make(chan outcome, 1)
-	go func() {
-		p, err := a.attemptNow(ctx, l, i, as)
-		done <- outcome{p, errors.Join(err, l.Unlock())}
-	}()
+	var pair *certstore.Pair
+	done := recovered.Go(func() (err error) {
+		defer func() { err = errors.Join(err, l.Unlock()) }()
+		pair, err = a.attemptNow(ctx, l, i, as)
+		return err
+	})
 	alive := time.NewTicker(lastLook)
 	defer alive.Stop()
 	for {
 		select {
-		case o := <-done:
-			return o.pair, o.err
+		case err := <-done:
+			return pair, err
 		case <-alive.C:
 			_ = as.showLife()
 			continue
 		case <-ctx.Done():
 		}
 		select { // it may have ended at the same time as ctx
-		case o := <-done:
-			return o.pair, o.err
+		case err := <-done:
+			return pair, err
 		case <-time.After(graceAfterEnd):
 			return nil, fmt.Errorf("%s: %w", i.Purpose, ctx.Err())
 		}
@@ -74,7 +72,10 @@ func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *it
 		v.pending, err = nodecert.PendingKey(l, i.store, pendingFile)
 	}
 	if err == nil {
-		p, err = v.get(ctx, i)
+		err = recovered.Call(func() (err error) {
+			p, err = v.get(ctx, i)
+			return err
+		})
 	}
 	if err == nil {
 		err = v.install(l, i, p)

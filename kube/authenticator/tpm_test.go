@@ -389,6 +389,38 @@ func TestResetDuringAnAttempt(t *testing.T) {
 	}
 }
 
+// TestAttemptPanics has the TPM's transport and then the clock panic in an attempt: each is an attempt
+// that failed, the next one succeeds, and nothing stays locked or loaded.
+func TestAttemptPanics(t *testing.T) {
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	a, counted := tpmNode(t, newFakeAPI(t), device, nil)
+	attempt := func() error {
+		l, err := a.store.Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.attempt(t.Context(), l, a.items[0], role{plugin: true})
+		return err
+	}
+	counted.SetFaults(tpmsim.Every(tpm2.TPMCCActivateCredential, tpmsim.Fault{Before: func() { panic("a bug of the transport") }}))
+	if err := attempt(); err == nil || a.readState()[ClientFile].Error == "" {
+		t.Errorf("got %v, and in the state %q", err, a.readState()[ClientFile].Error)
+	}
+	counted.SetFaults(nil)
+	now := a.c.Now
+	a.c.Now = func() time.Time { panic("a bug of the clock") }
+	if err := attempt(); err == nil {
+		t.Error("no error")
+	}
+	a.c.Now = now
+	if err := attempt(); err != nil {
+		t.Error(err)
+	}
+	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
+		t.Errorf("left in the TPM: %v, %v", left, err)
+	}
+}
+
 // TestPersistentEKLater: a TPM that cannot say now whether the persistent key is the EK is asked
 // again, and one that does not list its handles is used without.
 func TestPersistentEKLater(t *testing.T) {

@@ -74,7 +74,7 @@ func (w *Watch) made() bool { return w != nil && w.c.Finder.made() }
 func (*Watch) NeedLeaderElection() bool { return false }
 
 // Start looks until ctx ends.
-func (w *Watch) Start(ctx context.Context) error {
+func (w *Watch) Start(ctx context.Context) error { //goroutine: the API server's client alone
 	if !w.made() {
 		return errNotMade
 	}

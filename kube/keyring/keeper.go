@@ -123,7 +123,7 @@ func (*Keeper) NeedLeaderElection() bool { return false }
 // Start reads the Secret until ctx ends, three times as often as attest.MaxRingAge requires,
 // and sooner after a failed read. While reads fail, the ring grows stale; then nothing is
 // verified, and everything has to be tried again.
-func (k *Keeper) Start(ctx context.Context) error {
+func (k *Keeper) Start(ctx context.Context) error { //goroutine: the API server's client alone
 	if !k.made() {
 		return errNone
 	}

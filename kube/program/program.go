@@ -137,7 +137,7 @@ func run(name string, args []string, stderr io.Writer, kinds []Kind, serve func(
 func following(ctx context.Context, f flags, s *settings.Settings, serve func(ctx context.Context, f flags, s *settings.Settings) error) error {
 	ctx, end := context.WithCancel(ctx)
 	var follows sync.WaitGroup
-	follows.Go(func() { s.Follow(ctx, end) })
+	follows.Go(func() { s.Follow(ctx, end) }) //goroutine: reads the configuration file
 	defer follows.Wait()
 	defer end()
 	return serve(ctx, f, s)

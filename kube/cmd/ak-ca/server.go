@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -119,12 +120,11 @@ func (s *server) run(ctx context.Context) error {
 	fmt.Fprintf(s.errs, "ak-ca: https://%s/enrol\n", listener.Addr())
 	var followers sync.WaitGroup
 	following, stop := context.WithCancel(ctx)
-	followers.Go(func() { s.follow(following) })
+	followers.Go(func() { s.follow(following) }) //goroutine: reads the files of the CA
 	defer followers.Wait()
 	defer stop()
 	h := s.http(patience)
-	served := make(chan error, 1)
-	go func() { served <- h.ServeTLS(limited(listener, maxConnections), "", "") }()
+	served := recovered.Go(func() error { return h.ServeTLS(limited(listener, maxConnections), "", "") })
 	select {
 	case err := <-served:
 		return err

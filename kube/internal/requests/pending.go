@@ -57,7 +57,7 @@ func (p *pending) follow(from cluster.Cluster) (err error) {
 }
 
 // Start has the requests followed until ctx ends.
-func (p *pending) Start(ctx context.Context, _ workqueue.TypedRateLimitingInterface[Key]) error {
+func (p *pending) Start(ctx context.Context, _ workqueue.TypedRateLimitingInterface[Key]) error { //goroutine: only starts those two below
 	p.mu.Lock()
 	p.started = true
 	p.mu.Unlock()
@@ -67,8 +67,8 @@ func (p *pending) Start(ctx context.Context, _ workqueue.TypedRateLimitingInterf
 	}
 	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, p),
 		&certificatesv1.CertificateSigningRequest{}, p, cache.ReflectorOptions{Name: p.signer})
-	go reflector.RunWithContext(ctx)
-	go p.again(ctx)
+	go reflector.RunWithContext(ctx) //goroutine: client-go and the backlog alone
+	go p.again(ctx)                  //goroutine: the backlog and its watch alone
 	return nil
 }
 

@@ -184,7 +184,7 @@ func (*Machines) NeedLeaderElection() bool { return false }
 
 // Start follows the file until ctx ends. While the file cannot be read, the machines stay as
 // they were last read.
-func (m *Machines) Start(ctx context.Context) error {
+func (m *Machines) Start(ctx context.Context) error { //goroutine: reads the file of machines
 	files.Follow(ctx, inventoryInterval, "the inventory", m.read)
 	return nil
 }
