@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -187,8 +187,7 @@ func checkRegistryList(r *registryRun) {
 			must(registry.Reserve(ctx, c, r.in(time.Minute)))
 		}
 	}
-	fault := make(chan error, 1)
-	go func() {
+	fault := recovered.Go(func() error {
 		var faults []error
 		for i := range registryRacers {
 			c := registryClaim("x"+strconv.Itoa(i), "x"+strconv.Itoa(i))
@@ -196,8 +195,8 @@ func checkRegistryList(r *registryRun) {
 			_, failed := h.Release(ctx, c.NodeName, c.MachineUID)
 			faults = append(faults, err, failed)
 		}
-		fault <- errors.Join(faults...)
-	}()
+		return errors.Join(faults...)
+	})
 	for i, handle := range r.handles {
 		all := r.list(handle)
 		for i := range many {
@@ -226,21 +225,21 @@ const registryRacers = 16
 // race makes many calls at once, each through one handle, and returns which succeeded: only one, as
 // it does by the rules. The others must be refused as lost says.
 func (r *registryRun) race(call func(int) registryCall, lost func(error) bool) (winner int) {
-	records, errs := [registryRacers]*membership.Record{}, [registryRacers]error{}
-	var start, done sync.WaitGroup
-	start.Add(1)
-	for i := range registryRacers {
+	var records [registryRacers]*membership.Record
+	var running [registryRacers]<-chan error
+	start := make(chan struct{})
+	for i := range running {
 		run := call(i)
-		done.Go(func() {
-			start.Wait()
-			records[i], errs[i] = run(r.handles[i%len(r.handles)], 0)
+		running[i] = recovered.Go(func() (err error) {
+			<-start
+			records[i], err = run(r.handles[i%len(r.handles)], 0)
+			return err
 		})
 	}
-	start.Done()
-	done.Wait()
+	close(start)
 	winner = -1
-	for i, err := range errs {
-		switch {
+	for i, ended := range running {
+		switch err := <-ended; {
 		case err == nil && winner >= 0:
 			r.failf("a race: number %d and number %d succeeded", winner, i)
 		case err == nil:

@@ -194,28 +194,34 @@ func (f *file) with(ctx context.Context, do func(db *bbolt.DB) (refused, err err
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	f.mu.RLock()
-	for f.db == nil {
-		f.mu.RUnlock()
+	opened, refused, err := f.whileOpen(do)
+	for !opened {
 		if err := f.reopen(); err != nil {
 			return err
 		}
-		f.mu.RLock()
+		opened, refused, err = f.whileOpen(do)
 	}
-	if err := f.checkPlace(); err != nil {
-		f.mu.RUnlock()
-		return err
-	}
-	var refused error
-	err := guard(func() (err error) {
-		refused, err = do(f.db)
-		return err
-	})
-	f.mu.RUnlock()
 	if err != nil && refused == nil || errors.Is(err, errFault) {
 		return f.failed(err)
 	}
 	return refused
+}
+
+// whileOpen calls do if the database is open, and has it stay open meanwhile.
+func (f *file) whileOpen(do func(db *bbolt.DB) (refused, err error)) (opened bool, refused, err error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.db == nil {
+		return false, nil, nil
+	}
+	if err := f.checkPlace(); err != nil {
+		return true, err, nil
+	}
+	err = guard(func() (err error) {
+		refused, err = do(f.db)
+		return err
+	})
+	return true, refused, err
 }
 
 // reopen opens the file again, unless nothing can be done any more.
