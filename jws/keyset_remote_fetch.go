@@ -28,6 +28,7 @@ func (s *RemoteKeySet) prepare() (err error) {
 		return err
 	}
 	client := *s.config.Client
+	client.Transport = withBound(client.Transport)
 	callers := client.CheckRedirect
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
 		if err := s.hosts.check(checkFetch, "a redirect to", next.URL.String()); err != nil {
@@ -43,6 +44,21 @@ func (s *RemoteKeySet) prepare() (err error) {
 	}
 	s.config.Client = &client
 	return nil
+}
+
+// withBound returns a copy of a transport of net/http that bounds no headers, with a bound on them and
+// connections that do not outlive a fetch; and any other transport as it is.
+func withBound(transport http.RoundTripper) http.RoundTripper {
+	if transport == nil {
+		transport = http.DefaultTransport
+	}
+	callers, ok := transport.(*http.Transport)
+	if !ok || callers == nil || callers.MaxResponseHeaderBytes != 0 {
+		return transport
+	}
+	own := callers.Clone()
+	own.MaxResponseHeaderBytes, own.IdleConnTimeout = maxHeadersSize, fetchTimeout
+	return own
 }
 
 // load gets the keys, why others of the set are unfit, and how long they may be kept.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -143,5 +145,61 @@ func TestRemoteKeySetFetchRefuses(t *testing.T) {
 				t.Errorf("got %v, want %v and %v", err, refusal.ErrRetry, checkKeySet)
 			}
 		})
+	}
+}
+
+// The headers of a response are bounded where the client's transport has no bound of its own, which
+// stays as it is.
+func TestRemoteKeySetHeaders(t *testing.T) {
+	var size atomic.Int64
+	key := jwksOf(t, forgers()[ES256].key)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for left := size.Load(); left > 0; left -= 1024 {
+			w.Header().Add("X-Filling", strings.Repeat("a", 1000))
+		}
+		_, _ = w.Write([]byte(key))
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	callers := server.Client().Transport.(*http.Transport)
+	for name, c := range map[string]struct {
+		http2 bool
+		bound int64
+		size  int64
+		good  bool
+	}{
+		"HTTP/1, few": {false, 0, maxHeadersSize * 3 / 4, true}, "HTTP/1, many": {false, 0, maxHeadersSize * 5 / 4, false},
+		"HTTP/2, few": {true, 0, maxHeadersSize * 3 / 4, true}, "HTTP/2, many": {true, 0, maxHeadersSize * 5 / 4, false},
+		"as many as the caller wants": {true, 1 << 20, maxHeadersSize * 5 / 4, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			transport := callers.Clone()
+			transport.MaxResponseHeaderBytes = c.bound
+			if !c.http2 {
+				transport.TLSClientConfig.NextProtos, transport.ForceAttemptHTTP2 = []string{"http/1.1"}, false
+			}
+			set, err := NewRemoteKeySet(RemoteConfig{Client: &http.Client{Transport: transport}, JWKSURL: server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			size.Store(c.size)
+			keys, err := set.Keys(t.Context(), "k")
+			if (len(keys) == 1 && err == nil) != c.good || !c.good && (!errors.Is(err, checkFetch) || !errors.Is(err, refusal.ErrRetry)) {
+				t.Errorf("%d keys, %v", len(keys), err)
+			}
+			if transport.MaxResponseHeaderBytes != c.bound {
+				t.Error("the caller's transport has changed")
+			}
+		})
+	}
+	for name, client := range map[string]*http.Client{"no transport": {}, "the default one": {Transport: http.DefaultTransport}} {
+		own, ok := withBound(client.Transport).(*http.Transport)
+		if !ok || own.MaxResponseHeaderBytes != maxHeadersSize || own.Proxy == nil || own == http.DefaultTransport {
+			t.Errorf("%s: got %T without a bound or a proxy", name, own)
+		}
+	}
+	if withBound((*http.Transport)(nil)) != http.RoundTripper((*http.Transport)(nil)) {
+		t.Error("a nil transport is taken for one")
 	}
 }
