@@ -203,3 +203,35 @@ func TestRemoteKeySetHeaders(t *testing.T) {
 		t.Error("a nil transport is taken for one")
 	}
 }
+
+// A page in the place of a document, as a portal or a proxy sends it, is called one, and a status says
+// what is missing.
+func TestRemoteKeySetSaysWhy(t *testing.T) {
+	const page = "\r\n<!DOCTYPE html><html><body>Please log in</body></html>"
+	discovery := testIssuer + "/.well-known/openid-configuration"
+	document := `{"issuer":"` + testIssuer + `","jwks_uri":"` + keySetURL + `"}`
+	for name, c := range map[string]struct {
+		bodies map[string]string
+		want   Check
+		says   string
+	}{
+		"a page for a discovery document": {map[string]string{discovery: page}, checkDiscovery, "a web page"},
+		"a page for a key set":            {map[string]string{discovery: document, keySetURL: page}, checkKeySet, "a web page"},
+		"no discovery document":           {nil, checkFetch, "the URL of an issuer with a discovery document"},
+		"no key set":                      {map[string]string{discovery: document}, checkFetch, "or of a key set"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, _ := newOIDC(t, testIssuer, c.bodies)
+			if _, err := set.Keys(t.Context(), "k"); !errors.Is(err, c.want) || !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want %v, %q", err, c.want, c.says)
+			}
+		})
+	}
+	for status, says := range map[int]string{401: "service account's token", 403: "system:service-account-issuer-discovery", 500: "500 from " + keySetURL + ", want 200"} {
+		set, issuer, _ := newRemote(t, nil)
+		issuer.set(func(r *http.Request) (*http.Response, error) { return respond(r, status, ""), nil })
+		if _, err := set.Keys(t.Context(), "k"); !errors.Is(err, checkFetch) || !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want %q", err, says)
+		}
+	}
+}
