@@ -598,7 +598,7 @@ func TestDiscoverContext(t *testing.T) {
 	}
 }
 
-// A status says what an API server means by it. The search goes on, since the answer may be anybody's.
+// A status says what an API server means by it. The search goes on: until a pinned CA has verified it, the answer may be an attacker's.
 func TestDiscoverStatus(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	for status, want := range map[int]struct {

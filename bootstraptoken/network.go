@@ -236,7 +236,7 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 }
 
 // statusError is the error of an HTTP status. That of the ConfigMap cluster-info says what an API
-// server means by it: 401 and 403 pass only when an operator allows what is missing.
+// server means by it: 401 and 403 end only when an operator allows the request.
 func statusError(status int, clusterInfo bool) error {
 	e := &Error{Check: checkStatus, Got: strconv.Itoa(status), Want: "200"}
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {

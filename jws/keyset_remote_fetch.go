@@ -128,7 +128,7 @@ func (s *RemoteKeySet) get(ctx context.Context, from string, limit int) ([]byte,
 	return body, response.Header, nil
 }
 
-// wantOK says what is missing where an issuer answers with a status other than 200.
+// wantOK names the missing right or URL where an issuer answers with a status other than 200.
 func wantOK(status int) string {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
