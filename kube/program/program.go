@@ -174,12 +174,16 @@ func newManager(name string, f flags, s *settings.Settings, metricsAddress, heal
 	m, err := manager.New(config, manager.Options{
 		Scheme: scheme, Logger: log.Log, Cache: cache.Options{DefaultTransform: registry.Lean()},
 		LeaderElection: f.leaderElection, LeaderElectionID: name, LeaderElectionNamespace: s.Cluster.Namespace, LeaderElectionReleaseOnCancel: true,
-		Metrics: server.Options{BindAddress: metricsAddress}, HealthProbeBindAddress: healthAddress, GracefulShutdownTimeout: &stop,
+		Metrics: server.Options{BindAddress: nowhere}, HealthProbeBindAddress: nowhere, PprofBindAddress: nowhere, GracefulShutdownTimeout: &stop,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return m, m.AddHealthzCheck("ping", healthz.Ping)
+	p := newProbed(m)
+	if err := p.addServers(metricsAddress, healthAddress); err != nil {
+		return nil, err
+	}
+	return p, p.AddHealthzCheck("ping", healthz.Ping)
 }
 
 // synced reports, for a readiness check, whether the manager's caches are in sync.
