@@ -31,9 +31,6 @@ const (
 	followed = 10 * time.Second
 )
 
-// limits are those of the server.
-var limits = httpserver.Limits{Connections: 64, PerAddress: 16, Body: 256 << 10, Patience: 10 * time.Second}
-
 // web says where machines reach the CA, and by which certificate they know it.
 type web struct{ address, certificate, key string }
 
@@ -114,7 +111,7 @@ func (s *server) readAgain() {
 
 // run serves until the context ends.
 func (s *server) run(ctx context.Context) error {
-	listener, err := limits.Listen(ctx, s.web.address)
+	listener, err := httpserver.Enrolments.Listen(ctx, s.web.address)
 	if err != nil {
 		return err
 	}
@@ -124,7 +121,7 @@ func (s *server) run(ctx context.Context) error {
 	followers.Go(func() { s.follow(following) })
 	defer followers.Wait()
 	defer stop()
-	h := s.http(limits)
+	h := s.http(httpserver.Enrolments)
 	served := make(chan error, 1)
 	go func() { served <- h.ServeTLS(listener, "", "") }()
 	select {
@@ -132,7 +129,7 @@ func (s *server) run(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.Patience)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpserver.Enrolments.Patience)
 	defer cancel()
 	_ = h.Shutdown(ending) // who takes longer is cut off
 	err = h.Close()

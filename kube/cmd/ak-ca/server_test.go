@@ -25,6 +25,8 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
+var limits = httpserver.Enrolments
+
 // served is a server on a port of its own.
 type served struct {
 	*server

@@ -32,12 +32,13 @@ type Limits struct {
 // up to 4 KiB more before it replies with 431.
 const Headers = 4 << 10
 
-// Probes are the limits of /healthz and /readyz, and Metrics those of /metrics. With 8 KiB of the
-// smallest headers on each connection, the connections of one server hold less than a tenth of the
-// memory that the Deployments have.
+// Probes are the limits of /healthz and /readyz, Metrics those of /metrics, and Enrolments those of
+// ak-ca. With 8 KiB of the smallest headers on each connection, the connections of one server hold
+// less than a tenth of the memory that the Deployments have.
 var (
-	Probes  = Limits{Connections: 256, PerAddress: 64, Patience: 5 * time.Second}
-	Metrics = Limits{Connections: 64, PerAddress: 16, Patience: 10 * time.Second}
+	Probes     = Limits{Connections: 256, PerAddress: 64, Patience: 5 * time.Second}
+	Metrics    = Limits{Connections: 128, PerAddress: 32, Patience: 5 * time.Second}
+	Enrolments = Limits{Connections: 128, PerAddress: 32, Body: 256 << 10, Patience: 10 * time.Second}
 )
 
 // connKey is the key of a request's connection in its context.

@@ -21,7 +21,7 @@ func (l Limits) Listen(ctx context.Context, address string) (net.Listener, error
 }
 
 func (l Limits) bound(bare net.Listener) *listener {
-	return &listener{Listener: bare, limits: l, of: map[netip.Prefix]int{}}
+	return &listener{Listener: bare, limits: l, of: map[netip.Prefix]*address{}}
 }
 
 type listener struct {
@@ -30,14 +30,18 @@ type listener struct {
 
 	mu   sync.Mutex
 	open []*conn // the oldest first
-	of   map[netip.Prefix]int
+	of   map[netip.Prefix]*address
 }
+
+// An address has some open connections.
+type address struct{ open int }
 
 // A conn is an accepted connection.
 type conn struct {
 	net.Conn
 	listener *listener
 	from     netip.Prefix
+	of       *address
 	served   bool // its request has arrived; guarded by the listener's mu
 }
 
@@ -49,9 +53,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 	c := &conn{Conn: bare, listener: l, from: From(bare.RemoteAddr().String())}
 	l.mu.Lock()
-	evicted := l.evicted(c.from)
-	l.open = append(l.open, c)
-	l.of[c.from]++
+	evicted := l.add(c)
 	l.mu.Unlock()
 	if evicted != nil {
 		_ = evicted.Close()
@@ -59,22 +61,29 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// evicted takes out the connection that is to be closed for a new one, or none.
-func (l *listener) evicted(from netip.Prefix) *conn {
-	own := l.of[from] >= l.limits.PerAddress
-	if !own && len(l.open) < l.limits.Connections {
-		return nil
+// add counts a connection, and takes out the one that is to be closed for it, if it is too many.
+// It is called with mu held.
+func (l *listener) add(c *conn) (evicted *conn) {
+	if c.of = l.of[c.from]; c.of == nil {
+		c.of = new(address)
+		l.of[c.from] = c.of
 	}
-	var worst *conn
-	for _, c := range l.open {
-		switch n := l.of[c.from]; {
-		case own && c.from != from:
-		case worst == nil, n > l.of[worst.from], n == l.of[worst.from] && worst.served && !c.served:
-			worst = c
+	own := c.of.open >= l.limits.PerAddress
+	if own || len(l.open) >= l.limits.Connections {
+		for _, o := range l.open {
+			switch {
+			case own && o.of != c.of:
+			case evicted == nil, o.of.open > evicted.of.open, o.of.open == evicted.of.open && evicted.served && !o.served:
+				evicted = o
+			}
 		}
 	}
-	l.remove(worst)
-	return worst
+	c.of.open++
+	l.open = append(l.open, c)
+	if evicted != nil {
+		l.remove(evicted)
+	}
+	return evicted
 }
 
 // remove forgets a connection. It is called with mu held.
@@ -84,7 +93,7 @@ func (l *listener) remove(c *conn) {
 		return
 	}
 	l.open = slices.Delete(l.open, n, n+1)
-	if l.of[c.from]--; l.of[c.from] == 0 {
+	if c.of.open--; c.of.open == 0 {
 		delete(l.of, c.from)
 	}
 }
