@@ -610,7 +610,7 @@ func TestWatch(t *testing.T) {
 		}
 		want += `nodeattest_ways_around{way="` + string(way) + `"} ` + n + "\n"
 	}
-	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want)); err != nil {
+	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want), "nodeattest_ways_around"); err != nil {
 		t.Error(err)
 	}
 	c.broken = errors.New("no answer")

@@ -190,7 +190,7 @@ type Controller struct {
 	// AcceptedBindings are the ClusterRoleBindings that the operator does not consider to be
 	// ways around attestation.
 	AcceptedBindings []string `json:"acceptedBindings"`
-	// InsecureAllowWaysAround lets it be ready although there are ways around attestation.
+	// InsecureAllowWaysAround lets it begin to enforce although there are ways around attestation.
 	InsecureAllowWaysAround bool `json:"insecureAllowWaysAround"`
 }
 
