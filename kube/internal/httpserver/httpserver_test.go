@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -77,7 +78,7 @@ func reply(t *testing.T, c net.Conn) (status, body string) {
 		t.Fatal(err)
 	}
 	text, err := io.ReadAll(c)
-	if e, ok := err.(net.Error); ok && e.Timeout() {
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
 		t.Fatal("the server does not hang up")
 	}
 	status, rest, _ := strings.Cut(strings.TrimPrefix(string(text), "HTTP/1.1 "), "\r\n")
