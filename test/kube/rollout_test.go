@@ -62,7 +62,11 @@ func TestRollout(t *testing.T) {
 	if r.since() {
 		t.Error("it has noted that it enforces")
 	}
+	old.stop(t)
 	if err := w.admin.Delete(t.Context(), way); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.launch(); err != nil { // which looks at once
 		t.Fatal(err)
 	}
 	old.isReady(t)
@@ -174,7 +178,8 @@ func (r *rollout) readies(image string, n int, ready corev1.ConditionStatus) {
 		if err := r.admin.Get(r.t.Context(), client.ObjectKey{Namespace: namespace, Name: controller.DefaultName}, &b); err != nil {
 			return err
 		}
-		if len(pods) != n || b.Status.CurrentHealthy != healthy || b.Status.ExpectedPods != int32(n) {
+		// An eviction takes from DisruptionsAllowed at once; the rest of the status comes later.
+		if len(pods) != n || b.Status.CurrentHealthy != healthy || b.Status.ExpectedPods != int32(n) || b.Status.DisruptionsAllowed != max(0, healthy-1) {
 			return fmt.Errorf("%d pods, of which the budget sees %+v", len(pods), b.Status)
 		}
 		return nil
