@@ -75,7 +75,7 @@ func listening(t *testing.T, path string, source any) (unbound []string, bound i
 		case *ast.SelectorExpr:
 			what := of(n)
 			package_, name := what[:max(0, strings.LastIndex(what, "."))], what[strings.LastIndex(what, ".")+1:]
-			if what != "" && (strings.HasPrefix(name, "Listen") && (package_ == "net" || package_ == "net/http" || package_ == "crypto/tls") ||
+			if what != "" && (strings.HasPrefix(name, "Listen") && name != "Listener" && (package_ == "net" || package_ == "net/http" || package_ == "crypto/tls") ||
 				package_ == "net" && strings.HasPrefix(name, "FileListener") || package_ == "net/http" && (name == "Server" || strings.HasPrefix(name, "Serve") && name != "ServeMux" && !strings.HasPrefix(name, "ServeContent")) ||
 				strings.HasSuffix(package_, "unix") && (name == "Listen" || name == "Accept") || package_ == "webhook" && strings.HasPrefix(name, "New")) {
 				found(n, what)
@@ -195,7 +195,7 @@ func TestListening(t *testing.T) {
 		`_ = manager.Options{Metrics: server.Options{BindAddress: "0"}, WebhookServer: w}`: true,
 
 		`_ = manager.Options{Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: nowhere}`: false, `var s *http.Server`: false,
-		`_ = manager.Server{Listener: l}`: false, `http.NewServeMux()`: false, `var m http.ServeMux`: false, `l.Listen(nil, ":80")`: false, `net.Dial("tcp", ":80")`: false,
+		`_ = manager.Server{Listener: l}`: false, `http.NewServeMux()`: false, `var m http.ServeMux`: false, `var l net.Listener`: false, `l.Listen(nil, ":80")`: false, `net.Dial("tcp", ":80")`: false,
 	} {
 		got, bound := listening(t, "f.go", `package p
 import ("crypto/tls"; "net"; "net/http"; "golang.org/x/sys/unix"; ctrl "sigs.k8s.io/controller-runtime"; "sigs.k8s.io/controller-runtime/pkg/manager";

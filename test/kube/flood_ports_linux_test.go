@@ -159,8 +159,11 @@ func TestFloodedPorts(t *testing.T) {
 	}
 	renewed, slowest := 0, time.Duration(0)
 	for began := time.Now(); began.Before(s.until); began = time.Now() {
-		if _, stderr, err := m.run(t.Context(), "rotate"); err != nil {
-			t.Errorf("renewal: %v: %s", err, stderr)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		_, stderr, err := m.run(ctx, "rotate")
+		cancel()
+		if err != nil {
+			t.Errorf("renewal after %s: %v: %s", time.Since(began), err, stderr)
 			break
 		}
 		renewed, slowest = renewed+1, max(slowest, time.Since(began))
