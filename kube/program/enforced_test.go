@@ -91,10 +91,10 @@ func TestEnforcement(t *testing.T) {
 		err                error
 	}{
 		"a way around, for the first time":            {way: errWay},
-		"and nobody leads":                            {way: errWay, noLease: true},
+		"and no replica leads":                        {way: errWay, noLease: true},
 		"no way around":                               {ready: true, done: true, since: true},
 		"with another annotation":                     {annotations: map[string]string{"other": "b"}, ready: true, done: true, since: true},
-		"and nobody leads yet":                        {noLease: true, ready: true},
+		"and no replica leads yet":                    {noLease: true, ready: true},
 		"the leader renews the Lease":                 {updates: []error{conflict}, ready: true},
 		"it cannot be written":                        {updates: []error{down}, ready: true, err: down},
 		"a way around, once it has enforced":          {annotations: has, way: errWay, ready: true, done: true, since: true},
