@@ -78,7 +78,7 @@ func TestRollout(t *testing.T) {
 	})
 	r.readies(first, 2, corev1.ConditionTrue)
 
-	way = w.binds(t, "chart", "cluster-admin", way.Subjects[0])
+	w.binds(t, "chart", "cluster-admin", way.Subjects[0])
 	next := r.starts("second")
 	next.isReady(t) // a new image, and another one of the old image
 	if counted(t, next, "nodeattest_ways_around")[`way="Administration"`] != 1 {
