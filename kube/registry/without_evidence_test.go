@@ -109,4 +109,3 @@ func (w *world) pointersOfNode1() (*v1alpha1.AttestedMachine, *v1alpha1.Attested
 	}
 	return machine, uid
 }
-
