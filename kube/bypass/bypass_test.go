@@ -60,6 +60,20 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	return c
 }
 
+// List lists metadata too, as an API server does.
+func (c *cluster) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	metadata, ok := list.(*metav1.PartialObjectMetadataList)
+	if !ok {
+		return c.Client.List(ctx, list, options...)
+	}
+	var raw unstructured.UnstructuredList
+	raw.SetGroupVersionKind(list.GetObjectKind().GroupVersionKind())
+	if err := c.Client.List(ctx, &raw, options...); err != nil {
+		return err
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(raw.UnstructuredContent(), metadata)
+}
+
 // untyped returns an object of RBAC without its type.
 func untyped(t *testing.T, o client.Object) client.Object {
 	t.Helper()
@@ -71,7 +85,9 @@ func untyped(t *testing.T, o client.Object) client.Object {
 		t.Fatal(err)
 	}
 	u := &unstructured.Unstructured{Object: fields}
-	u.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind(reflect.TypeOf(o).Elem().Name()))
+	if u.GetKind() == "" {
+		u.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind(reflect.TypeOf(o).Elem().Name()))
+	}
 	return u
 }
 
@@ -214,7 +230,7 @@ func TestBindings(t *testing.T) {
 		"impersonate:associated-node":   {rule("impersonate:associated-node", "authentication.k8s.io", "nodes"), wayImpersonation},
 		"impersonate:serviceaccount":    {rule("impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts"), wayImpersonation},
 		"impersonate:user-info":         {rule("impersonate:user-info", "authentication.k8s.io", "groups"), wayImpersonation},
-		"it, of users":                  {rule("impersonate:user-info", "authentication.k8s.io", "users"), ""},
+		"it, of users":                  {rule("impersonate:user-info", "authentication.k8s.io", "users"), wayImpersonation},
 		"tokens of accounts":            {rule("create", "", "serviceaccounts/token"), wayToken},
 		"tokens of the signer":          {rule("create", "", "serviceaccounts/token", "node-attestation-signer"), wayToken},
 		"tokens of another":             {rule("create", "", "serviceaccounts/token", "app"), ""},
