@@ -43,7 +43,7 @@ func (f *Finder) distribution(ctx context.Context) ([]Finding, error) {
 	for name, n := range counts {
 		if name != "" && 2*n > len(nodes.Items) && !slices.Contains(f.c.Accepted, name) {
 			return []Finding{{Way: wayDistribution, Subject: name, Right: "certify nodes",
-				Reason: "it signs nodes' certificates itself, for whoever has its join token: attestation of nodes is not supported there"}}, nil
+				Reason: "it signs nodes' certificates itself, for each holder of its join token: attestation of nodes is not supported there"}}, nil
 		}
 	}
 	return nil, nil
