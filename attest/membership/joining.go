@@ -164,19 +164,23 @@ func keyResidence(r *attest.Result) string {
 //
 // A name that is reserved for this very machine may be asked for by a node with a certificate
 // that nobody recorded: that is how one which joined without evidence gets its record, once an
-// operator has approved its machine.
+// operator has approved its machine. So may one whose machine the inventory names: its record was
+// lost, and neither a Node nor a requester says more about it than the inventory.
+//
+// Only with documents, a bootstrap token is not enough where there is a Node: what else runs on the
+// machine may have both, and the node itself comes with its certificate.
 func (j *joining) checkNewcomer(ctx context.Context, ask, reserved bool) error {
 	f, r := j.f, j.r
-	class := requesterOf(r)
-	if r.Purpose != csr.PurposeClient || class != csr.RequesterBootstrap && !(reserved && class == csr.RequesterNode) {
+	class, named := requesterOf(r), inventoryOf(r).Identity == string(r.Machine)
+	if r.Purpose != csr.PurposeClient || class != csr.RequesterBootstrap && !named && !(reserved && class == csr.RequesterNode) {
 		return refuse(checkRegistryRequester, r.Purpose.String()+" certificate asked for by "+class.String(),
-			"a client certificate asked for with a bootstrap token, as node "+r.NodeName+" has no record")
+			"a client certificate asked for with a bootstrap token, or a machine that the inventory names, as node "+r.NodeName+" has no record")
 	}
 	if r.Road == attest.RoadEK && j.claim.MachineUID == "" && !f.c.InsecureAllowNoMachineUID {
 		return &attest.Error{Check: checkRegistryInventory, Got: "a Machine without a UID for node " + r.NodeName,
 			Want: "one with a UID, as one TPM can have two EKs, or InsecureAllowNoMachineUID", Err: refusal.ErrRetry}
 	}
-	if !ask {
+	if !ask || named && (r.Road != attest.RoadDocument || class != csr.RequesterBootstrap) {
 		return nil
 	}
 	exists, err := f.c.NodeExists(ctx, r.NodeName)
@@ -184,7 +188,7 @@ func (j *joining) checkNewcomer(ctx context.Context, ask, reserved bool) error {
 		return err
 	}
 	if exists {
-		return refuse(checkRegistryNode, "node "+r.NodeName+", which exists", "one with a record")
+		return refuse(checkRegistryNode, "node "+r.NodeName+", which exists", "one with a record, or whose machine the inventory names")
 	}
 	return nil
 }
