@@ -61,7 +61,7 @@ func TestIssueClientCertificate(t *testing.T) {
 	digest := sha256.Sum256(c.Raw)
 	want := csr.IssuedRecord{
 		CredentialID: "X509SHA256=" + hex.EncodeToString(digest[:]), NodeName: goodNode, SignerName: csr.SignerClientTPM,
-		Machine: "ak:sha256:00ff", MachineUID: goodMachineUID, NodeUID: goodNodeUID, ProviderID: goodProviderID, SPKIHash: sha256.Sum256(checked.PKCS10().CSR.RawSubjectPublicKeyInfo),
+		Machine: "ak:sha256:00ff", MachineUID: goodMachineUID, NodeUID: goodNodeUID, ProviderID: goodProviderID, FiledWith: goodCredential, SPKIHash: sha256.Sum256(checked.PKCS10().CSR.RawSubjectPublicKeyInfo),
 		NotBefore: c.NotBefore, NotAfter: c.NotAfter,
 	}
 	if diff := cmp.Diff(want, issued.Record); diff != "" {

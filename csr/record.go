@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/plaintext"
@@ -52,6 +54,9 @@ type IssuedRecord struct {
 	// nothing about that. [RecordOf] leaves it empty: the keeper of the record, which has the
 	// kind's result, writes it.
 	KeyResidence string `json:",omitempty"`
+	// FiledWith is the credential ID of the client certificate with which the API server knew the
+	// requester; "" if that was another credential, such as a bootstrap token.
+	FiledWith string `json:",omitempty"`
 	// SPKIHash is the SHA-256 of the certificate's SubjectPublicKeyInfo.
 	SPKIHash [32]byte
 	// NotBefore is the first second of the certificate's validity.
@@ -71,7 +76,16 @@ func CredentialID(certificate *x509.Certificate) string {
 	if certificate == nil {
 		return ""
 	}
-	return fmt.Sprintf("X509SHA256=%x", sha256.Sum256(certificate.Raw))
+	return fmt.Sprintf(certificateIDPrefix+"%x", sha256.Sum256(certificate.Raw))
+}
+
+const certificateIDPrefix = "X509SHA256="
+
+// isCertificateID reports whether an API server's credential ID is that of a certificate.
+func isCertificateID(id string) bool {
+	digest, ok := strings.CutPrefix(id, certificateIDPrefix)
+	sum, err := hex.DecodeString(digest)
+	return ok && err == nil && len(sum) == sha256.Size && digest == strings.ToLower(digest)
 }
 
 // ClientOf reports whether this is the record of a client certificate that was issued to the
@@ -107,6 +121,9 @@ func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, 
 	v := attested.grant
 	r := IssuedRecord{NodeName: c.nodeName, SignerName: c.signerName, Machine: attested.machine, MachineUID: cmp.Or(c.machine.UID, v.MachineUID), NodeUID: c.machine.NodeUID,
 		ProviderID: v.ProviderID, RequestUID: c.uid, SPKIHash: sha256.Sum256(c.pkcs10.CSR.RawSubjectPublicKeyInfo), NotAfter: v.NotAfter}
+	if isCertificateID(c.credentialID) {
+		r.FiledWith = c.credentialID
+	}
 	if certificate == nil {
 		return r, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"math/big"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,6 +149,23 @@ func TestRecordOf(t *testing.T) {
 				t.Errorf("%s: got %+v, %v", name, got, err)
 			}
 		})
+	}
+}
+
+// TestRecordFiledWith: only a certificate's credential ID is recorded, of all that an API server may
+// state.
+func TestRecordFiledWith(t *testing.T) {
+	digest := strings.Repeat("0a", 32)
+	for id, recorded := range map[string]bool{
+		"X509SHA256=" + digest: true, "": false, digest: false, "X509SHA256=": false, "JTI=" + digest: false,
+		"X509SHA256=" + digest[2:]: false, "X509SHA256=" + digest + "0a": false, "X509SHA256=" + strings.ToUpper(digest): false, "X509SHA256=" + digest[2:] + "gg": false,
+	} {
+		f := goodFixture(csr.SignerClientTPM, csr.RequesterNode)
+		f.request.User.Extra = map[string][]string{csr.ExtraCredentialID: {id}}
+		record, err := csr.RecordOf(nil, goodVerified(f.mustCheck(t)))
+		if err != nil || record.FiledWith != id && recorded || record.FiledWith != "" && !recorded {
+			t.Errorf("%q: got %q, %v, want it recorded: %t", id, record.FiledWith, err, recorded)
+		}
 	}
 }
 

@@ -27,6 +27,25 @@ func manyCertificates() (steps string) {
 	return steps
 }
 
+// certificateInUse are steps that issue more certificates than a record holds to a node that goes on
+// using its first one, which ends first: filed with that one, with bootstrap tokens, and each with
+// the one before it.
+func certificateInUse() (steps string) {
+	for i := range 2 * membership.MaxIssued {
+		steps += fmt.Sprintf("; wait 1s; a=bind a 24h cert=%d with=used", i)
+	}
+	for i := range membership.MaxIssued {
+		steps += fmt.Sprintf("; wait 1s; a=bind a 24h cert=token-%d", i)
+	}
+	for i := range membership.MaxIssued {
+		steps += fmt.Sprintf("; wait 1s; a=bind a 24h cert=link-%d with=link-%d", i+1, i)
+	}
+	for i := range membership.MaxIssued {
+		steps += fmt.Sprintf("; wait 1s; a=bind a 24h cert=again-%d with=link-1", i)
+	}
+	return steps
+}
+
 // registryCheck is one thing that must hold: steps, and what comes after them.
 type registryCheck struct {
 	name, steps string
@@ -78,6 +97,7 @@ var registryChecks = []registryCheck{
 		bind b 1h cert=1 machine=test:2 !claim; bind b 1h cert=1 uid=other !claim; bind b cert=1 ends=1h`, nil},
 	{"certificates go with their machine", `a=reserve 1 1; b=bind a 1h cert=1; c=adopt b uid=moved; d=rebind c 2; bind d 1h cert=1`, nil},
 	{"a record has so many certificates", "a=join 1 1" + manyCertificates(), nil},
+	{"the certificate in use stays", "a=join 1 1; a=bind a 2h cert=used" + certificateInUse(), nil},
 	{"of two changes to one version one succeeds", "a=join 1 1", checkRegistrySwap},
 	{"what had no certificate is free when released", `reserve 1 1; release 1; join 1 2; release 1
 		a=join 1 3; bind a 1h; wait 1h0m1s; release 1; join 1 1`, nil},

@@ -113,6 +113,109 @@ func TestIssuedAgainAndAgain(t *testing.T) {
 	}
 }
 
+// TestIssuedInUseIsKept: whatever is issued to the node in addition, the certificate in use stays.
+func TestIssuedInUseIsKept(t *testing.T) {
+	const tries = 50
+	now, token := testTime(), func(int) string { return "" }
+	previous := func(n int) string { return "other" + strconv.Itoa(n-1) }
+	for name, c := range map[string]struct {
+		before []string           // in the record, each filed with the one before it; the last is in use
+		filed  func(n int) string // with what the n-th of the others is filed
+		kept   []string
+		lost   string
+	}{
+		"a node throws away what it gets":          {[]string{"used"}, func(int) string { return "used" }, []string{"used"}, ""},
+		"the same, renewed before":                 {[]string{"old", "used"}, func(int) string { return "used" }, []string{"used"}, ""},
+		"others come with bootstrap tokens":        {[]string{"used"}, token, []string{"used"}, ""},
+		"the same, renewed before, with tokens":    {[]string{"old", "used"}, token, []string{"used"}, ""},
+		"others use what they get once":            {[]string{"used"}, previous, []string{"used"}, ""},
+		"the same, renewed before, each used once": {[]string{"old", "used"}, previous, []string{"used"}, ""},
+		"others come with a recovery certificate":  {[]string{"old", "used"}, func(int) string { return "recovery" }, []string{"used"}, ""},
+		"others fork what they get":                {[]string{"old", "used"}, func(n int) string { return "other" + strconv.Itoa(n/2) }, []string{"used"}, ""},
+		"a node renews again and again":            {[]string{"used"}, func(n int) string { return []string{"used", previous(n)}[min(n, 1)] }, []string{previous(tries)}, "used"},
+		"a node throws away, and renews with the last": {[]string{"used"}, func(n int) string {
+			if n == tries-1 {
+				return previous(n)
+			}
+			return "used"
+		}, []string{previous(tries - 1)}, "used"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			record := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(24 * time.Hour)}
+			at := now
+			issue := func(id, filedWith string, lifetime time.Duration) {
+				issued := csr.IssuedRecord{CredentialID: id, RequestUID: "request of " + id, FiledWith: filedWith, NodeName: "node-1", Machine: string(record.Machine),
+					MachineUID: record.MachineUID, NotBefore: at, NotAfter: now.Add(lifetime)}
+				at = at.Add(time.Second)
+				change, err := Held{Name: record}.Bind(record, time.Time{}, &issued, now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				record = change.Record
+			}
+			with := ""
+			for _, id := range c.before {
+				issue(id, with, 6*time.Hour) // it ends first
+				with = id
+			}
+			for n := range tries {
+				issue("other"+strconv.Itoa(n), c.filed(n), 24*time.Hour)
+				for _, id := range append(slices.Clone(c.kept), "other"+strconv.Itoa(n)) {
+					if (!strings.HasPrefix(id, "other") || n >= tries-1) && !hasIssued(record, id) {
+						t.Fatalf("after %d others, %s is forgotten", n+1, id)
+					}
+				}
+			}
+			if len(record.Issued) > MaxIssued || c.lost != "" && hasIssued(record, c.lost) {
+				t.Errorf("%d records: %+v", len(record.Issued), record.Issued)
+			}
+		})
+	}
+}
+
+func hasIssued(r *Record, id string) bool {
+	return slices.ContainsFunc(r.Issued, func(c csr.IssuedRecord) bool { return c.CredentialID == id })
+}
+
+// TestIssuedRequestsAreNewest: a request without a certificate so far is newer than each certificate,
+// and makes room for none of them.
+func TestIssuedRequestsAreNewest(t *testing.T) {
+	now := testTime()
+	record := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(time.Hour)}
+	for n := range MaxIssued + 4 {
+		uid := strconv.Itoa(n)
+		c := csr.IssuedRecord{RequestUID: uid, NodeName: "node-1", Machine: string(record.Machine), MachineUID: record.MachineUID, NotAfter: now.Add(time.Minute)}
+		if n != 0 && n != MaxIssued-1 {
+			c.CredentialID, c.NotBefore, c.NotAfter = "certificate"+uid, now.Add(time.Duration(n)), now.Add(time.Hour)
+		}
+		change, err := Held{Name: record}.Bind(record, time.Time{}, &c, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record = change.Record
+	}
+	if record.Issued[0].RequestUID != "0" || record.Issued[1].RequestUID != strconv.Itoa(MaxIssued-1) || !hasIssued(record, "certificate1") {
+		t.Errorf("%d records, the first two of requests %s and %s", len(record.Issued), record.Issued[0].RequestUID, record.Issued[1].RequestUID)
+	}
+}
+
+// TestIssuedByHand: a record that a person has edited, in which one certificate stands again and
+// again, is bounded all the same.
+func TestIssuedByHand(t *testing.T) {
+	now := testTime()
+	record := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(time.Hour)}
+	of := func(id, with string) csr.IssuedRecord {
+		return csr.IssuedRecord{CredentialID: id, FiledWith: with, NodeName: "node-1", Machine: string(record.Machine), MachineUID: record.MachineUID, NotAfter: now.Add(time.Hour)}
+	}
+	for range MaxIssued {
+		record.Issued = append(record.Issued, of("same", ""))
+	}
+	c := of("new", "same")
+	if change, err := (Held{Name: record}).Bind(record, time.Time{}, &c, now); err != nil || len(change.Record.Issued) != MaxIssued || !hasIssued(change.Record, "new") {
+		t.Errorf("got %+v, %v", change, err)
+	}
+}
+
 // TestIssuedNewestIsKept: of many requests what ends first makes room, but not the certificate that
 // is being handed out, which may be the shortest.
 func TestIssuedNewestIsKept(t *testing.T) {
