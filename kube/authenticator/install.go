@@ -33,7 +33,11 @@ func (v *view) accept(ctx context.Context, i *item, p *certstore.Pair, bare *res
 	if i.Purpose == csr.PurposeServing {
 		return i.Serve(ctx, p)
 	}
-	if err := works(ctx, i, access{config: bare, pair: p}, evidence); err != nil {
+	err = works(ctx, i, access{config: bare, pair: p}, evidence)
+	if apierrors.IsUnauthorized(err) { // until it trusts the signer's CA, each attempt is lost
+		err = &refusal.Error{Check: certstore.CheckPair, Got: "a certificate that the API server does not accept", Want: "one of a CA that it trusts for clients", Err: err}
+	}
+	if err != nil {
 		return fmt.Errorf("the new certificate does not work: %w", err)
 	}
 	return nil
