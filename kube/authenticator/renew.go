@@ -61,11 +61,15 @@ func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item,
 // attemptNow is attempt without the time limit. It records how the attempt ended.
 func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *item, as role) (*certstore.Pair, error) {
 	err := a.begin(l, i)
+	if err == nil {
+		err = tryRoom(l.In(i.store))
+	}
 	v := a.view(as)
 	if err != nil {
-		a.c.Log.Error("the state cannot be written", "file", a.store.Path(stateFile), "why", err.Error())
+		a.c.Log.Error("a certificate, or the attempt to get one, cannot be stored", "folder", i.store.Path(""), "why", err.Error())
 		if !as.plugin || v.next(i).use != nil {
-			return nil, errors.Join(err, a.end(nil, i, "", err)) // until it can be written, each attempt would be lost
+			_ = a.end(l, i, "", err) // if not on disk, then in memory
+			return nil, err          // until there is room, each attempt would be lost
 		}
 	}
 	began, password := a.c.Now(), a.password()
@@ -88,6 +92,13 @@ func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *it
 	}
 	_ = a.end(l, i, password, err) // if not on disk, then in memory
 	return p, err
+}
+
+// tryRoom writes and removes a file as large as a certificate with its key and the one before it: a
+// certificate that cannot be stored is not requested.
+func tryRoom(l *certstore.Lock) error {
+	const name, size = "room", 32 << 10
+	return errors.Join(l.Write(name, make([]byte, size)), l.Remove(name))
 }
 
 // get attests, and returns the new certificate with its key, if it works. If the control plane does
