@@ -28,7 +28,8 @@ type FirstUseConfig struct {
 	// Registry remembers the machines. Its scope must be that of the verifier.
 	Registry Registry
 	// NodeExists reports whether there is a Node object of that name. A name that has a Node
-	// but no record is refused: that machine came before the registry. An error means that it
+	// but no record is refused, unless the inventory names the machine (csr.Machine.Identity): that
+	// Node came before the registry, or its record was lost. An error means that it
 	// could not find out. It may answer from a cache that is a moment behind: a Node may
 	// appear after any answer.
 	NodeExists func(ctx context.Context, nodeName string) (bool, error)
@@ -86,7 +87,9 @@ type FirstUseConfig struct {
 // name that nobody has claimed yet, so only what the request came with (a bootstrap token)
 // protects such a name.
 //
-// It admits a newcomer only for a client certificate requested with a bootstrap token. It
+// It admits a newcomer only for a client certificate requested with a bootstrap token. If the inventory
+// names this very machine for the node, its record was lost, and neither the requester nor a Node
+// matters; with documents, a bootstrap token is still refused where there is a Node. It
 // vouches for what the inventory has for the node's name (csr.Machine), and for the provider ID that the
 // evidence states (attest.Result.Details) where the inventory has none. At a hello it only looks;
 // at an answer it writes through Result.WhenAdmitted, after everything else has been checked. A
