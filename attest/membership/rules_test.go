@@ -178,15 +178,16 @@ func hasIssued(r *Record, id string) bool {
 }
 
 // TestIssuedRequestsAreNewest: a request without a certificate so far is newer than each certificate,
-// and makes room for none of them.
+// and the certificate that has filed one stays in the middle of others.
 func TestIssuedRequestsAreNewest(t *testing.T) {
 	now := testTime()
 	record := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(time.Hour)}
-	for n := range MaxIssued + 4 {
-		uid := strconv.Itoa(n)
-		c := csr.IssuedRecord{RequestUID: uid, NodeName: "node-1", Machine: string(record.Machine), MachineUID: record.MachineUID, NotAfter: now.Add(time.Minute)}
-		if n != 0 && n != MaxIssued-1 {
-			c.CredentialID, c.NotBefore, c.NotAfter = "certificate"+uid, now.Add(time.Duration(n)), now.Add(time.Hour)
+	at := now
+	issue := func(id, request, filedWith string) {
+		at = at.Add(time.Second)
+		c := csr.IssuedRecord{CredentialID: id, RequestUID: request, FiledWith: filedWith, NodeName: "node-1", Machine: string(record.Machine), MachineUID: record.MachineUID, NotAfter: at.Add(time.Minute)}
+		if id != "" {
+			c.NotBefore = at
 		}
 		change, err := Held{Name: record}.Bind(record, time.Time{}, &c, now)
 		if err != nil {
@@ -194,8 +195,41 @@ func TestIssuedRequestsAreNewest(t *testing.T) {
 		}
 		record = change.Record
 	}
-	if record.Issued[0].RequestUID != "0" || record.Issued[1].RequestUID != strconv.Itoa(MaxIssued-1) || !hasIssued(record, "certificate1") {
-		t.Errorf("%d records, the first two of requests %s and %s", len(record.Issued), record.Issued[0].RequestUID, record.Issued[1].RequestUID)
+	request := func(n int) { issue("", "request"+strconv.Itoa(n), "") }
+	certificate := func(n int) { issue("certificate"+strconv.Itoa(n), strconv.Itoa(n), "") }
+	requested := func(n int) bool {
+		return slices.ContainsFunc(record.Issued, func(c csr.IssuedRecord) bool { return c.RequestUID == "request"+strconv.Itoa(n) })
+	}
+	for n := range MaxIssued + 1 { // requests alone
+		request(n)
+	}
+	if len(record.Issued) != MaxIssued || !requested(0) || requested(MaxIssued/2) || !requested(MaxIssued) {
+		t.Errorf("%d requests, the first is kept: %t", len(record.Issued), requested(0))
+	}
+	record.Issued = nil
+	for n := range 4 {
+		request(n)
+	}
+	for n := range 7 {
+		certificate(n)
+	}
+	issue("used", "used", "")
+	issue("next", "next", "used")
+	for n := range 2 * MaxIssued {
+		certificate(100 + n)
+	}
+	for n := range 4 {
+		if !requested(n) {
+			t.Errorf("request %d is forgotten", n)
+		}
+	}
+	for n := range 6 {
+		if !hasIssued(record, "certificate"+strconv.Itoa(n)) {
+			t.Errorf("certificate %d is forgotten", n)
+		}
+	}
+	if !hasIssued(record, "used") || !hasIssued(record, "next") || len(record.Issued) != MaxIssued {
+		t.Errorf("the certificate that has filed is forgotten, of %d", len(record.Issued))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -219,6 +220,23 @@ func TestUntrusted(t *testing.T) {
 	f.move(f.now().Add(lastUnfit))
 	if s, err := a.view(as).take(t.Context(), a.items[0]); err != nil || bytes.Equal(s.use.Key, good.Key) {
 		t.Errorf("once it is trusted: %v", err)
+	}
+}
+
+// TestPreviousCannotBeKept: the new certificate is stored even if the one before it cannot be.
+func TestPreviousCannotBeKept(t *testing.T) {
+	f := newFakeAPI(t)
+	log := &lines{t: t}
+	a, _ := newNode(t, f, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
+	if err := errors.Join(a.Rotate(t.Context()), os.Mkdir(a.store.Path(previousFile), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	first, before := a.stored(ClientFile), log.count()
+	if err := a.Rotate(t.Context()); err != nil || a.stored(ClientFile).Leaf.Equal(first.Leaf) {
+		t.Errorf("got %v", err)
+	}
+	if n := log.count() - before; n != 3 {
+		t.Errorf("%d lines, want one that it cannot be read, one that it cannot be written, and one about the new one", n)
 	}
 }
 
