@@ -31,7 +31,7 @@ func TestRelease(t *testing.T) {
 	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1", ProviderID: "gce://project-1/zone-1/vm-1"}
 	for name, row := range map[string]struct {
 		answer string
-		yes    bool
+		named  attest.Identity           // by --machine
 		back   func(c *membership.Claim) // who wants the release to be taken back
 		want   membership.State
 	}{
@@ -39,24 +39,25 @@ func TestRelease(t *testing.T) {
 		"no":                  {answer: "n\n", want: membership.StateBound},
 		"something else":      {answer: "node-1\n", want: membership.StateBound},
 		"yes":                 {answer: "Y\n", want: membership.StateResting},
-		"unasked":             {yes: true, want: membership.StateResting},
-		"and taken back":      {yes: true, back: func(*membership.Claim) {}, want: membership.StateBound},
-		"not in inventory":    {yes: true, back: func(c *membership.Claim) { c.ProviderID = "" }, want: membership.StateBound},
-		"by another ID":       {yes: true, back: func(c *membership.Claim) { c.ProviderID += "2" }, want: membership.StateResting},
-		"for another machine": {yes: true, back: func(c *membership.Claim) { c.Machine = "gce:project-1/2" }, want: membership.StateResting},
-		"for another Machine": {yes: true, back: func(c *membership.Claim) { c.MachineUID = "uid-2" }, want: membership.StateResting},
-		"for nobody":          {yes: true, back: func(c *membership.Claim) { c.NodeName = "Node 2" }, want: membership.StateResting},
+		"unasked":             {named: claim.Machine, want: membership.StateResting},
+		"unasked, another":    {named: "gce:project-1/2", want: membership.StateBound},
+		"and taken back":      {named: claim.Machine, back: func(*membership.Claim) {}, want: membership.StateBound},
+		"not in inventory":    {named: claim.Machine, back: func(c *membership.Claim) { c.ProviderID = "" }, want: membership.StateBound},
+		"by another ID":       {named: claim.Machine, back: func(c *membership.Claim) { c.ProviderID += "2" }, want: membership.StateResting},
+		"for another machine": {named: claim.Machine, back: func(c *membership.Claim) { c.Machine = "gce:project-1/2" }, want: membership.StateResting},
+		"for another Machine": {named: claim.Machine, back: func(c *membership.Claim) { c.MachineUID = "uid-2" }, want: membership.StateResting},
+		"for nobody":          {named: claim.Machine, back: func(c *membership.Claim) { c.NodeName = "Node 2" }, want: membership.StateResting},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, said bytes.Buffer
 			p := &plugin{streams: streams{strings.NewReader(row.answer), &out, &said}, client: objectstore.New(), now: func() time.Time { return now },
-				options: options{yes: row.yes, dryRun: "none"}}
+				options: options{machine: string(row.named), dryRun: "none"}}
 			r := released(t, p, claim, now.Add(time.Hour), false)
 			err := p.release(t.Context(), claim.NodeName)
-			if released := err == nil; released != (row.yes || row.want == membership.StateResting) || !released && !errors.Is(err, errNotAnswered) {
+			if released := err == nil; released != (row.named == claim.Machine || row.want == membership.StateResting) || !released && errors.Is(err, errNotAnswered) != (row.named == "") {
 				t.Errorf("release: %v", err)
 			}
-			if asked := strings.Contains(said.String(), "rests until 2030-01-02T04:04:05Z"); asked == row.yes {
+			if asked := strings.Contains(said.String(), "rests until 2030-01-02T04:04:05Z"); asked == (row.named != "") {
 				t.Errorf("asked: %q", &said)
 			}
 			if row.back != nil {
@@ -161,26 +162,52 @@ func recorded(t *testing.T, p *plugin, scope membership.Scope, claim membership.
 
 // TestAdoptProviderID has a cloud spell the provider ID of a bound machine otherwise, and the
 // inventory follow: the machine is refused until an operator says that it is the same one. Its
-// name and its certificates stay its own.
+// name and its certificates stay its own. An ID that the machine cannot have, or that the inventory or
+// the node itself contradicts, would lose the node: it is refused.
 func TestAdoptProviderID(t *testing.T) {
 	const before, after = "vsphere://420f1d1b-0000-0000-0000-000000000001", "vsphere://1b1d0f42-0000-0000-0000-000000000001"
-	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1", ProviderID: before}
+	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	claim := membership.Claim{NodeName: "node-1", Machine: honest, MachineUID: "uid-1", ProviderID: before}
+	inventory := func(id string) string { return "machines: [{nodeName: node-1, uid: uid-1" + id + "}]\n" }
+	states := func(user, id string) []client.Object {
+		return []client.Object{stating(t, "a", user, id, now)}
+	}
+	const self = "system:node:node-1"
 	for name, row := range map[string]struct {
 		options
-		released bool
-		want     bool
+		inventory string // one with the new ID if empty
+		requests  []client.Object
+		released  bool
+		want      bool
+		says      string
 	}{
-		"the inventory's":   {options: options{providerID: after}, want: true},
-		"yet another one":   {options: options{providerID: before + "2"}},
-		"with a space":      {options: options{providerID: after + " "}},
-		"and another UID":   {options: options{providerID: after, machineUID: "uid-2"}},
-		"nothing":           {},
-		"of what rests now": {options: options{providerID: after}, released: true},
+		"the inventory's":                 {options: options{providerID: after}, want: true, says: "and no longer " + before},
+		"the inventory has none":          {options: options{providerID: after}, inventory: inventory(""), want: true},
+		"the inventory has the old one":   {options: options{providerID: after}, inventory: inventory(", providerID: '" + before + "'"), says: "correct the inventory first"},
+		"the inventory is not read":       {options: options{providerID: after}, inventory: "-", says: "cannot be read"},
+		"it is not read, as is known":     {options: options{providerID: after, withoutInventory: true}, inventory: "-", want: true},
+		"the node states it":              {options: options{providerID: after}, requests: states(self, strings.ToUpper(after)), want: true},
+		"the node states another":         {options: options{providerID: after}, requests: states(self, before), says: "states \"vsphere://420f"},
+		"the node stated another":         {options: options{providerID: after}, requests: append(states(self, after), stating(t, "b", self, before, now.Add(-time.Minute))), want: true},
+		"the node states none":            {options: options{providerID: after}, requests: states(self, ""), want: true},
+		"a bootstrap token states it not": {options: options{providerID: after}, requests: states("system:bootstrap:abcdef", before), want: true},
+		"another node states another":     {options: options{providerID: after}, requests: states("system:node:node-2", before), want: true},
+		"yet another one":                 {options: options{providerID: before + "2"}, says: "the inventory has"},
+		"no scheme":                       {options: options{providerID: "x"}, inventory: inventory(""), says: "--provider-id"},
+		"with a space":                    {options: options{providerID: after + " "}, inventory: inventory(""), says: "--provider-id"},
+		"and another UID":                 {options: options{providerID: after, machineUID: "uid-2"}, says: "adopt takes"},
+		"nothing":                         {says: "adopt takes"},
+		"of what rests now":               {options: options{providerID: after}, released: true, says: "resting, not bound"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &plugin{streams: streams{out: io.Discard}, client: objectstore.New(), now: func() time.Time { return now }, options: row.options}
-			r := released(t, p, claim, now.Add(time.Hour), false)
+			text := map[string]string{"": inventory(", providerID: '" + after + "'"), "-": ""}[row.inventory]
+			if row.inventory != "" && row.inventory != "-" {
+				text = row.inventory
+			}
+			p := operates(t, text, row.requests...)
+			p.options = row.options
+			p.machine = honest
+			r := recorded(t, p.plugin, membership.Scope{Provider: "strange", Road: attest.RoadDocument}, claim, now.Add(time.Hour), false)
 			record, err := r.Lookup(t.Context(), claim.NodeName)
 			if err != nil {
 				t.Fatal(err)
@@ -200,8 +227,14 @@ func TestAdoptProviderID(t *testing.T) {
 			if _, err := r.Reserve(t.Context(), moved, now.Add(time.Minute)); err == nil {
 				t.Fatal("another provider ID was admitted without a word")
 			}
-			err = p.adopt(t.Context(), claim.NodeName)
-			if _, reserve := r.Reserve(t.Context(), moved, now.Add(time.Minute)); (reserve == nil) != row.want || row.want && err != nil {
+			said := ""
+			if err = p.adopt(t.Context(), claim.NodeName); err != nil {
+				said = err.Error()
+			}
+			if !strings.Contains(said+p.out.String(), row.says) {
+				t.Errorf("got %q, want %q in it", said+p.out.String(), row.says)
+			}
+			if _, reserve := r.Reserve(t.Context(), moved, now.Add(time.Minute)); (reserve == nil) != row.want || row.want != (err == nil) {
 				t.Fatalf("adopt: %v, then %v", err, reserve)
 			}
 			record, err = r.Lookup(t.Context(), claim.NodeName)
@@ -262,7 +295,7 @@ func TestReleaseChanged(t *testing.T) {
 			var out bytes.Buffer
 			p = &plugin{streams: streams{&meanwhile{change, strings.NewReader("y\n")}, &out, io.Discard}, client: objectstore.New(), now: func() time.Time { return now }, options: options{dryRun: "none"}}
 			r = released(t, p, claim, now.Add(time.Hour), false)
-			if err := p.release(t.Context(), claim.NodeName); err == nil || !strings.Contains(err.Error(), "nothing was released") || out.Len() != 0 {
+			if err := p.release(t.Context(), claim.NodeName); err == nil || !strings.Contains(err.Error(), "nothing was done") || out.Len() != 0 {
 				t.Errorf("got %v and %q", err, &out)
 			}
 			if record, err := r.Lookup(t.Context(), claim.NodeName); strings.HasPrefix(name, "another ") && (err != nil || record.State != membership.StateBound) {
