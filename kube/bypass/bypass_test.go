@@ -339,7 +339,7 @@ func TestRoleBindings(t *testing.T) {
 // what an API server adds, and their manifests.
 func shipped(t *testing.T) (objects []client.Object, manifests [][]byte) {
 	t.Helper()
-	for _, file := range []string{"admission.yaml", "approval.yaml"} {
+	for _, file := range []string{"admission.yaml", "approval.yaml", "enforce/*.yaml"} {
 		some, err := deploy.Manifests(file)
 		if err != nil {
 			t.Fatal(err)
@@ -355,11 +355,6 @@ func shipped(t *testing.T) (objects []client.Object, manifests [][]byte) {
 				rules, _, _ := unstructured.NestedSlice(o.Object, "spec", "matchConstraints", "resourceRules")
 				rules[0].(map[string]any)["scope"] = "*"
 				set(t, o, rules, "spec", "matchConstraints", "resourceRules")
-			} else if o.GetKind() != "ConfigMap" {
-				set(t, o, []any{"Deny"}, "spec", "validationActions")
-				if o.GetName() == "node-attestation" {
-					set(t, o, "Deny", "spec", "paramRef", "parameterNotFoundAction")
-				}
 			}
 			objects = append(objects, o)
 		}

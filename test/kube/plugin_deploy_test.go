@@ -157,7 +157,6 @@ images: [{name: nodeattest.invalid/nodeattest, newName: registry.example/nodeatt
 configMapGenerator:
   - name: node-attestation
     namespace: nodeattest-system
-    behavior: replace
     files: [config.yaml, inventory.yaml, ek-roots.pem]
 generatorOptions: {disableNameSuffixHash: true}
 `))

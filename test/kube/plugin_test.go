@@ -276,8 +276,8 @@ func (c *cluster) testAdopt(t *testing.T, o *operator, machine string, refused f
 	moved("uid-1", "uid-9")
 	o.refuse(t, "adopt node-1 --machine-uid uid-9", 1, "gets certificates only where")
 	o.run(t, "adopt node-1 --machine-uid uid-9 --machine "+machine, "node node-1 is Machine uid-9")
-	o.run(t, "explain "+refused(), "BROKEN   registry-machine-uid", "kubectl nodeattest adopt node-1")
 	moved("uid-9", "uid-1")
+	o.run(t, "explain "+refused(), "BROKEN   registry-machine-uid", "kubectl nodeattest adopt node-1")
 	o.run(t, "adopt node-1 --machine-uid uid-1 --machine "+machine, "node node-1 is Machine uid-1")
 }
 

@@ -404,15 +404,11 @@ func testMetrics(t *testing.T, r *replica) {
 	}
 }
 
-// enforced is what the component enforce changes of the admission policies.
-func enforced() []string {
-	return []string{"validationActions: [Warn, Audit]", "validationActions: [Deny]", "parameterNotFoundAction: Allow", "parameterNotFoundAction: Deny"}
-}
-
 // applyAdmission makes the shipped admission policy on requests, and waits until it is enforced.
 func (c *cluster) applyAdmission(t *testing.T) {
 	t.Helper()
-	c.apply(t, "admission.yaml", enforced()...)
+	c.apply(t, "admission.yaml")
+	c.apply(t, "enforce/admission.yaml")
 	bootstrapper := c.client(t, c.bearer(t, attesttest.TokenID))
 	request, err := csr.Create(csr.PurposeClient, controlplane.NewKey(t), "probe", csr.CreateOptions{})
 	if err != nil {

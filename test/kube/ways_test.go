@@ -19,7 +19,7 @@ import (
 func (c *cluster) finds(t *testing.T) []bypass.Finding {
 	t.Helper()
 	var policies [][]byte
-	for _, file := range []string{"admission.yaml", "approval.yaml"} {
+	for _, file := range []string{"admission.yaml", "approval.yaml", "enforce/*.yaml"} {
 		manifests, err := deploy.Manifests(file)
 		if err != nil {
 			t.Fatal(err)
