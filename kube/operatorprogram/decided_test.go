@@ -1,6 +1,8 @@
 package operatorprogram
 
 import (
+	"context"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -181,4 +183,66 @@ func (o *operated) recordOf(t *testing.T) *v1alpha1.AttestedNode {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// nth does something before a read of a record.
+type nth struct {
+	client.Client
+	n  int
+	do func()
+}
+
+func (c *nth) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if _, ok := into.(*v1alpha1.AttestedNode); ok {
+		if c.n--; c.n == 0 {
+			c.do()
+		}
+	}
+	return c.Client.Get(ctx, key, into, options...)
+}
+
+// TestDecidedAtAnyTime has the name of a node go to another machine before any read of its record: that
+// machine is never released, rebound or given another ID.
+func TestDecidedAtAnyTime(t *testing.T) {
+	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	for command, row := range map[string]struct {
+		run func(*plugin) error
+		options
+	}{
+		"release":             {func(p *plugin) error { return p.release(t.Context(), "node-1") }, options{machine: honest}},
+		"rebind":              {func(p *plugin) error { return p.rebind(t.Context(), "node-1") }, options{machine: "strange:3", replaces: honest}},
+		"adopt a Machine":     {func(p *plugin) error { return p.adopt(t.Context(), "node-1") }, options{machine: honest, machineUID: "uid-1"}},
+		"adopt a provider ID": {func(p *plugin) error { return p.adopt(t.Context(), "node-1") }, options{machine: honest, providerID: "sim://a/1"}},
+	} {
+		t.Run(command, func(t *testing.T) {
+			for at, reached := 1, true; reached; at++ {
+				p := operates(t, strangeInventory)
+				recorded(t, p.plugin, membership.Scope{Provider: "strange", Road: attest.RoadDocument},
+					membership.Claim{NodeName: "node-1", Machine: honest, MachineUID: "uid-0", ProviderID: "sim://a/0"}, now.Add(time.Hour), false)
+				dry, store := p.dryRun, p.client
+				p.options, p.dryRun = row.options, dry
+				reached = false
+				before, moved := p.recordOf(t).ResourceVersion, v1alpha1.AttestedNodeSpec{}
+				p.client = &nth{store, at, func() {
+					reached = true
+					n := p.recordOf(t)
+					if n.ResourceVersion == before { // the command has not begun to write
+						n.Spec.Machine = thief
+						moved = n.Spec
+						if err := store.Update(t.Context(), n); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}}
+				err := row.run(p.plugin)
+				p.client = store
+				if after := p.recordOf(t).Spec; moved.Machine != "" && (err == nil || !reflect.DeepEqual(after, moved)) {
+					t.Errorf("before read %d: %v, and then %+v", at, err, after)
+				}
+				if at == 1 && moved.Machine == "" {
+					t.Error("the record was not read")
+				}
+			}
+		})
+	}
 }

@@ -213,6 +213,7 @@ func TestPlugin(t *testing.T) {
 		o.run(t, "approve node-2 --machine "+machine+" --existing-node", "node node-2 is machine")
 	})
 
+	o.refuse(t, "token node-1 --machine "+machine, 1, "node node-1 is machine "+spareMachine+", not "+machine)
 	o.refuse(t, "release node-1", 1, "nothing was done")
 	o.refuse(t, "release node-1 --machine "+machine, 1, "node node-1 is machine "+spareMachine+", not "+machine)
 	o.refuse(t, "release node-1 --dry-run=client", 2, "want none or server")
