@@ -201,6 +201,13 @@ func TestReleaseChanged(t *testing.T) {
 		"gone": func() error {
 			return p.client.Delete(t.Context(), &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: claim.NodeName}})
 		},
+		"renewed": func() error {
+			record, err := r.Lookup(t.Context(), claim.NodeName)
+			if err == nil {
+				_, err = r.Bind(t.Context(), record, now.Add(2*time.Hour), nil)
+			}
+			return err
+		},
 		"released": func() error { _, err := r.Release(t.Context(), claim.NodeName, claim.MachineUID); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +217,7 @@ func TestReleaseChanged(t *testing.T) {
 			if err := p.release(t.Context(), claim.NodeName); err == nil || !strings.Contains(err.Error(), "nothing was done") || out.Len() != 0 {
 				t.Errorf("got %v and %q", err, &out)
 			}
-			if record, err := r.Lookup(t.Context(), claim.NodeName); strings.HasPrefix(name, "another ") && (err != nil || record.State != membership.StateBound) {
+			if record, err := r.Lookup(t.Context(), claim.NodeName); (name == "renewed" || strings.HasPrefix(name, "another ")) && (err != nil || record.State != membership.StateBound) {
 				t.Errorf("got %+v, %v, want it to be bound", record, err)
 			}
 		})
