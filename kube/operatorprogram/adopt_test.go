@@ -46,6 +46,7 @@ func TestAdoptProviderID(t *testing.T) {
 		"another node states another":     {options: options{providerID: after}, requests: states("system:node:node-2", before), want: true},
 		"yet another one":                 {options: options{providerID: before + "2"}, says: "the inventory has"},
 		"no scheme":                       {options: options{providerID: "x"}, inventory: inventory(""), says: "--provider-id"},
+		"no name of the scheme":           {options: options{providerID: "://x"}, inventory: inventory(""), says: "--provider-id"},
 		"with a space":                    {options: options{providerID: after + " "}, inventory: inventory(""), says: "--provider-id"},
 		"and another UID":                 {options: options{providerID: after, machineUID: "uid-2"}, says: "adopt takes"},
 		"nothing":                         {says: "adopt takes"},

@@ -2,6 +2,7 @@ package operatorprogram
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -55,6 +56,7 @@ func TestApprove(t *testing.T) {
 		"no provider ID":                    {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, options: options{providerID: "x"}, want: []string{"--provider-id"}},
 		"no provider ID, without inventory": {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, inventory: "-", options: options{providerID: "x", withoutInventory: true}, want: []string{"--provider-id"}},
 		"the inventory has another machine": {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, inventory: "machines: [{nodeName: node-1, identity: 'strange:3'}]\n", want: []string{honest, "strange:3"}},
+		"the inventory has another kind":    {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, inventory: "machines: [{nodeName: node-1, kind: tpm}]\n", want: []string{"knows node node-1 by tpm", "evidence of strange"}},
 		"a Node that came without evidence": {requests: []client.Object{refusedHello(t, "a", "node-1", honest), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}}, want: []string{"--existing-node"}},
 		"that Node, as he knows": {requests: []client.Object{refusedHello(t, "a", "node-1", honest), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}},
 			options: options{existingNode: true}, bound: "uid-1"},
@@ -172,6 +174,14 @@ func TestDecided(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestRebindToNothing: the new machine is named, too.
+func TestRebindToNothing(t *testing.T) {
+	p := operates(t, strangeInventory)
+	if err := p.rebind(t.Context(), "node-1"); !errors.Is(err, errUsage) {
+		t.Errorf("got %v, want %v", err, errUsage)
 	}
 }
 

@@ -74,7 +74,7 @@ func operates(t *testing.T, inventory string, objects ...client.Object) *operate
 }
 
 const strangeConfig = "apiVersion: config.nodeattest.github.io/v1alpha1\nkind: NodeAttestation\ncluster: {ids: [vectors]}\ninventory: {file: /etc/inventory.yaml}\n" +
-	"strange: {}\nmembership: {mode: Approval, kind: strange}\n"
+	"strange: {}\ntpm: {allowedEKs: []}\nmembership: {mode: Approval, kind: strange}\n"
 
 // refusedHello is a request of a machine of the kind strange to be a node, which was refused since no
 // record admits it.
