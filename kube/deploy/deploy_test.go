@@ -88,9 +88,9 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestBaseWeakensNothing: what is applied without components has no object in common with what
-// enforces, and no configuration and no inventory, whose place in a cluster it would take. Tools that
-// delete what is no longer in their source leave what enforces.
+// TestBaseWeakensNothing: the base has no object in common with the component enforce, and neither a
+// configuration nor an inventory, which would replace those of a cluster. Argo CD and Flux do not prune
+// the component's objects.
 func TestBaseWeakensNothing(t *testing.T) {
 	read := func(path string, into any) {
 		t.Helper()

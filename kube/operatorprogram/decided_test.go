@@ -31,7 +31,7 @@ func TestApprove(t *testing.T) {
 		node      string
 		options
 		bound string   // the UID of the Machine, if the record is made
-		want  []string // in the error, or in what is said
+		want  []string // in the error, or in the output
 	}{
 		"as he has seen it":              {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, bound: "uid-1", want: []string{"node node-1 is machine " + honest}},
 		"next to the thief's":            {requests: []client.Object{refusedHello(t, "a", "node-1", thief), refusedHello(t, "b", "node-1", honest)}, bound: "uid-1"},
@@ -104,7 +104,7 @@ func TestApprove(t *testing.T) {
 }
 
 // TestDecided: each command that changes a record is about the machine that the operator has seen, which
-// he names or is shown. Another one that is recorded by then stays what it is.
+// he names or is shown. If another one is recorded by then, its record stays the same.
 func TestDecided(t *testing.T) {
 	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 	for command, row := range map[string]struct {

@@ -117,7 +117,7 @@ func TestForeignBytes(t *testing.T) {
 				}
 			}
 			if !strings.Contains(out, `\u009b31m`) {
-				t.Errorf("what was written is not shown:\n%q", out)
+				t.Errorf("the escaped text is not shown:\n%q", out)
 			}
 			if c.name == "verify" {
 				var f struct{ Request string }

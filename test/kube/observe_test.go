@@ -196,7 +196,7 @@ func (w *installation) testEnforced(t *testing.T, bootstrapper client.Client, be
 	w.plainNodes(t, bootstrapper)
 }
 
-// testWithout applies what is shipped without the component enforce: kube/deploy alone, as one may to
+// testWithout applies manifests without the component enforce: kube/deploy alone, as one may to
 // upgrade, and a kustomization that has lost its line. Neither goes back: a bootstrap token gets no
 // certificate without evidence, the inventory is whole, and the Deployment's program enforces.
 func (w *installation) testWithout(t *testing.T, bootstrapper client.Client) {
