@@ -105,7 +105,7 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 		machine = x.Reading.Machine
 	}
 	// The commands name node and machine, as kubectl nodeattest pending shows them.
-	approve := "kubectl nodeattest approve " + name + " --machine " + cmp.Or(string(machine), "IDENTITY, with the identity in the Event")
+	approve := "kubectl nodeattest approve " + name + " --machine " + cmp.Or(string(machine), "IDENTITY, with the identity in the controller's log and Event")
 	switch r := held.Name; {
 	case x.byOther != "":
 		return Next{operator, "the inventory knows node " + name + " by " + x.byOther + ": somebody on the machine may want weaker evidence; if it is to attest by " +
