@@ -444,6 +444,17 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// TestErrorsAreEscaped: nothing in an error acts on a terminal.
+func TestErrorsAreEscaped(t *testing.T) {
+	var out, errs bytes.Buffer
+	if status := Main([]string{"roots", "check", "\u009b31m\u202e", "absent"}, &out, &errs); status != 1 {
+		t.Errorf("status %d", status)
+	}
+	if text := errs.String(); strings.ContainsAny(text, "\u009b\u202e") || !strings.Contains(text, `\u009b31m\u202e`) || !strings.Contains(text, "absent") {
+		t.Errorf("got %q", text)
+	}
+}
+
 func TestCommands(t *testing.T) {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yaml")

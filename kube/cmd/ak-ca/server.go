@@ -106,7 +106,7 @@ func (s *server) readAgain() {
 		s.failed = ""
 	case err.Error() != s.failed:
 		s.failed = err.Error()
-		fmt.Fprintln(s.errs, "ak-ca: what was read last stays:", err)
+		fmt.Fprintln(s.errs, "ak-ca: what was read last stays:", refusal.Escape(s.failed))
 	}
 }
 
