@@ -3,6 +3,7 @@ package mounttest
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/internal/safefile"
@@ -19,7 +20,7 @@ func Disk(t testing.TB) string {
 	}
 	if dir, made := os.MkdirTemp(".", ".disk"); made == nil {
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-		if safefile.CheckLasting(dir) == nil {
+		if dir, made = filepath.Abs(dir); made == nil && safefile.CheckLasting(dir) == nil {
 			return dir
 		}
 	}

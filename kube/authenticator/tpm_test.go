@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/mounttest"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/kube/internal/tpmcapability"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -149,7 +150,7 @@ func TestTPMRecovery(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := tpmNode(t, f, tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true}), nil)
 	c := a.c
-	c.RecoverySigner = csr.SignerRecoveryTPM
+	c.RecoverySigner, c.Dir = csr.SignerRecoveryTPM, mounttest.Disk(t)
 	a, err := New(c)
 	if err != nil {
 		t.Fatal(err)
