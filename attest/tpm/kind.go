@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/rand"
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -186,6 +187,9 @@ func (e *evidence) trust(ctx context.Context, q *attest.Inquiry) (*Details, atte
 		return d, c.Machine, nil
 	}
 	facts, err := e.kind.eks.Verify(ctx, e.ek, q.Machine, q.Now, q.Budget)
+	if err != nil && len(e.certificates) != 0 { // an operator who knows the machine may list it
+		err = fmt.Errorf("%w; the EK is %s", err, e.ek.Identity())
+	}
 	if err != nil {
 		return nil, "", err
 	}

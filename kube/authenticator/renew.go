@@ -149,6 +149,9 @@ func (v *view) getWith(ctx context.Context, i *item, bare, own *rest.Config, evi
 			}
 			return p, nil
 		}
+		if x, ok := evidence.(explainer); ok && isDenied(err) {
+			err = x.explain(err)
+		}
 		if err = fmt.Errorf("as %s: %w", way.name, err); way.pair != nil && !way.pair.Sealed && apierrors.IsUnauthorized(err) {
 			_ = a.refuse(nil, way.pair) // and on disk when the attempt ends
 		}
@@ -159,6 +162,9 @@ func (v *view) getWith(ctx context.Context, i *item, bare, own *rest.Config, evi
 	}
 	return nil, errors.Join(refused...)
 }
+
+// An explainer knows more about why the control plane denies its evidence.
+type explainer interface{ explain(denial error) error }
 
 // errNoKey says that the machine cannot provide a credential's key.
 var errNoKey = errors.New("the key of the credential cannot be used")
