@@ -102,8 +102,10 @@ type PCRPolicy struct {
 // quote may cover more PCRs than a set names, but never fewer.
 //
 // It is an error to give no sets or an empty set, and for a set to have a PCR twice, a value
-// whose length is not that of its bank's digests, a SHA-1 bank, or a PCR that proves nothing
-// ([statement.ResettablePCR]).
+// whose length is not that of its bank's digests, a SHA-1 bank, a PCR that proves nothing
+// ([statement.ResettablePCR]), or for one of PCRs 0 to 7 the value that it has before anything is
+// measured: firmware measures a separator into each (TCG PC Client Platform Firmware Profile 1.06,
+// 3.3.4), so such a machine's firmware does not serve that bank, and root can fill it in.
 func NewPCRPolicy(sets ...[]statement.PCR) (*PCRPolicy, error) {
 	if len(sets) == 0 {
 		return nil, errors.New("tpm: PCR policy: no values")
@@ -136,8 +138,19 @@ func checkGoodValues(set []statement.PCR) error {
 		if statement.ResettablePCR(p.Index) {
 			return tpmwire.Refuse(statement.CheckPCRResettable, p.ID().String(), "a PCR that only a reset of the machine resets")
 		}
+		if p.Index <= 7 && unextended(p.Value) {
+			return tpmwire.Refuse(CheckQuotePolicy, p.String()+", into which nothing was measured", "what firmware measures: at least a separator")
+		}
 	}
 	return nil
+}
+
+// unextended reports whether a value is that of a PCR since a reset: zeros or ones, or zeros before
+// the locality of TPM2_Startup, up to 4, in PCR 0.
+func unextended(value []byte) bool {
+	first, last := value[:len(value)-1], value[len(value)-1]
+	zeros := last <= 4 && len(bytes.Trim(first, "\x00")) == 0
+	return zeros || len(bytes.Trim(value, "\xff")) == 0
 }
 
 // CheckQuote accepts a quote that matches one of the sets. A refusal is a [*refusal.Error]

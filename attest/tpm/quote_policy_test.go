@@ -44,13 +44,14 @@ func TestPCRPolicy(t *testing.T) {
 		want refusal.Check
 	}{
 		{"all", [][]statement.PCR{{good7, good0}}, ""},
+		{"nothing measured into PCR 8", [][]statement.PCR{{good7, pcrOf(tpm2.TPMAlgSHA256, 8, 0)}}, statement.CheckPCRNotQuoted},
 		{"some", [][]statement.PCR{{good7}}, ""},
 		{"another bank", [][]statement.PCR{{good0, pcrOf(tpm2.TPMAlgSHA384, 7, 0x17)}}, ""},
 		{"the second set", [][]statement.PCR{{bad7}, {good7}}, ""},
 		{"another value", [][]statement.PCR{{good0, bad7}}, checkPCRPolicy},
 		{"one bit", [][]statement.PCR{{good0, almost}}, checkPCRPolicy},
-		{"a PCR that was not quoted", [][]statement.PCR{{good0, pcrOf(tpm2.TPMAlgSHA256, 1, 0)}}, statement.CheckPCRNotQuoted},
-		{"a bank that was not quoted", [][]statement.PCR{{pcrOf(tpm2.TPMAlgSHA512, 0, 0)}}, statement.CheckPCRNotQuoted},
+		{"a PCR that was not quoted", [][]statement.PCR{{good0, pcrOf(tpm2.TPMAlgSHA256, 1, 1)}}, statement.CheckPCRNotQuoted},
+		{"a bank that was not quoted", [][]statement.PCR{{pcrOf(tpm2.TPMAlgSHA512, 0, 1)}}, statement.CheckPCRNotQuoted},
 		{"half of each set", [][]statement.PCR{{good0, bad7}, {pcrOf(tpm2.TPMAlgSHA256, 0, 1), good7}}, checkPCRPolicy},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -91,6 +92,10 @@ func TestNewPCRPolicyRefuses(t *testing.T) {
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 16, 1)}, statement.CheckPCRResettable},
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 23, 1)}, statement.CheckPCRResettable},
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 32, 1)}, statement.CheckPCRSelection},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 0, 0)}, CheckQuotePolicy},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA384, 4, 0)}, CheckQuotePolicy},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 7, 0xff)}, CheckQuotePolicy},
+		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 0, Value: append(make([]byte, 31), 4)}}, CheckQuotePolicy},
 	} {
 		t.Run(fmt.Sprint(c.want), func(t *testing.T) {
 			if _, err := NewPCRPolicy([]statement.PCR{good}, c.set); !errors.Is(err, c.want) {

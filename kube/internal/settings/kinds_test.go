@@ -186,6 +186,7 @@ func TestKindsRefused(t *testing.T) {
 		"a short PCR":                       {"4: '" + zeros, "4: '" + zeros[2:], "48 bytes"},
 		"a PCR of anybody's":                {"4: '", "16: '", "PCR 16"},
 		"a TPM's PCR of anybody's":          {"akIssuers:", "goodPCRs: [{16: '" + zeros[:64] + "'}], akIssuers:", "SHA256:16"},
+		"a TPM's PCR of nothing":            {"akIssuers:", "goodPCRs: [{7: '" + zeros[:64] + "'}], akIssuers:", "nothing was measured"},
 		"a PCR that no TPM has":             {"akIssuers:", "goodPCRs: [{32: '" + zeros[:64] + "'}], akIssuers:", "goodPCRs"},
 		"no PCR of a TPM":                   {"akIssuers:", "goodPCRs: [{}], akIssuers:", "no PCR"},
 		"a TPM's PCR of another bank":       {"akIssuers:", "goodPCRs: [{7: '" + zeros + "'}], akIssuers:", "goodPCRs"},

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -58,7 +60,10 @@ func TestTPMsTrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 	const vendor = "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg}]"
-	good, bad := "{0: '"+zeros[:64]+"', 7: '"+zeros[:64]+"'}", "{7: '"+strings.Repeat("01", 32)+"'}"
+	tpmlab.ExtendPCR(t, device, 0)
+	tpmlab.ExtendPCR(t, device, 7)
+	measured := hex.EncodeToString(tpmlab.ExtendedPCR())
+	good, bad := "{0: '"+measured+"', 7: '"+measured+"'}", "{7: '"+strings.Repeat("01", 32)+"'}"
 	for name, row := range map[string]struct {
 		tpm    string
 		quotes bool
