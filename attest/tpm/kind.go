@@ -364,10 +364,8 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 			return nil, err
 		}
 	}
-	if a.kind.quotePolicy != nil {
-		if err := a.kind.quotePolicy.CheckQuote(ctx, d.Measured); err != nil {
-			return nil, err
-		}
+	if err := a.checkQuotePolicy(ctx, d.Measured, q.Budget); err != nil {
+		return nil, err
 	}
 	return d.findings(a.road, machine, a.kind), nil
 }

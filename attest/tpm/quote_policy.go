@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -45,6 +46,27 @@ func (a *answer) checkQuote(covers func(label string, data []byte) error) error 
 		return err
 	}
 	return checkSameBoot(a.in.Attest, a.quoted.Attest)
+}
+
+// replayWork is what a policy may spend on a byte of the event log in a bank: it is parsed, and hashed
+// from each value that a PCR can start with.
+const replayWork = 8
+
+// checkQuotePolicy asks the policy, once the replay of the log has been counted.
+func (a *answer) checkQuotePolicy(ctx context.Context, m *Measured, budget *attest.Budget) error {
+	if a.kind.quotePolicy == nil {
+		return nil
+	}
+	if m != nil {
+		banks := map[tpm2.TPMAlgID]bool{}
+		for _, p := range m.Quote.PCRs() {
+			banks[p.Bank] = true
+		}
+		if err := budget.Work(ctx, replayWork*len(banks)*len(m.EventLog)); err != nil {
+			return err
+		}
+	}
+	return a.kind.quotePolicy.CheckQuote(ctx, m)
 }
 
 // checkSameBoot compares what two statements by one AK say about the TPM. If the counts are

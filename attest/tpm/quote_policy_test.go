@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
@@ -61,6 +62,42 @@ func TestPCRPolicy(t *testing.T) {
 			}
 			tpmlab.ExpectCheck(t, p.CheckQuote(t.Context(), m), c.want)
 		})
+	}
+}
+
+// countingPolicy counts how often it is asked.
+type countingPolicy int
+
+func (p *countingPolicy) CheckQuote(context.Context, *Measured) error { *p++; return nil }
+
+// TestReplayIsCounted: the replay of an event log is part of the work that one request may cost. A log
+// of any size and any number of banks fits in with all signatures of an answer.
+func TestReplayIsCounted(t *testing.T) {
+	asked := new(countingPolicy)
+	a := &answer{evidence: evidence{kind: &Kind{quotePolicy: asked}}}
+	m := quotedForPolicy(t) // of two banks
+	m.EventLog = make([]byte, statement.MaxEventLogSize)
+	budget := attest.NewBudget(12)
+	for range 12 {
+		if err := budget.Signature(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _, before := budget.Spent()
+	if err := a.checkQuotePolicy(t.Context(), m, budget); err != nil || *asked != 1 {
+		t.Fatalf("the longest log: %v, asked %d times", err, *asked)
+	}
+	if _, _, work := budget.Spent(); work-before != replayWork*2*len(m.EventLog) {
+		t.Errorf("it counted for %d", work-before)
+	}
+	if err := budget.Work(t.Context(), replayWork*len(m.EventLog)); err != nil { // a third bank
+		t.Error(err)
+	}
+	if err := a.checkQuotePolicy(t.Context(), m, budget); !errors.Is(err, attest.CheckBudget) || *asked != 1 {
+		t.Errorf("over the budget: got %v, asked %d times", err, *asked)
+	}
+	if err := a.checkQuotePolicy(t.Context(), &Measured{Quote: m.Quote}, budget); err != nil || *asked != 2 {
+		t.Errorf("no log: got %v, asked %d times", err, *asked)
 	}
 }
 
