@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/internal/providerid"
+	"github.com/nodeattest/nodeattest/internal/roca"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -152,6 +153,9 @@ func (x *run) checkKeyStrength() {
 		}
 		if key.N.Bit(0) == 0 {
 			x.refuse("an even modulus", "a product of two primes")
+		}
+		if roca.Vulnerable(key.N) {
+			x.refuse("a modulus with the fingerprint of CVE-2017-15361", "one that cannot be factored")
 		}
 	case *ecdsa.PublicKey:
 		if !slices.Contains(policyCurves, key.Curve) {
