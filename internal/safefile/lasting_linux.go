@@ -80,7 +80,7 @@ func lasting(path string, layers int) error {
 	}
 	// In another mount namespace the name may be that of another directory. An overlay has the size of
 	// its upper file system.
-	if u, err := statfs(upper); err != nil || layers == 0 || u.Bsize != s.Bsize || u.Blocks != s.Blocks {
+	if u, err := statfs(upper); err != nil || layers == 0 || u.Blocks != s.Blocks {
 		return unknown(path, "an overlay", "its upper directory "+upper, err)
 	}
 	return lasting(upper, layers-1)
@@ -116,7 +116,7 @@ func lastingDevice(path, device string, layers int) error {
 	if err != nil {
 		return nil //nolint:nilerr // no block device
 	}
-	if name = filepath.Base(name); strings.HasPrefix(name, "ram") || strings.HasPrefix(name, "zram") {
+	if name = filepath.Base(name); ramDisk(name) {
 		return inMemory(path, name)
 	}
 	file, err := os.ReadFile(sys + "/loop/backing_file")
@@ -128,6 +128,11 @@ func lastingDevice(path, device string, layers int) error {
 		return unknown(path, name, "its file "+backing, err)
 	}
 	return lasting(backing, layers-1)
+}
+
+// ramDisk reports whether a block device's name is that of one in memory.
+func ramDisk(name string) bool {
+	return strings.HasPrefix(name, "ram") || strings.HasPrefix(name, "zram")
 }
 
 // escapes are those of mount options in /proc, where a backslash may itself be an escape: of mount(8).

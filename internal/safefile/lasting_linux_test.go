@@ -83,6 +83,14 @@ func TestLastingUnknown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// The overlay itself, under the name of its upper directory.
+	if err := os.Mkdir(filepath.Join(overlay, "overlay, upper"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mounttest.Bind(t, overlay, upper)
+	if err := safefile.CheckLasting(overlay); !errors.Is(err, safefile.ErrUnknown) {
+		t.Errorf("an overlay on itself: got %v, want %v", err, safefile.ErrUnknown)
+	}
 }
 
 // TestLastingBlockDevice: a disk whose blocks are in memory.
@@ -98,6 +106,13 @@ func TestLastingBlockDevice(t *testing.T) {
 			t.Skipf("no loop device: %v: %s", err, out)
 		}
 		err := safefile.CheckLasting(at)
+		if in != dir { // the image is hidden by what is mounted over it
+			mounttest.Bind(t, at, in)
+			if err := safefile.CheckLasting(at); !errors.Is(err, safefile.ErrUnknown) {
+				t.Errorf("an image that is out of sight: got %v, want %v", err, safefile.ErrUnknown)
+			}
+			_ = syscall.Unmount(in, syscall.MNT_DETACH)
+		}
 		_ = syscall.Unmount(at, 0)
 		if memory := name == "tmpfs"; memory != errors.Is(err, safefile.CheckFile) || !memory && err != nil {
 			t.Errorf("an image on a %s: %v", name, err)
