@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -72,15 +73,15 @@ func mount(t testing.TB, from, at, kind string, flags uintptr, options string) {
 // Overlay mounts an overlay below dir whose upper directory is in another one.
 func Overlay(t testing.TB, dir, name, upper string) string {
 	t.Helper()
-	options := ""
+	var options []string
 	for _, layer := range []string{"lower", "upper", "work"} {
 		at := filepath.Join(upper, name+", "+layer)
 		if err := os.Mkdir(at, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		options += "," + layer + "dir=" + string(bytes.ReplaceAll([]byte(at), []byte(","), []byte(`\,`)))
+		options = append(options, layer+"dir="+strings.ReplaceAll(at, ",", `\,`))
 	}
-	return Mount(t, dir, name, "overlay", options[1:])
+	return Mount(t, dir, name, "overlay", strings.Join(options, ","))
 }
 
 // InMemory returns directories in memory, by what they are: only after [Enter]. dir is on a disk.

@@ -4,6 +4,7 @@ package roca
 import (
 	"math/big"
 	"math/bits"
+	"slices"
 )
 
 // marks are the small primes p modulo which a modulus made by Infineon's RSALib is in the
@@ -35,11 +36,11 @@ func Vulnerable(n *big.Int) bool {
 
 // remainder is that of a number by a prime.
 func remainder(words []big.Word, prime uint64) (r uint64) {
-	for i := len(words) - 1; i >= 0; i-- {
+	for _, word := range slices.Backward(words) {
 		if bits.UintSize == 32 {
-			r = (r<<32 | uint64(words[i])) % prime
+			r = (r<<32 | uint64(word)) % prime
 		} else {
-			r = bits.Rem64(r, uint64(words[i]), prime)
+			r = bits.Rem64(r, uint64(word), prime)
 		}
 	}
 	return r
