@@ -5,9 +5,9 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -92,6 +92,9 @@ type Opening struct {
 	ClusterIDs []string
 	// Roads are the roads of all kinds of evidence.
 	Roads []OpenRoad
+	// MaxExpiration is the longest lifetime of a certificate by Kubernetes' own signers
+	// (csr.Policy.MaxExpiration); 0 if the verifier serves none of them.
+	MaxExpiration time.Duration
 }
 
 var errNoAuthorizer = errors.New("attest: no Authorizer, or a nil one")
@@ -157,16 +160,15 @@ func NotMember(reason string) error {
 	return &Error{Check: CheckMembership, Got: reason}
 }
 
-// checkProviderID: the request claims a provider ID that the authorizer does not
-// vouch for.
-const checkProviderID Check = "provider-id"
-
 // Membership asks an [Authorizer] as a [Verifier] does. It is meant for anyone who calls one
-// from elsewhere, such as a test of an authorizer. At [StageHello] only one that can be asked
-// then is asked. At [StageAnswer] it checks the provider ID that the request claims against
-// the answer, then does what was handed to [Result.WhenAdmitted], in that order, and sets what
-// [Result.Attested] returns. A nil error means admission. An error that wraps
-// [CheckMembership] or "provider-id" is a refusal; any other wraps [refusal.ErrRetry].
+// from elsewhere, such as a test of an authorizer. It first refuses a machine whose evidence
+// contradicts the provider ID in the inventory ("provider-id-evidence"). At [StageHello] only one
+// that can be asked then is asked. At [StageAnswer] it reconciles what evidence, inventory,
+// authorizer and request say about the provider ID, checks the lifetime that the request asks for
+// against the end of the Authorization, sets what [Result.Attested] returns, then does what was
+// handed to [Result.WhenAdmitted], in that order. A nil error means admission. An error that wraps
+// [CheckMembership], "expiration", or "provider-id" without [refusal.ErrRetry], is a refusal; any other wraps
+// [refusal.ErrRetry].
 //
 // A Result is decided about once. So it is an error to call this from inside Authorize, whose
 // decision is under way: an authorizer that asks another calls its Authorize.
@@ -186,6 +188,9 @@ func Membership(ctx context.Context, a Authorizer, r *Result) error {
 			return err
 		}
 	}
+	if err := r.knowProviderID(); err != nil {
+		return err
+	}
 	if r.Stage != StageAnswer {
 		return asMembership(r.AskAtHello(ctx, a))
 	}
@@ -195,13 +200,7 @@ func Membership(ctx context.Context, a Authorizer, r *Result) error {
 	if fault := p.close(); fault != nil && err == nil {
 		err = refusal.Retry(fault)
 	}
-	if err == nil && r.checked != nil {
-		_, err = csr.RecordOf(nil, r.checked.Vouch(string(machine), *given, r))
-		err = contradicted(err)
-	}
-	if err == nil {
-		err = writeAll(ctx, p.writes, csr.IssuedRecord{})
-	}
+	r.Granted = csr.Grant{}
 	if err != nil {
 		return err
 	}
@@ -209,19 +208,32 @@ func Membership(ctx context.Context, a Authorizer, r *Result) error {
 		p.issues = append(p.issues, given.Record)
 		given.Record = nil
 	}
-	r.Granted = *given
+	granted := *given
 	if len(p.issues) > 0 {
 		given.Record = func(ctx context.Context, issued csr.IssuedRecord) error { return writeAll(ctx, p.issues, issued) }
 	}
 	if r.checked != nil {
-		r.attested = r.checked.Vouch(string(machine), *given, r)
+		p.attested = r.checked.Vouch(string(machine), *given, r) // what is written may read it
+		_, err = csr.RecordOf(nil, p.attested)
+		err = contradicted(err)
 	}
+	if err == nil {
+		err = writeAll(ctx, p.writes, csr.IssuedRecord{})
+	}
+	if err != nil {
+		p.attested = nil
+		return err
+	}
+	r.Granted = granted
 	return nil
 }
 
-// contradicted turns what the inventory contradicts into a refusal.
+// contradicted turns a contradiction of the inventory, as which a provider ID counts, into a refusal
+// with CheckMembership. Another rule of the policy, such as "expiration", stays what it is: the node
+// can ask in another way.
 func contradicted(err error) error {
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*Error](err); ok && e.Check != refusal.ErrRetry &&
+		(e.Check == csr.CheckProviderIDMismatch || !slices.Contains(csr.PolicyChecks(), e.Check)) {
 		return &Error{Check: CheckMembership, Got: e.Got, Want: e.Want}
 	}
 	return err
@@ -252,8 +264,7 @@ func asMembership(err error) error {
 	return &Error{Check: CheckMembership, Got: "a machine that the authorizer refuses", Err: err}
 }
 
-// ask asks an authorizer, and checks the provider ID that the request claims against its
-// answer.
+// ask asks an authorizer, and reconciles the provider ID that it vouches for.
 func (r *Result) ask(ctx context.Context, authorizer Authorizer) (*csr.Grant, error) {
 	a, err := authorizer.Authorize(ctx, r)
 	switch {
@@ -266,11 +277,10 @@ func (r *Result) ask(ctx context.Context, authorizer Authorizer) (*csr.Grant, er
 	case a.nodeName != r.NodeName:
 		return nil, NotMember("machine " + string(r.Machine) + " as node " + r.NodeName + ", which is admitted as node " + a.nodeName)
 	}
-	if claimed := string(r.ClaimedProviderID); claimed != "" && !providerid.Equal(claimed, a.ProviderID) {
-		got, want := providerid.Apart(claimed, a.ProviderID)
-		return nil, &Error{Check: checkProviderID, Got: got, Want: want}
-	}
 	given := a.Grant
+	if given.ProviderID, err = r.reconcileProviderID(a.ProviderID); err != nil {
+		return nil, err
+	}
 	given.DNSNames, given.IPAddresses = slices.Clone(a.DNSNames), slices.Clone(a.IPAddresses)
 	return &given, nil
 }
@@ -281,6 +291,7 @@ type pending struct {
 	closed         bool // nothing changes any more
 	fault          error
 	writes, issues []recordWriter
+	attested       *csr.Attested // nil until the authorizer has decided; copies of the Result see it too
 }
 
 type recordWriter = func(ctx context.Context, issued csr.IssuedRecord) error

@@ -326,6 +326,38 @@ func (c *countingAuthorizer) Authorize(_ context.Context, r *Result) (*Authoriza
 	return r.Admit(r.NodeName), nil
 }
 
+// A panic of a kind or of an authorizer is the caller's own, and costs the verifier nothing: the next
+// machine is admitted.
+func TestPanicsOfKindsAndAuthorizers(t *testing.T) {
+	var panics string
+	fault := func(who string) {
+		if who == panics {
+			panic("a bug of the " + who)
+		}
+	}
+	kind := &fakeKind{find: func(_ Stage, _ *Inquiry, f *Findings) *Findings { fault("kind"); return f }}
+	config := fakeConfig(t, kind)
+	config.Authorizer = AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
+		fault("authorizer")
+		return r.Admit(r.NodeName), nil
+	})
+	v, err := NewVerifier(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, panics = range []string{"kind", "authorizer", ""} {
+		var result *Result
+		var caught any
+		func() {
+			defer func() { caught = recover() }()
+			result, err = joinFake(t, v, newFakeNode(t, newFakeProver()))
+		}()
+		if (caught != nil) != (panics != "") || (result != nil) != (panics == "") || err != nil {
+			t.Errorf("%q panics: caught %v, result %v, %v", panics, caught, result, err)
+		}
+	}
+}
+
 // Membership is checked at the answer, and also at the hello if the authorizer has
 // AuthorizeHello. For a document it is checked only at the answer.
 func TestWhenMembershipIsAsked(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -263,14 +264,18 @@ func MarshalRingKeys(keys []RingKey) (map[string][]byte, error) {
 }
 
 // ParseRingKeys reads what [MarshalRingKeys] wrote, at most 64 keys, in the
-// order of their ActiveAt. Anything else in data is an error that names the
+// order of their ActiveAt. An entry whose name has other characters than hexadecimal
+// digits is no key, and left out. Anything else in data is an error that names the
 // entry and never its value.
 func ParseRingKeys(data map[string][]byte) ([]RingKey, error) {
-	if len(data) > maxRingKeys {
-		return nil, fmt.Errorf("attest: key ring: %d keys, at most %d", len(data), maxRingKeys)
-	}
-	keys := make([]RingKey, 0, len(data))
+	keys := make([]RingKey, 0, min(len(data), maxRingKeys))
 	for name, v := range data {
+		if strings.Trim(name, "0123456789abcdefABCDEF") != "" {
+			continue
+		}
+		if len(keys) == maxRingKeys {
+			return nil, fmt.Errorf("attest: key ring: over %d keys", maxRingKeys)
+		}
 		var k RingKey
 		id, err := hex.DecodeString(name)
 		if err != nil || len(id) != message.KeyIDSize || hex.EncodeToString(id) != name {

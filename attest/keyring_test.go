@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -204,7 +206,7 @@ func TestEncodeKeys(t *testing.T) {
 		"nothing":         {},
 		"short name":      {name[:14]: value},
 		"upper-case name": {strings.ToUpper("ab" + name[2:]): value},
-		"no hex":          {"zz" + name[2:]: value},
+		"no key":          {"zz" + name[2:]: value},
 		"short value":     {name: value[:47]},
 		"long value":      {name: append(bytes.Clone(value), 0)},
 		"no time":         {name: append(append(bytes.Clone(value[:32]), make([]byte, 8)...), value[40:]...)},
@@ -219,6 +221,28 @@ func TestEncodeKeys(t *testing.T) {
 				t.Errorf("%s: the error shows the secret", what)
 			}
 		})
+	}
+}
+
+// TestNoKeys leaves out entries whose names cannot be identifiers, and no others.
+func TestNoKeys(t *testing.T) {
+	key := NewRingKey(ringTime)
+	data, err := MarshalRingKeys([]RingKey{key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxRingKeys {
+		data[fmt.Sprintf("README.%d", i)] = data[hexID(key.ID)]
+	}
+	if keys, err := ParseRingKeys(data); err != nil || len(keys) != 1 || keys[0].ID != key.ID {
+		t.Fatalf("got %d keys, %v", len(keys), err)
+	}
+	for _, name := range []string{"", "0", "cafe", strings.ToUpper("ab" + hexID(key.ID)[2:]), "ab" + hexID(key.ID)} {
+		changed := maps.Clone(data)
+		changed[name] = data[hexID(key.ID)]
+		if keys, err := ParseRingKeys(changed); err == nil {
+			t.Errorf("%q, which may be a key, was left out: %d keys", name, len(keys))
+		}
 	}
 }
 

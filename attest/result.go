@@ -42,7 +42,8 @@ type Result struct {
 	// Not: to be vouched for because it is claimed.
 	ClaimedProviderID csr.Claimed
 	// Granted is a copy of what the [Authorizer] vouched for. Changing it changes nothing in
-	// what [Result.Attested] returns.
+	// what [Result.Attested] returns. While the authorizer decides, ProviderID alone is set: the
+	// machine's, as the inventory or else the evidence has it.
 	Granted csr.Grant
 
 	// Key is the request's key. TPMResident says that it lives in a TPM and cannot leave it,
@@ -55,15 +56,15 @@ type Result struct {
 	IssuedAt, NotAfter time.Time
 	// Details is what else the kind of evidence found out; its package documents the type. If it has
 	// the method ProviderID() string, that is the whole provider ID of the machine as the evidence
-	// shows it, or "": package membership vouches for it where the inventory has none.
+	// shows it, or "". An inventory or an authorizer that has another is refused; package membership
+	// vouches for it where the inventory has none.
 	Details any
 
 	facts       func() []Fact
 	factsAtMost Standing
 	residence   func() string
 	checked     *csr.Checked
-	pending     *pending      // of the membership decision, nil before it
-	attested    *csr.Attested // nil until the authorizer has decided about an answer
+	pending     *pending // of the membership decision, nil before it
 }
 
 // Checked is the request as the policy passed it, for [csr.CA.Issue].
@@ -144,9 +145,14 @@ func (r *Result) Facts() []Fact {
 
 // Attested returns what a certificate and an approval are made from ([csr.CA.Issue],
 // [csr.Attested.Decision]). It returns nil until the [Authorizer] has decided (and so inside
-// Authorize), at [StageHello], since nothing may be issued for a hello, and for a Result that
+// Authorize; what was handed to [Result.WhenAdmitted] sees it), at [StageHello], since nothing may be issued for a hello, and for a Result that
 // no [Verifier] made. Its Details are the Result; changing that changes nothing in it.
-func (r *Result) Attested() *csr.Attested { return r.attested }
+func (r *Result) Attested() *csr.Attested {
+	if r.pending == nil {
+		return nil
+	}
+	return r.pending.attested
+}
 
 // NewResult returns a Result for a request that the policy has passed, with nothing known
 // about the machine yet, so that an [Authorizer] can be tested: fill in the fields that it

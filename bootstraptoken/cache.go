@@ -198,8 +198,8 @@ func Refresh(ctx context.Context, info *ClusterInfo, opts RefreshOptions) (*Disc
 // at refreshes from one server.
 func (opts *RefreshOptions) at(ctx context.Context, server *url.URL, old *ClusterInfo, roots *x509.CertPool) (*Discovered, error) {
 	data, connection, err := opts.Network.clusterInfo(ctx, server, opts.Network.verifiedTLS(roots))
-	if errors.Is(err, checkForbidden) { // by the cluster itself: waiting changes nothing
-		return nil, &Error{Check: checkForbidden, Got: "401 or 403 from a verified server", Want: "200"}
+	if retry := (*Error)(nil); errors.Is(err, checkForbidden) && errors.As(err, &retry) { // by the cluster itself: waiting changes nothing
+		return nil, retry.Err
 	}
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"slices"
 	"strconv"
 
@@ -244,7 +245,8 @@ func ParseConfigMap(object []byte) (map[string]string, error) {
 
 // notJSON says that a text is not JSON if it does not even begin like an object.
 func notJSON(object []byte, err error) error {
-	if begin := bytes.TrimLeft(object, " \t\r\n"); len(begin) == 0 || begin[0] != '{' {
+	begin := bytes.TrimLeft(object, " \t\r\n")
+	if !errors.Is(err, strictjson.ErrPage) && (len(begin) == 0 || begin[0] != '{') {
 		return &Error{Check: checkConfigMap, Got: "a text that is not JSON, as YAML is not", Want: "a ConfigMap in JSON, as kubectl get -o json prints it"}
 	}
 	return &Error{Check: checkConfigMap, Err: err}

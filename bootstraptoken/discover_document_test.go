@@ -295,7 +295,7 @@ func TestDiscoverURLRefuses(t *testing.T) {
 				ctx = giveUp(t, &network, 1)
 			}
 			found, err := bootstraptoken.DiscoverURL(ctx, address, network)
-			if found != nil || !errors.Is(err, test.want) || errors.Is(err, refusal.ErrRetry) != test.retry {
+			if found != nil || !errors.Is(err, test.want) || errors.Is(err, refusal.ErrRetry) != test.retry || strings.Contains(err.Error(), "cluster-info") {
 				t.Errorf("%.80s: %+v, %v, want %v", address, found, err, test.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "pw") {

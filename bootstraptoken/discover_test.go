@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -125,6 +126,22 @@ func first(network *bootstraptoken.Network, connections int32, address string) {
 			to = address
 		}
 		return new(net.Dialer).DialContext(ctx, name, to)
+	}
+}
+
+// A dialler that panics, in a goroutine of the transport, has not connected: the next try does.
+func TestDiscoverDialPanics(t *testing.T) {
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
+	cfg := cluster.DiscoverConfig()
+	var dialled atomic.Int32
+	cfg.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if dialled.Add(1) == 1 {
+			panic("a bug of the dialler")
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	if found, err := bootstraptoken.Discover(t.Context(), cfg); err != nil || found.Address != cluster.URL() {
+		t.Errorf("%+v, %v", found, err)
 	}
 }
 
@@ -578,6 +595,55 @@ func TestDiscoverContext(t *testing.T) {
 	}
 	if found, err := bootstraptoken.Discover(t.Context(), cfg); err != nil || found.Address != other.URL() {
 		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// A status says what an API server means by it. The search goes on: until a pinned CA has verified it, the answer may be an attacker's.
+func TestDiscoverStatus(t *testing.T) {
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
+	for status, want := range map[int]struct {
+		check bootstraptoken.Check
+		says  string
+	}{
+		http.StatusUnauthorized:       {"forbidden", "no anonymous requests"},
+		http.StatusForbidden:          {"forbidden", "RoleBinding for system:anonymous"},
+		http.StatusNotFound:           {"http-status", "no ConfigMap cluster-info"},
+		http.StatusServiceUnavailable: {"http-status", "got 503, want 200"},
+	} {
+		cluster.Intercept(fault{status: status}.before)
+		cfg := cluster.DiscoverConfig()
+		ctx := giveUp(t, &cfg.Network, 1)
+		_, err := bootstraptoken.Discover(ctx, cfg)
+		if !errors.Is(err, want.check) || !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), want.says) {
+			t.Errorf("%d: %v, want %q", status, err, want.says)
+		}
+		info, network := cluster.Info(), bootstraptoken.Network{}
+		ctx = giveUp(t, &network, 1)
+		if _, err := bootstraptoken.Refresh(ctx, info, bootstraptoken.RefreshOptions{Network: network}); !errors.Is(err, want.check) || errors.Is(err, refusal.ErrRetry) != (want.check != "forbidden") || !strings.Contains(err.Error(), want.says) {
+			t.Errorf("%d, of a cluster that is known: %v, want %q", status, err, want.says)
+		}
+	}
+}
+
+// A page in the place of a document, as a portal or a proxy sends it, is called one.
+func TestDiscoverPage(t *testing.T) {
+	const page = "\n<!DOCTYPE html><html><body>Please log in</body></html>"
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
+	for kind, check := range map[string]bootstraptoken.Check{"text/html; charset=utf-8": "reply", "application/json": "cluster-info-object"} {
+		cluster.Intercept(func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", kind)
+				_, _ = io.WriteString(w, page)
+			})
+		})
+		cfg := cluster.DiscoverConfig()
+		ctx := giveUp(t, &cfg.Network, 1)
+		if _, err := bootstraptoken.Discover(ctx, cfg); !errors.Is(err, check) || !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "a web page") {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	if _, err := bootstraptoken.DiscoverReader(strings.NewReader(page)); !errors.Is(err, bootstraptoken.Check("kubeconfig")) || !strings.Contains(err.Error(), "a web page") {
+		t.Errorf("in a file: %v", err)
 	}
 }
 

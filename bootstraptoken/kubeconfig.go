@@ -1,6 +1,7 @@
 package bootstraptoken
 
 import (
+	"bytes"
 	"encoding/base64"
 	"strconv"
 	"strings"
@@ -54,6 +55,9 @@ const (
 func ParseKubeconfig(data []byte) (*ClusterInfo, error) {
 	if len(data) > maxKubeconfigSize {
 		return nil, errKubeconfigSize(len(data))
+	}
+	if bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("<")) {
+		return nil, &Error{Check: checkKubeconfig, Got: "a web page or XML", Want: "a kubeconfig in YAML or JSON"}
 	}
 	root, err := parseYAML(data)
 	if err != nil {

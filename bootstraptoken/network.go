@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -155,7 +156,7 @@ func (n *Network) get(ctx context.Context, r *request) ([]byte, *http.Response, 
 	}
 	client := &http.Client{
 		Transport: &http.Transport{
-			Proxy: n.proxy, DialContext: n.Dial, TLSClientConfig: r.tls,
+			Proxy: n.proxy, DialContext: recovered.Dial(n.Dial), TLSClientConfig: r.tls,
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
 		},
 		CheckRedirect: r.redirect,
@@ -210,20 +211,17 @@ func withoutAnswer(err error) error {
 }
 
 func readReply(res *http.Response, r *request) ([]byte, error) {
-	status := strconv.Itoa(res.StatusCode)
-	switch {
-	case res.StatusCode == http.StatusOK:
-	case res.StatusCode == http.StatusUnauthorized, res.StatusCode == http.StatusForbidden:
-		return nil, refusal.Retry(&Error{Check: checkForbidden, Got: status, Want: "200"})
-	default:
-		return nil, refusal.Retry(&Error{Check: checkStatus, Got: status, Want: "200"})
+	if res.StatusCode != http.StatusOK {
+		return nil, refusal.Retry(statusError(res.StatusCode, r.json))
 	}
 	if coding := res.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, &Error{Check: checkReply, Got: "the content encoding " + refusal.Quote(coding), Want: "none, as requested"}
 	}
 	if r.json {
 		kind := res.Header.Get("Content-Type")
-		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
+		if media, _, err := mime.ParseMediaType(kind); media == "text/html" {
+			return nil, &Error{Check: checkReply, Got: "a web page", Want: "an API server's application/json"}
+		} else if err != nil || media != "application/json" {
 			return nil, &Error{Check: checkReply, Got: "the content type " + refusal.Quote(kind), Want: "application/json"}
 		}
 	}
@@ -235,6 +233,30 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 		return nil, refusal.Retry(withoutAnswer(err))
 	}
 	return body, nil
+}
+
+// statusError is the error of an HTTP status. That of the ConfigMap cluster-info says what an API
+// server means by it: 401 and 403 end only when an operator allows the request.
+func statusError(status int, clusterInfo bool) error {
+	e := &Error{Check: checkStatus, Got: strconv.Itoa(status), Want: "200"}
+	if status == http.StatusUnauthorized || status == http.StatusForbidden {
+		e.Check = checkForbidden
+	}
+	if !clusterInfo {
+		return e
+	}
+	switch status {
+	case http.StatusUnauthorized:
+		e.Got += ": the API server takes no anonymous requests"
+		e.Want += ": allow them for cluster-info in its AuthenticationConfiguration, or bring the discovery document in a file"
+	case http.StatusForbidden:
+		e.Got += ": anonymous requests may not read cluster-info"
+		e.Want += ": a RoleBinding for system:anonymous in kube-public, as kubeadm's kubeadm:bootstrap-signer-clusterinfo"
+	case http.StatusNotFound:
+		e.Got += ": no ConfigMap cluster-info in kube-public, or no API server"
+		e.Want += ": a cluster that publishes it, as kubeadm's do"
+	}
+	return e
 }
 
 // clusterInfo reads the ConfigMap from a server, and returns its data and the connection over

@@ -45,12 +45,30 @@ func Parse(s string) (Token, error) {
 		return Token{}, &Error{Check: checkToken, Got: "white space, such as a line end, around it", Want: wantToken}
 	}
 	if len(s) != tokenSize {
-		return Token{}, &Error{Check: checkToken, Got: strconv.Itoa(len(s)) + " bytes", Want: wantToken}
+		return Token{}, &Error{Check: checkToken, Got: otherForm(s), Want: wantToken + ", as kubeadm token create prints"}
 	}
 	if s[idSize] != '.' {
 		return Token{}, &Error{Check: checkToken, Got: "no dot after the ID", Want: wantToken}
 	}
 	return New(s[:idSize], s[idSize+1:])
+}
+
+// otherForm says what else a text may be that was given as a token, by its form, and shows nothing of
+// it.
+func otherForm(s string) string {
+	switch {
+	case strings.HasPrefix(s, "K10") && strings.Contains(s, "::"): // k3s, pkg/clientaccess/token.go
+		return `a token of k3s or RKE2 ("K10", a digest, "::" and a token, of which a bootstrap token is the part behind "::")`
+	case strings.Contains(s, ":25000/"), len(s) == 32 && strings.Trim(s, "0123456789abcdef") == "":
+		return "a token of MicroK8s (an address with port 25000 and hexadecimal digits), which has no bootstrap tokens"
+	case strings.HasPrefix(s, "H4sI"): // gzip in base64
+		return "a token of k0s (a compressed kubeconfig), which has a bootstrap token in it"
+	case strings.HasPrefix(s, "eyJ"): // {" in base64
+		return "a JSON Web Token, such as a service account's"
+	case strings.HasPrefix(s, "sha256:"):
+		return "the pin of a CA"
+	}
+	return strconv.Itoa(len(s)) + " bytes"
 }
 
 // New makes a token from its two parts, the ID and the text of the secret. The error is

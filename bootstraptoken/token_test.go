@@ -27,6 +27,7 @@ func mustParse(t testing.TB, s string) Token {
 // TestParseSaysWhy: the error of a token that a person has copied says what is wrong with it, and
 // shows nothing of its secret.
 func TestParseSaysWhy(t *testing.T) {
+	digest := strings.Repeat("3c", 32)
 	for text, want := range map[string]string{
 		testToken + "\n":                            "white space, such as a line end",
 		" " + testToken:                             "white space",
@@ -35,8 +36,16 @@ func TestParseSaysWhy(t *testing.T) {
 		"abcde." + testSecret + "0":                 "no dot after the ID",
 		testToken[:7] + strings.ToUpper(testSecret): "a secret with capital letters",
 		testToken + "0":                             "24 bytes",
+		"K10" + digest + "::" + testToken:           "a token of k3s or RKE2",
+		"K10" + digest + "::server:" + testSecret:   "a token of k3s or RKE2",
+		"192.0.2.1:25000/" + digest[:32] + "/2c0c":  "a token of MicroK8s",
+		digest[:32]:                                 "a token of MicroK8s",
+		"H4sIAAAAAAAC/" + digest:                    "a token of k0s",
+		"eyJhbGciOiJFUzI1NiJ9." + testSecret + ".":  "a JSON Web Token",
+		"sha256:" + digest:                          "the pin of a CA",
+		"K10" + digest:                              "67 bytes",
 	} {
-		if _, err := Parse(text); !errors.Is(err, checkToken) || !strings.Contains(err.Error(), "got "+want) || leaks(err.Error()) {
+		if _, err := Parse(text); !errors.Is(err, checkToken) || !strings.Contains(err.Error(), "got "+want) || leaks(err.Error()) || strings.Contains(err.Error(), digest[:8]) {
 			t.Errorf("%.7q: got %v, want %s", text, err, want)
 		}
 	}

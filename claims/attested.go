@@ -32,8 +32,9 @@ type AttestedNode struct {
 	// has one, or else "". It is never that of the Node that has the name now.
 	UID string
 	// ProviderID is the provider ID that was vouched for: that of the certificate's
-	// extension, or of attest's Authorization. It is "" if there was none: kube-controller-
-	// manager's built-in signer drops the extension. Never use what a node claims.
+	// extension, of its record, or of attest's Authorization. It is "" if there was none, or if the
+	// certificate alone is known: kube-controller-manager's built-in signer drops the extension. Never
+	// use what a node claims.
 	ProviderID string
 	// Machine is the canonical identity of the machine that was verified, such as
 	// "ek:sha256:" and a digest: the text of an attest.Identity, as also found in
@@ -260,7 +261,8 @@ type CertificateRecord struct {
 	// MachineUID is the UID of the object that represented the machine; "" if there was
 	// none.
 	MachineUID string
-	// ProviderID is the provider ID in the certificate; "" if it has none.
+	// ProviderID is the provider ID that was vouched for; "" if none was. The certificate need not
+	// have it: kube-controller-manager's built-in signer drops the extension.
 	ProviderID string
 }
 
@@ -272,8 +274,9 @@ type Records func(ctx context.Context, credentialID string) (*CertificateRecord,
 
 // AttestedNodeFromRecord is [AttestedNodeFromTLS] with what the certificate's
 // record says about the machine. The record must be that of this very certificate, and of a
-// machine: a different credential ID, node name or provider ID, and a record without a
-// Machine, are refused with [CheckNodeCertificate].
+// machine: a different credential ID or node name, two provider IDs that differ, and a record without a
+// Machine, are refused with [CheckNodeCertificate]. A provider ID that the certificate lacks is the
+// record's; one that the record lacks was not vouched for, and is refused.
 func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, opts NodeCertificateOptions) (*AttestedNode, error) {
 	node, err := attestedNodeFromCertificate(cert, opts)
 	if err != nil {
@@ -287,13 +290,13 @@ func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, o
 		return nil, certificateError("a record of credential ID "+refusal.OrNothing(refusal.Text(record.CredentialID)), id, nil)
 	case record.NodeName != node.Name:
 		return nil, certificateError("a record of node "+refusal.OrNothing(refusal.Text(record.NodeName)), node.Name, nil)
-	case !providerid.Equal(record.ProviderID, node.ProviderID):
+	case node.ProviderID != "" && !providerid.Equal(record.ProviderID, node.ProviderID):
 		got, want := providerid.Apart(record.ProviderID, node.ProviderID)
 		return nil, certificateError("a record of provider ID "+got, want, nil)
 	case record.Machine == "":
 		return nil, certificateError("a record without a machine", "one of a machine that was verified", nil)
 	}
-	node.UID, node.Machine, node.MachineUID = record.NodeUID, record.Machine, record.MachineUID
+	node.UID, node.Machine, node.MachineUID, node.ProviderID = record.NodeUID, record.Machine, record.MachineUID, record.ProviderID
 	return node, nil
 }
 

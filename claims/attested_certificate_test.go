@@ -218,6 +218,25 @@ func TestAttestedNodeFromRecord(t *testing.T) {
 	wantCheck(t, err, CheckNodeCertificate)
 }
 
+// TestAttestedNodeFromRecordOfKubernetes: Kubernetes' own signer leaves the provider ID out of the
+// certificate. The record has it, and the node is the machine with that provider ID.
+func TestAttestedNodeFromRecordOfKubernetes(t *testing.T) {
+	plain := nodeTemplate(t, "node-a")
+	plain.ExtraExtensions = nil
+	cert := newNodeCA(t).issue(t, plain).Leaf
+	for _, id := range []string{"gce://p/z/a", ""} {
+		record := recordOf(cert)
+		record.ProviderID = id
+		node, err := AttestedNodeFromRecord(cert, record, NodeCertificateOptions{})
+		if want := attested(); err != nil || node.ProviderID != id || node.Machine != want.Machine {
+			t.Errorf("%q: got %+v, %v", id, node, err)
+		}
+		if _, err := AttestedNodeFromRecord(cert, record, NodeCertificateOptions{RequireProviderID: true}); !errors.Is(err, oid.CheckProviderIDMissing) {
+			t.Errorf("%q: required in the certificate: got %v", id, err)
+		}
+	}
+}
+
 // TestHandlerUnattested: a certificate that says nothing but a node's name is no attested
 // node's, whoever signed it, unless somebody wants it so.
 func TestHandlerUnattested(t *testing.T) {

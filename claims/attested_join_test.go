@@ -95,7 +95,7 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 		machines[record.NodeName] = claims.RegisteredMachine{Identity: record.Machine, ProviderID: record.ProviderID}
 	}
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
-		Issuer: exampleIssuer, Keys: keys, Audiences: []string{exampleAudience}, Objects: c.objects, InsecureAllowReplay: true,
+		Issuers: map[string]jws.KeySet{exampleIssuer: keys}, Audiences: []string{exampleAudience}, Objects: c.objects, InsecureAllowReplay: true,
 		Node: claims.NodeCheck{
 			Machines: func(_ context.Context, name string) (*claims.RegisteredMachine, error) {
 				machine, ok := machines[name]

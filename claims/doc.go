@@ -1,7 +1,7 @@
 // Package claims validates bound service-account tokens and decides whether a token was
 // issued to a workload on the very machine that was attested. Start with [Validator]:
 //
-//	v, err := claims.NewValidator(claims.ValidatorConfig{Issuer: issuer, Keys: keys, Audiences: audiences, …})
+//	v, err := claims.NewValidator(claims.ValidatorConfig{Issuers: map[string]jws.KeySet{issuer: keys}, Audiences: audiences, …})
 //	result, err := v.Validate(ctx, token)                    // a good token
 //	result, facts, err := v.ValidateOnNode(ctx, token, node) // and from its own machine
 //

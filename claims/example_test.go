@@ -100,7 +100,7 @@ func ExampleValidator_Validate() {
 		log.Fatal(err)
 	}
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
-		Issuer: exampleIssuer, Keys: keys, Audiences: []string{exampleAudience},
+		Issuers: map[string]jws.KeySet{exampleIssuer: keys}, Audiences: []string{exampleAudience},
 		Objects: objects, Replay: replay, Now: exampleClock,
 	})
 	if err != nil {
@@ -158,7 +158,7 @@ func ExampleNodeCheck() {
 		},
 	}
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
-		Issuer: exampleIssuer, Keys: keys, Audiences: []string{exampleAudience},
+		Issuers: map[string]jws.KeySet{exampleIssuer: keys}, Audiences: []string{exampleAudience},
 		Objects: objects, InsecureAllowReplay: true, Node: check, Now: exampleClock,
 	})
 	if err != nil {
@@ -189,7 +189,7 @@ func ExampleNewHandler() {
 	objects := exampleObjects()
 	token, keys := examplePodToken(objects)
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
-		Issuer: exampleIssuer, Keys: keys, Audiences: []string{exampleAudience},
+		Issuers: map[string]jws.KeySet{exampleIssuer: keys}, Audiences: []string{exampleAudience},
 		Objects: objects, InsecureAllowReplay: true, Now: exampleClock,
 		Node: claims.NodeCheck{Machines: func(context.Context, string) (*claims.RegisteredMachine, error) { return nil, claims.ErrNotFound }},
 	})
@@ -228,7 +228,7 @@ func ExampleNewHandler() {
 func ExampleNewValidator() {
 	token, keys := examplePodToken(exampleObjects())
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
-		Issuer: exampleIssuer, Keys: keys, Audiences: []string{exampleAudience},
+		Issuers: map[string]jws.KeySet{exampleIssuer: keys}, Audiences: []string{exampleAudience},
 		InsecureSkipObjects: true, // a deleted pod's token is good until its end
 		MaxLifetime:         time.Hour,
 		InsecureAllowReplay: true, // each request comes with its token

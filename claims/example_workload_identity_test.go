@@ -30,7 +30,7 @@ func Example_workloadIdentity() {
 	token, keys, objects := tokenOnNodeA(ctx)
 
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
-		Issuer: "https://kubernetes.default.svc", Keys: keys, Audiences: []string{"https://identity.example"}, Objects: objects,
+		Issuers: map[string]jws.KeySet{"https://kubernetes.default.svc": keys}, Audiences: []string{"https://identity.example"}, Objects: objects,
 		InsecureAllowReplay: true, // a token may come with each request: it is worth nothing elsewhere
 		Node:                claims.NodeCheck{Machines: join.machine},
 	})

@@ -1,8 +1,12 @@
 package claims
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -97,6 +102,62 @@ func TestHandlerAccepts(t *testing.T) {
 	}
 	if w.refused != nil {
 		t.Errorf("refused: %v", w.refused)
+	}
+}
+
+// While a cluster's issuer changes, tokens of both pass one handler, each under its own issuer's keys
+// alone and once; a third issuer's do not.
+func TestHandlerTwoIssuers(t *testing.T) {
+	const oldIssuer = "https://old.example"
+	oldKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	oldSigner, err := jws.NewSigner(oldKey, jws.SignerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	oldKeys, err := jws.NewStaticKeySet(oldSigner.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var issuers map[string]jws.KeySet
+	w := serve(t, HandlerOptions{}, func(c *ValidatorConfig) {
+		cache, err := NewMemoryReplayCache(MemoryReplayOptions{Now: c.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Issuers[oldIssuer], c.Replay, c.InsecureAllowReplay = oldKeys, cache, false
+		issuers = c.Issuers
+	})
+	issuers["https://other.example"] = oldKeys // after NewValidator
+	nodeA, newSigner := w.ca.issue(t, nodeTemplate(t, "node-a")), w.signer
+	for _, c := range []struct {
+		name, issuer string
+		signer       *jws.CryptoSigner
+		want         Check // "" if the token passes
+	}{
+		{"the new one", worldIssuer, newSigner, ""},
+		{"the old one, with the same ID", oldIssuer, oldSigner, ""},
+		{"the new one again", worldIssuer, newSigner, checkReplay},
+		{"the old one again", oldIssuer, oldSigner, checkReplay},
+		{"the new one by the old one's key", worldIssuer, oldSigner, CheckNoKey},
+		{"the old one by the new one's key", oldIssuer, newSigner, CheckNoKey},
+		{"another", "https://other.example", oldSigner, CheckIssuer},
+		{"the old one and a slash", oldIssuer + "/", oldSigner, CheckIssuer},
+	} {
+		w.claims.Issuer, w.signer, w.refused = c.issuer, c.signer, nil
+		response, body := w.get(t, &nodeA, "Bearer "+w.token(t))
+		if c.want == "" && response.StatusCode != http.StatusOK || c.want != "" && (response.StatusCode != http.StatusUnauthorized || len(w.refused) != 1 || !errors.Is(w.refused[0], c.want)) {
+			t.Errorf("%s: %d, %s, %v, want %q", c.name, response.StatusCode, body, w.refused, c.want)
+		}
+	}
+	for _, audience := range []string{worldIssuer, oldIssuer} {
+		config := w.strictConfig()
+		config.Issuers[oldIssuer], config.Audiences = oldKeys, []string{worldAudience, audience}
+		if _, err := NewValidator(config); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("audience %s: got %v", audience, err)
+		}
 	}
 }
 

@@ -91,7 +91,7 @@ func (w *world) sign(t testing.TB, payload []byte) string {
 
 func (w *world) strictConfig() ValidatorConfig {
 	return ValidatorConfig{
-		Issuer: worldIssuer, Keys: w.keys, Audiences: []string{worldAudience}, Objects: w.objects,
+		Issuers: map[string]jws.KeySet{worldIssuer: w.keys}, Audiences: []string{worldAudience}, Objects: w.objects,
 		InsecureAllowReplay: true, Now: w.clock, Node: w.nodeCheck(),
 	}
 }

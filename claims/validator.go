@@ -77,7 +77,7 @@ func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *Atte
 // check does everything except remember the token. It returns the Node that the token names,
 // or nil if it names none or objects are skipped.
 func (v *Validator) check(ctx context.Context, token string) (*Result, *Object, error) {
-	if v == nil || v.config.Keys == nil {
+	if v == nil || v.config.Issuers == nil {
 		return nil, nil, refusal.Config("Validator", "that NewValidator did not make", "one that it made")
 	}
 	c, key, err := v.verify(ctx, token)
@@ -115,7 +115,7 @@ func (v *Validator) verify(ctx context.Context, token string) (*Claims, *jws.Key
 	if err != nil {
 		return nil, nil, err
 	}
-	verified, err := t.VerifySignature(ctx, v.config.Keys)
+	verified, err := t.VerifySignature(ctx, v.config.Issuers[c.Issuer])
 	switch {
 	case errors.Is(err, refusal.ErrRetry):
 		return nil, nil, retry("the key set", err)
@@ -139,8 +139,8 @@ func (v *Validator) checkHeader(t *jws.Token) (*Claims, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Issuer != v.config.Issuer {
-		return nil, &Error{Check: CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: v.config.Issuer}
+	if !v.config.accepts(c.Issuer) {
+		return nil, &Error{Check: CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: v.config.issuers()}
 	}
 	return c, nil
 }

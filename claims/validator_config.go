@@ -2,7 +2,9 @@ package claims
 
 import (
 	"cmp"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/typednil"
@@ -19,25 +21,27 @@ const (
 	DefaultLeeway = time.Minute
 )
 
-// ValidatorConfig configures a [Validator]. Issuer, Keys, Audiences, one of Objects and
+// ValidatorConfig configures a [Validator]. Issuers, Audiences, one of Objects and
 // InsecureSkipObjects, and one of Replay and InsecureAllowReplay are required.
 type ValidatorConfig struct {
-	// Issuer is the only accepted "iss", compared byte for byte.
-	Issuer string
-	// Keys are the issuer's keys, such as a [jws.RemoteKeySet]. A key set that is fetched for an
-	// issuer must be fetched for Issuer.
+	// Issuers are the accepted values of "iss", compared byte for byte, each with the keys, such as a
+	// [jws.RemoteKeySet], that may sign for it. A key set that is fetched for an issuer stands for
+	// no other. There is one issuer, except while that of a cluster changes: then kube-apiserver
+	// accepts tokens of the old one too (--service-account-issuer, given twice), and so does a service
+	// that has both here. It publishes the keys of both in one set, and a discovery document of the
+	// new issuer alone: the old one takes a key set of RemoteConfig.JWKSURL.
 	//
-	// Not: the keys of two clusters with the same issuer, such as kubeadm's default. Their
-	// service accounts of one name are one user here; only the Key of a Result says which
-	// cluster signed.
-	Keys jws.KeySet
+	// Not: the issuers of two clusters, nor the keys of two clusters with the same issuer, such as
+	// kubeadm's default. Their service accounts of one name are one user here; only the Key and the
+	// Issuer of a Result say which cluster signed.
+	Issuers map[string]jws.KeySet
 	// Audiences are the names of the validating service; a token must be for one of them.
 	//
 	// Not: the API server's audience. A token for it, such as the one that is mounted into each
 	// pod by default, could be stolen here and used there. An API server's audience is its
-	// issuer unless it is configured otherwise, so Issuer is refused here.
+	// issuer unless it is configured otherwise, so those of Issuers are refused here.
 	Audiences []string
-	// InsecureAPIServerAudience allows Audiences to have Issuer among them.
+	// InsecureAPIServerAudience allows Audiences to have issuers among them.
 	InsecureAPIServerAudience bool
 	// Objects gets the objects that tokens name, and the Node for Node.
 	Objects Objects
@@ -76,17 +80,14 @@ type ValidatorConfig struct {
 
 // NewValidator checks the configuration; an error has [refusal.CheckConfig].
 func NewValidator(config ValidatorConfig) (*Validator, error) {
+	if err := config.checkIssuers(); err != nil {
+		return nil, err
+	}
 	switch {
-	case config.Issuer == "":
-		return nil, refusal.Config("Issuer", "", "the issuer's URL")
-	case typednil.Is(config.Keys):
-		return nil, refusal.Config("Keys", "", "a key set")
-	case foreignIssuer(config.Keys, config.Issuer) != "":
-		return nil, refusal.Config("Keys", "of issuer "+foreignIssuer(config.Keys, config.Issuer), config.Issuer)
 	case len(config.Audiences) == 0 || slices.Contains(config.Audiences, ""):
 		return nil, refusal.Config("Audiences", "without one, or with an empty one", "at least one, none empty")
-	case slices.Contains(config.Audiences, config.Issuer) && !config.InsecureAPIServerAudience:
-		return nil, refusal.Config("Audiences", "with the API server's, "+config.Issuer, "the validating service's own, or InsecureAPIServerAudience")
+	case slices.ContainsFunc(config.Audiences, config.accepts) && !config.InsecureAPIServerAudience:
+		return nil, refusal.Config("Audiences", "with the API server's, "+config.issuers(), "the validating service's own, or InsecureAPIServerAudience")
 	case typednil.Is(config.Objects) != config.InsecureSkipObjects:
 		return nil, refusal.Config("Objects and InsecureSkipObjects", "both or none", "one of them")
 	case typednil.Is(config.Replay) != config.InsecureAllowReplay:
@@ -112,15 +113,33 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	}
 	config.MaxLifetime = cmp.Or(config.MaxLifetime, defaultMaxLifetime)
 	config.Leeway = max(cmp.Or(config.Leeway, DefaultLeeway), 0)
-	config.Audiences = slices.Clone(config.Audiences)
+	config.Audiences, config.Issuers = slices.Clone(config.Audiences), maps.Clone(config.Issuers)
 	v.config = config
 	return v, nil
 }
 
-// foreignIssuer returns another issuer that keys are fetched for; "" if there is none.
-func foreignIssuer(keys jws.KeySet, issuer string) string {
-	if of, ok := keys.(interface{ Issuer() string }); ok && of.Issuer() != issuer {
-		return of.Issuer()
+// checkIssuers refuses issuers without keys, and those with keys that are fetched for another.
+func (config *ValidatorConfig) checkIssuers() error {
+	if len(config.Issuers) == 0 || config.accepts("") {
+		return refusal.Config("Issuers", "without one, or with an empty one", "at least one, none empty")
 	}
-	return ""
+	for issuer, keys := range config.Issuers {
+		if typednil.Is(keys) {
+			return refusal.Config("Issuers", issuer+" without keys", "a key set")
+		}
+		if of, ok := keys.(interface{ Issuer() string }); ok && of.Issuer() != "" && of.Issuer() != issuer {
+			return refusal.Config("Issuers", issuer+" with the keys of issuer "+of.Issuer(), "its own")
+		}
+	}
+	return nil
+}
+
+func (config *ValidatorConfig) accepts(issuer string) bool {
+	_, ok := config.Issuers[issuer]
+	return ok
+}
+
+// issuers are the accepted issuers, for an error.
+func (config *ValidatorConfig) issuers() string {
+	return strings.Join(slices.Sorted(maps.Keys(config.Issuers)), " or ")
 }

@@ -51,7 +51,7 @@ func TestValidatorKeysOfAnotherIssuer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := w.strictConfig()
-			config.Keys = tt.keys
+			config.Issuers = map[string]jws.KeySet{worldIssuer: tt.keys}
 			_, err := NewValidator(config)
 			if tt.want == nil && err != nil {
 				t.Error(err)
@@ -67,8 +67,8 @@ func TestValidatorKeysOfAnotherIssuer(t *testing.T) {
 func TestValidatorTypedNil(t *testing.T) {
 	w := newWorld(t)
 	for name, change := range map[string]func(*ValidatorConfig){
-		"static keys": func(c *ValidatorConfig) { c.Keys = (*jws.StaticKeySet)(nil) },
-		"remote keys": func(c *ValidatorConfig) { c.Keys = (*jws.RemoteKeySet)(nil) },
+		"static keys": func(c *ValidatorConfig) { c.Issuers[worldIssuer] = (*jws.StaticKeySet)(nil) },
+		"remote keys": func(c *ValidatorConfig) { c.Issuers[worldIssuer] = (*jws.RemoteKeySet)(nil) },
 		"objects":     func(c *ValidatorConfig) { c.Objects = (*MemoryObjects)(nil) },
 		"replay":      func(c *ValidatorConfig) { c.Replay, c.InsecureAllowReplay = (*MemoryReplayCache)(nil), false },
 		"no machines": func(c *ValidatorConfig) { c.Node = NodeCheck{Require: FactRegisteredMachine} },

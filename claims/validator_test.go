@@ -175,7 +175,7 @@ func nextLetterOrDot(c byte) byte {
 // TestStrictUndecided: where nobody answers, nothing is refused and no token is used up.
 func TestStrictUndecided(t *testing.T) {
 	for name, change := range map[string]func(w *world, c *ValidatorConfig){
-		"key set":        func(_ *world, c *ValidatorConfig) { c.Keys = deadKeys{} },
+		"key set":        func(_ *world, c *ValidatorConfig) { c.Issuers[worldIssuer] = deadKeys{} },
 		"getter":         func(w *world, _ *ValidatorConfig) { w.objects.fail = errDead },
 		"silent getter":  func(w *world, _ *ValidatorConfig) { w.objects.silent = true },
 		"registry":       func(_ *world, c *ValidatorConfig) { c.Node.Machines = silentMachines(errDead) },
@@ -254,8 +254,9 @@ func TestValidatorConfig(t *testing.T) {
 	}
 	for name, change := range map[string]func(c *ValidatorConfig){
 		"zero":                           func(c *ValidatorConfig) { *c = ValidatorConfig{} },
-		"no issuer":                      func(c *ValidatorConfig) { c.Issuer = "" },
-		"no keys":                        func(c *ValidatorConfig) { c.Keys = nil },
+		"no issuer":                      func(c *ValidatorConfig) { c.Issuers = nil },
+		"an empty issuer":                func(c *ValidatorConfig) { c.Issuers[""] = c.Issuers[worldIssuer] },
+		"no keys":                        func(c *ValidatorConfig) { c.Issuers[worldIssuer] = nil },
 		"no audiences":                   func(c *ValidatorConfig) { c.Audiences = nil },
 		"an empty audience":              func(c *ValidatorConfig) { c.Audiences = []string{""} },
 		"no objects":                     func(c *ValidatorConfig) { c.Objects = nil },

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -31,8 +33,8 @@ type Grant struct {
 	// [Machine.UID] is, and may not differ from it. "" leaves it to the inventory, which must
 	// have it when a serving certificate is asked for.
 	MachineUID string
-	// NotAfter is the latest end of any certificate, truncated to whole seconds. The zero
-	// time sets no bound.
+	// NotAfter is the latest end of any certificate, truncated to whole seconds, whoever signs
+	// it ([Attested.Decision]). The zero time sets no bound.
 	NotAfter time.Time
 	// Record is called by [CA.Issue] with the record of the new certificate before the
 	// certificate is returned; nil if there is nothing to do. It is for registries that
@@ -63,10 +65,22 @@ type Attested struct {
 // identity, such as "ek:sha256:<hex>", with what is vouched for. details is the kind's own
 // result, such as an *attest.Result, and nil if it has none; nothing in this package reads it.
 //
-// A machine that [Checked.CheckMachine] refuses gives an Attested that is denied, and of which
-// nothing is issued or recorded.
+// A machine that [Checked.CheckMachine] refuses, and one that is vouched for by another UID or
+// provider ID than the inventory has, gives an Attested that is denied, and of which nothing is
+// issued or recorded.
 func (c *Checked) Vouch(machine string, grant Grant, details any) *Attested {
-	return &Attested{checked: c, machine: machine, grant: grant.clone(), details: details, fault: cmp.Or(c.CheckMachine(machine), c.checkUID(grant.MachineUID))}
+	grant.ProviderID = providerid.Known(grant.ProviderID)
+	return &Attested{checked: c, machine: machine, grant: grant.clone(), details: details,
+		fault: cmp.Or(c.CheckMachine(machine), c.checkUID(grant.MachineUID), c.checkProviderID(grant.ProviderID))}
+}
+
+// checkProviderID holds a provider ID that is vouched for against the inventory's.
+func (c *Checked) checkProviderID(id string) error {
+	if c == nil || id == "" || c.machine.ProviderID == "" || providerid.Equal(id, c.machine.ProviderID) {
+		return nil
+	}
+	given, known := providerid.Apart(id, c.machine.ProviderID)
+	return &Error{Check: CheckProviderIDMismatch, Got: given, Want: "the machine's, " + known}
 }
 
 // checkUID holds a UID that is vouched for against the inventory's.
@@ -186,18 +200,31 @@ func (a *Attested) InventoryName() (string, error) {
 // Decision approves the object that was verified: it is the only way to an approval, which
 // needs a value that was verified and never just the absence of an error. A nil or incomplete
 // Attested gives a retry, and so does one for a hello, which gets a challenge and no
-// certificate, and one that was checked over an hour ago by the clock of its policy. A request
-// whose own signature does not verify is denied.
+// certificate, one that was checked over an hour ago by the clock of its policy, and one for an
+// object without a UID, which could be another. A request whose own signature does not verify is
+// denied.
+//
+// Nothing is approved that would outlast the NotAfter of the [Grant]. A [CA] shortens certificates;
+// Kubernetes' own signers give what is asked for, or else [Policy.BuiltInSignerDuration], and get a
+// minute to sign. Any other signer has to shorten certificates itself. What would end too late is
+// denied as "expiration", except a kubelet's request for a serving certificate without
+// expirationSeconds, which gives a retry.
 func (a *Attested) Decision() Decision {
 	c := a.sound()
 	if c == nil || a.machine == "" || c.filedUnder != c.signerName {
 		return Decide(nil)
 	}
-	if err := cmp.Or(a.fault, c.CheckSignature(), c.fresh(c.now())); err != nil {
+	now := c.now()
+	if err := cmp.Or(a.fault, c.CheckSignature(), c.fresh(now), a.checkEnd(now)); err != nil {
 		return Decide(err)
+	}
+	if c.uid == "" {
+		return Decide(errNoUID)
 	}
 	return Decision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed", UID: c.uid}.placed()
 }
+
+var errNoUID = errors.New("csr: the request has no UID, want the one that the API server or Filed gave it")
 
 func noResult() error {
 	return &Error{Check: CheckProviderResult, Got: "no result", Want: "a checked and verified request"}

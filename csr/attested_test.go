@@ -32,6 +32,8 @@ func TestAttestedDecision(t *testing.T) {
 		t.Fatal(err)
 	}
 	var nobody *csr.Checked
+	anonymous := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	anonymous.request.Metadata.UID = ""
 	for name, c := range map[string]struct {
 		attested *csr.Attested
 		want     csr.Verdict
@@ -43,7 +45,9 @@ func TestAttestedDecision(t *testing.T) {
 		"checked by nobody":   {new(csr.Checked).Vouch(goodIdentity, csr.Grant{}, nil), csr.VerdictRetry},
 		"without machine":     {checked.Vouch("", csr.Grant{}, nil), csr.VerdictRetry},
 		"of a hello":          {hello.mustCheck(t).Vouch(goodIdentity, csr.Grant{}, nil), csr.VerdictRetry},
-		"good, and narrowed":  {goodVerified(checked).Until(issueTime), csr.VerdictApprove},
+		"good, and narrowed":  {goodVerified(checked).Until(issueTime.Add(1)), csr.VerdictApprove},
+		"good, and ended":     {goodVerified(checked).Until(issueTime), csr.VerdictDeny},
+		"without a UID":       {anonymous.mustCheck(t).Vouch(goodIdentity, csr.Grant{}, nil), csr.VerdictRetry},
 		"without signature":   {unproven.Vouch(goodIdentity, csr.Grant{}, nil), csr.VerdictDeny},
 		"nil, and narrowed":   {(*csr.Attested)(nil).Until(issueTime), csr.VerdictRetry},
 		"by a provider":       {throughProvider(t), csr.VerdictApprove},

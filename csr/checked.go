@@ -30,6 +30,8 @@ type Checked struct {
 	purpose         Purpose
 	keyEncipherment bool
 	lifetime        time.Duration // asked for, in whole seconds; 0 if none is
+	given           time.Duration // by one of Kubernetes' own signers; 0 under others, which shorten what is asked for
+	longest         time.Duration // of the policy, for Kubernetes' own signers
 	username        string        // spec.username
 	dnsNames        []string      // lower case
 	ipAddresses     []netip.Addr  // IPv4 unmapped
@@ -86,6 +88,11 @@ func (c *Checked) ClaimedProviderID() Claimed {
 	}
 	return Claimed(c.pkcs10.ProviderID)
 }
+
+// BuiltInLifetime returns the lifetime that one of Kubernetes' own signers gives the certificate:
+// the one asked for, or else [Policy.BuiltInSignerDuration]. Nothing can shorten it once the request
+// is approved. It is 0 under other signers, whose [CA] shortens certificates.
+func (c *Checked) BuiltInLifetime() time.Duration { return c.given }
 
 // Claimed is what a node says about itself. It has a type of its own, so that nobody vouches
 // for it by assigning it.

@@ -105,12 +105,12 @@ func checkPlace(t *testing.T, d csr.Decision, r *csr.Request) {
 	}
 }
 
-// TestDecisionWithoutAnObject: before For a decision is for a request that nobody has
-// approved, and names no object.
+// TestDecisionWithoutAnObject: before For a decision is for a request that is not approved yet, and
+// only an approval names its object.
 func TestDecisionWithoutAnObject(t *testing.T) {
 	for verdict, d := range outcomes(t) {
 		t.Run(verdict.String(), func(t *testing.T) {
-			if d.Verdict != verdict || d.UID != "" || d.ResourceVersion != "" {
+			if d.Verdict != verdict || (d.UID == "u") != (verdict == csr.VerdictApprove) || d.ResourceVersion != "" {
 				t.Errorf("got %+v", d)
 			}
 			checkPlace(t, d, &csr.Request{})

@@ -45,8 +45,8 @@ type Machine struct {
 	// NodeName is the one node that the machine may be. "" leaves it open: then what the
 	// inventory returns for a node name applies to that node name.
 	NodeName string
-	// ProviderID is the machine's provider ID; "" if it is not known yet. A request that
-	// claims another one is refused.
+	// ProviderID is the machine's provider ID; "" if it is not known yet, and "none" if the machine
+	// has none and never will. A request that claims another one is refused.
 	ProviderID string
 	// DNSNames are the names that the machine may serve under, in upper or lower case and
 	// without a trailing dot: requests and certificates have none, so "node-1.local."

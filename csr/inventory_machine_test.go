@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
 )
 
 // What the inventory says about a machine is held against what any provider has found, wherever
@@ -92,6 +93,32 @@ func TestMachineUIDThatIsVouchedFor(t *testing.T) {
 			record, err := csr.RecordOf(nil, a)
 			if got != c.want || (err != nil) != (c.want == "refused") || err == nil && record.MachineUID != c.want {
 				t.Errorf("got %q, record of %q, %v, want %q", got, record.MachineUID, err, c.want)
+			}
+		})
+	}
+}
+
+// A provider ID that the inventory contradicts is neither approved, for a signer of Kubernetes' or of
+// ours, nor recorded nor issued. "none" in an inventory is a word about the machine, and no provider ID.
+func TestProviderIDThatIsVouchedFor(t *testing.T) {
+	for name, c := range map[string]struct{ inventory, vouched, want string }{
+		"nobody's": {"", "", ""}, "the inventory's": {"test://1", "test://1", "test://1"}, "not known in the inventory": {"", "test://1", "test://1"},
+		"not vouched for": {"test://1", "", ""}, "another": {"test://1", "test://2", "refused"}, "of an instance": {"aws:////i-1", "aws:///a/i-1", "aws:///a/i-1"},
+		"none, ever": {"none", "", ""}, "the inventory's none": {"none", "none", ""}, "one where there is none": {"none", "test://1", "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+			f.machine.ProviderID = c.inventory
+			a := f.mustCheck(t).Vouch(goodIdentity, csr.Grant{ProviderID: c.vouched}, nil)
+			got := "refused"
+			if issued, err := newCA(t, goodOptions()).Issue(t.Context(), a); err == nil {
+				got, _ = oid.ParseProviderID(issued.Certificate.Extensions)
+			} else if !errors.Is(err, csr.CheckProviderIDMismatch) {
+				t.Errorf("got %v", err)
+			}
+			record, err := csr.RecordOf(nil, a)
+			if got != c.want || (err != nil) != (c.want == "refused") || err == nil && record.ProviderID != c.want || (a.Decision().Verdict == csr.VerdictDeny) != (c.want == "refused") {
+				t.Errorf("got %q, record of %q, %v, %v, want %q", got, record.ProviderID, err, a.Decision(), c.want)
 			}
 		})
 	}

@@ -43,7 +43,7 @@ type Issued struct {
 // lifetime asked for, now plus the CA's cap, the end of every certificate in the CA's chain,
 // and the NotAfter of the [Grant].
 //
-// A machine that [Checked.CheckMachine] refuses gets its error. Other broken rules, all of them,
+// A machine that [Checked.Vouch] refuses gets its error. Other broken rules, all of them,
 // are returned as [Errors]: those that begin with verified-, "provider-id-not-vouched", "san-not-vouched", and [CheckSignerName] for a hello, which
 // gets a challenge and no certificate. A signature that does not verify is an [*Error] with
 // [CheckSignature]. A chain that is not valid now, a
@@ -78,7 +78,7 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 	if err := cmp.Or(checked.CheckSignature(), ca.usableAt(now)); err != nil {
 		return nil, err
 	}
-	template, err := ca.template(checked, attested.grant, now)
+	template, err := ca.template(attested, now)
 	if err != nil {
 		return nil, err
 	}
@@ -99,16 +99,14 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 // faults compares what is vouched for with what is asked for.
 func (a *Attested) faults(clusters []string, now time.Time) Errors {
 	c, v := a.checked, a.grant
-	claimed, own := c.pkcs10.ProviderID, c.machine.ProviderID
+	claimed := c.pkcs10.ProviderID
 	asked, vouched := providerid.Apart(claimed, v.ProviderID)
-	given, known := providerid.Apart(v.ProviderID, own)
 	all := faults{
 		{c.filedUnder != c.signerName, CheckSignerName, refusal.Quote(c.filedUnder), c.signerName + ": a hello gets no certificate"},
 		{!subset(c.clusters, clusters), checkVerifiedCluster, "a request to cluster " + refusal.Quotes(c.clusters), refusal.Quotes(clusters)},
 		{a.machine == "", checkVerifiedMachine, "no machine identity", "one"},
-		{!v.NotAfter.IsZero() && !v.NotAfter.After(now), checkVerifiedExpired, rfc3339(v.NotAfter), "after " + rfc3339(now)},
+		a.ended(now),
 		{claimed != "" && !providerid.Equal(claimed, v.ProviderID), checkProviderIDNotVouched, asked, vouched},
-		{own != "" && v.ProviderID != "" && !providerid.Equal(own, v.ProviderID), CheckProviderIDMismatch, given, "the machine's, " + known},
 	}.all()
 	for _, san := range c.sansBeside(v.DNSNames, v.IPAddresses) {
 		all = append(all, &Error{Check: checkSANNotVouched, Got: san, Want: "a name or address that is vouched for"})
@@ -147,13 +145,14 @@ func (ca *CA) sign(template *x509.Certificate, c *Checked, now time.Time) (*x509
 
 // template returns the certificate to be signed. crypto/x509 makes its serial number:
 // random, positive, and at most 20 bytes long (RFC 5280, 4.1.2.2).
-func (ca *CA) template(c *Checked, v Grant, now time.Time) (*x509.Certificate, error) {
+func (ca *CA) template(attested *Attested, now time.Time) (*x509.Certificate, error) {
+	c, v := attested.checked, &attested.grant
 	commonName, organization := SubjectNames(c.purpose, c.nodeName)
 	keyID, err := der.KeyIdentifier(c.pkcs10.CSR.RawSubjectPublicKeyInfo)
 	if err != nil || commonName == "" {
 		return nil, Errors{{Check: checkNotChecked, Got: "a request that no policy has checked", Err: err}}
 	}
-	end := ca.end(c, v, now)
+	end := attested.end(ca.end(c, now))
 	t := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: commonName, Organization: []string{organization}},
 		NotBefore:             now.Add(-min(Backdate, end.Sub(now)/10)).UTC().Truncate(time.Second),
@@ -185,8 +184,8 @@ func (ca *CA) template(c *Checked, v Grant, now time.Time) (*x509.Certificate, e
 	return t, nil
 }
 
-// end returns the last second of the certificate's validity.
-func (ca *CA) end(c *Checked, v Grant, now time.Time) time.Time {
+// end returns when a certificate ends that the CA makes, whatever is vouched for.
+func (ca *CA) end(c *Checked, now time.Time) time.Time {
 	lifetime := ca.lifetime
 	if c.purpose == PurposeRecovery {
 		lifetime = ca.recovery
@@ -200,10 +199,7 @@ func (ca *CA) end(c *Checked, v Grant, now time.Time) time.Time {
 			end = issuer.NotAfter
 		}
 	}
-	if !v.NotAfter.IsZero() && v.NotAfter.Before(end) {
-		end = v.NotAfter
-	}
-	return end.UTC().Truncate(time.Second)
+	return end
 }
 
 // allowedExtensions are those of an issued certificate.

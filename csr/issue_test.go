@@ -61,7 +61,7 @@ func TestIssueClientCertificate(t *testing.T) {
 	digest := sha256.Sum256(c.Raw)
 	want := csr.IssuedRecord{
 		CredentialID: "X509SHA256=" + hex.EncodeToString(digest[:]), NodeName: goodNode, SignerName: csr.SignerClientTPM,
-		Machine: "ak:sha256:00ff", MachineUID: goodMachineUID, NodeUID: goodNodeUID, ProviderID: goodProviderID, SPKIHash: sha256.Sum256(checked.PKCS10().CSR.RawSubjectPublicKeyInfo),
+		Machine: "ak:sha256:00ff", MachineUID: goodMachineUID, NodeUID: goodNodeUID, ProviderID: goodProviderID, FiledWith: goodCredential, RequestUID: "u", SPKIHash: sha256.Sum256(checked.PKCS10().CSR.RawSubjectPublicKeyInfo),
 		NotBefore: c.NotBefore, NotAfter: c.NotAfter,
 	}
 	if diff := cmp.Diff(want, issued.Record); diff != "" {
@@ -234,7 +234,7 @@ func TestIssueRefusesWhatIsNotVouchedFor(t *testing.T) {
 		{"nothing changed", func(*csr.Grant) {}, nil},
 		{"over by a nanosecond", func(v *csr.Grant) { v.NotAfter = issueTime }, rules(csr.CheckVerifiedExpired)},
 		{"no provider ID", func(v *csr.Grant) { v.ProviderID = "" }, rules(csr.CheckProviderIDNotVouched)},
-		{"another provider ID", func(v *csr.Grant) { v.ProviderID = "test://other" }, rules(csr.CheckProviderIDNotVouched, csr.CheckProviderIDMismatch)},
+		{"another provider ID", func(v *csr.Grant) { v.ProviderID = "test://other" }, rules(csr.CheckProviderIDMismatch)},
 		{"DNS name not vouched for", func(v *csr.Grant) { v.DNSNames = []string{"other.example"} }, rules(csr.CheckSANNotVouched)},
 		{"address not vouched for", func(v *csr.Grant) { v.IPAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.8")} }, rules(csr.CheckSANNotVouched)},
 	} {

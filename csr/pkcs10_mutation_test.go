@@ -202,7 +202,7 @@ func TestTemplateNeedsACheckedRequest(t *testing.T) {
 		"no key":       {pkcs10: bad, purpose: PurposeClient, nodeName: "node-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := new(CA).template(c, Grant{}, time.Unix(0, 0)); !errors.Is(err, checkNotChecked) {
+			if _, err := new(CA).template(&Attested{checked: c}, time.Unix(0, 0)); !errors.Is(err, checkNotChecked) {
 				t.Errorf("got %v, want %v", err, checkNotChecked)
 			}
 		})

@@ -61,8 +61,9 @@ func goodFixture(signerName string, class csr.RequesterClass) *requestFixture {
 		f.builder.extensions = append(f.builder.extensions, sanExtension(dnsSAN(goodNode), ipSAN("192.0.2.7")))
 	}
 	f.request = &csr.Request{
-		Spec: csr.Spec{SignerName: signerName, ExpirationSeconds: &expiration, Usages: csr.Usages(purpose, false)},
-		User: csr.User{Extra: map[string][]string{csr.ExtraCredentialID: {goodCredential}}},
+		Metadata: csr.Metadata{UID: "u"},
+		Spec:     csr.Spec{SignerName: signerName, ExpirationSeconds: &expiration, Usages: csr.Usages(purpose, false)},
+		User:     csr.User{Extra: map[string][]string{csr.ExtraCredentialID: {goodCredential}}},
 	}
 	f.ask(class)
 	f.policy = &csr.Policy{

@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/rsa"
 	"errors"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/internal/providerid"
+	"github.com/nodeattest/nodeattest/internal/roca"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -153,6 +155,9 @@ func (x *run) checkKeyStrength() {
 		if key.N.Bit(0) == 0 {
 			x.refuse("an even modulus", "a product of two primes")
 		}
+		if roca.Vulnerable(key.N) {
+			x.refuse("a modulus with the fingerprint of CVE-2017-15361", "one that cannot be factored")
+		}
 	case *ecdsa.PublicKey:
 		if !slices.Contains(policyCurves, key.Curve) {
 			x.refuse("curve "+key.Curve.Params().Name, "P-256 or P-384")
@@ -254,6 +259,7 @@ func (x *run) checkExpiration() {
 		return // our own signers cap what they issue
 	}
 	longest := x.policy.maxExpiration()
+	x.out.given, x.out.longest = cmp.Or(x.out.lifetime, x.policy.BuiltInSignerDuration), longest
 	want := "at most " + strconv.Itoa(int(longest/time.Second)) + " s"
 	if asked == nil && x.policy.BuiltInSignerDuration == 0 {
 		x.refuse("no expirationSeconds", want)

@@ -36,7 +36,8 @@ const (
 	// key encipherment, and none is repeated.
 	checkUsages Check = "usages"
 	// checkExpiration: expirationSeconds is absent or at least 600. For Kubernetes' own
-	// signers it is within [Policy.MaxExpiration].
+	// signers it is within [Policy.MaxExpiration], and the certificate would end within the
+	// NotAfter of the [Grant].
 	checkExpiration Check = "expiration"
 
 	// CheckAttestationProvider: the evidence with the request is for the provider that the
@@ -121,7 +122,7 @@ const (
 	checkNotChecked Check = "not-checked"
 	// checkVerifiedMachine: the verification says which machine it is.
 	checkVerifiedMachine Check = "verified-machine"
-	// checkVerifiedExpired: what was verified is valid beyond now.
+	// checkVerifiedExpired: the NotAfter of the [Grant] is in the future.
 	checkVerifiedExpired Check = "verified-expired"
 	// checkProviderIDNotVouched: the claimed provider ID is the one vouched for.
 	checkProviderIDNotVouched Check = "provider-id-not-vouched"

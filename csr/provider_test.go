@@ -360,6 +360,7 @@ func TestInsecureRefuses(t *testing.T) {
 		"recovery":                 {func(f *requestFixture) { f.ask(csr.RequesterRecovery) }, csr.CheckRequesterPurpose},
 		"evidence of another kind": {func(f *requestFixture) { f.provider, f.data = "tpm/v1", []byte{1} }, csr.CheckAttestationProvider},
 		"unknown machine":          {func(f *requestFixture) { f.machine = nil }, csr.CheckMachineUnknown},
+		"where there is none":      {func(f *requestFixture) { f.machine.ProviderID = "none" }, csr.CheckProviderIDMismatch},
 		"another provider ID":      {func(f *requestFixture) { f.machine.ProviderID = "test://zone/instance-2" }, csr.CheckProviderIDMismatch},
 		"SANs": {func(f *requestFixture) {
 			f.builder.extensions = append(f.builder.extensions, sanExtension(dnsSAN(goodNode)))

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/plaintext"
@@ -52,6 +54,9 @@ type IssuedRecord struct {
 	// nothing about that. [RecordOf] leaves it empty: the keeper of the record, which has the
 	// kind's result, writes it.
 	KeyResidence string `json:",omitempty"`
+	// FiledWith is the credential ID of the client certificate with which the API server knew the
+	// requester; "" if that was another credential, such as a bootstrap token.
+	FiledWith string `json:",omitempty"`
 	// SPKIHash is the SHA-256 of the certificate's SubjectPublicKeyInfo.
 	SPKIHash [32]byte
 	// NotBefore is the first second of the certificate's validity.
@@ -59,6 +64,10 @@ type IssuedRecord struct {
 	// NotAfter is the last second of the certificate's validity. Without a certificate it is
 	// the latest that the certificate may have, or the zero time if nothing bounds it.
 	NotAfter time.Time
+	// LastEnd is until when the node's name is kept for the machine, if [Policy.Records] says
+	// so: a serving certificate that is inherited may end after NotAfter, and by then at the
+	// latest. It is not stored.
+	LastEnd time.Time `json:"-"`
 }
 
 // CredentialID returns the name by which kube-apiserver knows a client certificate:
@@ -71,7 +80,16 @@ func CredentialID(certificate *x509.Certificate) string {
 	if certificate == nil {
 		return ""
 	}
-	return fmt.Sprintf("X509SHA256=%x", sha256.Sum256(certificate.Raw))
+	return fmt.Sprintf(certificateIDPrefix+"%x", sha256.Sum256(certificate.Raw))
+}
+
+const certificateIDPrefix = "X509SHA256="
+
+// isCertificateID reports whether an API server's credential ID is that of a certificate.
+func isCertificateID(id string) bool {
+	digest, ok := strings.CutPrefix(id, certificateIDPrefix)
+	sum, err := hex.DecodeString(digest)
+	return ok && err == nil && len(sum) == sha256.Size && digest == strings.ToLower(digest)
 }
 
 // ClientOf reports whether this is the record of a client certificate that was issued to the
@@ -94,8 +112,9 @@ const checkIssuedCertificate Check = "issued-certificate"
 // has made for an attested request; [CA.Issue] returns the record of its own certificates.
 // If certificate is nil, it is the record of the request, to be stored before the request is
 // approved: with it, [IssuedRecord.Completed] recognises the certificate that comes later.
-// The error is that of Completed or of [Checked.CheckMachine], or an [*Error] of
-// [CheckProviderResult] if nothing is attested.
+// The error is that of Completed or of [Checked.CheckMachine], an [*Error] of
+// [CheckProviderResult] if nothing is attested or, without a certificate, that of a request that
+// [Attested.Decision] does not approve because of its end.
 func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, error) {
 	c := attested.sound()
 	if c == nil {
@@ -107,8 +126,11 @@ func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, 
 	v := attested.grant
 	r := IssuedRecord{NodeName: c.nodeName, SignerName: c.signerName, Machine: attested.machine, MachineUID: cmp.Or(c.machine.UID, v.MachineUID), NodeUID: c.machine.NodeUID,
 		ProviderID: v.ProviderID, RequestUID: c.uid, SPKIHash: sha256.Sum256(c.pkcs10.CSR.RawSubjectPublicKeyInfo), NotAfter: v.NotAfter}
+	if isCertificateID(c.credentialID) {
+		r.FiledWith = c.credentialID
+	}
 	if certificate == nil {
-		return r, nil
+		return r, attested.checkEnd(c.now())
 	}
 	return r.Completed(certificate)
 }
@@ -188,7 +210,9 @@ const minInherited = MinLifetime / 2
 //
 // The result vouches for the names and addresses of the inventory's machine and no others,
 // for no provider ID beyond the recorded one, and for no longer than the client certificate
-// lasts. In its last half minute the error is [refusal.ErrRetry]: a kubelet that gets so short a
+// lasts. Where the record has a LastEnd, it vouches for [Policy.MaxExpiration] from the beginning
+// of the client certificate, and not beyond LastEnd: Kubernetes' own signer gives both certificates
+// the same lifetime, and so the later one ends later. In the client certificate's last half minute the error is [refusal.ErrRetry]: a kubelet that gets so short a
 // lifetime asks again at once. Anyone who has stolen the client certificate's key can ask in
 // this way too.
 func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
@@ -217,7 +241,7 @@ func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 	if unknown != nil {
 		return nil, unknown
 	}
-	grant := Grant{ProviderID: record.ProviderID, DNSNames: checked.dnsNames, IPAddresses: checked.ipAddresses, NotAfter: record.NotAfter}
+	grant := Grant{ProviderID: record.ProviderID, DNSNames: checked.dnsNames, IPAddresses: checked.ipAddresses, NotAfter: checked.inheritedEnd(record)}
 	return checked.Vouch(record.Machine, grant, nil), nil
 }
 
@@ -227,7 +251,7 @@ func (m *Machine) holdAgainst(r *IssuedRecord) (different Errors, unknown error)
 	const certificateOf = "a certificate of machine "
 	provider := ProviderOf(r.SignerName)
 	byProviderID := m.UID == "" && m.Identity == "" // by nothing else
-	incomparable := byProviderID && m.ProviderID == ""
+	incomparable := byProviderID && providerid.Known(m.ProviderID) == ""
 	recorded, now := providerid.Apart(r.ProviderID, m.ProviderID)
 	machine, identity := plaintext.Apart(r.Machine, m.Identity, nil)
 	different = faults{

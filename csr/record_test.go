@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"math/big"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func TestCredentialIDOfNoCertificate(t *testing.T) {
 // kube-controller-manager makes them, and with one thing changed.
 func TestRecordOf(t *testing.T) {
 	f := goodFixture(csr.SignerKubeAPIServerClientKubelet, csr.RequesterBootstrap)
-	f.request.Metadata.UID = "request-1"
+	f.request.Metadata.UID, *f.request.Spec.ExpirationSeconds = "request-1", 3540 // and a minute to sign
 	checked := f.mustCheck(t)
 	at := issueTime.Truncate(time.Second)
 	attested := goodVerified(checked).Until(at.Add(time.Hour))
@@ -103,7 +104,7 @@ func TestRecordOf(t *testing.T) {
 		t.Errorf("with its provider ID: %v", err)
 	}
 	azure := goodVerified(checked).Grant()
-	azure.ProviderID = "azure:///A"
+	azure.ProviderID, f.machine.ProviderID = "azure:///A", "azure:///A"
 	if _, err := csr.RecordOf(certificate(extension("azure:///a"), own), f.mustCheck(t).Vouch(goodIdentity, azure, nil)); err != nil {
 		t.Errorf("with its provider ID in another case: %v", err)
 	}
@@ -148,6 +149,23 @@ func TestRecordOf(t *testing.T) {
 				t.Errorf("%s: got %+v, %v", name, got, err)
 			}
 		})
+	}
+}
+
+// TestRecordFiledWith: only a certificate's credential ID is recorded, of all that an API server may
+// state.
+func TestRecordFiledWith(t *testing.T) {
+	digest := strings.Repeat("0a", 32)
+	for id, recorded := range map[string]bool{
+		"X509SHA256=" + digest: true, "": false, digest: false, "X509SHA256=": false, "JTI=" + digest: false,
+		"X509SHA256=" + digest[2:]: false, "X509SHA256=" + digest + "0a": false, "X509SHA256=" + strings.ToUpper(digest): false, "X509SHA256=" + digest[2:] + "gg": false,
+	} {
+		f := goodFixture(csr.SignerClientTPM, csr.RequesterNode)
+		f.request.User.Extra = map[string][]string{csr.ExtraCredentialID: {id}}
+		record, err := csr.RecordOf(nil, goodVerified(f.mustCheck(t)))
+		if err != nil || record.FiledWith != id && recorded || record.FiledWith != "" && !recorded {
+			t.Errorf("%q: got %q, %v, want it recorded: %t", id, record.FiledWith, err, recorded)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package csr
 
 import (
 	"crypto/rsa"
+	"crypto/sha256"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -61,8 +62,9 @@ type User struct {
 
 // Filed returns the request that a client has filed with a server that is not an API server
 // of Kubernetes: what the client sent, by whom, and when. The server takes by from its own
-// authentication and at from its own clock; at counts in whole seconds. Nothing is shared
-// with spec or by.
+// authentication and at from its own clock; at counts in whole seconds. The UID is a digest of all
+// three, so that what is decided about one request is never about another ([Decision.For]). Nothing
+// is shared with spec or by.
 func Filed(spec *Spec, by User, at time.Time) *Request {
 	r := &Request{Metadata: Metadata{CreationTimestamp: at.Truncate(time.Second)}, User: by}
 	if spec != nil {
@@ -75,6 +77,11 @@ func Filed(spec *Spec, by User, at time.Time) *Request {
 	r.User.Groups, r.User.Extra = slices.Clone(by.Groups), maps.Clone(by.Extra)
 	for key, values := range r.User.Extra {
 		r.User.Extra[key] = slices.Clone(values)
+	}
+	digested := *r
+	digested.Metadata.CreationTimestamp = r.Metadata.CreationTimestamp.UTC()
+	if text, err := json.Marshal(digested); err == nil { // a time after the year 9999 has no text: it gets no UID, and no approval
+		r.Metadata.UID = fmt.Sprintf("filed:%x", sha256.Sum256(text))
 	}
 	return r
 }

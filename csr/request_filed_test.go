@@ -37,11 +37,49 @@ func TestFiled(t *testing.T) {
 	}
 	by := csr.User{Username: "alice", UID: "7", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
 	at := time.Date(2026, 11, 20, 10, 0, 0, 999999999, time.UTC)
-	if diff := cmp.Diff(&csr.Request{Spec: want, User: by, Metadata: csr.Metadata{CreationTimestamp: at.Truncate(time.Second)}}, csr.Filed(&spec, by, at)); diff != "" {
+	const uid = "filed:8bbab9f941e7129c5cbdd15c32a5dff1be66bfa04a4ea3b18bd97ae34a0a5910"
+	if diff := cmp.Diff(&csr.Request{Spec: want, User: by, Metadata: csr.Metadata{UID: uid, CreationTimestamp: at.Truncate(time.Second)}}, csr.Filed(&spec, by, at)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	if got := csr.Filed(&spec, csr.User{}, at); !reflect.DeepEqual(got.User, csr.User{}) || got.CredentialID() != "" {
 		t.Errorf("the user is %+v, who was not authenticated", got.User)
+	}
+}
+
+// TestFiledApprovesNoOther: an approval of a request that was filed with a server of one's own is
+// for that request, and not for another one with the same PKCS#10 request.
+func TestFiledApprovesNoOther(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.encode(t)
+	filed := func(change func(s *csr.Spec, u *csr.User, at *time.Time)) *csr.Request {
+		spec, by, at, seconds := f.request.Spec, f.request.User, issueTime, *f.request.Spec.ExpirationSeconds
+		spec.ExpirationSeconds = &seconds
+		change(&spec, &by, &at)
+		return csr.Filed(&spec, by, at)
+	}
+	checked, err := f.policy.Check(t.Context(), filed(func(*csr.Spec, *csr.User, *time.Time) {}).Parsed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := goodVerified(checked).Decision()
+	for name, c := range map[string]struct {
+		change func(s *csr.Spec, u *csr.User, at *time.Time)
+		want   csr.Verdict
+	}{
+		"this":                      {func(*csr.Spec, *csr.User, *time.Time) {}, csr.VerdictApprove},
+		"this, by a local clock":    {func(_ *csr.Spec, _ *csr.User, at *time.Time) { *at = at.In(time.FixedZone("", 3600)) }, csr.VerdictApprove},
+		"by another user":           {func(_ *csr.Spec, u *csr.User, _ *time.Time) { u.Username += "4" }, csr.VerdictRetry},
+		"with another credential":   {func(_ *csr.Spec, u *csr.User, _ *time.Time) { u.Extra = nil }, csr.VerdictRetry},
+		"a second later":            {func(_ *csr.Spec, _ *csr.User, at *time.Time) { *at = at.Add(time.Second) }, csr.VerdictRetry},
+		"for a second more":         {func(s *csr.Spec, _ *csr.User, _ *time.Time) { *s.ExpirationSeconds++ }, csr.VerdictRetry},
+		"for another signer":        {func(s *csr.Spec, _ *csr.User, _ *time.Time) { s.SignerName = csr.SignerClientInsecure }, csr.VerdictRetry},
+		"in the year 10000, unlike": {func(_ *csr.Spec, _ *csr.User, at *time.Time) { *at = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }, csr.VerdictRetry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := d.For(filed(c.change)); got.Verdict != c.want {
+				t.Errorf("got %+v, want %v", got, c.want)
+			}
+		})
 	}
 }
 

@@ -31,6 +31,8 @@ const (
 	fetchTimeout = 10 * time.Second
 	// maxFetchedSize is the maximum length in bytes of a key set.
 	maxFetchedSize = 64 << 10
+	// maxHeadersSize is the maximum length in bytes of a response's headers.
+	maxHeadersSize = 64 << 10
 	// maxFetchedKeys is the maximum number of usable keys in a fetched key set.
 	maxFetchedKeys = 100
 	// maxWaiting is the maximum number of calls that wait for a fetch at a time, each for no
@@ -52,9 +54,11 @@ type RemoteConfig struct {
 	// how the requests are authenticated, if they are. A cluster's own issuer needs both: in a
 	// pod, the CA bundle ca.crt and the bearer token next to it; see the example "InCluster". A
 	// transport that adds a token also adds it to redirected requests, which go only to the
-	// configured hosts. The Client must end a request when the request's context ends, and its
-	// transport bounds the headers of a response (MaxResponseHeaderBytes of http.Transport). It is
-	// copied; its CheckRedirect, if it has one, is called after the checks of this package.
+	// configured hosts. The Client must end a request when the request's context ends. It is
+	// copied; its CheckRedirect, if it has one, is called after the checks of this package. An
+	// *http.Transport, or none, that bounds no headers of a response (MaxResponseHeaderBytes) is
+	// copied too, and the copy bounds them to 64 KiB: a change of the original after this does nothing.
+	// Any other transport must bound them itself.
 	Client *http.Client
 	// Issuer is the issuer's https URL, without query or fragment, byte for byte as in its
 	// tokens. The key set's URL is the jwks_uri of the document at Issuer +
@@ -71,7 +75,8 @@ type RemoteConfig struct {
 	// that this process can reach it asks. The Client decides which address a name stands for.
 	Hosts []string
 	// Fetch gets the keys if they do not come over HTTPS, such as those of a signer at a socket,
-	// and says how long they may be kept. It must return when ctx ends. Client must then be nil.
+	// and says how long they may be kept. It must return when ctx ends. A panic is a failed fetch.
+	// Client must then be nil.
 	Fetch func(ctx context.Context) (keys []*Key, maxAge time.Duration, err error)
 	// MaxAge is the longest time for which a fetched key set is fresh: no fetch is needed to
 	// answer for the keys in it, so a key that the issuer has withdrawn may serve that long. The

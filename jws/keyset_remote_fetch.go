@@ -28,6 +28,7 @@ func (s *RemoteKeySet) prepare() (err error) {
 		return err
 	}
 	client := *s.config.Client
+	client.Transport = withBound(client.Transport)
 	callers := client.CheckRedirect
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
 		if err := s.hosts.check(checkFetch, "a redirect to", next.URL.String()); err != nil {
@@ -43,6 +44,21 @@ func (s *RemoteKeySet) prepare() (err error) {
 	}
 	s.config.Client = &client
 	return nil
+}
+
+// withBound returns a copy of a transport of net/http that bounds no headers, with a bound on them and
+// connections that do not outlive a fetch; and any other transport as it is.
+func withBound(transport http.RoundTripper) http.RoundTripper {
+	if transport == nil {
+		transport = http.DefaultTransport
+	}
+	callers, ok := transport.(*http.Transport)
+	if !ok || callers == nil || callers.MaxResponseHeaderBytes != 0 {
+		return transport
+	}
+	own := callers.Clone()
+	own.MaxResponseHeaderBytes, own.IdleConnTimeout = maxHeadersSize, fetchTimeout
+	return own
 }
 
 // load gets the keys, why others of the set are unfit, and how long they may be kept.
@@ -97,7 +113,7 @@ func (s *RemoteKeySet) get(ctx context.Context, from string, limit int) ([]byte,
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, nil, &Error{Check: checkFetch, Got: "status " + strconv.Itoa(response.StatusCode) + " from " + from, Want: "200"}
+		return nil, nil, &Error{Check: checkFetch, Got: "status " + strconv.Itoa(response.StatusCode) + " from " + from, Want: wantOK(response.StatusCode)}
 	}
 	if coding := response.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, nil, &Error{Check: checkFetch, Got: "the content encoding " + refusal.Quote(coding) + " from " + from, Want: "none, or one that the Client decodes"}
@@ -110,6 +126,17 @@ func (s *RemoteKeySet) get(ctx context.Context, from string, limit int) ([]byte,
 		return nil, nil, &Error{Check: checkFetch, Got: "a longer response from " + from, Want: "at most " + bytesText(limit)}
 	}
 	return body, response.Header, nil
+}
+
+// wantOK names the missing right or URL where an issuer answers with a status other than 200.
+func wantOK(status int) string {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return "200: of a cluster's own issuer, a Client that sends a service account's token, or the role system:service-account-issuer-discovery for all"
+	case http.StatusNotFound:
+		return "200: the URL of an issuer with a discovery document, or of a key set"
+	}
+	return "200"
 }
 
 // hosts are the hosts that a [RemoteKeySet] may ask, each as hostPort writes it.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -126,21 +127,28 @@ func (s *RemoteKeySet) fetchIfDue(now time.Time) *flight {
 	s.status.Started = now
 	f := &flight{done: make(chan struct{})}
 	s.flight = f
-	go s.fetch(f, now)
+	recovered.Go(func() error { return s.fetch(f, now) })
 	return f
 }
 
 // fetch is the goroutine of one fetch, which began at the given time.
-func (s *RemoteKeySet) fetch(f *flight, began time.Time) {
+func (s *RemoteKeySet) fetch(f *flight, began time.Time) error {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
-	set, unfit, age, err := s.load(ctx)
+	var set *StaticKeySet
+	var unfit error
+	var age time.Duration
+	err := <-recovered.Go(func() (err error) {
+		set, unfit, age, err = s.load(ctx)
+		return err
+	})
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer close(f.done)
 	s.flight = nil
+	f.err, s.status.Err = err, err
 	s.ended = s.config.Now()
-	s.status.Err = err
 	if err != nil {
 		s.status.Failures++
 	} else {
@@ -151,6 +159,5 @@ func (s *RemoteKeySet) fetch(f *flight, began time.Time) {
 		s.status.FreshUntil = began.Add(min(max(age, minRefetch), s.config.MaxAge))
 		s.status.ServedUntil = s.status.FreshUntil.Add(s.config.MaxStale)
 	}
-	f.err = err
-	close(f.done)
+	return err
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -69,7 +70,8 @@ type SignerOptions struct {
 // key in memory (of crypto/rsa, crypto/ecdsa or crypto/ed25519) is called once at a time, and a
 // call whose context ends returns at once. The device's own call continues in a goroutine until
 // the device answers; the answer is dropped. So a device that never answers makes all further
-// calls wait, for as long as their contexts allow, but no goroutines pile up.
+// calls wait, for as long as their contexts allow, but no goroutines pile up. A panic of the device's
+// code is the error of that call.
 type CryptoSigner struct {
 	private secret.Value[crypto.Signer]
 	key     *Key
@@ -110,7 +112,7 @@ func (s *CryptoSigner) Key() *Key { return typednil.OrZero(s).key }
 //
 // The errors are "payload-size"; "signer-output" for a signature that does not verify;
 // and "signer", in which errors.Is also finds [refusal.ErrRetry], if the private key returned an
-// error or the context ended, with that error in it.
+// error or panicked, or the context ended, with that error in it.
 func (s *CryptoSigner) Sign(ctx context.Context, payload []byte) (*Signature, error) {
 	if s == nil || s.key == nil {
 		return nil, refusal.Config("signer", "", "one that NewSigner made")
@@ -153,19 +155,15 @@ func (s *CryptoSigner) ask(ctx context.Context, message []byte) ([]byte, error) 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	type answer struct {
-		signature []byte
-		err       error
-	}
-	answered := make(chan answer, 1) // nobody may be left to receive
-	go func() {
+	var signature []byte
+	answered := recovered.Go(func() (err error) {
 		defer func() { <-s.slot }()
-		signature, err := private.Sign(rand.Reader, input, options)
-		answered <- answer{signature, err}
-	}()
+		signature, err = private.Sign(rand.Reader, input, options)
+		return err
+	})
 	select {
-	case a := <-answered:
-		return a.signature, a.err
+	case err := <-answered:
+		return signature, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

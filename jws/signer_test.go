@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -272,6 +273,31 @@ func TestCryptoSignerDeviceBlocks(t *testing.T) {
 	}
 	if _, err := s.Sign(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that had ended: %v", err)
+	}
+}
+
+// A panic of a device's code, and the end of its goroutine, is the error of one call: the process
+// lives, and the device is free for the next call.
+func TestCryptoSignerDevicePanics(t *testing.T) {
+	f := forgers()[ES256]
+	calls := 0
+	s := newSigner(t, &device{f.signer, func(digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+		switch calls++; calls {
+		case 1:
+			panic("pkcs11: 0xB3: CKR_SESSION_HANDLE_INVALID")
+		case 2:
+			runtime.Goexit()
+		}
+		return f.signer.Sign(rand.Reader, digest, opts)
+	}}, SignerOptions{})
+	for range 2 {
+		_, err := s.Sign(t.Context(), nil)
+		if refusedFor(t, "a device that panics", err, checkSigner); !errors.Is(err, refusal.ErrRetry) {
+			t.Error(err)
+		}
+	}
+	if _, err := s.Sign(t.Context(), nil); err != nil {
+		t.Errorf("the call after a panic: %v", err)
 	}
 }
 

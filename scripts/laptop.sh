@@ -191,7 +191,6 @@ deploy() {
 		configMapGenerator:
 		  - name: node-attestation
 		    namespace: nodeattest-system
-		    behavior: replace
 		    files: [config.yaml, inventory.yaml, ek-roots.pem]
 		generatorOptions: {disableNameSuffixHash: true}
 	END

@@ -96,7 +96,7 @@ func (s *swtpm) start() error {
 	endWithParent(s.cmd)
 	started, ended := make(chan error, 1), make(chan struct{})
 	s.ended = ended
-	go func() {
+	go func() { //goroutine: starts swtpm, and waits
 		// The parent-death signal of endWithParent is tied to the thread that starts
 		// the process, so that thread must live as long as the process does.
 		runtime.LockOSThread()

@@ -212,8 +212,9 @@ func registryClaim(node, machine string) membership.Claim {
 // A step that begins with "a=" labels what it returns. "node=", "machine=", "uid=" and "pid="
 // replace what a claim has by default, "for=" the minute. "cert=1" makes bind record the
 // certificate 1 of the claim, until the last end or what "ends=" says; "request=1" sets the
-// request that the certificate is for, and "nodeuid=" its Node UID. "!name" says that the step
-// is refused by the check registry-name, "!any" that it is refused somehow.
+// request that the certificate is for, "nodeuid=" its Node UID, and "with=1" that it was filed with
+// the certificate 1. "!name" says that the step is refused by the check registry-name, "!any" that
+// it is refused somehow.
 type registryStep struct {
 	label, op string
 	args      []string
@@ -332,8 +333,15 @@ func (s *registryStep) issued(c *membership.Claim, lastEnd, now time.Time) *csr.
 	if s.set["ends"] != "" {
 		issued.NotAfter = now.Add(duration(s.set["ends"]))
 	}
+	credentialID := func(cert string) string {
+		digest := sha256.Sum256([]byte(cert))
+		return "X509SHA256=" + hex.EncodeToString(digest[:])
+	}
 	if s.set["cert"] != "" {
-		issued.CredentialID, issued.NotBefore = "X509SHA256="+hex.EncodeToString(issued.SPKIHash[:]), now
+		issued.CredentialID, issued.NotBefore = credentialID(n), now
+	}
+	if s.set["with"] != "" {
+		issued.FiledWith = credentialID(s.set["with"])
 	}
 	return issued
 }

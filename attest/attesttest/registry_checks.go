@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -23,6 +23,25 @@ var longUID = strings.Repeat("u", 254)
 func manyCertificates() (steps string) {
 	for i := range membership.MaxIssued + 1 {
 		steps += fmt.Sprintf("; a=bind a 24h cert=%d ends=%dm", i, 100+(i+membership.MaxIssued/2)%membership.MaxIssued)
+	}
+	return steps
+}
+
+// certificateInUse are steps that issue more certificates than a record holds to a node that goes on
+// using its first one, which ends first: filed with that one, with bootstrap tokens, and each with
+// the one before it.
+func certificateInUse() (steps string) {
+	for i := range 2 * membership.MaxIssued {
+		steps += fmt.Sprintf("; wait 1s; a=bind a 24h cert=%d with=used", i)
+	}
+	for i := range membership.MaxIssued {
+		steps += fmt.Sprintf("; wait 1s; a=bind a 24h cert=token-%d", i)
+	}
+	for i := range membership.MaxIssued {
+		steps += fmt.Sprintf("; wait 1s; a=bind a 24h cert=link-%d with=link-%d", i+1, i)
+	}
+	for i := range membership.MaxIssued {
+		steps += fmt.Sprintf("; wait 1s; a=bind a 24h cert=again-%d with=link-1", i)
 	}
 	return steps
 }
@@ -78,6 +97,7 @@ var registryChecks = []registryCheck{
 		bind b 1h cert=1 machine=test:2 !claim; bind b 1h cert=1 uid=other !claim; bind b cert=1 ends=1h`, nil},
 	{"certificates go with their machine", `a=reserve 1 1; b=bind a 1h cert=1; c=adopt b uid=moved; d=rebind c 2; bind d 1h cert=1`, nil},
 	{"a record has so many certificates", "a=join 1 1" + manyCertificates(), nil},
+	{"the certificate in use stays", "a=join 1 1; a=bind a 2h cert=used" + certificateInUse(), nil},
 	{"of two changes to one version one succeeds", "a=join 1 1", checkRegistrySwap},
 	{"what had no certificate is free when released", `reserve 1 1; release 1; join 1 2; release 1
 		a=join 1 3; bind a 1h; wait 1h0m1s; release 1; join 1 1`, nil},
@@ -187,8 +207,7 @@ func checkRegistryList(r *registryRun) {
 			must(registry.Reserve(ctx, c, r.in(time.Minute)))
 		}
 	}
-	fault := make(chan error, 1)
-	go func() {
+	fault := recovered.Go(func() error {
 		var faults []error
 		for i := range registryRacers {
 			c := registryClaim("x"+strconv.Itoa(i), "x"+strconv.Itoa(i))
@@ -196,8 +215,8 @@ func checkRegistryList(r *registryRun) {
 			_, failed := h.Release(ctx, c.NodeName, c.MachineUID)
 			faults = append(faults, err, failed)
 		}
-		fault <- errors.Join(faults...)
-	}()
+		return errors.Join(faults...)
+	})
 	for i, handle := range r.handles {
 		all := r.list(handle)
 		for i := range many {
@@ -226,21 +245,21 @@ const registryRacers = 16
 // race makes many calls at once, each through one handle, and returns which succeeded: only one, as
 // it does by the rules. The others must be refused as lost says.
 func (r *registryRun) race(call func(int) registryCall, lost func(error) bool) (winner int) {
-	records, errs := [registryRacers]*membership.Record{}, [registryRacers]error{}
-	var start, done sync.WaitGroup
-	start.Add(1)
-	for i := range registryRacers {
+	var records [registryRacers]*membership.Record
+	var running [registryRacers]<-chan error
+	start := make(chan struct{})
+	for i := range running {
 		run := call(i)
-		done.Go(func() {
-			start.Wait()
-			records[i], errs[i] = run(r.handles[i%len(r.handles)], 0)
+		running[i] = recovered.Go(func() (err error) {
+			<-start
+			records[i], err = run(r.handles[i%len(r.handles)], 0)
+			return err
 		})
 	}
-	start.Done()
-	done.Wait()
+	close(start)
 	winner = -1
-	for i, err := range errs {
-		switch {
+	for i, ended := range running {
+		switch err := <-ended; {
 		case err == nil && winner >= 0:
 			r.failf("a race: number %d and number %d succeeded", winner, i)
 		case err == nil:

@@ -337,10 +337,63 @@ func (p *plainRegistry) issue(r *membership.Record, c csr.IssuedRecord) error {
 	kept = append(kept, c)
 	slices.SortStableFunc(kept, func(a, b csr.IssuedRecord) int { return a.NotAfter.Compare(b.NotAfter) })
 	if len(kept) > membership.MaxIssued && !p.is("certificates without number") {
-		kept = kept[1:]
+		n := p.forgets(kept, c)
+		kept = slices.Delete(kept, n, n+1)
 	}
 	r.Issued = kept
 	return nil
+}
+
+// forgets is the certificate that makes room.
+func (p *plainRegistry) forgets(kept []csr.IssuedRecord, newest csr.IssuedRecord) int {
+	if p.is("forgets what ends first") {
+		return 0
+	}
+	filed := func(o csr.IssuedRecord) (next []csr.IssuedRecord) {
+		for _, other := range kept {
+			if o.CredentialID != "" && other.FiledWith == o.CredentialID {
+				next = append(next, other)
+			}
+		}
+		return next
+	}
+	var rest []csr.IssuedRecord
+	for i, o := range kept {
+		next := filed(o)
+		switch replaced := slices.ContainsFunc(next, func(other csr.IssuedRecord) bool { return len(filed(other)) > 0 }); {
+		case o == newest:
+		case replaced && !p.is("forgets nothing replaced"):
+			return i
+		case len(next) == 0 || p.is("forgets what has filed"):
+			rest = append(rest, o)
+		}
+	}
+	slices.SortStableFunc(rest, func(a, b csr.IssuedRecord) int { return a.NotBefore.Compare(b.NotBefore) })
+	most := func(same func(a, b csr.IssuedRecord) bool) (group []csr.IssuedRecord) {
+		for _, o := range rest {
+			var these []csr.IssuedRecord
+			for _, other := range rest {
+				if same(o, other) {
+					these = append(these, other)
+				}
+			}
+			if len(these) > len(group) || len(these) == len(group) && !p.is("forgets what came first") {
+				group = these
+			}
+		}
+		return group
+	}
+	group := most(func(a, b csr.IssuedRecord) bool { return a.RequestUID == b.RequestUID && a.SPKIHash == b.SPKIHash })
+	if len(group) == 1 {
+		group = most(func(a, b csr.IssuedRecord) bool {
+			return a.FiledWith == b.FiledWith || p.is("forgets whatever it was filed with")
+		})
+	}
+	middle := len(group) / 2
+	if p.is("forgets the oldest") {
+		middle = 0
+	}
+	return slices.Index(kept, group[middle])
 }
 
 func (p *plainRegistry) Rebind(ctx context.Context, seen *membership.Record, m attest.Identity) (*membership.Record, error) {

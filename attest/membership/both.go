@@ -18,8 +18,9 @@ import (
 // Both returns an authorizer that admits what both admit: a list in front of trust on first
 // use, for example. It vouches for what both vouch for: the provider ID if they agree on it
 // (none if one of them vouches for none; two that differ are a refusal), the SANs that both
-// have, the Machine UID that either names, and the earlier of the two ends. It asks first before second, and does not ask second
-// if first refuses. Each is asked through its Authorize method, whatever its type. What it
+// have, the Machine UID that either names, and the earlier of the two ends. Where neither evidence nor
+// inventory has a provider ID, trust on first use agrees to that of a [StaticList]. It asks first before
+// second, and does not ask second if first refuses. Each is asked through its Authorize method, whatever its type. What it
 // hands to Result.WhenAdmitted is written only after both, and anyone else who is asked, have
 // admitted the machine.
 //
@@ -46,14 +47,35 @@ func contains(a attest.Authorizer, such func(attest.Authorizer) bool) bool {
 	return such(a)
 }
 
-// named is what the two are asked about.
+// named is what the two are asked about: where neither evidence nor inventory has a provider ID, both
+// know the one that a list has.
 func (b *both) named(r *attest.Result) *attest.Result {
-	if r.ManyIdentities == "" || !contains(b, lists) {
+	id := listedProviderID(b, r)
+	if !contains(b, lists) || r.ManyIdentities == "" && (id == "" || r.Granted.ProviderID != "") {
 		return r
 	}
 	named := *r
 	named.ManyIdentities = ""
+	named.Granted.ProviderID = cmp.Or(r.Granted.ProviderID, id)
 	return &named
+}
+
+// listedProviderID is the provider ID that a list which is asked has for the machine as this node.
+func listedProviderID(a attest.Authorizer, r *attest.Result) string {
+	switch a := a.(type) {
+	case *with:
+		return listedProviderID(a.authorizer, r)
+	case *both:
+		return cmp.Or(listedProviderID(a[0], r), listedProviderID(a[1], r))
+	case *StaticList:
+		if a == nil {
+			return ""
+		}
+		if m := a.machine[r.Machine]; m != nil && m.NodeName == r.NodeName {
+			return providerid.Known(m.ProviderID)
+		}
+	}
+	return ""
 }
 
 // CheckAuthorizer checks both.

@@ -28,14 +28,16 @@ type FirstUseConfig struct {
 	// Registry remembers the machines. Its scope must be that of the verifier.
 	Registry Registry
 	// NodeExists reports whether there is a Node object of that name. A name that has a Node
-	// but no record is refused: that machine came before the registry. An error means that it
+	// but no record is refused, unless the inventory names the machine (csr.Machine.Identity): that
+	// Node came before the registry, or its record was lost. An error means that it
 	// could not find out. It may answer from a cache that is a moment behind: a Node may
 	// appear after any answer.
 	NodeExists func(ctx context.Context, nodeName string) (bool, error)
 	// MaxLifetime is the longest lifetime that any signer of the cluster gives a client or
 	// serving certificate of a node: the CA's of this SDK, and kube-controller-manager's where
 	// it signs. Names of machines that are gone rest that long. It is csr.MinLifetime to 90
-	// days.
+	// days, and not under csr.Policy.MaxExpiration if Kubernetes' own signers are served: a request
+	// to them for a longer lifetime is refused.
 	MaxLifetime time.Duration
 
 	// MaxRecoveryLifetime is the same for recovery certificates, without the limit of 90 days;
@@ -86,9 +88,12 @@ type FirstUseConfig struct {
 // name that nobody has claimed yet, so only what the request came with (a bootstrap token)
 // protects such a name.
 //
-// It admits a newcomer only for a client certificate requested with a bootstrap token. It
+// It admits a newcomer only for a client certificate requested with a bootstrap token. If the inventory
+// names this very machine for the node, its record was lost, and neither the requester nor a Node
+// matters; with documents, a bootstrap token is still refused where there is a Node. It
 // vouches for what the inventory has for the node's name (csr.Machine), and for the provider ID that the
-// evidence states (attest.Result.Details) where the inventory has none. At a hello it only looks;
+// evidence states (attest.Result.Details) where the inventory has none. It records the provider ID on
+// which everyone who was asked agrees. At a hello it only looks;
 // at an answer it writes through Result.WhenAdmitted, after everything else has been checked. A
 // newcomer takes one call of Registry.Reserve and one of Bind, and verifying the same answer again
 // changes nothing. The caller calls [Registry].Release when a Machine of the inventory is gone.
@@ -152,8 +157,8 @@ func (c *FirstUseConfig) ownSigners() ([]string, error) {
 
 var errNotMade = refusal.Config("FirstUse", "", "one that NewFirstUse made")
 
-// CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make; a registry of another
-// cluster, or for a road that is not open; documents about anybody's machines; and on attest.RoadAK
+// CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make, or whose MaxLifetime is under
+// MaxExpiration of the policy; a registry of another cluster, or for a road that is not open; documents about anybody's machines; and on attest.RoadAK
 // a profile that can name a machine by its AK (tpmcert.AKIdentity) but does not promise one AK per
 // machine (OneAKPerMachine): no machine named that way could ever be admitted.
 func (f *FirstUse) CheckAuthorizer(open attest.Opening) error {
@@ -163,6 +168,9 @@ func (f *FirstUse) CheckAuthorizer(open attest.Opening) error {
 	scope := f.c.Registry.Scope()
 	if !slices.Contains(open.ClusterIDs, scope.Cluster) {
 		return otherCluster(scope, open.ClusterIDs)
+	}
+	if open.MaxExpiration > f.c.MaxLifetime {
+		return refusal.Config("MaxLifetime", f.c.MaxLifetime.String(), "MaxExpiration of the policy, "+open.MaxExpiration.String()+", or more")
 	}
 	n := slices.IndexFunc(open.Roads, func(o attest.OpenRoad) bool { return o.Provider == scope.provider() && o.Road == scope.Road })
 	if n < 0 {
@@ -187,10 +195,7 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result) (*attest.Aut
 	if err != nil {
 		return nil, err
 	}
-	a, err := vouch(r, r.NodeName, "")
-	if err != nil {
-		return nil, err
-	}
+	a := vouch(r, r.NodeName, "")
 	lifetime := f.c.MaxLifetime
 	if r.Purpose == csr.PurposeRecovery {
 		lifetime = f.c.MaxRecoveryLifetime
@@ -242,8 +247,11 @@ func (f *FirstUse) begin(ctx context.Context, r *attest.Result) (*joining, error
 	if err := checkScope(r, f.c.Registry.Scope()); err != nil {
 		return nil, refuseMember(err)
 	}
+	if given := builtInLifetimeOf(r); given > f.c.MaxLifetime {
+		return nil, refuse(attest.CheckMembership, "a request to "+r.SignerName+" for "+given.String(), "MaxLifetime, "+f.c.MaxLifetime.String()+", or less")
+	}
 	machine := inventoryOf(r)
-	j := &joining{f: f, r: r, claim: Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: providerIDOf(r)}}
+	j := &joining{f: f, r: r, claim: Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: r.Granted.ProviderID}}
 	if j.claim.MachineUID == "" && f.c.Slot != nil {
 		uid, err := f.c.Slot(ctx, r)
 		if err != nil {

@@ -53,7 +53,7 @@ func (n renamed) Authorize(ctx context.Context, r *attest.Result) (*attest.Autho
 		return nil, err
 	}
 	a := r.Admit(r.NodeName)
-	a.ProviderID = "test://renamed"
+	a.ProviderID = "test://1"
 	return a, nil
 }
 

@@ -37,9 +37,14 @@ func (j *joining) look(ctx context.Context, in Lookups, ask, stale bool) (err er
 		h.MachineUID, err = in.LookupMachineUID(ctx, j.claim.MachineUID)
 	}
 	now := j.f.c.Now()
+	h = h.live(now) // Lookups of others may return a record that has ended
 	if err == nil {
 		j.claim.Over = ""
-		if err = h.Admit(&j.claim, now); err != nil && !stale && h.Name != nil && h.Name.State == StateBound {
+		claim := j.claim
+		if claim.ProviderID == "" && h.Name != nil && h.Name.Machine == claim.Machine {
+			claim.ProviderID = h.Name.ProviderID // perhaps another authorizer knows it: reserve compares
+		}
+		if err = h.Admit(&claim, now); err != nil && !stale && h.Name != nil && h.Name.State == StateBound {
 			if err = j.admitAfter(ctx, h, err); err == nil {
 				h.Name = nil
 			}
@@ -52,7 +57,7 @@ func (j *joining) look(ctx context.Context, in Lookups, ask, stale bool) (err er
 	if !j.newcomer {
 		return j.checkRejoin(h.Name)
 	}
-	return j.checkNewcomer(ctx, h.Name == nil && ask, h.Name != nil && h.Name.Live(now))
+	return j.checkNewcomer(ctx, h.Name == nil && ask, h.Name != nil)
 }
 
 // admitAfter admits the claim that the bound record of its name refuses, if that record is over: the
@@ -103,8 +108,11 @@ func (j *joining) checkRejoin(held *Record) error {
 		"a request of node "+held.NodeName+" itself or with its key, or one after an operator has released the node")
 }
 
-// reserve makes sure that the name is the claim's.
+// reserve makes sure that the name is the claim's, with the provider ID that the join has reconciled.
 func (j *joining) reserve(ctx context.Context) (err error) {
+	if attested := j.r.Attested(); attested != nil { // nil for a result that no policy has checked
+		j.claim.ProviderID = attested.Grant().ProviderID
+	}
 	if j.seen != nil && j.seen.Claim == j.claim {
 		return nil
 	}
@@ -130,6 +138,9 @@ func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	seen := j.seen
 	if err := j.reserve(ctx); err != nil {
 		return err
+	}
+	if issued != nil {
+		issued.ProviderID = j.claim.ProviderID
 	}
 	var lastEnd time.Time
 	if j.r.Purpose != csr.PurposeRecovery && j.notAfter.After(j.seen.LastEnd) {
@@ -164,19 +175,23 @@ func keyResidence(r *attest.Result) string {
 //
 // A name that is reserved for this very machine may be asked for by a node with a certificate
 // that nobody recorded: that is how one which joined without evidence gets its record, once an
-// operator has approved its machine.
+// operator has approved its machine. So may one whose machine the inventory names: its record was
+// lost, and neither a Node nor a requester says more about it than the inventory.
+//
+// Only with documents, a bootstrap token is not enough where there is a Node: what else runs on the
+// machine may have both, and the node itself comes with its certificate.
 func (j *joining) checkNewcomer(ctx context.Context, ask, reserved bool) error {
 	f, r := j.f, j.r
-	class := requesterOf(r)
-	if r.Purpose != csr.PurposeClient || class != csr.RequesterBootstrap && !(reserved && class == csr.RequesterNode) {
+	class, named := requesterOf(r), inventoryOf(r).Identity == string(r.Machine)
+	if r.Purpose != csr.PurposeClient || class != csr.RequesterBootstrap && !named && !(reserved && class == csr.RequesterNode) {
 		return refuse(checkRegistryRequester, r.Purpose.String()+" certificate asked for by "+class.String(),
-			"a client certificate asked for with a bootstrap token, as node "+r.NodeName+" has no record")
+			"a client certificate asked for with a bootstrap token, or a machine that the inventory names, as node "+r.NodeName+" has no record")
 	}
 	if r.Road == attest.RoadEK && j.claim.MachineUID == "" && !f.c.InsecureAllowNoMachineUID {
 		return &attest.Error{Check: checkRegistryInventory, Got: "a Machine without a UID for node " + r.NodeName,
 			Want: "one with a UID, as one TPM can have two EKs, or InsecureAllowNoMachineUID", Err: refusal.ErrRetry}
 	}
-	if !ask {
+	if !ask || named && (r.Road != attest.RoadDocument || class != csr.RequesterBootstrap) {
 		return nil
 	}
 	exists, err := f.c.NodeExists(ctx, r.NodeName)
@@ -184,7 +199,7 @@ func (j *joining) checkNewcomer(ctx context.Context, ask, reserved bool) error {
 		return err
 	}
 	if exists {
-		return refuse(checkRegistryNode, "node "+r.NodeName+", which exists", "one with a record")
+		return refuse(checkRegistryNode, "node "+r.NodeName+", which exists", "one with a record, or whose machine the inventory names")
 	}
 	return nil
 }

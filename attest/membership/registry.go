@@ -111,7 +111,8 @@ const (
 
 // IssuedRecords returns a csr.Policy.Records over a registry: it finds the certificate that a
 // kubelet presents in the live record of its node. While a certificate that was admitted is
-// not known yet, any other may be that one: the error then wraps refusal.ErrRetry.
+// not known yet, any other may be that one: the error then wraps refusal.ErrRetry. The LastEnd of
+// the result is that of the node's record, for what is inherited from the certificate.
 func IssuedRecords(registry Lookups) func(ctx context.Context, credentialID string, r *csr.Request) (*csr.IssuedRecord, error) {
 	return func(ctx context.Context, credentialID string, r *csr.Request) (*csr.IssuedRecord, error) {
 		record, err := registry.Lookup(ctx, strings.TrimPrefix(r.User.Username, csr.NodeUserPrefix))
@@ -122,6 +123,7 @@ func IssuedRecords(registry Lookups) func(ctx context.Context, credentialID stri
 		for _, issued := range typednil.OrZero(record).Issued {
 			switch issued.CredentialID {
 			case credentialID:
+				issued.LastEnd = record.LastEnd
 				return &issued, nil
 			case "":
 				err = refusal.Retry(errIncomplete)

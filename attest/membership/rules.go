@@ -190,8 +190,10 @@ func (h Held) change(seen *Record, or State, now time.Time, how func(r *Record) 
 // must be of the record's node and machine, and end by the last end (registry-claim). A
 // record of a request is kept once, and only until that of its certificate replaces it. A
 // record of a certificate is kept once too, except that a Node UID it lacks is filled in. What
-// has ended is forgotten; of more than MaxIssued, so is what ends first of the request and key
-// that have the most: a signer that tries again and again forgets no other certificate.
+// has ended is forgotten; of more than MaxIssued, so is one that the node has replaced or, if there
+// is none, one with which it has not filed a request, of those of which there are the most: neither
+// a signer nor a node that tries again and again, nor a machine that asks with bootstrap tokens, has
+// the certificate in use forgotten.
 //
 // After the deadline of the reservation, or if the record has changed, Bind is refused with
 // [CheckRegistryConflict].
@@ -260,19 +262,60 @@ type issuedRequest struct {
 
 func requestOf(c *csr.IssuedRecord) issuedRequest { return issuedRequest{c.RequestUID, c.SPKIHash} }
 
-// excess is the first certificate of a request that has the most, other than the newest.
-func (r *Record) excess(newest *csr.IssuedRecord) (first int) {
-	certificates, most := map[issuedRequest]int{}, 0
+// excess chooses the certificate that is forgotten, other than the newest, which is being handed
+// out. First go those that the node has replaced: it has filed a request with the next one. Others
+// with which it has filed stay ([csr.IssuedRecord].FiledWith). Of the rest, one goes that is of the
+// request and key that have the most or, if none has several, that was filed with the credential
+// that has filed the most; and of these the one in the middle by the time of issue. For a node that
+// throws its new certificates away uses the first, and once it keeps one, the last.
+func (r *Record) excess(newest *csr.IssuedRecord) int {
+	filed, replaced := map[string]bool{}, map[string]bool{}
 	for i := range r.Issued {
-		certificates[requestOf(&r.Issued[i])]++
+		filed[r.Issued[i].FiledWith] = true
 	}
+	delete(filed, "")
 	for i := range r.Issued {
-		c, request := &r.Issued[i], requestOf(&r.Issued[i])
-		if n := certificates[request]; n > most && (c.CredentialID != newest.CredentialID || request != requestOf(newest)) {
-			first, most = i, n
+		if c := &r.Issued[i]; filed[c.CredentialID] {
+			replaced[c.FiledWith] = true
 		}
 	}
-	return first
+	delete(replaced, "")
+	var rest []*csr.IssuedRecord
+	for i := range r.Issued {
+		switch c := &r.Issued[i]; {
+		case c.CredentialID == newest.CredentialID && requestOf(c) == requestOf(newest):
+		case replaced[c.CredentialID]:
+			return i
+		case !filed[c.CredentialID]:
+			rest = append(rest, c)
+		}
+	}
+	slices.SortStableFunc(rest, func(a, b *csr.IssuedRecord) int {
+		if a.NotBefore.IsZero() != b.NotBefore.IsZero() { // a request, which has none yet, is newer
+			return b.NotBefore.Compare(a.NotBefore)
+		}
+		return a.NotBefore.Compare(b.NotBefore)
+	})
+	most := largest(rest, requestOf)
+	if len(most) < 2 {
+		most = largest(rest, func(c *csr.IssuedRecord) string { return c.FiledWith })
+	}
+	return slices.IndexFunc(r.Issued, func(c csr.IssuedRecord) bool { return len(most) == 0 || c == *most[len(most)/2] })
+}
+
+// largest returns the records of the key that has the most; of several such keys, that of the last
+// record.
+func largest[K comparable](all []*csr.IssuedRecord, key func(*csr.IssuedRecord) K) (most []*csr.IssuedRecord) {
+	of := map[K][]*csr.IssuedRecord{}
+	for _, c := range all {
+		of[key(c)] = append(of[key(c)], c)
+	}
+	for _, c := range all {
+		if these := of[key(c)]; len(these) >= len(most) {
+			most = these
+		}
+	}
+	return most
 }
 
 // Rebind gives the bound record that the caller saw another machine, whose record is

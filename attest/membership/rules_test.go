@@ -74,12 +74,12 @@ func TestProviderIDsOfAzure(t *testing.T) {
 		t.Errorf("got %v, want both machines of the set", err)
 	}
 
-	l, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: recorded}})
+	l, err := NewStaticList([]Member{{Machine: "rack:1", NodeName: "node-1", ProviderID: recorded}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for inventory, ok := range map[string]bool{now: true, recorded: true, c.ProviderID: false} {
-		a, err := l.Authorize(t.Context(), inventoried(t, answerOf(t, "node-1", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{ProviderID: inventory}))
+		a, err := asked(t, l, inventoried(t, answerOf(t, "node-1", "rack:1"), csr.RequesterBootstrap, csr.Machine{ProviderID: inventory}))
 		if (err == nil) != ok || ok && a.ProviderID != recorded {
 			t.Errorf("%s: got %+v, %v", inventory, a, err)
 		}
@@ -110,6 +110,143 @@ func TestIssuedAgainAndAgain(t *testing.T) {
 	}
 	if len(record.Issued) != MaxIssued || !strings.HasPrefix(ids, "used0 other1 ") || !strings.HasSuffix(ids, "refused"+strconv.Itoa(3*MaxIssued+1)+" ") {
 		t.Errorf("got %s, want the first two and the last of the third", ids)
+	}
+}
+
+// TestIssuedInUseIsKept: whatever is issued to the node in addition, the certificate in use stays.
+func TestIssuedInUseIsKept(t *testing.T) {
+	const tries = 50
+	now, token := testTime(), func(int) string { return "" }
+	previous := func(n int) string { return "other" + strconv.Itoa(n-1) }
+	for name, c := range map[string]struct {
+		before []string           // in the record, each filed with the one before it; the last is in use
+		filed  func(n int) string // with what the n-th of the others is filed
+		kept   []string
+		lost   string
+	}{
+		"a node throws away what it gets":          {[]string{"used"}, func(int) string { return "used" }, []string{"used"}, ""},
+		"the same, renewed before":                 {[]string{"old", "used"}, func(int) string { return "used" }, []string{"used"}, ""},
+		"others come with bootstrap tokens":        {[]string{"used"}, token, []string{"used"}, ""},
+		"the same, renewed before, with tokens":    {[]string{"old", "used"}, token, []string{"used"}, ""},
+		"others use what they get once":            {[]string{"used"}, previous, []string{"used"}, ""},
+		"the same, renewed before, each used once": {[]string{"old", "used"}, previous, []string{"used"}, ""},
+		"others come with a recovery certificate":  {[]string{"old", "used"}, func(int) string { return "recovery" }, []string{"used"}, ""},
+		"others fork what they get":                {[]string{"old", "used"}, func(n int) string { return "other" + strconv.Itoa(n/2) }, []string{"used"}, ""},
+		"a node renews again and again":            {[]string{"used"}, func(n int) string { return []string{"used", previous(n)}[min(n, 1)] }, []string{previous(tries)}, "used"},
+		"a node throws away, and renews with the last": {[]string{"used"}, func(n int) string {
+			if n == tries-1 {
+				return previous(n)
+			}
+			return "used"
+		}, []string{previous(tries - 1)}, "used"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			record := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(24 * time.Hour)}
+			at := now
+			issue := func(id, filedWith string, lifetime time.Duration) {
+				issued := csr.IssuedRecord{CredentialID: id, RequestUID: "request of " + id, FiledWith: filedWith, NodeName: "node-1", Machine: string(record.Machine),
+					MachineUID: record.MachineUID, NotBefore: at, NotAfter: now.Add(lifetime)}
+				at = at.Add(time.Second)
+				change, err := Held{Name: record}.Bind(record, time.Time{}, &issued, now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				record = change.Record
+			}
+			with := ""
+			for _, id := range c.before {
+				issue(id, with, 6*time.Hour) // it ends first
+				with = id
+			}
+			for n := range tries {
+				issue("other"+strconv.Itoa(n), c.filed(n), 24*time.Hour)
+				for _, id := range append(slices.Clone(c.kept), "other"+strconv.Itoa(n)) {
+					if (!strings.HasPrefix(id, "other") || n >= tries-1) && !hasIssued(record, id) {
+						t.Fatalf("after %d others, %s is forgotten", n+1, id)
+					}
+				}
+			}
+			if len(record.Issued) > MaxIssued || c.lost != "" && hasIssued(record, c.lost) {
+				t.Errorf("%d records: %+v", len(record.Issued), record.Issued)
+			}
+		})
+	}
+}
+
+func hasIssued(r *Record, id string) bool {
+	return slices.ContainsFunc(r.Issued, func(c csr.IssuedRecord) bool { return c.CredentialID == id })
+}
+
+// TestIssuedRequestsAreNewest: a request without a certificate so far is newer than each certificate,
+// and the certificate that has filed one stays in the middle of others.
+func TestIssuedRequestsAreNewest(t *testing.T) {
+	now := testTime()
+	record := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(time.Hour)}
+	at := now
+	issue := func(id, request, filedWith string) {
+		at = at.Add(time.Second)
+		c := csr.IssuedRecord{CredentialID: id, RequestUID: request, FiledWith: filedWith, NodeName: "node-1", Machine: string(record.Machine), MachineUID: record.MachineUID, NotAfter: at.Add(time.Minute)}
+		if id != "" {
+			c.NotBefore = at
+		}
+		change, err := Held{Name: record}.Bind(record, time.Time{}, &c, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record = change.Record
+	}
+	request := func(n int) { issue("", "request"+strconv.Itoa(n), "") }
+	certificate := func(n int) { issue("certificate"+strconv.Itoa(n), strconv.Itoa(n), "") }
+	requested := func(n int) bool {
+		return slices.ContainsFunc(record.Issued, func(c csr.IssuedRecord) bool { return c.RequestUID == "request"+strconv.Itoa(n) })
+	}
+	for n := range MaxIssued + 1 { // requests alone
+		request(n)
+	}
+	if len(record.Issued) != MaxIssued || !requested(0) || requested(MaxIssued/2) || !requested(MaxIssued) {
+		t.Errorf("%d requests, the first is kept: %t", len(record.Issued), requested(0))
+	}
+	record.Issued = nil
+	for n := range 4 {
+		request(n)
+	}
+	for n := range 7 {
+		certificate(n)
+	}
+	issue("used", "used", "")
+	issue("next", "next", "used")
+	for n := range 2 * MaxIssued {
+		certificate(100 + n)
+	}
+	for n := range 4 {
+		if !requested(n) {
+			t.Errorf("request %d is forgotten", n)
+		}
+	}
+	for n := range 6 {
+		if !hasIssued(record, "certificate"+strconv.Itoa(n)) {
+			t.Errorf("certificate %d is forgotten", n)
+		}
+	}
+	if !hasIssued(record, "used") || !hasIssued(record, "next") || len(record.Issued) != MaxIssued {
+		t.Errorf("the certificate that has filed is forgotten, of %d", len(record.Issued))
+	}
+}
+
+// TestIssuedByHand: a record that a person has edited, in which one certificate stands again and
+// again, is bounded all the same.
+func TestIssuedByHand(t *testing.T) {
+	now := testTime()
+	record := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(time.Hour)}
+	of := func(id, with string) csr.IssuedRecord {
+		return csr.IssuedRecord{CredentialID: id, FiledWith: with, NodeName: "node-1", Machine: string(record.Machine), MachineUID: record.MachineUID, NotAfter: now.Add(time.Hour)}
+	}
+	for range MaxIssued {
+		record.Issued = append(record.Issued, of("same", ""))
+	}
+	c := of("new", "same")
+	if change, err := (Held{Name: record}).Bind(record, time.Time{}, &c, now); err != nil || len(change.Record.Issued) != MaxIssued || !hasIssued(change.Record, "new") {
+		t.Errorf("got %+v, %v", change, err)
 	}
 }
 

@@ -40,7 +40,8 @@ type Member struct {
 	// NodeName is the only node that it may be.
 	NodeName string
 	// ProviderID is the provider ID to vouch for, such as "gce://project/zone/name", up to
-	// oid.MaxProviderIDSize bytes without spaces; "" means that of the inventory (csr.Machine).
+	// oid.MaxProviderIDSize bytes without spaces; "" means that of the inventory (csr.Machine), and
+	// "none" that the machine has none and never will.
 	ProviderID string
 	// Provider is the only kind of evidence by which the machine is known; empty means "tpm".
 	// In a list it is the last field, as provider=<name>.
@@ -69,7 +70,7 @@ func (m *Member) foundOn(open attest.OpenRoad) bool {
 //
 // with one space between fields, of which the last two may each be left out, and a line feed
 // after every line except possibly the last (an editor or a ConfigMap may have left it out). A
-// provider ID has "://" in it. Empty lines, and lines that begin with "#", are
+// provider ID has "://" in it, or is "none". Empty lines, and lines that begin with "#", are
 // for human readers. A machine, a node name or a provider ID that is listed twice is an error, as is
 // every other deviation: a half-understood list is no list.
 type StaticList struct {
@@ -154,16 +155,16 @@ func (l *StaticList) add(m *Member) (err error) {
 		return badClaim(m.NodeName, nodename.Want(m.NodeName))
 	case m.Provider != "" && !nodename.ValidLabel(m.Provider):
 		return fmt.Errorf("got %s%s, want the name of a kind of evidence, such as tpm or azure: lower-case letters, digits and inner hyphens", providerField, refusal.Quote(m.Provider))
-	case m.ProviderID != "" && !isProviderID(m.ProviderID):
-		return fmt.Errorf("got %s, want a provider ID, which has :// in it, or %s<name>", refusal.Quote(m.ProviderID), providerField)
 	case !plaintext.Valid(m.ProviderID, oid.MaxProviderIDSize) || strings.Contains(m.ProviderID, " "):
 		return errors.New("the provider ID is too long, not printable, or has a space in it")
+	case providerid.Known(m.ProviderID) != "" && !providerid.Valid(m.ProviderID):
+		return fmt.Errorf("got %s, want a provider ID, which is <scheme>://<name>, or none, or %s<name>", refusal.Quote(m.ProviderID), providerField)
 	case l.byName[m.NodeName] != nil:
 		return fmt.Errorf("node %s is listed twice", m.NodeName)
 	case l.machine[m.Machine] != nil:
 		return fmt.Errorf("machine %s is listed twice", m.Machine)
 	}
-	if id := providerid.Canonical(m.ProviderID); id != "" {
+	if id := providerid.Canonical(providerid.Known(m.ProviderID)); id != "" {
 		if l.byID[id] != nil {
 			return fmt.Errorf("provider ID %s is listed twice", refusal.Quote(m.ProviderID))
 		}
@@ -172,13 +173,6 @@ func (l *StaticList) add(m *Member) (err error) {
 	l.byName[m.NodeName], l.machine[m.Machine] = m, m
 	l.members = append(l.members, *m)
 	return nil
-}
-
-// isProviderID reports whether a field may be a provider ID (<scheme>://<rest>): it is not one
-// that was meant to be named, as in provder=tpm.
-func isProviderID(field string) bool {
-	scheme, rest, _ := strings.Cut(field, "://")
-	return scheme != "" && rest != "" && !strings.Contains(scheme, "=")
 }
 
 // Members returns the members in the order of the list.
@@ -268,5 +262,5 @@ func (l *StaticList) Authorize(_ context.Context, r *attest.Result) (*attest.Aut
 	case m.NodeName != r.NodeName:
 		return nil, attest.NotMember("machine " + string(r.Machine) + " as node " + r.NodeName + ", which is listed as " + m.NodeName)
 	}
-	return vouch(r, m.NodeName, m.ProviderID)
+	return vouch(r, m.NodeName, m.ProviderID), nil
 }

@@ -165,7 +165,7 @@ func TestStaticListAuthorize(t *testing.T) {
 		{"node-3", "gce:p/3", false}, // the inventory has another provider ID
 	} {
 		t.Run(fmt.Sprint(c.ok), func(t *testing.T) {
-			a, err := l.Authorize(context.Background(), answerOf(t, c.node, c.machine))
+			a, err := asked(t, l, answerOf(t, c.node, c.machine))
 			if c.ok && (err != nil || a.ProviderID != "test://1" || len(a.DNSNames) != 2) || !c.ok && !errors.Is(err, attest.CheckMembership) {
 				t.Errorf("%s as %s: got %+v, %v", c.machine, c.node, a, err)
 			}

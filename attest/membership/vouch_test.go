@@ -1,7 +1,9 @@
 package membership
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -13,6 +15,13 @@ import (
 type stated struct{ id string }
 
 func (s *stated) ProviderID() string { return s.id }
+
+// unvouching admits every machine, and says nothing of provider IDs.
+type unvouching struct{}
+
+func (unvouching) Authorize(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
+	return r.Admit(r.NodeName), nil
+}
 
 // TestProviderIDOfEvidence: where the inventory has no provider ID, that of the evidence is vouched for
 // and recorded, and what the node says of itself is held against it.
@@ -39,14 +48,34 @@ func TestProviderIDOfEvidence(t *testing.T) {
 		"no details behind the pointer": {"", (*stated)(nil), ours, "", refusal.Check("provider-id")},
 		"details of another kind":       {"", struct{ ProviderID string }{ours}, ours, "", refusal.Check("provider-id")},
 		"the inventory's":               {"test://1", &stated{ours}, "test://1", "test://1", nil},
+		"the inventory agrees":          {ours, &stated{ours}, ours, ours, nil},
+		"the inventory contradicts it":  {theirs, &stated{ours}, "", "", refusal.Check("provider-id-evidence")},
+		"and it is claimed":             {theirs, &stated{ours}, theirs, "", refusal.Check("provider-id-evidence")},
+		"of another cloud":              {"aws:///us-east-2a/i-1", &stated{ours}, "", "", refusal.Check("provider-id-evidence")},
+		"of another project":            {"gce://other/zone/vm-1", nil, "", "", refusal.Check("provider-id-evidence")},
+		"of the project":                {"gce://p/zone/vm-2", nil, "gce://p/zone/vm-2", "gce://p/zone/vm-2", nil},
+		"none, ever":                    {"none", nil, "", "", nil},
+		"none, ever, and it is claimed": {"none", nil, ours, "", refusal.Check("provider-id")},
+		"none, ever, and it is stated":  {"none", &stated{ours}, "", "", refusal.Check("provider-id-evidence")},
 		"the inventory has another":     {"test://1", &stated{ours}, ours, "", refusal.Check("provider-id")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFirstUse(t, Scope{})
 			r := inventoried(t, answerOf(t, "node-1", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{UID: "uid-1", ProviderID: c.inventory})
 			r.Details, r.ClaimedProviderID = c.details, csr.Claimed(c.claimed)
+			unknown := c.claimed != "" && c.inventory == "" // not yet
+			if d, ok := c.details.(*stated); ok && d != nil && d.id != "" {
+				unknown = false
+			}
+			_, without := asked(t, unvouching{}, r)
+			if c.claimed != "" && !errors.Is(without, refusal.Check("provider-id")) && !errors.Is(without, c.refused) || errors.Is(without, refusal.ErrRetry) != unknown {
+				t.Errorf("nobody vouches: got %v", without)
+			}
 			for _, a := range []attest.Authorizer{f, list} {
 				got, err := asked(t, a, r)
+				if errors.Is(err, refusal.ErrRetry) != unknown {
+					t.Errorf("%T: got %v, want a retry %t", a, err, unknown)
+				}
 				if !errors.Is(err, c.refused) || err == nil && got.ProviderID != c.want {
 					t.Errorf("%T: got %+v, %v, want %q, %v", a, got, err, c.want, c.refused)
 				}
@@ -105,5 +134,80 @@ func TestProviderIDOfEvidenceLater(t *testing.T) {
 	}
 	if r, err := f.registry.Lookup(t.Context(), "node-1"); err != nil || r.ProviderID != theirs {
 		t.Errorf("the new board's record %+v, %v", r, err)
+	}
+}
+
+// TestListContradictsEvidence: so does a list that has another provider ID, in front of trust on first use
+// or alone, and nothing is recorded. Both IDs are in the error.
+func TestListContradictsEvidence(t *testing.T) {
+	const ours, theirs = "gce://project/zone/vm-1", "gce://project/zone/vm-2"
+	for id, want := range map[string]error{ours: nil, theirs: attest.CheckMembership, "metal3://ns/vm-1": nil} {
+		list, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: id}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, in := range map[string]func(f attest.Authorizer) attest.Authorizer{
+			"alone":      func(attest.Authorizer) attest.Authorizer { return list },
+			"in front":   func(f attest.Authorizer) attest.Authorizer { return Both(list, f) },
+			"at the end": func(f attest.Authorizer) attest.Authorizer { return Both(f, list) },
+		} {
+			f := newFirstUse(t, Scope{})
+			r := inventoried(t, answerOf(t, "node-1", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{UID: "uid-1"})
+			r.Details = &stated{ours}
+			if name != "alone" && id != ours && want == nil {
+				continue // first use vouches for the evidence's
+			}
+			_, err := asked(t, in(f), r)
+			if !errors.Is(err, want) || want != nil && name == "alone" && (!strings.Contains(err.Error(), ours) || !strings.Contains(err.Error(), theirs)) {
+				t.Errorf("%s, %s: got %v, want %v", id, name, err, want)
+			}
+			if n := len(recordsOf(t, f.registry)); n > 0 && (err != nil || name == "alone") {
+				t.Errorf("%s, %s: %d records", id, name, n)
+			}
+		}
+	}
+}
+
+// TestRecordHasReconciledProviderID: the record of trust on first use has the provider ID that the
+// certificate gets, whichever authorizer knows it and in which order they are asked, and the machine
+// comes back.
+func TestRecordHasReconciledProviderID(t *testing.T) {
+	const id = "metal://rack-1/7"
+	list, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: id}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, in := range map[string]func(f *FirstUse) attest.Authorizer{
+		"a list in front":   func(f *FirstUse) attest.Authorizer { return Both(list, f) },
+		"a list at the end": func(f *FirstUse) attest.Authorizer { return Both(f, list) },
+		"a wrapper": func(f *FirstUse) attest.Authorizer {
+			return attest.AuthorizerFunc(func(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
+				a, err := f.Authorize(ctx, r)
+				if err == nil {
+					a.ProviderID = id
+				}
+				return a, err
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFirstUse(t, Scope{})
+			for _, class := range []csr.RequesterClass{csr.RequesterBootstrap, csr.RequesterNode, csr.RequesterNode} {
+				r := inventoried(t, answerOf(t, "node-1", "gce:p/1"), class, csr.Machine{UID: "uid-1"})
+				r.ManyIdentities = map[string]string{"a list in front": "many"}[name] // asked about a copy
+				got, err := asked(t, in(f.FirstUse), r)
+				if err != nil || got.ProviderID != id {
+					t.Fatalf("got %+v, %v", got, err)
+				}
+				record, err := f.registry.Lookup(t.Context(), "node-1")
+				if err != nil || record.ProviderID != id || len(record.Issued) == 0 || record.Issued[len(record.Issued)-1].ProviderID != id {
+					t.Fatalf("recorded %+v, %v, want %s", record, err, id)
+				}
+			}
+			r := inventoried(t, answerOf(t, "node-1", "gce:p/1"), csr.RequesterNode, csr.Machine{UID: "uid-1"})
+			if _, err := asked(t, f, r); !errors.Is(err, checkRegistryProviderID) || !errors.Is(err, refusal.ErrRetry) {
+				t.Errorf("without the list: got %v, want a retry", err)
+			}
+		})
 	}
 }

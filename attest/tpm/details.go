@@ -6,6 +6,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
@@ -58,22 +59,34 @@ type Details struct {
 	values     map[string][]byte
 }
 
-// ProviderID is the provider ID of a machine that Google's certificate of the AK names,
-// gce://<project ID>/<zone>/<instance name>; "" for every other machine.
+// ProviderID is the provider ID that the verified certificate of the AK or the EK states
+// ([oid.KubernetesNodeProviderIdentifier]), "" if it states none. For the machine that Google's
+// names it is gce://<project ID>/<zone>/<instance name>.
 func (d *Details) ProviderID() string { return d.providerID }
 
-// googlesProviderID reads it from a certificate by whose extension the machine was identified.
-func googlesProviderID(cert *x509.Certificate) string {
-	for i := range cert.Extensions {
-		if !oid.KubernetesNodeProviderIdentifier.Equal(cert.Extensions[i].Id) {
+// readProviderID reads it. A certificate that states one which cannot be read is refused, whatever
+// its issuer's profile: it could not be held against the inventory.
+func (d *Details) readProviderID() (err error) {
+	if len(d.Chain) == 0 {
+		return nil
+	}
+	for i := range d.Chain[0].Extensions {
+		e := &d.Chain[0].Extensions[i]
+		if !oid.KubernetesNodeProviderIdentifier.Equal(e.Id) {
 			continue
 		}
-		if m, err := oid.ParseGCEInstance(cert.Extensions[i].Value); err == nil {
-			return "gce://" + m.ProjectID + "/" + m.Zone + "/" + m.InstanceName
+		m, bad := oid.ParseGCEInstance(e.Value)
+		if bad == nil {
+			d.providerID = "gce://" + m.ProjectID + "/" + m.Zone + "/" + m.InstanceName
+		} else if d.providerID, err = oid.UnmarshalProviderID(e.Value); err != nil {
+			return &refusal.Error{Check: checkStatedProviderID, Got: "an extension " + oid.KubernetesNodeProviderIdentifier.Name() + " that states no provider ID", Want: "one, or Google's instance identity", Err: bad}
 		}
 	}
-	return ""
+	return nil
 }
+
+// checkStatedProviderID: a certificate states a provider ID that cannot be read.
+const checkStatedProviderID refusal.Check = "stated-provider-id"
 
 // DetailsOf returns the details of a result of this kind, or nil for a result of another
 // kind.
@@ -137,14 +150,14 @@ func (d *Details) fillQuote(a *answer) {
 func (d *Details) findings(road attest.Road, machine attest.Identity, kind *Kind) *attest.Findings {
 	standing := attest.Asserted
 	f := &attest.Findings{Machine: machine, Values: d.values, Details: d}
-	if machine.Kind() == (tpmcert.GCEIdentity{}).Kind() {
-		d.providerID = googlesProviderID(d.Chain[0])
-	}
 	if d.profile != nil && machine.Kind() == tpmcert.AKIdentityKind && !d.profile.OneAKPerMachine {
 		f.ManyIdentities = manyAKs(d.profile)
 	}
 	if road == attest.RoadAK && kind.manyNames != "" {
 		f.ManyIdentities = kind.manyNames
+	}
+	if d.everyCustomers(kind) {
+		f.ManyIdentities = everyCustomer(d.Profile)
 	}
 	if road == attest.RoadEK {
 		standing = attest.Proven
@@ -194,6 +207,30 @@ func (d *Details) facts(road attest.Road, standing attest.Standing) []attest.Fac
 // manyAKs says why AKs do not count machines under a profile.
 func manyAKs(p *tpmcert.Profile) string {
 	return "profile " + p.Name + ", which names machines by their AK and does not promise one AK a machine (OneAKPerMachine)"
+}
+
+// everyCustomers reports whether the profile's issuer certifies the machines of every customer of a
+// platform, and the profile does not narrow them to the operator's. So does whoever names machines as
+// Google does, with a mark or without.
+func everyCustomers(p *tpmcert.Profile) bool {
+	google := func(s tpmcert.IdentitySource) bool { return s.Kind() == (tpmcert.GCEIdentity{}).Kind() }
+	return len(p.Projects) == 0 && (p.EveryCustomer || slices.ContainsFunc(p.Identity, google))
+}
+
+// everyCustomers reports it of the issuer of this machine's certificate. Of EKs only the profile's name
+// is known.
+func (d *Details) everyCustomers(kind *Kind) bool {
+	if d.profile != nil {
+		return everyCustomers(d.profile)
+	}
+	return len(d.Chain) > 0 && slices.ContainsFunc(kind.eks.Profiles(), func(p tpmcert.EKProfile) bool {
+		return p.Name == d.Profile && p.EveryCustomer && len(p.Projects) == 0
+	})
+}
+
+// everyCustomer says why trust on first use accepts no machine under a profile.
+func everyCustomer(profile string) string {
+	return "profile " + profile + ", whose issuer certifies the machines of every customer of a platform (EveryCustomer), and which no Projects narrow"
 }
 
 // keyAlgorithm names the algorithm of an EK, for example "RSA-2048" or "P-256"; "" for kinds

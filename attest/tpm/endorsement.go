@@ -25,7 +25,7 @@ import (
 const endorsementPasswordSize = 32
 
 // checkPasswordFile: a file with a secret cannot be trusted: others may read it, another user
-// owns it, or it does not have the form that this package writes.
+// owns it, it does not have the form that this package writes, or a restart of the machine loses it.
 const checkPasswordFile refusal.Check = "password-file"
 
 // ErrHierarchyPassword says that a hierarchy of the TPM refused the given password, or the
@@ -46,8 +46,9 @@ var ErrHierarchyPassword = tpmop.ErrHierarchyPassword
 // hard links.
 //
 // It fails, and changes neither, if the file has group or other permissions, an owner other
-// than that of this process, or another form (the check
-// "password-file"), if the hierarchy has a
+// than that of this process, or another form, or if its directory is in memory, so that a restart
+// loses the password (on Linux: a tmpfs, a ramfs, or an overlay over one or over a directory that
+// cannot be seen; elsewhere this is not checked): the check "password-file". So it does if the hierarchy has a
 // password and there is no file, or if the hierarchy's password is not the one in the file
 // (both ErrHierarchyPassword). A file that is lost has no other remedy than a copy of it, or
 // TPM2_Clear, which also removes the owner's keys. On Windows, neither mode nor owner is
@@ -63,10 +64,13 @@ var ErrHierarchyPassword = tpmop.ErrHierarchyPassword
 // cloud on Compute Engine, a maker's tools for its IAK.
 func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) (secret.Value[[]byte], error) {
 	var password []byte
-	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) (err error) {
-		password, err = endorsementPassword(ctx, h, path)
-		return err
-	})
+	err := untrusted(safefile.CheckLasting(path)) // before the TPM is asked
+	if err == nil {
+		err = tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) (err error) {
+			password, err = endorsementPassword(ctx, h, path)
+			return err
+		})
+	}
 	if err != nil {
 		return secret.Value[[]byte]{}, fmt.Errorf("tpm: endorsement password in %s: %w", path, err)
 	}
@@ -149,10 +153,15 @@ func newPasswordFile(path string) ([]byte, error) {
 
 func readPasswordFile(path string) ([]byte, error) {
 	content, err := safefile.Read(path, endorsementPasswordSize+1, safefile.Private)
+	return content, untrusted(err)
+}
+
+// untrusted adds checkPasswordFile to a refusal of safefile.
+func untrusted(err error) error {
 	if errors.Is(err, safefile.CheckFile) {
-		return nil, fmt.Errorf("%w: %w", checkPasswordFile, err)
+		return fmt.Errorf("%w: %w", checkPasswordFile, err)
 	}
-	return content, err
+	return err
 }
 
 func parsePasswordFile(content []byte) ([]byte, error) {

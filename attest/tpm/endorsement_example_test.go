@@ -20,7 +20,7 @@ func ExampleEndorsementPassword() {
 		log.Fatal(err)
 	}
 	defer device.Close()
-	dir, err := os.MkdirTemp("", "")
+	dir, err := os.MkdirTemp(".", "")
 	if err != nil {
 		log.Fatal(err)
 	}

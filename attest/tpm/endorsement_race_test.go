@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/mounttest"
 )
 
 const racerEnv = "NODEATTEST_TEST_PASSWORD_FILE"
@@ -26,7 +28,7 @@ func TestPasswordFileRacer(t *testing.T) {
 
 // Processes that start together end up with one file and one password.
 func TestPasswordFileRace(t *testing.T) {
-	dir := t.TempDir()
+	dir := mounttest.Disk(t)
 	path := filepath.Join(dir, "secret")
 	racers := make([]*exec.Cmd, 4)
 	outputs := make([]bytes.Buffer, len(racers))

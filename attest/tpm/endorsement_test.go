@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/internal/mounttest"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 
 	"github.com/nodeattest/nodeattest/internal/tpmop"
@@ -70,7 +71,7 @@ func readAll(t testing.TB, path string) []byte {
 
 func TestEndorsementPasswordFirstAndSecondRun(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
-	dir := t.TempDir()
+	dir := mounttest.Disk(t)
 	path := filepath.Join(dir, "endorsement")
 	first, err := EndorsementPassword(t.Context(), tpm, path)
 	if err != nil {
@@ -98,7 +99,7 @@ func TestEndorsementPasswordFirstAndSecondRun(t *testing.T) {
 
 func TestEndorsementPasswordsDiffer(t *testing.T) {
 	seen := map[string]bool{}
-	dir := t.TempDir()
+	dir := mounttest.Disk(t)
 	for _, name := range []string{"a", "b", "c"} {
 		content, err := newPasswordFile(filepath.Join(dir, name))
 		if err != nil {
@@ -121,7 +122,7 @@ func TestEndorsementPasswordAfterACrash(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s %d", name, n), func(t *testing.T) {
 				tpm := tpmlab.NewTPM(t)
-				dir := t.TempDir()
+				dir := mounttest.Disk(t)
 				path := filepath.Join(dir, "endorsement")
 				faulty := tpmsim.Faulty(tpm, faults(n))
 				shared := tpmop.Share(faulty)
@@ -154,7 +155,7 @@ func endorsementPasswordCommands(t *testing.T) []tpm2.TPMCC {
 	}
 	defer tpm.Close()
 	faulty := tpmsim.Faulty(tpm, nil)
-	if _, err := EndorsementPassword(t.Context(), faulty, filepath.Join(t.TempDir(), "endorsement")); err != nil {
+	if _, err := EndorsementPassword(t.Context(), faulty, filepath.Join(mounttest.Disk(t), "endorsement")); err != nil {
 		t.Fatal(err)
 	}
 	return faulty.Commands()
@@ -162,7 +163,7 @@ func endorsementPasswordCommands(t *testing.T) []tpm2.TPMCC {
 
 func TestEndorsementPasswordCancelled(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
-	path := filepath.Join(t.TempDir(), "endorsement")
+	path := filepath.Join(mounttest.Disk(t), "endorsement")
 	ctx, cancel := context.WithCancel(t.Context())
 	faulty := tpmsim.Faulty(tpm, tpmsim.At(1, tpmsim.Fault{Before: cancel}))
 	if _, err := EndorsementPassword(ctx, faulty, path); !errors.Is(err, context.Canceled) {
@@ -183,7 +184,7 @@ func TestEndorsementPasswordOfASilentTPM(t *testing.T) {
 			binary.BigEndian.PutUint32(b[19:], uint32(tpm2.TPMPTStartupClear))
 		}
 	}}
-	dir := t.TempDir()
+	dir := mounttest.Disk(t)
 	path := filepath.Join(dir, "endorsement")
 	first, err := EndorsementPassword(t.Context(), silent, path)
 	if err != nil {
@@ -203,7 +204,7 @@ func TestEndorsementPasswordOfASilentTPM(t *testing.T) {
 func TestEndorsementPasswordSwitchedOff(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	tpmlab.SwitchOff(t, tpm, tpm2.TPMRHEndorsement)
-	_, err := EndorsementPassword(t.Context(), tpm, filepath.Join(t.TempDir(), "endorsement"))
+	_, err := EndorsementPassword(t.Context(), tpm, filepath.Join(mounttest.Disk(t), "endorsement"))
 	if !errors.Is(err, tpm2.TPMRCHierarchy) || errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "the endorsement hierarchy is switched off") {
 		t.Errorf("got %v", err)
 	}
@@ -215,7 +216,7 @@ func TestEndorsementPasswordSwitchedOff(t *testing.T) {
 
 func TestEndorsementPasswordOfSomebodyElse(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
-	dir := t.TempDir()
+	dir := mounttest.Disk(t)
 	path := filepath.Join(dir, "endorsement")
 	theirs := []byte("theirs")
 	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHEndorsement, nil, theirs)
@@ -245,7 +246,7 @@ func TestEndorsementPasswordOfSomebodyElse(t *testing.T) {
 // TPM2_Clear empties the password. The file's is set again.
 func TestEndorsementPasswordAfterClear(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
-	path := filepath.Join(t.TempDir(), "endorsement")
+	path := filepath.Join(mounttest.Disk(t), "endorsement")
 	first, err := EndorsementPassword(t.Context(), tpm, path)
 	if err != nil {
 		t.Fatal(err)
@@ -271,7 +272,7 @@ func TestEndorsementPasswordRefusesFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tpm := tpmlab.NewTPM(t)
-			path := filepath.Join(t.TempDir(), "endorsement")
+			path := filepath.Join(mounttest.Disk(t), "endorsement")
 			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -300,7 +301,7 @@ func raceForPassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tpm.Close()
-	path := filepath.Join(t.TempDir(), "endorsement")
+	path := filepath.Join(mounttest.Disk(t), "endorsement")
 	var wg sync.WaitGroup
 	passwords := make([]secret.Value[[]byte], 2)
 	for i := range passwords {
@@ -328,7 +329,7 @@ func TestEndorsementPasswordOvertaken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join(t.TempDir(), "endorsement")
+		path := filepath.Join(mounttest.Disk(t), "endorsement")
 		var theirs secret.Value[[]byte]
 		overtake := func() {
 			if theirs.IsZero() {
@@ -396,11 +397,11 @@ func TestFormOfPasswordFiles(t *testing.T) {
 		})
 	}
 	tpm := tpmsim.Faulty(tpmlab.NewTPM(t), nil)
-	_, err := EndorsementPassword(t.Context(), tpm, filepath.Join(t.TempDir(), "none", "password"))
+	_, err := EndorsementPassword(t.Context(), tpm, filepath.Join(mounttest.Disk(t), "none", "password"))
 	if !errors.Is(err, fs.ErrNotExist) || errors.Is(err, checkPasswordFile) {
 		t.Errorf("no directory: %v", err)
 	}
-	_, err = EndorsementPassword(t.Context(), tpm, t.TempDir()+"/")
+	_, err = EndorsementPassword(t.Context(), tpm, mounttest.Disk(t)+"/")
 	if err == nil || tpmlab.Count(tpm, tpm2.TPMCCHierarchyChanegAuth) != 0 {
 		t.Errorf("no name: %v", err)
 	}

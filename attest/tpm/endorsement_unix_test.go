@@ -9,13 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/mounttest"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 // A directory in which nothing can be made: the TPM is not told anything.
 func TestEndorsementPasswordInUnwritableDirectory(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
-	dir := t.TempDir()
+	dir := mounttest.Disk(t)
 	path := filepath.Join(dir, "endorsement")
 	if os.Geteuid() == 0 { // whom modes do not stop
 		path = "/proc/endorsement"
@@ -30,7 +31,7 @@ func TestEndorsementPasswordInUnwritableDirectory(t *testing.T) {
 
 func TestEndorsementPasswordInOpenFile(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
-	path := filepath.Join(t.TempDir(), "endorsement")
+	path := filepath.Join(mounttest.Disk(t), "endorsement")
 	content := strings.Repeat("A", 32) + "\n"
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)

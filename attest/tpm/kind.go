@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/rand"
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -110,12 +111,20 @@ func (k *Kind) Describe() attest.Description {
 					road.ManyIdentities = "issuer " + strconv.Itoa(n) + " has " + manyAKs(&p)
 				}
 			}
+			if everyCustomers(&p) {
+				road.ManyIdentities = "issuer " + strconv.Itoa(n) + " has " + everyCustomer(p.Name)
+			}
 		}
 		d.Roads = append(d.Roads, road)
 	}
 	if k.eks != nil {
-		d.Roads = append(d.Roads, attest.OpenRoad{Road: attest.RoadEK, Identities: []attest.Grammar{{Kind: "ek"}},
-			Machine: attest.Proven, Residence: attest.Proven})
+		road := attest.OpenRoad{Road: attest.RoadEK, Identities: []attest.Grammar{{Kind: "ek"}}, Machine: attest.Proven, Residence: attest.Proven}
+		for n, p := range k.eks.Profiles() {
+			if p.EveryCustomer && len(p.Projects) == 0 {
+				road.ManyIdentities = "EK issuer " + strconv.Itoa(n) + " has " + everyCustomer(p.Name)
+			}
+		}
+		d.Roads = append(d.Roads, road)
 	}
 	return d
 }
@@ -183,14 +192,17 @@ func (e *evidence) trust(ctx context.Context, q *attest.Inquiry) (*Details, atte
 		}
 		d.Profile, d.Chain, d.Directory = c.Profile.Name, c.Chain, c.Directory
 		d.profile = &c.Profile
-		return d, c.Machine, nil
+		return d, c.Machine, d.readProviderID()
 	}
 	facts, err := e.kind.eks.Verify(ctx, e.ek, q.Machine, q.Now, q.Budget)
+	if err != nil && len(e.certificates) != 0 { // an operator who knows the machine may list it
+		err = fmt.Errorf("%w; the EK is %s", err, e.ek.Identity())
+	}
 	if err != nil {
 		return nil, "", err
 	}
 	d.EK, d.Profile, d.Chain, d.Directory = facts, facts.Profile, facts.Chain, facts.Directory
-	return d, facts.Identity, nil
+	return d, facts.Identity, d.readProviderID()
 }
 
 // hello is the hello of a TPM.
@@ -360,10 +372,8 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 			return nil, err
 		}
 	}
-	if a.kind.quotePolicy != nil {
-		if err := a.kind.quotePolicy.CheckQuote(ctx, d.Measured); err != nil {
-			return nil, err
-		}
+	if err := a.checkQuotePolicy(ctx, d.Measured, q.Budget); err != nil {
+		return nil, err
 	}
 	return d.findings(a.road, machine, a.kind), nil
 }

@@ -78,17 +78,23 @@ func TestKindConfig(t *testing.T) {
 func TestKindSaysWhereIdentitiesAreMany(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", nil)
 	promising, pointer := tpmcert.ProfileTCG(), tpmcert.ProfileAzure()
-	promising.OneAKPerMachine = true
+	google, unmarked, azure, windows := tpmcert.ProfileGoogle(), tpmcert.ProfileGoogle(), tpmcert.ProfileAzure(), tpmcert.ProfileMicrosoftAIK()
+	google.Projects, unmarked.EveryCustomer = []string{"project"}, false
+	promising.OneAKPerMachine, azure.OneAKPerMachine, windows.OneAKPerMachine = true, true, true
 	pointer.Identity = []tpmcert.IdentitySource{&tpmcert.AKIdentity{}}
 	for name, c := range map[string]struct {
 		profiles []tpmcert.Profile
 		many     bool
 	}{
-		"Google's":                        {[]tpmcert.Profile{tpmcert.ProfileGoogle()}, false},
-		"Google's twice":                  {[]tpmcert.Profile{tpmcert.ProfileGoogle(), tpmcert.ProfileGoogle()}, false},
+		"Google's":                        {[]tpmcert.Profile{google}, false},
+		"Google's twice":                  {[]tpmcert.Profile{google, google}, false},
+		"Google's, of every customer":     {[]tpmcert.Profile{google, tpmcert.ProfileGoogle()}, true},
+		"the same without the mark":       {[]tpmcert.Profile{unmarked}, true},
+		"Azure's, of one AK a machine":    {[]tpmcert.Profile{azure}, true},
+		"Windows', of one AK a machine":   {[]tpmcert.Profile{windows}, true},
 		"one that promises":               {[]tpmcert.Profile{promising}, false},
 		"one that does not":               {[]tpmcert.Profile{tpmcert.ProfileAzure()}, true},
-		"by different fields":             {[]tpmcert.Profile{tpmcert.ProfileGoogle(), tpmcert.ProfileGoogle(), promising}, true},
+		"by different fields":             {[]tpmcert.Profile{google, google, promising}, true},
 		"one that does not, by a pointer": {[]tpmcert.Profile{pointer}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,7 +29,8 @@ import (
 type ProverOptions struct {
 	// EK, if set, has the node take [attest.RoadEK], with this endorsement key; nil means
 	// [attest.RoadAK]. With EK, the certificates are the EK's: if there are none and
-	// EK.CertificateIndex is 0, the node presents the bare key.
+	// EK.CertificateIndex is 0 or the TPM has no such index, the node presents the bare key, as
+	// that of a virtual TPM: the control plane has to list it.
 	EK *EKOrigin
 	// Certificates is the certificate of the AK, or of the EK, and those between it and the
 	// root, in DER, leaf first; a root at the end is left out. If nil, the leaf is read from
@@ -257,23 +258,22 @@ func (s *session) load(ctx context.Context) (err error) {
 // readChain returns the certificates of the AK, or of the EK, leaf first and without the
 // root; none for an EK that has none.
 func (s *session) readChain(ctx context.Context) (chain [][]byte, err error) {
-	o, index := &s.prover.options, s.prover.source.CertificateIndex
-	if o.EK != nil {
-		index = o.EK.CertificateIndex
-	}
+	o := &s.prover.options
 	chain, above := o.Certificates, o.Intermediates
 	switch {
-	case len(chain) != 0 || index == 0 && !s.prover.source.OEM:
+	case len(chain) != 0:
 		above = nil
 	case s.prover.source.OEM:
 		if chain, err = readIAKChain(ctx, s.handles); above != nil && err == nil {
 			chain = chain[:1]
 		}
+	case o.EK != nil:
+		if chain, err = readEKChain(ctx, s.handles, o); len(chain) != 1 {
+			above = nil
+		}
 	default:
 		chain = make([][]byte, 1)
-		if chain[0], err = tpmop.ReadNVCertificate(ctx, s.handles, index); o.EKChainFromNV && err == nil {
-			above, err = ekChainOf(ctx, s.handles, chain[0])
-		}
+		chain[0], err = tpmop.ReadNVCertificate(ctx, s.handles, s.prover.source.CertificateIndex)
 	}
 	if err != nil {
 		return nil, err
@@ -283,6 +283,28 @@ func (s *session) readChain(ctx context.Context) (chain [][]byte, err error) {
 		return chain[:last], nil
 	}
 	return chain, nil
+}
+
+// readEKChain returns the certificate of the EK in NV, and with EKChainFromNV those above it. An EK
+// whose index does not exist has none: the control plane trusts it if it is on its list. What
+// exists and cannot be read is an error.
+func readEKChain(ctx context.Context, h *tpmop.Handles, o *ProverOptions) ([][]byte, error) {
+	index := o.EK.CertificateIndex
+	if index == 0 {
+		return nil, nil
+	}
+	leaf, err := tpmop.ReadNVCertificate(ctx, h, index)
+	if errors.Is(err, tpmop.ErrNVIndexNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("certificate of the EK: %w", err)
+	}
+	if !o.EKChainFromNV {
+		return [][]byte{leaf}, nil
+	}
+	above, err := ekChainOf(ctx, h, leaf)
+	return slices.Concat([][]byte{leaf}, above), err
 }
 
 func isRoot(der []byte) bool {

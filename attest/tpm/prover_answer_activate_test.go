@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/mounttest"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -159,7 +160,7 @@ func TestActivateWithoutThePassword(t *testing.T) {
 			tpm := tpmsim.Swtpm(t, tpmlab.Bare())
 			tpmlab.Persist(t, tpm, tpm2.TPMRHEndorsement, row.origin.Template, ekHandle)
 			tpmlab.Persist(t, tpm, row.ak, AKTemplateECDSAP256(), akHandle)
-			if _, err := EndorsementPassword(t.Context(), tpm, filepath.Join(t.TempDir(), "password")); err != nil {
+			if _, err := EndorsementPassword(t.Context(), tpm, filepath.Join(mounttest.Disk(t), "password")); err != nil {
 				t.Fatal(err)
 			}
 			got, err := activateFor(t, tpm, EKOrigin{Handle: ekHandle}, AKSource{Handle: akHandle}, nil, []byte("the secret"), nil)

@@ -288,13 +288,12 @@ func TestCloseOfAFailingTPM(t *testing.T) {
 	tpmlab.CheckNothingLoaded(t, n.tpm)
 }
 
-// A certificate of a node that is none, or that is not there.
+// A certificate of a node that is none, or that is not there. That of an EK may be missing: see
+// TestEKWithoutCertificate.
 func TestCertificatesOfANode(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	ek := EKP256()
 	ek.CertificateIndex = 0
-	inNV := ek
-	inNV.CertificateIndex = 0x01c00555
 	bare := AKSource{Template: AKTemplateECDSAP256()}
 	missing := AKSource{Template: bare.Template, CertificateIndex: 0x01c00555}
 	subject := subjectOfTest(t, tpmlab.NewECDSA(t, elliptic.P256()))
@@ -304,7 +303,6 @@ func TestCertificatesOfANode(t *testing.T) {
 		want   error
 	}{
 		"an EK's is garbage":        {bare, ProverOptions{EK: &ek, Certificates: [][]byte{{0x30, 0}}}, tpmcert.CheckCertificateEncoding},
-		"an EK's is not there":      {bare, ProverOptions{EK: &inNV}, tpmkey.ErrNVIndexNotFound},
 		"an AK's is not there":      {missing, ProverOptions{}, tpmkey.ErrNVIndexNotFound},
 		"an AK's chain is no chain": {bare, ProverOptions{Certificates: [][]byte{{0x30, 0}, {4, 0}}}, refusal.Check("message-encoding")},
 	} {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/mounttest"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -48,7 +49,7 @@ func TestSecretsAreNotHeard(t *testing.T) {
 			tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, owner)
 			bus := &tapped{TPM: tpm}
 			// Without a password the EK is the session key, with one the null hierarchy's.
-			for _, path := range []string{"", filepath.Join(t.TempDir(), "endorsement")} {
+			for _, path := range []string{"", filepath.Join(mounttest.Disk(t), "endorsement")} {
 				endorsement := []byte(nil)
 				if path != "" {
 					made, err := EndorsementPassword(t.Context(), bus, path)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -45,6 +46,27 @@ func (a *answer) checkQuote(covers func(label string, data []byte) error) error 
 		return err
 	}
 	return checkSameBoot(a.in.Attest, a.quoted.Attest)
+}
+
+// replayWork is what a policy may spend on a byte of the event log in a bank: it is parsed, and hashed
+// from each value that a PCR can start with.
+const replayWork = 8
+
+// checkQuotePolicy asks the policy, once the replay of the log has been counted.
+func (a *answer) checkQuotePolicy(ctx context.Context, m *Measured, budget *attest.Budget) error {
+	if a.kind.quotePolicy == nil {
+		return nil
+	}
+	if m != nil {
+		banks := map[tpm2.TPMAlgID]bool{}
+		for _, p := range m.Quote.PCRs() {
+			banks[p.Bank] = true
+		}
+		if err := budget.Work(ctx, replayWork*len(banks)*len(m.EventLog)); err != nil {
+			return err
+		}
+	}
+	return a.kind.quotePolicy.CheckQuote(ctx, m)
 }
 
 // checkSameBoot compares what two statements by one AK say about the TPM. If the counts are
@@ -102,8 +124,10 @@ type PCRPolicy struct {
 // quote may cover more PCRs than a set names, but never fewer.
 //
 // It is an error to give no sets or an empty set, and for a set to have a PCR twice, a value
-// whose length is not that of its bank's digests, a SHA-1 bank, or a PCR that proves nothing
-// ([statement.ResettablePCR]).
+// whose length is not that of its bank's digests, a SHA-1 bank, a PCR that proves nothing
+// ([statement.ResettablePCR]), or for one of PCRs 0 to 7 the value that it has before anything is
+// measured: firmware measures a separator into each (TCG PC Client Platform Firmware Profile 1.06,
+// 3.3.4), so such a machine's firmware does not serve that bank, and root can fill it in.
 func NewPCRPolicy(sets ...[]statement.PCR) (*PCRPolicy, error) {
 	if len(sets) == 0 {
 		return nil, errors.New("tpm: PCR policy: no values")
@@ -136,8 +160,19 @@ func checkGoodValues(set []statement.PCR) error {
 		if statement.ResettablePCR(p.Index) {
 			return tpmwire.Refuse(statement.CheckPCRResettable, p.ID().String(), "a PCR that only a reset of the machine resets")
 		}
+		if p.Index <= 7 && unextended(p.Value) {
+			return tpmwire.Refuse(CheckQuotePolicy, p.String()+", into which nothing was measured", "what firmware measures: at least a separator")
+		}
 	}
 	return nil
+}
+
+// unextended reports whether a value is that of a PCR since a reset: zeros or ones, or zeros before
+// the locality of TPM2_Startup, up to 4, in PCR 0.
+func unextended(value []byte) bool {
+	first, last := value[:len(value)-1], value[len(value)-1]
+	zeros := last <= 4 && len(bytes.Trim(first, "\x00")) == 0
+	return zeros || len(bytes.Trim(value, "\xff")) == 0
 }
 
 // CheckQuote accepts a quote that matches one of the sets. A refusal is a [*refusal.Error]

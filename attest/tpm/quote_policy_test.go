@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
@@ -44,13 +45,14 @@ func TestPCRPolicy(t *testing.T) {
 		want refusal.Check
 	}{
 		{"all", [][]statement.PCR{{good7, good0}}, ""},
+		{"nothing measured into PCR 8", [][]statement.PCR{{good7, pcrOf(tpm2.TPMAlgSHA256, 8, 0)}}, statement.CheckPCRNotQuoted},
 		{"some", [][]statement.PCR{{good7}}, ""},
 		{"another bank", [][]statement.PCR{{good0, pcrOf(tpm2.TPMAlgSHA384, 7, 0x17)}}, ""},
 		{"the second set", [][]statement.PCR{{bad7}, {good7}}, ""},
 		{"another value", [][]statement.PCR{{good0, bad7}}, checkPCRPolicy},
 		{"one bit", [][]statement.PCR{{good0, almost}}, checkPCRPolicy},
-		{"a PCR that was not quoted", [][]statement.PCR{{good0, pcrOf(tpm2.TPMAlgSHA256, 1, 0)}}, statement.CheckPCRNotQuoted},
-		{"a bank that was not quoted", [][]statement.PCR{{pcrOf(tpm2.TPMAlgSHA512, 0, 0)}}, statement.CheckPCRNotQuoted},
+		{"a PCR that was not quoted", [][]statement.PCR{{good0, pcrOf(tpm2.TPMAlgSHA256, 1, 1)}}, statement.CheckPCRNotQuoted},
+		{"a bank that was not quoted", [][]statement.PCR{{pcrOf(tpm2.TPMAlgSHA512, 0, 1)}}, statement.CheckPCRNotQuoted},
 		{"half of each set", [][]statement.PCR{{good0, bad7}, {pcrOf(tpm2.TPMAlgSHA256, 0, 1), good7}}, checkPCRPolicy},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -60,6 +62,42 @@ func TestPCRPolicy(t *testing.T) {
 			}
 			tpmlab.ExpectCheck(t, p.CheckQuote(t.Context(), m), c.want)
 		})
+	}
+}
+
+// countingPolicy counts how often it is asked.
+type countingPolicy int
+
+func (p *countingPolicy) CheckQuote(context.Context, *Measured) error { *p++; return nil }
+
+// TestReplayIsCounted: the replay of an event log is part of the work that one request may cost. A log
+// of any size and any number of banks fits in with all signatures of an answer.
+func TestReplayIsCounted(t *testing.T) {
+	asked := new(countingPolicy)
+	a := &answer{evidence: evidence{kind: &Kind{quotePolicy: asked}}}
+	m := quotedForPolicy(t) // of two banks
+	m.EventLog = make([]byte, statement.MaxEventLogSize)
+	budget := attest.NewBudget(12)
+	for range 12 {
+		if err := budget.Signature(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _, before := budget.Spent()
+	if err := a.checkQuotePolicy(t.Context(), m, budget); err != nil || *asked != 1 {
+		t.Fatalf("the longest log: %v, asked %d times", err, *asked)
+	}
+	if _, _, work := budget.Spent(); work-before != replayWork*2*len(m.EventLog) {
+		t.Errorf("it counted for %d", work-before)
+	}
+	if err := budget.Work(t.Context(), replayWork*len(m.EventLog)); err != nil { // a third bank
+		t.Error(err)
+	}
+	if err := a.checkQuotePolicy(t.Context(), m, budget); !errors.Is(err, attest.CheckBudget) || *asked != 1 {
+		t.Errorf("over the budget: got %v, asked %d times", err, *asked)
+	}
+	if err := a.checkQuotePolicy(t.Context(), &Measured{Quote: m.Quote}, budget); err != nil || *asked != 2 {
+		t.Errorf("no log: got %v, asked %d times", err, *asked)
 	}
 }
 
@@ -91,6 +129,10 @@ func TestNewPCRPolicyRefuses(t *testing.T) {
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 16, 1)}, statement.CheckPCRResettable},
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 23, 1)}, statement.CheckPCRResettable},
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 32, 1)}, statement.CheckPCRSelection},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 0, 0)}, CheckQuotePolicy},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA384, 4, 0)}, CheckQuotePolicy},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 7, 0xff)}, CheckQuotePolicy},
+		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 0, Value: append(make([]byte, 31), 4)}}, CheckQuotePolicy},
 	} {
 		t.Run(fmt.Sprint(c.want), func(t *testing.T) {
 			if _, err := NewPCRPolicy([]statement.PCR{good}, c.set); !errors.Is(err, c.want) {

@@ -142,7 +142,7 @@ func (w *world) kubernetesWith(t testing.TB, config ValidatorConfig) *Validator 
 
 func (w *world) strictConfig() claims.ValidatorConfig {
 	return claims.ValidatorConfig{
-		Issuer: worldIssuer, Keys: w.keys, Audiences: []string{worldAudience}, Objects: w.objects,
+		Issuers: map[string]jws.KeySet{worldIssuer: w.keys}, Audiences: []string{worldAudience}, Objects: w.objects,
 		InsecureAllowReplay: true, Now: w.clock,
 	}
 }

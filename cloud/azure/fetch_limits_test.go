@@ -254,6 +254,32 @@ func TestOneFlight(t *testing.T) {
 	})
 }
 
+// A panic of the transport is a failed request for all who wait for it, of which nothing is decided.
+func TestFetcherTransportPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		f := NewHTTPFetcher(HTTPFetcherOptions{Transport: tripper(func(*http.Request) (*http.Response, error) {
+			<-answer
+			panic("a bug of the transport")
+		})})
+		var done sync.WaitGroup
+		for range 3 {
+			done.Go(func() {
+				if der, err := f.FetchIssuer(t.Context(), place(1)); der != nil || err == nil {
+					t.Errorf("%d bytes, %v, want an error", len(der), err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(answer)
+		done.Wait()
+		if der, err := f.FetchIssuer(t.Context(), place(1)); der != nil || err == nil {
+			t.Errorf("a moment later: %d bytes, %v, want an error", len(der), err)
+		}
+		time.Sleep(requestTimeout) // what net/http started ends
+	})
+}
+
 // A host whose certificate nobody has certified, as in an image without roots, is a matter of
 // trying again, and the check says so before any node asks.
 func TestFetcherWithoutRoots(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nodeattest/nodeattest/internal/recovered"
 )
 
 // issuerHosts are the hosts that the certificates of the service's signers name as the sources
@@ -149,10 +151,14 @@ func (f *HTTPFetcher) board(at string) (w *flight, ours bool) {
 	return w, true
 }
 
-// fly makes the request that others wait for, also if the transport panics.
+// fly makes the request that others wait for. A panic of the transport is its error.
 func (f *HTTPFetcher) fly(ctx context.Context, u *url.URL, w *flight) (der []byte, err error) {
 	defer func() { f.land(u.String(), w, der, err, ctx.Err() != nil) }()
-	return f.request(ctx, u)
+	err = recovered.Call(func() (err error) {
+		der, err = f.request(ctx, u)
+		return err
+	})
+	return der, err
 }
 
 // land ends a request.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
-	"github.com/nodeattest/nodeattest/cloud/internal/inventory"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -22,9 +21,6 @@ const (
 	// checkSubscription: the machine belongs to a subscription that is not among those that
 	// count.
 	checkSubscription refusal.Check = "azure-subscription"
-	// checkInventory: the inventory's provider ID for the node is of another subscription or
-	// cloud.
-	checkInventory refusal.Check = "azure-inventory"
 )
 
 // KindConfig is what the kind is made of. Both fields are required.
@@ -37,10 +33,10 @@ type KindConfig struct {
 	Subscriptions []string
 }
 
-// NewKind makes the control plane's side of the kind of evidence. A document is also held against
-// the inventory: if the machine's provider ID there is one of a cloud, it must be Azure's, of the
-// document's subscription; documents do not have the rest of it. The error matches
-// [refusal.CheckConfig] and names the field.
+// NewKind makes the control plane's side of the kind of evidence. The join holds the
+// inventory against the machine's identity: if the machine's provider ID there is one of a cloud, it
+// must be Azure's, of the document's subscription; documents do not have the rest of it. The error
+// matches [refusal.CheckConfig] and names the field.
 func NewKind(config KindConfig) (*document.Kind, error) {
 	if config.Verifier == nil {
 		return nil, refusal.Config("Verifier", "", "one")
@@ -79,16 +75,7 @@ func (p *platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (
 	if err != nil {
 		return nil, err
 	}
-	claims, err := p.claims(d)
-	if err != nil {
-		return nil, err
-	}
-	start := "/subscriptions/" + d.SubscriptionID + "/"
-	same := func(id string) bool { return strings.HasPrefix(strings.ToLower(id), start) }
-	if err := inventory.Compare(q, checkInventory, "azure", same, "azure://"+start); err != nil {
-		return nil, err
-	}
-	return claims, nil
+	return p.claims(d)
 }
 
 func (p *platform) claims(d *Document) (*document.Claims, error) {

@@ -232,13 +232,13 @@ func TestInventory(t *testing.T) {
 		strings.ToLower("azure:///subscriptions/8A205152-b25a-417f-a676-80465535a6c9" + vm): "",
 		"azure:///subscriptions/8A205152-B25A-417F-A676-80465535A6C9" + vm:                  "",
 		"metal3://namespace/host/machine":                                                   "", // of which Azure knows nothing
-		"azure:///subscriptions/00000000-0000-0000-0000-000000000001" + vm:                  "azure-inventory",
-		"azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c9":                       "azure-inventory",
-		"azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c90" + vm:                 "azure-inventory",
-		"azure://8a205152-b25a-417f-a676-80465535a6c9" + vm:                                 "azure-inventory",
-		"azure://": "azure-inventory",
-		"gce://example-project/europe-west1-b/vm-1": "azure-inventory",
-		"aws:///us-east-2a/i-0123456789abcdef0":     "azure-inventory",
+		"azure:///subscriptions/00000000-0000-0000-0000-000000000001" + vm:                  "provider-id-evidence",
+		"azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c9":                       "provider-id-evidence",
+		"azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c90" + vm:                 "provider-id-evidence",
+		"azure://8a205152-b25a-417f-a676-80465535a6c9" + vm:                                 "provider-id-evidence",
+		"azure://": "provider-id-evidence",
+		"gce://example-project/europe-west1-b/vm-1": "provider-id-evidence",
+		"aws:///us-east-2a/i-0123456789abcdef0":     "provider-id-evidence",
 	}, func(machines kindtest.Machines) error {
 		config, err := verifierConfig(cloud, machine)
 		if err != nil {

@@ -271,8 +271,9 @@ func (s *ec2Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	var random [32]byte
 	_, _ = rand.Read(random[:]) // never fails
 	token := hex.EncodeToString(random[:])
+	until := clock(s.cloud.Now).Add(time.Duration(seconds) * time.Second)
 	s.mu.Lock()
-	s.tokens[token] = clock(s.cloud.Now).Add(time.Duration(seconds) * time.Second)
+	s.tokens[token] = until
 	s.mu.Unlock()
 	w.Header().Set(header, strconv.Itoa(seconds))
 	_, _ = w.Write([]byte(token))
@@ -281,8 +282,9 @@ func (s *ec2Server) serveToken(w http.ResponseWriter, r *http.Request) {
 // guarded serves only holders of a token.
 func (s *ec2Server) guarded(serve func() ([]byte, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		token := r.Header.Get("X-Aws-Ec2-Metadata-Token")
 		s.mu.Lock()
-		until, known := s.tokens[r.Header.Get("X-Aws-Ec2-Metadata-Token")]
+		until, known := s.tokens[token]
 		s.mu.Unlock()
 		if !known || !clock(s.cloud.Now).Before(until) {
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)

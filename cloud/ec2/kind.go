@@ -9,7 +9,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/cloud/awsid"
-	"github.com/nodeattest/nodeattest/cloud/internal/inventory"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -30,9 +29,6 @@ const (
 	checkRole refusal.Check = "ec2-role"
 	// checkSession: the session of the role does not have the name of the document's instance.
 	checkSession refusal.Check = "ec2-session"
-	// checkInventory: the inventory's provider ID for the node is of another instance, region or
-	// cloud.
-	checkInventory refusal.Check = "ec2-inventory"
 )
 
 // KindConfig is what the kind is made of. Certificates and Roles are required.
@@ -53,8 +49,8 @@ type KindConfig struct {
 	Transport http.RoundTripper
 }
 
-// NewKind makes the control plane's side of the kind of evidence. Evidence is also held against
-// the inventory: if the machine's provider ID there is one of a cloud, it must be
+// NewKind makes the control plane's side of the kind of evidence. The join holds the
+// inventory against the machine's identity: if the machine's provider ID there is one of a cloud, it must be
 // aws:///<zone>/<instance ID> with the document's instance and a zone of its region, or none. The
 // error matches [refusal.CheckConfig] and names the field.
 func NewKind(config KindConfig) (*document.Kind, error) {
@@ -171,10 +167,6 @@ func (p *platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (
 	}
 	d, err := awsid.Verify(s.pkcs7, p.certificates, q.Now)
 	if err != nil {
-		return nil, err
-	}
-	same, machine := inventory.Instance(d.Region, d.InstanceID)
-	if err := inventory.Compare(q, checkInventory, "aws", same, machine); err != nil {
 		return nil, err
 	}
 	if err := q.Budget.Work(ctx, maxAnswer); err != nil {

@@ -70,9 +70,9 @@ func TestInventory(t *testing.T) {
 		"aws:///us-east-2a/i-0123456789abcdef0":     "",
 		"aws:////i-0123456789abcdef0":               "",
 		"metal3://namespace/host/machine":           "",
-		"aws:///us-east-2a/i-0fedcba9876543210":     "ec2-inventory",
-		"aws:///us-east-1a/i-0123456789abcdef0":     "ec2-inventory",
-		"gce://example-project/europe-west1-b/vm-1": "ec2-inventory",
+		"aws:///us-east-2a/i-0fedcba9876543210":     "provider-id-evidence",
+		"aws:///us-east-1a/i-0123456789abcdef0":     "provider-id-evidence",
+		"gce://example-project/europe-west1-b/vm-1": "provider-id-evidence",
 	}, func(machines kindtest.Machines) error {
 		config, err := verifierConfig(cloud)
 		if err != nil {

@@ -51,9 +51,6 @@ const (
 	checkFuture refusal.Check = "gce-future"
 	// checkProject: the machine's project is not one of those that are admitted.
 	checkProject refusal.Check = "gce-project"
-	// checkInventory: the inventory has another instance name, zone, project or cloud for the
-	// node.
-	checkInventory refusal.Check = "gce-inventory"
 )
 
 // Details is what a token says, all of it Google's word. It is what [attest.Result].Details

@@ -11,7 +11,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
-	"github.com/nodeattest/nodeattest/cloud/internal/inventory"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -31,9 +30,6 @@ const (
 	checkUserData refusal.Check = "nitro-document-user-data"
 	// checkPCRs: a PCR has a value other than the good ones, or none.
 	checkPCRs refusal.Check = "nitro-pcrs"
-	// checkInventory: the inventory's provider ID for the node is of another instance, region or
-	// cloud.
-	checkInventory refusal.Check = "nitro-inventory"
 )
 
 // KindConfig is what the kind is made of.
@@ -49,10 +45,10 @@ type KindConfig struct {
 	GoodPCRs []map[int][]byte
 }
 
-// NewKind makes the control plane's side of the kind of evidence. A document is also held against
-// the inventory: if the machine's provider ID there is one of a cloud, it must be
-// aws:///<zone>/<instance ID> with the document's instance and a zone of its region, or none. The
-// error matches [refusal.CheckConfig] and names the field.
+// NewKind makes the control plane's side of the kind of evidence. The join holds the
+// inventory against the machine's identity: if the machine's provider ID there is one of a cloud, it
+// must be aws:///<zone>/<instance ID> with the document's instance and a zone of its region, or none.
+// The error matches [refusal.CheckConfig] and names the field.
 func NewKind(config KindConfig) (*document.Kind, error) {
 	if config.Verifier == nil {
 		return nil, refusal.Config("Verifier", "", "one")
@@ -98,15 +94,7 @@ func (p *platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (
 	if err != nil {
 		return nil, err
 	}
-	claims, err := p.claims(d)
-	if err != nil {
-		return nil, err
-	}
-	same, machine := inventory.Instance(d.Region, d.InstanceID)
-	if err := inventory.Compare(q, checkInventory, "aws", same, machine); err != nil {
-		return nil, err
-	}
-	return claims, nil
+	return p.claims(d)
 }
 
 func (p *platform) claims(d *Document) (*document.Claims, error) {

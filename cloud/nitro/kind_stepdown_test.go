@@ -82,19 +82,19 @@ func TestInventory(t *testing.T) {
 		"aws:///us-east-2-chi-1a/i-0123456789abcdef0":         "", // a local zone
 		"aws:////i-0123456789abcdef0":                         "",
 		"metal3://namespace/host/machine":                     "", // of which AWS knows nothing
-		"aws:///us-east-2a/i-0fedcba9876543210":               "nitro-inventory",
-		"aws:///us-east-1a/i-0123456789abcdef0":               "nitro-inventory",
-		"aws:///us-east-2a/i-0123456789abcdef01":              "nitro-inventory",
-		"aws:///us-east-2a/i-0123456789abcdef0/i-1":           "nitro-inventory",
-		"aws:///i-0123456789abcdef0":                          "nitro-inventory",
-		"aws://us-east-2a/i-0123456789abcdef0":                "nitro-inventory",
-		"aws://":                                              "nitro-inventory",
-		"aws:///us-east-2a":                                   "nitro-inventory",
-		"aws:///us-east-2a/x/i-0123456789abcdef0":             "nitro-inventory",
-		"AWS:///us-east-2a/i-0fedcba9876543210":               "nitro-inventory",
-		"Azure://8a205152":                                    "nitro-inventory",
-		"gce://example-project/europe-west1-b/vm-1":           "nitro-inventory",
-		"azure:///subscriptions/8a205152-b25a-417f-a676-8046": "nitro-inventory",
+		"aws:///us-east-2a/i-0fedcba9876543210":               "provider-id-evidence",
+		"aws:///us-east-1a/i-0123456789abcdef0":               "provider-id-evidence",
+		"aws:///us-east-2a/i-0123456789abcdef01":              "provider-id-evidence",
+		"aws:///us-east-2a/i-0123456789abcdef0/i-1":           "provider-id-evidence",
+		"aws:///i-0123456789abcdef0":                          "",
+		"aws://us-east-2a/i-0123456789abcdef0":                "",
+		"aws://":                                              "provider-id-evidence",
+		"aws:///us-east-2a":                                   "provider-id-evidence",
+		"aws:///us-east-2a/x/i-0123456789abcdef0":             "provider-id-evidence",
+		"AWS:///us-east-2a/i-0fedcba9876543210":               "provider-id-evidence",
+		"Azure://8a205152":                                    "provider-id-evidence",
+		"gce://example-project/europe-west1-b/vm-1":           "provider-id-evidence",
+		"azure:///subscriptions/8a205152-b25a-417f-a676-8046": "provider-id-evidence",
 	}, func(machines kindtest.Machines) error {
 		config, err := verifierConfig(platform, machine)
 		if err != nil {

@@ -1,7 +1,11 @@
 // Package roca recognizes RSA moduli that can be factored because of CVE-2017-15361.
 package roca
 
-import "math/big"
+import (
+	"math/big"
+	"math/bits"
+	"slices"
+)
 
 // marks are the small primes p modulo which a modulus made by Infineon's RSALib is in the
 // subgroup of powers of 65537, with the order r of that subgroup where it is a proper one.
@@ -12,14 +16,13 @@ var marks = [...]struct{ order, prime uint64 }{
 
 // Vulnerable reports whether n has the fingerprint of a modulus whose primes were made by the
 // flawed RSALib: n to the power r is 1 modulo p for every pair. One in 2^27.8 of the moduli
-// made otherwise has it too. A modulus that is nil or not positive does not.
+// made otherwise has it too. A modulus that is nil or not positive does not. It allocates nothing.
 func Vulnerable(n *big.Int) bool {
 	if n == nil || n.Sign() <= 0 {
 		return false
 	}
-	var prime, remainder big.Int
 	for _, m := range marks {
-		base := remainder.Mod(n, prime.SetUint64(m.prime)).Uint64()
+		base := remainder(n.Bits(), m.prime)
 		power := uint64(1)
 		for range m.order {
 			power = power * base % m.prime
@@ -29,4 +32,16 @@ func Vulnerable(n *big.Int) bool {
 		}
 	}
 	return true
+}
+
+// remainder is that of a number by a prime.
+func remainder(words []big.Word, prime uint64) (r uint64) {
+	for _, word := range slices.Backward(words) {
+		if bits.UintSize == 32 {
+			r = (r<<32 | uint64(word)) % prime
+		} else {
+			r = bits.Rem64(r, uint64(word), prime)
+		}
+	}
+	return r
 }

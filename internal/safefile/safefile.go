@@ -2,7 +2,7 @@
 // what a client remembers about its cluster. It refuses a file that anyone else could have
 // written or, if it is [Private], can read. A file is first written under another name,
 // synced, and then moved into place: a reader finds the whole file or none, even after a loss
-// of power.
+// of power. [CheckLasting] refuses a place that a restart of the machine empties.
 //
 // Windows has no such owners and modes: there the access lists are the administrator's
 // responsibility, and only the type and the size of a file are checked.
@@ -23,6 +23,9 @@ import (
 // CheckFile is the check that an untrustworthy file or directory fails. Errors from the file
 // system do not match it.
 const CheckFile refusal.Check = "file"
+
+// ErrUnknown says, with [CheckFile], that [CheckLasting] cannot see what a file system lies on.
+var ErrUnknown = errors.New("unknown whether it is in memory")
 
 // Access says who besides the owner may read or write a file.
 type Access int

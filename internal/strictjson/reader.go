@@ -247,12 +247,15 @@ func (r *Reader) literal(texts ...string) error {
 }
 
 // syntax refuses what is not JSON. Text that begins with the mark of an encoding is told
-// apart: it looks well to people.
+// apart: it looks well to people. So is a page, which servers and proxies send in place of JSON.
 func (r *Reader) syntax() error {
 	for _, mark := range []string{"\ufeff", "\xff\xfe", "\xfe\xff"} {
 		if r.pos == 0 && bytes.HasPrefix(r.data, []byte(mark)) {
 			return r.fail(ErrMark)
 		}
+	}
+	if bytes.HasPrefix(r.data[r.pos:], []byte("<")) && len(bytes.Trim(r.data[:r.pos], " \t\r\n")) == 0 {
+		return r.fail(ErrPage)
 	}
 	return r.fail(ErrSyntax)
 }
@@ -346,6 +349,8 @@ const (
 	// ErrMark: the text begins with a byte order mark (RFC 8259, section 8.1), of UTF-8 or of
 	// UTF-16.
 	ErrMark Reason = "byte order mark or UTF-16"
+	// ErrPage: the text begins with <, as HTML and XML do.
+	ErrPage Reason = "a web page or XML"
 	// ErrDepth: objects and arrays nested deeper than MaxDepth.
 	ErrDepth Reason = "depth"
 	// ErrMembers: an object with more than MaxMembers members.

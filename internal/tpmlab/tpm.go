@@ -186,6 +186,13 @@ func DigestName(fill byte) []byte {
 	return append([]byte{0, 0x0b}, bytes.Repeat([]byte{fill}, 32)...)
 }
 
+// ExtendedPCR is the value of a PCR of SHA-256 after one ExtendPCR.
+func ExtendedPCR() []byte {
+	sum := sha256.Sum256(nil)
+	value := sha256.Sum256(append(make([]byte, 32), sum[:]...))
+	return value[:]
+}
+
 // ExtendPCR extends a PCR of SHA-256.
 func ExtendPCR(t testing.TB, tpm transport.TPM, pcr tpm2.TPMHandle) {
 	t.Helper()

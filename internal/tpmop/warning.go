@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -106,11 +107,16 @@ type patient struct {
 	ctx context.Context // ends the pauses
 }
 
-// Send sends a command, and returns the TPM's last answer.
+// Send sends a command, and returns the TPM's last answer. A panic of the transport is its error, so
+// that what was loaded is flushed.
 func (p *patient) Send(command []byte) ([]byte, error) {
 	pause := firstPause
 	for n := 1; ; n++ {
-		rsp, err := p.tpm.Send(command)
+		var rsp []byte
+		err := recovered.Call(func() (err error) {
+			rsp, err = p.tpm.Send(command)
+			return err
+		})
 		if err != nil || n == MaxTries || !isAgain(rsp) {
 			return rsp, err
 		}

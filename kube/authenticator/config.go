@@ -7,6 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/kube/internal/evidence"
 	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
@@ -31,7 +33,8 @@ type Config struct {
 	// NodeName is the node's name, as the kubelet uses it.
 	NodeName string
 	// Dir is the folder of the certificates, which only this process's user may be able to
-	// write to. It is created if it is missing.
+	// write to. It is created if it is missing. With RecoverySigner, it must outlast a restart of
+	// the machine: on Linux, one in memory has the check "file".
 	Dir string
 	// KeyDir, if set, is the folder of the client and serving certificates with their keys, as
 	// Dir otherwise is. On a file system in memory no copy of a disk has the keys, and the
@@ -197,6 +200,11 @@ func (c *Config) provider() string {
 
 // open opens the folders.
 func (a *Authenticator) open() (err error) {
+	if a.c.RecoverySigner != "" { // its certificate is for after a restart
+		if err := safefile.CheckLasting(a.c.Dir); err != nil {
+			return fmt.Errorf("folder of the recovery certificate: %w", err)
+		}
+	}
 	if a.store, err = certstore.Open(a.c.Dir); err != nil {
 		return err
 	}

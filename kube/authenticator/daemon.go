@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -27,10 +28,15 @@ func (a *Authenticator) Run(ctx context.Context) error {
 		return errNotMade
 	}
 	beat, release, err := a.store.Hold(daemonName)
-	if err != nil {
+	switch {
+	case errors.Is(err, certstore.ErrLocked), errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("authenticator: no other daemon may run at %s: %w", a.c.Dir, err)
+	case err != nil:
+		a.c.Log.Warn("the daemon cannot show that it runs, and the plugin renews too", "folder", a.c.Dir, "why", err.Error())
 	}
-	defer func() { _ = release() }() // at the latest when the process ends
+	if release != nil {
+		defer func() { _ = release() }() // at the latest when the process ends
+	}
 	a.warnKubelet()
 	ready := false
 	v := a.view(role{daemon: true, beat: beat})

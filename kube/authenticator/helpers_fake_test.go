@@ -38,6 +38,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/mounttest"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
@@ -469,8 +470,12 @@ func newNode(t testing.TB, f *fakeAPI, change func(*Config)) (*Authenticator, *d
 	t.Helper()
 	kind := &documents{f: f, machine: attesttest.MachineOne}
 	c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: kind, Lifetime: time.Hour, Now: f.now, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	dir := c.Dir
 	if change != nil {
 		change(&c)
+	}
+	if c.RecoverySigner != "" && c.Dir == dir {
+		c.Dir = mounttest.Disk(t)
 	}
 	a, err := New(c)
 	if err != nil {

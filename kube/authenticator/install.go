@@ -33,7 +33,11 @@ func (v *view) accept(ctx context.Context, i *item, p *certstore.Pair, bare *res
 	if i.Purpose == csr.PurposeServing {
 		return i.Serve(ctx, p)
 	}
-	if err := works(ctx, i, access{config: bare, pair: p}, evidence); err != nil {
+	err = works(ctx, i, access{config: bare, pair: p}, evidence)
+	if apierrors.IsUnauthorized(err) { // until it trusts the signer's CA, each attempt is lost
+		err = &refusal.Error{Check: certstore.CheckPair, Got: "a certificate that the API server does not accept", Want: "one of a CA that it trusts for clients", Err: err}
+	}
+	if err != nil {
 		return fmt.Errorf("the new certificate does not work: %w", err)
 	}
 	return nil
@@ -55,26 +59,27 @@ func works(ctx context.Context, i *item, way access, evidence attest.Prover) err
 	return errors.Join(err, api.Close())
 }
 
-// install stores a certificate that works, and keeps the client certificate that worked before.
+// install stores a certificate that works, and keeps the client certificate that worked before. That
+// one, and what is left over, are not worth the new one: it is stored if they cannot be written.
 func (v *view) install(l *certstore.Lock, i *item, p *certstore.Pair) error {
 	in := l.In(i.store)
+	var failed error
 	if before := v.inHand(i); before != nil && i.previous != "" {
-		if err := in.WritePair(i.previous, before); err != nil {
-			return err
-		}
+		failed = in.WritePair(i.previous, before)
 	}
 	if err := in.WritePair(i.file, p); err != nil {
-		return err
+		return errors.Join(failed, err)
 	}
 	if i.Once {
-		if err := in.Remove(pendingFile); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, in.Remove(pendingFile))
 	}
-	if i.store == v.a.store {
-		return nil
+	if i.store != v.a.store {
+		failed = errors.Join(failed, l.Remove(i.file), l.Remove(previousFile))
 	}
-	return errors.Join(l.Remove(i.file), l.Remove(previousFile))
+	if failed != nil {
+		v.a.c.Log.Warn("the certificate was stored, but not the one before it, or old files are left", "file", i.store.Path(i.file), "why", failed.Error())
+	}
+	return nil
 }
 
 // checkLimit bounds the question whether a certificate works, for which the kubelet waits.

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -179,6 +181,62 @@ func TestWrongServing(t *testing.T) {
 				t.Errorf("in place is one for %v", p.Leaf.DNSNames)
 			}
 		})
+	}
+}
+
+// TestUntrusted: a new certificate that the API server does not trust is unfit, and is not asked for
+// again as after a failure that passes. The one that works stays.
+func TestUntrusted(t *testing.T) {
+	f := newFakeAPI(t)
+	as := role{daemon: true}
+	a, _, _, _ := steps(t, f, 0, as, nil)
+	if err := a.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	good := a.stored(ClientFile)
+	ca, key := authority(t, "a new CA")
+	f.signs(ca, key, nil)
+	began := good.Renew.Add(time.Second)
+	a.c.Now = f.now
+	f.move(began)
+	tries := 0
+	for f.now().Before(began.Add(10 * time.Minute)) {
+		s, err := a.view(as).take(t.Context(), a.items[0])
+		if err != nil {
+			tries++
+		}
+		if err != nil && (!errors.Is(err, certstore.CheckPair) || !apierrors.IsUnauthorized(err)) {
+			t.Fatal(err)
+		}
+		if s.use == nil || !bytes.Equal(s.use.Key, good.Key) {
+			t.Fatal("the one that works is gone")
+		}
+		f.move(f.now().Add(max(s.at.Sub(f.now()), lookPause)))
+	}
+	if tries < 5 || tries > 25 {
+		t.Errorf("%d tries in ten minutes", tries)
+	}
+	f.set(func() { f.decide = nil })
+	f.move(f.now().Add(lastUnfit))
+	if s, err := a.view(as).take(t.Context(), a.items[0]); err != nil || bytes.Equal(s.use.Key, good.Key) {
+		t.Errorf("once it is trusted: %v", err)
+	}
+}
+
+// TestPreviousCannotBeKept: the new certificate is stored even if the one before it cannot be.
+func TestPreviousCannotBeKept(t *testing.T) {
+	f := newFakeAPI(t)
+	log := &lines{t: t}
+	a, _ := newNode(t, f, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
+	if err := errors.Join(a.Rotate(t.Context()), os.Mkdir(a.store.Path(previousFile), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	first, before := a.stored(ClientFile), log.count()
+	if err := a.Rotate(t.Context()); err != nil || a.stored(ClientFile).Leaf.Equal(first.Leaf) {
+		t.Errorf("got %v", err)
+	}
+	if n := log.count() - before; n != 3 {
+		t.Errorf("%d lines, want one that it cannot be read, one that it cannot be written, and one about the new one", n)
 	}
 }
 

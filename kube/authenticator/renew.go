@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/kube/internal/nodecert"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -29,29 +30,26 @@ const graceAfterEnd = 200 * time.Millisecond
 // A TPM command cannot be interrupted. If ctx ends first, attempt returns; the work it has
 // started then ends by itself, and releases the lock, at most one command later.
 func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item, as role) (*certstore.Pair, error) {
-	type outcome struct {
-		pair *certstore.Pair
-		err  error
-	}
-	done := make(chan outcome, 1)
-	go func() {
-		p, err := a.attemptNow(ctx, l, i, as)
-		done <- outcome{p, errors.Join(err, l.Unlock())}
-	}()
+	var pair *certstore.Pair
+	done := recovered.Go(func() (err error) {
+		defer func() { err = errors.Join(err, l.Unlock()) }()
+		pair, err = a.attemptNow(ctx, l, i, as)
+		return err
+	})
 	alive := time.NewTicker(lastLook)
 	defer alive.Stop()
 	for {
 		select {
-		case o := <-done:
-			return o.pair, o.err
+		case err := <-done:
+			return pair, err
 		case <-alive.C:
 			_ = as.showLife()
 			continue
 		case <-ctx.Done():
 		}
 		select { // it may have ended at the same time as ctx
-		case o := <-done:
-			return o.pair, o.err
+		case err := <-done:
+			return pair, err
 		case <-time.After(graceAfterEnd):
 			return nil, fmt.Errorf("%s: %w", i.Purpose, ctx.Err())
 		}
@@ -61,11 +59,15 @@ func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item,
 // attemptNow is attempt without the time limit. It records how the attempt ended.
 func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *item, as role) (*certstore.Pair, error) {
 	err := a.begin(l, i)
+	if err == nil {
+		err = tryRoom(l.In(i.store))
+	}
 	v := a.view(as)
 	if err != nil {
-		a.c.Log.Error("the state cannot be written", "file", a.store.Path(stateFile), "why", err.Error())
+		a.c.Log.Error("a certificate, or the attempt to get one, cannot be stored", "folder", i.store.Path(""), "why", err.Error())
 		if !as.plugin || v.next(i).use != nil {
-			return nil, errors.Join(err, a.end(nil, i, "", err)) // until it can be written, each attempt would be lost
+			_ = a.end(l, i, "", err) // if not on disk, then in memory
+			return nil, err          // until there is room, each attempt would be lost
 		}
 	}
 	began, password := a.c.Now(), a.password()
@@ -74,7 +76,10 @@ func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *it
 		v.pending, err = nodecert.PendingKey(l, i.store, pendingFile)
 	}
 	if err == nil {
-		p, err = v.get(ctx, i)
+		err = recovered.Call(func() (err error) {
+			p, err = v.get(ctx, i)
+			return err
+		})
 	}
 	if err == nil {
 		err = v.install(l, i, p)
@@ -88,6 +93,13 @@ func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *it
 	}
 	_ = a.end(l, i, password, err) // if not on disk, then in memory
 	return p, err
+}
+
+// tryRoom writes and removes a file as large as a certificate with its key and the one before it: a
+// certificate that cannot be stored is not requested.
+func tryRoom(l *certstore.Lock) error {
+	const name, size = "room", 32 << 10
+	return errors.Join(l.Write(name, make([]byte, size)), l.Remove(name))
 }
 
 // get attests, and returns the new certificate with its key, if it works. If the control plane does
@@ -149,6 +161,9 @@ func (v *view) getWith(ctx context.Context, i *item, bare, own *rest.Config, evi
 			}
 			return p, nil
 		}
+		if x, ok := evidence.(explainer); ok && isDenied(err) {
+			err = x.explain(err)
+		}
 		if err = fmt.Errorf("as %s: %w", way.name, err); way.pair != nil && !way.pair.Sealed && apierrors.IsUnauthorized(err) {
 			_ = a.refuse(nil, way.pair) // and on disk when the attempt ends
 		}
@@ -159,6 +174,9 @@ func (v *view) getWith(ctx context.Context, i *item, bare, own *rest.Config, evi
 	}
 	return nil, errors.Join(refused...)
 }
+
+// An explainer knows more about why the control plane denies its evidence.
+type explainer interface{ explain(denial error) error }
 
 // errNoKey says that the machine cannot provide a credential's key.
 var errNoKey = errors.New("the key of the credential cannot be used")

@@ -48,8 +48,8 @@ func parseState(text []byte) state {
 	return s
 }
 
-// readState reads the state without the lock: of what is on disk and in memory, that which is
-// later counts, as a disk may be full. What is kept no more is left out.
+// readState reads the state without the lock: of what is in the two folders and in memory, that
+// which is later counts, as a disk may be full. What is kept no more is left out.
 func (a *Authenticator) readState() state {
 	now := a.c.Now()
 	a.mu.Lock()
@@ -58,22 +58,33 @@ func (a *Authenticator) readState() state {
 }
 
 func (a *Authenticator) merged(now time.Time) state {
-	disk := state{}
-	if text, err := a.store.Read(stateFile, maxStateSize); err == nil {
-		disk = parseState(text)
+	known := []state{a.memory}
+	for _, folder := range a.folders() {
+		if text, err := folder.Read(stateFile, maxStateSize); err == nil {
+			known = append(known, parseState(text))
+		}
 	}
 	all := state{}
 	for _, i := range a.items {
-		t, ok := disk[i.file]
-		m, known := a.memory[i.file]
-		if known && !(t.Last.After(m.Last) && t.Last.Before(now.Add(nodecert.Skew))) {
-			t = m
-		}
-		if t.Checked = m.Checked; ok || known {
-			all[i.file] = t
+		for _, s := range known {
+			t, ok := s[i.file]
+			best, has := all[i.file]
+			if ok && (!has || t.Last.After(best.Last) && t.Last.Before(now.Add(nodecert.Skew))) {
+				t.Checked = a.memory[i.file].Checked
+				all[i.file] = t
+			}
 		}
 	}
 	return all
+}
+
+// folders are where the state may be: its own folder and, where that cannot be written, the one of
+// the client certificate.
+func (a *Authenticator) folders() []*certstore.Store {
+	if keys := a.items[0].store; keys != a.store {
+		return []*certstore.Store{a.store, keys}
+	}
+	return []*certstore.Store{a.store}
 }
 
 // begin records that an attempt begins, as if it had failed, so that it counts even if the
@@ -131,5 +142,23 @@ func (a *Authenticator) note(l *certstore.Lock, file string, change func(t *atte
 	if err != nil {
 		return err
 	}
-	return l.Write(stateFile, append(text, '\n'))
+	for n, folder := range a.folders() {
+		failed := l.In(folder).Write(stateFile, append(text, '\n'))
+		if err = errors.Join(err, failed); failed == nil {
+			a.sayState(n, err)
+			return nil
+		}
+	}
+	return err
+}
+
+// sayState logs, once in a row, that the state is in the n-th folder, as it could not be written before.
+func (a *Authenticator) sayState(n int, why error) {
+	text := ""
+	if why != nil {
+		text = why.Error()
+	}
+	if before, _ := a.said.Swap(stateFile, text); text != "" && before != text {
+		a.c.Log.Warn("the state is kept with the certificates, as its own folder cannot be written", "file", a.folders()[n].Path(stateFile), "why", text)
+	}
 }

@@ -2,10 +2,13 @@ package authenticator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -73,6 +76,9 @@ func (t *TPM) Open(ctx context.Context) (attest.Prover, error) {
 	if t.Device == nil {
 		e.path = t.Path
 	}
+	if len(options.Certificates) == 0 {
+		e.ek = options.EK
+	}
 	if err := e.prove(ctx, t, options); err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
@@ -119,6 +125,9 @@ type tpmEvidence struct {
 	// missed says that the persistent key is not the EK.
 	missed atomic.Bool
 	path   string // "" for one that TPM.Device opened
+	// ek is the EK whose certificate is read from NV; nil for none.
+	ek        *tpm.EKOrigin
+	presented atomic.Pointer[attest.Presented]
 }
 
 // prove creates the provers.
@@ -140,7 +149,13 @@ func (e *tpmEvidence) prove(ctx context.Context, t *TPM, options tpm.ProverOptio
 
 // Use prefers the persistent EK, and falls back to the template if that key cannot be used:
 // the prover finds that out before it lends a session.
-func (e *tpmEvidence) Use(ctx context.Context, stage attest.Stage, f func(attest.Session) error) error {
+func (e *tpmEvidence) Use(ctx context.Context, stage attest.Stage, do func(attest.Session) error) error {
+	f := func(s attest.Session) error {
+		if p, err := s.Present(); err == nil {
+			e.presented.Store(p)
+		}
+		return do(s)
+	}
 	return e.withRoom(ctx, func() error {
 		if e.persistent != nil && !e.missed.Load() {
 			lent := false
@@ -155,6 +170,32 @@ func (e *tpmEvidence) Use(ctx context.Context, stage attest.Stage, f func(attest
 		}
 		return e.Prover.Use(ctx, stage, f)
 	})
+}
+
+// explain adds to a denial how the control plane can trust an EK that has no certificate in the TPM.
+func (e *tpmEvidence) explain(denial error) error {
+	p := e.presented.Load()
+	if e.ek == nil || p == nil {
+		return denial
+	}
+	var others []string
+	for _, ek := range []struct {
+		name  string
+		index tpm2.TPMHandle
+	}{
+		{"rsa-2048", tpm.EKRSA2048().CertificateIndex}, {"p-256", tpm.EKP256().CertificateIndex}, {"rsa-2048-high", tpm.EKHigh(1).CertificateIndex},
+		{"p-256-high", tpm.EKHigh(2).CertificateIndex}, {"p-384-high", tpm.EKHigh(3).CertificateIndex}, {"rsa-3072-high", tpm.EKHigh(6).CertificateIndex},
+	} {
+		has, err := tpmcapability.Has(e.shared, ek.index)
+		if err != nil || has && ek.index == e.ek.CertificateIndex {
+			return denial
+		}
+		if has {
+			others = append(others, ek.name)
+		}
+	}
+	return fmt.Errorf("%w; the TPM has no certificate of this EK (NV index 0x%08x): the control plane takes it once tpm.allowedEKs of its config.yaml lists ek:sha256:%x. The TPM has certificates of the EKs: %s",
+		denial, uint32(e.ek.CertificateIndex), sha256.Sum256(p.MachineKey), cmp.Or(strings.Join(others, ", "), "none"))
 }
 
 // withRoom runs do, once more if others left no room.

@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/mounttest"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/kube/internal/tpmcapability"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -149,7 +150,7 @@ func TestTPMRecovery(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := tpmNode(t, f, tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true}), nil)
 	c := a.c
-	c.RecoverySigner = csr.SignerRecoveryTPM
+	c.RecoverySigner, c.Dir = csr.SignerRecoveryTPM, mounttest.Disk(t)
 	a, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -382,6 +383,38 @@ func TestResetDuringAnAttempt(t *testing.T) {
 	}
 	counted.SetFaults(nil)
 	if _, err := a.view(role{plugin: true}).get(t.Context(), a.items[0]); err != nil {
+		t.Error(err)
+	}
+	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
+		t.Errorf("left in the TPM: %v, %v", left, err)
+	}
+}
+
+// TestAttemptPanics has the TPM's transport and then the clock panic in an attempt: each is an attempt
+// that failed, the next one succeeds, and nothing stays locked or loaded.
+func TestAttemptPanics(t *testing.T) {
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	a, counted := tpmNode(t, newFakeAPI(t), device, nil)
+	attempt := func() error {
+		l, err := a.store.Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.attempt(t.Context(), l, a.items[0], role{plugin: true})
+		return err
+	}
+	counted.SetFaults(tpmsim.Every(tpm2.TPMCCActivateCredential, tpmsim.Fault{Before: func() { panic("a bug of the transport") }}))
+	if err := attempt(); err == nil || a.readState()[ClientFile].Error == "" {
+		t.Errorf("got %v, and in the state %q", err, a.readState()[ClientFile].Error)
+	}
+	counted.SetFaults(nil)
+	now := a.c.Now
+	a.c.Now = func() time.Time { panic("a bug of the clock") }
+	if err := attempt(); err == nil {
+		t.Error("no error")
+	}
+	a.c.Now = now
+	if err := attempt(); err != nil {
 		t.Error(err)
 	}
 	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {

@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,7 +20,7 @@ import (
 // Config is the configuration of a [Finder]. The fields of the first group have no default.
 type Config struct {
 	// Reader lists ClusterRoles and ClusterRoleBindings, the Roles and RoleBindings of two
-	// namespaces, and gets admission policies, preferably without a cache. Its scheme need not
+	// namespaces, and Nodes' metadata, and gets admission policies, preferably without a cache. Its scheme need not
 	// know them.
 	Reader client.Reader
 	// Writer creates SubjectAccessReviews. Its scheme need not know them.
@@ -38,8 +36,9 @@ type Config struct {
 	// Serving says that kubelets' own requests for serving certificates are decided too, so that
 	// whoever else may approve them is a way around.
 	Serving bool
-	// Accepted are the bindings that the operator knows and takes responsibility for, and the
-	// admission policies that the operator has changed, by name. Such a policy has to be there, and
+	// Accepted are the bindings that the operator knows and takes responsibility for, the
+	// distribution ("k3s", "rke2" or "microk8s") that certifies nodes itself, and the admission
+	// policies that the operator has changed, by name. Such a policy has to be there, and
 	// its binding has to be as in Policies.
 	Accepted []string
 	// Policies are the manifests of the admission policies that guard nodes' requests, which have
@@ -59,6 +58,7 @@ const (
 	controllerAccount     = "node-attestation-controller"
 	certificateController = "certificate-controller"
 	aggregationController = "clusterrole-aggregation-controller"
+	controllerManager     = "system:kube-controller-manager"
 	signerAPIClient       = "kubernetes.io/kube-apiserver-client"
 )
 
@@ -83,25 +83,6 @@ func NewFinder(config Config) (*Finder, error) {
 var errNotMade = errors.New("bypass: a finder that NewFinder, or a watch that NewWatch did not make")
 
 func (f *Finder) made() bool { return f != nil && f.c.Reader != nil }
-
-// expected reports whether a subject has a right of a way by its office: exactly this one, and
-// by whichever binding.
-func (f *Finder) expected(way Way, s *rbacv1.Subject) bool {
-	account := func(namespace, name string) bool {
-		return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == name
-	}
-	switch way {
-	case wayApproval:
-		return account(metav1.NamespaceSystem, certificateController) || account(f.c.Namespace, controllerAccount)
-	case wayEscalation:
-		return account(metav1.NamespaceSystem, aggregationController)
-	case wayToken:
-		return s.Kind == rbacv1.UserKind && s.Name == "system:kube-controller-manager"
-	case wayAdministration: // people are no way around anything; everybody is
-		return s.Kind != rbacv1.ServiceAccountKind && (!strings.HasPrefix(s.Name, "system:") || s.Kind == rbacv1.GroupKind && s.Name == "system:masters")
-	}
-	return false
-}
 
 // Finding is a right that somebody has and that is a way around attestation.
 type Finding struct {
@@ -130,6 +111,8 @@ func (f *Finding) String() string {
 	}
 	s := f.Subject + " may " + f.Right
 	switch {
+	case f.Way == wayDistribution:
+		return "distribution " + f.Subject + ": " + f.Reason
 	case f.Way == wayAdmission:
 		return "ValidatingAdmissionPolicy " + f.Binding + ": " + f.Reason
 	case f.Namespace != "":
@@ -152,9 +135,12 @@ func (f *Finder) Find(ctx context.Context) ([]Finding, error) {
 		reviewed, err = f.review(ctx, groups, findings)
 		findings = append(findings, reviewed...)
 	}
-	var unguarded []Finding
+	var unguarded, distribution []Finding
 	if err == nil {
 		unguarded, err = f.admission(ctx)
+	}
+	if err == nil {
+		distribution, err = f.distribution(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("bypass: %w", err)
@@ -164,95 +150,11 @@ func (f *Finder) Find(ctx context.Context) ([]Finding, error) {
 			findings[i].Guarded = false
 		}
 	}
-	findings = append(findings, unguarded...)
+	findings = append(append(findings, unguarded...), distribution...)
 	slices.SortFunc(findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Way, b.Way), strings.Compare(a.Binding, b.Binding), strings.Compare(a.String(), b.String()))
 	})
 	return findings, nil
-}
-
-// bindings finds what bindings give, and the groups of bootstrap tokens that they name.
-func (f *Finder) bindings(ctx context.Context) (findings []Finding, groups []string, err error) {
-	cluster, err := rolesIn[rbacv1.ClusterRole](ctx, f.c.Reader, "", func(r *rbacv1.ClusterRole) (string, []rbacv1.PolicyRule) { return r.Name, r.Rules })
-	if err != nil {
-		return nil, nil, err
-	}
-	bindings, err := list[rbacv1.ClusterRoleBinding](ctx, f.c.Reader, "", "ClusterRoleBinding")
-	if err != nil {
-		return nil, nil, err
-	}
-	groups = slices.Clone(f.c.BootstrapGroups)
-	for i := range bindings {
-		b := &bindings[i]
-		for _, s := range b.Subjects {
-			if s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, csr.BootstrappersGroup+":") {
-				groups = append(groups, s.Name)
-			}
-		}
-		findings = append(findings, f.bound("", b.Name, b.RoleRef.Name, b.Subjects, cluster[b.RoleRef.Name])...)
-	}
-	for _, namespace := range []string{metav1.NamespaceSystem, f.c.Namespace} {
-		roles, err := rolesIn[rbacv1.Role](ctx, f.c.Reader, namespace, func(r *rbacv1.Role) (string, []rbacv1.PolicyRule) { return r.Name, r.Rules })
-		if err != nil {
-			return nil, nil, err
-		}
-		bindings, err := list[rbacv1.RoleBinding](ctx, f.c.Reader, namespace, "RoleBinding")
-		if err != nil {
-			return nil, nil, err
-		}
-		for i := range bindings {
-			b := &bindings[i]
-			rules := roles[b.RoleRef.Name]
-			if b.RoleRef.Kind == "ClusterRole" {
-				rules = cluster[b.RoleRef.Name]
-			}
-			findings = append(findings, f.bound(namespace, b.Name, b.RoleRef.Name, b.Subjects, rules)...)
-		}
-	}
-	return findings, groups, nil
-}
-
-// rolesIn returns the rules of roles by their names.
-func rolesIn[T any](ctx context.Context, reader client.Reader, namespace string, parts func(*T) (string, []rbacv1.PolicyRule)) (map[string][]rbacv1.PolicyRule, error) {
-	kind := "ClusterRole"
-	if namespace != "" {
-		kind = "Role"
-	}
-	roles, err := list[T](ctx, reader, namespace, kind)
-	rules := make(map[string][]rbacv1.PolicyRule, len(roles))
-	for i := range roles {
-		name, of := parts(&roles[i])
-		rules[name] = of
-	}
-	return rules, err
-}
-
-// bound finds what a binding gives: a ClusterRoleBinding, or a RoleBinding in a namespace.
-func (f *Finder) bound(namespace, binding, role string, subjects []rbacv1.Subject, rules []rbacv1.PolicyRule) []Finding {
-	if slices.Contains(f.c.Accepted, binding) {
-		return nil
-	}
-	given := slices.DeleteFunc(rights(f.c.Serving), func(r right) bool {
-		return namespace != "" && !r.namespaced || !slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return r.givenBy(&rule) })
-	})
-	if namespace == "" && administers(rules) {
-		given = []right{{way: wayAdministration, verb: "do", resource: "everything"}}
-	}
-	var findings []Finding
-	for _, r := range given {
-		for i := range subjects {
-			s := &subjects[i]
-			if f.expected(r.way, s) {
-				continue
-			}
-			name := s.Kind + " " + s.Name
-			if s.Namespace != "" {
-				name = s.Kind + " " + s.Namespace + "/" + s.Name
-			}
-			findings = append(findings, Finding{Way: r.way, Subject: refusal.Text(name), Right: r.text(), Binding: binding, Namespace: namespace, Role: role, Guarded: r.guarded})
-		}
-	}
-	return findings
 }
 
 // A requester is somebody whose access is reviewed.
@@ -283,7 +185,7 @@ func requesters(bootstrapGroups []string) []requester {
 func (f *Finder) review(ctx context.Context, groups []string, known []Finding) ([]Finding, error) {
 	var findings []Finding
 	for _, who := range requesters(groups) {
-		for _, r := range rights(f.c.Serving) {
+		for _, r := range rights(f.c.Serving, knownHolders()) {
 			if !r.reviewed {
 				continue
 			}

@@ -24,6 +24,9 @@ import (
 // interval is how often a [Watch] looks; after a failure it looks ten times as often.
 const interval = 30 * time.Second
 
+// again is how often it reports a way around that stays: Events are kept for an hour by default.
+const again = time.Hour
+
 // reasonFound is the reason in a [Watch]'s Events.
 const reasonFound = "WayAroundAttestation"
 
@@ -31,10 +34,12 @@ const reasonFound = "WayAroundAttestation"
 type WatchConfig struct {
 	Finder *Finder
 
-	// Events is where an Event about each binding goes when it is first found; nil: nowhere.
+	// Events is where an Event about each binding goes when it is first found, and each hour while
+	// it stays; nil: nowhere.
 	Events events.EventRecorder
-	// Metrics is where the gauge nodeattest_ways_around is registered; nil: nowhere. Two in one
-	// process, for two clusters, take one with labels each (prometheus.WrapRegistererWith).
+	// Metrics is where the gauges nodeattest_ways_around and nodeattest_ways_around_looked_seconds
+	// are registered; nil: nowhere. Two in one process, for two clusters, take one with labels each
+	// (prometheus.WrapRegistererWith).
 	Metrics prometheus.Registerer
 	// InsecureAllow has [Watch.Check] pass although there are ways around attestation, or
 	// although a look for them has failed. They are still reported.
@@ -44,11 +49,12 @@ type WatchConfig struct {
 // Watch looks for ways around attestation continuously. It is a manager.Runnable that runs in
 // every replica.
 type Watch struct {
-	c     WatchConfig
-	gauge *prometheus.GaugeVec
-	mu    sync.Mutex
-	err   error
-	known map[Finding]bool
+	c      WatchConfig
+	gauge  *prometheus.GaugeVec
+	looked prometheus.Gauge
+	mu     sync.Mutex
+	err    error
+	told   map[Finding]time.Time
 }
 
 var errNotLooked = errors.New("bypass: the first look for ways around attestation has not ended")
@@ -58,14 +64,17 @@ func NewWatch(config WatchConfig) (*Watch, error) {
 	if !config.Finder.made() {
 		return nil, refusal.Config("Finder", "", "one of NewFinder")
 	}
-	w := &Watch{c: config, err: errNotLooked, known: map[Finding]bool{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	w := &Watch{c: config, err: errNotLooked, told: map[Finding]time.Time{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "nodeattest_ways_around",
 		Help: "Rights by which somebody becomes a node without attestation and that no admission policy guards, by way.",
-	}, []string{"way"})}
+	}, []string{"way"}), looked: prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "nodeattest_ways_around_looked_seconds",
+		Help: "When ways around attestation were last looked for without a failure, in seconds since 1970; 0: not yet.",
+	})}
 	if config.Metrics == nil {
 		return w, nil
 	}
-	return w, config.Metrics.Register(w.gauge)
+	return w, errors.Join(config.Metrics.Register(w.gauge), config.Metrics.Register(w.looked))
 }
 
 func (w *Watch) made() bool { return w != nil && w.c.Finder.made() }
@@ -74,7 +83,7 @@ func (w *Watch) made() bool { return w != nil && w.c.Finder.made() }
 func (*Watch) NeedLeaderElection() bool { return false }
 
 // Start looks until ctx ends.
-func (w *Watch) Start(ctx context.Context) error {
+func (w *Watch) Start(ctx context.Context) error { //goroutine: the API server's client alone
 	if !w.made() {
 		return errNotMade
 	}
@@ -105,23 +114,27 @@ func (w *Watch) Look(ctx context.Context) error {
 		return err
 	}
 	w.err = nil
+	now := time.Now()
+	w.looked.Set(float64(now.Unix()))
 	texts := make([]string, 0, len(findings))
 	counts := map[Way]int{}
-	before := w.known
-	w.known = make(map[Finding]bool, len(findings))
+	before := w.told
+	w.told = make(map[Finding]time.Time, len(findings))
 	for i := range findings {
 		f := &findings[i]
 		if !f.Guarded {
 			texts = append(texts, f.String())
 			counts[f.Way]++
 		}
-		w.known[*f] = true
-		if !before[*f] {
+		told, was := before[*f]
+		if !was || now.Sub(told) >= again {
+			told = now
 			w.tell(ctx, f)
 		}
+		w.told[*f] = told
 	}
 	for f := range before {
-		if !w.known[f] {
+		if _, is := w.told[f]; !is {
 			log.FromContext(ctx).Info("a way around attestation is gone", "way", string(f.Way), "finding", f.String())
 		}
 	}

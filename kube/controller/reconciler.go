@@ -67,10 +67,15 @@ func (r *Reconciler) look(ctx context.Context, key requests.Key) (reconcile.Resu
 		return reconcile.Result{}, nil
 	}
 	if len(object.Status.Certificate) != 0 {
-		if r.c.Records == nil || key.SignerName != csr.SignerKubeAPIServerClientKubelet || r.done.Has(&object) {
+		switch {
+		case r.c.Records == nil || r.done.Has(&object):
 			return reconcile.Result{}, nil
+		case key.SignerName == csr.SignerKubeAPIServerClientKubelet:
+			return reconcile.Result{}, r.recordSigned(ctx, &object)
+		case key.SignerName == csr.SignerKubeletServing:
+			return reconcile.Result{}, r.countServing(ctx, &object)
 		}
-		return reconcile.Result{}, r.recordSigned(ctx, &object)
+		return reconcile.Result{}, nil
 	}
 	if r.done.Has(&object) {
 		return reconcile.Result{}, nil
@@ -106,7 +111,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	switch decision.Verdict {
 	case csr.VerdictRetry:
 		if err == nil {
-			err = refusal.ErrRetry
+			err = refusal.Retry(errors.New(decision.Message))
 		}
 		return reconcile.Result{}, err // the error is logged
 	case csr.VerdictIgnore:

@@ -49,10 +49,13 @@ func (f *fakeProviders) Challenge(context.Context, *csr.Request) ([]byte, error)
 	return f.challenge()
 }
 
-func (f *fakeProviders) Verify(ctx context.Context, _ *csr.Request) (*csr.Attested, error) {
+func (f *fakeProviders) Verify(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
 	f.asked++
-	return f.verify(ctx)
+	return f.verify(context.WithValue(ctx, uidOf{}, request.Metadata.UID))
 }
+
+// uidOf is the key of a context's value: the UID of the request that is verified.
+type uidOf struct{}
 
 // approve vouches for a machine's request that a policy has passed.
 func approve(ctx context.Context) (*csr.Attested, error) {
@@ -72,7 +75,9 @@ func approve(ctx context.Context) (*csr.Attested, error) {
 		return &csr.Machine{Name: "machine-1", UID: "uid-1", NodeName: "node-1", BootstrapReady: true}, nil
 	}}
 	user := csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
-	checked, err := policy.Check(ctx, csr.Filed(spec, user, time.Now()).Parsed())
+	filed := csr.Filed(spec, user, time.Now())
+	filed.Metadata.UID, _ = ctx.Value(uidOf{}).(string)
+	checked, err := policy.Check(ctx, filed.Parsed())
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,10 @@ package controller
 
 import (
 	"context"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
@@ -26,4 +30,22 @@ func (r *Reconciler) inherit(ctx context.Context, request *csr.Request) (*csr.At
 		return nil, err
 	}
 	return csr.InheritAttestation(checked, r.c.Now())
+}
+
+// countServing has the name of a node rest until a serving certificate of Kubernetes' own signer has
+// ended. An approval is only of what ends before, but the signer counts from when it signs.
+func (r *Reconciler) countServing(ctx context.Context, object *certificatesv1.CertificateSigningRequest) error {
+	if leaf, err := leafOf(object.Status.Certificate); err == nil {
+		record, err := r.c.Records.Lookup(ctx, strings.TrimPrefix(leaf.Subject.CommonName, csr.NodeUserPrefix))
+		if err == nil && record != nil && record.State == membership.StateBound && leaf.NotAfter.After(record.LastEnd) {
+			log.FromContext(ctx).Info("a serving certificate outlasts its approval: the name of the node is kept until its end",
+				"request", object.Name, "node", record.NodeName, "notAfter", leaf.NotAfter)
+			_, err = r.c.Records.Bind(ctx, record, leaf.NotAfter, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.done.Add(object)
+	return nil
 }

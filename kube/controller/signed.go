@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ var errNoCertificate = errors.New("controller: no certificate in the status")
 var errNotAdmitted = errors.New("controller: nobody was admitted with this request and key")
 
 // errForgotten says that a certificate that was once recorded would no longer be recorded.
-var errForgotten = errors.New("controller: the certificate has ended, or ends before all those that are kept for its node")
+var errForgotten = errors.New("controller: the certificate has ended, or others of its node are kept that were issued later")
 
 // recordSigned remembers the certificate that Kubernetes' own signer has put into a client
 // request. Nobody can inherit from a certificate that the registry does not know.
@@ -108,7 +109,8 @@ func (r *Reconciler) completeIn(ctx context.Context, record *membership.Record, 
 		_, err = r.c.Records.Bind(ctx, record, time.Time{}, &completed)
 		return err
 	}
-	if len(record.Issued) >= membership.MaxIssued && !leaf.NotAfter.After(record.Issued[0].NotAfter) {
+	later := func(issued csr.IssuedRecord) bool { return !issued.NotBefore.Before(leaf.NotBefore) }
+	if len(record.Issued) >= membership.MaxIssued && slices.ContainsFunc(record.Issued, later) { // the newest is always kept
 		return errForgotten
 	}
 	return errNotAdmitted

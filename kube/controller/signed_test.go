@@ -57,24 +57,27 @@ func signed(t *testing.T, until time.Time) func(o *certificatesv1.CertificateSig
 // TestForgotten has a replica that has just begun to lead see certificates again whose
 // records are gone: it is no alarm. A certificate that has never been recorded is one.
 func TestForgotten(t *testing.T) {
-	now := time.Now()
-	ending := func(n int, first time.Time) *membership.Record {
-		r := &membership.Record{State: membership.StateBound}
-		for i := range n {
-			r.Issued = append(r.Issued, csr.IssuedRecord{CredentialID: "other", NotAfter: first.Add(time.Duration(i) * time.Minute)})
+	now := time.Now().Truncate(time.Second)
+	issued := func(n int, first time.Time) *membership.Record { // a minute apart
+		r := &membership.Record{State: membership.StateBound, Issued: []csr.IssuedRecord{{RequestUID: "no certificate yet"}}}
+		for i := range n - 1 {
+			at := first.Add(time.Duration(i) * time.Minute)
+			r.Issued = append(r.Issued, csr.IssuedRecord{CredentialID: "other", NotBefore: at, NotAfter: at.Add(time.Hour)})
 		}
 		return r
 	}
+	const most = membership.MaxIssued
 	for name, row := range map[string]struct {
 		record *membership.Record
 		until  time.Time
 		alarm  bool
 	}{
-		"no record of the node":            {nil, now.Add(time.Hour), true},
-		"no record of the certificate":     {ending(membership.MaxIssued-1, now.Add(time.Hour)), now.Add(30 * time.Minute), true},
-		"as many as there are":             {ending(membership.MaxIssued, now.Add(time.Hour)), now.Add(30 * time.Minute), false},
-		"as many, and some that end first": {ending(membership.MaxIssued, now.Add(time.Hour)), now.Add(61 * time.Minute), true},
-		"ended":                            {nil, now.Add(-time.Minute), false},
+		"no record of the node":               {nil, now.Add(time.Hour), true},
+		"no record of the certificate":        {issued(most-1, now), now.Add(time.Hour), true},
+		"as many as there are, all later":     {issued(most, now.Add(time.Minute)), now.Add(time.Hour), false},
+		"as many, the last at the same time":  {issued(most, now.Add((2-most)*time.Minute)), now.Add(time.Hour), false},
+		"as many, and all were issued before": {issued(most, now.Add((1-most)*time.Minute)), now.Add(time.Hour), true},
+		"ended":                               {nil, now.Add(-time.Minute), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, func(c *Config) { c.Records = oneRecord{record: row.record} })

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -44,7 +47,7 @@ func TestEvidenceLabels(t *testing.T) {
 
 // TestManifests checks that each file is cut into objects.
 func TestManifests(t *testing.T) {
-	for _, name := range []string{"crd/*.yaml", "rbac.yaml", "clouds/rbac.yaml", "signer/rbac.yaml", "serving/rbac.yaml", "insecure/rbac.yaml", "insecure/records.yaml", "insecure/approval.yaml", "admission.yaml", "approval.yaml", "records.yaml", "observe.yaml", "operator.yaml", "config.yaml"} {
+	for _, name := range []string{"crd/*.yaml", "rbac.yaml", "clouds/rbac.yaml", "signer/rbac.yaml", "serving/rbac.yaml", "insecure/rbac.yaml", "insecure/records.yaml", "insecure/approval.yaml", "enforce/*.yaml", "admission.yaml", "approval.yaml", "records.yaml", "observe.yaml", "operator.yaml", "config.yaml"} {
 		t.Run(name, func(t *testing.T) {
 			manifests, err := Manifests(name)
 			if err != nil || len(manifests) == 0 {
@@ -82,5 +85,66 @@ func TestImages(t *testing.T) {
 	})
 	if err != nil || found != 3 {
 		t.Errorf("%d images, %v", found, err)
+	}
+}
+
+// TestBaseWeakensNothing: the base has no object in common with the component enforce, and neither a
+// configuration nor an inventory, which would replace those of a cluster. Argo CD and Flux do not prune
+// the component's objects.
+func TestBaseWeakensNothing(t *testing.T) {
+	read := func(path string, into any) {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = yaml.Unmarshal(text, into)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var base, enforce struct{ Resources []string }
+	var generators map[string]any
+	read("kustomization.yaml", &base)
+	read("kustomization.yaml", &generators)
+	read("enforce/kustomization.yaml", &enforce)
+	if _, ok := generators["configMapGenerator"]; ok {
+		t.Error("the base generates ConfigMaps")
+	}
+	objects := func(prefix string, files []string) (found []metav1.PartialObjectMetadata) {
+		t.Helper()
+		for _, file := range files {
+			text, err := os.ReadFile(prefix + file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for manifest := range bytes.SplitSeq(text, []byte("\n---\n")) {
+				var o metav1.PartialObjectMetadata
+				if err := yaml.Unmarshal(manifest, &o); err != nil || o.Name == "" {
+					t.Fatalf("%s: %q, %v", file, o.Name, err)
+				}
+				found = append(found, o)
+			}
+		}
+		return found
+	}
+	applied := map[string]bool{}
+	for _, o := range objects("", base.Resources) {
+		applied[o.Kind+" "+o.Name] = true
+	}
+	if len(applied) < 20 || applied["ConfigMap node-attestation"] {
+		t.Errorf("the base applies %v", applied)
+	}
+	enforcing := objects("enforce/", enforce.Resources)
+	for _, o := range enforcing {
+		if applied[o.Kind+" "+o.Name] {
+			t.Errorf("the base applies %s %s, too", o.Kind, o.Name)
+		}
+		if o.Annotations["argocd.argoproj.io/sync-options"] != "Prune=false" || o.Annotations["kustomize.toolkit.fluxcd.io/prune"] != "disabled" {
+			t.Errorf("%s %s may be pruned: %v", o.Kind, o.Name, o.Annotations)
+		}
+	}
+	manifests, err := Manifests("enforce/*.yaml")
+	if err != nil || len(manifests) != len(enforcing) || len(enforcing) != 3 {
+		t.Errorf("%d bindings, and %d in the programs, %v", len(enforcing), len(manifests), err)
 	}
 }

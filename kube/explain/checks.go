@@ -29,7 +29,7 @@ var remedies = map[remedy]string{
 	fileAgain:      "answer-early answer-late answer-old hello-expired ec2-request-time",
 	newChallenge:   "ring-key",
 	addMachine:     "inventory-machine machine-not-ready machine-other-node machine-unknown",
-	matchMachine:   "provider-id provider-id-mismatch provider-id-not-vouched san-not-own san-not-vouched",
+	matchMachine:   "provider-id provider-id-evidence provider-id-mismatch provider-id-not-vouched san-not-own san-not-vouched",
 	ownCertificate: "inherited-expired inherited-machine inherited-node inherited-purpose requester-credential",
 	otherCluster:   "binding-cluster",
 	mendSettings:   "no-challenge provider-purpose provider-result",
@@ -56,23 +56,23 @@ var remedies = map[remedy]string{
 		"tpm-key-strength tpm-key-type tpm-signature tpm-signature-size " +
 		"event-data event-log-encoding event-log-missing event-log-replay event-log-uncovered event-log-unextended secure-boot " +
 		"certificate-chain certificate-encoding certificate-expired certificate-ext-key-usage certificate-extension certificate-is-ca " +
-		"certificate-key-usage certificate-missing certificate-not-yet-valid certificate-order certificate-policy certificate-revoked " +
+		"certificate-key-usage certificate-missing certificate-not-yet-valid certificate-order certificate-policy certificate-project certificate-revoked " +
 		"certificate-sha1 certificate-subject-alt-name certificate-tpm-specification " +
 		"ek-certificate-encoding ek-chain-encoding ek-identity " +
 		"ek-key-encoding ek-roca ek-sources ek-type ek-untrusted tpm-denied " +
-		"gce-instance-encoding gce-instance-number gce-instance-size gce-instance-text " +
+		"gce-instance-encoding gce-instance-number gce-instance-size gce-instance-text stated-provider-id " +
 		// a cloud's documents
 		"azure-certificate azure-certificate-name azure-document-algorithm azure-document-attributes azure-document-cached azure-document-encoding " +
-		"azure-document-nonce azure-document-signature azure-document-signers azure-document-time azure-inventory azure-subscription " +
+		"azure-document-nonce azure-document-signature azure-document-signers azure-document-time azure-subscription " +
 		"awsid-algorithm awsid-attributes awsid-certificate-expired awsid-claims awsid-digest awsid-encoding awsid-future awsid-region " +
 		"awsid-signature awsid-signer awsid-size " +
-		"ec2-account ec2-arn ec2-encoding ec2-inventory ec2-partition ec2-region ec2-request-credential ec2-request-headers ec2-request-host " +
+		"ec2-account ec2-arn ec2-encoding ec2-partition ec2-region ec2-request-credential ec2-request-headers ec2-request-host " +
 		"ec2-request-method ec2-request-path ec2-request-query ec2-request-signed-headers ec2-request-value ec2-role ec2-session " +
 		"ec2-sts-refused " +
 		"document-certificate-chain document-certificate-expired document-certificate-not-yet-valid " +
-		"gce-audience gce-claims gce-expired gce-future gce-inventory gce-issuer gce-lifetime gce-machine gce-project gce-token-size " +
+		"gce-audience gce-claims gce-expired gce-future gce-issuer gce-lifetime gce-machine gce-project gce-token-size " +
 		"nitro-certificate nitro-document-algorithm nitro-document-encoding nitro-document-kind nitro-document-nonce nitro-document-signature " +
-		"nitro-document-time nitro-document-user-data nitro-inventory nitro-module nitro-pcrs nitro-tpm " +
+		"nitro-document-time nitro-document-user-data nitro-module nitro-pcrs nitro-tpm " +
 		"algorithm base64url critical-header form header jws-signature jws-signature-size key-id token-size",
 }
 

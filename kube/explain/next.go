@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -99,11 +100,12 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 	if held == nil {
 		return Next{operator, "decide whether this machine may be node " + x.NodeName}
 	}
-	name, request := x.NodeName, x.Request.Metadata.Name
-	machine := attest.Identity("")
+	name, machine := x.NodeName, attest.Identity("")
 	if x.Reading != nil {
 		machine = x.Reading.Machine
 	}
+	// The commands name node and machine, as kubectl nodeattest pending shows them.
+	approve := "kubectl nodeattest approve " + name + " --machine " + cmp.Or(string(machine), "IDENTITY, with the identity in the controller's log and Event")
 	switch r := held.Name; {
 	case x.byOther != "":
 		return Next{operator, "the inventory knows node " + name + " by " + x.byOther + ": somebody on the machine may want weaker evidence; if it is to attest by " +
@@ -114,13 +116,13 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 	case x.admitted:
 		return Next{node, "it is admitted by now and files again by itself"}
 	case r != nil && r.State == membership.StateResting && r.Machine == machine && held.Machine == nil:
-		return Next{nobody, "the name rests until " + r.LastEnd.Format(time.RFC3339) + ", as this machine was released; if that was a mistake: kubectl nodeattest approve " + request}
+		return Next{nobody, "the name rests until " + r.LastEnd.Format(time.RFC3339) + ", as this machine was released; if that was a mistake: " + approve}
 	case r != nil && r.State == membership.StateResting:
 		return Next{nobody, "the name rests until " + r.LastEnd.Format(time.RFC3339) + ", when the last certificate of its former machine has expired"}
 	case held.Machine != nil && held.Machine.NodeName != name:
 		return Next{operator, "the machine is node " + held.Machine.NodeName + "; if it is to be " + name + ": kubectl nodeattest release " + held.Machine.NodeName}
 	case r != nil && machine != "" && r.Machine != machine:
-		return Next{operator, "node " + name + " is another machine; if the machine was replaced: kubectl nodeattest rebind " + name + " --request " + request + ", otherwise somebody wants to be that node"}
+		return Next{operator, "node " + name + " is another machine; if the machine was replaced: kubectl nodeattest rebind " + name + " --machine " + string(machine) + ", otherwise somebody wants to be that node"}
 	case r != nil && machine == "":
 		return Next{operator, "the record of node " + name + " is of machine " + string(r.Machine) + ", and this program cannot tell whether that machine files the request: see the Event; " +
 			"if another one does, and nobody replaced the machine, somebody wants to be that node"}
@@ -130,5 +132,5 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 	case r != nil:
 		return Next{operator, "the record of node " + name + " is of another Machine or provider ID; if the inventory was moved: kubectl nodeattest adopt " + name + " --machine-uid UID"}
 	}
-	return Next{operator, "if the machine may be node " + name + ": kubectl nodeattest approve " + request}
+	return Next{operator, "if the machine may be node " + name + ": " + approve}
 }

@@ -15,7 +15,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -40,8 +43,8 @@ type Config struct {
 	Reader client.Reader
 	// Writer updates the Secret. A ReadOnly keeper needs none.
 	Writer client.Writer
-	// Secret is the namespace and name of the Secret. It contains only keys, and nobody else
-	// writes it.
+	// Secret is the namespace and name of the Secret. Nobody else writes keys to it. Other entries
+	// are left as they are, and logged, if their names have other characters than hexadecimal digits.
 	Secret client.ObjectKey
 	// Ring is the ring that the verifier uses, made with new(attest.KeyRing).
 	Ring *attest.KeyRing
@@ -62,8 +65,9 @@ type Config struct {
 // Keeper keeps a key ring. It is a manager.Runnable that runs in every replica, whichever one
 // leads, and is safe for use by multiple goroutines.
 type Keeper struct {
-	c    Config
-	last atomic.Pointer[reading]
+	c       Config
+	last    atomic.Pointer[reading]
+	foreign atomic.Pointer[string] // the entries that are no keys, as they were logged
 }
 
 // reading is what the ring was last refreshed with.
@@ -104,6 +108,7 @@ func New(config Config) (*Keeper, error) {
 	}
 	k := &Keeper{c: config}
 	k.last.Store(new(reading))
+	k.foreign.Store(new(string))
 	if config.Metrics == nil {
 		return k, nil
 	}
@@ -123,7 +128,7 @@ func (*Keeper) NeedLeaderElection() bool { return false }
 // Start reads the Secret until ctx ends, three times as often as attest.MaxRingAge requires,
 // and sooner after a failed read. While reads fail, the ring grows stale; then nothing is
 // verified, and everything has to be tried again.
-func (k *Keeper) Start(ctx context.Context) error {
+func (k *Keeper) Start(ctx context.Context) error { //goroutine: the API server's client alone
 	if !k.made() {
 		return errNone
 	}
@@ -214,7 +219,8 @@ func (k *Keeper) refresh(ctx context.Context) error {
 		return err
 	}
 	keys, due, err := []attest.RingKey{attest.NewRingKey(readAt.Truncate(time.Second))}, true, error(nil)
-	if k.c.ReadOnly || len(secret.Data) != 0 {
+	foreign := k.noKeys(ctx, secret.Data)
+	if k.c.ReadOnly || len(secret.Data) != len(foreign) {
 		if keys, err = attest.ParseRingKeys(secret.Data); err == nil {
 			err = k.use(keys, readAt)
 		}
@@ -229,8 +235,21 @@ func (k *Keeper) refresh(ctx context.Context) error {
 	if secret.Data, err = attest.MarshalRingKeys(keys); err != nil {
 		return err
 	}
+	maps.Copy(secret.Data, foreign)
 	if err := k.c.Writer.Update(ctx, &secret); err != nil {
 		return fmt.Errorf("the next key: %w", err)
 	}
 	return k.use(keys, readAt)
+}
+
+// noKeys returns the entries of the Secret that attest.ParseRingKeys leaves out, and logs their
+// names when they have changed.
+func (k *Keeper) noKeys(ctx context.Context, data map[string][]byte) map[string][]byte {
+	foreign := maps.Clone(data)
+	maps.DeleteFunc(foreign, func(name string, _ []byte) bool { return strings.Trim(name, "0123456789abcdefABCDEF") == "" })
+	names := refusal.Quotes(slices.Sorted(maps.Keys(foreign)))
+	if *k.foreign.Swap(&names) != names && len(foreign) != 0 {
+		log.FromContext(ctx).Info("the Secret of the key ring has entries that are no keys; they are left as they are", "secret", k.c.Secret.String(), "entries", names)
+	}
+	return foreign
 }

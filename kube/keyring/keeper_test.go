@@ -1,22 +1,26 @@
 package keyring_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/kube/keyring"
@@ -86,6 +90,63 @@ func TestRefresh(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestForeignEntries has entries in the Secret that are no keys: they stay, keys are made, kept and
+// rotated next to them, and the log names them once. An entry that may have been a key stops the
+// keeper.
+func TestForeignEntries(t *testing.T) {
+	c := store(t)
+	var secret corev1.Secret
+	change := func(change func(data map[string][]byte)) {
+		t.Helper()
+		if err := c.Get(t.Context(), config(c).Secret, &secret); err != nil {
+			t.Fatal(err)
+		}
+		if secret.Data == nil {
+			secret.Data = map[string][]byte{}
+		}
+		change(secret.Data)
+		if err := c.Update(t.Context(), &secret); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var logged []string
+	ctx := log.IntoContext(t.Context(), funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}))
+	keeper, now := timed(t, config(c), began)
+	foreign := map[string][]byte{"README": []byte("do not edit"), "note": bytes.Repeat([]byte("n"), 48)}
+	change(func(data map[string][]byte) { maps.Copy(data, foreign) })
+	for _, after := range []time.Duration{0, time.Hour, 30 * 24 * time.Hour} {
+		*now = began.Add(after)
+		if err := errors.Join(keeper.Refresh(ctx), keeper.Check(nil)); err != nil {
+			t.Fatalf("after %s: %v", after, err)
+		}
+	}
+	if keys := keysIn(t, c); len(keys) != 2 {
+		t.Errorf("%d keys, want the first and the next", len(keys))
+	}
+	change(func(data map[string][]byte) {
+		for name, value := range foreign {
+			if !bytes.Equal(data[name], value) {
+				t.Errorf("%s is %q", name, data[name])
+			}
+		}
+	})
+	if len(logged) != 1 || !strings.Contains(logged[0], "README") || !strings.Contains(logged[0], "note") || strings.Contains(logged[0], "do not edit") {
+		t.Errorf("logged %q, want the names once", logged)
+	}
+	conf := config(c)
+	conf.ReadOnly, conf.Writer = true, nil
+	reader, _ := timed(t, conf, *now)
+	refresh(t, reader)
+	for name, value := range map[string][]byte{"0011223344556677": []byte("do not edit"), "00112233AABBCCDD": bytes.Repeat([]byte{1}, 48), "00112233": bytes.Repeat([]byte{1}, 48)} {
+		change(func(data map[string][]byte) { data[name] = value })
+		if err := keeper.Refresh(ctx); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s, which may be a key: %v", name, err)
+		}
+		change(func(data map[string][]byte) { delete(data, name) })
+	}
+	refresh(t, keeper)
 }
 
 // timed is a keeper with a clock of its own, which can be set.
@@ -295,8 +356,8 @@ func TestReplicas(t *testing.T) {
 // shows no value, and nothing is made.
 func TestDamaged(t *testing.T) {
 	for name, change := range map[string]func(c client.Client, secret *corev1.Secret, conf *keyring.Config) error{
-		"foreign": func(c client.Client, secret *corev1.Secret, _ *keyring.Config) error {
-			secret.Data = map[string][]byte{"x": []byte("hunter2")}
+		"no key under the name of one": func(c client.Client, secret *corev1.Secret, _ *keyring.Config) error {
+			secret.Data = map[string][]byte{"0123456789abcdef": []byte("hunter2")}
 			return c.Update(t.Context(), secret)
 		},
 		"empty, for who only reads": func(_ client.Client, _ *corev1.Secret, conf *keyring.Config) error {

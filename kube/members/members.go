@@ -109,7 +109,9 @@ func (m *Members) CheckAuthorizer(open attest.Opening) error {
 				roads[i].ManyIdentities = ""
 			}
 		}
-		if err := of.CheckAuthorizer(attest.Opening{ClusterIDs: open.ClusterIDs, Roads: roads}); err != nil {
+		each := open
+		each.Roads = roads
+		if err := of.CheckAuthorizer(each); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -55,7 +56,9 @@ func Main(args []string, stdout, stderr io.Writer, kinds ...Kind) int {
 	log.SetOutput(io.Discard) // net/http writes there what a server sends unasked, such as a token that it repeats
 	err := run(ctx, args, stdout, stderr, kinds)
 	if err != nil {
-		fmt.Fprintln(stderr, "kubelet-authenticator:", err)
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			fmt.Fprintln(stderr, "kubelet-authenticator:", refusal.Escape(line))
+		}
 	}
 	switch {
 	case errors.Is(err, errCommandLine):

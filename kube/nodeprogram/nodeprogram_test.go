@@ -23,6 +23,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/mounttest"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
@@ -58,7 +59,7 @@ func TestExample(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Dir = filepath.Join(t.TempDir(), "state")
+		c.Dir = filepath.Join(mounttest.Disk(t), "state")
 		if _, err := authenticator.New(c); err != nil || c.NodeName != "node-1" || (c.Serving != nil) != (name != "as it is") {
 			t.Errorf("%s: %+v, %v", name, c, err)
 		}
@@ -441,6 +442,17 @@ func TestUnits(t *testing.T) {
 	}
 	if out, err := exec.Command(analyze, "security", "--offline=yes", "--no-pager", "--threshold=20", path).CombinedOutput(); err != nil { // in tenths
 		t.Errorf("systemd-analyze: %v: %s", err, out)
+	}
+}
+
+// TestErrorsAreEscaped: nothing in an error acts on a terminal.
+func TestErrorsAreEscaped(t *testing.T) {
+	var out, errs bytes.Buffer
+	if status := Main([]string{"roots", "check", "\u009b31m\u202e", "absent"}, &out, &errs); status != 1 {
+		t.Errorf("status %d", status)
+	}
+	if text := errs.String(); strings.ContainsAny(text, "\u009b\u202e") || !strings.Contains(text, `\u009b31m\u202e`) || !strings.Contains(text, "absent") {
+		t.Errorf("got %q", text)
 	}
 }
 

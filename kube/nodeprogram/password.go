@@ -69,7 +69,7 @@ func (f passwordFile) ready(ctx context.Context, t *authenticator.TPM) (*authent
 		return t, nil
 	}
 	if err := f.folder(); err != nil {
-		return nil, fmt.Errorf("folder of the endorsement password: %w", err)
+		return nil, fmt.Errorf("folder of the endorsement password (endorsementPasswordFile): %w", err)
 	}
 	device, err := tpm.OpenTPM(t.Path)
 	if err != nil {
@@ -83,8 +83,12 @@ func (f passwordFile) ready(ctx context.Context, t *authenticator.TPM) (*authent
 	return &k, errors.Join(err, device.Close())
 }
 
-// folder makes the folder. It is on disk before there is a password in it.
+// folder makes the folder, unless a restart empties it. It is on disk before there is a password
+// in it.
 func (f passwordFile) folder() error {
+	if err := safefile.CheckLasting(string(f)); err != nil {
+		return err
+	}
 	dir := filepath.Dir(string(f))
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -102,13 +106,19 @@ func (f passwordFile) folder() error {
 // state says for status whether there is a password. It does not read it.
 func (f passwordFile) state() (string, error) {
 	open, _, err := safefile.Open(string(f), os.O_RDONLY, safefile.Private)
+	where := "set, in "
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "none yet; it will be in " + string(f), nil
+		where, err = "none yet; it will be in ", nil
 	case err != nil:
-		return "in " + string(f), fmt.Errorf("endorsement password in %s: %w", f, err)
+		where = "in "
+	default:
+		err = open.Close()
 	}
-	return "set, in " + string(f), open.Close()
+	if err = errors.Join(err, safefile.CheckLasting(string(f))); err != nil {
+		err = fmt.Errorf("endorsement password in %s: %w", f, err)
+	}
+	return where + string(f), err
 }
 
 // managed is a TPM whose endorsement hierarchy has the password of a file.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/mounttest"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
-	"github.com/nodeattest/nodeattest/kube/internal/smalldisk"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -73,7 +74,7 @@ func wrongPasswords(t *testing.T, device transport.TPM) uint32 {
 // after TPM2_Clear. Nobody makes an attestation key without its file.
 func TestManagedPassword(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{})
-	folder := filepath.Join(t.TempDir(), "tpm")
+	folder := filepath.Join(mounttest.Disk(t), "tpm")
 	file := filepath.Join(folder, "password")
 	section := managedBy(device, file)
 	var first []byte
@@ -129,7 +130,7 @@ func TestManagedPassword(t *testing.T) {
 func TestManagedPasswordOfACertifiedKey(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
 		{Algorithm: tpmsim.P256, TemplateIndex: templateAt, NonceIndex: nonceAt, CertificateIndex: certificateAt}}})
-	section := strings.Replace(managedBy(device, filepath.Join(t.TempDir(), "tpm", "password")), "{", "{ak: "+operatorsKey()+", ", 1)
+	section := strings.Replace(managedBy(device, filepath.Join(mounttest.Disk(t), "tpm", "password")), "{", "{ak: "+operatorsKey()+", ", 1)
 	for range 2 {
 		if err := opens(t, section); err != nil {
 			t.Error(err)
@@ -144,7 +145,7 @@ func TestManagedPasswordOfACertifiedKey(t *testing.T) {
 func TestNoRoom(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
 		{Algorithm: tpmsim.P256, TemplateIndex: templateAt, NonceIndex: nonceAt, CertificateIndex: certificateAt}}})
-	kept := managedBy(device, filepath.Join(t.TempDir(), "tpm", "password"))
+	kept := managedBy(device, filepath.Join(mounttest.Disk(t), "tpm", "password"))
 	certified := "{device: " + strings.TrimPrefix(device.TCTI(), "swtpm:path=") + ", ak: " + operatorsKey() + "}"
 	for _, section := range []string{certified, kept} {
 		for range 3 {
@@ -161,7 +162,10 @@ func TestNoRoom(t *testing.T) {
 // TestManagedPasswordAfterACrash: of two steps, file and TPM, only the first was done.
 func TestManagedPasswordAfterACrash(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{})
-	file := written(t, "password", []byte(strings.Repeat("p", 32)+"\n"))
+	file := filepath.Join(mounttest.Disk(t), "password")
+	if err := os.WriteFile(file, []byte(strings.Repeat("p", 32)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := opens(t, managedBy(device, file)); err != nil {
 		t.Fatal(err)
 	}
@@ -175,11 +179,7 @@ func TestManagedPasswordAfterACrash(t *testing.T) {
 func TestManagedPasswordRefused(t *testing.T) {
 	const remedy = "an operator puts the file of this TPM back, or clears the TPM (TPM2_Clear"
 	device := tpmsim.Swtpm(t, tpmsim.Options{})
-	disk := smalldisk.New(t, 64<<10)
-	if err := os.Mkdir(disk.Path("tpm"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	disk.Fill()
+	disk, writable := readOnly(t, mounttest.Disk(t))
 	good := []byte(strings.Repeat("p", 32) + "\n")
 	for name, row := range map[string]struct {
 		theirs  string // the password that the TPM has
@@ -201,7 +201,7 @@ func TestManagedPasswordRefused(t *testing.T) {
 		"a file of another form":     {"", func(_ *testing.T, file string) error { return os.WriteFile(file, good[1:], 0o600) }, "", "32 characters of base64url and a line feed", refusal.Check("password-file")},
 		"a folder that others write": {"", func(_ *testing.T, file string) error { return os.Chmod(filepath.Dir(file), 0o770) }, "", "one that nobody else can write to", refusal.Check("file")},
 		"no folder above it":         {"", nil, "/nonexistent/tpm/password", "/nonexistent/tpm", fs.ErrNotExist},
-		"a full disk":                {"", nil, disk.Path("tpm/password"), "no space left on device", unix.ENOSPC},
+		"a read-only disk":           {"", nil, disk + "/tpm/password", "read-only file system", unix.EROFS},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "another user's file" && os.Geteuid() != 0 {
@@ -209,7 +209,7 @@ func TestManagedPasswordRefused(t *testing.T) {
 			}
 			file := row.file
 			if file == "" {
-				file = filepath.Join(t.TempDir(), "password")
+				file = filepath.Join(mounttest.Disk(t), "password")
 			}
 			if row.prepare != nil {
 				if err := row.prepare(t, file); err != nil {
@@ -233,10 +233,30 @@ func TestManagedPasswordRefused(t *testing.T) {
 			tpmlab.SetHierarchyPassword(t, device, tpm2.TPMRHEndorsement, []byte(row.theirs), nil)
 		})
 	}
-	disk.Empty() // and then it goes on
-	if err := opens(t, managedBy(device, disk.Path("tpm/password"))); err != nil || makesAK(t, device, nil) {
+	writable() // and then it goes on
+	if err := opens(t, managedBy(device, disk+"/tpm/password")); err != nil || makesAK(t, device, nil) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// readOnly returns a directory under another path, where it is read-only until the function is called.
+func readOnly(t *testing.T, dir string) (path string, writable func()) {
+	t.Helper()
+	tree, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		t.Skip("a mount takes root")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(tree) })
+	set := func(attr unix.MountAttr) {
+		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	return "/proc/self/fd/" + strconv.Itoa(tree), func() { set(unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}) }
 }
 
 // TestPasswordPage runs the commands of docs/kinds-of-evidence.md: the password is emptied, the TPM
@@ -313,7 +333,7 @@ func TestPasswordSettings(t *testing.T) {
 
 // TestStatusOfPassword: status says whether there is a password and where, and never what it is.
 func TestStatusOfPassword(t *testing.T) {
-	dir := t.TempDir()
+	dir := mounttest.Disk(t)
 	file := filepath.Join(dir, "tpm", "password")
 	config := written(t, "config.yaml", []byte("apiVersion: "+configfile.APIVersion+"\nkind: "+settingsKind+"\nnodeName: node-1\nstateDir: "+filepath.Join(dir, "state")+
 		"\nkubeconfig: /nonexistent\nevidence: {tpm: {endorsementPassword: managed, endorsementPasswordFile: "+file+"}}\nkubelet: {processes: false, flagFiles: []}\n"))
@@ -347,5 +367,39 @@ func TestStatusOfPassword(t *testing.T) {
 	if err := json.Unmarshal([]byte(status("json")), &got); err != nil || got.NodeName != "node-1" || got.EndorsementPassword != "in "+file ||
 		!strings.Contains(strings.Join(got.Problems, "\n"), "endorsement password in "+file+": file: got mode -rw-r--r--, want 0600") {
 		t.Errorf("a file that others may read: %+v, %v", got, err)
+	}
+}
+
+// TestManagedPasswordInMemory: the program makes no password where a restart of the machine loses it.
+// The hierarchy is as it was, and the TPM counts no wrong password.
+func TestManagedPasswordInMemory(t *testing.T) {
+	if !mounttest.Enter(t) {
+		return
+	}
+	dir := mounttest.Disk(t)
+	device := tpmsim.Swtpm(t, tpmsim.Options{})
+	for name, in := range mounttest.InMemory(t, dir) {
+		folder := filepath.Join(in, "nodeattest-tpm")
+		file := filepath.Join(folder, "endorsement-password")
+		if err := opens(t, managedBy(device, file)); !errors.Is(err, refusal.Check("file")) {
+			t.Errorf("%s: got %v", name, err)
+		} else if !strings.Contains(err.Error(), "endorsementPasswordFile") {
+			t.Errorf("%s: the error does not say which field: %v", name, err)
+		}
+		if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: there is a folder: %v", name, err)
+		}
+		if _, err := passwordFile(file).state(); !errors.Is(err, refusal.Check("file")) {
+			t.Errorf("%s: status: got %v", name, err)
+		}
+		if !makesAK(t, device, nil) || wrongPasswords(t, device) != 0 {
+			t.Errorf("%s: the TPM has another password, or counts %d wrong ones", name, wrongPasswords(t, device))
+		}
+	}
+	if err := opens(t, managedBy(device, filepath.Join(dir, "over-disk", "tpm", "password"))); err != nil {
+		t.Errorf("an overlay over a disk: %v", err)
+	}
+	if makesAK(t, device, nil) {
+		t.Error("there is no password")
 	}
 }

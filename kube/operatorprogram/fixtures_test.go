@@ -32,9 +32,9 @@ func strange() program.Kind {
 type distrust struct{ document.Platform }
 
 // strangeHello is the evidence of a hello of such a kind.
-func strangeHello(t *testing.T, signer string) []byte {
+func strangeHello(t *testing.T, signer string, machine attest.Identity) []byte {
 	t.Helper()
-	hello, err := (&document.Hello{ClusterID: "vectors", TargetSigner: signer, Machine: "strange:1"}).Marshal()
+	hello, err := (&document.Hello{ClusterID: "vectors", TargetSigner: signer, Machine: string(machine)}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func fixtures(t *testing.T) map[string][]byte {
 		"late.json":    object("late", e.SignerName, answer, e.AnswerCreated.Add(time.Hour)),
 		"unknown.json": object("unknown", "cluster.x-k8s.io/kube-apiserver-client-kubelet-acme", changed(answer, func(b *csr.Bundle) { b.Provider = "acme/v1" }), e.AnswerCreated),
 		"strange.json": object("strange", "cluster.x-k8s.io/kubelet-attestation-challenge-strange", changed(hello, func(b *csr.Bundle) {
-			b.Provider, b.Data = "strange/v1", strangeHello(t, "cluster.x-k8s.io/kube-apiserver-client-kubelet-strange")
+			b.Provider, b.Data = "strange/v1", strangeHello(t, "cluster.x-k8s.io/kube-apiserver-client-kubelet-strange", "strange:1")
 		}), e.HelloCreated),
 		"bare.json":   object("bare", e.SignerName, changed(answer, func(b *csr.Bundle) { b.Provider, b.Data = "", nil }), e.AnswerCreated),
 		"list.json":   []byte(`{"kind": "List", "items": [` + string(good) + `,` + string(object("flipped", e.SignerName, flipped, e.AnswerCreated)) + `]}`),

@@ -126,31 +126,3 @@ func TestWaiting(t *testing.T) {
 		t.Errorf("got %+v, %v: its own kind was not asked", c, err)
 	}
 }
-
-// TestIdentity takes the identity of a machine from the command line in its one spelling, if the
-// kind of evidence shows such identities, and if the request states no other.
-func TestIdentity(t *testing.T) {
-	ek := "ek:sha256:" + strings.Repeat("0a", 32)
-	for name, row := range map[string]struct {
-		provider, stated, given, want string // "": it is refused
-	}{
-		"a cloud's":                   {"gce", "", "gce:project-1/1", "gce:project-1/1"},
-		"a cloud's, in another form":  {"gce", "", "gce:project-1/01", ""},
-		"another cloud's":             {"gce", "", "aws:i-0123456789abcdef0", ""},
-		"a TPM's":                     {"tpm", ek, ek, ek},
-		"a TPM's, in capitals":        {"tpm", "", strings.ToUpper(ek), ""},
-		"a TPM's, with a cloud":       {"gce", "", ek, ""},
-		"a cloud's, with a TPM":       {"tpm", "", "gce:project-1/1", "gce:project-1/1"},
-		"another than the request's":  {"tpm", ek, "ek:sha256:" + strings.Repeat("0b", 32), ""},
-		"its own kind's":              {"strange", "", "strange:1", "strange:1"},
-		"of a kind that nobody knows": {"strange", "", "stranger:1", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := &plugin{others: []settings.Kind{settings.Kind(strange())}, options: options{machine: row.given}}
-			got, err := p.identity(&candidate{provider: row.provider, machine: attest.Identity(row.stated)})
-			if (err == nil) != (row.want != "") || err == nil && string(got) != row.want {
-				t.Errorf("got %q, %v, want %q", got, err, row.want)
-			}
-		})
-	}
-}

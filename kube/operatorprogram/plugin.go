@@ -7,13 +7,17 @@
 //	kubectl nodeattest pending
 //	kubectl nodeattest nodes
 //	kubectl nodeattest observed
-//	kubectl nodeattest approve REQUEST [--machine-uid UID] [--provider-id ID] [--existing-node] [--without-inventory]
-//	kubectl nodeattest rebind NODE (--request REQUEST | --machine IDENTITY)
-//	kubectl nodeattest adopt NODE (--machine-uid UID | --provider-id ID)
-//	kubectl nodeattest release NODE [--yes] [--dry-run=server]
-//	kubectl nodeattest token NODE
+//	kubectl nodeattest approve NODE --machine IDENTITY [--machine-uid UID] [--provider-id ID] [--existing-node] [--without-inventory]
+//	kubectl nodeattest rebind NODE --machine IDENTITY [--replaces IDENTITY]
+//	kubectl nodeattest adopt NODE (--machine-uid UID | --provider-id ID) [--machine IDENTITY] [--without-inventory]
+//	kubectl nodeattest release NODE [--machine IDENTITY] [--dry-run=server]
+//	kubectl nodeattest token NODE [--machine IDENTITY]
 //	kubectl nodeattest inspect FILE...
 //	kubectl nodeattest verify FILE... --config FILE [--at TIME] [--key-ring FILE] [--records FILE]
+//
+// A command that changes which machine is which node decides about a machine, never about the name of a
+// request, which its requester chooses. Without the flag that names the machine that is recorded,
+// rebind, adopt and release show it and ask; if another one is recorded by then, nothing is done.
 //
 // inspect and verify need no cluster; - is standard input. verify fetches nothing, unless the
 // configuration has Google's keys or Azure's certificates fetched. The others take kubectl's
@@ -32,6 +36,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -78,10 +83,10 @@ type plugin struct {
 
 // options are the flags of the commands.
 type options struct {
-	machineUID, providerID, request, machine string
-	existingNode, withoutInventory, yes      bool
-	dryRun                                   string
-	config, at, keyRing, records             string
+	machineUID, providerID, machine, replaces string
+	existingNode, withoutInventory            bool
+	dryRun                                    string
+	config, at, keyRing, records              string
 }
 
 // command is one of the program's commands.
@@ -101,11 +106,11 @@ func commands() []command {
 		{"pending", "", "list the machines that were refused and may be admitted", false, nil, (*plugin).pending, nil},
 		{"nodes", "", "list the records: which machine is which node, by what evidence, and until when a certificate of it may be valid", false, nil, (*plugin).nodes, nil},
 		{"observed", "", "list the nodes without a record, and why their requests would be refused if attestation were enforced", false, nil, (*plugin).observed, nil},
-		{"approve", "REQUEST", "admit the machine of a refused request as the node that the request names", true, []string{"machine-uid", "provider-id", "machine", "existing-node", "without-inventory"}, (*plugin).approve, nil},
-		{"rebind", "NODE", "give a node another machine, such as after its board was replaced", true, []string{"request", "machine"}, (*plugin).rebind, nil},
-		{"adopt", "NODE", "give a node's record the UID of another Machine of the inventory, or the provider ID that its machine has now", true, []string{"machine-uid", "provider-id"}, (*plugin).adopt, nil},
-		{"release", "NODE", "release a node whose machine is gone; approving it again undoes this", true, []string{"yes", "dry-run"}, (*plugin).release, nil},
-		{"token", "NODE", "print a bootstrap token, good for an hour, for a node whose certificates have all ended", true, nil, (*plugin).token, nil},
+		{"approve", "NODE", "admit a machine whose request was refused as the node; pending shows both", true, []string{"machine-uid", "provider-id", "machine", "existing-node", "without-inventory"}, (*plugin).approve, nil},
+		{"rebind", "NODE", "give a node another machine, such as after its board was replaced", true, []string{"machine", "replaces"}, (*plugin).rebind, nil},
+		{"adopt", "NODE", "give a node's record the UID of another Machine of the inventory, or the provider ID that its machine has now", true, []string{"machine-uid", "provider-id", "machine", "without-inventory"}, (*plugin).adopt, nil},
+		{"release", "NODE", "release a node whose machine is gone; approving it again undoes this", true, []string{"machine", "dry-run"}, (*plugin).release, nil},
+		{"token", "NODE", "print a bootstrap token, good for an hour, for a node whose certificates have all ended", true, []string{"machine"}, (*plugin).token, nil},
 		{"inspect", "FILE...", "show requests and evidence as a tree; decides nothing", true, nil, nil, (*plugin).inspect},
 		{"verify", "FILE...", "decide recorded requests by the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
 	}
@@ -129,20 +134,44 @@ func run(ctx context.Context, std streams, kinds []program.Kind, args []string) 
 	case said:
 		return int(status)
 	}
-	fmt.Fprintf(std.err, "error: %s\n", refusal.Escape(err.Error()))
+	report(std.err, err)
 	if errors.Is(err, errUsage) {
 		return 2
 	}
 	return 1
 }
 
-func try(ctx context.Context, std streams, kinds []program.Kind, args []string) error {
-	p := &plugin{streams: std, now: time.Now}
+// report prints an error, in one line.
+func report(w io.Writer, err error) { fmt.Fprintf(w, "error: %s\n", refusal.Escape(err.Error())) }
+
+// newPlugin makes one without a cluster. Nothing that it writes acts on a terminal.
+func newPlugin(std streams, kinds []program.Kind) (*plugin, error) {
+	p := &plugin{streams: streams{std.in, escaped{std.out}, escaped{std.err}}, now: time.Now}
 	for _, k := range kinds {
 		p.others = append(p.others, settings.Kind(k))
 	}
 	var err error
-	if p.kinds, err = settings.Readers(p.others...); err != nil {
+	p.kinds, err = settings.Readers(p.others...)
+	return p, err
+}
+
+// escaped writes lines as [refusal.Escape] has them. Each line is written at once.
+type escaped struct{ io.Writer }
+
+func (w escaped) Write(b []byte) (int, error) {
+	lines := strings.Split(string(b), "\n")
+	for i := range lines {
+		lines[i] = refusal.Escape(lines[i])
+	}
+	if _, err := io.WriteString(w.Writer, strings.Join(lines, "\n")); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+func try(ctx context.Context, std streams, kinds []program.Kind, args []string) error {
+	p, err := newPlugin(std, kinds)
+	if err != nil {
 		return err
 	}
 	flags := pflag.NewFlagSet("kubectl nodeattest", pflag.ContinueOnError)
@@ -150,21 +179,20 @@ func try(ctx context.Context, std streams, kinds []program.Kind, args []string) 
 	flags.SortFlags = false
 	flags.StringVar(&p.machineUID, "machine-uid", "", "approve, adopt: the UID of the inventory's Machine")
 	flags.StringVar(&p.providerID, "provider-id", "", "approve, adopt: the machine's provider ID")
-	flags.StringVar(&p.machine, "machine", "", "approve, rebind: the machine's identity, such as ek:sha256:...")
-	flags.StringVar(&p.request, "request", "", "rebind: the machine's refused request")
+	flags.StringVar(&p.machine, "machine", "", "the machine's identity, such as ek:sha256:...: approve, rebind: of the machine that is to be the node; adopt, release, token: of the one that is recorded")
+	flags.StringVar(&p.replaces, "replaces", "", "rebind: the identity of the machine that is recorded")
 	flags.BoolVar(&p.existingNode, "existing-node", false, "approve: even if there is a Node of that name")
-	flags.BoolVar(&p.withoutInventory, "without-inventory", false, "approve: even if the inventory cannot be read")
-	flags.BoolVarP(&p.yes, "yes", "y", false, "release: do not ask")
+	flags.BoolVar(&p.withoutInventory, "without-inventory", false, "approve, adopt: even if the inventory cannot be read")
 	flags.StringVar(&p.dryRun, "dry-run", "none", "release: with server, only say what would be done")
 	flags.StringVar(&p.config, "config", "", "verify: the controller's configuration file")
 	flags.StringVar(&p.at, "at", "", "verify: the time of the decision (RFC 3339); by default a second after the request was made")
 	flags.StringVar(&p.keyRing, "key-ring", "", "verify: the challenge keys, a Secret as kubectl get -o json gives it")
 	flags.StringVar(&p.records, "records", "", "verify: the AttestedNodes, and optionally the Nodes, as kubectl get -o json gives them")
-	own := []string{"machine-uid", "provider-id", "machine", "request", "existing-node", "without-inventory", "yes", "dry-run", "config", "at", "key-ring", "records"}
+	own := []string{"machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "records"}
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
 	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
-	flags.Usage = func() { usage(std.err, flags) }
+	flags.Usage = func() { usage(p.err, flags) }
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return err

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,14 +17,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/registry"
-	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -118,26 +119,16 @@ func (p *plugin) bound(ctx context.Context, nodeName string) (*membership.Record
 	return record, r, nil
 }
 
-// approve records that the machine of a refused request is the node.
-func (p *plugin) approve(ctx context.Context, name string) error {
-	request, err := p.getRequest(ctx, name)
+// approve records that a machine whose request was refused is the node. The operator names both:
+// requesters choose the names of requests, and another one may have filed under a name since it was
+// listed.
+func (p *plugin) approve(ctx context.Context, nodeName string) error {
+	if p.machine == "" {
+		return fmt.Errorf("approve takes NODE and --machine, both as kubectl nodeattest pending shows them; %w", errUsage)
+	}
+	c, err := p.waitsAs(ctx, nodeName)
 	if err != nil {
 		return err
-	}
-	if !refused(request) {
-		return fmt.Errorf("request %s was not refused for its machine: see kubectl nodeattest explain %[1]s", refusal.Text(name))
-	}
-	c, err := p.candidateOf(request)
-	if err != nil {
-		return err
-	}
-	if p.machine != "" {
-		if c.machine, err = p.identity(c); err != nil {
-			return err
-		}
-	}
-	if c.machine == "" {
-		return fmt.Errorf("only the controller can tell the identity of this machine: take it from the Event about request %s, and give it as --machine", name)
 	}
 	claim := membership.Claim{NodeName: c.nodeName, Machine: c.machine, MachineUID: p.machineUID, ProviderID: p.providerID}
 	if err := p.fromInventory(ctx, &claim, c.provider); err != nil {
@@ -158,15 +149,40 @@ func (p *plugin) approve(ctx context.Context, name string) error {
 	return nil
 }
 
-// identity returns the machine that was given on the command line, which must be that of the
-// request if the request states one.
-func (p *plugin) identity(c *candidate) (attest.Identity, error) {
-	given, err := settings.ParseIdentity(p.machine, c.provider, p.others...)
-	if err == nil && c.machine != "" && given != c.machine {
-		err = fmt.Errorf("the request is of machine %s", refusal.Text(string(c.machine)))
+// waitsAs returns the candidate that the operator names: the machine is --machine, and a request of it
+// to be the node was refused. A request that does not state its machine, since only the controller can
+// tell, is the named one's if its kind of evidence shows such identities.
+func (p *plugin) waitsAs(ctx context.Context, nodeName string) (*candidate, error) {
+	found := newest{}
+	if err := p.eachRequest(ctx, func(r *csr.Request) { p.waits(found, r) }); err != nil {
+		return nil, err
 	}
-	return given, err
+	var named *candidate
+	var others []string
+	for _, one := range found.sorted() {
+		if one.nodeName != nodeName {
+			continue
+		}
+		given, err := settings.ParseIdentity(p.machine, one.provider, p.others...)
+		switch {
+		case err == nil && given == one.machine:
+			return &one.candidate, nil
+		case err == nil && one.machine == "" && one.unread == "":
+			named = &one.candidate
+			named.machine = given
+		default:
+			others = append(others, fmt.Sprintf("machine %s (request %s of %s)", refusal.OrNothing(string(one.machine)), one.request, one.requester))
+		}
+	}
+	if named != nil {
+		return named, nil
+	}
+	return nil, fmt.Errorf("machine %s has no request for node %s that was refused for its machine; requests for that node were refused of %s: see kubectl nodeattest pending",
+		refusal.Text(p.machine), refusal.Text(nodeName), refusal.OrNothing(strings.Join(others[:min(len(others), maxShown)], ", ")))
 }
+
+// maxShown is how many machines an error shows.
+const maxShown = 4
 
 // bind records a claim. An interrupt does not end it halfway: the record would have lost its last
 // end.
@@ -226,8 +242,14 @@ func (p *plugin) change(ctx context.Context, nodeName string, how func(s *v1alph
 	return p.client.Update(ctx, &object)
 }
 
-// fromInventory fills in what the inventory has about the machine: the controller compares it.
+// fromInventory fills in what the inventory has about the machine, and refuses a claim that differs from
+// it: the controller compares them too.
 func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, provider string) error {
+	if claim.ProviderID != "" {
+		if err := checkProviderID(claim.ProviderID); err != nil {
+			return err
+		}
+	}
 	c, err := p.configuration(ctx)
 	switch {
 	case err != nil:
@@ -246,13 +268,18 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 	case machine.Provider != provider:
 		return fmt.Errorf("the inventory knows node %s by %s, and the request has evidence of %s", claim.NodeName, machine.Provider, provider)
 	case machine.Identity != "" && machine.Identity != string(claim.Machine):
-		return fmt.Errorf("the inventory has machine %s for node %s", machine.Identity, claim.NodeName)
+		return fmt.Errorf("the inventory has machine %s for node %s, not %s", machine.Identity, claim.NodeName, claim.Machine)
+	case claim.MachineUID != "" && claim.MachineUID != machine.UID:
+		return fmt.Errorf("the inventory has UID %s for node %s, not %s: the controller would refuse its machine", machine.UID, claim.NodeName, claim.MachineUID)
+	case claim.ProviderID != "" && machine.ProviderID != "" && !providerid.Equal(claim.ProviderID, machine.ProviderID):
+		got, want := providerid.Apart(claim.ProviderID, machine.ProviderID)
+		return fmt.Errorf("the inventory has provider ID %s for node %s, not %s: the controller would refuse its machine; correct the inventory first", want, claim.NodeName, got)
 	}
 	if claim.MachineUID == "" {
 		claim.MachineUID = machine.UID
 	}
 	if claim.ProviderID == "" {
-		claim.ProviderID = machine.ProviderID
+		claim.ProviderID = providerid.Known(machine.ProviderID)
 	}
 	return nil
 }
@@ -279,95 +306,24 @@ func (p *plugin) checkNode(ctx context.Context, claim *membership.Claim) error {
 
 // rebind gives a node another machine.
 func (p *plugin) rebind(ctx context.Context, nodeName string) error {
-	if (p.request == "") == (p.machine == "") {
-		return fmt.Errorf("rebind takes --request or --machine; %w", errUsage)
+	if p.machine == "" {
+		return fmt.Errorf("rebind takes --machine; %w", errUsage)
 	}
 	record, r, err := p.bound(ctx, nodeName)
 	if err != nil {
 		return err
 	}
-	var machine attest.Identity
-	if p.machine != "" {
-		kind := cmp.Or(r.Scope().Provider, tpm.Provider)
-		if machine, err = settings.ParseIdentity(p.machine, kind, p.others...); err != nil {
-			return err
-		}
-	} else if machine, err = p.machineOf(ctx, p.request, nodeName, r.Scope()); err != nil {
+	machine, err := settings.ParseIdentity(p.machine, cmp.Or(r.Scope().Provider, tpm.Provider), p.others...)
+	if err != nil {
 		return err
 	}
 	before := record.Machine
+	if err := p.confirm("replaces", p.replaces, record, fmt.Sprintf("Node %s is machine %s. Is it machine %s from now on, and that one no longer? [y/N] ", nodeName, before, machine)); err != nil {
+		return err
+	}
 	if record, err = r.Rebind(ctx, record, machine); err != nil {
 		return err
 	}
 	fmt.Fprintf(p.out, "node %s is machine %s and no longer %s\n", nodeName, refusal.Text(string(record.Machine)), refusal.Text(string(before)))
-	return nil
-}
-
-// machineOf returns the machine of a refused request that wants to be the node.
-func (p *plugin) machineOf(ctx context.Context, name, nodeName string, scope membership.Scope) (attest.Identity, error) {
-	request, err := p.getRequest(ctx, name)
-	if err != nil {
-		return "", err
-	}
-	c, err := p.candidateOf(request)
-	switch {
-	case err != nil:
-		return "", err
-	case !refused(request):
-		return "", fmt.Errorf("request %s was not refused for its machine: see kubectl nodeattest explain %[1]s", name)
-	case c.nodeName != nodeName:
-		return "", fmt.Errorf("request %s is for node %s", name, refusal.Text(c.nodeName))
-	case c.machine == "" || c.scope.String() != scope.String():
-		return "", fmt.Errorf("request %s has an identity of %s, and the record is of %s: give the machine as --machine", name, c.scope, scope)
-	}
-	return c.machine, nil
-}
-
-// adopt gives a node's record the UID of another Machine, or the provider ID by which the machine
-// is known now.
-func (p *plugin) adopt(ctx context.Context, nodeName string) error {
-	if (p.machineUID == "") == (p.providerID == "") {
-		return fmt.Errorf("adopt takes --machine-uid or --provider-id; %w", errUsage)
-	}
-	record, r, err := p.bound(ctx, nodeName)
-	if err != nil {
-		return err
-	}
-	if p.providerID != "" {
-		return p.adoptProviderID(ctx, record)
-	}
-	if record, err = r.Adopt(ctx, record, p.machineUID); err != nil {
-		return err
-	}
-	fmt.Fprintf(p.out, "node %s is Machine %s\n", nodeName, refusal.Text(record.MachineUID))
-	return nil
-}
-
-// adoptProviderID says that a machine has another provider ID, in its record and in those of its
-// certificates, which are compared with the inventory. Only an operator knows that it is the same
-// machine.
-func (p *plugin) adoptProviderID(ctx context.Context, record *membership.Record) error {
-	if _, err := oid.MarshalProviderID(p.providerID); err != nil {
-		return err
-	}
-	changed := false
-	err := p.change(ctx, record.NodeName, func(s *v1alpha1.AttestedNodeSpec) {
-		if changed = s.State == v1alpha1.NodeBound && s.Pending == nil && s.Machine == string(record.Machine) && s.MachineUID == record.MachineUID; !changed {
-			return
-		}
-		s.ProviderID = p.providerID
-		for i := range s.Certificates {
-			if c := &s.Certificates[i]; c.ProviderID != "" {
-				c.ProviderID = p.providerID
-			}
-		}
-	})
-	switch {
-	case err != nil:
-		return err
-	case !changed:
-		return fmt.Errorf("the record of node %s has changed, or is being changed: try again", refusal.Text(record.NodeName))
-	}
-	fmt.Fprintf(p.out, "node %s has provider ID %s, and no longer %s\n", record.NodeName, refusal.Text(p.providerID), refusal.OrNothing(refusal.Text(record.ProviderID)))
 	return nil
 }

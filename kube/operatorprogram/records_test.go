@@ -31,7 +31,7 @@ func TestRelease(t *testing.T) {
 	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1", ProviderID: "gce://project-1/zone-1/vm-1"}
 	for name, row := range map[string]struct {
 		answer string
-		yes    bool
+		named  attest.Identity           // by --machine
 		back   func(c *membership.Claim) // who wants the release to be taken back
 		want   membership.State
 	}{
@@ -39,24 +39,25 @@ func TestRelease(t *testing.T) {
 		"no":                  {answer: "n\n", want: membership.StateBound},
 		"something else":      {answer: "node-1\n", want: membership.StateBound},
 		"yes":                 {answer: "Y\n", want: membership.StateResting},
-		"unasked":             {yes: true, want: membership.StateResting},
-		"and taken back":      {yes: true, back: func(*membership.Claim) {}, want: membership.StateBound},
-		"not in inventory":    {yes: true, back: func(c *membership.Claim) { c.ProviderID = "" }, want: membership.StateBound},
-		"by another ID":       {yes: true, back: func(c *membership.Claim) { c.ProviderID += "2" }, want: membership.StateResting},
-		"for another machine": {yes: true, back: func(c *membership.Claim) { c.Machine = "gce:project-1/2" }, want: membership.StateResting},
-		"for another Machine": {yes: true, back: func(c *membership.Claim) { c.MachineUID = "uid-2" }, want: membership.StateResting},
-		"for nobody":          {yes: true, back: func(c *membership.Claim) { c.NodeName = "Node 2" }, want: membership.StateResting},
+		"unasked":             {named: claim.Machine, want: membership.StateResting},
+		"unasked, another":    {named: "gce:project-1/2", want: membership.StateBound},
+		"and taken back":      {named: claim.Machine, back: func(*membership.Claim) {}, want: membership.StateBound},
+		"not in inventory":    {named: claim.Machine, back: func(c *membership.Claim) { c.ProviderID = "" }, want: membership.StateBound},
+		"by another ID":       {named: claim.Machine, back: func(c *membership.Claim) { c.ProviderID += "2" }, want: membership.StateResting},
+		"for another machine": {named: claim.Machine, back: func(c *membership.Claim) { c.Machine = "gce:project-1/2" }, want: membership.StateResting},
+		"for another Machine": {named: claim.Machine, back: func(c *membership.Claim) { c.MachineUID = "uid-2" }, want: membership.StateResting},
+		"for nobody":          {named: claim.Machine, back: func(c *membership.Claim) { c.NodeName = "Node 2" }, want: membership.StateResting},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, said bytes.Buffer
 			p := &plugin{streams: streams{strings.NewReader(row.answer), &out, &said}, client: objectstore.New(), now: func() time.Time { return now },
-				options: options{yes: row.yes, dryRun: "none"}}
+				options: options{machine: string(row.named), dryRun: "none"}}
 			r := released(t, p, claim, now.Add(time.Hour), false)
 			err := p.release(t.Context(), claim.NodeName)
-			if released := err == nil; released != (row.yes || row.want == membership.StateResting) || !released && !errors.Is(err, errNotAnswered) {
+			if released := err == nil; released != (row.named == claim.Machine || row.want == membership.StateResting) || !released && errors.Is(err, errNotAnswered) != (row.named == "") {
 				t.Errorf("release: %v", err)
 			}
-			if asked := strings.Contains(said.String(), "rests until 2030-01-02T04:04:05Z"); asked == row.yes {
+			if asked := strings.Contains(said.String(), "rests until 2030-01-02T04:04:05Z"); asked == (row.named != "") {
 				t.Errorf("asked: %q", &said)
 			}
 			if row.back != nil {
@@ -159,62 +160,6 @@ func recorded(t *testing.T, p *plugin, scope membership.Scope, claim membership.
 	return r
 }
 
-// TestAdoptProviderID has a cloud spell the provider ID of a bound machine otherwise, and the
-// inventory follow: the machine is refused until an operator says that it is the same one. Its
-// name and its certificates stay its own.
-func TestAdoptProviderID(t *testing.T) {
-	const before, after = "vsphere://420f1d1b-0000-0000-0000-000000000001", "vsphere://1b1d0f42-0000-0000-0000-000000000001"
-	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1", ProviderID: before}
-	for name, row := range map[string]struct {
-		options
-		released bool
-		want     bool
-	}{
-		"the inventory's":   {options: options{providerID: after}, want: true},
-		"yet another one":   {options: options{providerID: before + "2"}},
-		"with a space":      {options: options{providerID: after + " "}},
-		"and another UID":   {options: options{providerID: after, machineUID: "uid-2"}},
-		"nothing":           {},
-		"of what rests now": {options: options{providerID: after}, released: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := &plugin{streams: streams{out: io.Discard}, client: objectstore.New(), now: func() time.Time { return now }, options: row.options}
-			r := released(t, p, claim, now.Add(time.Hour), false)
-			record, err := r.Lookup(t.Context(), claim.NodeName)
-			if err != nil {
-				t.Fatal(err)
-			}
-			issued := csr.IssuedRecord{SignerName: csr.SignerKubeAPIServerClientKubelet, NodeName: claim.NodeName, Machine: string(claim.Machine), MachineUID: claim.MachineUID,
-				ProviderID: before, RequestUID: "request-1", CredentialID: "X509SHA256=" + strings.Repeat("0a", 32), NotBefore: now, NotAfter: now.Add(time.Hour)}
-			if _, err = r.Bind(t.Context(), record, now.Add(time.Hour), &issued); err != nil {
-				t.Fatal(err)
-			}
-			if row.released {
-				if _, err := r.Release(t.Context(), claim.NodeName, claim.MachineUID); err != nil {
-					t.Fatal(err)
-				}
-			}
-			moved := claim
-			moved.ProviderID = after
-			if _, err := r.Reserve(t.Context(), moved, now.Add(time.Minute)); err == nil {
-				t.Fatal("another provider ID was admitted without a word")
-			}
-			err = p.adopt(t.Context(), claim.NodeName)
-			if _, reserve := r.Reserve(t.Context(), moved, now.Add(time.Minute)); (reserve == nil) != row.want || row.want && err != nil {
-				t.Fatalf("adopt: %v, then %v", err, reserve)
-			}
-			record, err = r.Lookup(t.Context(), claim.NodeName)
-			if err != nil || record.Machine != claim.Machine || record.MachineUID != claim.MachineUID || !record.LastEnd.Equal(now.Add(time.Hour)) {
-				t.Errorf("%+v, %v", record, err)
-			}
-			if row.want && (len(record.Issued) != 1 || record.Issued[0].ProviderID != after || record.Issued[0].CredentialID != issued.CredentialID) {
-				t.Errorf("certificates %+v", record.Issued)
-			}
-		})
-	}
-}
-
 // meanwhile does something before it answers.
 type meanwhile struct {
 	do     func() error
@@ -256,16 +201,23 @@ func TestReleaseChanged(t *testing.T) {
 		"gone": func() error {
 			return p.client.Delete(t.Context(), &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: claim.NodeName}})
 		},
+		"renewed": func() error {
+			record, err := r.Lookup(t.Context(), claim.NodeName)
+			if err == nil {
+				_, err = r.Bind(t.Context(), record, now.Add(2*time.Hour), nil)
+			}
+			return err
+		},
 		"released": func() error { _, err := r.Release(t.Context(), claim.NodeName, claim.MachineUID); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			p = &plugin{streams: streams{&meanwhile{change, strings.NewReader("y\n")}, &out, io.Discard}, client: objectstore.New(), now: func() time.Time { return now }, options: options{dryRun: "none"}}
 			r = released(t, p, claim, now.Add(time.Hour), false)
-			if err := p.release(t.Context(), claim.NodeName); err == nil || !strings.Contains(err.Error(), "nothing was released") || out.Len() != 0 {
+			if err := p.release(t.Context(), claim.NodeName); err == nil || !strings.Contains(err.Error(), "nothing was done") || out.Len() != 0 {
 				t.Errorf("got %v and %q", err, &out)
 			}
-			if record, err := r.Lookup(t.Context(), claim.NodeName); strings.HasPrefix(name, "another ") && (err != nil || record.State != membership.StateBound) {
+			if record, err := r.Lookup(t.Context(), claim.NodeName); (name == "renewed" || strings.HasPrefix(name, "another ")) && (err != nil || record.State != membership.StateBound) {
 				t.Errorf("got %+v, %v, want it to be bound", record, err)
 			}
 		})

@@ -28,6 +28,8 @@ func (p *plugin) token(ctx context.Context, nodeName string) error {
 	case r.Scope().Road == attest.RoadDocument:
 		return fmt.Errorf("node %s is not known by a TPM, and whoever has its document, or only its name, gets no second key with a token: "+
 			"kubectl nodeattest release %[1]s, and let the machine join anew", nodeName)
+	case p.machine != "" && p.machine != string(record.Machine):
+		return otherMachine(record, p.machine)
 	}
 	made, err := bootstraptoken.Create(bootstraptoken.CreateOptions{
 		Description: "for node " + record.NodeName + ", by kubectl nodeattest token",

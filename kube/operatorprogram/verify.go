@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf16"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // What verify comes to, and its exit status.
@@ -51,18 +51,18 @@ func (p *plugin) verify(ctx context.Context, names []string) error {
 		if errors.Is(err, errUsage) {
 			return err
 		}
-		fmt.Fprintf(p.err, "error: %s\n", refusal.Escape(err.Error()))
+		report(p.err, err)
 		return statusUndecided
 	}
 	var end error
 	for _, f := range findings {
 		text, err := json.MarshalIndent(f, "", "  ")
 		if err == nil {
-			_, err = fmt.Fprintf(p.out, "%s\n", text)
+			_, err = fmt.Fprintf(p.out, "%s\n", ascii(text))
 		}
 		switch {
 		case err != nil:
-			fmt.Fprintf(p.err, "error: %s\n", refusal.Escape(err.Error()))
+			report(p.err, err)
 			return statusUndecided
 		case f.Outcome == refusedBy:
 			end = statusRefused
@@ -71,6 +71,22 @@ func (p *plugin) verify(ctx context.Context, names []string) error {
 		}
 	}
 	return end
+}
+
+// ascii returns a JSON text that says the same in ASCII: \u escapes are JSON's, those of other characters
+// that do not print are not.
+func ascii(text []byte) []byte {
+	var b []byte
+	for _, r := range string(text) {
+		if r < 0x7f {
+			b = append(b, byte(r))
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			b = fmt.Appendf(b, `\u%04x`, unit)
+		}
+	}
+	return b
 }
 
 func (p *plugin) decideFiles(ctx context.Context, names []string) ([]*finding, error) {

@@ -6,12 +6,16 @@ import (
 	"slices"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -36,6 +40,11 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
+	if f.observe {
+		if f.observe, err = mayObserve(ctx, m.GetAPIReader()); err != nil {
+			return err
+		}
+	}
 	ring := new(attest.KeyRing)
 	keeper, err := keyring.New(keyring.Config{
 		Reader: m.GetAPIReader(), Writer: m.GetClient(), Ring: ring, RotateAfter: s.Controller.RotateKeysAfter.Duration,
@@ -52,12 +61,14 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range []manager.Runnable{machines, keeper, watch} {
+	enforces := &enforcement{watch: watch.Check, reader: m.GetAPIReader(), writer: m.GetClient(), observes: f.observe, ignores: s.Controller.InsecureAllowWaysAround || f.observe,
+		lease: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: controller.DefaultName}}
+	for _, r := range []manager.Runnable{machines, keeper, watch, enforces} {
 		if err := m.Add(r); err != nil {
 			return err
 		}
 	}
-	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": watch.Check, "caches": synced(m), "requests": decider.Check} {
+	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": enforces.Check, "caches": synced(m), "requests": decider.Check} {
 		if err := addReady(m, name, check); err != nil {
 			return err
 		}
@@ -129,6 +140,36 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 	return reconciler, reconciler.SetupWithManager(m)
 }
 
+// enforcing are the bindings that the component enforce has, and nothing else that is applied.
+const enforcing = "enforce/*.yaml"
+
+// mayObserve reports whether none of the bindings of the component enforce refuses requests. While one
+// does, a controller enforces whatever its flags say: the Deployment has --observe again after
+// kube/deploy was applied without the component.
+func mayObserve(ctx context.Context, reader client.Reader) (bool, error) {
+	manifests, err := deploy.Manifests(enforcing)
+	if err != nil {
+		return false, err
+	}
+	for _, manifest := range manifests {
+		var shipped, binding admissionv1.ValidatingAdmissionPolicyBinding
+		if err := yaml.Unmarshal(manifest, &shipped); err != nil {
+			return false, err
+		}
+		err := reader.Get(ctx, client.ObjectKey{Name: shipped.Name}, &binding)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return false, fmt.Errorf("cannot find out whether attestation is enforced: ValidatingAdmissionPolicyBinding %s: %w", shipped.Name, err)
+		case slices.Contains(binding.Spec.ValidationActions, admissionv1.Deny):
+			log.FromContext(ctx).Info("--observe has no effect: attestation is enforced while this ValidatingAdmissionPolicyBinding refuses requests; "+
+				"to observe, delete the bindings of the component enforce, and restart", "binding", shipped.Name)
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
 // newWatch creates what looks for ways around attestation. Even if Kubernetes' own signer is
 // not used, its approvers matter: the API server trusts its CA. A controller that observes
 // reports them, and is ready.
@@ -142,7 +183,7 @@ func newWatch(m manager.Manager, f flags, s *settings.Settings) (*bypass.Watch, 
 		if s.InsecureSigner != nil {
 			approval = "insecure/approval.yaml"
 		}
-		for _, file := range []string{"admission.yaml", approval} {
+		for _, file := range []string{"admission.yaml", approval, enforcing} {
 			manifests, err := deploy.Manifests(file)
 			if err != nil {
 				return nil, err

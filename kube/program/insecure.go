@@ -139,7 +139,7 @@ func newEnds(names func() []string, records membership.Lookups, r prometheus.Reg
 func (*ends) NeedLeaderElection() bool { return false }
 
 // Start looks until ctx ends.
-func (e *ends) Start(ctx context.Context) error {
+func (e *ends) Start(ctx context.Context) error { //goroutine: the registry and metrics alone
 	tick := time.NewTicker(endsInterval)
 	defer tick.Stop()
 	for {

@@ -137,7 +137,7 @@ func run(name string, args []string, stderr io.Writer, kinds []Kind, serve func(
 func following(ctx context.Context, f flags, s *settings.Settings, serve func(ctx context.Context, f flags, s *settings.Settings) error) error {
 	ctx, end := context.WithCancel(ctx)
 	var follows sync.WaitGroup
-	follows.Go(func() { s.Follow(ctx, end) })
+	follows.Go(func() { s.Follow(ctx, end) }) //goroutine: reads the configuration file
 	defer follows.Wait()
 	defer end()
 	return serve(ctx, f, s)
@@ -174,12 +174,16 @@ func newManager(name string, f flags, s *settings.Settings, metricsAddress, heal
 	m, err := manager.New(config, manager.Options{
 		Scheme: scheme, Logger: log.Log, Cache: cache.Options{DefaultTransform: registry.Lean()},
 		LeaderElection: f.leaderElection, LeaderElectionID: name, LeaderElectionNamespace: s.Cluster.Namespace, LeaderElectionReleaseOnCancel: true,
-		Metrics: server.Options{BindAddress: metricsAddress}, HealthProbeBindAddress: healthAddress, GracefulShutdownTimeout: &stop,
+		Metrics: server.Options{BindAddress: nowhere}, HealthProbeBindAddress: nowhere, PprofBindAddress: nowhere, GracefulShutdownTimeout: &stop,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return m, m.AddHealthzCheck("ping", healthz.Ping)
+	p := newProbed(m)
+	if err := p.addServers(metricsAddress, healthAddress); err != nil {
+		return nil, err
+	}
+	return p, p.AddHealthzCheck("ping", healthz.Ping)
 }
 
 // synced reports, for a readiness check, whether the manager's caches are in sync.

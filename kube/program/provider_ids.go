@@ -76,7 +76,7 @@ func newComparer(cache, live client.Reader, recorder events.EventRecorder, r pro
 }
 
 // Start compares until ctx ends.
-func (c *comparer) Start(ctx context.Context) error {
+func (c *comparer) Start(ctx context.Context) error { //goroutine: the API server's client alone
 	tick := time.NewTicker(compareInterval)
 	defer tick.Stop()
 	for {

@@ -17,7 +17,7 @@ const sweepInterval = time.Hour
 type sweeper struct{ records *registry.Registry }
 
 // Start sweeps until ctx ends.
-func (s sweeper) Start(ctx context.Context) error {
+func (s sweeper) Start(ctx context.Context) error { //goroutine: the API server's client alone
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	repaired, err := s.records.Repair(ctx)

@@ -34,7 +34,7 @@ func Cached(ctx context.Context, nodes cache.Cache) (client.Reader, error) {
 		machines: pointers{kind: byMachine(), names: map[digest][]string{}, of: func(s *v1alpha1.AttestedNodeSpec) string { return s.Machine }},
 		uids:     pointers{kind: byMachineUID(), names: map[digest][]string{}, of: func(s *v1alpha1.AttestedNodeSpec) string { return s.MachineUID }},
 	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{ //goroutine: changes the index alone
 		AddFunc:    func(o any) { c.change(nil, o) },
 		UpdateFunc: c.change,
 		DeleteFunc: func(o any) {

@@ -18,7 +18,7 @@ func certificatesOf(issued []csr.IssuedRecord) []v1alpha1.IssuedCertificate {
 		r := &issued[i]
 		stored = append(stored, v1alpha1.IssuedCertificate{
 			CredentialID: r.CredentialID, SignerName: r.SignerName, Machine: r.Machine, MachineUID: r.MachineUID, NodeUID: r.NodeUID,
-			ProviderID: r.ProviderID, RequestUID: r.RequestUID, KeyResidence: r.KeyResidence, SPKISHA256: hex.EncodeToString(r.SPKIHash[:]),
+			ProviderID: r.ProviderID, RequestUID: r.RequestUID, KeyResidence: r.KeyResidence, FiledWith: r.FiledWith, SPKISHA256: hex.EncodeToString(r.SPKIHash[:]),
 			NotBefore: timeIn(r.NotBefore), NotAfter: metav1.NewTime(r.NotAfter),
 		})
 	}
@@ -34,7 +34,7 @@ func issuedOf(nodeName string, stored []v1alpha1.IssuedCertificate) ([]csr.Issue
 		c := &stored[i]
 		r := csr.IssuedRecord{
 			CredentialID: c.CredentialID, NodeName: nodeName, SignerName: c.SignerName, Machine: c.Machine, MachineUID: c.MachineUID, NodeUID: c.NodeUID,
-			ProviderID: c.ProviderID, RequestUID: c.RequestUID, KeyResidence: c.KeyResidence, NotBefore: timeOf(c.NotBefore), NotAfter: c.NotAfter.UTC(),
+			ProviderID: c.ProviderID, RequestUID: c.RequestUID, KeyResidence: c.KeyResidence, FiledWith: c.FiledWith, NotBefore: timeOf(c.NotBefore), NotAfter: c.NotAfter.UTC(),
 		}
 		digest, err := hex.DecodeString(c.SPKISHA256)
 		if err != nil || len(digest) != len(r.SPKIHash) {

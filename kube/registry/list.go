@@ -105,6 +105,7 @@ var errEnough = errors.New("enough")
 // changes a node at the same time goes first. It reads all nodes and pointers, in pages, and so is
 // meant for a program's start. It needs list on attestednodes and pointers, and get, create and
 // update on pointers. Two nodes of one machine, or of one Machine UID, are [ErrObject].
+// Records of nodes without evidence give way to them.
 func (r *Registry) Repair(ctx context.Context) (repaired int, err error) {
 	kinds := []pointerKind{byMachine(), byMachineUID()}
 	lost := []map[string]*node{{}, {}} // by the pointers' names
@@ -112,7 +113,7 @@ func (r *Registry) Repair(ctx context.Context) (repaired int, err error) {
 		for i, kind := range kinds {
 			identity := kind.of(&n.record.Claim)
 			pointer := v1alpha1.PointerName(identity)
-			if identity == "" || n.record.State != membership.StateBound {
+			if identity == "" || n.record.State != membership.StateBound || !n.mayHave(identity) {
 				continue
 			}
 			if other := lost[i][pointer]; other != nil {

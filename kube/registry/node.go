@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -20,6 +21,14 @@ type node struct {
 	record *membership.Record
 	// complete says that the pointers of a reservation name its version.
 	complete bool
+}
+
+// mayHave reports whether a node's record can have an identity. A node without evidence has no
+// Machine UID and no machine but its own: what else its record has keeps nothing from the nodes
+// that attest.
+func (n *node) mayHave(identity string) bool {
+	without := membership.Scope{Provider: csr.ProviderOf(csr.SignerClientInsecure), Road: attest.RoadDocument}
+	return n.object.Spec.Scope != without.String() || identity == without.Provider+":"+n.object.Name
 }
 
 // version changes with every write, and no other object ever has the same version.

@@ -97,7 +97,7 @@ func (r *Registry) readPointer(ctx context.Context, kind pointerKind, identity s
 // record returns the record of the pointer's identity, or nil if the pointer does not count. A
 // change that would give the identity to a bound node counts as a reservation of it.
 func (p *pointer) record() *membership.Record {
-	if p == nil || p.target == nil {
+	if p == nil || p.target == nil || !p.target.mayHave(p.identity) {
 		return nil
 	}
 	record := p.target.record

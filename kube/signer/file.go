@@ -94,9 +94,9 @@ func (f *FileCA) Reload() error {
 		}
 	}
 	f.mu.RLock()
-	same := f.ca != nil && bytes.Equal(text[0], f.read[0]) && bytes.Equal(text[1], f.read[1])
+	known, read := f.ca != nil, f.read
 	f.mu.RUnlock()
-	if same {
+	if known && bytes.Equal(text[0], read[0]) && bytes.Equal(text[1], read[1]) {
 		return nil
 	}
 	ca, valid, err := f.parse(text[0], text[1])
@@ -168,7 +168,7 @@ func (f *FileCA) CA() *csr.CA {
 func (*FileCA) NeedLeaderElection() bool { return false }
 
 // Start follows the files until ctx ends.
-func (f *FileCA) Start(ctx context.Context) error {
+func (f *FileCA) Start(ctx context.Context) error { //goroutine: reads the CA's files alone
 	if !f.opened() {
 		return errNotOpened
 	}

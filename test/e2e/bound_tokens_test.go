@@ -98,7 +98,7 @@ func TestBoundTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v.strict, err = claims.NewValidator(claims.ValidatorConfig{
-		Issuer: issuer, Keys: keys, Objects: v.objects, Audiences: []string{issuer}, InsecureAPIServerAudience: true, InsecureAllowReplay: true,
+		Issuers: map[string]jws.KeySet{issuer: keys}, Objects: v.objects, Audiences: []string{issuer}, InsecureAPIServerAudience: true, InsecureAllowReplay: true,
 	}); err != nil {
 		t.Fatal(err)
 	}

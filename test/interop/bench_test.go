@@ -70,7 +70,7 @@ func newContest(t testing.TB, private crypto.Signer) *contest {
 	issued, err := issuer.Issue(t.Context(), &apiserver.TokenRequest{Namespace: "default", Name: "builder",
 		BoundObject: &apiserver.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "pod-1"}})
 	must(err)
-	strict, err := claims.NewValidator(claims.ValidatorConfig{Issuer: benchIssuer, Keys: keys, Objects: objects,
+	strict, err := claims.NewValidator(claims.ValidatorConfig{Issuers: map[string]jws.KeySet{benchIssuer: keys}, Objects: objects,
 		Audiences: []string{benchAudience}, InsecureAllowReplay: true})
 	must(err)
 	lenient, err := apiserver.NewValidator(apiserver.ValidatorConfig{Issuers: []string{benchIssuer}, Keys: keys,

@@ -130,7 +130,7 @@ func TestAKCertificates(t *testing.T) {
 		return r
 	}
 
-	others := []any{issuer("google", "google", nil), issuer("acme", "oem-hwserial", map[string]any{"maker": "acme"})}
+	others := []any{issuer("google", "google", map[string]any{"projects": []string{"example-project"}}), issuer("acme", "oem-hwserial", map[string]any{"maker": "acme"})}
 	r := controller("controller", append(others, own("a"), own("b"))...)
 	nodes := map[string]*nodeMachine{}
 	for name, m := range machines {
@@ -171,4 +171,5 @@ func TestAKCertificates(t *testing.T) {
 		}
 		r.stop(t)
 	})
+	c.testContradictedProviderIDs(t, program, authenticator, cas["google"], others[0].(map[string]any))
 }

@@ -29,7 +29,8 @@ import (
 // they are enforced.
 func (c *cluster) applyWall(t *testing.T) {
 	t.Helper()
-	c.apply(t, "approval.yaml", enforced()...)
+	c.apply(t, "approval.yaml")
+	c.apply(t, "enforce/approval.yaml")
 	object := file(t, c.admin, c.plainFor(t, "probe", csr.SignerClientTPM))
 	for subresource, change := range map[string]func(){
 		"approval": func() { object.Status.Conditions = condition(certificatesv1.CertificateApproved) },

@@ -17,13 +17,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodeattest/nodeattest/internal/mounttest"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
 // A box is a private machine that can be started again: it has mounts, a network, a name and
 // processes of its own, and systemd as its first process, with no unit but those that a test
 // puts there. What is written below /etc, /var, /usr/bin, /usr/local and /usr/libexec stays
-// until the test ends, and /run is new after each start.
+// until the test ends, on the disk of the test's folder, and /run is new after each start.
 type box struct {
 	name, dir string
 	disk      *process // holds the mounts, the network and the name
@@ -58,10 +59,10 @@ ip link set eth0 up
 ip addr add 192.0.2.10/24 dev eth0
 ip route add default via 192.0.2.1
 mkdir "$dir/disk"
-mount -t tmpfs none "$dir/disk"
+mount --bind "$dir/disk" /srv # services with PrivateTmp see it there
 for folder in etc var usr/bin usr/local usr/libexec; do
-	mkdir -p "$dir/disk/$folder/upper" "$dir/disk/$folder/work"
-	mount -t overlay -o "lowerdir=/$folder,upperdir=$dir/disk/$folder/upper,workdir=$dir/disk/$folder/work" none "/$folder"
+	mkdir -p "/srv/$folder/upper" "/srv/$folder/work"
+	mount -t overlay -o "lowerdir=/$folder,upperdir=/srv/$folder/upper,workdir=/srv/$folder/work" none "/$folder"
 done
 for folder in /etc/init.d /etc/systemd/system /usr/lib/systemd/system /var/log; do mount -t tmpfs none "$folder"; done
 for target in sysinit basic multi-user network-online default shutdown network local-fs timers sockets paths slices umount final rescue emergency; do
@@ -124,7 +125,7 @@ exec /lib/systemd/systemd --system --unit=default.target --log-target=console --
 // and starts it.
 func startBox(t *testing.T, name, tpm string) *box {
 	t.Helper()
-	b := &box{name: name, dir: t.TempDir()}
+	b := &box{name: name, dir: mounttest.Disk(t)}
 	b.disk = startAs(t, "disk", "unshare", b.dir, "-m", "-n", "-u", "bash", "-c", boxDisk, "bash", b.dir, name)
 	b.disk.ready(t, func() error {
 		_, err := os.Stat(filepath.Join(b.dir, "laid"))

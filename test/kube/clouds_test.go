@@ -286,7 +286,7 @@ func (c *cluster) testCloudAttacks(t *testing.T, w *clouds, as client.Client) {
 		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", w.source(t, vm("attackers-project", 1))), "GceProject")
 	})
 	t.Run("another machine of the project", func(t *testing.T) {
-		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", theirs), "GceInventory")
+		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", theirs), "ProviderIdEvidence")
 	})
 	t.Run("another machine's document", func(t *testing.T) {
 		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", liar{claims: ours, documents: theirs}), "MachineClaim")
@@ -434,8 +434,8 @@ func (c *cluster) testCloudOperator(t *testing.T, w *clouds, as client.Client) {
 		want []string
 	}{
 		{[]string{"pending"}, []string{request.Name, "gce-2", "gce:example-project/2"}},
-		{[]string{"explain", request.Name}, []string{"gce:example-project/2", "document", "not-a-member", "kubectl nodeattest approve " + request.Name}},
-		{[]string{"approve", request.Name}, []string{"node gce-2 is machine gce:example-project/2"}},
+		{[]string{"explain", request.Name}, []string{"gce:example-project/2", "document", "not-a-member", "kubectl nodeattest approve gce-2 --machine gce:example-project/2"}},
+		{[]string{"approve", "gce-2", "--machine", "gce:example-project/2"}, []string{"node gce-2 is machine gce:example-project/2"}},
 	} {
 		out, err := o.try(t.Context(), row.args...)
 		if err != nil {

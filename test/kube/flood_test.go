@@ -57,7 +57,7 @@ func TestFlood(t *testing.T) {
 
 	stranger := c.client(t, c.bearer(t, attesttest.TokenID))
 	c.flood(t, stranger, large, 190<<10, 256<<10)
-	limits := deployed(t)
+	limits := deployed(t, "deployment.yaml")
 	r := c.startController(t, limits.wrap(t, c.dir, buildProgram(t, "node-attestation-controller")), "controller", func(config map[string]any) {
 		config["membership"].(map[string]any)["mode"] = "FirstUse"
 	})
@@ -192,13 +192,14 @@ type limits struct {
 	golang string // GOMEMLIMIT
 }
 
-// deployed reads them from the Deployment, and makes a control group that has them.
-func deployed(t *testing.T) *limits {
+// deployed reads them from the Deployment in a file, and makes a control group that has them.
+func deployed(t *testing.T, file string) *limits {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "kube", "deploy", "deployment.yaml"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "kube", "deploy", file))
 	if err != nil {
 		t.Fatal(err)
 	}
+	text, _, _ = bytes.Cut(text, []byte("\n---\n"))
 	var d appsv1.Deployment
 	if err := yaml.UnmarshalStrict(text, &d); err != nil {
 		t.Fatal(err)

@@ -325,11 +325,14 @@ func (m *mix) kubectl1(t *testing.T, args ...string) string {
 func (m *mix) testRelease(t *testing.T, kubelet *process) {
 	kubelet.stop(t)
 	token, again := m.client(t, m.bearer(t, otherTokenID)), m.plainFor(t, "node-4", csr.SignerClientInsecure)
-	if out := m.kubectl1(t, "nodeattest", "release", "node-4", "--yes"); !strings.Contains(out, "whoever has the key of its certificate is node node-4 until") {
+	if out := m.kubectl1(t, "nodeattest", "release", "node-4", "--machine", "insecure:node-4"); !strings.Contains(out, "whoever has the key of its certificate is node node-4 until") {
 		t.Errorf("released: %s", out)
 	}
 	denied(t, m.admin, file(t, token, again), "InsecureNodeExists")
 	if err := m.admin.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-4"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.admin.Create(t.Context(), pointer("insecure:node-4", "node-4")); err != nil { // as a release that was interrupted leaves it
 		t.Fatal(err)
 	}
 	object := decided(t, m.admin, file(t, token, again))
@@ -408,6 +411,10 @@ func (m *mix) testStolenAccount(t *testing.T) {
 			}
 		})
 	}
+	t.Run("records", func(t *testing.T) { m.testStolenRecords(t, thief) })
+	t.Run("metadata", func(t *testing.T) {
+		m.testStolenMetadata(t, map[string]client.Client{insecureSigner: thief, controllerUser: decider, signerUser: signs})
+	})
 	for _, name := range []string{"node-1", "node-6"} {
 		var record v1alpha1.AttestedNode
 		if err := thief.Get(t.Context(), client.ObjectKey{Name: name}, &record); err != nil {

@@ -108,6 +108,12 @@ func (c *cluster) gets(t *testing.T, as client.Client, node *attesttest.Node) *x
 	if len(signed.Status.Certificate) == 0 {
 		t.Fatalf("no certificate: %+v", signed.Status.Conditions)
 	}
+	return certificateOf(t, signed)
+}
+
+// certificateOf reads the certificate of a signed request.
+func certificateOf(t *testing.T, signed *certificatesv1.CertificateSigningRequest) *x509.Certificate {
+	t.Helper()
 	block, _ := pem.Decode(signed.Status.Certificate)
 	leaf, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -157,9 +163,21 @@ func testServing(t *testing.T, c *cluster, node *attesttest.Node, leaf *x509.Cer
 			SignerName: csr.SignerKubeletServing, Usages: csr.Usages(csr.PurposeServing, false)}
 	}
 	kubelet := c.withCertificate(t, tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: node.Key, Leaf: leaf})
-	if signed := decided(t, c.admin, file(t, kubelet, serving(node.Name))); len(signed.Status.Certificate) == 0 {
-		t.Errorf("no serving certificate: %+v", signed.Status.Conditions)
+	signed := decided(t, c.admin, file(t, kubelet, serving(node.Name)))
+	if len(signed.Status.Certificate) == 0 {
+		t.Fatalf("no serving certificate: %+v", signed.Status.Conditions)
 	}
+	var object v1alpha1.AttestedNode
+	if err := c.admin.Get(t.Context(), client.ObjectKey{Name: node.Name}, &object); err != nil {
+		t.Fatal(err)
+	}
+	if end := certificateOf(t, signed).NotAfter; end.Before(leaf.NotAfter) || end.After(object.Spec.LastEnd.Time) {
+		t.Errorf("the serving certificate ends %s, the client certificate %s, and the name rests until %s", end, leaf.NotAfter, object.Spec.LastEnd)
+	}
+	// One that would outlast the rest of the name is refused.
+	long := serving(node.Name)
+	long.ExpirationSeconds = new(int32(object.Spec.LastEnd.Sub(time.Now()) / time.Second))
+	denied(t, c.admin, file(t, kubelet, long), "Expiration")
 	denied(t, c.admin, file(t, kubelet, serving("node-2")), "SanNotOwn")
 	fake := c.client(t, c.user(t, csr.NodeUserPrefix+node.Name, csr.NodesGroup)) // by the same CA, and not attested
 	denied(t, c.admin, file(t, fake, serving(node.Name)), "RequesterCredential")

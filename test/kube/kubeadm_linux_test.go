@@ -407,18 +407,18 @@ func TestKubeadmMigration(t *testing.T) {
 	m.install(t, "", daemonFiles)
 	m.run(t, "systemctl enable kubelet-authenticator; systemctl start --no-block kubelet-authenticator")
 	o := c.newOperator(t)
-	var request string
+	var machine string
 	m.eventually(t, func() error {
 		out, err := o.try(t.Context(), "pending")
-		found := regexp.MustCompile(`(?m)^(\S+) +worker-1 +ek:sha256:`).FindStringSubmatch(out)
+		found := regexp.MustCompile(`(?m)^\S+ +worker-1 +(ek:sha256:\S+)`).FindStringSubmatch(out)
 		if err != nil || found == nil {
 			return errors.Join(errNotYet, err, errors.New(out))
 		}
-		request = found[1]
+		machine = found[1]
 		return nil
 	})
 	m.alive(t, time.Now())
-	o.run(t, "approve "+request+" --existing-node --without-inventory --machine-uid uid-of-worker-1")
+	o.run(t, "approve worker-1 --machine "+machine+" --existing-node --without-inventory --machine-uid uid-of-worker-1")
 	m.usable(t)
 	m.install(t, "", kubeletFiles)
 	m.run(t, `sed -i '/client-certificate:/d; s/client-key: .*/token: ""/' /etc/kubernetes/kubelet-authenticator.conf`)

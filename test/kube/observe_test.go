@@ -3,6 +3,7 @@ package kube
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -188,10 +189,65 @@ func (w *installation) testEnforced(t *testing.T, bootstrapper client.Client, be
 	t.Run("a node that was off for too long", func(t *testing.T) { w.testOff(t) })
 	r.checkLog(t)
 	r.stop(t)
-	w.components(t, "components: []\n")
+	t.Run("applied without the component", func(t *testing.T) { w.testWithout(t, bootstrapper) })
+	w.shell.run(t, w.page.take(t, "To go back", "sh"))
 	w.shell.run(t, w.apply)
 	eventually(t, func() error { return bootstrapper.Create(t.Context(), requestOf(w.plain1), client.DryRunAll) })
 	w.plainNodes(t, bootstrapper)
+}
+
+// testWithout applies manifests without the component enforce: kube/deploy alone, as one may to
+// upgrade, and a kustomization that has lost its line. Neither goes back: a bootstrap token gets no
+// certificate without evidence, the inventory is whole, and the Deployment's program enforces.
+func (w *installation) testWithout(t *testing.T, bootstrapper client.Client) {
+	inventory := func() map[string]string {
+		m := new(corev1.ConfigMap)
+		if err := w.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "node-attestation"}, m); err != nil {
+			t.Fatal(err)
+		}
+		return m.Data
+	}
+	before := inventory()
+	refused := func(what string) {
+		t.Helper()
+		for range 10 { // the API server reads bindings within a second
+			if err := bootstrapper.Create(t.Context(), requestOf(w.plain1), client.DryRunAll); !apierrors.IsForbidden(err) {
+				t.Fatalf("%s: a plain request: %v, want it refused", what, err)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		if !maps.Equal(inventory(), before) {
+			t.Errorf("%s: the configuration is another one", what)
+		}
+		if args := w.deployment(t, controller.DefaultName).Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--observe") {
+			t.Errorf("%s: the Deployment has %q, want one that observes", what, args)
+		}
+	}
+	w.shell.run(t, "kubectl apply -k "+w.shipped(t))
+	refused("kube/deploy alone")
+	w.components(t, "components: []\n")
+	w.shell.run(t, w.apply)
+	refused("without its line")
+	r := w.deployed(t, "in spite of --observe")
+	if object := decided(t, w.admin, file(t, w.admin, w.plain1)); len(object.Status.Certificate) != 0 || object.Status.Conditions[0].Type != certificatesv1.CertificateDenied {
+		t.Errorf("a plain request of an administrator: %+v, want it denied", object.Status)
+	}
+	if text := r.text(t); !strings.Contains(text, "--observe has no effect") {
+		t.Errorf("it does not say that it enforces:\n%s", text)
+	}
+	w.joins(t, bootstrapper, w.node)
+	r.checkLog(t)
+	r.stop(t)
+}
+
+// shipped is the path of kube/deploy.
+func (w *installation) shipped(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("..", "..", "kube", "deploy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // components replaces those of the kustomization by what the page has.
@@ -289,6 +345,9 @@ func (w *installation) testUninstall(t *testing.T, bootstrapper client.Client) {
 	if err := w.admin.List(t.Context(), &v1alpha1.AttestedNodeList{}); err == nil {
 		t.Error("the records are still served")
 	}
+	if left := w.shell.run(t, "kubectl get validatingadmissionpolicies,validatingadmissionpolicybindings,clusterroles,clusterrolebindings -o name"); strings.Contains(left, "/node-attestation") {
+		t.Errorf("left behind:\n%s", left)
+	}
 	w.plainNodes(t, bootstrapper) // as if nothing had been there
 	eventually(t, func() error {
 		_, err := w.shell.try(t, w.apply)
@@ -296,4 +355,24 @@ func (w *installation) testUninstall(t *testing.T, bootstrapper client.Client) {
 	})
 	w.deployed(t, "again")
 	w.joins(t, bootstrapper, w.node)
+	w.testLarge(t)
+}
+
+// testLarge applies an inventory that is too large for the annotation of kubectl apply.
+func (w *installation) testLarge(t *testing.T) {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString("machines:\n")
+	for i := range 3000 {
+		fmt.Fprintf(&text, "- nodeName: node-%05d.example.com\n  identity: ek:sha256:%064x\n", i, i)
+	}
+	controlplane.Write(t, w.folder, "inventory.yaml", []byte(text.String()))
+	if out, err := w.shell.try(t, w.apply); err == nil || !strings.Contains(out+err.Error(), "metadata.annotations: Too long") {
+		t.Errorf("%d bytes: %v\n%s", text.Len(), err, out)
+	}
+	w.shell.run(t, w.page.take(t, "Large inventories", "sh"))
+	m := new(corev1.ConfigMap)
+	if err := w.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "node-attestation"}, m); err != nil || m.Data["inventory.yaml"] != text.String() {
+		t.Errorf("%d bytes of %d, %v", len(m.Data["inventory.yaml"]), text.Len(), err)
+	}
 }

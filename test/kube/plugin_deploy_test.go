@@ -146,6 +146,14 @@ func overlay(t *testing.T, node *attesttest.Node, ports []string, components ...
 	if shipped, err = filepath.Rel(folder, shipped); err != nil {
 		t.Fatal(err)
 	}
+	patches := ""
+	if slices.Contains(components, "insecure") { // as its comment says
+		patches = `patches:
+  - target: {kind: ValidatingAdmissionPolicy, name: node-attestation-insecure-records}
+    patch: |
+      - {op: replace, path: /spec/variables/0/expression, value: "['node-4', 'node-5', 'node-6', 'node-7']"}
+`
+	}
 	for i := range components {
 		components[i] = filepath.Join(shipped, components[i])
 	}
@@ -157,10 +165,9 @@ images: [{name: nodeattest.invalid/nodeattest, newName: registry.example/nodeatt
 configMapGenerator:
   - name: node-attestation
     namespace: nodeattest-system
-    behavior: replace
     files: [config.yaml, inventory.yaml, ek-roots.pem]
 generatorOptions: {disableNameSuffixHash: true}
-`))
+`+patches))
 	manifests, err := deploy.Manifests("config.yaml")
 	if err != nil {
 		t.Fatal(err)

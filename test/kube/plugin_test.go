@@ -161,14 +161,18 @@ func TestPlugin(t *testing.T) {
 		})
 		return c.newestHello(t, "NotAMember")
 	}
+	machine, spareMachine := string(identityOf(t, board)), string(identityOf(t, spare))
 
 	t.Run("usage", func(t *testing.T) { testPluginUsage(t, o) })
 	hello := refused(node)
 	o.run(t, "pending", hello, "node-1", "ek:sha256:", "system:bootstrap:"+attesttest.TokenID, "none")
 	o.run(t, "explain "+hello, "hello", "node-1", "Denied, NotAMember", "has approved as node node-1", "ok       subject-common-name",
-		"ok       machine-unknown", "ok       request-signature", "BROKEN   not-a-member", "an operator: if the machine may be node node-1: kubectl nodeattest approve "+hello)
-	o.run(t, "approve "+hello, "node node-1 is machine ek:sha256:")
-	o.run(t, "approve "+hello, "node node-1 is machine ek:sha256:") // again, nothing changes
+		"ok       machine-unknown", "ok       request-signature", "BROKEN   not-a-member", "an operator: if the machine may be node node-1: kubectl nodeattest approve node-1 --machine "+machine)
+	t.Run("a thief under the request's name", func(t *testing.T) { c.testSwapped(t, o, hello, machine, replaced, spareMachine) })
+	o.refuse(t, "approve node-1 --machine "+machine, 1, "machine "+machine+" has no request for node node-1")
+	hello = refused(node)
+	o.run(t, "approve node-1 --machine "+machine, "node node-1 is machine "+machine)
+	o.run(t, "approve node-1 --machine "+machine, "node node-1 is machine "+machine) // again, nothing changes
 	o.run(t, "pending", hello, "approved")
 
 	o.run(t, "explain "+hello, "the node: it is admitted by now")
@@ -186,41 +190,41 @@ func TestPlugin(t *testing.T) {
 			}
 		}
 	}
-	o.refuse(t, "approve "+c.newestHello(t, "AttestationChallenge"), 1, "was not refused for its machine")
-
 	hello = refused(replaced)
-	o.run(t, "explain "+hello, "BROKEN   registry-name", "kubectl nodeattest rebind node-1 --request "+hello)
-	o.refuse(t, "approve "+hello, 1, "registry-name")
-	o.refuse(t, "rebind node-2 --request "+hello, 1, "node node-2 has no record")
-	o.run(t, "rebind node-1 --request "+hello, "and no longer ek:sha256:")
+	o.run(t, "explain "+hello, "BROKEN   registry-name", "kubectl nodeattest rebind node-1 --machine "+spareMachine)
+	o.refuse(t, "approve node-1 --machine "+spareMachine, 1, "registry-name")
+	o.refuse(t, "rebind node-2 --machine "+spareMachine, 1, "node node-2 has no record")
+	o.refuse(t, "rebind node-1 --machine "+spareMachine, 1, "nothing was done")
+	o.refuse(t, "rebind node-1 --machine "+spareMachine+" --replaces "+spareMachine, 1, "node node-1 is machine "+machine+", not "+spareMachine)
+	o.run(t, "rebind node-1 --machine "+spareMachine+" --replaces "+machine, "node node-1 is machine "+spareMachine+" and no longer "+machine)
 	c.joins(t, bootstrapper, replaced)
 	refused(node) // the old board is out
 
-	o.run(t, "adopt node-1 --machine-uid uid-9", "node node-1 is Machine uid-9")
-	o.run(t, "explain "+refused(replaced), "BROKEN   registry-machine-uid", "kubectl nodeattest adopt node-1")
-	o.run(t, "adopt node-1 --machine-uid uid-1", "node node-1 is Machine uid-1")
+	c.testAdopt(t, o, spareMachine, func() string { return refused(replaced) })
 	c.joins(t, bootstrapper, replaced)
 
-	t.Run("each right is needed", func(t *testing.T) { testOperatorRights(t, c, o, refused(c.nodeOn(t, board, "node-2"))) })
+	t.Run("each right is needed", func(t *testing.T) { testOperatorRights(t, c, o, refused(c.nodeOn(t, board, "node-2")), machine) })
 	t.Run("an existing Node", func(t *testing.T) {
 		if err := c.admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-2"}}); err != nil {
 			t.Fatal(err)
 		}
-		hello := refused(c.nodeOn(t, board, "node-2"))
-		o.refuse(t, "approve "+hello, 1, "--existing-node")
-		o.run(t, "approve "+hello+" --existing-node", "node node-2 is machine")
+		refused(c.nodeOn(t, board, "node-2"))
+		o.refuse(t, "approve node-2 --machine "+machine, 1, "--existing-node")
+		o.run(t, "approve node-2 --machine "+machine+" --existing-node", "node node-2 is machine")
 	})
 
-	o.refuse(t, "release node-1", 1, "not released")
+	o.refuse(t, "token node-1 --machine "+machine, 1, "node node-1 is machine "+spareMachine+", not "+machine)
+	o.refuse(t, "release node-1", 1, "nothing was done")
+	o.refuse(t, "release node-1 --machine "+machine, 1, "node node-1 is machine "+spareMachine+", not "+machine)
 	o.refuse(t, "release node-1 --dry-run=client", 2, "want none or server")
 	o.run(t, "release node-1 --dry-run=server", "node node-1 rests until", "(server dry run)")
 	c.joins(t, bootstrapper, replaced)
-	o.run(t, "release node-1 --yes", "node node-1 rests until")
+	o.run(t, "release node-1 --machine "+spareMachine, "node node-1 rests until")
 	hello = refused(replaced)
-	o.run(t, "explain "+hello, "BROKEN   registry-resting", "nobody: the name rests until", "kubectl nodeattest approve "+hello)
-	o.run(t, "approve "+hello, "node node-1 is machine ek:sha256:")
+	o.run(t, "explain "+hello, "BROKEN   registry-resting", "nobody: the name rests until", "kubectl nodeattest approve node-1 --machine "+spareMachine)
+	o.run(t, "approve node-1 --machine "+spareMachine, "node node-1 is machine "+spareMachine)
 	c.joins(t, bootstrapper, replaced)
-	o.run(t, "release node-1 -y", "node node-1 rests until")
+	o.run(t, "release node-1 --machine "+spareMachine, "node node-1 rests until")
 	o.refuse(t, "release node-9", 1, "has no record")
 	var released v1alpha1.AttestedNode
 	if err := c.admin.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &released); err != nil || released.Spec.State != v1alpha1.NodeResting || released.Spec.LastEnd.Time.Before(leaf.NotAfter) {
@@ -228,6 +232,54 @@ func TestPlugin(t *testing.T) {
 	}
 	t.Run("the right to make tokens", func(t *testing.T) { testTokenRight(t, c) })
 	t.Run("what is none of ours", func(t *testing.T) { testExplainOthers(t, c, o) })
+}
+
+// testSwapped has the request that an operator has looked at cleaned up, and a thief file one with its
+// name and its node, from another machine of a listed vendor. The operator approves the machine that he
+// has seen.
+func (c *cluster) testSwapped(t *testing.T, o *operator, name, seen string, thief *attesttest.Node, itsMachine string) {
+	if err := c.admin.Delete(t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+		t.Fatal(err)
+	}
+	hello, err := thief.Attester.Hello(t.Context(), thief.Subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, as := requestOf(hello), c.client(t, c.bearer(t, otherTokenID))
+	object.GenerateName, object.Name = "", name
+	eventually(t, func() error { return as.Create(t.Context(), object) })
+	decided(t, as, object)
+	o.refuse(t, "approve node-1 --machine "+seen, 1, "machine "+seen+" has no request for node node-1")
+	o.refuse(t, "approve node-1 --machine "+seen, 1, "machine "+itsMachine+" (request "+name+" of system:bootstrap:"+otherTokenID+")")
+	o.refuse(t, "approve "+name, 2, "approve takes NODE and --machine")
+	o.refuse(t, "approve "+name+" --machine "+seen, 1, "has no request for node "+name)
+	if _, err := challenged(t, as, thief); err == nil || !strings.Contains(err.Error(), "NotAMember") {
+		t.Errorf("the thief: %v, want a refusal", err)
+	}
+}
+
+// testAdopt moves the inventory: the record follows it, and nothing that the inventory has not.
+func (c *cluster) testAdopt(t *testing.T, o *operator, machine string, refused func() string) {
+	t.Helper()
+	o.refuse(t, "adopt node-1 --machine-uid uid-9 --machine "+machine, 1, "the inventory has UID uid-1")
+	o.refuse(t, "adopt node-1 --provider-id x --machine "+machine, 1, "--provider-id")
+	moved := func(from, to string) {
+		t.Helper()
+		m := new(corev1.ConfigMap)
+		if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "node-attestation"}, m); err != nil {
+			t.Fatal(err)
+		}
+		m.Data["inventory.yaml"] = strings.Replace(m.Data["inventory.yaml"], from, to, 1)
+		if err := c.admin.Update(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	moved("uid-1", "uid-9")
+	o.refuse(t, "adopt node-1 --machine-uid uid-9", 1, "gets certificates only where")
+	o.run(t, "adopt node-1 --machine-uid uid-9 --machine "+machine, "node node-1 is Machine uid-9")
+	moved("uid-9", "uid-1")
+	o.run(t, "explain "+refused(), "BROKEN   registry-machine-uid", "kubectl nodeattest adopt node-1")
+	o.run(t, "adopt node-1 --machine-uid uid-1 --machine "+machine, "node node-1 is Machine uid-1")
 }
 
 // makeConfigMap makes what kube/deploy makes of the controller's configuration.
@@ -255,30 +307,31 @@ func (c *cluster) makeConfigMap(t *testing.T, inventory string, change func(conf
 
 func testPluginUsage(t *testing.T, o *operator) {
 	for command, want := range map[string]string{
-		"":                                 "a command is missing",
-		"admit x":                          "there is no command",
-		"explain":                          "explain takes REQUEST",
-		"explain a b":                      "explain takes REQUEST",
-		"pending a":                        "pending takes nothing",
-		"token":                            "token takes NODE",
-		"release a --machine-uid b":        "release takes no --machine-uid",
-		"adopt a":                          "adopt takes --machine-uid",
-		"rebind a":                         "rebind takes --request or --machine",
-		"rebind a --request b --machine c": "rebind takes --request or --machine",
-		"approve a --nonsense":             "unknown flag",
-		"explain a --existing-node":        "explain takes no --existing-node",
+		"":                          "a command is missing",
+		"admit x":                   "there is no command",
+		"explain":                   "explain takes REQUEST",
+		"explain a b":               "explain takes REQUEST",
+		"pending a":                 "pending takes nothing",
+		"token":                     "token takes NODE",
+		"release a --machine-uid b": "release takes no --machine-uid",
+		"adopt a":                   "adopt takes --machine-uid",
+		"rebind a":                  "rebind takes --machine",
+		"approve a":                 "approve takes NODE and --machine",
+		"release a --yes":           "unknown flag",
+		"approve a --nonsense":      "unknown flag",
+		"explain a --existing-node": "explain takes no --existing-node",
 	} {
 		o.refuse(t, command, 2, want)
 	}
 	o.refuse(t, "explain nowhere", 1, "not found")
-	o.refuse(t, "approve nowhere", 1, "not found")
+	o.refuse(t, "approve nowhere --machine sha256:00", 1, "has no request for node nowhere")
 	o.refuse(t, "rebind node-1 --machine sha256:00", 1, "has no record")
-	o.run(t, "--help", "approve REQUEST", "--context")
+	o.run(t, "--help", "approve NODE", "--context")
 }
 
 // testOperatorRights takes each rule of the operator's roles away, and wants something to
 // fail that works with it.
-func testOperatorRights(t *testing.T, c *cluster, o *operator, hello string) {
+func testOperatorRights(t *testing.T, c *cluster, o *operator, hello, machine string) {
 	probe := func() error {
 		out, err := o.try(t.Context(), "explain", hello)
 		if err != nil {
@@ -290,7 +343,7 @@ func testOperatorRights(t *testing.T, c *cluster, o *operator, hello string) {
 		if out, err := o.plain(t.Context(), "get", "attestednodes"); err != nil || !strings.Contains(out, "MACHINE") || !strings.Contains(out, "Bound") {
 			return fmt.Errorf("attestednodes: %w: %s", err, out)
 		}
-		for _, command := range []string{"observed", "pending", "approve " + hello, "token node-2", "release node-2 --yes"} {
+		for _, command := range []string{"observed", "pending", "approve node-2 --machine " + machine, "token node-2", "release node-2 --machine " + machine} {
 			if _, err := o.try(t.Context(), strings.Fields(command)...); err != nil {
 				return err
 			}

@@ -280,7 +280,7 @@ func TestController(t *testing.T) {
 	t.Run("metrics", func(t *testing.T) { testMetrics(t, replicas[leader]) })
 	t.Run("admission", func(t *testing.T) { testAdmission(t, c, node, bootstrapper) })
 	t.Run("ways around", func(t *testing.T) {
-		c.notReady(t, replicas[leader], c.grants(t, "impersonator", []rbacv1.PolicyRule{{Verbs: []string{"impersonate"}, APIGroups: []string{""}, Resources: []string{"users"}}},
+		c.alarms(t, replicas[leader], c.grants(t, "impersonator", []rbacv1.PolicyRule{{Verbs: []string{"impersonate"}, APIGroups: []string{""}, Resources: []string{"users"}}},
 			rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "support"}))
 	})
 	t.Run("a new challenge key", func(t *testing.T) { testRotation(t, c) })
@@ -404,15 +404,11 @@ func testMetrics(t *testing.T, r *replica) {
 	}
 }
 
-// enforced is what the component enforce changes of the admission policies.
-func enforced() []string {
-	return []string{"validationActions: [Warn, Audit]", "validationActions: [Deny]", "parameterNotFoundAction: Allow", "parameterNotFoundAction: Deny"}
-}
-
 // applyAdmission makes the shipped admission policy on requests, and waits until it is enforced.
 func (c *cluster) applyAdmission(t *testing.T) {
 	t.Helper()
-	c.apply(t, "admission.yaml", enforced()...)
+	c.apply(t, "admission.yaml")
+	c.apply(t, "enforce/admission.yaml")
 	bootstrapper := c.client(t, c.bearer(t, attesttest.TokenID))
 	request, err := csr.Create(csr.PurposeClient, controlplane.NewKey(t), "probe", csr.CreateOptions{})
 	if err != nil {
@@ -478,22 +474,25 @@ func testAdmission(t *testing.T, c *cluster, node *attesttest.Node, bootstrapper
 	}
 }
 
-// notReady waits until a replica is not ready for a binding's sake, and is ready again
-// without it.
-func (c *cluster) notReady(t *testing.T, r *replica, binding *rbacv1.ClusterRoleBinding) {
+// alarms waits until a replica reports a binding as a way around attestation, and no longer does
+// without it. It stays ready.
+func (c *cluster) alarms(t *testing.T, r *replica, binding *rbacv1.ClusterRoleBinding) {
 	t.Helper()
 	wait := func(what string, step func() bool) {
 		t.Helper()
 		for deadline := time.Now().Add(patience); !step(); time.Sleep(time.Second) {
+			if status, text := body(t, r.health+"/readyz?verbose"); status != http.StatusOK {
+				t.Fatalf("it is not ready: %d %s", status, text)
+			}
 			if time.Now().After(deadline) {
-				t.Fatalf("it is not %s", what)
+				t.Fatalf("the way around is not %s", what)
 			}
 		}
 	}
-	wait("unready", func() bool {
-		status, _ := body(t, r.health+"/readyz/ways-around")
-		return status == http.StatusInternalServerError
-	})
+	counts := func(want float64) func() bool {
+		return func() bool { return counted(t, r, "nodeattest_ways_around")[`way="Impersonation"`] == want }
+	}
+	wait("counted", counts(1))
 	wait("told of", func() bool {
 		var list eventsv1.EventList
 		if err := c.admin.List(t.Context(), &list, client.InNamespace("default")); err != nil {
@@ -511,15 +510,12 @@ func (c *cluster) notReady(t *testing.T, r *replica, binding *rbacv1.ClusterRole
 	if err := c.admin.Delete(t.Context(), binding); err != nil {
 		t.Fatal(err)
 	}
-	wait("ready", func() bool { status, _ := body(t, r.health+"/readyz/ways-around"); return status == http.StatusOK })
+	wait("gone", counts(0))
 	again := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: binding.Name}, RoleRef: binding.RoleRef, Subjects: binding.Subjects}
 	if err := c.admin.Create(t.Context(), again); err != nil { // which makes the Event a series
 		t.Fatal(err)
 	}
-	wait("unready again", func() bool {
-		status, _ := body(t, r.health+"/readyz/ways-around")
-		return status == http.StatusInternalServerError
-	})
+	wait("counted again", counts(1))
 	if err := c.admin.Delete(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -18,13 +19,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/internal/providerid"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/test/controlplane"
+	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // lyingMetadata is a metadata server of Google's that gives one answer of its own, as a pod could
@@ -219,5 +223,72 @@ func (c *cluster) testProviderIDs(t *testing.T, r *replica, pairs map[string]tls
 	tells(1, 1)
 	if lines := slices.DeleteFunc(strings.Split(r.text(t), "\n"), func(line string) bool { return !strings.Contains(line, "ProviderIDDiffers") }); len(lines) != 1 {
 		t.Errorf("logged %q, want one line", lines)
+	}
+}
+
+// testContradictedProviderIDs has machines of Google's come as nodes whose machines the operator knows by
+// provider IDs: beside an identity in the inventory, and on first use by the certificates of AKs and EKs.
+// Another machine of the project is refused, with both IDs in the log, and the machine itself joins.
+func (c *cluster) testContradictedProviderIDs(t *testing.T, program, authenticator string, google *tpmsim.CA, akIssuer map[string]any) {
+	ekIssuer := maps.Clone(akIssuer)
+	ekIssuer["intermediatesFile"] = controlplane.Write(t, c.dir, "google-ek-intermediates.pem", controlplane.CertificatePEM(google.EKIntermediate()))
+	machine := func(t *testing.T, n uint64) *tpmsim.TPM {
+		instance := vm("example-project", n)
+		device := tpmsim.Swtpm(t, tpmsim.Options{CA: google, Instance: &instance, EKs: []tpmsim.Algorithm{tpmsim.RSA2048}})
+		ek, err := google.IssueEK(device.EKPublic(tpmsim.RSA2048), tpmsim.CertificateOptions{Style: tpmsim.StyleGoogle, Instance: &instance})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tpmlab.WriteNV(t, device, tpmkind.EKRSA2048().CertificateIndex, ek.Raw)
+		return device
+	}
+	for name, way := range map[string]struct {
+		number     uint64 // of the machine; the next is another
+		inventory  string // where ID is the machine's provider ID
+		tpm        map[string]any
+		membership map[string]any
+		evidence   map[string]any
+	}{
+		"listed": {21, "{nodeName: listed, identity: 'gce:example-project/21'}, {nodeName: listed-thief, identity: 'gce:example-project/22', providerID: 'ID'}",
+			map[string]any{"akIssuers": []any{akIssuer}}, map[string]any{"mode": "Inventory", "kind": "tpm", "road": "ak"}, map[string]any{"ak": "gce-rsa"}},
+		"first-ak": {31, "{nodeName: first-ak, providerID: 'ID'}",
+			map[string]any{"akIssuers": []any{akIssuer}}, map[string]any{"mode": "FirstUse", "kind": "tpm", "road": "ak"}, map[string]any{"ak": "gce-rsa"}},
+		"first-ek": {41, "{nodeName: first-ek, providerID: 'ID'}",
+			map[string]any{"ekIssuers": []any{ekIssuer}}, map[string]any{"mode": "FirstUse", "kind": "tpm", "road": "ek", "identityClass": "RSA-2048"}, map[string]any{"ek": "rsa-2048"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id := func(n uint64) string { return fmt.Sprintf("gce://example-project/europe-west1-b/vm-%d", n) }
+			own, other := id(way.number), id(way.number+1)
+			controlplane.Write(t, c.dir, "inventory.yaml", []byte("machines: ["+strings.ReplaceAll(way.inventory, "'ID'", "'"+own+"'")+"]\n"))
+			r := c.startController(t, program, name, func(config map[string]any) { config["tpm"], config["membership"] = way.tpm, way.membership })
+			r.isReady(t)
+			node := func(name string, n uint64) *nodeMachine {
+				evidence := maps.Clone(way.evidence)
+				evidence["device"] = strings.TrimPrefix(machine(t, n).TCTI(), "swtpm:path=")
+				return c.install(t, authenticator, name, nil, func(config map[string]any) { config["evidence"] = map[string]any{"tpm": evidence} })
+			}
+			thief := name
+			if name == "listed" {
+				thief = "listed-thief"
+			}
+			if got := node(thief, way.number+1).refused(t); !strings.Contains(got, "ProviderIdEvidence") || strings.Contains(got, own) {
+				t.Errorf("got %s, want ProviderIdEvidence and no ID of the inventory", got)
+			}
+			lines := slices.DeleteFunc(strings.Split(r.text(t), "\n"), func(line string) bool {
+				return !strings.Contains(line, "provider-id-evidence") || !strings.Contains(line, own) || !strings.Contains(line, other)
+			})
+			if len(lines) == 0 {
+				t.Errorf("the log has not both provider IDs:\n%s", r.tail())
+			}
+			honest := node(name, way.number)
+			_, pair := honest.credential(t)
+			c.recorded(t, honest.name, pair.Leaf)
+			if id := c.providerIDOf(t, honest.name); id != own {
+				t.Errorf("the record has provider ID %q, want %q", id, own)
+			}
+			if status := r.stop(t); status != 0 {
+				t.Errorf("status %d; the end of the log:\n%s", status, r.tail())
+			}
+		})
 	}
 }

@@ -1,11 +1,11 @@
 package kube
 
 import (
+	"encoding/hex"
 	"strings"
 	"testing"
 
-	"github.com/google/go-tpm/tpm2"
-
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -17,11 +17,14 @@ func TestQuotes(t *testing.T) {
 	c := startCluster(t)
 	c.prepare(t)
 	c.startSigner(t)
-	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true}) // nothing was measured into its PCRs
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true}) // nothing is measured into its PCRs: no value of a good machine
+	tpmlab.ExtendPCR(t, device, 0)
+	tpmlab.ExtendPCR(t, device, 7)
+	good := hex.EncodeToString(tpmlab.ExtendedPCR())
 	c.knowMachines(t, device, "node-1")
 	r := c.startController(t, program, "controller", func(config map[string]any) {
 		config["membership"].(map[string]any)["mode"] = "FirstUse"
-		config["tpm"].(map[string]any)["goodPCRs"] = []any{map[string]any{"0": strings.Repeat("00", 32), "7": strings.Repeat("00", 32)}}
+		config["tpm"].(map[string]any)["goodPCRs"] = []any{map[string]any{"0": good, "7": good}}
 	})
 	r.isReady(t)
 
@@ -32,11 +35,7 @@ func TestQuotes(t *testing.T) {
 		config["evidence"].(map[string]any)["tpm"].(map[string]any)["quote"] = true
 	})
 	c.joinsAndRenews(t, m)
-	extend := tpm2.PCRExtend{PCRHandle: tpm2.AuthHandle{Handle: 7, Auth: tpm2.PasswordAuth(nil)},
-		Digests: tpm2.TPMLDigestValues{Digests: []tpm2.TPMTHA{{HashAlg: tpm2.TPMAlgSHA256, Digest: make([]byte, 32)}}}}
-	if _, err := extend.Execute(device); err != nil {
-		t.Fatal(err)
-	}
+	tpmlab.ExtendPCR(t, device, 7)
 	if _, stderr, err := m.run(t.Context(), "rotate"); err == nil || !strings.Contains(stderr, "PcrPolicy") {
 		t.Errorf("after another boot: got %v: %s, want PcrPolicy", err, stderr)
 	}

@@ -19,7 +19,7 @@ import (
 func (c *cluster) finds(t *testing.T) []bypass.Finding {
 	t.Helper()
 	var policies [][]byte
-	for _, file := range []string{"admission.yaml", "approval.yaml"} {
+	for _, file := range []string{"admission.yaml", "approval.yaml", "enforce/*.yaml"} {
 		manifests, err := deploy.Manifests(file)
 		if err != nil {
 			t.Fatal(err)
@@ -80,6 +80,12 @@ func TestWaysAround(t *testing.T) {
 		{name: "users", rules: rules("", "users", "impersonate"), way: "Impersonation"},
 		{name: "nodes", rules: rules("authentication.k8s.io", "nodes", "impersonate:arbitrary-node"), way: "Impersonation"},
 		{name: "edit", role: "system:aggregate-to-edit", way: "Impersonation"},
+		{name: "kcm", rules: named("system:kube-controller-manager", rules("", "users", "impersonate")), way: "Impersonation"},
+		{name: "user-info", rules: named("system:kube-controller-manager", rules("authentication.k8s.io", "users", "impersonate:user-info")), way: "Impersonation"},
+		{name: "creator-of-pods", rules: named("daemon-set-controller", rules("", "serviceaccounts", "impersonate")), way: "Impersonation"},
+		{name: "proxy", rules: rules("", "nodes/proxy", "get"), way: "Pods"},
+		{name: "inventory", rules: named("node-attestation", rules("", "configmaps", "update")), way: "Configuration"},
+		{name: "records", rules: rules("nodeattest.github.io", "attestednodes", "create"), way: "Records"},
 		{name: "alice", rules: named("alice", rules("", "users", "impersonate"))},
 		{name: "view", role: "view"},
 	} {

@@ -32,10 +32,15 @@ import (
 // parameter.
 func policy(t *testing.T, change func(m *corev1.ConfigMap)) admission.ValidationInterface {
 	t.Helper()
-	text, err := os.ReadFile("../../kube/deploy/admission.yaml")
-	if err != nil {
-		t.Fatal(err)
+	var text []byte
+	for _, file := range []string{"admission.yaml", "enforce/admission.yaml"} {
+		more, err := os.ReadFile("../../kube/deploy/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(append(text, "\n---\n"...), more...)
 	}
+	text = bytes.TrimPrefix(text, []byte("\n---\n"))
 	objects := []runtime.Object{&corev1.Namespace{}}
 	objects[0].(*corev1.Namespace).Name = "nodeattest-system"
 	for manifest := range bytes.SplitSeq(text, []byte("\n---\n")) {
@@ -48,9 +53,6 @@ func policy(t *testing.T, change func(m *corev1.ConfigMap)) admission.Validation
 			if change(o); o.Data == nil {
 				continue // deleted
 			}
-		case *admissionv1.ValidatingAdmissionPolicyBinding: // as the component enforce makes it
-			deny := admissionv1.DenyAction
-			o.Spec.ValidationActions, o.Spec.ParamRef.ParameterNotFoundAction = []admissionv1.ValidationAction{admissionv1.Deny}, &deny
 		case *admissionv1.ValidatingAdmissionPolicy: // as an API server completes it
 			every, all, m := admissionv1.Equivalent, admissionv1.AllScopes, o.Spec.MatchConstraints
 			m.MatchPolicy, m.NamespaceSelector, m.ObjectSelector, m.ResourceRules[0].Scope = &every, &metav1.LabelSelector{}, &metav1.LabelSelector{}, &all

@@ -86,7 +86,9 @@ func accepted(t *testing.T) csr.Decision {
 	policy := &csr.Policy{ClusterIDs: []string{"a-cluster"}, SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
 		return &csr.Machine{Name: "machine-1", UID: "uid-1", NodeName: "node-1", BootstrapReady: true}, nil
 	}}
-	checked, err := policy.Check(t.Context(), csr.Filed(spec, user, time.Now()).Parsed())
+	request := csr.Filed(spec, user, time.Now())
+	request.Metadata.UID = string(object.UID)
+	checked, err := policy.Check(t.Context(), request.Parsed())
 	if err != nil {
 		t.Fatal(err)
 	}

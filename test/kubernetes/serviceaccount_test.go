@@ -307,7 +307,7 @@ func (b *bench) strict(t *testing.T, o *objects, token string, audiences []strin
 	if len(audiences) == 0 {
 		return nil // it has no default
 	}
-	v, err := claims.NewValidator(claims.ValidatorConfig{Issuer: issuer, Keys: b.keys, Objects: b.getter(o), Audiences: audiences,
+	v, err := claims.NewValidator(claims.ValidatorConfig{Issuers: map[string]jws.KeySet{issuer: b.keys}, Objects: b.getter(o), Audiences: audiences,
 		InsecureAPIServerAudience: true, InsecureAllowReplay: true})
 	if err != nil {
 		t.Fatal(err)

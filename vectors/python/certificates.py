@@ -73,6 +73,7 @@ EC_KEY = oid("2a8648ce3d0201")
 RSA_SIGNATURES = {SHA256_RSA: "sha256", oid("2a864886f70d01010c"): "sha384", oid("2a864886f70d01010d"): "sha512"}
 ECDSA_SIGNATURES = {oid("2a8648ce3d040302"): "sha256", oid("2a8648ce3d040303"): "sha384", oid("2a8648ce3d040304"): "sha512"}
 KEY_USAGE, SAN, CONSTRAINTS, EXT_USAGE = oid("551d0f"), oid("551d11"), oid("551d13"), oid("551d25")
+INSTANCE = oid("2b06010401d679020115")
 SUBJECT_ID, AUTHORITY_ID, COMMON_NAME = oid("551d0e"), oid("551d23"), oid("550403")
 
 
@@ -112,7 +113,7 @@ class Certificate:
         self.subject = body.element(0x30)[1]
         self.key = read_key(body.inside(0x30))
         self.ca, self.path_length, self.usage, self.ext_usage, self.names, self.other_names = False, None, None, [], [], []
-        self.subject_id = self.authority_id = None
+        self.subject_id = self.authority_id = self.instance = None
         if body.peek() == 0xA3:
             extensions = body.inside(0xA3).inside(0x30)
             while extensions.data:
@@ -135,6 +136,10 @@ class Certificate:
                 self.ca = inner.element(0x01)[0] == b"\xff"
             if inner.data:
                 self.path_length = inner.integer()
+        elif name == INSTANCE and value.peek() == 0x30:
+            inner = value.inside(0x30)
+            zone, _, project, number = inner.element(0x0C)[0], inner.integer(), inner.element(0x0C)[0], inner.integer()
+            self.instance = {"zone": zone.decode(), "project": project.decode(), "id": number, "name": inner.element(0x0C)[0].decode()}
         elif name == KEY_USAGE:
             content = value.element(0x03)[0]
             self.usage = content[1] if len(content) > 1 else 0

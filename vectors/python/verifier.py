@@ -178,6 +178,8 @@ class Verifier:
                 form, value = leaf.other_names[0]
                 issuer = f"issuer-{number}/" if number else ""
                 return f"othername:{issuer}{dotted(form)}:" + base64.urlsafe_b64encode(value).decode().rstrip("=")
+            if kind == "gce" and leaf.instance:
+                return f"gce:{leaf.instance['project']}/{leaf.instance['id']}"
             if kind == "ak":
                 return "ak:sha256:" + machine_key(leaf.key).hex()
         return None
@@ -278,9 +280,19 @@ class Verifier:
             need(quoted.value(p["bank"], p["index"]) == octets(p["value"]), "pcr-policy")
         member = self.membership(node, machine)
         if member:
-            need(filed.request.provider_id in (None, member.get("providerID")), "provider-id")
+            self.check_provider_id(filed, node, member.get("providerID"), keys.chain)
         return {"nodeName": node, "machine": machine, "profile": profile.get("name"), "tpmResident": statement.resident(),
                 "providerID": member.get("providerID") if member else None}
+
+    def check_provider_id(self, filed, node, listed, chain):
+        """Holds the provider ID that the list vouches for against Google's certificate, the inventory and the request."""
+        claimed, owns = filed.request.provider_id, [m.get("providerID") for m in self.e["machines"] if m["asked"] == node]
+        stated = chain[0].instance and "gce://" + "/".join(chain[0].instance[i] for i in ("project", "zone", "name")) if chain else None
+        for known in [*owns, listed]:
+            foreign = known and known.split("://")[0] in ("aws", "azure", "gce") and known != stated
+            need(not (stated and foreign), "provider-id-evidence")
+        later(not claimed or listed or stated or any(owns), "provider-id")
+        need(claimed in (None, listed), "provider-id")
 
     def statement(self, filed, keys, certify, data):
         options = ["requireTPMResident"] if self.e.get("requireTPMResident") or "recovery" in filed.signer else []

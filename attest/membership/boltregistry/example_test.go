@@ -14,7 +14,7 @@ import (
 
 // The file is made once, by a person; every start of the control plane opens it.
 func ExampleOpen() {
-	dir, err := os.MkdirTemp("", "registry") // mode 0700
+	dir, err := os.MkdirTemp(".", "registry") // mode 0700
 	if err != nil {
 		fmt.Println(err)
 		return

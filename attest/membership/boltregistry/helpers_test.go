@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/mounttest"
 )
 
 var testScope = membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-256"}
@@ -15,7 +16,7 @@ var testScope = membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, Iden
 // newFile makes a registry's file in a directory of its own.
 func newFile(t testing.TB) string {
 	t.Helper()
-	dir := t.TempDir()
+	dir := mounttest.Disk(t)
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // checkFile: the file is not one that a registry wrote, is damaged, belongs to others or can be
-// changed by them, or another file has taken its place. Nothing is decided until that is
+// changed by them, is in memory, or another file has taken its place. Nothing is decided until that is
 // fixed.
 const checkFile refusal.Check = "registry-file"
 
@@ -58,7 +58,7 @@ type file struct {
 
 // openOnce opens the database if nobody else has it open.
 func (f *file) openOnce() error {
-	if err := refused(safefile.CheckDirectory(filepath.Dir(f.path))); err != nil {
+	if err := checkDirectory(f.path); err != nil {
 		return err
 	}
 	err := guard(func() (err error) {
@@ -123,6 +123,19 @@ func openExisting(path string) (*os.File, fs.FileInfo, error) {
 		return nil, nil, errors.Join(damaged("got %d bytes, want %d or more", info.Size(), smallest), o.Close())
 	}
 	return o, info, nil
+}
+
+// checkDirectory refuses a file in a directory that others can write to, or that is in memory: the
+// records would be gone after a restart of the machine. A container's own file system is taken,
+// for a registry that goes with it is not made anew: Open says that there is none.
+func checkDirectory(path string) error {
+	err := safefile.CheckDirectory(filepath.Dir(path))
+	if err == nil {
+		if err = safefile.CheckLasting(path); errors.Is(err, safefile.ErrUnknown) {
+			return nil
+		}
+	}
+	return refused(err)
 }
 
 // refused adds checkFile to what safefile refuses.
@@ -194,28 +207,34 @@ func (f *file) with(ctx context.Context, do func(db *bbolt.DB) (refused, err err
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	f.mu.RLock()
-	for f.db == nil {
-		f.mu.RUnlock()
+	opened, refused, err := f.whileOpen(do)
+	for !opened {
 		if err := f.reopen(); err != nil {
 			return err
 		}
-		f.mu.RLock()
+		opened, refused, err = f.whileOpen(do)
 	}
-	if err := f.checkPlace(); err != nil {
-		f.mu.RUnlock()
-		return err
-	}
-	var refused error
-	err := guard(func() (err error) {
-		refused, err = do(f.db)
-		return err
-	})
-	f.mu.RUnlock()
 	if err != nil && refused == nil || errors.Is(err, errFault) {
 		return f.failed(err)
 	}
 	return refused
+}
+
+// whileOpen calls do if the database is open, and has it stay open meanwhile.
+func (f *file) whileOpen(do func(db *bbolt.DB) (refused, err error)) (opened bool, refused, err error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.db == nil {
+		return false, nil, nil
+	}
+	if err := f.checkPlace(); err != nil {
+		return true, err, nil
+	}
+	err = guard(func() (err error) {
+		refused, err = do(f.db)
+		return err
+	})
+	return true, refused, err
 }
 
 // reopen opens the file again, unless nothing can be done any more.
@@ -284,8 +303,9 @@ type Registry struct {
 	file *file
 }
 
-// Create creates the file of an empty registry, with mode 0600, in a directory that exists and
-// that nobody else can write to. The file is created completely or not at all. An existing
+// Create creates the file of an empty registry, with mode 0600, in a directory that exists,
+// that nobody else can write to and, on Linux, that is not in memory (a tmpfs, a ramfs, or an overlay
+// over one). The file is created completely or not at all. An existing
 // file is left alone, and the error wraps fs.ErrExist. An invalid scope is an error.
 func Create(ctx context.Context, path string, scope membership.Scope) error {
 	if err := scope.Check(); err != nil {
@@ -294,7 +314,7 @@ func Create(ctx context.Context, path string, scope membership.Scope) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := refused(safefile.CheckDirectory(filepath.Dir(path)))
+	err := checkDirectory(path)
 	if err == nil {
 		err = safefile.Create(path, func(f *os.File) error { return fill(f.Name(), scope) })
 	}
@@ -324,7 +344,7 @@ func fill(path string, scope membership.Scope) error {
 
 // Open opens a registry that [Create] made for the same scope and cluster. The file must be a
 // regular file of mode 0600 owned by the process's user, in a directory that belongs to that
-// user or to root and that nobody else can write to; anything else has the check
+// user or to root, that nobody else can write to and that is not in memory; anything else has the check
 // "registry-file", and so has a registry of another cluster or of none. (Windows has no such
 // modes: there, only the access lists count.) A missing file is not created: the error wraps
 // fs.ErrNotExist.

@@ -154,10 +154,11 @@ func replayable(q *statement.Quoted, opts *Options) ([][]statement.PCR, error) {
 // replayBank returns the events of the PCRs of one bank, in the order of the log.
 func replayBank(entries []entry, pcrs []statement.PCR, opts *Options) ([]Event, error) {
 	bank := pcrs[0].Bank
-	var events, added []Event
-	for _, e := range entries {
+	events, added := make([]Event, 0, len(entries)), []Event(nil)
+	for n := range entries {
+		e := &entries[n]
 		if e.typ != typeNoAction && slices.ContainsFunc(pcrs, func(p statement.PCR) bool { return p.Index == e.pcr }) {
-			events = append(events, Event{PCR: e.pcr, Bank: bank, Digest: e.digests[bank], UntrustedType: e.typ, UntrustedData: e.data})
+			events = append(events, Event{PCR: e.pcr, Bank: bank, Digest: e.digest(bank), UntrustedType: e.typ, UntrustedData: e.data})
 		}
 	}
 	var unexplained []statement.PCR
@@ -180,13 +181,26 @@ func replayBank(entries []entry, pcrs []statement.PCR, opts *Options) ([]Event, 
 
 // ofPCR returns a new list.
 func ofPCR(events []Event, index int) []Event {
-	return slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.PCR != index })
+	count := 0
+	for n := range events {
+		if events[n].PCR == index {
+			count++
+		}
+	}
+	list := make([]Event, 0, count)
+	for n := range events {
+		if events[n].PCR == index {
+			list = append(list, events[n])
+		}
+	}
+	return list
 }
 
 // explained reports whether the events lead to the value of the PCR, or would with more, which
 // are those of ExitBootServices: profile 1.06, 3.3.4.6.
 func explained(p statement.PCR, events []Event) (more []Event, ok bool) {
-	if explains(events, p.Bank, p.Index, p.Value) {
+	reached := extended(startValues(p.Index, len(p.Value)), p.Bank, events)
+	if contains(reached, p.Value) {
 		return nil, true
 	}
 	const invoked, returned = "Exit Boot Services Invocation", "Exit Boot Services Returned with "
@@ -197,7 +211,7 @@ func explained(p statement.PCR, events []Event) (more []Event, ok bool) {
 		for _, text := range texts {
 			more = append(more, Event{PCR: 5, Bank: p.Bank, Digest: digest(p.Bank, []byte(text)), UntrustedType: typeAction, UntrustedData: []byte(text)})
 		}
-		if explains(slices.Concat(events, more), p.Bank, p.Index, p.Value) {
+		if contains(extended(reached, p.Bank, more), p.Value) {
 			return more, true
 		}
 	}
@@ -209,7 +223,7 @@ func explained(p statement.PCR, events []Event) (more []Event, ok bool) {
 // 1.06, 3.3.4.
 func notExplained(entries []entry, events []Event, pcrs []statement.PCR) error {
 	bank := tpmwire.HashOf(pcrs[0].Bank)
-	if !slices.ContainsFunc(entries, func(e entry) bool { return len(e.digests[pcrs[0].Bank]) == bank.Size() }) {
+	if !slices.ContainsFunc(entries, func(e entry) bool { return len(e.digest(pcrs[0].Bank)) == bank.Size() }) {
 		return tpmwire.Refuse(checkReplay, fmt.Sprintf("a log without a digest of %s", bank),
 			fmt.Sprintf("one of every event: the firmware's settings say which banks it extends and logs, and %s must be among them", bank))
 	}
@@ -233,18 +247,30 @@ func digest(bank tpm2.TPMAlgID, data []byte) []byte {
 // explains reports whether the events of one PCR, extended one after the other from a value
 // that a reset gives, lead to value.
 func explains(events []Event, bank tpm2.TPMAlgID, index int, value []byte) bool {
-	for _, reached := range startValues(index, len(value)) {
-		for _, e := range events {
-			if len(e.Digest) != len(value) {
-				return false
+	return contains(extended(startValues(index, len(value)), bank, events), value)
+}
+
+func contains(values [][]byte, value []byte) bool {
+	return slices.ContainsFunc(values, func(v []byte) bool { return bytes.Equal(v, value) })
+}
+
+// extended returns what the events make of the values, one after the other: none if a digest has
+// another size.
+func extended(values [][]byte, bank tpm2.TPMAlgID, events []Event) (reached [][]byte) {
+	hash := tpmwire.HashOf(bank)
+	var both []byte
+	for _, value := range values {
+		value = bytes.Clone(value)
+		for n := range events {
+			if len(events[n].Digest) != len(value) {
+				return nil
 			}
-			reached = digest(bank, slices.Concat(reached, e.Digest))
+			both = append(append(both[:0], value...), events[n].Digest...)
+			value = tpmwire.AppendDigest(value[:0], hash, both)
 		}
-		if bytes.Equal(reached, value) {
-			return true
-		}
+		reached = append(reached, value)
 	}
-	return false
+	return reached
 }
 
 // startValues are the values that a PCR can have after a reset of the machine: TCG PC Client

@@ -19,10 +19,36 @@ const specID = "Spec ID Event03\x00"
 
 // entry is one event, as the log has it.
 type entry struct {
-	pcr     int
-	typ     Type
-	digests map[tpm2.TPMAlgID][]byte
-	data    []byte
+	pcr   int
+	typ   Type
+	sums  []byte                // the digests as they stand in the log, each after its algorithm
+	sizes map[tpm2.TPMAlgID]int // of the digests; nil: sums is one of SHA-1
+	data  []byte
+}
+
+// digest returns the event's first digest of an algorithm, or nil.
+func (e *entry) digest(alg tpm2.TPMAlgID) (found []byte) {
+	e.each(func(of tpm2.TPMAlgID, digest []byte) bool {
+		if of == alg {
+			found = digest
+		}
+		return of != alg
+	})
+	return found
+}
+
+// each calls f for the digests in order, until it returns false.
+func (e *entry) each(f func(alg tpm2.TPMAlgID, digest []byte) bool) {
+	if e.sizes == nil {
+		f(tpm2.TPMAlgSHA1, e.sums)
+		return
+	}
+	for r := (reader{rest: e.sums}); len(r.rest) > 0; {
+		alg := tpm2.TPMAlgID(r.uint16())
+		if !f(alg, r.take(uint32(e.sizes[alg]))) {
+			return
+		}
+	}
 }
 
 // parseLog reads the events of a log in the format of TPM 2.0 or of TPM 1.2: profile 1.06,
@@ -45,7 +71,7 @@ func parseLog(log []byte) ([]entry, error) {
 	}
 	entries, smallest := []entry{first}, 32
 	if sizes != nil {
-		entries, smallest = nil, 16
+		entries, smallest = make([]entry, 0, len(log)/128), 16 // most events are longer than a digest and its frame
 	}
 	for n := 1; len(r.rest) > 0 && !r.cleared(smallest); n++ {
 		at := len(log) - len(r.rest)
@@ -70,12 +96,12 @@ func malformed(n, at int, got string) error {
 
 // blank reports whether no digest of the event has a bit set.
 func (e *entry) blank() bool {
-	for _, d := range e.digests {
-		if len(bytes.Trim(d, "\x00")) > 0 {
-			return false
-		}
-	}
-	return true
+	blank := true
+	e.each(func(_ tpm2.TPMAlgID, d []byte) bool {
+		blank = len(bytes.Trim(d, "\x00")) == 0
+		return blank
+	})
+	return blank
 }
 
 // hashSizes are those of the TCG Algorithm Registry, for digests that a header does not name.
@@ -129,21 +155,21 @@ func (r *reader) uint32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) 
 
 // event reads an event in the format of TPM 2.0, or of TPM 1.2 if sizes is nil.
 func (r *reader) event(sizes map[tpm2.TPMAlgID]int) entry {
-	e := entry{pcr: int(r.uint32()), typ: Type(r.uint32()), digests: make(map[tpm2.TPMAlgID][]byte)}
+	e := entry{pcr: int(r.uint32()), typ: Type(r.uint32()), sizes: sizes}
 	if sizes == nil {
-		e.digests[tpm2.TPMAlgSHA1] = r.take(20)
+		e.sums = r.take(20)
 	} else {
-		for n := r.uint32(); n > 0 && !r.short; n-- {
+		n := r.uint32()
+		for e.sums = r.rest; n > 0 && !r.short; n-- {
 			alg := tpm2.TPMAlgID(r.uint16())
 			size, named := sizes[alg]
 			if !named {
 				r.unknown, r.short = alg, true
 				break
 			}
-			if d := r.take(uint32(size)); e.digests[alg] == nil {
-				e.digests[alg] = d
-			}
+			r.take(uint32(size))
 		}
+		e.sums = e.sums[:len(e.sums)-len(r.rest)]
 	}
 	e.data = r.take(r.uint32())
 	return e

@@ -198,3 +198,24 @@ func TestReplayAdvice(t *testing.T) {
 		})
 	}
 }
+
+// TestReplayAllocations: what a log costs in memory does not grow with the number of its events, but
+// for the list of them.
+func TestReplayAllocations(t *testing.T) {
+	sha256 := stated{uint16(tpm2.TPMAlgSHA256), 32}
+	many := wholeLog(header(sha256), slices.Repeat([]logged{{5, typeAction, "", ""}}, 2600), sha256)
+	empty := wholeLog(header(sha256), slices.Repeat([]logged{{5, typeAction, "", ""}}, 8000))
+	q := quoted(t, measureAll(tpm2.TPMAlgSHA256, firmwarePCRs)...)
+	for name, log := range map[string][]byte{"digests": many, "no digests": empty} {
+		if len(log) > statement.MaxEventLogSize {
+			t.Fatalf("%s: %d bytes", name, len(log))
+		}
+		if n := testing.AllocsPerRun(3, func() {
+			if _, err := Replay(log, q, nil); !errors.Is(err, checkReplay) {
+				t.Error(err)
+			}
+		}); n > 200 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}

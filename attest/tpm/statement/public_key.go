@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/roca"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -21,7 +22,7 @@ const (
 	// CheckPoint: an ECC point is not on its curve, or its coordinates are too wide.
 	CheckPoint refusal.Check = "key-point"
 	// checkWeakKey: the key is of a kind or size that is not accepted: RSA of fewer than 2048
-	// or more than 4096 bits or with an exponent other than 65537, or a curve other than
+	// or more than 4096 bits, with an exponent other than 65537 or that can be factored (CVE-2017-15361), or a curve other than
 	// P-256, P-384 and P-521.
 	checkWeakKey refusal.Check = "tpm-key-strength"
 )
@@ -123,7 +124,7 @@ func equalPadded(v, full []byte) bool {
 	return pad >= 0 && bytes.Equal(v, full[pad:]) && len(withoutLeadingZeros(full[:pad])) == 0
 }
 
-// checkStrength refuses weak RSA keys; ParsePublic admits no weak curve.
+// checkStrength refuses weak RSA keys by their sizes; ParsePublic admits no weak curve.
 func (p *Public) checkStrength() error {
 	if p.Type != tpm2.TPMAlgRSA {
 		return nil
@@ -131,12 +132,21 @@ func (p *Public) checkStrength() error {
 	return checkRSAStrength(int(p.KeyBits), int64(p.exponent()))
 }
 
-// CheckKeyStrength refuses weak keys, and keys of unsupported kinds.
+// checkFactors refuses RSA keys that can be factored.
+func (p *Public) checkFactors() error {
+	if p.Type != tpm2.TPMAlgRSA {
+		return nil
+	}
+	return checkModulus(new(big.Int).SetBytes(p.Modulus))
+}
+
+// CheckKeyStrength refuses weak keys, RSA keys made by Infineon's flawed key generation
+// (CVE-2017-15361), and keys of unsupported kinds.
 func CheckKeyStrength(pub crypto.PublicKey) error {
 	switch k := pub.(type) {
 	case *rsa.PublicKey:
 		if k != nil && k.N != nil {
-			return checkRSAStrength(k.N.BitLen(), int64(k.E))
+			return cmp.Or(checkRSAStrength(k.N.BitLen(), int64(k.E)), checkModulus(k.N))
 		}
 	case *ecdsa.PublicKey:
 		if k == nil || k.Curve == nil {
@@ -156,6 +166,13 @@ func checkRSAStrength(bits int, exponent int64) error {
 	}
 	if exponent != tpmwire.DefaultRSAExponent {
 		return tpmwire.Refuse(checkWeakKey, "RSA exponent "+strconv.FormatInt(exponent, 10), "65537")
+	}
+	return nil
+}
+
+func checkModulus(modulus *big.Int) error {
+	if roca.Vulnerable(modulus) {
+		return tpmwire.Refuse(checkWeakKey, "an RSA modulus with the fingerprint of CVE-2017-15361", "one that cannot be factored")
 	}
 	return nil
 }

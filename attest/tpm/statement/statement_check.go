@@ -90,7 +90,7 @@ func (in *CertifyInput) checkCertifiedKey() error {
 	if !in.Public.HasName(in.Attest.Certified.Name) {
 		return tpmwire.Refuse(checkCertifiedName, refusal.Hex(in.Attest.Certified.Name), refusal.Hex(in.Public.Name()))
 	}
-	if err := cmp.Or(in.checkNameAlgorithm("certified key", in.Public.NameAlg), in.Public.checkStrength()); err != nil {
+	if err := cmp.Or(in.checkNameAlgorithm("certified key", in.Public.NameAlg), in.Public.checkStrength(), in.Public.checkFactors()); err != nil {
 		return err
 	}
 	// If AK is known, checkAK ties it to AKKey.

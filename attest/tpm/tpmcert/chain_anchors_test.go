@@ -30,6 +30,7 @@ func TestAnchorsThatAreNotSelfSigned(t *testing.T) {
 	belowExpired := tpmlab.Sign(t, expired, "middle", nil)
 	stranger := tpmlab.Sign(t, tpmlab.Sign(t, nil, "above", nil), "anchor", nil)
 	belowStranger := tpmlab.Sign(t, stranger, "middle", nil)
+	rolled := tpmlab.Sign(t, top, "top", nil) // self-issued, by the old key for the new one
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		leaf, next := leafOf(t, road, middle), leafOf(t, road, anchor)
 		for name, c := range map[string]struct {
@@ -38,22 +39,24 @@ func TestAnchorsThatAreNotSelfSigned(t *testing.T) {
 			length      int
 			got         string // in the error
 		}{
-			"without it":                        {chain{anchor.Cert}, chain{leaf, middle.Cert}, "", 3, ""},
-			"with it":                           {chain{anchor.Cert}, chain{leaf, middle.Cert, anchor.Cert}, "", 3, ""},
-			"with what is above it":             {chain{anchor.Cert}, chain{leaf, middle.Cert, anchor.Cert, above.Cert}, "", 3, ""},
-			"with another certificate of it":    {chain{anchor.Cert}, chain{leaf, middle.Cert, again.Cert}, "", 3, ""},
-			"self-signed, and sent certified":   {chain{itself.Cert}, chain{leaf, middle.Cert, again.Cert}, "", 3, ""},
-			"an anchor that is next":            {chain{anchor.Cert}, chain{next, anchor.Cert}, "", 2, ""},
-			"an intermediate as the anchor":     {chain{middle.Cert}, chain{leaf, middle.Cert, anchor.Cert, above.Cert}, "", 2, ""},
-			"two anchors: the lower one":        {chain{anchor.Cert, top.Cert}, chain{leaf, middle.Cert, anchor.Cert, above.Cert}, "", 3, ""},
-			"one above":                         {chain{top.Cert}, chain{leaf, middle.Cert, anchor.Cert, above.Cert}, "", 5, ""},
-			"something unfit above it":          {chain{anchor.Cert}, chain{leaf, middle.Cert, anchor.Cert, weak.Cert}, "", 3, ""},
-			"something unfit below it":          {chain{top.Cert}, chain{leaf, middle.Cert, anchor.Cert, weak.Cert}, CheckCertificateChain, 0, ""},
-			"only its issuer is trusted":        {chain{above.Cert}, chain{leaf, middle.Cert}, CheckCertificateChain, 0, "CN=anchor"},
-			"sent, and not trusted":             {chain{top.Cert}, chain{leafOf(t, road, belowStranger), belowStranger.Cert, stranger.Cert}, CheckCertificateChain, 0, "CN=above"},
-			"of the anchor's name":              {chain{anchor.Cert}, chain{leafOf(t, road, belowStranger), belowStranger.Cert, stranger.Cert}, CheckCertificateChain, 0, ""},
-			"one that has ended":                {chain{expired.Cert}, chain{leafOf(t, road, belowExpired), belowExpired.Cert, expired.Cert}, checkCertificateExpired, 0, "CN=anchor"},
-			"one that has ended, and one above": {chain{expired.Cert, top.Cert}, chain{leaf, middle.Cert, anchor.Cert, above.Cert}, "", 5, ""},
+			"without it":                         {chain{anchor.Cert}, chain{leaf, middle.Cert}, "", 3, ""},
+			"with it":                            {chain{anchor.Cert}, chain{leaf, middle.Cert, anchor.Cert}, "", 3, ""},
+			"with what is above it":              {chain{anchor.Cert}, chain{leaf, middle.Cert, anchor.Cert, above.Cert}, "", 3, ""},
+			"with another certificate of it":     {chain{anchor.Cert}, chain{leaf, middle.Cert, again.Cert}, "", 3, ""},
+			"self-signed, and sent certified":    {chain{itself.Cert}, chain{leaf, middle.Cert, again.Cert}, "", 3, ""},
+			"an anchor that is next":             {chain{anchor.Cert}, chain{next, anchor.Cert}, "", 2, ""},
+			"an intermediate as the anchor":      {chain{middle.Cert}, chain{leaf, middle.Cert, anchor.Cert, above.Cert}, "", 2, ""},
+			"two anchors: the lower one":         {chain{anchor.Cert, top.Cert}, chain{leaf, middle.Cert, anchor.Cert, above.Cert}, "", 3, ""},
+			"one above":                          {chain{top.Cert}, chain{leaf, middle.Cert, anchor.Cert, above.Cert}, "", 5, ""},
+			"something unfit above it":           {chain{anchor.Cert}, chain{leaf, middle.Cert, anchor.Cert, weak.Cert}, "", 3, ""},
+			"something unfit below it":           {chain{top.Cert}, chain{leaf, middle.Cert, anchor.Cert, weak.Cert}, CheckCertificateChain, 0, ""},
+			"only its issuer is trusted":         {chain{above.Cert}, chain{leaf, middle.Cert}, CheckCertificateChain, 0, "CN=anchor"},
+			"sent, and not trusted":              {chain{top.Cert}, chain{leafOf(t, road, belowStranger), belowStranger.Cert, stranger.Cert}, CheckCertificateChain, 0, "CN=above"},
+			"of the anchor's name":               {chain{anchor.Cert}, chain{leafOf(t, road, belowStranger), belowStranger.Cert, stranger.Cert}, CheckCertificateChain, 0, ""},
+			"one that has ended":                 {chain{expired.Cert}, chain{leafOf(t, road, belowExpired), belowExpired.Cert, expired.Cert}, checkCertificateExpired, 0, "CN=anchor"},
+			"self-issued, below its own old key": {chain{top.Cert}, chain{leafOf(t, road, rolled), rolled.Cert}, checkCertificateOrder, 0, "CN=top"},
+			"self-issued, as the anchor":         {chain{rolled.Cert}, chain{leafOf(t, road, rolled)}, "", 2, ""},
+			"one that has ended, and one above":  {chain{expired.Cert, top.Cert}, chain{leaf, middle.Cert, anchor.Cert, above.Cert}, "", 5, ""},
 		} {
 			t.Run(name+"/"+road.String(), func(t *testing.T) {
 				got, err := underRoots(road, c.roots, nil, c.sent...)

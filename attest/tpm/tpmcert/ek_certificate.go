@@ -147,14 +147,11 @@ func ParseEK(data []byte) (*EKCertificate, error) {
 
 // checkEKStrength refuses keys that are not acceptable as EKs.
 func checkEKStrength(pub crypto.PublicKey) error {
-	if err := statement.CheckKeyStrength(pub); err != nil {
-		return err
-	}
-	if key, ok := pub.(*rsa.PublicKey); ok && roca.Vulnerable(key.N) {
+	if key, ok := pub.(*rsa.PublicKey); ok && key != nil && roca.Vulnerable(key.N) {
 		return refuse(checkROCA, "an RSA modulus made by Infineon's flawed key generation (CVE-2017-15361)",
 			"an EK that cannot be computed from its public half")
 	}
-	return nil
+	return statement.CheckKeyStrength(pub)
 }
 
 // oaepKey parses a SubjectPublicKeyInfo with the algorithm id-RSAES-OAEP, whose key is an

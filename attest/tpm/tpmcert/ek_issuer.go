@@ -27,7 +27,7 @@ func newEKIssuer(i EKIssuer, known *linkMemory) (*ekIssuer, error) {
 		return nil, err
 	}
 	i.Roots, i.Intermediates = slices.Clone(i.Roots), slices.Clone(i.Intermediates)
-	i.Profile.Extensions = slices.Clone(i.Profile.Extensions)
+	i.Profile.Extensions, i.Profile.Projects = slices.Clone(i.Profile.Extensions), slices.Clone(i.Profile.Projects)
 	made := &ekIssuer{EKIssuer: i, anchors: a}
 	if i.CRLs != nil {
 		if _, err := made.lists(); err != nil && !errors.Is(err, errCRLEmpty) {
@@ -50,7 +50,7 @@ func (i *EKIssuer) check() error {
 	case i.RequireCRL && p.InsecureAllowExpiredEK:
 		return errors.New("RequireCRL with InsecureAllowExpiredEK: lists drop certificates that have expired")
 	}
-	return checkIDs(p.Name, p.Extensions)
+	return cmp.Or(checkIDs(p.Name, p.Extensions), checkProjectIDs(p.Name, p.Projects))
 }
 
 // ekRefusal is why one issuer refused, and how far it got: the error of the issuer that got

@@ -21,6 +21,12 @@ type EKProfile struct {
 	Name string
 	// Extensions are the identifiers of further extensions that must be present.
 	Extensions []oid.OID
+	// EveryCustomer says that the issuer certifies the machines of every customer of a platform: an
+	// attacker has some. Trust on first use does not accept the profile unless Projects narrows it.
+	EveryCustomer bool
+	// Projects are the IDs of the operator's projects on Compute Engine. A certificate is refused
+	// unless Google's instance-identity extension in it names one of them; nil means any.
+	Projects []string
 	// RequireSpecification requires the TPM specification attribute.
 	RequireSpecification bool
 
@@ -67,11 +73,13 @@ func EKProfileIntel() EKProfile { return EKProfile{Name: "Intel PTT EK", KeyEnci
 
 // EKProfileGoogle is for the newer EK certificates of Compute Engine. They have neither an
 // extended key usage nor a subjectAltName; only the key usage tells them from an AK's, and
-// Google's instance-identity extension from other certificates.
+// Google's instance-identity extension from other certificates. Google certifies the machines of every
+// customer: set Projects.
 func EKProfileGoogle() EKProfile {
 	return EKProfile{
 		Name:            "Google Compute Engine EK",
 		Extensions:      []oid.OID{oid.KubernetesNodeProviderIdentifier},
+		EveryCustomer:   true,
 		NoExtKeyUsage:   true,
 		NoDirectoryName: true,
 	}
@@ -92,7 +100,7 @@ func EKProfileTPM12() EKProfile {
 }
 
 // ekProfileChecks is the number of steps of EKProfile.check.
-const ekProfileChecks = 7
+const ekProfileChecks = 8
 
 // check checks a certificate against the profile. It does no public-key operation and says
 // nothing about who signed the certificate. With a refusal it returns how many checks passed
@@ -104,6 +112,7 @@ func (p *EKProfile) check(ek *EKCertificate) (passed int, err error) {
 		checkExtKeyUsage(ek.Certificate, ekUsages, p.NoExtKeyUsage, p.Name),
 		ek.Directory.check(!p.NoDirectoryName, p.Name),
 		checkExtensions(ek.Certificate, p.Extensions, p.Name),
+		checkProject(ek.Certificate, p.Projects, p.Name),
 		p.checkSpecification(ek.Specification),
 		p.checkKeyUsage(ek),
 	} {

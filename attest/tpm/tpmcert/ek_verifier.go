@@ -6,11 +6,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -174,6 +176,17 @@ func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
 	return v, nil
 }
 
+// Profiles returns the profiles of the issuers, in their order.
+func (v *EKVerifier) Profiles() []EKProfile {
+	var all []EKProfile
+	for _, i := range typednil.OrZero(v).issuers {
+		p := i.Profile
+		p.Extensions, p.Projects = slices.Clone(p.Extensions), slices.Clone(p.Projects)
+		all = append(all, p)
+	}
+	return all
+}
+
 // unusable says which element of a configuration cannot be used.
 func unusable(field string, n int, err error) error {
 	return &refusal.Error{Check: refusal.CheckConfig, Got: fmt.Sprintf("an unusable %s %d", field, n), Err: err}
@@ -257,7 +270,7 @@ func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, mac
 	case source == "" || v.judges && errors.Is(err, refusal.ErrRetry):
 		return nil, err
 	case v.judges:
-		return nil, &refusal.Error{Check: checkEKUnjudged, Got: "an EK of source " + string(source) + " that no certificate comes with that holds",
+		return nil, &refusal.Error{Check: checkEKUnjudged, Got: string(p.Identity()) + " of source " + string(source) + ", with which no certificate comes that holds",
 			Want: "one, as CRLs or Denied are there to judge it, or InsecureAllowUnjudged", Err: err}
 	}
 	return p.facts(source), nil
@@ -299,8 +312,11 @@ func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr
 // not revoked. What one issuer's list revokes, no other issuer can restore. If there is no
 // such issuer, the error is that of the issuer that got furthest.
 func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, now time.Time) (*EKFacts, error) {
-	if p.leaf == nil || len(v.issuers) == 0 {
-		return nil, refuse(checkEKUntrusted, string(p.Identity()), "an EK that is on the list, or that the platform states")
+	if p.leaf == nil {
+		return nil, refuse(checkEKUntrusted, string(p.Identity())+" without a certificate", "one that is on the list of EKs, or that the platform states")
+	}
+	if len(v.issuers) == 0 {
+		return nil, refuse(checkEKUntrusted, string(p.Identity()), "one that is on the list of EKs, or that the platform states, as no issuer is trusted")
 	}
 	if err := checkCriticalExtensions(p.leaf.Certificate); err != nil {
 		return nil, err

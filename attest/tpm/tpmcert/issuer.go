@@ -109,7 +109,7 @@ func checkProfile(p *Profile) error {
 			ids = append(ids, s.scope().Types...)
 		}
 	}
-	return checkIDs(p.Name, ids)
+	return cmp.Or(checkIDs(p.Name, ids), checkProjectIDs(p.Name, p.Projects))
 }
 
 // checkIDs refuses what no certificate can have: for one, the dotted form of an identifier,

@@ -82,6 +82,12 @@ type Profile struct {
 	// certificate has is the machine's. A certificate that has none of them is refused, so
 	// end the list with [AKIdentity] if any certificate will do.
 	Identity []IdentitySource
+	// EveryCustomer says that the issuer certifies the machines of every customer of a platform: an
+	// attacker has some. Trust on first use does not accept the profile unless Projects narrows it.
+	EveryCustomer bool
+	// Projects are the IDs of the operator's projects on Compute Engine. A certificate is refused
+	// unless Google's instance-identity extension in it names one of them; nil means any.
+	Projects []string
 	// OneAKPerMachine is the issuer's promise that one machine never gets certificates for
 	// two AKs. Without it an ak: identity names a key, which trust on first use must not
 	// mistake for a machine.
@@ -112,7 +118,8 @@ func ProfileTCG() Profile {
 // ProfileGoogle is the profile of the AK certificates of Compute Engine. The newer ones have
 // neither an extended key usage nor a subjectAltName, the older ones have the EK's usage
 // (2.23.133.8.1); only the key usage tells an AK from an EK. All name the instance in
-// Google's extension, and the identity is taken from there.
+// Google's extension, and the identity is taken from there. Google certifies the machines of every
+// customer: set Projects.
 func ProfileGoogle() Profile {
 	return Profile{
 		Name:          "Google Compute Engine AK",
@@ -121,6 +128,7 @@ func ProfileGoogle() Profile {
 		NoExtKeyUsage: true,
 		Extensions:    []oid.OID{oid.KubernetesNodeProviderIdentifier},
 		Identity:      []IdentitySource{GCEIdentity{}},
+		EveryCustomer: true,
 	}
 }
 
@@ -134,6 +142,7 @@ func ProfileAzure() Profile {
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []oid.OID{oid.AzureKpAK},
 		Identity:              []IdentitySource{AKIdentity{}},
+		EveryCustomer:         true,
 		AllowAKBelowOtherKeys: true,
 	}
 }
@@ -149,13 +158,14 @@ func ProfileMicrosoftAIK() Profile {
 		ExtKeyUsage:           []oid.OID{oid.TCGKpAIKCertificate},
 		RequireDirectoryName:  true,
 		Identity:              []IdentitySource{AKIdentity{}},
+		EveryCustomer:         true,
 		AllowAKBelowOtherKeys: true,
 	}
 }
 
 func (p Profile) clone() Profile {
 	p.ExtKeyUsage, p.Extensions, p.Identity = slices.Clone(p.ExtKeyUsage), slices.Clone(p.Extensions), slices.Clone(p.Identity)
-	p.Policies = slices.Clone(p.Policies)
+	p.Policies, p.Projects = slices.Clone(p.Policies), slices.Clone(p.Projects)
 	return p
 }
 
@@ -175,6 +185,7 @@ func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 		checkExtKeyUsage(cert, p.ExtKeyUsage, p.NoExtKeyUsage, p.Name),
 		san.directory.check(p.RequireDirectoryName, p.Name),
 		checkExtensions(cert, p.Extensions, p.Name),
+		checkProject(cert, p.Projects, p.Name),
 		p.checkPolicies(cert),
 		p.checkModule(cert, san))
 }

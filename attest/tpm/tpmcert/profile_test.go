@@ -193,6 +193,65 @@ func underProfile(t *testing.T, profile any, root, ca *tpmlab.CA, leaf *x509.Cer
 	return err
 }
 
+// A profile that lists projects takes certificates of their instances alone, on both roads.
+func TestProjects(t *testing.T) {
+	google, ek, tcg := ProfileGoogle(), EKProfileGoogle(), ProfileTCG()
+	root, key := tpmlab.Sign(t, nil, "root", nil), tpmlab.NewP256(t)
+	ca := limited(t, root)
+	of := func(project string) tpmsim.CertificateOptions {
+		instance := tpmsim.DefaultInstance()
+		instance.ProjectID = project
+		return tpmsim.CertificateOptions{Style: tpmsim.StyleGoogle, Instance: instance}
+	}
+	tcg.Identity, tcg.Projects = []IdentitySource{AKIdentity{}}, []string{"mine"}
+	google.Projects, ek.Projects = []string{"mine", "example.com:mine"}, []string{"mine", "example.com:mine"}
+	for name, c := range map[string]struct {
+		profile any
+		leaf    tpmsim.CertificateOptions
+		want    refusal.Check
+	}{
+		"an AK of the first":          {google, of("mine"), ""},
+		"an AK of the other":          {google, of("example.com:mine"), ""},
+		"an AK of neither":            {google, of("mine-2"), checkCertificateProject},
+		"an AK of any":                {ProfileGoogle(), of("mine-2"), ""},
+		"an EK of the first":          {ek, of("mine"), ""},
+		"an EK of neither":            {ek, of("mine-2"), checkCertificateProject},
+		"an AK that names no project": {tcg, tpmsim.CertificateOptions{}, checkCertificateProject},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tpmlab.ExpectCheck(t, underProfile(t, c.profile, root, ca, styled(t, c.profile, c.leaf, ca, key.Public())), c.want)
+		})
+	}
+	id, _ := oid.KubernetesNodeProviderIdentifier.ASN1()
+	tpmlab.ExpectCheck(t, checkProject(&x509.Certificate{Extensions: []pkix.Extension{{Id: id, Value: []byte{0x30, 0}}}}, []string{"mine", ""}, "a profile"), checkCertificateProject)
+	for _, project := range []string{"", "123", "Mine", "mine/1"} {
+		google.Projects, ek.Projects = []string{project}, []string{project}
+		_, ak := NewAKVerifier([]Issuer{{Roots: []*x509.Certificate{root.Cert}, Profile: google}})
+		_, bad := NewEKVerifier(trusting(ek, root))
+		for _, err := range []error{ak, bad} {
+			if !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("project %q: got %v", project, err)
+			}
+		}
+	}
+}
+
+// A verifier keeps its projects, whatever becomes of the list that it was made from.
+func TestProjectsAreCopied(t *testing.T) {
+	root := tpmlab.Sign(t, nil, "root", nil)
+	google, ek := ProfileGoogle(), EKProfileGoogle()
+	google.Projects, ek.Projects = []string{"mine"}, []string{"mine"}
+	aks, err1 := NewAKVerifier([]Issuer{{Roots: []*x509.Certificate{root.Cert}, Profile: google}})
+	eks, err2 := NewEKVerifier(trusting(ek, root))
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	google.Projects[0], ek.Projects[0] = "theirs", "theirs"
+	if a, e := aks.Profiles()[0].Projects[0], eks.Profiles()[0].Projects[0]; a != "mine" || e != "mine" {
+		t.Errorf("got %s and %s", a, e)
+	}
+}
+
 // Every profile takes certificates of real machines with their whole chains in this year.
 func TestProfilesIn2026(t *testing.T) {
 	roots, intermediates := vendorCAs(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/secret"
@@ -239,10 +240,8 @@ const limit = 30 * time.Second
 func withinLimit(f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- f(ctx) }()
 	select {
-	case err := <-done:
+	case err := <-recovered.Go(func() error { return f(ctx) }):
 		return err
 	case <-ctx.Done():
 		return fmt.Errorf("no answer of the TPM within %s: %w", limit, ctx.Err())

@@ -96,6 +96,36 @@ func TestSignDuringAReset(t *testing.T) {
 	}
 }
 
+// A transport that panics, at whatever command, is the error of one call: the next one signs, and
+// nothing stays loaded.
+func TestSignTransportPanics(t *testing.T) {
+	device := tpmlab.NewTPM(t)
+	tpm := tpmsim.Faulty(device, nil)
+	k, err := Create(t.Context(), tpm, ECDSAP256, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tpm.SetFaults(nil)
+	tpmlab.CheckSignature(t, k, crypto.SHA256)
+	sum := sha256.Sum256(nil)
+	for n, code := range tpm.Commands() {
+		tpm.SetFaults(tpmsim.At(n+1, tpmsim.Fault{Before: func() { panic("a bug of the transport") }}))
+		if _, err := k.Sign(nil, sum[:], crypto.SHA256); err == nil {
+			t.Errorf("command %d (0x%x) panicked, and no error", n+1, code)
+		}
+		tpm.SetFaults(nil)
+		tpmlab.CheckSignature(t, k, crypto.SHA256)
+		tpmlab.CheckNothingLoaded(t, device)
+	}
+	tpm.SetFaults(tpmsim.At(1, tpmsim.Fault{Before: func() { panic("a bug of the transport") }}))
+	if k, err := Create(t.Context(), tpm, ECDSAP256, Options{}); k != nil || err == nil {
+		t.Errorf("a call in the caller's goroutine: %v", err)
+	}
+	if err := k.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // The owner's password is not kept for it: the error says what happened and what helps. A TPM
 // that was cleared has no such key, and is not asked again and again.
 func TestSignAfterAResetRefused(t *testing.T) {

@@ -3,9 +3,8 @@ package metadata
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
-
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // EC2URL is the address of the metadata server of Amazon EC2 (Amazon EC2 User Guide,
@@ -39,7 +38,7 @@ const ec2Enabled = "the metadata service: enable its endpoint in the instance's 
 
 // sessionToken asks for a session token. It refuses a page of another server.
 func (c *Client) sessionToken(ctx context.Context) (string, error) {
-	token, err := c.Do(ctx, Request{Method: http.MethodPut, Path: "/latest/api/token", MaxSize: maxSessionToken,
+	token, err := c.Do(ctx, Request{Method: http.MethodPut, Path: "/latest/api/token", MaxSize: maxSessionToken, Secret: true,
 		Header: map[string]string{"X-aws-ec2-metadata-token-ttl-seconds": "60"}, Wants: map[int]string{
 			0: "one: enable the endpoint in the instance's metadata options and, for a program in a container, set their hop limit to 2 or more, " +
 				"as the answer ends at the first hop otherwise",
@@ -48,7 +47,11 @@ func (c *Client) sessionToken(ctx context.Context) (string, error) {
 			http.StatusMethodNotAllowed: "version 2 of Amazon EC2's metadata service, which gives session tokens",
 		}})
 	if err == nil && (len(token) == 0 || strings.ContainsFunc(string(token), notInToken)) {
-		err = fail(refusal.Quote(string(token)), "a session token: somebody else answers instead of Amazon EC2's metadata server", nil)
+		got := strconv.Itoa(len(token)) + " bytes that are no token" // or one, and a line end
+		if strings.HasPrefix(string(token), "<") {
+			got = "a web page"
+		}
+		err = fail(got, "a session token: somebody else answers instead of Amazon EC2's metadata server", nil)
 	}
 	return string(token), err
 }

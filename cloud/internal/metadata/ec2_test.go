@@ -45,6 +45,37 @@ func TestNoSessionToken(t *testing.T) {
 	}
 }
 
+// No error shows a session token, or credentials that came with another status than 200.
+func TestSecretsInErrors(t *testing.T) {
+	const secret = "AQAEAKU8Q0Rr-_x2Zc0JrMhFvLb0aWJ2N0yqWcUOvJ0dtVnYj0pHJg=="
+	for name, c := range map[string]struct {
+		path   string
+		status int
+		text   string
+	}{
+		"a token and a line end":         {"/latest/api/token", 200, secret + "\n"},
+		"a token, created":               {"/latest/api/token", 201, secret},
+		"a token, forbidden":             {"/latest/api/token", 403, secret},
+		"credentials of another":         {"/latest/meta-data/iam/security-credentials/role", 203, `{"Token":"` + secret + `"}`},
+		"more credentials than expected": {"/latest/meta-data/iam/security-credentials/role", 200, secret + strings.Repeat(" ", 2000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := server(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != c.path {
+					io.WriteString(w, "token")
+					return
+				}
+				w.WriteHeader(c.status)
+				io.WriteString(w, c.text)
+			})
+			_, err := client(t, url, 0).EC2(t.Context(), "/latest/meta-data/iam/security-credentials/role", 1000)
+			if !errors.Is(err, metadata.CheckMetadata) || strings.Contains(err.Error(), secret[:8]) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
 // A session that has ended since is begun again, once.
 func TestSessionThatHasEnded(t *testing.T) {
 	for refused, ok := range map[int]bool{0: true, 1: true, 2: false} {

@@ -76,6 +76,8 @@ type Request struct {
 	Header map[string]string
 	// MaxSize is the size of the longest answer that is read, in bytes.
 	MaxSize int
+	// Secret keeps the answer out of errors, whatever its status.
+	Secret bool
 	// Answer is a field that the header of this cloud's answers has, with its value; an empty
 	// name means none.
 	Answer, Value string
@@ -170,8 +172,13 @@ type statusError struct {
 func (e *statusError) Error() string { return e.refusal.Error() }
 func (e *statusError) Unwrap() error { return e.refusal }
 
+// refused is the error of a status. It shows the answer only where the server says that it is an error:
+// with another status it may be what was asked for, such as credentials.
 func (r *Request) refused(status int, body []byte, err error) error {
-	said := "status " + strconv.Itoa(status) + ", " + refusal.Quote(string(body))
+	said := "status " + strconv.Itoa(status)
+	if status >= http.StatusBadRequest && !r.Secret {
+		said += ", " + refusal.Quote(string(body))
+	}
 	return &statusError{&refusal.Error{Check: CheckMetadata, Got: said, Want: r.wants(status, "status 200"), Err: err}, status, body}
 }
 

@@ -53,7 +53,8 @@ type AttestedNodeSpec struct {
 	// nil if none was. It never moves back while the machine is the node.
 	LastEnd *metav1.Time `json:"lastEnd,omitempty"`
 	// Certificates are the unexpired certificates with which the machine authenticates as this
-	// node, at most 16, ordered by their end, earliest first.
+	// node, at most 16, ordered by their end, earliest first. The one with which it files its
+	// requests stays, however many others it gets.
 	Certificates []IssuedCertificate `json:"certificates,omitempty"`
 	// Pending is a change of machine or Machine UID that is under way; nil if there is none.
 	Pending *PendingChange `json:"pending,omitempty"`
@@ -91,6 +92,9 @@ type IssuedCertificate struct {
 	// KeyResidence says where the evidence has shown the key to be: "TPM" for one that cannot
 	// leave its TPM, "Software" for one that can be copied; empty if it is not known.
 	KeyResidence string `json:"keyResidence,omitempty"`
+	// FiledWith is the CredentialID of the client certificate with which it was requested; empty
+	// if that was another credential, such as a bootstrap token.
+	FiledWith string `json:"filedWith,omitempty"`
 	// SPKISHA256 is the SHA-256 of the key's SubjectPublicKeyInfo, 64 lower-case
 	// hexadecimal digits.
 	SPKISHA256 string `json:"spkiSHA256"`

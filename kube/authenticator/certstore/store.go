@@ -21,6 +21,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/safefile"
@@ -127,7 +128,8 @@ func (s *Store) TryLock() (*Lock, error) {
 
 // Hold tells other processes, under a name, that this one is running. Until release is called
 // or the process ends, a second Hold of that name fails with [ErrLocked]. [Store.Held] returns
-// true for a minute after Hold and after each call of beat, by the computer's clock.
+// true for a minute after Hold and after each call of beat, by the computer's clock. If only that
+// cannot be written, on a read-only disk, Hold returns both with the error.
 func (s *Store) Hold(name string) (beat, release func() error, err error) {
 	name += heldSuffix
 	f, err := s.hold(name)
@@ -161,6 +163,11 @@ func (s *Store) hold(name string) (*os.File, error) {
 	}
 	for {
 		f, err := s.root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+		if errors.Is(err, syscall.EROFS) { // a lock writes nothing
+			if there, opened := s.root.Open(name); opened == nil {
+				f, err = there, nil
+			}
+		}
 		if err != nil {
 			return nil, err
 		}

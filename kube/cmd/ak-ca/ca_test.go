@@ -282,6 +282,16 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// TestErrorsAreEscaped: nothing in the name of a foreign file, or in its text, acts on a terminal.
+func TestErrorsAreEscaped(t *testing.T) {
+	f := filesOf(t, machineOfNobody)
+	var stderr strings.Builder
+	status := run(t.Context(), []string{"--certificate", f.certificate, "--key", f.key, "--ring", f.ring, "--machines", f.machines, "--", "\u009b31m\u202e.json"}, io.Discard, &stderr)
+	if text := stderr.String(); status != 1 || strings.ContainsAny(text, "\u009b\u202e") || !strings.Contains(text, `\u009b31m\u202e`) {
+		t.Errorf("status %d, %q", status, text)
+	}
+}
+
 // TestServe: a file that is no request gets no reply.
 func TestServe(t *testing.T) {
 	c := open(t, filesOf(t, machineOfNobody), time.Now())

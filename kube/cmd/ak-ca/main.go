@@ -99,7 +99,9 @@ func exit(err error, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(stderr, "ak-ca:", err)
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintln(stderr, "ak-ca:", refusal.Escape(line))
+	}
 	return 1
 }
 

@@ -6,29 +6,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
-	"net"
+	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/kube/internal/httpserver"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// What strangers may cost: nobody is authenticated before a TPM has answered.
+// What clients may cost: a machine is authenticated by its TPM's answer, and by nothing before.
 const (
-	// maxConnections are served at a time, one request each; others wait to be accepted.
-	maxConnections = 32
-	// perSecond requests are looked at, of all machines together, and burst at once.
+	// perSecond requests are looked at, of all machines together, and burst at once. One address
+	// gets a quarter of both.
 	perSecond, burst = 20, 40
-	// patience is how long a request may take to come in, and a reply to go out.
-	patience = 10 * time.Second
-	// maxPosted bounds a request, in bytes, and maxHeaders its headers.
-	maxPosted, maxHeaders = 256 << 10, 16 << 10
+	// maxAddresses are counted at a time.
+	maxAddresses = 1024
 	// followed is how long it takes until a file that has changed is read.
 	followed = 10 * time.Second
 )
@@ -44,7 +43,8 @@ type server struct {
 	opened atomic.Pointer[opened]
 
 	mu     sync.Mutex // of what follows
-	out    io.Writer  // a line for each certificate
+	each   map[netip.Prefix]*rate.Limiter
+	out    io.Writer // a line for each certificate
 	errs   io.Writer
 	failed string // why the files were not read, as it was said last
 }
@@ -56,7 +56,7 @@ type opened struct {
 }
 
 func newServer(files *config, w *web, out, errs io.Writer) (*server, error) {
-	s := &server{files: files, web: w, limit: rate.NewLimiter(perSecond, burst), out: out, errs: errs}
+	s := &server{files: files, web: w, limit: rate.NewLimiter(perSecond, burst), each: map[netip.Prefix]*rate.Limiter{}, out: out, errs: errs}
 	return s, s.read()
 }
 
@@ -106,31 +106,30 @@ func (s *server) readAgain() {
 		s.failed = ""
 	case err.Error() != s.failed:
 		s.failed = err.Error()
-		fmt.Fprintln(s.errs, "ak-ca: what was read last stays:", err)
+		fmt.Fprintln(s.errs, "ak-ca: what was read last stays:", refusal.Escape(s.failed))
 	}
 }
 
 // run serves until the context ends.
 func (s *server) run(ctx context.Context) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.web.address)
+	listener, err := httpserver.Enrolments.Listen(ctx, s.web.address)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(s.errs, "ak-ca: https://%s/enrol\n", listener.Addr())
 	var followers sync.WaitGroup
 	following, stop := context.WithCancel(ctx)
-	followers.Go(func() { s.follow(following) })
+	followers.Go(func() { s.follow(following) }) //goroutine: reads the files of the CA
 	defer followers.Wait()
 	defer stop()
-	h := s.http(patience)
-	served := make(chan error, 1)
-	go func() { served <- h.ServeTLS(limited(listener, maxConnections), "", "") }()
+	h := s.http(httpserver.Enrolments)
+	served := recovered.Go(func() error { return h.ServeTLS(listener, "", "") })
 	select {
 	case err := <-served:
 		return err
 	case <-ctx.Done():
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpserver.Enrolments.Patience)
 	defer cancel()
 	_ = h.Shutdown(ending) // who takes longer is cut off
 	err = h.Close()
@@ -140,15 +139,26 @@ func (s *server) run(ctx context.Context) error {
 	return err
 }
 
-// http is the server without its listener. There is no HTTP/2, one connection of which carries many
-// requests.
-func (s *server) http(patience time.Duration) *http.Server {
-	h := &http.Server{Handler: s, ReadTimeout: patience, WriteTimeout: 2 * patience, MaxHeaderBytes: maxHeaders, Protocols: new(http.Protocols),
-		ErrorLog:  log.New(io.Discard, "", 0), // what strangers write and do
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.opened.Load().certificate, nil }}}
-	h.Protocols.SetHTTP1(true)
-	h.SetKeepAlivesEnabled(false)
+// http is the server without its listener.
+func (s *server) http(l httpserver.Limits) *http.Server {
+	h := httpserver.New(s, l, slog.NewTextHandler(s.errs, nil))
+	h.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.opened.Load().certificate, nil }}
 	return h
+}
+
+// allow counts a request of an address.
+func (s *server) allow(from netip.Prefix) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.each[from]
+	if of == nil {
+		if len(s.each) == maxAddresses {
+			clear(s.each) // each has its burst again, and all have what is left of the whole
+		}
+		of = rate.NewLimiter(s.limit.Limit()/4, max(1, s.limit.Burst()/4))
+		s.each[from] = of
+	}
+	return of.Allow() && s.limit.Allow()
 }
 
 // ServeHTTP decides a request as if it came in a file. A refusal is in the reply.
@@ -161,15 +171,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", http.MethodPost)
 		fail(w, http.StatusMethodNotAllowed)
 		return
-	case !s.limit.Allow():
+	case !s.allow(httpserver.From(r.RemoteAddr)):
 		fail(w, http.StatusTooManyRequests)
 		return
 	}
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPosted))
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		fail(w, http.StatusRequestEntityTooLarge)
-		return
-	} else if err != nil {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
 		fail(w, http.StatusBadRequest)
 		return
 	}
@@ -198,34 +205,4 @@ func (s *server) say(from, made string, err error) {
 	} else if made != "" {
 		fmt.Fprintln(s.out, made)
 	}
-}
-
-// limited bounds how many connections of a listener are open at a time.
-func limited(l net.Listener, most int) net.Listener {
-	return &limitedListener{l, make(chan struct{}, most)}
-}
-
-type limitedListener struct {
-	net.Listener
-	open chan struct{}
-}
-
-func (l *limitedListener) Accept() (net.Conn, error) {
-	l.open <- struct{}{}
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		<-l.open
-		return nil, err
-	}
-	return &limitedConn{conn, sync.OnceFunc(func() { <-l.open })}, nil
-}
-
-type limitedConn struct {
-	net.Conn
-	closed func()
-}
-
-func (c *limitedConn) Close() error {
-	defer c.closed()
-	return c.Conn.Close()
 }

@@ -7,10 +7,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -19,8 +21,11 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/httpserver"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
+
+var limits = httpserver.Enrolments
 
 // served is a server on a port of its own.
 type served struct {
@@ -30,7 +35,7 @@ type served struct {
 	out, errs bytes.Buffer
 }
 
-func serveHTTPS(t *testing.T, f *config, patience time.Duration) *served {
+func serveHTTPS(t *testing.T, f *config, l httpserver.Limits) *served {
 	t.Helper()
 	of := httptest.NewTLSServer(nil) // whose certificate is for 127.0.0.1
 	of.Close()
@@ -44,13 +49,13 @@ func serveHTTPS(t *testing.T, f *config, patience time.Duration) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := l.Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := s.http(patience)
+	h := s.http(l)
 	done := make(chan struct{})
-	go func() { defer close(done); _ = h.ServeTLS(limited(listener, maxConnections), "", "") }()
+	go func() { defer close(done); _ = h.ServeTLS(listener, "", "") }()
 	t.Cleanup(func() { _ = h.Close(); <-done })
 	s.url = "https://" + listener.Addr().String() + "/enrol"
 	pool := x509.NewCertPool()
@@ -106,7 +111,7 @@ func TestServer(t *testing.T) {
 	device, strange := tpmsim.Swtpm(t, tpmsim.Options{}), tpmsim.Swtpm(t, tpmsim.Options{})
 	ours, second := newMachine(t, device, "node-1"), newMachine(t, strange, "node-2")
 	f := filesOf(t, string(ours.identity)+" node-1\n"+string(second.identity)+" node-2\n")
-	s := serveHTTPS(t, f, patience)
+	s := serveHTTPS(t, f, limits)
 	now := func() *ca { return s.opened.Load().ca }
 
 	hello := ours.hello(t, now())
@@ -152,7 +157,7 @@ func splice(t *testing.T, request, evidence []byte) []byte {
 
 // TestServerRefuses what is no request of a machine, without a word about why.
 func TestServerRefuses(t *testing.T) {
-	s := serveHTTPS(t, filesOf(t, machineOfNobody), patience)
+	s := serveHTTPS(t, filesOf(t, machineOfNobody), limits)
 	for name, row := range map[string]struct {
 		text string
 		want int
@@ -160,9 +165,9 @@ func TestServerRefuses(t *testing.T) {
 		"nothing":         {"", http.StatusBadRequest},
 		"no JSON":         {"{", http.StatusBadRequest},
 		"a list":          {"[]", http.StatusBadRequest},
-		"the largest":     {strings.Repeat(" ", maxPosted), http.StatusBadRequest},
-		"a larger one":    {strings.Repeat(" ", maxPosted+1), http.StatusRequestEntityTooLarge},
-		"a huge one":      {strings.Repeat(" ", 64*maxPosted), http.StatusRequestEntityTooLarge},
+		"the largest":     {strings.Repeat(" ", int(limits.Body)), http.StatusBadRequest},
+		"a larger one":    {strings.Repeat(" ", int(limits.Body)+1), http.StatusRequestEntityTooLarge},
+		"a huge one":      {strings.Repeat(" ", 64*int(limits.Body)), http.StatusRequestEntityTooLarge},
 		"an empty one":    {"{}", http.StatusOK}, // which says why it is denied
 		"control letters": {`{"signerName": "\u001b[2J"}`, http.StatusServiceUnavailable},
 	} {
@@ -202,7 +207,9 @@ func TestServerRefuses(t *testing.T) {
 
 // TestServerLimits: so many requests, so many connections, and no longer than it has patience.
 func TestServerLimits(t *testing.T) {
-	s := serveHTTPS(t, filesOf(t, machineOfNobody), 50*time.Millisecond)
+	short := limits
+	short.Patience = 50 * time.Millisecond
+	s := serveHTTPS(t, filesOf(t, machineOfNobody), short)
 	t.Run("a slow client", func(t *testing.T) {
 		for _, text := range []string{"", "POST /enrol HTTP/1.1\r\nHost: x\r\n", "POST /enrol HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"} {
 			bare, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(s.url, "https://"), "/enrol"))
@@ -219,43 +226,44 @@ func TestServerLimits(t *testing.T) {
 			_ = conn.Close()
 		}
 	})
-	t.Run("connections", func(t *testing.T) {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		few := limited(listener, 2).(*limitedListener)
-		var accepted []net.Conn
-		for range 2 {
-			out, err := net.Dial("tcp", listener.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer out.Close()
-			in, err := few.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			accepted = append(accepted, in)
-		}
-		if len(few.open) != cap(few.open) {
-			t.Errorf("%d of %d are open", len(few.open), cap(few.open))
-		}
-		for range 2 {
-			_ = accepted[0].Close() // twice counts once
-		}
-		_ = listener.Close()
-		if _, err := few.Accept(); err == nil || len(few.open) != 1 {
-			t.Errorf("%v, %d are open, want 1", err, len(few.open))
-		}
-	})
 	t.Run("a flood", func(t *testing.T) {
-		s := serveHTTPS(t, filesOf(t, machineOfNobody), patience)
-		s.limit = rate.NewLimiter(0, 2)
+		s := serveHTTPS(t, filesOf(t, machineOfNobody), limits)
+		s.limit = rate.NewLimiter(0, 8)
 		for n, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests, http.StatusTooManyRequests} {
 			if code, _ := s.post(t, []byte("{}")); code != want {
 				t.Errorf("request %d: got %d, want %d", n, code, want)
 			}
+		}
+	})
+	t.Run("a flood of several addresses", func(t *testing.T) {
+		s := serveHTTPS(t, filesOf(t, machineOfNobody), limits)
+		s.limit = rate.NewLimiter(0, 8)
+		from := func(n int) netip.Prefix { return httpserver.From(fmt.Sprintf("192.0.%d.%d:1", n>>8, n&0xff)) }
+		for n, want := range []bool{true, true, false, true, true, false, true, true, false, true, true, false, false, false} {
+			if got := s.allow(from(n / 3)); got != want { // two of each, and eight of all
+				t.Errorf("request %d: got %t, want %t", n, got, want)
+			}
+		}
+		for n := range 3 * maxAddresses {
+			s.allow(from(n))
+		}
+		if len(s.each) > maxAddresses {
+			t.Errorf("it counts %d addresses, want at most %d", len(s.each), maxAddresses)
+		}
+	})
+	t.Run("slow clients of one address", func(t *testing.T) {
+		s := serveHTTPS(t, filesOf(t, machineOfNobody), limits)
+		at := strings.TrimSuffix(strings.TrimPrefix(s.url, "https://"), "/enrol")
+		for range 3 * limits.Connections { // they send nothing
+			c, err := net.Dial("tcp", at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+		}
+		began := time.Now()
+		if code, _ := s.post(t, []byte("{}")); code != http.StatusOK || time.Since(began) > limits.Patience/2 {
+			t.Errorf("got %d after %s", code, time.Since(began))
 		}
 	})
 }
@@ -265,7 +273,7 @@ func TestServerLimits(t *testing.T) {
 func TestServerReadsAgain(t *testing.T) {
 	m := newMachine(t, tpmsim.New(t, tpmsim.Options{}), "node-1")
 	f := filesOf(t, string(m.identity)+" node-1\n")
-	s := serveHTTPS(t, f, patience)
+	s := serveHTTPS(t, f, limits)
 	hello := func() csr.Status { return s.ask(t, m.hello(t, s.opened.Load().ca)) }
 	for _, row := range []struct {
 		list, reason string
@@ -290,7 +298,7 @@ func TestServerReadsAgain(t *testing.T) {
 
 // TestServerEnds with its context. Before that it says where it is, and serves.
 func TestServerEnds(t *testing.T) {
-	s := serveHTTPS(t, filesOf(t, machineOfNobody), patience)
+	s := serveHTTPS(t, filesOf(t, machineOfNobody), limits)
 	said, errs := io.Pipe()
 	s.server.errs, s.web.address = errs, "127.0.0.1:0"
 	ctx, stop := context.WithCancel(t.Context())

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -40,7 +41,7 @@ func main() {
 	pair := must(tls.LoadX509KeyPair(*caCert, *caKey))
 	list := must(membership.ParseStaticList(must(os.ReadFile(*machines))))
 	ring := new(attest.KeyRing)
-	manager := must(ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{}))
+	manager := must(ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{Metrics: server.Options{BindAddress: "0"}}))
 	r := &reconciler{Client: manager.GetClient()}
 	clusterIDs := []string{must(attest.ClusterID(pair.Leaf))}
 	r.ca = must(csr.NewCA([]*x509.Certificate{pair.Leaf}, pair.PrivateKey.(crypto.Signer), csr.CAConfig{ClusterIDs: clusterIDs, SignerNames: []string{csr.SignerClientTPM}}))

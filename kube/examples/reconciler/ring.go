@@ -30,7 +30,7 @@ func (*ringReader) NeedLeaderElection() bool { return false }
 
 // Start reads the Secret until the context is done. While it cannot be read the ring grows
 // stale, and everything has to be retried.
-func (r *ringReader) Start(ctx context.Context) error {
+func (r *ringReader) Start(ctx context.Context) error { //goroutine: the API server's client alone
 	tick := time.NewTicker(attest.MaxRingAge / 3)
 	defer tick.Stop()
 	for {

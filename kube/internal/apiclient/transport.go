@@ -18,6 +18,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -51,7 +52,7 @@ func (c *Client) transport(config *rest.Config, certificate *tls.Certificate) (*
 		t.Certificates, t.GetClientCertificate = []tls.Certificate{*certificate}, nil
 	}
 	own := utilnet.SetTransportDefaults(&http.Transport{ // with HTTP/2 and its pings
-		TLSClientConfig: t, Proxy: proxyOf(config), DialContext: c.dialer(config.Dial), TLSHandshakeTimeout: callLimit, ResponseHeaderTimeout: callLimit,
+		TLSClientConfig: t, Proxy: proxyOf(config), DialContext: recovered.Dial(c.dialer(config.Dial)), TLSHandshakeTimeout: callLimit, ResponseHeaderTimeout: callLimit,
 		DisableCompression: true, MaxResponseHeaderBytes: maxHeaders,
 	})
 	rt, err := rest.HTTPWrappersForConfig(config, &bounded{Transport: own, c: c})

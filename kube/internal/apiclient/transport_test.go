@@ -185,16 +185,26 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestDial: a configuration's own way to connect is used, and closed like any other.
+// TestDial: a configuration's own way to connect is used, and closed like any other. Its panic is the
+// error of one call.
 func TestDial(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, request("a")) })
 	config := s.config()
 	config.Host = "https://example.com"
+	var panics atomic.Bool
+	panics.Store(true)
 	config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		if panics.Load() {
+			panic("a bug of the dialler")
+		}
 		return (&net.Dialer{}).DialContext(ctx, network, s.Listener.Addr().String())
 	}
 	c := connect(t, config, nil)
+	if _, err := c.get(t.Context(), request("a")); err == nil {
+		t.Error("no error after a panic")
+	}
+	panics.Store(false)
 	if _, err := c.get(t.Context(), request("a")); err != nil {
 		t.Error(err)
 	}

@@ -100,14 +100,15 @@ func (p *Providers) Verify(ctx context.Context, request *csr.Request) (*csr.Atte
 	if err != nil {
 		return nil, err
 	}
-	checked, machine := attested.Checked(), attested.Checked().Machine()
+	checked := attested.Checked()
 	key := sha256.Sum256(checked.PKCS10().CSR.RawSubjectPublicKeyInfo)
 	end, err := p.unused(ctx, checked.NodeName(), key)
 	if err != nil {
 		return nil, err
 	}
-	claim := membership.Claim{NodeName: checked.NodeName(), Machine: attest.Identity(attested.Machine()), MachineUID: machine.UID, ProviderID: machine.ProviderID}
 	grant := attested.Grant()
+	// No Machine UID: a record without evidence keeps no machine of the inventory from its node.
+	claim := membership.Claim{NodeName: checked.NodeName(), Machine: attest.Identity(attested.Machine()), ProviderID: grant.ProviderID}
 	grant.Record = func(ctx context.Context, issued csr.IssuedRecord) error { return p.use(ctx, claim, issued) }
 	return checked.Vouch(attested.Machine(), grant, nil).Until(end), nil
 }
@@ -154,6 +155,7 @@ const reservation = time.Minute
 // use records that a name has got its certificate. Of two requests at once, the one whose write
 // comes second fails, and is then refused.
 func (p *Providers) use(ctx context.Context, claim membership.Claim, issued csr.IssuedRecord) error {
+	issued.MachineUID = claim.MachineUID
 	record, err := p.c.Registry.Reserve(ctx, claim, p.c.Now().Add(reservation))
 	if err != nil {
 		return known(claim.NodeName, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/dn"
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -213,11 +214,10 @@ func handshake(ctx context.Context, p *certstore.Pair, name string) error {
 		return err
 	}
 	here, there := net.Pipe()
-	served := make(chan error, 1)
-	go func() {
+	served := recovered.Go(func() error {
 		s := tls.Server(here, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true})
-		served <- errors.Join(s.HandshakeContext(ctx), here.Close())
-	}()
+		return errors.Join(s.HandshakeContext(ctx), here.Close())
+	})
 	c := tls.Client(there, &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}) //nolint:gosec // an alert in the middle would find no reader
 	if err = errors.Join(c.HandshakeContext(ctx), there.Close(), <-served); err != nil {
 		return err

@@ -78,7 +78,7 @@ func (t *Table) Observe(request *csr.Request, nodeName string, d csr.Decision) {
 }
 
 // Start writes the table until ctx ends.
-func (t *Table) Start(ctx context.Context) error {
+func (t *Table) Start(ctx context.Context) error { //goroutine: the API server's client alone
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {

@@ -250,7 +250,7 @@ func (q *backlog) next() *item {
 				continue
 			}
 			if wait := q.limit(it); wait > 0 {
-				l.pause = time.AfterFunc(wait, func() { q.resume(l) })
+				l.pause = time.AfterFunc(wait, func() { q.resume(l) }) //goroutine: changes the queue alone
 				q.settle(l)
 				continue
 			}

@@ -57,7 +57,7 @@ func (p *pending) follow(from cluster.Cluster) (err error) {
 }
 
 // Start has the requests followed until ctx ends.
-func (p *pending) Start(ctx context.Context, _ workqueue.TypedRateLimitingInterface[Key]) error {
+func (p *pending) Start(ctx context.Context, _ workqueue.TypedRateLimitingInterface[Key]) error { //goroutine: only starts those two below
 	p.mu.Lock()
 	p.started = true
 	p.mu.Unlock()
@@ -67,8 +67,8 @@ func (p *pending) Start(ctx context.Context, _ workqueue.TypedRateLimitingInterf
 	}
 	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, p),
 		&certificatesv1.CertificateSigningRequest{}, p, cache.ReflectorOptions{Name: p.signer})
-	go reflector.RunWithContext(ctx)
-	go p.again(ctx)
+	go reflector.RunWithContext(ctx) //goroutine: client-go and the backlog alone
+	go p.again(ctx)                  //goroutine: the backlog and its watch alone
 	return nil
 }
 
@@ -198,7 +198,8 @@ func (p *pending) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 }
 
 // waits reports whether a request still has to be looked at: until it is finished, and once
-// more when Kubernetes' own signer has made a certificate, which has to be recorded.
+// more when one of Kubernetes' own signers has made a certificate, which has to be recorded or, for
+// serving, counted.
 func (p *pending) waits(r *certificatesv1.CertificateSigningRequest) bool {
 	approved := false
 	for _, c := range r.Status.Conditions {
@@ -212,7 +213,8 @@ func (p *pending) waits(r *certificatesv1.CertificateSigningRequest) bool {
 	if p.backlog.opts.Approved && !approved || p.backlog.opts.Done.Has(r) {
 		return false
 	}
-	return len(r.Status.Certificate) == 0 || r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName
+	return len(r.Status.Certificate) == 0 || r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName ||
+		r.Spec.SignerName == certificatesv1.KubeletServingSignerName
 }
 
 // see takes a request as it is now, and lean.

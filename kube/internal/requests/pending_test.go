@@ -63,6 +63,7 @@ func TestPending(t *testing.T) {
 		"approved, failed":                  {signer: ours, conditions: []certificatesv1.RequestConditionType{approved, failed}},
 		"signed":                            {signer: ours, conditions: []certificatesv1.RequestConditionType{approved}, certificate: "c"},
 		"signed by Kubernetes'":             {signer: builtIn, conditions: []certificatesv1.RequestConditionType{approved}, certificate: "c", waits: true},
+		"signed by Kubernetes', to serve":   {signer: certificatesv1.KubeletServingSignerName, conditions: []certificatesv1.RequestConditionType{approved}, certificate: "c", waits: true},
 		"signed by Kubernetes', then fails": {signer: builtIn, conditions: []certificatesv1.RequestConditionType{approved, failed}, certificate: "c"},
 	} {
 		t.Run(name, func(t *testing.T) {

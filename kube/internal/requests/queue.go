@@ -28,7 +28,7 @@ func (q *backlog) AddAfter(key Key, after time.Duration) {
 		return
 	}
 	stop(&it.retry)
-	it.retry = time.AfterFunc(after, func() {
+	it.retry = time.AfterFunc(after, func() { //goroutine: changes the queue alone
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if q.items[key] == it && it.retry != nil {

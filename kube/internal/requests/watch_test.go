@@ -176,6 +176,29 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// TestWatchPanics has a request looked at whose kind of evidence or authorizer panics: it is looked at
+// again, and so are the others.
+func TestWatchPanics(t *testing.T) {
+	api := &apiServer{listed: map[string][]*certificatesv1.CertificateSigningRequest{
+		"spec.signerName=" + ours: {request("panics", ours, ""), request("honest", ours, "")},
+	}}
+	m, done := newManager(t, api), make(chan struct{})
+	var panics atomic.Int32
+	_, _, err := Watch(m, m, []string{ours}, Options{Name: "panics", Workers: 1, Done: NewRecent()}, func(_ context.Context, key Key) (reconcile.Result, error) {
+		if key.Name == "panics" && panics.Add(1) < 3 {
+			panic("a bug of a kind")
+		}
+		if key.Name == "panics" {
+			close(done)
+		}
+		return reconcile.Result{}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, m, done, func() {})
+}
+
 // run runs a manager until something is done, and does something more before it ends.
 func run(t *testing.T, m manager.Manager, done <-chan struct{}, then func()) {
 	t.Helper()

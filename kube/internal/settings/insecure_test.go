@@ -111,7 +111,7 @@ func TestWithoutEvidenceTakesNone(t *testing.T) {
 		case nitro.Provider: // which has no first use
 			mode = "mode: Approval, kind: " + kind
 		}
-		p := w.plane(t, "machines: [{nodeName: node-1, evidence: none}]", "mode: Inventory", mode, "\ninventory:", insecureSection+"\ninventory:")
+		p := w.plane(t, "machines: [{nodeName: node-1, evidence: none}]", "profile: google}", "profile: google, projects: [example-project]}", "mode: Inventory", mode, "\ninventory:", insecureSection+"\ninventory:")
 		signer, err := csr.SignerClient(kind)
 		if err != nil {
 			t.Fatal(err)

@@ -2,12 +2,12 @@ package settings
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,7 +23,6 @@ import (
 	"github.com/nodeattest/nodeattest/internal/servingname"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
-	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -48,7 +47,8 @@ type Machine struct {
 	// UID distinguishes the machine from one that has the name later; empty: one is made from
 	// the node's name.
 	UID string `json:"uid"`
-	// ProviderID is the machine's provider ID; empty if it has none.
+	// ProviderID is the machine's provider ID; empty if it is not known yet, "none" if the machine has
+	// none and never will.
 	ProviderID string `json:"providerID"`
 	// DNSNames and IPAddresses are the names under which it may serve.
 	DNSNames    []string     `json:"dnsNames"`
@@ -84,7 +84,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 		if err := errors.Join(claim.Check(), m.checkNames(&servingname.Reserved{DNSNames: s.Signers.ReservedDNSNames, IPs: s.Signers.ReservedIPs}), m.checkCloud()); err != nil {
 			return nil, fmt.Errorf("machines[%d]: %w", i, err)
 		}
-		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity, "provider ID " + providerid.Canonical(m.ProviderID)} {
+		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity, "provider ID " + providerid.Canonical(providerid.Known(m.ProviderID))} {
 			if seen[unique] && unique != "identity " && unique != "provider ID " {
 				return nil, fmt.Errorf("machines[%d]: %s stands twice", i, refusal.Text(unique))
 			}
@@ -103,32 +103,30 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 	return machines, nil
 }
 
-// checkCloud refuses a provider ID that no document of the machine's cloud could bear out: of another
-// cloud, or without the project, the subscription or the instance of its identity.
+// checkCloud refuses a provider ID that no evidence could bear out: of another cloud than that of the
+// machine's documents, or without the project, the subscription or the instance of its identity.
 func (m *Machine) checkCloud() error {
-	scheme, id, _ := strings.Cut(strings.ToLower(m.ProviderID), "://")
-	own := map[string]string{gce.Provider: "gce", azure.Provider: "azure", nitro.Provider: "aws", ec2.Provider: "aws"}[m.Kind]
-	if own == "" || !slices.Contains([]string{"aws", "azure", "gce"}, scheme) {
+	own, identity := map[string]string{gce.Provider: "gce", azure.Provider: "azure", nitro.Provider: "aws", ec2.Provider: "aws"}[m.Kind], m.Identity
+	kind, name, _ := strings.Cut(identity, ":")
+	if own == "" {
+		own = kind // of a TPM, whose certificate may name a machine of a cloud
+	}
+	scheme, _, _ := strings.Cut(m.ProviderID, "://")
+	if identity == "" && strings.EqualFold(scheme, own) || !providerid.Contradicts(m.ProviderID, cmp.Or(identity, own+":"), "") {
 		return nil
 	}
-	_, name, _ := strings.Cut(m.Identity, ":")
 	parts := strings.Split(name, "/") // project or subscription first, or partition, region and instance
 	part := parts[0]
 	if own == "aws" {
 		part = parts[len(parts)-1]
-	}
-	if scheme == own && (part == "" || slices.Contains(strings.Split(id, "/"), part)) {
-		return nil
 	}
 	return refusal.Config("providerID", refusal.Quote(m.ProviderID)+" of kind "+m.Kind, strings.TrimSuffix(own+":// with "+part, " with "))
 }
 
 // checkNames refuses what no request can ask for.
 func (m *Machine) checkNames(reserved *servingname.Reserved) error {
-	if m.ProviderID != "" {
-		if _, err := oid.MarshalProviderID(m.ProviderID); err != nil {
-			return err
-		}
+	if providerid.Known(m.ProviderID) != "" && !providerid.Valid(m.ProviderID) {
+		return refusal.Config("providerID", refusal.Quote(m.ProviderID), "<scheme>://<the platform's name of the machine>, or none")
 	}
 	return reserved.Check(m.DNSNames, m.IPAddresses)
 }
@@ -184,7 +182,7 @@ func (*Machines) NeedLeaderElection() bool { return false }
 
 // Start follows the file until ctx ends. While the file cannot be read, the machines stay as
 // they were last read.
-func (m *Machines) Start(ctx context.Context) error {
+func (m *Machines) Start(ctx context.Context) error { //goroutine: reads the file of machines
 	files.Follow(ctx, inventoryInterval, "the inventory", m.read)
 	return nil
 }

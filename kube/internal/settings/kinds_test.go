@@ -186,6 +186,7 @@ func TestKindsRefused(t *testing.T) {
 		"a short PCR":                       {"4: '" + zeros, "4: '" + zeros[2:], "48 bytes"},
 		"a PCR of anybody's":                {"4: '", "16: '", "PCR 16"},
 		"a TPM's PCR of anybody's":          {"akIssuers:", "goodPCRs: [{16: '" + zeros[:64] + "'}], akIssuers:", "SHA256:16"},
+		"a TPM's PCR of nothing":            {"akIssuers:", "goodPCRs: [{7: '" + zeros[:64] + "'}], akIssuers:", "nothing was measured"},
 		"a PCR that no TPM has":             {"akIssuers:", "goodPCRs: [{32: '" + zeros[:64] + "'}], akIssuers:", "goodPCRs"},
 		"no PCR of a TPM":                   {"akIssuers:", "goodPCRs: [{}], akIssuers:", "no PCR"},
 		"a TPM's PCR of another bank":       {"akIssuers:", "goodPCRs: [{7: '" + zeros + "'}], akIssuers:", "goodPCRs"},
@@ -217,6 +218,10 @@ func TestKindsRefused(t *testing.T) {
 		"a mirror of no URL":                {"keysFile: @/keys.json", "keysURL: 'https://a b/keys'", "gce: "},
 		"an unknown AK profile":             {"profile: google", "profile: googol", "tcg, google, azure"},
 		"an unknown EK profile":             {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: google2}], akIssuers: [{", "tcg, google, intel or tpm12"},
+		"projects of nobody":                {"profile: google", "profile: tcg, projects: [example-project]", "projects of profile tcg"},
+		"projects of EKs of nobody":         {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, projects: [example-project]}], akIssuers: [{", "projects of profile tcg"},
+		"a project's number":                {"profile: google", "profile: google, projects: ['1234']", "and not its number"},
+		"every customer on first use":       {"mode: Inventory", "mode: FirstUse", "every customer of a platform"},
 		"a CRL of AKs":                      {"profile: google", "profile: google, crlFiles: [@/ak.pem]", "crlFiles"},
 		"CRLs of AKs, required":             {"profile: google", "profile: google, requireCRL: true", "crlFiles"},
 		"no roots of EKs":                   {"akIssuers: [{", "ekIssuers: [{rootsFile: @/none.pem, profile: tcg}], akIssuers: [{", "none.pem"},
@@ -242,6 +247,22 @@ func TestKindsRefused(t *testing.T) {
 				t.Errorf("got %v, want an error with %q", err, row.want)
 			}
 		})
+	}
+	for with, want := range map[string]string{ // on first use
+		"akIssuers: [{rootsFile: @/ak.pem, profile: azure}]":                               "every customer of a platform",
+		"akIssuers: [{rootsFile: @/ak.pem, profile: microsoft-aik}]":                       "every customer of a platform",
+		"ekIssuers: [{rootsFile: @/ak.pem, profile: google}]":                              "every customer of a platform",
+		"ekIssuers: [{rootsFile: @/ak.pem, profile: google, projects: [example-project]}]": "",
+		"ekIssuers: [{rootsFile: @/ak.pem, profile: tcg}]":                                 "",
+	} {
+		road := "road: ak"
+		if strings.HasPrefix(with, "ek") {
+			road = "road: ek, identityClass: RSA-2048"
+		}
+		_, err := w.settings("akIssuers: [{rootsFile: @/ak.pem, profile: google}]", with, "mode: Inventory, road: ak", "mode: FirstUse, "+road)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", with, err, want)
+		}
 	}
 	withoutTPM := []string{"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}\n", "", "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm, ", ""}
 	if _, err := w.settings(append(withoutTPM, "mode: Inventory", "mode: FirstUse, kind: gce")...); !errors.Is(err, refusal.CheckConfig) {
@@ -392,12 +413,16 @@ func TestInventoryEvidence(t *testing.T) {
 		"{nodeName: a, identity: 'ek:sha256:" + strings.Repeat("00", 32) + "'}":                        "",
 		"{nodeName: a, kind: gce}, {nodeName: b, kind: tpm, identity: 'gce:p/1'}":                      "gce",
 		// Its provider ID is that of the machine, or of no cloud.
-		"{nodeName: a, providerID: 'gce://any/z/n'}":                                                "gce",
-		"{nodeName: a, providerID: 'aws:///z/" + instanceID + "'}":                                  "",
-		"{nodeName: a, providerID: 'rack://1'}":                                                     "gce",
-		"{nodeName: a, providerID: 'aws:///z/" + instanceID + "', kind: tpm}":                       "tpm",
-		"{nodeName: a, identity: 'gce:example-project/1', providerID: 'gce://example-project/z/n'}": "gce",
-		"{nodeName: a, identity: 'gce:example-project/1', providerID: 'gce://another-project/z/n'}": "",
+		"{nodeName: a, providerID: 'gce://any/z/n'}":                                                                                                                    "gce",
+		"{nodeName: a, providerID: 'aws:///z/" + instanceID + "'}":                                                                                                      "",
+		"{nodeName: a, providerID: 'rack://1'}":                                                                                                                         "gce",
+		"{nodeName: a, providerID: 'aws:///z/" + instanceID + "', kind: tpm}":                                                                                           "tpm",
+		"{nodeName: a, identity: 'gce:example-project/1', providerID: 'gce://example-project/z/n'}":                                                                     "gce",
+		"{nodeName: a, identity: 'gce:example-project/1', providerID: 'gce://another-project/z/n'}":                                                                     "",
+		"{nodeName: a, kind: tpm, identity: 'gce:example-project/1', providerID: 'gce://another-project/z/n'}":                                                          "",
+		"{nodeName: a, kind: tpm, identity: 'gce:example-project/1', providerID: 'gce://example-project/z/n'}":                                                          "tpm",
+		"{nodeName: a, providerID: none}":                                                                                                                               "gce",
+		"{nodeName: a, kind: nitro, identity: 'aws:aws/eu-west-1/" + instanceID + "', providerID: 'aws:////" + instanceID + "'}":                                        "nitro",
 		"{nodeName: a, kind: azure, identity: 'azure:" + subscription + "/" + vmID + "', providerID: 'azure:///subscriptions/" + strings.ToUpper(subscription) + "/x'}": "azure",
 		"{nodeName: a, kind: azure, identity: 'azure:" + subscription + "/" + vmID + "', providerID: 'azure:///subscriptions/" + vmID + "/x'}":                          "",
 		"{nodeName: a, kind: nitro, identity: 'aws:aws/eu-west-1/" + instanceID + "', providerID: 'aws:///eu-west-1a/" + instanceID + "'}":                              "nitro",
@@ -650,9 +675,9 @@ func TestStepDown(t *testing.T) {
 	}{
 		"listed by its TPM":           {"{nodeName: node-1, identity: 'gce:example-project/1'}", "tpm", "gce", nil, "node-1"},
 		"listed by a token":           {"{nodeName: node-1, identity: 'gce:example-project/1', kind: gce}", "gce", "tpm", nil, "node-1"},
-		"first by its TPM":            {"{nodeName: node-1}", "tpm", "gce", []string{"mode: Inventory", "mode: FirstUse"}, "node-1"},
+		"first by its TPM":            {"{nodeName: node-1}", "tpm", "gce", []string{"profile: google}", "profile: google, projects: [example-project]}", "mode: Inventory", "mode: FirstUse"}, "node-1"},
 		"first by a token":            {"{nodeName: node-1}", "gce", "tpm", []string{"mode: Inventory", "mode: FirstUse, kind: gce"}, "node-1"},
-		"recorded, and listed anew":   {"{nodeName: node-1}, {nodeName: node-2, identity: 'gce:example-project/1', kind: gce}", "tpm", "gce", []string{"mode: Inventory", "mode: FirstUse"}, "node-2"},
+		"recorded, and listed anew":   {"{nodeName: node-1}, {nodeName: node-2, identity: 'gce:example-project/1', kind: gce}", "tpm", "gce", []string{"profile: google}", "profile: google, projects: [example-project]}", "mode: Inventory", "mode: FirstUse"}, "node-2"},
 		"recorded by a token, as new": {"{nodeName: node-1}, {nodeName: node-2, identity: 'gce:example-project/1', kind: tpm}", "gce", "tpm", []string{"mode: Inventory", "mode: FirstUse, kind: gce"}, "node-2"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -95,8 +95,9 @@ type Signers struct {
 	// MaxRecoveryLifetime is the longest lifetime of recovery certificates, at most 90 days; 0
 	// means MaxLifetime.
 	MaxRecoveryLifetime metav1.Duration `json:"maxRecoveryLifetime"`
-	// BuiltInDuration is kube-controller-manager's --cluster-signing-duration, at most
-	// MaxLifetime; 0: kubelets' own requests for serving certificates are left alone.
+	// BuiltInDuration is kube-controller-manager's --cluster-signing-duration, at most half of
+	// MaxLifetime, or a fifth if Names has a signer of client certificates that is not
+	// Kubernetes' own; 0: kubelets' own requests for serving certificates are left alone.
 	BuiltInDuration metav1.Duration `json:"builtInDuration"`
 	// RequireProviderID refuses nodes that state no provider ID (csr.Policy). Kubelets' own
 	// requests for serving certificates cannot state one.
@@ -131,6 +132,9 @@ type Issuer struct {
 	// "oem-hwserial", where a machine is known by its TPM, or "oem-chassis", where it is known
 	// by what was bought.
 	Profile string `json:"profile"`
+	// Projects, with profile "google", are the IDs of the projects whose machines count; empty: any,
+	// and then no machine joins by first use, as every customer of Google has some.
+	Projects []string `json:"projects"`
 	// Maker is the operator's name for the maker of the machines, part of their identity
 	// (tpmcert.HardwareIdentity).
 	Maker string `json:"maker"`
@@ -190,7 +194,7 @@ type Controller struct {
 	// AcceptedBindings are the ClusterRoleBindings that the operator does not consider to be
 	// ways around attestation.
 	AcceptedBindings []string `json:"acceptedBindings"`
-	// InsecureAllowWaysAround lets it be ready although there are ways around attestation.
+	// InsecureAllowWaysAround lets it begin to enforce although there are ways around attestation.
 	InsecureAllowWaysAround bool `json:"insecureAllowWaysAround"`
 }
 
@@ -277,6 +281,21 @@ func (s *Settings) complete() {
 // whoever carries away a TLS session of one has its user's rights until the certificate ends.
 const maxRecoveryLifetime = 90 * 24 * time.Hour
 
+// maxBuiltInDuration is the longest BuiltInDuration with which a kubelet always gets a serving
+// certificate: one that ends within MaxLifetime of the beginning of its client certificate
+// (csr.InheritAttestation). Nodes renew that after four fifths of its lifetime at the latest, which
+// for Kubernetes' own signer is BuiltInDuration, and for ours MaxLifetime.
+func (g *Signers) maxBuiltInDuration() time.Duration {
+	ours := func(name string) bool {
+		purpose, err := csr.PurposeOf(name)
+		return err == nil && purpose == csr.PurposeClient && csr.ProviderOf(name) != ""
+	}
+	if slices.ContainsFunc(g.Names, ours) {
+		return g.MaxLifetime.Duration / 5
+	}
+	return g.MaxLifetime.Duration / 2
+}
+
 // check finds the errors that can be found without another file.
 func (s *Settings) check() error {
 	if err := s.Header.Check(fileKind); err != nil {
@@ -292,8 +311,9 @@ func (s *Settings) check() error {
 		return refusal.Config("signers.maxLifetime and maxRecoveryLifetime", g.MaxLifetime.Duration.String()+" and "+g.MaxRecoveryLifetime.Duration.String(), "a minute or more, and maxRecoveryLifetime not under maxLifetime")
 	case g.MaxRecoveryLifetime.Duration > maxRecoveryLifetime:
 		return refusal.Config("signers.maxRecoveryLifetime", g.MaxRecoveryLifetime.Duration.String(), "at most "+maxRecoveryLifetime.String()+": a TLS session of a recovery certificate is good without its key, for as long")
-	case g.BuiltInDuration.Duration < 0 || g.BuiltInDuration.Duration > g.MaxLifetime.Duration:
-		return refusal.Config("signers.builtInDuration", g.BuiltInDuration.Duration.String(), "0 to maxLifetime")
+	case g.BuiltInDuration.Duration < 0 || g.BuiltInDuration.Duration > g.maxBuiltInDuration():
+		return refusal.Config("signers.builtInDuration", g.BuiltInDuration.Duration.String(), "0 to "+g.maxBuiltInDuration().String()+
+			", half of maxLifetime, or a fifth if node-attestation-signer makes client certificates: a serving certificate ends within maxLifetime of the beginning of the client certificate")
 	}
 	if err := errors.Join(s.Cluster.check(), s.Controller.check()); err != nil {
 		return err
@@ -351,6 +371,9 @@ func (s *Settings) checkMembership() error {
 		return refusal.Config("membership.mode", string(m.Mode)+" with kind "+nitro.Provider, "Inventory or Approval: no document of a NitroTPM names an account, so every customer of AWS could be first")
 	case m.Mode == members.ModeFirstUse && m.Kind == ec2.Provider:
 		return refusal.Config("membership.mode", string(m.Mode)+" with kind "+ec2.Provider, "Inventory: whoever may assume a role of the list chooses the machine")
+	case m.Mode == members.ModeFirstUse && m.Kind == tpm.Provider && s.TPM.everyCustomer(m.Road) != "":
+		return refusal.Config("membership.mode", string(m.Mode)+" with profile "+s.TPM.everyCustomer(m.Road),
+			"projects of that issuer, with profile "+googleProfile+", else Inventory or Approval: it certifies the machines of every customer of a platform")
 	case !s.TPM.opened() && m.Road+m.IdentityClass != "":
 		return refusal.Config("membership.road and identityClass", m.Road+" "+m.IdentityClass, "neither, as no TPMs are configured")
 	case s.TPM.opened() && m.Road != attest.RoadEK.String() && m.Road != attest.RoadAK.String():

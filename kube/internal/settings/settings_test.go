@@ -72,7 +72,7 @@ func TestParse(t *testing.T) {
 		"a duration of no unit":             {"maxLifetime: 24h", "maxLifetime: 24", "signers.maxLifetime: "},
 		"a duration of a day":               {"maxLifetime: 24h", "maxLifetime: 1d", "signers.maxLifetime: "},
 		"a network with half an address":    {"reservedIPs: []", "reservedIPs: ['10.0.0.0/8', '2001:db8:2403:3/64']", "signers.reservedIPs[1]: "},
-		"a long built-in one":               {"builtInDuration: 0s", "builtInDuration: 25h", "builtInDuration"},
+		"a long built-in one":               {"builtInDuration: 0s", "builtInDuration: 12h0m1s", "12h0m0s, half"},
 		"an inventory nowhere":              {"  file: /etc/nodeattest/inventory.yaml", "  file: ''", "inventory.file"},
 		"a restore some day":                {"  # restoredAt:", "  restoredAt: yesterday", "yesterday"},
 		"a provider ID in words":            {"requireProviderID: false", "requireProviderID: 'yes'", "requireProviderID"},
@@ -91,10 +91,15 @@ func TestParse(t *testing.T) {
 	if err != nil || !s.Membership.RestoredAt.Equal(&metav1.Time{Time: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}) {
 		t.Errorf("restored at %v, %v", s, err)
 	}
-	for _, change := range [][]string{{"maxLifetime: 24h", "maxLifetime: 1m"}, {"builtInDuration: 0s", "builtInDuration: 24h"}} {
+	for _, change := range [][]string{{"maxLifetime: 24h", "maxLifetime: 1m"}, {"builtInDuration: 0s", "builtInDuration: 12h"},
+		{"builtInDuration: 0s", "builtInDuration: 4h48m", "kubernetes.io/kube-apiserver-client-kubelet\n", "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm\n"}} {
 		if _, err := Parse([]byte(strings.NewReplacer(change...).Replace(good))); err != nil {
 			t.Errorf("%s: %v", change[1], err)
 		}
+	}
+	long := strings.NewReplacer("builtInDuration: 0s", "builtInDuration: 4h48m1s", "kubernetes.io/kube-apiserver-client-kubelet\n", "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm\n").Replace(good)
+	if _, err := Parse([]byte(long)); !errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), "4h48m0s, half") {
+		t.Errorf("a long built-in one, beside client certificates of ours: %v", err)
 	}
 	if _, err := Parse(nil); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("an empty file: %v", err)
@@ -151,9 +156,10 @@ func TestParseInventory(t *testing.T) {
 		t.Errorf("in a document that begins and ends: %+v, %v", machines, err)
 	}
 	for name, text := range map[string]string{
-		"names in capitals":           "machines: [{nodeName: node-1, dnsNames: [Node-1, Node-1.EXAMPLE]}]",
-		"provider IDs that have case": "machines: [{nodeName: a, providerID: 'aws:///z/I'}, {nodeName: b, providerID: 'aws:///z/i'}, {nodeName: c}, {nodeName: d}]",
-		"an address of two":           "machines: [{nodeName: a, ipAddresses: [192.0.2.1]}, {nodeName: b, ipAddresses: [192.0.2.1]}]", // which moves between them
+		"names in capitals":             "machines: [{nodeName: node-1, dnsNames: [Node-1, Node-1.EXAMPLE]}]",
+		"machines without provider IDs": "machines: [{nodeName: a, providerID: none}, {nodeName: b, providerID: none}, {nodeName: c, providerID: 'vsphere://4228e784-3f9e-998e-311b-29a25ad112d3'}, {nodeName: d, providerID: 'metal3://ns/host/machine'}]",
+		"provider IDs that have case":   "machines: [{nodeName: a, providerID: 'aws:///z/I'}, {nodeName: b, providerID: 'aws:///z/i'}, {nodeName: c}, {nodeName: d}]",
+		"an address of two":             "machines: [{nodeName: a, ipAddresses: [192.0.2.1]}, {nodeName: b, ipAddresses: [192.0.2.1]}]", // which moves between them
 	} {
 		if machines, err := byTPM.ParseInventory([]byte(text)); err != nil {
 			t.Errorf("%s: %+v, %v", name, machines, err)
@@ -164,6 +170,10 @@ func TestParseInventory(t *testing.T) {
 		"a UID twice":                            "machines: [{nodeName: a, uid: u}, {nodeName: b, uid: u}]",
 		"an identity twice":                      "machines: [{nodeName: a, identity: '" + digest + "'}, {nodeName: b, identity: '" + digest + "'}]",
 		"a provider ID twice":                    "machines: [{nodeName: a, providerID: 'p://1'}, {nodeName: b, providerID: 'p://1'}]",
+		"an instance of AWS twice":               "machines: [{nodeName: a, providerID: 'aws:////i-1'}, {nodeName: b, providerID: 'aws://eu-west-1a/i-1'}]",
+		"a provider ID of no machine":            "machines: [{nodeName: a, providerID: 'vsphere://'}]",
+		"one of slashes":                         "machines: [{nodeName: a, providerID: 'openstack:///'}]",
+		"one without a scheme":                   "machines: [{nodeName: a, providerID: metal}]",
 		"a provider ID twice, another's between": "machines: [{nodeName: a, providerID: 'p://x'}, {nodeName: c, providerID: 'p://X'}, {nodeName: b, providerID: 'p://x'}]",
 		"twice, of Azure":                        "machines: [{nodeName: a, providerID: 'azure:///subscriptions/S'}, {nodeName: b, providerID: 'azure:///Subscriptions/s'}]",
 		"another node's name":                    "machines: [{nodeName: a, dnsNames: [B]}, {nodeName: b}]",

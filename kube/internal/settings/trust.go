@@ -115,10 +115,13 @@ func (i *Issuer) ak() (tpmcert.Issuer, error) {
 		return issuer, refusal.Config("maker", refusal.Quote(i.Maker)+" of profile "+i.Profile, "a name with the profiles oem-hwserial and oem-chassis, none with others")
 	case i.OtherName != nil && i.Profile != "tcg":
 		return issuer, refusal.Config("othername", "of profile "+i.Profile, "that of profile tcg")
+	case len(i.Projects) != 0 && i.Profile != googleProfile:
+		return issuer, i.noProjects()
 	case i.RequireCRL || len(i.CRLFiles) != 0:
 		return issuer, refusal.Config("crlFiles and requireCRL", "of an AK issuer", "those of EK issuers")
 	}
 	issuer.Profile = profile()
+	issuer.Profile.Projects = i.Projects
 	var err error
 	if i.OtherName != nil {
 		if issuer.Profile.Identity, err = i.OtherName.identity(); err != nil {
@@ -127,6 +130,29 @@ func (i *Issuer) ak() (tpmcert.Issuer, error) {
 	}
 	issuer.Roots, issuer.Intermediates, err = i.certificates()
 	return issuer, err
+}
+
+// googleProfile is the profile whose certificates name projects.
+const googleProfile = "google"
+
+// everyCustomer is the profile of an issuer that certifies the machines of every customer of a platform,
+// which no projects narrow, on a road; "" if there is none. tpm.Kind knows the same of the profiles.
+func (t *TPM) everyCustomer(road string) string {
+	issuers := t.AKIssuers
+	if road == attest.RoadEK.String() {
+		issuers = t.EKIssuers
+	}
+	n := slices.IndexFunc(issuers, func(i Issuer) bool {
+		return i.Profile == googleProfile && len(i.Projects) == 0 || i.Profile == "azure" || i.Profile == "microsoft-aik"
+	})
+	if n < 0 {
+		return ""
+	}
+	return issuers[n].Profile
+}
+
+func (i *Issuer) noProjects() error {
+	return refusal.Config("projects", "of profile "+i.Profile, "those of profile "+googleProfile)
 }
 
 // identity is the only form in which the certificates name machines.
@@ -156,7 +182,11 @@ func (i *Issuer) ek() (tpmcert.EKIssuer, error) {
 	if i.Maker != "" || i.OtherName != nil {
 		return issuer, refusal.Config("maker and othername", "of an EK issuer", "those of an AK issuer")
 	}
+	if len(i.Projects) != 0 && i.Profile != googleProfile {
+		return issuer, i.noProjects()
+	}
 	issuer.Profile, issuer.RequireCRL = profile(), i.RequireCRL
+	issuer.Profile.Projects = i.Projects
 	var err error
 	if issuer.Roots, issuer.Intermediates, err = i.certificates(); err != nil || len(i.CRLFiles) == 0 {
 		return issuer, err

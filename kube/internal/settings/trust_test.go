@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -58,7 +60,10 @@ func TestTPMsTrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 	const vendor = "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg}]"
-	good, bad := "{0: '"+zeros[:64]+"', 7: '"+zeros[:64]+"'}", "{7: '"+strings.Repeat("01", 32)+"'}"
+	tpmlab.ExtendPCR(t, device, 0)
+	tpmlab.ExtendPCR(t, device, 7)
+	measured := hex.EncodeToString(tpmlab.ExtendedPCR())
+	good, bad := "{0: '"+measured+"', 7: '"+measured+"'}", "{7: '"+strings.Repeat("01", 32)+"'}"
 	for name, row := range map[string]struct {
 		tpm    string
 		quotes bool
@@ -103,7 +108,7 @@ func TestRestored(t *testing.T) {
 	w := newWorld(t)
 	prover := w.provers(t)["tpm"]
 	for ago, want := range map[time.Duration]refusal.Check{23 * time.Hour: membership.CheckRegistryResting, 25 * time.Hour: ""} {
-		p := w.plane(t, "machines: [{nodeName: node-1}]", "mode: Inventory", "mode: FirstUse, restoredAt: "+time.Now().Add(-ago).UTC().Format(time.RFC3339))
+		p := w.plane(t, "machines: [{nodeName: node-1}]", "profile: google}", "profile: google, projects: [example-project]}", "mode: Inventory", "mode: FirstUse, restoredAt: "+time.Now().Add(-ago).UTC().Format(time.RFC3339))
 		if err := p.join(t, prover, "node-1", csr.SignerClientTPM); want == "" && err != nil || want != "" && !errors.Is(err, want) {
 			t.Errorf("%s after the restore: %v, want %q", ago, err, want)
 		}

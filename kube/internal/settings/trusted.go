@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -94,7 +95,7 @@ func (s *Settings) Trust(metrics prometheus.Registerer) (*Trust, error) {
 func (*Trust) NeedLeaderElection() bool { return false }
 
 // Start looks until ctx ends.
-func (t *Trust) Start(ctx context.Context) error {
+func (t *Trust) Start(ctx context.Context) error { //goroutine: calls fetchers through package recovered
 	for {
 		pause := trustInterval
 		if !t.Look(ctx) {
@@ -113,7 +114,7 @@ func (t *Trust) Look(ctx context.Context) bool {
 	all := true
 	for name, kind := range t.kinds {
 		if kind.fetch != nil {
-			err := kind.fetch(ctx)
+			err := recovered.Call(func() error { return kind.fetch(ctx) })
 			if ctx.Err() != nil {
 				return false
 			}

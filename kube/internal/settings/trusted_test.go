@@ -139,3 +139,25 @@ func TestTrustOfKinds(t *testing.T) {
 		t.Errorf("in a hundred years: %v", err)
 	}
 }
+
+// TestTrustFetchPanics: a panic of a fetcher is a failed fetch, not the end of the program, in whose
+// goroutine it looks.
+func TestTrustFetchPanics(t *testing.T) {
+	panics := true
+	s := &Settings{now: time.Now, trusting: map[string]*trusting{"fetches": {fetch: func(context.Context) error {
+		if panics {
+			panic("a bug of a fetcher")
+		}
+		return nil
+	}}}}
+	trust, err := s.Trust(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if trust.Look(t.Context()) || trust.Check(nil) == nil {
+		t.Error("fetched, or ready, after a panic")
+	}
+	if panics = false; !trust.Look(t.Context()) || trust.Check(nil) != nil {
+		t.Error("the next look")
+	}
+}

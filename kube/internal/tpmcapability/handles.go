@@ -24,13 +24,14 @@ func handles(tpm transport.TPM, first tpm2.TPMHandle, n uint32) ([]tpm2.TPMHandl
 	return list.Handle, nil
 }
 
-// Has asks whether a persistent key exists: none that is known of, if the TPM does not list handles.
-func Has(tpm transport.TPM, key tpm2.TPMHandle) (bool, error) {
-	list, err := handles(tpm, key, 1)
+// Has asks whether a persistent key or an NV index exists: none that is known of, if the TPM does not
+// list handles.
+func Has(tpm transport.TPM, handle tpm2.TPMHandle) (bool, error) {
+	list, err := handles(tpm, handle, 1)
 	if errors.As(err, new(tpm2.TPMFmt1Error)) {
 		return false, nil
 	}
-	return len(list) == 1 && list[0] == key, err
+	return len(list) == 1 && list[0] == handle, err
 }
 
 // NoRoom reports whether err says that a TPM holds as many objects or sessions as it can (TPM

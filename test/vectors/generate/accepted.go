@@ -152,6 +152,37 @@ func (w *world) acceptedCircumstances() {
 	w.accept("renewal", w.Forge(w.AKP256, renewal), nil, resultOf(true))
 }
 
+// google is the issuer of AK certificates in Google's form.
+func (w *world) google() []vector.Issuer {
+	return w.issuersWith(func(p *vector.Profile) {
+		p.Name, p.ExtKeyUsage, p.NoExtKeyUsage, p.Identity = "Google Compute Engine AK", []string{oid.TCGKpEKCertificate.String()}, true, []string{"gce"}
+		p.Extensions = []string{oid.KubernetesNodeProviderIdentifier.String()}
+	})
+}
+
+// googlesMachines come with Google's certificates, whatever provider ID the list has for the node.
+func (w *world) googlesMachines() {
+	w.class = "binding"
+	const machine, own = "gce:tpmsim-project/4242424242424242424", "gce://tpmsim-project/us-central1-a/tpmsim-instance"
+	unknown := []vector.Machine{{Asked: forge.NodeName, Name: "machine-1", NodeName: forge.NodeName, BootstrapReady: true}}
+	asked := func(claimed, listed string) (*forge.Forgery, *vector.Environment) {
+		request := forge.Must(csr.Create(csr.PurposeClient, w.TLS, forge.NodeName, csr.CreateOptions{ProviderID: claimed}))
+		f := w.Forge(w.AKP256, forge.Join{Request: request, Key: w.TLS})
+		f.Sent = &forge.Sources{Chain: forge.AKChain(w.CA, f.AK.Private.Public(), tpmsim.CertificateOptions{Style: tpmsim.StyleGoogle})}
+		return f, &vector.Environment{Issuers: w.google(), Machines: unknown, Members: []vector.Member{{NodeName: forge.NodeName, Machine: machine, ProviderID: listed}}}
+	}
+	f, env := asked("", own)
+	w.accept("google-certificate-of-the-machine", f, env, &vector.Result{Machine: machine, Profile: "Google Compute Engine AK", ProviderID: own})
+	f, env = asked("", own+"-2")
+	w.refuse("google-certificate-of-another-machine", f, env)
+	f, env = asked(own+"-2", own+"-2")
+	w.refuse("google-certificate-of-another-machine-claimed", f, env)
+	f, env = asked("", "aws:///us-central1-a/i-0123456789abcdef0")
+	w.refuse("google-certificate-of-another-cloud", f, env)
+	w.refuse("provider-id-not-known-yet", forge.Clone(w.good), &vector.Environment{Machines: unknown,
+		Members: []vector.Member{{NodeName: forge.NodeName, Machine: forge.Identity("machine-1")}}}).Retry = true
+}
+
 // renewal is the join of a node that has a certificate.
 var renewal = forge.Join{Username: "system:node:" + forge.NodeName, Groups: []string{"system:nodes", "system:authenticated"}}
 
@@ -165,10 +196,7 @@ func (w *world) acceptedIssuers() {
 		f.Sent = &forge.Sources{Chain: forge.AKChain(w.CA, f.AK.Private.Public(), o)}
 		return f
 	}
-	google := w.issuersWith(func(p *vector.Profile) {
-		p.Name, p.ExtKeyUsage, p.NoExtKeyUsage, p.Identity = "Google Compute Engine AK", []string{oid.TCGKpEKCertificate.String()}, true, []string{"gce"}
-		p.Extensions = []string{oid.KubernetesNodeProviderIdentifier.String()}
-	})
+	google := w.google()
 	gce := "gce:tpmsim-project/4242424242424242424"
 	for _, form := range []struct {
 		name  string

@@ -40,7 +40,7 @@ func (w *world) requests() {
 // ownRequests are attacks on requests that are not tried on a running verifier: they need RSA
 // keys, or a hello.
 func (w *world) ownRequests() []forge.RequestAttack {
-	rsa, weak := forge.Repeatable{Signer: w.RSATLS}, forge.Repeatable{Signer: w.RSA1024}
+	rsa, weak, flawed := forge.Repeatable{Signer: w.RSATLS}, forge.Repeatable{Signer: w.RSA1024}, forge.Repeatable{Signer: flawedKey("flawed RSA key")}
 	algorithm := func(id oid.OID, parameters ...byte) []byte {
 		return forge.TLV(0x30, forge.TLV(6, []byte(id)), parameters)
 	}
@@ -55,6 +55,7 @@ func (w *world) ownRequests() []forge.RequestAttack {
 	return listed("requests, in vectors only", map[string]func(*forge.Asked){
 		"filed-under-a-third-signer":       func(a *forge.Asked) { a.Target, a.Signer = csr.SignerClientTPM, csr.SignerServingTPM },
 		"key-weak-rsa":                     func(a *forge.Asked) { a.PKCS10.Key = weak },
+		"key-with-a-roca-modulus":          func(a *forge.Asked) { a.PKCS10.Key = flawed },
 		"key-rsa-without-null":             key(algorithm(oid.RSAEncryption)),
 		"key-rsa-oaep":                     key(algorithm(oid.RSAESOAEP, 0x30, 0)),
 		"signature-algorithm-without-null": signed(algorithm(oid.SHA256WithRSA)),

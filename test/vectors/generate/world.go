@@ -80,6 +80,7 @@ func generate() (*vector.Set, *messages) {
 	}
 	w.roadEK()
 	w.oems()
+	w.googlesMachines()
 	if len(w.singles) > 0 {
 		forge.Check(fmt.Errorf("nothing makes %q", slices.Collect(maps.Keys(w.singles))))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/membership/boltregistry"
+	"github.com/nodeattest/nodeattest/internal/mounttest"
 )
 
 // registryVectors are those of the level registry: there must be some.
@@ -32,7 +33,7 @@ func TestReplayBoltRegistry(t *testing.T) {
 	ctx := context.Background()
 	for _, v := range registryVectors(t) {
 		t.Run(v.Name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir := mounttest.Disk(t)
 			if err := os.Chmod(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}

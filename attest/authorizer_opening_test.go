@@ -1,0 +1,38 @@
+package attest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// TestOpeningMaxExpiration: an authorizer is told how long Kubernetes' own signers' certificates may
+// last, and nothing where they are not served.
+func TestOpeningMaxExpiration(t *testing.T) {
+	own, err := csr.SignerClient("fake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		signers []string
+		longest time.Duration
+		want    time.Duration
+	}{
+		"ours":                 {nil, 48 * time.Hour, 0},
+		"Kubernetes', default": {[]string{csr.SignerKubeAPIServerClientKubelet}, 0, 24 * time.Hour},
+		"Kubernetes'":          {[]string{csr.SignerKubeAPIServerClientKubelet}, 48 * time.Hour, 48 * time.Hour},
+		"Kubernetes' serving":  {[]string{csr.SignerKubeletServing}, time.Hour, time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked, config := &checkedAuthorizer{}, fakeConfig(t, &fakeKind{})
+			config.Authorizer, config.Policy = asked, config.Policy.Clone()
+			config.Policy.SignerNames, config.Policy.MaxExpiration = append(c.signers, own), c.longest
+			config.Policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, csr.ErrNoRecord }
+			if _, err := NewVerifier(config); err != nil || asked.opened.MaxExpiration != c.want {
+				t.Errorf("got %s, %v, want %s", asked.opened.MaxExpiration, err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,52 @@
+package boltregistry
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/mounttest"
+)
+
+// TestInMemory: records that a restart of the machine would lose are not begun, nor is a copy of a
+// registry opened there. A container's own file system is not known to be in memory.
+func TestInMemory(t *testing.T) {
+	if !mounttest.Enter(t) {
+		return
+	}
+	path := newFile(t)
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := mounttest.Disk(t)
+	for name, in := range mounttest.InMemory(t, dir) {
+		there := filepath.Join(in, "registry")
+		if err := Create(t.Context(), there, testScope); !errors.Is(err, checkFile) {
+			t.Errorf("%s: created: got %v, want %v", name, err, checkFile)
+		}
+		if _, err := os.Stat(there); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: there is a file: %v", name, err)
+		}
+		if err := os.WriteFile(there, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(t.Context(), there, testScope, membership.RegistryOptions{}); !errors.Is(err, checkFile) {
+			t.Errorf("%s: opened: got %v, want %v", name, err, checkFile)
+		}
+	}
+	hidden := mounttest.Mount(t, dir, "hidden", "tmpfs", "")
+	container := filepath.Join(mounttest.Overlay(t, dir, "container", hidden), "registry")
+	if err := syscall.Unmount(hidden, syscall.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	for _, there := range []string{container, filepath.Join(dir, "over-disk", "registry")} {
+		if err := Create(t.Context(), there, testScope); err != nil {
+			t.Error(err)
+		}
+	}
+}
