@@ -1,7 +1,7 @@
 // Package nitro verifies the attestation documents of NitroTPMs, the TPMs of Amazon EC2
 // instances, and is a kind of evidence for package attest based on them.
 //
-// For whoever is root on an instance, the hypervisor signs which instance it is and what its
+// For root on an instance, the hypervisor signs which instance it is and what its
 // PCRs are, together with a nonce and user data. The document is a COSE_Sign1 (RFC 9052) with
 // ES384 over CBOR (RFC 8949), under certificates that it includes and AWS' root.
 //

@@ -38,7 +38,8 @@ type KindConfig struct {
 	Verifier *Verifier
 	// GoodPCRs are sets of values of 48 bytes each by index, 0 to 31 except 16 and 23, which
 	// root can reset. A document passes if it has every value of one set: a PCR that is
-	// missing from a document never passes. Nil means no check: then whatever the instance has
+	// missing from a document never passes. PCRs 0 to 7 as they are after a reset, zeros or ones, are
+	// refused: firmware measures at least a separator into each. Nil means no check: then whatever the instance has
 	// booted may join, and an Authorizer finds the values in the [Document] in Result.Details.
 	// AWS' tool nitro-tpm-pcr-compute prints values 4, 7 and 12 of an image; PCRs 0 and 1
 	// change with AWS' firmware.
@@ -65,6 +66,9 @@ func NewKind(config KindConfig) (*document.Kind, error) {
 		for index, value := range set {
 			if index < 0 || index >= maxPCRs || index == 16 || index == 23 || len(value) != pcrSize {
 				return nil, refusal.Config("GoodPCRs", "with "+strconv.Itoa(len(value))+" bytes for PCR "+strconv.Itoa(index), "48 bytes for PCRs 0 to 31 without 16 and 23")
+			}
+			if index <= 7 && (len(bytes.Trim(value, "\x00")) == 0 || len(bytes.Trim(value, "\xff")) == 0) {
+				return nil, refusal.Config("GoodPCRs", "with PCR "+strconv.Itoa(index)+" as it is after a reset", "the value after firmware's measurements, at least a separator")
 			}
 			good[index] = bytes.Clone(value)
 		}

@@ -148,7 +148,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("a document of %d bytes: %v", n, err)
 		}
 	}
-	if _, err := NewKind(KindConfig{Verifier: b.verifier(t), GoodPCRs: []map[int][]byte{{0: pcr(0), 31: pcr(31)}}}); err != nil {
+	if _, err := NewKind(KindConfig{Verifier: b.verifier(t), GoodPCRs: []map[int][]byte{{0: pcr(1), 31: pcr(31)}}}); err != nil {
 		t.Errorf("the first and the last PCR: %v", err)
 	}
 	if _, err := NewVerifier(VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate, nil}}); !errors.Is(err, refusal.CheckConfig) {

@@ -228,6 +228,8 @@ func TestConfig(t *testing.T) {
 		"PCR -1":        {Verifier: v, GoodPCRs: []map[int][]byte{{-1: pcr(0)}}},
 		"no value":      {Verifier: v, GoodPCRs: []map[int][]byte{{4: nil}}},
 		"a short value": {Verifier: v, GoodPCRs: []map[int][]byte{{4: make([]byte, 32)}}},
+		"zeros":         {Verifier: v, GoodPCRs: []map[int][]byte{{7: make([]byte, 48)}}},
+		"ones":          {Verifier: v, GoodPCRs: []map[int][]byte{{0: bytes.Repeat([]byte{0xff}, 48)}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := NewKind(c); !errors.Is(err, refusal.CheckConfig) {

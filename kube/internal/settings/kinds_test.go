@@ -105,7 +105,7 @@ signers: {names: [kubernetes.io/kube-apiserver-client-kubelet, cluster.x-k8s.io/
 tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}
 gce: {projects: [example-project], keysFile: @/keys.json}
 azure: {subscriptions: [8A205152-B25A-417F-A676-80465535A6C9], rootsFile: @/azure.pem, intermediatesFile: @/intermediates.pem}
-nitro: {rootsFile: @/nitro.pem, goodPCRs: [{4: '` + zeros + `', 7: '` + zeros + `'}]}
+nitro: {rootsFile: @/nitro.pem, goodPCRs: [{8: '` + zeros + `', 12: '` + zeros + `'}]}
 ec2: {certificateFiles: {eu-west-1: @/ec2.pem}, roles: ['arn:aws:iam::123456789012:role/node']}
 inventory: {file: @/inventory.yaml}
 membership: {mode: Inventory, road: ak}
@@ -182,9 +182,10 @@ func TestKindsRefused(t *testing.T) {
 		"no roots of Azure":                 {"rootsFile: @/azure.pem, ", "", "azure: configuration: got no rootsFile"},
 		"an odd domain":                     {"intermediatesFile:", "domains: [azure], intermediatesFile:", "Domains"},
 		"no roots of AWS":                   {"rootsFile: @/nitro.pem, ", "", "nitro: configuration: got no rootsFile"},
-		"no hexadecimal digits":             {"4: '" + zeros, "4: 'x" + zeros[1:], "goodPCRs[0]"},
-		"a short PCR":                       {"4: '" + zeros, "4: '" + zeros[2:], "48 bytes"},
-		"a PCR of anybody's":                {"4: '", "16: '", "PCR 16"},
+		"no hexadecimal digits":             {"8: '" + zeros, "8: 'x" + zeros[1:], "goodPCRs[0]"},
+		"a short PCR":                       {"8: '" + zeros, "8: '" + zeros[2:], "48 bytes"},
+		"a NitroTPM's PCR of nothing":       {"8: '" + zeros, "4: '" + zeros, "after a reset"},
+		"a PCR of anybody's":                {"8: '", "16: '", "PCR 16"},
 		"a TPM's PCR of anybody's":          {"akIssuers:", "goodPCRs: [{16: '" + zeros[:64] + "'}], akIssuers:", "SHA256:16"},
 		"a TPM's PCR of nothing":            {"akIssuers:", "goodPCRs: [{7: '" + zeros[:64] + "'}], akIssuers:", "nothing was measured"},
 		"a PCR that no TPM has":             {"akIssuers:", "goodPCRs: [{32: '" + zeros[:64] + "'}], akIssuers:", "goodPCRs"},
