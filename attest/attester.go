@@ -85,7 +85,7 @@ func (a *Attester) Close() error {
 }
 
 // Hello returns the node's first message: the spec of a request that carries the final PKCS#10
-// and a hello. It is to be filed under the signer name in the spec, which nobody serves
+// and a hello. It is to be filed under the signer name in the spec, which no signer serves
 // ([csr.SignerChallenge]).
 func (a *Attester) Hello(ctx context.Context, s Subject) (*csr.Spec, error) {
 	if _, err := s.check(); err != nil {
@@ -123,7 +123,7 @@ func (a *Attester) prove(ctx context.Context, stage Stage, s Subject, of func(Se
 //
 // challenge is what [Verifier.Challenge] returned; on Kubernetes [ChallengeOf] extracts it. A
 // challenge for anything else is refused with an [*Error] whose Check is the one that the
-// verifier would use: a node that answered it would be lending its evidence to somebody else.
+// verifier would use: a node that answered it would be lending its evidence to another requester.
 func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Signer, s Subject) (*csr.Spec, error) {
 	request, err := s.check()
 	if err != nil {
@@ -234,7 +234,7 @@ type Session interface {
 }
 
 // Challenged is a challenge that the node has checked and opened. Only [Attester.Answer] makes
-// one, so that a kind never signs bytes that somebody else chose.
+// one, so that a kind never signs bytes that another party chose.
 type Challenged struct {
 	format  string
 	secret  secret.Value[[]byte]

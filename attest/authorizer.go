@@ -126,7 +126,7 @@ func (r *Result) AskAtHello(ctx context.Context, a Authorizer) error {
 }
 
 // Authorization is what an [Authorizer] vouches for. [Result.Admit] makes one; one that it did
-// not make for this very result, the zero value among them, admits nobody.
+// not make for this very result, such as the zero value, admits no machine.
 type Authorization struct {
 	// Grant is what is vouched for. A request that claims another provider ID or asks for
 	// other SANs is refused. Its Record is called as what [Result.WhenIssued] hands in.
@@ -146,7 +146,7 @@ func (r *Result) Admit(nodeName string) *Authorization {
 }
 
 // For returns the name of the node that the machine of r is admitted as, "" if a was not made for
-// r: one for another result admits nobody.
+// r: one for another result admits no machine.
 func (a *Authorization) For(r *Result) string {
 	if a == nil || r == nil || a.result != r {
 		return ""
@@ -297,7 +297,7 @@ type pending struct {
 type recordWriter = func(ctx context.Context, issued csr.IssuedRecord) error
 
 // close ends the period in which something can be handed in, and returns what went wrong with
-// that: an authorizer that drops the error admits nobody either.
+// that: an authorizer that drops the error still admits no machine.
 func (p *pending) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,7 +20,7 @@ const (
 
 // Budget counts what one request costs: public-key operations, at most 10 signatures for a
 // hello (the request's own and 9 in chains of certificates) and two more for an answer, and
-// other work, whoever sends it and however many kinds and issuers there are. Most requests need
+// other work, for every requester and any number of kinds and issuers. Most requests need
 // two or three signatures. A kind calls Signature before each signature that it checks,
 // Encryption before it makes a credential, and Work before what a sender can make dear in
 // another way, and returns the error if there is one. A Budget belongs to one goroutine. The

@@ -52,7 +52,7 @@ type Grammar struct {
 // ParseIdentity reads a machine identity as a person writes it into a list: at most 1024 bytes
 // without spaces. It must be in its one spelling, so that what is accepted can be what a
 // verification finds. The forms that [Identity] lists are known; other kinds are held to their
-// grammars by whoever knows which kinds of evidence are open, such as [NewVerifier]. A kind
+// grammars by the code that knows which kinds of evidence are open, such as [NewVerifier]. A kind
 // consists of lower-case letters, digits and "-", and is not the name of a hash: a digest
 // without a kind in front would match no machine. The error is an [*Error] of
 // "machine-identity".

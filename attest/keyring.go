@@ -78,7 +78,7 @@ type KeyRing struct {
 	static bool
 }
 
-// NewStaticKeyRing makes a ring of keys that the caller owns and that nobody else rotates: it
+// NewStaticKeyRing makes a ring of keys that the caller alone owns and rotates: it
 // never becomes stale. It returns an error as [KeyRing.Refresh] does.
 func NewStaticKeyRing(keys ...RingKey) (*KeyRing, error) {
 	if err := checkRingKeys(keys); err != nil {
@@ -149,7 +149,7 @@ func (r *KeyRing) fresh(now time.Time) ([]RingKey, error) {
 		return nil, &Error{Check: checkRingStale, Got: got,
 			Want: "one read within " + message.MaxRingAge.String(), Err: refusal.ErrRetry}
 	}
-	return r.keys, nil // which nobody changes
+	return r.keys, nil // never modified
 }
 
 // newest returns the key that makes challenges: the one that became active last among those

@@ -13,7 +13,7 @@ import (
 )
 
 // Message is what the evidence of a hello or an answer says, read and not verified: for
-// display to people and for tools. Anybody can write such a message, so nothing may be decided
+// display to people and for tools. Any requester can write such a message, so nothing may be decided
 // by it.
 type Message struct {
 	// Stage says whether it is a hello or an answer.
@@ -55,7 +55,7 @@ type Message struct {
 // ReadMessage reads the evidence of a request with the kind that its provider block names: as
 // a hello if it was filed under the kind's challenge signer, as an answer under any other
 // signer, and as whichever it is if no signer is known. It decides nothing, so the kinds need
-// not trust anybody. The error is the first fault in the message's form, or
+// not trust any issuer. The error is the first fault in the message's form, or
 // [csr.CheckAttestationProvider] or [csr.CheckProviderVersion] if none of the kinds reads it.
 // The message is never nil: after an error it holds what was read before.
 func ReadMessage(request *csr.Parsed, kinds ...Kind) (*Message, error) {

@@ -259,7 +259,7 @@ var errNotMade = errors.New("attest: no request, or a verifier that NewVerifier 
 // evidence can check before there is an answer, and membership as far as it is known. A
 // refusal is an [*Error] or a [csr.Errors]; what could not be decided wraps [refusal.ErrRetry].
 // [ChallengeDecision] turns both into a decision. A request for a certificate, whatever is in it,
-// and one under a signer of somebody else match [csr.ErrOtherSigner]: nobody denies them here.
+// and one under another party's signer match [csr.ErrOtherSigner]: this package denies neither.
 func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
 	if request == nil {
 		return nil, errNotMade

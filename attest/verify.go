@@ -38,7 +38,7 @@ const (
 // certificate are made from [Result.Attested].
 //
 // An answer that is filed again within its window verifies again: it is for the same key and
-// the same request, so nobody gains by it, and no list of used challenges is kept.
+// the same request, so a replay gains nothing, and no list of used challenges is kept.
 func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, error) {
 	return v.verify(ctx, request.Parsed())
 }

@@ -18,7 +18,7 @@ type SecretGetter func(ctx context.Context, namespace, name string) (*Object, er
 // ErrNotFound is the error of a [SecretGetter] that looked and found no such Secret.
 var ErrNotFound = errors.New("not found")
 
-// checkCredential: no token Secret has this ID and this secret. Nobody is told which of the
+// checkCredential: no token Secret has this ID and this secret. The requester is not told which of the
 // two was wrong.
 const checkCredential Check = "credential"
 
@@ -33,7 +33,7 @@ const checkCredential Check = "credential"
 //     from the time that get itself takes, in the same time;
 //   - with the checks of [ParseSecretFor], for authentication at now and in the same order,
 //     the Secret of a bearer that knows the secret. Kubernetes checks deletion and type before
-//     the secret, and so would reveal them to anybody;
+//     the secret, and so would reveal them to every requester;
 //   - with [refusal.CheckConfig], a nil get and the zero time.
 //
 // An error from get other than [ErrNotFound], or an answer that is not the Secret that was

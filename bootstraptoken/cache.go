@@ -129,7 +129,7 @@ func (c *Cache) WriteFile(path string) error {
 }
 
 // ReadCacheFile reads a file that [Cache.WriteFile] wrote. On Unix the file must belong to
-// this user or to root, and nobody else may be able to write it; it must not be a symbolic
+// this user or to root, and no other user may be able to write it; it must not be a symbolic
 // link. The error is "cache", or the file system's, in which errors.Is finds
 // [io/fs.ErrNotExist].
 func ReadCacheFile(path string) (*Cache, error) {

@@ -89,7 +89,7 @@ type Discovered struct {
 //     must be the same. kubeadm does so only if there are pins, and does not look at the
 //     second signature.
 //
-// Until a server has been verified by the pinned CAs, the answer may have come from anybody on
+// Until a server has been verified by the pinned CAs, the answer may have come from any host on
 // the network path. So no such answer ends the search: after a redirect, a different
 // certificate, a wrong signature, CAs of which none has a pin or a text that is not a ConfigMap,
 // the server is tried again until time is up, as is one that cannot be reached, does not let
@@ -158,7 +158,7 @@ func (config *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discove
 		return nil, fromAnybody(err)
 	}
 	found, err := discovered([]byte(kubeconfig), server.String(), config.Pins, false, config.Network.now())
-	if err != nil { // it may be one that the token signed under other CAs, and somebody kept
+	if err != nil { // it may be one that the token signed under other CAs, and an attacker kept
 		return nil, fromAnybody(err)
 	}
 	second, _, err := config.Network.clusterInfo(ctx, server, config.Network.verifiedTLS(poolOf(found.Info.CAs)))
@@ -175,14 +175,14 @@ func (config *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discove
 	if err != nil {
 		return nil, err
 	}
-	if again != kubeconfig { // the first may be an old one that somebody kept
+	if again != kubeconfig { // the first may be an old one that an attacker kept
 		return nil, fromAnybody(&Error{Check: checkAgreement, Got: "another kubeconfig from the verified server", Want: "the one that was read first"})
 	}
 	found.Verified = config.Network.now()
 	return found, nil
 }
 
-// fromAnybody turns the refusal of what anybody on the network path may have sent into
+// fromAnybody turns the refusal of data that any host on the network path may have sent into
 // refusal.ErrRetry. A refusal of the caller's own configuration stays one.
 func fromAnybody(err error) error {
 	if errors.Is(err, refusal.ErrRetry) || errors.Is(err, refusal.CheckConfig) {
@@ -320,7 +320,7 @@ func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(conte
 
 const maxRedirects = 5
 
-// DiscoverFile reads a discovery document from a file that somebody brought to this machine
+// DiscoverFile reads a discovery document from a file that was brought to this machine
 // (Kubernetes bootstrap discovery, "Method: Out of Band"). Anyone who can write the file
 // decides which cluster is trusted. [Refresh] asks the cluster for its latest document, as
 // kubeadm does.

@@ -25,7 +25,7 @@ const (
 	checkCredentials Check = "kubeconfig-credentials"
 	// checkInsecureSkipTLSVerify: insecure-skip-tls-verify is set.
 	checkInsecureSkipTLSVerify Check = "kubeconfig-insecure-skip-tls-verify"
-	// checkProxy: proxy-url is set. Whoever can write the document must not choose who sees the
+	// checkProxy: proxy-url is set. The document's writer must not choose who sees the
 	// node's traffic.
 	checkProxy Check = "kubeconfig-proxy-url"
 	// checkTLSServerName: tls-server-name is set. kubeadm silently drops it.
@@ -170,7 +170,7 @@ func (k *kubeconfig) readContext(n *yaml.Node) error {
 }
 
 // readUser refuses a user that has anything but a name: a token, a password, a client
-// certificate, a command to run, somebody to impersonate.
+// certificate, a command to run, a user to impersonate.
 func readUser(n *yaml.Node) error {
 	return eachMember(n, func(member string, value *yaml.Node) error {
 		switch {

@@ -87,7 +87,7 @@ type Renewal struct {
 // a Machine's token that ran out once InfrastructureReady was true; that was Cluster API in
 // 2021.
 //
-// This is stricter than Cluster API in two ways. A token without an expiration, which somebody
+// This is stricter than Cluster API in two ways. A token without an expiration, which a person
 // made from a token of Cluster API, is given one. And nothing is done for an owner that is
 // being deleted. As in Cluster API, an expired token that still exists is extended: its owner
 // has no other.

@@ -83,7 +83,7 @@ type Secret struct {
 
 // Expired reports whether the token is expired at now, that is, at or after its expiration
 // (k8s.io/cluster-bootstrap/util/secrets, GetExpiration). A token with an expiration is also
-// expired at the zero time, which means a clock that nobody set.
+// expired at the zero time, which means a clock that is not set.
 func (s *Secret) Expired(now time.Time) bool {
 	s = typednil.OrZero(s)
 	return !s.Expiration.IsZero() && (now.IsZero() || !now.Before(s.Expiration))

@@ -209,7 +209,7 @@ func attestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOpt
 // carried away and used elsewhere, and not the certificate's key. The server should make none
 // (tls.Config.SessionTicketsDisabled).
 //
-// Not: PeerCertificates, which anybody signs for himself where the server only asks for a
+// Not: PeerCertificates, which any client signs for itself where the server only asks for a
 // certificate (tls.RequestClientCert). Behind a proxy that ends TLS, verify the certificate
 // that it passes on with x509.Certificate.Verify, and hand in the chains as VerifiedChains.
 func AttestedNodeFromTLS(state *tls.ConnectionState, opts NodeCertificateOptions) (*AttestedNode, error) {

@@ -130,7 +130,7 @@ type Private struct {
 }
 
 // Attestations is what an API server attests to an admission webhook: what it may be asked to
-// review by whoever presents the token.
+// review by the client that presents the token.
 type Attestations struct {
 	// AdmissionReviewAPIGroups are API groups, of which kube-apiserver writes one; "*" stands
 	// for all.
@@ -169,7 +169,7 @@ const maxNumericDate = 253402300799
 // from a known one only in case, times as whole numbers between 0 and the end of the year 9999,
 // "aud" a string or an array of strings, no null. Unknown members are ignored, as RFC 7519,
 // section 4 requires; but not those of "kubernetes.io", where one may bind the token to an
-// object that nobody would look for, and not the flat claims of a legacy token. The errors are
+// object that no getter would look for, and not the flat claims of a legacy token. The errors are
 // [CheckSize], [CheckEncoding], [CheckType], "claims-time" and, for such members,
 // "private-claims".
 //

@@ -63,7 +63,7 @@ type LiveObjects interface {
 // live reports whether an answer without AsOf is of this very moment.
 func live(objects Objects) bool {
 	_, marked := objects.(LiveObjects)
-	_, memory := objects.(*MemoryObjects) // without the marker: whoever embeds one does not inherit it
+	_, memory := objects.(*MemoryObjects) // without the marker: a type that embeds one does not inherit it
 	return marked || memory
 }
 

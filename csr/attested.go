@@ -94,8 +94,8 @@ func (c *Checked) checkUID(uid string) error {
 // CheckMachine holds a machine, given by its canonical identity, against what the inventory says
 // about the machine that is to be the node: the identity must be the same, if the inventory has
 // one, and so must the provider of the evidence. The insecure provider has only the machines
-// that the inventory gives it by its name. Whoever may be fooled by the weaker of two providers
-// is thus not fooled by it about a machine of the other. [Checked.Vouch] does this for every
+// that the inventory gives it by its name. A fault of the weaker of two providers
+// thus admits no machine of the other. [Checked.Vouch] does this for every
 // provider. The error is an [*Error] of "inventory-machine".
 func (c *Checked) CheckMachine(machine string) error {
 	if c == nil || !c.found {

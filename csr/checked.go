@@ -94,7 +94,7 @@ func (c *Checked) ClaimedProviderID() Claimed {
 // is approved. It is 0 under other signers, whose [CA] shortens certificates.
 func (c *Checked) BuiltInLifetime() time.Duration { return c.given }
 
-// Claimed is what a node says about itself. It has a type of its own, so that nobody vouches
+// Claimed is what a node says about itself. It has a type of its own, so that no authorizer vouches
 // for it by assigning it.
 type Claimed string
 
@@ -119,7 +119,7 @@ func (c *Checked) fresh(now time.Time) error {
 		rfc3339(c.at), rfc3339(now), maxAge))
 }
 
-// CheckSignature verifies the request's own signature, which shows that whoever made it has
+// CheckSignature verifies the request's own signature, which shows that the requester has
 // the private key. The work is done once, however many calls and callers there are. The
 // error is a [*Error] of [CheckSignature].
 func (c *Checked) CheckSignature() error {

@@ -50,7 +50,7 @@ func (v Verdict) String() string {
 // "sign" for status (Kubernetes, "Certificates and Certificate Signing Requests",
 // "Authorization"). The reasons are those of decisions that are not named after a rule.
 const (
-	ConditionApproved = "Approved" // somebody who may approve has said yes
+	ConditionApproved = "Approved" // an approver has said yes
 	ConditionDenied   = "Denied"   // final
 	ConditionFailed   = "Failed"   // the signer gave up; final
 
@@ -79,7 +79,7 @@ const (
 // own UID and resourceVersion. If the object has changed since, or was deleted and recreated
 // under the same name, the API server answers with a conflict (409): then nothing was
 // written, and the request has to be checked again. An object that is fetched again for the
-// write is one that nobody has checked.
+// write is one that has not been checked.
 type Decision struct {
 	// Verdict is what to do.
 	Verdict Verdict
@@ -109,14 +109,14 @@ type Decision struct {
 	Detail string
 }
 
-// Decide turns the error of a check into a Decision about a request that nobody has
+// Decide turns the error of a check into a Decision about a request that no approver has
 // approved. It never approves: [Attested.Decision] does. [Decision.For] fits either to the
 // object: every decision that is to be written must go through it.
 //
 //   - nil means retry: that nothing was refused does not say that anything was proven.
 //   - A request that is finished ([CheckRequestClosed]) is ignored, and so is one filed
 //     under a signer that the policy does not serve ([ErrOtherSigner]): nothing is to be
-//     written, and nobody needs to look at it again.
+//     written, and the controller need not look at it again.
 //   - A [*Error], [Errors], or any error with a method DenyReason() string, anywhere in the
 //     tree of err, denies, even if other parts of the tree could not be decided: what is
 //     wrong stays wrong. The method's result is the reason.
@@ -180,7 +180,7 @@ func (d Decision) For(r *Request) Decision {
 	return d
 }
 
-// placed fills in where to write the verdict on a request that nobody has approved.
+// placed fills in where to write the verdict on a request that is not approved.
 func (d Decision) placed() Decision {
 	place := map[Verdict][2]string{
 		VerdictApprove: {ConditionApproved, SubresourceApproval},

@@ -11,7 +11,7 @@
 //
 // The package's example is these four. Steps 2 and 3 are usually a verifier's. If you accept
 // one kind of evidence and have its verifier, call that; its own result is then
-// [Attested.Details]. Whoever accepts what others have written has it as a [Provider] and calls
+// [Attested.Details]. A caller that accepts other people's providers has each as a [Provider] and calls
 // [Verify], which checks the result against the request.
 //
 // [Attested.Decision] approves, and nothing else does. [Decide] turns an error into a

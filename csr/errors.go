@@ -78,7 +78,7 @@ var (
 	ErrNoRecord = errors.New("no such record")
 	// ErrOtherSigner says that a request is filed under a signer that a [Policy] or a verifier
 	// does not serve, or that [CA.Issue] was asked for a certificate of a signer
-	// for which the CA does not sign. Somebody else answers the request.
+	// for which the CA does not sign. Another controller answers the request.
 	ErrOtherSigner = errors.New("the request is for a signer that is not served here")
 )
 

@@ -23,7 +23,7 @@ const (
 	SignerClientInsecure = clientSignerPrefix + providerInsecure
 	// SignerServingTPM signs serving certificates of nodes that attest with a TPM.
 	SignerServingTPM = servingSignerPrefix + "tpm"
-	// SignerChallengeTPM is the name under which a node files a hello. Nobody signs for it:
+	// SignerChallengeTPM is the name under which a node files a hello. No signer signs for it:
 	// the answer to a hello is a denial that carries the challenge.
 	SignerChallengeTPM = challengeSignerPrefix + "tpm"
 	// SignerRecoveryTPM signs recovery certificates: long-lived, for a key in the TPM, and
@@ -87,7 +87,7 @@ var purposes = map[Purpose]struct {
 // PurposeOf returns what a signer's certificates are for. It knows the names that are
 // constants here and those that [SignerClient] and [SignerServing] make. For every other
 // name it returns a [*Error] of [CheckSignerName]: among others for the challenge signer,
-// for which nobody signs, for a serving signer of the insecure provider, and for the
+// for which no signer signs, for a serving signer of the insecure provider, and for the
 // proposal's spelling cluster-x-k8s-io/, which kube-apiserver refuses.
 func PurposeOf(signerName string) (Purpose, error) {
 	purpose, _, want := parseSignerName(signerName)
@@ -114,7 +114,7 @@ func SignerServing(provider string) (string, error) {
 
 // SignerChallenge returns the name under which nodes that attest through this provider file
 // a hello, whose target is the certificate's own signer. It refuses what [SignerServing]
-// refuses: an insecure provider challenges nobody.
+// refuses: an insecure provider challenges no node.
 func SignerChallenge(provider string) (string, error) {
 	return signerOf(challengeSignerPrefix, provider)
 }
@@ -262,7 +262,7 @@ func nodeNameAfter(prefix, name string) (string, bool) {
 }
 
 // RequesterClass says who files a request, and so what they may ask for. The zero value is
-// nobody and may ask for nothing.
+// no user and may ask for nothing.
 //
 //	class      user name                   groups                                client  serving  recovery
 //	bootstrap  system:bootstrap:<id>       system:bootstrappers, those below it  yes     no       no

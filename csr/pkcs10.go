@@ -174,7 +174,7 @@ func parsePKCS10(request []byte, elements int, foreign bool) (*PKCS10, error) {
 }
 
 // CheckSignature verifies the request's signature under its own key, which shows that
-// whoever made the request had the private key. The error is a [*Error] with
+// the requester had the private key. The error is a [*Error] with
 // [CheckSignature].
 func (p *PKCS10) CheckSignature() error {
 	if p == nil || p.CSR == nil {

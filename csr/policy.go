@@ -120,7 +120,7 @@ const (
 // Check checks a request against every rule, its own signature included. The signer is the
 // one that the request is filed under.
 //
-// A request filed under a name that is not in SignerNames is somebody else's: nothing in it
+// A request filed under a name that is not in SignerNames is another controller's: nothing in it
 // is judged, and the error matches [CheckSignerName], [ErrOtherSigner] and [refusal.ErrRetry], so
 // that [Decide] ignores it and a controller may watch all requests.
 //
@@ -152,7 +152,7 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 	if err := cmp.Or(p.Validate(), begun(ctx)); err != nil {
 		return nil, err
 	}
-	// A request for somebody else is not denied, since they may still answer it. Nobody has
+	// Another controller's request is not denied, since it may still be answered. Nothing has
 	// the empty name, which no API server accepts.
 	filed := r.Spec.SignerName
 	if filed != "" && !slices.Contains(p.SignerNames, filed) && !(unsigned && challengedProvider(filed) != "") {
@@ -241,7 +241,7 @@ var commonClusterIDs = []string{"kubernetes", "kind", "minikube", "default", "lo
 func (p *Policy) maxExpiration() time.Duration { return cmp.Or(p.MaxExpiration, DefaultMaxExpiration) }
 
 // Clone returns a copy of p that shares no memory with it except what its functions refer
-// to. A verifier keeps a clone, so that nobody changes its policy behind its back. The clone
+// to. A verifier keeps a clone, so that a caller cannot change its policy later. The clone
 // of nil is nil.
 func (p *Policy) Clone() *Policy {
 	if p == nil {

@@ -22,7 +22,7 @@ const (
 	CheckRequestClosed Check = "request-closed"
 	// CheckSignerName: the certificate is requested from a signer that the policy serves,
 	// and the object is filed under that name or, for a hello, under SignerChallengeTPM. One
-	// that is filed under somebody else's signer is not denied: see ErrOtherSigner.
+	// that is filed under another controller's signer is not denied: see ErrOtherSigner.
 	CheckSignerName Check = "signer-name"
 	// checkRequestUsername: the requester's user name has one of the three forms of
 	// [RequesterClass].

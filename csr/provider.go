@@ -56,7 +56,7 @@ type Challenger interface {
 // ([Attested.Check]), and the request's signature is verified. A provider that names no machine
 // breaks [CheckProviderResult].
 //
-// Whoever has several providers gives each the requests under its own signers, whatever their
+// A caller with several providers gives each the requests under its own signers, whatever their
 // evidence says ([ProviderOf]). Kubelets' own requests to [SignerKubeletServing] carry no
 // evidence, and no provider verifies them; see [InheritAttestation].
 func Verify(ctx context.Context, provider Provider, request *Request) (*Attested, error) {

@@ -140,7 +140,7 @@ func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, 
 // the record's signer and node, no provider ID other than the one that was vouched for, and
 // no right to issue others, and must end no later than the record says. The error is an
 // [*Error] of "issued-certificate". Completed does not check that the signer made it:
-// take it from status.certificate, which an API server lets nobody else write.
+// take it from status.certificate, which an API server lets only the signer write.
 func (r IssuedRecord) Completed(certificate *x509.Certificate) (IssuedRecord, error) {
 	if certificate == nil {
 		return IssuedRecord{}, &Error{Check: checkIssuedCertificate, Got: "no certificate", Want: "one"}

@@ -274,7 +274,7 @@ func (r *Request) signerName() string {
 
 // Parsed is a request whose content is read once, when it is first needed: however many
 // policies, providers and verifiers look at one request, its PEM and its PKCS#10 request are
-// parsed only once. [Request.Parsed] makes it. It is safe for concurrent use; nobody may
+// parsed only once. [Request.Parsed] makes it. It is safe for concurrent use; no caller may
 // change the request while it is in use.
 type Parsed struct {
 	request *Request
@@ -290,7 +290,7 @@ type Parsed struct {
 
 // Parsed returns the request, to be read once. Nothing is read here: it is for
 // [Policy.Check] to report what does not parse, once it knows that the request is not
-// somebody else's.
+// another caller's.
 func (r *Request) Parsed() *Parsed { return &Parsed{request: r} }
 
 // Request returns the object that was filed, or nil if there is none.

@@ -109,7 +109,7 @@ func (t *Token) KeyID() string { return t.read().keyID }
 // Type returns the header's typ, or "" if it has none. Nothing here compares it with anything.
 func (t *Token) Type() string { return t.read().typ }
 
-// UnverifiedPayload returns the payload, which anybody could have written. It shares memory
+// UnverifiedPayload returns the payload, which any sender could have written. It shares memory
 // with the token and must not be changed.
 func (t *Token) UnverifiedPayload() []byte { return t.read().payload }
 
@@ -127,7 +127,7 @@ type Signed struct {
 // VerifySignature parses a token in compact form, as [Parse] does, and checks its signature
 // with the keys of a set, as [Token.VerifySignature] does.
 //
-// Not: an authentication. A token that has expired, and one for somebody else, are signed as
+// Not: an authentication. A token that has expired, and one for another audience, are signed as
 // well as any other. What the payload says is for the caller to check; claims.Validator does
 // so for the tokens of Kubernetes.
 func VerifySignature(ctx context.Context, token string, keys KeySet) (*Signed, error) {

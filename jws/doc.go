@@ -11,7 +11,7 @@
 //
 // [VerifySignature] parses a token and checks its signature with a [KeySet]; [Parse] and
 // [Token.VerifySignature] are its two halves. A [Signer] signs tokens. The claims inside a
-// token are not this package's concern: a signed token may be expired, or meant for somebody
+// token are not this package's concern: a signed token may be expired, or meant for someone
 // else.
 //
 // A [Key] is bound to one algorithm and one key ID, so that nothing in a token chooses how it

@@ -71,7 +71,7 @@ type RemoteConfig struct {
 	JWKSURL string
 	// Hosts are additional hosts, each "name" or "name:port" without wildcards, to which a
 	// jwks_uri or a redirect may lead. The host of Issuer or JWKSURL, with its port, is always
-	// allowed, and no other is: whoever answers for an issuer must not choose which of the hosts
+	// allowed, and no other is: the issuer's server must not choose which of the hosts
 	// that this process can reach it asks. The Client decides which address a name stands for.
 	Hosts []string
 	// Fetch gets the keys if they do not come over HTTPS, such as those of a signer at a socket,
@@ -93,7 +93,7 @@ type RemoteConfig struct {
 // RemoteKeySet is a [KeySet] that is fetched over HTTPS and kept. It is safe for
 // concurrent use.
 //
-// Keys are fetched when somebody asks: nothing runs if nobody does. However many callers ask
+// Keys are fetched when a caller asks: nothing runs in between. However many callers ask
 // at once, one fetch is made for all of them, in a goroutine that ends after 10 seconds at the
 // latest, and no more than one in 10 seconds. A caller that is waiting may leave by ending
 // its context; the fetch continues for the others. At most 1,024 calls wait at a time: further
@@ -102,7 +102,7 @@ type RemoteConfig struct {
 //
 // A held key is returned at once while the set is fresh. A stale set is fetched again;
 // meanwhile, and while that fails, the held keys are returned at once until MaxStale has
-// passed: a slow or dead server delays no verification. (Only if nobody has asked since the
+// passed: a slow or dead server delays no verification. (Only if no caller has asked since the
 // set went stale, for 20 seconds, do the first callers wait for the outcome, so that
 // a set that was forgotten for a day is not believed without a try.) Tokens whose header names
 // no key get all held keys and cause no fetch of a fresh set. A response without a single usable

@@ -65,7 +65,7 @@ const (
 	TCGAttestTPMQuote OID = "\x67\x81\x05\x14\x02"
 )
 
-// Identifiers of this SDK. They are under a UUID (ITU-T X.667), not registered with anybody,
+// Identifiers of this SDK. They are under a UUID (ITU-T X.667), not registered,
 // and private: they mean nothing to other software. Their third arc does not fit in an
 // asn1.ObjectIdentifier.
 const (

@@ -45,7 +45,7 @@ began() {
 	echo "${fields[19]:-gone} $(cat /proc/sys/kernel/random/boot_id)"
 }
 
-# runs NAME says whether what was started still runs. Somebody else may have its number by now.
+# runs NAME says whether what was started still runs. Another process may have its number by now.
 runs() {
 	local pid was
 	[ -f "$dir/$1.pid" ] && read -r pid was <"$dir/$1.pid" && [ "$was" = "$(began "$pid")" ] && kill -0 "$pid" 2>/dev/null
@@ -126,7 +126,7 @@ up() {
 	mkdir -p "$pki"
 	chmod 700 "$dir"
 	version=$(kubeadm version -o short)
-	# kubeadm wants an address that others can reach; nobody asks for this one.
+	# kubeadm wants an address that others can reach; no client asks for this one.
 	cat >"$dir/kubeadm.yaml" <<-END
 		apiVersion: kubeadm.k8s.io/v1beta4
 		kind: InitConfiguration

@@ -10,7 +10,7 @@ import (
 // The C simulator keeps its whole state in C globals, so a process can run only one TPM
 // at a time, and go-tpm-tools makes a second opener wait forever. The owner is therefore
 // a property of the process that only a package-level variable can hold; it holds nothing
-// else: file:line of the opener, nil while nobody owns the simulator. A program that opens
+// else: file:line of the opener, nil while the simulator has no owner. A program that opens
 // go-tpm-tools' simulator without this package is not detected here.
 var owner atomic.Pointer[string]
 

@@ -118,7 +118,7 @@ var registryChecks = []registryCheck{
 	{"a second name is not given to a Machine UID", `a=reserve 1 1; reserve 2 2 uid=uid-of-node-1 !reserved; bind a
 		reserve 2 2 uid=uid-of-node-1 !machine-uid; join 2 2; join 3 3 uid=; join 4 4 uid=
 		reserve 5 5; wait 1m; join 6 6 uid=uid-of-node-5`, nil},
-	// The Machine is gone, so nobody can come with its UID.
+	// The Machine is gone, so no claim can have its UID.
 	{"a Machine UID is not used again while its name rests", `a=join 1 1; bind a 1h; release 1; reserve 2 1 uid=uid-of-node-1 !machine-uid
 		wait 1h0m1s; join 2 1 uid=uid-of-node-1`, nil},
 	// The Machine that it was moved from can go.
@@ -196,7 +196,7 @@ func first(ctx context.Context, registry membership.Registry) (*membership.Recor
 	return nil, nil
 }
 
-// checkRegistryList lists more records than are read at once, while somebody writes, and then
+// checkRegistryList lists more records than are read at once, while another goroutine writes, and then
 // releases each as it comes: a sweep.
 func checkRegistryList(r *registryRun) {
 	const many = 300

@@ -16,7 +16,7 @@
 // The value is the challenge's qualifying data for the label "document": the document must
 // cover it, or at least its first 16 bytes if the platform takes no more.
 //
-// A document proves only that somebody on that machine asked for it, perhaps a pod that
+// A document proves only that a process on that machine asked for it, perhaps a pod that
 // reaches the metadata address; it proves nothing about a key or about root. So the key's
 // residence is unknown, [attest.VerifierConfig].RequireTPMResident refuses, and membership is
 // asked about only at the answer. A platform whose document takes no value from the caller is

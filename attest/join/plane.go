@@ -26,7 +26,7 @@ type Config struct {
 	// Kinds are the kinds of evidence that are trusted, each of another provider. Nodes file
 	// under the client signers of these kinds ([csr.SignerClient]), and no others are served.
 	Kinds []attest.Kind
-	// Members says which machine may be which node. Nobody else gets a certificate. Where
+	// Members says which machine may be which node. No other machine gets a certificate. Where
 	// another machine is listed for a node's name, the Err of the [Reply] has the identity of
 	// the one that asked, as a list has it.
 	Members membership.Members

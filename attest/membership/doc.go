@@ -2,7 +2,7 @@
 // machine that its issuer certified, so every verifier needs such an attest.Authorizer.
 //
 // Where the machines are known beforehand, [StaticList] admits those of a list, which is the
-// inventory as well ([Members]). Where nobody knows them, [FirstUse] is trust on first use: a
+// inventory as well ([Members]). Where no source knows them, [FirstUse] is trust on first use: a
 // [Registry] remembers which machine is which node, for one cluster and one kind of identity
 // ([Scope]). [NewMemoryRegistry] makes one for tests, package boltregistry one on disk. [Both]
 // admits what two authorizers both admit, such as a list and first use.

@@ -59,7 +59,7 @@ type FirstUseConfig struct {
 	OwnCA *csr.CA
 	// OwnSignersElsewhere names signers to be treated as OwnCA's, although their CA is in
 	// another process or is replaced while this one runs. Nothing here can see who signs for
-	// them, so whoever lists one vouches that each of its certificates is made by a csr.CA
+	// them, so listing one vouches that each of its certificates is made by a csr.CA
 	// whose process verifies the answer itself, with a FirstUse of the same registry that has
 	// the signer here or in OwnCA: CA.Issue there binds the name.
 	//
@@ -82,10 +82,10 @@ type FirstUseConfig struct {
 	Now func() time.Time
 }
 
-// FirstUse is trust on first use, for machines whose identity nobody knows beforehand: the
+// FirstUse is trust on first use, for machines whose identity is not known beforehand: the
 // first machine that proves itself under a node name is that node from then on, and no other
 // machine is, as its [Registry] remembers. It cannot keep an attacker's own machine from a
-// name that nobody has claimed yet, so only what the request came with (a bootstrap token)
+// name that no machine has claimed yet, so only what the request came with (a bootstrap token)
 // protects such a name.
 //
 // It admits a newcomer only for a client certificate requested with a bootstrap token. If the inventory
@@ -105,8 +105,8 @@ type FirstUseConfig struct {
 // Where the evidence is a document (attest.RoadDocument), which anything that runs on a
 // machine may get, a bound machine with a bootstrap token is admitted for a key that it has
 // already been admitted for, and for no other until the operator has released or rebound it: it
-// renews as the node that it is. That its last certificate has ended changes nothing, or whoever
-// keeps a node from renewing would be the node next: a document's name is free by a release and by
+// renews as the node that it is. That its last certificate has ended changes nothing, or an attacker
+// who keeps a node from renewing would be the node next: a document's name is free by a release and by
 // nothing else. Only kinds that find machines of the
 // operator's own projects or accounts are accepted (document.KindConfig.OwnMachines).
 //
@@ -158,7 +158,8 @@ func (c *FirstUseConfig) ownSigners() ([]string, error) {
 var errNotMade = refusal.Config("FirstUse", "", "one that NewFirstUse made")
 
 // CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make, or whose MaxLifetime is under
-// MaxExpiration of the policy; a registry of another cluster, or for a road that is not open; documents about anybody's machines; and on attest.RoadAK
+// MaxExpiration of the policy; a registry of another cluster, or for a road that is not open;
+// documents about every customer's machines; and on attest.RoadAK
 // a profile that can name a machine by its AK (tpmcert.AKIdentity) but does not promise one AK per
 // machine (OneAKPerMachine): no machine named that way could ever be admitted.
 func (f *FirstUse) CheckAuthorizer(open attest.Opening) error {

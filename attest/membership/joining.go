@@ -62,8 +62,8 @@ func (j *joining) look(ctx context.Context, in Lookups, ask, stale bool) (err er
 
 // admitAfter admits the claim that the bound record of its name refuses, if that record is over: the
 // last certificate of its machine has ended and its Node is gone. With documents, which anything
-// that runs on a machine may get, whoever keeps a node from renewing and deletes it would be the
-// node next, so there it is over only when an operator says so.
+// that runs on a machine may get, an attacker could keep a node from renewing, delete it and become
+// the node, so there it is over only when an operator says so.
 func (j *joining) admitAfter(ctx context.Context, h Held, refused error) error {
 	e, ok := errors.AsType[*attest.Error](refused)
 	if !ok || errors.Is(refused, refusal.ErrRetry) {
@@ -90,7 +90,7 @@ func (j *joining) admitAfter(ctx context.Context, h Held, refused error) error {
 }
 
 // checkRejoin refuses a further key of a bound machine that comes with only a bootstrap token
-// and a document: somebody on that machine who is not the node may have both.
+// and a document: a process on that machine other than the node may have both.
 func (j *joining) checkRejoin(held *Record) error {
 	checked := j.r.Checked()
 	if j.r.Road != attest.RoadDocument || j.r.Stage != attest.StageAnswer || checked == nil || requesterOf(j.r) == csr.RequesterNode ||
@@ -121,9 +121,9 @@ func (j *joining) reserve(ctx context.Context) (err error) {
 	}
 	j.claim.Over = ""
 	switch {
-	case j.seen.State == StateBound: // perhaps somebody was quicker
+	case j.seen.State == StateBound: // perhaps another replica was quicker
 		return j.checkRejoin(j.seen)
-	case !j.newcomer: // it was bound when it was looked up, so nobody has asked for a Node
+	case !j.newcomer: // it was bound when it was looked up, so NodeExists was not called
 		return j.checkNewcomer(ctx, true, false)
 	}
 	return nil
@@ -132,7 +132,7 @@ func (j *joining) reserve(ctx context.Context) (err error) {
 // bind writes that the machine is the node, and until when its certificates may be valid. A
 // record that has changed since it was looked up is reserved again.
 func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
-	if j.r.Purpose != csr.PurposeClient { // nobody comes as the node with it
+	if j.r.Purpose != csr.PurposeClient { // it does not authenticate the node
 		issued = nil
 	}
 	seen := j.seen
@@ -171,10 +171,10 @@ func keyResidence(r *attest.Result) string {
 }
 
 // checkNewcomer refuses requests that only a node that already has a certificate makes and, if
-// ask is set, a name that is in use. Whoever has reserved one has asked.
+// ask is set, a name that is in use. A reservation was preceded by that question.
 //
 // A name that is reserved for this very machine may be asked for by a node with a certificate
-// that nobody recorded: that is how one which joined without evidence gets its record, once an
+// that is in no record: that is how one which joined without evidence gets its record, once an
 // operator has approved its machine. So may one whose machine the inventory names: its record was
 // lost, and neither a Node nor a requester says more about it than the inventory.
 //

@@ -9,8 +9,8 @@ import (
 )
 
 // Members is who may join, in one: an inventory (csr.Policy.Machines) and what decides which
-// machine may be which node. A [StaticList] is both; [With] puts two together. Whoever is given
-// Members calls attest.CheckAuthorizer, which refuses nil, a nil pointer and a half that is
+// machine may be which node. A [StaticList] is both; [With] puts two together. A function that is
+// given Members calls attest.CheckAuthorizer, which refuses nil, a nil pointer and a half that is
 // missing.
 type Members interface {
 	attest.Authorizer

@@ -13,7 +13,7 @@ import (
 
 // NewMemoryRegistry returns an empty registry in the memory of one process, for tests and for
 // programs that keep its records themselves. Each call looks through all records. It forgets
-// everything when the process ends, and then anybody is the first user again. The error is that
+// everything when the process ends, and then any machine is the first user again. The error is that
 // of [Scope.Check].
 func NewMemoryRegistry(scope Scope, options RegistryOptions) (Registry, error) {
 	return NewRegistry(scope, new(memoryStore), options)

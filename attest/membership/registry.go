@@ -77,7 +77,7 @@ type Registry interface {
 	Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error)
 
 	// Release says that the inventory's Machine with this UID is gone, and reports whether
-	// there was a record of it ([Held.Release]). Whoever runs the inventory must call it, when
+	// there was a record of it ([Held.Release]). The owner of the inventory must call it, when
 	// a Machine goes or in a sweep over Records: nothing else frees a name.
 	Release(ctx context.Context, nodeName, machineUID string) (released bool, err error)
 
@@ -147,7 +147,7 @@ type Claim struct {
 	// ProviderID is the provider ID that the inventory has for it, up to oid.MaxProviderIDSize
 	// bytes; "" if it is not known yet.
 	ProviderID string
-	// Over is the Version of the bound record that the name has, if whoever makes the claim has
+	// Over is the Version of the bound record that the name has, if the claimant has
 	// found out that its Node is gone; mostly "". Reserve then replaces that record by
 	// the claim, provided that a certificate was issued for it and the last one has ended. It
 	// is not recorded.
@@ -221,7 +221,7 @@ func (r *Record) Until() time.Time {
 }
 
 // Live reports whether the record counts: it has not ended. Nor does a reservation count whose
-// deadline is further away than one may be: the clock of whoever made it was ahead.
+// deadline is further away than one may be: the clock of its writer was ahead.
 func (r *Record) Live(now time.Time) bool {
 	if r == nil {
 		return false

@@ -97,7 +97,7 @@ func NewStaticList(members []Member) (*StaticList, error) {
 }
 
 // ParseStaticList reads a list as text of at most 16 MiB. An error has the check member-list and
-// names the line. A list without members is accepted, and admits nobody.
+// names the line. A list without members is accepted, and admits no machine.
 func ParseStaticList(text []byte) (*StaticList, error) {
 	if len(text) > maxMemberListSize {
 		return nil, &attest.Error{Check: checkMemberList, Got: fmt.Sprintf("over %d bytes", maxMemberListSize)}

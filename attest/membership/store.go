@@ -218,8 +218,8 @@ func (s *storeRegistry) LookupMachineUID(ctx context.Context, machineUID string)
 // listSize is how many records a list has in memory.
 const listSize = 256
 
-// Records yields every record that counts; see [Registry]. Nobody waits for its caller: it
-// reads in pieces.
+// Records yields every record that counts; see [Registry]. It reads in pieces, so that no writer
+// waits for its caller.
 func (s *storeRegistry) Records(ctx context.Context) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
 		for last, more := "", true; more; {

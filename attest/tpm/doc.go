@@ -23,7 +23,7 @@
 //
 // # A CA of one's own
 //
-// Machines whose AKs nobody has certified, for example a fleet of bare-metal machines, enrol:
+// Machines whose AKs have no certificate, for example a fleet of bare-metal machines, enrol:
 // they join the AK's CA as they would a cluster, on the road of the EK. The CA's program has
 // a Verifier whose only cluster ID is that of the CA's certificate (attest.ClusterID), so
 // that no answer to the CA is valid for a cluster, or vice versa, and an Authorizer that says

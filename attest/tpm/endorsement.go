@@ -54,13 +54,13 @@ var ErrHierarchyPassword = tpmop.ErrHierarchyPassword
 // TPM2_Clear, which also removes the owner's keys. On Windows, neither mode nor owner is
 // checked: give the directory an access list of its own.
 //
-// TPM2_Clear removes the password; the next run sets it again: nobody has learnt it, and the
+// TPM2_Clear removes the password; the next run sets it again: no other party has learnt it, and the
 // hierarchy would stay open otherwise. Until then it is open, so the password stops only those
 // who cannot clear the TPM: the lockout hierarchy must have a password too, or TPM2_ClearControl
 // must have disabled the command. Persistent keys that have passwords of their own, or none, as
 // Azure's AK and EKs of the high range, are used without the hierarchy's.
 //
-// Whoever else makes keys in the hierarchy needs the password from then on: agents of the
+// Every other program that makes keys in the hierarchy needs the password from then on: agents of the
 // cloud on Compute Engine, a maker's tools for its IAK.
 func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) (secret.Value[[]byte], error) {
 	var password []byte
@@ -175,7 +175,7 @@ func parsePasswordFile(content []byte) ([]byte, error) {
 
 // checkEndorsementPassword has the TPM check the password by using it for its purpose: to
 // create a primary key, the fastest kind there is. (A policy session would leave a handle
-// that nobody could find again if the TPM's answer were lost.) Wrong passwords of this
+// that would be lost with the TPM's answer.) Wrong passwords of this
 // hierarchy do not count towards a lockout.
 func checkEndorsementPassword(ctx context.Context, h *tpmop.Handles, password []byte) error {
 	_, err := tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, password, tpm2.Marshal(AKTemplateECDSAP256()))

@@ -44,7 +44,7 @@ type KindConfig struct {
 }
 
 // Kind is the TPM's evidence on the control plane's side, an [attest.Kind]. The zero Kind
-// trusts nobody: it reads messages and verifies none.
+// trusts no issuer: it reads messages and verifies none.
 type Kind struct {
 	aks         *tpmcert.AKVerifier // nil if the road is closed
 	eks         *tpmcert.EKVerifier // likewise

@@ -131,7 +131,7 @@ func (o *ProverOptions) check(ak *AKSource) error {
 	return nil
 }
 
-// AKPublic returns the public area of the attestation key of source in tpm, for whoever is to
+// AKPublic returns the public area of the attestation key of source in tpm, for the CA that is to
 // certify it. endorsementPassword is that of the hierarchy; zero means the empty one. A key
 // that no verifier would accept is an error.
 func AKPublic(ctx context.Context, tpm transport.TPM, source AKSource, endorsementPassword secret.Value[[]byte]) (*statement.Public, error) {

@@ -1,5 +1,5 @@
 // Package bootstraptokentest provides a cluster that can be discovered, for tests of code that
-// uses package bootstraptoken: an API server over real TLS that lets anybody read the
+// uses package bootstraptoken: an API server over real TLS that lets anonymous clients read the
 // cluster-info ConfigMap, a bootstrap token, and a signer that signs for it.
 //
 //	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})

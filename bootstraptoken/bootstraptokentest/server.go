@@ -42,7 +42,7 @@ func (c *Cluster) serveHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveAPI knows only the bearers of its tokens. It allows everybody to read cluster-info and
-// nobody to do anything else, like the roles that kubeadm makes.
+// no client do anything else, like the roles that kubeadm makes.
 func (c *Cluster) serveAPI(w http.ResponseWriter, r *http.Request) {
 	user := "system:anonymous"
 	if authorization := r.Header.Get("Authorization"); authorization != "" {

@@ -53,7 +53,7 @@ type VerifierConfig struct {
 	// most four times, within ten seconds in all; what verified is kept for a day. Nil gets none;
 	// [HTTPFetcher.FetchIssuer] gets them.
 	//
-	// The URL comes from a certificate that nobody has verified yet: whoever files a request
+	// The URL comes from a certificate that is not verified yet: anyone who files a request
 	// chooses it. A function asks only hosts that it was configured with, does not follow
 	// redirects to others, and sets its own time limits. What it returns is not trusted: it
 	// must chain to a root like anything else.

@@ -42,7 +42,7 @@ type EC2Machine struct {
 	// seconds later. The zero time means an hour before now.
 	Pending time.Time
 	// Role is the name of its role, or "" if it has none. Session is the name of the role's
-	// session: "" means the instance's ID, as EC2 has it, and another is of somebody who assumes
+	// session: "" means the instance's ID, as EC2 has it, and another is of a principal that assumes
 	// the role by himself.
 	Role, Session string
 }
@@ -202,7 +202,7 @@ func indefinite(content, signers []byte) []byte {
 }
 
 // Serve starts the metadata server of a machine, which speaks only IMDSv2: /latest/api/token
-// issues session tokens, and whoever presents one gets document and rsa2048 below
+// issues session tokens, and a client that presents one gets document and rsa2048 below
 // /latest/dynamic/instance-identity/, and below /latest/meta-data/ instance-id,
 // placement/region, placement/availability-zone, services/partition and, for a machine with a role, its
 // name and its credentials at iam/security-credentials/.

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// session is the credentials of somebody with a role, for six hours. The secret is made of the token
+// session is the credentials of a principal with a role, for six hours. The secret is made of the token
 // with the cloud's key, so the cloud need not remember it.
 type session struct{ accessKeyID, secret, token string }
 

@@ -38,9 +38,9 @@ type KindConfig struct {
 	Certificates awsid.Certificates
 	// Roles are the roles of the instances that may join, each with its partition and account:
 	// arn:aws:iam::123456789012:role/node. A path before the name is allowed, and not compared:
-	// an account has each name once. Whoever may assume one of these roles otherwise than as an
+	// an account has each name once. A principal that may assume one of these roles otherwise than as an
 	// instance of EC2 can pose as each of its machines: the role's trust policy names
-	// ec2.amazonaws.com and nobody else. The slice is copied.
+	// ec2.amazonaws.com and no other principal. The slice is copied.
 	Roles []string
 	// Transport sends the requests to STS, always over https and to the host of the document's
 	// region; nil means one with the system's roots and the proxy that the environment names

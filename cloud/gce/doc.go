@@ -16,7 +16,7 @@
 // # What it proves
 //
 // The token's audience is "nodeattest:" followed by the challenge's qualifying data in
-// base64url. So the token proves that somebody on that machine asked for it after the control
+// base64url. So the token proves that a process on that machine asked for it after the control
 // plane spoke, for this request, cluster, signer and requester. That the machine is this one
 // is Google's word (attest.Asserted). The token says nothing about a key: residency is
 // unknown. Anything on the machine that reaches the metadata server can ask: keep pods away

@@ -98,7 +98,7 @@ func inDER(data []byte) ([][]byte, error) {
 	return certsOnly(data)
 }
 
-// certsOnly reads a ContentInfo with a SignedData that nobody signed (RFC 5652, 5.1): version,
+// certsOnly reads a ContentInfo with a SignedData without signatures (RFC 5652, 5.1): version,
 // digestAlgorithms, encapContentInfo, certificates, crls and an empty signerInfos.
 func certsOnly(data []byte) ([][]byte, error) {
 	info, rest, ok := read(data, tagSequence)

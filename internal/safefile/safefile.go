@@ -129,7 +129,7 @@ func Content(content []byte) func(f *os.File) error {
 func temporaryName(name, unique string) string { return "." + name + "." + unique + ".tmp" }
 
 // Sweep removes what writers of a file that were killed have left behind in its directory. The
-// caller knows that nobody writes the file now.
+// caller knows that no other process writes the file now.
 func Sweep(dir *os.Root, name string) {
 	left, _ := fs.Glob(dir.FS(), temporaryName(name, "*"))
 	for _, temporary := range left {

@@ -26,7 +26,7 @@ func checkFile(info fs.FileInfo, access Access) error {
 }
 
 // CheckDirectory refuses a directory in which others could replace a file: it must be this
-// user's or root's, and nobody else may be able to write to it. The error is [CheckFile] or
+// user's or root's, and no other user may be able to write to it. The error is [CheckFile] or
 // the file system's.
 func CheckDirectory(dir string) error {
 	_, err := checkOpen(dir, "", 0)
@@ -47,7 +47,7 @@ func checkOpen(dir, where string, unless fs.FileMode) (fs.FileInfo, error) {
 
 // CheckWay is [CheckDirectory], and refuses a directory that others could replace by another
 // one: every directory on the way to it, by its name and by where it is, must be this
-// user's or root's, and nobody else may be able to write to it, unless it is one such as /tmp,
+// user's or root's, and no other user may be able to write to it, unless it is one such as /tmp,
 // where everybody may remove only what is theirs.
 func CheckWay(dir string) error {
 	name, err := filepath.Abs(dir)
@@ -57,7 +57,7 @@ func CheckWay(dir string) error {
 	for at := name; ; at = filepath.Dir(at) {
 		info, err := os.Lstat(at)
 		if err == nil {
-			err = checkOwner(info, true) // of a symbolic link, whoever may change it
+			err = checkOwner(info, true) // of a symbolic link, which its folder's writers may change
 		}
 		if err == nil && at != name {
 			_, err = checkAbove(at)

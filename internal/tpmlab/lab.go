@@ -16,13 +16,13 @@ import (
 )
 
 // Cert describes a certificate that is written by hand: crypto/x509 makes none over
-// SHA-1, with a key that nobody has, or with a signature that is wrong.
+// SHA-1, with a key that does not exist, or with a signature that is wrong.
 type Cert struct {
 	Subject, Issuer string
 	From, To        time.Time
 	SPKI            []byte
 	Algorithm       []byte        // AlgorithmIdentifier of the signature
-	Key             crypto.Signer // of SPKI; nil where nobody has it
+	Key             crypto.Signer // of SPKI; nil where it does not exist
 	Extensions      []pkix.Extension
 	Serial          int64
 	Version1        bool // without extensions, whatever Extensions says
@@ -134,7 +134,7 @@ func leaf(issuer string, key crypto.PublicKey, usage []byte, purpose oid.OID) *C
 			Usages(purpose), EKDirectory("id:49465800", "SLB9670", "id:00070055")}}
 }
 
-// SPKI writes a key that nobody has: RSA of an odd number of so many bits, in the
+// SPKI writes a public key without a private one: RSA of an odd number of so many bits, in the
 // encoding rsaEncryption or RSAES-OAEP.
 func SPKI(bits int, e int64, oaep bool) []byte {
 	n := new(big.Int).Lsh(big.NewInt(1), uint(bits-1))

@@ -31,7 +31,7 @@ var ErrNullInPassword = errors.New("the password has a zero byte inside")
 
 // Authorize is a handle and the proof that its password is known. The empty password is sent
 // in the clear. Any other stays in this process: the proof is an HMAC over the command, also
-// keyed with a session secret, so that nobody can try passwords against it.
+// keyed with a session secret, so that passwords cannot be tried against it.
 func (h *Handles) Authorize(ctx context.Context, handle tpm2.TPMHandle, name, password []byte) (tpm2.AuthHandle, error) {
 	if len(password) == 0 {
 		return WithPassword(handle, name, nil), nil
@@ -172,7 +172,7 @@ func (s *oneUse) Validate(rc tpm2.TPMRC, cc tpm2.TPMCC, parms []byte, names []tp
 // CleanupFailure is called if the TPM refused the command: the session remains.
 func (s *oneUse) CleanupFailure(transport.TPM) error { return s.h.Flush(s.handle) }
 
-// LoadedSessions lists the sessions in the TPM, of whatever kind and whoever owns them.
+// LoadedSessions lists the sessions in the TPM, of every kind and every owner.
 func (h *Handles) LoadedSessions(ctx context.Context) ([]tpm2.TPMHandle, error) {
 	list, _, err := h.List(ctx, tpm2.TPMHandle(tpm2.TPMHTLoadedSession)<<24, 64)
 	return list, err

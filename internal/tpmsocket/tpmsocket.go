@@ -35,7 +35,7 @@ func (s *Socket) Write(command []byte) (int, error) {
 	if s.closed {
 		return 0, net.ErrClosed
 	}
-	if err := s.hangUp(); err != nil { // left by a command whose response nobody read
+	if err := s.hangUp(); err != nil { // left by a command whose response was not read
 		return 0, err
 	}
 	conn, err := net.Dial("unix", s.Path)

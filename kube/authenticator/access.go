@@ -28,7 +28,7 @@ type access struct {
 	pair   *certstore.Pair // the client certificate; nil for the credential of config
 }
 
-// connection says how to reach the API server, without anybody's credentials.
+// connection says how to reach the API server, without credentials.
 func (a *Authenticator) connection() (bare, own *rest.Config, err error) {
 	if own, err = a.c.API(); err != nil {
 		return nil, nil, apiclient.WithoutPasswords(err)
@@ -77,7 +77,7 @@ func (a *Authenticator) clusterID(ctx context.Context, c *rest.Config, api *apic
 
 // accesses are the credentials to try, the best first: the client certificate, the recovery
 // certificate, the bootstrap token. For anything but a client certificate, only the first can
-// be used. A node without evidence is new each time: nobody renews its certificate.
+// be used. A node without evidence is new each time: its certificate is not renewed.
 func (v *view) accesses(bare, own *rest.Config, evidence attest.Prover, purpose csr.Purpose) []access {
 	var all []access
 	client := v.a.items[0]

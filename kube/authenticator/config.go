@@ -47,13 +47,13 @@ type Config struct {
 	API func() (*rest.Config, error)
 	// Kind is the machine's evidence. It is nil for a machine that has none, and only with the
 	// SignerName csr.SignerClientInsecure: such a node gets one certificate, by a bootstrap token,
-	// which nobody renews, and none of RecoverySigner and Serving. Its Lifetime is the signer's.
+	// which is not renewed, and none of RecoverySigner and Serving. Its Lifetime is the signer's.
 	Kind Kind
 
 	// MinimumVersion is the oldest version of the evidence's data format that is written where
 	// the control plane does not read the newest that Kind has: then the node files once more, in
 	// the best version that both speak. 0 means the newest, so that no older one is ever written:
-	// whoever may deny requests could have the node step down. One above the newest refuses every
+	// an account that may deny requests could have the node step down. One above the newest refuses every
 	// attempt with refusal.CheckConfig.
 	MinimumVersion int
 	// ClusterID is the control plane's name for its cluster; "" means the customary name,
@@ -272,7 +272,7 @@ func (a *Authenticator) tryCluster() error {
 	return plane.Validate()
 }
 
-// tryItems finds what no request can ask for, by making requests that nobody gets.
+// tryItems finds what no request can ask for, by making requests that are not filed.
 func (a *Authenticator) tryItems() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -37,7 +37,7 @@ const (
 //
 // If the certificate is older than some minutes, Credential asks the API server whether it
 // works: client-go comes back before expirationTimestamp where it was refused. From the time of
-// renewal on, and if the API server knows nobody by the certificate, Credential renews it
+// renewal on, and if the API server rejects the certificate (401), Credential renews it
 // itself, unless a daemon does ([Authenticator.Run]) or another process is already doing so. It
 // waits for the renewal for at most 8 seconds, and returns the previous certificate if the
 // renewal fails. If no stored certificate works, it waits for a new one for up to a minute,
@@ -85,7 +85,7 @@ func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1
 // request, and not after the certificate has ended.
 func (a *Authenticator) again(s step) time.Time {
 	now, at := a.c.Now(), s.at
-	if s.do == renew { // somebody else does so
+	if s.do == renew { // another process does so
 		at = now.Add(askAgain)
 	}
 	if soonest := now.Add(time.Second); at.Before(soonest) {

@@ -43,7 +43,8 @@ func (v *view) accept(ctx context.Context, i *item, p *certstore.Pair, bare *res
 	return nil
 }
 
-// works asks the API server who this node is by a certificate. Who may not ask is known.
+// works calls SelfSubjectReview with the certificate. Forbidden counts as success: the server
+// authenticated the node.
 func works(ctx context.Context, i *item, way access, evidence attest.Prover) error {
 	api, err := way.connect(ctx, evidence)
 	if err != nil {

@@ -35,7 +35,7 @@ type join struct {
 
 const (
 	// maxHellos is how many hellos are filed for one certificate if they come to nothing
-	// without being refused: a hello was too old when it was read, or somebody else decided
+	// without being refused: a hello was too old when it was read, or another account decided
 	// it.
 	maxHellos = 3
 	// helloPatience is how long to wait for an answer to a hello: one that is 5 minutes old is

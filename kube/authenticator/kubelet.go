@@ -5,7 +5,7 @@ package authenticator
 type Kubelet struct {
 	// ConfigFile is the file of --config, a KubeletConfiguration in YAML or JSON; it may be
 	// missing. ConfigDir is the folder of --config-dir, whose *.conf files override it. Of
-	// these and of FlagFiles, nobody may be able to write to a file but its owner, who is this
+	// these and of FlagFiles, only its owner may be able to write to a file, who is this
 	// process's user or root.
 	ConfigFile, ConfigDir string
 	// FlagFiles are files that contain flags of the kubelet, as patterns of

@@ -72,7 +72,7 @@ func (v *view) loop(ctx context.Context, enough func(s step, failed error) bool)
 	}
 }
 
-// take does what next says about one certificate, and returns what it says then.
+// take runs the due step for one certificate and returns the step after it.
 func (v *view) take(ctx context.Context, i *item) (step, error) {
 	a, as := v.a, v.as
 	if err := as.showLife(); err != nil {

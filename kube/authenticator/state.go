@@ -116,7 +116,7 @@ func (a *Authenticator) end(l *certstore.Lock, i *item, password string, err err
 
 const maxErrorSize = 4096
 
-// refuse records that the API server knows nobody with a client certificate.
+// refuse records that the API server rejected a client certificate (401).
 func (a *Authenticator) refuse(l *certstore.Lock, p *certstore.Pair) error {
 	a.c.Log.Warn("the API server does not know the client certificate", "credential", csr.CredentialID(p.Leaf), "until", p.Leaf.NotAfter)
 	return a.note(l, ClientFile, func(t *attempts, now time.Time) {

@@ -42,7 +42,7 @@ func (v *view) of(i *item) certificates {
 	return c
 }
 
-// next is what next says about a certificate.
+// next returns the next step for one certificate.
 func (v *view) next(i *item) step { return next(v.state[i.file], v.of(i), v.now) }
 
 // usable are the certificates that have not ended, the best first.

@@ -1,6 +1,6 @@
-// Package bypass finds the ways around attestation: rights by which somebody who has not
+// Package bypass finds the ways around attestation: rights by which an account that has not
 // attested becomes a node. Kubernetes' own approver grants a plain request of a bootstrap
-// token if a binding of kubeadm says so; somebody else's approver may do the same; and anyone
+// token if a binding of kubeadm says so; another approver may do the same; and anyone
 // who may impersonate a node needs no certificate.
 //
 // Which rights those are was found by a search over the verbs and resources of an API server;

@@ -34,7 +34,7 @@ type Config struct {
 	// node-attestation-signer and node-attestation-insecure-signer. The Roles there and in kube-system are looked at too.
 	Namespace string
 	// Serving says that kubelets' own requests for serving certificates are decided too, so that
-	// whoever else may approve them is a way around.
+	// every other account that may approve them is a way around.
 	Serving bool
 	// Accepted are the bindings that the operator knows and takes responsibility for, the
 	// distribution ("k3s", "rke2" or "microk8s") that certifies nodes itself, and the admission
@@ -84,7 +84,7 @@ var errNotMade = errors.New("bypass: a finder that NewFinder, or a watch that Ne
 
 func (f *Finder) made() bool { return f != nil && f.c.Reader != nil }
 
-// Finding is a right that somebody has and that is a way around attestation.
+// Finding is a right of an account that is a way around attestation.
 type Finding struct {
 	Way Way
 	// Subject is who has it: "Group system:nodes", for example.
@@ -157,7 +157,7 @@ func (f *Finder) Find(ctx context.Context) ([]Finding, error) {
 	return findings, nil
 }
 
-// A requester is somebody whose access is reviewed.
+// A requester is a user whose access is reviewed.
 type requester struct {
 	name   string
 	user   string

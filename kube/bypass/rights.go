@@ -20,16 +20,16 @@ const (
 	// of nodes, because of the right to create certificatesigningrequests/nodeclient or
 	// /selfnodeclient.
 	wayAutoApproval Way = "AutoApproval"
-	// wayApproval: somebody else may approve requests to a signer whose certificates may name a
+	// wayApproval: another account may approve requests to a signer whose certificates may name a
 	// node, or kubelets' requests for serving certificates.
 	wayApproval Way = "Approval"
-	// wayImpersonation: somebody may impersonate a node, a group that may do everything or is
+	// wayImpersonation: an account may impersonate a node, a group that may do everything or is
 	// that of nodes, or a program that decides about nodes; also by the verbs of constrained
 	// impersonation (KEP-5284).
 	wayImpersonation Way = "Impersonation"
-	// wayToken: somebody may have the token of a program that decides about nodes.
+	// wayToken: an account may have the token of a program that decides about nodes.
 	wayToken Way = "Token"
-	// wayEscalation: somebody may give himself rights that he does not have.
+	// wayEscalation: an account may give itself rights that it does not have.
 	wayEscalation Way = "Escalation"
 	// wayPods: a program may run, change or enter pods that have the token of a program that
 	// decides about nodes.
@@ -56,7 +56,7 @@ func (w Way) ofPrograms() bool {
 	return w == wayPods || w == wayRecords || w == wayConfiguration
 }
 
-// A right is one that nobody but an administrator may have.
+// A right is one that only an administrator may have.
 type right struct {
 	way                            Way
 	verb, group, resource, subject string

@@ -11,7 +11,7 @@ import (
 const limitsSize = 4096
 
 // limits bound how many requests of each requester are looked at. Like requests.Recent it
-// keeps two generations, so that nobody can fill the memory with names: a requester that was
+// keeps two generations, so that no requester can fill the memory with names: a requester that was
 // forgotten starts with a full burst.
 type limits struct {
 	rate       rate.Limit

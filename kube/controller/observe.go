@@ -40,7 +40,7 @@ func (r *Reconciler) leaves(ctx context.Context, object *certificatesv1.Certific
 	return refuses
 }
 
-// observe tells whoever observes of a decision.
+// observe calls the observer with a decision.
 func (r *Reconciler) observe(request *csr.Request, nodeName string, d *csr.Decision) {
 	if pkcs10, err := request.Parsed().PKCS10(); nodeName == "" && err == nil {
 		nodeName, _ = strings.CutPrefix(pkcs10.CSR.Subject.CommonName, csr.NodeUserPrefix)

@@ -16,7 +16,7 @@ import (
 //
 // It needs these rights in the API server: list and watch on certificatesigningrequests,
 // update on certificatesigningrequests/approval and /status, and approve on the signers of
-// [Reconciler.Signers]; also sign, if an approval by somebody else is to be failed.
+// [Reconciler.Signers]; also sign, if another account's approval is to be failed.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	if r == nil || r.c.Providers == nil {
 		return errNotMade

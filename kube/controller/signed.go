@@ -30,7 +30,7 @@ var errNotAdmitted = errors.New("controller: nobody was admitted with this reque
 var errForgotten = errors.New("controller: the certificate has ended, or others of its node are kept that were issued later")
 
 // recordSigned remembers the certificate that Kubernetes' own signer has put into a client
-// request. Nobody can inherit from a certificate that the registry does not know.
+// request. No request can inherit from a certificate that the registry does not know.
 func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.CertificateSigningRequest) error {
 	nodeName := ""
 	leaf, err := leafOf(object.Status.Certificate)

@@ -1,5 +1,5 @@
 // Package explain says what became of a certificate request: each rule, what was found and
-// what the rule requires, and who has to act next. It reads only what anybody can read who may
+// what the rule requires, and who has to act next. It reads only objects that an account can read that may
 // see requests and records. It does not need the controller's keys or anything that only the
 // controller's process has, and it says what it cannot know.
 package explain
@@ -20,7 +20,7 @@ import (
 type Facts struct {
 	// Request is the object as stored by the API server.
 	Request *csr.Request
-	// Kinds read the evidence; they need not trust anybody.
+	// Kinds read the evidence; they need not trust any issuer.
 	Kinds []attest.Kind
 
 	// Policy is the controller's policy. Nil means one that serves the request's signer and is

@@ -62,7 +62,7 @@ func (x *Explanation) nextOfChallenge(f *Facts, d *csr.Condition) Next {
 }
 
 // nextOfDenial says what to do about the broken rule. About evidence that it cannot read it
-// has no advice: whoever asks may be anybody.
+// has no advice: the requester may be anyone.
 func (x *Explanation) nextOfDenial(held *membership.Held) Next {
 	if x.unread != "" {
 		return Next{operator, "this program cannot read evidence of " + x.unread + ": the log and the Event of the controller that decides about it say more"}

@@ -187,7 +187,7 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 		row = Rule{Name: string(attest.CheckMembership), State: Broken, Got: "evidence of " + x.Reading.Provider, Want: "evidence of " + x.byOther + ", by which the inventory knows node " + x.NodeName}
 		return &held, nil
 	}
-	if claim.Machine == "" && held.Name != nil { // only whoever trusts it can tell
+	if claim.Machine == "" && held.Name != nil { // only a verifier that trusts it can tell
 		row.Want = "whether it is " + string(held.Name.Machine)
 		return &held, nil
 	}
@@ -215,7 +215,7 @@ func (x *Explanation) addDecision() {
 	case d.Type == csr.ConditionApproved && d.Reason == csr.ReasonApproved:
 		x.addVerification(Kept)
 		return
-	case d.Type == csr.ConditionApproved: // by somebody else
+	case d.Type == csr.ConditionApproved: // by another account
 		x.addVerification(Unknown)
 		return
 	}

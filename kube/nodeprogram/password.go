@@ -19,8 +19,8 @@ import (
 )
 
 // defaultPassword is where the program keeps the password of the endorsement hierarchy. It is in
-// no folder that a reboot empties, or that somebody removes to have the node begin anew: without
-// the file nobody can use the hierarchy until TPM2_Clear.
+// no folder that a reboot empties, or that an operator removes to have the node begin anew: without
+// the file no program can use the hierarchy until TPM2_Clear.
 const defaultPassword = "/var/lib/nodeattest-tpm/endorsement-password"
 
 // managedPassword is the value of endorsementPassword with which the program makes the password.
@@ -61,7 +61,7 @@ func (f passwordFile) apart(folders ...string) error {
 }
 
 // ready returns the TPM with the password, which it makes at the first start, and sets again after
-// TPM2_Clear: whoever cleared the TPM has not learnt it, and without it the hierarchy would stay
+// TPM2_Clear: clearing the TPM does not reveal it, and without it the hierarchy would stay
 // open to all. The password is on disk before the TPM has it. A wrong one is not counted by a TPM,
 // and is tried at each attempt: what mends it, TPM2_Clear, does not change the file.
 func (f passwordFile) ready(ctx context.Context, t *authenticator.TPM) (*authenticator.TPM, error) {

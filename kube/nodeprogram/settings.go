@@ -197,7 +197,7 @@ func nodeName(host string) (string, error) {
 	return name, nil
 }
 
-// readFile reads a file of at most so many bytes that nobody may be able to write to but root
+// readFile reads a file of at most so many bytes that only root may be able to write to
 // and this process's user. It may be reached by a link.
 func readFile(path string, most int) ([]byte, error) {
 	target, err := filepath.EvalSymlinks(path)

@@ -75,7 +75,7 @@ type plugin struct {
 	client    client.Client
 	api       rest.Interface // of certificate requests
 	others    []settings.Kind
-	kinds     []attest.Kind // which read, and trust nobody
+	kinds     []attest.Kind // which read, and trust no issuer
 	namespace string
 	now       func() time.Time
 	options

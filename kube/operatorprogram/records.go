@@ -207,7 +207,7 @@ func (p *plugin) bind(ctx context.Context, r *registry.Registry, claim membershi
 	}
 	if err != nil && !lastEnd.IsZero() {
 		err = errors.Join(err, p.change(ctx, claim.NodeName, func(s *v1alpha1.AttestedNodeSpec) {
-			if s.State == v1alpha1.NodeReserved && s.Machine == string(claim.Machine) { // and nobody else's by now
+			if s.State == v1alpha1.NodeReserved && s.Machine == string(claim.Machine) { // and no other machine's by now
 				s.State, s.Deadline, s.LastEnd = v1alpha1.NodeResting, nil, &metav1.Time{Time: lastEnd}
 			}
 		}))
@@ -232,7 +232,7 @@ func (p *plugin) unrelease(ctx context.Context, r *registry.Registry, claim memb
 	return lastEnd, err
 }
 
-// change changes a record in place, unless somebody else does so meanwhile.
+// change changes a record in place, unless it has changed meanwhile.
 func (p *plugin) change(ctx context.Context, nodeName string, how func(s *v1alpha1.AttestedNodeSpec)) error {
 	var object v1alpha1.AttestedNode
 	if err := p.client.Get(ctx, client.ObjectKey{Name: nodeName}, &object); err != nil {
@@ -285,7 +285,7 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 }
 
 // checkNode refuses a name that has a Node but no record, unless that is what the operator
-// intends: whoever is that Node now joined without attestation.
+// intends: the machine that is that Node now joined without attestation.
 func (p *plugin) checkNode(ctx context.Context, claim *membership.Claim) error {
 	if p.existingNode {
 		return nil

@@ -107,7 +107,7 @@ func (p *plugin) related(ctx context.Context, request *csr.Request) ([]*csr.Requ
 	return all, err
 }
 
-// maxRelated is how many requests with the same PKCS#10 request are kept: anybody can copy one.
+// maxRelated is how many requests with the same PKCS#10 request are kept: every reader can copy one.
 const maxRelated = 100
 
 // notes returns the notes of the Events about a request, which are in namespace "default". Every

@@ -19,7 +19,7 @@ const tokenTTL = time.Hour
 
 // token makes a bootstrap token for a node whose certificates have all ended, and writes it to
 // standard output and nowhere else. It lets the node's machine ask for the node's certificate, and
-// admits nobody without evidence.
+// admits no machine without evidence.
 func (p *plugin) token(ctx context.Context, nodeName string) error {
 	record, r, err := p.bound(ctx, nodeName)
 	switch {

@@ -35,10 +35,10 @@ const (
 )
 
 // comparer compares the provider IDs of the records with those of the Nodes, for the operator: it
-// denies nothing. A record without one, and a Node to which nobody has given one yet, differ from
+// denies nothing. A record without one, and a Node that has none yet, differ from
 // nothing. It is a manager.Runnable, of the leader.
 //
-// The API server lets nobody change the provider ID of a Node that has one. So each Node is read until
+// The API server refuses to change the provider ID of a Node that has one. So each Node is read until
 // it has one, and a difference begins and ends with a Node or by an operator's change of a record: a
 // node cannot have Events made by going back and forth.
 type comparer struct {

@@ -19,7 +19,7 @@ import (
 )
 
 // Cached returns a reader for the look-ups of a registry that needs only a cache of nodes: the
-// pointers to a node follow from the node, so nobody has to watch the pointers. It listens to
+// pointers to a node follow from the node, so the pointers need no watch. It listens to
 // the cache, so it must be called before the cache starts.
 func Cached(ctx context.Context, nodes cache.Cache) (client.Reader, error) {
 	if nilpointer.Is(nodes) {

@@ -20,11 +20,11 @@
 //
 // A process that dies between two writes leaves a reservation or a pending change. It is void
 // after its deadline, and until then the same call finishes it. A pointer that does not count
-// is overwritten by whoever needs it.
+// is overwritten by the next claim that needs it.
 //
 // # What has ended
 //
-// A lapsed reservation and a record that has rested long enough count for nobody, like one that
+// A lapsed reservation and a record that has rested long enough have no effect, like one that
 // was never made, but the API server keeps their objects. Unlike one of
 // membership.NewRegistry, whose every write removes some, this package only overwrites those
 // that a claim meets: [Registry.Sweep] removes the others.

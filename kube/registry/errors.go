@@ -11,7 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ErrObject says that an object is not as a registry writes it: somebody else has changed it.
+// ErrObject says that an object is not as a registry writes it: another program has changed it.
 // This is not an answer: whatever depends on the object has to be retried until a person has
 // looked at it.
 var ErrObject = errors.New("an object of the registry is damaged")

@@ -96,7 +96,7 @@ func (s Several) Records(ctx context.Context) iter.Seq2[*membership.Record, erro
 	}
 }
 
-// errEnough: whoever ranges over records has stopped.
+// errEnough ends the iteration: the caller's yield returned false.
 var errEnough = errors.New("enough")
 
 // Repair gives the bound nodes their pointers back that are gone or lead elsewhere: somebody
@@ -161,7 +161,7 @@ const sweepAfter = 24 * time.Hour
 
 // Sweep removes the records that have ended a day ago or more, those of other scopes too, and
 // their pointers, and returns how many records it has removed. A record that has ended counts
-// for nobody, but its object stays until the name or the machine is claimed again: somebody has
+// for no claim, but its object stays until the name or the machine is claimed again: somebody has
 // to sweep from time to time, as the node-attestation-controller does. Whoever claims a name at
 // the same time goes first. It needs the verbs list and delete on attestednodes, and
 // delete on pointers: without these, pointers stay, and do not count.

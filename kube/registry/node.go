@@ -160,8 +160,8 @@ func (r *Registry) write(ctx context.Context, object client.Object) error {
 	return nil
 }
 
-// remove deletes exactly the object that was read. Whoever deletes another than the one that he
-// has read, as kubectl does, is refused by the shipped admission policy.
+// remove deletes with UID and resourceVersion preconditions. The shipped admission policy rejects
+// deletes without them, such as kubectl's.
 func (r *Registry) remove(ctx context.Context, object client.Object) error {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	err := r.writer.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})

@@ -163,5 +163,5 @@ func (r *Registry) forget(ctx context.Context, kind pointerKind, identity, nodeN
 	if record := p.record(); record != nil && kind.holds(record) {
 		return
 	}
-	_ = r.remove(ctx, p.object) // over the version that was read: whoever reserves the identity meanwhile writes the pointer
+	_ = r.remove(ctx, p.object) // over the version that was read: a claim that reserves the identity meanwhile writes the pointer
 }

@@ -86,7 +86,7 @@ func (r *Registry) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// attempts is how often a call that lost a race looks again. Each time, somebody else has made
+// attempts is how often a call that lost a race looks again. Each time, another replica has made
 // progress.
 const attempts = 16
 

@@ -20,7 +20,7 @@ type Config struct {
 	// Providers verify the evidence. Requests to all of their SignerNames are signed, and none
 	// of these may be Kubernetes' own. They must be among the OwnSignersElsewhere of the
 	// membership.FirstUse that admits, here and in the controller, so that each certificate is
-	// recorded before anybody sees it.
+	// recorded before it is published.
 	Providers controller.Providers
 	// CA returns the CA that issues the certificates now, for the same signers: [FileCA.CA], or
 	// a function that always returns one CA.

@@ -3,7 +3,7 @@
 //
 // It trusts no approval: it verifies the evidence again, and signs nothing that fails. It is
 // for the signers of package csr whose names begin with cluster.x-k8s.io, never for
-// Kubernetes' own. Certificates are recorded before anybody sees them (csr.CA.Issue).
+// Kubernetes' own. Certificates are recorded before they are published (csr.CA.Issue).
 //
 // The key of a CA that an API server trusts for clients can make any user, including those of
 // system:masters. So the reconciler runs in a process of its own, which decides nothing else.

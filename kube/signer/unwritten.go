@@ -64,7 +64,7 @@ func (u *unwritten) keep(object *certificatesv1.CertificateSigningRequest, ca *c
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.held == nil || len(u.held) >= maxUnwritten {
-		u.held = map[types.UID]kept{} // requests whose certificates nobody waits for any more
+		u.held = map[types.UID]kept{} // requests whose nodes have stopped waiting
 	}
 	k := keptFor(ca, attested)
 	k.issued = issued

@@ -9,11 +9,11 @@
 // load, ctr images import, and skopeo copy --all to a registry.
 //
 // Each program is in the image's root. The first is the entrypoint, and the user is 65532,
-// which belongs to nobody. The files of -licenses are in /licenses. Beside them there is one file,
+// which is no account. The files of -licenses are in /licenses. Beside them there is one file,
 // /etc/ssl/certs/ca-certificates.crt:
 // the CAs that a program believes over HTTPS, such as where Google publishes its keys. They are
 // Mozilla's, in the version that go.mod requires, and those of -roots. A file and no package of
-// roots in the programs: whoever runs them sees it, and can mount another one over it.
+// roots in the programs: their operator sees it, and can mount another one over it.
 package main
 
 import (

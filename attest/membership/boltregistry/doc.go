@@ -4,7 +4,7 @@
 // half a change. A call reads and writes pages in proportion to the logarithm of the number of
 // records.
 //
-// bbolt has no checksums, and takes what is behind a damaged byte for what was never there.
+// bbolt has no checksums, so after a damaged byte, records can silently disappear.
 // Opening the file therefore reads all of it, and refuses one that does not hang together.
 //
 // The file is created once, by a person ([Create]), and opened at every start of the control

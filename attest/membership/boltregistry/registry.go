@@ -52,11 +52,11 @@ type file struct {
 	broken error        // why nothing can be done any more
 
 	// The file's newest transaction is not before done, the last that this process has seen, nor
-	// after begun, the last that it has begun. Otherwise somebody has written over the file.
+	// after begun, the last that it has begun. Otherwise another program has written over the file.
 	done, begun atomic.Int64
 }
 
-// openOnce opens the database if nobody else has it open.
+// openOnce opens the database if no other process has it open.
 func (f *file) openOnce() error {
 	if err := checkDirectory(f.path); err != nil {
 		return err
@@ -113,7 +113,7 @@ func explainOpen(path string, err error) error {
 	return fmt.Errorf("boltregistry: %s: %w", path, err)
 }
 
-// openExisting opens a file that exists, is not a link, and belongs to nobody else.
+// openExisting opens a file that exists, is not a link, and belongs to the process's user.
 func openExisting(path string) (*os.File, fs.FileInfo, error) {
 	o, info, err := safefile.Open(path, os.O_RDWR, safefile.Private)
 	if err != nil {
@@ -156,7 +156,7 @@ func (f *file) checkContent() error {
 		}
 		unknown := newest > f.begun.Load()
 		if unknown {
-			now, err := f.opened.Stat() // whoever had the lock may have made it longer
+			now, err := f.opened.Stat() // the lock's former holder may have made it longer
 			if err == nil {
 				err = checkPages(f.opened, now.Size(), f.db.Info().PageSize)
 			}
@@ -187,7 +187,7 @@ func (f *file) checkContent() error {
 	})
 }
 
-// errOverwritten says that somebody has written over the file while it was open.
+// errOverwritten says that another program has written over the file while it was open.
 var errOverwritten = fmt.Errorf("%w: the file is damaged: another copy was written over it", checkFile)
 
 // checkPlace checks that the path still names the open file: anything written to a different
@@ -355,7 +355,7 @@ func fill(path string, scope membership.Scope) error {
 //
 // While another process has the file open, Open waits until ctx has ended; the error then
 // wraps [ErrInUse] and [refusal.ErrRetry]. A file that this process has open already is
-// [ErrInUse] at once: nobody else would close it.
+// [ErrInUse] at once: no other process would close it.
 func Open(ctx context.Context, path string, scope membership.Scope, opts membership.RegistryOptions) (*Registry, error) {
 	f := &file{path: path, scope: scope, writer: make(chan struct{}, 1)}
 	registry, err := membership.NewRegistry(scope, f, opts)

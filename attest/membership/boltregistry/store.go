@@ -262,7 +262,7 @@ func (f *file) Update(ctx context.Context, use func(membership.Tx) error) error 
 			return refused
 		})
 		if err == nil {
-			f.done.Store(f.begun.Load()) // nobody else writes
+			f.done.Store(f.begun.Load()) // there is no other writer
 		}
 		return refused, err
 	})

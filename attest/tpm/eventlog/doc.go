@@ -12,7 +12,7 @@
 // [Event.Data] gives data in no other case.
 //
 // Logs are read in the formats of TPM 2.0 and TPM 1.2. What a log has beside what decides stops
-// nobody: digests of algorithms that the SDK does not compute, types of events that no profile
+// no machine: digests of algorithms that the SDK does not compute, types of events that no profile
 // has, keys of Secure Boot that crypto/x509 refuses ([SecureBoot.Unread]). What decides is read
 // from data that the quoted digests cover: see [Log.SecureBoot].
 package eventlog

@@ -52,7 +52,7 @@ type Event struct {
 	Bank tpm2.TPMAlgID
 	// Digest is what was extended, 20 to 64 bytes.
 	Digest []byte
-	// UntrustedType is what the log says. Whoever wrote the log could have written a different
+	// UntrustedType is what the log says. The writer of the log could have written a different
 	// one: it means something only together with data from [Event.Data].
 	UntrustedType Type
 	// UntrustedData is also only what the log says: see [Event.Data].

@@ -24,7 +24,7 @@ const checkUnextended refusal.Check = "event-log-unextended"
 // The policy, not the node, says which bank and which PCRs decide: a TPM has banks that the
 // firmware may not extend, and into such a bank root can measure the boot of its choice
 // (CVE-2021-42299). It is for you to know that the firmware of your machines extends Bank; a
-// bank that nobody has extended yet is refused.
+// bank that has not been extended yet is refused.
 type Policy struct {
 	// Bank is the bank that decides. Zero is SHA-256; the others are tpm2.TPMAlgSHA384
 	// and tpm2.TPMAlgSHA512.

@@ -53,7 +53,7 @@ type SecureBoot struct {
 	PermittedHashes, ForbiddenHashes [][]byte
 	// Unread names those of the variables PK, KEK, db and dbx that hold more than the fields
 	// above give: keys and digests of other types, certificates that crypto/x509 refuses, or
-	// certificates in dbx. Whoever decides by what is not in a variable wants it not named.
+	// certificates in dbx. An attacker gains where a decision rests on the absence of an entry and the entry is not named.
 	Unread []string
 	// Authorities are the certificates by which something was actually started, including the
 	// firmware's own drivers and the boot loader's checks. What was started by its digest has

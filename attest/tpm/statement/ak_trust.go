@@ -68,5 +68,5 @@ func (k *AK) check() string {
 	return ""
 }
 
-// trusted reports whether somebody other than the sender vouches for the key.
+// trusted reports whether a party other than the sender vouches for the key.
 func (k *AK) trusted() bool { return k.Trust == AKByCredential || k.Trust == AKByIssuer }

@@ -32,7 +32,7 @@ const minRSABits = 2048
 // Key returns the public key: an *rsa.PublicKey, or an *ecdsa.PublicKey whose point is on its
 // curve. A template without a key is refused. Errors are a [*refusal.Error] with the check
 // "public-encoding" (a modulus of another size than KeyBits), the check "tpm-key-strength" (an
-// exponent that crypto/rsa cannot hold, another curve) or [CheckPoint]. Nobody can tell by
+// exponent that crypto/rsa cannot hold, another curve) or [CheckPoint]. A caller cannot tell by
 // looking whether a modulus is the product of two primes: that shows when a signature by the
 // key verifies.
 func (p *Public) Key() (crypto.PublicKey, error) {

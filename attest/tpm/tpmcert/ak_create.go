@@ -31,7 +31,7 @@ type AKTemplate struct {
 	// certificate; the zero value if they are not known.
 	Directory DirectoryName
 	// NotBefore and NotAfter are the validity, in whole seconds, within that of the CA.
-	// Nobody checks AK certificates for revocation: keep it short, and certify again.
+	// AK certificates are not checked for revocation: keep it short, and certify again.
 	NotBefore, NotAfter time.Time
 }
 

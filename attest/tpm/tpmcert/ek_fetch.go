@@ -23,7 +23,7 @@ const (
 // (authority information access, caIssuers: RFC 5280, 4.2.2.1). Nothing in this package
 // fetches by itself.
 //
-// The URL comes from a certificate that nobody has verified yet: anyone who files a request
+// The URL comes from a certificate that is not verified yet: anyone who files a request
 // can choose it. An implementation contacts only hosts that it was configured with, follows
 // no redirects to others, and sets its own time limits. What it returns is not trusted: it
 // must chain to a root like anything else.

@@ -56,7 +56,7 @@ type EKProfile struct {
 	// The root's own signature is never checked.
 	InsecureAllowSHA1Links bool
 	// InsecureAllowExpiredEK allows an EK certificate that has expired. It and its chain must
-	// have been valid when it expired. A TPM outlives its certificate, but nobody revokes an
+	// have been valid when it expired. A TPM outlives its certificate, but no CA revokes an
 	// expired certificate, and lists drop expired ones: a revoked certificate passes again
 	// after it has expired. So this cannot be combined with [EKIssuer.RequireCRL].
 	InsecureAllowExpiredEK bool

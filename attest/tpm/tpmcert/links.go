@@ -7,7 +7,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/message"
 )
 
-// The limits on what one request may cost, whoever sends it and however many issuers there
+// The limits on the cost of one request, for every requester and any number of issuers there
 // are; the others are message.MaxChainLinks and message.MaxFailedLinks.
 //
 // Every public-key operation is counted ([attest.Budget]). A signature is checked only under

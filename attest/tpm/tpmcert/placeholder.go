@@ -2,7 +2,7 @@ package tpmcert
 
 import "strings"
 
-// placeholders are what firmware has where nobody wrote a serial number, in lower case and without
+// placeholders are the values that firmware has in place of a serial number, in lower case and without
 // spaces and punctuation. Every machine of the maker has the same.
 const placeholders = " tobefilledbyoem tobefilled defaultstring default systemserialnumber chassisserialnumber serialnumber" +
 	" baseboardserialnumber notspecified notapplicable notavailable notset na none null nil unknown undefined unspecified empty blank" +

@@ -200,8 +200,8 @@ func checkExtensions(cert *x509.Certificate, ids []oid.OID, profile string) erro
 	return nil
 }
 
-// checkCriticalExtensions refuses critical extensions that are not understood, whoever the
-// issuer is. The subjectAltName is removed from the list once it has been parsed.
+// checkCriticalExtensions refuses critical extensions that are not understood, for every issuer. The
+// subjectAltName is removed from the list once it has been parsed.
 func checkCriticalExtensions(cert *x509.Certificate) error {
 	if unknown := cert.UnhandledCriticalExtensions; len(unknown) > 0 {
 		return refuse(checkCertificateExtension, "critical extension "+unknown[0].String(),

@@ -55,7 +55,7 @@ type Options struct {
 	// Parent is set.
 	OwnerPassword secret.Value[[]byte]
 	// Parent is a persistent storage key with an empty password to make the key under, such as
-	// the 0x81000001 that most systems have: for systems where nobody knows the owner's
+	// the 0x81000001 that most systems have: for systems where no administrator knows the owner's
 	// password. 0 means the ECC P-256 storage root key of template H-2 with an empty policy
 	// (TCG TPM v2.0 Provisioning Guidance 1.0, 7.5.1), made as needed, which other programs
 	// make identically.
@@ -235,7 +235,7 @@ const limit = 30 * time.Second
 
 // withinLimit runs f until it returns or the limit has passed. A command that the TPM does not
 // answer cannot be taken back: its goroutine has the TPM's turn and ends with the answer, and
-// until then whoever else waits for that turn is in Do, which ends with its context. What f leaves
+// until then every other caller that waits for that turn is in Do, which ends with its context. What f leaves
 // in a variable is read only where there is no error.
 func withinLimit(f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

@@ -47,7 +47,7 @@ type NVCertificateOptions struct {
 // key in the TPM, it survives loss of the disk. index is one that the owner may assign,
 // 0x01800000 to 0x01bfffff (TCG Registry of Reserved TPM 2.0 Handles and Localities 1.2,
 // 2.2.2), or any other that is free. The index holds the DER and 0xff up to a multiple of 256
-// bytes; anybody can read it, and the owner can write it.
+// bytes; every user of the TPM can read it, and the owner can write it.
 //
 // It is written completely or not at all. The size is checked against what the TPM takes
 // before anything is changed. A certificate that fits into one command, and into an existing

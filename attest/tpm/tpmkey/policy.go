@@ -120,7 +120,7 @@ func (p keyPolicy) check(public *statement.Public) error {
 		return err
 	}
 	if len(digest) == 0 && public.Attributes.Has(statement.AttributeUserWithAuth) {
-		return nil // the key may have a policy that nobody needs
+		return nil // the key may have a policy that no use needs
 	}
 	if !bytes.Equal(digest, public.AuthPolicy) {
 		return fmt.Errorf("its commands have the digest %x, the key has %x", digest, public.AuthPolicy)

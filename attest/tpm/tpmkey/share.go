@@ -11,7 +11,7 @@ import (
 // three slots for loaded objects, so each operation takes the TPM for all of its commands,
 // from the first load to the last flush, and the next one waits. Every function of attest/tpm
 // and attest/tpm/tpmkey that takes a transport recognizes what Share returned; given anything
-// else, it shares with nobody. So wherever one TPM serves two users:
+// else, it shares with no other user. So wherever one TPM serves two users:
 //
 //	tpm := Share(transport)
 //

@@ -37,7 +37,7 @@ type machine struct {
 	identity attest.Identity
 	// prover makes what the machine proves itself with; end releases what that holds.
 	prover func() (p attest.Prover, end func() error, err error)
-	// stranger is another machine of the same kind, which nobody expects.
+	// stranger is another machine of the same kind, which is in no list.
 	stranger *machine
 	// otherWay is the same machine with another kind of evidence; nil if it has none.
 	otherWay *machine

@@ -27,7 +27,7 @@ const (
 	NodeReserved NodeState = "Reserved"
 	// NodeBound: the machine is the node.
 	NodeBound NodeState = "Bound"
-	// NodeResting: the machine is gone, and nobody gets the name until the last end has
+	// NodeResting: the machine is gone, and no machine gets the name until the last end has
 	// passed.
 	NodeResting NodeState = "Resting"
 )
@@ -61,7 +61,7 @@ type AttestedNodeSpec struct {
 }
 
 // PendingChange is what an operator's change to a bound record is about to make of it. Until
-// the deadline nobody else gets the machine or the Machine UID.
+// the deadline no other name gets the machine or the Machine UID.
 type PendingChange struct {
 	// Machine is the machine that the node is to become; empty if it does not change.
 	Machine string `json:"machine,omitempty"`

@@ -28,8 +28,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkFile is the check that fails for a file or folder that somebody else could have written
-// or read: files must be this user's and of mode 0600, and nobody else may be able to write to
+// checkFile is the check that fails for a file or folder that another user could have written
+// or read: files must be this user's and of mode 0600, and no other user may be able to write to
 // the folder.
 const checkFile = safefile.CheckFile
 
@@ -43,7 +43,7 @@ type Store struct {
 }
 
 // Open opens the folder. If it is missing, Open creates it with mode 0700; the folder above it
-// must exist. Nobody but this user and root may be able to write to it, or to put another one
+// must exist. Only this user and root may be able to write to it, or to put another one
 // in its place. What is read and written is always in the folder that was opened: once that is
 // removed, errors match io/fs.ErrNotExist. The check of the error is "file", or it is the file
 // system's.
@@ -90,7 +90,7 @@ func (s *Store) Read(name string, maxSize int) ([]byte, error) {
 	return safefile.ReadIn(s.root, name, maxSize, safefile.Private)
 }
 
-// The lock files. They stay, empty, when nobody holds them.
+// The lock files. They stay, empty, when no process holds them.
 const (
 	writerLock = ".lock"
 	heldSuffix = ".held"
@@ -116,7 +116,7 @@ func (s *Store) Lock(ctx context.Context) (*Lock, error) {
 	}
 }
 
-// TryLock is [Store.Lock] without waiting: the error matches [ErrLocked] if somebody else
+// TryLock is [Store.Lock] without waiting: the error matches [ErrLocked] if another process
 // holds the lock.
 func (s *Store) TryLock() (*Lock, error) {
 	f, err := s.hold(writerLock)
@@ -145,7 +145,7 @@ func (s *Store) Hold(name string) (beat, release func() error, err error) {
 // heldFor is how long a sign of life counts.
 const heldFor = time.Minute
 
-// Held reports whether somebody holds the name, and has shown so within a minute. It takes no
+// Held reports whether a process holds the name, and has shown so within a minute. It takes no
 // lock.
 func (s *Store) Held(name string) bool {
 	if !s.opened() {
@@ -174,8 +174,8 @@ func (s *Store) hold(name string) (*os.File, error) {
 		if err := tryLock(f); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		// Somebody may have removed the file in the meantime. Then the lock is on a file that
-		// nobody else will find.
+		// The file may have been removed in the meantime. Then the lock is on a file that
+		// no other process will find.
 		named, gone := s.root.Stat(name)
 		held, err := f.Stat()
 		if gone == nil && err == nil && os.SameFile(named, held) {
@@ -229,7 +229,7 @@ func (l *Lock) Write(name string, content []byte) error {
 	if !l.has() {
 		return errors.New("certstore: a write without the lock")
 	}
-	safefile.Sweep(l.store.root, name) // whoever wrote them held the lock
+	safefile.Sweep(l.store.root, name) // their writer held the lock
 	return safefile.ReplaceIn(l.store.root, name, safefile.Content(content))
 }
 

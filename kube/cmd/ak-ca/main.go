@@ -10,14 +10,14 @@
 //
 //	ak-ca … --listen :8443 --tls-certificate tls.pem --tls-key tls.key
 //
-// Changed files are then read within ten seconds. The server authenticates nobody but by the
+// Changed files are then read within ten seconds. The server authenticates clients only by the
 // endorsement key, so it is for a network that strangers do not reach: they can keep it busy.
 //
 // The list has lines as
 // "ek:sha256:… node-1": the machine's endorsement key, and its name. With --makers, the certificate
 // of the endorsement key must be under one of those roots too; without it, the list is what says
 // that the key is in a TPM. The ring has the keys of challenges, and is made where there is none:
-// whoever reads it can pose as every machine of the list, as with the CA's key.
+// a reader of it can pose as every machine of the list, as with the CA's key.
 //
 // Standard output has a line for each certificate: the name, and the identity for the inventory of
 // a cluster with akIssuers[].othername.issuer as --issuer. The exit status is 1 after an error,

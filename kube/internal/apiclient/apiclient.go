@@ -1,4 +1,4 @@
-// Package apiclient speaks to an API server that is not trusted yet: one that may be somebody
+// Package apiclient speaks to an API server that is not trusted yet: one that may be someone
 // else's, or stand behind a proxy or a balancer that is broken. It is what a node uses, for the
 // few calls that a node makes: client-go's clients, with bounds of its own around them.
 //
@@ -277,7 +277,7 @@ func (c *Client) WhoAmI(ctx context.Context) (*authenticationv1.UserInfo, error)
 //
 // Of a bundle of several CAs, such as during the rotation of a cluster's CA, it is thus the
 // server that decides which one counts, but only among those for which it has a certificate:
-// whoever has the key of an old CA learns nothing that is bound to the new one. Of several
+// the holder of an old CA's key learns nothing that is bound to the new one. Of several
 // chains the shortest counts, and of those as short the one whose CA stands first in the bundle;
 // so a CA that has signed the server's certificate itself comes before one that has signed that
 // CA, whichever intermediates the server sends. Every certificate of the bundle counts as a CA

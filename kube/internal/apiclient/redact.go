@@ -131,7 +131,7 @@ func (c *Client) text(s string) string { return refusal.Text(c.used.redact(s)) }
 // userInfo is what may be the user and the password of a URL, also one that cannot be parsed.
 var userInfo = regexp.MustCompile(`//[^\n]*@`)
 
-// WithoutPasswords returns the error of whoever reads a configuration, without the passwords of
+// WithoutPasswords returns the error of a configuration's reader, without the passwords of
 // URLs in its text.
 func WithoutPasswords(err error) error {
 	if err == nil || !userInfo.MatchString(err.Error()) {

@@ -24,7 +24,7 @@ import (
 )
 
 // APIVersion is what every configuration file says in its first line. Its group is not that of
-// the custom resources: nobody can apply a configuration file to a cluster.
+// the custom resources: a configuration file cannot be applied to a cluster.
 const APIVersion = "config." + v1alpha1.Group + "/v1alpha1"
 
 // MaxSize is the maximum length of a configuration file, and of a file that it names, in bytes.

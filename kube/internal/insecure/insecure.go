@@ -1,4 +1,4 @@
-// Package insecure decides about nodes that cannot attest: whoever has a bootstrap token is the
+// Package insecure decides about nodes that cannot attest: a holder of a bootstrap token is the
 // node that it says it is, once. What remembers this is the registry of the nodes that attest, in a
 // scope of its own.
 package insecure
@@ -31,7 +31,7 @@ type Config struct {
 	Registry membership.Registry
 	// NodeExists is that of membership.FirstUseConfig.
 	NodeExists func(ctx context.Context, nodeName string) (bool, error)
-	// Used is told of each name that has got a certificate, until when; nil tells nobody.
+	// Used is told of each name that has got a certificate, until when; nil is not called.
 	Used func(nodeName string, end time.Time)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -54,7 +54,7 @@ type Providers struct {
 // SignerNames is csr.SignerClientInsecure.
 func (*Providers) SignerNames() []string { return []string{csr.SignerClientInsecure} }
 
-// ChallengeSigners are none: nobody without evidence is challenged.
+// ChallengeSigners returns no names: a node without evidence is not challenged.
 func (*Providers) ChallengeSigners() []string { return nil }
 
 // Challenge refuses.
@@ -93,7 +93,7 @@ const (
 )
 
 // Verify checks the request and that its name was not used. The result records the use when a
-// certificate is issued on it, before anybody sees the certificate. The same key may have another
+// certificate is issued on it, before the certificate is published. The same key may have another
 // certificate, since the first may have been lost on its way; it ends when the first does.
 func (p *Providers) Verify(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
 	attested, err := csr.Verify(ctx, p.provider, request)

@@ -32,8 +32,8 @@ const MaxSize = 2 << 20
 // list of them, with their challenge and certificate; PKCS#10 requests and certificates in PEM
 // or DER; statements in DER, structures of a TPM, with or without a size in front, and any
 // other DER; or one of these in base64. Kinds read the messages of requests; they need not
-// trust anybody. It returns where and why reading stopped, for each fault; control characters
-// in both are escaped. Secrets are not shown: of octets that nobody knows it shows only the
+// trust any issuer. It returns where and why reading stopped, for each fault; control characters
+// in both are escaped. Secrets are not shown: of unknown octets it shows only the
 // size.
 func Show(w io.Writer, name string, input []byte, kinds []attest.Kind) (faults []string, err error) {
 	t := &tree{kinds: kinds}

@@ -16,7 +16,7 @@ import (
 )
 
 // Limits of the output. An input of MaxSize bytes can hold a million empty elements, which
-// nobody reads.
+// no person reads.
 const (
 	maxLines  = 20000
 	maxFaults = 50

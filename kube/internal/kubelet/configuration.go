@@ -25,7 +25,7 @@ import (
 )
 
 // CheckFile is the check that fails if it is not known what a kubelet does: a file of its
-// configuration exists but cannot be read or understood, or somebody else may write to it.
+// configuration exists but cannot be read or understood, or another user may write to it.
 const CheckFile refusal.Check = "kubelet-file"
 
 // What is read of one file, in bytes, and of a folder, in names.

@@ -17,7 +17,7 @@ const (
 )
 
 // Running returns the flags of the kubelets that run, by process: those of this process's
-// user, which is root, in the pid namespace of /proc. Of other processes, which anybody may
+// user, which is root, in the pid namespace of /proc. Of other processes, which every user may
 // start and name, the arguments are not read. Linux only.
 func Running() iter.Seq2[int, *Flags] {
 	return func(yield func(int, *Flags) bool) {
@@ -48,7 +48,7 @@ func Process(pid int) *Flags {
 }
 
 // isOwn reports whether a process is this user's, in the pid namespace of /proc and not in one
-// below it. Its real user counts, too: anybody may start a program that becomes root.
+// below it. Its real user counts, too: every user may start a program that becomes root.
 func isOwn(pid int) bool {
 	user, own, here := strconv.Itoa(os.Geteuid()), false, false
 	for line := range strings.Lines(string(read(pid, "status", maxStatus))) { // proc_pid_status(5)

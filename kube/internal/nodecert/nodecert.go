@@ -34,7 +34,7 @@ type Wanted struct {
 	NodeName string
 	// Lifetime is in whole seconds; 0 leaves it to the signer.
 	Lifetime time.Duration
-	// Once says that the certificate is not renewed: nobody gets a second one.
+	// Once says that the certificate is not renewed: the node gets no second one.
 	Once bool
 	// Options has the names of a serving certificate.
 	Options csr.CreateOptions
@@ -207,7 +207,7 @@ func (w *Wanted) Serve(ctx context.Context, p *certstore.Pair) error {
 }
 
 // handshake is one between a server with the certificate and a client that then verifies it by
-// itself: nobody else that has signed it is known here.
+// itself: no other issuer is known here.
 func handshake(ctx context.Context, p *certstore.Pair, name string) error {
 	pair, err := tls.X509KeyPair(p.Chain, p.Key)
 	if err != nil {

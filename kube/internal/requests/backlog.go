@@ -31,7 +31,7 @@ type Key struct {
 
 // backlog holds the requests that wait to be looked at, in a line for each requester and
 // signer: first come, first served, and the lines in turn. It is the queue of a controller.
-// What nothing is left to do for is not held.
+// Finished requests are not kept.
 type backlog struct {
 	opts   Options
 	bounds bounds
@@ -99,7 +99,7 @@ func (q *backlog) put(o *certificatesv1.CertificateSigningRequest, round int) {
 	key := Key{SignerName: o.Spec.SignerName, Name: o.Name}
 	of := Key{SignerName: key.SignerName, Name: o.Spec.Username}
 	it := q.items[key]
-	if it != nil && it.line.key != of { // deleted, and filed again by somebody else
+	if it != nil && it.line.key != of { // deleted, and filed again by another requester
 		q.drop(it)
 		it = nil
 	}

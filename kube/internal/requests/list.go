@@ -119,11 +119,11 @@ func decodeItems(d *json.Decoder, each func(o *certificatesv1.CertificateSigning
 }
 
 // BreakGlass is the annotation in which an administrator says why a request of a node was
-// approved without attestation. The admission policies let nobody else approve, and no node
+// approved without attestation. The admission policies let no other account approve, and no node
 // write it.
 const BreakGlass = "nodeattest.github.io/break-glass"
 
-// lean drops what nobody decides on: whose fields they are, and labels, annotations but
+// lean drops all that no decision reads: managed fields, and labels, annotations but
 // BreakGlass, owners and finalizers if there is much of them. A decision is written without
 // those, and so takes them out of the object.
 func lean(o *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {

@@ -28,7 +28,7 @@ type Reader interface {
 }
 
 // pending follows the requests to one signer, and puts those that wait into a backlog, which a
-// cache cannot do: the API server keeps a finished request for an hour, and nobody looks at it
+// cache cannot do: the API server keeps a finished request for an hour, and no decision reads it
 // again. It is a source of keys for a controller, and what a reflector lists, watches and tells.
 type pending struct {
 	signer  string

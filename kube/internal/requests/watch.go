@@ -27,14 +27,14 @@ type Options struct {
 	Workers int
 	// EveryReplica has every replica look, not only the leader.
 	EveryReplica bool
-	// Approved leaves out all that nobody has approved.
+	// Approved leaves out every request that is not approved.
 	Approved bool
 	// Done has what was looked at, and is looked at no more.
 	Done *Recent
 	// Limit takes one look from what a requester may have, or says how long it has to wait for
-	// one; nil limits nobody.
+	// one; nil limits no requester.
 	Limit func(requester string) time.Duration
-	// LeftOut is told of each request that is left for a later list; nil tells nobody.
+	// LeftOut is told of each request that is left for a later list; nil is not called.
 	LeftOut func()
 }
 

@@ -19,7 +19,7 @@ import (
 // followInterval is how often the configuration is checked.
 const followInterval = 10 * time.Second
 
-// Follow watches the file that [Read] has read, and those files named in it that nobody else
+// Follow watches the file that [Read] has read, and those files named in it that no other reader
 // follows, until ctx ends. Once they have changed it calls end; the program is then restarted
 // with them, because what decides is made only once, from all of them. A configuration that
 // the program could not start with is logged, and changes nothing.
@@ -79,7 +79,7 @@ func (s *Settings) sumOf(text []byte) ([sha256.Size]byte, error) {
 	all := sha256.New()
 	fmt.Fprintf(all, "%x\n", sha256.Sum256(text))
 	for _, path := range append(named(fields), s.Cluster.CAFile) {
-		read, err := files.Read(path, configfile.MaxSize) // an error is for whoever needs the file
+		read, err := files.Read(path, configfile.MaxSize) // an error is for the file's reader
 		fmt.Fprintf(all, "%t %x\n", err == nil, sha256.Sum256(read))
 	}
 	return [sha256.Size]byte(all.Sum(nil)), nil

@@ -40,7 +40,7 @@ func (i *InsecureSigner) complete() {
 	}
 }
 
-// check refuses the CA of the signer of nodes that attest: whoever trusts a CA trusts all its
+// check refuses the CA of the signer of nodes that attest: a party that trusts a CA trusts all its
 // certificates.
 func (i *InsecureSigner) check(attested *Signer) error {
 	switch {

@@ -225,7 +225,7 @@ func ParseIdentity(text, kind string, others ...Kind) (attest.Identity, error) {
 }
 
 // Readers returns all kinds of evidence that a program knows, for showing what messages say:
-// they read, but trust nobody and verify nothing.
+// they read, but trust no issuer and verify nothing.
 func Readers(others ...Kind) ([]attest.Kind, error) {
 	s := new(Settings)
 	if err := s.know(others); err != nil {

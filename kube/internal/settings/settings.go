@@ -174,7 +174,7 @@ type Membership struct {
 	Road          string `json:"road"`
 	IdentityClass string `json:"identityClass"`
 	// RestoredAt is when etcd was last restored from a backup; nil: never. Until
-	// signers.maxLifetime after that, nobody is admitted by first use, as there may be
+	// signers.maxLifetime after that, no machine is admitted by first use, as there may be
 	// machines whose records are lost but whose certificates are still valid.
 	RestoredAt *metav1.Time `json:"restoredAt"`
 }
@@ -182,7 +182,7 @@ type Membership struct {
 // Controller is what only the node-attestation-controller needs.
 type Controller struct {
 	// MetricsAddress and HealthAddress are where it listens; empty: "127.0.0.1:8080", since
-	// whoever reaches the metrics reads them, and ":8081"; "0": nowhere.
+	// every client that reaches the metrics reads them, and ":8081"; "0": nowhere.
 	MetricsAddress string `json:"metricsAddress"`
 	HealthAddress  string `json:"healthAddress"`
 	// RequesterRate, RequesterBurst and Workers are those of controller.Config.
@@ -278,7 +278,7 @@ func (s *Settings) complete() {
 }
 
 // maxRecoveryLifetime bounds the lifetime of recovery certificates. Their keys stay in the TPM, but
-// whoever carries away a TLS session of one has its user's rights until the certificate ends.
+// the thief of a TLS session of one has its user's rights until the certificate ends.
 const maxRecoveryLifetime = 90 * 24 * time.Hour
 
 // maxBuiltInDuration is the longest BuiltInDuration with which a kubelet always gets a serving

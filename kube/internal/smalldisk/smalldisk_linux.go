@@ -18,7 +18,7 @@ type Disk struct {
 	size int
 }
 
-// New makes one of size bytes. It skips the test where nobody may make file systems.
+// New makes one of size bytes. It skips the test where the user may not mount file systems.
 func New(t testing.TB, size int) *Disk {
 	t.Helper()
 	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)

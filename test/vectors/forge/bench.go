@@ -58,7 +58,7 @@ type Bench struct {
 	Client, Serving                  string // signer names; "" means those of package attest
 	Quoted                           bool   // good answers have a quote
 
-	// CA certifies the keys; Stranger is a CA that nobody trusts.
+	// CA certifies the keys; Stranger is a CA that no verifier trusts.
 	CA, Stranger         *tpmsim.CA
 	Ring, Retired, Later attest.RingKey // the key in use, one no longer in use, and one not yet in use
 

@@ -31,7 +31,7 @@ type Machine struct {
 	EK, Second *SoftEK
 }
 
-// The weak EKs of the first machine, by the names of their attacks. Nobody has their private
+// The weak EKs of the first machine, by the names of their attacks. No one has their private
 // keys.
 const (
 	WeakROCA     = "ek-roca"
@@ -81,7 +81,7 @@ func OddNumber(label string, bits int) *big.Int {
 }
 
 // ROCAModulus is a modulus of 2048 bits with the fingerprint of CVE-2017-15361: 1
-// modulo each small prime that the flawed library's moduli give away. Nobody knows its
+// modulo each small prime that the flawed library's moduli give away. No one knows its
 // factors.
 func ROCAModulus() *big.Int {
 	m := big.NewInt(2)

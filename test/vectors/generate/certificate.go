@@ -160,12 +160,12 @@ func (v *ekVendor) strangersChains(root *x509.Certificate, key crypto.PublicKey,
 	})
 }
 
-// withKey puts another key into a certificate, whose signature is then nobody's.
+// withKey puts another key into a certificate, whose signature is then invalid.
 func withKey(der, spki []byte) []byte {
 	return forge.Replaced(0, forge.Replaced(6, forge.With(spki...)))(der)
 }
 
-// giantKey is an RSA key that nobody has, with exponent 2^31 - 1.
+// giantKey is an RSA public key without a private one, with exponent 2^31 - 1.
 func giantKey(name string, bits int, oaep bool) []byte {
 	key := x509.MarshalPKCS1PublicKey(&rsa.PublicKey{N: forge.OddNumber(name+" modulus", bits), E: 1<<31 - 1})
 	algorithm := plainRSA

@@ -153,7 +153,7 @@ func (w *world) refusedOptions() {
 	}
 }
 
-// akTrusts are callers whose AK nobody vouches for, or whose qualifying data was lost on the
+// akTrusts are callers whose AK no issuer vouches for, or whose qualifying data was lost on the
 // way: good evidence, and what it is good for.
 func (w *world) akTrusts() {
 	s := func(change func(*forge.Forgery), last func(*vector.Statement)) *vector.Statement {

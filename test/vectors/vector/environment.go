@@ -39,7 +39,7 @@ type Environment struct {
 	// closed.
 	EKIssuers  []EKIssuer `json:"ekIssuers,omitzero"`
 	AllowedEKs []string   `json:"allowedEKs,omitzero"`
-	// DeniedTPMs are refused whoever vouches for them.
+	// DeniedTPMs are refused, also with a trusted issuer.
 	DeniedTPMs []DeniedTPM `json:"deniedTPMs,omitzero"`
 	// GoodPCRs must be quoted by every answer, with these values; absent: no answer
 	// needs a quote.
@@ -226,7 +226,7 @@ func (m *listed) AuthorizeHello(ctx context.Context, r *attest.Result) error {
 	return err
 }
 
-// authorize admits members, and nobody else.
+// authorize admits members, and no other machine.
 func (e *Environment) authorize(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 	for _, m := range e.Members {
 		if m.NodeName == r.NodeName && m.Machine == string(r.Machine) {

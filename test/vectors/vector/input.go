@@ -95,7 +95,7 @@ type Token struct {
 	Algorithm string `json:"algorithm"`
 }
 
-// verify passes the token to jws.VerifySignature. Nobody looks at its payload.
+// verify passes the token to jws.VerifySignature. No check reads its payload.
 func (k *Token) verify(ctx context.Context) error {
 	key := forge.Must(jws.NewKey(publicKey(k.Key), jws.KeyOptions{KeyID: k.KeyID, Algorithm: jws.Algorithm(k.Algorithm)}))
 	_, err := jws.VerifySignature(ctx, string(k.Text), forge.Must(jws.NewStaticKeySet(key)))

@@ -240,7 +240,7 @@ func Committed() fs.FS { return forge.Must(fs.Sub(vectors.FS, "data")) }
 
 // Load reads a folder of vectors. It fails on a folder or a class that is missing or
 // empty, on a file that does not belong there, and on a vector that has an unknown member, a
-// name that is not its file's, or an input that is not its level's: a vector that nobody
+// name that is not its file's, or an input that is not its level's: a vector that no test
 // replays protects nothing.
 func Load(folder fs.FS) (*Set, error) {
 	set := &Set{}

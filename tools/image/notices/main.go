@@ -100,7 +100,7 @@ func (m module) third() bool { return m.path != own && !strings.HasPrefix(m.path
 var licence = regexp.MustCompile(`(?i)^(licen[cs]e|copying|copyright|notice|patents)([._-].*)?$`)
 
 // thirdParty returns the licences and notices of modules and of Go itself, whose runtime and
-// standard library are in every program. A module without one is an error: nobody may give it on.
+// standard library are in every program. A module without one is an error: it must not be distributed.
 func thirdParty(modules []module, folderOf func(module) (string, error)) ([]byte, error) {
 	var out bytes.Buffer
 	add := func(title, folder string) error {
