@@ -64,12 +64,12 @@ func (r *Result) reconcileProviderID(vouched string) (string, error) {
 	if err := r.contradictedBy(vouched, "the authorizer"); err != nil {
 		return "", err
 	}
-	switch got, want := providerid.Apart(claimed, vouched); {
-	case claimed == "" || providerid.Equal(claimed, vouched):
-	case cmp.Or(vouched, r.inventoryProviderID(), r.statedProviderID()) == "":
-		return "", &Error{Check: checkProviderID, Got: got, Want: "one that inventory, authorizer or evidence has: none is known yet", Err: refusal.ErrRetry}
-	default:
-		return "", &Error{Check: checkProviderID, Got: got, Want: want}
+	if claimed == "" || providerid.Equal(claimed, vouched) {
+		return providerid.Known(vouched), nil
 	}
-	return providerid.Known(vouched), nil
+	got, want := providerid.Apart(claimed, vouched)
+	if cmp.Or(vouched, r.inventoryProviderID(), r.statedProviderID()) == "" {
+		return "", &Error{Check: checkProviderID, Got: got, Want: "one that inventory, authorizer or evidence has: none is known yet", Err: refusal.ErrRetry}
+	}
+	return "", &Error{Check: checkProviderID, Got: got, Want: want}
 }

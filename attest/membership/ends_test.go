@@ -217,7 +217,8 @@ func TestEnds(t *testing.T) {
 		for i, bound := range bounds {
 			t.Run(s.signer+", "+bound, func(t *testing.T) {
 				if s.reasons[i] != noReason {
-					t.Skip(s.reasons[i])
+					t.Log(s.reasons[i])
+					return
 				}
 				got := 0
 				for _, age := range []time.Duration{0, 10 * time.Hour, 23*time.Hour + 58*time.Minute} {

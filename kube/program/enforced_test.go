@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,9 +138,14 @@ func TestEnforcementLooksAgain(t *testing.T) {
 		l.updates = []error{down, down, down}
 		var said strings.Builder
 		ctx, stop := context.WithCancel(log.IntoContext(t.Context(), funcr.New(func(_, args string) { said.WriteString(args) }, funcr.Options{})))
-		way := errWay
+		var none atomic.Bool
 		e, next := l.replica(nil), l.replica(nil)
-		e.watch = func(*http.Request) error { return way }
+		e.watch = func(*http.Request) error {
+			if none.Load() {
+				return nil
+			}
+			return errWay
+		}
 		next.watch = func(*http.Request) error { return errWay }
 		if e.NeedLeaderElection() {
 			t.Error("only the leader looks")
@@ -157,9 +163,9 @@ func TestEnforcementLooksAgain(t *testing.T) {
 			}
 		}
 		wait(false, false)
-		way = nil
+		none.Store(true)
 		wait(true, true)
-		way = errWay
+		none.Store(false)
 		wait(true, true)
 		if strings.Count(said.String(), "no answer") != 1 {
 			t.Errorf("said %s", &said)

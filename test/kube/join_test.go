@@ -176,7 +176,7 @@ func testServing(t *testing.T, c *cluster, node *attesttest.Node, leaf *x509.Cer
 	}
 	// One that would outlast the rest of the name is refused.
 	long := serving(node.Name)
-	long.ExpirationSeconds = new(int32(object.Spec.LastEnd.Sub(time.Now()) / time.Second))
+	long.ExpirationSeconds = new(int32(time.Until(object.Spec.LastEnd.Time) / time.Second))
 	denied(t, c.admin, file(t, kubelet, long), "Expiration")
 	denied(t, c.admin, file(t, kubelet, serving("node-2")), "SanNotOwn")
 	fake := c.client(t, c.user(t, csr.NodeUserPrefix+node.Name, csr.NodesGroup)) // by the same CA, and not attested
