@@ -286,7 +286,7 @@ func (c *cluster) testCloudAttacks(t *testing.T, w *clouds, as client.Client) {
 		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", w.source(t, vm("attackers-project", 1))), "GceProject")
 	})
 	t.Run("another machine of the project", func(t *testing.T) {
-		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", theirs), "ProviderIdEvidence")
+		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", theirs), "NotAMember")
 	})
 	t.Run("another machine's document", func(t *testing.T) {
 		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", liar{claims: ours, documents: theirs}), "MachineClaim")
@@ -346,7 +346,7 @@ func (c *cluster) testRoles(t *testing.T, w *clouds, as client.Client) {
 	}{
 		"a person with the role":              {w.instanceSource(t, person), "Ec2Session"},
 		"another role of the instance":        {w.instanceSource(t, admin), "Ec2Role"},
-		"another instance":                    {w.instanceSource(t, instance(otherInstance)), "Ec2Inventory"},
+		"another instance":                    {w.instanceSource(t, instance(otherInstance)), "NotAMember"},
 		"another instance, under the name":    {liar{claims: ours, documents: w.instanceSource(t, instance(otherInstance))}, "MachineClaim"},
 		"a second key for stolen credentials": {ours, "NotAMember"},
 	} {

@@ -158,8 +158,8 @@ func (w *lost) testApproved(t *testing.T) {
 		}
 		return nil
 	})
-	hello := w.newestHello(t, "NotAMember")
-	o.run(t, "approve "+hello+" --existing-node --without-inventory --machine-uid u1 --machine "+w.machine, "node node-1 is machine "+w.machine)
+	w.newestHello(t, "NotAMember") // which the command looks for
+	o.run(t, "approve node-1 --existing-node --without-inventory --machine-uid u1 --machine "+w.machine, "node node-1 is machine "+w.machine)
 	w.refused(t, w.token, w.thief)
 	eventually(t, func() error {
 		_, err := challenged(t, w.own, w.node)

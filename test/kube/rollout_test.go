@@ -80,10 +80,13 @@ func TestRollout(t *testing.T) {
 
 	w.binds(t, "chart", "cluster-admin", way.Subjects[0])
 	next := r.starts("second")
-	next.isReady(t) // a new image, and another one of the old image
-	if counted(t, next, "nodeattest_ways_around")[`way="Administration"`] != 1 {
-		t.Errorf("ways around: %v", counted(t, next, "nodeattest_ways_around"))
-	}
+	next.isReady(t)              // a new image, and another one of the old image
+	eventually(t, func() error { // it is ready before its first look has ended
+		if ways := counted(t, next, "nodeattest_ways_around"); ways[`way="Administration"`] != 1 {
+			return fmt.Errorf("ways around: %v", ways)
+		}
+		return nil
+	})
 	old.isReady(t)
 	r.drain(first)
 	hold := r.pods(first)
