@@ -33,7 +33,7 @@ type Grant struct {
 	// [Machine.UID] is, and may not differ from it. "" leaves it to the inventory, which must
 	// have it when a serving certificate is asked for.
 	MachineUID string
-	// NotAfter is the latest end of any certificate, truncated to whole seconds, whoever signs
+	// NotAfter is the latest end of any certificate, truncated to whole seconds, for every signer
 	// it ([Attested.Decision]). The zero time sets no bound.
 	NotAfter time.Time
 	// Record is called by [CA.Issue] with the record of the new certificate before the

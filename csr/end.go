@@ -12,7 +12,7 @@ import (
 const signingTime = time.Minute
 
 // end returns when a certificate ends that would otherwise end at latest. It is the one rule about
-// the end of what is vouched for, whoever signs: no certificate outlasts the NotAfter of the
+// the end of what is vouched for, for every signer: no certificate outlasts the NotAfter of the
 // [Grant]. [CA.Issue] shortens a certificate to it. What a signer gives that shortens nothing is
 // approved and recorded only if it need not be shortened (checkEnd).
 func (a *Attested) end(latest time.Time) time.Time {

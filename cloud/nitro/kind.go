@@ -38,11 +38,11 @@ type KindConfig struct {
 	Verifier *Verifier
 	// GoodPCRs are sets of values of 48 bytes each by index, 0 to 31 except 16 and 23, which
 	// root can reset. A document passes if it has every value of one set: a PCR that is
-	// missing from a document never passes. PCRs 0 to 7 as they are after a reset, zeros or ones, are
-	// refused: firmware measures at least a separator into each. Nil means no check: then whatever the instance has
-	// booted may join, and an Authorizer finds the values in the [Document] in Result.Details.
-	// AWS' tool nitro-tpm-pcr-compute prints values 4, 7 and 12 of an image; PCRs 0 and 1
-	// change with AWS' firmware.
+	// missing from a document never passes. PCRs 0 to 7 as they are after a reset, zeros or
+	// ones, are refused: firmware measures at least a separator into each. Nil means no check:
+	// then whatever the instance has booted may join, and an Authorizer finds the values in the
+	// [Document] in Result.Details. AWS' tool nitro-tpm-pcr-compute prints values 4, 7 and 12 of
+	// an image; PCRs 0 and 1 change with AWS' firmware.
 	GoodPCRs []map[int][]byte
 }
 

@@ -43,7 +43,7 @@ type Config struct {
 	Reader client.Reader
 	// Writer updates the Secret. A ReadOnly keeper needs none.
 	Writer client.Writer
-	// Secret is the namespace and name of the Secret. Nobody else writes keys to it. Other entries
+	// Secret is the namespace and name of the Secret. No other program writes keys to it. Other entries
 	// are left as they are, and logged, if their names have other characters than hexadecimal digits.
 	Secret client.ObjectKey
 	// Ring is the ring that the verifier uses, made with new(attest.KeyRing).

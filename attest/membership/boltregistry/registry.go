@@ -127,7 +127,7 @@ func openExisting(path string) (*os.File, fs.FileInfo, error) {
 
 // checkDirectory refuses a file in a directory that others can write to, or that is in memory: the
 // records would be gone after a restart of the machine. A container's own file system is taken,
-// for a registry that goes with it is not made anew: Open says that there is none.
+// since a registry that is lost with it is not replaced by an empty one: Open fails without a file.
 func checkDirectory(path string) error {
 	err := safefile.CheckDirectory(filepath.Dir(path))
 	if err == nil {
@@ -304,7 +304,7 @@ type Registry struct {
 }
 
 // Create creates the file of an empty registry, with mode 0600, in a directory that exists,
-// that nobody else can write to and, on Linux, that is not in memory (a tmpfs, a ramfs, or an overlay
+// that no other user can write to and, on Linux, that is not in memory (a tmpfs, a ramfs, or an overlay
 // over one). The file is created completely or not at all. An existing
 // file is left alone, and the error wraps fs.ErrExist. An invalid scope is an error.
 func Create(ctx context.Context, path string, scope membership.Scope) error {
@@ -344,7 +344,7 @@ func fill(path string, scope membership.Scope) error {
 
 // Open opens a registry that [Create] made for the same scope and cluster. The file must be a
 // regular file of mode 0600 owned by the process's user, in a directory that belongs to that
-// user or to root, that nobody else can write to and that is not in memory; anything else has the check
+// user or to root, that no other user can write to and that is not in memory; anything else has the check
 // "registry-file", and so has a registry of another cluster or of none. (Windows has no such
 // modes: there, only the access lists count.) A missing file is not created: the error wraps
 // fs.ErrNotExist.
