@@ -3,6 +3,7 @@ module github.com/nodeattest/nodeattest
 go 1.26.0
 
 require (
+	github.com/aws/smithy-go/aws-http-auth v1.2.2
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-tpm v0.9.8
 	github.com/google/go-tpm-tools v0.4.11
