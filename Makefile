@@ -10,10 +10,10 @@ TESTARGS ?= -race -timeout 40m
 # Each module is built as a user builds it: go.work is for editors.
 export GOWORK := off
 
-# The modules beside that of this folder, as far as they are there: those that users import,
-# with the replay of the vectors, and those that only have tests or tools.
-ADAPTERS := $(patsubst %/go.mod,%,$(wildcard kube/go.mod cloud/go.mod vectors/go.mod test/vectors/go.mod))
-TESTS := tools tools/image $(filter-out test/vectors,$(patsubst %/go.mod,%,$(wildcard test/go.mod test/*/go.mod)))
+# The modules in other folders, as far as they are there: those that users import, and those that
+# only have tests or tools.
+ADAPTERS := $(patsubst %/go.mod,%,$(wildcard kube/go.mod vectors/go.mod))
+TESTS := tools tools/image $(patsubst %/go.mod,%,$(wildcard test/go.mod test/*/go.mod))
 
 # each runs a command in each of some folders, after one that failed too.
 each = @failed=; for module in $(1); do \
@@ -53,7 +53,7 @@ generate: setup-build ## write again what generators make: deep copies, the impo
 	scripts/generate.sh
 
 vectors: setup-build ## make the test vectors again
-	$(GO) run -C test/vectors ./generate ../..
+	$(GO) run -C test ./vectors/generate ..
 
 cross: ## build without cgo for every supported platform
 	GO=$(GO) scripts/cross.sh

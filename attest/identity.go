@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -36,7 +36,7 @@ func (id Identity) Kind() string {
 // at most 1024 bytes long. [ParseIdentity] is stricter.
 func (id Identity) Valid() bool {
 	kind := id.Kind()
-	return len(kind) > 0 && len(kind) < len(id)-1 && plaintext.Valid(string(id), message.MaxIdentitySize)
+	return len(kind) > 0 && len(kind) < len(id)-1 && names.ValidText(string(id), message.MaxIdentitySize)
 }
 
 // Grammar is one kind of identity and how it is spelt.
@@ -114,7 +114,7 @@ func (r *OpenRoad) ParseIdentity(id Identity) (Identity, error) {
 
 func validOtherName(s string) bool {
 	if issuer, rest, ok := strings.Cut(s, "/"); ok {
-		if !plaintext.IssuerName(issuer) {
+		if !names.ValidIssuer(issuer) {
 			return false
 		}
 		s = rest

@@ -3,7 +3,7 @@ package attest
 import (
 	"cmp"
 
-	"github.com/nodeattest/nodeattest/internal/providerid"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -38,7 +38,7 @@ func (r *Result) statedProviderID() string {
 // the machine's identity. The requester is told neither.
 func (r *Result) contradictedBy(id, source string) error {
 	stated := r.statedProviderID()
-	if !providerid.Contradicts(id, string(r.Machine), stated) {
+	if !names.ContradictsProviderID(id, string(r.Machine), stated) {
 		return nil
 	}
 	return &Error{Check: checkProviderIDEvidence, Got: cmp.Or(stated, "machine "+string(r.Machine)) + ", by the evidence",
@@ -52,7 +52,7 @@ func (r *Result) knowProviderID() error {
 	if err := r.contradictedBy(own, "the inventory"); err != nil {
 		return err
 	}
-	r.Granted.ProviderID = providerid.Known(cmp.Or(own, r.statedProviderID()))
+	r.Granted.ProviderID = names.KnownProviderID(cmp.Or(own, r.statedProviderID()))
 	return nil
 }
 
@@ -64,10 +64,10 @@ func (r *Result) reconcileProviderID(vouched string) (string, error) {
 	if err := r.contradictedBy(vouched, "the authorizer"); err != nil {
 		return "", err
 	}
-	if claimed == "" || providerid.Equal(claimed, vouched) {
-		return providerid.Known(vouched), nil
+	if claimed == "" || names.EqualProviderIDs(claimed, vouched) {
+		return names.KnownProviderID(vouched), nil
 	}
-	got, want := providerid.Apart(claimed, vouched)
+	got, want := names.ProviderIDsApart(claimed, vouched)
 	if cmp.Or(vouched, r.inventoryProviderID(), r.statedProviderID()) == "" {
 		return "", &Error{Check: checkProviderID, Got: got, Want: "one that inventory, authorizer or evidence has: none is known yet", Err: refusal.ErrRetry}
 	}

@@ -3,7 +3,7 @@ package attest
 import (
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
 	"github.com/nodeattest/nodeattest/secret"
 )
 

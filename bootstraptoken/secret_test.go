@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
 	"github.com/nodeattest/nodeattest/secret"
 )
 

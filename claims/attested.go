@@ -14,8 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/nodename"
-	"github.com/nodeattest/nodeattest/internal/providerid"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -240,7 +239,7 @@ func nodeOf(cert *x509.Certificate) (string, error) {
 		return "", certificateError("subject "+strconv.Quote(refusal.Text(cert.Subject.String())), "one common name and the organization "+nodeOrganization, nil)
 	}
 	name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeCommonNamePrefix)
-	if !ok || !nodename.Valid(name) {
+	if !ok || !names.ValidNode(name) {
 		return "", certificateError("common name "+strconv.Quote(refusal.Text(cert.Subject.CommonName)), nodeCommonNamePrefix+"<name>", nil)
 	}
 	return name, nil
@@ -290,8 +289,8 @@ func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, o
 		return nil, certificateError("a record of credential ID "+refusal.OrNothing(refusal.Text(record.CredentialID)), id, nil)
 	case record.NodeName != node.Name:
 		return nil, certificateError("a record of node "+refusal.OrNothing(refusal.Text(record.NodeName)), node.Name, nil)
-	case node.ProviderID != "" && !providerid.Equal(record.ProviderID, node.ProviderID):
-		got, want := providerid.Apart(record.ProviderID, node.ProviderID)
+	case node.ProviderID != "" && !names.EqualProviderIDs(record.ProviderID, node.ProviderID):
+		got, want := names.ProviderIDsApart(record.ProviderID, node.ProviderID)
 		return nil, certificateError("a record of provider ID "+got, want, nil)
 	case record.Machine == "":
 		return nil, certificateError("a record without a machine", "one of a machine that was verified", nil)

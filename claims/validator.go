@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
-	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -178,7 +178,7 @@ const maxWebhookLifetime = 600
 func (c *Claims) Check() error {
 	c = typednil.OrZero(c)
 	k := &c.Kubernetes
-	if !nodename.ValidLabel(k.Namespace) {
+	if !names.ValidLabel(k.Namespace) {
 		return &Error{Check: checkPrivate, Got: "namespace " + refusal.OrNothing(refusal.Text(k.Namespace)), Want: "a DNS label"}
 	}
 	objects := 0
@@ -191,7 +191,7 @@ func (c *Claims) Check() error {
 			objects++
 		}
 		switch {
-		case !nodename.Valid(bound.ref.Name):
+		case !names.ValidNode(bound.ref.Name):
 			return &Error{Check: checkPrivate, Got: bound.kind.Name + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
 		case bound.ref.UID == "" && !ofPod:
 			return &Error{Check: checkPrivate, Got: "a " + bound.kind.Name + " without UID", Want: "a UID"}
@@ -222,7 +222,7 @@ func (c *Claims) checkAttestations() error {
 		return nil
 	case !bound:
 		return &Error{Check: checkBinding, Got: "attestations without a webhook configuration", Want: "none"}
-	case len(groups) != 1 || groups[0] != "*" && !nodename.Valid(groups[0]):
+	case len(groups) != 1 || groups[0] != "*" && !names.ValidNode(groups[0]):
 		return &Error{Check: checkBinding, Got: "a webhook configuration with the API groups " + refusal.OrNothing(refusal.Quotes(groups)), Want: "one group, or *"}
 	case len(c.Audiences) != 1:
 		return &Error{Check: checkBinding, Got: "a webhook configuration with " + strconv.Itoa(len(c.Audiences)) + " audiences", Want: "1"}

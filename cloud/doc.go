@@ -1,5 +1,5 @@
-// Package cloud is the root of a module whose packages read the documents in which clouds
-// state which machine is asking. It is a module of its own, so that its libraries stay here.
+// Package cloud has no code: the packages below it read the documents in which clouds state which
+// machine is asking. A program links only those that it imports.
 //
 // Four are kinds of evidence for the join of package attest, each with both sides: the
 // node's, which queries its platform, and the control plane's, which verifies. Their

@@ -9,8 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/plaintext"
-	"github.com/nodeattest/nodeattest/internal/providerid"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -69,17 +68,17 @@ type Attested struct {
 // provider ID than the inventory has, gives an Attested that is denied, and of which nothing is
 // issued or recorded.
 func (c *Checked) Vouch(machine string, grant Grant, details any) *Attested {
-	grant.ProviderID = providerid.Known(grant.ProviderID)
+	grant.ProviderID = names.KnownProviderID(grant.ProviderID)
 	return &Attested{checked: c, machine: machine, grant: grant.clone(), details: details,
 		fault: cmp.Or(c.CheckMachine(machine), c.checkUID(grant.MachineUID), c.checkProviderID(grant.ProviderID))}
 }
 
 // checkProviderID holds a provider ID that is vouched for against the inventory's.
 func (c *Checked) checkProviderID(id string) error {
-	if c == nil || id == "" || c.machine.ProviderID == "" || providerid.Equal(id, c.machine.ProviderID) {
+	if c == nil || id == "" || c.machine.ProviderID == "" || names.EqualProviderIDs(id, c.machine.ProviderID) {
 		return nil
 	}
-	given, known := providerid.Apart(id, c.machine.ProviderID)
+	given, known := names.ProviderIDsApart(id, c.machine.ProviderID)
 	return &Error{Check: CheckProviderIDMismatch, Got: given, Want: "the machine's, " + known}
 }
 
@@ -102,7 +101,7 @@ func (c *Checked) CheckMachine(machine string) error {
 		return noResult()
 	}
 	own := &c.machine
-	verified, known := plaintext.Apart(machine, own.Identity, nil)
+	verified, known := names.Apart(machine, own.Identity, nil)
 	got := "machine " + verified + " by " + refusal.OrNothing(c.provider)
 	const check = checkInventoryMachine
 	return faults{

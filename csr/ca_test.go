@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

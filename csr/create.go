@@ -14,8 +14,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/nodeattest/nodeattest/internal/nodename"
-	"github.com/nodeattest/nodeattest/internal/servingname"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -48,8 +47,8 @@ type CreateOptions struct {
 // signer's or those of [ParsePKCS10]: the request is read back, and its signature verified,
 // before it is returned.
 func Create(purpose Purpose, key crypto.Signer, nodeName string, o CreateOptions) ([]byte, error) {
-	if !nodename.Valid(nodeName) {
-		return nil, refusal.Config("node name", refusal.Quote(nodeName), nodename.Want(nodeName))
+	if !names.ValidNode(nodeName) {
+		return nil, refusal.Config("node name", refusal.Quote(nodeName), names.WantNode(nodeName))
 	}
 	commonName, organization := SubjectNames(purpose, nodeName)
 	if commonName == "" {
@@ -101,19 +100,19 @@ func checkCreateKey(pub crypto.PublicKey) error {
 
 // addTo writes the options into template.
 func (o *CreateOptions) addTo(template *x509.CertificateRequest, purpose Purpose) error {
-	names := len(o.DNSNames) + len(o.IPAddresses)
+	count := len(o.DNSNames) + len(o.IPAddresses)
 	if err := (faults{
-		{purpose == PurposeServing && names == 0, refusal.CheckConfig, "no DNSNames and no IPAddresses", "one at least in a serving certificate"},
-		{purpose != PurposeServing && names > 0, refusal.CheckConfig, "DNSNames or IPAddresses in a " + purpose.String() + " certificate", "none"},
-		{names > maxSANs, refusal.CheckConfig, "DNSNames and IPAddresses: " + strconv.Itoa(names), "at most " + strconv.Itoa(maxSANs)},
+		{purpose == PurposeServing && count == 0, refusal.CheckConfig, "no DNSNames and no IPAddresses", "one at least in a serving certificate"},
+		{purpose != PurposeServing && count > 0, refusal.CheckConfig, "DNSNames or IPAddresses in a " + purpose.String() + " certificate", "none"},
+		{count > maxSANs, refusal.CheckConfig, "DNSNames and IPAddresses: " + strconv.Itoa(count), "at most " + strconv.Itoa(maxSANs)},
 	}).first(); err != nil {
 		return err
 	}
-	if err := new(servingname.Reserved).Check(o.DNSNames, o.IPAddresses); err != nil {
+	if err := new(names.Reserved).Check(o.DNSNames, o.IPAddresses); err != nil {
 		return err
 	}
 	for _, name := range o.DNSNames { // which the certificate has in lower case
-		if lower := nodename.Lower(name); name != lower {
+		if lower := names.Lower(name); name != lower {
 			return refusal.Config("DNS name", refusal.Quote(name), "it in lower case, as the certificate has it: "+lower)
 		}
 	}

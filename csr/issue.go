@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/providerid"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -100,13 +100,13 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 func (a *Attested) faults(clusters []string, now time.Time) Errors {
 	c, v := a.checked, a.grant
 	claimed := c.pkcs10.ProviderID
-	asked, vouched := providerid.Apart(claimed, v.ProviderID)
+	asked, vouched := names.ProviderIDsApart(claimed, v.ProviderID)
 	all := faults{
 		{c.filedUnder != c.signerName, CheckSignerName, refusal.Quote(c.filedUnder), c.signerName + ": a hello gets no certificate"},
 		{!subset(c.clusters, clusters), checkVerifiedCluster, "a request to cluster " + refusal.Quotes(c.clusters), refusal.Quotes(clusters)},
 		{a.machine == "", checkVerifiedMachine, "no machine identity", "one"},
 		a.ended(now),
-		{claimed != "" && !providerid.Equal(claimed, v.ProviderID), checkProviderIDNotVouched, asked, vouched},
+		{claimed != "" && !names.EqualProviderIDs(claimed, v.ProviderID), checkProviderIDNotVouched, asked, vouched},
 	}.all()
 	for _, san := range c.sansBeside(v.DNSNames, v.IPAddresses) {
 		all = append(all, &Error{Check: checkSANNotVouched, Got: san, Want: "a name or address that is vouched for"})

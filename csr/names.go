@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -187,7 +187,7 @@ func checkSignerNames(names []string) error {
 	return nil
 }
 
-func validProvider(name string) bool { return nodename.ValidLabel(name) }
+func validProvider(name string) bool { return names.ValidLabel(name) }
 
 // Usages returns the key usages that a request for this purpose has, as
 // certificates.k8s.io/v1 spells them and in the kubelet's order: "digital signature", "key
@@ -245,7 +245,7 @@ const (
 // none of the three or the name is not a node name.
 func SubjectNames(purpose Purpose, nodeName string) (commonName, organization string) {
 	subject, known := purposes[purpose]
-	if !known || !nodename.Valid(nodeName) {
+	if !known || !names.ValidNode(nodeName) {
 		return "", ""
 	}
 	return subject.prefix + nodeName, subject.organization
@@ -255,7 +255,7 @@ func SubjectNames(purpose Purpose, nodeName string) (commonName, organization st
 // what is left is not a node name.
 func nodeNameAfter(prefix, name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, prefix)
-	if !ok || !nodename.Valid(rest) {
+	if !ok || !names.ValidNode(rest) {
 		return "", false
 	}
 	return rest, true
@@ -362,8 +362,8 @@ func (q *Requester) readGroups(groups []string) error {
 		case q.Class != RequesterBootstrap || !strings.HasPrefix(g, BootstrappersGroup+":"):
 			return &Error{Check: checkRequestGroups, Got: refusal.Quote(g), Want: "the groups of a " + q.Class.String() + " requester only"}
 		default:
-			name, ok := nodename.OfTokenGroup(g)
-			if ok && (!nodename.Valid(name) || q.NodeName != "" && q.NodeName != name) {
+			name, ok := names.OfTokenGroup(g)
+			if ok && (!names.ValidNode(name) || q.NodeName != "" && q.NodeName != name) {
 				return &Error{Check: checkRequestGroups, Got: refusal.Quote(g), Want: "the group of one node, by its name"}
 			}
 			q.NodeName = cmp.Or(name, q.NodeName)

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/names"
 )
 
 // FuzzNames reads any text as the names that a request object and a provider block
@@ -23,7 +23,7 @@ func FuzzNames(f *testing.F) {
 		}
 		for _, groups := range [][]string{{NodesGroup, AuthenticatedGroup}, {BootstrappersGroup, AuthenticatedGroup}, {s}} {
 			r, err := RequesterOf(s, groups)
-			if err == nil && r.NodeName != "" && (!nodename.Valid(r.NodeName) || !strings.HasSuffix(s, ":"+r.NodeName)) {
+			if err == nil && r.NodeName != "" && (!names.ValidNode(r.NodeName) || !strings.HasSuffix(s, ":"+r.NodeName)) {
 				t.Errorf("%q is node %q", s, r.NodeName)
 			}
 		}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nodeattest/nodeattest/internal/fuzzing"
-	"github.com/nodeattest/nodeattest/internal/vectortest"
+	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit/vectortest"
 )
 
 // sameReading fails the test unless both readers accept text and read the same, or both

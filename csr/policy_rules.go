@@ -13,8 +13,7 @@ import (
 
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
-	"github.com/nodeattest/nodeattest/internal/nodename"
-	"github.com/nodeattest/nodeattest/internal/providerid"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/internal/roca"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -49,7 +48,7 @@ var requestRules = []rule{
 				return
 			}
 			after, _ := strings.CutPrefix(text, prefix)
-			x.refuse(refusal.Quote(text), prefix+" and "+nodename.Want(after))
+			x.refuse(refusal.Quote(text), prefix+" and "+names.WantNode(after))
 			return
 		}
 		x.refuse(fault, "one common name, "+prefix+" and a node name")
@@ -319,8 +318,8 @@ var machineRules = []rule{
 	}},
 	{CheckProviderIDMismatch, nil, func(x *run) {
 		claimed, own := x.out.pkcs10.ProviderID, x.out.machine.ProviderID
-		if own != "" && claimed != "" && !providerid.Equal(claimed, own) {
-			got, want := providerid.Apart(claimed, own)
+		if own != "" && claimed != "" && !names.EqualProviderIDs(claimed, own) {
+			got, want := names.ProviderIDsApart(claimed, own)
 			x.refuse(got, "the machine's, "+want)
 		}
 	}},

@@ -8,7 +8,7 @@ import (
 
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
-	"github.com/nodeattest/nodeattest/internal/servingname"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -68,7 +68,7 @@ func (x *run) checkSANForm() {
 		return
 	}
 	for _, name := range x.out.pkcs10.CSR.DNSNames {
-		lower, want := servingname.DNS(name)
+		lower, want := names.ServingDNS(name)
 		switch {
 		case want != "":
 			x.refuse(refusal.Quote(name), want)
@@ -121,13 +121,13 @@ func (c *Checked) sansBeside(names []string, addresses []netip.Addr) []string {
 func equalLower(s, lower string) bool { return len(s) == len(lower) && strings.EqualFold(s, lower) }
 
 // reserved are what no node may have.
-func (p *Policy) reserved() *servingname.Reserved {
-	return &servingname.Reserved{DNSNames: p.ReservedDNSNames, IPs: p.ReservedIPs}
+func (p *Policy) reserved() *names.Reserved {
+	return &names.Reserved{DNSNames: p.ReservedDNSNames, IPs: p.ReservedIPs}
 }
 
 // reservable reports whether an entry of ReservedDNSNames can be, or be the end of, a name
 // that checkSANForm accepts; if not, it would reserve nothing.
 func reservable(entry string) bool {
-	_, want := servingname.DNS(strings.TrimPrefix(entry, "."))
+	_, want := names.ServingDNS(strings.TrimPrefix(entry, "."))
 	return want == ""
 }

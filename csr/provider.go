@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -140,7 +140,7 @@ const maxVersionDigits = 9
 // name and the version of its data format. The error is a [*Error] with "bundle-provider".
 func ProviderVersion(provider string) (name string, version int, err error) {
 	name, digits, _ := strings.Cut(provider, "/v")
-	if !nodename.ValidLabel(name) || digits == "" || len(digits) > maxVersionDigits || digits[0] == '0' ||
+	if !names.ValidLabel(name) || digits == "" || len(digits) > maxVersionDigits || digits[0] == '0' ||
 		strings.Trim(digits, "0123456789") != "" {
 		return "", 0, &Error{Check: checkProvider, Got: refusal.Quote(provider), Want: `a name and version such as "tpm/v1"`}
 	}

@@ -11,8 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/plaintext"
-	"github.com/nodeattest/nodeattest/internal/providerid"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -149,7 +148,7 @@ func (r IssuedRecord) Completed(certificate *x509.Certificate) (IssuedRecord, er
 	commonName, organization := SubjectNames(purpose, r.NodeName)
 	subject, spki := certificate.Subject, sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
 	providerID, err := oid.ParseProviderID(certificate.Extensions)
-	got, want := providerid.Apart(providerID, r.ProviderID)
+	got, want := names.ProviderIDsApart(providerID, r.ProviderID)
 	const check = checkIssuedCertificate
 	if err := (faults{
 		{spki != r.SPKIHash, check, "key " + refusal.Hex(spki[:]), refusal.Hex(r.SPKIHash[:])},
@@ -158,7 +157,7 @@ func (r IssuedRecord) Completed(certificate *x509.Certificate) (IssuedRecord, er
 		{certificate.IsCA, check, "a CA", "a certificate of a node"},
 		{!slices.Equal(certificate.ExtKeyUsage, []x509.ExtKeyUsage{purposes[purpose].extKeyUsage}) || len(certificate.UnknownExtKeyUsage) > 0,
 			check, "other extended key usages", "those of " + r.SignerName},
-		{err != nil && !errors.Is(err, oid.CheckProviderIDMissing) || providerID != "" && !providerid.Equal(providerID, r.ProviderID), check, "provider ID " + got, want},
+		{err != nil && !errors.Is(err, oid.CheckProviderIDMissing) || providerID != "" && !names.EqualProviderIDs(providerID, r.ProviderID), check, "provider ID " + got, want},
 		{!r.NotAfter.IsZero() && certificate.NotAfter.After(r.NotAfter), check, "an end at " + rfc3339(certificate.NotAfter), rfc3339(r.NotAfter) + " at the latest"},
 	}).first(); err != nil {
 		return IssuedRecord{}, err
@@ -251,14 +250,14 @@ func (m *Machine) holdAgainst(r *IssuedRecord) (different Errors, unknown error)
 	const certificateOf = "a certificate of machine "
 	provider := ProviderOf(r.SignerName)
 	byProviderID := m.UID == "" && m.Identity == "" // by nothing else
-	incomparable := byProviderID && providerid.Known(m.ProviderID) == ""
-	recorded, now := providerid.Apart(r.ProviderID, m.ProviderID)
-	machine, identity := plaintext.Apart(r.Machine, m.Identity, nil)
+	incomparable := byProviderID && names.KnownProviderID(m.ProviderID) == ""
+	recorded, now := names.ProviderIDsApart(r.ProviderID, m.ProviderID)
+	machine, identity := names.Apart(r.Machine, m.Identity, nil)
 	different = faults{
 		{r.Machine == "", checkInheritedMachine, "a record without a machine", "the machine's identity"},
 		{r.MachineUID != m.UID, checkInheritedMachine,
 			"a certificate of the machine with UID " + refusal.Quote(r.MachineUID), refusal.Quote(m.UID)},
-		{r.ProviderID != "" && m.ProviderID != "" && !providerid.Equal(r.ProviderID, m.ProviderID), checkInheritedMachine,
+		{r.ProviderID != "" && m.ProviderID != "" && !names.EqualProviderIDs(r.ProviderID, m.ProviderID), checkInheritedMachine,
 			certificateOf + recorded, now},
 		{m.Identity != "" && r.Machine != m.Identity, checkInheritedMachine,
 			certificateOf + machine, identity},

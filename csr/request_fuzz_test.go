@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/fuzzing"
-	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/names"
+	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
 )
 
 // Whatever the object's JSON is, reading and checking it ends with an answer: a
@@ -74,13 +74,13 @@ func FuzzValidNodeName(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		// The same rule in another form: DNS-1123 labels joined by dots.
-		want := len(s) <= nodename.MaxSize
+		want := len(s) <= names.MaxNodeSize
 		for label := range strings.SplitSeq(s, ".") {
 			inner := strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-")
 			want = want && label != "" && inner == "" && !strings.HasPrefix(label, "-") && !strings.HasSuffix(label, "-")
 		}
-		if got := nodename.Valid(s); got != want {
-			t.Errorf("nodename.Valid(%q) = %v", s, got)
+		if got := names.ValidNode(s); got != want {
+			t.Errorf("names.ValidNode(%q) = %v", s, got)
 		}
 		q, err := csr.RequesterOf(csr.NodeUserPrefix+s, []string{csr.NodesGroup, csr.AuthenticatedGroup})
 		if (err == nil) != want || want && q.NodeName != s || !want && !errors.Is(err, csr.CheckRequestUsername) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
 )
 
 // allKeys are keys of every algorithm, each with an ID of its own.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
 )
 
 // resigned parses a good token and puts another signature into it.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
 )
 
 // Nothing shows what a token's holder could use: neither the text that was signed nor its

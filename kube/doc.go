@@ -11,11 +11,10 @@
 //   - bypass: a search for ways around attestation
 //   - authenticator: the node's side, which gets the kubelet its certificates; certstore below
 //     it stores them
-//   - explain: what became of a request, rule by rule, and who has to act
 //   - deploy: the manifests and, in its folder node, the files of a node
-//   - program: node-attestation-controller and node-attestation-signer; nodeprogram:
-//     kubelet-authenticator; and operatorprogram: kubectl-nodeattest; for main functions that
-//     add kinds of evidence of their own
+//   - program/controlplane: node-attestation-controller and node-attestation-signer;
+//     program/node: kubelet-authenticator; and program/kubectl: kubectl-nodeattest; for main
+//     functions that add kinds of evidence of their own
 //   - cmd: these programs as they come
 //
 // # Kubernetes' modules

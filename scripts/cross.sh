@@ -20,7 +20,6 @@ build() {
 }
 
 build . ./... linux/amd64 linux/arm64 windows/amd64 darwin/arm64
-build cloud ./... linux/amd64 linux/arm64 windows/amd64 darwin/arm64
 build vectors ./... windows/amd64
 build kube ./... linux/arm64
 build kube ./cmd/kubectl-nodeattest windows/amd64

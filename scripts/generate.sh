@@ -7,6 +7,6 @@ export GOWORK=off
 cd "$(dirname "$0")/.."
 
 go run -C tools ./pages ..
-go run -C test/vectors ./generate -index ../..
+go run -C test ./vectors/generate -index ..
 cd kube
 go tool -modfile=../tools/go.mod controller-gen object paths=./api/v1alpha1

@@ -67,7 +67,7 @@ commits() {
 check gofmt formatted
 check 'generated files' generated
 check shellcheck shell
-check 'links of doc comments' go test -run '^TestDocLinks' .
+check 'links of doc comments' go -C test test -run '^TestDocLinks' ./house
 check 'Pod Security of the manifests' go -C test/kubernetes test ./manifests
 commits
 modules=()

@@ -11,9 +11,9 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/costsearch"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/testkit/costsearch"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
 // Of the messages that a search tries, which repeats and lengthens what is in the statements and

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/internal/providerid"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -72,7 +72,7 @@ func listedProviderID(a attest.Authorizer, r *attest.Result) string {
 			return ""
 		}
 		if m := a.machine[r.Machine]; m != nil && m.NodeName == r.NodeName {
-			return providerid.Known(m.ProviderID)
+			return names.KnownProviderID(m.ProviderID)
 		}
 	}
 	return ""
@@ -150,10 +150,10 @@ func intersect(r, named *attest.Result, a, b *attest.Authorization) (*attest.Aut
 	both := r.Admit(name)
 	both.NotAfter = earlier(a.NotAfter, b.NotAfter)
 	switch {
-	case providerid.Equal(a.ProviderID, b.ProviderID):
+	case names.EqualProviderIDs(a.ProviderID, b.ProviderID):
 		both.ProviderID = a.ProviderID
 	case a.ProviderID != "" && b.ProviderID != "":
-		one, another := providerid.Apart(a.ProviderID, b.ProviderID)
+		one, another := names.ProviderIDsApart(a.ProviderID, b.ProviderID)
 		return nil, attest.NotMember("two provider IDs of one machine, " + one + " and " + another)
 	}
 	if both.MachineUID = cmp.Or(a.MachineUID, b.MachineUID); b.MachineUID != "" && b.MachineUID != both.MachineUID {

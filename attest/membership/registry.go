@@ -9,8 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/nodename"
-	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -158,11 +157,11 @@ type Claim struct {
 func (c *Claim) Check() error {
 	c = typednil.OrZero(c)
 	switch {
-	case !nodename.Valid(c.NodeName):
-		return badClaim(c.NodeName, nodename.Want(c.NodeName))
-	case !plaintext.Valid(c.MachineUID, maxMachineUIDSize):
+	case !names.ValidNode(c.NodeName):
+		return badClaim(c.NodeName, names.WantNode(c.NodeName))
+	case !names.ValidText(c.MachineUID, maxMachineUIDSize):
 		return badClaim(c.MachineUID, "a Machine UID, printable and not too long")
-	case !plaintext.Valid(c.ProviderID, oid.MaxProviderIDSize):
+	case !names.ValidText(c.ProviderID, oid.MaxProviderIDSize):
 		return badClaim(c.ProviderID, "a provider ID, printable and not too long")
 	case !c.Machine.Valid():
 		return badClaim(string(c.Machine), "a machine identity")

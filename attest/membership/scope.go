@@ -7,7 +7,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -103,14 +103,14 @@ func (s Scope) Check() error {
 
 // checkIdentities checks all but the cluster.
 func (s Scope) checkIdentities() error {
-	ok := s.Provider != defaultProvider && s.Provider != "" && plaintext.Valid(s.Provider, 63)
+	ok := s.Provider != defaultProvider && s.Provider != "" && names.ValidText(s.Provider, 63)
 	switch s.Road {
 	case attest.RoadEK:
 		ok = (ok || s.Provider == "") && slices.Contains(ekAlgorithms[:], s.IdentityClass)
 	case attest.RoadAK:
 		ok = (ok || s.Provider == "") && s.IdentityClass == ""
 	case attest.RoadDocument:
-		ok = ok && (s.IdentityClass == "" || plaintext.Valid(s.IdentityClass, 63))
+		ok = ok && (s.IdentityClass == "" || names.ValidText(s.IdentityClass, 63))
 	default:
 		ok = false
 	}

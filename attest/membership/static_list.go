@@ -12,9 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/nodename"
-	"github.com/nodeattest/nodeattest/internal/plaintext"
-	"github.com/nodeattest/nodeattest/internal/providerid"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -151,20 +149,20 @@ func (l *StaticList) add(m *Member) (err error) {
 		return err
 	}
 	switch {
-	case !nodename.Valid(m.NodeName):
-		return badClaim(m.NodeName, nodename.Want(m.NodeName))
-	case m.Provider != "" && !nodename.ValidLabel(m.Provider):
+	case !names.ValidNode(m.NodeName):
+		return badClaim(m.NodeName, names.WantNode(m.NodeName))
+	case m.Provider != "" && !names.ValidLabel(m.Provider):
 		return fmt.Errorf("got %s%s, want the name of a kind of evidence, such as tpm or azure: lower-case letters, digits and inner hyphens", providerField, refusal.Quote(m.Provider))
-	case !plaintext.Valid(m.ProviderID, oid.MaxProviderIDSize) || strings.Contains(m.ProviderID, " "):
+	case !names.ValidText(m.ProviderID, oid.MaxProviderIDSize) || strings.Contains(m.ProviderID, " "):
 		return errors.New("the provider ID is too long, not printable, or has a space in it")
-	case providerid.Known(m.ProviderID) != "" && !providerid.Valid(m.ProviderID):
+	case names.KnownProviderID(m.ProviderID) != "" && !names.ValidProviderID(m.ProviderID):
 		return fmt.Errorf("got %s, want a provider ID, which is <scheme>://<name>, or none, or %s<name>", refusal.Quote(m.ProviderID), providerField)
 	case l.byName[m.NodeName] != nil:
 		return fmt.Errorf("node %s is listed twice", m.NodeName)
 	case l.machine[m.Machine] != nil:
 		return fmt.Errorf("machine %s is listed twice", m.Machine)
 	}
-	if id := providerid.Canonical(providerid.Known(m.ProviderID)); id != "" {
+	if id := names.CanonicalProviderID(names.KnownProviderID(m.ProviderID)); id != "" {
 		if l.byID[id] != nil {
 			return fmt.Errorf("provider ID %s is listed twice", refusal.Quote(m.ProviderID))
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )

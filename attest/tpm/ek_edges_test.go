@@ -13,9 +13,9 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 
-	"github.com/nodeattest/nodeattest/internal/softak"
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
-	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/testkit/softak"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 
 	"github.com/nodeattest/nodeattest/tpmsim"

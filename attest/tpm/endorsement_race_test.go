@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/mounttest"
+	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
 const racerEnv = "NODEATTEST_TEST_PASSWORD_FILE"

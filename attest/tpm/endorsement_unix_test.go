@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/mounttest"
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
 // A directory in which nothing can be made: the TPM is not told anything.

@@ -1,6 +1,6 @@
 package tpm
 
-import "github.com/nodeattest/nodeattest/internal/tpmlab"
+import "github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 
 // ForgetSignatures empties the kind's memory of verified signatures.
 func (k *Kind) ForgetSignatures(intermediates bool) { tpmlab.ForgetSignatures(k, intermediates) }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
 // fakeNV is a TPM that has NV indexes and nothing else, larger ones than a simulator's.

@@ -6,7 +6,7 @@ import (
 	"encoding/asn1"
 	"slices"
 
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
 // listExtensions are extensions of certificates with a list of each sort that crypto/x509 or package

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
 // The tools cut a label from their standard input in halves, and lose the last byte of an odd

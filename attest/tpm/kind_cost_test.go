@@ -15,10 +15,10 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/costsearch"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/testkit/costsearch"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
 // costly is a request that a search has made: its statements, the signed part of its PKCS#10

@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/internal/mounttest"
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
-	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 

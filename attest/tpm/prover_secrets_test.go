@@ -9,9 +9,9 @@ import (
 	"crypto/rsa"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
-	"github.com/nodeattest/nodeattest/internal/secrettest"
-	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
-	"github.com/nodeattest/nodeattest/internal/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/claims"
-	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
 )
 
 // FuzzValidate gives signed claim sets to both validators: what strict validation takes,

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/cloud/awsid"
-	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
 )
 
 // FuzzVerify: the fuzzer either sends what it likes, or has a region's key sign it. Then what is

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
-	"github.com/nodeattest/nodeattest/internal/vectortest"
+	"github.com/nodeattest/nodeattest/internal/testkit/vectortest"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/cloud/awsid"
-	"github.com/nodeattest/nodeattest/internal/costsearch"
+	"github.com/nodeattest/nodeattest/internal/testkit/costsearch"
 )
 
 // costly is a document that a search has made: its JSON, in chunks of so many bytes, and its signed

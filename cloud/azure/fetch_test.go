@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
-	"github.com/nodeattest/nodeattest/internal/vectortest"
+	"github.com/nodeattest/nodeattest/internal/testkit/vectortest"
 )
 
 var (

@@ -19,7 +19,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
-	"github.com/nodeattest/nodeattest/internal/costsearch"
+	"github.com/nodeattest/nodeattest/internal/testkit/costsearch"
 )
 
 // repeats are the parts of a certificate that can stand there any number of times.

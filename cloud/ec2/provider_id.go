@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
-	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -19,7 +19,7 @@ func (s *Source) ProviderID(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if zone := d.AvailabilityZone; !strings.HasPrefix(zone, d.Region) || zone == d.Region || !nodename.ValidLabel(zone) {
+	if zone := d.AvailabilityZone; !strings.HasPrefix(zone, d.Region) || zone == d.Region || !names.ValidLabel(zone) {
 		return "", refuse(metadata.CheckMetadata, "availabilityZone "+refusal.Quote(zone), "a zone of region "+d.Region)
 	}
 	return "aws:///" + d.AvailabilityZone + "/" + d.InstanceID, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
-	"github.com/nodeattest/nodeattest/internal/vectortest"
+	"github.com/nodeattest/nodeattest/internal/testkit/vectortest"
 )
 
 var (

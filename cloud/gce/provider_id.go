@@ -6,7 +6,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
-	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -38,9 +38,9 @@ func (s *Source) ProviderID(ctx context.Context) (string, error) {
 		{"project/project-id", "a project ID", validProject, &project},
 		{"instance/zone", "projects/<number>/zones/<zone>", func(text string) bool {
 			before, name, ok := strings.Cut(text, "/zones/")
-			return ok && strings.HasPrefix(before, "projects/") && nodename.ValidLabel(name)
+			return ok && strings.HasPrefix(before, "projects/") && names.ValidLabel(name)
 		}, &zone},
-		{"instance/name", "an instance's name", nodename.ValidLabel, &instance},
+		{"instance/name", "an instance's name", names.ValidLabel, &instance},
 	} {
 		text, err := s.get(ctx, part.path, maxAnswerSize, nil)
 		if err != nil {

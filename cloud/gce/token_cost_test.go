@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
-	"github.com/nodeattest/nodeattest/internal/costsearch"
+	"github.com/nodeattest/nodeattest/internal/testkit/costsearch"
 )
 
 // costly is a token that a search has made.

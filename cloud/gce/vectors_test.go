@@ -16,7 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
-	"github.com/nodeattest/nodeattest/internal/vectortest"
+	"github.com/nodeattest/nodeattest/internal/testkit/vectortest"
 	"github.com/nodeattest/nodeattest/jws"
 )
 

@@ -17,8 +17,8 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
-	"github.com/nodeattest/nodeattest/internal/costsearch"
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/testkit/costsearch"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
 // costly is a document that a search has made: its payload, and the signed parts of its

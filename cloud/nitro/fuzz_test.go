@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
-	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

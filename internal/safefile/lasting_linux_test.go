@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/mounttest"
 	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
 // TestLasting: what a restart empties is refused, for a directory, for one in it that is missing, and

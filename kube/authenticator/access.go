@@ -13,7 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
-	"github.com/nodeattest/nodeattest/kube/internal/apiclient"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/apiclient"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

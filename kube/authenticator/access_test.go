@@ -20,8 +20,8 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/secrettest"
-	"github.com/nodeattest/nodeattest/kube/internal/apiclient"
+	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/apiclient"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

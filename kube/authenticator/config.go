@@ -21,9 +21,9 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
-	"github.com/nodeattest/nodeattest/kube/internal/evidence"
-	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
-	"github.com/nodeattest/nodeattest/kube/internal/nodecert"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/evidence"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/kubelet"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/nodecert"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

@@ -12,7 +12,7 @@ import (
 	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
-	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/kubelet"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

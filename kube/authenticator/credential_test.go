@@ -21,9 +21,9 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
-	"github.com/nodeattest/nodeattest/kube/internal/apiclient"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/apiclient"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )

@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/kube/internal/evidence"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/evidence"
 )
 
 // Kind is one kind of evidence on this machine. [KindOf] makes one that has no device of its

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/kubelet"
 )
 
 // TestGoesAround: the plugin gives a kubelet that goes around it nothing. The daemon and a

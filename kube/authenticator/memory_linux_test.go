@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/mounttest"
 	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
 // TestRecoveryInMemory: a recovery certificate is not kept where a restart of the machine loses it.

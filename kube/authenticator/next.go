@@ -8,7 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
-	"github.com/nodeattest/nodeattest/kube/internal/nodecert"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/nodecert"
 )
 
 // certificates are what there is for one purpose, and what is wanted.

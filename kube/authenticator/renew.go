@@ -17,7 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
-	"github.com/nodeattest/nodeattest/kube/internal/nodecert"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/nodecert"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

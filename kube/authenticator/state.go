@@ -10,7 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
-	"github.com/nodeattest/nodeattest/kube/internal/nodecert"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/nodecert"
 )
 
 // maxStateSize bounds the size of the state file, in bytes.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/internal/evidence"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/evidence"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

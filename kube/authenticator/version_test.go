@@ -14,7 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/internal/evidence"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/evidence"
 )
 
 // speaker is a node whose kind writes several versions, and what it has filed.

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nodeattest/nodeattest/internal/mounttest"
+	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 

@@ -10,12 +10,12 @@ func TestDraw(t *testing.T) {
 		module+"attest/tpm "+module+"csr "+module+"attest "+module+"internal/der "+module+"internal/tpmop\n"+
 		module+"attest/attesttest "+module+"attest/tpm\n"+
 		module+"internal/tpmop "+module+"attest/tpm/statement\n"+
-		module+"internal/tpmlab/x "+module+"oid\n")
+		module+"internal/testkit/x "+module+"oid\n")
 	const want = "" +
 		"3  attest/attesttest  attest\n" +
 		"2  attest             csr internal\n" +
 		"1  csr                oid\n" +
-		"   internal/tpmlab    oid\n" +
+		"   internal/testkit   oid\n" +
 		"0  internal           ^attest\n" +
 		"   oid\n" +
 		"6 folders, 4 layers, 6 arrows, of which 1 climb (^)\n"

@@ -3,7 +3,7 @@
 //	pages ROOT
 //
 // Below ROOT, the repository: in CONTRIBUTING.md the graph of imports; in docs/vendor-roots.md
-// the tables, from kube/nodeprogram/vendor-roots.json; and docs/architecture.svg, from
+// the tables, from kube/program/node/vendor-roots.json; and docs/architecture.svg, from
 // docs/architecture.txt. Parts of a page stand after a comment that says what they are.
 package main
 
@@ -36,7 +36,7 @@ func run(root string) error {
 	if err != nil {
 		return err
 	}
-	list, err := os.ReadFile(filepath.Join(root, "kube", "nodeprogram", "vendor-roots.json"))
+	list, err := os.ReadFile(filepath.Join(root, "kube", "program", "node", "vendor-roots.json"))
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/internal/mounttest"
+	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
 var testScope = membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-256"}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/internal/mounttest"
+	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
 // TestInMemory: records that a restart of the machine would lose are not begun, nor is a copy of a

@@ -9,14 +9,14 @@ import (
 	"os"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
 // TestVendorRootsList holds the list of vendors' roots, of which docs/vendor-roots.md is made, to
 // the certificates that it names. One was only seen on the page that the list names.
 func TestVendorRootsList(t *testing.T) {
 	const unseen = "CN=Global Virtual TPM CA - 03"
-	text, err := os.ReadFile("../../../kube/nodeprogram/vendor-roots.json")
+	text, err := os.ReadFile("../../../kube/program/node/vendor-roots.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/internal/names"
 )
 
 // Grammars are the kinds of identity that an AK certificate can state, with their grammars:
@@ -56,5 +56,5 @@ func areParts(s string, n int) bool {
 		last = text
 		return err != nil || text == "" || url.PathEscape(text) != part
 	}
-	return len(parts) == n+1 && plaintext.IssuerName(parts[0]) && !slices.ContainsFunc(parts[1:], bad) && !isPlaceholder(last)
+	return len(parts) == n+1 && names.ValidIssuer(parts[0]) && !slices.ContainsFunc(parts[1:], bad) && !isPlaceholder(last)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -132,7 +132,7 @@ func checkScopes(issuers []Issuer) error {
 				continue
 			}
 			o := source{n, s.Kind(), scoped.scope()}
-			if needed := o.kind != (OtherNameIdentity{}).Kind(); (needed || o.Issuer != "") && !plaintext.IssuerName(o.Issuer) {
+			if needed := o.kind != (OtherNameIdentity{}).Kind(); (needed || o.Issuer != "") && !names.ValidIssuer(o.Issuer) {
 				return fmt.Errorf("issuer %d: identities of kind %s of issuer %q, want up to 63 lower-case letters, digits, . and -", n, o.kind, o.Issuer)
 			}
 			for _, other := range sources {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
 // corpusCAs are the CA certificates of the corpus, roots and intermediates apart.

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
 func pemOf(ders ...[]byte) string {

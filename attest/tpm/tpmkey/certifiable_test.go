@@ -12,7 +12,7 @@ import (
 
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
 var p256 = elliptic.P256()

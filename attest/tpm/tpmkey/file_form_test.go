@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
-	"github.com/nodeattest/nodeattest/internal/softak"
-	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/testkit/softak"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
 // Each way of spoiling a key file's form has a text of its own.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2/transport"
 
-	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 
 	"github.com/nodeattest/nodeattest/secret"
 )

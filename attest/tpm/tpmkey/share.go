@@ -3,7 +3,7 @@ package tpmkey
 import (
 	"github.com/google/go-tpm/tpm2/transport"
 
-	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 )
 
 // Share wraps a transport so that several keys, a Prover and the caller's own code use one

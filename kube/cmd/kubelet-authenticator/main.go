@@ -14,7 +14,7 @@ package main
 import (
 	"os"
 
-	"github.com/nodeattest/nodeattest/kube/nodeprogram"
+	"github.com/nodeattest/nodeattest/kube/program/node"
 )
 
-func main() { os.Exit(nodeprogram.Main(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(node.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -11,7 +11,7 @@ package main
 import (
 	"os"
 
-	"github.com/nodeattest/nodeattest/kube/program"
+	"github.com/nodeattest/nodeattest/kube/program/controlplane"
 )
 
-func main() { os.Exit(program.Signer(os.Args[1:], os.Stderr)) }
+func main() { os.Exit(controlplane.Signer(os.Args[1:], os.Stderr)) }

@@ -18,9 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/nodename"
-	"github.com/nodeattest/nodeattest/internal/providerid"
-	"github.com/nodeattest/nodeattest/internal/servingname"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -81,10 +79,10 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 			}
 			claim.Machine, m.Identity = id, string(id)
 		}
-		if err := errors.Join(claim.Check(), m.checkNames(&servingname.Reserved{DNSNames: s.Signers.ReservedDNSNames, IPs: s.Signers.ReservedIPs}), m.checkCloud()); err != nil {
+		if err := errors.Join(claim.Check(), m.checkNames(&names.Reserved{DNSNames: s.Signers.ReservedDNSNames, IPs: s.Signers.ReservedIPs}), m.checkCloud()); err != nil {
 			return nil, fmt.Errorf("machines[%d]: %w", i, err)
 		}
-		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity, "provider ID " + providerid.Canonical(providerid.Known(m.ProviderID))} {
+		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity, "provider ID " + names.CanonicalProviderID(names.KnownProviderID(m.ProviderID))} {
 			if seen[unique] && unique != "identity " && unique != "provider ID " {
 				return nil, fmt.Errorf("machines[%d]: %s stands twice", i, refusal.Text(unique))
 			}
@@ -95,7 +93,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 	}
 	for i := range file.Machines {
 		for _, name := range file.Machines[i].DNSNames {
-			if of, ok := machines[nodename.Lower(name)]; ok && of.Name != file.Machines[i].NodeName {
+			if of, ok := machines[names.Lower(name)]; ok && of.Name != file.Machines[i].NodeName {
 				return nil, fmt.Errorf("machines[%d]: %w", i, refusal.Config("DNS name", refusal.Quote(name), "no name of another node"))
 			}
 		}
@@ -112,7 +110,7 @@ func (m *Machine) checkCloud() error {
 		own = kind // of a TPM, whose certificate may name a machine of a cloud
 	}
 	scheme, _, _ := strings.Cut(m.ProviderID, "://")
-	if identity == "" && strings.EqualFold(scheme, own) || !providerid.Contradicts(m.ProviderID, cmp.Or(identity, own+":"), "") {
+	if identity == "" && strings.EqualFold(scheme, own) || !names.ContradictsProviderID(m.ProviderID, cmp.Or(identity, own+":"), "") {
 		return nil
 	}
 	parts := strings.Split(name, "/") // project or subscription first, or partition, region and instance
@@ -124,8 +122,8 @@ func (m *Machine) checkCloud() error {
 }
 
 // checkNames refuses what no request can ask for.
-func (m *Machine) checkNames(reserved *servingname.Reserved) error {
-	if providerid.Known(m.ProviderID) != "" && !providerid.Valid(m.ProviderID) {
+func (m *Machine) checkNames(reserved *names.Reserved) error {
+	if names.KnownProviderID(m.ProviderID) != "" && !names.ValidProviderID(m.ProviderID) {
 		return refusal.Config("providerID", refusal.Quote(m.ProviderID), "<scheme>://<the platform's name of the machine>, or none")
 	}
 	return reserved.Check(m.DNSNames, m.IPAddresses)
@@ -133,7 +131,7 @@ func (m *Machine) checkNames(reserved *servingname.Reserved) error {
 
 // uidOf makes the UID of a machine whose entry has none.
 func uidOf(nodeName string) string {
-	if uid := "inventory:" + nodeName; len(uid) <= nodename.MaxSize {
+	if uid := "inventory:" + nodeName; len(uid) <= names.MaxNodeSize {
 		return uid
 	}
 	return fmt.Sprintf("inventory:sha256:%x", sha256.Sum256([]byte(nodeName)))

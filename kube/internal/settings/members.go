@@ -9,7 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/members"
+	"github.com/nodeattest/nodeattest/kube/internal/members"
 )
 
 // Scope says which identities the registry of a kind of evidence holds, without the cluster.

@@ -19,10 +19,10 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
-	"github.com/nodeattest/nodeattest/kube/members"
+	"github.com/nodeattest/nodeattest/kube/internal/members"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -338,9 +338,9 @@ func (s *Settings) check() error {
 // check refuses names that no object can have.
 func (c *Cluster) check() error {
 	switch {
-	case !nodename.ValidLabel(c.Namespace):
+	case !names.ValidLabel(c.Namespace):
 		return refusal.Config("cluster.namespace", refusal.Quote(c.Namespace), "the name of a namespace")
-	case !nodename.Valid(c.KeyRingSecret):
+	case !names.ValidNode(c.KeyRingSecret):
 		return refusal.Config("cluster.keyRingSecret", refusal.Quote(c.KeyRingSecret), "the name of a Secret")
 	}
 	return nil

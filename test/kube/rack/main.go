@@ -17,15 +17,15 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
-	"github.com/nodeattest/nodeattest/kube/nodeprogram"
-	"github.com/nodeattest/nodeattest/kube/program"
+	"github.com/nodeattest/nodeattest/kube/program/controlplane"
+	"github.com/nodeattest/nodeattest/kube/program/node"
 )
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "controller" {
-		os.Exit(program.Controller(os.Args[2:], os.Stderr, program.Kind{Name: provider, Identities: []attest.Grammar{{Kind: provider}}, Versions: []int{1, 2}, Open: open}))
+		os.Exit(controlplane.Controller(os.Args[2:], os.Stderr, controlplane.Kind{Name: provider, Identities: []attest.Grammar{{Kind: provider}}, Versions: []int{1, 2}, Open: open}))
 	}
-	os.Exit(nodeprogram.Main(os.Args[1:], os.Stdout, os.Stderr, nodeprogram.Kind{Name: provider, Open: openNode}))
+	os.Exit(node.Main(os.Args[1:], os.Stdout, os.Stderr, node.Kind{Name: provider, Open: openNode}))
 }
 
 const (

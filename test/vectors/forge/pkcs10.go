@@ -84,10 +84,10 @@ func (p *PKCS10) info() []byte {
 	if list != nil {
 		attributes = append(attributes, requestAttribute(oid.ExtensionRequest, list))
 	}
-	return TLV(0x30, []byte{2, 1, 0}, TLV(0x30, names(p.Subject)...), key, TLV(0xa0, attributes...))
+	return TLV(0x30, []byte{2, 1, 0}, TLV(0x30, rdnSequence(p.Subject)...), key, TLV(0xa0, attributes...))
 }
 
-func names(subject []Rdn) [][]byte {
+func rdnSequence(subject []Rdn) [][]byte {
 	var out [][]byte
 	for _, r := range subject {
 		var set [][]byte

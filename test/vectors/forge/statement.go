@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/internal/softak"
+	"github.com/nodeattest/nodeattest/internal/testkit/softak"
 )
 
 // Forged is an attack on the certify statement. It becomes two vectors: the statement by

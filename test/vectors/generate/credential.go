@@ -11,7 +11,7 @@ import (
 	"slices"
 
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/softak"
+	"github.com/nodeattest/nodeattest/internal/testkit/softak"
 
 	"github.com/google/go-tpm/tpm2"
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/membership/boltregistry"
-	"github.com/nodeattest/nodeattest/internal/mounttest"
+	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
 // registryVectors are those of the level registry: there must be some.

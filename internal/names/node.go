@@ -1,0 +1,64 @@
+// Package nodename says which names Kubernetes accepts for Nodes, for service accounts and for
+// namespaces (RFC 1123 as Kubernetes reads it).
+package names
+
+import "strings"
+
+const (
+	// MaxNodeSize is the length in bytes of the longest DNS subdomain.
+	MaxNodeSize = 253
+	// MaxLabelSize is the length in bytes of the longest DNS label.
+	MaxLabelSize = 63
+)
+
+// ValidNode reports whether name is a DNS subdomain, like the name of a Node, a pod or a service
+// account: at most MaxNodeSize bytes of lower-case letters, digits, "-" and ".", where each part
+// between dots begins and ends with a letter or a digit.
+func ValidNode(name string) bool {
+	if len(name) > MaxNodeSize {
+		return false
+	}
+	previous := byte('.') // also what the empty name ends with
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		switch {
+		case 'a' <= c && c <= 'z' || '0' <= c && c <= '9':
+		case c == '-' && previous != '.':
+		case c == '.' && previous != '.' && previous != '-':
+		default:
+			return false
+		}
+		previous = c
+	}
+	return previous != '.' && previous != '-'
+}
+
+// Lower writes ASCII letters in lower case, and leaves all others.
+func Lower(s string) string {
+	upper := func(c rune) bool { return 'A' <= c && c <= 'Z' }
+	if !strings.ContainsFunc(s, upper) {
+		return s
+	}
+	b := []byte(s)
+	for i, c := range b {
+		if upper(rune(c)) {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+// WantNode says what a name that is not ValidNode should be, for an error. Clouds name machines in capital
+// letters, which the kubelet writes in lower case.
+func WantNode(name string) string {
+	if lower := Lower(name); ValidNode(lower) {
+		return "a node name, which is lower-case: " + lower
+	}
+	return `a node name: lower-case letters, digits, "-" and ".", at most 253 bytes`
+}
+
+// ValidLabel reports whether name is a DNS label, like the name of a namespace: a subdomain of
+// one part, of at most MaxLabelSize bytes.
+func ValidLabel(name string) bool {
+	return len(name) <= MaxLabelSize && ValidNode(name) && !strings.Contains(name, ".")
+}

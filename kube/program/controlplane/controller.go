@@ -1,0 +1,201 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/bypass"
+	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/kube/internal/members"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
+	"github.com/nodeattest/nodeattest/kube/keyring"
+	"github.com/nodeattest/nodeattest/kube/program/internal/observed"
+	"github.com/nodeattest/nodeattest/kube/registry"
+)
+
+// runController starts everything that the configuration asks for.
+func runController(ctx context.Context, f flags, s *settings.Settings) error {
+	machines, err := s.OpenInventory()
+	if err != nil {
+		return err
+	}
+	m, err := newManager(controller.DefaultName, f, s, s.Controller.MetricsAddress, s.Controller.HealthAddress)
+	if err != nil {
+		return err
+	}
+	if f.observe {
+		if f.observe, err = mayObserve(ctx, m.GetAPIReader()); err != nil {
+			return err
+		}
+	}
+	ring := new(attest.KeyRing)
+	keeper, err := keyring.New(keyring.Config{
+		Reader: m.GetAPIReader(), Writer: m.GetClient(), Ring: ring, RotateAfter: s.Controller.RotateKeysAfter.Duration,
+		Secret: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: s.Cluster.KeyRingSecret}, Metrics: metrics.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	decider, err := addDecider(ctx, m, f, s, ring, machines)
+	if err != nil {
+		return err
+	}
+	watch, err := newWatch(m, f, s)
+	if err != nil {
+		return err
+	}
+	enforces := &enforcement{watch: watch.Check, reader: m.GetAPIReader(), writer: m.GetClient(), observes: f.observe, ignores: s.Controller.InsecureAllowWaysAround || f.observe,
+		lease: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: controller.DefaultName}}
+	for _, r := range []manager.Runnable{machines, keeper, watch, enforces} {
+		if err := m.Add(r); err != nil {
+			return err
+		}
+	}
+	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": enforces.Check, "caches": synced(m), "requests": decider.Check} {
+		if err := addReady(m, name, check); err != nil {
+			return err
+		}
+	}
+	return m.Start(ctx)
+}
+
+// addDecider creates what decides requests.
+func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) (*controller.Reconciler, error) {
+	nodes, err := registry.Cached(ctx, m.GetCache())
+	if err != nil {
+		return nil, fmt.Errorf("the registry's cache: %w", err)
+	}
+	names := new(metav1.PartialObjectMetadata) // of all Nodes, for NodeExists and comparer
+	names.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	if _, err := m.GetCache().GetInformer(ctx, names); err != nil {
+		return nil, fmt.Errorf("the cache of Nodes: %w", err)
+	}
+	var records, cached registry.Several
+	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+		live, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: nodes})
+		if err != nil {
+			return nil, nil, err
+		}
+		records, cached = append(records, live), append(cached, live.Stale())
+		return live, live.Stale(), nil
+	}, members.NodeExists(m.GetCache(), m.GetAPIReader()))
+	if err != nil {
+		return nil, err
+	}
+	compares, err := newComparer(m.GetCache(), m.GetAPIReader(), m.GetEventRecorder(controller.DefaultName), metrics.Registry)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range []manager.Runnable{sweeper{records[0]}, compares} {
+		if err := m.Add(r); err != nil {
+			return nil, err
+		}
+	}
+	verifier, err := s.Verifier(ring, machines, admits)
+	if err != nil {
+		return nil, err
+	}
+	if err := addTrust(m, s); err != nil {
+		return nil, err
+	}
+	c := controller.Config{
+		Providers: controller.Of(verifier), Records: records, Stale: cached, EveryReplica: !f.leaderElection,
+		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
+	}
+	if f.observe {
+		table := observed.New(m.GetAPIReader(), m.GetClient(), s.Cluster.Namespace, time.Now)
+		if err := m.Add(table); err != nil {
+			return nil, err
+		}
+		c.Observe = table.Observe
+	}
+	if s.Signers.BuiltInDuration.Duration != 0 {
+		ids, err := s.ClusterIDs()
+		if err != nil {
+			return nil, err
+		}
+		c.Serving = s.Policy(ids, machines, csr.SignerKubeletServing)
+	}
+	reconciler, err := controller.New(c)
+	if err != nil {
+		return nil, err
+	}
+	return reconciler, reconciler.SetupWithManager(m)
+}
+
+// enforcing are the bindings that the component enforce has, and nothing else that is applied.
+const enforcing = "enforce/*.yaml"
+
+// mayObserve reports whether none of the bindings of the component enforce refuses requests. While one
+// does, a controller enforces whatever its flags say: the Deployment has --observe again after
+// kube/deploy was applied without the component.
+func mayObserve(ctx context.Context, reader client.Reader) (bool, error) {
+	manifests, err := deploy.Manifests(enforcing)
+	if err != nil {
+		return false, err
+	}
+	for _, manifest := range manifests {
+		var shipped, binding admissionv1.ValidatingAdmissionPolicyBinding
+		if err := yaml.Unmarshal(manifest, &shipped); err != nil {
+			return false, err
+		}
+		err := reader.Get(ctx, client.ObjectKey{Name: shipped.Name}, &binding)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return false, fmt.Errorf("cannot find out whether attestation is enforced: ValidatingAdmissionPolicyBinding %s: %w", shipped.Name, err)
+		case slices.Contains(binding.Spec.ValidationActions, admissionv1.Deny):
+			log.FromContext(ctx).Info("--observe has no effect: attestation is enforced while this ValidatingAdmissionPolicyBinding refuses requests; "+
+				"to observe, delete the bindings of the component enforce, and restart", "binding", shipped.Name)
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// newWatch creates what looks for ways around attestation. Even if Kubernetes' own signer is
+// not used, its approvers matter: the API server trusts its CA. A controller that observes
+// reports them, and is ready.
+func newWatch(m manager.Manager, f flags, s *settings.Settings) (*bypass.Watch, error) {
+	config := bypass.Config{
+		Reader: m.GetAPIReader(), Writer: m.GetClient(), Namespace: s.Cluster.Namespace, Accepted: slices.Clone(s.Controller.AcceptedBindings),
+		Serving: s.Signers.BuiltInDuration.Duration != 0,
+	}
+	if !f.observe {
+		approval := "approval.yaml"
+		if s.InsecureSigner != nil {
+			approval = "insecure/approval.yaml"
+		}
+		for _, file := range []string{"admission.yaml", approval, enforcing} {
+			manifests, err := deploy.Manifests(file)
+			if err != nil {
+				return nil, err
+			}
+			config.Policies = append(config.Policies, manifests...)
+		}
+	}
+	finder, err := bypass.NewFinder(config)
+	if err != nil {
+		return nil, fmt.Errorf("ways around: %w", err)
+	}
+	return bypass.NewWatch(bypass.WatchConfig{
+		Finder: finder, Events: m.GetEventRecorder(controller.DefaultName), Metrics: metrics.Registry, InsecureAllow: f.observe || s.Controller.InsecureAllowWaysAround,
+	})
+}

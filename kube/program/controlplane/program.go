@@ -1,0 +1,199 @@
+// Package controlplane is the programs node-attestation-controller and node-attestation-signer, for
+// a main function that adds kinds of evidence to those in the box:
+//
+//	func main() { os.Exit(program.Controller(os.Args[1:], os.Stderr, rack)) }
+//
+// The node's side of such a kind is for package node.
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
+	"github.com/nodeattest/nodeattest/kube/registry"
+	"github.com/nodeattest/nodeattest/kube/signer"
+)
+
+// Kind is a kind of evidence that a program accepts beside those in the box. It opens the road
+// of documents alone (package attest/document).
+type Kind struct {
+	// Name is the kind's name: the Provider of its attest.Description, and the name of its
+	// section of the configuration file. The kind is accepted if the section is there.
+	Name string
+	// Identities are the kinds of attest.Identity that it finds, such as "rack", with their
+	// grammars. An inventory may have one of another kind for none of its machines.
+	Identities []attest.Grammar
+	// Versions are those of its attest.Description; nil means only version 1.
+	Versions []int
+	// Open makes the kind. decode reads the section into a pointer to a struct whose fields
+	// have JSON tags: an unknown field, or a value of the wrong type, is an error. Files that
+	// the section names as rootsFile, intermediatesFile or crlFiles are watched: the program
+	// ends when they change, to be started again with them. Open is called at the start and
+	// then to try a configuration that has changed.
+	Open func(decode func(into any) error) (attest.Kind, error)
+}
+
+// flags are a program's command line.
+type flags struct {
+	config         string // the path of the configuration file
+	kubeconfig     string // the path of a kubeconfig; empty: the service account
+	leaderElection bool   // only one replica at a time decides
+	observe        bool   // requests without evidence are left to others
+	insecure       bool   // nodes without evidence are served, and no others
+	debug          bool   // more is logged
+}
+
+// Controller is the program node-attestation-controller. It runs until it is told to end or
+// its configuration has changed, and returns its exit status: 0, 1 after an error, 2 after a
+// wrong command line.
+func Controller(args []string, stderr io.Writer, kinds ...Kind) int {
+	return run(controller.DefaultName, args, stderr, kinds, runController)
+}
+
+// Signer is the program node-attestation-signer, in the same way.
+func Signer(args []string, stderr io.Writer, kinds ...Kind) int {
+	return run(signer.DefaultName, args, stderr, kinds, runSigner)
+}
+
+func run(name string, args []string, stderr io.Writer, kinds []Kind, serve func(ctx context.Context, f flags, s *settings.Settings) error) int {
+	var f flags
+	set := flag.NewFlagSet(name, flag.ContinueOnError)
+	set.SetOutput(stderr)
+	set.StringVar(&f.config, "config", "/etc/nodeattest/config.yaml", "the configuration `file`")
+	set.StringVar(&f.kubeconfig, "kubeconfig", "", "a kubeconfig `file`; by default the service account of the pod is used")
+	set.BoolVar(&f.leaderElection, "leader-elect", true, "have one replica at a time decide")
+	if name == controller.DefaultName {
+		set.BoolVar(&f.observe, "observe", false, "leave requests without evidence to others, and be ready although there are ways around attestation")
+	}
+	if name == signer.DefaultName {
+		set.BoolVar(&f.insecure, "insecure", false, "serve the nodes that cannot attest (evidence: none in the inventory), and no others: whoever has a bootstrap token is such a node, once")
+	}
+	set.BoolVar(&f.debug, "debug", false, "log more")
+	version := set.Bool("version", false, "print the version and exit")
+	switch err := set.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return 2
+	case set.NArg() != 0:
+		fmt.Fprintf(stderr, "%s: unexpected argument %q\n", name, set.Arg(0))
+		return 2
+	case *version:
+		fmt.Fprintln(stderr, name, versionOf())
+		return 0
+	}
+	level := slog.LevelInfo
+	if f.debug {
+		level = slog.LevelDebug
+	}
+	logger := logr.FromSlogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: level}))
+	log.SetLogger(logger)
+	klog.SetLogger(logger.WithName("client-go"))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	known := make([]settings.Kind, len(kinds))
+	for i, k := range kinds {
+		known[i] = settings.Kind(k)
+	}
+	s, err := settings.Read(f.config, known...)
+	if err == nil {
+		err = following(log.IntoContext(ctx, logger), f, s, serve)
+	}
+	if err != nil {
+		logger.Error(err, "ended", "program", name)
+		return 1
+	}
+	return 0
+}
+
+// following runs until ctx ends or the configuration has changed.
+func following(ctx context.Context, f flags, s *settings.Settings, serve func(ctx context.Context, f flags, s *settings.Settings) error) error {
+	ctx, end := context.WithCancel(ctx)
+	var follows sync.WaitGroup
+	follows.Go(func() { s.Follow(ctx, end) }) //goroutine: reads the configuration file
+	defer follows.Wait()
+	defer end()
+	return serve(ctx, f, s)
+}
+
+func versionOf() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version
+}
+
+// newManager connects to the API server. The manager listens at two addresses, of which "0"
+// means nowhere. It shuts down gracefully: it stops deciding, waits for what is under way, and
+// gives up its lease.
+func newManager(name string, f flags, s *settings.Settings, metricsAddress, healthAddress string) (manager.Manager, error) {
+	config, err := rest.InClusterConfig()
+	if f.kubeconfig != "" {
+		config, err = clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	}
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = name + "/" + versionOf()
+	config.QPS, config.Burst = -1, -1 // the API server's priority and fairness limits the rate
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	stop := 20 * time.Second
+	m, err := manager.New(config, manager.Options{
+		Scheme: scheme, Logger: log.Log, Cache: cache.Options{DefaultTransform: registry.Lean()},
+		LeaderElection: f.leaderElection, LeaderElectionID: name, LeaderElectionNamespace: s.Cluster.Namespace, LeaderElectionReleaseOnCancel: true,
+		Metrics: server.Options{BindAddress: nowhere}, HealthProbeBindAddress: nowhere, PprofBindAddress: nowhere, GracefulShutdownTimeout: &stop,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := newProbed(m)
+	if err := p.addServers(metricsAddress, healthAddress); err != nil {
+		return nil, err
+	}
+	return p, p.AddHealthzCheck("ping", healthz.Ping)
+}
+
+// synced reports, for a readiness check, whether the manager's caches are in sync.
+func synced(m manager.Manager) healthz.Checker {
+	return func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		if !m.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("the caches have not been filled")
+		}
+		return nil
+	}
+}

@@ -1,0 +1,40 @@
+package controlplane
+
+import (
+	"net/http"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// addReady has the program be ready only while a check passes.
+func addReady(m manager.Manager, name string, check healthz.Checker) error {
+	return m.AddReadyzCheck(name, logged(m.GetLogger(), name, check))
+}
+
+// logged logs why a check fails, under its name: once for each reason, and when it passes again.
+// A manager's own log and its answer to a probe do not say why.
+func logged(log logr.Logger, name string, check healthz.Checker) healthz.Checker {
+	var mu sync.Mutex
+	said := ""
+	return func(r *http.Request) error {
+		err := check(r)
+		why := ""
+		if err != nil {
+			why = err.Error()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case why == said:
+		case why == "":
+			log.Info("ready again", "check", name)
+		default:
+			log.Info("not ready", "check", name, "why", why)
+		}
+		said = why
+		return err
+	}
+}

@@ -1,0 +1,44 @@
+package controlplane
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/nodeattest/nodeattest/kube/registry"
+)
+
+// sweepInterval is how often records that have ended are removed.
+const sweepInterval = time.Hour
+
+// sweeper repairs pointers at its start and removes records that have ended. It is a
+// manager.Runnable, of the leader.
+type sweeper struct{ records *registry.Registry }
+
+// Start sweeps until ctx ends.
+func (s sweeper) Start(ctx context.Context) error { //goroutine: the API server's client alone
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	repaired, err := s.records.Repair(ctx)
+	if err != nil && ctx.Err() == nil {
+		log.FromContext(ctx).Error(err, "not all pointers from machines to their nodes were repaired")
+	}
+	if repaired != 0 {
+		log.FromContext(ctx).Info("pointers from machines to their nodes were gone or led elsewhere: somebody has changed or restored objects of the registry", "pointers", repaired)
+	}
+	for {
+		removed, err := s.records.Sweep(ctx)
+		if err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "not all records that have ended were removed")
+		}
+		if removed != 0 {
+			log.FromContext(ctx).Info("records that have ended were removed", "records", removed)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}

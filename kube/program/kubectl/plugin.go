@@ -1,0 +1,275 @@
+// Package kubectl is the kubectl plugin of this module, kubectl nodeattest, for a main
+// function that adds kinds of evidence to those in the box. It is for people who run a
+// cluster whose nodes attest themselves. It shows what became of a node's request, shows and
+// decides requests that were kept in files, and changes by hand which machine is which node:
+//
+//	kubectl nodeattest explain REQUEST
+//	kubectl nodeattest pending
+//	kubectl nodeattest nodes
+//	kubectl nodeattest observed
+//	kubectl nodeattest approve NODE --machine IDENTITY [--machine-uid UID] [--provider-id ID] [--existing-node] [--without-inventory]
+//	kubectl nodeattest rebind NODE --machine IDENTITY [--replaces IDENTITY]
+//	kubectl nodeattest adopt NODE (--machine-uid UID | --provider-id ID) [--machine IDENTITY] [--without-inventory]
+//	kubectl nodeattest release NODE [--machine IDENTITY] [--dry-run=server]
+//	kubectl nodeattest token NODE [--machine IDENTITY]
+//	kubectl nodeattest inspect FILE...
+//	kubectl nodeattest verify FILE... --config FILE [--at TIME] [--key-ring FILE] [--records FILE]
+//
+// A command that changes which machine is which node decides about a machine, never about the name of a
+// request, which its requester chooses. Without the flag that names the machine that is recorded,
+// rebind, adopt and release show it and ask; if another one is recorded by then, nothing is done.
+//
+// inspect and verify need no cluster; - is standard input. verify fetches nothing, unless the
+// configuration has Google's keys or Azure's certificates fetched. The others take kubectl's
+// flags for the connection (--kubeconfig, --context, --user, --as and so on), and --namespace
+// for the namespace of the controller's configuration. What a user needs to be allowed to do is
+// in kube/deploy/operator.yaml. The exit status is 0 on success, 1 after an error, 2 after a
+// wrong command line. That of verify is 0 if every request is admitted, 1 if one is refused,
+// and else 2: it could not decide.
+package kubectl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
+	"github.com/nodeattest/nodeattest/kube/program/controlplane"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Main is the program kubectl-nodeattest. It runs the command that args name, and returns its
+// exit status. Requests with evidence of a kind that is neither in the box nor given are shown
+// as such.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, kinds ...controlplane.Kind) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	return run(ctx, streams{stdin, stdout, stderr}, kinds, args)
+}
+
+// streams are the program's.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// plugin is one run of the controlplane.
+type plugin struct {
+	streams
+	client    client.Client
+	api       rest.Interface // of certificate requests
+	others    []settings.Kind
+	kinds     []attest.Kind // which read, and trust no issuer
+	namespace string
+	now       func() time.Time
+	options
+}
+
+// options are the flags of the commands.
+type options struct {
+	machineUID, providerID, machine, replaces string
+	existingNode, withoutInventory            bool
+	dryRun                                    string
+	config, at, keyRing, records              string
+}
+
+// command is one of the program's commands.
+type command struct {
+	name, arguments, help string
+	// argument says whether it takes one.
+	argument bool
+	flags    []string
+	run      func(p *plugin, ctx context.Context, argument string) error
+	// files runs a command on files, which needs no cluster; run is nil.
+	files func(p *plugin, ctx context.Context, names []string) error
+}
+
+func commands() []command {
+	return []command{
+		{"explain", "REQUEST", "show each rule for a certificate request, and who has to act next", true, nil, (*plugin).explain, nil},
+		{"pending", "", "list the machines that were refused and may be admitted", false, nil, (*plugin).pending, nil},
+		{"nodes", "", "list the records: which machine is which node, by what evidence, and until when a certificate of it may be valid", false, nil, (*plugin).nodes, nil},
+		{"observed", "", "list the nodes without a record, and why their requests would be refused if attestation were enforced", false, nil, (*plugin).observed, nil},
+		{"approve", "NODE", "admit a machine whose request was refused as the node; pending shows both", true, []string{"machine-uid", "provider-id", "machine", "existing-node", "without-inventory"}, (*plugin).approve, nil},
+		{"rebind", "NODE", "give a node another machine, such as after its board was replaced", true, []string{"machine", "replaces"}, (*plugin).rebind, nil},
+		{"adopt", "NODE", "give a node's record the UID of another Machine of the inventory, or the provider ID that its machine has now", true, []string{"machine-uid", "provider-id", "machine", "without-inventory"}, (*plugin).adopt, nil},
+		{"release", "NODE", "release a node whose machine is gone; approving it again undoes this", true, []string{"machine", "dry-run"}, (*plugin).release, nil},
+		{"token", "NODE", "print a bootstrap token, good for an hour, for a node whose certificates have all ended", true, []string{"machine"}, (*plugin).token, nil},
+		{"inspect", "FILE...", "show requests and evidence as a tree; decides nothing", true, nil, nil, (*plugin).inspect},
+		{"verify", "FILE...", "decide recorded requests by the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
+	}
+}
+
+// errUsage says that the command line is wrong.
+var errUsage = errors.New("see kubectl nodeattest --help")
+
+// exitStatus ends the program with a status, when everything has been said.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// run is the controlplane. It returns the exit status.
+func run(ctx context.Context, std streams, kinds []controlplane.Kind, args []string) int {
+	err := try(ctx, std, kinds, args)
+	status, said := errors.AsType[exitStatus](err)
+	switch {
+	case err == nil, errors.Is(err, pflag.ErrHelp):
+		return 0
+	case said:
+		return int(status)
+	}
+	report(std.err, err)
+	if errors.Is(err, errUsage) {
+		return 2
+	}
+	return 1
+}
+
+// report prints an error, in one line.
+func report(w io.Writer, err error) { fmt.Fprintf(w, "error: %s\n", refusal.Escape(err.Error())) }
+
+// newPlugin makes one without a cluster. Nothing that it writes acts on a terminal.
+func newPlugin(std streams, kinds []controlplane.Kind) (*plugin, error) {
+	p := &plugin{streams: streams{std.in, escaped{std.out}, escaped{std.err}}, now: time.Now}
+	for _, k := range kinds {
+		p.others = append(p.others, settings.Kind(k))
+	}
+	var err error
+	p.kinds, err = settings.Readers(p.others...)
+	return p, err
+}
+
+// escaped writes lines as [refusal.Escape] has them. Each line is written at once.
+type escaped struct{ io.Writer }
+
+func (w escaped) Write(b []byte) (int, error) {
+	lines := strings.Split(string(b), "\n")
+	for i := range lines {
+		lines[i] = refusal.Escape(lines[i])
+	}
+	if _, err := io.WriteString(w.Writer, strings.Join(lines, "\n")); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+func try(ctx context.Context, std streams, kinds []controlplane.Kind, args []string) error {
+	p, err := newPlugin(std, kinds)
+	if err != nil {
+		return err
+	}
+	flags := pflag.NewFlagSet("kubectl nodeattest", pflag.ContinueOnError)
+	flags.SetOutput(std.err)
+	flags.SortFlags = false
+	flags.StringVar(&p.machineUID, "machine-uid", "", "approve, adopt: the UID of the inventory's Machine")
+	flags.StringVar(&p.providerID, "provider-id", "", "approve, adopt: the machine's provider ID")
+	flags.StringVar(&p.machine, "machine", "", "the machine's identity, such as ek:sha256:...: approve, rebind: of the machine that is to be the node; adopt, release, token: of the one that is recorded")
+	flags.StringVar(&p.replaces, "replaces", "", "rebind: the identity of the machine that is recorded")
+	flags.BoolVar(&p.existingNode, "existing-node", false, "approve: even if there is a Node of that name")
+	flags.BoolVar(&p.withoutInventory, "without-inventory", false, "approve, adopt: even if the inventory cannot be read")
+	flags.StringVar(&p.dryRun, "dry-run", "none", "release: with server, only say what would be done")
+	flags.StringVar(&p.config, "config", "", "verify: the controller's configuration file")
+	flags.StringVar(&p.at, "at", "", "verify: the time of the decision (RFC 3339); by default a second after the request was made")
+	flags.StringVar(&p.keyRing, "key-ring", "", "verify: the challenge keys, a Secret as kubectl get -o json gives it")
+	flags.StringVar(&p.records, "records", "", "verify: the AttestedNodes, and optionally the Nodes, as kubectl get -o json gives them")
+	own := []string{"machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "records"}
+	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
+	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
+	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
+	flags.Usage = func() { usage(p.err, flags) }
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return err
+		}
+		return fmt.Errorf("%w; %w", err, errUsage)
+	}
+	c, arguments, err := commandOf(flags, own)
+	switch {
+	case err != nil:
+		return err
+	case c.files != nil:
+		return c.files(p, ctx, arguments)
+	}
+	if p.namespace = overrides.Context.Namespace; p.namespace == "" {
+		p.namespace = defaultNamespace
+	}
+	if err = p.connect(rules, overrides); err != nil {
+		return err
+	}
+	return c.run(p, ctx, arguments[len(arguments)-1])
+}
+
+// connect makes the clients of a cluster.
+func (p *plugin) connect(rules clientcmd.ClientConfigLoader, overrides *clientcmd.ConfigOverrides) error {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	if err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return err
+		}
+	}
+	http, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	if p.api, err = requests.Client(config, http, scheme); err != nil {
+		return err
+	}
+	p.client, err = client.New(config, client.Options{Scheme: scheme, HTTPClient: http})
+	return err
+}
+
+// commandOf finds the command, and checks the arguments and flags against what it takes. It
+// returns the arguments, or the command itself if it takes none.
+func commandOf(flags *pflag.FlagSet, own []string) (*command, []string, error) {
+	args := flags.Args()
+	if len(args) == 0 {
+		return nil, nil, fmt.Errorf("a command is missing; %w", errUsage)
+	}
+	all := commands()
+	n := slices.IndexFunc(all, func(c command) bool { return c.name == args[0] })
+	if n < 0 {
+		return nil, nil, fmt.Errorf("there is no command %s; %w", refusal.Quote(args[0]), errUsage)
+	}
+	c, want := &all[n], 1
+	if c.argument {
+		want = 2
+	}
+	if len(args) != want && (c.files == nil || len(args) < want) {
+		return nil, nil, fmt.Errorf("%s takes %s; %w", c.name, refusal.OrNothing(c.arguments), errUsage)
+	}
+	var err error
+	flags.Visit(func(f *pflag.Flag) {
+		if slices.Contains(own, f.Name) && !slices.Contains(c.flags, f.Name) {
+			err = fmt.Errorf("%s takes no --%s; %w", c.name, f.Name, errUsage)
+		}
+	})
+	return c, args[want-1:], err
+}
+
+func usage(w io.Writer, flags *pflag.FlagSet) {
+	fmt.Fprint(w, "usage: kubectl nodeattest COMMAND [flags]\n\n")
+	for _, c := range commands() {
+		fmt.Fprintf(w, "  %-17s %s\n", c.name+" "+c.arguments, c.help)
+	}
+	fmt.Fprintf(w, "\nflags:\n%s", flags.FlagUsages())
+}

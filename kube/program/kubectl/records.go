@@ -1,0 +1,328 @@
+package kubectl
+
+import (
+	"cmp"
+	"context"
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/names"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
+	"github.com/nodeattest/nodeattest/kube/registry"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// algorithm names the algorithm of an EK as membership.Scope does; "" if the key cannot be
+// parsed or has another type.
+func algorithm(spki []byte) string {
+	key, err := x509.ParsePKIXPublicKey(spki)
+	if err != nil {
+		return ""
+	}
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		return "RSA-" + strconv.Itoa(k.N.BitLen())
+	case *ecdsa.PublicKey:
+		return k.Curve.Params().Name
+	}
+	return ""
+}
+
+// ownCluster stands for the cluster of the API server: no verifier asks a registry of this
+// program, and no record has the name.
+const ownCluster = "that of the API server"
+
+// registry returns the registry of a scope.
+func (p *plugin) registry(scope membership.Scope) (*registry.Registry, error) {
+	scope.Cluster = ownCluster
+	return registry.New(scope, p.client, p.client, registry.Options{Now: p.now})
+}
+
+// record finds the record of a node name, and the registry that it is in; nil if there is none
+// that counts.
+func (p *plugin) record(ctx context.Context, nodeName string) (*membership.Record, *registry.Registry, error) {
+	var object v1alpha1.AttestedNode
+	err := p.client.Get(ctx, client.ObjectKey{Name: nodeName}, &object)
+	if apierrors.IsNotFound(err) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	scope, err := membership.ParseScope(object.Spec.Scope)
+	if err != nil {
+		return nil, nil, fmt.Errorf("AttestedNode %s: %w", nodeName, err)
+	}
+	r, err := p.registry(scope)
+	if err != nil {
+		return nil, nil, err
+	}
+	record, err := r.Lookup(ctx, nodeName)
+	return record, r, err
+}
+
+// held returns the records around a claim, whatever their scope.
+func (p *plugin) held(ctx context.Context, claim membership.Claim) (h membership.Held, err error) {
+	if h.Name, _, err = p.record(ctx, claim.NodeName); err != nil || claim.Machine == "" {
+		return h, err
+	}
+	var pointer v1alpha1.AttestedMachine
+	err = p.client.Get(ctx, client.ObjectKey{Name: v1alpha1.PointerName(string(claim.Machine))}, &pointer)
+	if apierrors.IsNotFound(err) {
+		return h, nil
+	}
+	if err != nil {
+		return h, err
+	}
+	r, _, err := p.record(ctx, pointer.Spec.NodeName)
+	if err == nil && r != nil && r.Machine == claim.Machine && r.HoldsMachine() {
+		h.Machine = r
+	}
+	return h, err
+}
+
+// noRecord says that a name that an operator wrote has no record, or cannot have one.
+func noRecord(nodeName string) error {
+	if !names.ValidNode(nodeName) {
+		return fmt.Errorf("%s is not %s", refusal.Quote(nodeName), names.WantNode(nodeName))
+	}
+	return fmt.Errorf("node %s has no record", nodeName)
+}
+
+// bound finds the record of a node that has a machine.
+func (p *plugin) bound(ctx context.Context, nodeName string) (*membership.Record, *registry.Registry, error) {
+	record, r, err := p.record(ctx, nodeName)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case record == nil:
+		return nil, nil, noRecord(nodeName)
+	case record.State != membership.StateBound:
+		return nil, nil, fmt.Errorf("the record of node %s is %s, not bound", nodeName, record.State)
+	}
+	return record, r, nil
+}
+
+// approve records that a machine whose request was refused is the node. The operator names both:
+// requesters choose the names of requests, and another one may have filed under a name since it was
+// listed.
+func (p *plugin) approve(ctx context.Context, nodeName string) error {
+	if p.machine == "" {
+		return fmt.Errorf("approve takes NODE and --machine, both as kubectl nodeattest pending shows them; %w", errUsage)
+	}
+	c, err := p.waitsAs(ctx, nodeName)
+	if err != nil {
+		return err
+	}
+	claim := membership.Claim{NodeName: c.nodeName, Machine: c.machine, MachineUID: p.machineUID, ProviderID: p.providerID}
+	if err := p.fromInventory(ctx, &claim, c.provider); err != nil {
+		return err
+	}
+	if err := p.checkNode(ctx, &claim); err != nil {
+		return err
+	}
+	r, err := p.registry(c.scope)
+	if err != nil {
+		return err
+	}
+	record, err := p.bind(ctx, r, claim)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(p.out, "node %s is machine %s\n", record.NodeName, refusal.Text(string(record.Machine)))
+	return nil
+}
+
+// waitsAs returns the candidate that the operator names: the machine is --machine, and a request of it
+// to be the node was refused. A request that does not state its machine, since only the controller can
+// tell, is the named one's if its kind of evidence shows such identities.
+func (p *plugin) waitsAs(ctx context.Context, nodeName string) (*candidate, error) {
+	found := newest{}
+	if err := p.eachRequest(ctx, func(r *csr.Request) { p.waits(found, r) }); err != nil {
+		return nil, err
+	}
+	var named *candidate
+	var others []string
+	for _, one := range found.sorted() {
+		if one.nodeName != nodeName {
+			continue
+		}
+		given, err := settings.ParseIdentity(p.machine, one.provider, p.others...)
+		switch {
+		case err == nil && given == one.machine:
+			return &one.candidate, nil
+		case err == nil && one.machine == "" && one.unread == "":
+			named = &one.candidate
+			named.machine = given
+		default:
+			others = append(others, fmt.Sprintf("machine %s (request %s of %s)", refusal.OrNothing(string(one.machine)), one.request, one.requester))
+		}
+	}
+	if named != nil {
+		return named, nil
+	}
+	return nil, fmt.Errorf("machine %s has no request for node %s that was refused for its machine; requests for that node were refused of %s: see kubectl nodeattest pending",
+		refusal.Text(p.machine), refusal.Text(nodeName), refusal.OrNothing(strings.Join(others[:min(len(others), maxShown)], ", ")))
+}
+
+// maxShown is how many machines an error shows.
+const maxShown = 4
+
+// bind records a claim. An interrupt does not end it halfway: the record would have lost its last
+// end.
+func (p *plugin) bind(ctx context.Context, r *registry.Registry, claim membership.Claim) (*membership.Record, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	deadline := p.now().Add(time.Minute)
+	var record *membership.Record
+	held, err := p.held(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	if of := held.Name; of != nil && of.Machine == claim.Machine && claim.ProviderID == "" {
+		claim.ProviderID = of.ProviderID // which the inventory does not have, and the machine's evidence has stated
+	}
+	lastEnd, err := p.unrelease(ctx, r, claim, held, deadline)
+	if err == nil {
+		record, err = r.Reserve(ctx, claim, deadline)
+	}
+	if err == nil {
+		record, err = r.Bind(ctx, record, lastEnd, nil)
+	}
+	if err != nil && !lastEnd.IsZero() {
+		err = errors.Join(err, p.change(ctx, claim.NodeName, func(s *v1alpha1.AttestedNodeSpec) {
+			if s.State == v1alpha1.NodeReserved && s.Machine == string(claim.Machine) { // and no other machine's by now
+				s.State, s.Deadline, s.LastEnd = v1alpha1.NodeResting, nil, &metav1.Time{Time: lastEnd}
+			}
+		}))
+	}
+	return record, err
+}
+
+// unrelease takes a release back: it turns a record that rests, of this very machine and
+// Machine, into a reservation, and returns the last end that this does not have. It does
+// nothing to others. Only an operator does this, who knows that the machine is not gone.
+func (p *plugin) unrelease(ctx context.Context, r *registry.Registry, claim membership.Claim, held membership.Held, deadline time.Time) (lastEnd time.Time, err error) {
+	if held.Name == nil || held.Name.State != membership.StateResting || held.Machine != nil ||
+		held.Name.Machine != claim.Machine || held.Name.MachineUID != claim.MachineUID {
+		return lastEnd, err // the registry decides
+	}
+	err = p.change(ctx, claim.NodeName, func(s *v1alpha1.AttestedNodeSpec) {
+		if s.State == v1alpha1.NodeResting && s.Machine == string(claim.Machine) && s.Scope == r.Scope().String() {
+			lastEnd = s.LastEnd.UTC()
+			s.State, s.Deadline, s.LastEnd = v1alpha1.NodeReserved, &metav1.Time{Time: deadline.Truncate(time.Second)}, nil
+		}
+	})
+	return lastEnd, err
+}
+
+// change changes a record in place, unless it has changed meanwhile.
+func (p *plugin) change(ctx context.Context, nodeName string, how func(s *v1alpha1.AttestedNodeSpec)) error {
+	var object v1alpha1.AttestedNode
+	if err := p.client.Get(ctx, client.ObjectKey{Name: nodeName}, &object); err != nil {
+		return err
+	}
+	how(&object.Spec)
+	return p.client.Update(ctx, &object)
+}
+
+// fromInventory fills in what the inventory has about the machine, and refuses a claim that differs from
+// it: the controller compares them too.
+func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, provider string) error {
+	if claim.ProviderID != "" {
+		if err := checkProviderID(claim.ProviderID); err != nil {
+			return err
+		}
+	}
+	c, err := p.configuration(ctx)
+	switch {
+	case err != nil:
+		return err
+	case c != nil && c.machines != nil:
+	case p.withoutInventory:
+		return nil
+	default:
+		return fmt.Errorf("the inventory cannot be read: namespace %s has no ConfigMap %s that this user may read, or it has no inventory; see --namespace, "+
+			"or say --without-inventory, with --machine-uid and --provider-id as the inventory has them", p.namespace, configMap)
+	}
+	machine := c.inventory(claim.NodeName)
+	switch {
+	case machine == nil:
+		return fmt.Errorf("the inventory has no node %s, so the controller would still refuse its machine: add it there first", claim.NodeName)
+	case machine.Provider != provider:
+		return fmt.Errorf("the inventory knows node %s by %s, and the request has evidence of %s", claim.NodeName, machine.Provider, provider)
+	case machine.Identity != "" && machine.Identity != string(claim.Machine):
+		return fmt.Errorf("the inventory has machine %s for node %s, not %s", machine.Identity, claim.NodeName, claim.Machine)
+	case claim.MachineUID != "" && claim.MachineUID != machine.UID:
+		return fmt.Errorf("the inventory has UID %s for node %s, not %s: the controller would refuse its machine", machine.UID, claim.NodeName, claim.MachineUID)
+	case claim.ProviderID != "" && machine.ProviderID != "" && !names.EqualProviderIDs(claim.ProviderID, machine.ProviderID):
+		got, want := names.ProviderIDsApart(claim.ProviderID, machine.ProviderID)
+		return fmt.Errorf("the inventory has provider ID %s for node %s, not %s: the controller would refuse its machine; correct the inventory first", want, claim.NodeName, got)
+	}
+	if claim.MachineUID == "" {
+		claim.MachineUID = machine.UID
+	}
+	if claim.ProviderID == "" {
+		claim.ProviderID = names.KnownProviderID(machine.ProviderID)
+	}
+	return nil
+}
+
+// checkNode refuses a name that has a Node but no record, unless that is what the operator
+// intends: the machine that is that Node now joined without attestation.
+func (p *plugin) checkNode(ctx context.Context, claim *membership.Claim) error {
+	if p.existingNode {
+		return nil
+	}
+	record, _, err := p.record(ctx, claim.NodeName)
+	if err != nil || record != nil {
+		return err
+	}
+	err = p.client.Get(ctx, client.ObjectKey{Name: claim.NodeName}, new(corev1.Node))
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err == nil:
+		return fmt.Errorf("there is a Node %s that came without attestation; if this machine is that one, say --existing-node", claim.NodeName)
+	}
+	return err
+}
+
+// rebind gives a node another machine.
+func (p *plugin) rebind(ctx context.Context, nodeName string) error {
+	if p.machine == "" {
+		return fmt.Errorf("rebind takes --machine; %w", errUsage)
+	}
+	record, r, err := p.bound(ctx, nodeName)
+	if err != nil {
+		return err
+	}
+	machine, err := settings.ParseIdentity(p.machine, cmp.Or(r.Scope().Provider, tpm.Provider), p.others...)
+	if err != nil {
+		return err
+	}
+	before := record.Machine
+	if err := p.confirm("replaces", p.replaces, record, fmt.Sprintf("Node %s is machine %s. Is it machine %s from now on, and that one no longer? [y/N] ", nodeName, before, machine)); err != nil {
+		return err
+	}
+	if record, err = r.Rebind(ctx, record, machine); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.out, "node %s is machine %s and no longer %s\n", nodeName, refusal.Text(string(record.Machine)), refusal.Text(string(before)))
+	return nil
+}

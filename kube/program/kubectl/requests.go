@@ -1,0 +1,151 @@
+package kubectl
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
+)
+
+// Where the controller's configuration is, according to kube/deploy.
+const (
+	defaultNamespace = "nodeattest-system"
+	configMap        = "node-attestation"
+	configKey        = "config.yaml"
+)
+
+// getRequest reads one request.
+func (p *plugin) getRequest(ctx context.Context, name string) (*csr.Request, error) {
+	var object certificatesv1.CertificateSigningRequest
+	if err := p.client.Get(ctx, client.ObjectKey{Name: name}, &object); err != nil {
+		return nil, err
+	}
+	return controller.Request(&object), nil
+}
+
+// pageSize is how many objects are asked for at once.
+const pageSize = 500
+
+// eachRequest calls a function for every request there is, one at a time.
+func (p *plugin) eachRequest(ctx context.Context, each func(r *csr.Request)) error {
+	_, err := requests.Each(ctx, p.api, fields.Everything(), func(o *certificatesv1.CertificateSigningRequest) { each(controller.Request(o)) })
+	return err
+}
+
+// refused reports whether a request was denied because its machine may not be the node: then
+// everything else that is checked before membership has passed.
+func refused(r *csr.Request) bool {
+	reason := csr.Decide(attest.NotMember("")).Reason
+	return slices.ContainsFunc(r.Status.Conditions, func(c csr.Condition) bool {
+		return c.Type == csr.ConditionDenied && c.Reason == reason
+	})
+}
+
+// A candidate is the machine of a request, as stated by the request, and the node that it
+// wants to be.
+type candidate struct {
+	nodeName string
+	machine  attest.Identity
+	provider string
+	scope    membership.Scope
+	unread   string // the provider block of evidence that is not read
+}
+
+var errEvidence = errors.New("its evidence is of a kind that this program does not read")
+
+// candidateOf reads the machine from a request. With errEvidence it returns the node that is
+// asked for, and the provider block.
+func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
+	parsed := r.Parsed()
+	bundle, err := parsed.Bundle()
+	if err != nil {
+		return nil, err
+	}
+	pkcs10, err := parsed.PKCS10()
+	if err != nil {
+		return nil, err
+	}
+	c := &candidate{nodeName: nodeName(pkcs10.CSR)}
+	m, err := attest.ReadMessage(parsed, p.kinds...)
+	switch {
+	case m.Provider != "" && !slices.ContainsFunc(p.kinds, func(k attest.Kind) bool { return k.Describe().Provider == m.Provider }):
+		c.unread = bundle.Provider
+		return c, errEvidence
+	case err != nil:
+		return nil, err
+	}
+	c.machine, c.provider, c.scope = m.Machine, m.Provider, membership.Scope{Cluster: ownCluster, Road: m.Road}
+	if m.Provider != tpm.Provider {
+		c.scope.Provider = m.Provider
+	}
+	if m.Road == attest.RoadEK {
+		c.scope.IdentityClass = algorithm(m.MachineKey)
+	}
+	_, err = membership.ParseScope(c.scope.String()) // all but the cluster, which no record names
+	return c, err
+}
+
+func nodeName(r *x509.CertificateRequest) string {
+	name := r.Subject.CommonName
+	if len(name) > len(csr.NodeUserPrefix) && name[:len(csr.NodeUserPrefix)] == csr.NodeUserPrefix {
+		return name[len(csr.NodeUserPrefix):]
+	}
+	return ""
+}
+
+// configuration is what the controller was started with, as far as it can be read: nil without
+// an error if there is no ConfigMap, or none that the user may read.
+type configuration struct {
+	settings *settings.Settings
+	machines map[string]csr.Machine
+}
+
+func (p *plugin) configuration(ctx context.Context) (*configuration, error) {
+	var object corev1.ConfigMap
+	err := p.client.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: configMap}, &object)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := new(configuration)
+	if c.settings, err = settings.Parse([]byte(object.Data[configKey]), p.others...); err != nil {
+		return nil, fmt.Errorf("ConfigMap %s/%s, %s: %w", p.namespace, configMap, configKey, err)
+	}
+	file := path.Base(c.settings.Inventory.File)
+	if text, ok := object.Data[file]; ok {
+		if c.machines, err = c.settings.ParseInventory([]byte(text)); err != nil {
+			return nil, fmt.Errorf("ConfigMap %s/%s, %s: %w", p.namespace, configMap, file, err)
+		}
+	}
+	return c, nil
+}
+
+// inventory returns what the inventory has for a node name; nil if it has nothing or cannot be
+// read.
+func (c *configuration) inventory(nodeName string) *csr.Machine {
+	if c == nil {
+		return nil
+	}
+	if m, ok := c.machines[nodeName]; ok {
+		return &m
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package kubectl
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
+	"github.com/nodeattest/nodeattest/kube/program/internal/insecure"
+	"github.com/nodeattest/nodeattest/kube/program/kubectl/internal/explain"
+	"github.com/nodeattest/nodeattest/kube/signer"
+)
+
+// explain shows what became of a request.
+func (p *plugin) explain(ctx context.Context, name string) error {
+	request, err := p.getRequest(ctx, name)
+	if err != nil {
+		return err
+	}
+	f := explain.Facts{Request: request, Kinds: p.kinds, Records: p.held, Now: p.now()}
+	c, err := p.configuration(ctx)
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		f.Policy = p.policy(c, request)
+		if len(c.settings.Cluster.IDs) != 0 {
+			f.ClusterIDs = c.settings.Cluster.IDs
+		}
+	}
+	if f.Related, err = p.related(ctx, request); err != nil {
+		return err
+	}
+	if f.Notes, err = p.notes(ctx, request); err != nil {
+		return err
+	}
+	x, err := explain.Explain(ctx, f)
+	if err != nil {
+		return err
+	}
+	return x.WriteText(p.out)
+}
+
+// policy returns the controller's policy according to its configuration; nil if the inventory
+// is not known.
+func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
+	if c.machines == nil {
+		return nil
+	}
+	ids := c.settings.Cluster.IDs
+	if len(ids) == 0 { // the CA's file is the controller's
+		ids = []string{"the controller's"}
+	}
+	var signers []string // those of the file
+	if request.Spec.SignerName == csr.SignerKubeletServing && c.settings.Signers.BuiltInDuration.Duration != 0 ||
+		request.Spec.SignerName == csr.SignerClientInsecure && c.settings.InsecureSigner != nil {
+		signers = []string{request.Spec.SignerName}
+	}
+	policy := c.settings.Policy(ids, new(settings.Machines), signers...)
+	policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+		m, ok := c.machines[q.NodeName]
+		if !ok {
+			return nil, csr.ErrNoMachine
+		}
+		return &m, nil
+	}
+	node, _ := csr.RequesterOf(request.User.Username, request.User.Groups)
+	policy.Records = func(ctx context.Context, credentialID string, request *csr.Request) (*csr.IssuedRecord, error) {
+		_, r, err := p.record(ctx, node.NodeName)
+		if err != nil {
+			return nil, err
+		}
+		if r == nil {
+			return nil, csr.ErrNoRecord
+		}
+		return membership.IssuedRecords(r)(ctx, credentialID, request)
+	}
+	return policy
+}
+
+// related returns the other requests with the same PKCS#10 request.
+func (p *plugin) related(ctx context.Context, request *csr.Request) ([]*csr.Request, error) {
+	bundle, err := request.Parsed().Bundle()
+	if err != nil {
+		return nil, nil //nolint:nilerr // the explanation says so
+	}
+	var all []*csr.Request
+	err = p.eachRequest(ctx, func(other *csr.Request) {
+		if b, err := other.Parsed().Bundle(); err == nil && other.Metadata.UID != request.Metadata.UID && bytes.Equal(b.Request, bundle.Request) && len(all) < maxRelated {
+			other.Spec.Request = nil // is that of the request
+			all = append(all, other)
+		}
+	})
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	return all, err
+}
+
+// maxRelated is how many requests with the same PKCS#10 request are kept: every reader can copy one.
+const maxRelated = 100
+
+// notes returns the notes of the Events about a request, which are in namespace "default". Every
+// node can write Events, so only those are taken that have the reason of the condition and say
+// that they are the controller's, or the signer's: which they prove as little.
+func (p *plugin) notes(ctx context.Context, request *csr.Request) ([]string, error) {
+	var list corev1.EventList
+	err := p.client.List(ctx, &list, client.InNamespace(metav1.NamespaceDefault), client.Limit(maxEvents),
+		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("involvedObject.uid", request.Metadata.UID)})
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	slices.SortFunc(list.Items, func(a, b corev1.Event) int {
+		return cmp.Or(a.EventTime.Compare(b.EventTime.Time), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
+	var notes []string
+	for i := range list.Items {
+		e := &list.Items[i]
+		by := slices.Contains([]string{controller.DefaultName, signer.DefaultName, insecure.Signer, insecure.Approver}, e.ReportingController)
+		agrees := slices.ContainsFunc(request.Status.Conditions, func(c csr.Condition) bool { return c.Reason == e.Reason }) ||
+			e.Reason == "UnattestedCertificate" && len(request.Status.Certificate) != 0
+		if by && agrees {
+			notes = append(notes, e.Message)
+		}
+	}
+	return notes, err
+}
+
+// maxEvents is how many Events about a request are looked at.
+const maxEvents = 50

@@ -1,0 +1,269 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
+	"github.com/nodeattest/nodeattest/kube/internal/tpmcapability"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// aks are the attestation keys, by their names in the file. gce-rsa, gce-ecc, azure-rsa and oem
+// have certificates, and take no EK.
+func aks() map[string]tpm.AKSource {
+	return map[string]tpm.AKSource{
+		"p-256":     {Template: tpm.AKTemplateECDSAP256()},
+		"p-384":     {Template: tpm.AKTemplateECDSAP384()},
+		"rsa-2048":  {Template: tpm.AKTemplateRSA2048SHA256()},
+		"gce-rsa":   tpm.GCERSA(),
+		"gce-ecc":   tpm.GCEECC(),
+		"azure-rsa": tpm.AzureRSA(),
+		"oem":       tpm.OEMIAK(),
+	}
+}
+
+// akSettings are an attestation key that has no name: where it comes from, and its certificate.
+type akSettings struct {
+	Template         string `json:"template"`
+	TemplateIndex    string `json:"templateIndex"`
+	NonceIndex       string `json:"nonceIndex"`
+	Handle           string `json:"handle"`
+	CertificateIndex string `json:"certificateIndex"`
+	CertificatesFile string `json:"certificatesFile"`
+}
+
+// akField is the path in the file of a field of akSettings.
+func akField(name string) string { return "evidence.tpm.ak." + name }
+
+// An attestationKey is what the field ak says.
+type attestationKey struct {
+	tpm.AKSource
+	name  string      // as messages have it
+	other *akSettings // nil: one of aks
+}
+
+// hasCertificate reports whether the key takes the road of its certificate.
+func (k *attestationKey) hasCertificate() bool {
+	return k.OEM || k.CertificateIndex != 0 || k.other != nil
+}
+
+// takesPassword reports whether the key can have a password.
+func (k *attestationKey) takesPassword() bool { return k.OEM || k.other != nil && k.Handle != 0 }
+
+// key reads the field ak: a name, or an object.
+func (t *tpmSettings) key() (*attestationKey, error) {
+	text := bytes.TrimSpace(t.AK)
+	if len(text) != 0 && text[0] == '{' {
+		s := new(akSettings)
+		if err := t.AK.Decode(s); err != nil {
+			return nil, unreadable("a section evidence.tpm.ak that cannot be read", err)
+		}
+		source, err := s.source()
+		return &attestationKey{source, "of an object", s}, err
+	}
+	name := string(text)
+	if unquoted, err := strconv.Unquote(name); err == nil {
+		name = unquoted
+	}
+	if name == "null" {
+		name = ""
+	}
+	source, ok := aks()[orDefault(name, "p-256")]
+	if !ok {
+		return nil, refusal.Config("evidence.tpm.ak", refusal.Quote(name), "p-256, p-384, rsa-2048, gce-rsa, gce-ecc, azure-rsa or oem, or an object")
+	}
+	return &attestationKey{source, refusal.Quote(name), nil}, nil
+}
+
+// source checks the fields.
+func (s *akSettings) source() (source tpm.AKSource, err error) {
+	if err := exactlyOne("the key", [][2]string{{"template", s.Template}, {"templateIndex", s.TemplateIndex}, {"handle", s.Handle}}); err != nil {
+		return source, err
+	}
+	if err := exactlyOne("the key's certificate", [][2]string{{"certificateIndex", s.CertificateIndex}, {"certificatesFile", s.CertificatesFile}}); err != nil {
+		return source, err
+	}
+	if s.NonceIndex != "" && s.TemplateIndex == "" {
+		return source, refusal.Config(akField("nonceIndex"), refusal.Quote(s.NonceIndex), "templateIndex beside it")
+	}
+	for _, f := range []struct {
+		name, text string
+		kind       byte
+		into       *tpm2.TPMHandle
+	}{
+		{"templateIndex", s.TemplateIndex, nvIndex, &source.TemplateIndex},
+		{"nonceIndex", s.NonceIndex, nvIndex, &source.NonceIndex},
+		{"handle", s.Handle, persistentKey, &source.Handle},
+		{"certificateIndex", s.CertificateIndex, nvIndex, &source.CertificateIndex},
+	} {
+		if f.text == "" {
+			continue
+		}
+		if *f.into, err = parseHandle(akField(f.name), f.text, f.kind, ""); err != nil {
+			return source, err
+		}
+	}
+	if own, ok := aks()[s.Template]; ok && own.Template != nil {
+		source.Template = own.Template
+	} else if s.Template != "" {
+		source.Template, err = readTemplate(s.Template)
+	}
+	return source, err
+}
+
+// exactlyOne refuses fields of which none, or more than one, says something.
+func exactlyOne(what string, fields [][2]string) error {
+	var all, given []string
+	for _, f := range fields {
+		all = append(all, f[0])
+		if f[1] != "" {
+			given = append(given, f[0])
+		}
+	}
+	if len(given) == 1 {
+		return nil
+	}
+	return refusal.Config("evidence.tpm.ak", orDefault(strings.Join(given, " and "), "no source")+" of "+what,
+		"one of "+strings.Join(all, ", "))
+}
+
+// The first byte of handles (TPM 2.0 Library, Part 2, 7.2).
+const (
+	nvIndex       = 0x01
+	persistentKey = 0x81
+)
+
+// parseHandle reads a handle of a kind, which is written as 0x and eight hexadecimal digits.
+// otherwise is what else the field may be.
+func parseHandle(field, text string, kind byte, otherwise string) (tpm2.TPMHandle, error) {
+	what := map[byte]string{nvIndex: "an NV index", persistentKey: "a handle"}[kind]
+	n, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 32)
+	if err != nil || byte(n>>24) != kind || fmt.Sprintf("0x%08x", n) != text {
+		return 0, refusal.Config(field, refusal.Quote(text), fmt.Sprintf(`%s from "0x%02x000000" to "0x%02xffffff"%s`, what, kind, kind, otherwise))
+	}
+	return tpm2.TPMHandle(n), nil
+}
+
+// akAttributes are those without which no verifier takes a key for an attestation key.
+const akAttributes = statement.AttributeFixedTPM | statement.AttributeFixedParent | statement.AttributeSensitiveDataOrigin |
+	statement.AttributeRestricted | statement.AttributeSign
+
+// readTemplate reads a TPMT_PUBLIC.
+func readTemplate(path string) (*tpm2.TPMTPublic, error) {
+	text, err := readFile(path, configfile.MaxSize)
+	if err != nil {
+		return nil, err
+	}
+	public, err := statement.ParsePublic(text)
+	if err != nil {
+		return nil, unreadable(akField("template")+" "+path+", which is no TPMT_PUBLIC", err)
+	}
+	if a := public.Attributes; !a.Has(akAttributes) || a.HasAny(statement.AttributeDecrypt) {
+		return nil, refusal.Config(akField("template"), "that of a key with the attributes "+a.String(), "that of a restricted signing key: "+akAttributes.String()+", without "+statement.AttributeDecrypt.String())
+	}
+	template, err := tpm2.Unmarshal[tpm2.TPMTPublic](text)
+	if err != nil {
+		return nil, unreadable(akField("template")+" "+path+", which is no TPMT_PUBLIC", err)
+	}
+	return template, nil
+}
+
+// certified is a TPM with a key whose certificate is looked at before each use: it may have been
+// renewed since. Another key's is refused here, before a challenge is spent on it.
+type certified struct {
+	*authenticator.TPM
+	password passwordFile
+	file     string // "": in NV
+	now      func() time.Time
+
+	mu    sync.Mutex
+	known []byte // the certificate that was last seen to be the key's
+}
+
+// Open reads the certificate, and opens the TPM.
+func (c *certified) Open(ctx context.Context) (attest.Prover, error) {
+	ready, err := c.password.ready(ctx, c.TPM)
+	if err != nil {
+		return nil, err
+	}
+	k, field := *ready, "certificateIndex"
+	if c.file != "" {
+		field = "certificatesFile"
+	}
+	if err := c.look(ctx, &k); err != nil {
+		return nil, fmt.Errorf("%s: %w", akField(field), err)
+	}
+	return k.Open(ctx)
+}
+
+// look reads the certificate, and checks it.
+func (c *certified) look(ctx context.Context, k *authenticator.TPM) error {
+	device, err := tpm.OpenTPM(k.Path)
+	if err != nil {
+		return err
+	}
+	err = tpmcapability.WithRoom(ctx, k.Path, device, func() error {
+		leaf, err := c.leaf(ctx, k, device)
+		if err != nil {
+			return err
+		}
+		return c.check(ctx, k, device, leaf)
+	})
+	return errors.Join(err, device.Close())
+}
+
+// leaf reads the certificate; that of a file, with those above it, goes into the options.
+func (c *certified) leaf(ctx context.Context, k *authenticator.TPM, device transport.TPM) (*x509.Certificate, error) {
+	if c.file == "" {
+		encoded, err := tpmkey.ReadNVCertificate(ctx, device, k.AK.CertificateIndex)
+		if err != nil {
+			return nil, err
+		}
+		return x509.ParseCertificate(encoded)
+	}
+	chain, err := readCertificates(c.file)
+	if err != nil {
+		return nil, err
+	}
+	k.Options.Certificates = tpmcert.CertificatesDER(chain)
+	return chain[0], nil
+}
+
+// check refuses a certificate that has ended, and that of another key.
+func (c *certified) check(ctx context.Context, k *authenticator.TPM, device transport.TPM, leaf *x509.Certificate) error {
+	if now := c.now(); now.After(leaf.NotAfter) {
+		return refusal.Config("a certificate", "that has ended at "+leaf.NotAfter.UTC().Format(time.RFC3339),
+			"one that is valid at "+now.UTC().Format(time.RFC3339)+": its CA has to certify the key again")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if bytes.Equal(leaf.Raw, c.known) {
+		return nil
+	}
+	public, err := tpm.AKPublic(ctx, device, k.AK, k.Options.EndorsementPassword)
+	if err != nil {
+		return err
+	}
+	if !public.SameKey(leaf.PublicKey) {
+		return refusal.Config("a certificate", "of another key", "that of the key that the other fields of evidence.tpm.ak name")
+	}
+	c.known = leaf.Raw
+	return nil
+}

@@ -1,0 +1,201 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/join"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+// enrolment is one run of the command enrol: the operator's CA certifies the AK of the file, and
+// the certificate goes to where the file says that it is.
+type enrolment struct {
+	kind     *certified
+	tpm      *authenticator.TPM // the kind's, with its passwords
+	nodeName string
+	ca       *x509.Certificate
+	ek       string
+	carry    join.File // carries a request to the CA
+	owner    secret.Value[[]byte]
+	stdout   io.Writer
+}
+
+// enrol reads the command line, and runs the command.
+func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout io.Writer) error {
+	e := enrolment{nodeName: c.NodeName, stdout: stdout}
+	flags := flag.NewFlagSet("enrol", flag.ContinueOnError) // errors go to standard error
+	ca := flags.String("ca", "", "the CA's certificate, in PEM")
+	dir := flags.String("dir", "", "the folder where requests and replies are")
+	server := flags.String("url", "", "the CA's server, https://HOST:PORT/enrol, instead of a folder")
+	serverCA := flags.String("server-ca", "", "the CAs of that server's certificate, in PEM: no other counts")
+	flags.StringVar(&e.ek, "ek", "rsa-2048", "the endorsement key that the CA knows")
+	owner := flags.String("owner-password-file", "", "a file with the password of the TPM's owner, to write the certificate to NV; default: the empty password")
+	if err := flags.Parse(args); err != nil || *ca == "" || (*dir == "") == (*server == "") || (*server == "") != (*serverCA == "") || flags.NArg() != 0 {
+		return fmt.Errorf("%w: want enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE) [--ek NAME] [--owner-password-file FILE]", errCommandLine)
+	}
+	var ok bool
+	if e.kind, ok = c.Kind.(*certified); !ok {
+		return refusal.Config("evidence.tpm.ak", "a key that no CA of yours certifies", "an object, which says where the key's certificate is to be")
+	}
+	if e.kind.AK.Handle != 0 { // its password would be needed beside the endorsement key's, and a wrong one counts
+		return refusal.Config("evidence.tpm.ak.handle", "a key that somebody else made", "a template: enrol proves keys that it makes")
+	}
+	chain, err := readCertificates(*ca)
+	if err != nil {
+		return err
+	}
+	e.ca = chain[0]
+	if *server == "" {
+		e.carry = (&folder{*dir, e.nodeName, stdout}).carry
+	} else if e.carry, err = overHTTPS(*server, *serverCA); err != nil {
+		return err
+	}
+	if *owner != "" {
+		if e.owner, err = readPassword(*owner); err != nil {
+			return err
+		}
+	}
+	return e.run(ctx)
+}
+
+// run asks the CA, and stores what it certified.
+func (e *enrolment) run(ctx context.Context) (err error) {
+	if e.tpm, err = e.kind.password.ready(ctx, e.kind.TPM); err != nil {
+		return err
+	}
+	certificate, err := e.ask(ctx)
+	if err != nil {
+		return err
+	}
+	device, err := tpm.OpenTPM(e.tpm.Path)
+	if err != nil {
+		return err
+	}
+	err = e.store(ctx, device, certificate)
+	return errors.Join(err, device.Close())
+}
+
+// ask has the TPM prove the AK to the CA, and returns the certificate.
+func (e *enrolment) ask(ctx context.Context) ([]byte, error) {
+	ek, ok := eks()[e.ek]
+	if !ok {
+		return nil, refusal.Config("--ek", refusal.Quote(e.ek), "a name as evidence.tpm.ek has it")
+	}
+	id, err := attest.ClusterID(e.ca)
+	if err != nil {
+		return nil, err
+	}
+	k := *e.tpm
+	k.Options = tpm.ProverOptions{EK: &ek.origin, EndorsementPassword: k.Options.EndorsementPassword}
+	k.PersistentEK = ek.handle
+	prover, err := k.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := e.exchange(ctx, prover, id)
+	return certificate, errors.Join(err, prover.Close())
+}
+
+// exchange sends the two messages. The key of the requests is for nothing else.
+func (e *enrolment) exchange(ctx context.Context, prover attest.Prover, id string) ([]byte, error) {
+	attester, err := attest.NewAttester(prover)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	request, err := csr.Create(csr.PurposeClient, key, e.nodeName, csr.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	subject := attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: id}
+	spec, err := attester.Hello(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	hello, err := e.carry(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	challenge, err := attest.ChallengeOf(hello)
+	if err != nil {
+		return nil, err
+	}
+	if spec, err = attester.Answer(ctx, challenge, key, subject); err != nil {
+		return nil, err
+	}
+	answer, err := e.carry(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(answer.Status.Certificate)
+	if block == nil {
+		for _, c := range answer.Status.Conditions {
+			err = errors.Join(err, fmt.Errorf("the CA says %s: %s: %s", refusal.Text(c.Type), refusal.Text(c.Reason), refusal.Text(c.Message)))
+		}
+		return nil, errors.Join(errors.New("the CA gave no certificate"), err)
+	}
+	return block.Bytes, nil
+}
+
+// store checks the certificate, and puts it where the file says that it is.
+func (e *enrolment) store(ctx context.Context, device transport.TPM, certificate []byte) error {
+	leaf, err := x509.ParseCertificate(certificate)
+	if err != nil {
+		return fmt.Errorf("the CA's certificate: %w", err)
+	}
+	if err := leaf.CheckSignatureFrom(e.ca); err != nil {
+		return refusal.Config("a certificate", "that the CA of --ca has not signed", "one that it has")
+	}
+	if err := e.kind.check(ctx, e.tpm, device, leaf); err != nil {
+		return err
+	}
+	where := e.kind.file
+	if where == "" {
+		where = fmt.Sprintf("NV index 0x%08x", uint32(e.kind.AK.CertificateIndex))
+		err = tpmkey.WriteNVCertificate(ctx, device, e.kind.AK.CertificateIndex, certificate, tpmkey.NVCertificateOptions{OwnerPassword: e.owner})
+	} else {
+		err = safefile.Replace(where, safefile.Content(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
+	}
+	if err != nil {
+		return err
+	}
+	machine, err := (tpmcert.OtherNameIdentity{}).Identify(leaf)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(e.stdout, "enrolled as %s until %s; the certificate is in %s\n", machine, leaf.NotAfter.UTC().Format(time.RFC3339), where)
+	return err
+}
+
+// readPassword reads the password of a hierarchy.
+func readPassword(path string) (secret.Value[[]byte], error) {
+	text, err := safefile.Read(path, maxPassword, safefile.Private)
+	if err != nil {
+		return secret.Value[[]byte]{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return secret.New(bytes.TrimSuffix(text, []byte("\n"))), nil
+}

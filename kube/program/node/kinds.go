@@ -1,0 +1,148 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/cloud/azure"
+	"github.com/nodeattest/nodeattest/cloud/ec2"
+	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/cloud/nitro"
+	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// boxed are the kinds in the box.
+func boxed() []Kind {
+	return []Kind{
+		{tpm.Provider, section((*tpmSettings).kind)},
+		{gce.Provider, section((*cloudSettings).gce)},
+		{azure.Provider, section((*cloudSettings).azure)},
+		{nitro.Provider, section((*nitroSettings).kind)},
+		{ec2.Provider, section((*cloudSettings).ec2)},
+	}
+}
+
+// section makes a kind of a section of its own type.
+func section[T any](open func(*T) (authenticator.Kind, error)) func(decode func(into any) error) (authenticator.Kind, error) {
+	return func(decode func(into any) error) (authenticator.Kind, error) {
+		s := new(T)
+		if err := decode(s); err != nil {
+			return nil, err
+		}
+		return open(s)
+	}
+}
+
+// noEvidence is the section of a machine that cannot attest.
+const noEvidence = "none"
+
+// kind returns the one kind of evidence that is configured, or nil for noEvidence.
+func (s *settings) kind(others []Kind) (authenticator.Kind, error) {
+	if section, ok := s.Evidence[noEvidence]; ok && len(s.Evidence) == 1 {
+		if err := section.Decode(new(struct{})); err != nil {
+			return nil, unreadable("a section evidence."+noEvidence+" that cannot be read", err)
+		}
+		return nil, nil
+	}
+	var found *Kind
+	var names []string
+	all := append(boxed(), others...)
+	for i := range all {
+		k := &all[i]
+		if k.Name == "" || k.Name == noEvidence || k.Open == nil || slices.Contains(names, k.Name) {
+			return nil, refusal.Config("Kind", refusal.Quote(k.Name), "a name that no other has, and Open")
+		}
+		names = append(names, k.Name)
+		if _, ok := s.Evidence[k.Name]; ok {
+			found = k
+		}
+	}
+	if len(s.Evidence) != 1 || found == nil {
+		got := make([]string, 0, len(s.Evidence))
+		for name := range s.Evidence {
+			got = append(got, name)
+		}
+		slices.Sort(got)
+		return nil, refusal.Config("evidence", refusal.Text(strings.Join(got, " and ")), "one of "+strings.Join(names, ", ")+", such as gce: {}, or "+noEvidence+": {}")
+	}
+	kind, err := found.Open(func(into any) error {
+		if err := s.Evidence[found.Name].Decode(into); err != nil {
+			return unreadable("a section evidence."+found.Name+" that cannot be read", err)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case nilpointer.Is(kind) || kind.Provider() != found.Name:
+		return nil, refusal.Config("Kind.Open of "+found.Name, "another kind, or none", "a kind of that name")
+	}
+	return kind, nil
+}
+
+// cloudSettings say how to get a cloud's documents from its metadata server.
+type cloudSettings struct {
+	MetadataURL string   `json:"metadataURL"`
+	Timeout     duration `json:"timeout"`
+}
+
+// nitroSettings say how to get documents from a NitroTPM, and a provider ID from the instance's
+// metadata server.
+type nitroSettings struct {
+	Tool          string `json:"tool"`
+	cloudSettings `json:",inline"`
+}
+
+// proverOf makes a kind from a prover that holds nothing open between uses, and from what tells the
+// machine's provider ID.
+func proverOf(prover attest.Prover, ask askProviderID) authenticator.Kind {
+	return &aboutItself{authenticator.KindOf(prover.Provider(), func(context.Context) (attest.Prover, error) { return prover, nil }), ask}
+}
+
+func (c *cloudSettings) gce() (authenticator.Kind, error) {
+	options := gce.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
+	prover, err := gce.NewProver(options)
+	if err != nil {
+		return nil, err
+	}
+	source, err := gce.NewSource(options)
+	return proverOf(prover, source.ProviderID), err
+}
+
+func (c *cloudSettings) azure() (authenticator.Kind, error) {
+	options := azure.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
+	prover, err := azure.NewProver(options)
+	if err != nil {
+		return nil, err
+	}
+	source, err := azure.NewSource(options)
+	return proverOf(prover, source.ProviderID), err
+}
+
+func (c *cloudSettings) ec2() (authenticator.Kind, error) {
+	options := ec2.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
+	prover, err := ec2.NewProver(options)
+	if err != nil {
+		return nil, err
+	}
+	source, err := ec2.NewSource(options)
+	return proverOf(prover, source.ProviderID), err
+}
+
+func (n *nitroSettings) kind() (authenticator.Kind, error) {
+	prover, err := nitro.NewProver(nitro.SourceConfig{Ask: nitro.Tool(n.Tool)})
+	if err != nil {
+		return nil, err
+	}
+	source, err := ec2.NewSource(ec2.SourceOptions{URL: n.MetadataURL, Timeout: time.Duration(n.Timeout)})
+	if err != nil {
+		return nil, err
+	}
+	return proverOf(prover, source.ProviderID), nil
+}

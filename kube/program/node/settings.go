@@ -1,0 +1,331 @@
+package node
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// settingsKind is what the file must say it is.
+const settingsKind = "KubeletAuthenticatorConfiguration"
+
+// settings are the program's configuration file, in YAML or JSON. kube/deploy/node has one in
+// which every field is explained.
+type settings struct {
+	configfile.Header `json:",inline"`
+
+	NodeName   string   `json:"nodeName"`
+	StateDir   string   `json:"stateDir"`
+	KeyDir     string   `json:"keyDir"`
+	Kubeconfig string   `json:"kubeconfig"`
+	ClusterID  string   `json:"clusterID"`
+	SignerName string   `json:"signerName"`
+	Lifetime   duration `json:"lifetime"`
+	// ProviderID is an ID, auto, or an object with a file.
+	ProviderID     configfile.Section `json:"providerID"`
+	RecoverySigner string             `json:"recoverySigner"`
+	Serving        *servingSettings   `json:"serving"`
+	// Evidence has one section, of the one kind that is presented.
+	Evidence map[string]configfile.Section `json:"evidence"`
+	// MinimumVersion is that of [authenticator.Config].
+	MinimumVersion int             `json:"minimumVersion"`
+	Kubelet        kubeletSettings `json:"kubelet"`
+}
+
+type servingSettings struct {
+	SignerName  string       `json:"signerName"`
+	DNSNames    []string     `json:"dnsNames"`
+	IPAddresses []netip.Addr `json:"ipAddresses"`
+}
+
+type tpmSettings struct {
+	Device       string `json:"device"`
+	EK           string `json:"ek"`
+	PersistentEK string `json:"persistentEK"`
+	// AK is a name, or an object: akSettings.
+	AK                      configfile.Section `json:"ak"`
+	Intermediates           string             `json:"intermediates"`
+	EKChainFromNV           bool               `json:"ekChainFromNV"`
+	EndorsementPassword     string             `json:"endorsementPassword"`
+	EndorsementPasswordFile string             `json:"endorsementPasswordFile"`
+	AKPasswordFile          string             `json:"akPasswordFile"`
+	Quote                   bool               `json:"quote"`
+	EventLog                string             `json:"eventLog"`
+}
+
+type kubeletSettings struct {
+	Config    *string  `json:"config"`
+	ConfigDir string   `json:"configDir"`
+	FlagFiles []string `json:"flagFiles"`
+	Processes *bool    `json:"processes"`
+}
+
+// duration is written like "24h".
+type duration time.Duration
+
+// UnmarshalText reads a duration.
+func (d *duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	*d = duration(parsed)
+	return err
+}
+
+// Where things are on a machine with the usual set-up.
+const (
+	defaultState      = "/var/lib/kubelet-authenticator"
+	defaultKeys       = "/run/kubelet-authenticator" // with a recovery certificate
+	defaultKubeconfig = "/etc/kubernetes/kubelet-authenticator.conf"
+	defaultDevice     = "/dev/tpmrm0"
+	defaultKubelet    = "/var/lib/kubelet/config.yaml"
+)
+
+// defaultFlagFiles are where a kubelet's flags are found. In systemd, files in /etc hide files
+// in /usr/lib.
+func defaultFlagFiles() []string {
+	return []string{
+		"/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet",
+		"/etc/systemd/system/kubelet.service", "/etc/systemd/system/kubelet.service.d/*.conf",
+		"/run/systemd/system/kubelet.service", "/run/systemd/system/kubelet.service.d/*.conf",
+		"/usr/local/lib/systemd/system/kubelet.service", "/usr/local/lib/systemd/system/kubelet.service.d/*.conf",
+		"/usr/lib/systemd/system/kubelet.service", "/usr/lib/systemd/system/kubelet.service.d/*.conf",
+	}
+}
+
+// maxPassword bounds a file with a password, in bytes.
+const maxPassword = 1 << 10
+
+// parseSettings reads the file: every field must be known and have a value of the right type.
+func parseSettings(text []byte) (*settings, error) {
+	if len(text) > configfile.MaxSize {
+		return nil, refusal.Config("the file", fmt.Sprintf("of %d bytes", len(text)), fmt.Sprintf("at most %d", configfile.MaxSize))
+	}
+	s := new(settings)
+	if _, err := configfile.Decode(text, s); err != nil {
+		return nil, unreadable("a file that cannot be read", err)
+	}
+	if err := s.Header.Check(settingsKind); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func unreadable(what string, err error) error {
+	return &refusal.Error{Check: refusal.CheckConfig, Got: what, Err: err}
+}
+
+// config makes the library's configuration from the settings, for a program that knows some
+// kinds beside those in the box.
+func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
+	c := authenticator.Config{
+		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), KeyDir: s.KeyDir, ClusterID: s.ClusterID, SignerName: s.SignerName,
+		Lifetime: time.Duration(s.Lifetime), RecoverySigner: s.RecoverySigner,
+		MinimumVersion: s.MinimumVersion,
+	}
+	if c.KeyDir == "" && s.RecoverySigner != "" { // the node comes back without them, and no disk has them
+		c.KeyDir = defaultKeys
+	}
+	if c.NodeName == "" { // as the kubelet names itself
+		name, err := os.Hostname()
+		if err != nil {
+			return c, err
+		}
+		if c.NodeName, err = nodeName(name); err != nil {
+			return c, err
+		}
+	}
+	if s.Serving != nil {
+		c.Serving = &authenticator.Serving{SignerName: s.Serving.SignerName, DNSNames: s.Serving.DNSNames, IPAddresses: s.Serving.IPAddresses}
+	}
+	kubeconfig := orDefault(s.Kubeconfig, defaultKubeconfig)
+	c.API = func() (*rest.Config, error) { return readKubeconfig(kubeconfig) }
+	c.Kubelet = authenticator.Kubelet{ConfigFile: defaultKubelet, ConfigDir: s.Kubelet.ConfigDir, FlagFiles: s.Kubelet.FlagFiles, Parent: true, Processes: true}
+	if s.Kubelet.Config != nil {
+		c.Kubelet.ConfigFile = *s.Kubelet.Config
+	}
+	if s.Kubelet.FlagFiles == nil {
+		c.Kubelet.FlagFiles = defaultFlagFiles()
+	}
+	if s.Kubelet.Processes != nil {
+		c.Kubelet.Processes = *s.Kubelet.Processes
+	}
+	var err error
+	if c.Kind, err = s.kind(kinds); err != nil {
+		return c, err
+	}
+	if c.Kind == nil && s.SignerName != csr.SignerClientInsecure {
+		return c, refusal.Config("signerName", refusal.Quote(s.SignerName), csr.SignerClientInsecure+", the only one for evidence: {none: {}}")
+	}
+	if c.ProviderID, err = s.providerID(c.Kind); err != nil {
+		return c, err
+	}
+	if k, ok := c.Kind.(*aboutItself); ok {
+		c.Kind = k.Kind // which has every version of its format
+	}
+	if err := keptPassword(c.Kind).apart(c.Dir, orDefault(c.KeyDir, c.Dir)); err != nil {
+		return c, err
+	}
+	if s.RecoverySigner != "" && c.Kind != nil && c.Kind.Provider() != tpm.Provider {
+		return c, refusal.Config("recoverySigner", refusal.Quote(s.RecoverySigner), "none: recovery takes a key in a TPM, of which evidence of "+c.Kind.Provider()+" shows nothing")
+	}
+	return c, nil
+}
+
+// nodeName makes a node's name of the host's. Before a host has one of its own, it has one that
+// all hosts have: that is an error, after which systemd starts the program again.
+func nodeName(host string) (string, error) {
+	name := strings.ToLower(strings.TrimSpace(host))
+	switch first, _, _ := strings.Cut(name, "."); first {
+	case "", "(none)", "localhost", "localhost4", "localhost6":
+		return "", refusal.Config("nodeName", "none, and the host name "+refusal.Quote(host), "nodeName, or a host with a name of its own")
+	}
+	return name, nil
+}
+
+// readFile reads a file of at most so many bytes that only root may be able to write to
+// and this process's user. It may be reached by a link.
+func readFile(path string, most int) ([]byte, error) {
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	text, err := safefile.Read(target, most, safefile.Trusted)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return text, nil
+}
+
+func orDefault(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// eks are the endorsement keys that a TPM may have, each with the handle where it may be
+// persistent, by their names in the file. The handles are those of the TCG's registry and of
+// common provisioning tools.
+func eks() map[string]struct {
+	origin tpm.EKOrigin
+	handle tpm2.TPMHandle
+} {
+	return map[string]struct {
+		origin tpm.EKOrigin
+		handle tpm2.TPMHandle
+	}{
+		"rsa-2048":      {tpm.EKRSA2048(), 0x81010001},
+		"p-256":         {tpm.EKP256(), 0x81010002},
+		"rsa-2048-high": {tpm.EKHigh(1), 0x81010012},
+		"p-256-high":    {tpm.EKHigh(2), 0x81010014},
+		"p-384-high":    {tpm.EKHigh(3), 0x81010016},
+		"rsa-3072-high": {tpm.EKHigh(6), 0x8101001c},
+	}
+}
+
+// kind makes the kind of evidence of a TPM.
+func (t *tpmSettings) kind() (authenticator.Kind, error) {
+	k := &authenticator.TPM{Path: orDefault(t.Device, defaultDevice)}
+	ak, err := t.key()
+	if err != nil {
+		return nil, err
+	}
+	if k.AK = ak.AKSource; t.AKPasswordFile != "" && !ak.takesPassword() {
+		return nil, refusal.Config("evidence.tpm.akPasswordFile", "beside ak "+ak.name, "one with ak oem, or with a handle: others have no password")
+	}
+	if !ak.hasCertificate() {
+		ek, ok := eks()[orDefault(t.EK, "rsa-2048")]
+		if !ok {
+			return nil, refusal.Config("evidence.tpm.ek", refusal.Quote(t.EK), "rsa-2048, p-256, rsa-2048-high, p-256-high, p-384-high or rsa-3072-high")
+		}
+		k.Options.EK, k.PersistentEK = &ek.origin, ek.handle
+	} else if t.EK != "" || t.PersistentEK != "" {
+		return nil, refusal.Config("evidence.tpm.ek and persistentEK", refusal.Quote(t.EK)+" and "+refusal.Quote(t.PersistentEK), `"" for both: ak `+ak.name+" has a certificate of its own")
+	}
+	if err := t.persistent(k); err != nil {
+		return nil, err
+	}
+	if t.Intermediates != "" {
+		chain, err := readCertificates(t.Intermediates)
+		if err != nil {
+			return nil, err
+		}
+		k.Options.Intermediates = tpmcert.CertificatesDER(chain)
+	}
+	k.Options.EKChainFromNV = t.EKChainFromNV
+	if t.Quote {
+		k.Options.Quote = tpm.DefaultPCRs()
+	}
+	if err := t.eventLog(k); err != nil {
+		return nil, err
+	}
+	k.AKPasswordFile = t.AKPasswordFile
+	kept, password, err := t.endorsement(ak)
+	if err != nil {
+		return nil, err
+	}
+	k.Options.EndorsementPassword = password
+	switch {
+	case ak.other == nil && kept == "":
+		return k, nil
+	case ak.other == nil:
+		return &managed{k, kept}, nil
+	case t.Intermediates != "" && ak.other.CertificatesFile != "":
+		return nil, refusal.Config("evidence.tpm.intermediates", "beside "+akField("certificatesFile"), "none: that file has the whole chain")
+	}
+	return &certified{TPM: k, password: kept, file: ak.other.CertificatesFile, now: time.Now}, nil
+}
+
+// persistent reads where the EK may be persistent.
+func (t *tpmSettings) persistent(k *authenticator.TPM) (err error) {
+	switch t.PersistentEK {
+	case "":
+	case "none":
+		k.PersistentEK = 0
+	default:
+		k.PersistentEK, err = parseHandle("evidence.tpm.persistentEK", t.PersistentEK, persistentKey, ", or none")
+	}
+	return err
+}
+
+// eventLog has the event log read when evidence is made.
+func (t *tpmSettings) eventLog(k *authenticator.TPM) error {
+	if t.EventLog == "" {
+		return nil
+	}
+	if !t.Quote {
+		return refusal.Config("evidence.tpm.eventLog", refusal.Quote(t.EventLog), "quote: true beside it")
+	}
+	k.Options.EventLog = readEventLog(t.EventLog)
+	return nil
+}
+
+func readCertificates(path string) ([]*x509.Certificate, error) {
+	text, err := readFile(path, configfile.MaxSize)
+	if err != nil {
+		return nil, err
+	}
+	all, err := tpmcert.ParseCertificatesPEM(text)
+	if err == nil && len(all) == 0 {
+		err = errors.New("no certificates")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return all, nil
+}

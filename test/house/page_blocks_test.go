@@ -1,0 +1,140 @@
+package house_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// blocksOf says what holds the blocks of code of each page, by page and language, and by heading
+// where blocks of one language differ: the test that takes the block from the page and runs, loads
+// or compares it, or after "-" the reason why there is none. A test takes all blocks of its kind.
+var blocksOf = map[string]string{
+	"README.md: text":     "- a picture of the messages",
+	"README.md: go":       "test/house.TestREADME",
+	"README.md: sh":       "- steps of .ci/run",
+	"CONTRIBUTING.md: sh": "- examples of commands that stand in for many",
+
+	"docs/enforcing.md: sh":           "test/kube.TestObserve",
+	"docs/enforcing.md: yaml":         "test/kube.TestObserve",
+	"docs/getting-started.md: sh":     "test/kube.TestGettingStarted",
+	"docs/getting-started.md: text":   "test/kube.TestGettingStarted",
+	"docs/kinds-of-evidence.md: yaml": "kube/internal/settings.TestKindsPage",
+	"docs/kinds-of-evidence.md: sh":   "kube/program/node.TestPasswordPage",
+	"docs/kubeadm.md: sh":             "test/kube.TestKubeadm",
+	"docs/kubeadm.md: yaml":           "kube/program/node.TestKubeadmPage",
+	"docs/library.md: sh":             "- asks the network; TestServed gets the module from a proxy of its own",
+	"docs/library.md: go":             "test/house.TestLibraryPage",
+	"docs/programs.md: sh":            "test/kube.TestPrograms",
+	"docs/programs.md: yaml":          "test/kube.TestPrograms",
+	"docs/vendor-roots.md: sh":        "kube/program/node.TestVendorRootsPage",
+
+	"docs/protocol.md: asn1":                                          "test/house.TestProtocolPage",
+	"docs/protocol.md: pem":                                           "test/vectors/generate.TestProtocolExample",
+	"docs/protocol.md: text":                                          "test/vectors/generate.TestProtocolExample",
+	"docs/protocol.md: text: Document (road document)":                "- a cloud's own form; vectors/python/replay_requests.py was written from it",
+	"docs/protocol.md: text: EK certificate and credential (road ek)": "- formulas; a program that was written from them opens the worked example",
+}
+
+// TestPageBlocks: each block of code of a page is held by a test, or is on the list above with the
+// reason why not. A block that a generator writes is held by that: lint runs it.
+func TestPageBlocks(t *testing.T) {
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil || len(pages) < 10 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	used := make(map[string]bool)
+	for _, page := range append(pages, "README.md", "CONTRIBUTING.md", "SECURITY.md", "RELEASING.md") {
+		none(t, blockProblems(t, ".", filepath.ToSlash(page), readFile(t, page), blocksOf, used))
+	}
+	for key := range blocksOf {
+		if !used[key] {
+			t.Errorf("%s: no such block", key)
+		}
+	}
+	for _, block := range blocks(readFile(t, "README.md")) {
+		for line := range strings.Lines(block.text) {
+			if command, _, _ := strings.Cut(line, "  "); block.language == "sh" && !strings.Contains(readFile(t, ".ci/run"), command) {
+				t.Errorf("README.md: %s is no step of .ci/run", command)
+			}
+		}
+	}
+}
+
+func TestPageBlocksBite(t *testing.T) {
+	root := fixture(t, map[string]string{"kube/a_test.go": "package kube\n\nfunc TestPage(t *testing.T) {}\n"})
+	held := map[string]string{"page.md: sh": "kube.TestPage", "page.md: text": "- a picture", "page.md: text: Other": "kube.TestGone"}
+	const fence = "```"
+	problems := func(text string) []string {
+		return blockProblems(t, root, "page.md", text, held, make(map[string]bool))
+	}
+	none(t, problems("# Title\n\n"+fence+"sh\n# Other\n"+fence+"\n\n"+fence+"text\npicture\n"+fence+"\n\n<!-- table: make generate -->\n"+fence+"go\n"+fence+"\n"))
+	none(t, problems("1. An item\n\n   that goes on\n\nno block:\n    in a paragraph\n"))
+	exactly(t, problems("\n"+fence+"yaml\na: 1\n"+fence+"\n"), "page.md: no test takes the block of yaml that begins with \"a: 1\"")
+	exactly(t, problems("# Other\n\n"+fence+"text\na\n"+fence+"\n"), "page.md: no test kube.TestGone")
+	exactly(t, problems("\n"+fence+"\na\n"+fence+"\n"), "page.md: a block without a language")
+	exactly(t, problems("\n"+fence+"sh\na\n"), "page.md: a block without an end")
+	exactly(t, problems("text:\n\n    kubectl apply\n"), "page.md: an indented block, \"kubectl apply\": put it between fences")
+}
+
+// A codeBlock is one between fences, under a heading.
+type codeBlock struct {
+	heading, language, text string
+	generated, open         bool
+}
+
+// blocks lists the blocks of code of a page. One that is indented has no language.
+func blocks(page string) (all []codeBlock) {
+	var heading, before string
+	inside := false
+	for line := range strings.Lines(page) {
+		trimmed := strings.TrimSuffix(line, "\n")
+		language, fence := strings.CutPrefix(strings.TrimSpace(trimmed), "```")
+		last := len(all) - 1
+		switch {
+		case inside && fence:
+			inside, all[last].open = false, false
+		case inside:
+			all[last].text += line
+		case fence:
+			inside = true
+			all = append(all, codeBlock{heading: heading, language: language, generated: strings.HasSuffix(before, ": make generate -->"), open: true})
+		case strings.HasPrefix(line, "#"):
+			heading = strings.TrimLeft(trimmed, "# ")
+		case strings.HasPrefix(line, "    ") && before == "":
+			all = append(all, codeBlock{heading: heading, language: "indented", text: strings.TrimSpace(line)})
+		}
+		before = trimmed
+	}
+	return all
+}
+
+// blockProblems lists the blocks of a page that nothing holds, and notes which entries it used.
+func blockProblems(t *testing.T, root, page, text string, held map[string]string, used map[string]bool) (problems []string) {
+	t.Helper()
+	for _, block := range blocks(text) {
+		first, _, _ := strings.Cut(block.text, "\n")
+		key := page + ": " + block.language
+		if _, ok := held[key+": "+block.heading]; ok {
+			key += ": " + block.heading
+		}
+		by, ok := held[key]
+		used[key] = true
+		switch files, test, named := testFiles(t, root, by); {
+		case block.open:
+			problems = append(problems, page+": a block without an end")
+		case block.language == "indented":
+			problems = append(problems, fmt.Sprintf("%s: an indented block, %q: put it between fences", page, first))
+		case block.generated:
+		case block.language == "":
+			problems = append(problems, page+": a block without a language")
+		case !ok:
+			problems = append(problems, fmt.Sprintf("%s: no test takes the block of %s that begins with %q", page, block.language, first))
+		case strings.HasPrefix(by, "- "):
+		case !named || !strings.Contains(files, "\nfunc "+test+"("):
+			problems = append(problems, page+": no test "+by)
+		}
+	}
+	return problems
+}
