@@ -142,7 +142,7 @@ func TestListeners(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The one of servers.go is called for probes and for metrics, of each of three programs.
-	if want := map[string]int{"program/servers.go": 1, "cmd/ak-ca/server.go": 1}; !maps.Equal(bound, want) || files < 100 {
+	if want := map[string]int{"program/controlplane/servers.go": 1, "cmd/ak-ca/server.go": 1}; !maps.Equal(bound, want) || files < 100 {
 		t.Errorf("%v in %d files, want %v", bound, files, want)
 	}
 	s, err := settings.Parse([]byte("apiVersion: config.nodeattest.github.io/v1alpha1\nkind: NodeAttestation\ncluster: {ids: [c]}\n" +

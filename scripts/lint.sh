@@ -69,6 +69,7 @@ check 'generated files' generated
 check shellcheck shell
 check 'links of doc comments' go -C test test -run '^TestDocLinks' ./house
 check 'Pod Security of the manifests' go -C test/kubernetes test ./manifests
+check 'words' go run -C tools ./words ..
 commits
 modules=()
 while read -r file; do

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -109,10 +110,18 @@ func eachFilling(n int, do func([]fill)) {
 	}
 }
 
-// call reports whether the last result is true or no error, and what it panicked with.
+// call reports whether the last result is true or no error, and what it panicked with. A function that
+// calls a method of a nil interface may panic, as those of the standard library do.
 func (c *caller) call(f reflect.Value, filling []fill) (accepts bool, panics string) {
 	defer func() {
-		if p := recover(); p != nil {
+		p := recover()
+		_, runtime := p.(runtime.Error)
+		for i, fill := range filling {
+			if runtime && fill == absent && f.Type().In(i).Kind() == reflect.Interface && strings.Contains(fmt.Sprint(p), "nil pointer") {
+				return
+			}
+		}
+		if p != nil {
 			panics = strings.SplitN(fmt.Sprint(p), "\n", 2)[0]
 		}
 	}()
@@ -285,7 +294,7 @@ func TestCallerFindsWhatAccepts(t *testing.T) {
 		"panics":                {func(p *int) bool { return *p < 0 }, false, true},
 		"believes a callback":   {func(f func() (bool, error)) bool { ok, err := f(); return ok && err == nil }, true, true},
 		"asks a callback":       {func(f func() error) error { return f() }, true, true},
-		"an interface":          {func(r io.Reader) error { _, err := r.Read(nil); return err }, true, true},
+		"an interface":          {func(r io.Reader) error { _, err := r.Read(nil); return err }, true, false},
 		"an interface's answer": {func(s fmt.Stringer) bool { return s != nil && s.String() == "unknown" }, false, false},
 	} {
 		o := c.outcomes([]callable{{name, row.f, false}})[0]

@@ -12,7 +12,7 @@ import (
 // TestRightsPage: docs/enforcing.md has the rights that are looked for in a table, each way's
 // verbs on resources of a group, and no others.
 func TestRightsPage(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "enforcing.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "enforcing.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
