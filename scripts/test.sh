@@ -13,7 +13,13 @@ export GOWORK=off
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 events=$(mktemp)
-trap 'rm -f "$events"' EXIT
+trap 'kill "$ticker" 2>/dev/null; rm -f "$events"' EXIT
+
+# A line of progress while the simulator compiles, or a long test runs.
+while sleep 12 >/dev/null 2>&1; do
+	echo "test.sh: $SECONDS s: $(grep -c '"Action":"\(pass\|fail\|skip\)","Package":"[^"]*"\(,"Elapsed"\|}\)' "$events") packages done, others compile or run"
+done &
+ticker=$!
 
 go tool -modfile="$root/tools/go.mod" gotestsum --format pkgname --jsonfile "$events" -- "$@"
 status=$?
