@@ -19,7 +19,7 @@ import (
 // IssuedRecord is what to remember about an issued certificate. A node that later asks for a
 // serving certificate under [SignerKubeletServing] is recognised by it: the request's
 // credential ID must be one that was issued to this node, and to the machine that is this
-// node now; see [Policy.Records] and [InheritAttestation]. Keep it until NotAfter has
+// node now; see [Policy.IssuedRecord] and [InheritAttestation]. Keep it until NotAfter has
 // passed, or until the machine is gone. It holds nothing secret.
 type IssuedRecord struct {
 	// CredentialID is "X509SHA256=" and the hexadecimal SHA-256 of the certificate's DER, as
@@ -62,7 +62,7 @@ type IssuedRecord struct {
 	// NotAfter is the last second of the certificate's validity. Without a certificate it is
 	// the latest that the certificate may have, or the zero time if nothing bounds it.
 	NotAfter time.Time
-	// LastEnd is until when the node's name is kept for the machine, if [Policy.Records] says
+	// LastEnd is until when the node's name is kept for the machine, if [Policy.IssuedRecord] says
 	// so: a serving certificate that is inherited may end after NotAfter, and by then at the
 	// latest. It is not stored.
 	LastEnd time.Time `json:"-"`
@@ -198,7 +198,7 @@ const minInherited = MinLifetime / 2
 // InheritAttestation decides about a kubelet's own request for a serving certificate, which
 // carries no evidence: it inherits the attestation of the client certificate that the
 // kubelet used. kube-apiserver states that certificate in spec.extra ([ExtraCredentialID]),
-// and [Policy.Records] has found what was recorded when it was issued ([IssuedRecord]).
+// and [Policy.IssuedRecord] has found what was recorded when it was issued ([IssuedRecord]).
 //
 // It is a pure function of its arguments: it sees the request and the record as the policy
 // saw them. The policy has compared the two: the record is of a client certificate (neither
@@ -218,7 +218,7 @@ const minInherited = MinLifetime / 2
 //
 // The result vouches for the names and addresses of the inventory's machine and no others,
 // for no provider ID beyond the recorded one, and for no longer than the client certificate
-// lasts. Where the record has a LastEnd, it vouches for [Policy.MaxExpiration] from the beginning
+// lasts. Where the record has a LastEnd, it vouches for [Policy.MaxLifetime] from the beginning
 // of the client certificate, and not beyond LastEnd: Kubernetes' own signer gives both certificates
 // the same lifetime, and so the later one ends later. In the client certificate's last half minute the error is [refusal.ErrRetry]: a kubelet that gets so short a
 // lifetime asks again at once. Anyone who has stolen the client certificate's key can ask in
