@@ -28,8 +28,8 @@ func TestOpeningMaxExpiration(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			asked, config := &checkedAuthorizer{}, fakeConfig(t, &fakeKind{})
 			config.Authorizer, config.Policy = asked, config.Policy.Clone()
-			config.Policy.SignerNames, config.Policy.MaxExpiration = append(c.signers, own), c.longest
-			config.Policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, csr.ErrNoRecord }
+			config.Policy.SignerNames, config.Policy.MaxLifetime = append(c.signers, own), c.longest
+			config.Policy.IssuedRecord = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, csr.ErrNoRecord }
 			if _, err := NewVerifier(config); err != nil || asked.opened.MaxExpiration != c.want {
 				t.Errorf("got %s, %v, want %s", asked.opened.MaxExpiration, err, c.want)
 			}

@@ -27,7 +27,7 @@ func choosing(t *testing.T, open bool) *Verifier {
 	c.Policy.SignerNames = []string{csr.SignerServingTPM, csr.SignerClientTPM, csr.SignerRecoveryTPM, clientSigner + "aws", csr.SignerServingTPM, clientSigner + "rack"}
 	if open {
 		c.Policy.SignerNames = append(c.Policy.SignerNames, csr.SignerKubeAPIServerClientKubelet, csr.SignerKubeletServing)
-		c.Policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, csr.ErrNoRecord }
+		c.Policy.IssuedRecord = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, csr.ErrNoRecord }
 	}
 	v, err := NewVerifier(c)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -30,7 +31,7 @@ type CAConfig struct {
 	// as in [Policy.ClusterIDs]: what was verified for another cluster is refused.
 	ClusterIDs []string
 	// MaxLifetime is the longest lifetime of a certificate, counted from now,
-	// [MinLifetime] or more; 0 means [DefaultMaxExpiration], 24 hours. Certificates cannot
+	// [MinLifetime] or more; 0 means [DefaultMaxLifetime], 24 hours. Certificates cannot
 	// be revoked.
 	MaxLifetime time.Duration
 	// MaxRecoveryLifetime is the same for recovery certificates, which are only useful if
@@ -71,19 +72,17 @@ type CA struct {
 // The certificates' validity periods are checked not here but whenever a certificate is
 // issued. Errors match [refusal.CheckConfig].
 func NewCA(chain []*x509.Certificate, key crypto.Signer, c CAConfig) (*CA, error) {
-	lifetime := cmp.Or(c.MaxLifetime, DefaultMaxExpiration)
+	lifetime := cmp.Or(c.MaxLifetime, DefaultMaxLifetime)
 	ca := &CA{key: secret.New(key), signers: slices.Clone(c.SignerNames), clusters: slices.Clone(c.ClusterIDs), lifetime: lifetime,
 		recovery: cmp.Or(c.MaxRecoveryLifetime, lifetime), now: c.Now}
 	if ca.now == nil {
 		ca.now = time.Now
 	}
-	shortest := min(ca.lifetime, ca.recovery)
-	err := cmp.Or(faults{
-		{shortest < MinLifetime, refusal.CheckConfig, "MaxLifetime or MaxRecoveryLifetime " + shortest.String(),
-			MinLifetime.String() + " or more"},
-		{len(ca.signers) > 1 && slices.Contains(ca.signers, SignerClientInsecure), refusal.CheckConfig,
-			"SignerNames " + SignerClientInsecure + " beside others", "that signer only, or only the others"},
-	}.first(), checkSignerNames(ca.signers), checkClusterIDs(ca.clusters), ca.readChain(chain))
+	err := cmp.Or(checkLifetime("MaxLifetime", c.MaxLifetime, MinLifetime, math.MaxInt64),
+		checkLifetime("MaxRecoveryLifetime", c.MaxRecoveryLifetime, MinLifetime, math.MaxInt64),
+		faults{{len(ca.signers) > 1 && slices.Contains(ca.signers, SignerClientInsecure), refusal.CheckConfig,
+			"SignerNames " + SignerClientInsecure + " and others", "that signer only, or only the others"},
+		}.first(), checkSignerNames(ca.signers), checkClusterIDs(ca.clusters), ca.readChain(chain))
 	if err == nil {
 		err = ca.checkKey()
 	}

@@ -114,7 +114,7 @@ func TestInheritedEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, record := inheritingFixture()
-			f.policy.MaxExpiration = c.longest
+			f.policy.MaxLifetime = c.longest
 			record.NotBefore, record.NotAfter = issueTime.Add(c.begun), issueTime.Add(c.notAfter)
 			if c.lastEnd != 0 {
 				record.LastEnd = issueTime.Add(c.lastEnd)

@@ -72,7 +72,7 @@ var (
 	// ErrNoMachine is what [Policy.Machines] returns if it knows for certain that there is
 	// no machine for a node name. Every other error means that it could not find out.
 	ErrNoMachine = errors.New("no such machine")
-	// ErrNoRecord is what [Policy.Records] returns if it knows for certain that no
+	// ErrNoRecord is what [Policy.IssuedRecord] returns if it knows for certain that no
 	// certificate with that credential ID was issued. Every other error means that it could
 	// not find out.
 	ErrNoRecord = errors.New("no such record")

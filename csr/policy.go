@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/elliptic"
 	"encoding/asn1"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -43,13 +44,13 @@ type Policy struct {
 	// machine is copied, except its slices, in which the inventory must not write afterwards.
 	Machines func(ctx context.Context, q Question) (*Machine, error)
 
-	// Records finds the record of a certificate that was issued through attestation, by its
+	// IssuedRecord finds the record of a certificate that was issued through attestation, by its
 	// credential ID, and returns [ErrNoRecord] if there is none. It must be set if
 	// SignerNames has [SignerKubeletServing]: a kubelet sends no evidence with its serving
 	// request, so it inherits the attestation of the client certificate that it uses.
-	// Records is called once for a request, which it must not keep or change, and what it
-	// finds is kept for [InheritAttestation].
-	Records func(ctx context.Context, credentialID string, r *Request) (*IssuedRecord, error)
+	// It is called once for a request, which it must not keep or change, and the record
+	// is kept for [InheritAttestation].
+	IssuedRecord func(ctx context.Context, credentialID string, r *Request) (*IssuedRecord, error)
 
 	// RequireProviderID refuses requests that claim no provider ID. The proposal requires
 	// one from every provider; kubelets' own requests have none.
@@ -78,14 +79,14 @@ type Policy struct {
 	// another domain, list ".svc.<domain>".
 	ReservedDNSNames []string
 
-	// MaxExpiration is the longest lifetime that a request to Kubernetes' own
-	// signers may have, since those would grant up to a year; 0 means 24 hours.
-	// Certificates cannot be revoked. Requests to other signers may ask for more,
-	// and get what [CAConfig] allows.
-	MaxExpiration time.Duration
+	// MaxLifetime is the longest lifetime of a certificate by Kubernetes' own signers, which
+	// would grant up to a year: 10 minutes or more; 0 means [DefaultMaxLifetime].
+	// Certificates cannot be revoked. Requests to other signers may ask for more, and get
+	// what [CAConfig] allows.
+	MaxLifetime time.Duration
 	// BuiltInSignerDuration is the lifetime that Kubernetes' own signers give if a request
 	// does not ask for one (kube-controller-manager's --cluster-signing-duration), 10
-	// minutes to MaxExpiration. 0 means that it is not known, so that such a request is refused.
+	// minutes to MaxLifetime. 0 means that it is not known, so that such a request is refused.
 	// Kubelets never ask for a lifetime, so to serve their own requests this must be set,
 	// and be correct.
 	BuiltInSignerDuration time.Duration
@@ -96,8 +97,8 @@ type Policy struct {
 
 // Lifetimes of certificates.
 const (
-	// DefaultMaxExpiration is their default bound.
-	DefaultMaxExpiration = 24 * time.Hour
+	// DefaultMaxLifetime is the default of MaxLifetime.
+	DefaultMaxLifetime = 24 * time.Hour
 	// MinLifetime is the smallest cap of a [CA]. So short a cap is for tests: no kubelet
 	// asks for less than 10 minutes.
 	MinLifetime = time.Minute
@@ -190,25 +191,23 @@ func (p *Policy) Validate() error {
 		return refusal.Config("Policy", "", "one")
 	case p.Machines == nil:
 		return refusal.Config("Machines", "", "the inventory")
-	case p.Records == nil && slices.Contains(p.SignerNames, SignerKubeletServing):
-		return refusal.Config("Records", "", "the issued records, for "+SignerKubeletServing+" in SignerNames")
+	case p.IssuedRecord == nil && slices.Contains(p.SignerNames, SignerKubeletServing):
+		return refusal.Config("IssuedRecord", "", "the issued records, for "+SignerKubeletServing+" in SignerNames")
 	case p.RequireFlag && p.Flag == nil:
 		return refusal.Config("Flag", "", "one, since RequireFlag is set")
 	case p.Flag != nil && !isFlagIdentifier(p.Flag):
 		return refusal.Config("Flag", p.Flag.String(), "an identifier that a request can carry")
 	case isKnownExtension(p.Flag):
 		return refusal.Config("Flag", p.Flag.String(), "an identifier of its own")
-	case p.MaxExpiration != 0 && p.MaxExpiration < minExpiration:
-		return refusal.Config("MaxExpiration", p.MaxExpiration.String(), "0, or 10 minutes or more")
-	case p.BuiltInSignerDuration != 0 && (p.BuiltInSignerDuration < minExpiration || p.BuiltInSignerDuration > p.maxExpiration()):
-		return refusal.Config("BuiltInSignerDuration", p.BuiltInSignerDuration.String(), "0, or 10 minutes to MaxExpiration")
 	case slices.ContainsFunc(p.ReservedIPs, func(n netip.Prefix) bool { return !n.IsValid() }):
 		return refusal.Config("ReservedIPs", "an invalid prefix", "networks")
 	}
 	if i := slices.IndexFunc(p.ReservedDNSNames, func(name string) bool { return !reservable(name) }); i >= 0 {
 		return refusal.Config("ReservedDNSNames", refusal.Quote(p.ReservedDNSNames[i]), "DNS names")
 	}
-	return cmp.Or(checkClusterIDs(p.ClusterIDs), checkSignerNames(p.SignerNames))
+	return cmp.Or(checkLifetime("MaxLifetime", p.MaxLifetime, minExpiration, math.MaxInt64),
+		checkLifetime("BuiltInSignerDuration", p.BuiltInSignerDuration, minExpiration, p.maxLifetime()),
+		checkClusterIDs(p.ClusterIDs), checkSignerNames(p.SignerNames))
 }
 
 func (p *Policy) clock() func() time.Time {
@@ -238,7 +237,19 @@ func checkClusterIDs(ids []string) error {
 // unless they are told another, and the name of the cluster's DNS domain.
 var commonClusterIDs = []string{"kubernetes", "kind", "minikube", "default", "local", "cluster", "cluster.local"}
 
-func (p *Policy) maxExpiration() time.Duration { return cmp.Or(p.MaxExpiration, DefaultMaxExpiration) }
+// checkLifetime checks a lifetime that the caller wrote into a field: 0, or least to most.
+func checkLifetime(field string, lifetime, least, most time.Duration) error {
+	if lifetime == 0 || least <= lifetime && lifetime <= most {
+		return nil
+	}
+	want := "0, or " + least.String()
+	if most == math.MaxInt64 {
+		return refusal.Config(field, lifetime.String(), want+" or more")
+	}
+	return refusal.Config(field, lifetime.String(), want+" to "+most.String())
+}
+
+func (p *Policy) maxLifetime() time.Duration { return cmp.Or(p.MaxLifetime, DefaultMaxLifetime) }
 
 // Clone returns a copy of p that shares no memory with it except what its functions refer
 // to. A verifier keeps a clone, so that a caller cannot change its policy later. The clone

@@ -15,10 +15,10 @@ func TestPolicyClone(t *testing.T) {
 		SignerNames:       []string{SignerClientTPM},
 		ClusterIDs:        []string{"cluster-a"},
 		Machines:          func(context.Context, Question) (*Machine, error) { return nil, ErrNoMachine },
-		Records:           func(context.Context, string, *Request) (*IssuedRecord, error) { return nil, ErrNoRecord },
+		IssuedRecord:      func(context.Context, string, *Request) (*IssuedRecord, error) { return nil, ErrNoRecord },
 		RequireProviderID: true, Flag: asn1.ObjectIdentifier{1, 2, 3}, RequireFlag: true,
 		ReservedIPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, ReservedDNSNames: []string{"a.example"},
-		MaxExpiration: time.Hour, BuiltInSignerDuration: time.Hour,
+		MaxLifetime: time.Hour, BuiltInSignerDuration: time.Hour,
 		Now: time.Now,
 	}
 	clone := full.Clone()

@@ -77,7 +77,7 @@ func goodFixture(signerName string, class csr.RequesterClass) *requestFixture {
 			}
 			return f.machine, nil
 		},
-		Records: func(_ context.Context, id string, _ *csr.Request) (*csr.IssuedRecord, error) {
+		IssuedRecord: func(_ context.Context, id string, _ *csr.Request) (*csr.IssuedRecord, error) {
 			if r := f.records[id]; r != nil {
 				return r, nil
 			}

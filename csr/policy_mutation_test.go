@@ -170,13 +170,13 @@ func TestPolicyRulesAlone(t *testing.T) {
 		"serving, no machine": {csr.SignerServingTPM, csr.RequesterNode, func(f *requestFixture) { f.machine = nil }, rules(csr.CheckMachineUnknown)},
 		"kubelet's serving, no node name": {csr.SignerKubeletServing, csr.RequesterNode, func(f *requestFixture) {
 			f.builder.rdns[1][0].value = csr.NodeUserPrefix
-			f.policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
+			f.policy.IssuedRecord = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
 				panic("asked for a record of no node")
 			}
 		}, rules(csr.CheckSubjectCommonName)},
 		"kubelet's serving, no credential": {csr.SignerKubeletServing, csr.RequesterNode, func(f *requestFixture) {
 			f.request.User.Extra = nil
-			f.policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
+			f.policy.IssuedRecord = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
 				panic("asked for a record of no credential")
 			}
 		}, rules(csr.CheckCredential)},

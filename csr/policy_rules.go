@@ -257,7 +257,7 @@ func (x *run) checkExpiration() {
 	if x.out.purpose == 0 || x.provider != "" {
 		return // our own signers cap what they issue
 	}
-	longest := x.policy.maxExpiration()
+	longest := x.policy.maxLifetime()
 	x.out.given, x.out.longest = cmp.Or(x.out.lifetime, x.policy.BuiltInSignerDuration), longest
 	want := "at most " + strconv.Itoa(int(longest/time.Second)) + " s"
 	if asked == nil && x.policy.BuiltInSignerDuration == 0 {
@@ -318,8 +318,10 @@ var machineRules = []rule{
 	}},
 	{CheckProviderIDMismatch, nil, func(x *run) {
 		claimed, own := x.out.pkcs10.ProviderID, x.out.machine.ProviderID
-		if own != "" && claimed != "" && !names.EqualProviderIDs(claimed, own) {
-			got, want := names.ProviderIDsApart(claimed, own)
+		if own == "" || claimed == "" {
+			return
+		}
+		if same, got, want := oid.SameProviderID(claimed, own); !same {
 			x.refuse(got, "the machine's, "+want)
 		}
 	}},
@@ -343,7 +345,7 @@ func (x *run) checkCredential() {
 		x.refuse("no credential ID", want)
 		return
 	}
-	record, err := x.policy.Records(x.ctx, id, x.request)
+	record, err := x.policy.IssuedRecord(x.ctx, id, x.request)
 	switch {
 	case err == nil && record == nil:
 		x.cannotDecide(errNothing)

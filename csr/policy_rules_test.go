@@ -132,7 +132,7 @@ func TestPolicyRulesOfKubernetesOwnSigners(t *testing.T) {
 		{"a day and a second", expiration(86401), rules(csr.CheckExpiration)},
 		{"within a longer cap", func(f *requestFixture) {
 			expiration(86401)(f)
-			f.policy.MaxExpiration = 48 * time.Hour
+			f.policy.MaxLifetime = 48 * time.Hour
 		}, nil},
 		{"any provider's evidence", func(f *requestFixture) { f.provider, f.data = "tpm/v1", []byte{1} }, nil},
 		{"hello", func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerChallengeTPM }, nil},

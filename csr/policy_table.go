@@ -36,7 +36,7 @@ const (
 	// key encipherment, and none is repeated.
 	checkUsages Check = "usages"
 	// checkExpiration: expirationSeconds is absent or at least 600. For Kubernetes' own
-	// signers it is within [Policy.MaxExpiration], and the certificate would end within the
+	// signers it is within [Policy.MaxLifetime], and the certificate would end within the
 	// NotAfter of the [Grant].
 	checkExpiration Check = "expiration"
 

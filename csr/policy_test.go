@@ -28,7 +28,7 @@ func TestUnusablePolicies(t *testing.T) {
 		"unknown signer name":        func(p *csr.Policy) { p.SignerNames = append(p.SignerNames, "example.com/x") },
 		"challenge signer":           func(p *csr.Policy) { p.SignerNames = append(p.SignerNames, csr.SignerChallengeTPM) },
 		"no machines":                func(p *csr.Policy) { p.Machines = nil },
-		"no records":                 func(p *csr.Policy) { p.Records = nil },
+		"no records":                 func(p *csr.Policy) { p.IssuedRecord = nil },
 		"flag needed and not known":  func(p *csr.Policy) { p.RequireFlag = true },
 		"flag is the SAN extension":  func(p *csr.Policy) { p.Flag = asn1.ObjectIdentifier{2, 5, 29, 17} },
 		"flag is key usage":          func(p *csr.Policy) { p.Flag = asn1.ObjectIdentifier{2, 5, 29, 15} },
@@ -44,9 +44,9 @@ func TestUnusablePolicies(t *testing.T) {
 		"reserved two dots":          func(p *csr.Policy) { p.ReservedDNSNames = []string{"..corp.example"} },
 		"reserved with a space":      func(p *csr.Policy) { p.ReservedDNSNames = []string{" api.corp.example"} },
 		"reserved address":           func(p *csr.Policy) { p.ReservedDNSNames = []string{"10.96.0.1"} },
-		"cap just under the least":   func(p *csr.Policy) { p.MaxExpiration = 10*time.Minute - 1 },
-		"negative cap":               func(p *csr.Policy) { p.MaxExpiration = -time.Hour },
-		"cap under the least":        func(p *csr.Policy) { p.MaxExpiration = time.Minute },
+		"cap just under the least":   func(p *csr.Policy) { p.MaxLifetime = 10*time.Minute - 1 },
+		"negative cap":               func(p *csr.Policy) { p.MaxLifetime = -time.Hour },
+		"cap under the least":        func(p *csr.Policy) { p.MaxLifetime = time.Minute },
 		"signer's duration over cap": func(p *csr.Policy) { p.BuiltInSignerDuration = 25 * time.Hour },
 		"no cluster":                 func(p *csr.Policy) { p.ClusterIDs = nil },
 		"every cluster's name":       func(p *csr.Policy) { p.ClusterIDs = []string{"kubernetes"} },
@@ -73,7 +73,7 @@ func TestUnusablePolicies(t *testing.T) {
 		t.Error(err)
 	}
 	for name, change := range map[string]func(*csr.Policy){
-		"least cap":      func(p *csr.Policy) { p.MaxExpiration = 10 * time.Minute },
+		"least cap":      func(p *csr.Policy) { p.MaxLifetime = 10 * time.Minute },
 		"least duration": func(p *csr.Policy) { p.BuiltInSignerDuration = 10 * time.Minute },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,6 +93,30 @@ func TestUnusablePolicies(t *testing.T) {
 	}
 	if _, err := f.policy.CheckUnsigned(context.Background(), nil, csr.SignerClientTPM); !errors.Is(err, csr.CheckNotChecked) {
 		t.Errorf("nil request: %v", err)
+	}
+}
+
+// The error of a lifetime out of bounds names the field that the caller wrote.
+func TestLifetimeOutOfBounds(t *testing.T) {
+	policy := func(change func(*csr.Policy)) error {
+		p := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).policy
+		change(p)
+		return p.Validate()
+	}
+	ca := func(c csr.CAConfig) error {
+		_, err := csr.NewCA(nil, nil, c)
+		return err
+	}
+	for want, err := range map[string]error{
+		"MaxLifetime 5m0s":             policy(func(p *csr.Policy) { p.MaxLifetime = 5 * time.Minute }),
+		"MaxLifetime -1ns":             policy(func(p *csr.Policy) { p.MaxLifetime = -1 }),
+		"BuiltInSignerDuration 2h0m0s": policy(func(p *csr.Policy) { p.MaxLifetime, p.BuiltInSignerDuration = time.Hour, 2*time.Hour }),
+		"MaxLifetime 1s":               ca(csr.CAConfig{MaxLifetime: time.Second}),
+		"MaxRecoveryLifetime 59s":      ca(csr.CAConfig{MaxRecoveryLifetime: 59 * time.Second}),
+	} {
+		if !errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), "got "+want) {
+			t.Errorf("got %v, want %s in it", err, want)
+		}
 	}
 }
 
@@ -137,7 +161,7 @@ func TestPolicyCallbacksThatDoNotAnswer(t *testing.T) {
 
 	f := goodFixture(csr.SignerKubeletServing, csr.RequesterNode)
 	for _, answer := range []error{down, nil, context.Canceled, csr.ErrNoMachine} {
-		f.policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, answer }
+		f.policy.IssuedRecord = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, answer }
 		if _, err := f.check(t); csr.Decide(err).Verdict != csr.VerdictRetry || !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("records, %v: %v", answer, err)
 		}
@@ -320,7 +344,7 @@ func TestPolicyAgainstKubernetesApprover(t *testing.T) {
 		Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
 			return &csr.Machine{BootstrapReady: true}, nil
 		},
-		Records: func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, csr.ErrNoRecord },
+		IssuedRecord: func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, csr.ErrNoRecord },
 	}
 	accepted := 0
 	for i, c := range cases.Recognizers {

@@ -90,7 +90,7 @@ func ExampleInheritAttestation() {
 		SignerNames: []string{csr.SignerKubeletServing},
 		ClusterIDs:  []string{"shop.example"},
 		Machines:    inventory{"node-1": {Name: "machine-1", UID: "8f6e", DNSNames: []string{"node-1"}, BootstrapReady: true}}.find,
-		Records: func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
+		IssuedRecord: func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
 			return record, nil
 		},
 		BuiltInSignerDuration: 24 * time.Hour,

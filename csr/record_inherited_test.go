@@ -222,7 +222,7 @@ func TestInheritAttestationTooLittleLeft(t *testing.T) {
 func TestRecordsIsAskedOnce(t *testing.T) {
 	f, record := inheritingFixture()
 	asked := 0
-	f.policy.Records = func(_ context.Context, id string, r *csr.Request) (*csr.IssuedRecord, error) {
+	f.policy.IssuedRecord = func(_ context.Context, id string, r *csr.Request) (*csr.IssuedRecord, error) {
 		if asked++; id != goodCredential || r != f.request {
 			t.Errorf("asked for %q of %p, want %q of %p", id, r, goodCredential, f.request)
 		}

@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"bytes"
 	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/json"
@@ -45,6 +46,8 @@ type Request struct {
 	User User
 	// Status is what has been decided about it.
 	Status Status
+
+	kept *content // see KeepParsed
 }
 
 // User is who filed a request, as the server authenticated it: spec.username, uid, groups and
@@ -83,7 +86,7 @@ func Filed(spec *Spec, by User, at time.Time) *Request {
 	if text, err := json.Marshal(digested); err == nil { // a time after the year 9999 has no text: it gets no UID, and no approval
 		r.Metadata.UID = fmt.Sprintf("filed:%x", sha256.Sum256(text))
 	}
-	return r
+	return r.KeepParsed()
 }
 
 // requestJSON is the JSON of the object.
@@ -244,7 +247,7 @@ func ParseServerObject(data []byte) (*Request, error) {
 	if r.Kind != "" && r.Kind != requestKind {
 		return nil, fmt.Errorf("csr: request object: got kind %s, want %s", refusal.Quote(r.Kind), requestKind)
 	}
-	return r, nil
+	return r.KeepParsed(), nil
 }
 
 // HasCondition reports whether the request has a condition of this type, whatever its
@@ -278,6 +281,12 @@ func (r *Request) signerName() string {
 // change the request while it is in use.
 type Parsed struct {
 	request *Request
+	content *content
+}
+
+// content holds the results of parsing one Spec.Request.
+type content struct {
+	text []byte // Spec.Request, or a copy of it if a request keeps the content
 
 	bundleOnce sync.Once
 	bundle     *Bundle
@@ -288,10 +297,25 @@ type Parsed struct {
 	pkcs10Err  error
 }
 
-// Parsed returns the request, to be read once. Nothing is read here: it is for
-// [Policy.Check] to report what does not parse, once it knows that the request is not
-// another caller's.
-func (r *Request) Parsed() *Parsed { return &Parsed{request: r} }
+// KeepParsed makes r keep the results of [Request.Parsed], so that later calls of Parsed do not
+// parse again unless Spec.Request has changed. It returns r. [Filed] and [ParseServerObject] call
+// it. It writes to r, which no other goroutine may use meanwhile.
+func (r *Request) KeepParsed() *Request {
+	r.kept = &content{text: slices.Clone(r.Spec.Request)}
+	return r
+}
+
+// Parsed returns the request, to be read once. Nothing is parsed here: [Policy.Check] reports
+// parse errors after it has left alone the requests of other controllers.
+func (r *Request) Parsed() *Parsed {
+	if r != nil && r.kept != nil && bytes.Equal(r.kept.text, r.Spec.Request) {
+		return &Parsed{r, r.kept}
+	}
+	if r == nil {
+		return new(Parsed)
+	}
+	return &Parsed{r, &content{text: r.Spec.Request}}
+}
 
 // Request returns the object that was filed, or nil if there is none.
 func (p *Parsed) Request() *Request {
@@ -301,16 +325,17 @@ func (p *Parsed) Request() *Request {
 	return p.request
 }
 
-// Bundle returns what [Parse] makes of Spec.Request, with its errors.
+// Bundle returns the result of [Parse] for Spec.Request, with its errors.
 func (p *Parsed) Bundle() (*Bundle, error) {
 	if p.Request() == nil {
 		return nil, noRequest()
 	}
-	p.bundleOnce.Do(func() { p.bundle, p.bundleErr = Parse(p.request.Spec.Request) })
-	return p.bundle, p.bundleErr
+	c := p.content
+	c.bundleOnce.Do(func() { c.bundle, c.bundleErr = Parse(c.text) })
+	return c.bundle, c.bundleErr
 }
 
-// PKCS10 returns a copy of what [ParsePKCS10] makes of the request in the bundle, with its
+// PKCS10 returns a copy of the result of [ParsePKCS10] for the request in the bundle, with its
 // errors and those of [Parsed.Bundle].
 func (p *Parsed) PKCS10() (*PKCS10, error) {
 	shared, err := p.sharedPKCS10()
@@ -320,14 +345,16 @@ func (p *Parsed) PKCS10() (*PKCS10, error) {
 	return shared.clone(), nil
 }
 
-// sharedPKCS10 is what every [Checked] of this request refers to, and never leaves the package.
+// sharedPKCS10 returns the PKCS10 that every [Checked] of this request refers to. It never leaves
+// the package.
 func (p *Parsed) sharedPKCS10() (*PKCS10, error) {
 	bundle, err := p.Bundle()
 	if err != nil {
 		return nil, err
 	}
-	p.pkcs10Once.Do(func() { p.pkcs10, p.pkcs10Err = ParsePKCS10(bundle.Request) })
-	return p.pkcs10, p.pkcs10Err
+	c := p.content
+	c.pkcs10Once.Do(func() { c.pkcs10, c.pkcs10Err = ParsePKCS10(bundle.Request) })
+	return c.pkcs10, c.pkcs10Err
 }
 
 // der returns the PKCS#10 request that kube-apiserver reads in Spec.Request: the first

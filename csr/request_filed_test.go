@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -38,7 +39,7 @@ func TestFiled(t *testing.T) {
 	by := csr.User{Username: "alice", UID: "7", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
 	at := time.Date(2026, 11, 20, 10, 0, 0, 999999999, time.UTC)
 	const uid = "filed:8bbab9f941e7129c5cbdd15c32a5dff1be66bfa04a4ea3b18bd97ae34a0a5910"
-	if diff := cmp.Diff(&csr.Request{Spec: want, User: by, Metadata: csr.Metadata{UID: uid, CreationTimestamp: at.Truncate(time.Second)}}, csr.Filed(&spec, by, at)); diff != "" {
+	if diff := cmp.Diff(&csr.Request{Spec: want, User: by, Metadata: csr.Metadata{UID: uid, CreationTimestamp: at.Truncate(time.Second)}}, csr.Filed(&spec, by, at), cmpopts.IgnoreUnexported(csr.Request{})); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	if got := csr.Filed(&spec, csr.User{}, at); !reflect.DeepEqual(got.User, csr.User{}) || got.CredentialID() != "" {
@@ -100,7 +101,7 @@ func TestFiledSharesNothing(t *testing.T) {
 	change(spec, &by)
 	wantSpec, wantUser := given()
 	want := csr.Filed(wantSpec, wantUser, issueTime)
-	if diff := cmp.Diff(want, filed); diff != "" {
+	if diff := cmp.Diff(want, filed, cmpopts.IgnoreUnexported(csr.Request{})); diff != "" {
 		t.Errorf("what was given is shared: -want +got\n%s", diff)
 	}
 	spec, by = given()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -78,7 +79,7 @@ func TestParseServerObject(t *testing.T) {
 			LastTransitionTime: at.Add(time.Second), LastUpdateTime: at.Add(2 * time.Second),
 		}}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(csr.Request{})); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	if !got.HasCondition(csr.ConditionApproved) || got.HasCondition(csr.ConditionDenied) {
@@ -95,7 +96,7 @@ func TestParseServerObject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, back); diff != "" {
+	if diff := cmp.Diff(want, back, cmpopts.IgnoreUnexported(csr.Request{})); diff != "" {
 		t.Errorf("written and read again: -want +got\n%s", diff)
 	}
 }
@@ -287,6 +288,28 @@ func TestParsed(t *testing.T) {
 					t.Errorf("%s: result: %v", name, err)
 				}
 			})
+		}
+	})
+	t.Run("kept", func(t *testing.T) {
+		literal, kept := *f.request, *f.request
+		kept.KeepParsed()
+		bundle := func(r *csr.Request) *csr.Bundle {
+			b, _ := r.Parsed().Bundle()
+			return b
+		}
+		first := bundle(&kept)
+		if first == nil || bundle(&kept) != first || bundle(&literal) == bundle(&literal) {
+			t.Error("a kept request is parsed twice, or a literal once")
+		}
+		other := kept
+		other.Spec.Request = append([]byte("\n"), kept.Spec.Request...)
+		if bundle(&other) != nil {
+			t.Error("a changed copy has the content of the original")
+		}
+		kept.Spec.Request = bytes.Clone(kept.Spec.Request)
+		kept.Spec.Request[0]++
+		if bundle(&kept) != nil {
+			t.Error("a byte changed in place goes unnoticed")
 		}
 	})
 	t.Run("errors stay", func(t *testing.T) {

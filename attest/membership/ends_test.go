@@ -105,8 +105,8 @@ func (w *endWorld) ask(signer string, seconds int32) *csr.Checked {
 	if signer == csr.SignerClientInsecure {
 		machine.Provider = csr.ProviderOf(signer)
 	}
-	policy := &csr.Policy{SignerNames: []string{signer}, ClusterIDs: []string{testCluster}, MaxExpiration: endCap, BuiltInSignerDuration: 12 * time.Hour,
-		Records: IssuedRecords(w.registry), Now: func() time.Time { return w.at },
+	policy := &csr.Policy{SignerNames: []string{signer}, ClusterIDs: []string{testCluster}, MaxLifetime: endCap, BuiltInSignerDuration: 12 * time.Hour,
+		IssuedRecord: IssuedRecords(w.registry), Now: func() time.Time { return w.at },
 		Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return &machine, nil }}
 	checked, err := policy.Check(w.Context(), csr.Filed(spec, by, w.at).Parsed())
 	if err != nil {

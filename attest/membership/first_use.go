@@ -36,7 +36,7 @@ type FirstUseConfig struct {
 	// MaxLifetime is the longest lifetime that any signer of the cluster gives a client or
 	// serving certificate of a node: the CA's of this SDK, and kube-controller-manager's where
 	// it signs. Names of machines that are gone rest that long. It is csr.MinLifetime to 90
-	// days, and not under csr.Policy.MaxExpiration if Kubernetes' own signers are served: a request
+	// days, and not under csr.Policy.MaxLifetime if Kubernetes' own signers are served: a request
 	// to them for a longer lifetime is refused.
 	MaxLifetime time.Duration
 

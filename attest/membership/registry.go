@@ -108,7 +108,7 @@ const (
 	maxMachineUIDSize = 253         // bytes
 )
 
-// IssuedRecords returns a csr.Policy.Records over a registry: it finds the certificate that a
+// IssuedRecords returns a csr.Policy.IssuedRecord over a registry: it finds the certificate that a
 // kubelet presents in the live record of its node. While a certificate that was admitted is
 // not known yet, any other may be that one: the error then wraps refusal.ErrRetry. The LastEnd of
 // the result is that of the node's record, for what is inherited from the certificate.

@@ -25,7 +25,7 @@ func TestVerifierCopiesItsPolicy(t *testing.T) {
 		t.Fatalf("a signer that is not served: got %v, want %v", err, csr.ErrOtherSigner)
 	}
 	policy.SignerNames[served] = s.good.Spec.SignerName
-	policy.MaxExpiration = 240 * time.Hour
+	policy.MaxLifetime = 240 * time.Hour
 	if _, err := v.Verify(t.Context(), s.good); !errors.Is(err, csr.ErrOtherSigner) {
 		t.Errorf("after its maker's policy has changed: got %v, want %v", err, csr.ErrOtherSigner)
 	}

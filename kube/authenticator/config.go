@@ -119,7 +119,7 @@ const (
 )
 
 // defaultLifetime is asked for by default. It is short because there is no revocation.
-const defaultLifetime = csr.DefaultMaxExpiration
+const defaultLifetime = csr.DefaultMaxLifetime
 
 // Authenticator gets a node's certificates and keeps them. [New] makes one. It is safe for use
 // by multiple goroutines.

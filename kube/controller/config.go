@@ -127,8 +127,8 @@ func New(config Config) (*Reconciler, error) {
 		return nil, refusal.Config("Records", "", "the issued certificates, for Serving")
 	case config.Serving != nil && !slices.Equal(config.Serving.SignerNames, []string{csr.SignerKubeletServing}):
 		return nil, refusal.Config("Serving.SignerNames", refusal.Quotes(config.Serving.SignerNames), csr.SignerKubeletServing+" alone")
-	case config.Serving != nil && config.Serving.Records != nil:
-		return nil, refusal.Config("Serving.Records", "a function", "none: Config.Records is used")
+	case config.Serving != nil && config.Serving.IssuedRecord != nil:
+		return nil, refusal.Config("Serving.IssuedRecord", "a function", "none: Config.Records is used")
 	case config.Records != nil && nilpointer.Is(config.Records):
 		return nil, refusal.Config("Records", "a nil pointer", "one, or nil")
 	case config.Stale != nil && nilpointer.Is(config.Stale):

@@ -7,7 +7,7 @@ import (
 )
 
 // Request returns the core's view of a certificate request (csr.Request). It shares the
-// request's bytes with the object.
+// request's bytes with the object, and keeps what is parsed of them.
 func Request(o *certificatesv1.CertificateSigningRequest) *csr.Request {
 	r := &csr.Request{
 		APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
@@ -39,5 +39,5 @@ func Request(o *certificatesv1.CertificateSigningRequest) *csr.Request {
 			LastUpdateTime: c.LastUpdateTime.Time, LastTransitionTime: c.LastTransitionTime.Time,
 		})
 	}
-	return r
+	return r.KeepParsed()
 }

@@ -15,7 +15,7 @@ import (
 // registry.
 func (r *Reconciler) setServing(policy *csr.Policy) error {
 	r.serving = policy.Clone()
-	r.serving.Records = membership.IssuedRecords(r.c.Records)
+	r.serving.IssuedRecord = membership.IssuedRecords(r.c.Records)
 	if err := r.serving.Validate(); err != nil {
 		return err
 	}

@@ -198,7 +198,7 @@ func (p *plane) run(t *testing.T, c *cluster, name string) {
 	}
 	config := p.config
 	config.KeyRing, config.Authorizer = ring, first
-	config.Policy = &csr.Policy{ClusterIDs: p.clusterIDs, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet}, Machines: p.inv.machine, MaxExpiration: time.Hour}
+	config.Policy = &csr.Policy{ClusterIDs: p.clusterIDs, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet}, Machines: p.inv.machine, MaxLifetime: time.Hour}
 	verifier, err := attest.NewVerifier(config)
 	if err != nil {
 		t.Fatal(err)

@@ -270,7 +270,7 @@ func (s *Settings) complete() {
 		s.Signers.Names = []string{csr.SignerKubeAPIServerClientKubelet}
 	}
 	if s.Signers.MaxLifetime.Duration == 0 {
-		s.Signers.MaxLifetime.Duration = csr.DefaultMaxExpiration
+		s.Signers.MaxLifetime.Duration = csr.DefaultMaxLifetime
 	}
 	if s.Signers.MaxRecoveryLifetime.Duration == 0 {
 		s.Signers.MaxRecoveryLifetime = s.Signers.MaxLifetime

@@ -342,12 +342,12 @@ func TestPolicyLifetimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := s.Policy(nil, new(Machines), csr.SignerClientTPM, csr.SignerServingTPM); p.MaxExpiration != 0 {
-		t.Errorf("our own signers: at most %s is asked for", p.MaxExpiration)
+	if p := s.Policy(nil, new(Machines), csr.SignerClientTPM, csr.SignerServingTPM); p.MaxLifetime != 0 {
+		t.Errorf("our own signers: at most %s is asked for", p.MaxLifetime)
 	}
 	for _, signers := range [][]string{{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet}, {csr.SignerKubeletServing}, nil} {
-		if p := s.Policy(nil, new(Machines), signers...); p.MaxExpiration != s.Signers.MaxLifetime.Duration {
-			t.Errorf("%v: at most %s is asked for", signers, p.MaxExpiration)
+		if p := s.Policy(nil, new(Machines), signers...); p.MaxLifetime != s.Signers.MaxLifetime.Duration {
+			t.Errorf("%v: at most %s is asked for", signers, p.MaxLifetime)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func (s *Settings) Policy(clusterIDs []string, machines *Machines, signers ...st
 	}
 	// Our own signers shorten what is asked for, which the API limits to 10 minutes or more.
 	if slices.ContainsFunc(signers, func(name string) bool { return csr.ProviderOf(name) == "" }) {
-		p.MaxExpiration, p.BuiltInSignerDuration = s.Signers.MaxLifetime.Duration, s.Signers.BuiltInDuration.Duration
+		p.MaxLifetime, p.BuiltInSignerDuration = s.Signers.MaxLifetime.Duration, s.Signers.BuiltInDuration.Duration
 	}
 	return p
 }

@@ -75,7 +75,7 @@ func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 		return &m, nil
 	}
 	node, _ := csr.RequesterOf(request.User.Username, request.User.Groups)
-	policy.Records = func(ctx context.Context, credentialID string, request *csr.Request) (*csr.IssuedRecord, error) {
+	policy.IssuedRecord = func(ctx context.Context, credentialID string, request *csr.Request) (*csr.IssuedRecord, error) {
 		_, r, err := p.record(ctx, node.NodeName)
 		if err != nil {
 			return nil, err

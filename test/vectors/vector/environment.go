@@ -246,7 +246,7 @@ func (e *Environment) policy() *csr.Policy {
 		ClusterIDs:        e.ClusterIDs,
 		SignerNames:       e.Policy.SignerNames,
 		Machines:          e.machine,
-		Records:           e.record,
+		IssuedRecord:      e.record,
 		RequireProviderID: e.Policy.RequireProviderID,
 		RequireFlag:       e.Policy.RequireFlag,
 		ReservedIPs:       each(e.Policy.ReservedIPs, netip.ParsePrefix),

@@ -76,7 +76,7 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 // policy returns the policy that the request is checked against. What its inventory finds is
 // stored in found.
 func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
-	policy := &csr.Policy{ClusterIDs: []string{"unknown"}, SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxExpiration,
+	policy := &csr.Policy{ClusterIDs: []string{"unknown"}, SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxLifetime,
 		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 			return &csr.Machine{Name: q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
 		}}
@@ -89,8 +89,8 @@ func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 			return m, err
 		}
 	}
-	if policy.Records == nil {
-		policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
+	if policy.IssuedRecord == nil {
+		policy.IssuedRecord = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
 			return nil, errors.New("the records of certificates are not known here")
 		}
 	}
