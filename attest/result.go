@@ -64,7 +64,7 @@ type Result struct {
 	factsAtMost Standing
 	residence   func() string
 	checked     *csr.Checked
-	pending     *pending // of the membership decision, nil before it
+	pending     *pendingWrites // nil before the membership decision
 }
 
 // Checked is the request as the policy passed it, for [csr.CA.Issue].
@@ -156,7 +156,7 @@ func (r *Result) Attested() *csr.Attested {
 
 // NewResult returns a Result for a request that the policy has passed, with nothing known
 // about the machine yet, so that an [Authorizer] can be tested: fill in the fields that it
-// looks at and call [Membership].
+// looks at and call [AskMembership].
 func NewResult(stage Stage, checked *csr.Checked) *Result {
 	r := &Result{Stage: stage, checked: checked}
 	if checked != nil {

@@ -320,7 +320,7 @@ func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Pa
 	}
 	// A claim whose evidence is yet to come is not asked about before it has come.
 	if r.Road != RoadDocument {
-		if err := Membership(ctx, v.c.Authorizer, r); err != nil {
+		if err := AskMembership(ctx, v.c.Authorizer, r); err != nil {
 			return nil, err
 		}
 	}

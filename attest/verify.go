@@ -89,7 +89,7 @@ func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, err
 	if err := r.accept(kind, p, q, found); err != nil {
 		return nil, err
 	}
-	if err := Membership(ctx, v.c.Authorizer, r); err != nil {
+	if err := AskMembership(ctx, v.c.Authorizer, r); err != nil {
 		return nil, err
 	}
 	return r, nil

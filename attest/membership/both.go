@@ -143,7 +143,7 @@ func ask(ctx context.Context, a attest.Authorizer, r *attest.Result) (*attest.Au
 
 // intersect is what both vouch for.
 func intersect(r, named *attest.Result, a, b *attest.Authorization) (*attest.Authorization, error) {
-	name, other := a.For(named), b.For(named)
+	name, other := a.AdmittedAs(named), b.AdmittedAs(named)
 	if name == "" || name != other {
 		return nil, attest.NotMember("machine " + string(r.Machine) + " as two nodes, " + refusal.OrNothing(name) + " and " + refusal.OrNothing(other))
 	}
