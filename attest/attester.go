@@ -13,7 +13,6 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -60,7 +59,7 @@ func formatOf(provider string, version int) string { return provider + "/v" + st
 // NewAttester returns an attester with the evidence of prover. An error matches
 // [refusal.CheckConfig].
 func NewAttester(prover Prover) (*Attester, error) {
-	if typednil.Is(prover) {
+	if prover == nil {
 		return nil, refusal.Config("Prover", "", "one")
 	}
 	if _, err := csr.SignerChallenge(prover.Provider()); err != nil {
@@ -128,9 +127,6 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Sign
 	request, err := s.check()
 	if err != nil {
 		return nil, fmt.Errorf("attest: answer: %w", err)
-	}
-	if typednil.Is(key) {
-		return nil, errors.New("attest: answer: no key to certify")
 	}
 	if !sameKey(request.CSR.PublicKey, key.Public()) {
 		return nil, &Error{Check: checkKeyMismatch, Got: "another key than that of the request", Want: "the request's key"}

@@ -1,13 +1,13 @@
 package attest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -45,14 +45,14 @@ func budgetOf(signatures int, request *csr.Request) *Budget {
 // [CheckBudget], or an error that wraps [refusal.ErrRetry] once the context has ended; in
 // either case the signature must not be checked.
 func (b *Budget) Signature(ctx context.Context) error {
-	b = typednil.OrZero(b)
+	b = cmp.Or(b, &Budget{})
 	return b.operation(ctx, "signatures", &b.signatures, b.limit)
 }
 
 // Encryption counts one encryption to a key of the machine. A challenge needs at most one. The
 // error is as for [Budget.Signature].
 func (b *Budget) Encryption(ctx context.Context) error {
-	b = typednil.OrZero(b)
+	b = cmp.Or(b, &Budget{})
 	return b.operation(ctx, "encryptions", &b.encryptions, min(b.limit, 1))
 }
 
@@ -87,7 +87,7 @@ const maxWork, operationWork = 4 << 20, 64 << 10
 // walked, compared or hashed, or taken as memory. A request may cost 4 MiB of it, with its own
 // bytes, and 64 KiB for each public-key operation. The error is as for [Budget.Signature].
 func (b *Budget) Work(ctx context.Context, bytes int) error {
-	b = typednil.OrZero(b)
+	b = cmp.Or(b, &Budget{})
 	if err := b.ended(ctx); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (b *Budget) Signatures() int {
 
 // Spent is what has been counted: signatures, encryptions, and all work, that of both included.
 func (b *Budget) Spent() (signatures, encryptions, work int) {
-	b = typednil.OrZero(b)
+	b = cmp.Or(b, &Budget{})
 	return b.signatures, b.encryptions, b.work
 }
 

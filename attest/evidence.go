@@ -8,7 +8,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -59,7 +58,7 @@ func (e *Evidence) Is(types ...oid.OID) bool {
 
 // Types names the types of the statements, for an error: "nodeattest-hello, …".
 func (e *Evidence) Types() string {
-	e = typednil.OrZero(e)
+	e = cmp.Or(e, &Evidence{})
 	names := make([]string, len(e.Statements))
 	for n, s := range e.Statements {
 		names[n] = cmp.Or(s.Type.Name(), s.Type.String())

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/names"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -100,7 +99,9 @@ func (r *OpenRoad) kinds() []string {
 // ParseIdentity holds an identity to the grammar that it has on this road. The error is an
 // [*Error] of "machine-identity", also where the road has no identities of its kind.
 func (r *OpenRoad) ParseIdentity(id Identity) (Identity, error) {
-	r = typednil.OrZero(r)
+	if r == nil {
+		return "", badIdentity(string(id), "an identity on an open road")
+	}
 	i := slices.IndexFunc(r.Identities, func(g Grammar) bool { return g.Kind == id.Kind() })
 	if i < 0 {
 		return "", badIdentity(string(id), "one of kind "+refusal.Quotes(r.kinds()))

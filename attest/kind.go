@@ -9,7 +9,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -171,9 +170,11 @@ type Inquiry struct {
 // [CheckQualifyingData]. It also returns an error for a hello, and for a label that the kind
 // did not declare.
 func (q *Inquiry) Covers(label string, value []byte) error {
-	q = typednil.OrZero(q)
-	n := slices.IndexFunc(q.statements, func(l Label) bool { return l.Name == label })
-	if n < 0 || q.challenged == nil {
+	n := -1
+	if q != nil && q.challenged != nil {
+		n = slices.IndexFunc(q.statements, func(l Label) bool { return l.Name == label })
+	}
+	if n < 0 {
 		return &Error{Check: CheckKind, Got: "qualifying data for a statement " + refusal.Quote(label), Want: "a statement of an answer", Err: refusal.ErrRetry}
 	}
 	want := q.expected(n)

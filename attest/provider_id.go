@@ -4,7 +4,6 @@ import (
 	"cmp"
 
 	"github.com/nodeattest/nodeattest/internal/names"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -22,13 +21,15 @@ func (r *Result) inventoryProviderID() string {
 	if r.checked == nil {
 		return ""
 	}
-	m := r.checked.Machine()
-	return typednil.OrZero(m).ProviderID
+	if m := r.checked.Machine(); m != nil {
+		return m.ProviderID
+	}
+	return ""
 }
 
 // statedProviderID is the whole provider ID that the evidence states.
 func (r *Result) statedProviderID() string {
-	if d, ok := r.Details.(interface{ ProviderID() string }); ok && !typednil.Is(d) {
+	if d, ok := r.Details.(interface{ ProviderID() string }); ok {
 		return d.ProviderID()
 	}
 	return ""

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -72,9 +71,6 @@ func ReadMessage(request *csr.Parsed, kinds ...Kind) (*Message, error) {
 		return m, err
 	}
 	for _, kind := range kinds {
-		if typednil.Is(kind) {
-			continue
-		}
 		if k := (&openKind{Kind: kind, Description: kind.Describe()}); k.Provider == m.Provider {
 			return m, m.readWith(k, bundle, request)
 		}

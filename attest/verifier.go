@@ -12,7 +12,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -133,13 +132,13 @@ func (v *Verifier) add(k *openKind, c *VerifierConfig) error {
 // for [csr.CAConfig], and for a controller that watches requests by their signers. The names under
 // which nodes file hellos are [Verifier.ChallengeSigners]. [csr.SignerKubeletServing] is not among
 // them: its requests have no evidence.
-func (v *Verifier) SignerNames() []string { return slices.Clone(typednil.OrZero(v).signers) }
+func (v *Verifier) SignerNames() []string { return slices.Clone(v.signers) }
 
 // ChallengeSigners returns the signers under which nodes file hellos ([csr.SignerChallenge]),
 // in the order of the kinds.
 func (v *Verifier) ChallengeSigners() []string {
 	var names []string
-	for _, k := range typednil.OrZero(v).kinds {
+	for _, k := range v.kinds {
 		names = append(names, k.challengeSigner)
 	}
 	return names
@@ -168,7 +167,7 @@ func (c *VerifierConfig) check() error {
 
 // newOpenKind asks a kind what it is and checks the answer.
 func newOpenKind(k Kind) (*openKind, error) {
-	if typednil.Is(k) {
+	if k == nil {
 		return nil, errors.New("a nil Kind")
 	}
 	o := &openKind{Kind: k, Description: k.Describe()}
@@ -347,7 +346,7 @@ func read[T any](k *openKind, bundle *csr.Bundle, parse func(*Evidence) (T, erro
 	if err != nil {
 		return m, 0, err
 	}
-	if m, err = parse(e); err == nil && typednil.Is(m) {
+	if m, err = parse(e); err == nil && any(m) == nil {
 		err = k.fault("no message", "one")
 	}
 	return m, version, err

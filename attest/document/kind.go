@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -69,7 +68,7 @@ type Kind struct{ c KindConfig }
 // NewKind makes a kind. An error matches [refusal.CheckConfig]; [attest.NewVerifier] reports
 // what is wrong with the names.
 func NewKind(c KindConfig) (*Kind, error) {
-	if typednil.Is(c.Platform) {
+	if c.Platform == nil {
 		return nil, refusal.Config("Platform", "", "one")
 	}
 	if c.Versions = slices.Clone(c.Versions); c.Versions == nil {
@@ -125,12 +124,11 @@ func (k *Kind) ReadHello(e *attest.Evidence) (attest.HelloEvidence, error) {
 }
 
 func only(e *attest.Evidence, types ...oid.OID) error {
-	e = typednil.OrZero(e)
 	if e.Is(types...) && len(e.Certificates) == 0 {
 		return nil
 	}
 	got, want := e.Types(), attest.Evidence{}
-	if len(e.Certificates) > 0 {
+	if e != nil && len(e.Certificates) > 0 {
 		got += " with certificates"
 	}
 	for _, t := range types {

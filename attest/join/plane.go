@@ -11,7 +11,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -58,7 +57,7 @@ func NewPlane(c Config) (*Plane, error) {
 		return nil, refusal.Config("Chain", "", "at least one certificate")
 	case len(c.Kinds) == 0:
 		return nil, refusal.Config("Kinds", "", "at least one kind of evidence")
-	case typednil.Is(c.Members):
+	case c.Members == nil:
 		return nil, refusal.Config("Members", "", "a list of machines, or another authority")
 	}
 	if c.Now == nil {
@@ -92,7 +91,7 @@ func NewPlane(c Config) (*Plane, error) {
 // clientSigners returns the signers of client certificates of some kinds.
 func clientSigners(kinds []attest.Kind) (names []string, err error) {
 	for _, k := range kinds {
-		if typednil.Is(k) {
+		if k == nil {
 			return nil, refusal.Config("Kinds", "a nil kind", "kinds of evidence")
 		}
 		name, err := csr.SignerClient(k.Describe().Provider)

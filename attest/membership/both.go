@@ -11,7 +11,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/names"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -131,9 +130,6 @@ func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authori
 
 // ask asks one of the two, whatever it is.
 func ask(ctx context.Context, a attest.Authorizer, r *attest.Result) (*attest.Authorization, error) {
-	if typednil.Is(a) {
-		return nil, attest.NotMember("machine " + string(r.Machine) + " (there is no authorizer to ask)")
-	}
 	authorization, err := a.Authorize(ctx, r)
 	if err == nil && authorization == nil {
 		return nil, attest.NotMember("machine " + string(r.Machine) + " (no authorization was given)")

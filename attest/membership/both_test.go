@@ -76,8 +76,6 @@ func TestBothRefuses(t *testing.T) {
 		"second fails":        {says(yes, nil, &asked), says(nil, broken, &asked), 2, broken},
 		"first says nothing":  {says(nil, nil, &asked), says(yes, nil, &asked), 1, attest.CheckMembership},
 		"second says nothing": {says(yes, nil, &asked), says(nil, nil, &asked), 2, attest.CheckMembership},
-		"no first":            {nil, says(yes, nil, &asked), 0, attest.CheckMembership},
-		"no second":           {says(yes, nil, &asked), nil, 1, attest.CheckMembership},
 		"two provider IDs":    {says(p, nil, &asked), says(q, nil, &asked), 2, attest.CheckMembership},
 		"two slots":           {says(&csr.Grant{MachineUID: "s"}, nil, &asked), says(&csr.Grant{MachineUID: "t"}, nil, &asked), 2, attest.CheckMembership},
 		"two nodes":           {says(p, nil, &asked), attest.AuthorizerFunc(other), 2, attest.CheckMembership},

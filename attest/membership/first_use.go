@@ -10,7 +10,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -120,7 +119,7 @@ type FirstUse struct {
 // registry's [Scope.Check].
 func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 	switch {
-	case typednil.Is(c.Registry):
+	case c.Registry == nil:
 		return nil, refusal.Config("Registry", "", "one")
 	case c.NodeExists == nil:
 		return nil, refusal.Config("NodeExists", "", "a look-up of Nodes")
@@ -128,8 +127,6 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 		return nil, refusal.Config("MaxLifetime", c.MaxLifetime.String(), "the longest that any signer gives, "+csr.MinLifetime.String()+" to "+maxFirstUseLifetime.String())
 	case c.MaxRecoveryLifetime != 0 && c.MaxRecoveryLifetime < csr.MinLifetime:
 		return nil, refusal.Config("MaxRecoveryLifetime", c.MaxRecoveryLifetime.String(), "0, or "+csr.MinLifetime.String()+" or more")
-	case c.Stale != nil && typednil.Is(c.Stale):
-		return nil, refusal.Config("Stale", "that is a nil pointer", "one, or nil")
 	}
 	own, err := c.ownSigners()
 	if err := cmp.Or(c.Registry.Scope().Check(), err); err != nil {

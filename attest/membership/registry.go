@@ -10,7 +10,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/names"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -118,8 +117,11 @@ func IssuedRecords(registry Lookups) func(ctx context.Context, credentialID stri
 		if err != nil {
 			return nil, err
 		}
+		if record == nil {
+			return nil, csr.ErrNoRecord
+		}
 		err = csr.ErrNoRecord
-		for _, issued := range typednil.OrZero(record).Issued {
+		for _, issued := range record.Issued {
 			switch issued.CredentialID {
 			case credentialID:
 				issued.LastEnd = record.LastEnd
@@ -155,8 +157,9 @@ type Claim struct {
 
 // Check returns an error with the check registry-claim for a claim that cannot be recorded.
 func (c *Claim) Check() error {
-	c = typednil.OrZero(c)
 	switch {
+	case c == nil:
+		return badClaim("", "a claim")
 	case !names.ValidNode(c.NodeName):
 		return badClaim(c.NodeName, names.WantNode(c.NodeName))
 	case !names.ValidText(c.MachineUID, maxMachineUIDSize):

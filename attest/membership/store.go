@@ -8,7 +8,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -68,7 +67,7 @@ func NewRegistry(scope Scope, store Store, options RegistryOptions) (Registry, e
 	if err := scope.Check(); err != nil {
 		return nil, err
 	}
-	if typednil.Is(store) {
+	if store == nil {
 		return nil, refusal.Config("Store", "", "one")
 	}
 	if options.Now == nil {
@@ -122,6 +121,15 @@ func (s *storeRegistry) change(ctx context.Context, around Claim, rule func(h He
 	return clone(out, err)
 }
 
+// changeSeen is change for the record that the caller has read.
+func (s *storeRegistry) changeSeen(ctx context.Context, seen *Record, around Claim, rule func(h Held, now time.Time) (Change, error)) (*Record, error) {
+	if seen == nil {
+		return nil, errNoRecord
+	}
+	around.NodeName = seen.NodeName
+	return s.change(ctx, around, rule)
+}
+
 // replace stores a record. An ended one under another name that had its machine or Machine UID
 // goes, so that no clock that is behind finds it again.
 func replace(w Tx, h Held, r *Record, now time.Time) (_ *Record, err error) {
@@ -164,19 +172,17 @@ func (s *storeRegistry) Reserve(ctx context.Context, claim Claim, deadline time.
 
 // Bind makes a reservation final, and records a certificate; see [Registry].
 func (s *storeRegistry) Bind(ctx context.Context, record *Record, lastEnd time.Time, issued *csr.IssuedRecord) (*Record, error) {
-	return s.change(ctx, Claim{NodeName: typednil.OrZero(record).NodeName}, func(h Held, now time.Time) (Change, error) { return h.Bind(record, lastEnd, issued, now) })
+	return s.changeSeen(ctx, record, Claim{}, func(h Held, now time.Time) (Change, error) { return h.Bind(record, lastEnd, issued, now) })
 }
 
 // Rebind gives a bound record another machine; see [Registry].
 func (s *storeRegistry) Rebind(ctx context.Context, record *Record, machine attest.Identity) (*Record, error) {
-	around := Claim{NodeName: typednil.OrZero(record).NodeName, Machine: machine}
-	return s.change(ctx, around, func(h Held, now time.Time) (Change, error) { return h.Rebind(record, machine, now) })
+	return s.changeSeen(ctx, record, Claim{Machine: machine}, func(h Held, now time.Time) (Change, error) { return h.Rebind(record, machine, now) })
 }
 
 // Adopt gives a bound record the UID of another Machine object; see [Registry].
 func (s *storeRegistry) Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error) {
-	around := Claim{NodeName: typednil.OrZero(record).NodeName, MachineUID: machineUID}
-	return s.change(ctx, around, func(h Held, now time.Time) (Change, error) { return h.Adopt(record, machineUID, now) })
+	return s.changeSeen(ctx, record, Claim{MachineUID: machineUID}, func(h Held, now time.Time) (Change, error) { return h.Adopt(record, machineUID, now) })
 }
 
 // Release frees the record of a Machine that is gone; see [Registry].
