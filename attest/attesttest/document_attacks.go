@@ -12,9 +12,9 @@ import (
 )
 
 // documentAttack is an attack on the answer of machine-1.
-func documentAttack(class, name, what string, change func(*forgery)) Attack {
+func answerAttack(class, name, what string, change func(*forgery)) Attack {
 	return Attack{Name: name, Class: class, Description: what, make: func(ctx context.Context, at *attempt) (*csr.Request, error) {
-		f := at.forge(ctx, at.applicant(wish{}))
+		f := at.forge(ctx, at.applicant(requestOptions{}))
 		change(f)
 		request := f.applicant.filed(f.bundle(ctx))
 		request.Metadata.CreationTimestamp = f.filed
@@ -28,8 +28,8 @@ func documentAttacks(undated bool) []Attack {
 	if !undated {
 		day := 24 * time.Hour
 		attacks = append(attacks,
-			documentAttack(classStatement, "document-of-yesterday", "The platform signed the document a day before.", func(f *forgery) { f.signed = f.signed.Add(-day) }),
-			documentAttack(classStatement, "document-of-tomorrow", "The platform will have signed the document tomorrow.", func(f *forgery) { f.signed = f.signed.Add(day) }))
+			answerAttack(classStatement, "document-of-yesterday", "The platform signed the document a day before.", func(f *forgery) { f.signed = f.signed.Add(-day) }),
+			answerAttack(classStatement, "document-of-tomorrow", "The platform will have signed the document tomorrow.", func(f *forgery) { f.signed = f.signed.Add(day) }))
 	}
 	return attacks
 }
@@ -38,7 +38,7 @@ func documentAttacks(undated bool) []Attack {
 // challenge that was made for something else, by nobody, or at another time.
 func challengeAttacks() []Attack {
 	bound := func(name, what string, change func(f *forgery, b *message.Binding)) Attack {
-		return documentAttack(classBinding, name, what, func(f *forgery) { change(f, &f.challenge) })
+		return answerAttack(classBinding, name, what, func(f *forgery) { change(f, &f.challenge) })
 	}
 	window := func(name, what string, issued, ends time.Duration) Attack {
 		return bound(name, what, func(f *forgery, b *message.Binding) {
@@ -77,7 +77,7 @@ func challengeAttacks() []Attack {
 // echoAttacks change the binding in the proof, and nothing else.
 func echoAttacks() []Attack {
 	echo := func(name, what string, change func(*message.Binding)) Attack {
-		return documentAttack(classBinding, name, what, func(f *forgery) { f.echo = change })
+		return answerAttack(classBinding, name, what, func(f *forgery) { f.echo = change })
 	}
 	return []Attack{
 		echo("echo-key-id-unknown", "The echoed binding names a challenge key that nobody has.", func(b *message.Binding) { b.KeyID[0] ^= 1 }),
@@ -97,7 +97,7 @@ func echoAttacks() []Attack {
 // signedAttacks are about the document.
 func signedAttacks() []Attack {
 	document := func(name, what string, change func(*forgery)) Attack {
-		return documentAttack(classStatement, name, what, change)
+		return answerAttack(classStatement, name, what, change)
 	}
 	over := func(name, what string, value func([]byte) []byte) Attack {
 		return document(name, what, func(f *forgery) { f.value = value })

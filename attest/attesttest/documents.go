@@ -85,8 +85,8 @@ func (w *World) forge(ctx context.Context, a *Applicant) *forgery {
 		RequestHash: must(csr.ParsePKCS10(a.Request)).InfoHash}}
 }
 
-// right is the value that the document has to be over.
-func (f *forgery) right() []byte {
+// rightValue returns the value that the document must cover.
+func (f *forgery) rightValue() []byte {
 	format, binding, secret := f.w.format(), must(f.challenge.Marshal()), f.secret
 	if secret == nil {
 		key := f.ring.Secret.Reveal()
@@ -106,12 +106,12 @@ func (f *forgery) sign(ctx context.Context, machine string, value []byte) []byte
 
 // bundle is the request with the evidence.
 func (f *forgery) bundle(ctx context.Context) *csr.Bundle {
-	document := f.sign(ctx, f.machine, changed(f.right(), f.value))
-	return f.around(ctx, changed(document, f.document))
+	document := f.sign(ctx, f.machine, changed(f.rightValue(), f.value))
+	return f.enclose(ctx, changed(document, f.document))
 }
 
-// around puts the evidence around a document.
-func (f *forgery) around(ctx context.Context, signed []byte) *csr.Bundle {
+// enclose makes the evidence with a signed document in it.
+func (f *forgery) enclose(ctx context.Context, signed []byte) *csr.Bundle {
 	echo := f.challenge
 	if f.echo != nil {
 		f.echo(&echo)

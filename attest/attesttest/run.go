@@ -55,8 +55,8 @@ type Outcome struct {
 // attempt is one attack on one provider.
 type attempt struct {
 	*World
-	provider csr.Provider
-	place    string // what an attack that tried many things changed last
+	provider   csr.Provider
+	lastChange string // of a blind attack, for the description of the fault
 }
 
 // Run tries a provider in its world: honest requests must get in, and none of the attacks may.
@@ -111,7 +111,7 @@ func attacksIn(w *World) []Attack {
 		attacks = append(attacks, documentAttacks(d.Undated)...)
 	}
 	attacks = append(attacks, w.blindAttacks()...)
-	attacks = append(attacks, asked(classFailure, "inventory-down", "The inventory does not answer. A provider must neither accept nor refuse for good.", wish{}))
+	attacks = append(attacks, attackOf(classFailure, "inventory-down", "The inventory does not answer. A provider must neither accept nor refuse for good.", requestOptions{}))
 	return append(attacks, w.options.Attacks...)
 }
 
@@ -127,7 +127,7 @@ func (a *Attack) made(ctx context.Context, at *attempt) (request *csr.Request, e
 		return nil
 	}()
 	if failed != nil {
-		return nil, errors.Join(errForgery, failed)
+		return nil, errors.Join(errNotMade, failed)
 	}
 	return request, err
 }
@@ -138,7 +138,7 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 	at := &attempt{World: w, provider: provider}
 	request, err := attack.made(ctx, at)
 	switch {
-	case errors.Is(err, errForgery):
+	case errors.Is(err, errNotMade):
 		o.Err, o.Fault = err, "the attack could not be made, which is a fault of the runner or of Prove"
 		return o
 	case err == nil:
@@ -148,7 +148,7 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 	}
 	o.Issued, o.Err, o.Fault = err == nil, err, faultOf(attack.Class, err)
 	if o.Fault != "" {
-		o.Fault += at.place
+		o.Fault += at.lastChange
 	}
 	return o
 }
