@@ -82,13 +82,13 @@ func (f AuthorizerFunc) Authorize(ctx context.Context, r *Result) (*Authorizatio
 
 // Opening describes the requests that a verifier accepts.
 type Opening struct {
-	// ClusterIDs are the names of the one cluster.
+	// ClusterIDs are the names of the verifier's cluster.
 	ClusterIDs []string
 	// Roads are the roads of all kinds of evidence.
 	Roads []OpenRoad
-	// MaxExpiration is the longest lifetime of a certificate by Kubernetes' own signers
-	// (csr.Policy.MaxExpiration); 0 if the verifier serves none of them.
-	MaxExpiration time.Duration
+	// MaxLifetime is the longest lifetime of a certificate of Kubernetes' own signers, from the
+	// policy; 0 if the verifier serves none of them.
+	MaxLifetime time.Duration
 }
 
 var errNoAuthorizer = errors.New("attest: no Authorizer, or a nil one")

@@ -75,7 +75,7 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 	v := &Verifier{}
 	open := Opening{ClusterIDs: slices.Clone(c.Policy.ClusterIDs)}
 	if slices.ContainsFunc(c.Policy.SignerNames, func(name string) bool { return csr.ProviderOf(name) == "" }) {
-		open.MaxExpiration = cmp.Or(c.Policy.MaxExpiration, csr.DefaultMaxExpiration)
+		open.MaxLifetime = cmp.Or(c.Policy.MaxExpiration, csr.DefaultMaxExpiration)
 	}
 	for n, k := range c.Kinds {
 		made, err := newOpenKind(k)

@@ -155,7 +155,7 @@ func (c *FirstUseConfig) ownSigners() ([]string, error) {
 var errNotMade = refusal.Config("FirstUse", "", "one that NewFirstUse made")
 
 // CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make, or whose MaxLifetime is under
-// MaxExpiration of the policy; a registry of another cluster, or for a road that is not open;
+// that of the policy; a registry of another cluster, or for a road that is not open;
 // documents about every customer's machines; and on attest.RoadAK
 // a profile that can name a machine by its AK (tpmcert.AKIdentity) but does not promise one AK per
 // machine (OneAKPerMachine): no machine named that way could ever be admitted.
@@ -167,8 +167,8 @@ func (f *FirstUse) CheckAuthorizer(open attest.Opening) error {
 	if !slices.Contains(open.ClusterIDs, scope.Cluster) {
 		return otherCluster(scope, open.ClusterIDs)
 	}
-	if open.MaxExpiration > f.c.MaxLifetime {
-		return refusal.Config("MaxLifetime", f.c.MaxLifetime.String(), "MaxExpiration of the policy, "+open.MaxExpiration.String()+", or more")
+	if open.MaxLifetime > f.c.MaxLifetime {
+		return refusal.Config("MaxLifetime", f.c.MaxLifetime.String(), "that of the policy, "+open.MaxLifetime.String()+", or more")
 	}
 	n := slices.IndexFunc(open.Roads, func(o attest.OpenRoad) bool { return o.Provider == scope.provider() && o.Road == scope.Road })
 	if n < 0 {

@@ -49,7 +49,7 @@ func TestFirstUseMaxLifetime(t *testing.T) {
 func TestCheckAuthorizerMaxLifetime(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	for longest, ok := range map[time.Duration]bool{0: true, testLifetime: true, testLifetime + 1: false} {
-		open := attest.Opening{ClusterIDs: []string{testCluster}, Roads: ofTPM("", attest.RoadAK), MaxExpiration: longest}
+		open := attest.Opening{ClusterIDs: []string{testCluster}, Roads: ofTPM("", attest.RoadAK), MaxLifetime: longest}
 		for name, a := range map[string]attest.Authorizer{"alone": f.FirstUse, "embedded": embedsFirstUse{f.FirstUse}, "of both": Both(f.FirstUse, f.FirstUse)} {
 			if err := attest.CheckAuthorizer(a, open); (err == nil) != ok || !ok && !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("%s, %s: got %v", name, longest, err)
