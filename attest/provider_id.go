@@ -35,8 +35,8 @@ func (r *Result) statedProviderID() string {
 	return ""
 }
 
-// contradictedBy refuses a provider ID that the evidence contradicts: by the one that it states, or by
-// the machine's identity. The requester is told neither.
+// contradictedBy refuses a provider ID that the evidence contradicts, by the provider ID or the identity
+// in it. The requester sees neither.
 func (r *Result) contradictedBy(id, source string) error {
 	stated := r.statedProviderID()
 	if !names.ContradictsProviderID(id, string(r.Machine), stated) {
@@ -46,8 +46,8 @@ func (r *Result) contradictedBy(id, source string) error {
 		Want: refusal.Quote(id) + ", as " + source + " has it for node " + r.NodeName, Err: CheckMembership}
 }
 
-// knowProviderID holds the inventory against the evidence, and sets Granted.ProviderID to the machine's
-// provider ID as far as these two have it.
+// knowProviderID compares the inventory with the evidence, and sets Granted.ProviderID to the machine's
+// provider ID if either has one.
 func (r *Result) knowProviderID() error {
 	own := r.inventoryProviderID()
 	if err := r.contradictedBy(own, "the inventory"); err != nil {
@@ -57,9 +57,9 @@ func (r *Result) knowProviderID() error {
 	return nil
 }
 
-// reconcileProviderID returns the provider ID that is vouched for, held against what evidence and request
-// say; csr.Checked.Vouch holds it against the inventory. No kind and no authorizer can leave this out.
-// Two that differ are refused; "" means that none is vouched for.
+// reconcileProviderID compares the provider ID that the authorizer vouched for with evidence and request;
+// csr.Checked.Vouch compares it with the inventory. It refuses two that differ, and returns the one to
+// grant, "" for none.
 func (r *Result) reconcileProviderID(vouched string) (string, error) {
 	claimed := string(r.ClaimedProviderID)
 	if err := r.contradictedBy(vouched, "the authorizer"); err != nil {

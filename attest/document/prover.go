@@ -12,13 +12,14 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Source asks the platform of the machine that it runs on. It is called from many goroutines.
+// Source gets documents from the platform that this machine runs on. It is called from many
+// goroutines.
 type Source interface {
 	// Machine is the machine's identity, as the control plane's [Platform] reads it.
 	Machine(ctx context.Context) (attest.Identity, error)
 	// Document returns a document over a value of 32 bytes, of which it uses the first
-	// KindConfig.ValueSize. It must be made for this value: a platform that caches documents
-	// may return an older one, which the source has to notice.
+	// KindConfig.ValueSize. It must be made for this value: if the
+	// platform caches documents, the source must refuse an older one.
 	Document(ctx context.Context, value []byte) ([]byte, error)
 }
 
