@@ -19,7 +19,7 @@ func honestRequests() []Attack {
 		honest("honest-serving", "An honest node asks for a serving certificate.", requestOptions{serving: true}),
 		honest("honest-second-machine", "Another honest machine asks for a client certificate.", requestOptions{machine: MachineTwo, node: NodeName2}),
 		honest("honest-annotated", "An honest request has annotations that mean nothing.", requestOptions{object: annotated(map[string]string{
-			"cluster-x-k8s-io/tpm-endorsement-key": "nobody's", annotationVersions: "x/v1"})}),
+			"cluster-x-k8s-io/tpm-endorsement-key": "ignored", annotationVersions: "x/v1"})}),
 	}
 }
 
@@ -30,8 +30,8 @@ func annotated(annotations map[string]string) func(*csr.Request) {
 	return func(r *csr.Request) { r.Metadata.Annotations = annotations }
 }
 
-// requestAttacks are about the object and about who asks, with good evidence. What else a request
-// may ask for, csr.Policy judges: a provider that did not ask it cannot vouch.
+// requestAttacks change the object and the requester, with good evidence. csr.Policy checks everything
+// else in a request, and a provider that did not call it cannot vouch.
 func (w *World) requestAttacks() []Attack {
 	object := func(name, what string, change func(*csr.Request)) Attack {
 		return attackOf(classRequest, name, what, requestOptions{object: change})
@@ -42,23 +42,23 @@ func (w *World) requestAttacks() []Attack {
 	unknown := w.options.Provider + "/v999999999"
 	unread := func(b *csr.Bundle) { b.Provider = unknown }
 	return []Attack{
-		object("request-approved-and-failed", "Somebody else approved the request, and its signer gave up.", func(r *csr.Request) {
+		object("request-approved-and-failed", "An administrator approved the request, and its signer marked it as failed.", func(r *csr.Request) {
 			r.Status.Conditions = []csr.Condition{{Type: csr.ConditionApproved, Status: "True"}, {Type: csr.ConditionFailed, Status: "True"}}
 		}),
 		object("usages-missing", "No usages are asked for.", func(r *csr.Request) { r.Spec.Usages = nil }),
-		object("signer-of-challenges", "An answer is filed under a signer of hellos, for which nobody signs.", func(r *csr.Request) { r.Spec.SignerName = w.challenges }),
+		object("signer-of-challenges", "An answer is filed under a signer of hellos, which issues no certificates.", func(r *csr.Request) { r.Spec.SignerName = w.challenges }),
 		attackOf(classRequest, "serving-for-another-node", "Node-2 asks for a serving certificate of node-1.",
 			requestOptions{serving: true, object: func(r *csr.Request) { r.User.Username = csr.NodeUserPrefix + NodeName2 }}),
 		bundle("provider-another", "The evidence says that it is another provider's.", func(b *csr.Bundle) { b.Provider = "another/v1" }),
-		bundle("provider-version-unknown", "The evidence has a version that nobody writes.", unread),
-		attackOf(classRequest, "provider-version-annotated", "The evidence has a version that nobody writes, and an annotation says that it is supported.",
+		bundle("provider-version-unknown", "The evidence has an unknown version.", unread),
+		attackOf(classRequest, "provider-version-annotated", "The evidence has an unknown version, and an annotation says that it is supported.",
 			requestOptions{bundle: unread, object: annotated(map[string]string{annotationVersions: unknown})}),
 		bundle("no-evidence", "There is no evidence.", func(b *csr.Bundle) { b.Provider, b.Data = "", nil }),
 		bundle("evidence-of-one-byte", "The evidence is one zero byte.", func(b *csr.Bundle) { b.Data = []byte{0} }),
 	}
 }
 
-// evidenceAttacks put good evidence where it does not belong.
+// evidenceAttacks use good evidence for another request, or change its bytes.
 func (w *World) evidenceAttacks() []Attack {
 	other := func(name, what string, i, from requestOptions) Attack {
 		from.key = w.other
@@ -83,7 +83,7 @@ func (w *World) evidenceAttacks() []Attack {
 	}
 }
 
-// filedAgain takes an honest request and lets a day pass, permanently.
+// filedAgain returns an honest request of the day before. The world's clock stays a day later.
 func filedAgain(ctx context.Context, a *attempt) (*csr.Request, error) {
 	request, err := requestOptions{challenged: true}.make(ctx, a)
 	if err != nil {
