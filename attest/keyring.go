@@ -108,8 +108,8 @@ func checkRingKeys(keys []RingKey) error {
 }
 
 // Refresh replaces the keys with keys that were read from shared storage at readAt; call it again well
-// within 60 seconds. It is an error, and changes nothing, if the keys were read before the present ones
-// or are none, if an identifier occurs twice, a secret is all zero, ActiveAt is zero, or a key is retired
+// within 60 seconds. It is an error, and changes nothing, if the keys were read before the present ones,
+// if there are no keys, an identifier occurs twice, a secret is all zero, ActiveAt is zero, or a key is retired
 // before it is active, and for a static ring. readAt is by the verifier's clock: if that was set back,
 // make a new ring and a new verifier.
 //

@@ -212,7 +212,7 @@ type Findings struct {
 	// Values are the qualifying data of the verified statements, by label name; none for a
 	// hello.
 	Values map[string][]byte
-	// Facts returns further findings for human readers, each with its standing; nil is none.
+	// Facts returns further findings for human readers, each with its standing; nil adds nothing.
 	Facts func() []Fact
 	// Details are the kind's own, for [Result.Details].
 	Details any

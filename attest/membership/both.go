@@ -165,7 +165,7 @@ func intersect(r, named *attest.Result, a, b *attest.Authorization) (*attest.Aut
 	return both, nil
 }
 
-// earlier returns the earlier of two ends; the zero time is none.
+// earlier returns the earlier of two ends; the zero time means no end.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
