@@ -13,14 +13,12 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Subject is what a node's proof is bound to, as the node itself knows it. Hello
-// and Answer take the same Subject: the node refuses a challenge for anything
-// else.
+// Subject holds the node's own values for the Binding of its proof. Hello and Answer take the same
+// Subject: the node refuses a challenge for another one.
 type Subject struct {
 	// Request is the final PKCS#10 request, DER. The same bytes go into both
 	// messages.
@@ -54,13 +52,13 @@ type Attester struct {
 	format string // such as "tpm/v1"
 }
 
-// formatOf is the provider block of a kind's data format.
+// formatOf returns the text of the provider block, such as "tpm/v1".
 func formatOf(provider string, version int) string { return provider + "/v" + strconv.Itoa(version) }
 
 // NewAttester returns an attester with the evidence of prover. An error matches
 // [refusal.CheckConfig].
 func NewAttester(prover Prover) (*Attester, error) {
-	if typednil.Is(prover) {
+	if prover == nil {
 		return nil, refusal.Config("Prover", "", "one")
 	}
 	if _, err := csr.SignerChallenge(prover.Provider()); err != nil {
@@ -100,7 +98,7 @@ func (a *Attester) Hello(ctx context.Context, s Subject) (*csr.Spec, error) {
 	return bundle.HelloSpec(s.SignerName, s.ExpirationSeconds)
 }
 
-// prove has the Prover make the evidence of one message.
+// prove makes the evidence of one message, with the Prover.
 func (a *Attester) prove(ctx context.Context, stage Stage, s Subject, of func(Session, *Presented) (*Evidence, error)) (*csr.Bundle, error) {
 	var evidence *Evidence
 	err := a.prover.Use(ctx, stage, func(session Session) error {
@@ -121,16 +119,13 @@ func (a *Attester) prove(ctx context.Context, stage Stage, s Subject, of func(Se
 // request, under the signer that issues the certificate. The key must be the request's. The
 // challenge's secret is used, but neither kept nor shown.
 //
-// challenge is what [Verifier.Challenge] returned; on Kubernetes [ChallengeOf] extracts it. A
-// challenge for anything else is refused with an [*Error] whose Check is the one that the
-// verifier would use: a node that answered it would be lending its evidence to another requester.
+// challenge is the result of [Verifier.Challenge]; on Kubernetes [ChallengeOf] extracts it. A
+// challenge for another node, request, cluster or signer is refused with the [Check] that the verifier
+// would use: by answering it, a node would lend its evidence to another requester.
 func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Signer, s Subject) (*csr.Spec, error) {
 	request, err := s.check()
 	if err != nil {
 		return nil, fmt.Errorf("attest: answer: %w", err)
-	}
-	if typednil.Is(key) {
-		return nil, errors.New("attest: answer: no key to certify")
 	}
 	if !sameKey(request.CSR.PublicKey, key.Public()) {
 		return nil, &Error{Check: checkKeyMismatch, Got: "another key than that of the request", Want: "the request's key"}
@@ -212,16 +207,16 @@ type Prover interface {
 	// Version is the version of the data format that the prover writes, one of those in the
 	// Description.
 	Version() int
-	// Use calls f once with what one message needs, such as a loaded AK, and releases it again
-	// whatever f returns. stage says which message it is for. The error is f's or its own.
+	// Use calls f once with a Session for one message, such as a loaded AK, and releases it
+	// whatever f returns. stage is the message's. The error is f's or its own.
 	Use(ctx context.Context, stage Stage, f func(Session) error) error
-	// Close releases what the kind holds. What the caller opened remains the caller's.
+	// Close releases the kind's own resources, not those that the caller opened.
 	Close() error
 }
 
-// Session is what [Prover.Use] lends for one message.
+// Session makes the evidence of one message. It is valid during [Prover.Use].
 type Session interface {
-	// Present says what the node presents, using the node's own values.
+	// Present returns the identity and keys of this machine.
 	Present() (*Presented, error)
 	// Hello makes the evidence of a hello.
 	Hello(ctx context.Context, h Head) (*Evidence, error)
@@ -244,8 +239,8 @@ type Challenged struct {
 // Binding is the DER of the challenge's Binding, to be echoed unchanged.
 func (c *Challenged) Binding() []byte { return c.binding }
 
-// QualifyingData is what the statement with that label has to cover, 32 bytes; see [Label]. It
-// is nil for a Challenged that no Attester made.
+// QualifyingData returns the 32 bytes that the statement with that label has to cover; see [Label].
+// It is nil for a Challenged that no Attester made.
 func (c *Challenged) QualifyingData(label string) []byte {
 	if len(c.secret.Reveal()) == 0 || len(c.binding) == 0 {
 		return nil

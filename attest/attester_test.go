@@ -58,7 +58,6 @@ func TestNewAttester(t *testing.T) {
 	}{
 		"a prover":           {newFakeProver(), true},
 		"none":               {nil, false},
-		"a nil pointer":      {(*fakeProver)(nil), false},
 		"one without a name": {named(""), false},
 		"a name with a dot":  {named("a.b"), false},
 		"a name in capitals": {named("TPM"), false},
@@ -154,7 +153,6 @@ func TestInputsOfAnswers(t *testing.T) {
 		key       crypto.Signer
 		want      Check // "" for an error of no check
 	}{
-		"no key":                 {good, nil, ""},
 		"another key":            {good, newFakeKey(t), checkKeyMismatch},
 		"a key of another kind":  {good, rsaKey, checkKeyMismatch},
 		"no challenge":           {nil, n.key, checkEncoding},

@@ -8,11 +8,10 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Stage says how far a verification has got when membership is asked about.
+// Stage is the step of the join at which membership is decided.
 type Stage int
 
 const (
@@ -31,54 +30,49 @@ func (s Stage) String() string {
 	return [...]string{StageHello: "hello", StageAnswer: "answer"}[s]
 }
 
-// Authorizer decides whether this machine may be this node. A root of trust admits every
-// machine that its issuer ever certified, an attacker's included, so nothing is accepted
-// without one. Package attest/membership has some.
+// Authorizer decides whether a machine may be the node that it asks to be. A root of trust covers
+// every machine that its issuer ever certified, an attacker's included, so a Verifier needs one.
+// Package attest/membership has several.
 //
-// Authorize is asked at [StageAnswer], after every other check. It sees the result so far;
-// [Result.Checked] has the request and the machine that the policy found for the node's name.
-// It says which node the machine may be: [Result.Admit] makes the Authorization for that node,
-// and the Verifier refuses one for another node than the request's. It adds what it vouches
-// for: the issuer of the certificate writes the provider ID and the SANs given there and no
-// others. To refuse, it returns an error that wraps [CheckMembership], best made with
-// [NotMember]. Any other error means that it could not decide: the request is neither approved
-// nor denied and is looked at again. A nil Authorization without an error is a refusal.
+// Authorize is called at [StageAnswer], after every other check. It sees the result so far;
+// [Result.Checked] has the request and the machine that the inventory has for the node's name.
+// To admit the machine it returns an Authorization of [Result.Admit] with its grant: the provider
+// ID and the SANs that the certificate may contain. The Verifier refuses one for another node than
+// the request's. To refuse the machine it returns an error that wraps [CheckMembership], best made
+// with [NotMember]; a nil Authorization without an error is a refusal too. Any other error means
+// that it could not decide: the request is neither approved nor denied, and is verified again.
 //
-// It decides in two steps. Authorize looks, and changes no state. Anything an authorizer has
-// to write it hands to [Result.WhenAdmitted]. That is done after Authorize has returned, and
-// only if everybody who is asked admits the machine. So any code may embed or wrap an
-// authorizer or combine it with others, and nothing is recorded about a machine that is
-// refused.
+// Authorize only reads. It passes its writes to [Result.WhenAdmitted]: they run after Authorize has
+// returned, and only if every authorizer that was asked admits the machine. So any code may embed,
+// wrap or combine authorizers, and nothing is recorded about a machine that is refused.
+//
+// Authorize is called from many goroutines and must not keep or change its arguments.
 //
 // An authorizer may have two more methods.
 //
 //	AuthorizeHello(ctx context.Context, r *Result) error
 //
-// is called at [StageHello]. It is for an authorizer that can already refuse then: a hello shows
-// the machine's certificate, without proof, and the machine may be no member. Such a machine
-// gets no challenge. AuthorizeHello writes nothing; its errors are those of Authorize. An
-// authorizer without this method is asked only at the answer.
+// is called at [StageHello], when the machine has shown its certificate and proven nothing. If it
+// returns an error, the machine gets no challenge. It writes nothing; its errors are those of
+// Authorize. An authorizer without this method decides at the answer alone.
 //
 //	CheckAuthorizer(open Opening) error
 //
-// is called by [NewVerifier], so that the operator learns of a fault and no node is denied
-// because of it. It returns an error if the authorizer is unusable, or does not fit what the
-// verifier is open for. It must be safe to call on the type's zero value, and on a nil pointer
-// if one can be made.
-//
-// Authorize is called from many goroutines and must not keep or change its arguments.
+// is called by [NewVerifier], so that a configuration fault is reported to the operator instead of
+// denying nodes. It returns an error if the authorizer is unusable, or does not fit the verifier.
+// It must be safe to call on the type's zero value, and on a nil pointer if one can be made.
 type Authorizer interface {
 	Authorize(ctx context.Context, r *Result) (*Authorization, error)
 }
 
 // AuthorizerFunc is a function used as an [Authorizer].
 //
-// Not: AuthorizerFunc(list.Authorize), which hides that the list is nil or fits no open road,
-// and what it knows at hellos. What admits less than another embeds it, or passes its methods on
-// ([CheckAuthorizer], [Result.AskAtHello]).
+// Don't wrap an authorizer as AuthorizerFunc(a.Authorize): that drops its CheckAuthorizer and
+// AuthorizeHello. To restrict one, embed it, or call these two methods ([CheckAuthorizer],
+// [Result.AskAtHello]).
 type AuthorizerFunc func(ctx context.Context, r *Result) (*Authorization, error)
 
-// Authorize calls f. A nil f decides nothing.
+// Authorize calls f. A nil f returns an error.
 func (f AuthorizerFunc) Authorize(ctx context.Context, r *Result) (*Authorization, error) {
 	if f == nil {
 		return nil, errors.New("attest: a nil AuthorizerFunc")
@@ -86,23 +80,23 @@ func (f AuthorizerFunc) Authorize(ctx context.Context, r *Result) (*Authorizatio
 	return f(ctx, r)
 }
 
-// Opening is what a verifier is open for.
+// Opening describes the requests that a verifier accepts.
 type Opening struct {
-	// ClusterIDs are the names of the one cluster.
+	// ClusterIDs are the names of the verifier's cluster.
 	ClusterIDs []string
 	// Roads are the roads of all kinds of evidence.
 	Roads []OpenRoad
-	// MaxExpiration is the longest lifetime of a certificate by Kubernetes' own signers
-	// (csr.Policy.MaxExpiration); 0 if the verifier serves none of them.
-	MaxExpiration time.Duration
+	// MaxLifetime is the longest lifetime of a certificate of Kubernetes' own signers, from the
+	// policy; 0 if the verifier serves none of them.
+	MaxLifetime time.Duration
 }
 
 var errNoAuthorizer = errors.New("attest: no Authorizer, or a nil one")
 
-// CheckAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil function, or
-// if its method CheckAuthorizer returns one: for an authorizer that asks others.
+// CheckAuthorizer returns an error if an authorizer is nil, or if its method CheckAuthorizer
+// returns one. It is for authorizers that call others.
 func CheckAuthorizer(a Authorizer, open Opening) error {
-	if typednil.Is(a) {
+	if a == nil {
 		return errNoAuthorizer
 	}
 	if c, ok := a.(interface{ CheckAuthorizer(open Opening) error }); ok {
@@ -111,10 +105,10 @@ func CheckAuthorizer(a Authorizer, open Opening) error {
 	return nil
 }
 
-// AskAtHello asks an authorizer at a hello, if it can be asked then: for an authorizer that asks
-// others.
+// AskAtHello calls an authorizer's AuthorizeHello, if it has that method. It is for authorizers
+// that call others.
 func (r *Result) AskAtHello(ctx context.Context, a Authorizer) error {
-	if typednil.Is(a) {
+	if a == nil {
 		return errNoAuthorizer
 	}
 	if h, ok := a.(interface {
@@ -125,29 +119,29 @@ func (r *Result) AskAtHello(ctx context.Context, a Authorizer) error {
 	return nil
 }
 
-// Authorization is what an [Authorizer] vouches for. [Result.Admit] makes one; one that it did
-// not make for this very result, such as the zero value, admits no machine.
+// Authorization is an [Authorizer]'s admission of one machine, with its grant. [Result.Admit] makes
+// one. Any other one, such as the zero value or one of another result, admits no machine.
 type Authorization struct {
-	// Grant is what is vouched for. A request that claims another provider ID or asks for
-	// other SANs is refused. Its Record is called as what [Result.WhenIssued] hands in.
+	// Grant holds the contents of the certificate. A request that claims another provider ID or
+	// asks for other SANs is refused. Its Record is called like a write of [Result.WhenIssued].
 	csr.Grant
 
 	result   *Result
 	nodeName string
 }
 
-// Admit returns an authorization of this machine as the node of this name, vouching for nothing
-// else yet. The name is the one that the authorizer knows the machine by.
+// Admit returns an authorization of r's machine as this node, with an empty grant. nodeName is the
+// name that the authorizer has for the machine.
 //
-// Not: Admit(r.NodeName) by who has only looked whether r.Machine is one of many: every one of
-// them could then be every node.
+// Never pass r.NodeName after checking only that r.Machine is known: any known machine could then
+// claim any node name.
 func (r *Result) Admit(nodeName string) *Authorization {
 	return &Authorization{result: r, nodeName: nodeName}
 }
 
-// For returns the name of the node that the machine of r is admitted as, "" if a was not made for
-// r: one for another result admits no machine.
-func (a *Authorization) For(r *Result) string {
+// AdmittedAs returns the node name that a grants to the machine of r, or "" if a belongs to another
+// Result.
+func (a *Authorization) AdmittedAs(r *Result) string {
 	if a == nil || r == nil || a.result != r {
 		return ""
 	}
@@ -160,25 +154,24 @@ func NotMember(reason string) error {
 	return &Error{Check: CheckMembership, Got: reason}
 }
 
-// Membership asks an [Authorizer] as a [Verifier] does. It is meant for anyone who calls one
-// from elsewhere, such as a test of an authorizer. It first refuses a machine whose evidence
-// contradicts the provider ID in the inventory ("provider-id-evidence"). At [StageHello] only one
-// that can be asked then is asked. At [StageAnswer] it reconciles what evidence, inventory,
-// authorizer and request say about the provider ID, checks the lifetime that the request asks for
-// against the end of the Authorization, sets what [Result.Attested] returns, then does what was
-// handed to [Result.WhenAdmitted], in that order. A nil error means admission. An error that wraps
-// [CheckMembership], "expiration", or "provider-id" without [refusal.ErrRetry], is a refusal; any other wraps
-// [refusal.ErrRetry].
+// AskMembership decides about membership as a [Verifier] does, for other callers of an authorizer,
+// such as its tests. It first refuses a machine whose evidence contradicts the provider ID in the
+// inventory ("provider-id-evidence"). At [StageHello] it then calls AuthorizeHello, if the authorizer
+// has it. At [StageAnswer] it calls Authorize, compares the provider IDs of evidence, inventory,
+// grant and request, checks the requested lifetime against the end of the grant, sets the value of
+// [Result.Attested] and runs the writes of [Result.WhenAdmitted], in that order. A nil error means
+// admission. An error that wraps [CheckMembership], "expiration", or "provider-id" without
+// [refusal.ErrRetry], is a refusal; any other wraps [refusal.ErrRetry].
 //
-// A Result is decided about once. So it is an error to call this from inside Authorize, whose
-// decision is under way: an authorizer that asks another calls its Authorize.
-func Membership(ctx context.Context, a Authorizer, r *Result) error {
+// Each Result is decided once, so a call from inside Authorize is an error: an authorizer that asks
+// another calls its Authorize.
+func AskMembership(ctx context.Context, a Authorizer, r *Result) error {
 	switch {
 	case ended(ctx) != nil:
 		return refusal.Retry(ended(ctx))
 	case r == nil || r.Stage != StageHello && r.Stage != StageAnswer:
 		return refusal.Retry(errors.New("attest: no result, or one of no stage"))
-	case typednil.Is(a):
+	case a == nil:
 		return refusal.Retry(errNoAuthorizer)
 	case r.pending != nil:
 		return refusal.Retry(errDecided)
@@ -194,43 +187,45 @@ func Membership(ctx context.Context, a Authorizer, r *Result) error {
 	if r.Stage != StageAnswer {
 		return asMembership(r.AskAtHello(ctx, a))
 	}
-	p, machine := &pending{}, r.Machine
-	r.pending = p
-	given, err := r.ask(ctx, a)
-	if fault := p.close(); fault != nil && err == nil {
+	pending, machine := &pendingWrites{}, r.Machine
+	r.pending = pending
+	grant, err := r.ask(ctx, a)
+	if fault := pending.close(); fault != nil && err == nil {
 		err = refusal.Retry(fault)
 	}
 	r.Granted = csr.Grant{}
 	if err != nil {
 		return err
 	}
-	if given.Record != nil {
-		p.issues = append(p.issues, given.Record)
-		given.Record = nil
+	if grant.Record != nil {
+		pending.whenIssued = append(pending.whenIssued, grant.Record)
+		grant.Record = nil
 	}
-	granted := *given
-	if len(p.issues) > 0 {
-		given.Record = func(ctx context.Context, issued csr.IssuedRecord) error { return writeAll(ctx, p.issues, issued) }
+	granted := *grant
+	if len(pending.whenIssued) > 0 {
+		grant.Record = func(ctx context.Context, issued csr.IssuedRecord) error {
+			return writeAll(ctx, pending.whenIssued, issued)
+		}
 	}
 	if r.checked != nil {
-		p.attested = r.checked.Vouch(string(machine), *given, r) // what is written may read it
-		_, err = csr.RecordOf(nil, p.attested)
+		pending.attested = r.checked.Vouch(string(machine), *grant, r) // the writes may read it
+		_, err = csr.RecordOf(nil, pending.attested)
 		err = contradicted(err)
 	}
 	if err == nil {
-		err = writeAll(ctx, p.writes, csr.IssuedRecord{})
+		err = writeAll(ctx, pending.whenAdmitted, csr.IssuedRecord{})
 	}
 	if err != nil {
-		p.attested = nil
+		pending.attested = nil
 		return err
 	}
 	r.Granted = granted
 	return nil
 }
 
-// contradicted turns a contradiction of the inventory, as which a provider ID counts, into a refusal
-// with CheckMembership. Another rule of the policy, such as "expiration", stays what it is: the node
-// can ask in another way.
+// contradicted turns a contradiction between grant and inventory into a refusal with CheckMembership.
+// Other rules of the policy, such as "expiration", are returned unchanged: the node can ask again with
+// other parameters.
 func contradicted(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.Check != refusal.ErrRetry &&
 		(e.Check == csr.CheckProviderIDMismatch || !slices.Contains(csr.PolicyChecks(), e.Check)) {
@@ -239,7 +234,7 @@ func contradicted(err error) error {
 	return err
 }
 
-// writeAll performs the writes that were handed in, up to the first error.
+// writeAll runs pending writes up to the first error.
 func writeAll(ctx context.Context, writes []recordWriter, issued csr.IssuedRecord) error {
 	for _, write := range writes {
 		if err := write(ctx, issued); err != nil {
@@ -249,8 +244,8 @@ func writeAll(ctx context.Context, writes []recordWriter, issued csr.IssuedRecor
 	return nil
 }
 
-// asMembership turns a refusal that merely wraps the check into the form that [csr.Decide]
-// denies, and makes everything else a retry.
+// asMembership turns an error that wraps CheckMembership into a refusal that [csr.Decide] denies,
+// and any other error into a retry.
 func asMembership(err error) error {
 	if err == nil {
 		return nil
@@ -264,7 +259,7 @@ func asMembership(err error) error {
 	return &Error{Check: CheckMembership, Got: "a machine that the authorizer refuses", Err: err}
 }
 
-// ask asks an authorizer, and reconciles the provider ID that it vouches for.
+// ask calls Authorize and returns its grant, with the provider ID compared.
 func (r *Result) ask(ctx context.Context, authorizer Authorizer) (*csr.Grant, error) {
 	a, err := authorizer.Authorize(ctx, r)
 	switch {
@@ -277,28 +272,29 @@ func (r *Result) ask(ctx context.Context, authorizer Authorizer) (*csr.Grant, er
 	case a.nodeName != r.NodeName:
 		return nil, NotMember("machine " + string(r.Machine) + " as node " + r.NodeName + ", which is admitted as node " + a.nodeName)
 	}
-	given := a.Grant
-	if given.ProviderID, err = r.reconcileProviderID(a.ProviderID); err != nil {
+	grant := a.Grant
+	if grant.ProviderID, err = r.reconcileProviderID(a.ProviderID); err != nil {
 		return nil, err
 	}
-	given.DNSNames, given.IPAddresses = slices.Clone(a.DNSNames), slices.Clone(a.IPAddresses)
-	return &given, nil
+	grant.DNSNames, grant.IPAddresses = slices.Clone(a.DNSNames), slices.Clone(a.IPAddresses)
+	return &grant, nil
 }
 
-// pending is what authorizers have handed in to be written once the machine is admitted.
-type pending struct {
-	mu             sync.Mutex
-	closed         bool // nothing changes any more
-	fault          error
-	writes, issues []recordWriter
-	attested       *csr.Attested // nil until the authorizer has decided; copies of the Result see it too
+// pendingWrites collects the writes of all authorizers, to run after all of them agree.
+type pendingWrites struct {
+	mu           sync.Mutex
+	closed       bool // Authorize has returned
+	fault        error
+	whenAdmitted []recordWriter
+	whenIssued   []recordWriter
+	attested     *csr.Attested // nil until the authorizer has decided; copies of the Result see it too
 }
 
 type recordWriter = func(ctx context.Context, issued csr.IssuedRecord) error
 
-// close ends the period in which something can be handed in, and returns what went wrong with
-// that: an authorizer that drops the error still admits no machine.
-func (p *pending) close() error {
+// close refuses further writes, and returns the fault of an earlier one: an authorizer that drops
+// the error of WhenAdmitted still admits no machine.
+func (p *pendingWrites) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
@@ -306,33 +302,32 @@ func (p *pending) close() error {
 }
 
 var (
-	errNotPending = errors.New("attest: there is no decision under way that a write could belong to")
-	errDecided    = errors.New("attest: membership is being decided for this result, or has been: an authorizer asks another by its method Authorize")
-	errNilWrite   = errors.New("attest: a write that is nil")
+	errNotPending = errors.New("attest: WhenAdmitted or WhenIssued was called outside Authorize")
+	errDecided    = errors.New("attest: membership of this Result is being decided, or has been: an authorizer asks another by its method Authorize")
+	errNilWrite   = errors.New("attest: WhenAdmitted or WhenIssued was called with nil")
 )
 
-// WhenAdmitted hands in what an [Authorizer] has to write, from inside Authorize. The writes are
-// done after every authorizer has agreed and the provider ID that the request claims has been
-// checked against the authorization, in the order in which they were handed in. The machine is
-// admitted only if all of them succeed. An error from write counts like one from Authorize.
-// Nothing is written for a machine that is refused.
+// WhenAdmitted adds a write of an [Authorizer], from inside Authorize. The writes run in this order
+// after every authorizer has agreed and the provider ID that the request claims has been compared
+// with the grant. The machine is admitted only if all of them succeed: an error of a write has the
+// effect of one of Authorize. Nothing is written for a machine that is refused.
 //
-// It is an error to hand in nil, and to call it outside Authorize: the write does not happen.
-// Inside Authorize such an error keeps the machine out, whatever Authorize returns.
+// With nil, and outside Authorize, it is an error and the write does not happen. Inside Authorize
+// such an error refuses the machine, whatever Authorize returns.
 func (r *Result) WhenAdmitted(write func(ctx context.Context) error) error {
-	return r.handIn(write == nil, func(p *pending) {
-		p.writes = append(p.writes, func(ctx context.Context, _ csr.IssuedRecord) error { return write(ctx) })
+	return r.addWrite(write == nil, func(p *pendingWrites) {
+		p.whenAdmitted = append(p.whenAdmitted, func(ctx context.Context, _ csr.IssuedRecord) error { return write(ctx) })
 	})
 }
 
-// WhenIssued hands in, as [Result.WhenAdmitted] does, what is to be written together with the
-// record of the certificate. [csr.CA.Issue] does so for a machine that was admitted, before
-// the certificate is handed out. It is not done at all if something else signs.
+// WhenIssued adds a write that runs together with the record of the certificate. [csr.CA.Issue] calls
+// it for an admitted machine before it returns the certificate. If another signer issues the
+// certificate, it never runs.
 func (r *Result) WhenIssued(write func(ctx context.Context, issued csr.IssuedRecord) error) error {
-	return r.handIn(write == nil, func(p *pending) { p.issues = append(p.issues, write) })
+	return r.addWrite(write == nil, func(p *pendingWrites) { p.whenIssued = append(p.whenIssued, write) })
 }
 
-func (r *Result) handIn(none bool, add func(*pending)) error {
+func (r *Result) addWrite(isNil bool, add func(*pendingWrites)) error {
 	if r == nil || r.pending == nil {
 		return errNotPending
 	}
@@ -341,7 +336,7 @@ func (r *Result) handIn(none bool, add func(*pending)) error {
 	switch {
 	case r.pending.closed:
 		return errNotPending
-	case none:
+	case isNil:
 		r.pending.fault = errNilWrite
 		return errNilWrite
 	}

@@ -83,7 +83,7 @@ func TestWhenAdmitted(t *testing.T) {
 				return c.answer(r)
 			})
 			r := &Result{Stage: StageAnswer, ClaimedProviderID: c.claimed}
-			err := Membership(t.Context(), a, r)
+			err := AskMembership(t.Context(), a, r)
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) || !slices.Equal(written, c.written) {
 				t.Errorf("got %v, written %v, want %v, %v", err, written, c.want, c.written)
 			}
@@ -100,7 +100,7 @@ func TestWhenAdmittedRefuses(t *testing.T) {
 	var kept *Result
 	ask := func(r *Result, write func(context.Context) error) error {
 		var got error
-		_ = Membership(t.Context(), AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
+		_ = AskMembership(t.Context(), AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
 			kept = r
 			got = r.WhenAdmitted(write)
 			return r.Admit(r.NodeName), nil
@@ -109,7 +109,7 @@ func TestWhenAdmittedRefuses(t *testing.T) {
 	}
 	var atHello error
 	hello := helloFunc(func(_ context.Context, r *Result) error { atHello = r.WhenAdmitted(write); return nil })
-	if err := Membership(t.Context(), hello, &Result{Stage: StageHello}); err != nil {
+	if err := AskMembership(t.Context(), hello, &Result{Stage: StageHello}); err != nil {
 		t.Error(err)
 	}
 	for _, c := range []struct {
@@ -134,7 +134,7 @@ func TestMembershipInAContextThatIsOver(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, stage := range []Stage{StageHello, StageAnswer} {
-		if err := Membership(over, &checkedAuthorizer{}, &Result{Stage: stage}); !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) {
+		if err := AskMembership(over, &checkedAuthorizer{}, &Result{Stage: stage}); !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("%v: got %v", stage, err)
 		}
 	}
@@ -159,7 +159,7 @@ func TestClaimedProviderID(t *testing.T) {
 				a.ProviderID = c.vouched
 				return a, nil
 			})
-			err := Membership(context.Background(), a, &Result{Stage: c.stage, ClaimedProviderID: csr.Claimed(c.claimed)})
+			err := AskMembership(context.Background(), a, &Result{Stage: c.stage, ClaimedProviderID: csr.Claimed(c.claimed)})
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%v, vouched %q: %v", c.stage, c.vouched, err)
 			}
@@ -214,14 +214,14 @@ func TestRefusalsOfAuthorizers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := AuthorizerFunc(func(context.Context, *Result) (*Authorization, error) { return nil, c.err })
-			err := Membership(t.Context(), a, &Result{Stage: StageAnswer})
+			err := AskMembership(t.Context(), a, &Result{Stage: StageAnswer})
 			if got := csr.Decide(err).Verdict; got != c.want {
 				t.Errorf("%v, want %v (%v)", got, c.want, err)
 			}
 			if c.err == nil {
 				return // which at a hello is no refusal
 			}
-			err = Membership(t.Context(), helloFunc(func(context.Context, *Result) error { return c.err }), &Result{Stage: StageHello})
+			err = AskMembership(t.Context(), helloFunc(func(context.Context, *Result) error { return c.err }), &Result{Stage: StageHello})
 			if got := csr.Decide(err).Verdict; got != c.want {
 				t.Errorf("at the hello: %v, want %v (%v)", got, c.want, err)
 			}

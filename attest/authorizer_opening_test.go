@@ -8,9 +8,9 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// TestOpeningMaxExpiration: an authorizer is told how long Kubernetes' own signers' certificates may
+// TestOpeningMaxLifetime: an authorizer is told how long Kubernetes' own signers' certificates may
 // last, and nothing where they are not served.
-func TestOpeningMaxExpiration(t *testing.T) {
+func TestOpeningMaxLifetime(t *testing.T) {
 	own, err := csr.SignerClient("fake")
 	if err != nil {
 		t.Fatal(err)
@@ -30,8 +30,8 @@ func TestOpeningMaxExpiration(t *testing.T) {
 			config.Authorizer, config.Policy = asked, config.Policy.Clone()
 			config.Policy.SignerNames, config.Policy.MaxLifetime = append(c.signers, own), c.longest
 			config.Policy.IssuedRecord = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, csr.ErrNoRecord }
-			if _, err := NewVerifier(config); err != nil || asked.opened.MaxExpiration != c.want {
-				t.Errorf("got %s, %v, want %s", asked.opened.MaxExpiration, err, c.want)
+			if _, err := NewVerifier(config); err != nil || asked.opened.MaxLifetime != c.want {
+				t.Errorf("got %s, %v, want %s", asked.opened.MaxLifetime, err, c.want)
 			}
 		})
 	}

@@ -53,7 +53,7 @@ func ChallengeOf(hello *csr.Request) ([]byte, error) {
 	return nil, &Error{Check: checkNoChallenge, Got: "no decision", Want: message.ReasonChallenge, Err: refusal.ErrRetry}
 }
 
-// parseChallengeMessage refuses any other spelling of the same bytes.
+// parseChallengeMessage reads base64, and refuses other encodings of the same bytes.
 func parseChallengeMessage(message string) ([]byte, error) {
 	if len(message) > base64.StdEncoding.EncodedLen(der.MaxChallengeSize) {
 		return nil, &Error{Check: checkSize, Got: "a longer challenge message", Want: "at most 21848 characters"}
@@ -65,8 +65,8 @@ func parseChallengeMessage(message string) ([]byte, error) {
 	return challenge, nil
 }
 
-// makeChallenge adds key, nonce and times to what is known, and the secret. Where the kind
-// seals the secret, it leaves here only in the credential.
+// makeChallenge completes the Binding with key, nonce and times, and adds the secret: in the clear, or
+// only in the credential if the kind makes one.
 func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, format string, hello HelloEvidence, q *Inquiry, b *message.Binding, created time.Time) ([]byte, error) {
 	key, err := v.c.KeyRing.newest(q.Now)
 	if err != nil {
@@ -95,7 +95,7 @@ func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, format string
 	return c.Marshal()
 }
 
-// expected is the Binding as the verifier knows it: everything except key, nonce and times.
+// expected returns the Binding of the verifier's own values, without key, nonce and times.
 func expected(r *Result, p *Presented, request *csr.Request) *message.Binding {
 	b := &message.Binding{
 		Road:        message.Road(r.Road),

@@ -9,8 +9,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkProviderUnknown: there is a kind for the signer that the request is filed under. A request
-// without one is not denied: see [csr.ErrOtherSigner].
+// checkProviderUnknown: no kind is for the signer of the request. Such a request is not denied: see
+// [csr.ErrOtherSigner].
 const checkProviderUnknown Check = "provider-unknown"
 
 // serves reports whether nodes with this kind of evidence may file under a signer.
@@ -18,9 +18,9 @@ func (k *openKind) serves(signerName string) bool {
 	return signerName == csr.SignerKubeAPIServerClientKubelet || csr.ProviderOf(signerName) == k.Provider
 }
 
-// choose returns the kind that a request is for: the one that its signer name selects or, where
-// that selects none, its provider block. The block never overrides the name: it must agree, and
-// state a version that is accepted.
+// choose returns the kind for a request: by its signer name or, under Kubernetes' own signers, by its
+// provider block. The block never overrides the signer name: it must agree, and state an accepted
+// version.
 func (v *Verifier) choose(ctx context.Context, request *csr.Parsed) (*openKind, error) {
 	if v == nil || len(v.kinds) == 0 || request.Request() == nil {
 		return nil, errNotMade
@@ -30,7 +30,7 @@ func (v *Verifier) choose(ctx context.Context, request *csr.Parsed) (*openKind, 
 	}
 	signer := request.Request().Spec.SignerName
 	served := slices.Contains(v.signers, signer)
-	var names []string // of those among which to choose
+	var names []string // of the kinds to choose from
 	for _, k := range v.kinds {
 		if signer == k.challengeSigner || served && k.serves(signer) {
 			names = append(names, k.Provider)
@@ -51,7 +51,7 @@ func (v *Verifier) choose(ctx context.Context, request *csr.Parsed) (*openKind, 
 	if bundle.Provider != "" {
 		got = refusal.Quote(bundle.Provider)
 	}
-	name, version, _ := csr.ProviderVersion(bundle.Provider) // "" if there is none
+	name, version, _ := csr.ProviderVersion(bundle.Provider) // "" without a provider block
 	if !slices.Contains(names, name) {
 		return nil, &Error{Check: csr.CheckAttestationProvider, Got: got, Want: "evidence for provider " + strings.Join(names, " or ")}
 	}
@@ -63,7 +63,7 @@ func (v *Verifier) choose(ctx context.Context, request *csr.Parsed) (*openKind, 
 	return k, nil
 }
 
-// formats are the names of the accepted versions, newest first.
+// formats returns the names of the accepted versions, newest first.
 func (k *openKind) formats() []string {
 	var names []string
 	for _, version := range slices.Backward(k.Versions) {

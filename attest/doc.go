@@ -25,21 +25,20 @@
 //
 // # Kinds of evidence
 //
-// A Verifier takes several kinds at once. The signer name of a request selects one. Each kind counts the versions of its data format for itself, and can
-// read several. What a kind states is checked against what it declared about itself: it cannot
-// skip a check of the join, name a machine the way another kind does, or claim more certainty
-// than it has. A [Result] has the facts of the join, each with its [Standing], and the kind's own
-// in Details.
+// A Verifier takes several kinds at once. The signer name of a request selects one. Each kind has its
+// own versions of its data format, and can read several. Its findings are checked against its
+// [Description]: it cannot skip a check of the join, use the identities of another kind, or claim more
+// certainty than it declared. A [Result] has the facts of the join, each with its [Standing], and the
+// kind's own in Details.
 //
 // # Membership
 //
-// A root of trust admits every machine that its issuer ever certified, so an [Authorizer] has
-// the last word: whether this machine may be this node, as which the Result then admits it
-// ([Result.Admit]). Package attest/membership has a list, trust on first use over a registry
-// (which says yes to the first machine under a name), and an authorizer that admits only what
-// two others both admit.
+// A root of trust covers every machine that its issuer ever certified, so an [Authorizer] decides
+// last whether this machine may be this node. Package attest/membership has a list, trust on first
+// use over a registry (which admits the first machine under a name), and an authorizer that admits a
+// machine if two others both do.
 //
-// # Providers beside the kinds
+// # Other providers
 //
 // Where a control plane has only kinds of this package, it calls the Verifier. Where it also
 // has other providers of package csr, the Verifier is one of them, for its own signers
@@ -48,9 +47,9 @@
 //
 // # Errors
 //
-// A refusal is an [*Error] whose [Check] names what failed, or a [csr.Errors]; what could not
-// be decided wraps [refusal.ErrRetry]. [csr.Decide] turns either into the decision for the
-// request object, and no error into a retry: an approval is made from what was verified, by
+// A refusal is an [*Error] with the [Check] that failed, or a [csr.Errors]; an error that wraps
+// [refusal.ErrRetry] means that no decision was possible. [csr.Decide] turns either into the decision
+// for the request object, and no error into a retry: an approval is made by
 // [csr.Attested.Decision] of [Result.Attested]. [csr.Decision.For] says where to write it. No
 // error holds a secret.
 package attest

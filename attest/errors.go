@@ -10,9 +10,9 @@ import (
 // is an [*Error] that carries one.
 type Check = refusal.Check
 
-// Error is a refusal: the check that failed, what was found and what was expected; see
-// [refusal.Error]. On Kubernetes its Reason is the reason of the Denied condition that it
-// becomes. The node files again after HelloExpired ([CheckHelloExpired]).
+// Error is a refusal: the check that failed, the value found and the value wanted; see
+// [refusal.Error]. On Kubernetes its Reason is that of the Denied condition. After HelloExpired
+// ([CheckHelloExpired]) the node files again.
 type Error = refusal.Error
 
 // Checks on which callers branch. The texts of all checks are in the errors.
@@ -67,7 +67,7 @@ const (
 	checkSize = der.CheckSize
 )
 
-// What others than this package have to keep to.
+// Values that other packages have to keep to.
 const (
 	// MaxRingAge is how old a reading of a shared ring may be: a replica that has not read it for
 	// longer than that verifies nothing.

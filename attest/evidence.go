@@ -8,11 +8,10 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// Evidence is what a kind's messages carry in addition to the certificate request. It travels
+// Evidence is the part of a kind's messages next to the certificate request. It travels
 // as the AttestationBundle of draft-ietf-lamps-csr-attestation-28 (attribute
 // 1.2.840.113549.1.9.16.2.59) in the block KUBELET AUTHENTICATOR ATTESTATION DATA:
 //
@@ -23,8 +22,7 @@ import (
 // Every such bundle conforms to the draft. The draft also allows others, which are refused on
 // purpose, so that one meaning has one encoding and a limited size:
 //
-//   - LimitedCertChoices are plain certificates, never other [3]: nothing here could verify
-//     those.
+//   - LimitedCertChoices are plain certificates, never other [3], which nothing here could verify.
 //   - Certificates are one chain, leaf first and root left out, for all statements together:
 //     one machine answers. The draft specifies no order.
 //   - There are at most 8 statements and 8 certificates of 16 KiB; the draft sets no limit.
@@ -34,8 +32,8 @@ import (
 // TPM statements are those of draft-birkholz-rats-tcg-tpm2-attestation, to which the draft's
 // own appendix about TPMs moved: tcg-attest-tpm-certify, with tpmTPublic always present in an
 // answer and the signature a TPMT_SIGNATURE. Only the lower-level functions of
-// attest/tpm/statement read a bare signature, and only they read tcg-attest-tpm-quote. What
-// those documents have no statement for has a private one, such as [oid.NodeAttestHello].
+// attest/tpm/statement read a bare signature, and only they read tcg-attest-tpm-quote. Where
+// those documents have no statement, a private one is used, such as [oid.NodeAttestHello].
 type Evidence struct {
 	// Version is the version of the kind's data format, of the provider block: 1 for "tpm/v1".
 	Version int
@@ -59,7 +57,7 @@ func (e *Evidence) Is(types ...oid.OID) bool {
 
 // Types names the types of the statements, for an error: "nodeattest-hello, …".
 func (e *Evidence) Types() string {
-	e = typednil.OrZero(e)
+	e = cmp.Or(e, &Evidence{})
 	names := make([]string, len(e.Statements))
 	for n, s := range e.Statements {
 		names[n] = cmp.Or(s.Type.Name(), s.Type.String())
@@ -67,7 +65,7 @@ func (e *Evidence) Types() string {
 	return strings.Join(names, ", ")
 }
 
-// bundleOf puts a request and its evidence together.
+// bundleOf returns the bundle of a request and its evidence.
 func bundleOf(request []byte, format string, e *Evidence) (*csr.Bundle, error) {
 	if e == nil {
 		return nil, errors.New("attest: the Prover made no evidence")
@@ -83,7 +81,7 @@ func bundleOf(request []byte, format string, e *Evidence) (*csr.Bundle, error) {
 	return &csr.Bundle{Request: request, Provider: format, Data: data}, nil
 }
 
-// evidenceOf reads the evidence that accompanies a request.
+// evidenceOf reads the evidence in a bundle.
 func evidenceOf(b *csr.Bundle, version int) (*Evidence, error) {
 	m, err := message.ParseBundle(b.Data)
 	if err != nil {

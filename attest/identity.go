@@ -8,7 +8,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/names"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -39,23 +38,21 @@ func (id Identity) Valid() bool {
 	return len(kind) > 0 && len(kind) < len(id)-1 && names.ValidText(string(id), message.MaxIdentitySize)
 }
 
-// Grammar is one kind of identity and how it is spelt.
+// Grammar is one kind of identity with its syntax.
 type Grammar struct {
 	// Kind is the part before the first colon: lower-case letters, digits and "-".
 	Kind string
-	// Parse checks an identity of this kind that a person has written into a list, and returns
-	// its one spelling, which is what a verification finds. Nil accepts every text without
-	// spaces, and for the kinds that [Identity] lists is the grammar given there.
+	// Parse checks an identity of this kind from a list, and returns its canonical form, which is
+	// the one in a Result. Nil accepts every text without spaces; the kinds that [Identity] lists
+	// have the grammar given there.
 	Parse func(id Identity) (Identity, error)
 }
 
-// ParseIdentity reads a machine identity as a person writes it into a list: at most 1024 bytes
-// without spaces. It must be in its one spelling, so that what is accepted can be what a
-// verification finds. The forms that [Identity] lists are known; other kinds are held to their
-// grammars by the code that knows which kinds of evidence are open, such as [NewVerifier]. A kind
-// consists of lower-case letters, digits and "-", and is not the name of a hash: a digest
-// without a kind in front would match no machine. The error is an [*Error] of
-// "machine-identity".
+// ParseIdentity reads a machine identity from a list: at most 1024 bytes without spaces, in canonical
+// form, so that it can equal the identity in a Result. It checks the forms that [Identity] lists;
+// other kinds are checked by code that has their grammars, such as [NewVerifier]. A kind consists of
+// lower-case letters, digits and "-", and is not the name of a hash: a digest without a kind in front
+// would match no machine. The error is an [*Error] of "machine-identity".
 func ParseIdentity(s string) (Identity, error) {
 	id := Identity(s)
 	if !id.Valid() || strings.Contains(s, " ") || !validKind(id.Kind()) {
@@ -97,10 +94,12 @@ func (r *OpenRoad) kinds() []string {
 	return names
 }
 
-// ParseIdentity holds an identity to the grammar that it has on this road. The error is an
-// [*Error] of "machine-identity", also where the road has no identities of its kind.
+// ParseIdentity checks an identity by the grammar of this road. The error is an [*Error] of
+// "machine-identity", also if the road has no identities of its kind.
 func (r *OpenRoad) ParseIdentity(id Identity) (Identity, error) {
-	r = typednil.OrZero(r)
+	if r == nil {
+		return "", badIdentity(string(id), "an identity on an open road")
+	}
 	i := slices.IndexFunc(r.Identities, func(g Grammar) bool { return g.Kind == id.Kind() })
 	if i < 0 {
 		return "", badIdentity(string(id), "one of kind "+refusal.Quotes(r.kinds()))

@@ -30,14 +30,13 @@ const (
 	checkRingEmpty Check = "ring-empty"
 )
 
-// RingKey is one challenge key: it makes challenges from ActiveAt on, and its challenges can
-// be verified until RetiredAt.
+// RingKey is one challenge key. It makes challenges from ActiveAt on, and their answers verify until
+// RetiredAt.
 type RingKey struct {
 	// ID is how a challenge refers to the key.
 	ID [message.KeyIDSize]byte
-	// Secret is what challenges are derived from, and nothing else. Anyone who has one can
-	// impersonate any machine whose secrets travel in credentials ([RoadEK]): guard it like
-	// the CA's key.
+	// Secret is the key from which challenges are derived. With it an attacker can impersonate any
+	// machine on [RoadEK]: guard it like the CA's key.
 	Secret secret.Value[[message.SecretSize]byte]
 	// ActiveAt is when the key begins to make challenges.
 	ActiveAt time.Time
@@ -56,8 +55,8 @@ func NewRingKey(activeAt time.Time) RingKey {
 	return k
 }
 
-// MarshalJSON returns an error: what a JSON encoder would write has no secret in it, and so
-// would be lost as a key ring. [MarshalRingKeys] writes keys that are to be read again.
+// MarshalJSON returns an error: an encoder would leave out the secret, and the key ring would be lost.
+// [MarshalRingKeys] writes keys that can be read again.
 func (k RingKey) MarshalJSON() ([]byte, error) {
 	return nil, errors.New("attest: key ring: a key is not stored as JSON: use MarshalRingKeys")
 }
@@ -66,11 +65,10 @@ func (k *RingKey) retired(now time.Time) bool {
 	return !k.RetiredAt.IsZero() && !k.RetiredAt.After(now)
 }
 
-// KeyRing holds the challenge keys of a control plane. The zero value has not been read yet;
-// it is for a program that starts before it can read the shared place. Until the first
-// [KeyRing.Refresh] it makes and verifies nothing, and everything is "ring-stale", to be
-// tried again. Replicas that share nothing but the ring accept answers to each other's
-// challenges: no other state is kept. It is safe for use from many goroutines.
+// KeyRing holds the challenge keys of a control plane. The zero value is for a program that starts
+// before it can read the keys: until the first [KeyRing.Refresh] every challenge and verification is a
+// retry with "ring-stale". Replicas with the same keys verify answers to each other's challenges: there
+// is no other shared state. It is safe for use from many goroutines.
 type KeyRing struct {
 	mu     sync.RWMutex
 	keys   []RingKey
@@ -78,8 +76,8 @@ type KeyRing struct {
 	static bool
 }
 
-// NewStaticKeyRing makes a ring of keys that the caller alone owns and rotates: it
-// never becomes stale. It returns an error as [KeyRing.Refresh] does.
+// NewStaticKeyRing makes a ring of keys that no other process rotates, so it never becomes stale. It
+// returns an error as [KeyRing.Refresh] does.
 func NewStaticKeyRing(keys ...RingKey) (*KeyRing, error) {
 	if err := checkRingKeys(keys); err != nil {
 		return nil, err
@@ -109,14 +107,13 @@ func checkRingKeys(keys []RingKey) error {
 	return nil
 }
 
-// Refresh replaces the keys with those that were read from a shared place at readAt; call it
-// again well within 60 seconds. A reading that is older than the one held or is empty, and one
-// in which an identifier occurs twice, a secret is all zero, ActiveAt is zero, or a key is
-// retired before it is active, changes nothing and is an error; so is refreshing a static ring.
-// readAt is by the verifier's clock: if that was set back, make a new ring and a new verifier.
+// Refresh replaces the keys with keys that were read from shared storage at readAt; call it again well
+// within 60 seconds. It is an error, and changes nothing, if the keys were read before the present ones,
+// if there are no keys, an identifier occurs twice, a secret is all zero, ActiveAt is zero, or a key is retired
+// before it is active, and for a static ring. readAt is by the verifier's clock: if that was set back,
+// make a new ring and a new verifier.
 //
-// Not: Refresh(oldKeys, time.Now()) after a reading that failed, which hides that the ring is
-// stale.
+// Never call Refresh(oldKeys, time.Now()) after a failed read: that hides that the ring is stale.
 func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 	if readAt.IsZero() {
 		return errors.New("attest: a key ring needs the time at which it was read")
@@ -137,7 +134,7 @@ func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 	return nil
 }
 
-// fresh returns the keys, or an error to try again with if they are stale.
+// fresh returns the keys, or a retry if they are stale.
 func (r *KeyRing) fresh(now time.Time) ([]RingKey, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -152,8 +149,8 @@ func (r *KeyRing) fresh(now time.Time) ([]RingKey, error) {
 	return r.keys, nil // never modified
 }
 
-// newest returns the key that makes challenges: the one that became active last among those
-// that are active and not retired.
+// newest returns the key for new challenges: of all active keys that are not retired, the one that
+// became active last.
 func (r *KeyRing) newest(now time.Time) (*RingKey, error) {
 	keys, err := r.fresh(now)
 	if err != nil {
@@ -167,9 +164,8 @@ func (r *KeyRing) newest(now time.Time) (*RingKey, error) {
 	return &best, nil
 }
 
-// lookup returns the key of a challenge that is to be verified. If a key becomes active within
-// clockSkew, another replica whose clock is ahead may already use it: that is not a refusal
-// but a reason to try again.
+// lookup returns the key of an answered challenge. A key that becomes active within clockSkew is a
+// retry: another replica, whose clock is ahead, may already use it.
 func (r *KeyRing) lookup(id [message.KeyIDSize]byte, now time.Time) (*RingKey, error) {
 	keys, err := r.fresh(now)
 	if err != nil {
@@ -192,12 +188,11 @@ func (r *KeyRing) lookup(id [message.KeyIDSize]byte, now time.Time) (*RingKey, e
 	return &keys[n], nil
 }
 
-// RotateKeys returns keys with a new one, and true, if none of them became active less than after
-// ago and is not retired. The new key becomes active 2 × 60 seconds after now, when every
-// replica has read it. The keys in use until then are retired 2 hours later, and those already
-// retired at now are left out. A key that is about to become active counts, so that no further
-// one is added; one that is to become active later than that by more than a minute was made by a
-// clock that was ahead, does not count and stays as it is. The given slice is not changed.
+// RotateKeys adds a new key and returns true, unless a key that is not retired became active less than
+// after ago, or is about to become active. The new key becomes active 2 × 60 seconds after now, when
+// every replica has read it. Keys in use until then are retired 2 hours later, and keys retired at now
+// are left out. A key that would become active more than a minute later than the new one was made by a
+// clock that was ahead: it is ignored and kept unchanged. The given slice is not changed.
 func RotateKeys(keys []RingKey, now time.Time, after time.Duration) (rotated []RingKey, isNew bool) {
 	latest := now.Add(2*message.MaxRingAge + clockSkew)
 	if slices.ContainsFunc(keys, func(k RingKey) bool {
@@ -218,7 +213,7 @@ func RotateKeys(keys []RingKey, now time.Time, after time.Duration) (rotated []R
 	return append(rotated, next), true
 }
 
-// challengeSecret is the secret of the challenge with that Binding, for a format such as
+// challengeSecret derives the secret of the challenge with that Binding, for a format such as
 // "tpm/v1".
 func (k *RingKey) challengeSecret(format string, binding []byte) []byte {
 	key := k.Secret.Reveal()
@@ -263,10 +258,9 @@ func MarshalRingKeys(keys []RingKey) (map[string][]byte, error) {
 	return data, nil
 }
 
-// ParseRingKeys reads what [MarshalRingKeys] wrote, at most 64 keys, in the
-// order of their ActiveAt. An entry whose name has other characters than hexadecimal
-// digits is no key, and left out. Anything else in data is an error that names the
-// entry and never its value.
+// ParseRingKeys reads the data of [MarshalRingKeys], at most 64 keys, and sorts them by ActiveAt. An
+// entry whose name has characters other than hexadecimal digits is ignored. Any other entry that is
+// not a key is an error that names the entry and never its value.
 func ParseRingKeys(data map[string][]byte) ([]RingKey, error) {
 	keys := make([]RingKey, 0, min(len(data), maxRingKeys))
 	for name, v := range data {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -17,16 +16,14 @@ import (
 // document that a platform signs (package attest/document). A [Verifier] is given the kinds
 // that it accepts.
 //
-// The kind reads its statements and says which machine they are about and whether they hold.
-// The join does the rest: the request and its policy, the challenge's key, times and contents,
-// what has to be compared, and membership. A kind never sees a challenge key, and what it
-// returns is checked against what it declared ([Description]). It is called from many
-// goroutines.
+// A kind reads and verifies its statements and finds the machine that they are about. The Verifier
+// checks request, policy, challenge and membership. A kind never sees a challenge key, and its findings
+// are checked against its own [Description]. It is called from many goroutines.
 type Kind interface {
-	// Describe says what the kind is. [NewVerifier] calls it once.
+	// Describe returns the kind's name, versions and roads. [NewVerifier] calls it once.
 	Describe() Description
-	// ReadHello and ReadAnswer read the evidence of one message. They parse, and decide
-	// nothing; they must not change the evidence. A refusal is an [*Error].
+	// ReadHello and ReadAnswer parse the evidence of one message. They must not change it. A
+	// refusal is an [*Error].
 	ReadHello(e *Evidence) (HelloEvidence, error)
 	ReadAnswer(e *Evidence) (AnswerEvidence, error)
 }
@@ -34,12 +31,12 @@ type Kind interface {
 // HelloEvidence is the evidence of one hello. Its methods are called in the order given, each
 // at most once, and none after one has failed.
 type HelloEvidence interface {
-	// Head is what the hello states about itself.
+	// Head returns road, cluster and target signer.
 	Head() Head
 	// Present checks what can be checked without a public-key operation.
 	Present() (*Presented, error)
-	// Trust decides whether the machine that presents itself can be trusted to be what it
-	// claims, as far as that can be known before an answer.
+	// Trust decides whether the presented machine can be trusted, as far as that is possible
+	// before an answer.
 	Trust(ctx context.Context, q *Inquiry) (*Findings, error)
 	// Seal returns a credential that only this machine can open, with the secret of a
 	// challenge inside, or nil where the secret travels in the clear. On [RoadEK] there must
@@ -50,7 +47,7 @@ type HelloEvidence interface {
 // AnswerEvidence is the evidence of one answer. Its methods are called in the order given,
 // each at most once, and none after one has failed.
 type AnswerEvidence interface {
-	// Binding is the echo of the challenge's Binding, DER.
+	// Binding returns the answer's copy of the challenge's Binding, DER.
 	Binding() []byte
 	// Present checks what can be checked without a public-key operation and without the
 	// challenge.
@@ -60,11 +57,11 @@ type AnswerEvidence interface {
 	// request that answers another challenge costs no signature.
 	Check(q *Inquiry) error
 	// Verify verifies the statements and the trust in the machine. The values of the Findings
-	// are the qualifying data of the statements that were verified, and of no others.
+	// are the qualifying data of the verified statements alone.
 	Verify(ctx context.Context, q *Inquiry) (*Findings, error)
 }
 
-// Description says what a kind is, and how far its word goes.
+// Description declares a kind, and the most that its evidence can show.
 type Description struct {
 	// Provider is the kind's name in signer names and in the block KUBELET AUTHENTICATOR
 	// ATTESTATION PROVIDER, where "/v" and the version follow it: 1 to 63 bytes of a-z, 0-9
@@ -80,8 +77,8 @@ type Description struct {
 	Statements []Label
 }
 
-// OpenRoad is one road of a kind, and the most that evidence on it can show. Anything beyond
-// that which a kind states is lowered to it.
+// OpenRoad is one road of a kind, and the most that evidence on it can show. Findings beyond it are
+// lowered to it.
 type OpenRoad struct {
 	// Provider is the kind's name. [NewVerifier] fills it in.
 	Provider string
@@ -89,9 +86,9 @@ type OpenRoad struct {
 	// Identities are the kinds of [Identity] that are found on this road, with the grammar of
 	// each.
 	Identities []Grammar
-	// Machine is the most that is known of the machine's identity after an answer, [Proven] or
-	// [Asserted], and Residence of where its key is: these, [Claimed], or "" where nothing is
-	// known.
+	// Machine is the highest standing of the machine's identity after an answer, [Proven] or
+	// [Asserted]. Residence is that of the location of its key: these, [Claimed], or "" for
+	// unknown.
 	Machine   Standing
 	Residence Standing
 	// ManyIdentities says why one machine may have several identities on this road, so that
@@ -111,7 +108,7 @@ type Label struct {
 	Optional bool
 }
 
-// Head is what a hello states in the clear.
+// Head is the part of a hello that every kind has.
 type Head struct {
 	Road Road
 	// ClusterID is the cluster that the node means to join.
@@ -120,17 +117,16 @@ type Head struct {
 	TargetSigner string
 }
 
-// Presented is what a message says about its machine: read and consistent in itself, but not
-// trusted.
+// Presented is the machine that a message claims to come from: read and consistent, but not trusted.
 type Presented struct {
 	Road Road
-	// MachineKey is what the Binding identifies a machine by: its SHA-256 is machineKey. For a
-	// TPM it is the canonical SubjectPublicKeyInfo of the key that carries the trust; for a
-	// document it is the label "nodeattest machine", one zero byte and the identity.
+	// MachineKey identifies the machine in the Binding, as its SHA-256 (machineKey). For a TPM it
+	// is the canonical SubjectPublicKeyInfo of the trusted key; for a document it is the label
+	// "nodeattest machine", one zero byte and the identity.
 	MachineKey []byte
 	// AKName is the TPM Name of the AK on [RoadEK], empty on the other roads.
 	AKName []byte
-	// Machine is the identity that the message claims; "" if only the trust in it will tell.
+	// Machine is the identity that the message claims; "" if it is found later, by its certificate.
 	Machine Identity
 }
 
@@ -144,21 +140,20 @@ type Credential struct {
 	EncryptedSecret []byte
 }
 
-// Inquiry is what a kind is given to decide with. It is valid for one request.
+// Inquiry holds a kind's inputs for one request.
 type Inquiry struct {
 	// Now is the time at which the verifier looks.
 	Now time.Time
 	// Version is the version of the evidence's data format.
 	Version int
-	// Machine is what the policy found in the inventory for the node's name, or nil if it did
-	// not ask.
+	// Machine is the inventory's machine for the node's name; nil without an inventory.
 	Machine *csr.Machine
 	// Key is the public key of the request.
 	Key crypto.PublicKey
-	// RequireTPMResident refuses a key that is not shown to live in a TPM. The join checks
-	// this again.
+	// RequireTPMResident refuses a key that is not shown to be in a TPM. The Verifier checks this
+	// again.
 	RequireTPMResident bool
-	// Budget counts what is spent.
+	// Budget limits public-key operations and other work.
 	Budget *Budget
 
 	challenged *Challenged
@@ -166,14 +161,15 @@ type Inquiry struct {
 	derived    [2][]byte // qualifying data of the first statements, valid only for this answer
 }
 
-// Covers compares, in constant time, qualifying data that has not been verified yet with what
-// the statement with that label must cover. It returns nil, or an [*Error] with
-// [CheckQualifyingData]. It also returns an error for a hello, and for a label that the kind
-// did not declare.
+// Covers compares, in constant time, unverified qualifying data with the value that the statement with
+// that label must cover. A difference is an [*Error] with [CheckQualifyingData]. It also returns an
+// error for a hello, and for a label that the kind did not declare.
 func (q *Inquiry) Covers(label string, value []byte) error {
-	q = typednil.OrZero(q)
-	n := slices.IndexFunc(q.statements, func(l Label) bool { return l.Name == label })
-	if n < 0 || q.challenged == nil {
+	n := -1
+	if q != nil && q.challenged != nil {
+		n = slices.IndexFunc(q.statements, func(l Label) bool { return l.Name == label })
+	}
+	if n < 0 {
 		return &Error{Check: CheckKind, Got: "qualifying data for a statement " + refusal.Quote(label), Want: "a statement of an answer", Err: refusal.ErrRetry}
 	}
 	want := q.expected(n)
@@ -196,9 +192,9 @@ func (q *Inquiry) expected(n int) []byte {
 	return q.derived[n]
 }
 
-// Findings is what a kind has found out.
+// Findings are a kind's results.
 type Findings struct {
-	// Machine is the machine's identity, and MachineStanding how it is known.
+	// Machine is the machine's identity with its standing.
 	Machine         Identity
 	MachineStanding Standing
 	// IdentityClass divides the identities of a road where one machine has one in each class:
@@ -207,33 +203,31 @@ type Findings struct {
 	// ManyIdentities says why this machine may have other identities of the same class, as in
 	// [OpenRoad]; "" if it has none.
 	ManyIdentities string
-	// TPMResident says that the request's key lives in a TPM and cannot leave it.
-	// ResidenceStanding is how that is known, "" if it is not. Residence describes it for
-	// human readers; nil says nothing.
+	// TPMResident says that the request's key is in a TPM and cannot leave it. ResidenceStanding
+	// is the standing of that, "" for unknown. Residence describes it for human readers; nil is
+	// no description.
 	TPMResident       bool
 	ResidenceStanding Standing
 	Residence         func() string
 	// Values are the qualifying data of the verified statements, by label name; none for a
 	// hello.
 	Values map[string][]byte
-	// Facts returns what else is known, for human readers, each with its standing; nil for
-	// nothing.
+	// Facts returns further findings for human readers, each with its standing; nil adds nothing.
 	Facts func() []Fact
 	// Details are the kind's own, for [Result.Details].
 	Details any
 }
 
-// More checks of what a kind finds; the others are exported.
+// More checks of findings; the others are exported.
 const (
 	// checkKeyMismatch: the key to be certified is not that of the request.
 	checkKeyMismatch = message.CheckKeyMismatch
-	// checkNotResident: the verifier requires a key that lives in a TPM, and the evidence does
-	// not show one.
+	// checkNotResident: the verifier requires a key in a TPM, and the evidence does not show one.
 	checkNotResident Check = "key-not-resident"
 )
 
-// accept checks what a kind has found against what it declared and what the message claims,
-// and fills in the result.
+// accept checks a kind's findings against its Description and the message's claim, and fills in the
+// result.
 func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) error {
 	if f == nil {
 		return k.fault("no findings", "some")
@@ -253,7 +247,7 @@ func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) erro
 	}
 	standing := f.MachineStanding.atMost(road.Machine)
 	if standing == "" || r.Stage == StageAnswer && standing == Claimed {
-		return k.fault("an identity that is "+refusal.OrNothing(string(f.MachineStanding)), "one that an answer proves or somebody asserts")
+		return k.fault("an identity that is "+refusal.OrNothing(string(f.MachineStanding)), "one that is proven or asserted")
 	}
 	r.MachineStanding = standing
 	r.Machine = f.Machine
@@ -262,7 +256,7 @@ func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) erro
 	r.ResidenceStanding = f.ResidenceStanding.atMost(road.Residence)
 	r.TPMResident = f.TPMResident && r.Stage == StageAnswer && r.ResidenceStanding != "" && r.ResidenceStanding != Claimed
 	if q.RequireTPMResident && (r.Stage == StageAnswer && !r.TPMResident || road.Residence == "") {
-		return &Error{Check: checkNotResident, Got: "evidence of " + k.Provider + " that shows none", Want: "a key in a TPM"}
+		return &Error{Check: checkNotResident, Got: "evidence of " + k.Provider + " without a TPM-resident key", Want: "a key in a TPM"}
 	}
 	most := road.Machine
 	if road.Residence.above(most) {

@@ -96,9 +96,7 @@ func TestFaultsOfKinds(t *testing.T) {
 		answer bool // it is the answer that fails
 	}{
 		"no hello":                    {RoadAK, fakeKind{hello: func(*fakeEvidence) HelloEvidence { return nil }}, false},
-		"a nil pointer as a hello":    {RoadAK, fakeKind{hello: func(*fakeEvidence) HelloEvidence { return (*fakeEvidence)(nil) }}, false},
 		"no answer":                   {RoadAK, fakeKind{answer: func(*fakeEvidence) AnswerEvidence { return nil }}, true},
-		"a nil pointer as an answer":  {RoadAK, fakeKind{answer: func(*fakeEvidence) AnswerEvidence { return (*fakeEvidence)(nil) }}, true},
 		"nobody says hello":           {RoadAK, fakeKind{present: func(Stage, *Presented) *Presented { return nil }}, false},
 		"nobody answers":              {RoadAK, fakeKind{present: func(s Stage, p *Presented) *Presented { return map[Stage]*Presented{StageHello: p}[s] }}, true},
 		"a hello of another road":     {RoadAK, fakeKind{present: at(StageHello, func(p *Presented) { p.Road = RoadDocument })}, false},

@@ -7,18 +7,19 @@ import (
 )
 
 // VerifyClientAttestationData is [Verifier.Verify] for a request for a client or recovery
-// certificate, and refuses others. Details of what it returns are the [Result].
+// certificate, and refuses others. The Details of its result are the [Result].
 func (v *Verifier) VerifyClientAttestationData(ctx context.Context, request *csr.Parsed) (*csr.Attested, error) {
 	return v.provide(ctx, request, false)
 }
 
 // VerifyServingAttestationData is [Verifier.Verify] for a request for a serving certificate, and
-// refuses others. Details of what it returns are the [Result].
+// refuses others. The Details of its result are the [Result].
 func (v *Verifier) VerifyServingAttestationData(ctx context.Context, request *csr.Parsed) (*csr.Attested, error) {
 	return v.provide(ctx, request, true)
 }
 
-// checkProviderPurpose: a request was given to the provider's method for its purpose.
+// checkProviderPurpose: a request for a client certificate was passed to the method for serving
+// certificates, or the other way round.
 const checkProviderPurpose Check = "provider-purpose"
 
 func (v *Verifier) provide(ctx context.Context, request *csr.Parsed, serving bool) (*csr.Attested, error) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 
 	"github.com/nodeattest/nodeattest/internal/names"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -23,20 +22,22 @@ func (r *Result) inventoryProviderID() string {
 	if r.checked == nil {
 		return ""
 	}
-	m := r.checked.Machine()
-	return typednil.OrZero(m).ProviderID
+	if m := r.checked.Machine(); m != nil {
+		return m.ProviderID
+	}
+	return ""
 }
 
 // statedProviderID is the whole provider ID that the evidence states.
 func (r *Result) statedProviderID() string {
-	if d, ok := r.Details.(interface{ ProviderID() string }); ok && !typednil.Is(d) {
+	if d, ok := r.Details.(interface{ ProviderID() string }); ok {
 		return d.ProviderID()
 	}
 	return ""
 }
 
-// contradictedBy refuses a provider ID that the evidence contradicts: by the one that it states, or by
-// the machine's identity. The requester is told neither.
+// contradictedBy refuses a provider ID that the evidence contradicts, by the provider ID or the identity
+// in it. The requester sees neither.
 func (r *Result) contradictedBy(id, source string) error {
 	stated := r.statedProviderID()
 	if !oid.ContradictsProviderID(id, string(r.Machine), stated) {
@@ -46,8 +47,8 @@ func (r *Result) contradictedBy(id, source string) error {
 		Want: refusal.Quote(id) + ", as " + source + " has it for node " + r.NodeName, Err: CheckMembership}
 }
 
-// knowProviderID holds the inventory against the evidence, and sets Granted.ProviderID to the machine's
-// provider ID as far as these two have it.
+// knowProviderID compares the inventory with the evidence, and sets Granted.ProviderID to the machine's
+// provider ID if either has one.
 func (r *Result) knowProviderID() error {
 	own := r.inventoryProviderID()
 	if err := r.contradictedBy(own, "the inventory"); err != nil {
@@ -57,9 +58,9 @@ func (r *Result) knowProviderID() error {
 	return nil
 }
 
-// reconcileProviderID returns the provider ID that is vouched for, held against what evidence and request
-// say; csr.Checked.Vouch holds it against the inventory. No kind and no authorizer can leave this out.
-// Two that differ are refused; "" means that none is vouched for.
+// reconcileProviderID compares the provider ID that the authorizer vouched for with evidence and request;
+// csr.Checked.Vouch compares it with the inventory. It refuses two that differ, and returns the one to
+// grant, "" for none.
 func (r *Result) reconcileProviderID(vouched string) (string, error) {
 	claimed := string(r.ClaimedProviderID)
 	if err := r.contradictedBy(vouched, "the authorizer"); err != nil {

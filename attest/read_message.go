@@ -8,28 +8,25 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Message is what the evidence of a hello or an answer says, read and not verified: for
-// display to people and for tools. Any requester can write such a message, so nothing may be decided
-// by it.
+// Message is the unverified evidence of a hello or an answer, for display and for tools. Any requester
+// can write such a message, so never decide by it.
 type Message struct {
 	// Stage says whether it is a hello or an answer.
 	Stage Stage
 	// Provider is the kind of evidence according to the provider block: "tpm" for tpm/v1.
 	Provider string
-	// Head is what the message states in the clear; an answer repeats cluster and signer from
-	// its challenge.
+	// Head is the hello's; an answer repeats cluster and signer from its challenge.
 	Head
-	// Machine is the identity that the message claims; "" if only verification would tell.
-	// MachineKey is what it identifies its machine by, as in [Presented].
+	// Machine is the identity that the message claims; "" if only verification finds it.
+	// MachineKey is as in [Presented].
 	Machine    Identity
 	MachineKey []byte
 
-	// The fields of this group are what an answer repeats from its challenge, in addition to
-	// those of [Head]; they are zero in a hello.
+	// An answer repeats the fields of this group from its challenge, in addition to [Head]. They
+	// are zero in a hello.
 
 	// KeyID names the key of the ring with which the challenge was made, 8 bytes.
 	KeyID []byte
@@ -43,10 +40,9 @@ type Message struct {
 	// CertificationRequestInfo.
 	MachineKeyHash, RequestHash [message.HashSize]byte
 
-	// Differences are the rules of what an answer repeats that are broken, as a [Verifier] holds it
-	// against the request: it is for another signer, requester, lifetime, machine or request,
-	// or the request was filed outside of the challenge's window. Only a verifier can tell
-	// whether cluster and challenge are its own.
+	// Differences are the refusals of a [Verifier] that compares the repeated fields with the
+	// request: another signer, requester, lifetime, machine or request, or a request that was
+	// filed outside of the challenge's window. Cluster and challenge are not compared.
 	Differences []*Error
 	// Evidence holds version, statements and certificates.
 	Evidence *Evidence
@@ -54,10 +50,10 @@ type Message struct {
 
 // ReadMessage reads the evidence of a request with the kind that its provider block names: as
 // a hello if it was filed under the kind's challenge signer, as an answer under any other
-// signer, and as whichever it is if no signer is known. It decides nothing, so the kinds need
-// not trust any issuer. The error is the first fault in the message's form, or
-// [csr.CheckAttestationProvider] or [csr.CheckProviderVersion] if none of the kinds reads it.
-// The message is never nil: after an error it holds what was read before.
+// signer, and as either if the signer is unknown. It verifies nothing, so the kinds need not trust any
+// issuer. The error is the first fault in the message's form, or [csr.CheckAttestationProvider] or
+// [csr.CheckProviderVersion] if none of the kinds reads it. The message is never nil: after an error it
+// holds the fields read before.
 func ReadMessage(request *csr.Parsed, kinds ...Kind) (*Message, error) {
 	m := new(Message)
 	bundle, err := request.Bundle()
@@ -72,9 +68,6 @@ func ReadMessage(request *csr.Parsed, kinds ...Kind) (*Message, error) {
 		return m, err
 	}
 	for _, kind := range kinds {
-		if typednil.Is(kind) {
-			continue
-		}
 		if k := (&openKind{Kind: kind, Description: kind.Describe()}); k.Provider == m.Provider {
 			return m, m.readWith(k, bundle, request)
 		}

@@ -54,7 +54,7 @@ func TestReadMessage(t *testing.T) {
 	} {
 		for _, signer := range []string{c.signer, ""} {
 			t.Run(c.file+" "+signer, func(t *testing.T) {
-				m, err := attest.ReadMessage(e.filed(t, e.file(t, c.file), signer, c.created, nil).Parsed(), nil, (*tpm.Kind)(nil), new(tpm.Kind))
+				m, err := attest.ReadMessage(e.filed(t, e.file(t, c.file), signer, c.created, nil).Parsed(), new(tpm.Kind))
 				if err != nil {
 					t.Fatal(err)
 				}

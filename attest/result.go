@@ -10,8 +10,8 @@ import (
 	"github.com/nodeattest/nodeattest/internal/message"
 )
 
-// Result is what a verification found out about a node: what every kind of evidence shows, and
-// the kind's own findings in Details.
+// Result holds the findings of a verification: those of every kind of evidence, and the kind's own in
+// Details.
 type Result struct {
 	// Stage says whether the node has answered a challenge yet.
 	Stage Stage
@@ -19,55 +19,50 @@ type Result struct {
 	// trust took.
 	Provider string
 	Road     Road
-	// Machine is the machine's identity, and MachineStanding how it is known. MachineKey is
-	// how the challenge refers to the machine: SHA-256 of [Presented.MachineKey].
+	// Machine is the machine's identity with its standing. MachineKey identifies the machine in
+	// the challenge: SHA-256 of [Presented.MachineKey].
 	Machine         Identity
 	MachineStanding Standing
 	MachineKey      [message.HashSize]byte
 	// ClusterID is the cluster that the node means to join, one of the verifier's.
 	ClusterID string
-	// IdentityClass and ManyIdentities are those of [Findings].
+	// IdentityClass and ManyIdentities are as in [Findings].
 	IdentityClass  string
 	ManyIdentities string
-	// NodeName, SignerName and Purpose are what the request asks for, checked by
-	// the policy.
+	// NodeName, SignerName and Purpose are the request's, checked by the policy.
 	NodeName   string
 	SignerName string
 	Purpose    csr.Purpose
 	// RequestHash is SHA-256 of the CertificationRequestInfo.
 	RequestHash [message.HashSize]byte
-	// ClaimedProviderID is the provider ID in the request, empty if there is none. It is the
-	// node's claim; Granted.ProviderID is what was vouched for.
-	//
-	// Not: to be vouched for because it is claimed.
+	// ClaimedProviderID is the provider ID in the request, or "". It is only the node's claim:
+	// never vouch for it because it is claimed. Granted.ProviderID is the authorizer's.
 	ClaimedProviderID csr.Claimed
-	// Granted is a copy of what the [Authorizer] vouched for. Changing it changes nothing in
-	// what [Result.Attested] returns. While the authorizer decides, ProviderID alone is set: the
-	// machine's, as the inventory or else the evidence has it.
+	// Granted is a copy of the [Authorizer]'s grant; [Result.Attested] has its own. While the
+	// authorizer decides, only ProviderID is set: the inventory's, or else the evidence's.
 	Granted csr.Grant
 
-	// Key is the request's key. TPMResident says that it lives in a TPM and cannot leave it,
-	// and ResidenceStanding says how that is known: "" if it is not. Neither is set at
-	// [StageHello].
+	// Key is the request's key. TPMResident says that it is in a TPM and cannot leave it, and
+	// ResidenceStanding is the standing of that, "" for unknown. Neither is set at [StageHello].
 	Key               crypto.PublicKey
 	TPMResident       bool
 	ResidenceStanding Standing
 	// IssuedAt and NotAfter are the challenge's window, zero at [StageHello].
 	IssuedAt, NotAfter time.Time
-	// Details is what else the kind of evidence found out; its package documents the type. If it has
-	// the method ProviderID() string, that is the whole provider ID of the machine as the evidence
-	// shows it, or "". An inventory or an authorizer that has another is refused; package membership
-	// vouches for it where the inventory has none.
+	// Details are the kind's own findings; its package documents the type. A method ProviderID()
+	// string returns the machine's whole provider ID according to the evidence, or "". Another one
+	// in the inventory or the grant is refused; package membership vouches for it if the inventory
+	// has none.
 	Details any
 
 	facts       func() []Fact
 	factsAtMost Standing
 	residence   func() string
 	checked     *csr.Checked
-	pending     *pending // of the membership decision, nil before it
+	pending     *pendingWrites // nil before the membership decision
 }
 
-// Checked is the request as the policy passed it, for [csr.CA.Issue].
+// Checked returns the request that passed the policy, for [csr.CA.Issue].
 func (r *Result) Checked() *csr.Checked { return r.checked }
 
 // Standing says how far a fact can be relied on.
@@ -76,8 +71,7 @@ type Standing string
 const (
 	// Proven by a signature over this challenge.
 	Proven Standing = "proven"
-	// Asserted by the issuer of a certificate or document, or by anyone else who vouches for
-	// the machine.
+	// Asserted by the issuer of a certificate or document about the machine.
 	Asserted Standing = "asserted"
 	// Vouched for by the control plane's own Authorizer.
 	Vouched Standing = "vouched"
@@ -85,8 +79,7 @@ const (
 	Claimed Standing = "claimed"
 )
 
-// rank orders the standings that evidence can give. No evidence is the control plane's own
-// word.
+// rank orders the standings of evidence. Vouched is not one of them.
 func (s Standing) rank() int {
 	return slices.Index([]Standing{Claimed, Asserted, Proven}, s)
 }
@@ -104,8 +97,7 @@ func (s Standing) atMost(most Standing) Standing {
 	return s
 }
 
-// Fact is one statement about a node with its standing: Name says what it is about and Value
-// what it says, both for human readers.
+// Fact is one statement about a node with its standing. Name and Value are for human readers.
 type Fact struct {
 	Standing Standing `json:"standing"`
 	Name     string   `json:"name"`
@@ -115,8 +107,7 @@ type Fact struct {
 // String returns the fact in one line, for example "proven: request 3f0a…".
 func (f Fact) String() string { return string(f.Standing) + ": " + f.Name + " " + f.Value }
 
-// Facts lists what is known, with its standing, in a fixed order. It shows what was proven,
-// what an issuer asserts, what the authorizer vouched for and what the node claims.
+// Facts lists all findings in a fixed order, each with its standing.
 func (r *Result) Facts() []Fact {
 	facts := []Fact{{r.MachineStanding, "machine", string(r.Machine)}}
 	if r.facts != nil {
@@ -143,10 +134,10 @@ func (r *Result) Facts() []Fact {
 	return facts
 }
 
-// Attested returns what a certificate and an approval are made from ([csr.CA.Issue],
-// [csr.Attested.Decision]). It returns nil until the [Authorizer] has decided (and so inside
-// Authorize; what was handed to [Result.WhenAdmitted] sees it), at [StageHello], since nothing may be issued for a hello, and for a Result that
-// no [Verifier] made. Its Details are the Result; changing that changes nothing in it.
+// Attested returns the value from which a certificate and an approval are made ([csr.CA.Issue],
+// [csr.Attested.Decision]). It is nil until the [Authorizer] has decided, so also inside Authorize, but
+// not in the writes of [Result.WhenAdmitted]; at [StageHello]; and for a Result that no [Verifier] made.
+// Its Details are the Result, which can be changed without effect on it.
 func (r *Result) Attested() *csr.Attested {
 	if r.pending == nil {
 		return nil
@@ -154,9 +145,8 @@ func (r *Result) Attested() *csr.Attested {
 	return r.pending.attested
 }
 
-// NewResult returns a Result for a request that the policy has passed, with nothing known
-// about the machine yet, so that an [Authorizer] can be tested: fill in the fields that it
-// looks at and call [Membership].
+// NewResult returns a Result without a machine for a request that passed the policy, to test an
+// [Authorizer]: fill in the fields that it reads and call [AskMembership].
 func NewResult(stage Stage, checked *csr.Checked) *Result {
 	r := &Result{Stage: stage, checked: checked}
 	if checked != nil {
@@ -165,8 +155,8 @@ func NewResult(stage Stage, checked *csr.Checked) *Result {
 	return r
 }
 
-// Road says how trust gets from a machine to a decision. The numbers are those of the wire
-// format; the zero value is [RoadAK].
+// Road is the way by which a machine is trusted. The numbers are those of the wire format; the zero
+// value is [RoadAK].
 type Road int
 
 const (

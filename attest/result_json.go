@@ -27,8 +27,8 @@ import (
 // Names of members do not change. Times are RFC 3339 in UTC, hashes lower-case hexadecimal;
 // keyHash is [csr.SPKIHash] of Key. A member whose value is empty or unknown is left out,
 // except for stage, provider, road, machine, nodeName, purpose, tpmResident and facts.
-// It holds no secret. Details are left out, as their form is their package's: what they say to
-// people is in facts ([Result.Facts]). The document is not signed, so it proves nothing.
+// It holds no secret. Details are left out: their readable part is in facts ([Result.Facts]). The
+// document is not signed, so it proves nothing.
 func (r Result) MarshalJSON() ([]byte, error) {
 	d := resultDocument{
 		Stage: r.Stage.String(), Provider: r.Provider, Road: r.Road.String(),
@@ -48,7 +48,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	return json.Marshal(&d)
 }
 
-// resultDocument is the form of a Result that is kept.
+// resultDocument is the JSON form of a Result.
 type resultDocument struct {
 	Stage             string         `json:"stage"`
 	Provider          string         `json:"provider"`
@@ -80,7 +80,7 @@ type grantDocument struct {
 	NotAfter    time.Time    `json:"notAfter,omitzero"`
 }
 
-// hashText is a hash in hexadecimal, "" for none.
+// hashText returns a hash in hexadecimal, "" for zeros.
 func hashText(hash [message.HashSize]byte) string {
 	if hash == [message.HashSize]byte{} {
 		return ""

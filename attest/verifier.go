@@ -12,15 +12,13 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // clockSkew is how far clocks may be apart.
 const clockSkew = 60 * time.Second
 
-// VerifierConfig is what a [Verifier] is made of. The fields of the first group
-// have no default: leaving one out is an error.
+// VerifierConfig configures a [Verifier]. The fields of the first group are required.
 type VerifierConfig struct {
 	// KeyRing holds the challenge keys.
 	KeyRing *KeyRing
@@ -36,31 +34,31 @@ type VerifierConfig struct {
 	// it fits the open roads.
 	Authorizer Authorizer
 
-	// MinimumVersions are, for providers of Kinds, the oldest version of the data format that
-	// is accepted; 1 for those that are not in it.
+	// MinimumVersions are the oldest accepted versions of the data formats, by provider of Kinds;
+	// 1 for all others.
 	MinimumVersions map[string]int
 	// Window is how long a challenge can be answered, at most one hour, in whole seconds; zero
 	// means 10 minutes.
 	Window time.Duration
-	// RequireTPMResident refuses keys that are not shown to live in a TPM. Requests for
-	// recovery certificates need one in any case.
+	// RequireTPMResident refuses keys that are not shown to be in a TPM. Requests for recovery
+	// certificates always need one.
 	RequireTPMResident bool
 	// Now is the clock, of the policy too if that has none; nil means time.Now.
 	Now func() time.Time
 }
 
-// Verifier is the control plane's side: it challenges hellos and verifies answers. Between the
-// two it keeps no state except the key ring, so any replica can verify what another one
-// challenged. It is made once and is safe for use from many goroutines.
+// Verifier is the control plane's side: it challenges hellos and verifies answers. Between the two it
+// keeps no state except the key ring, so any replica can verify an answer to another one's challenge.
+// It is made once and is safe for use from many goroutines.
 //
-// A Verifier is a [csr.Provider] and a [csr.Challenger], for [csr.Verify] and for what tests them.
+// A Verifier is a [csr.Provider] and a [csr.Challenger], for [csr.Verify].
 type Verifier struct {
 	c       VerifierConfig
 	kinds   []*openKind
 	signers []string // of certificates, sorted
 }
 
-// openKind is a kind with what it said about itself.
+// openKind is a kind with its checked description.
 type openKind struct {
 	Kind
 	Description
@@ -76,7 +74,7 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 	v := &Verifier{}
 	open := Opening{ClusterIDs: slices.Clone(c.Policy.ClusterIDs)}
 	if slices.ContainsFunc(c.Policy.SignerNames, func(name string) bool { return csr.ProviderOf(name) == "" }) {
-		open.MaxExpiration = cmp.Or(c.Policy.MaxLifetime, csr.DefaultMaxLifetime)
+		open.MaxLifetime = cmp.Or(c.Policy.MaxLifetime, csr.DefaultMaxLifetime)
 	}
 	for n, k := range c.Kinds {
 		made, err := newOpenKind(k)
@@ -110,8 +108,7 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 	return v, nil
 }
 
-// add opens a kind: for the signers of the policy that are its own, in the versions that are not
-// below the minimum.
+// add opens a kind for its own signers in the policy, in all versions from the minimum on.
 func (v *Verifier) add(k *openKind, c *VerifierConfig) error {
 	if slices.ContainsFunc(v.kinds, func(o *openKind) bool { return o.Provider == k.Provider }) {
 		return errors.New("a second one of provider " + k.Provider)
@@ -128,18 +125,18 @@ func (v *Verifier) add(k *openKind, c *VerifierConfig) error {
 	return nil
 }
 
-// SignerNames returns the signers of certificates that the verifier serves, sorted: those of the
-// policy that select one of its kinds, and Kubernetes' own signer of client certificates. They are
-// for [csr.CAConfig], and for a controller that watches requests by their signers. The names under
-// which nodes file hellos are [Verifier.ChallengeSigners]. [csr.SignerKubeletServing] is not among
-// them: its requests have no evidence.
-func (v *Verifier) SignerNames() []string { return slices.Clone(typednil.OrZero(v).signers) }
+// SignerNames returns the signers of certificates that the verifier serves, sorted: all signers of the
+// policy that select one of its kinds, and Kubernetes' own signer of client certificates if it is in the
+// policy. They are for [csr.CAConfig], and for a controller that watches requests by their signers.
+// Hellos have other signers ([Verifier.ChallengeSigners]), and [csr.SignerKubeletServing] is not
+// included, as its requests have no evidence.
+func (v *Verifier) SignerNames() []string { return slices.Clone(v.signers) }
 
 // ChallengeSigners returns the signers under which nodes file hellos ([csr.SignerChallenge]),
 // in the order of the kinds.
 func (v *Verifier) ChallengeSigners() []string {
 	var names []string
-	for _, k := range typednil.OrZero(v).kinds {
+	for _, k := range v.kinds {
 		names = append(names, k.challengeSigner)
 	}
 	return names
@@ -166,9 +163,9 @@ func (c *VerifierConfig) check() error {
 	return nil
 }
 
-// newOpenKind asks a kind what it is and checks the answer.
+// newOpenKind checks a kind's description.
 func newOpenKind(k Kind) (*openKind, error) {
-	if typednil.Is(k) {
+	if k == nil {
 		return nil, errors.New("a nil Kind")
 	}
 	o := &openKind{Kind: k, Description: k.Describe()}
@@ -201,7 +198,7 @@ func newOpenKind(k Kind) (*openKind, error) {
 		case len(r.Identities) == 0 || slices.ContainsFunc(r.Identities, func(g Grammar) bool { return !validKind(g.Kind) }):
 			return nil, errors.New("no identities on road " + r.Road.String() + ", or one of a malformed kind")
 		case slices.ContainsFunc(r.Identities, func(g Grammar) bool { of, reserved := keyRoads[g.Kind]; return reserved && of != r.Road }):
-			return nil, errors.New("identities " + refusal.Quotes(r.kinds()) + " on road " + r.Road.String() + ", some of them those of keys and certificates of TPMs on another")
+			return nil, errors.New("identities " + refusal.Quotes(r.kinds()) + " on road " + r.Road.String() + ", want none of a TPM's keys or certificates that belong to another road")
 		}
 		r.Identities = slices.Clone(r.Identities)
 		seen[r.Road] = true
@@ -223,8 +220,8 @@ func newOpenKind(k Kind) (*openKind, error) {
 	return o, nil
 }
 
-// keyRoads are the roads of the kinds of identity that [Identity] lists: no evidence of another
-// road may call its machines by them.
+// keyRoads are the roads of the kinds of identity that [Identity] lists. Evidence on another road may
+// not use them.
 var keyRoads = map[string]Road{"ek": RoadEK, "ak": RoadAK, "othername": RoadAK}
 
 // road returns the description of a road, or nil for one that is not open.
@@ -240,7 +237,7 @@ func (k *openKind) fault(got, want string) error {
 	return &Error{Check: CheckKind, Got: got + " from kind " + k.Provider, Want: want, Err: refusal.ErrRetry}
 }
 
-// More checks of hellos and of times.
+// Further checks of hellos and times.
 const (
 	// checkFuture: a request was created in the future. Always together with [refusal.ErrRetry].
 	checkFuture Check = "request-in-the-future"
@@ -255,11 +252,11 @@ var errNotMade = errors.New("attest: no request, or a verifier that NewVerifier 
 // The request is the object as it was filed: on Kubernetes under the challenge
 // signer, elsewhere a [csr.Request] of [csr.Filed].
 //
-// It checks the node policy for the target signer, the request's signature, what the kind of
-// evidence can check before there is an answer, and membership as far as it is known. A
-// refusal is an [*Error] or a [csr.Errors]; what could not be decided wraps [refusal.ErrRetry].
-// [ChallengeDecision] turns both into a decision. A request for a certificate, whatever is in it,
-// and one under another party's signer match [csr.ErrOtherSigner]: this package denies neither.
+// It checks the node policy for the target signer, the request's signature, the hello's evidence as far
+// as the kind can, and membership, if the authorizer has AuthorizeHello. A refusal is an [*Error] or a
+// [csr.Errors]; any other error wraps [refusal.ErrRetry]. [ChallengeDecision] turns both into a
+// decision. A request under the signer of a certificate, or of another party, matches
+// [csr.ErrOtherSigner]: this package does not deny it.
 func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
 	if request == nil {
 		return nil, errNotMade
@@ -275,7 +272,7 @@ func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte,
 	return v.challenge(ctx, kind, parsed)
 }
 
-// challenge is Challenge for the kind that was chosen.
+// challenge is Challenge for one kind.
 func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Parsed) ([]byte, error) {
 	request, now := parsed.Request(), v.c.Now()
 	created, err := checkHelloAge(request, now)
@@ -318,9 +315,9 @@ func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Pa
 	if err := r.accept(kind, p, q, found); err != nil {
 		return nil, err
 	}
-	// A claim whose evidence is yet to come is not asked about before it has come.
+	// On this road a hello only claims a machine, so membership is decided at the answer.
 	if r.Road != RoadDocument {
-		if err := Membership(ctx, v.c.Authorizer, r); err != nil {
+		if err := AskMembership(ctx, v.c.Authorizer, r); err != nil {
 			return nil, err
 		}
 	}
@@ -340,14 +337,14 @@ func checkHelloAge(request *csr.Request, now time.Time) (time.Time, error) {
 	return created, nil
 }
 
-// read reads the evidence of one message, for which the kind was chosen.
+// read reads the evidence of one message with its kind.
 func read[T any](k *openKind, bundle *csr.Bundle, parse func(*Evidence) (T, error)) (m T, version int, err error) {
-	_, version, _ = csr.ProviderVersion(bundle.Provider) // by which it was chosen
+	_, version, _ = csr.ProviderVersion(bundle.Provider) // choose has checked it
 	e, err := evidenceOf(bundle, version)
 	if err != nil {
 		return m, 0, err
 	}
-	if m, err = parse(e); err == nil && typednil.Is(m) {
+	if m, err = parse(e); err == nil && any(m) == nil {
 		err = k.fault("no message", "one")
 	}
 	return m, version, err
@@ -363,7 +360,7 @@ func (v *Verifier) checkRoadAndCluster(k *openKind, road Road, clusterID string)
 	return nil
 }
 
-// inquiry is what the kind is given to decide with.
+// inquiry returns the kind's inputs.
 func (v *Verifier) inquiry(r *Result, version int, budget *Budget, now time.Time) *Inquiry {
 	return &Inquiry{Now: now, Version: version, Machine: r.checked.Machine(), Key: r.Key, Budget: budget,
 		RequireTPMResident: v.c.RequireTPMResident || r.Purpose == csr.PurposeRecovery}
@@ -377,8 +374,8 @@ func (q *Inquiry) checkSignature(ctx context.Context, checked *csr.Checked) erro
 	return checked.CheckSignature()
 }
 
-// startResult begins a result with what the request and its evidence say. A kind must present
-// a machine on the road that the message is on.
+// startResult makes a result from request and evidence. A kind must present a machine on the road of
+// the message.
 func (v *Verifier) startResult(stage Stage, checked *csr.Checked, k *openKind, road Road, p *Presented) (*Result, error) {
 	if p == nil || p.Road != road || len(p.MachineKey) == 0 || (len(p.AKName) > 0) != (road == RoadEK) {
 		return nil, k.fault("a machine of another road", road.String())

@@ -27,14 +27,12 @@ const (
 	checkAnswerEarly Check = "answer-early"
 )
 
-// Verify checks an answer and returns what it proves. Only the answer is needed: hello and
-// challenge are not kept. The checks run in this order, cheap ones first, and the first that
-// fails is the error: size and encoding, node policy, the rebuilt binding, its times and key,
+// Verify checks an answer and returns the Result. It needs neither hello nor challenge. The checks run
+// in this order, cheap ones first, and the first that fails is the error: size and encoding, node policy, the rebuilt binding, its times and key,
 // the kind's statements and the qualifying data that they cover, the request's own signature,
 // the signatures of the statements and the trust in the machine, membership.
 //
-// A refusal is an [*Error] or a [csr.Errors]; what could not be decided wraps
-// [refusal.ErrRetry]. [csr.Decide] turns the error into a decision. An approval and a
+// A refusal is an [*Error] or a [csr.Errors]; any other error wraps [refusal.ErrRetry]. [csr.Decide] turns the error into a decision. An approval and a
 // certificate are made from [Result.Attested].
 //
 // An answer that is filed again within its window verifies again: it is for the same key and
@@ -89,13 +87,13 @@ func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, err
 	if err := r.accept(kind, p, q, found); err != nil {
 		return nil, err
 	}
-	if err := Membership(ctx, v.c.Authorizer, r); err != nil {
+	if err := AskMembership(ctx, v.c.Authorizer, r); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// recall derives the secret of an answered challenge again.
+// recall derives the secret of the answered challenge.
 func (v *Verifier) recall(q *Inquiry, k *openKind, format string, echo *message.Binding, binding []byte) error {
 	key, err := v.c.KeyRing.lookup(echo.KeyID, q.Now)
 	if err != nil {
@@ -106,10 +104,9 @@ func (v *Verifier) recall(q *Inquiry, k *openKind, format string, echo *message.
 	return nil
 }
 
-// checkBinding rebuilds the binding from what the verifier itself knows, and compares the echo
-// with it. A binding has only one encoding, so two with the same fields are the same bytes.
-// What only the challenge knew is authentic once a statement covers the secret that is derived
-// from these bytes.
+// checkBinding compares the answer's copy of the Binding with one made of the verifier's own values. A
+// Binding has only one encoding, so equal fields are equal bytes. Key, nonce and times are authentic
+// once a statement covers the secret that is derived from these bytes.
 func (v *Verifier) checkBinding(k *openKind, answer AnswerEvidence, r *Result, p *Presented, request *csr.Request, now time.Time) (*message.Binding, error) {
 	echo, err := echoOf(answer)
 	if err != nil {
@@ -126,8 +123,7 @@ func (v *Verifier) checkBinding(k *openKind, answer AnswerEvidence, r *Result, p
 	return echo, nil
 }
 
-// echoOf is the Binding that an answer echoes. The kinds in this module have already parsed
-// it.
+// echoOf returns an answer's copy of the Binding. The kinds in this module have already parsed it.
 func echoOf(answer AnswerEvidence) (*message.Binding, error) {
 	if read, ok := answer.(interface{ Echo() *message.Binding }); ok {
 		return read.Echo(), nil
@@ -135,8 +131,7 @@ func echoOf(answer AnswerEvidence) (*message.Binding, error) {
 	return message.ParseBinding(answer.Binding())
 }
 
-// compareBindings names the first field that differs, of those that both sides know
-// independently. Only the verifier knows the requester.
+// compareBindings refuses two Bindings by their first difference. Only the verifier knows the requester.
 func compareBindings(got, want *message.Binding) error {
 	if all := differences(got, want); len(all) > 0 {
 		return all[0]
@@ -144,7 +139,7 @@ func compareBindings(got, want *message.Binding) error {
 	return nil
 }
 
-// differences are all the fields that differ, of those that compareBindings compares.
+// differences returns a refusal for each field that differs, without key, nonce and times.
 func differences(got, want *message.Binding) (all []*Error) {
 	differ := func(check Check, got, want string) {
 		all = append(all, &Error{Check: check, Got: got, Want: refusal.OrNothing(want)})
@@ -207,7 +202,7 @@ func checkTimes(b *message.Binding, request *csr.Request, now time.Time) error {
 	return nil
 }
 
-// createdAt is the creation time set by the server, or the current time if there is none.
+// createdAt returns the creation time set by the server, or now without one.
 func createdAt(request *csr.Request, now time.Time) (time.Time, error) {
 	created := request.Metadata.CreationTimestamp
 	if created.IsZero() {

@@ -10,16 +10,16 @@ import (
 )
 
 func honestRequests() []Attack {
-	honest := func(name, what string, i wish) Attack {
+	honest := func(name, what string, i requestOptions) Attack {
 		i.challenged = true
-		return asked(classHonest, name, what, i)
+		return attackOf(classHonest, name, what, i)
 	}
 	return []Attack{
-		honest("honest-client", "An honest machine asks for a client certificate.", wish{}),
-		honest("honest-serving", "An honest node asks for a serving certificate.", wish{serving: true}),
-		honest("honest-second-machine", "Another honest machine asks for a client certificate.", wish{machine: MachineTwo, node: NodeName2}),
-		honest("honest-annotated", "An honest request has annotations that mean nothing.", wish{object: annotated(map[string]string{
-			"cluster-x-k8s-io/tpm-endorsement-key": "nobody's", annotationVersions: "x/v1"})}),
+		honest("honest-client", "An honest machine asks for a client certificate.", requestOptions{}),
+		honest("honest-serving", "An honest node asks for a serving certificate.", requestOptions{serving: true}),
+		honest("honest-second-machine", "Another honest machine asks for a client certificate.", requestOptions{machine: MachineTwo, node: NodeName2}),
+		honest("honest-annotated", "An honest request has annotations that mean nothing.", requestOptions{object: annotated(map[string]string{
+			"cluster-x-k8s-io/tpm-endorsement-key": "ignored", annotationVersions: "x/v1"})}),
 	}
 }
 
@@ -30,50 +30,50 @@ func annotated(annotations map[string]string) func(*csr.Request) {
 	return func(r *csr.Request) { r.Metadata.Annotations = annotations }
 }
 
-// requestAttacks are about the object and about who asks, with good evidence. What else a request
-// may ask for, csr.Policy judges: a provider that did not ask it cannot vouch.
+// requestAttacks change the object and the requester, with good evidence. csr.Policy checks everything
+// else in a request, and a provider that did not call it cannot vouch.
 func (w *World) requestAttacks() []Attack {
 	object := func(name, what string, change func(*csr.Request)) Attack {
-		return asked(classRequest, name, what, wish{object: change})
+		return attackOf(classRequest, name, what, requestOptions{object: change})
 	}
 	bundle := func(name, what string, change func(*csr.Bundle)) Attack {
-		return asked(classRequest, name, what, wish{bundle: change})
+		return attackOf(classRequest, name, what, requestOptions{bundle: change})
 	}
 	unknown := w.options.Provider + "/v999999999"
 	unread := func(b *csr.Bundle) { b.Provider = unknown }
 	return []Attack{
-		object("request-approved-and-failed", "Somebody else approved the request, and its signer gave up.", func(r *csr.Request) {
+		object("request-approved-and-failed", "An administrator approved the request, and its signer marked it as failed.", func(r *csr.Request) {
 			r.Status.Conditions = []csr.Condition{{Type: csr.ConditionApproved, Status: "True"}, {Type: csr.ConditionFailed, Status: "True"}}
 		}),
 		object("usages-missing", "No usages are asked for.", func(r *csr.Request) { r.Spec.Usages = nil }),
-		object("signer-of-challenges", "An answer is filed under a signer of hellos, for which nobody signs.", func(r *csr.Request) { r.Spec.SignerName = w.challenges }),
-		asked(classRequest, "serving-for-another-node", "Node-2 asks for a serving certificate of node-1.",
-			wish{serving: true, object: func(r *csr.Request) { r.User.Username = csr.NodeUserPrefix + NodeName2 }}),
+		object("signer-of-challenges", "An answer is filed under a signer of hellos, which issues no certificates.", func(r *csr.Request) { r.Spec.SignerName = w.challenges }),
+		attackOf(classRequest, "serving-for-another-node", "Node-2 asks for a serving certificate of node-1.",
+			requestOptions{serving: true, object: func(r *csr.Request) { r.User.Username = csr.NodeUserPrefix + NodeName2 }}),
 		bundle("provider-another", "The evidence says that it is another provider's.", func(b *csr.Bundle) { b.Provider = "another/v1" }),
-		bundle("provider-version-unknown", "The evidence has a version that nobody writes.", unread),
-		asked(classRequest, "provider-version-annotated", "The evidence has a version that nobody writes, and an annotation says that it is supported.",
-			wish{bundle: unread, object: annotated(map[string]string{annotationVersions: unknown})}),
+		bundle("provider-version-unknown", "The evidence has an unknown version.", unread),
+		attackOf(classRequest, "provider-version-annotated", "The evidence has an unknown version, and an annotation says that it is supported.",
+			requestOptions{bundle: unread, object: annotated(map[string]string{annotationVersions: unknown})}),
 		bundle("no-evidence", "There is no evidence.", func(b *csr.Bundle) { b.Provider, b.Data = "", nil }),
 		bundle("evidence-of-one-byte", "The evidence is one zero byte.", func(b *csr.Bundle) { b.Data = []byte{0} }),
 	}
 }
 
-// evidenceAttacks put good evidence where it does not belong.
+// evidenceAttacks use good evidence for another request, or change its bytes.
 func (w *World) evidenceAttacks() []Attack {
-	other := func(name, what string, i, from wish) Attack {
+	other := func(name, what string, i, from requestOptions) Attack {
 		from.key = w.other
 		i.prove = func(ctx context.Context, a *attempt, _ *Applicant) (*csr.Bundle, error) {
 			return a.prove(ctx, a.applicant(from), false)
 		}
-		return asked(classBinding, name, what, i)
+		return attackOf(classBinding, name, what, i)
 	}
 	data := func(name, what string, change func([]byte) []byte) Attack {
-		return asked(classBinding, name, what, wish{bundle: func(b *csr.Bundle) { b.Data = change(bytes.Clone(b.Data)) }})
+		return attackOf(classBinding, name, what, requestOptions{bundle: func(b *csr.Bundle) { b.Data = change(bytes.Clone(b.Data)) }})
 	}
 	return []Attack{
-		other("evidence-of-another-key", "Node-1's evidence for one key follows its request for another.", wish{}, wish{}),
-		other("evidence-of-another-node", "Node-2's evidence follows a request for node-1.", wish{}, wish{machine: MachineTwo, node: NodeName2}),
-		other("evidence-of-a-client-for-serving", "Evidence for a client certificate follows a request for a serving certificate.", wish{serving: true}, wish{}),
+		other("evidence-of-another-key", "Node-1's evidence for one key follows its request for another.", requestOptions{}, requestOptions{}),
+		other("evidence-of-another-node", "Node-2's evidence follows a request for node-1.", requestOptions{}, requestOptions{machine: MachineTwo, node: NodeName2}),
+		other("evidence-of-a-client-for-serving", "Evidence for a client certificate follows a request for a serving certificate.", requestOptions{serving: true}, requestOptions{}),
 		data("evidence-first-byte-changed", "The evidence's first byte was changed.", func(b []byte) []byte { b[0] ^= 1; return b }),
 		data("evidence-byte-changed", "A byte in the middle of the evidence was changed.", func(b []byte) []byte { b[len(b)/2] ^= 1; return b }),
 		data("evidence-last-byte-changed", "The evidence's last byte was changed.", func(b []byte) []byte { b[len(b)-1] ^= 1; return b }),
@@ -83,11 +83,11 @@ func (w *World) evidenceAttacks() []Attack {
 	}
 }
 
-// filedAgain takes an honest request and lets a day pass, permanently.
+// filedAgain returns an honest request of the day before. The world's clock stays a day later.
 func filedAgain(ctx context.Context, a *attempt) (*csr.Request, error) {
-	request, err := wish{challenged: true}.make(ctx, a)
+	request, err := requestOptions{challenged: true}.make(ctx, a)
 	if err != nil {
-		return nil, errors.Join(errForgery, err)
+		return nil, errors.Join(errNotMade, err)
 	}
 	a.advance(24 * time.Hour)
 	request.Metadata.CreationTimestamp = a.Now().Add(-time.Minute)
@@ -97,15 +97,15 @@ func filedAgain(ctx context.Context, a *attempt) (*csr.Request, error) {
 // machineAttacks are requests from machines that may not be the node they name.
 func machineAttacks() []Attack {
 	return []Attack{
-		asked(classBinding, "stranger", "A machine that nobody expects, but with good evidence, wants to be node-1.", wish{machine: Stranger}),
-		asked(classBinding, "stranger-with-annotation", "The same machine says in an annotation that it has machine-1's endorsement key.",
-			wish{machine: Stranger, object: annotated(map[string]string{"cluster-x-k8s-io/tpm-endorsement-key": MachineOne})}),
-		asked(classBinding, "machine-of-another-node", "Machine-2 wants to be node-1.", wish{machine: MachineTwo}),
-		asked(classBinding, "second-name-for-a-machine", "Machine-1 wants to be node-2.", wish{node: NodeName2}),
-		asked(classBinding, "node-unknown", "Machine-1 wants to be a node that is in no inventory.", wish{node: "node-9"}),
-		asked(classBinding, "node-not-ready", "Machine-1 wants to be a node whose machine is not ready.", wish{node: "node-3"}),
-		asked(classBinding, "inventory-of-another-machine", "Machine-1 wants to be a node for whose machine the inventory has another identity.", wish{node: "node-7"}),
-		asked(classBinding, "inventory-of-another-provider", "Machine-1 wants to be a node whose machine the inventory knows by another provider's evidence.", wish{node: "node-8"}),
-		asked(classBinding, "node-of-nobody-by-stranger", "A machine that nobody expects wants to be a node that is in no inventory.", wish{machine: Stranger, node: "node-9"}),
+		attackOf(classBinding, "stranger", "An unknown machine with good evidence wants to be node-1.", requestOptions{machine: Stranger}),
+		attackOf(classBinding, "stranger-with-annotation", "The same machine says in an annotation that it has machine-1's endorsement key.",
+			requestOptions{machine: Stranger, object: annotated(map[string]string{"cluster-x-k8s-io/tpm-endorsement-key": MachineOne})}),
+		attackOf(classBinding, "machine-of-another-node", "Machine-2 wants to be node-1.", requestOptions{machine: MachineTwo}),
+		attackOf(classBinding, "second-name-for-a-machine", "Machine-1 wants to be node-2.", requestOptions{node: NodeName2}),
+		attackOf(classBinding, "node-unknown", "Machine-1 wants to be a node that is in no inventory.", requestOptions{node: "node-9"}),
+		attackOf(classBinding, "node-not-ready", "Machine-1 wants to be a node whose machine is not ready.", requestOptions{node: "node-3"}),
+		attackOf(classBinding, "inventory-of-another-machine", "Machine-1 wants to be a node for whose machine the inventory has another identity.", requestOptions{node: "node-7"}),
+		attackOf(classBinding, "inventory-of-another-provider", "Machine-1 wants to be a node whose machine the inventory knows by another provider's evidence.", requestOptions{node: "node-8"}),
+		attackOf(classBinding, "unknown-node-by-stranger", "An unknown machine with good evidence wants to be a node that is in no inventory.", requestOptions{machine: Stranger, node: "node-9"}),
 	}
 }

@@ -14,16 +14,15 @@
 // # Kinds of evidence
 //
 // If you write a kind of evidence, or a [csr.Provider] of your own, [Run] attacks it: honest
-// requests must get a certificate, and none of the attacks on who asks, on the challenge and on
-// the evidence may. A [World] has what that needs, with machines in software, so neither a TPM nor
-// cgo is needed.
+// requests must get a certificate, and no attack on the requester, the challenge or the evidence may.
+// A [World] has machines in software, an inventory and a CA, so neither a TPM nor cgo is needed.
 //
 //	world := attesttest.NewWorld(t, attesttest.WorldOptions{Documents: documents})
 //	verifier, err := attest.NewVerifier(world.Config)
 //	...
 //	attesttest.Run(t, verifier, world)
 //
-// For documents that a platform signs, the attacks know what encloses them; for any other evidence
-// they change it blindly, and what they cannot know is added as [WorldOptions.Attacks].
-// Evidence of TPMs, requests and PEM have their attacks in the test vectors.
+// For documents that a platform signs, the attacks know the messages around them; any other evidence
+// they change blindly. Add attacks on its own format as [WorldOptions.Attacks]. Attacks on evidence of
+// TPMs, on requests and on PEM are in the test vectors.
 package attesttest

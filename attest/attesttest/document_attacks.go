@@ -12,9 +12,9 @@ import (
 )
 
 // documentAttack is an attack on the answer of machine-1.
-func documentAttack(class, name, what string, change func(*forgery)) Attack {
+func answerAttack(class, name, what string, change func(*forgery)) Attack {
 	return Attack{Name: name, Class: class, Description: what, make: func(ctx context.Context, at *attempt) (*csr.Request, error) {
-		f := at.forge(ctx, at.applicant(wish{}))
+		f := at.forge(ctx, at.applicant(requestOptions{}))
 		change(f)
 		request := f.applicant.filed(f.bundle(ctx))
 		request.Metadata.CreationTimestamp = f.filed
@@ -22,23 +22,23 @@ func documentAttack(class, name, what string, change func(*forgery)) Attack {
 	}}
 }
 
-// documentAttacks are about the challenge, what encloses the document, and the document itself.
+// documentAttacks are attacks on the challenge, the proof and the document.
 func documentAttacks(undated bool) []Attack {
 	attacks := slices.Concat(challengeAttacks(), echoAttacks(), signedAttacks())
 	if !undated {
 		day := 24 * time.Hour
 		attacks = append(attacks,
-			documentAttack(classStatement, "document-of-yesterday", "The platform signed the document a day before.", func(f *forgery) { f.signed = f.signed.Add(-day) }),
-			documentAttack(classStatement, "document-of-tomorrow", "The platform will have signed the document tomorrow.", func(f *forgery) { f.signed = f.signed.Add(day) }))
+			answerAttack(classStatement, "document-of-yesterday", "The platform signed the document a day before.", func(f *forgery) { f.signed = f.signed.Add(-day) }),
+			answerAttack(classStatement, "document-of-tomorrow", "The platform will have signed the document tomorrow.", func(f *forgery) { f.signed = f.signed.Add(day) }))
 	}
 	return attacks
 }
 
-// challengeAttacks are answers in which every signature, secret and field fits the others, to a
-// challenge that was made for something else, by nobody, or at another time.
+// challengeAttacks are consistent answers, with good signatures, to a challenge for another subject, of
+// another time, or that no verifier made.
 func challengeAttacks() []Attack {
 	bound := func(name, what string, change func(f *forgery, b *message.Binding)) Attack {
-		return documentAttack(classBinding, name, what, func(f *forgery) { change(f, &f.challenge) })
+		return answerAttack(classBinding, name, what, func(f *forgery) { change(f, &f.challenge) })
 	}
 	window := func(name, what string, issued, ends time.Duration) Attack {
 		return bound(name, what, func(f *forgery, b *message.Binding) {
@@ -59,7 +59,7 @@ func challengeAttacks() []Attack {
 			func(_ *forgery, b *message.Binding) { b.ExpirationSeconds = 86400 }),
 		bound("answer-of-another-machine-key", "The challenge was given to another machine.", func(_ *forgery, b *message.Binding) { b.MachineKey[0]++ }),
 		bound("answer-for-another-request", "The challenge was given for another PKCS#10 request.", func(_ *forgery, b *message.Binding) { b.RequestHash[0]++ }),
-		bound("challenge-secret-made-up", "Nobody gave the challenge: its secret is zeros.",
+		bound("challenge-secret-made-up", "No verifier made the challenge: its secret is zeros.",
 			func(f *forgery, _ *message.Binding) { f.secret = make([]byte, message.SecretSize) }),
 		under("challenge-key-retired", "The challenge was made with a key that is retired.", func(w *World) attest.RingKey { return w.retired }),
 		under("challenge-key-unknown", "The challenge was made with a key that is not active yet.", func(w *World) attest.RingKey { return w.later }),
@@ -77,10 +77,10 @@ func challengeAttacks() []Attack {
 // echoAttacks change the binding in the proof, and nothing else.
 func echoAttacks() []Attack {
 	echo := func(name, what string, change func(*message.Binding)) Attack {
-		return documentAttack(classBinding, name, what, func(f *forgery) { f.echo = change })
+		return answerAttack(classBinding, name, what, func(f *forgery) { f.echo = change })
 	}
 	return []Attack{
-		echo("echo-key-id-unknown", "The echoed binding names a challenge key that nobody has.", func(b *message.Binding) { b.KeyID[0] ^= 1 }),
+		echo("echo-key-id-unknown", "The echoed binding names an unknown challenge key.", func(b *message.Binding) { b.KeyID[0] ^= 1 }),
 		echo("challenge-nonce-changed", "The echoed binding has another nonce.", func(b *message.Binding) { b.Nonce[0] ^= 1 }),
 		echo("challenge-window-moved", "The times in the echoed binding were moved on by a minute.", func(b *message.Binding) { b.IssuedAt += 60; b.NotAfter += 60 }),
 		echo("echo-issued-at", "The echoed binding was issued a second later.", func(b *message.Binding) { b.IssuedAt++ }),
@@ -94,10 +94,10 @@ func echoAttacks() []Attack {
 	}
 }
 
-// signedAttacks are about the document.
+// signedAttacks are attacks on the document.
 func signedAttacks() []Attack {
 	document := func(name, what string, change func(*forgery)) Attack {
-		return documentAttack(classStatement, name, what, change)
+		return answerAttack(classStatement, name, what, change)
 	}
 	over := func(name, what string, value func([]byte) []byte) Attack {
 		return document(name, what, func(f *forgery) { f.value = value })
@@ -117,9 +117,9 @@ func signedAttacks() []Attack {
 		over("document-over-the-first-bytes", "The document is over the first 8 bytes of the right value, and zeros.",
 			func(b []byte) []byte { clear(b[8:]); return b }),
 		enclosed("document-missing", "There is a proof and no document.", func(s []message.Statement) []message.Statement { return s[:1] }),
-		enclosed("document-twice", "The document stands there twice.", func(s []message.Statement) []message.Statement { return append(s, s[1]) }),
+		enclosed("document-twice", "The document is included twice.", func(s []message.Statement) []message.Statement { return append(s, s[1]) }),
 		enclosed("statements-reversed", "Document and proof change places.", func(s []message.Statement) []message.Statement { return []message.Statement{s[1], s[0]} }),
-		enclosed("statement-unknown", "A third statement of a type that nobody knows stands behind the two.", func(s []message.Statement) []message.Statement {
+		enclosed("statement-unknown", "A third statement of an unknown type follows the two.", func(s []message.Statement) []message.Statement {
 			return append(s, message.Statement{Type: oid.OID("\x88\x37\x03"), Stmt: []byte{5, 0}})
 		}),
 	}

@@ -14,24 +14,23 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// Documents are what the author of a kind of evidence by documents (package attest/document)
-// gives to a [World], so that [Run] can attack it. Some attacks know nothing of the format:
-// they change one byte after the other, which finds what no signature covers, and they replace
-// what a document says by the right value or by another identity.
+// Documents are a kind of evidence by documents (package attest/document) and its machines, for [Run] to
+// attack. Some attacks know nothing of the format: they change one byte after the other, which finds
+// bytes that no signature covers, and replace the value or the identity in a document.
 type Documents struct {
 	// Kind is the control plane's side, as used in World.Config.
 	Kind attest.Kind
-	// Source is the node's side on one of the machines of the world, with the platform's clock
-	// stopped at that time. Two for one machine name the same identity.
+	// Source returns the node's side on one of the machines of the world, with the platform's
+	// clock stopped at that time. A machine always has the same identity.
 	Source func(machine string, at time.Time) document.Source
 	// Attacker is like Source, but signs the documents with its own key.
 	Attacker func(machine string, at time.Time) document.Source
-	// Undated says that documents have no date, so that only the challenge, which they cover,
-	// makes them new. Those of another day are then no attacks.
+	// Undated says that documents have no date: the challenge that they cover makes them new.
+	// Documents of another day are then not tried.
 	Undated bool
 }
 
-// identity is the identity that a machine claims; "" if it has none.
+// identity returns the identity that a machine claims; "" if its Source fails.
 func (d *Documents) identity(ctx context.Context, machine string) attest.Identity {
 	id, err := d.Source(machine, time.Time{}).Machine(ctx)
 	if err != nil {
@@ -40,7 +39,7 @@ func (d *Documents) identity(ctx context.Context, machine string) attest.Identit
 	return id
 }
 
-// join is what an honest machine does: hello, the provider's own challenge, answer.
+// join makes the answer of an honest machine to the provider's own challenge.
 func (d *Documents) join(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
 	version := slices.Max(d.Kind.Describe().Versions)
 	attester := must(attest.NewAttester(must(document.NewProver(a.options.Provider, version, d.Source(applicant.Machine, a.Now())))))
@@ -54,23 +53,23 @@ func (d *Documents) join(ctx context.Context, a *attempt, applicant *Applicant) 
 	return csr.Parse(must(attester.Answer(ctx, challenge, applicant.Key, subject)).Request)
 }
 
-// forgery is an answer by a document before anything in it is signed: an attack changes one
-// thing. The world makes the challenge, so that a provider that refuses to challenge does not
-// hide whether it would have let the answer in.
+// forgery describes an answer with a document before anything is signed; an attack changes one field.
+// The world makes the challenge, so that the answer is tried even if the provider would have refused the
+// hello.
 type forgery struct {
 	w         *World
 	applicant *Applicant
-	ring      attest.RingKey  // the key that the challenge was made with
-	challenge message.Binding // what the challenge is bound to
-	secret    []byte          // the challenge's; nil is the one that follows from these
+	ring      attest.RingKey // the key that the challenge was made with
+	challenge message.Binding
+	secret    []byte // the challenge's; nil derives it from ring and challenge
 	filed     time.Time
 
-	claim, machine string                    // who the proof claims to be, and whose document it is
-	signed         time.Time                 // when the document is
-	attacker       bool                      // an attacker signs it
-	value          func(right []byte) []byte // changes what it is over
-	document       func([]byte) []byte       // changes it
-	echo           func(*message.Binding)    // changes the binding in the proof
+	claim, machine string                    // in the proof, and in the document
+	signed         time.Time                 // the document's time
+	attacker       bool                      // the document is signed with the attacker's key
+	value          func(right []byte) []byte // changes the value that the document covers
+	document       func([]byte) []byte       // changes the document
+	echo           func(*message.Binding)    // changes the Binding in the proof
 	statements     func([]message.Statement) []message.Statement
 }
 
@@ -85,8 +84,8 @@ func (w *World) forge(ctx context.Context, a *Applicant) *forgery {
 		RequestHash: must(csr.ParsePKCS10(a.Request)).InfoHash}}
 }
 
-// right is the value that the document has to be over.
-func (f *forgery) right() []byte {
+// rightValue returns the value that the document must cover.
+func (f *forgery) rightValue() []byte {
 	format, binding, secret := f.w.format(), must(f.challenge.Marshal()), f.secret
 	if secret == nil {
 		key := f.ring.Secret.Reveal()
@@ -104,14 +103,14 @@ func (f *forgery) sign(ctx context.Context, machine string, value []byte) []byte
 	return must(source(machine, f.signed).Document(ctx, value))
 }
 
-// bundle is the request with the evidence.
+// bundle returns the request with the evidence.
 func (f *forgery) bundle(ctx context.Context) *csr.Bundle {
-	document := f.sign(ctx, f.machine, changed(f.right(), f.value))
-	return f.around(ctx, changed(document, f.document))
+	document := f.sign(ctx, f.machine, changed(f.rightValue(), f.value))
+	return f.enclose(ctx, changed(document, f.document))
 }
 
-// around puts the evidence around a document.
-func (f *forgery) around(ctx context.Context, signed []byte) *csr.Bundle {
+// enclose makes the evidence with a signed document in it.
+func (f *forgery) enclose(ctx context.Context, signed []byte) *csr.Bundle {
 	echo := f.challenge
 	if f.echo != nil {
 		f.echo(&echo)
@@ -127,7 +126,7 @@ func (f *forgery) around(ctx context.Context, signed []byte) *csr.Bundle {
 	return &csr.Bundle{Request: f.applicant.Request, Provider: f.w.format(), Data: must(evidence.Marshal())}
 }
 
-// changed is b, or what a function makes of a copy.
+// changed applies a function to a copy of b; nil changes nothing.
 func changed(b []byte, how func([]byte) []byte) []byte {
 	if how == nil {
 		return b

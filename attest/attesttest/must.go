@@ -2,11 +2,11 @@ package attesttest
 
 import "errors"
 
-// failure is the panic of must: a step in the making of a world that cannot be done. The steps
-// are calls of one line each, and the only thing to do about an error is to stop and name it.
+// failure is the panic value of must, which caught turns into an error: a long setup of one-line steps
+// stops at its first error.
 type failure struct{ err error }
 
-// must returns v. An error is a failure.
+// must returns v, and panics with a failure on an error.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(failure{err})
@@ -14,7 +14,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// caught turns a failure into an error. Use it as a deferred call.
+// caught, as a deferred call, turns a failure into an error.
 func caught(err *error) {
 	switch f := recover().(type) {
 	case nil:

@@ -40,11 +40,11 @@ const (
 	TokenID = "attest"
 )
 
-// NodeOptions say which node is wanted. Each zero field is a sensible default.
+// NodeOptions describe a node. Each field has a default.
 type NodeOptions struct {
 	// Name is the node's name; "" means [NodeName].
 	Name string
-	// ProviderID is what the node claims; "" means [ProviderID].
+	// ProviderID is the one that the node claims; "" means [ProviderID].
 	ProviderID string
 	// ClusterID is the cluster that it means to join; "" means [ClusterID].
 	ClusterID string
@@ -60,23 +60,23 @@ type NodeOptions struct {
 	// EK says where the endorsement key comes from, on attest.RoadEK. The zero value
 	// is tpm.EKRSA2048(), with which tpmsim provisions its TPMs.
 	EK tpmkind.EKOrigin
-	// BareEK makes the node present the EK without a certificate; the control plane then has
-	// it on its list.
+	// BareEK makes the node present the EK without a certificate; the control plane then lists
+	// the EK.
 	BareEK bool
-	// Certificates are those of the AK or, on attest.RoadEK, of the EK, DER, leaf first; nil
-	// means the one in NV and the CA's intermediate.
+	// Certificates are the chain of the AK or, on attest.RoadEK, of the EK, DER, leaf first; nil
+	// means the certificate in NV and the CA's intermediate.
 	Certificates [][]byte
-	// Profile is that of the issuer of the AK certificate; the zero value means
+	// Profile is the profile of the AK certificate's issuer; the zero value means
 	// tpmcert.ProfileTCG.
 	Profile tpmcert.Profile
 	// Key is the kubelet's TLS key in software; nil means a new P-256 key.
 	Key crypto.Signer
 	// TPMKey, if set, makes the TLS key in the TPM instead.
 	TPMKey tpmkey.Kind
-	// Quote and EventLog are those of tpm.ProverOptions; nil means none.
+	// Quote and EventLog are as in tpm.ProverOptions; nil means none.
 	Quote    []statement.PCRSelection
 	EventLog func(ctx context.Context) ([]byte, error)
-	// Purpose is what the certificate is for; zero means csr.PurposeClient.
+	// Purpose is the certificate's; zero means csr.PurposeClient.
 	Purpose csr.Purpose
 	// DNSNames and IPAddresses are the SANs of a request for serving.
 	DNSNames    []string
@@ -88,8 +88,8 @@ type NodeOptions struct {
 // Node is a node with a TPM. Its fields may be changed between calls, for tests
 // of what must be refused.
 type Node struct {
-	// NodeOptions are what the node was made from, with everything filled in: Key is the TLS
-	// key, wherever it lives.
+	// NodeOptions are complete: defaults are filled in, and Key is the TLS key, also if it is in
+	// the TPM.
 	NodeOptions
 	// Shared is the access to the TPM that everything else in the node uses.
 	Shared transport.TPM
@@ -97,8 +97,7 @@ type Node struct {
 	Attester *attest.Attester
 	// Certified is the TLS key as it is presented to the TPM.
 	Certified tpmkey.Certifiable
-	// Subject is what the node's messages are bound to; Subject.Request is the
-	// PKCS#10 request.
+	// Subject is the subject of the node's messages; Subject.Request is the PKCS#10 request.
 	Subject attest.Subject
 	// Username and Groups are the requester's, as the API server would set them.
 	Username string
@@ -121,7 +120,7 @@ func NewNode(t testing.TB, opts NodeOptions) *Node {
 	return n
 }
 
-// opened is what an Open function returned, for the corresponding New function.
+// opened makes a New function of an Open function: an error fails the test.
 func opened[T any](t testing.TB) func(T, error) T {
 	t.Helper()
 	return func(v T, err error) T {
@@ -195,7 +194,7 @@ func (n *Node) prepareKey() {
 	n.Certified = must(tpmkey.SoftwareKey(n.Key))
 }
 
-// Close closes what the node opened: its key in the TPM, and the TPM if none was given.
+// Close closes the node's key in the TPM, and the TPM if the node opened it.
 func (n *Node) Close() error {
 	var errs []error
 	for _, c := range n.closes {
@@ -236,8 +235,7 @@ func (n *Node) Object(spec *csr.Spec, created time.Time) *csr.Request {
 	return r
 }
 
-// identity is the machine's identity, as the profile finds it in the AK certificate,
-// or the EK's.
+// identity returns the machine's identity: by the profile from the AK certificate, or the EK's.
 func (n *Node) identity() (id attest.Identity, err error) {
 	defer caught(&err)
 	ctx := context.Background()

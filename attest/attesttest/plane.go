@@ -24,10 +24,10 @@ import (
 // goroutines.
 type ControlPlane struct {
 	Verifier *attest.Verifier
-	// Config is what Verifier was made from, for a second verifier that shares the key ring or
-	// differs in one thing.
+	// Config is Verifier's configuration, for a second verifier that shares the key ring or differs
+	// in one field.
 	Config attest.VerifierConfig
-	// TPM is what the one kind of evidence in Config was made from.
+	// TPM is the configuration of the one kind of evidence in Config.
 	TPM tpm.KindConfig
 	// CA issues the certificates; CACert is its certificate.
 	CA     *csr.CA
@@ -116,8 +116,8 @@ func (c *ControlPlane) addIssuer(n *Node) {
 }
 
 // Admit makes a node known: its name, its provider ID and the identity of its machine. It
-// reads the certificate, or the EK, from a hello. For a node that is already known it replaces
-// what was known.
+// reads the certificate, or the EK, from a hello. It replaces the values of a node that is already
+// known.
 func (c *ControlPlane) Admit(n *Node) error {
 	identity, err := n.identity()
 	if err != nil {
@@ -162,18 +162,18 @@ func (c *ControlPlane) Join(ctx context.Context, n *Node) (*csr.Issued, error) {
 	return c.CA.Issue(ctx, result.Attested())
 }
 
-// inventory is what a [ControlPlane] and a [World] know: who may be which node.
+// inventory holds the machines of a [ControlPlane] or [World], by the nodes that they may be.
 type inventory struct {
 	mu    sync.Mutex
 	known map[string]*csr.Machine // by node name, never changed in place
 	down  bool                    // it does not answer
-	// admits says whether that machine is the one that was verified.
+	// admits reports whether m is the verified machine.
 	admits func(m *csr.Machine, r *attest.Result) bool
 }
 
 var errDown = errors.New("attesttest: the inventory does not answer")
 
-// locked changes what the mutex guards, including its owner's clock.
+// locked calls change under the mutex, which guards its owner's clock too.
 func (i *inventory) locked(change func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -194,7 +194,7 @@ func (i *inventory) machine(_ context.Context, q csr.Question) (*csr.Machine, er
 	return m, nil
 }
 
-// authority is an inventory as an authorizer.
+// authority is an authorizer that admits the machines of an inventory.
 type authority struct{ *inventory }
 
 // AuthorizeHello refuses what Authorize refuses.

@@ -85,7 +85,7 @@ type platformDocument struct {
 	Signature []byte `json:",omitempty"`
 }
 
-// signed is what is signed.
+// signed returns the bytes that the signature covers.
 func (d platformDocument) signed() []byte {
 	d.Signature = nil
 	signed, _ := json.Marshal(d) // never fails
@@ -124,12 +124,12 @@ func (p *Platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (
 		return nil, err
 	}
 	if !ed25519.Verify(p.key.Public().(ed25519.PublicKey), d.signed(), d.Signature) {
-		return nil, &attest.Error{Check: checkPlatform, Got: "a signature of somebody's", Want: "the platform's"}
+		return nil, &attest.Error{Check: checkPlatform, Got: "a signature by another key", Want: "the platform's"}
 	}
 	return d.claims(), nil
 }
 
-// readPlatformDocument reads a document in its one spelling, and refuses any other.
+// readPlatformDocument reads a document, and refuses any encoding that json.Marshal does not write.
 func readPlatformDocument(data []byte) (*platformDocument, error) {
 	d := &platformDocument{}
 	err := json.Unmarshal(data, d)

@@ -22,22 +22,23 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A RegistryMaker makes one new and empty registry with the given clock, and returns one or
-// more handles to it, all on the same records: what two replicas of a control plane would
-// have. It fails the test itself if it cannot.
+// A RegistryMaker makes a new and empty registry with the given clock, and returns one or more
+// handles to it, like those of several replicas of a control plane. It fails the test itself if it
+// cannot.
 type RegistryMaker func(t testing.TB, now func() time.Time) []membership.Registry
 
 // RunRegistry checks an implementation of membership.Registry against the contract documented
-// there. Each check is a subtest with a registry of its own, named after what must hold; calls
-// go through the handles in turn. What is returned, and what can be looked up afterwards, is
-// compared with the rules ([membership.Held]), in memory. It does not see whether records
-// survive the end of a process: that needs a test that ends one.
+// there. Each check is a subtest with a registry of its own, named after the rule; calls go through
+// the handles in turn. Every call is made of a reference registry in memory as well: results, and
+// all records that can be looked up afterwards, must be the same. A failure names the call, and lists
+// the steps of the check. Whether records survive the end of a process is not checked: that needs a
+// test that ends one.
 func RunRegistry(t *testing.T, newRegistry RegistryMaker) {
 	t.Helper()
 	for _, check := range registryChecks {
 		t.Run(check.name, func(t *testing.T) {
 			if err := check.try(t, newRegistry); err != nil {
-				t.Error(err)
+				t.Errorf("%v\nThe steps of this check, as registryStep documents them: %s", err, cmp.Or(check.steps, "none"))
 			}
 		})
 	}
@@ -45,32 +46,37 @@ func RunRegistry(t *testing.T, newRegistry RegistryMaker) {
 
 func (c *registryCheck) try(t testing.TB, newRegistry RegistryMaker) (err error) {
 	defer caught(&err)
-	r := &registryRun{keys: map[registryKey]bool{}, seen: map[string]twin{}, versions: map[string]string{}}
+	r := &registryRun{keys: map[registryKey]bool{}, records: map[string]recordPair{}, versions: map[string]string{}}
 	r.handles = newRegistry(t, r.now)
 	if len(r.handles) == 0 {
 		r.failf("no registry was made")
 	}
-	r.rules = must(membership.NewMemoryRegistry(r.handles[0].Scope(), membership.RegistryOptions{Now: r.now}))
+	r.reference = must(membership.NewMemoryRegistry(r.handles[0].Scope(), membership.RegistryOptions{Now: r.now}))
 	r.steps(c.steps)
 	if c.then != nil {
 		c.then(r)
-		r.lookUp()
+		r.compareAll()
 	}
 	return nil
 }
 
-// twin is a record of the registry under test, and the same record as the rules have it.
-type twin [2]*membership.Record
+// recordPair is a record of the registry under test, and the same one of the reference registry.
+type recordPair [2]*membership.Record
+
+// The two registries that each call is made of, as indexes of a recordPair.
+const (
+	tested = iota
+	reference
+)
 
 // registryRun is one check under way.
 type registryRun struct {
-	handles []membership.Registry
-	rules   membership.Registry // in memory
-	turn    int
-	keys    map[registryKey]bool // what was named, to be looked up
-	seen    map[string]twin      // by their labels in the steps
-	// versions maps the versions that the rules have to those that the registry has given.
-	versions map[string]string
+	handles   []membership.Registry // of the registry under test
+	reference membership.Registry   // in memory
+	turn      int
+	keys      map[registryKey]bool  // names, machines and UIDs of all steps so far
+	records   map[string]recordPair // by their labels in the steps
+	versions  map[string]string     // of the registry under test, by those of the reference
 
 	passed atomic.Int64 // nanoseconds since the clock began
 }
@@ -79,57 +85,57 @@ func (r *registryRun) now() time.Time {
 	return time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC).Add(time.Duration(r.passed.Load()))
 }
 
-// in is the time that far from now.
+// in returns now + d.
 func (r *registryRun) in(d time.Duration) time.Time { return r.now().Add(d) }
 
-// next is the handle whose turn it is.
+// next returns the handle for the next call.
 func (r *registryRun) next() membership.Registry {
 	r.turn++
 	return r.handles[r.turn%len(r.handles)]
 }
 
-// failf ends a check at its first fault.
+// failf ends the check with an error.
 func (r *registryRun) failf(format string, args ...any) {
 	panic(failure{fmt.Errorf(format, args...)})
 }
 
-// registryCall is a call of the registry under test or, for side 1, of the rules.
+// registryCall is a call of one of the two registries, tested or reference.
 type registryCall func(registry membership.Registry, side int) (*membership.Record, error)
 
-// do makes a call of the registry and of the rules, which must be refused by a check, or
-// succeed if want is nil. Both must agree, in their results and when everything is looked up.
-// Which error a bad argument gives does not matter.
-func (r *registryRun) do(what string, want error, call registryCall) (out twin) {
+// do makes a call of both registries. want is the check that must refuse it, nil for success. Results,
+// and all records afterwards, must be the same, except for the error of a bad argument.
+func (r *registryRun) do(what string, want error, call registryCall) (out recordPair) {
 	var errs [2]error
-	for side, registry := range []membership.Registry{r.next(), r.rules} {
+	for side, registry := range []membership.Registry{r.next(), r.reference} {
 		out[side], errs[side] = call(registry, side)
 	}
-	got, ruled := errs[0], errs[1]
-	whatever := errors.Is(want, errAny) || errors.Is(want, attest.Check("registry-claim"))
+	got, ruled := errs[tested], errs[reference]
+	badArgument := errors.Is(want, errAny) || errors.Is(want, attest.Check("registry-claim"))
 	if errors.Is(want, errAny) && ruled != nil {
 		want = ruled
 	}
+	retry := errors.Is(got, refusal.ErrRetry)
 	switch {
 	case !errors.Is(ruled, want):
-		r.failf("%s: the rules say %v, want %v", what, ruled, want)
+		r.failf("%s: the reference registry returned error %v, want %v: a fault of this check", what, ruled, want)
 	case (got == nil) != (ruled == nil):
 		r.failf("%s: got error %v, want %v", what, got, ruled)
 	case want == nil:
 		r.same(what, out)
-	case !whatever && !errors.Is(got, want), errors.Is(got, refusal.ErrRetry) != errors.Is(ruled, refusal.ErrRetry):
-		r.failf("%s: got error %v, to be tried again: %t; want %v", what, got, errors.Is(got, refusal.ErrRetry), ruled)
+	case !badArgument && !errors.Is(got, want), retry != errors.Is(ruled, refusal.ErrRetry):
+		r.failf("%s: got error %v (wraps refusal.ErrRetry: %t), want %v (%t)", what, got, retry, ruled, !retry)
 	}
-	r.lookUp()
+	r.compareAll()
 	return out
 }
 
-// same compares a record with that of the rules. A change that has a new version there must
-// have one here that was never given before, and no other change may have one.
-func (r *registryRun) same(what string, record twin) {
-	got, ruled := record[0], record[1]
+// same compares a record with the reference. Versions differ: where the reference has a new one, the
+// registry must have one that it never gave before, and nowhere else.
+func (r *registryRun) same(what string, record recordPair) {
+	got, ruled := record[tested], record[reference]
 	if got == nil || ruled == nil {
 		if got != ruled {
-			r.failf("%s: got %+v, want %+v", what, got, ruled)
+			r.failf("%s: got record %+v, want %+v", what, got, ruled)
 		}
 		return
 	}
@@ -142,11 +148,11 @@ func (r *registryRun) same(what string, record twin) {
 	want := *ruled
 	want.Version = r.versions[ruled.Version]
 	if !gocmp.Equal(got, &want) {
-		r.failf("%s: got another record:\n%s", what, gocmp.Diff(&want, got))
+		r.failf("%s: got another record (- want, + got):\n%s", what, gocmp.Diff(&want, got))
 	}
 }
 
-// registryKey is what records are looked up by.
+// registryKey is a key of a look-up, by name, machine or uid.
 type registryKey struct{ by, key string }
 
 func (k registryKey) find(ctx context.Context, registry membership.Registry) (*membership.Record, error) {
@@ -159,33 +165,34 @@ func (k registryKey) find(ctx context.Context, registry membership.Registry) (*m
 	return registry.LookupMachineUID(ctx, k.key)
 }
 
-// lookUp compares the list and everything that can be looked up, through every handle.
-func (r *registryRun) lookUp() {
-	ruled := r.list(r.rules)
+// compareAll compares all records of the two registries, in a list and by each known key, through
+// every handle.
+func (r *registryRun) compareAll() {
+	ruled := r.list(r.reference)
 	for _, h := range r.handles {
 		got := r.list(h)
 		for name := range ruled {
-			r.same("node "+name+" in a list", twin{got[name], ruled[name]})
+			r.same("node "+name+" in Records", recordPair{got[name], ruled[name]})
 			delete(got, name)
 		}
 		if len(got) > 0 {
-			r.failf("a list: got %d records that do not count", len(got))
+			r.failf("Records: got %d records too many", len(got))
 		}
 	}
 	for key := range r.keys {
-		ruled, _ := key.find(context.Background(), r.rules)
+		ruled, _ := key.find(context.Background(), r.reference)
 		for _, h := range r.handles {
-			what := fmt.Sprintf("a look-up by %s %q", key.by, key.key)
+			what := fmt.Sprintf("look-up by %s %q", key.by, key.key)
 			got, err := key.find(context.Background(), h)
 			if err != nil {
 				r.failf("%s: got error %v", what, err)
 			}
-			r.same(what, twin{got, ruled})
+			r.same(what, recordPair{got, ruled})
 		}
 	}
 }
 
-// registryClaim is the claim of a machine to a node.
+// registryClaim returns the claim of machine "test:<machine>" to "node-<node>".
 func registryClaim(node, machine string) membership.Claim {
 	return membership.Claim{
 		NodeName:   "node-" + node,
@@ -195,39 +202,41 @@ func registryClaim(node, machine string) membership.Claim {
 	}
 }
 
-// registryStep is one step of a check:
+// registryStep is one call in the text of a check. The text is "operation arguments options", for
+// example "b=bind a 1h cert=1 !conflict": call Bind for the record labelled a, with a last end in one
+// hour and the record of certificate 1. It must be refused by registry-conflict. The result is b.
 //
-//	reserve 1 2       node-1 for machine test:2, for a minute
-//	join 1 2          the same, and bind
-//	bind a 1h         the record that was labelled a, with its last end from now; without
-//	                  one with none. None is labelled nil
-//	rebind a 2        to test:2
-//	adopt a           the UID
-//	release 1         node-1
-//	name 1            look it up, or by its "machine" or "uid"
-//	first 1           begin a list
-//	wait 1m
-//	stale a           bind, rebind and adopt, all refused: a is not the record of now
+//	reserve 1 2       Reserve node-1 for machine test:2, with a deadline in one minute
+//	bind a 1h         Bind record a, with a last end in one hour; without a time, with none
+//	rebind a 2        Rebind record a to machine test:2
+//	adopt a           Adopt another Machine UID for record a
+//	release 1         Release node-1
+//	name 1            Lookup node-1; "machine 1" is LookupMachine, "uid 1" LookupMachineUID
+//	first 1           read the first record of Records
+//	join 1 2          reserve 1 2, then bind the result
+//	stale a           bind, rebind and adopt record a, which are all refused by registry-conflict
+//	wait 1m           move the clock
 //
-// A step that begins with "a=" labels what it returns. "node=", "machine=", "uid=" and "pid="
-// replace what a claim has by default, "for=" the minute. "cert=1" makes bind record the
-// certificate 1 of the claim, until the last end or what "ends=" says; "request=1" sets the
-// request that the certificate is for, "nodeuid=" its Node UID, and "with=1" that it was filed with
-// the certificate 1. "!name" says that the step is refused by the check registry-name, "!any" that
-// it is refused somehow.
+// Options of a claim are node=, machine=, uid=, pid= (provider ID), over= (a label) and, for the
+// deadline, for=. Options of bind are cert=, the number of a certificate to record, or request=, that
+// of a request; ends=, its end instead of the last end; with=, the certificate that the request was
+// filed with; and nodeuid=. "!name" expects a refusal by registry-name, "!any" any error. "nil" is a
+// record that is nil.
 type registryStep struct {
-	label, op string
-	args      []string
-	set       map[string]string
-	want      error // nil if it succeeds
+	text  string
+	label string // of the result
+	op    string
+	args  []string
+	set   map[string]string
+	want  error // nil if it succeeds
 }
 
-// errAny stands for a refusal by any error.
+// errAny as the wanted error accepts any error.
 var errAny = errors.New("any error")
 
 func parseRegistryStep(text string) *registryStep {
 	words := strings.Fields(text)
-	s := &registryStep{op: words[0], set: map[string]string{}}
+	s := &registryStep{text: strings.TrimSpace(text), op: words[0], set: map[string]string{}}
 	if label, op, labelled := strings.Cut(words[0], "="); labelled {
 		s.label, s.op = label, op
 	}
@@ -247,13 +256,13 @@ func parseRegistryStep(text string) *registryStep {
 	return s
 }
 
-// steps runs the steps in text, one after the other.
+// steps runs the steps in a text, separated by semicolons or line feeds.
 func (r *registryRun) steps(text string) {
 	for step := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ';' || c == '\n' }) {
 		switch s := parseRegistryStep(step); s.op {
 		case "wait":
 			r.passed.Add(int64(duration(s.args[0])))
-			r.lookUp()
+			r.compareAll()
 		case "stale":
 			a := s.args[0]
 			r.steps(fmt.Sprintf("bind %s !conflict; bind %s 1h !conflict; rebind %s spare !conflict; adopt %s uid=spare !conflict", a, a, a, a))
@@ -261,19 +270,20 @@ func (r *registryRun) steps(text string) {
 			_, claim, _ := strings.Cut(step, "join")
 			r.steps("joined=reserve" + claim + ";" + s.label + "=bind joined")
 		default:
-			r.seen[s.label] = r.do(step, s.want, r.call(context.Background(), s))
+			what, call := r.call(context.Background(), s)
+			r.records[s.label] = r.do(what, s.want, call)
 		}
 	}
 }
 
-// call is one call of a registry, about a record as the registry or the rules have it.
-func (r *registryRun) call(ctx context.Context, s *registryStep) registryCall {
-	seen, c := r.seen[s.args[0]], registryClaim(s.args[0], s.args[len(s.args)-1])
+// call returns the call of a step, and its description for errors.
+func (r *registryRun) call(ctx context.Context, s *registryStep) (what string, call registryCall) {
+	of, c := r.records[s.args[0]], registryClaim(s.args[0], s.args[len(s.args)-1])
 	switch {
-	case seen[1] != nil && s.op == "bind":
-		c = seen[1].Claim
-	case seen[1] != nil:
-		c.NodeName = seen[1].NodeName
+	case of[reference] != nil && s.op == "bind":
+		c = of[reference].Claim
+	case of[reference] != nil:
+		c.NodeName = of[reference].NodeName
 	}
 	for name, field := range map[string]*string{"node": &c.NodeName, "machine": (*string)(&c.Machine), "uid": &c.MachineUID, "pid": &c.ProviderID} {
 		if value, set := s.set[name]; set {
@@ -293,25 +303,26 @@ func (r *registryRun) call(ctx context.Context, s *registryStep) registryCall {
 	}
 	issued := s.issued(&c, lastEnd, r.now())
 	var released [2]bool
-	return func(registry membership.Registry, side int) (*membership.Record, error) {
+	what = fmt.Sprintf("step %q, about node %q, machine %q, UID %q", s.text, c.NodeName, c.Machine, c.MachineUID)
+	return what, func(registry membership.Registry, side int) (*membership.Record, error) {
 		switch s.op {
 		case "reserve":
 			claim := c
 			if label, set := s.set["over"]; set {
-				claim.Over = r.seen[label][side].Version
+				claim.Over = r.records[label][side].Version
 			}
 			return registry.Reserve(ctx, claim, deadline)
 		case "bind":
-			return registry.Bind(ctx, seen[side], lastEnd, issued)
+			return registry.Bind(ctx, of[side], lastEnd, issued)
 		case "rebind":
-			return registry.Rebind(ctx, seen[side], c.Machine)
+			return registry.Rebind(ctx, of[side], c.Machine)
 		case "adopt":
-			return registry.Adopt(ctx, seen[side], c.MachineUID)
+			return registry.Adopt(ctx, of[side], c.MachineUID)
 		case "release":
 			var err error
 			released[side], err = registry.Release(ctx, c.NodeName, c.MachineUID)
-			if side == 1 && released[0] != released[1] {
-				r.failf("Release of node %s: got released %t, want %t", c.NodeName, released[0], released[1])
+			if side == reference && released[tested] != released[reference] {
+				r.failf("%s: got released %t, want %t", what, released[tested], released[reference])
 			}
 			return nil, err
 		case "first":
@@ -322,7 +333,7 @@ func (r *registryRun) call(ctx context.Context, s *registryStep) registryCall {
 	}
 }
 
-// issued is the record that a step gives to bind, or nil if it gives none.
+// issued returns the record of a certificate or request for Bind; nil for none.
 func (s *registryStep) issued(c *membership.Claim, lastEnd, now time.Time) *csr.IssuedRecord {
 	n := s.set["cert"] + s.set["request"]
 	if n == "" {

@@ -15,11 +15,11 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// longUID is a byte too long.
+// longUID is one byte longer than a Machine UID may be.
 var longUID = strings.Repeat("u", 254)
 
-// manyCertificates are steps that issue more certificates than a record holds, with the one
-// that ends first in the middle.
+// manyCertificates returns steps that issue more certificates than a record holds. The one that ends
+// first is in the middle.
 func manyCertificates() (steps string) {
 	for i := range membership.MaxIssued + 1 {
 		steps += fmt.Sprintf("; a=bind a 24h cert=%d ends=%dm", i, 100+(i+membership.MaxIssued/2)%membership.MaxIssued)
@@ -27,9 +27,9 @@ func manyCertificates() (steps string) {
 	return steps
 }
 
-// certificateInUse are steps that issue more certificates than a record holds to a node that goes on
-// using its first one, which ends first: filed with that one, with bootstrap tokens, and each with
-// the one before it.
+// certificateInUse returns steps that issue more certificates than a record holds, to a node that keeps
+// using its first one, which ends first. They are requested with that one, with bootstrap tokens, and
+// each with the one before it.
 func certificateInUse() (steps string) {
 	for i := range 2 * membership.MaxIssued {
 		steps += fmt.Sprintf("; wait 1s; a=bind a 24h cert=%d with=used", i)
@@ -46,13 +46,13 @@ func certificateInUse() (steps string) {
 	return steps
 }
 
-// registryCheck is one thing that must hold: steps, and what comes after them.
+// registryCheck is one rule: steps, and a function that runs after them.
 type registryCheck struct {
 	name, steps string
 	then        func(*registryRun)
 }
 
-// registryChecks are what RunRegistry runs. The names are stable.
+// registryChecks are the checks of RunRegistry. The names are stable.
 var registryChecks = []registryCheck{
 	{"an empty registry has no records", "name 1; machine 1; uid 1", checkRegistryScope},
 	{"a claim is reserved, then bound", "a=reserve 1 1; b=bind a; bind b; join 2 2", nil},
@@ -143,14 +143,14 @@ var registryChecks = []registryCheck{
 
 func checkRegistryScope(r *registryRun) {
 	for _, h := range r.handles {
-		if h.Scope() != r.rules.Scope() {
-			r.failf("Scope: got %s and %s through two handles", r.rules.Scope(), h.Scope())
+		if h.Scope() != r.reference.Scope() {
+			r.failf("Scope: got %s and %s through two handles", r.reference.Scope(), h.Scope())
 		}
 	}
 }
 
 func checkRegistryCopies(r *registryRun) {
-	*r.seen["a"][0] = membership.Record{}
+	*r.records["a"][tested] = membership.Record{}
 	for _, h := range r.handles {
 		for _, record := range r.list(h) {
 			*record = membership.Record{}
@@ -167,28 +167,29 @@ func checkRegistryContext(r *registryRun) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, step := range []string{"reserve 2 2", "bind a", "bind a 1h", "rebind a 2", "adopt a uid=2", "release 1", "name 1", "machine 1", "uid 1", "first 1"} {
-		r.do(step+" with a context that is over", context.Canceled, r.call(over, parseRegistryStep(step)))
+		what, call := r.call(over, parseRegistryStep(step))
+		r.do(what+", with a context that is over", context.Canceled, call)
 	}
 }
 
-// list is the list of a registry, by node name.
+// list returns all Records of a registry, by node name.
 func (r *registryRun) list(registry membership.Registry) map[string]*membership.Record {
 	all := map[string]*membership.Record{}
 	for record, err := range registry.Records(context.Background()) {
 		switch {
 		case err != nil:
-			r.failf("a list: got error %v", err)
+			r.failf("Records: got error %v", err)
 		case record == nil:
-			r.failf("a list: got nil without an error")
+			r.failf("Records: got nil without an error")
 		case all[record.NodeName] != nil:
-			r.failf("a list: got node %s twice", record.NodeName)
+			r.failf("Records: got node %s twice", record.NodeName)
 		}
 		all[record.NodeName] = record
 	}
 	return all
 }
 
-// first is what a list begins with.
+// first returns the first of Records.
 func first(ctx context.Context, registry membership.Registry) (*membership.Record, error) {
 	for record, err := range registry.Records(ctx) {
 		return record, err
@@ -196,14 +197,14 @@ func first(ctx context.Context, registry membership.Registry) (*membership.Recor
 	return nil, nil
 }
 
-// checkRegistryList lists more records than are read at once, while another goroutine writes, and then
-// releases each as it comes: a sweep.
+// checkRegistryList lists many records while another goroutine writes, and then releases each inside
+// the loop.
 func checkRegistryList(r *registryRun) {
 	const many = 300
 	ctx, h := context.Background(), r.next()
 	for i := range many {
 		c := registryClaim(strconv.Itoa(i), strconv.Itoa(i))
-		for _, registry := range []membership.Registry{h, r.rules} {
+		for _, registry := range []membership.Registry{h, r.reference} {
 			must(registry.Reserve(ctx, c, r.in(time.Minute)))
 		}
 	}
@@ -221,20 +222,20 @@ func checkRegistryList(r *registryRun) {
 		all := r.list(handle)
 		for i := range many {
 			if all["node-"+strconv.Itoa(i)] == nil {
-				r.failf("a list while others write: got no node-%d", i)
+				r.failf("Records while others write: got no node-%d", i)
 			}
 		}
 		if got, err := first(ctx, handle); got == nil || err != nil {
-			r.failf("a list that is given up: got %v, %v through handle %d", got, err, i)
+			r.failf("Records, stopped after one: got %v, %v through handle %d", got, err, i)
 		}
 	}
 	if err := <-fault; err != nil {
-		r.failf("a write during a list: got error %v", err)
+		r.failf("a write during Records: got error %v", err)
 	}
-	for _, registry := range []membership.Registry{h, r.rules} {
+	for _, registry := range []membership.Registry{h, r.reference} {
 		for record, err := range registry.Records(ctx) {
 			if err != nil || !must(registry.Release(ctx, record.NodeName, record.MachineUID)) {
-				r.failf("a sweep over a list: got error %v, or nothing released", err)
+				r.failf("Release of each of Records: got error %v, or nothing released", err)
 			}
 		}
 	}
@@ -242,8 +243,8 @@ func checkRegistryList(r *registryRun) {
 
 const registryRacers = 16
 
-// race makes many calls at once, each through one handle, and returns which succeeded: only one, as
-// it does by the rules. The others must be refused as lost says.
+// race makes many calls at once, each through one handle, and returns the number of the one that
+// succeeded. lost reports whether an error is a right one for all others.
 func (r *registryRun) race(call func(int) registryCall, lost func(error) bool) (winner int) {
 	var records [registryRacers]*membership.Record
 	var running [registryRacers]<-chan error
@@ -252,7 +253,7 @@ func (r *registryRun) race(call func(int) registryCall, lost func(error) bool) (
 		run := call(i)
 		running[i] = recovered.Go(func() (err error) {
 			<-start
-			records[i], err = run(r.handles[i%len(r.handles)], 0)
+			records[i], err = run(r.handles[i%len(r.handles)], tested)
 			return err
 		})
 	}
@@ -265,17 +266,17 @@ func (r *registryRun) race(call func(int) registryCall, lost func(error) bool) (
 		case err == nil:
 			winner = i
 		case !lost(err):
-			r.failf("a race: who lost got error %v", err)
+			r.failf("a race: a loser got error %v", err)
 		}
 	}
 	if winner < 0 {
-		r.failf("a race: nobody succeeded")
+		r.failf("a race: no call succeeded")
 	}
-	r.same("a race", twin{records[winner], must(call(winner)(r.rules, 1))})
+	r.same("a race", recordPair{records[winner], must(call(winner)(r.reference, reference))})
 	return winner
 }
 
-// retried returns whether an error is from the check and to be tried again.
+// retried matches a refusal by the check that wraps refusal.ErrRetry.
 func retried(check attest.Check) func(error) bool {
 	return func(err error) bool { return errors.Is(err, check) && errors.Is(err, refusal.ErrRetry) }
 }
@@ -283,17 +284,19 @@ func retried(check attest.Check) func(error) bool {
 // checkRegistrySwap lets many callers bind one record from one version.
 func checkRegistrySwap(r *registryRun) {
 	r.race(func(i int) registryCall {
-		return r.call(context.Background(), parseRegistryStep(fmt.Sprintf("bind a %dm", 60+i)))
+		_, bind := r.call(context.Background(), parseRegistryStep(fmt.Sprintf("bind a %dm", 60+i)))
+		return bind
 	}, retried(membership.CheckRegistryConflict))
 }
 
-// raceFor runs many claims at once that have one thing in common. No loser gets stuck.
+// raceFor makes many claims at once for the same name, machine or UID. Each loser can then join as
+// another node.
 func raceFor(lost, common string) func(*registryRun) {
 	claim := func(i int) string { return fmt.Sprintf("reserve %d %d %s", i, i, common) }
 	return func(r *registryRun) {
 		ctx := context.Background()
 		winner := r.race(func(i int) registryCall {
-			reserve := r.call(ctx, parseRegistryStep(claim(i)))
+			_, reserve := r.call(ctx, parseRegistryStep(claim(i)))
 			return func(registry membership.Registry, side int) (*membership.Record, error) {
 				reserved, err := reserve(registry, side)
 				if err != nil {

@@ -22,19 +22,18 @@ const (
 	classHonest    = "honest"
 )
 
-// Attack is one way in that a provider must not leave open. An honest request, which it must
-// let in, is also one, with class "honest".
+// Attack is one request that a provider must refuse or, with class "honest", must admit.
 type Attack struct {
-	// Name says in a few words what was changed: lower case with hyphens, stable.
+	// Name names the change: lower case with hyphens, stable.
 	Name string
 	// Class is "request" (the object and the provider block), "binding" (good evidence
-	// for another request, machine, requester, cluster or time), "statement" (what carries the
-	// proof), "failure" (the control plane does not answer) or "honest".
+	// for another request, machine, requester, cluster or time), "statement" (the evidence
+	// itself), "failure" (the inventory does not answer) or "honest".
 	Class string
-	// Description says what the attacker did, in one sentence.
+	// Description describes the attack in one sentence.
 	Description string
-	// Make makes the request of an attack of one's own; nil in those that the package makes. An
-	// error with a csr.DenyReasoner, such as the provider's own, is as good as a refusal of it.
+	// Make makes the request of an attack from WorldOptions.Attacks; it is nil in the package's
+	// own. An error with a csr.DenyReasoner, such as the provider's, has the effect of a refusal.
 	Make func(ctx context.Context, provider csr.Provider) (*csr.Request, error)
 
 	make func(context.Context, *attempt) (*csr.Request, error)
@@ -45,33 +44,31 @@ type Outcome struct {
 	Attack
 	// Issued says that a certificate was issued for it.
 	Issued bool
-	// Err is the refusal; nil if there was none.
+	// Err is the refusal, or nil.
 	Err error
-	// Fault says what is wrong with the provider, in one sentence; "" if it did what it
-	// should.
+	// Fault describes the provider's fault in one sentence; "" for a right outcome.
 	Fault string
 }
 
 // attempt is one attack on one provider.
 type attempt struct {
 	*World
-	provider csr.Provider
-	place    string // what an attack that tried many things changed last
+	provider   csr.Provider
+	lastChange string // of a blind attack, for the description of the fault
 }
 
-// Run tries a provider in its world: honest requests must get in, and none of the attacks may.
-// "In" means a certificate: what the provider verified goes to [csr.CA], as a signer would
-// pass it on. Each attack is a subtest, class/name, and one that gets in fails it under that
-// name.
+// Run tries a provider in its world: honest requests must get a certificate, and no attack may. The
+// provider's result goes to [csr.CA], as in a signer. Each attack is a subtest, class/name, which fails
+// if the outcome is wrong.
 //
 //	world := attesttest.NewWorld(t, attesttest.WorldOptions{Documents: documents})
 //	verifier, err := attest.NewVerifier(world.Config)
 //	...
 //	attesttest.Run(t, provider, world)
 //
-// In addition, a provider must not panic and must not change the request. Where the request is
-// bad, it must answer with an error that csr.Decide takes for a refusal or for a request to be
-// ignored; where its own inventory does not answer, with one that it takes for a retry.
+// In addition, a provider must not panic and must not change the request. For a bad request it must
+// return an error that csr.Decide denies or ignores; if its own inventory does not answer, one that
+// csr.Decide retries.
 func Run(t *testing.T, provider csr.Provider, w *World) {
 	t.Helper()
 	for _, o := range Try(context.Background(), provider, w) {
@@ -104,18 +101,18 @@ func GotIn(outcomes []Outcome) []string {
 	return names
 }
 
-// attacksIn lists everything that is tried in a world.
+// attacksIn returns all attacks of a world.
 func attacksIn(w *World) []Attack {
 	attacks := slices.Concat(honestRequests(), w.requestAttacks(), w.evidenceAttacks(), machineAttacks())
 	if d := w.options.Documents; d != nil {
 		attacks = append(attacks, documentAttacks(d.Undated)...)
 	}
 	attacks = append(attacks, w.blindAttacks()...)
-	attacks = append(attacks, asked(classFailure, "inventory-down", "The inventory does not answer. A provider must neither accept nor refuse for good.", wish{}))
+	attacks = append(attacks, attackOf(classFailure, "inventory-down", "The inventory does not answer. A provider must neither accept nor refuse for good.", requestOptions{}))
 	return append(attacks, w.options.Attacks...)
 }
 
-// made has an attack made. A step that failed is an error.
+// made makes the request of an attack.
 func (a *Attack) made(ctx context.Context, at *attempt) (request *csr.Request, err error) {
 	failed := func() (failed error) {
 		defer caught(&failed)
@@ -127,19 +124,19 @@ func (a *Attack) made(ctx context.Context, at *attempt) (request *csr.Request, e
 		return nil
 	}()
 	if failed != nil {
-		return nil, errors.Join(errForgery, failed)
+		return nil, errors.Join(errNotMade, failed)
 	}
 	return request, err
 }
 
-// try makes one attack and says what is wrong with its outcome.
+// try makes one attack and returns its outcome.
 func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) (o Outcome) {
 	o.Attack = *attack
 	at := &attempt{World: w, provider: provider}
 	request, err := attack.made(ctx, at)
 	switch {
-	case errors.Is(err, errForgery):
-		o.Err, o.Fault = err, "the attack could not be made, which is a fault of the runner or of Prove"
+	case errors.Is(err, errNotMade):
+		o.Err, o.Fault = err, "the request of the attack could not be made: a fault of the runner or of Prove"
 		return o
 	case err == nil:
 		w.setDown(attack.Class == classFailure)
@@ -148,12 +145,12 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 	}
 	o.Issued, o.Err, o.Fault = err == nil, err, faultOf(attack.Class, err)
 	if o.Fault != "" {
-		o.Fault += at.place
+		o.Fault += at.lastChange
 	}
 	return o
 }
 
-// faultOf says what is wrong with a provider's answer to a request of a class.
+// faultOf returns the fault of a provider that answered a request of a class with err, or "".
 func faultOf(class string, err error) string {
 	verdict := csr.Decide(err).Verdict
 	switch {
@@ -163,22 +160,22 @@ func faultOf(class string, err error) string {
 		return "an honest request was refused"
 	case class == classHonest:
 	case err == nil || errors.Is(err, csr.ErrOtherSigner) && !errors.Is(err, csr.CheckSignerName) && !errors.Is(err, csr.Check("provider-unknown")): // this CA would not sign, but another one would
-		return "the attack got in"
+		return "the attack got a certificate"
 	case class == classFailure && verdict != csr.VerdictRetry:
-		return "what could not be decided was refused for good"
+		return "the request was refused for good, although the inventory did not answer"
 	case class != classFailure && verdict != csr.VerdictDeny && verdict != csr.VerdictIgnore:
-		return "this is no refusal: csr.Decide would have the request tried again"
+		return "the error is not a refusal: csr.Decide would retry the request"
 	}
 	return ""
 }
 
-// Things that a provider never does, whatever it is asked.
+// Faults of a provider, whatever the request.
 var (
 	errPanicked = errors.New("the provider panicked")
 	errChanged  = errors.New("attesttest: the provider changed the request that it was given")
 )
 
-// issue goes from the request to a certificate, as a signer does.
+// issue has a request verified and a certificate issued, as a signer does.
 func (w *World) issue(ctx context.Context, provider csr.Provider, request *csr.Request) (err error) {
 	defer func() {
 		if value := recover(); value != nil {

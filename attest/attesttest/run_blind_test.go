@@ -27,7 +27,7 @@ import (
 type device struct {
 	signature, value, identity bool // unsigned, or read from an unsigned field
 	undated                    bool // documents have no date
-	spelt                      bool // values have a spelling of the company's own
+	custom                     bool // values have an encoding of the company's own
 	chainless                  bool // certificates are by anybody
 	company                    *company
 }
@@ -53,11 +53,11 @@ func (k *device) digest(d deviceDocument) []byte {
 	return digest[:]
 }
 
-// spell turns a value into its spelling, and back.
-func (k *device) spell(value []byte) []byte {
+// encode turns a value into the company's encoding, and back.
+func (k *device) encode(value []byte) []byte {
 	value = bytes.Clone(value)
 	for i := range value {
-		if k.spelt {
+		if k.custom {
 			value[i] ^= byte(i + 1)
 		}
 	}
@@ -74,7 +74,7 @@ func (k *device) read(data []byte) (d deviceDocument, leaf *x509.Certificate, c 
 	if leaf == nil {
 		return d, nil, nil, &attest.Error{Check: checkDevice, Got: "no document", Err: err}
 	}
-	c = &document.Claims{Machine: attest.Identity("device:" + leaf.Subject.SerialNumber), Value: k.spell(d.Value)}
+	c = &document.Claims{Machine: attest.Identity("device:" + leaf.Subject.SerialNumber), Value: k.encode(d.Value)}
 	if k.identity {
 		c.Machine = attest.Identity(d.Machine)
 	}
@@ -167,7 +167,7 @@ func (m *deviceMachine) Machine(context.Context) (attest.Identity, error) {
 }
 
 func (m *deviceMachine) Document(_ context.Context, value []byte) (_ []byte, err error) {
-	d := deviceDocument{Certificate: m.certificate.Raw, Machine: "device:" + m.name, Value: m.kind.spell(value)}
+	d := deviceDocument{Certificate: m.certificate.Raw, Machine: "device:" + m.name, Value: m.kind.encode(value)}
 	if !m.kind.undated {
 		d.Time = m.at.Unix()
 	}
@@ -200,7 +200,7 @@ func TestBlindAttacks(t *testing.T) {
 		"no signature checked":       {device{signature: true}, []string{"document-bytes-not-covered", "document-value-replaced"}},
 		"no certificate checked":     {device{chainless: true}, []string{"document-forged"}},
 		"the value is not signed":    {device{value: true}, []string{"document-value-replaced"}},
-		"nor is one that is hidden":  {device{value: true, spelt: true}, []string{"document-value-replaced"}},
+		"nor is one that is hidden":  {device{value: true, custom: true}, []string{"document-value-replaced"}},
 		"the identity is not signed": {device{identity: true}, []string{"document-identity-replaced"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -288,8 +288,8 @@ func TestUndated(t *testing.T) {
 	}
 }
 
-// TestRespelled lists what is tried where a value stands in a document.
-func TestRespelled(t *testing.T) {
+// TestTryReplacements lists what is tried where a value stands in a document.
+func TestTryReplacements(t *testing.T) {
 	was, is := []byte("value-1"), []byte("value-2")
 	inside := base64.RawURLEncoding.EncodeToString
 	for name, c := range map[string]struct {
@@ -307,7 +307,7 @@ func TestRespelled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var tried []string
-			if respelled([]byte(c.document), was, is, func(d []byte) bool { tried = append(tried, string(d)); return false }) {
+			if tryReplacements([]byte(c.document), was, is, func(d []byte) bool { tried = append(tried, string(d)); return false }) {
 				t.Error("something got in")
 			}
 			if !slices.Equal(tried, c.want) {
@@ -315,7 +315,7 @@ func TestRespelled(t *testing.T) {
 			}
 			for n := range c.want { // and nothing more, once one gets in
 				tries := 0
-				if got := respelled([]byte(c.document), was, is, func([]byte) bool { tries++; return tries > n }); !got || tries != n+1 {
+				if got := tryReplacements([]byte(c.document), was, is, func([]byte) bool { tries++; return tries > n }); !got || tries != n+1 {
 					t.Errorf("got in: %t after %d tries, want true after %d", got, tries, n+1)
 				}
 			}
@@ -334,12 +334,12 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestWithAnotherByte: each byte of a short document is changed, and bytes all over a long one.
+// TestTryByteChanges: each byte of a short document is changed, and bytes all over a long one.
 // One that has a free bit is covered.
-func TestWithAnotherByte(t *testing.T) {
+func TestTryByteChanges(t *testing.T) {
 	for size, want := range map[int]int{0: 0, 1: 1, maxPlaces: maxPlaces, maxPlaces + 1: maxPlaces, 10*maxPlaces + 3: maxPlaces} {
 		document, places := make([]byte, size), map[int]bool{}
-		(&blank{}).withAnotherByte(document, func(d []byte) bool {
+		(&answerTemplate{}).tryByteChanges(document, func(d []byte) bool {
 			i := bytes.IndexFunc(d, func(r rune) bool { return r != 0 })
 			places[i] = true
 			return d[i] == 1 // and 4 is refused
@@ -348,15 +348,15 @@ func TestWithAnotherByte(t *testing.T) {
 			t.Errorf("%d bytes: %d places, want %d", size, len(places), want)
 		}
 	}
-	b, tries := &blank{}, 0
-	b.withAnotherByte(make([]byte, 4), func(d []byte) bool { tries++; return d[2] != 0 })
-	if tries != 4 || b.place != ", at byte 2 of 4" {
-		t.Errorf("%d tries%s, want 4, at byte 2 of 4", tries, b.place)
+	b, tries := &answerTemplate{}, 0
+	b.tryByteChanges(make([]byte, 4), func(d []byte) bool { tries++; return d[2] != 0 })
+	if tries != 4 || b.lastChange != ", at byte 2 of 4" {
+		t.Errorf("%d tries%s, want 4, at byte 2 of 4", tries, b.lastChange)
 	}
 }
 
-// TestSpliced lists what is tried of two documents.
-func TestSpliced(t *testing.T) {
+// TestTrySplices lists what is tried of two documents.
+func TestTrySplices(t *testing.T) {
 	for name, c := range map[string]struct {
 		document, other string
 		want            []string
@@ -368,7 +368,7 @@ func TestSpliced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var tried []string
-			spliced([]byte(c.document), []byte(c.other), func(d []byte) bool { tried = append(tried, string(d)); return false })
+			trySplices([]byte(c.document), []byte(c.other), func(d []byte) bool { tried = append(tried, string(d)); return false })
 			if !slices.Equal(tried, c.want) {
 				t.Errorf("tried %q, want %q", tried, c.want)
 			}

@@ -10,7 +10,7 @@ import (
 // attestor, and nothing else does. An attack of these classes that it stops is none.
 func TestInsecureNull(t *testing.T) {
 	w := NewWorld(t, WorldOptions{Documents: toyDocuments(t, strictKind)})
-	policy := []string{"node-unknown", "node-not-ready", "node-of-nobody-by-stranger", "inventory-of-another-machine", "inventory-of-another-provider"}
+	policy := []string{"node-unknown", "node-not-ready", "unknown-node-by-stranger", "inventory-of-another-machine", "inventory-of-another-provider"}
 	withEvidence := []string{"provider-version-unknown", "provider-version-annotated", "evidence-of-one-byte"}
 	honest := 0
 	for _, o := range Try(context.Background(), insecureNull(w.Config.Policy), w) {

@@ -36,7 +36,7 @@ func TestWeakPolicies(t *testing.T) {
 			another.Name, another.NodeName = "machine-of-"+q.NodeName, q.NodeName
 			return &another, nil
 		}, forget: []string{"membership"}, want: []string{"stranger", "stranger-with-annotation", "machine-of-another-node", "second-name-for-a-machine",
-			"node-unknown", "node-not-ready", "node-of-nobody-by-stranger", "inventory-of-another-machine", "inventory-of-another-provider"}},
+			"node-unknown", "node-not-ready", "unknown-node-by-stranger", "inventory-of-another-machine", "inventory-of-another-provider"}},
 		// The evidence must agree: that is the policy's own rule.
 		"serves another signer": {signers: []string{"cluster.x-k8s.io/kube-apiserver-client-kubelet-another"}},
 		"decides without the inventory": {machines: func(ctx context.Context, w *World, q csr.Question) (*csr.Machine, error) {
@@ -140,7 +140,7 @@ func TestAttacksOfOnesOwn(t *testing.T) {
 					if c.err != nil {
 						return nil, c.err
 					}
-					return wish{}.make(ctx, &attempt{World: w, provider: p})
+					return requestOptions{}.make(ctx, &attempt{World: w, provider: p})
 				}}}})
 			var want []string
 			if c.want {

@@ -18,8 +18,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The machines of a [World]. The first two are members: [MachineOne] may be node-1,
-// [MachineTwo] node-2. Nobody expects [Stranger], though its evidence is as good as theirs.
+// The machines of a [World]. The first two are members: [MachineOne] may be node-1, [MachineTwo]
+// node-2. [Stranger] is not, although its evidence is as good.
 const (
 	MachineOne = "machine-1"
 	MachineTwo = "machine-2"
@@ -29,7 +29,7 @@ const (
 // NodeName2 is the node that [MachineTwo] may be; [MachineOne] may be [NodeName].
 const NodeName2 = "node-2"
 
-// WorldOptions say which world a provider is tried in. Documents or Prove is required.
+// WorldOptions configure a [World]. Documents or Prove is required.
 type WorldOptions struct {
 	// Documents are the evidence of a kind whose platform signs documents.
 	Documents *Documents
@@ -37,31 +37,30 @@ type WorldOptions struct {
 	// of its honest machines.
 	Provider string
 	Prove    func(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error)
-	// Attacks are tried after those that fit every kind of evidence. Each has Make.
+	// Attacks are further attacks, tried last. Each has Make.
 	Attacks []Attack
 }
 
-// Applicant is an honest machine that asks for a certificate, as WorldOptions.Prove
-// sees it.
+// Applicant is an honest machine that requests a certificate, for WorldOptions.Prove.
 type Applicant struct {
 	// Machine is one of [MachineOne], [MachineTwo] and [Stranger].
 	Machine string
 	// Request is the PKCS#10 request, DER, and Key its key.
 	Request []byte
 	Key     crypto.Signer
-	// Object is the object that the evidence will be filed in: everything except spec.request
-	// is there. A hello has the same requester, usages and lifetime.
+	// Object is the request object, complete except for spec.request. A hello has the same
+	// requester, usages and lifetime.
 	Object csr.Request
 
 	bundle func(*csr.Bundle) // changes provider and data
 }
 
-// World is what a provider under test is put into: two machines that are members of the
-// cluster, one that is not, an inventory, a CA and a clock. Nothing in it needs a TPM or cgo. It
-// is for one test at a time.
+// World is the surroundings of a provider under test: two machines that are members of the cluster, one
+// that is not, an inventory, a CA and a clock. Nothing in it needs a TPM or cgo. It is for one test at a
+// time.
 type World struct {
-	// Config is what a verifier of WorldOptions.Documents is made from. A provider of another
-	// kind uses its policy and clock, and [World.Member] to decide about membership.
+	// Config configures a verifier of WorldOptions.Documents. A provider of another kind uses its
+	// policy and clock, and [World.Member] to decide about membership.
 	Config attest.VerifierConfig
 
 	options                     WorldOptions
@@ -115,7 +114,7 @@ func OpenWorld(opts WorldOptions) (_ *World, err error) {
 	return w, nil
 }
 
-// machines are the inventory of a world.
+// machines returns the inventory of a world, by node name.
 func machines() map[string]*csr.Machine {
 	return map[string]*csr.Machine{
 		NodeName: {Name: MachineOne, NodeName: NodeName, ProviderID: ProviderID, BootstrapReady: true,
@@ -129,7 +128,7 @@ func machines() map[string]*csr.Machine {
 	}
 }
 
-// Now is the world's clock. It stands still, except for one day that [Run] lets pass.
+// Now is the world's clock. It stands still, until [Run] moves it by one day.
 func (w *World) Now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,12 +143,12 @@ func (w *World) setDown(down bool) {
 	w.locked(func() { w.down = down })
 }
 
-// answeredAt is when answers are filed: half a minute after the challenge.
+// answeredAt returns the time at which answers are filed, half a minute after the challenge.
 func (w *World) answeredAt() time.Time { return w.Now().Add(-30 * time.Second) }
 
-// Member answers whether a machine may be a node, as a provider's own list would: the machine
-// is the name that the world's inventory has for the node. The error is csr.ErrNoMachine, or
-// one that matches refusal.ErrRetry if the list does not answer.
+// Member returns nil if a machine may be a node, as a provider's own list would: machine is the name that
+// the world's inventory has for the node. The error is csr.ErrNoMachine, or matches refusal.ErrRetry if
+// the inventory does not answer.
 func (w *World) Member(nodeName, machine string) error {
 	m, err := w.machine(context.Background(), csr.Question{NodeName: nodeName})
 	switch {
@@ -163,7 +162,7 @@ func (w *World) Member(nodeName, machine string) error {
 	return nil
 }
 
-// format is the provider's name and the newest version of its data format.
+// format returns the provider's name with the newest version of its data format.
 func (w *World) format() string {
 	version := 1
 	if d := w.options.Documents; d != nil {

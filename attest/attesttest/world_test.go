@@ -66,7 +66,7 @@ func TestWorldOptions(t *testing.T) {
 // reader, so what is refused is refused for the one thing that an attack changes.
 func TestAttacksAreOneThing(t *testing.T) {
 	n, w := newNaive(t)
-	for _, i := range []wish{{}, {serving: true}, {machine: MachineTwo, node: NodeName2}} {
+	for _, i := range []requestOptions{{}, {serving: true}, {machine: MachineTwo, node: NodeName2}} {
 		request, err := i.make(context.Background(), &attempt{World: w, provider: n})
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,6 @@
-// Package document implements joins by documents: evidence for machines that have no TPM to
-// ask, and whose platform signs a document about them over a value that they give, as clouds
-// do with identity tokens and attested documents.
+// Package document implements joins by documents: evidence for machines without a TPM, whose platform
+// signs a document about them over a value of their choice, such as a cloud's identity token or
+// attested document.
 //
 // It has everything that such a kind needs except the platform: the messages, the control
 // plane's side ([NewKind]) and the node's ([NewProver]). The author of a kind writes two small
@@ -16,9 +16,9 @@
 // The value is the challenge's qualifying data for the label "document": the document must
 // cover it, or at least its first 16 bytes if the platform takes no more.
 //
-// A document proves only that a process on that machine asked for it, perhaps a pod that
-// reaches the metadata address; it proves nothing about a key or about root. So the key's
-// residence is unknown, [attest.VerifierConfig].RequireTPMResident refuses, and membership is
-// asked about only at the answer. A platform whose document takes no value from the caller is
-// not a kind of evidence: anyone who reads one request could file it again.
+// A document proves only that a process on that machine requested it, perhaps a pod that reaches the
+// metadata address, and nothing about a key or about root. So the key's residence is unknown,
+// [attest.VerifierConfig].RequireTPMResident refuses it, and membership is decided only at the answer.
+// A platform whose document takes no value from the caller is not a kind of evidence: anyone who reads
+// one request could file it again.
 package document

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -17,32 +16,31 @@ const labelDocument = "document"
 // Platform reads and verifies the documents of one platform, for the control plane. It is
 // called from many goroutines.
 type Platform interface {
-	// Read reads a document, at most [MaxDocumentSize] bytes from a stranger, and verifies
-	// nothing, so that a document for another challenge or machine costs no signature. A
+	// Read reads an untrusted document of at most [MaxDocumentSize] bytes, without verifying it:
+	// a document for another challenge or machine is then refused without a signature check. A
 	// refusal is an [*attest.Error].
 	Read(document []byte) (*Claims, error)
-	// Verify verifies a document that Read has read, at the time q.Now: its signature by the
-	// platform, and everything else that makes it true, also beside what the inventory says of
-	// the machine (q.Machine). It calls q.Budget.Signature before each signature that it
-	// checks. What it returns is what the platform signed, read only from the signed bytes.
+	// Verify verifies a document that Read has read, at the time q.Now: the platform's signature,
+	// times and issuer, and that it agrees with the inventory (q.Machine). It calls
+	// q.Budget.Signature before each signature that it checks. The claims that it returns are read
+	// only from the signed bytes.
 	Verify(ctx context.Context, document []byte, q *attest.Inquiry) (*Claims, error)
 }
 
-// Claims is what a document says.
+// Claims are the contents of a document.
 type Claims struct {
 	// Machine is the machine's identity, of a kind that [KindConfig] names.
 	Machine attest.Identity
-	// Value is what the document says that the caller gave: KindConfig.ValueSize bytes.
+	// Value is the value that the document covers: KindConfig.ValueSize bytes.
 	Value []byte
-	// Facts are what else it says, for human readers; their standing is at most
+	// Facts are its other contents, for human readers; their standing is at most
 	// [attest.Asserted].
 	Facts []attest.Fact
-	// Details are for Result.Details.
+	// Details become Result.Details.
 	Details any
 }
 
-// KindConfig is what a [Kind] is made from. Provider, Identities, ValueSize and Platform
-// are needed.
+// KindConfig configures a [Kind]. Provider, Identities, ValueSize and Platform are required.
 type KindConfig struct {
 	// Provider is the kind's name, as in [attest.Description].
 	Provider string
@@ -66,10 +64,10 @@ type KindConfig struct {
 // Kind is a platform's documents on the control plane's side, an [attest.Kind].
 type Kind struct{ c KindConfig }
 
-// NewKind makes a kind. An error matches [refusal.CheckConfig]; [attest.NewVerifier] reports
-// what is wrong with the names.
+// NewKind makes a kind. An error matches [refusal.CheckConfig]. The names are checked by
+// [attest.NewVerifier].
 func NewKind(c KindConfig) (*Kind, error) {
-	if typednil.Is(c.Platform) {
+	if c.Platform == nil {
 		return nil, refusal.Config("Platform", "", "one")
 	}
 	if c.Versions = slices.Clone(c.Versions); c.Versions == nil {
@@ -92,7 +90,7 @@ func (k *Kind) Describe() attest.Description {
 	}
 }
 
-// present names a machine by its identity, which must be of an existing kind.
+// present returns a machine by its identity, which must be of one of the kind's Identities.
 func (k *Kind) present(machine string) (*attest.Presented, error) {
 	kind := attest.Identity(machine).Kind()
 	if !slices.ContainsFunc(k.c.Identities, func(g attest.Grammar) bool { return g.Kind == kind }) {
@@ -106,7 +104,7 @@ func presented(machine string) *attest.Presented {
 		MachineKey: []byte("nodeattest machine\x00" + machine)}
 }
 
-// hello is a hello: a claim.
+// hello is a hello: it only claims a machine.
 type hello struct {
 	kind    *Kind
 	message *Hello
@@ -125,12 +123,11 @@ func (k *Kind) ReadHello(e *attest.Evidence) (attest.HelloEvidence, error) {
 }
 
 func only(e *attest.Evidence, types ...oid.OID) error {
-	e = typednil.OrZero(e)
 	if e.Is(types...) && len(e.Certificates) == 0 {
 		return nil
 	}
 	got, want := e.Types(), attest.Evidence{}
-	if len(e.Certificates) > 0 {
+	if e != nil && len(e.Certificates) > 0 {
 		got += " with certificates"
 	}
 	for _, t := range types {
@@ -145,7 +142,7 @@ func (h *hello) Head() attest.Head {
 
 func (h *hello) Present() (*attest.Presented, error) { return h.kind.present(h.message.Machine) }
 
-// Trust has nothing to trust yet.
+// Trust returns the claimed machine: a hello has no document.
 func (h *hello) Trust(context.Context, *attest.Inquiry) (*attest.Findings, error) {
 	return &attest.Findings{Machine: attest.Identity(h.message.Machine), MachineStanding: attest.Claimed}, nil
 }
@@ -156,15 +153,15 @@ func (h *hello) Seal(context.Context, *attest.Inquiry, []byte) (*attest.Credenti
 	return nil, nil
 }
 
-// answer is an answer: a proof and a document.
+// answer holds the proof and the document of an answer.
 type answer struct {
 	kind     *Kind
 	proof    *Proof
 	document []byte
 }
 
-// ReadAnswer reads a document proof and a document, and no certificates: those that a platform
-// needs are in its document.
+// ReadAnswer reads a document proof and a document. The evidence has no certificates: a platform's are
+// in its document.
 func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
 	if err := only(e, oid.NodeAttestDocumentProof, oid.NodeAttestDocument); err != nil {
 		return nil, err
@@ -200,8 +197,8 @@ func (a *answer) compare(q *attest.Inquiry, claims *Claims) error {
 	return q.Covers(labelDocument, claims.Value)
 }
 
-// Verify has the platform verify the document. The join compares the machine and the value
-// again: these come from what was signed.
+// Verify has the platform verify the document. The join compares machine and value again, now from
+// the signed bytes.
 func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Findings, error) {
 	claims, err := a.kind.c.Platform.Verify(ctx, a.document, q)
 	if err != nil {

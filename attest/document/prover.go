@@ -8,18 +8,18 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Source asks the platform of the machine that it runs on. It is called from many goroutines.
+// Source gets documents from the platform that this machine runs on. It is called from many
+// goroutines.
 type Source interface {
 	// Machine is the machine's identity, as the control plane's [Platform] reads it.
 	Machine(ctx context.Context) (attest.Identity, error)
 	// Document returns a document over a value of 32 bytes, of which it uses the first
-	// KindConfig.ValueSize. It must be made for this value: a platform that caches documents
-	// may return an older one, which the source has to notice.
+	// KindConfig.ValueSize. It must be made for this value: if the
+	// platform caches documents, the source must refuse an older one.
 	Document(ctx context.Context, value []byte) ([]byte, error)
 }
 
@@ -34,7 +34,7 @@ type Prover struct {
 // format that the source's documents have, one of KindConfig.Versions. An error matches
 // [refusal.CheckConfig].
 func NewProver(provider string, version int, source Source) (*Prover, error) {
-	if typednil.Is(source) {
+	if source == nil {
 		return nil, refusal.Config("Source", "", "one")
 	}
 	return &Prover{provider, version, source}, nil
@@ -126,7 +126,7 @@ type Hello struct {
 // Marshal returns the DER of h. It returns a [*refusal.Error] with "message-encoding" if a
 // field is out of range.
 func (h *Hello) Marshal() ([]byte, error) {
-	return der.Marshal("document hello", typednil.OrZero(h).fields)
+	return der.Marshal("document hello", cmp.Or(h, &Hello{}).fields)
 }
 
 func (h *Hello) fields(c *der.Codec) {
@@ -157,7 +157,7 @@ type Proof struct {
 // Marshal returns the DER of p. It returns a [*refusal.Error] with "message-encoding" if
 // Binding is not the DER of a Binding of [attest.RoadDocument] or Machine is out of range.
 func (p *Proof) Marshal() ([]byte, error) {
-	return der.Marshal("document proof", typednil.OrZero(p).fields)
+	return der.Marshal("document proof", cmp.Or(p, &Proof{}).fields)
 }
 
 func (p *Proof) fields(c *der.Codec) {

@@ -7,13 +7,12 @@
 //	node := join.Node{Name: "node-1", ClusterID: id, Prover: prover, Key: key}
 //	pem, err := node.Join(ctx, file)                   // on the node
 //
-// Nothing that decides can be left out, and every check of packages attest and csr, of which
-// this one is made, is made here too. Cluster ID, key ring, policy and signers follow from CA,
-// kinds and members.
+// It makes every check of packages attest and csr, and no input of a decision is optional. Cluster ID,
+// key ring, policy and signers follow from CA, kinds and members.
 //
 // Take packages attest and csr instead for serving and recovery certificates, for another
 // signer than this CA, and for providers that are not kinds of evidence. For another list of
 // members make another Plane with the same key ring.
 //
-// There is no server here: who a requester is, is the server's to say. See [csr.Filed].
+// There is no server here: the caller's server authenticates the requester. See [csr.Filed].
 package join

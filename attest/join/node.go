@@ -16,14 +16,13 @@ import (
 )
 
 // File files a request with the control plane and returns it once it has been decided: with a
-// condition, and with a certificate if it was approved. It is what carries the messages; on
-// Kubernetes it creates a CertificateSigningRequest and watches it.
+// condition, and with a certificate if it was approved. On Kubernetes it creates a
+// CertificateSigningRequest and watches it.
 type File func(ctx context.Context, spec *csr.Spec) (*csr.Request, error)
 
-// InMemory returns a File that hands each request to a plane at once, filed by this user: for
-// tests. Who the user is, is the server's to say, so a real server takes it from its own
-// authentication. The node sees no more of a refusal than any node does: for the reason, call
-// [Plane.Handle] in a File of your own.
+// InMemory returns a File that calls a plane in the same process, as this user, for tests. A real
+// server takes the user from its own authentication. The reason of a refusal is not in the node's
+// error: to see it, call [Plane.Handle] in a File of your own.
 func InMemory(plane *Plane, by csr.User) File {
 	return func(ctx context.Context, spec *csr.Spec) (*csr.Request, error) {
 		if plane == nil || plane.now == nil {
@@ -58,11 +57,11 @@ const maxHellos = 3
 
 // Join asks for a client certificate: it files a hello, answers the challenge in its status,
 // and files the answer. It returns the certificate in PEM, with the CAs above it as the control
-// plane gave them, after it has held the certificate to the node's own key and name. The caller
-// holds the CAs to those that it trusts.
+// plane gave them, after it has checked that the certificate is for the node's own key and name. The
+// caller checks that it trusts the CAs.
 //
-// A hello that has expired is filed again, up to three times. Every other refusal is the error:
-// a [*refusal.Error] of what the control plane wrote. Errors of file are returned as they are.
+// A hello that has expired is filed again, up to three times. Every other refusal is
+// returned as a [*refusal.Error] with the control plane's text. Errors of file are returned unchanged.
 func (n *Node) Join(ctx context.Context, file File) ([]byte, error) {
 	if n == nil || file == nil || ctx == nil {
 		return nil, errors.New("join: no Node, File or context")
@@ -101,7 +100,7 @@ func (n *Node) Join(ctx context.Context, file File) ([]byte, error) {
 	return answer.Status.Certificate, nil
 }
 
-// hello gets a challenge.
+// hello files hellos until it gets a challenge.
 func hello(ctx context.Context, attester *attest.Attester, subject attest.Subject, file File) ([]byte, error) {
 	for tries := 1; ; tries++ {
 		spec, err := attester.Hello(ctx, subject)
@@ -119,7 +118,7 @@ func hello(ctx context.Context, attester *attest.Attester, subject attest.Subjec
 	}
 }
 
-// expired reports whether a hello was too old when it was looked at.
+// expired reports whether the control plane denied a hello as too old.
 func expired(hello *csr.Request) bool {
 	reason := (&refusal.Error{Check: attest.CheckHelloExpired}).Reason()
 	return hello != nil && slices.ContainsFunc(hello.Status.Conditions, func(c csr.Condition) bool { return c.Type == csr.ConditionDenied && c.Reason == reason })
@@ -138,7 +137,7 @@ func refused(answer *csr.Request) error {
 	return &refusal.Error{Check: checkCertificate, Got: got, Want: "a certificate"}
 }
 
-// check holds the first certificate to the node's own key and name.
+// check checks that the first certificate is for the node's own key and name.
 func (n *Node) check(text []byte) error {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "CERTIFICATE" {

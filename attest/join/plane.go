@@ -11,12 +11,10 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Config is what a control plane is made from. Only the fields of the last group may be left
-// out.
+// Config configures a [Plane]. The fields of the last group are optional.
 type Config struct {
 	// Chain is the CA that issues the nodes' certificates, with the issuing certificate first,
 	// and Key its private key, as for [csr.NewCA]. The public key of the first certificate
@@ -26,9 +24,9 @@ type Config struct {
 	// Kinds are the kinds of evidence that are trusted, each of another provider. Nodes file
 	// under the client signers of these kinds ([csr.SignerClient]), and no others are served.
 	Kinds []attest.Kind
-	// Members says which machine may be which node. No other machine gets a certificate. Where
-	// another machine is listed for a node's name, the Err of the [Reply] has the identity of
-	// the one that asked, as a list has it.
+	// Members decide which machine may be which node. No other machine gets a certificate. If
+	// another machine is listed for a node's name, the Err of the [Reply] has the identity of the
+	// requesting machine, in the form for a list.
 	Members membership.Members
 
 	// KeyRing authenticates challenges. Nil makes one for this process alone: after a restart,
@@ -41,8 +39,7 @@ type Config struct {
 }
 
 // Plane is the control plane's side of the join: it decides about requests, and issues
-// certificates. It keeps no state beside the key ring, and is safe for use from many
-// goroutines.
+// certificates. Its only state is the key ring. It is safe for use from many goroutines.
 type Plane struct {
 	verifier *attest.Verifier
 	ca       *csr.CA
@@ -58,8 +55,8 @@ func NewPlane(c Config) (*Plane, error) {
 		return nil, refusal.Config("Chain", "", "at least one certificate")
 	case len(c.Kinds) == 0:
 		return nil, refusal.Config("Kinds", "", "at least one kind of evidence")
-	case typednil.Is(c.Members):
-		return nil, refusal.Config("Members", "", "a list of machines, or another authority")
+	case c.Members == nil:
+		return nil, refusal.Config("Members", "", "a list of machines, or other Members")
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -92,7 +89,7 @@ func NewPlane(c Config) (*Plane, error) {
 // clientSigners returns the signers of client certificates of some kinds.
 func clientSigners(kinds []attest.Kind) (names []string, err error) {
 	for _, k := range kinds {
-		if typednil.Is(k) {
+		if k == nil {
 			return nil, refusal.Config("Kinds", "a nil kind", "kinds of evidence")
 		}
 		name, err := csr.SignerClient(k.Describe().Provider)
@@ -104,11 +101,11 @@ func clientSigners(kinds []attest.Kind) (names []string, err error) {
 	return names, nil
 }
 
-// Reply is what a [Plane] has decided about a request.
+// Reply is a [Plane]'s decision about a request.
 type Reply struct {
 	// Decision is the verdict with the condition to write. A challenge travels in its message.
 	Decision csr.Decision
-	// Issued is the certificate and its record, and Result what was proven. Both are nil
+	// Issued is the certificate with its record, and Result the verification's. Both are nil
 	// unless the verdict is to approve.
 	Issued *csr.Issued
 	Result *attest.Result
@@ -117,8 +114,8 @@ type Reply struct {
 	Err error
 }
 
-// Status returns the request's status with the decision added: what a server of one's own
-// stores. A verdict to retry or to ignore changes nothing.
+// Status returns the request's status with the decision added, for a server without Kubernetes to
+// store. A verdict to retry or to ignore changes nothing.
 func (r *Reply) Status(request *csr.Request) csr.Status {
 	status := request.Status
 	if d := r.Decision; d.Condition != "" {
@@ -130,9 +127,8 @@ func (r *Reply) Status(request *csr.Request) csr.Status {
 	return status
 }
 
-// Handle decides about a request, whichever of the two messages is in it. The request comes
-// from an API server, or from [csr.Filed] in a server of one's own. A request for another
-// signer is left alone.
+// Handle decides about a request with either message. The request comes from an API server, or from
+// [csr.Filed] in a server without Kubernetes. A request for another signer is ignored.
 func (p *Plane) Handle(ctx context.Context, request *csr.Request) *Reply {
 	if p == nil || p.verifier == nil || request == nil {
 		return &Reply{Err: errNoPlane}

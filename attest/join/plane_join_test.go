@@ -273,7 +273,6 @@ func TestCertificateReceived(t *testing.T) {
 
 // Nothing that decides may be left out.
 func TestConfig(t *testing.T) {
-	var list *membership.StaticList
 	for name, row := range map[string]struct {
 		change func(c *join.Config)
 		want   string // in the error; "" for none
@@ -287,7 +286,6 @@ func TestConfig(t *testing.T) {
 		"a nil kind":              {func(c *join.Config) { c.Kinds = append(c.Kinds, nil) }, "Kinds"},
 		"a kind twice":            {func(c *join.Config) { c.Kinds = append(c.Kinds, c.Kinds[0]) }, "Kinds"},
 		"no members":              {func(c *join.Config) { c.Members = nil }, "Members"},
-		"a nil list":              {func(c *join.Config) { c.Members = list }, "Members"},
 		"a zero list":             {func(c *join.Config) { c.Members = &membership.StaticList{} }, "StaticList"},
 		"a list of another kind":  {func(c *join.Config) { c.Members = must(membership.ParseStaticList([]byte("gce:p/1 node-1\n"))) }, "gce:p/1"},
 		"a lifetime without unit": {func(c *join.Config) { c.MaxLifetime = 24 }, "MaxLifetime"},

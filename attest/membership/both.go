@@ -11,33 +11,29 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/names"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Both returns an authorizer that admits what both admit: a list in front of trust on first
-// use, for example. It vouches for what both vouch for: the provider ID if they agree on it
-// (none if one of them vouches for none; two that differ are a refusal), the SANs that both
-// have, the Machine UID that either names, and the earlier of the two ends. Where neither evidence nor
-// inventory has a provider ID, trust on first use agrees to that of a [StaticList]. It asks first before
-// second, and does not ask second if first refuses. Each is asked through its Authorize method, whatever its type. What it
-// hands to Result.WhenAdmitted is written only after both, and anyone else who is asked, have
-// admitted the machine.
+// Both returns an authorizer that admits a machine if two others both do, such as a list and trust on
+// first use. Its grant has the provider ID if they agree on it (none if one of them has none; two that
+// differ are a refusal), the SANs that both have, the Machine UID that either has, and the earlier of
+// the two ends. If neither evidence nor inventory has a provider ID, trust on first use takes that of a
+// [StaticList]. first is called before second, and second only if first admits the machine, each by its
+// Authorize method, whatever its type. Their writes of Result.WhenAdmitted run only after all authorizers
+// have admitted the machine.
 //
-// If one of them is a [StaticList] (or [With] or Both of one), the machines are those that it
-// names, and the other need not mind that a machine may have several identities
-// (attest.OpenRoad.ManyIdentities).
+// If one of them is a [StaticList] (or [With] or Both of one), only its machines are admitted, so the
+// other accepts machines that may have several identities (attest.OpenRoad.ManyIdentities).
 func Both(first, second attest.Authorizer) attest.Authorizer { return &both{first, second} }
 
 type both [2]attest.Authorizer
 
-// lists reports whether an authorizer admits only what a list names, and remembers whether it is
-// trust on first use.
+// lists reports whether an authorizer is a StaticList, and remembers whether it is a FirstUse.
 func lists(a attest.Authorizer) bool     { _, ok := a.(*StaticList); return ok }
 func remembers(a attest.Authorizer) bool { _, ok := a.(*FirstUse); return ok }
 
-// contains reports whether an authorizer is such a one, or asks one.
+// contains reports whether such is true of an authorizer, or of one inside it.
 func contains(a attest.Authorizer, such func(attest.Authorizer) bool) bool {
 	switch a := a.(type) {
 	case *with:
@@ -48,8 +44,8 @@ func contains(a attest.Authorizer, such func(attest.Authorizer) bool) bool {
 	return such(a)
 }
 
-// named is what the two are asked about: where neither evidence nor inventory has a provider ID, both
-// know the one that a list has.
+// named returns the result for the two: if neither evidence nor inventory has a provider ID, with the
+// list's.
 func (b *both) named(r *attest.Result) *attest.Result {
 	id := listedProviderID(b, r)
 	if !contains(b, lists) || r.ManyIdentities == "" && (id == "" || r.Granted.ProviderID != "") {
@@ -61,7 +57,7 @@ func (b *both) named(r *attest.Result) *attest.Result {
 	return &named
 }
 
-// listedProviderID is the provider ID that a list which is asked has for the machine as this node.
+// listedProviderID returns the provider ID that a StaticList inside a has for the machine and node.
 func listedProviderID(a attest.Authorizer, r *attest.Result) string {
 	switch a := a.(type) {
 	case *with:
@@ -110,7 +106,7 @@ func (b *both) AuthorizeHello(ctx context.Context, r *attest.Result) error {
 func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
 	named := b.named(r)
 	var given [2]*attest.Authorization
-	unknown := false // to trust on first use, which machine of the inventory it is
+	unknown := false // trust on first use has no Machine UID
 	for i, a := range b {
 		var err error
 		if given[i], err = ask(ctx, a, named); err != nil {
@@ -120,7 +116,7 @@ func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authori
 	}
 	both, err := intersect(r, named, given[0], given[1])
 	if err == nil && both.MachineUID != "" && inventoryOf(r).UID == "" && unknown {
-		return nil, attest.NotMember("machine " + string(r.Machine) + " with the UID " + both.MachineUID + ", which trust on first use does not know: name it in FirstUseConfig.Slot")
+		return nil, attest.NotMember("machine " + string(r.Machine) + " with the UID " + both.MachineUID + ", which trust on first use does not know: return it in FirstUseConfig.Slot")
 	}
 	for _, g := range given {
 		if err == nil && g.Record != nil {
@@ -130,11 +126,8 @@ func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authori
 	return both, err
 }
 
-// ask asks one of the two, whatever it is.
+// ask calls Authorize.
 func ask(ctx context.Context, a attest.Authorizer, r *attest.Result) (*attest.Authorization, error) {
-	if typednil.Is(a) {
-		return nil, attest.NotMember("machine " + string(r.Machine) + " (there is no authorizer to ask)")
-	}
 	authorization, err := a.Authorize(ctx, r)
 	if err == nil && authorization == nil {
 		return nil, attest.NotMember("machine " + string(r.Machine) + " (no authorization was given)")
@@ -142,9 +135,9 @@ func ask(ctx context.Context, a attest.Authorizer, r *attest.Result) (*attest.Au
 	return authorization, err
 }
 
-// intersect is what both vouch for.
+// intersect returns the common part of two grants.
 func intersect(r, named *attest.Result, a, b *attest.Authorization) (*attest.Authorization, error) {
-	name, other := a.For(named), b.For(named)
+	name, other := a.AdmittedAs(named), b.AdmittedAs(named)
 	if name == "" || name != other {
 		return nil, attest.NotMember("machine " + string(r.Machine) + " as two nodes, " + refusal.OrNothing(name) + " and " + refusal.OrNothing(other))
 	}
@@ -173,7 +166,7 @@ func intersect(r, named *attest.Result, a, b *attest.Authorization) (*attest.Aut
 	return both, nil
 }
 
-// earlier returns the earlier of two ends, where the zero time means none.
+// earlier returns the earlier of two ends; the zero time means no end.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

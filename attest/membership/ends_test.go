@@ -126,7 +126,7 @@ func (w *endWorld) attested(checked *csr.Checked) (*csr.Attested, error) {
 	}
 	r := attest.NewResult(attest.StageAnswer, checked)
 	r.Machine, r.Provider = endMachine, "tpm"
-	err := attest.Membership(w.Context(), w.FirstUse, r)
+	err := attest.AskMembership(w.Context(), w.FirstUse, r)
 	return r.Attested(), err
 }
 

@@ -111,7 +111,7 @@ func ExampleBoth() {
 	for _, machine := range []attest.Identity{"gce:p/2", "gce:p/1"} {
 		r := attest.NewResult(attest.StageAnswer, nil) // as a verifier has it after every other check
 		r.Provider, r.NodeName, r.Machine = "tpm", "node-1", machine
-		fmt.Println(attest.Membership(context.Background(), members, r))
+		fmt.Println(attest.AskMembership(context.Background(), members, r))
 	}
 	// Output:
 	// not-a-member: got machine gce:p/2, which is not listed

@@ -10,117 +10,109 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// reservation is how long a [FirstUse] reserves a name before binding it, which it does
-// at once unless it dies in between.
+// reservation is how long a [FirstUse] reserves a name. It binds the name at once, unless the process
+// ends in between.
 const reservation = time.Minute
 
-// maxFirstUseLifetime is the longest FirstUseConfig.MaxLifetime: a name rests as long, and no
-// certificate can be revoked.
+// maxFirstUseLifetime is the longest FirstUseConfig.MaxLifetime: no certificate can be revoked, and a
+// name rests as long.
 const maxFirstUseLifetime = 90 * 24 * time.Hour
 
-// FirstUseConfig is what a [FirstUse] is made of. The fields of the first group
-// have no default: leaving one out is an error.
+// FirstUseConfig configures a [FirstUse]. The fields of the first group are required.
 type FirstUseConfig struct {
-	// Registry remembers the machines. Its scope must be that of the verifier.
+	// Registry remembers the machines. Its scope must fit the verifier.
 	Registry Registry
-	// NodeExists reports whether there is a Node object of that name. A name that has a Node
-	// but no record is refused, unless the inventory names the machine (csr.Machine.Identity): that
-	// Node came before the registry, or its record was lost. An error means that it
-	// could not find out. It may answer from a cache that is a moment behind: a Node may
-	// appear after any answer.
+	// NodeExists reports whether there is a Node object of that name. A name with a Node but
+	// without a record is refused, unless the inventory names the machine (csr.Machine.Identity):
+	// the Node is older than the registry, or its record was lost. An error is a retry. It may read a
+	// cache that is a moment behind.
 	NodeExists func(ctx context.Context, nodeName string) (bool, error)
-	// MaxLifetime is the longest lifetime that any signer of the cluster gives a client or
-	// serving certificate of a node: the CA's of this SDK, and kube-controller-manager's where
-	// it signs. Names of machines that are gone rest that long. It is csr.MinLifetime to 90
-	// days, and not under csr.Policy.MaxLifetime if Kubernetes' own signers are served: a request
-	// to them for a longer lifetime is refused.
+	// MaxLifetime is the longest lifetime of a node's client or serving certificate by any signer
+	// of the cluster: CAs of this SDK, and kube-controller-manager. The name of a machine that is
+	// gone rests that long. It is csr.MinLifetime to 90 days and, if Kubernetes' own signers are
+	// served, at least the policy's: a request to them for a longer lifetime is refused.
 	MaxLifetime time.Duration
 
 	// MaxRecoveryLifetime is the same for recovery certificates, without the limit of 90 days;
-	// zero means MaxLifetime. No name rests for them: anyone who has one can only ask for
-	// certificates, and must attest.
+	// zero means MaxLifetime. No name rests for them: with such a certificate a node can only
+	// request others, and must attest.
 	MaxRecoveryLifetime time.Duration
-	// Stale answers look-ups in Registry from a cache that may be behind; nil means Registry.
-	// It saves look-ups: anything it refuses is looked up in Registry. In an answer it is
-	// believed only that the name is free or reserved for this very claim: what is written
-	// before there is a certificate is written on that basis, and if it no longer holds, the
-	// name is looked up in Registry. For OwnCA's signers the approval comes before that write.
-	// A hello decides nothing, and NodeExists is not asked for one that Stale admits.
+	// Stale answers look-ups from a cache of Registry that may be behind; nil means Registry. A
+	// refusal is always looked up in Registry again. In an answer, Stale only decides that the name
+	// is free or reserved for the same claim; the write that follows fails if that is no longer so,
+	// and the name is looked up in Registry. For OwnCA's signers the approval comes before that
+	// write. A hello that Stale admits gets a challenge without a call of NodeExists.
 	Stale Lookups
-	// OwnCA issues what this FirstUse admits, for all its signers but Kubernetes' own; nil
-	// means that something else signs. A name that is verified for one of these signers is
-	// only reserved; CA.Issue binds it, in one write with the record of the certificate. For
-	// other signers, to whom an approval is enough, it is bound before Authorize's caller
-	// admits the machine, in one write with the record of the request.
+	// OwnCA issues the certificates of all signers except Kubernetes' own; nil means that another
+	// signer does. For these signers a name is only reserved when the answer is verified, and
+	// CA.Issue binds it, in one write with the record of the certificate. For other signers, to
+	// which an approval is enough, it is bound before the machine is admitted, in one write with
+	// the record of the request.
 	OwnCA *csr.CA
-	// OwnSignersElsewhere names signers to be treated as OwnCA's, although their CA is in
-	// another process or is replaced while this one runs. Nothing here can see who signs for
-	// them, so listing one vouches that each of its certificates is made by a csr.CA
-	// whose process verifies the answer itself, with a FirstUse of the same registry that has
-	// the signer here or in OwnCA: CA.Issue there binds the name.
+	// OwnSignersElsewhere are signers to be treated as OwnCA's, although their CA is in another
+	// process or is replaced while this one runs. Listing one promises that each of its
+	// certificates is made by a csr.CA whose process verifies the answer itself, with a FirstUse of
+	// the same registry that has the signer here or in OwnCA: CA.Issue there binds the name. Nothing
+	// here checks this.
 	//
-	// Not: a signer that something else signs for, such as Vault or cert-manager. The name is
-	// free again after a minute, for any machine, while the certificate is valid.
+	// Never list a signer of another product, such as Vault or cert-manager: the name would be free
+	// again after a minute, for any machine, while the certificate is valid.
 	OwnSignersElsewhere []string
 	// InsecureAllowNoMachineUID admits newcomers on attest.RoadEK for which the inventory has
 	// no UID. A TPM whose vendor certified two EKs of the registry's algorithm ([Scope]) can
 	// then get as many node names as it asks for with two EKs.
 	InsecureAllowNoMachineUID bool
-	// Slot names the Machine UID of a machine for whose node the inventory has none, such as that of
-	// a slot in a pool, once its identity is known; nil names none. It is asked at hellos too, so
-	// it only looks, and it says the same of a machine each time. An error that wraps
+	// Slot returns the Machine UID of a machine for whose node the inventory has none, such as a
+	// slot in a pool, once its identity is known; nil means no such machines. It is called at hellos
+	// too, so it must not write, and must return the same UID each time. An error that wraps
 	// [attest.CheckMembership] is a refusal, any other a retry.
 	//
-	// From then on the inventory has the UID for the node's name, or the node gets no serving
+	// From then on the inventory must have the UID for the node's name, or the node gets no serving
 	// certificate.
 	Slot func(ctx context.Context, r *attest.Result) (machineUID string, err error)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// FirstUse is trust on first use, for machines whose identity is not known beforehand: the
-// first machine that proves itself under a node name is that node from then on, and no other
-// machine is, as its [Registry] remembers. It cannot keep an attacker's own machine from a
-// name that no machine has claimed yet, so only what the request came with (a bootstrap token)
-// protects such a name.
+// FirstUse is trust on first use, for machines whose identity is not known beforehand: the first
+// machine that proves its identity under a node name is that node from then on, and no other machine is,
+// as its [Registry] records. A name that no machine has claimed yet is only protected by the bootstrap
+// token: an attacker's machine with one can claim it.
 //
 // It admits a newcomer only for a client certificate requested with a bootstrap token. If the inventory
-// names this very machine for the node, its record was lost, and neither the requester nor a Node
-// matters; with documents, a bootstrap token is still refused where there is a Node. It
-// vouches for what the inventory has for the node's name (csr.Machine), and for the provider ID that the
-// evidence states (attest.Result.Details) where the inventory has none. It records the provider ID on
-// which everyone who was asked agrees. At a hello it only looks;
-// at an answer it writes through Result.WhenAdmitted, after everything else has been checked. A
-// newcomer takes one call of Registry.Reserve and one of Bind, and verifying the same answer again
-// changes nothing. The caller calls [Registry].Release when a Machine of the inventory is gone.
+// names this machine for the node, its record was lost, and the machine is admitted whatever the
+// requester, and although there is a Node; but not with a document and a bootstrap token if there is a
+// Node. Its grant has the inventory's values for the node (csr.Machine), and the evidence's provider ID
+// (attest.Result.Details) if the inventory has none. The record has the provider ID on which all
+// authorizers agree. It only reads at a hello; at an answer it writes through Result.WhenAdmitted, after
+// every other check. A newcomer takes one call of Registry.Reserve and one of Bind; verifying the same
+// answer again writes nothing. The caller calls [Registry].Release when a Machine of the inventory is
+// gone.
 //
-// The name of a TPM is also free, for another machine or another Machine of the inventory, once
-// the last certificate that was issued for it has ended and its Node is gone; until then the same
-// machine comes back to it.
+// The name of a TPM is also free, for another machine or another Machine of the inventory, once the last
+// certificate issued for it has ended and its Node is gone; until then the same machine can come back.
 //
-// Where the evidence is a document (attest.RoadDocument), which anything that runs on a
-// machine may get, a bound machine with a bootstrap token is admitted for a key that it has
-// already been admitted for, and for no other until the operator has released or rebound it: it
-// renews as the node that it is. That its last certificate has ended changes nothing, or an attacker
-// who keeps a node from renewing would be the node next: a document's name is free by a release and by
-// nothing else. Only kinds that find machines of the
-// operator's own projects or accounts are accepted (document.KindConfig.OwnMachines).
+// A document (attest.RoadDocument) can be read by any process on a machine. So with a bootstrap token a
+// bound machine is admitted only for a key that was admitted before; for another one an operator has to
+// release or rebind the node. The node itself renews with its certificate. The end of its last
+// certificate frees nothing, or an attacker that keeps a node from renewing could become it: a
+// document's name is freed only by a release. Only kinds for machines of the operator's own projects or
+// accounts are accepted (document.KindConfig.OwnMachines).
 //
-// A type that embeds a FirstUse and has its own Authorize is asked through that one.
+// If a type embeds a FirstUse and has its own Authorize, that one is called.
 type FirstUse struct {
 	c   FirstUseConfig
-	own []string // the signers whose CA binds
+	own []string // signers for which CA.Issue binds the name
 }
 
 // NewFirstUse checks the configuration. The error is refusal.CheckConfig, or that of the
 // registry's [Scope.Check].
 func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 	switch {
-	case typednil.Is(c.Registry):
+	case c.Registry == nil:
 		return nil, refusal.Config("Registry", "", "one")
 	case c.NodeExists == nil:
 		return nil, refusal.Config("NodeExists", "", "a look-up of Nodes")
@@ -128,8 +120,6 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 		return nil, refusal.Config("MaxLifetime", c.MaxLifetime.String(), "the longest that any signer gives, "+csr.MinLifetime.String()+" to "+maxFirstUseLifetime.String())
 	case c.MaxRecoveryLifetime != 0 && c.MaxRecoveryLifetime < csr.MinLifetime:
 		return nil, refusal.Config("MaxRecoveryLifetime", c.MaxRecoveryLifetime.String(), "0, or "+csr.MinLifetime.String()+" or more")
-	case c.Stale != nil && typednil.Is(c.Stale):
-		return nil, refusal.Config("Stale", "that is a nil pointer", "one, or nil")
 	}
 	own, err := c.ownSigners()
 	if err := cmp.Or(c.Registry.Scope().Check(), err); err != nil {
@@ -142,7 +132,7 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 	return &FirstUse{c: c, own: own}, nil
 }
 
-// ownSigners returns the signers whose CA binds.
+// ownSigners returns the signers for which CA.Issue binds the name.
 func (c *FirstUseConfig) ownSigners() ([]string, error) {
 	ofKubernetes := func(name string) bool { return csr.ProviderOf(name) == "" }
 	own := slices.DeleteFunc(c.OwnCA.SignerNames(), ofKubernetes)
@@ -158,10 +148,9 @@ func (c *FirstUseConfig) ownSigners() ([]string, error) {
 var errNotMade = refusal.Config("FirstUse", "", "one that NewFirstUse made")
 
 // CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make, or whose MaxLifetime is under
-// MaxExpiration of the policy; a registry of another cluster, or for a road that is not open;
-// documents about every customer's machines; and on attest.RoadAK
-// a profile that can name a machine by its AK (tpmcert.AKIdentity) but does not promise one AK per
-// machine (OneAKPerMachine): no machine named that way could ever be admitted.
+// that of the policy; a registry of another cluster, or for a road that is not open;
+// documents about every customer's machines; and on attest.RoadAK a profile that can identify a
+// machine by its AK (tpmcert.AKIdentity) but does not promise one AK per machine (OneAKPerMachine).
 func (f *FirstUse) CheckAuthorizer(open attest.Opening) error {
 	if f == nil || f.c.Registry == nil {
 		return errNotMade
@@ -170,12 +159,12 @@ func (f *FirstUse) CheckAuthorizer(open attest.Opening) error {
 	if !slices.Contains(open.ClusterIDs, scope.Cluster) {
 		return otherCluster(scope, open.ClusterIDs)
 	}
-	if open.MaxExpiration > f.c.MaxLifetime {
-		return refusal.Config("MaxLifetime", f.c.MaxLifetime.String(), "MaxExpiration of the policy, "+open.MaxExpiration.String()+", or more")
+	if open.MaxLifetime > f.c.MaxLifetime {
+		return refusal.Config("MaxLifetime", f.c.MaxLifetime.String(), "that of the policy, "+open.MaxLifetime.String()+", or more")
 	}
 	n := slices.IndexFunc(open.Roads, func(o attest.OpenRoad) bool { return o.Provider == scope.provider() && o.Road == scope.Road })
 	if n < 0 {
-		return misfit("no machine, as road "+scope.Road.String()+" of "+scope.provider()+" is not open", "a registry of an open road")
+		return misfit("a registry of road "+scope.Road.String()+" of "+scope.provider()+", which is not open", "a registry of an open road")
 	}
 	if why := open.Roads[n].ManyIdentities; why != "" {
 		return misfit(why, "one identity a machine")
@@ -206,7 +195,7 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result) (*attest.Aut
 	}
 	// The certificate may be issued for as long as its answer can be verified.
 	a.NotAfter = f.c.Now().Add(lifetime + message.MaxAnswerAge).Truncate(time.Second)
-	j.notAfter = a.NotAfter // anyone who gets the authorization may change it
+	j.notAfter = a.NotAfter // callers may change the authorization
 	write := func(ctx context.Context) error { return j.bind(ctx, j.requested) }
 	if checked := r.Checked(); checked != nil {
 		requested, err := csr.RecordOf(nil, checked.Vouch(string(r.Machine), a.Grant, nil))
@@ -233,14 +222,13 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result) (*attest.Aut
 	return a, nil
 }
 
-// AuthorizeHello refuses a machine that the registry does not let in under this name. It only
-// looks.
+// AuthorizeHello refuses a machine that the registry does not admit under this name. It writes nothing.
 func (f *FirstUse) AuthorizeHello(ctx context.Context, r *attest.Result) error {
 	_, err := f.begin(ctx, r)
 	return err
 }
 
-// begin looks up whether the machine may be the node.
+// begin checks, without writing, whether the machine may be the node.
 func (f *FirstUse) begin(ctx context.Context, r *attest.Result) (*joining, error) {
 	if f == nil || f.c.Registry == nil {
 		return nil, errNotMade
@@ -269,8 +257,7 @@ func (f *FirstUse) begin(ctx context.Context, r *attest.Result) (*joining, error
 	return j, nil
 }
 
-// checkScope refuses a machine whose identity was found in a different way from those in the
-// registry.
+// checkScope refuses a machine whose identity is outside the registry's scope.
 func checkScope(r *attest.Result, want Scope) error {
 	if ids := clustersOf(r); !slices.Contains(ids, want.Cluster) {
 		return refusal.Retry(otherCluster(want, ids)) // no verifier has called CheckAuthorizer
@@ -287,8 +274,8 @@ func checkScope(r *attest.Result, want Scope) error {
 	return nil
 }
 
-// refuseMember turns a registry's refusal into one of membership. What may succeed later, and
-// what is not a refusal, is left as it is.
+// refuseMember turns a registry's refusal into one of membership. Retries and other errors are returned
+// unchanged.
 func refuseMember(err error) error {
 	e, ok := errors.AsType[*attest.Error](err)
 	if !ok || errors.Is(err, refusal.ErrRetry) {

@@ -111,7 +111,7 @@ func TestEmbeddedAuthorizeIsCalled(t *testing.T) {
 			t.Run(name+" "+where, func(t *testing.T) {
 				f, registry := firstUse(t)
 				asked := 0
-				err := attest.Membership(t.Context(), in(c(f, &asked), f), newcomer(t))
+				err := attest.AskMembership(t.Context(), in(c(f, &asked), f), newcomer(t))
 				if !errors.Is(err, attest.CheckMembership) || asked != 1 {
 					t.Errorf("got %v after %d questions, want a refusal after one", err, asked)
 				}
@@ -146,7 +146,7 @@ func TestWrappedFirstUseRecords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, registry := firstUse(t)
-			if err := attest.Membership(t.Context(), with(f), newcomer(t)); err != nil || !recorded(t, registry) {
+			if err := attest.AskMembership(t.Context(), with(f), newcomer(t)); err != nil || !recorded(t, registry) {
 				t.Errorf("got %v, recorded %t", err, recorded(t, registry))
 			}
 		})
@@ -158,12 +158,12 @@ func TestWrappedFirstUseRecords(t *testing.T) {
 func TestTwoFirstUses(t *testing.T) {
 	one, first := firstUse(t)
 	two, second := firstUse(t)
-	if err := attest.Membership(t.Context(), membership.Both(one, two), newcomer(t)); err != nil || !recorded(t, first) || !recorded(t, second) {
+	if err := attest.AskMembership(t.Context(), membership.Both(one, two), newcomer(t)); err != nil || !recorded(t, first) || !recorded(t, second) {
 		t.Errorf("got %v", err)
 	}
 	three, third := firstUse(t)
 	other := membership.AnswerOf(t, "node-1", "gce:p/2")
-	if err := attest.Membership(t.Context(), membership.Both(three, one), other); !errors.Is(err, attest.Check("registry-name")) || recorded(t, third) {
+	if err := attest.AskMembership(t.Context(), membership.Both(three, one), other); !errors.Is(err, attest.Check("registry-name")) || recorded(t, third) {
 		t.Errorf("got %v, recorded %t", err, recorded(t, third))
 	}
 }

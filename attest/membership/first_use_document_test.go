@@ -200,7 +200,7 @@ func TestFirstUseDocumentOwnSigners(t *testing.T) {
 	f.own = []string{csr.SignerClientTPM}
 	admitted := func() (*attest.Result, csr.IssuedRecord) {
 		r := documented(t, csr.RequesterBootstrap)
-		if err := attest.Membership(t.Context(), f, r); err != nil {
+		if err := attest.AskMembership(t.Context(), f, r); err != nil {
 			t.Fatal(err)
 		}
 		issued, err := csr.RecordOf(nil, r.Attested())

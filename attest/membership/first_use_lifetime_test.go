@@ -32,7 +32,7 @@ func TestFirstUseMaxLifetime(t *testing.T) {
 			for _, stage := range []attest.Stage{attest.StageHello, attest.StageAnswer} {
 				r := attest.NewResult(stage, checked)
 				r.Machine, r.Provider = endMachine, "tpm"
-				err := attest.Membership(t.Context(), w.FirstUse, r)
+				err := attest.AskMembership(t.Context(), w.FirstUse, r)
 				if (err != nil) != c.refused || c.refused && csr.Decide(err).Verdict != csr.VerdictDeny {
 					t.Errorf("%s: got %v", stage, err)
 				}
@@ -49,7 +49,7 @@ func TestFirstUseMaxLifetime(t *testing.T) {
 func TestCheckAuthorizerMaxLifetime(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	for longest, ok := range map[time.Duration]bool{0: true, testLifetime: true, testLifetime + 1: false} {
-		open := attest.Opening{ClusterIDs: []string{testCluster}, Roads: ofTPM("", attest.RoadAK), MaxExpiration: longest}
+		open := attest.Opening{ClusterIDs: []string{testCluster}, Roads: ofTPM("", attest.RoadAK), MaxLifetime: longest}
 		for name, a := range map[string]attest.Authorizer{"alone": f.FirstUse, "embedded": embedsFirstUse{f.FirstUse}, "of both": Both(f.FirstUse, f.FirstUse)} {
 			if err := attest.CheckAuthorizer(a, open); (err == nil) != ok || !ok && !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("%s, %s: got %v", name, longest, err)
@@ -75,7 +75,7 @@ func TestEndBeforeWrites(t *testing.T) {
 		w := newEndWorld(t)
 		r := attest.NewResult(attest.StageAnswer, w.ask(c.signer, c.seconds))
 		r.Machine, r.Provider = endMachine, "tpm"
-		err := attest.Membership(t.Context(), Both(short, w.FirstUse), r)
+		err := attest.AskMembership(t.Context(), Both(short, w.FirstUse), r)
 		if (err != nil) != c.refused || c.refused && csr.Decide(err).Reason != "Expiration" {
 			t.Errorf("%d s of %s: got %v", c.seconds, c.signer, err)
 		}

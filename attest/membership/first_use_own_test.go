@@ -27,7 +27,7 @@ func TestFirstUseOwnSigners(t *testing.T) {
 	f.c.Registry = count
 	admitted := func() *attest.Result {
 		r := answerOf(t, "node-1", "gce:p/1")
-		if err := attest.Membership(t.Context(), f, r); err != nil {
+		if err := attest.AskMembership(t.Context(), f, r); err != nil {
 			t.Fatal(err)
 		}
 		return r

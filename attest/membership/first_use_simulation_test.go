@@ -165,7 +165,7 @@ func (s *simulation) ask(name string, machine int) {
 	if s.IntN(3) == 0 {
 		r.SignerName = csr.SignerKubeAPIServerClientKubelet
 	}
-	switch err := attest.Membership(s.t.Context(), s.firstUse[n], r); {
+	switch err := attest.AskMembership(s.t.Context(), s.firstUse[n], r); {
 	case err != nil:
 		s.refused++
 	case s.IntN(5) > 0: // otherwise the process dies

@@ -359,7 +359,6 @@ func TestNewFirstUse(t *testing.T) {
 		"no registry": func(c *FirstUseConfig) { c.Registry = nil },
 		"no nodes":    func(c *FirstUseConfig) { c.NodeExists = nil },
 		"no lifetime": func(c *FirstUseConfig) { c.MaxLifetime = 0 },
-		"stale":       func(c *FirstUseConfig) { c.Stale = (*storeRegistry)(nil) },
 		"recovery":    func(c *FirstUseConfig) { c.MaxRecoveryLifetime = -1 },
 		"scope": func(c *FirstUseConfig) {
 			c.Registry = &storeRegistry{scope: Scope{Cluster: testCluster, Road: attest.RoadEK}}
@@ -377,25 +376,13 @@ func TestNewFirstUse(t *testing.T) {
 			}
 		})
 	}
-	if _, err := NewFirstUse(FirstUseConfig{}); !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("no configuration: got %v", err)
+	if _, err := NewRegistry(testScope, nil, RegistryOptions{}); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("no store: got %v", err)
 	}
 	for _, scope := range []Scope{{}, {Cluster: "\xff"}, {Cluster: strings.Repeat("c", 129)}, {Cluster: testCluster, Road: attest.RoadEK},
 		{Cluster: testCluster, Road: attest.RoadEK, IdentityClass: "RSA-1024"}, {Cluster: testCluster, IdentityClass: "P-256"}, {Cluster: testCluster, Road: 7}} {
 		if _, err := NewMemoryRegistry(scope, RegistryOptions{}); !errors.Is(err, CheckRegistryScope) {
 			t.Errorf("scope %s of cluster %q: got %v", scope, scope.Cluster, err)
-		}
-	}
-}
-
-func TestNewFirstUseNilRegistry(t *testing.T) {
-	c := FirstUseConfig{Registry: (*storeRegistry)(nil), MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil }}
-	if _, err := NewFirstUse(c); !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("a nil pointer as a registry: got %v", err)
-	}
-	for name, store := range map[string]Store{"no store": nil, "nil store": (*memoryStore)(nil)} {
-		if _, err := NewRegistry(testScope, store, RegistryOptions{}); !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }

@@ -100,7 +100,7 @@ func TestFirstUseBindsAgain(t *testing.T) {
 		}
 		return a, err
 	})
-	if err := attest.Membership(t.Context(), wrapped, &result); err != nil {
+	if err := attest.AskMembership(t.Context(), wrapped, &result); err != nil {
 		t.Error(err)
 	}
 	// A reservation whose maker died is bound by the same machine at once.
@@ -296,7 +296,7 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 				live := &countingRegistry{Registry: f.registry}
 				f.c.Registry, f.c.Stale = live, snapshot{"node-1": seen}
 				r := answerOf(t, "node-1", "gce:p/1")
-				err := attest.Membership(ctx, f, r)
+				err := attest.AskMembership(ctx, f, r)
 				if own != nil && err == nil {
 					issued, err1 := csr.RecordOf(nil, r.Attested())
 					if err1 != nil {
@@ -344,7 +344,7 @@ func TestFirstUseStaleReservationWithNode(t *testing.T) {
 					f.c.Stale = snapshot{"node-1": seen}
 				}
 				r := answerOf(t, "node-1", "gce:p/1")
-				err = attest.Membership(t.Context(), f, r)
+				err = attest.AskMembership(t.Context(), f, r)
 				if own != nil && err == nil {
 					issued, err1 := csr.RecordOf(nil, r.Attested())
 					if err1 != nil {
@@ -383,7 +383,7 @@ func TestFirstUseGoneWithNode(t *testing.T) {
 				}
 				return a, err
 			})
-			if err := attest.Membership(t.Context(), wrapped, answerOf(t, "node-1", "gce:p/1")); !errors.Is(err, checkRegistryNode) {
+			if err := attest.AskMembership(t.Context(), wrapped, answerOf(t, "node-1", "gce:p/1")); !errors.Is(err, checkRegistryNode) {
 				t.Errorf("got %v, want %s", err, checkRegistryNode)
 			}
 			if record, err := f.registry.Lookup(t.Context(), "node-1"); err != nil || record != nil && record.State == StateBound {

@@ -12,7 +12,7 @@ import (
 func asked(t testing.TB, a attest.Authorizer, r *attest.Result) (*attest.Authorization, error) {
 	t.Helper()
 	copied := *r
-	if err := attest.Membership(context.Background(), a, &copied); err != nil {
+	if err := attest.AskMembership(context.Background(), a, &copied); err != nil {
 		return nil, err
 	}
 	authorization := copied.Admit(copied.NodeName)

@@ -12,20 +12,21 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// joining is one verification under way.
+// joining is the state of one verification.
 type joining struct {
 	f        *FirstUse
 	r        *attest.Result
 	claim    Claim
-	seen     *Record   // of the name, as it was read or reserved; nil if there is none
-	newcomer bool      // and the name was found free for one
-	notAfter time.Time // when its certificate ends at the latest
+	seen     *Record   // of the name, as read or reserved; nil for no record
+	newcomer bool      // the name was free
+	notAfter time.Time // the latest end of its certificate
 	// requested is the record of the request, used while there is no certificate.
 	requested *csr.IssuedRecord
 }
 
-// look checks the claim against the records, which are stale or not, and, if ask is set, asks for a
-// Node. What others hold is looked up only for a hello: Reserve refuses it live.
+// look checks the claim against the records, which may be stale, and, if ask is set, calls NodeExists for
+// a free name. The records of machine and UID are read only for a hello: for an answer Reserve checks
+// them.
 func (j *joining) look(ctx context.Context, in Lookups, ask, stale bool) (err error) {
 	var h Held
 	h.Name, err = in.Lookup(ctx, j.claim.NodeName)
@@ -37,7 +38,7 @@ func (j *joining) look(ctx context.Context, in Lookups, ask, stale bool) (err er
 		h.MachineUID, err = in.LookupMachineUID(ctx, j.claim.MachineUID)
 	}
 	now := j.f.c.Now()
-	h = h.live(now) // Lookups of others may return a record that has ended
+	h = h.live(now) // other Lookups may return a record that has ended
 	if err == nil {
 		j.claim.Over = ""
 		claim := j.claim
@@ -60,10 +61,10 @@ func (j *joining) look(ctx context.Context, in Lookups, ask, stale bool) (err er
 	return j.checkNewcomer(ctx, h.Name == nil && ask, h.Name != nil)
 }
 
-// admitAfter admits the claim that the bound record of its name refuses, if that record is over: the
-// last certificate of its machine has ended and its Node is gone. With documents, which anything
-// that runs on a machine may get, an attacker could keep a node from renewing, delete it and become
-// the node, so there it is over only when an operator says so.
+// admitAfter admits a claim that the bound record of its name refuses, if that record is over: the last
+// certificate of its machine has ended and its Node is gone. A document can be read by any process on a
+// machine: such a process could keep the node from renewing, delete it and become the node. So with
+// documents only an operator's release ends a record.
 func (j *joining) admitAfter(ctx context.Context, h Held, refused error) error {
 	e, ok := errors.AsType[*attest.Error](refused)
 	if !ok || errors.Is(refused, refusal.ErrRetry) {
@@ -89,8 +90,8 @@ func (j *joining) admitAfter(ctx context.Context, h Held, refused error) error {
 	return h.Admit(&j.claim, now)
 }
 
-// checkRejoin refuses a further key of a bound machine that comes with only a bootstrap token
-// and a document: a process on that machine other than the node may have both.
+// checkRejoin refuses a further key of a bound machine with only a bootstrap token and a document:
+// another process on that machine may have both.
 func (j *joining) checkRejoin(held *Record) error {
 	checked := j.r.Checked()
 	if j.r.Road != attest.RoadDocument || j.r.Stage != attest.StageAnswer || checked == nil || requesterOf(j.r) == csr.RequesterNode ||
@@ -108,7 +109,7 @@ func (j *joining) checkRejoin(held *Record) error {
 		"a request of node "+held.NodeName+" itself or with its key, or one after an operator has released the node")
 }
 
-// reserve makes sure that the name is the claim's, with the provider ID that the join has reconciled.
+// reserve reserves the name for the claim, with the granted provider ID, unless it has it already.
 func (j *joining) reserve(ctx context.Context) (err error) {
 	if attested := j.r.Attested(); attested != nil { // nil for a result that no policy has checked
 		j.claim.ProviderID = attested.Grant().ProviderID
@@ -129,8 +130,8 @@ func (j *joining) reserve(ctx context.Context) (err error) {
 	return nil
 }
 
-// bind writes that the machine is the node, and until when its certificates may be valid. A
-// record that has changed since it was looked up is reserved again.
+// bind records that the machine is the node, with the latest end of its certificates. A record that has
+// changed since it was read is reserved again.
 func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	if j.r.Purpose != csr.PurposeClient { // it does not authenticate the node
 		issued = nil
@@ -158,8 +159,7 @@ func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	return j.bind(ctx, issued)
 }
 
-// keyResidence is what the evidence shows about where the request's key is, as
-// csr.IssuedRecord has it.
+// keyResidence returns the location of the request's key, for csr.IssuedRecord.
 func keyResidence(r *attest.Result) string {
 	switch {
 	case r.TPMResident:
@@ -170,16 +170,17 @@ func keyResidence(r *attest.Result) string {
 	return ""
 }
 
-// checkNewcomer refuses requests that only a node that already has a certificate makes and, if
-// ask is set, a name that is in use. A reservation was preceded by that question.
+// checkNewcomer refuses a machine without a record unless it requests a client certificate with a
+// bootstrap token and, if ask is set, a name that has a Node. (For a reserved name, NodeExists was called
+// before it was reserved.)
 //
-// A name that is reserved for this very machine may be asked for by a node with a certificate
-// that is in no record: that is how one which joined without evidence gets its record, once an
-// operator has approved its machine. So may one whose machine the inventory names: its record was
-// lost, and neither a Node nor a requester says more about it than the inventory.
+// Two other machines are admitted. If an operator has reserved the name for the machine, the node may
+// request with its certificate, although that is in no record: so a node that joined without evidence
+// gets its record. And a machine that the inventory names has only lost its record: neither requester
+// nor Node matter.
 //
-// Only with documents, a bootstrap token is not enough where there is a Node: what else runs on the
-// machine may have both, and the node itself comes with its certificate.
+// With a document, a bootstrap token is never enough if there is a Node: another process on the machine
+// may have both, and the node itself renews with its certificate.
 func (j *joining) checkNewcomer(ctx context.Context, ask, reserved bool) error {
 	f, r := j.f, j.r
 	class, named := requesterOf(r), inventoryOf(r).Identity == string(r.Machine)

@@ -11,15 +11,15 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 )
 
-// NewMemoryRegistry returns an empty registry in the memory of one process, for tests and for
-// programs that keep its records themselves. Each call looks through all records. It forgets
-// everything when the process ends, and then any machine is the first user again. The error is that
-// of [Scope.Check].
+// NewMemoryRegistry returns an empty registry in the memory of one process, for tests and for programs
+// that store its records themselves. Each call takes time in proportion to the number of records. After
+// a restart the registry is empty, and any machine can claim any name. The error is that of
+// [Scope.Check].
 func NewMemoryRegistry(scope Scope, options RegistryOptions) (Registry, error) {
 	return NewRegistry(scope, new(memoryStore), options)
 }
 
-// memoryStore is a [Store] made of a slice. Records in it are never changed, only replaced.
+// memoryStore is a [Store] in a slice. Its records are replaced, never changed.
 type memoryStore struct {
 	mu      sync.Mutex
 	last    uint64    // the last version given
@@ -59,7 +59,7 @@ func (m *memoryStore) ByMachineUID(uid string) (*Record, error) {
 	return m.find(func(r *Record) bool { return r.MachineUID == uid })
 }
 
-// place is where the record of a name is, or would be, and where the next one begins.
+// place returns the index of the record of a name, or of its place, and the index of the next record.
 func (m *memoryStore) place(nodeName string) (from, next int) {
 	from, found := slices.BinarySearchFunc(m.records, nodeName, func(r *Record, name string) int { return strings.Compare(r.NodeName, name) })
 	if found {

@@ -10,7 +10,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/names"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -22,48 +21,44 @@ import (
 //
 //	(none) -Reserve-> reserved -Bind-> bound -Release-> resting -time-> (none)
 //
-// A reservation is worth nothing after its deadline: it is then as if it had never been made. A
-// bound record whose last certificate has ended goes the same way where a claim says that it is over
-// ([Claim.Over]).
-// A resting record keeps its name from everybody, including the same machine, until every
-// certificate that was issued under the name has expired. Its machine is free at once; its
-// Machine UID is not.
+// A reservation ends at its deadline. A bound record whose last certificate has ended can be replaced by
+// a claim ([Claim.Over]). A resting record keeps its name from all machines, including its own, until
+// every certificate that was issued under the name has expired. Its machine is free at once; its Machine
+// UID is not.
 //
 // # Contract
 //
-// Each method is atomic: it happens completely or not at all, and when it returns without an
-// error, what it did survives the end of the process. After an error that is not a refusal
-// nothing is known: the caller looks again. Every write gives the record a Version that no
-// record of the registry had before; Bind, Rebind and Adopt change a record only if it still
+// Each method is atomic: it happens completely or not at all, and when it returns without an error, its
+// change survives the end of the process. After an error that is not a refusal the caller must look up
+// the record again. Every write gives the record a Version that no record of the registry had before; Bind, Rebind and Adopt change a record only if it still
 // has the Version that the caller saw (compare-and-swap), otherwise they return
 // [CheckRegistryConflict].
 //
 // A refusal is an *attest.Error with one of the registry's checks. It leaves everything as it
 // was, including the refused claim unreserved. If the same call may succeed later, it wraps
-// refusal.ErrRetry. Any other error means that the registry could not find out, and must not be
-// taken for an answer.
+// refusal.ErrRetry. Any other error, such as of a disk or network, decides nothing.
 //
 // All decisions are made by the rules, the methods of [Held]. An implementation over a store
 // with transactions is a [Store]. One over a store that cannot change two entries at once
-// reserves the name first, then the machine, both with the deadline, and counts a record as
-// bound only when both entries agree; on a refusal it takes back its own name entry.
+// reserves the name first, then the machine, both with the deadline, and treats a record as bound only
+// when both entries agree; on a refusal it removes its own name entry.
 // attesttest.RunRegistry checks an implementation against all of this.
 //
 // Methods are called from many goroutines and, where several registries share one store, from
 // many processes. They keep none of their arguments and return records that the caller may
 // change.
 type Registry interface {
-	// Scope returns what the registry was made for.
+	// Scope returns the registry's scope.
 	Scope() Scope
 
 	// Reserve claims a node name for a machine until the deadline ([Held.Reserve]).
 	Reserve(ctx context.Context, claim Claim, deadline time.Time) (*Record, error)
 
-	// Bind makes a reservation of this Version final, or takes a bound record. In the same
-	// write it records that a certificate may be valid until lastEnd, and which one was
-	// issued, which may be nil ([Held.Bind]). It must have returned before the certificate is
-	// approved or leaves its signer. [FirstUse] calls it; others need it for what another
-	// signer made (csr.IssuedRecord.Completed).
+	// Bind makes a reservation of this Version final, or changes a bound record. In the same write
+	// it records lastEnd, the latest end of a certificate, and the issued certificate, which may be
+	// nil ([Held.Bind]). It must have returned before the certificate is approved or leaves its
+	// signer. [FirstUse] calls it; call it yourself for the certificate of another signer
+	// (csr.IssuedRecord.Completed).
 	Bind(ctx context.Context, record *Record, lastEnd time.Time, issued *csr.IssuedRecord) (*Record, error)
 
 	// Rebind gives a bound record another machine, for a replaced board, and frees the former
@@ -75,14 +70,14 @@ type Registry interface {
 	// operator, never by a join.
 	Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error)
 
-	// Release says that the inventory's Machine with this UID is gone, and reports whether
-	// there was a record of it ([Held.Release]). The owner of the inventory must call it, when
-	// a Machine goes or in a sweep over Records: nothing else frees a name.
+	// Release frees the name of an inventory Machine that is gone, by its UID, and reports whether
+	// it had a record ([Held.Release]). The owner of the inventory must call it when a Machine is
+	// deleted, or in a sweep over Records: nothing else frees a name.
 	Release(ctx context.Context, nodeName, machineUID string) (released bool, err error)
 
-	// Records yields every record that counts, once, in any order, and holds few of them in
-	// memory at a time. What is changed meanwhile, which the loop may do itself, may or may
-	// not be seen; a record that stays is. An error ends it: what came before is not all.
+	// Records yields every live record once, in any order, with few of them in memory at a time.
+	// The loop and other callers may change records meanwhile: only unchanged records are sure to
+	// be yielded. After an error the iteration ends, incomplete.
 	Records(ctx context.Context) iter.Seq2[*Record, error]
 
 	Lookups
@@ -90,15 +85,14 @@ type Registry interface {
 
 // Lookups are the queries that a registry answers. They change nothing.
 type Lookups interface {
-	// Lookup returns the record of a node name, or nil if there is none.
+	// Lookup returns the record of a node name, or nil.
 	Lookup(ctx context.Context, nodeName string) (*Record, error)
 
-	// LookupMachine returns the reserved or bound record of a machine, or nil if there is
-	// none.
+	// LookupMachine returns the reserved or bound record of a machine, or nil.
 	LookupMachine(ctx context.Context, machine attest.Identity) (*Record, error)
 
-	// LookupMachineUID returns the record of an inventory Machine by its UID, in whatever
-	// state, or nil if there is none. "" has none.
+	// LookupMachineUID returns the record of an inventory Machine by its UID, in any state, or
+	// nil. The UID "" has no record.
 	LookupMachineUID(ctx context.Context, machineUID string) (*Record, error)
 }
 
@@ -108,18 +102,20 @@ const (
 	maxMachineUIDSize = 253         // bytes
 )
 
-// IssuedRecords returns a csr.Policy.IssuedRecord over a registry: it finds the certificate that a
-// kubelet presents in the live record of its node. While a certificate that was admitted is
-// not known yet, any other may be that one: the error then wraps refusal.ErrRetry. The LastEnd of
-// the result is that of the node's record, for what is inherited from the certificate.
+// IssuedRecords returns a registry's look-up for a csr.Policy: it finds the certificate that a
+// kubelet presents in the live record of its node. While a certificate of the node is not recorded yet,
+// an unknown one is a retry, as it may be that one. The result's LastEnd is the node record's.
 func IssuedRecords(registry Lookups) func(ctx context.Context, credentialID string, r *csr.Request) (*csr.IssuedRecord, error) {
 	return func(ctx context.Context, credentialID string, r *csr.Request) (*csr.IssuedRecord, error) {
 		record, err := registry.Lookup(ctx, strings.TrimPrefix(r.User.Username, csr.NodeUserPrefix))
 		if err != nil {
 			return nil, err
 		}
+		if record == nil {
+			return nil, csr.ErrNoRecord
+		}
 		err = csr.ErrNoRecord
-		for _, issued := range typednil.OrZero(record).Issued {
+		for _, issued := range record.Issued {
 			switch issued.CredentialID {
 			case credentialID:
 				issued.LastEnd = record.LastEnd
@@ -134,29 +130,28 @@ func IssuedRecords(registry Lookups) func(ctx context.Context, credentialID stri
 
 var errIncomplete = errors.New("membership: a certificate of the node is not recorded yet")
 
-// Claim is what a node that passed every other check asks to have recorded.
+// Claim is a machine's claim to a node name, made after every other check.
 type Claim struct {
 	// NodeName is the node's name.
 	NodeName string
 	// Machine is the machine's identity, within the registry's scope.
 	Machine attest.Identity
-	// MachineUID is the UID of the inventory's Machine (csr.Machine), up to 253 bytes; ""
-	// where the inventory has none.
+	// MachineUID is the UID of the inventory's Machine (csr.Machine), up to 253 bytes, or "".
 	MachineUID string
-	// ProviderID is the provider ID that the inventory has for it, up to oid.MaxProviderIDSize
-	// bytes; "" if it is not known yet.
+	// ProviderID is the machine's provider ID, up to oid.MaxProviderIDSize bytes; "" if it is not
+	// known yet.
 	ProviderID string
-	// Over is the Version of the bound record that the name has, if the claimant has
-	// found out that its Node is gone; mostly "". Reserve then replaces that record by
-	// the claim, provided that a certificate was issued for it and the last one has ended. It
-	// is not recorded.
+	// Over is the Version of the name's bound record if its Node is gone; otherwise "". Reserve
+	// then replaces that record by the claim, if a certificate was issued for it and the last one
+	// has ended. It is not recorded.
 	Over string
 }
 
 // Check returns an error with the check registry-claim for a claim that cannot be recorded.
 func (c *Claim) Check() error {
-	c = typednil.OrZero(c)
 	switch {
+	case c == nil:
+		return badClaim("", "a claim")
 	case !names.ValidNode(c.NodeName):
 		return badClaim(c.NodeName, names.WantNode(c.NodeName))
 	case !names.ValidText(c.MachineUID, maxMachineUIDSize):
@@ -196,19 +191,19 @@ type Record struct {
 	Deadline time.Time
 	// LastEnd is the latest end of any certificate that may have been issued for the name,
 	// except recovery certificates, in whole seconds: the name rests through that second. Zero
-	// if there has been none.
+	// without a certificate.
 	LastEnd time.Time
-	// Issued are the records of the certificates with which the machine comes as the node,
-	// those that end first in front, at most MaxIssued ([Held.Bind]). Times in them are in
-	// whole seconds. A reserved or resting record has none.
+	// Issued are the records of the machine's certificates as this node, by their end, at most
+	// MaxIssued ([Held.Bind]). Times in them are in whole seconds. A reserved or resting record has
+	// none.
 	Issued []csr.IssuedRecord
 	// Version changes with every change of the record and is never used again. It carries no
 	// meaning.
 	Version string
 }
 
-// Until returns when a record ends by itself: from that moment on it no longer counts. A bound
-// record has no such end: the zero time.
+// Until returns the time at which a reserved or resting record ends. A bound record has no such end: the
+// zero time.
 func (r *Record) Until() time.Time {
 	switch r.State {
 	case StateReserved:
@@ -219,8 +214,8 @@ func (r *Record) Until() time.Time {
 	return time.Time{}
 }
 
-// Live reports whether the record counts: it has not ended. Nor does a reservation count whose
-// deadline is further away than one may be: the clock of its writer was ahead.
+// Live reports whether the record has not ended. A reservation whose deadline is too far away is not
+// live either: the clock of its writer was ahead.
 func (r *Record) Live(now time.Time) bool {
 	if r == nil {
 		return false
@@ -229,8 +224,7 @@ func (r *Record) Live(now time.Time) bool {
 	return until.IsZero() || now.Before(until) && (r.State != StateReserved || until.Sub(now) <= maxReservation+clockSkew)
 }
 
-// ended reports whether the last certificate of a bound record has ended. One for which there has
-// been none has not.
+// ended reports whether a bound record had certificates, and all have ended.
 func (r *Record) ended(now time.Time) bool {
 	return r.State == StateBound && !r.LastEnd.IsZero() && !now.Before(r.LastEnd.Add(time.Second))
 }
@@ -239,21 +233,21 @@ func (r *Record) ended(now time.Time) bool {
 // does not.
 func (r *Record) HoldsMachine() bool { return r != nil && r.State != StateResting }
 
-// Checks of a registry, and of [FirstUse], which queries it, that others branch on or return.
+// Checks of a registry and of [FirstUse] that other packages use.
 const (
-	// CheckRegistryResting: a certificate for the node name may still be valid that was issued
-	// to a machine that is gone.
+	// CheckRegistryResting: the machine of the node name is gone, but a certificate that was issued
+	// to it may still be valid.
 	CheckRegistryResting attest.Check = "registry-resting"
 	// CheckRegistryConflict: the record has changed since it was read, or its
 	// reservation is over. Always together with refusal.ErrRetry.
 	CheckRegistryConflict attest.Check = "registry-conflict"
 	// CheckRegistryScope: the machine identity is not of the registry's cluster, road and EK
-	// algorithm; or, with refusal.ErrRetry or from attest.NewVerifier, the operator's
-	// configuration makes that impossible for any machine.
+	// algorithm; or, with refusal.ErrRetry or from attest.NewVerifier, the operator's configuration
+	// fits no machine.
 	CheckRegistryScope attest.Check = "registry-scope"
 )
 
-// The others.
+// Other checks of a registry and of [FirstUse].
 const (
 	// checkRegistryName: the node name is bound to another machine.
 	checkRegistryName attest.Check = "registry-name"
@@ -269,8 +263,7 @@ const (
 	checkRegistryProviderID attest.Check = "registry-provider-id"
 	// checkRegistryNode: there is a Node of that name but no record.
 	checkRegistryNode attest.Check = "registry-node-without-record"
-	// checkRegistryRequester: there is no record, and the request is not one that a new
-	// machine makes.
+	// checkRegistryRequester: there is no record, and the request is not a new machine's.
 	checkRegistryRequester attest.Check = "registry-requester"
 	// checkRegistryInventory: the inventory has no UID for the machine, which trust on first
 	// use of EKs requires. Always together with refusal.ErrRetry.

@@ -13,31 +13,28 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Held is what a registry holds around one call: the record of the call's node name, that of
-// its machine and that of its Machine UID, as they are stored; nil if there is none. A call
-// that names no machine or no UID leaves the field nil. Records that have ended may be here,
-// as may a machine's resting record: the rules ignore them.
+// Held holds the stored records that matter for one call: by its node name, its machine and its Machine
+// UID. A field is nil without a record, and if the call has no machine or UID. Records that have ended
+// may be included, and a machine's resting record: the rules ignore them.
 //
-// Its methods are all the rules of a [Registry]. They change nothing and keep nothing: they
-// return what has to be done. The clock is an argument.
+// Its methods are all the rules of a [Registry]. They are pure functions that return the change to
+// make. The clock is an argument.
 type Held struct {
-	// Name is the record of the node name, Machine that of the machine, MachineUID
-	// that of the Machine UID.
+	// Name is the record of the node name, Machine of the machine, MachineUID of the Machine UID.
 	Name, Machine, MachineUID *Record
 }
 
-// Change is what a rule has decided: Put, Drop, or, if neither is set, that nothing changes.
+// Change is a rule's decision: Put, Drop or, if neither is set, no change.
 type Change struct {
-	// Put: Record is to be stored, replacing that of its name, with a new Version. Its own is
-	// the old one, or empty.
+	// Put: store Record in place of its name's, with a new Version. Its own is the old one, or "".
 	Put bool
-	// Drop: Record, which is that of the name, is to be removed.
+	// Drop: remove Record, the name's.
 	Drop bool
-	// Record is what the call returns. It is nil if Release has nothing to do.
+	// Record is the result of the call. It is nil if Release has nothing to do.
 	Record *Record
 }
 
-// live returns what counts.
+// live leaves out records that have ended, and a machine's resting record.
 func (h Held) live(now time.Time) Held {
 	for _, r := range []**Record{&h.Name, &h.Machine, &h.MachineUID} {
 		if !(*r).Live(now) {
@@ -50,7 +47,7 @@ func (h Held) live(now time.Time) Held {
 	return h
 }
 
-// without leaves out the record of the name in a version that is over.
+// without leaves out the name's record if it has this version and its last certificate has ended.
 func (h Held) without(version string, now time.Time) Held {
 	if version != "" && h.Name != nil && h.Name.Version == version && h.Name.ended(now) {
 		h.Name = nil
@@ -61,8 +58,8 @@ func (h Held) without(version string, now time.Time) Held {
 // Reserve claims a node name for a machine until the deadline, which must be in the future and
 // at most an hour away. If this very claim has already reserved the pair, the deadline
 // becomes the new one. If the pair is already bound, nothing changes, except that an unknown
-// provider ID is filled in. h.Machine and h.MachineUID are those of the claim. A bound record that
-// is over ([Claim.Over]) does not count.
+// provider ID is filled in. h.Machine and h.MachineUID belong to the claim. A bound record that is over
+// ([Claim.Over]) is ignored.
 //
 // It refuses, in this order: a name that rests ([CheckRegistryResting]), is reserved for
 // another machine (registry-reserved, to be tried again) or bound to another
@@ -93,8 +90,7 @@ func (h Held) Reserve(c Claim, deadline, now time.Time) (Change, error) {
 	return Change{Record: old}, nil
 }
 
-// Admit says whether Reserve would let a claim be made: nil if it would. It is meant for
-// callers that want to know without writing.
+// Admit returns the error that Reserve would return, without a deadline, for callers that do not write.
 func (h Held) Admit(c *Claim, now time.Time) error {
 	if err := c.Check(); err != nil {
 		return err
@@ -132,7 +128,7 @@ func (h Held) admitElsewhere(c *Claim) error {
 		elsewhere(h.MachineUID, c.NodeName, checkRegistryUID, "Machine UID "+refusal.OrNothing(c.MachineUID)))
 }
 
-// elsewhere refuses what has a record under another name. The record may be nil.
+// elsewhere refuses a machine or UID whose record r has another name. r may be nil.
 func elsewhere(r *Record, nodeName string, check attest.Check, what string) error {
 	switch {
 	case r == nil || r.NodeName == nodeName:
@@ -148,7 +144,7 @@ func refuse(check attest.Check, got, want string) error {
 }
 
 func reservedElsewhere(r *Record) error {
-	return &attest.Error{Check: checkRegistryReserved, Got: "a claim beside that of machine " + string(r.Machine) + " to node " + r.NodeName,
+	return &attest.Error{Check: checkRegistryReserved, Got: "a claim while node " + r.NodeName + " is reserved for machine " + string(r.Machine),
 		Want: "one after " + r.Deadline.Format(time.RFC3339), Err: refusal.ErrRetry}
 }
 
@@ -158,8 +154,8 @@ func conflict(got, want string) error {
 
 var errNoRecord = errors.New("membership: no record was given")
 
-// change returns what has to be done to change the record that the caller saw. The record must
-// still have the version that was seen, and be bound or in the other state.
+// change returns the change of a record that the caller has read. The record must still have the same
+// version, and be bound or in state or.
 func (h Held) change(seen *Record, or State, now time.Time, how func(r *Record) error) (Change, error) {
 	if seen == nil {
 		return Change{}, errNoRecord
@@ -181,19 +177,18 @@ func (h Held) change(seen *Record, or State, now time.Time, how func(r *Record) 
 	return Change{Put: true, Record: &r}, nil
 }
 
-// Bind makes the reservation that the caller saw final, or finds the record bound, and in the
-// same change records a certificate for it.
+// Bind makes the reservation that the caller has read final, or finds the record bound, and in the same
+// change records a certificate for it.
 //
-// lastEnd is until when a certificate may be valid, rounded up to whole seconds; the zero
-// time, and an end before the recorded one, change nothing. issued, which may be nil, is the
-// record of the certificate or, while there is none, that of the request (csr.RecordOf). It
-// must be of the record's node and machine, and end by the last end (registry-claim). A
-// record of a request is kept once, and only until that of its certificate replaces it. A
-// record of a certificate is kept once too, except that a Node UID it lacks is filled in. What
-// has ended is forgotten; of more than MaxIssued, so is one that the node has replaced or, if there
-// is none, one with which it has not filed a request, of those of which there are the most: neither
-// a signer nor a node that tries again and again, nor a machine that asks with bootstrap tokens, has
-// the certificate in use forgotten.
+// lastEnd is the latest end of a certificate, rounded up to whole seconds; the zero time, and an end
+// before the recorded one, change nothing. issued, which may be nil, is the record of the certificate
+// or, before it is signed, of the request (csr.RecordOf). It must have the record's node and machine,
+// and end by the last end (registry-claim). The record of a request is kept once, until the record of its
+// certificate replaces it. The record of a certificate is kept once too; a missing Node UID is filled in.
+// Ended certificates are removed. If there are more than MaxIssued, one is removed that the node has
+// replaced or, without such a one, with which it has not filed a request, from the largest group of
+// these. So retries of a signer or node, and requests with bootstrap tokens, never remove the certificate
+// in use.
 //
 // After the deadline of the reservation, or if the record has changed, Bind is refused with
 // [CheckRegistryConflict].
@@ -224,7 +219,7 @@ const maxUnix = 253402300799
 
 func wholeSecond(t time.Time) time.Time { return t.Truncate(time.Second).UTC() }
 
-// issue adds what was issued to the record.
+// issue adds a certificate or request to the record.
 func (r *Record) issue(c csr.IssuedRecord, now time.Time) error {
 	c.NotBefore, c.NotAfter = wholeSecond(c.NotBefore), wholeSecond(c.NotAfter)
 	switch {
@@ -262,12 +257,12 @@ type issuedRequest struct {
 
 func requestOf(c *csr.IssuedRecord) issuedRequest { return issuedRequest{c.RequestUID, c.SPKIHash} }
 
-// excess chooses the certificate that is forgotten, other than the newest, which is being handed
-// out. First go those that the node has replaced: it has filed a request with the next one. Others
-// with which it has filed stay ([csr.IssuedRecord].FiledWith). Of the rest, one goes that is of the
-// request and key that have the most or, if none has several, that was filed with the credential
-// that has filed the most; and of these the one in the middle by the time of issue. For a node that
-// throws its new certificates away uses the first, and once it keeps one, the last.
+// excess returns the index of the certificate to remove, never the newest. It is one that the node has
+// replaced: it has filed a request with the next one. Other certificates with which the node has filed a
+// request stay ([csr.IssuedRecord].FiledWith). Of the rest, it is one of the request and key with the
+// most certificates or, if none has several, one requested with the credential that requested the most;
+// of these, the middle one by time of issue. For a node that loses its new certificates uses the first,
+// and once it keeps one, the last.
 func (r *Record) excess(newest *csr.IssuedRecord) int {
 	filed, replaced := map[string]bool{}, map[string]bool{}
 	for i := range r.Issued {
@@ -303,8 +298,8 @@ func (r *Record) excess(newest *csr.IssuedRecord) int {
 	return slices.IndexFunc(r.Issued, func(c csr.IssuedRecord) bool { return len(most) == 0 || c == *most[len(most)/2] })
 }
 
-// largest returns the records of the key that has the most; of several such keys, that of the last
-// record.
+// largest returns the records of the key with the most records; of several such keys, of the last
+// record's.
 func largest[K comparable](all []*csr.IssuedRecord, key func(*csr.IssuedRecord) K) (most []*csr.IssuedRecord) {
 	of := map[K][]*csr.IssuedRecord{}
 	for _, c := range all {
@@ -318,9 +313,9 @@ func largest[K comparable](all []*csr.IssuedRecord, key func(*csr.IssuedRecord) 
 	return most
 }
 
-// Rebind gives the bound record that the caller saw another machine, whose record is
-// h.Machine, and forgets the certificates and the provider ID of the former one: the next Reserve
-// fills in that of the new one. It refuses a machine with another name as Reserve does.
+// Rebind gives the bound record that the caller has read another machine, whose record is h.Machine, and
+// removes certificates and provider ID of the former one: the next Reserve fills in the new one's. It
+// refuses a machine with another name as Reserve does.
 func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Change, error) {
 	if !machine.Valid() {
 		return Change{}, badClaim(string(machine), "a machine identity")
@@ -333,7 +328,7 @@ func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Chan
 	})
 }
 
-// Adopt gives the bound record that the caller saw the UID of another Machine object, whose
+// Adopt gives the bound record that the caller has read the UID of another Machine object, whose
 // record is h.MachineUID. Machine and provider ID stay the same. It refuses the UID of a
 // Machine that has another name, as Reserve does, and an empty one.
 func (h Held) Adopt(seen *Record, machineUID string, now time.Time) (Change, error) {
@@ -349,9 +344,8 @@ func (h Held) Adopt(seen *Record, machineUID string, now time.Time) (Change, err
 	})
 }
 
-// Release says that the inventory's Machine with this UID is gone. Afterwards there is no
-// reserved or bound record of the name with that UID; a bound one rests until its LastEnd has
-// passed. A record with another UID is left alone, and so is one with a UID if none is given.
+// Release frees the name of an inventory Machine that is gone. A reserved record with its UID is removed;
+// a bound one rests until its LastEnd has passed. A record with another UID is not changed.
 func (h Held) Release(machineUID string, now time.Time) Change {
 	old := h.live(now).Name
 	if old == nil || old.MachineUID != machineUID || old.State == StateResting {

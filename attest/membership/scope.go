@@ -11,34 +11,33 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Scope says which machine identities a registry holds. One machine has several keys: an EK of
-// each algorithm and any number of AKs. So that it does not count as several machines, one
-// registry serves one kind of evidence on one road and, on attest.RoadEK, one algorithm of
-// EKs.
+// Scope is the set of machine identities that a registry holds. One machine has several keys: an EK of
+// each algorithm and any number of AKs. To count each machine once, a registry serves one kind of
+// evidence on one road and, on attest.RoadEK, one algorithm of EKs.
 //
 // That is not enough where a vendor certifies two EKs of one algorithm in one TPM (the
 // templates L-1 and H-1, or L-2 and H-2, of the TCG EK Credential Profile 2.6, annex B):
-// nothing that the control plane sees shows that they belong together. [FirstUse] therefore
+// the control plane cannot see that they belong together. [FirstUse] therefore
 // requires a Machine UID for each newcomer on that road: a second name then takes a second
 // Machine of the inventory.
 type Scope struct {
 	// Cluster is the name of the cluster whose machines these are, one of csr.Policy.ClusterIDs.
-	// It has no default, is written into the registry and stays, so choose one that outlives the
-	// cluster's CA and list it in ClusterIDs beside those that nodes use: two clusters that
-	// share a registry would each admit the other's machines.
+	// It is required and written into the registry for good, so choose one that outlives the
+	// cluster's CA, and add it to the ClusterIDs that nodes use. Two clusters that share a registry
+	// would each admit the other's machines.
 	Cluster string
 	// Provider is the kind of evidence; empty means "tpm".
 	Provider string
 	// Road is the road on which the identities were found; the zero value is
 	// attest.RoadAK.
 	Road attest.Road
-	// IdentityClass is that of [attest.Result]: on attest.RoadEK the EK's algorithm, one
+	// IdentityClass is as in [attest.Result]: on attest.RoadEK the EK's algorithm, one
 	// of "RSA-2048", "RSA-3072", "RSA-4096", "P-256", "P-384" and "P-521"; empty on
-	// attest.RoadAK; on attest.RoadDocument what the kind of evidence sets, mostly nothing.
+	// attest.RoadAK; on attest.RoadDocument the kind's own, mostly empty.
 	IdentityClass string
 }
 
-// scopeOf is the scope of a cluster that a machine belongs to.
+// scopeOf returns the scope of a machine in a cluster.
 func scopeOf(r *attest.Result, cluster string) Scope {
 	s := Scope{Cluster: cluster, Provider: r.Provider, Road: r.Road, IdentityClass: r.IdentityClass}
 	switch s.Provider {
@@ -67,7 +66,7 @@ func (s Scope) String() string {
 	return out
 }
 
-// ParseScope reads what String wrote: a scope without a cluster, to be set. An error has
+// ParseScope reads the text of String: a scope without a cluster, to be set. An error has
 // [CheckRegistryScope].
 func ParseScope(text string) (Scope, error) {
 	var s Scope
@@ -88,7 +87,7 @@ func ParseScope(text string) (Scope, error) {
 	return s, nil
 }
 
-// wantScope says what the texts of scopes are.
+// wantScope describes the texts of scopes, for errors.
 func wantScope() string {
 	return "ak, ek with " + strings.Join(ekAlgorithms[:], ", ") + ", or the name of another provider and document"
 }
@@ -120,5 +119,5 @@ func (s Scope) checkIdentities() error {
 	return nil
 }
 
-// ekAlgorithms are those that an EK may have.
+// ekAlgorithms are the algorithms of EKs.
 var ekAlgorithms = [...]string{"RSA-2048", "RSA-3072", "RSA-4096", "P-256", "P-384", "P-521"}

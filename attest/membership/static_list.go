@@ -24,16 +24,15 @@ const maxMemberListSize = 16 << 20
 // checkMemberList: a list of members is malformed, or does not fit the verifier.
 const checkMemberList attest.Check = "member-list"
 
-// refuseList refuses a list for a line or a member of it.
+// refuseList refuses a list for one line or member.
 func refuseList(where string, err error) error {
 	return &attest.Error{Check: checkMemberList, Err: fmt.Errorf("%s: %w", where, err)}
 }
 
 // Member is one machine that may be one node.
 type Member struct {
-	// Machine is its identity, as attest.ParseIdentity reads it. An ek: identity is found on
-	// attest.RoadEK, every other one on attest.RoadAK or in a document (attest.RoadDocument),
-	// and counts only there.
+	// Machine is its identity, as attest.ParseIdentity reads it. An ek: identity is valid only on
+	// attest.RoadEK, every other one only on attest.RoadAK or attest.RoadDocument.
 	Machine attest.Identity
 	// NodeName is the only node that it may be.
 	NodeName string
@@ -41,7 +40,7 @@ type Member struct {
 	// oid.MaxProviderIDSize bytes without spaces; "" means that of the inventory (csr.Machine), and
 	// "none" that the machine has none and never will.
 	ProviderID string
-	// Provider is the only kind of evidence by which the machine is known; empty means "tpm".
+	// Provider is the machine's only kind of evidence; empty means "tpm".
 	// In a list it is the last field, as provider=<name>.
 	Provider string
 }
@@ -52,13 +51,12 @@ func (m *Member) foundOn(open attest.OpenRoad) bool {
 	return open.Provider == cmp.Or(m.Provider, defaultProvider) && (m.Machine.Kind() == "ek") == (open.Road == attest.RoadEK)
 }
 
-// StaticList is [Members]: it admits the machines of a list, each as its node, and is the
-// inventory of those machines. It writes nothing and never changes; to change the list, edit it,
-// read it again and swap it in.
+// StaticList is [Members]: it admits the machines of a list, each as its node, and is their inventory. It
+// writes nothing and never changes; to change the list, edit it, parse it again and replace the value.
 //
-// It remembers no keys: with a bootstrap token, a machine gets a certificate for any key, at any
-// time. For documents, which anything that runs on a machine may get, put trust on first use
-// behind it ([Both]): then the machine is admitted for the key that it first came with.
+// It remembers no keys: with a bootstrap token, a machine gets a certificate for any key, at any time. A
+// document can be read by any process on a machine, so combine the list with trust on first use
+// ([Both]): then the machine is admitted for its first key alone.
 //
 // As text it has one line per machine,
 //
@@ -70,7 +68,7 @@ func (m *Member) foundOn(open attest.OpenRoad) bool {
 // after every line except possibly the last (an editor or a ConfigMap may have left it out). A
 // provider ID has "://" in it, or is "none". Empty lines, and lines that begin with "#", are
 // for human readers. A machine, a node name or a provider ID that is listed twice is an error, as is
-// every other deviation: a half-understood list is no list.
+// every other deviation.
 type StaticList struct {
 	members []Member // as listed
 	byName  map[string]*Member
@@ -82,8 +80,8 @@ func emptyList() *StaticList {
 	return &StaticList{byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}, byID: map[string]*Member{}}
 }
 
-// NewStaticList makes a list of members. An error is that of [ParseStaticList], with the number
-// of the member.
+// NewStaticList makes a list of members. Errors are as of [ParseStaticList], with the number of the
+// member.
 func NewStaticList(members []Member) (*StaticList, error) {
 	l := emptyList()
 	for i, m := range members {
@@ -117,7 +115,7 @@ func ParseStaticList(text []byte) (*StaticList, error) {
 // providerField begins the field of a line that sets Member.Provider.
 const providerField = "provider="
 
-// parseMember reads one line; it returns nil for one meant for human readers.
+// parseMember reads one line; it returns nil for an empty line or a comment.
 func parseMember(line string) (*Member, error) {
 	if line == "" || line[0] == '#' {
 		return nil, nil
@@ -177,8 +175,8 @@ func (l *StaticList) add(m *Member) (err error) {
 func (l *StaticList) Members() []Member { return slices.Clone(l.members) }
 
 // CheckAuthorizer refuses a list that neither [NewStaticList] nor [ParseStaticList] made, and
-// one with a member that could be found on no open road: its kind of evidence is not open, or
-// its identity is not spelt as that kind spells it.
+// one with a member that fits no open road: its kind of evidence is not open, or its identity is not in
+// that kind's canonical form.
 func (l *StaticList) CheckAuthorizer(open attest.Opening) error {
 	if l == nil || l.byName == nil {
 		return errNoList
@@ -191,7 +189,7 @@ func (l *StaticList) CheckAuthorizer(open attest.Opening) error {
 	return nil
 }
 
-// fits checks that a member can be found on one of the open roads.
+// fits checks that a member's identity is valid on one of the open roads.
 func (m *Member) fits(open []attest.OpenRoad) error {
 	provider := cmp.Or(m.Provider, defaultProvider)
 	err := fmt.Errorf("got evidence of %s, which is not open for %s", provider, m.Machine)
@@ -224,8 +222,8 @@ func (m *Member) fits(open []attest.OpenRoad) error {
 
 var errNoList = refusal.Config("StaticList", "", "one that NewStaticList or ParseStaticList made")
 
-// Machine is the list as the inventory of a csr.Policy: the machine of a node that is listed is
-// there, ready, and known by the identity and the kind of evidence of its line.
+// Machine is the list as a csr.Policy's inventory: each listed node has a machine that is ready, with the
+// identity and the kind of evidence of its line.
 func (l *StaticList) Machine(_ context.Context, q csr.Question) (*csr.Machine, error) {
 	if l == nil || l.byName == nil {
 		return nil, errNoList
@@ -244,8 +242,8 @@ func (l *StaticList) AuthorizeHello(ctx context.Context, r *attest.Result) error
 	return err
 }
 
-// Authorize admits the machine that is listed for the node's name, and vouches for the
-// provider ID in the list and the SANs in the inventory. A refusal is an attest.NotMember
+// Authorize admits the machine that is listed for the node's name, with the list's provider ID and the
+// inventory's SANs. A refusal is an attest.NotMember
 // error.
 func (l *StaticList) Authorize(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 	if l == nil || l.byName == nil {
@@ -256,7 +254,7 @@ func (l *StaticList) Authorize(_ context.Context, r *attest.Result) (*attest.Aut
 	case m == nil:
 		return nil, attest.NotMember("machine " + string(r.Machine) + ", which is not listed")
 	case !m.foundOn(attest.OpenRoad{Provider: r.Provider, Road: r.Road}):
-		return nil, attest.NotMember("machine " + string(r.Machine) + " on road " + r.Road.String() + " of " + r.Provider + ", where it is not found")
+		return nil, attest.NotMember("machine " + string(r.Machine) + " on road " + r.Road.String() + " of " + r.Provider + ", which is not the road of its identity")
 	case m.NodeName != r.NodeName:
 		return nil, attest.NotMember("machine " + string(r.Machine) + " as node " + r.NodeName + ", which is listed as " + m.NodeName)
 	}

@@ -8,24 +8,23 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Store keeps records and finds them by node name, by machine and by Machine UID. It knows no
-// rules: [NewRegistry] makes a [Registry] from it.
+// Store stores records and finds them by node name, by machine and by Machine UID. It applies no rules:
+// [NewRegistry] makes a [Registry] from it.
 type Store interface {
 	// View calls f with the records as they are at one moment, unless ctx has ended. f calls
 	// neither Put nor Drop.
 	View(ctx context.Context, f func(Tx) error) error
-	// Update calls f, one call at a time. If f returns nil, everything that it wrote is kept
-	// and survives the end of the process once Update returns. If not, or if ctx has ended,
-	// nothing is kept and the error is returned. f may not have written anything.
+	// Update calls f, one call at a time. If f returns nil, its writes survive the end of the
+	// process once Update returns. If not, or if ctx has ended, none is kept and the error is
+	// returned. f may write nothing.
 	Update(ctx context.Context, f func(Tx) error) error
 }
 
-// Tx is one transaction of a [Store]. It finds records, including those that have ended; nil
-// without an error means that there is none. The caller does not change what it gets.
+// Tx is one transaction of a [Store]. It finds records, also ended ones; nil without an error means no
+// record. The caller does not change the records.
 type Tx interface {
 	// ByName finds the record of a node name.
 	ByName(nodeName string) (*Record, error)
@@ -45,8 +44,8 @@ type Tx interface {
 	Due(now time.Time, limit int) ([]string, error)
 }
 
-// sweepSize is how many records that have ended a write removes. A write makes at most one
-// record that will end, so they do not pile up.
+// sweepSize is the number of ended records that a write removes. A write makes at most one record that
+// will end, so they do not pile up.
 const sweepSize = 4
 
 // storeRegistry is a [Registry] over a [Store].
@@ -68,7 +67,7 @@ func NewRegistry(scope Scope, store Store, options RegistryOptions) (Registry, e
 	if err := scope.Check(); err != nil {
 		return nil, err
 	}
-	if typednil.Is(store) {
+	if store == nil {
 		return nil, refusal.Config("Store", "", "one")
 	}
 	if options.Now == nil {
@@ -80,7 +79,7 @@ func NewRegistry(scope Scope, store Store, options RegistryOptions) (Registry, e
 // Scope returns the scope that the registry was made with.
 func (s *storeRegistry) Scope() Scope { return s.scope }
 
-// held reads the records around a claim. What the claim leaves empty is not looked up.
+// held reads the records of a claim's name, machine and UID, if they are not empty.
 func held(r Tx, c *Claim) (h Held, err error) {
 	h.Name, err = r.ByName(c.NodeName)
 	if err == nil && c.Machine != "" {
@@ -92,7 +91,7 @@ func held(r Tx, c *Claim) (h Held, err error) {
 	return h, err
 }
 
-// change lets a rule decide about the records around a claim, and does what it says.
+// change applies a rule to the records of a claim, and makes its change.
 func (s *storeRegistry) change(ctx context.Context, around Claim, rule func(h Held, now time.Time) (Change, error)) (*Record, error) {
 	var out *Record
 	err := s.store.Update(ctx, func(w Tx) error {
@@ -122,8 +121,17 @@ func (s *storeRegistry) change(ctx context.Context, around Claim, rule func(h He
 	return clone(out, err)
 }
 
-// replace stores a record. An ended one under another name that had its machine or Machine UID
-// goes, so that no clock that is behind finds it again.
+// changeSeen is change for the record that the caller has read.
+func (s *storeRegistry) changeSeen(ctx context.Context, seen *Record, around Claim, rule func(h Held, now time.Time) (Change, error)) (*Record, error) {
+	if seen == nil {
+		return nil, errNoRecord
+	}
+	around.NodeName = seen.NodeName
+	return s.change(ctx, around, rule)
+}
+
+// replace stores a record. An ended record with the same machine or Machine UID under another name is
+// removed, so that a process whose clock is behind does not find it.
 func replace(w Tx, h Held, r *Record, now time.Time) (_ *Record, err error) {
 	for _, ended := range []*Record{h.Machine, h.MachineUID} {
 		if err == nil && ended != nil && ended.NodeName != r.NodeName && !ended.Live(now) {
@@ -136,7 +144,7 @@ func replace(w Tx, h Held, r *Record, now time.Time) (_ *Record, err error) {
 	return w.Put(*r)
 }
 
-// sweep removes some of what no longer counts.
+// sweep removes some ended records.
 func sweep(w Tx, now time.Time) error {
 	due, err := w.Due(now, sweepSize)
 	for _, name := range due {
@@ -147,7 +155,7 @@ func sweep(w Tx, now time.Time) error {
 	return err
 }
 
-// clone keeps the caller away from the store's record.
+// clone copies a record of the store for the caller.
 func clone(r *Record, err error) (*Record, error) {
 	if err != nil || r == nil {
 		return nil, err
@@ -164,19 +172,17 @@ func (s *storeRegistry) Reserve(ctx context.Context, claim Claim, deadline time.
 
 // Bind makes a reservation final, and records a certificate; see [Registry].
 func (s *storeRegistry) Bind(ctx context.Context, record *Record, lastEnd time.Time, issued *csr.IssuedRecord) (*Record, error) {
-	return s.change(ctx, Claim{NodeName: typednil.OrZero(record).NodeName}, func(h Held, now time.Time) (Change, error) { return h.Bind(record, lastEnd, issued, now) })
+	return s.changeSeen(ctx, record, Claim{}, func(h Held, now time.Time) (Change, error) { return h.Bind(record, lastEnd, issued, now) })
 }
 
 // Rebind gives a bound record another machine; see [Registry].
 func (s *storeRegistry) Rebind(ctx context.Context, record *Record, machine attest.Identity) (*Record, error) {
-	around := Claim{NodeName: typednil.OrZero(record).NodeName, Machine: machine}
-	return s.change(ctx, around, func(h Held, now time.Time) (Change, error) { return h.Rebind(record, machine, now) })
+	return s.changeSeen(ctx, record, Claim{Machine: machine}, func(h Held, now time.Time) (Change, error) { return h.Rebind(record, machine, now) })
 }
 
 // Adopt gives a bound record the UID of another Machine object; see [Registry].
 func (s *storeRegistry) Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error) {
-	around := Claim{NodeName: typednil.OrZero(record).NodeName, MachineUID: machineUID}
-	return s.change(ctx, around, func(h Held, now time.Time) (Change, error) { return h.Adopt(record, machineUID, now) })
+	return s.changeSeen(ctx, record, Claim{MachineUID: machineUID}, func(h Held, now time.Time) (Change, error) { return h.Adopt(record, machineUID, now) })
 }
 
 // Release frees the record of a Machine that is gone; see [Registry].
@@ -185,7 +191,7 @@ func (s *storeRegistry) Release(ctx context.Context, nodeName, machineUID string
 	return released != nil, err
 }
 
-// find returns one record that counts.
+// find returns a live record, or nil.
 func (s *storeRegistry) find(ctx context.Context, by func(r Tx) (*Record, error)) (*Record, error) {
 	var out *Record
 	err := s.store.View(ctx, func(r Tx) (err error) {
@@ -197,17 +203,17 @@ func (s *storeRegistry) find(ctx context.Context, by func(r Tx) (*Record, error)
 	return clone(out, err)
 }
 
-// Lookup returns the record of a node name, or nil if there is none.
+// Lookup returns the record of a node name, or nil.
 func (s *storeRegistry) Lookup(ctx context.Context, nodeName string) (*Record, error) {
 	return s.find(ctx, func(r Tx) (*Record, error) { return r.ByName(nodeName) })
 }
 
-// LookupMachine returns the reserved or bound record of a machine, or nil if there is none.
+// LookupMachine returns the reserved or bound record of a machine, or nil.
 func (s *storeRegistry) LookupMachine(ctx context.Context, machine attest.Identity) (*Record, error) {
 	return s.find(ctx, func(r Tx) (*Record, error) { return r.ByMachine(machine) })
 }
 
-// LookupMachineUID returns the record of a Machine UID, or nil if there is none.
+// LookupMachineUID returns the record of a Machine UID, or nil.
 func (s *storeRegistry) LookupMachineUID(ctx context.Context, machineUID string) (*Record, error) {
 	if machineUID == "" {
 		return nil, ctx.Err()
@@ -215,10 +221,10 @@ func (s *storeRegistry) LookupMachineUID(ctx context.Context, machineUID string)
 	return s.find(ctx, func(r Tx) (*Record, error) { return r.ByMachineUID(machineUID) })
 }
 
-// listSize is how many records a list has in memory.
+// listSize is the number of records that Records reads at once.
 const listSize = 256
 
-// Records yields every record that counts; see [Registry]. It reads in pieces, so that no writer
+// Records yields every live record; see [Registry]. It reads in pieces, so that no writer
 // waits for its caller.
 func (s *storeRegistry) Records(ctx context.Context) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {

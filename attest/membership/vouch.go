@@ -8,7 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// inventoryOf is what the policy found for the node's name.
+// inventoryOf returns the inventory's machine for the node, or an empty one.
 func inventoryOf(r *attest.Result) *csr.Machine {
 	if checked := r.Checked(); checked != nil && checked.Machine() != nil {
 		return checked.Machine()
@@ -16,7 +16,7 @@ func inventoryOf(r *attest.Result) *csr.Machine {
 	return &csr.Machine{}
 }
 
-// clustersOf are the names of the cluster that the machine is to join.
+// clustersOf returns the names of the cluster that the machine is to join.
 func clustersOf(r *attest.Result) []string {
 	if checked := r.Checked(); checked != nil {
 		return checked.ClusterIDs()
@@ -24,8 +24,8 @@ func clustersOf(r *attest.Result) []string {
 	return []string{r.ClusterID}
 }
 
-// builtInLifetimeOf is the lifetime that one of Kubernetes' own signers gives the certificate; 0
-// under other signers.
+// builtInLifetimeOf returns the certificate's lifetime by one of Kubernetes' own signers; 0 for other
+// signers.
 func builtInLifetimeOf(r *attest.Result) time.Duration {
 	if checked := r.Checked(); checked != nil {
 		return checked.BuiltInLifetime()
@@ -40,8 +40,8 @@ func requesterOf(r *attest.Result) csr.RequesterClass {
 	return r.Checked().Requester().Class
 }
 
-// vouch admits the machine as a node and vouches for what the inventory has, and for this provider ID; if
-// it is empty, for the one that evidence and inventory have. The join refuses one that they contradict.
+// vouch admits the machine as a node, with the inventory's SANs and this provider ID; "" takes that of
+// inventory or evidence. The Verifier refuses one that they contradict.
 func vouch(r *attest.Result, nodeName, providerID string) *attest.Authorization {
 	m := inventoryOf(r)
 	a := r.Admit(nodeName)

@@ -45,7 +45,6 @@ func TestProviderIDOfEvidence(t *testing.T) {
 		"another machine's is claimed":  {"", &stated{ours}, theirs, "", refusal.Check("provider-id")},
 		"evidence that states none":     {"", &stated{}, "", "", nil},
 		"none is stated, one claimed":   {"", &stated{}, ours, "", refusal.Check("provider-id")},
-		"no details behind the pointer": {"", (*stated)(nil), ours, "", refusal.Check("provider-id")},
 		"details of another kind":       {"", struct{ ProviderID string }{ours}, ours, "", refusal.Check("provider-id")},
 		"the inventory's":               {"test://1", &stated{ours}, "test://1", "test://1", nil},
 		"the inventory agrees":          {ours, &stated{ours}, ours, ours, nil},

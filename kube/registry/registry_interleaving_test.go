@@ -324,7 +324,7 @@ func (c *course) join(ctx context.Context, p *process, claim membership.Claim, k
 	if p.scope.Provider != "" {
 		r.Provider = p.scope.Provider
 	}
-	err := attest.Membership(ctx, c.firstUse(p), r)
+	err := attest.AskMembership(ctx, c.firstUse(p), r)
 	issued := err == nil && !p.own
 	if err == nil && p.signer {
 		record, err1 := csr.RecordOf(nil, r.Attested())

@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// here are the files that this process has open, as *file, each with its fs.FileInfo. The lock on a
-// file keeps a second Registry of the same process out as it does another process, but only the
-// latter will ever let go of it while Open waits.
+// here maps each *file that this process has open to its fs.FileInfo. The file's lock excludes a second
+// Registry of the same process too, but that one never releases it while Open waits.
 var here sync.Map
 
 // openHere reports whether this process has the file open.

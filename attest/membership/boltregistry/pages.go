@@ -12,8 +12,8 @@ import (
 )
 
 // bbolt's file, in the machine's byte order: pages with a head (number: 8 bytes, kind: 2, count
-// of elements: 2, number of pages that belong to it: 4) and then elements. In the first two
-// pages, the two heads of the file stand where others have elements, the newer one counts.
+// of elements: 2, number of overflow pages: 4) and then elements. The first two pages have a head of the
+// file in place of elements; the newer one is valid.
 const (
 	pageHead   = 16
 	element    = 16 // of a branch: place and size of a key, page; of a leaf: flags, place, sizes of key and value
@@ -31,15 +31,15 @@ func damaged(format string, values ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{checkFile}, values...)...)
 }
 
-// pages are those of a file. Each is used once: bbolt has no checksums, follows every number
-// that it reads, and writes over pages of which a damaged list says that they are free.
+// pages are a file's pages. Each must be used exactly once: bbolt has no checksums, follows every page
+// number, and overwrites every page in its list of free pages, even a damaged one.
 type pages struct {
 	file io.ReaderAt
 	size uint64
 	used []bool
 }
 
-// checkPages checks that a database of this length hangs together.
+// checkPages checks page numbers, keys and the list of free pages of a database of this length.
 func checkPages(file io.ReaderAt, length int64, pageSize int) error {
 	heads := make([]byte, 2*pageSize)
 	if _, err := file.ReadAt(heads, 0); err != nil {
@@ -63,12 +63,12 @@ func checkPages(file io.ReaderAt, length int64, pageSize int) error {
 		return err
 	}
 	if lost := slices.Index(p.used, false); lost >= 0 {
-		return damaged("page %d, which is neither in use nor free", lost)
+		return damaged("page %d is neither in use nor free", lost)
 	}
 	return nil
 }
 
-// transaction is the number of the write that a head is from.
+// transaction returns the number of the write that made a head.
 func transaction(head []byte) uint64 { return order.Uint64(head[48:]) }
 
 func sum(head []byte) uint64 {
@@ -80,18 +80,18 @@ func sum(head []byte) uint64 {
 // use notes that pages are in use, or are free.
 func (p *pages) use(first, count uint64) error {
 	if all := uint64(len(p.used)); first >= all || count > all-first {
-		return damaged("page %d, which it does not have", first)
+		return damaged("page %d does not exist", first)
 	}
 	for i := first; i < first+count; i++ {
 		if p.used[i] {
-			return damaged("page %d, which is used twice", i)
+			return damaged("page %d is used twice", i)
 		}
 		p.used[i] = true
 	}
 	return nil
 }
 
-// read reads a page with those that belong to it.
+// read reads a page with its overflow pages.
 func (p *pages) read(id uint64) (kind, count uint16, text []byte, err error) {
 	if err := p.use(id, 1); err != nil {
 		return 0, 0, nil, err
@@ -99,7 +99,7 @@ func (p *pages) read(id uint64) (kind, count uint16, text []byte, err error) {
 	text = make([]byte, p.size)
 	_, err = p.file.ReadAt(text, int64(id*p.size))
 	if err == nil && order.Uint64(text) != id {
-		err = errors.New("which says that it is another")
+		err = errors.New("it has another page number")
 	}
 	if more := uint64(order.Uint32(text[12:])); err == nil && more > 0 {
 		if err := p.use(id+1, more); err != nil {
@@ -114,7 +114,7 @@ func (p *pages) read(id uint64) (kind, count uint16, text []byte, err error) {
 	return order.Uint16(text[8:]), order.Uint16(text[10:]), text, nil
 }
 
-// freelist reads which pages are free.
+// freelist reads the list of free pages.
 func (p *pages) freelist(id uint64) error {
 	kind, short, text, err := p.read(id)
 	if err != nil {
@@ -135,14 +135,14 @@ func (p *pages) freelist(id uint64) error {
 	return nil
 }
 
-// tree is a bucket. The values of the root's are buckets, which have none of their own.
+// tree is a bucket. The values of the root bucket are buckets without buckets.
 type tree struct {
 	*pages
 	root bool
 	last []byte // the greatest key so far
 }
 
-// page checks a page, and those below it. known is the key under which the page above lists it.
+// page checks a page and the pages below it. known is its key in the page above.
 func (t *tree) page(id uint64, known []byte) error {
 	kind, count, text, err := t.read(id)
 	if err != nil {

@@ -20,9 +20,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkFile: the file is not one that a registry wrote, is damaged, belongs to others or can be
-// changed by them, is in memory, or another file has taken its place. Nothing is decided until that is
-// fixed.
+// checkFile: the file is not a registry, is damaged, belongs to or can be changed by another user, is in
+// memory, or was replaced by another file. No call succeeds until that is fixed.
 const checkFile refusal.Check = "registry-file"
 
 // ErrInUse says that another process has the file open, or another Registry in this one. In
@@ -32,13 +31,13 @@ var ErrInUse = errors.New("registry file in use")
 // ErrClosed says that the registry was closed.
 var ErrClosed = errors.New("registry closed")
 
-// errFault says that bbolt met something that it cannot cope with.
+// errFault says that bbolt panicked, or read memory that is not there.
 var errFault = errors.New("the file is damaged")
 
-// lockPoll is how often to try for a lock that another process holds.
+// lockPoll is the time between two tries for a lock that another process holds.
 const lockPoll = 20 * time.Millisecond
 
-// file is a database file that is open, or that the next call opens: a membership.Store.
+// file is a membership.Store in a database file, which is open or is opened by the next call.
 type file struct {
 	path  string
 	scope membership.Scope
@@ -49,10 +48,10 @@ type file struct {
 	db     *bbolt.DB    // nil after a failed write, until it is reopened
 	opened *os.File     // the descriptor in db
 	info   fs.FileInfo  // of the file when it was opened
-	broken error        // why nothing can be done any more
+	broken error        // of every later call
 
-	// The file's newest transaction is not before done, the last that this process has seen, nor
-	// after begun, the last that it has begun. Otherwise another program has written over the file.
+	// The file's newest transaction must be from done, the last that this process has seen, to begun,
+	// the last that it began. Otherwise another program has overwritten the file.
 	done, begun atomic.Int64
 }
 
@@ -86,8 +85,8 @@ func (f *file) openOnce() error {
 	return explainOpen(f.path, err)
 }
 
-// letGo closes the file because of an error. After a fault in memory nothing in db can be relied on,
-// including its locks: nothing touches it any more.
+// letGo closes the file because of an error. After a fault in memory db is not used again, as its locks
+// may be held.
 func (f *file) letGo(err error) error {
 	db := f.db
 	f.db = nil
@@ -125,9 +124,9 @@ func openExisting(path string) (*os.File, fs.FileInfo, error) {
 	return o, info, nil
 }
 
-// checkDirectory refuses a file in a directory that others can write to, or that is in memory: the
-// records would be gone after a restart of the machine. A container's own file system is taken,
-// since a registry that is lost with it is not replaced by an empty one: Open fails without a file.
+// checkDirectory refuses a file in a directory that other users can write to, or that is in memory, as
+// its records would be lost with a restart of the machine. A container's own file system is accepted: if
+// the registry is lost with it, Open fails, and no empty one takes its place.
 func checkDirectory(path string) error {
 	err := safefile.CheckDirectory(filepath.Dir(path))
 	if err == nil {
@@ -138,7 +137,7 @@ func checkDirectory(path string) error {
 	return refused(err)
 }
 
-// refused adds checkFile to what safefile refuses.
+// refused adds checkFile to a refusal of safefile.
 func refused(err error) error {
 	if errors.Is(err, safefile.CheckFile) {
 		return fmt.Errorf("%w: %w", checkFile, err)
@@ -146,8 +145,8 @@ func refused(err error) error {
 	return err
 }
 
-// checkContent checks that the database is a registry of the scope and hangs together. It reads
-// everything, except where it was this process that wrote last.
+// checkContent checks that the database is an undamaged registry of the scope. It reads the whole file,
+// unless this process wrote it last.
 func (f *file) checkContent() error {
 	return f.db.View(func(b *bbolt.Tx) error {
 		newest := int64(b.ID())
@@ -187,22 +186,21 @@ func (f *file) checkContent() error {
 	})
 }
 
-// errOverwritten says that another program has written over the file while it was open.
-var errOverwritten = fmt.Errorf("%w: the file is damaged: another copy was written over it", checkFile)
+// errOverwritten says that another program has overwritten the file while it was open.
+var errOverwritten = fmt.Errorf("%w: the file was overwritten with another copy while it was open", checkFile)
 
-// checkPlace checks that the path still names the open file: anything written to a different
-// one would be lost.
+// checkPlace checks that the path still names the open file: writes to another one would be lost.
 func (f *file) checkPlace() error {
 	now, err := os.Lstat(f.path)
 	if err != nil || !os.SameFile(now, f.info) {
-		return fmt.Errorf("boltregistry: %w: %s is not the file any more that was opened", checkFile, f.path)
+		return fmt.Errorf("boltregistry: %w: %s was replaced by another file while it was open", checkFile, f.path)
 	}
 	return nil
 }
 
-// with calls do with the database, which stays open meanwhile. What do refuses is no fault of the
-// file. Any other error is one: after a write that was not acknowledged, what is in memory and what
-// is on disk may differ, so the next call reopens the file.
+// with calls do with the open database. do returns refusals of the caller's own function apart from
+// errors of the database. After one of these, memory and disk may differ, so the next call reopens the
+// file.
 func (f *file) with(ctx context.Context, do func(db *bbolt.DB) (refused, err error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -220,7 +218,7 @@ func (f *file) with(ctx context.Context, do func(db *bbolt.DB) (refused, err err
 	return refused
 }
 
-// whileOpen calls do if the database is open, and has it stay open meanwhile.
+// whileOpen calls do if the database is open, and keeps it open meanwhile.
 func (f *file) whileOpen(do func(db *bbolt.DB) (refused, err error)) (opened bool, refused, err error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -237,7 +235,7 @@ func (f *file) whileOpen(do func(db *bbolt.DB) (refused, err error)) (opened boo
 	return true, refused, err
 }
 
-// reopen opens the file again, unless nothing can be done any more.
+// reopen opens the file again, unless it is closed for good.
 func (f *file) reopen() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -263,7 +261,7 @@ func guard(do func() error) (err error) {
 	return do()
 }
 
-// failed closes the file after an error, for good if it was a fault or another file is in its place.
+// failed closes the file after an error, for good after a fault or if the file was overwritten.
 func (f *file) failed(err error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -278,7 +276,7 @@ func (f *file) failed(err error) error {
 	return err
 }
 
-// close ends all use of the file.
+// close closes the file for good.
 func (f *file) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -295,9 +293,9 @@ func (f *file) close() error {
 // Registry is a membership.Registry in a file. It is safe for use from many goroutines.
 // One process has the file open at a time.
 //
-// A write that fails (a full disk) is not an answer: the call returns its error, and the next
-// one reopens the file. If the path comes to name another file, or an old copy is written over
-// this one, every call has the check "registry-file" until the registry is opened again.
+// After an error of a write, such as on a full disk, the next call reopens the file. If the file is
+// replaced, or overwritten with an old copy, every call has the check "registry-file" until the registry
+// is opened again.
 type Registry struct {
 	membership.Registry
 	file *file
@@ -349,9 +347,9 @@ func fill(path string, scope membership.Scope) error {
 // modes: there, only the access lists count.) A missing file is not created: the error wraps
 // fs.ErrNotExist.
 //
-// Open reads the whole file, which takes about a second for 100,000 records (131 MiB), and refuses
-// one that does not hang together: page numbers, keys, the list of free pages, and each record
-// with its checksum and its places in the indexes.
+// Open reads the whole file, which takes about a second for 100,000 records (131 MiB), and refuses a
+// damaged one: it checks page numbers, keys, the list of free pages, and each record with its checksum
+// and its index entries.
 //
 // While another process has the file open, Open waits until ctx has ended; the error then
 // wraps [ErrInUse] and [refusal.ErrRetry]. A file that this process has open already is
@@ -374,7 +372,7 @@ func Open(ctx context.Context, path string, scope membership.Scope, opts members
 			return nil, err
 		}
 		if openHere(path) {
-			return nil, fmt.Errorf("boltregistry: %w: %s: by another Registry in this process, which must be closed first", ErrInUse, path)
+			return nil, fmt.Errorf("boltregistry: %w: %s: opened by another Registry of this process, which must be closed first", ErrInUse, path)
 		}
 		select {
 		case <-time.After(lockPoll):

@@ -20,7 +20,7 @@ import (
 
 // The buckets of the file. The indexes are changed in the transaction that changes the record.
 var (
-	bucketMeta     = []byte("meta")     // what the file is
+	bucketMeta     = []byte("meta")     // format, scope and cluster
 	bucketNames    = []byte("names")    // node name: record and checksum
 	bucketMachines = []byte("machines") // machine: node name of the record that holds it
 	bucketUIDs     = []byte("uids")     // Machine UID: node name
@@ -67,19 +67,19 @@ func (t *tx) ByName(nodeName string) (*membership.Record, error) {
 	return r, nil
 }
 
-// checksum is what follows a record: a worn disk changes bytes, and bbolt does not notice.
+// checksum returns the checksum that is stored after a record: bbolt does not notice corrupt bytes.
 func checksum(nodeName string, record []byte) []byte {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	return binary.BigEndian.AppendUint32(nil, crc32.Update(crc32.Checksum([]byte(nodeName), table), table, record))
 }
 
-// entry is what an index has about a record.
+// entry is an index entry of a record.
 type entry struct {
 	index      *bbolt.Bucket
 	key, value []byte
 }
 
-// entries are those that lead to a record.
+// entries returns the index entries of a record.
 func (t *tx) entries(r *membership.Record) (all []entry) {
 	name := []byte(r.NodeName)
 	if r.HoldsMachine() {
@@ -94,7 +94,7 @@ func (t *tx) entries(r *membership.Record) (all []entry) {
 	return all
 }
 
-// by returns the record to which an index leads, which must be one that has the key there.
+// by returns the record that an index has for a key. The record must have that key.
 func (t *tx) by(index *bbolt.Bucket, key string) (*membership.Record, error) {
 	name := index.Get([]byte(key))
 	if name == nil {
@@ -189,7 +189,7 @@ func (t *tx) Due(now time.Time, limit int) ([]string, error) {
 	return names, nil
 }
 
-// checkRecords reads every record, and holds the indexes against them.
+// checkRecords reads every record, and compares the indexes with them.
 func (t *tx) checkRecords() error {
 	want := map[*bbolt.Bucket]int{t.machines: 0, t.uids: 0, t.ends: 0}
 	err := t.names.ForEach(func(name, _ []byte) error {
@@ -219,7 +219,7 @@ func (t *tx) checkRecords() error {
 	return err
 }
 
-// errUnchanged ends a transaction that wrote nothing: there is nothing to sync.
+// errUnchanged ends a transaction without changes, which needs no sync.
 var errUnchanged = errors.New("boltregistry: unchanged")
 
 // View calls f with the records as they are at one moment.
@@ -237,7 +237,7 @@ func (f *file) View(ctx context.Context, use func(membership.Tx) error) error {
 	})
 }
 
-// Update calls f, one call at a time, and syncs what it changed.
+// Update calls f, one call at a time, and syncs its changes.
 func (f *file) Update(ctx context.Context, use func(membership.Tx) error) error {
 	select { // waiting for a writer can be given up
 	case f.writer <- struct{}{}:
@@ -272,8 +272,7 @@ func (f *file) Update(ctx context.Context, use func(membership.Tx) error) error 
 	return err
 }
 
-// begin returns a transaction, if the file's newest one is of this process, and not before one that
-// it has seen.
+// begin returns a transaction, unless the file's newest one is older than done or newer than begun.
 func (f *file) begin(b *bbolt.Tx, newest int, done int64) (*tx, error) {
 	if int64(newest) < done || int64(newest) > f.begun.Load() {
 		return nil, errOverwritten
@@ -284,8 +283,8 @@ func (f *file) begin(b *bbolt.Tx, newest int, done int64) (*tx, error) {
 // maxRecordSize is how large a stored record may be, in bytes.
 const maxRecordSize = 128 << 10
 
-// encodeRecord returns what is stored under a record's node name: its JSON, as encoding/json
-// writes it. Each record has exactly one encoding.
+// encodeRecord returns the stored form of a record: its JSON by encoding/json. Each record has exactly
+// one encoding.
 func encodeRecord(r *membership.Record) ([]byte, error) {
 	value, err := json.Marshal(r)
 	if err == nil {
@@ -294,14 +293,13 @@ func encodeRecord(r *membership.Record) ([]byte, error) {
 	return value, err
 }
 
-// storable reports whether a time that was read is one that a record can have: none, or a
-// whole second since 1970, in UTC. JSON has no time after the year 9999.
+// storable reports whether a stored record can have a time: zero, or a whole second since 1970, in UTC.
+// JSON has no time after the year 9999.
 func storable(t time.Time) bool {
 	return t.Location() == time.UTC && (t.IsZero() || t.Nanosecond() == 0 && t.Unix() >= 0)
 }
 
-// decodeRecord reads the record that is stored under a node name. The error says what is
-// wrong with it.
+// decodeRecord reads the record that is stored under a node name.
 func decodeRecord(nodeName string, value []byte) (*membership.Record, error) {
 	if len(value) > maxRecordSize {
 		return nil, fmt.Errorf("got %d bytes, want at most %d", len(value), maxRecordSize)

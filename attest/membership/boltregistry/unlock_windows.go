@@ -2,5 +2,5 @@ package boltregistry
 
 import "os"
 
-// unlock does nothing: a lock on Windows is its handle's, and is gone with it.
+// unlock does nothing: on Windows a lock ends with its handle.
 func unlock(*os.File) {}

@@ -136,7 +136,7 @@ func (m *Members) Authorize(ctx context.Context, r *attest.Result) (*attest.Auth
 	if err != nil || named == r {
 		return a, err
 	}
-	admitted := r.Admit(a.For(named))
+	admitted := r.Admit(a.AdmittedAs(named))
 	admitted.Grant = a.Grant
 	return admitted, nil
 }

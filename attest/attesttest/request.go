@@ -10,27 +10,27 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// wish is what an applicant asks for. The zero value is machine-1 asking for a client
-// certificate of node-1, with a bootstrap token.
-type wish struct {
+// requestOptions describe a request. The zero value is machine-1's for a client certificate of node-1,
+// with a bootstrap token.
+type requestOptions struct {
 	machine    string             // "" is MachineOne
-	node       string             // "" is NodeName; no other node claims a provider ID
-	serving    bool               // the node itself asks for a serving certificate
+	node       string             // "" is NodeName, the only node that claims a provider ID
+	serving    bool               // a serving certificate, requested by the node itself
 	key        crypto.Signer      // nil is the world's first
-	object     func(*csr.Request) // changes the object before there is evidence
+	object     func(*csr.Request) // changes the object before the evidence is made
 	bundle     func(*csr.Bundle)  // changes provider and data afterwards
-	challenged bool               // honest evidence results from the provider's own challenge, if it has one
+	challenged bool               // answer the provider's own challenge, if it challenges
 	// prove makes the evidence; nil is honest evidence.
 	prove func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error)
 }
 
-// asked is an attack that consists of a wish.
-func asked(class, name, what string, i wish) Attack {
-	return Attack{Name: name, Class: class, Description: what, make: i.make}
+// attackOf returns an attack that files one request.
+func attackOf(class, name, what string, o requestOptions) Attack {
+	return Attack{Name: name, Class: class, Description: what, make: o.make}
 }
 
-// applicant makes the request and the object of a wish.
-func (w *World) applicant(i wish) *Applicant {
+// applicant makes the request and the object, without evidence.
+func (w *World) applicant(i requestOptions) *Applicant {
 	a := &Applicant{Machine: cmp.Or(i.machine, MachineOne), Key: i.key, bundle: i.bundle}
 	node, purpose, signer, options := cmp.Or(i.node, NodeName), csr.PurposeClient, w.client, csr.CreateOptions{}
 	by := csr.User{Username: csr.BootstrapUserPrefix + TokenID, Groups: []string{"system:bootstrappers", "system:authenticated"}}
@@ -55,7 +55,7 @@ func (w *World) applicant(i wish) *Applicant {
 	return a
 }
 
-// filed is the applicant's request with this evidence, unless the attack is on the evidence.
+// filed returns the object with request and evidence, after the changes of the attack.
 func (a *Applicant) filed(evidence *csr.Bundle) *csr.Request {
 	whole := csr.Bundle{Request: a.Request, Provider: evidence.Provider, Data: evidence.Data}
 	if a.bundle != nil {
@@ -66,17 +66,19 @@ func (a *Applicant) filed(evidence *csr.Bundle) *csr.Request {
 	return &r
 }
 
-// errForgery says that an attack could not be made.
-var errForgery = errors.New("attesttest: an attack could not be made")
+// errNotMade is a fault of the runner or of WorldOptions.Prove: it failed to make a request.
+var errNotMade = errors.New("attesttest: an attack could not be made")
 
-// errShut is the outcome of an attack that failed before there was a request.
-type errShut string
+// errAttackFailed is the outcome of an attack for which no request could be made: the provider is safe.
+type errAttackFailed string
 
-func (s errShut) Error() string    { return "the attack came to nothing: " + string(s) }
-func (errShut) DenyReason() string { return "AttackFailed" }
+func (s errAttackFailed) Error() string {
+	return "the attack failed before a request was made: " + string(s)
+}
+func (errAttackFailed) DenyReason() string { return "AttackFailed" }
 
-// make makes the request object of a wish, with honest evidence for what is asked.
-func (i wish) make(ctx context.Context, a *attempt) (*csr.Request, error) {
+// make makes the request object, with honest evidence unless prove is set.
+func (i requestOptions) make(ctx context.Context, a *attempt) (*csr.Request, error) {
 	applicant, prove := a.applicant(i), i.prove
 	if prove == nil {
 		prove = func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
@@ -106,7 +108,7 @@ func (a *attempt) prove(ctx context.Context, applicant *Applicant, challenged bo
 func (a *attempt) challenge(ctx context.Context, hello *csr.Request) ([]byte, error) {
 	challenger, ok := a.provider.(csr.Challenger)
 	if !ok {
-		return nil, errShut("the provider is no csr.Challenger")
+		return nil, errAttackFailed("the provider is no csr.Challenger")
 	}
 	hello.Spec.SignerName = a.challenges
 	return challenger.Challenge(ctx, hello)
