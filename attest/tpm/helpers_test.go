@@ -106,7 +106,7 @@ func mustSoftwareKey(t testing.TB, priv crypto.Signer) tpmkey.Certifiable {
 	return k
 }
 
-func mustTPMKey(t testing.TB, tpm transport.TPM, kind tpmkey.Kind) *tpmkey.Key {
+func mustTPMKey(t testing.TB, tpm transport.TPM, kind tpmkey.Algorithm) *tpmkey.Key {
 	t.Helper()
 	k, err := tpmkey.Create(t.Context(), tpm, kind, tpmkey.Options{})
 	if err != nil {

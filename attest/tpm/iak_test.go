@@ -175,7 +175,7 @@ func oemDevice() tpmsim.Options {
 }
 
 // oemJoin is a whole join of a maker's machine, with all that its TPM keeps.
-func oemJoin(t *testing.T, device *tpmsim.TPM, way transport.TPM, password string, key tpmkey.Kind) error {
+func oemJoin(t *testing.T, device *tpmsim.TPM, way transport.TPM, password string, key tpmkey.Algorithm) error {
 	t.Helper()
 	ctx := context.Background()
 	options := tpmkind.ProverOptions{AKPassword: secret.New([]byte(password)), Quote: tpmkind.DefaultPCRs()}

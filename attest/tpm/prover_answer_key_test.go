@@ -104,7 +104,7 @@ func TestTPMKeyWithoutContexts(t *testing.T) {
 func TestTPMKeySurvivesAReset(t *testing.T) {
 	for name, tpm := range map[string]*tpmsim.TPM{"simulator": tpmlab.NewTPM(t), "swtpm": tpmsim.Swtpm(t, tpmlab.Bare())} {
 		tpmlab.Persist(t, tpm, tpm2.TPMRHOwner, tpmop.StorageRootKey(), 0x81000001)
-		for _, kind := range []tpmkey.Kind{tpmkey.ECDSAP256, tpmkey.ECDSAP384, tpmkey.RSA2048} {
+		for _, kind := range []tpmkey.Algorithm{tpmkey.ECDSAP256, tpmkey.ECDSAP384, tpmkey.RSA2048} {
 			for i, opts := range []tpmkey.Options{
 				{}, {Parent: 0x81000001}, {Password: hidden([]byte("secret"))}, {PCRs: pcr23},
 				{Password: hidden([]byte("secret")), PCRs: pcr23, Parent: 0x81000001},
@@ -117,7 +117,7 @@ func TestTPMKeySurvivesAReset(t *testing.T) {
 	}
 }
 
-func surviveReset(t *testing.T, tpm *tpmsim.TPM, kind tpmkey.Kind, opts tpmkey.Options) {
+func surviveReset(t *testing.T, tpm *tpmsim.TPM, kind tpmkey.Algorithm, opts tpmkey.Options) {
 	k, err := tpmkey.Create(t.Context(), tpm, kind, opts)
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
 // Package eventlog says what a machine booted: it replays the firmware's event log
 // against a verified quote, and judges it.
 //
-//	policy := &eventlog.Policy{RequireSecureBoot: true}
+//	policy := &eventlog.BootPolicy{RequireSecureBoot: true}
 //	config.QuotePolicy = policy // of the tpm.KindConfig
 //
 // A log is a list of events, each with a digest that the firmware extended into a PCR. The log

@@ -52,7 +52,7 @@ func testJoin(t *testing.T, device *tpmsim.TPM) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Quote: tpm.DefaultPCRs(),
 		EventLog: func(context.Context) ([]byte, error) { return sent, nil }})
 	plane := attesttest.NewControlPlane(t, node)
-	plane.TPM.QuotePolicy = &Policy{RequireSecureBoot: true, Predicate: func(_ context.Context, l *Log) error {
+	plane.TPM.QuotePolicy = &BootPolicy{RequireSecureBoot: true, Predicate: func(_ context.Context, l *Log) error {
 		events, err := l.EventsOf(tpm2.TPMAlgSHA256, 4)
 		if err != nil {
 			return err
@@ -118,7 +118,7 @@ func TestJoinShowsAnotherBoot(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Quote: tpm.DefaultPCRs(),
 		EventLog: func(context.Context) ([]byte, error) { return sent, nil }})
 	plane := attesttest.NewControlPlane(t, node)
-	plane.TPM.QuotePolicy = &Policy{RequireSecureBoot: true}
+	plane.TPM.QuotePolicy = &BootPolicy{RequireSecureBoot: true}
 	verifier, err := verifierOf(plane)
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ type SecureBoot struct {
 
 // SecureBoot reads the state of Secure Boot from the events of PCR 7 in one bank, which the
 // caller names: in a bank that the firmware does not extend, everything was written by root
-// (see [Policy]). Every error is a [*refusal.Error]: the quote does not cover PCR 7 of that
+// (see [BootPolicy]). Every error is a [*refusal.Error]: the quote does not cover PCR 7 of that
 // bank; the log does not have exactly one variable SecureBoot of the right vendor, before
 // exactly one separator; the data of an event are not what was measured;
 // a debugger was there; shim was told to check nothing; or Secure Boot is on and no key is known, or none was used. Then the

@@ -32,7 +32,7 @@ func showAll(events []logged, n int, as func(e logged) logged) []logged {
 func demand(t testing.TB, measured, log []logged) error {
 	t.Helper()
 	q := quoted(t, measure(tpm2.TPMAlgSHA256, 7, measured...))
-	return (&Policy{PCRs: []int{7}, RequireSecureBoot: true}).CheckQuote(t.Context(), &tpm.Measured{Quote: q, EventLog: writeLog(log...)})
+	return (&BootPolicy{PCRs: []int{7}, RequireSecureBoot: true}).CheckQuote(t.Context(), &tpm.Measured{Quote: q, EventLog: writeLog(log...)})
 }
 
 // A machine booted with Secure Boot off, and its root measured a good boot after that. No

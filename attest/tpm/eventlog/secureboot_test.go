@@ -177,7 +177,7 @@ func TestSeparatorsOfSecureBoot(t *testing.T) {
 		}
 		_, err = l.SecureBoot(tpm2.TPMAlgSHA256)
 		expectCheck(t, err, want)
-		p := &Policy{PCRs: []int{7}, RequireSecureBoot: true}
+		p := &BootPolicy{PCRs: []int{7}, RequireSecureBoot: true}
 		expectCheck(t, p.CheckQuote(t.Context(), &tpm.Measured{
 			Quote: quoted(t, measure(tpm2.TPMAlgSHA256, 7, boot...)), EventLog: writeLog(boot...),
 		}), want)

@@ -74,7 +74,7 @@ type File struct {
 	EmptyAuth bool
 	// Policy holds the policy commands, in order, that allow the key's use; nil for a key that
 	// has no policy.
-	Policy []Policy
+	Policy []PolicyCommand
 	// Description is for human readers, at most 1024 bytes of UTF-8; empty for none.
 	Description string
 	// Parent is the persistent handle of the parent, 0x81000000 to 0x81ffffff, or
@@ -92,8 +92,8 @@ type File struct {
 	emptyAuthAbsent bool // FALSE
 }
 
-// Policy is one policy command, a TPMPolicy.
-type Policy struct {
+// PolicyCommand is one policy command, a TPMPolicy.
+type PolicyCommand struct {
 	// Command is the command's code, such as tpm2.TPMCCPolicyPCR.
 	Command tpm2.TPMCC
 	// Body holds the command's parameters after the session handle, as the TPM takes them;
@@ -260,7 +260,7 @@ func (f *File) readPolicy(s *cryptobyte.String) error {
 			!readExplicit(&one, tagTPMKeyPolicy, asn1.OCTET_STRING, &octets) || !one.Empty() {
 			return fmt.Errorf("policy: statement %d is not a TPMPolicy", len(f.Policy)+1)
 		}
-		f.Policy = append(f.Policy, Policy{Command: tpm2.TPMCC(command), Body: octets})
+		f.Policy = append(f.Policy, PolicyCommand{Command: tpm2.TPMCC(command), Body: octets})
 	}
 	return nil
 }
@@ -353,9 +353,9 @@ func (f *File) addOptional(b *cryptobyte.Builder) {
 	}
 }
 
-func (p *Policy) add(b *cryptobyte.Builder) {
+func (c *PolicyCommand) add(b *cryptobyte.Builder) {
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddASN1(tagTPMKeyEmptyAuth, func(b *cryptobyte.Builder) { b.AddASN1Uint64(uint64(p.Command)) })
-		b.AddASN1(tagTPMKeyPolicy, func(b *cryptobyte.Builder) { der.AddTagged(b, asn1.OCTET_STRING, p.Body) })
+		b.AddASN1(tagTPMKeyEmptyAuth, func(b *cryptobyte.Builder) { b.AddASN1Uint64(uint64(c.Command)) })
+		b.AddASN1(tagTPMKeyPolicy, func(b *cryptobyte.Builder) { der.AddTagged(b, asn1.OCTET_STRING, c.Body) })
 	})
 }

@@ -166,7 +166,7 @@ func TestKeyPolicyParameters(t *testing.T) {
 		"another command's parameters": {tpm2.TPMCCPolicySecret, digest + list(1, selection), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := []Policy{{Command: c.command, Body: []byte(c.body)}}
+			in := []PolicyCommand{{Command: c.command, Body: []byte(c.body)}}
 			p, err := parseKeyPolicy(in)
 			if c.good != (err == nil) || (p == nil) != (err != nil) {
 				t.Fatalf("got %v, %v", p, err)

@@ -99,7 +99,7 @@ func (p *tpmPrograms) signWithOpenSSL(options string) {
 func TestTPMKeyFileUsedByOthers(t *testing.T) {
 	p := startTPMPrograms(t)
 	tpmlab.Persist(t, p.tpm, tpm2.TPMRHOwner, tpmop.StorageRootKey(), 0x81000001)
-	for _, kind := range []Kind{ECDSAP256, ECDSAP384, RSA2048} {
+	for _, kind := range []Algorithm{ECDSAP256, ECDSAP384, RSA2048} {
 		for _, opts := range []Options{
 			{}, {Parent: 0x81000001}, {Password: hidden([]byte("secret"))}, {Parent: 0x81000001, Password: hidden([]byte("secret"))},
 		} {

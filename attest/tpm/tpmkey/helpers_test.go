@@ -41,9 +41,9 @@ func do[T any](t testing.TB, tpm transport.TPM, f func(ctx context.Context, h *t
 	return v, err
 }
 
-func mustTPMKey(t testing.TB, tpm transport.TPM, kind Kind) *Key {
+func mustTPMKey(t testing.TB, tpm transport.TPM, algorithm Algorithm) *Key {
 	t.Helper()
-	k, err := Create(t.Context(), tpm, kind, Options{})
+	k, err := Create(t.Context(), tpm, algorithm, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

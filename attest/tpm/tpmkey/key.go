@@ -21,18 +21,18 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Kind is a kind of key that Create makes. The zero value is not a kind.
-type Kind int
+// Algorithm is the algorithm and size of a key. Create refuses the zero value.
+type Algorithm int
 
-// The kinds of key. Many TPMs have neither P-384 nor RSA-3072.
+// The algorithms that Create knows. Many TPMs have neither P-384 nor RSA-3072.
 const (
-	ECDSAP256 Kind = iota + 1 // ECDSA on P-256
-	ECDSAP384                 // ECDSA on P-384
-	RSA2048                   // RSA, 2048 bits, exponent 65537
-	RSA3072                   // RSA, 3072 bits, exponent 65537
+	ECDSAP256 Algorithm = iota + 1 // ECDSA on P-256
+	ECDSAP384                      // ECDSA on P-384
+	RSA2048                        // RSA, 2048 bits, exponent 65537
+	RSA3072                        // RSA, 3072 bits, exponent 65537
 )
 
-var kinds = map[Kind]struct {
+var algorithms = map[Algorithm]struct {
 	name  string
 	curve tpm2.TPMECCCurve
 	bits  tpm2.TPMKeyBits // of an RSA key
@@ -43,9 +43,9 @@ var kinds = map[Kind]struct {
 	RSA3072:   {name: "RSA-3072", bits: 3072},
 }
 
-// String returns the kind's name, as in "ECDSA P-256".
-func (kind Kind) String() string {
-	return cmp.Or(kinds[kind].name, fmt.Sprintf("Kind(%d)", int(kind)))
+// String returns the algorithm's name, such as "ECDSA P-256".
+func (a Algorithm) String() string {
+	return cmp.Or(algorithms[a].name, fmt.Sprintf("Algorithm(%d)", int(a)))
 }
 
 // Options say where a key is made and what its use requires. The zero value is the owner
@@ -107,17 +107,17 @@ type Key struct {
 	held  tpm2.TPMHandle
 }
 
-// Create makes a key of the given kind: unrestricted, for signing, and with no
+// Create makes a key of the given algorithm: unrestricted, for signing, and with no
 // scheme of its own, so that RSA signs PKCS #1 v1.5 and PSS. Errors wrap the TPM's
 // response code; ErrHierarchyPassword says that the owner's password is missing or
 // wrong.
-func Create(ctx context.Context, tpm transport.TPM, kind Kind, opts Options) (*Key, error) {
-	area, err := kind.area()
+func Create(ctx context.Context, tpm transport.TPM, algorithm Algorithm, opts Options) (*Key, error) {
+	area, err := algorithm.area()
 	if err != nil {
 		return nil, fmt.Errorf("tpmkey: %w", err)
 	}
 	k := &Key{tpm: tpmop.Share(tpm)}
-	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.create(ctx, h, area, opts) }), kind.String())
+	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.create(ctx, h, area, opts) }), algorithm.String())
 }
 
 // Load loads a key that the same TPM made, in this process or another. The file's parent must

@@ -34,8 +34,8 @@ func TestTPMKeysSendNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, run := range map[string]func() error{
-		"no kind of key":     func() error { _, err := Create(t.Context(), faulty, 0, Options{}); return err },
-		"a kind of key more": func() error { _, err := Create(t.Context(), faulty, RSA3072+1, Options{}); return err },
+		"no algorithm":      func() error { _, err := Create(t.Context(), faulty, 0, Options{}); return err },
+		"an algorithm more": func() error { _, err := Create(t.Context(), faulty, RSA3072+1, Options{}); return err },
 		"a longer password": func() error {
 			_, err := Create(t.Context(), faulty, ECDSAP256, Options{Password: hidden(bytes.Repeat([]byte{'p'}, maxKeyPassword+1))})
 			return err

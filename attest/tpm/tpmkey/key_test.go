@@ -29,7 +29,7 @@ import (
 
 func TestTPMKeyPublicArea(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
-	for kind, want := range map[Kind]string{ECDSAP256: "ECDSA P-256", ECDSAP384: "ECDSA P-384", RSA2048: "RSA-2048"} {
+	for kind, want := range map[Algorithm]string{ECDSAP256: "ECDSA P-256", ECDSAP384: "ECDSA P-384", RSA2048: "RSA-2048"} {
 		k := mustTPMKey(t, tpm, kind)
 		if kind.String() != want {
 			t.Errorf("got %v, want %s", kind, want)
@@ -47,10 +47,10 @@ func TestTPMKeyPublicArea(t *testing.T) {
 func TestCreateTPMKeyRefuses(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	for name, f := range map[string]func() (*Key, error){
-		"no kind":      func() (*Key, error) { return Create(t.Context(), tpm, 0, Options{}) },
-		"unknown kind": func() (*Key, error) { return Create(t.Context(), tpm, 99, Options{}) },
-		"no TPM":       func() (*Key, error) { return Create(t.Context(), nil, ECDSAP256, Options{}) },
-		"not in there": func() (*Key, error) { return Create(t.Context(), tpm, RSA3072, Options{}) },
+		"no algorithm":      func() (*Key, error) { return Create(t.Context(), tpm, 0, Options{}) },
+		"unknown algorithm": func() (*Key, error) { return Create(t.Context(), tpm, 99, Options{}) },
+		"no TPM":            func() (*Key, error) { return Create(t.Context(), nil, ECDSAP256, Options{}) },
+		"not in there":      func() (*Key, error) { return Create(t.Context(), tpm, RSA3072, Options{}) },
 		"strange parent": func() (*Key, error) {
 			return Create(t.Context(), tpm, ECDSAP256, Options{Parent: 0x80000000})
 		},
@@ -136,7 +136,7 @@ func TestTPMKeyRefusesToSign(t *testing.T) {
 func TestTPMKeyNoticesABadSignature(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	sum := sha256.Sum256(nil)
-	for _, kind := range []Kind{ECDSAP256, RSA2048} {
+	for _, kind := range []Algorithm{ECDSAP256, RSA2048} {
 		k := mustTPMKey(t, &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCSign, Alter: func(rsp []byte) { rsp[len(rsp)-20] ^= 1 }}, kind)
 		if sig, err := k.Sign(nil, sum[:], crypto.SHA256); err == nil || sig != nil {
 			t.Errorf("%v: got %x, %v", kind, sig, err)
@@ -148,7 +148,7 @@ func TestTPMKeyNoticesABadSignature(t *testing.T) {
 func TestTPMKeyMakesRequests(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}}}
-	for _, kind := range []Kind{ECDSAP256, ECDSAP384, RSA2048} {
+	for _, kind := range []Algorithm{ECDSAP256, ECDSAP384, RSA2048} {
 		der, err := x509.CreateCertificateRequest(rand.Reader, template, mustTPMKey(t, tpm, kind))
 		if err != nil {
 			t.Fatal(err)
@@ -168,7 +168,7 @@ func TestTPMKeyMakesRequests(t *testing.T) {
 // both kinds of key.
 func TestTPMKeyInTLS(t *testing.T) {
 	tpm := Share(tpmlab.NewTPM(t))
-	for _, kind := range []Kind{ECDSAP256, RSA2048} {
+	for _, kind := range []Algorithm{ECDSAP256, RSA2048} {
 		cert, roots := selfSigned(t, mustTPMKey(t, tpm, kind))
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 			client, server := net.Pipe()

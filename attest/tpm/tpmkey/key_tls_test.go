@@ -114,7 +114,7 @@ func TestTPMKeyWithOpenSSLPrograms(t *testing.T) {
 		t.Skip("openssl is not installed: apt-get install -y openssl")
 	}
 	tpm := Share(tpmsim.Swtpm(t, tpmlab.Bare()))
-	for _, kind := range []Kind{ECDSAP256, RSA2048} {
+	for _, kind := range []Algorithm{ECDSAP256, RSA2048} {
 		k, err := Load(t.Context(), tpm, throughFile(t, mustTPMKey(t, tpm, kind)), LoadOptions{})
 		if err != nil {
 			t.Fatal(err)
