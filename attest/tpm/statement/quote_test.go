@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -151,7 +151,7 @@ func TestEventLogEncoding(t *testing.T) {
 }
 
 func FuzzParseQuote(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	e := goodQuoteForgery(f, newForger(f, tpmlab.P256(), schemeECDSA)).evidence(f)
 	data, err := MarshalQuote(e)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -178,7 +178,7 @@ func TestVerifyAKCertificateRefuses(t *testing.T) {
 // FuzzParseAKPresented: no bytes make the reader panic, and the leaf that it takes is the one
 // that was sent.
 func FuzzParseAKPresented(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	root := tpmlab.Sign(f, nil, "root", nil)
 	a, b := tpmlab.Sign(f, root, "a", nil).Cert.Raw, tpmlab.Sign(f, root, "b", nil).Cert.Raw
 	f.Add(a, b)

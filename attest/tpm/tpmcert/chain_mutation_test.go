@@ -17,7 +17,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -251,7 +251,7 @@ func agrees(t *testing.T, chain []*x509.Certificate) {
 
 // FuzzChains feeds bytes for certificates to both roads.
 func FuzzChains(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	root := tpmlab.CACert("root", "root", tpmlab.NewP256(f))
 	l := newLab(f, allowingSHA1(), slices.Repeat([]*tpmlab.Cert{root}, 10)...)
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {

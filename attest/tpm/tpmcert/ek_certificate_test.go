@@ -14,7 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -235,7 +235,7 @@ func TestSpecification(t *testing.T) {
 // FuzzParseEK: no bytes make the reader panic; what it takes has a digest,
 // and its DER alone reads the same.
 func FuzzParseEK(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	root := tpmlab.Sign(f, nil, "root", nil)
 	der := tpmlab.EKCertificate(f, root, tpmlab.NewP256(f).Public(), nil).Raw
 	f.Add(der)
@@ -266,7 +266,7 @@ func FuzzParseEK(f *testing.F) {
 
 // FuzzParseEKChain: the certificates that are read are the ones that were written.
 func FuzzParseEKChain(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	root := tpmlab.Sign(f, nil, "root", nil)
 	a, b := tpmlab.Sign(f, root, "a", nil).Cert.Raw, tpmlab.Sign(f, root, "b", nil).Cert.Raw
 	f.Add(a, b)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
-	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -218,5 +218,5 @@ func TestNVCertificateOfABusyTPM(t *testing.T) {
 
 func TestNVWriterIsNotShown(t *testing.T) {
 	password := []byte("owner-pass-1234")
-	secrettest.Check(t, nvWriter{password: hidden(password)}, password)
+	testkit.CheckSecrets(t, nvWriter{password: hidden(password)}, password)
 }
