@@ -1,6 +1,7 @@
 package tpm
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/rand"
@@ -15,7 +16,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -57,9 +57,6 @@ type Kind struct {
 func NewKind(config KindConfig) (*Kind, error) {
 	if len(config.AKIssuers) == 0 && config.EKs == nil {
 		return nil, refusal.Config("AKIssuers and EKs", "", "one of them: no road is open")
-	}
-	if config.QuotePolicy != nil && typednil.Is(config.QuotePolicy) {
-		return nil, refusal.Config("QuotePolicy", "that holds nil", "a policy, or nil")
 	}
 	if v, ok := config.QuotePolicy.(interface{ Validate() error }); ok {
 		if err := v.Validate(); err != nil {
@@ -278,7 +275,7 @@ type answer struct {
 // ReadAnswer parses an answer: certify, then proof, then optionally a quote, optionally
 // followed by an event log, and nothing else.
 func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
-	e = typednil.OrZero(e)
+	e = cmp.Or(e, new(attest.Evidence))
 	order := []oid.OID{oid.TCGAttestTPMCertify, oid.NodeAttestProof, oid.NodeAttestQuote, oid.NodeAttestEventLog}
 	if n := len(e.Statements); n < 2 || n > len(order) || !e.Is(order[:n]...) {
 		return nil, &refusal.Error{Check: attest.CheckStatements, Got: e.Types(), Want: "certify and proof, then quote and event log if any"}

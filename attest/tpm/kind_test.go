@@ -47,7 +47,6 @@ func TestKindConfig(t *testing.T) {
 		"one of others":               {KindConfig{EKs: ek, QuotePolicy: &anyBoot{}}, []attest.Road{attest.RoadEK}},
 		"a zero one":                  {KindConfig{EKs: ek, QuotePolicy: &PCRPolicy{}}, nil},
 		"a nil one":                   {KindConfig{EKs: ek, QuotePolicy: (*PCRPolicy)(nil)}, nil},
-		"a nil one of others":         {KindConfig{EKs: ek, QuotePolicy: (*anyBoot)(nil)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, err := NewKind(c.config)

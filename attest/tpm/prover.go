@@ -2,6 +2,7 @@ package tpm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/x509"
@@ -19,7 +20,6 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -154,13 +154,13 @@ func (p *Prover) Version() int { return formatVersion }
 
 // Close flushes what an earlier operation had to leave loaded in the TPM because flushing
 // failed. Closing the TPM remains up to the caller.
-func (p *Prover) Close() error { return typednil.OrZero(p).tpm.FlushLeft(context.Background()) }
+func (p *Prover) Close() error { return cmp.Or(p, new(Prover)).tpm.FlushLeft(context.Background()) }
 
 // Use loads the AK, and on [attest.RoadEK] the EK, for one message. The event log is read
 // before the TPM is taken. Every handle is flushed on every path. What the TPM cannot do now, as
 // it is full, locked or was reset meanwhile, is an error that matches [refusal.ErrRetry].
 func (p *Prover) Use(ctx context.Context, stage attest.Stage, f func(attest.Session) error) error {
-	p = typednil.OrZero(p)
+	p = cmp.Or(p, new(Prover))
 	s := &session{prover: p}
 	if stage == attest.StageAnswer && p.options.EventLog != nil {
 		log, err := p.options.EventLog(ctx)

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -63,7 +63,7 @@ type Event struct {
 // [*refusal.Error] with the check "event-data". It is an error for many honest events: for a
 // program, what is measured is its digest, and the data say where it was.
 func (e *Event) Data() ([]byte, error) {
-	e = typednil.OrZero(e)
+	e = cmp.Or(e, new(Event))
 	if sum := digest(e.Bank, e.UntrustedData); sum == nil || !bytes.Equal(sum, e.Digest) {
 		return nil, &refusal.Error{Check: checkEventData,
 			Got:  fmt.Sprintf("a digest %x of something else", e.Digest),

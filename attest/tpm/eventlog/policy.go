@@ -10,7 +10,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -52,7 +51,7 @@ func (p *BootPolicy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 	if err != nil {
 		return err
 	}
-	m = typednil.OrZero(m)
+	m = cmp.Or(m, new(tpm.Measured))
 	l, err := Replay(m.EventLog, m.Quote, &p.Options)
 	if err != nil {
 		return err

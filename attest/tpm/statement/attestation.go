@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -153,7 +152,7 @@ func ParseAttestation(b []byte) (*Attestation, error) {
 // parsed from. It returns a [*refusal.Error] if Type and the set member disagree, or if a
 // field is too long for its size prefix.
 func (a *Attestation) Marshal() ([]byte, error) {
-	a = typednil.OrZero(a)
+	a = cmp.Or(a, new(Attestation))
 	w := writer(256)
 	if err := a.codeHeader(w); err != nil {
 		return nil, err

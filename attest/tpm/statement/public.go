@@ -1,12 +1,12 @@
 package statement
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -113,7 +113,7 @@ func ParsePublic(b []byte) (*Public, error) {
 // parsed one, these are the bytes it was parsed from. It returns a [*refusal.Error] with the
 // check for which [ParsePublic] would refuse the result.
 func (p *Public) Marshal() ([]byte, error) {
-	p = typednil.OrZero(p)
+	p = cmp.Or(p, new(Public))
 	w := writer(128 + len(p.Modulus))
 	if err := p.code(w); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package statement
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"github.com/google/go-tpm/tpm2"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -44,7 +44,7 @@ type QuoteEvidence struct {
 // is included as it is. It returns a [*refusal.Error] with "message-encoding", or with the
 // check of a PCR that is malformed or listed twice.
 func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
-	e = typednil.OrZero(e)
+	e = cmp.Or(e, new(QuoteEvidence))
 	pcrs, err := SortedPCRs(e.PCRs)
 	if err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func (q *Quoted) PCRs() []PCR {
 // [*refusal.Error] with [CheckPCRNotQuoted], never a default; a PCR that proves nothing is one
 // with [CheckPCRResettable]. The value must not be changed.
 func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
-	q = typednil.OrZero(q)
+	q = cmp.Or(q, new(Quoted))
 	id := PCRID{bank, index}
 	if ResettablePCR(index) {
 		return nil, tpmwire.Refuse(CheckPCRResettable, id.String(), "a PCR that only a reset of the machine resets")
@@ -260,7 +260,7 @@ type QuoteInput struct {
 // ParseQuote parses the statement and the signature, and sorts the values. The attestation
 // key must be filled in.
 func (in *QuoteInput) ParseQuote(e *QuoteEvidence) (err error) {
-	in, e = typednil.OrZero(in), typednil.OrZero(e)
+	in, e = cmp.Or(in, new(QuoteInput)), cmp.Or(e, new(QuoteEvidence))
 	if err := in.parseSigned(e.Attest, e.Signature, e.RawSignature); err != nil {
 		return err
 	}
@@ -270,9 +270,9 @@ func (in *QuoteInput) ParseQuote(e *QuoteEvidence) (err error) {
 
 // CheckBeforeSignature runs every check except the signature's verification.
 func (in *QuoteInput) CheckBeforeSignature() error {
-	in = typednil.OrZero(in)
+	in = cmp.Or(in, new(QuoteInput))
 	if in.Attest == nil || in.Attest.Quote == nil {
-		return tpmwire.Refuse(checkStatementType, statementTypeName(typednil.OrZero(in.Attest).Type), statementTypeName(tpm2.TPMSTAttestQuote))
+		return tpmwire.Refuse(checkStatementType, statementTypeName(cmp.Or(in.Attest, new(Attestation)).Type), statementTypeName(tpm2.TPMSTAttestQuote))
 	}
 	return inOrder(in.checkQualifyingData, in.checkSelection, in.checkValues, in.checkAK, in.checkQualifiedSigner,
 		in.checkSignatureForm, in.checkDigest)

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -74,7 +73,7 @@ func ParseSignature(b []byte) (*Signature, error) {
 // the bytes it was parsed from. It returns a [*refusal.Error] with the check for which
 // ParseSignature would refuse the result.
 func (v *Signature) Marshal() ([]byte, error) {
-	v = typednil.OrZero(v)
+	v = cmp.Or(v, new(Signature))
 	w := writer(8 + len(v.RSA) + len(v.R) + len(v.S))
 	if err := v.code(w); err != nil {
 		return nil, err
@@ -140,7 +139,7 @@ func ParseRawSignature(b []byte, scheme KeyScheme) (*Signature, error) {
 // ecdsa.VerifyASN1 and OpenSSL. It returns a [*refusal.Error] with the check
 // "signature-scheme" for a signature of another scheme.
 func (v *Signature) MarshalECDSA() ([]byte, error) {
-	v = typednil.OrZero(v)
+	v = cmp.Or(v, new(Signature))
 	if v.Alg != tpm2.TPMAlgECDSA {
 		return nil, tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "ECDSA")
 	}

@@ -1,10 +1,10 @@
 package statement
 
 import (
+	"cmp"
 	"crypto"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -167,7 +167,7 @@ func (o *CertifyOptions) checkCommon(c refusal.Check) error {
 // Parse fills in the parsed members from the evidence and from the attestation key's public
 // area, which may be empty if it is unknown or has already been parsed.
 func (in *CertifyInput) Parse(e *CertifyEvidence, akPublic []byte) (err error) {
-	in, e = typednil.OrZero(in), typednil.OrZero(e)
+	in, e = cmp.Or(in, new(CertifyInput)), cmp.Or(e, new(CertifyEvidence))
 	if err := in.parseSigned(e.Attest, e.Signature, e.RawSignature); err != nil {
 		return err
 	}

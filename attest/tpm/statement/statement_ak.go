@@ -6,7 +6,6 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -52,7 +51,7 @@ func (in *CertifyInput) checkAK() error {
 // key's public area. On road A these are claims, and only checked for consistency; on road B
 // the credential proves them.
 func CheckAKPublic(ak *Public) error {
-	return (&CertifyInput{AK: typednil.OrZero(ak)}).checkAKArea()
+	return (&CertifyInput{AK: cmp.Or(ak, new(Public))}).checkAKArea()
 }
 
 func (in *CertifyInput) checkAKArea() error {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -60,9 +59,9 @@ type CertifyInput struct {
 // CheckBeforeSignature runs every check except the signature's verification: no public-key
 // operation, cheapest checks first.
 func (in *CertifyInput) CheckBeforeSignature() error {
-	in = typednil.OrZero(in)
+	in = cmp.Or(in, new(CertifyInput))
 	if in.Attest == nil || in.Attest.Certified == nil {
-		return tpmwire.Refuse(checkStatementType, statementTypeName(typednil.OrZero(in.Attest).Type), statementTypeName(tpm2.TPMSTAttestCertify))
+		return tpmwire.Refuse(checkStatementType, statementTypeName(cmp.Or(in.Attest, new(Attestation)).Type), statementTypeName(tpm2.TPMSTAttestCertify))
 	}
 	return inOrder(in.checkQualifyingData, in.checkCertifiedKey, in.checkAK, in.checkQualifiedSigner,
 		in.checkKeyAttributes, in.checkResidency, in.checkSignatureForm)
@@ -192,7 +191,7 @@ func (in *CertifyInput) clockTrusted() bool { return in.SignedByPrimary(tpm2.TPM
 // SignedByPrimary reports whether the signer is the attestation key as a primary key of the
 // given hierarchy.
 func (in *CertifyInput) SignedByPrimary(hierarchy tpm2.TPMHandle) bool {
-	in = typednil.OrZero(in)
+	in = cmp.Or(in, new(CertifyInput))
 	qualified := QualifiedNameOfPrimary(hierarchy, in.AKName)
 	return len(qualified) != 0 && in.Attest != nil && bytes.Equal(in.Attest.QualifiedSigner, qualified)
 }

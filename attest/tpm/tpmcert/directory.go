@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"cmp"
 	"crypto/x509"
 	"slices"
 
@@ -9,7 +10,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/dn"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -73,7 +73,7 @@ func sanFault(want string) error {
 // parseSubjectAltName parses the extension, if there is one.
 func parseSubjectAltName(cert *x509.Certificate) (*subjectAltName, error) {
 	san := &subjectAltName{}
-	e := extension(typednil.OrZero(cert), oid.SubjectAltName)
+	e := extension(cmp.Or(cert, new(x509.Certificate)), oid.SubjectAltName)
 	if e == nil {
 		return san, nil
 	}

@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/x509"
@@ -12,7 +13,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -179,7 +179,7 @@ func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
 // Profiles returns the profiles of the issuers, in their order.
 func (v *EKVerifier) Profiles() []EKProfile {
 	var all []EKProfile
-	for _, i := range typednil.OrZero(v).issuers {
+	for _, i := range cmp.Or(v, new(EKVerifier)).issuers {
 		p := i.Profile
 		p.Extensions, p.Projects = slices.Clone(p.Extensions), slices.Clone(p.Projects)
 		all = append(all, p)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -100,7 +99,7 @@ func checkProfile(p *Profile) error {
 		return fmt.Errorf("profile %s names no extended key usage", p.Name)
 	case len(p.Identity) == 0:
 		return fmt.Errorf("profile %s names no source of the machine's identity", p.Name)
-	case slices.ContainsFunc(p.Identity, func(s IdentitySource) bool { return typednil.Is(s) }):
+	case slices.Contains(p.Identity, nil):
 		return fmt.Errorf("profile %s has a nil source of the machine's identity", p.Name)
 	}
 	ids := slices.Concat(p.ExtKeyUsage, p.Extensions, p.Policies)

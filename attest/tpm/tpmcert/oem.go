@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"cmp"
 	"crypto/x509"
 	"net/url"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -122,7 +122,7 @@ func (s ChassisIdentity) Machine(partNumber, serialNumber string) attest.Identit
 // that is a placeholder or zeros is an error with [attest.CheckIdentity].
 func (s ChassisIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	found := map[oid.OID][]string{}
-	for _, a := range typednil.OrZero(cert).Subject.Names {
+	for _, a := range cmp.Or(cert, new(x509.Certificate)).Subject.Names {
 		if id, err := oid.FromASN1(a.Type); err == nil {
 			text, _ := a.Value.(string)
 			found[id] = append(found[id], text)

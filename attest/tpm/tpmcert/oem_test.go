@@ -350,17 +350,16 @@ func TestOEMsHaveNames(t *testing.T) {
 		same    bool // roots
 		ok      bool
 	}{
-		"two names":             {[2]tpmcert.IdentitySource{one, other}, false, true},
-		"one name":              {[2]tpmcert.IdentitySource{one, one}, false, false},
-		"one name, by pointer":  {[2]tpmcert.IdentitySource{&one, one}, false, false},
-		"one name, one root":    {[2]tpmcert.IdentitySource{one, one}, true, true},
-		"one name of chassis":   {[2]tpmcert.IdentitySource{chassis, chassis}, false, false},
-		"two kinds":             {[2]tpmcert.IdentitySource{one, chassis}, false, true},
-		"no name":               {[2]tpmcert.IdentitySource{tpmcert.HardwareIdentity{}, other}, false, false},
-		"no name of a chassis":  {[2]tpmcert.IdentitySource{tpmcert.ChassisIdentity{}, other}, false, false},
-		"a name with a slash":   {[2]tpmcert.IdentitySource{tpmcert.ChassisIdentity{Issuer: "a/b"}, other}, false, false},
-		"none":                  {[2]tpmcert.IdentitySource{nil, other}, false, false},
-		"none, behind an empty": {[2]tpmcert.IdentitySource{(*tpmcert.HardwareIdentity)(nil), other}, false, false},
+		"two names":            {[2]tpmcert.IdentitySource{one, other}, false, true},
+		"one name":             {[2]tpmcert.IdentitySource{one, one}, false, false},
+		"one name, by pointer": {[2]tpmcert.IdentitySource{&one, one}, false, false},
+		"one name, one root":   {[2]tpmcert.IdentitySource{one, one}, true, true},
+		"one name of chassis":  {[2]tpmcert.IdentitySource{chassis, chassis}, false, false},
+		"two kinds":            {[2]tpmcert.IdentitySource{one, chassis}, false, true},
+		"no name":              {[2]tpmcert.IdentitySource{tpmcert.HardwareIdentity{}, other}, false, false},
+		"no name of a chassis": {[2]tpmcert.IdentitySource{tpmcert.ChassisIdentity{}, other}, false, false},
+		"a name with a slash":  {[2]tpmcert.IdentitySource{tpmcert.ChassisIdentity{Issuer: "a/b"}, other}, false, false},
+		"none":                 {[2]tpmcert.IdentitySource{nil, other}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			issuers := []tpmcert.Issuer{{Roots: roots[0], Profile: tpmcert.ProfileOEM(c.sources[0])}, {Roots: roots[1], Profile: tpmcert.ProfileOEM(c.sources[1])}}

@@ -2,6 +2,7 @@ package tpmkey
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -310,7 +310,7 @@ func (f *File) clone() *File {
 // Marshal returns the PEM file. It fails, with the check "tpm-key-file", if ParseFile would
 // refuse the result.
 func (f *File) Marshal() ([]byte, error) {
-	f = typednil.OrZero(f)
+	f = cmp.Or(f, new(File))
 	b := cryptobyte.NewBuilder(nil)
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		oid.Add(b, tpmLoadableKey)

@@ -17,7 +17,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/recovered"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -152,7 +151,7 @@ func (k *Key) Public() crypto.PublicKey { return k.key }
 // Load turns a saved key into a loaded one for the caller to flush, or lends the one that is
 // held. h may belong to another user of the same TPM; with another TPM it fails.
 func (k *Key) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, func() error, error) {
-	k = typednil.OrZero(k)
+	k = cmp.Or(k, new(Key))
 	var loaded *tpmop.LoadedKey
 	var err error
 	switch {
@@ -303,7 +302,7 @@ func (k *Key) File() *File { return k.file.clone() }
 // Close removes the key from the TPM; only its File can restore it. A second Close does
 // nothing except retry what the first could not flush. It waits for the TPM as long as Sign does.
 func (k *Key) Close() error {
-	k = typednil.OrZero(k)
+	k = cmp.Or(k, new(Key))
 	err := withinLimit(func(ctx context.Context) error {
 		err := k.tpm.Do(ctx, func(*tpmop.Handles) error {
 			if k.held != 0 { // flushed like anything left over: only if it is still this key

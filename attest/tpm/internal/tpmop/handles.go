@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -225,7 +224,7 @@ func (s *Shared) Send(command []byte) ([]byte, error) {
 // could not be flushed is tried again at the next Do. f must use h.TPM, never s, which would
 // wait for itself.
 func (s *Shared) Do(ctx context.Context, f func(h *Handles) error) (err error) {
-	if s == nil || typednil.Is(s.tpm) || ctx == nil {
+	if s == nil || s.tpm == nil || ctx == nil {
 		return errors.New("no TPM, or no context")
 	}
 	if err := ctx.Err(); err != nil {
