@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -79,9 +80,7 @@ func TestDeniedByRunningFirmware(t *testing.T) {
 	ctx := context.Background()
 	s := newStage(t, attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK})
 	r, err := s.plane.Verifier.Verify(ctx, s.good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	running := uint32(tpmkind.DetailsOf(r).Clock.FirmwareVersion >> 32)
 	if !tpmkind.DetailsOf(r).Clock.Plain || running == certifiedFirmware || running == 0 {
 		t.Fatalf("running firmware %#x, plain %t", running, tpmkind.DetailsOf(r).Clock.Plain)
@@ -105,9 +104,7 @@ func TestDeniedByRunningFirmware(t *testing.T) {
 				return
 			}
 			answer, err := s.node.Answer(ctx, challenge, plane.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, err = plane.Verifier.Verify(ctx, answer)
 			if errors.Is(err, tpmcert.CheckTPMDenied) != c.want || !c.want && err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -129,9 +126,7 @@ func TestObfuscatedFirmwareIsNotOnTheList(t *testing.T) {
 	persistOwnerAK(t, device, handle)
 	s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, AK: tpmkind.AKSource{Handle: handle}})
 	r, err := s.plane.Verifier.Verify(ctx, s.good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if tpmkind.DetailsOf(r).Clock.Plain {
 		t.Fatal("the version counts as plain")
 	}
@@ -151,9 +146,7 @@ func persistOwnerAK(t *testing.T, device *tpmsim.TPM, handle tpm2.TPMHandle) {
 	t.Helper()
 	template := tpmkind.AKTemplateECDSAP256()
 	ak, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(*template)}).Execute(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := (tpm2.EvictControl{Auth: tpm2.TPMRHOwner, ObjectHandle: tpm2.NamedHandle{Handle: ak.ObjectHandle, Name: ak.Name}, PersistentHandle: handle}).Execute(device); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -68,9 +69,7 @@ func TestEKTemplates(t *testing.T) {
 		ek, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 			return loadEK(ctx, h, &origin, nil)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if !ek.Public.SameKey(tpm.EKPublic(a)) {
 			t.Errorf("%v: another EK than the certified one", a)
 		}
@@ -90,9 +89,7 @@ func TestEKTemplateAndNonceInNV(t *testing.T) {
 		ek, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 			return loadEK(ctx, h, &origin, nil)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return ek.Public
 	}
 	plain := public(EKP256())

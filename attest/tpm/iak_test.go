@@ -27,6 +27,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -71,9 +72,7 @@ func TestIAKTemplates(t *testing.T) {
 				t.Skip("NODEATTEST_CORPUS is not set: it names a directory of recorded templates")
 			}
 			want, err := os.ReadFile(filepath.Join(corpus, "oem/generated", name+".iak.template"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if got := tpm2.Marshal(templates[0]); !bytes.Equal(got, want) {
 				t.Errorf("template\n%x, want\n%x", got, want)
 			}
@@ -98,13 +97,9 @@ func iakPolicy(t *testing.T, hash tpm2.TPMIAlgHash) []byte {
 	t.Helper()
 	digest := func(commands ...tpm2.PolicyCommand) tpm2.TPM2BDigest {
 		state, err := tpm2.NewPolicyCalculator(hash)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, c := range commands {
-			if err := c.Update(state); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, c.Update(state))
 		}
 		return tpm2.TPM2BDigest{Buffer: state.Hash().Digest}
 	}
@@ -115,19 +110,13 @@ func iakPolicy(t *testing.T, hash tpm2.TPMIAlgHash) []byte {
 	area := tpm2.TPMSNVPublic{NVIndex: map[tpm2.TPMIAlgHash]tpm2.TPMHandle{tpm2.TPMAlgSHA256: 0x01c90018, tpm2.TPMAlgSHA384: 0x01c90019, tpm2.TPMAlgSHA512: 0x01c9001a}[hash],
 		NameAlg: hash, AuthPolicy: u, DataSize: uint16(len(u.Buffer) + 2)}
 	attributes, err := tpm2.Unmarshal[tpm2.TPMANV]([]byte{0x22, 0x0f, 0x10, 0x08})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	area.Attributes = *attributes
 	name, err := tpm2.NVName(&area)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	// Part 3, 23.22: H(zeros ‖ TPM_CC_PolicyAuthorizeNV ‖ Name).
 	h, err := hash.Hash()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	state := h.New()
 	state.Write(make([]byte, h.Size()))
 	state.Write([]byte{0x00, 0x00, 0x01, 0x92})
@@ -141,9 +130,7 @@ func iakPolicy(t *testing.T, hash tpm2.TPMIAlgHash) []byte {
 func maker(t *testing.T, device *tpmsim.TPM, template *tpm2.TPMTPublic) {
 	t.Helper()
 	_, certificates := certified(t, device, template)
-	if err := device.WriteNV(iakIndex, bytes.Join([][]byte{certificates[1], certificates[0]}, nil)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, device.WriteNV(iakIndex, bytes.Join([][]byte{certificates[1], certificates[0]}, nil)))
 }
 
 // persistIAK makes a key of a template persistent, with a password.
@@ -151,9 +138,7 @@ func persistIAK(t *testing.T, device *tpmsim.TPM, template *tpm2.TPMTPublic, pas
 	t.Helper()
 	rsp, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*template),
 		InSensitive: tpm2.TPM2BSensitiveCreate{Sensitive: &tpm2.TPMSSensitiveCreate{UserAuth: tpm2.TPM2BAuth{Buffer: []byte(password)}}}}.Execute(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	object := &tpm2.NamedHandle{Handle: rsp.ObjectHandle, Name: rsp.Name}
 	if _, err = (tpm2.EvictControl{Auth: tpm2.TPMRHOwner, ObjectHandle: object, PersistentHandle: iakHandle}).Execute(device); err != nil {
 		t.Fatal(err)
@@ -274,21 +259,15 @@ func TestOEMIssuerInAnotherSpelling(t *testing.T) {
 	device := tpmsim.New(t, oemDevice())
 	template := tpmkind.IAKTemplates(&ecdsa.PublicKey{Curve: elliptic.P256()})[0]
 	public, err := tpmkind.AKPublic(t.Context(), device, tpmkind.AKSource{Template: template}, secret.Value[[]byte]{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	key, err := public.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	middle := tpmlab.Sign(t, tpmlab.Sign(t, nil, "root", nil), "maker", nil)
 	inCapitals := *middle.Cert
 	inCapitals.RawSubject = bytes.ToUpper(middle.Cert.RawSubject)
 	leaf := tpmlab.Issued(t, &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "machine"}, NotBefore: tpmlab.Time, NotAfter: tpmlab.Time},
 		&tpmlab.CA{Cert: &inCapitals, Key: middle.Key}, key)
-	if err := device.WriteNV(iakIndex, slices.Concat(leaf.Raw, middle.Cert.Raw)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, device.WriteNV(iakIndex, slices.Concat(leaf.Raw, middle.Cert.Raw)))
 	if _, err := tpmkind.AKPublic(t.Context(), device, tpmkind.OEMIAK(), secret.Value[[]byte]{}); err != nil {
 		t.Error(err)
 	}
@@ -304,15 +283,11 @@ func TestOEMKeyThatIsNotThere(t *testing.T) {
 	if err := public(); !errors.Is(err, tpmkey.ErrNVIndexNotFound) {
 		t.Errorf("no certificate: %v", err)
 	}
-	if err := device.WriteNV(iakIndex, device.CA().Root().Raw); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, device.WriteNV(iakIndex, device.CA().Root().Raw))
 	if err := public(); !errors.Is(err, tpmkey.ErrNVIndexNotFound) {
 		t.Errorf("a root alone: %v", err)
 	}
-	if err := device.WriteNV(iakIndex, []byte("no certificate")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, device.WriteNV(iakIndex, []byte("no certificate")))
 	if err := public(); !errors.Is(err, refusal.Check("ek-chain-encoding")) {
 		t.Errorf("no certificate in the index: %v", err)
 	}
@@ -333,12 +308,8 @@ func TestOEMKeyThatIsNotThere(t *testing.T) {
 	}
 	other := forgeRSA3072(t)
 	leaf, err := device.CertifyAK(other)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := device.WriteNV(iakIndex, leaf.Raw); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, device.WriteNV(iakIndex, leaf.Raw))
 	if err := public(); !errors.Is(err, tpmkind.ErrIAK) {
 		t.Errorf("a kind of key that no template makes: %v", err)
 	}
@@ -348,17 +319,13 @@ func TestOEMKeyThatIsNotThere(t *testing.T) {
 	maker2 := func() { // the certificate of the first template
 		t.Helper()
 		public, err := tpmkind.AKPublic(t.Context(), device, tpmkind.AKSource{Template: template}, secret.New([]byte("owned")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		key, _ := public.Key()
 		leaf, err := device.CertifyAK(key)
 		if err == nil {
 			err = device.WriteNV(iakIndex, leaf.Raw)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 	}
 	maker2()
 	if err := public(); !errors.Is(err, tpmkind.ErrHierarchyPassword) || errors.Is(err, tpmkind.ErrIAK) {
@@ -395,9 +362,7 @@ func TestOEMIndexes(t *testing.T) {
 		{"the intermediate in the last index", lastIAKIndex, above, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if err := device.WriteNV(c.index, c.nv); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, device.WriteNV(c.index, c.nv))
 			if err := oemJoin(t, device, nil, "", tpmkey.ECDSAP256); !errors.Is(err, c.want) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
@@ -421,9 +386,7 @@ func TestOEMCertificatesFromElsewhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := tpmkind.NewProver(device, tpmkind.OEMIAK(), c.options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			err = p.Use(ctx, attest.StageHello, func(attest.Session) error { t.Error("used"); return nil })
 			if !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
@@ -439,9 +402,7 @@ func TestOEMCertificatesFromElsewhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if o.nv != nil {
-				if err := device.WriteNV(iakIndex, o.nv); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, device.WriteNV(iakIndex, o.nv))
 			}
 			node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, AK: tpmkind.OEMIAK(), Profile: profile, Certificates: certificates})
 			node.Attester = attesterOf(t, node.Shared, tpmkind.OEMIAK(), o.options)

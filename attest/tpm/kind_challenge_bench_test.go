@@ -15,6 +15,7 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -39,13 +40,9 @@ func newHelloBench(t testing.TB, opts attesttest.NodeOptions) *helloBench {
 		t.Fatal(err)
 	}
 	bundle, err := csr.Parse(h.hello.Spec.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	evidence, err := message.ParseBundle(bundle.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if h.request, err = x509.ParseCertificateRequest(bundle.Request); err != nil {
 		t.Fatal(err)
 	}
@@ -67,16 +64,10 @@ func (h *helloBench) challenge(t testing.TB) {
 // operations are the public-key operations of a verifier without a memory: the request's
 // and the leaf's signature, and for an EK the encryption of a seed to it.
 func (h *helloBench) operations(t testing.TB) {
-	if err := h.request.CheckSignature(); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.leaf.CheckSignatureFrom(h.middle); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, h.request.CheckSignature())
+	testkit.NoError(t, h.leaf.CheckSignatureFrom(h.middle))
 	if h.road == attest.RoadEK {
-		if err := encryptSeed(h.leaf.PublicKey); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, encryptSeed(h.leaf.PublicKey))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -82,9 +83,7 @@ func TestChangedHello(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			request, err := s.node.Hello(t.Context(), created)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			p := &helloParts{request: request, now: created.Add(time.Second)}
 			if p.bundle, err = csr.Parse(request.Spec.Request); err != nil {
 				t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/softak"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
@@ -29,9 +30,7 @@ func TestKindConfig(t *testing.T) {
 	named.Profile.Identity, other.Profile.Identity = []tpmcert.IdentitySource{tpmcert.OtherNameIdentity{}}, []tpmcert.IdentitySource{tpmcert.OtherNameIdentity{}}
 	other.Roots = []*x509.Certificate{tpmlab.Sign(t, nil, "another root", nil).Cert}
 	quotes, err := NewPCRPolicy([]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 7, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, c := range map[string]struct {
 		config KindConfig
 		roads  []attest.Road // nil for a refusal
@@ -56,9 +55,7 @@ func TestKindConfig(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			d := k.Describe()
 			if len(d.Roads) != len(c.roads) {
 				t.Fatalf("got %+v", d.Roads)
@@ -102,9 +99,7 @@ func TestKindSaysWhereIdentitiesAreMany(t *testing.T) {
 				config.AKIssuers = append(config.AKIssuers, tpmcert.Issuer{Roots: []*x509.Certificate{root.Cert}, Profile: p})
 			}
 			k, err := NewKind(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if why := k.Describe().Roads[0].ManyIdentities; (why != "") != c.many {
 				t.Errorf("got %q", why)
 			}
@@ -189,16 +184,10 @@ func TestSpentBudgets(t *testing.T) {
 		a.in.Covers = func([]byte) error { return nil }
 		certify := goodCertifyForgery(t, softak.NewAK(tpmlab.P256(), softak.ECDSA), tpmlab.P256b().Public())
 		a.in.Options.Key = certify.Options.Key
-		if err := a.in.Parse(certify.Evidence(t), nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.in.CheckBeforeSignature(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, a.in.Parse(certify.Evidence(t), nil))
+		testkit.NoError(t, a.in.CheckBeforeSignature())
 		if quoted {
-			if err := a.checkQuote(covers); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, a.checkQuote(covers))
 		}
 		_, err := a.Verify(ctx, &attest.Inquiry{Budget: b})
 		return err

@@ -22,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
@@ -62,15 +63,11 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool, curve elliptic.Cu
 	}
 	_, evidence := w.open(t)
 	leaf, err := tpmcert.ParseEK(evidence.Certificates[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	w.leaf = leaf.PublicKey
 	key := func() *ecdsa.PrivateKey {
 		k, err := ecdsa.GenerateKey(curve, rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return k
 	}
 	w.lower = key()
@@ -84,9 +81,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool, curve elliptic.Cu
 		name := fmt.Sprint("root ", n)
 		w.roots[n] = w.ca(name, name, key())
 		root, err := x509.ParseCertificate(w.roots[n].Sign(t, w.roots[n].Key))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		profile := tpmcert.EKProfileTCG()
 		profile.InsecureAllowSHA1Links = true
 		aks := tpmcert.ProfileTCG()
@@ -114,13 +109,9 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool, curve elliptic.Cu
 func (w *workBench) open(t testing.TB) (*csr.Bundle, *message.Bundle) {
 	t.Helper()
 	bundle, err := csr.Parse(w.request.Spec.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	evidence, err := message.ParseBundle(bundle.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return bundle, evidence
 }
 
@@ -231,9 +222,7 @@ func TestWorkOfRequests(t *testing.T) {
 						w.kind.ForgetSignatures(false)
 					}
 					cost := w.kind.costOf(func() {
-						if err := w.verify(request); err != nil {
-							t.Fatal(err)
-						}
+						testkit.NoError(t, w.verify(request))
 					})
 					if [2]int(cost[:2]) != [2]int{want, encryptions} {
 						t.Errorf("a good request: %d signatures and encryptions, want %d and %d", cost, want, encryptions)

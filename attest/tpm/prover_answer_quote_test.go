@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -53,9 +54,7 @@ func measurePCR(t testing.TB, tpm transport.TPM, index int) {
 func mustSelect(t testing.TB, bank tpm2.TPMAlgID, indexes ...int) statement.PCRSelection {
 	t.Helper()
 	s, err := statement.NewPCRSelection(bank, indexes...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return s
 }
 
@@ -93,14 +92,10 @@ func testQuotes(t *testing.T, tpm transport.TPM, selections map[string][]stateme
 		for name, selection := range selections {
 			t.Run(ak.name+"/"+name, func(t *testing.T) {
 				made, err := quoteWith(t, tpm, AKSource{Template: ak.template()}, selection, qd[:])
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				tpmlab.CheckNothingLoaded(t, tpm)
 				q, err := statement.VerifyQuote(made.QuoteEvidence, statement.QuoteOptions{AK: statement.AKFromCredential(made.ak.Raw), QualifyingData: qd[:], Selection: selection, InsecureAllowSHA1Bank: true})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				if !q.ClockTrusted {
 					t.Error("the clock of an AK in the endorsement hierarchy is not trusted")
 				}
@@ -114,9 +109,7 @@ func TestQuoteOfABankThatIsNotThere(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	// TPM2_PCR_Allocate, Part 3, 22.5, which go-tpm has not: no PCR in the bank of SHA-512.
 	tpmlab.Send(t, tpm, "8002 00000025 0000012b 4000000c 00000009 40000009 0000 00 0000 00000001 000d03000000")
-	if err := tpm.Reset(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tpm.Reset())
 	_, err := quoteWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, []statement.PCRSelection{mustSelect(t, tpm2.TPMAlgSHA512, 0)}, []byte("qd"))
 	if err == nil || !strings.Contains(err.Error(), "SHA512") {
 		t.Errorf("got %v", err)
@@ -263,17 +256,11 @@ func TestTPM2ToolsCheckQuote(t *testing.T) {
 			continue // tpm2_checkquote 5.4 knows neither
 		}
 		made, err := quoteWith(t, tpm, AKSource{Template: ak.template()}, []statement.PCRSelection{mustSelect(t, tpm2.TPMAlgSHA256, 0, 7, 10)}, []byte{0xde, 0xad})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		key, err := made.ak.Key()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		spki, err := x509.MarshalPKIXPublicKey(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		x.Write("ak.pem", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki}))
 		x.Write("q.attest", made.Attest)
 		x.Write("q.sig", made.Signature)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -20,9 +21,7 @@ func TestProverCopiesItsOptions(t *testing.T) {
 	}
 	tpm := tpmsim.New(t, tpmsim.Options{})
 	a, err := NewProver(tpm, AKSource{Template: AKTemplateECDSAP256()}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	o.Quote[0].Select[0] = 1
 	o.Certificates[0][0] = 0
 	password[0] = 'x'

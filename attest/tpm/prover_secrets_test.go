@@ -38,16 +38,12 @@ func TestSecretsAreNotShown(t *testing.T) {
 	t.Run("Prover", func(t *testing.T) {
 		a, err := NewProver(tpmsim.New(t, tpmsim.Options{}), AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{
 			EndorsementPassword: hidden(password), Certificates: [][]byte{{0x30, 0}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		testkit.CheckSecrets(t, a, password)
 	})
 	t.Run("TPMKey", func(t *testing.T) {
 		key, err := tpmkey.Create(t.Context(), tpmsim.New(t, tpmsim.Options{}), tpmkey.ECDSAP256, tpmkey.Options{Password: hidden(bytes.Clone(password))})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer key.Close()
 		testkit.CheckSecrets(t, key, password)
 	})
@@ -57,17 +53,11 @@ func TestSecretsAreNotShown(t *testing.T) {
 
 func checkSoftwareKeysAreNotShown(t *testing.T) {
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	scalar, err := ec.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, c := range map[string]struct {
 		key     crypto.Signer
 		secrets [][]byte
@@ -77,9 +67,7 @@ func checkSoftwareKeysAreNotShown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			key, err := tpmkey.SoftwareKey(c.key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			testkit.CheckSecrets(t, key, c.secrets...)
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -73,9 +74,7 @@ func TestAnswerDuringAReset(t *testing.T) {
 	shared := tpmop.Share(tpm)
 	key := mustTPMKey(t, shared, tpmkey.ECDSAP256)
 	tpm.SetFaults(nil)
-	if err := wholeAnswer(t, shared, key, nil); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, wholeAnswer(t, shared, key, nil))
 	whole := tpm.Commands()
 	for n, code := range whole {
 		tpm.SetFaults(tpmsim.At(n+1, tpmsim.Fault{Before: func() {

@@ -10,6 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/softak"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
@@ -76,9 +77,7 @@ func TestMeasurementsOfAnswers(t *testing.T) {
 		return (&Kind{}).ReadAnswer(&attest.Evidence{Statements: statements})
 	}
 	a, err := read(good...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if a := a.(*answer); a.quote != nil || a.eventLog != nil {
 		t.Error("a quote, or a log, of nothing")
 	}
@@ -116,13 +115,9 @@ func quotedAnswer(t *testing.T, change func(*quoteForgery)) *answer {
 	ak := softak.NewAK(tpmlab.P256(), softak.ECDSA)
 	good := goodCertifyForgery(t, ak, tpmlab.P256b().Public())
 	raw, err := good.Attest.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	stated, err := statement.ParseAttestation(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	secret, binding := []byte("secret"), []byte("binding")
 	f := goodQuoteForgery(t, ak)
 	f.attest.ExtraData = dataOf(secret, labelQuote, binding)

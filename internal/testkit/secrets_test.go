@@ -66,13 +66,9 @@ func TestCheckPassesWhatHides(t *testing.T) {
 
 func TestCheckFindsLeaks(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	scalar, err := key.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	both := struct {
 		hidden secret.Value[[]byte]
 		open   []byte

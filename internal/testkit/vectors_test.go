@@ -26,9 +26,7 @@ func (s *skipper) Skip(args ...any) {
 func TestVectorFolder(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "a", "b")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, os.MkdirAll(dir, 0o755))
 	t.Chdir(dir)
 	s, done := &skipper{TB: t}, make(chan struct{})
 	go func() {
@@ -38,12 +36,8 @@ func TestVectorFolder(t *testing.T) {
 	if <-done; !strings.Contains(s.reason, "module of their own") {
 		t.Errorf("skipped because %q", s.reason)
 	}
-	if err := os.Mkdir(filepath.Join(root, "vectors"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "vectors", "go.mod"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, os.Mkdir(filepath.Join(root, "vectors"), 0o755))
+	NoError(t, os.WriteFile(filepath.Join(root, "vectors", "go.mod"), nil, 0o644))
 	if got, want := VectorFolder(t, "data"), filepath.Join("..", "..", "vectors", "data"); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

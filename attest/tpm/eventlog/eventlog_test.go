@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -106,20 +107,14 @@ func quoted(t testing.TB, pcrs ...statement.PCR) *statement.Quoted {
 	a := statement.Attestation{Type: tpm2.TPMSTAttestQuote, QualifiedSigner: append([]byte{0, 0x0b}, make([]byte, 32)...),
 		Quote: &statement.QuoteInfo{Selections: selections, PCRDigest: sum.Sum(nil)}}
 	raw, err := a.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	message := sha256.Sum256(raw)
 	signature, err := softwareAK().Sign(rand.Reader, message[:], crypto.SHA256)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	q, err := statement.VerifyQuote(&statement.QuoteEvidence{Attest: raw, Signature: signature, PCRs: pcrs,
 		RawSignature: &statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}},
 		statement.QuoteOptions{AK: statement.AKFromIssuer(softwareAK().Public(), nil), InsecureEmptyQualifyingData: true, InsecureAllowSHA1Bank: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return q
 }
 
@@ -157,9 +152,7 @@ func TestReplay(t *testing.T) {
 	indexes := []int{0, 1, 4, 5, 16}
 	pcrs := slices.Concat(measureAll(tpm2.TPMAlgSHA256, indexes, boot...), measureAll(tpm2.TPMAlgSHA384, indexes, boot...))
 	l, err := Replay(log, quoted(t, pcrs...), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if n := len(l.Events()); n != 14 {
 		t.Errorf("%d events, want seven in each bank", n)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -131,9 +132,7 @@ func TestFilledInBank(t *testing.T) {
 			var selections []statement.PCRSelection
 			for _, bank := range c.quotes {
 				s, err := statement.NewPCRSelection(bank, firmwarePCRs...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				selections = append(selections, s)
 			}
 			node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, Quote: selections,
@@ -141,13 +140,9 @@ func TestFilledInBank(t *testing.T) {
 			plane := attesttest.NewControlPlane(t, node)
 			plane.TPM.QuotePolicy = &BootPolicy{RequireSecureBoot: true}
 			verifier, err := verifierOf(plane)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			request, err := plane.Evidence(t.Context(), node)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, err = verifier.Verify(t.Context(), request)
 			expectCheck(t, err, c.want)
 		})

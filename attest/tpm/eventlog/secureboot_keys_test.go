@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // vendorOfDB is EFI_IMAGE_SECURITY_DATABASE_GUID, the vendor of db and dbx.
@@ -15,9 +17,7 @@ var vendorOfDB = []byte{0xcb, 0xb2, 0x19, 0xd7, 0x3a, 0x3d, 0x96, 0x45, 0xa3, 0x
 func stateOf(t testing.TB, boot ...logged) (*SecureBoot, error) {
 	t.Helper()
 	l, err := Replay(writeLog(boot...), quoted(t, measure(tpm2.TPMAlgSHA256, 7, boot...)), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return l.SecureBoot(tpm2.TPMAlgSHA256)
 }
 

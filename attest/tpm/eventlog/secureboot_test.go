@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -55,9 +56,7 @@ func TestSecureBoot(t *testing.T) {
 		for data, want := range map[string]bool{"\x01": true, "\x00": false} {
 			boot := secureBootOfTest(data)
 			l, err := Replay(writeLog(boot...), quoted(t, measure(bank, 7, boot...)), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			state, err := l.SecureBoot(bank)
 			if err != nil {
 				t.Fatalf("%x: %v", bank, err)
@@ -110,9 +109,7 @@ func TestSecureBootRefuses(t *testing.T) {
 				pcr = measure(sha, 0, boot...)
 			}
 			l, err := Replay(writeLog(boot...), quoted(t, pcr), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, err = l.SecureBoot(sha)
 			expectCheck(t, err, c.want)
 		})
@@ -172,9 +169,7 @@ func TestSeparatorsOfSecureBoot(t *testing.T) {
 		boot := append(slices.Clone(good[:5]), slices.Repeat(good[5:6], n)...)
 		boot = append(boot, good[6])
 		l, err := Replay(writeLog(boot...), quoted(t, measure(tpm2.TPMAlgSHA256, 7, boot...)), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		_, err = l.SecureBoot(tpm2.TPMAlgSHA256)
 		expectCheck(t, err, want)
 		p := &BootPolicy{PCRs: []int{7}, RequireSecureBoot: true}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 const (
@@ -40,16 +42,12 @@ func list(kind string, entries ...string) string {
 func certificates(t testing.TB) (good, negative string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	serial := slices.Repeat([]byte{0x7e}, 16)
 	template := &x509.Certificate{SerialNumber: new(big.Int).SetBytes(serial), Subject: pkix.Name{CommonName: "key"},
 		NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<32, 0)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	negative = string(bytes.Replace(der, serial, append([]byte{0xfe}, serial[1:]...), 1))
 	if _, err := x509.ParseCertificate([]byte(negative)); err == nil {
 		t.Fatal("crypto/x509 reads a negative serial number")

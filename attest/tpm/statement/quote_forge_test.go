@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -27,9 +28,7 @@ type quoteForgery struct {
 func goodQuoteForgery(t testing.TB, ak *forger) *quoteForgery {
 	t.Helper()
 	selection, err := NewPCRSelection(tpm2.TPMAlgSHA256, 0, 1, 2, 3, 4, 5, 6, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f := &quoteForgery{unsigned: unsigned{ak: ak, scheme: ak.public.Scheme, attest: &Attestation{
 		Type:            tpm2.TPMSTAttestQuote,
 		QualifiedSigner: QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.public.Name()),

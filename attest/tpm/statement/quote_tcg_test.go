@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -40,9 +41,7 @@ func TestTCGQuoteVerifies(t *testing.T) {
 			f.selectPCRs(PCRSelection{Hash: tpm2.TPMAlgSHA384, Select: []byte{0x81, 0, 0}}, PCRSelection{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 2, 0}})
 			made := f.evidence(t)
 			e, err := ParseTCGAttestQuote(tcgQuoteDER(made, valuesOf(made.PCRs)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if !slices.EqualFunc(e.PCRs, made.PCRs, PCR.Equal) {
 				t.Errorf("got %v, want %v", e.PCRs, made.PCRs)
 			}
@@ -68,9 +67,7 @@ func TestTCGQuoteRefused(t *testing.T) {
 	}
 	certify, err := (&Attestation{Type: tpm2.TPMSTAttestCertify, QualifiedSigner: f.attest.QualifiedSigner, ExtraData: testQualifyingData,
 		Certified: &CertifyInfo{Name: f.ak.public.Name(), QualifiedName: f.ak.public.Name()}}).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	swapped := slices.Concat(values[32:64], values[:32], values[64:])
 	for name, c := range map[string]struct {
 		data         []byte
@@ -124,9 +121,7 @@ func TestTCGQuoteRefused(t *testing.T) {
 func fst(t *testing.T) func([]byte, error) []byte {
 	return func(b []byte, err error) []byte {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return b
 	}
 }
@@ -156,19 +151,13 @@ func bankDigestQuote(t *testing.T) []byte {
 // A quote that an independent encoder made over swtpm.
 func TestCorpusTCGQuote(t *testing.T) {
 	e, err := ParseTCGAttestQuote(tpmlab.Corpus(t, "oem", "generated", "H-2.quote.stmt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	cert, err := x509.ParseCertificate(tpmlab.Corpus(t, "oem", "generated", "H-2.iak.cert"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	want := []int{0, 1, 2, 3, 4, 7}
 	q, err := VerifyQuote(e, QuoteOptions{AK: AKFromIssuer(cert.PublicKey, tpmlab.Corpus(t, "oem", "generated", "H-2.iak.public")),
 		QualifyingData: tpmlab.Corpus(t, "oem", "generated", "nonce.bin")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for n, p := range q.PCRs() {
 		if p.Bank != tpm2.TPMAlgSHA256 || p.Index != want[n] {
 			t.Errorf("got %v, want %d", p, want[n])

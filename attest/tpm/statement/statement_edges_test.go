@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -18,9 +19,7 @@ func keyWithZeroX(t testing.TB) *ecdsa.PrivateKey {
 	for range 100_000 {
 		key := mustECDSA(tpmlab.P256().Curve)
 		point, err := key.PublicKey.Bytes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if point[1] == 0 && point[33] != 0 {
 			return key
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
@@ -268,9 +269,7 @@ func FuzzVerifyCertify(f *testing.F) {
 	f.Add(good.evidence(f).Attest, good.public.Raw, ak.public.Raw, []byte{0x80, 0, 0, 1}, uint8(0))
 	f.Fuzz(func(t *testing.T, attest, public, akPublic, sigChange []byte, options uint8) {
 		sig, err := ak.sign(t, schemeECDSA, attest).Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for i, b := range sigChange {
 			sig[(i*13)%len(sig)] ^= b
 		}

@@ -157,9 +157,7 @@ func numberOfChains(t *testing.T) int {
 	t.Helper()
 	if text := os.Getenv("NODEATTEST_CHAINS"); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return n
 	}
 	if os.Getenv("NODEATTEST_LONG") == "1" {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -26,18 +27,14 @@ func akIssuerOf(t testing.TB, known *linkMemory, roots []*tpmlab.Cert, intermedi
 		made.Roots = append(made.Roots, tpmlab.Parsed(t, r.Sign(t, r.Key)))
 	}
 	i, err := newIssuer(&made, known)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return i
 }
 
 func presentedBytes(t testing.TB, chain ...[]byte) *AKPresented {
 	t.Helper()
 	p, err := ParseAKPresented(chain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return p
 }
 
@@ -98,9 +95,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 			}
 			w := newTestLinks(10)
 			_, _, work := all.Spent()
-			if err := w.Work(t.Context(), 4<<20-work-left); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.Work(t.Context(), 4<<20-work-left))
 			_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, chain, tpmlab.Time)
 			tpmlab.ExpectCheck(t, err, want)
 			if w.Signatures() != 1+left {
@@ -149,9 +144,7 @@ func TestSearchesThatLeadBack(t *testing.T) {
 	}
 	der := root.Sign(t, root.Key)
 	own, err := newIssuer(&Issuer{Roots: []*x509.Certificate{tpmlab.Parsed(t, der)}, Profile: ProfileTCG()}, newLinkMemory())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	w = newTestLinks(10)
 	if _, err := own.verify(t.Context(), w, presentedBytes(t, der), tpmlab.Time); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 0 {
 		t.Errorf("the root itself: %v after %d signatures", err, w.Signatures())

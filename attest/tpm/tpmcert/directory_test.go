@@ -11,6 +11,7 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 
 	"github.com/nodeattest/nodeattest/oid"
@@ -195,9 +196,7 @@ func TestIdentities(t *testing.T) {
 	}
 	instance := func(project string, id uint64) *x509.Certificate {
 		value, err := (&oid.GCEInstance{Zone: "z", ProjectNumber: 1, ProjectID: project, InstanceID: id, InstanceName: "n"}).Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return &x509.Certificate{Extensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}, Value: value}}}
 	}
 	for name, c := range map[string]struct {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -113,9 +114,7 @@ func derChanges(t testing.TB, der []byte) map[string][]byte {
 // named, which must not be.
 func refusesChanges(t *testing.T, der []byte, read func([]byte) error, want refusal.Check, accepted ...string) {
 	t.Helper()
-	if err := read(der); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, read(der))
 	changes := derChanges(t, der)
 	for _, name := range accepted {
 		if _, ok := changes[name]; !ok {
@@ -301,9 +300,7 @@ func TestBareEKStrength(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			spki, err := csr.CanonicalSPKI(c.key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, err = parseEKPublic(spki)
 			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %q", err, c.want)

@@ -119,9 +119,7 @@ func oaepCert(t testing.TB, key *rsa.PublicKey) *x509.Certificate {
 		b.AddASN1BitString(good.Signature)
 	})
 	cert, err := x509.ParseCertificate(b.BytesOrPanic())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return cert
 }
 
@@ -129,9 +127,7 @@ func oaepCert(t testing.TB, key *rsa.PublicKey) *x509.Certificate {
 func TestRSAESOAEPKeyHasOneDigest(t *testing.T) {
 	key := rsaTestKeys()[0].Public().(*rsa.PublicKey)
 	want, err := csr.SPKIHash(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ek, err := ParseEK(oaepCert(t, key).Raw)
 	if err != nil || ek.Digest != want || !key.Equal(ek.PublicKey) || ek.Certificate.PublicKey != nil {
 		t.Fatalf("%+v, %v", ek, err)
@@ -164,9 +160,7 @@ func TestRSAESOAEPKeyHasOneDigest(t *testing.T) {
 func mustSPKI(t *testing.T, key *rsa.PublicKey) []byte {
 	t.Helper()
 	spki, err := csr.CanonicalSPKI(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return spki
 }
 
@@ -175,9 +169,7 @@ func TestWeakEKs(t *testing.T) {
 	roca := &rsa.PublicKey{N: rocaModulus(), E: 65537}
 	good := rsaTestKeys()[0].Public().(*rsa.PublicKey)
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	root := tpmlab.Sign(t, nil, "root", nil)
 	for name, c := range map[string]struct {
 		key  *rsa.PublicKey

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/caissuers"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -45,9 +46,7 @@ func (f *fetchLab) verify(t testing.TB, ctx context.Context, leaf []byte, fetche
 		c.Issuers = append(c.Issuers, EKIssuer{Roots: []*x509.Certificate{root}, Profile: EKProfileTCG(), Fetcher: fetcher})
 	}
 	p, err := ParseEKPresented([][]byte{leaf}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	w := newTestLinks(5 + 4)
 	facts, err := ekVerifierOf(t, c).verifyEK(ctx, w, p, nil, tpmlab.Time)
 	return w, facts, err

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -27,9 +28,7 @@ func presentedOf(t testing.TB, chain ...*tpmlab.CA) *AKPresented {
 		der = append(der, c.Cert.Raw)
 	}
 	p, err := ParseAKPresented(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return p
 }
 
@@ -40,9 +39,7 @@ func issuerOf(t testing.TB, roots ...*tpmlab.CA) *issuer {
 		i.Roots = append(i.Roots, r.Cert)
 	}
 	made, err := newIssuer(&i, newLinkMemory())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return made
 }
 

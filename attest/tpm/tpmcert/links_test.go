@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 
@@ -40,9 +41,7 @@ func newLab(t testing.TB, profile EKProfile, roots ...*tpmlab.Cert) *lab {
 		l.certs = append(l.certs, cert)
 		c.Issuers = append(c.Issuers, EKIssuer{Roots: []*x509.Certificate{cert}, Profile: profile})
 		i, err := newIssuer(&Issuer{Roots: []*x509.Certificate{cert}, Profile: ProfileTCG()}, known)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		l.aks.issuers = append(l.aks.issuers, i)
 	}
 	l.eks = ekVerifierOf(t, c)

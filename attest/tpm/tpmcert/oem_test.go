@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -51,9 +52,7 @@ func oemFile(t *testing.T, path ...string) []byte {
 		t.Skip("NODEATTEST_CORPUS is not set: it names a directory of real certificates")
 	}
 	der, err := os.ReadFile(filepath.Join(append([]string{dir, "oem"}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if block, _ := pem.Decode(der); block != nil && len(path) > 0 && strings.HasSuffix(path[len(path)-1], "ak.pem") {
 		return block.Bytes
 	}
@@ -70,9 +69,7 @@ func TestOEMProfileOnTheCorpus(t *testing.T) {
 		othername = "othername:example-oem/1.3.6.1.5.5.7.8.4:MD4GBWeBBQEChDUwMDAwMTAxNDoyZjZkNTFkYjc3MzZlY2I5MmRjZGUyMjc4MDMxYzhiMWVjYzM4N2I0OjRkNQ"
 	)
 	ek, err := x509.ParseCertificate(oemFile(t, "generated", "ek.der"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if name := fmt.Sprintf("00001014:%x:%x", ek.AuthorityKeyId, ek.SerialNumber); "hwserial:example-oem/"+name != serial {
 		t.Errorf("the TPM is %s, and the IAK's %s", name, serial)
 	}
@@ -283,18 +280,12 @@ func TestOEMProfile(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			c.change.Style = tpmsim.StyleOEM
 			leaf, err := ca.IssueAK(key.Public(), c.change)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			issuers := []tpmcert.Issuer{{Roots: []*x509.Certificate{ca.Root()}, Profile: oemWith(c.source, c.profile)}}
 			got, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Raw, ca.AKIntermediate().Raw}, time.Now())
 			if c.refused != nil {
@@ -339,9 +330,7 @@ func TestOEMsHaveNames(t *testing.T) {
 	var roots [2][]*x509.Certificate
 	for n := range roots {
 		ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		roots[n] = []*x509.Certificate{ca.Root()}
 	}
 	one, other := hardware, tpmcert.HardwareIdentity{Issuer: "other"}

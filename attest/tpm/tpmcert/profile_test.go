@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -88,9 +89,7 @@ func TestAzureOf2026(t *testing.T) {
 	at := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
 	under := func(p Profile) []Issuer { return []Issuer{{Roots: []*x509.Certificate{root}, Profile: p}} }
 	ak, err := VerifyAKCertificate(under(ProfileAzure()), chain, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if len(ak.Chain) != 4 || !strings.HasPrefix(string(ak.Machine), "ak:sha256:") {
 		t.Errorf("a chain of %d, machine %s", len(ak.Chain), ak.Machine)
 	}
@@ -110,16 +109,12 @@ func TestAzureOf2026(t *testing.T) {
 		t.Errorf("a year later: %v", err)
 	}
 	nonce, err := hex.DecodeString(strings.TrimSpace(string(file("nonce.hex"))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for change, want := range map[byte]refusal.Check{0: "", 1: "tpm-signature"} {
 		quoted := file("quote.bin")
 		quoted[len(quoted)-1] ^= change
 		in := statement.QuoteInput{CertifyInput: statement.CertifyInput{AKKey: ak.Key}}
-		if err := in.ParseQuote(&statement.QuoteEvidence{Attest: quoted, Signature: file("quote.tpmt-signature.bin")}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, in.ParseQuote(&statement.QuoteEvidence{Attest: quoted, Signature: file("quote.tpmt-signature.bin")}))
 		if !bytes.Equal(in.Attest.ExtraData, nonce) {
 			t.Errorf("the quote is over %x", in.Attest.ExtraData)
 		}
@@ -167,9 +162,7 @@ func styled(t *testing.T, profile any, o tpmsim.CertificateOptions, ca *tpmlab.C
 	var template x509.Certificate
 	o.Edit = func(c *x509.Certificate) { template = *c }
 	maker, err := tpmsim.NewCA(tpmsim.CAOptions{Now: func() time.Time { return tpmlab.Time }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	issue := maker.IssueAK
 	if _, ok := profile.(EKProfile); ok {
 		issue = maker.IssueEK
@@ -243,9 +236,7 @@ func TestProjectsAreCopied(t *testing.T) {
 	google.Projects, ek.Projects = []string{"mine"}, []string{"mine"}
 	aks, err1 := NewAKVerifier([]Issuer{{Roots: []*x509.Certificate{root.Cert}, Profile: google}})
 	eks, err2 := NewEKVerifier(trusting(ek, root))
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(err1, err2))
 	google.Projects[0], ek.Projects[0] = "theirs", "theirs"
 	if a, e := aks.Profiles()[0].Projects[0], eks.Profiles()[0].Projects[0]; a != "mine" || e != "mine" {
 		t.Errorf("got %s and %s", a, e)

@@ -12,6 +12,7 @@ import (
 
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
@@ -19,9 +20,7 @@ var p256 = elliptic.P256()
 
 func TestSoftwareKeyRefuses(t *testing.T) {
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	mixed := *tpmlab.NewECDSA(t, p256)
 	mixed.PublicKey = tpmlab.NewECDSA(t, p256).PublicKey
 	good := tpmlab.RSA2048()
@@ -64,9 +63,7 @@ func rsaOfPrimes(t testing.TB, bits ...int) *rsa.PrivateKey {
 		phi := big.NewInt(1)
 		for _, b := range bits {
 			p, err := rand.Prime(rand.Reader, b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			k.Primes = append(k.Primes, p)
 			k.N.Mul(k.N, p)
 			phi.Mul(phi, new(big.Int).Sub(p, one))
@@ -93,9 +90,7 @@ func rsaOf(t *testing.T, e int64, primes ...*big.Int) *rsa.PrivateKey {
 	}
 	k := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: n, E: int(e)}, D: d, Primes: primes}
 	k.Precompute()
-	if err := k.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, k.Validate())
 	return k
 }
 
@@ -141,13 +136,9 @@ func TestSoftwareKeysOfNoUse(t *testing.T) {
 		})
 	}
 	three, err := rsa.GenerateMultiPrimeKey(rand.Reader, 3, 2048) //nolint:staticcheck // what is refused
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	large, err := rsa.GenerateKey(rand.Reader, 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	short, long := primeFrom(2), primeFrom(4) // of 1024 and 1025 bits, and 2048 together
 	short3 := new(big.Int).Add(primeFrom(3), new(big.Int).Lsh(big.NewInt(1), 1000))
 	for short3.Add(short3, big.NewInt(1)); new(big.Int).Mod(short3, big.NewInt(3)).Int64() != 2 || !short3.ProbablyPrime(10); {

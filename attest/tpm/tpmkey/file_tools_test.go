@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -104,9 +105,7 @@ func TestTPMKeyFileUsedByOthers(t *testing.T) {
 			{}, {Parent: 0x81000001}, {Password: hidden([]byte("secret"))}, {Parent: 0x81000001, Password: hidden([]byte("secret"))},
 		} {
 			k, err := Create(t.Context(), p.tpm, kind, opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			p.save(k)
 			passin, auth := "", ""
 			if !opts.Password.IsZero() {
@@ -145,9 +144,7 @@ func TestTPMKeyFileOfOthers(t *testing.T) {
 	if err != nil || len(files) != 5 {
 		t.Fatalf("got %d files, %v", len(files), err)
 	}
-	if err := p.tpm.Reset(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.tpm.Reset())
 	for _, path := range files {
 		b := readAll(t, path)
 		file, err := ParseFile(b)

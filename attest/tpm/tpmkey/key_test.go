@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -80,9 +81,7 @@ func TestCreateTPMKeyWithOwnerPassword(t *testing.T) {
 	}
 	for _, opts := range []Options{{OwnerPassword: hidden(secret)}, {Parent: 0x81000001}} {
 		k, err := Create(t.Context(), tpm, ECDSAP256, opts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		tpmlab.CheckSignature(t, k, crypto.SHA256)
 		if err := k.Close(); err != nil {
 			t.Error(err)
@@ -150,13 +149,9 @@ func TestTPMKeyMakesRequests(t *testing.T) {
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}}}
 	for _, kind := range []Algorithm{ECDSAP256, ECDSAP384, RSA2048} {
 		der, err := x509.CreateCertificateRequest(rand.Reader, template, mustTPMKey(t, tpm, kind))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		csr, err := x509.ParseCertificateRequest(der)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if err := csr.CheckSignature(); err != nil {
 			t.Errorf("%v: %v", kind, err)
 		}
@@ -201,13 +196,9 @@ func selfSigned(t testing.TB, k *Key) (tls.Certificate, *x509.CertPool) {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(leaf)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: k, Leaf: leaf}, roots
@@ -218,17 +209,11 @@ func TestTPMKeyHeldAndReplaced(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	shared := Share(tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode)))
 	k, err := Create(t.Context(), shared, ECDSAP256, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tpmop.FlushContext(tpm, k.held); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, tpmop.FlushContext(tpm, k.held))
 	for range 2 { // the key was in the second slot
 		other, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(*tpmop.StorageRootKey())}.Execute(tpm)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer tpmop.FlushContext(tpm, other.ObjectHandle)
 	}
 	sum := sha256.Sum256(nil)
@@ -305,9 +290,7 @@ func TestFrozenTPM(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tpm := &freezer{TPM: tpmlab.NewTPM(t)}
 		k, err := Create(t.Context(), tpm, ECDSAP256, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		sum := make([]byte, 32)
 		sign := func() error { _, err := k.Sign(nil, sum, crypto.SHA256); return err }
 		tpm.delay = limit / 10

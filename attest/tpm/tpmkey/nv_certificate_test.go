@@ -39,12 +39,8 @@ func TestNVCertificate(t *testing.T) {
 				}
 				for _, extra := range []int{10, 12, 600, 1400, 1400, 10} { // in place, larger, in two commands, smaller
 					der := tpmlab.CertificateOf(t, extra)
-					if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, opts); err != nil {
-						t.Fatal(err)
-					}
-					if err := tpm.Reset(); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, WriteNVCertificate(t.Context(), tpm, ownIndex, der, opts))
+					testkit.NoError(t, tpm.Reset())
 					checkNVCertificateIs(t, tpm, der)
 				}
 				if err := tpm.DeleteNV(ownIndex); err != nil {
@@ -60,9 +56,7 @@ func TestNVCertificateIsWrittenOnce(t *testing.T) {
 	tpm := tpmsim.Faulty(tpmlab.NewTPM(t), nil)
 	der := tpmlab.CertificateOf(t, 1400)
 	for range 2 {
-		if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}))
 	}
 	if n := tpmlab.Count(tpm, tpm2.TPMCCNVWrite); n != 2 {
 		t.Errorf("%d writes, want 2, one for each half", n)
@@ -122,9 +116,7 @@ func TestNVCertificateLeavesOthersAlone(t *testing.T) {
 func TestNVCertificateOwnerPassword(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	first, second := tpmlab.CertificateOf(t, 10), tpmlab.CertificateOf(t, 1400)
-	if err := WriteNVCertificate(t.Context(), tpm, ownIndex, first, NVCertificateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, WriteNVCertificate(t.Context(), tpm, ownIndex, first, NVCertificateOptions{}))
 	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
 	for _, password := range [][]byte{nil, []byte("guess")} {
 		opts := NVCertificateOptions{OwnerPassword: hidden(password)}
@@ -147,9 +139,7 @@ func TestNVCertificateWholeOrNotAtAll(t *testing.T) {
 				"refused": tpmsim.AnswerAt(n, tpm2.TPMRCFailure), "connection lost": tpmsim.DropAt(n),
 			} {
 				before, after := tpmlab.CertificateOf(t, 10), tpmlab.CertificateOf(t, extra)
-				if err := WriteNVCertificate(t.Context(), tpm, ownIndex, before, NVCertificateOptions{}); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, WriteNVCertificate(t.Context(), tpm, ownIndex, before, NVCertificateOptions{}))
 				faulty := tpmsim.Faulty(tpm, faults)
 				err := WriteNVCertificate(t.Context(), faulty, ownIndex, after, NVCertificateOptions{})
 				if n == 0 {
@@ -197,9 +187,7 @@ func TestNVCertificateIsReadBack(t *testing.T) {
 // tpm2-tools read it, and OpenSSL.
 func TestNVCertificateWithTools(t *testing.T) {
 	p := startTPMPrograms(t)
-	if err := WriteNVCertificate(t.Context(), p.tpm, ownIndex, tpmlab.CertificateOf(t, 1400), NVCertificateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, WriteNVCertificate(t.Context(), p.tpm, ownIndex, tpmlab.CertificateOf(t, 1400), NVCertificateOptions{}))
 	p.run("tpm2_nvread -C 0x01800001 -o certificate 0x01800001")
 	p.run("openssl x509 -inform DER -in certificate -noout -subject")
 }

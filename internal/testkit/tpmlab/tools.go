@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -50,14 +51,14 @@ func (x *Tools) Try(line string) (string, error) {
 func (x *Tools) Read(name string) []byte {
 	x.T.Helper()
 	b, err := os.ReadFile(filepath.Join(x.Dir, name))
-	noError(x.T, err)
+	testkit.NoError(x.T, err)
 	return b
 }
 
 // Write writes a file in the directory.
 func (x *Tools) Write(name string, b []byte) {
 	x.T.Helper()
-	noError(x.T, os.WriteFile(filepath.Join(x.Dir, name), b, 0o600))
+	testkit.NoError(x.T, os.WriteFile(filepath.Join(x.Dir, name), b, 0o600))
 }
 
 // Area is the TPMT_PUBLIC of a loaded object, and the key that the tools print as PEM.
@@ -67,7 +68,7 @@ func (x *Tools) Area(context string) ([]byte, crypto.PublicKey) {
 	x.Run("tpm2_readpublic -Q -c " + context + ".ctx -f pem -o " + context + ".pem")
 	block, _ := pem.Decode(x.Read(context + ".pem"))
 	key, err := x509.ParsePKIXPublicKey(block.Bytes)
-	noError(x.T, err)
+	testkit.NoError(x.T, err)
 	return x.Read(context + ".pub")[2:], key // a TPM2B_PUBLIC
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -32,9 +33,7 @@ func TestReadNVInChunks(t *testing.T) {
 		tpmlab.WriteNV(t, tpm, testIndex, want)
 		faulty := tpmsim.Faulty(tpm, nil)
 		got, err := readIndex(t, faulty, testIndex)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if !bytes.Equal(got, want) {
 			t.Errorf("%d bytes: other ones came back", size)
 		}
@@ -69,9 +68,7 @@ func wrongPasswords(t *testing.T, tpm transport.TPM) uint32 {
 		n, _, err := TPMProperty(ctx, h, tpm2.TPMPTLockoutCounter)
 		return n, err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return n
 }
 

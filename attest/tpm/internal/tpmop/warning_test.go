@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -189,9 +190,7 @@ func TestSessionsAreSentAgain(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, nil)
-		if err := create(t, faulty); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, create(t, faulty))
 		for n, code := range faulty.Commands() {
 			again := tpmsim.Faulty(tpm, tpmsim.AnswerAt(n+1, tpm2.TPMRCRetry))
 			if err := create(t, again); err != nil || again.Count() != faulty.Count()+1 || tpmlab.Count(again, code) != tpmlab.Count(faulty, code)+1 {
