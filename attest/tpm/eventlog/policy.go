@@ -37,15 +37,15 @@ type BootPolicy struct {
 	// Bank: see [Log.SecureBoot].
 	RequireSecureBoot bool
 	// Predicate decides about the replayed log; nil leaves that out. It reads events through
-	// [Log.EventsOf], which refuses what the quote does not cover, and their data through
+	// [Log.EventsOf], which refuses a PCR that the quote does not cover, and their data through
 	// [Event.Data].
 	Predicate func(ctx context.Context, l *Log) error
-	// Options are those of [Replay].
+	// Options are passed to [Replay].
 	Options Options
 }
 
-// CheckQuote replays the log of m and checks what the policy requires. A refusal is a
-// [*refusal.Error], or what Predicate returned.
+// CheckQuote replays the log of m and checks the policy's requirements. A refusal is a
+// [*refusal.Error], or Predicate's error.
 func (p *BootPolicy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 	bank, pcrs, err := p.wanted()
 	if err != nil {

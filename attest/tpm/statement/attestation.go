@@ -40,9 +40,9 @@ const (
 	checkStatementType refusal.Check = "attest-type"
 )
 
-// Attestation is a TPMS_ATTEST, what a TPM signs: TPM 2.0 Library, Part 2, 10.12.12. Its byte
-// slices share memory with the bytes that it was parsed from. Nothing in it can be relied on
-// before its signature is verified.
+// Attestation is a TPMS_ATTEST, the structure that a TPM signs: TPM 2.0 Library, Part 2, 10.12.12.
+// Its byte slices share memory with the bytes that it was parsed from. Nothing in it can be relied
+// on before its signature is verified.
 type Attestation struct {
 	// Raw is the whole structure as it was received: the signed bytes.
 	Raw []byte

@@ -38,7 +38,7 @@ type Public struct {
 	Type tpm2.TPMAlgID
 	// NameAlg is tpm2.TPMAlgSHA1, SHA256, SHA384 or SHA512.
 	NameAlg tpm2.TPMAlgID
-	// Attributes say what the TPM enforces for the key.
+	// Attributes are enforced by the TPM.
 	Attributes Attributes
 	// AuthPolicy is empty or a digest under NameAlg.
 	AuthPolicy []byte
@@ -122,8 +122,8 @@ func (p *Public) Marshal() ([]byte, error) {
 	return w.out, err
 }
 
-// BeforeUnique returns everything before the unique field, which is the last one: what a key
-// has in common with its template.
+// BeforeUnique returns everything before the last field, unique: the part that a key has in common
+// with its template.
 func (p *Public) BeforeUnique() []byte {
 	if p.Type == tpm2.TPMAlgECC {
 		return p.Raw[:len(p.Raw)-4-len(p.X)-len(p.Y)]

@@ -18,9 +18,8 @@ import (
 // KiB.
 const MaxEventLogSize = 128 << 10
 
-// QuoteEvidence is one statement of TPM2_Quote with the values that it is about: an
-// attestation key's word on what was measured into the TPM's PCRs. TPM structures have no
-// outer size prefixes.
+// QuoteEvidence is one statement of TPM2_Quote with the values that it is about: an attestation
+// key's word on the TPM's PCRs. TPM structures have no outer size prefixes.
 type QuoteEvidence struct {
 	// Attest is the TPMS_ATTEST, at most 1024 bytes.
 	Attest []byte
@@ -144,12 +143,12 @@ type QuoteOptions struct {
 	// AK is the attestation key, and where the trust in it comes from. The zero value
 	// is refused.
 	AK AK
-	// QualifyingData is what the quote's extraData must be, byte for byte; empty is
+	// QualifyingData is the required extraData of the quote, byte for byte; empty is
 	// refused: see [CertifyOptions].
 	QualifyingData []byte
-	// Selection is what must have been quoted, no more and no less. Nil leaves the choice to
-	// the sender: a policy then gets what it needs from [Quoted.Value], and an error for
-	// anything that was not quoted.
+	// Selection is the exact set of PCRs that the quote must cover. Nil leaves the choice to the
+	// sender: a policy then reads values by [Quoted.Value], which returns an error for a PCR that
+	// was not quoted.
 	Selection []PCRSelection
 
 	// InsecureAllowAnyQualifyingData skips the comparison with QualifyingData: a
@@ -168,7 +167,7 @@ type QuoteOptions struct {
 	InsecureAllowSHA1Bank bool
 }
 
-// Quoted is what a verified quote says. Only [VerifyQuote] makes one: the zero value
+// Quoted is the content of a verified quote. Only [VerifyQuote] makes one: the zero value
 // covers no PCR.
 type Quoted struct {
 	// Attestation is the statement, of type quote.
@@ -213,11 +212,10 @@ func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 // that does not answer a challenge of this package. Whether the values are good is for a
 // tpm.QuotePolicy to say.
 //
-// The checks, each with its own Check, are: sizes, canonical parsing, magic and type;
-// qualifying data, in constant time; the selection, not empty and without repetition; the
-// values, exactly those of the selection and each once; the attestation key's attributes,
-// scheme and strength; the digest of the values; and finally the signature. A refusal is a
-// [*refusal.Error].
+// The checks, each with its own Check, are: sizes, canonical parsing, magic and type; qualifying
+// data, in constant time; the selection, not empty and without repetition; the values, one for each
+// PCR of the selection; the attestation key's attributes, scheme and strength; the digest of the
+// values; and finally the signature. A refusal is a [*refusal.Error].
 func VerifyQuote(e *QuoteEvidence, opts QuoteOptions) (*Quoted, error) {
 	if e == nil {
 		return nil, tpmwire.Refuse(checkQuoteOptions, "no evidence", "some")
@@ -314,7 +312,7 @@ func (in *QuoteInput) checkDigest() error {
 	return nil
 }
 
-// Quoted returns what a verified quote by ak says.
+// Quoted returns the content of a verified quote by ak.
 func (in *QuoteInput) Quoted(ak *AK) *Quoted {
 	return &Quoted{
 		Attestation:     in.Attest,

@@ -109,7 +109,7 @@ func (v *Signature) code(w *wire) error {
 // SHA-256, SHA-384 or SHA-512), as carried by the sample of
 // draft-ietf-lamps-csr-attestation, GKE's requests and WebAuthn: for RSASSA and RSAPSS the
 // signature's bytes, for ECDSA the DER of the SEQUENCE of RFC 3279, 2.2.3, with r and s
-// positive and minimal. The result refers to b. Errors are those of [ParseSignature].
+// positive and minimal. The result refers to b. It returns the errors of [ParseSignature].
 func ParseRawSignature(b []byte, scheme KeyScheme) (*Signature, error) {
 	if err := limitSignature(b); err != nil {
 		return nil, err

@@ -23,19 +23,17 @@ const (
 // (authority information access, caIssuers: RFC 5280, 4.2.2.1). Nothing in this package
 // fetches by itself.
 //
-// The URL comes from a certificate that is not verified yet: anyone who files a request
-// can choose it. An implementation contacts only hosts that it was configured with, follows
-// no redirects to others, and sets its own time limits. What it returns is not trusted: it
-// must chain to a root like anything else.
+// The URL comes from a certificate that is not verified yet: anyone who files a request can choose
+// it. An implementation contacts only hosts that it was configured with, follows no redirects to
+// others, and sets its own time limits. The result is not trusted: it must chain to a root like any
+// certificate.
 type IssuerFetcher interface {
-	// FetchIssuer returns what stands at that URL, at most 64 KiB, or nil if it does not
-	// contact it: a certificate in DER, a certs-only PKCS#7 message with up to 16 of them, or
-	// either in PEM. What is something else, or of another issuer, is passed over, and the
-	// refusal says so.
-	// An error means that nothing could be found out for now. It is called from multiple
-	// goroutines. For one request, all fetchers together are called at most
-	// 16 times: each at most once for a URL, and no more once one of them has
-	// returned the issuer's certificate.
+	// FetchIssuer returns the content at that URL, at most 64 KiB, or nil if it does not contact
+	// it: a certificate in DER, a certs-only PKCS#7 message with up to 16 of them, or either in
+	// PEM. Other content, and certificates of another issuer, are passed over, and the refusal says
+	// so. An error means that the request will be retried. It is called from multiple
+	// goroutines. For one request, all fetchers together are called at most 16 times: each at most
+	// once for a URL, and no more once one of them has returned the issuer's certificate.
 	FetchIssuer(ctx context.Context, url string) ([]byte, error)
 }
 
@@ -112,8 +110,8 @@ func (w *links) addFetched(found []byte, cert *certificate, place int) bool {
 	return len(w.fetched) > known
 }
 
-// usableIssuers parses what was fetched, and drops what is not the certificate of cert's
-// issuer, by name and key identifier. If nothing is left, the error says what there was.
+// usableIssuers parses fetched certificates and returns those of cert's issuer, by name and key
+// identifier. If none is left, the error describes the last one.
 func usableIssuers(found []byte, cert *certificate) ([]*certificate, error) {
 	all, err := caissuers.Certificates(found)
 	if err != nil {

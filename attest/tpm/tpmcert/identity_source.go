@@ -108,7 +108,7 @@ func (s OtherNameIdentity) sharesTypes(o OtherNameIdentity) bool {
 }
 
 // scoped is a source of identities that name a machine only among those of one issuer. scope
-// returns what tells issuers apart, in the form of an OtherNameIdentity.
+// returns the issuer and types, as an OtherNameIdentity.
 type scoped interface {
 	IdentitySource
 	scope() OtherNameIdentity

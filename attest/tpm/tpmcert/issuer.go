@@ -23,7 +23,7 @@ type Issuer struct {
 	// Intermediates are certificates that the node need not send. They are not
 	// trusted by themselves.
 	Intermediates []*x509.Certificate
-	// Profile says what the issuer's AK certificates look like.
+	// Profile describes the issuer's AK certificates.
 	Profile Profile
 }
 
@@ -147,7 +147,7 @@ func checkNumber(certificates [][]byte) error {
 	return nil
 }
 
-// parseAbove parses what is above the leaf, and makes sure that there is one path to try:
+// parseAbove parses the certificates above the leaf, and makes sure that there is one path to try:
 // each certificate is the issuer of the one before it, and no name occurs twice.
 func (p *sentChain) parseAbove(ctx context.Context, w *links, known *linkMemory) ([]*certificate, error) {
 	if err := w.Work(ctx, p.leaf.work); err != nil {

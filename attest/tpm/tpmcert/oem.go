@@ -23,9 +23,8 @@ import (
 // a TPM 2.0 in the subjectAltName. Fields whose names begin with Insecure tolerate what real
 // certificates lack.
 //
-// identity says by what a machine is known: [HardwareIdentity], its TPM, or
-// [ChassisIdentity], what was bought. A machine known by both would have two names, so choose
-// one.
+// identity is [HardwareIdentity], the TPM's serial number, or [ChassisIdentity], the machine's.
+// With both a machine would have two names, so choose one.
 func ProfileOEM(identity IdentitySource) Profile {
 	return Profile{
 		Name:     "OEM IAK",
@@ -75,7 +74,7 @@ func (s HardwareIdentity) find(san *subjectAltName, inDirectory bool) (attest.Id
 
 func (s HardwareIdentity) scope() OtherNameIdentity { return OtherNameIdentity{Issuer: s.Issuer} }
 
-// tpmSerial returns hwSerialNum of the one HardwareModuleName, or nil if there is none.
+// tpmSerial returns hwSerialNum of the one HardwareModuleName, or nil.
 func (san *subjectAltName) tpmSerial(inDirectory bool) ([]byte, error) {
 	modules := slices.Clone(san.modules)
 	if inDirectory {
@@ -148,8 +147,8 @@ const notPlaceholder = "one of this machine: all machines of the maker that were
 func (s ChassisIdentity) scope() OtherNameIdentity { return OtherNameIdentity{Issuer: s.Issuer} }
 
 // checkCapabilities refuses a certificate without policies whose extended key usages, where some
-// makers write them, say that the key is in a TPM and not that it is restricted: that of an IDevID,
-// which signs what it is given.
+// makers write them, say that the key is in a TPM and not that it is restricted: an IDevID's signs
+// any data.
 func (p *Profile) checkCapabilities(cert *x509.Certificate) error {
 	ids, _ := extKeyUsages(cert)
 	has := func(id oid.OID) bool { return slices.Contains(ids, id) }

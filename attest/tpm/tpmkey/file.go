@@ -115,7 +115,7 @@ func ParseFile(b []byte) (*File, error) {
 
 // WriteFile stores the key in a file of mode 0600, replacing any that was there. A reader,
 // even one after a loss of power, finds either the old file or the new one, whole. The
-// directory must exist. Errors are those of [File.Marshal] and the file system's.
+// directory must exist. It returns the errors of [File.Marshal] and of the file system.
 func (f *File) WriteFile(path string) error {
 	b, err := f.Marshal()
 	if err != nil {
@@ -178,7 +178,7 @@ func parseFile(b []byte) (*File, error) {
 	return f, nil
 }
 
-// whyNotCanonical says what is wrong with a PEM file whose only block was found.
+// whyNotCanonical returns the fault of a PEM file with one block.
 func whyNotCanonical(b []byte, block *pem.Block, rest []byte) string {
 	begin := []byte("-----BEGIN ")
 	front, after := !bytes.HasPrefix(b, begin), len(rest) != 0

@@ -63,9 +63,9 @@ type Options struct {
 	// encrypted and never again; zero for the empty one. Wrong ones do not count towards the
 	// TPM's lockout, so it should not be one that can be guessed.
 	Password secret.Value[[]byte]
-	// PCRs bind the key to the values that these PCRs have now: it signs only while they have
-	// them. An update of what they measure makes the key unusable for good. (A statement about
-	// the key can be made whatever the PCRs hold.) Nil for none.
+	// PCRs bind the key to the values that these PCRs have now: it signs only while they have them.
+	// An update of the measured software makes the key unusable for good. (A statement about the
+	// key can be made whatever the PCRs hold.) Nil for none.
 	PCRs []statement.PCRSelection
 }
 
@@ -124,7 +124,7 @@ func Create(ctx context.Context, tpm transport.TPM, algorithm Algorithm, opts Op
 // the check "tpm-key-file", or tpm.ErrHierarchyPassword.
 func Load(ctx context.Context, tpm transport.TPM, file *File, opts LoadOptions) (*Key, error) {
 	if file == nil {
-		return nil, fmt.Errorf("tpmkey: %w: there is none", checkFile)
+		return nil, fmt.Errorf("tpmkey: %w: the file is nil", checkFile)
 	}
 	if err := file.check(); err != nil {
 		return nil, fmt.Errorf("tpmkey: %w: %w", checkFile, err)
@@ -133,7 +133,7 @@ func Load(ctx context.Context, tpm transport.TPM, file *File, opts LoadOptions) 
 	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.load(ctx, h, opts) }), "from a file")
 }
 
-// made finishes making a key: if there was an error, it removes what was loaded.
+// made finishes making a key; after an error it removes the loaded key.
 func (k *Key) made(err error, what string) (*Key, error) {
 	if err == nil {
 		return k, nil
@@ -199,14 +199,13 @@ func (k *Key) restore(ctx context.Context, h *tpmop.Handles, gone error) (*tpmop
 	return loaded, k.keep(ctx, h, loaded)
 }
 
-// Sign signs a digest: ECDSA in ASN.1 (RFC 3279, 2.2.3), RSA in PKCS #1 v1.5, or in PSS if
-// opts is an *rsa.PSSOptions with a salt of the hash's length (rsa.PSSSaltLengthEqualsHash or
-// that number), the only one that TPMs make. digest must be one of opts.HashFunc(): SHA-256,
-// SHA-384 or SHA-512 as the TPM has them. The randomness is the TPM's; the first argument is
-// not used. The signature is verified before it is returned. Sign waits while the TPM is in
-// use, for half a minute in all: then the error wraps context.DeadlineExceeded, so that a TPM
-// which has stopped answering does not hold a TLS handshake for ever. What was begun keeps the
-// TPM until it answers.
+// Sign signs a digest: ECDSA in ASN.1 (RFC 3279, 2.2.3), RSA in PKCS #1 v1.5, or in PSS if opts is
+// an *rsa.PSSOptions with a salt of the hash's length (rsa.PSSSaltLengthEqualsHash or that number),
+// the only one that TPMs make. digest must be one of opts.HashFunc(): SHA-256, SHA-384 or SHA-512
+// as the TPM has them. The randomness is the TPM's; the first argument is not used. The signature
+// is verified before it is returned. Sign waits while the TPM is in use, for half a minute in all:
+// then the error wraps context.DeadlineExceeded, so that a TPM which has stopped answering does not
+// hold a TLS handshake for ever. A command that was sent keeps the TPM until it answers.
 func (k *Key) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
 	scheme, err := k.signScheme(digest, opts)
 	if err != nil {
@@ -288,7 +287,7 @@ func (k *Key) authorizeUse(ctx context.Context, h *tpmop.Handles, loaded *tpmop.
 	return tpmop.WithSession(loaded.Handle, loaded.Name, session), err
 }
 
-// explainKeyRefusal says what a TPM's refusal of a key's use means.
+// explainKeyRefusal explains a TPM's refusal of a key's use.
 func explainKeyRefusal(err error) error {
 	if errors.Is(err, tpm2.TPMRCPolicyFail) {
 		return fmt.Errorf("%w: %w", ErrPCRPolicy, err)
@@ -299,8 +298,8 @@ func explainKeyRefusal(err error) error {
 // File is what Load restores this key from, on the same TPM.
 func (k *Key) File() *File { return k.file.clone() }
 
-// Close removes the key from the TPM; only its File can restore it. A second Close does
-// nothing except retry what the first could not flush. It waits for the TPM as long as Sign does.
+// Close removes the key from the TPM; only its File can restore it. A second Close only retries the
+// first's failed flushes. It waits for the TPM as long as Sign does.
 func (k *Key) Close() error {
 	k = cmp.Or(k, new(Key))
 	err := withinLimit(func(ctx context.Context) error {

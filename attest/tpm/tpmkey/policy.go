@@ -91,8 +91,7 @@ func readPCRSelections(s *cryptobyte.String, out *[]statement.PCRSelection) bool
 	return true
 }
 
-// digest is the policy digest that the commands produce (Part 3, 23.7 and 23.17), or nil if
-// there are none.
+// digest is the policy digest of the commands (Part 3, 23.7 and 23.17), nil without any.
 func (p keyPolicy) digest(hash tpm2.TPMIAlgHash) ([]byte, error) {
 	if len(p) == 0 {
 		return nil, nil

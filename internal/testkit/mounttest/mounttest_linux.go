@@ -78,7 +78,7 @@ func Overlay(t testing.TB, dir, name, upper string) string {
 	return Mount(t, dir, name, "overlay", strings.Join(options, ","))
 }
 
-// InMemory returns directories in memory, by what they are: only after [Enter]. dir is on a disk.
+// InMemory returns directories in memory, by kind: only after [Enter]. dir is on a disk.
 func InMemory(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	tmpfs, ramfs := Mount(t, dir, "tmpfs", "tmpfs", ""), Mount(t, dir, "ramfs", "ramfs", "")

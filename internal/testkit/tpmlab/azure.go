@@ -75,7 +75,7 @@ func (h *AzureHierarchy) Provision(t testing.TB, tpm *tpmsim.TPM) *x509.Certific
 	return certificate
 }
 
-// azureAK is what the AKs of Azure's virtual machines are made from.
+// azureAK is the template of the AKs of Azure's virtual machines.
 func azureAK() *tpm2.TPMTPublic {
 	return &tpm2.TPMTPublic{
 		Type: tpm2.TPMAlgRSA, NameAlg: tpm2.TPMAlgSHA256,

@@ -47,10 +47,9 @@ func CorpusDir(t testing.TB) string {
 	return dir
 }
 
-// ByTurns is a benchmark of rows that run by turns, so that all of them meet the same
-// machine. It reports the median of the first one as ns-ours, and what that is as a
-// multiple of each of the others' under their names. before runs before each row, its
-// time uncounted.
+// ByTurns is a benchmark of rows that run by turns, so that all of them meet the same machine. It
+// reports the median of the first one as ns-ours, and its multiple of each other row's median under
+// that row's name. before runs before each row, its time uncounted.
 func ByTurns(b *testing.B, before func(), names []string, rows ...func()) {
 	times := make([][]float64, len(rows))
 	for b.Loop() {

@@ -17,13 +17,13 @@ import (
 // Tools runs tpm2-tools against a software TPM of its own.
 type Tools struct {
 	T   *testing.T
-	TPM *tpmsim.TPM // that they talk to; nil for those that need none
+	TPM *tpmsim.TPM // nil for tools that need none
 	Dir string      // where it runs them
 	Env []string
 }
 
 // Run runs one command line in the directory; without a resource manager it leaves
-// objects in the TPM, so it flushes them. It returns what the command printed.
+// objects in the TPM, so it flushes them. It returns the command's output.
 func (x *Tools) Run(line string) string {
 	x.T.Helper()
 	out, err := x.Try(line)
