@@ -40,7 +40,7 @@ func ExampleOpen() {
 	// a second one is refused: true
 }
 
-// A test opens a TPM, uses it, and looks for what was left in it.
+// A test opens a TPM, uses it, and looks for objects left in it.
 func ExampleNew() {
 	t := &exampleTB{} // a test has its *testing.T
 	defer t.end()

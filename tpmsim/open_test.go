@@ -237,7 +237,7 @@ func TestNewFailsTheTest(t *testing.T) {
 	rec := &recorder{TB: t}
 	rec.run(func() { tpmsim.New(rec, bare()) })
 	if !rec.fatal || !strings.Contains(rec.text, "in use") {
-		t.Errorf("New beside another: fatal %v, %q", rec.fatal, rec.text)
+		t.Errorf("New next to another: fatal %v, %q", rec.fatal, rec.text)
 	}
 }
 

@@ -170,7 +170,7 @@ func TestWriteNV(t *testing.T) {
 	})
 }
 
-// What the platform provisioned survives TPM2_Clear by the owner, and the owner
+// The platform's provisioning survives TPM2_Clear by the owner, and the owner
 // cannot delete it.
 func TestProvisioningSurvivesTheOwner(t *testing.T) {
 	onBoth(t, tpmsim.Options{}, func(t *testing.T, tpm *tpmsim.TPM) {

@@ -193,7 +193,7 @@ func TestSwtpmFailsToStart(t *testing.T) {
 	}
 	testkit.NoError(t, os.WriteFile(filepath.Join(dir, "swtpm"), []byte("no program"), 0o700))
 	if _, err := tpmsim.OpenSwtpm(tpmsim.Options{}); err == nil {
-		t.Error("OpenSwtpm with a program that is none succeeded")
+		t.Error("OpenSwtpm with a missing program succeeded")
 	}
 }
 
@@ -203,7 +203,7 @@ func TestSwtpmTakesNoSeed(t *testing.T) {
 	}
 }
 
-// tpm2-tools read what was provisioned, and OpenSSL accepts the chain.
+// tpm2-tools read the provisioned indexes, and OpenSSL accepts the chain.
 func TestToolsReadSwtpm(t *testing.T) {
 	for _, tool := range []string{"tpm2_nvread", "openssl"} {
 		if _, err := exec.LookPath(tool); err != nil {

@@ -210,7 +210,7 @@ func TestLoadAKWithEndorsementPassword(t *testing.T) {
 	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
-// Somebody else's wrong guesses lock keys without noDA. Ours go on.
+// Another program's wrong guesses lock keys without noDA. Ours go on.
 func TestAKTemplatesSurviveALockout(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	tpmlab.DefineNV(t, tpm, testIndex, tpm2.TPMANV{OwnerWrite: true, AuthRead: true, NT: tpm2.TPMNTOrdinary}, 1, []byte{1})

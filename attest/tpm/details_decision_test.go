@@ -65,7 +65,7 @@ func TestVerifiedAfterTheDecision(t *testing.T) {
 	}
 }
 
-// What the caller does to a Result changes nothing in what may be issued.
+// A change to a Result changes nothing in the certificate that may be issued.
 func TestVerifiedIsACopy(t *testing.T) {
 	s := newStage(t, plainNode)
 	end := time.Now().Add(10 * time.Minute).Truncate(time.Second)

@@ -51,8 +51,8 @@ func TestStatedProviderID(t *testing.T) {
 	}
 }
 
-// TestMachinesOfEveryCustomer: trust on first use that no one has asked whether it fits the road is told
-// of each machine whether its issuer certifies those of every customer, on both roads.
+// TestMachinesOfEveryCustomer: trust on first use learns of each machine whether its issuer
+// certifies the machines of every customer, on both roads.
 func TestMachinesOfEveryCustomer(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", nil)
 	roots, leaf := []*x509.Certificate{root.Cert}, []*x509.Certificate{{}}

@@ -18,9 +18,8 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// A TPM that keeps the intermediate of its EK certificate in NV joins a control plane
-// that has the root alone, when its node sends what is there; else the chain ends too
-// early.
+// A TPM that keeps the intermediate of its EK certificate in NV joins a control plane that has the
+// root alone, when its node sends it; else the chain ends too early.
 func TestEKChainFromNV(t *testing.T) {
 	ctx := context.Background()
 	ek := tpmkind.EKRSA2048()
@@ -64,7 +63,7 @@ func TestEKChainFromNV(t *testing.T) {
 	noHandles(t, node.TPM)
 }
 
-// EKChainFromNV is for a leaf from NV, and for nothing else that says what is above it.
+// EKChainFromNV is only for a leaf from NV, without other intermediates.
 func TestEKChainFromNVOptions(t *testing.T) {
 	device := tpmkey.Share(&tpmsim.TPM{})
 	ek, bare := tpmkind.EKRSA2048(), tpmkind.EKRSA2048()

@@ -30,7 +30,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
-// openCredential is what a TPM does with a credential (TPM 2.0 Library, Part 1, 24.4),
+// openCredential opens a credential as a TPM does (TPM 2.0 Library, Part 1, 24.4),
 // for an EK whose private key is known, on the standard library alone.
 func openCredential(ek crypto.Signer, hash crypto.Hash, keySize int, name []byte, c *attest.Credential) ([]byte, error) {
 	seed, err := openSeed(ek, hash, c.EncryptedSecret)
@@ -230,7 +230,7 @@ func TestKindsOfEK(t *testing.T) {
 		})
 	}
 	off := *tpmlab.NewECDSA(t, elliptic.P256()).Public().(*ecdsa.PublicKey)
-	off.Y = new(big.Int).Add(off.Y, big.NewInt(1)) //nolint:staticcheck // what is refused
+	off.Y = new(big.Int).Add(off.Y, big.NewInt(1)) //nolint:staticcheck // deliberately invalid
 	t.Run("off the curve", func(t *testing.T) {
 		if c, err := makeCredential(rand.Reader, &off, someAKName(t), make([]byte, 32)); !errors.Is(err, statement.CheckPoint) || c != nil {
 			t.Errorf("%v, %v", c, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// certifiedFirmware is what the certificates of tpmsim state: 1.0.
+// certifiedFirmware is the version in tpmsim's certificates: 1.0.
 const certifiedFirmware = 1 << 16
 
 // denying is a control plane like another one, with a deny-list.
@@ -28,7 +28,7 @@ func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, d
 		Issuers: []tpmcert.EKIssuer{{Roots: n.Roots(), Profile: tpmcert.EKProfileTCG()}}}); err != nil {
 		t.Fatal(err)
 	}
-	again.Config.KeyRing = plane.Config.KeyRing // so that it verifies what the other one challenged
+	again.Config.KeyRing = plane.Config.KeyRing // so that it verifies answers to the other one's challenges
 	again.Verifier = planeVerifier(t, again)
 	return again
 }
@@ -74,8 +74,8 @@ func TestDeniedByCertificate(t *testing.T) {
 	noHandles(t, s.node.TPM)
 }
 
-// What the TPM says of its running firmware counts too: the hello, where it has said
-// nothing yet, is challenged, and the answer is refused.
+// The version of the running firmware counts too: the hello, which does not state it yet, is
+// challenged, and the answer is refused.
 func TestDeniedByRunningFirmware(t *testing.T) {
 	ctx := context.Background()
 	s := newStage(t, attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK})
@@ -117,8 +117,8 @@ func TestDeniedByRunningFirmware(t *testing.T) {
 	noHandles(t, s.node.TPM)
 }
 
-// A TPM obfuscates the version for keys of the owner hierarchy: what an AK there says
-// is held against no list, whatever its number happens to be. The certificate is.
+// A TPM obfuscates the version for keys of the owner hierarchy: the version in such an AK's
+// statement is not compared with a list. The certificate's is.
 func TestObfuscatedFirmwareIsNotOnTheList(t *testing.T) {
 	ctx := context.Background()
 	const handle = 0x81008f77

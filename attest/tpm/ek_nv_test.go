@@ -44,7 +44,7 @@ func TestReadEKChain(t *testing.T) {
 	if err != nil || len(above) != 2 || !bytes.Equal(above[0], lower.Cert.Raw) || !bytes.Equal(above[1], upper.Cert.Raw) {
 		t.Fatalf("%d certificates, %v", len(above), err)
 	}
-	// What was read is what the control plane wants.
+	// The control plane accepts it.
 	if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, trusting(tpmcert.EKProfileTCG(), root)),
 		&sentEK{Certificates: append([][]byte{leaf.Raw}, above...)}, nil, tpmlab.Time); err != nil {
 		t.Error(err)

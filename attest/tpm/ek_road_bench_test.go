@@ -48,9 +48,8 @@ func BenchmarkRoadEK(b *testing.B) {
 	}
 }
 
-// bareOperations are the parsing and the public-key operations that nobody who verifies
-// such an answer can leave out, but for the AK's signature, which costs what the
-// request's does: the same curve.
+// bareOperations are the parsing and the public-key operations that every verifier of such an
+// answer needs, but for the AK's signature, which costs the same as the request's: the same curve.
 func bareOperations(b *testing.B, answer *csr.Request) {
 	p := takeApart(b, answer)
 	middle, err := x509.ParseCertificate(p.att.Certificates[1])
@@ -68,7 +67,7 @@ func bareOperations(b *testing.B, answer *csr.Request) {
 	}
 }
 
-// What a challenge and a verification allocate is bounded.
+// The allocations of a challenge and a verification are bounded.
 func TestAllocationsOfRoadEK(t *testing.T) {
 	plane, hello, answer := roadEKBench(t, tpmkind.EKP256())
 	challenge := testing.AllocsPerRun(100, func() {

@@ -36,7 +36,7 @@ type ekJoin struct {
 	subject  attest.Subject
 	ring     attest.RingKey
 	secret   []byte
-	wire     [][]byte // what the two sides sent each other
+	wire     [][]byte // messages in both directions
 }
 
 func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
@@ -71,7 +71,7 @@ func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
 	return j
 }
 
-// object files what the node made.
+// object files the node's request.
 func (j *ekJoin) object(spec *csr.Spec) (*csr.Request, error) {
 	bundle, err := csr.Parse(spec.Request)
 	if err != nil {
@@ -205,8 +205,8 @@ func checkUnseen(t *testing.T, j *ekJoin, what string, output func() []byte) {
 	j.wire = j.wire[:0]
 }
 
-// captured catches what the process prints, to both streams and to the log, and returns
-// what has been caught since the last time.
+// captured captures the process's output, on both streams and in the log, and returns the part
+// since the last call.
 func captured(t *testing.T) func() []byte {
 	t.Helper()
 	file, err := os.CreateTemp(t.TempDir(), "output")

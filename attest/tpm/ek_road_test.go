@@ -189,7 +189,7 @@ func TestEveryBitOfTheBinding(t *testing.T) {
 	}
 }
 
-// A hello whose AK is not what it has to be gets no challenge, whatever its EK.
+// A hello with an unsuitable AK gets no challenge, whatever its EK.
 func TestHelloOfRoadEK(t *testing.T) {
 	device := tpmsim.New(t, everyEK())
 	s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()})

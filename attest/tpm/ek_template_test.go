@@ -17,7 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// The policies are computed here from what the EK Credential Profile says of them.
+// The policies are computed here as the EK Credential Profile defines them.
 func TestEKPolicies(t *testing.T) {
 	for _, c := range []struct {
 		hash    crypto.Hash
@@ -134,7 +134,7 @@ func TestEKTemplateAndNonceInNV(t *testing.T) {
 	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
-// The indexes are those of TCG EK Credential Profile 2.6, 2.2.1.
+// The indexes are as in TCG EK Credential Profile 2.6, 2.2.1.
 func TestEKHighIndexes(t *testing.T) {
 	for number, want := range map[int]tpm2.TPMHandle{1: 0x01c00012, 2: 0x01c00014, 3: 0x01c00016, 6: 0x01c0001c} {
 		if o := EKHigh(number); o.CertificateIndex != want || o.TemplateIndex != want+1 || o.NonceIndex != 0 {
@@ -188,7 +188,7 @@ func TestEKsThatNoVerifierAccepts(t *testing.T) {
 	unknown := EKP256().Template
 	unknown.AuthPolicy.Buffer = bytes.Repeat([]byte{7}, 32)
 	if _, err := activateWith(t, tpm, EKOrigin{Template: unknown}, AKTemplateECDSAP256(), nil, make([]byte, 32), nil); err == nil {
-		t.Error("an EK with a policy that nobody knows")
+		t.Error("an EK with an unknown policy")
 	}
 	tpmlab.CheckNothingLoaded(t, tpm)
 }

@@ -31,7 +31,7 @@ import (
 type akCA struct {
 	cert *x509.Certificate
 	key  crypto.Signer
-	id   string // the cluster ID of those who enrol
+	id   string // the cluster ID of enrolments
 }
 
 func newAKCA(t *testing.T) *akCA {
@@ -154,7 +154,7 @@ func testEnrolment(t *testing.T, device *tpmsim.TPM, origins map[string]tpmkind.
 	noHandles(t, device)
 }
 
-// A certificate is kept in NV, beside the AK.
+// A certificate is kept in NV, with the AK.
 func TestEnrolmentToNV(t *testing.T) {
 	const index = 0x01800017
 	ca := newAKCA(t)
@@ -170,7 +170,7 @@ func TestEnrolmentToNV(t *testing.T) {
 	}
 }
 
-// Nobody gets a certificate for an AK that is not proven to this CA.
+// An AK that is not proven to this CA gets no certificate.
 func TestEnrolmentRefuses(t *testing.T) {
 	ctx := t.Context()
 	ca, device := newAKCA(t), tpmsim.New(t, everyEK())
@@ -292,7 +292,7 @@ func TestEnrolmentOfOtherKeys(t *testing.T) {
 	}
 }
 
-// An EK that nobody trusts, or that was revoked, gets no challenge, nor a certificate if it
+// An EK that is not trusted, or was revoked, gets no challenge, nor a certificate if it
 // was revoked since.
 func TestEnrolmentOfOtherEKs(t *testing.T) {
 	ctx := t.Context()

@@ -38,7 +38,7 @@ type sentEK struct {
 	PublicKey    []byte
 }
 
-// verifyEKOf parses and verifies what a node sent.
+// verifyEKOf parses and verifies a node's EK.
 func verifyEKOf(ctx context.Context, v *tpmcert.EKVerifier, sent *sentEK, machine *csr.Machine, now time.Time) (*tpmcert.EKFacts, error) {
 	if sent == nil {
 		return v.Verify(ctx, nil, machine, now, nil)
@@ -226,7 +226,7 @@ func (f *quoteForgery) selectPCRs(selections ...statement.PCRSelection) {
 	f.digest()
 }
 
-// digest computes what the TPM would: written anew, as a reference.
+// digest computes the TPM's digest: written anew, as a reference.
 func (f *quoteForgery) digest() {
 	h := tpmwire.HashOf(f.scheme.Hash).New()
 	for _, p := range f.pcrs {

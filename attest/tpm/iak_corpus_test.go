@@ -31,7 +31,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// What an Arista switch with a TPM of STMicroelectronics sent: its IAK is of template H-3,
+// The request of an Arista switch with a TPM of STMicroelectronics: its IAK is of template H-3,
 // and certifies its IDevID key.
 func TestIAKOfRealHardware(t *testing.T) {
 	file := func(name string) []byte { return tpmlab.Corpus(t, "oem", "attestz", name) }
@@ -53,7 +53,7 @@ func TestIAKOfRealHardware(t *testing.T) {
 		t.Error(err)
 	}
 
-	// The contents of the request: a header, 13 sizes, and what they are the sizes of.
+	// The contents of the request: a header, 13 sizes, and the fields of these sizes.
 	contents := file("csrResponse-csr_contents")
 	if sum := sha512.Sum384(contents[60:]); len(contents)%16 != 0 || !bytes.Equal(sum[:], contents[12:60]) {
 		t.Error("the request's hash does not hold")
@@ -148,7 +148,7 @@ func TestOEMBundlesOfAnotherEncoder(t *testing.T) {
 }
 
 // A bundle of that encoder with two statements, and the root in front: each statement holds,
-// and what is not leaf first has no leaf.
+// and a chain that is not leaf first has no leaf.
 func TestOEMBundleWithTwoStatements(t *testing.T) {
 	file := func(name string) []byte { return tpmlab.Corpus(t, "oem", "generated", name) }
 	der := file("H-2.both.bundle")
@@ -247,7 +247,7 @@ func TestRecordedTemplates(t *testing.T) {
 	}
 }
 
-// What another SDK asks for a quote with, and answers, is none of our messages.
+// Another SDK's request for a quote, and its answer, are refused as our messages.
 func TestQuoteRequestsOfAnotherSDK(t *testing.T) {
 	tpmlab.CorpusDir(t) // or skip
 	read := func(t *testing.T, name string) []byte {

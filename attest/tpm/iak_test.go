@@ -46,7 +46,7 @@ var (
 	oemSelf = "hwserial:sim/SIM%20:5F2C9E0A41B7D3866C10:01A4"
 )
 
-// iakTemplates are those of H-1 to H-4, by name.
+// iakTemplates are the templates H-1 to H-4, by name.
 func iakTemplates() map[string][]*tpm2.TPMTPublic {
 	templates := map[string][]*tpm2.TPMTPublic{"H-1": tpmkind.IAKTemplates(rsaH1)}
 	for n, curve := range []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()} {
@@ -55,7 +55,7 @@ func iakTemplates() map[string][]*tpm2.TPMTPublic {
 	return templates
 }
 
-// The templates are those of the document, byte for byte, and of swtpm.
+// The templates are the document's, byte for byte, and swtpm's.
 func TestIAKTemplates(t *testing.T) {
 	corpus := os.Getenv("NODEATTEST_CORPUS")
 	for name, templates := range iakTemplates() {
@@ -247,8 +247,8 @@ func TestOEMHandleTakenByAnotherKey(t *testing.T) {
 	device := tpmsim.New(t, oemDevice())
 	template := tpmkind.IAKTemplates(&ecdsa.PublicKey{Curve: elliptic.P256()})[1]
 	maker(t, device, template)
-	persistIAK(t, device, tpmkind.AKTemplateECDSAP384(), "somebody's")
-	if err := oemJoin(t, device, nil, "somebody's", 0); err != nil {
+	persistIAK(t, device, tpmkind.AKTemplateECDSAP384(), "another's")
+	if err := oemJoin(t, device, nil, "another's", 0); err != nil {
 		t.Error(err)
 	}
 }
@@ -299,7 +299,7 @@ func TestOEMKeyThatIsNotThere(t *testing.T) {
 	if err := public(); !errors.Is(err, tpmkind.ErrIAK) || !errors.Is(err, tpm2.TPMRCHandle) {
 		t.Errorf("another key's certificate: %v", err)
 	}
-	for _, code := range []tpm2.TPMCC{tpm2.TPMCCReadPublic, tpm2.TPMCCCreatePrimary} { // nobody knows which keys there are
+	for _, code := range []tpm2.TPMCC{tpm2.TPMCCReadPublic, tpm2.TPMCCCreatePrimary} { // which keys there are cannot be told
 		full := tpmsim.Faulty(device, tpmsim.FailEvery(code, tpm2.TPMRCObjectMemory))
 		_, err := tpmkind.AKPublic(t.Context(), full, tpmkind.OEMIAK(), secret.Value[[]byte]{})
 		if !errors.Is(err, refusal.ErrRetry) || errors.Is(err, tpmkind.ErrIAK) || tpmlab.Count(full, code) != 1 {
@@ -344,14 +344,14 @@ func forgeRSA3072(t *testing.T) crypto.PublicKey {
 	return nil
 }
 
-// The indexes behind those of the IAK have the IDevID's certificates, which are none of it.
+// The indexes behind the IAK's have the IDevID's certificates, which are not used.
 func TestOEMIndexes(t *testing.T) {
 	const lastIAKIndex, idevidIndex = 0x01c901ff, 0x01c90200
 	device := tpmsim.New(t, oemDevice())
 	_, certificates := certified(t, device, tpmkind.IAKTemplates(&ecdsa.PublicKey{Curve: elliptic.P256()})[0])
 	_, idevid := certified(t, device, tpmkind.IAKTemplates(&ecdsa.PublicKey{Curve: elliptic.P384()})[0])
 	leaf, above, others := certificates[0], certificates[1], bytes.Join([][]byte{idevid[1], idevid[0]}, nil)
-	for _, c := range []struct { // in this order: what is written stays
+	for _, c := range []struct { // in this order: writes stay
 		name  string
 		index tpm2.TPMHandle
 		nv    []byte
@@ -381,8 +381,8 @@ func TestOEMCertificatesFromElsewhere(t *testing.T) {
 		options tpmkind.ProverOptions
 		want    error
 	}{
-		"no certificate beside the intermediates": {tpmkind.ProverOptions{Intermediates: certificates[1:]}, tpmkey.ErrNVIndexNotFound},
-		"no certificate among them":               {tpmkind.ProverOptions{Certificates: [][]byte{{0x30, 0}}}, tpmcert.CheckCertificateEncoding},
+		"intermediates without a certificate": {tpmkind.ProverOptions{Intermediates: certificates[1:]}, tpmkey.ErrNVIndexNotFound},
+		"no certificate among them":           {tpmkind.ProverOptions{Certificates: [][]byte{{0x30, 0}}}, tpmcert.CheckCertificateEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := tpmkind.NewProver(device, tpmkind.OEMIAK(), c.options)
@@ -416,7 +416,7 @@ func TestOEMCertificatesFromElsewhere(t *testing.T) {
 		options tpmkind.ProverOptions
 	}{
 		"an index of one's own":     {tpmkind.AKSource{OEM: true, CertificateIndex: iakIndex}, tpmkind.ProverOptions{}},
-		"a handle beside it":        {tpmkind.AKSource{OEM: true, Handle: iakHandle}, tpmkind.ProverOptions{}},
+		"a handle next to it":       {tpmkind.AKSource{OEM: true, Handle: iakHandle}, tpmkind.ProverOptions{}},
 		"the road of the EK":        {tpmkind.OEMIAK(), tpmkind.ProverOptions{EK: new(tpmkind.EKRSA2048())}},
 		"a password on that road":   {tpmkind.GCERSA(), tpmkind.ProverOptions{EK: new(tpmkind.EKRSA2048()), AKPassword: secret.New([]byte("x"))}},
 		"both kinds of certificate": {tpmkind.OEMIAK(), tpmkind.ProverOptions{Certificates: certificates, Intermediates: certificates}},

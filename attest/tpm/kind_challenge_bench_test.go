@@ -100,7 +100,7 @@ func (h *helloBench) parsing(t testing.TB) {
 	}
 }
 
-// BenchmarkChallenge gives, by turns, what a challenge costs as a multiple of its bare
+// BenchmarkChallenge gives, by turns, the cost of a challenge as a multiple of its bare
 // public-key operations (x-ops), and of those and the standard library's parsing
 // (x-ops+parse). "machine" is a verifier that has seen the intermediate before, with another
 // machine; "again" one that has seen this machine's certificate too.
@@ -125,7 +125,7 @@ func BenchmarkChallenge(b *testing.B) {
 	}
 }
 
-// What a challenge allocates is bounded, on each road.
+// The allocations of a challenge are bounded, on each road.
 func TestAllocationsOfChallenges(t *testing.T) {
 	device := tpmsim.New(t, everyEK())
 	for name, c := range map[string]struct {

@@ -71,7 +71,7 @@ func TestVerifierFromManyGoroutines(t *testing.T) {
 	wait.Wait()
 }
 
-// A verification allocates little beside the standard library's part of it.
+// A verification allocates little more than the standard library's part of it.
 func TestVerifyAllocates(t *testing.T) {
 	s := newStage(t, plainNode)
 	p := takeApart(t, s.good)

@@ -71,8 +71,8 @@ func TestChangedHello(t *testing.T) {
 		"a malformed hello": {func(p *helloParts) {
 			p.hello, p.att.Statements[0].Stmt = nil, []byte{5, 0}
 		}, refusal.Check("message-encoding"), false},
-		"an AK that is none": {func(p *helloParts) { p.hello.AKPublic = []byte{0} }, refusal.Check("public-encoding"), false},
-		"a key for an AK":    {func(p *helloParts) { p.hello.AKPublic = takeApart(t, s.good).certify.Public }, statement.CheckAKMismatch, false},
+		"no AK":           {func(p *helloParts) { p.hello.AKPublic = []byte{0} }, refusal.Check("public-encoding"), false},
+		"a key for an AK": {func(p *helloParts) { p.hello.AKPublic = takeApart(t, s.good).certify.Public }, statement.CheckAKMismatch, false},
 		"a signer of nothing": {func(p *helloParts) {
 			p.hello.TargetSigner = "example.com/other"
 		}, csr.CheckSignerName, false},

@@ -75,8 +75,8 @@ func certified(t testing.TB, device *tpmsim.TPM, template *tpm2.TPMTPublic) (tpm
 	return source, [][]byte{leaf.Raw, device.CA().AKIntermediate().Raw}
 }
 
-// Every AK of the library certifies every kind of key, and the verifier accepts
-// each pair and says what it is.
+// Every AK of the library certifies every kind of key, and the verifier accepts each pair and names
+// it.
 func TestPairsOnTheSimulator(t *testing.T) {
 	testPairs(t, tpmsim.New(t, tpmsim.Options{}), akTemplates(), keyOptions(t, 2048))
 }
@@ -196,7 +196,7 @@ func TestAKOfAzure(t *testing.T) {
 		}{
 			"the node sends them":        {tpmkind.ProverOptions{Intermediates: tpmcert.CertificatesDER(h.Intermediates)}, tpmcert.Issuer{Profile: tpmcert.ProfileAzure()}, nil},
 			"the control plane has them": {tpmkind.ProverOptions{}, tpmcert.Issuer{Intermediates: h.Intermediates, Profile: tpmcert.ProfileAzure()}, nil},
-			"nobody has them":            {tpmkind.ProverOptions{}, tpmcert.Issuer{Profile: tpmcert.ProfileAzure()}, tpmcert.CheckCertificateChain},
+			"missing":                    {tpmkind.ProverOptions{}, tpmcert.Issuer{Profile: tpmcert.ProfileAzure()}, tpmcert.CheckCertificateChain},
 			"by Google's profile":        {tpmkind.ProverOptions{}, tpmcert.Issuer{Intermediates: h.Intermediates, Profile: tpmcert.ProfileGoogle()}, refusal.Check("certificate-ext-key-usage")},
 		} {
 			t.Run(h.Name+", "+name, func(t *testing.T) {
@@ -241,9 +241,8 @@ func TestIdentityFromOtherName(t *testing.T) {
 	}
 }
 
-// Two verifiers that share nothing but the key ring accept answers to each
-// other's challenges; a retired key's are refused, and so are those of a ring
-// that was not read.
+// Two verifiers that share nothing but the key ring accept answers to each other's challenges; a
+// retired key's are refused, and a ring's that was not read.
 func TestReplicas(t *testing.T) {
 	ctx := context.Background()
 	node := attesttest.NewNode(t, attesttest.NodeOptions{})

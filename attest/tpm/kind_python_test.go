@@ -65,7 +65,7 @@ func (n *pythonNode) run(command string) {
 	}
 }
 
-// file files what the node has written with a control plane.
+// file files the node's request with a control plane.
 func (n *pythonNode) file(plane *joined.Plane, name string) *joined.Reply {
 	n.T.Helper()
 	var spec csr.Spec
@@ -120,7 +120,7 @@ func (n *pythonNode) knownEK() (tpmkind.KindConfig, attest.Identity) {
 }
 
 // A node that was written from docs/protocol.md in another language joins, on each road, with
-// a key in its TPM; and it does not answer a challenge for somebody else.
+// a key in its TPM; and it does not answer another node's challenge.
 func TestPythonNodeJoins(t *testing.T) {
 	ca := tpmlab.Sign(t, nil, "cluster", nil)
 	clusterID, err := attest.ClusterID(ca.Cert)

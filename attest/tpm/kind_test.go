@@ -129,7 +129,7 @@ func TestProfileOfStatement(t *testing.T) {
 	}
 }
 
-// What is refused of an AK certificate before its chain.
+// Faults of an AK certificate that are refused before its chain.
 func TestAKCertificatesBeforeTheirChain(t *testing.T) {
 	root := tpmlab.CACert("root", "root", tpmlab.NewP256(t))
 	issuers := []tpmcert.Issuer{{Roots: []*x509.Certificate{tpmlab.Parsed(t, root.Sign(t, root.Key))}, Profile: tpmcert.ProfileTCG()}}
@@ -157,7 +157,7 @@ func TestAKCertificatesBeforeTheirChain(t *testing.T) {
 	})
 }
 
-// Half of what is to be verified is nothing.
+// Half of the evidence is refused.
 func TestHalfOfACertifyStatement(t *testing.T) {
 	f := goodCertifyForgery(t, softak.NewAK(tpmlab.P256(), softak.ECDSA), tpmlab.P256b().Public())
 	if got, err := statement.VerifyCertify(nil, f.Options); err == nil || got != nil {

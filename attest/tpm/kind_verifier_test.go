@@ -12,7 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A verifier keeps its own policy: what its maker does to his afterwards admits nobody.
+// A verifier keeps its own policy: later changes to the caller's admit no machine.
 func TestVerifierCopiesItsPolicy(t *testing.T) {
 	s := newStage(t, plainNode)
 	config := s.plane.Config

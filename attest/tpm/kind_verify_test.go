@@ -81,7 +81,7 @@ type stage struct {
 	node  *attesttest.Node
 	plane *attesttest.ControlPlane
 	good  *csr.Request
-	// challenge is what the answer answers.
+	// challenge is the one that the answer is for.
 	challenge []byte
 }
 
@@ -137,7 +137,7 @@ func TestChangedAnswer(t *testing.T) {
 		"a third statement": {func(p *parts) {
 			p.att.Statements = append(p.att.Statements, message.Statement{Type: oid.NodeAttestHello, Stmt: []byte{5, 0}})
 		}, attest.CheckStatements},
-		"a quote that is none": {func(p *parts) {
+		"no quote": {func(p *parts) {
 			p.att.Statements = append(p.att.Statements, message.Statement{Type: oid.NodeAttestQuote, Stmt: []byte{5, 0}})
 		}, refusal.Check("message-encoding")},
 		"no certificate":          {func(p *parts) { p.att.Certificates = nil }, refusal.Check("certificate-missing")},
@@ -293,7 +293,7 @@ func TestReplayForAnotherRequest(t *testing.T) {
 	}
 }
 
-// criticalExtension is one that nobody understands.
+// criticalExtension is unknown to every reader.
 func criticalExtension() pkix.Extension {
 	return pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 99999, 1}, Critical: true, Value: []byte{5, 0}}
 }

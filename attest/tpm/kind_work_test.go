@@ -146,7 +146,7 @@ func (w *workBench) good(t testing.TB) [][]byte {
 	return [][]byte{leaf.Sign(t, w.lower), w.ca("lower", "root 9", w.lower).Sign(t, w.roots[9].Key)}
 }
 
-// attacks are requests that a stranger can file, and what a control plane must refuse.
+// attacks are requests that a stranger can file and a control plane must refuse.
 func (w *workBench) attacks(t testing.TB) map[string]*csr.Request {
 	good := w.good(t)
 	out := map[string]*csr.Request{"a leaf's signature changed": w.with(t, damaged(good[0]), good[1]),
@@ -203,8 +203,8 @@ func damaged(der []byte) []byte {
 	return der
 }
 
-// A good request of the benchmark passes, each other is refused, and what they cost in
-// signatures and in all work is bounded. The times are BenchmarkWork's.
+// A good request of the benchmark passes, each other is refused, and their cost in signatures and
+// in all work is bounded. The times are BenchmarkWork's.
 func TestWorkOfRequests(t *testing.T) {
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		for _, answer := range []bool{false, true} {
@@ -268,10 +268,10 @@ func (w *workBench) longest(t testing.TB) *csr.Request {
 	return w.with(t, append(chain, w.ca(fmt.Sprint("long ", 5-1), "root 9", w.lower).Sign(t, w.roots[9].Key))...)
 }
 
-// BenchmarkWork gives, by turns, what the costliest requests take as a multiple of a
-// good one (x-good) whose chain is a leaf, an intermediate and a root with the costliest
-// keys, and the signatures and work that are counted for both. The verifier knows no intermediate. All but
-// the one with the longest chain are refused.
+// BenchmarkWork gives, by turns, the time of the costliest requests as a multiple of a good one
+// (x-good) whose chain is a leaf, an intermediate and a root with the costliest keys, and the
+// signatures and work that are counted for both. The verifier knows no intermediate. All but the
+// one with the longest chain are refused.
 func BenchmarkWork(b *testing.B) {
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		for _, answer := range []bool{false, true} {

@@ -183,10 +183,10 @@ func (r *recorded) Send(command []byte) ([]byte, error) {
 	return rsp, err
 }
 
-// The response with the secret is encrypted: whoever taps the wire does not read it.
+// The response with the secret is encrypted on the wire.
 func TestActivateEncryptsTheSecret(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
-	secret := []byte("seen by nobody on the wire, 32 B")
+	secret := []byte("not to be seen on a wire, 32 B..")
 	for name, origin := range ekOrigins() {
 		wire := &recorded{TPM: tpm}
 		if _, err := activateWith(t, wire, origin, AKTemplateECDSAP256(), nil, secret, nil); err != nil {

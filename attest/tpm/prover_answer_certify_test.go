@@ -40,7 +40,7 @@ type certified struct {
 	ak *statement.Public
 }
 
-// certifyWith runs what an Attester runs: an AK from a template, a key, one
+// certifyWith runs an Attester's steps: an AK from a template, a key, one
 // statement.
 func certifyWith(t testing.TB, tpm transport.TPM, source AKSource, key tpmkey.Certifiable, qualifyingData []byte) (certified, error) {
 	t.Helper()

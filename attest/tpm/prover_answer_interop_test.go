@@ -30,8 +30,8 @@ func sized(b []byte) []byte {
 	return out.BytesOrPanic()
 }
 
-// Our credentials open with tpm2_activatecredential, and those of tpm2_makecredential
-// with ours, for every EK of swtpm.
+// Our credentials open with tpm2_activatecredential, and tpm2_makecredential's with ours, for every
+// EK of swtpm.
 func TestTPM2ToolsCredentials(t *testing.T) {
 	x := tpmlab.StartTools(t)
 	tpm := x.TPM

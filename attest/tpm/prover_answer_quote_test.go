@@ -27,7 +27,7 @@ type quoteMade struct {
 	ak *statement.Public
 }
 
-// quoteWith runs what an Attester runs.
+// quoteWith quotes as an Attester does.
 func quoteWith(t testing.TB, tpm transport.TPM, source AKSource, selection []statement.PCRSelection, qualifyingData []byte) (quoteMade, error) {
 	t.Helper()
 	return do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (quoteMade, error) {
@@ -69,11 +69,11 @@ func allPCRs() []int {
 func TestQuoteOnTheSimulator(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	testQuotes(t, tpm, map[string][]statement.PCRSelection{
-		"default":      DefaultPCRs(),
-		"one":          {mustSelect(t, tpm2.TPMAlgSHA256, 10)},
-		"all":          {mustSelect(t, tpm2.TPMAlgSHA256, allPCRs()...)},
-		"two banks":    {mustSelect(t, tpm2.TPMAlgSHA384, 0, 7, 9), mustSelect(t, tpm2.TPMAlgSHA256, 0, 7)},
-		"SHA-1 beside": {mustSelect(t, tpm2.TPMAlgSHA256, 0), mustSelect(t, tpm2.TPMAlgSHA1, 0)},
+		"default":    DefaultPCRs(),
+		"one":        {mustSelect(t, tpm2.TPMAlgSHA256, 10)},
+		"all":        {mustSelect(t, tpm2.TPMAlgSHA256, allPCRs()...)},
+		"two banks":  {mustSelect(t, tpm2.TPMAlgSHA384, 0, 7, 9), mustSelect(t, tpm2.TPMAlgSHA256, 0, 7)},
+		"SHA-1, too": {mustSelect(t, tpm2.TPMAlgSHA256, 0), mustSelect(t, tpm2.TPMAlgSHA1, 0)},
 	})
 }
 
@@ -137,8 +137,8 @@ func TestQuoteRefusesWhatNoVerifierAccepts(t *testing.T) {
 	}
 }
 
-// extending is a TPM whose PCRs are extended before some of its quotes, by somebody
-// else on the machine.
+// extending is a TPM whose PCRs are extended before some of its quotes, by another program on the
+// machine.
 type extending struct {
 	transport.TPM
 	t     *testing.T
@@ -189,7 +189,7 @@ func TestQuoteFlushesWhateverFails(t *testing.T) {
 	}
 }
 
-// What the TPM answers is held against what it was asked.
+// The TPM's answer is compared with the command.
 func TestQuoteNoticesABrokenTPM(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}

@@ -11,8 +11,8 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// A prover keeps its own options: what their maker does to them afterwards changes
-// neither what is quoted nor what is sent.
+// A prover keeps its own options: later changes to the caller's change neither the quote nor the
+// request.
 func TestProverCopiesItsOptions(t *testing.T) {
 	password := []byte("endorsement")
 	o := ProverOptions{

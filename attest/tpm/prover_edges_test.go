@@ -33,7 +33,7 @@ import (
 // badPassword is one that no TPM takes.
 var badPassword = []byte("a\x00b")
 
-// What a TPM cannot be asked for is not asked for.
+// Commands that a TPM cannot execute are not sent.
 func TestNothingIsSent(t *testing.T) {
 	tpm := tpmsim.Faulty(tpmlab.NewTPM(t), nil)
 	ecdsaAK := AKSource{Template: AKTemplateECDSAP256()}
@@ -67,7 +67,7 @@ func TestNothingIsSent(t *testing.T) {
 			_, err := loadAK(ctx, h, &AKSource{Template: ecdsaAK.Template, Handle: 0x81000001}, nil)
 			return err
 		}},
-		"an index that is none": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
+		"no index": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
 			_, err := tpmop.ReadNV(ctx, h, 0x81000001)
 			return err
 		}},
@@ -150,7 +150,7 @@ func TestNothingIsSent(t *testing.T) {
 	}
 }
 
-// What the TPM answers is held against what it was asked, and a refusal is final.
+// The TPM's answer is compared with the command, and a refusal is final.
 func TestAnswersOfBrokenTPMs(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
@@ -228,7 +228,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
-// otherBank asks the TPM for PCRs of SHA-1 wherever those of SHA-256 are asked for.
+// otherBank asks the TPM for PCRs of SHA-1 in place of SHA-256.
 type otherBank struct{ transport.TPM }
 
 func (o *otherBank) Send(command []byte) ([]byte, error) {
@@ -239,8 +239,8 @@ func (o *otherBank) Send(command []byte) ([]byte, error) {
 	return o.TPM.Send(command)
 }
 
-// Where the response with a new handle is lost, the object is looked for by what it is,
-// and nobody else's is flushed in its place.
+// Where the response with a new handle is lost, the object is found by its public area, and no
+// other program's is flushed.
 func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
@@ -298,7 +298,7 @@ func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 	}
 }
 
-// A key whose area and Name the TPM gives in two ways, or whose point is none.
+// A key whose area and Name the TPM gives in two ways, or whose point is not on the curve.
 func TestAreasOfBrokenTPMs(t *testing.T) {
 	good := softak.PublicArea(tpmlab.P256().Public(), softak.AKAttributes, softak.ECDSA)
 	for name, c := range map[string]struct {

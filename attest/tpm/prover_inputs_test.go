@@ -89,7 +89,7 @@ func TestAKPublicOfAFailingTPM(t *testing.T) {
 	}
 }
 
-// nodeOfTest is an attester on road AK over a TPM that records what is sent to it, the
+// nodeOfTest is an attester on road AK over a TPM that records commands, the
 // key of its request, and a challenge that it answers.
 type nodeOfTest struct {
 	tpm       *tpmsim.FaultyTPM
@@ -154,8 +154,8 @@ func TestSubjectsBeforeTheTPM(t *testing.T) {
 	}
 }
 
-// A key that is not the request's is not certified by the TPM, nor is anything for what is
-// no challenge of this node's.
+// A key that is not the request's is not certified by the TPM, nor is any key for a message that is
+// not this node's challenge.
 func TestNothingIsCertified(t *testing.T) {
 	n := newNodeOfTest(t)
 	changed := func(change func(*message.Challenge)) []byte {
@@ -200,7 +200,7 @@ func TestNothingIsCertified(t *testing.T) {
 	tpmlab.CheckNothingLoaded(t, n.tpm)
 }
 
-// What is no certificate is no root, and a statement of nothing is none.
+// Bytes that are not a certificate are no root, and an empty statement is refused.
 func TestMessagesOfNothing(t *testing.T) {
 	if isRoot([]byte{0x30, 0}) || isRoot(nil) {
 		t.Error("what is no certificate is a root")
@@ -277,7 +277,7 @@ func TestCloseOfAFailingTPM(t *testing.T) {
 	tpmlab.CheckNothingLoaded(t, n.tpm)
 }
 
-// A certificate of a node that is none, or that is not there. That of an EK may be missing: see
+// A node's malformed or missing certificate. An EK's may be missing: see
 // TestEKWithoutCertificate.
 func TestCertificatesOfANode(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)

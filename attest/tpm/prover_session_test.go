@@ -22,7 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// tapped is a TPM whose bus somebody listens to.
+// tapped is a TPM whose bus is recorded.
 type tapped struct {
 	transport.TPM
 	heard bytes.Buffer
@@ -170,7 +170,7 @@ func TestLostSessionIsFlushed(t *testing.T) {
 	}
 	testkit.NoError(t, closeTheirs())
 
-	// Two new ones: nobody can tell which is whose.
+	// Two new ones: their owners cannot be told.
 	_, err = do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
 		before, err := h.LoadedSessions(ctx)
 		if err != nil {

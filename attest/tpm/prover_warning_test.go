@@ -18,7 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// wholeAnswer is what a TPM does for an answer: it opens a credential, certifies a key and quotes.
+// wholeAnswer runs the commands of an answer: it opens a credential, certifies a key and quotes.
 func wholeAnswer(t testing.TB, tpm transport.TPM, key tpmkey.Certifiable, endorsement []byte) error {
 	t.Helper()
 	_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (struct{}, error) {

@@ -35,7 +35,7 @@ func TestStatementsOfMessages(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		types         []oid.OID
-		hello, answer bool // of that frame; what is in it is none
+		hello, answer bool // of that frame, with bad content
 	}{
 		"nothing":                  {nil, false, false},
 		"a hello":                  {[]oid.OID{hello}, true, false},
@@ -65,7 +65,7 @@ func TestStatementsOfMessages(t *testing.T) {
 	}
 }
 
-// A quote or an event log that is none is refused when the answer is read, and an answer
+// A malformed quote or event log is refused when the answer is read, and an answer
 // without them has none.
 func TestMeasurementsOfAnswers(t *testing.T) {
 	f := goodCertifyForgery(t, softak.NewAK(tpmlab.RSA2048b(), softak.RSASSA), tpmlab.P256b().Public())
@@ -108,8 +108,8 @@ func TestAnswersWithoutQuotes(t *testing.T) {
 	}
 }
 
-// quotedAnswer is what a verifier has in hand when it comes to the quote: a certify
-// statement that holds, and a quote by a key in software over the same challenge.
+// quotedAnswer is an answer before the check of its quote: a certify statement that holds, and a
+// quote by a key in software over the same challenge.
 func quotedAnswer(t *testing.T, change func(*quoteForgery)) *answer {
 	t.Helper()
 	ak := softak.NewAK(tpmlab.P256(), softak.ECDSA)

@@ -72,7 +72,7 @@ func factsOf(r *attest.Result) string {
 	return b.String()
 }
 
-// The policy decides, and what the quote does not cover is refused.
+// The policy decides, and a PCR that the quote does not cover is refused.
 func TestQuotePolicyOfVerifier(t *testing.T) {
 	ctx := context.Background()
 	device := tpmsim.New(t, tpmsim.Options{})

@@ -1,5 +1,5 @@
-// Package eventlog replays the firmware's event log against a verified quote, and judges what the
-// machine booted.
+// Package eventlog replays the firmware's event log against a verified quote, and judges the
+// machine's boot.
 //
 //	policy := &eventlog.BootPolicy{RequireSecureBoot: true}
 //	config.QuotePolicy = policy // of the tpm.KindConfig

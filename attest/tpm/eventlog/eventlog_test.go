@@ -63,7 +63,7 @@ func (e logged) sum(bank tpm2.TPMAlgID) []byte {
 	return digest(bank, []byte(e.data))
 }
 
-// measure is the reference: what a TPM's PCR holds after the events.
+// measure is the reference: the value of a TPM's PCR after the events.
 func measure(bank tpm2.TPMAlgID, index int, events ...logged) statement.PCR {
 	value := make([]byte, tpmwire.HashOf(bank).Size())
 	for _, e := range events {
@@ -177,7 +177,7 @@ func TestReplay(t *testing.T) {
 	expectCheck(t, err, checkUncovered)
 }
 
-// Each case changes one thing in what is quoted or in the log.
+// Each case changes one thing in the quote or in the log.
 func TestReplayRefuses(t *testing.T) {
 	sha := tpm2.TPMAlgSHA256
 	indexes := []int{0, 1, 4, 5}
@@ -319,7 +319,7 @@ func TestReplayOptions(t *testing.T) {
 	_, err = Replay(early, q, &Options{Unexplained: []int{0, 5, 10}})
 	expectCheck(t, err, checkUncovered)
 
-	// The tolerance adds what it names and nothing else, and only to PCR 5.
+	// The tolerance adds its events and nothing else, and only to PCR 5.
 	elsewhere := slices.Clone(boot)
 	for n := range elsewhere {
 		if elsewhere[n].pcr == 5 {

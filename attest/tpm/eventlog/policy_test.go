@@ -18,7 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// firmwarePCRs are those that firmware measures into.
+// firmwarePCRs are the PCRs that firmware measures into.
 var firmwarePCRs = []int{0, 1, 2, 3, 4, 5, 6, 7}
 
 // wholeBoot measures into each of them; an empty secureBoot leaves PCR 7 out.

@@ -68,8 +68,8 @@ func TestSecureBoot(t *testing.T) {
 	}
 }
 
-// What the log does not say is refused. In each case the quote fits the log: what the
-// attacker changed was measured so, or is not covered by a digest.
+// A log without the state is refused. In each case the quote fits the log: the attacker's changes
+// were measured so, or are not covered by a digest.
 func TestSecureBootRefuses(t *testing.T) {
 	sha := tpm2.TPMAlgSHA256
 	for _, c := range []struct {
@@ -118,7 +118,7 @@ func TestSecureBootRefuses(t *testing.T) {
 	expectCheck(t, err, checkUncovered)
 }
 
-// The lengths of a variable are those of its name and value, with what is behind it. Every
+// The lengths of a variable cover its name and value, or more. Every
 // greater pair of lengths is refused, also where their sum overflows.
 func TestLengthsOfVariables(t *testing.T) {
 	data := func(characters, size uint64, rest ...byte) []byte {
@@ -161,8 +161,7 @@ func TestLengthsOfVariables(t *testing.T) {
 	}
 }
 
-// A log that never separates what was set from what was used is refused, though all else
-// is there, and so is one that separates twice.
+// A log without the separator is refused, though all else is there, and so is one with two.
 func TestSeparatorsOfSecureBoot(t *testing.T) {
 	for n, want := range map[int]refusal.Check{0: checkSecureBoot, 1: "", 2: checkSecureBoot} {
 		good := secureBootOfTest("\x01")

@@ -80,7 +80,7 @@ func TestReadSignatures(t *testing.T) {
 		"no certificate":                  {list(listOfX509, "no certificate"), 0, 0, true, true},
 		"a digest of another size":        {list(listOfSHA256, hash[1:]), 0, 0, true, true},
 		"a key":                           {list(listOfRSA2048, strings.Repeat("n", 256)), 0, 0, true, true},
-		"a type of nobody":                {list(listOfNobody, "x") + list(listOfSHA256, hash), 0, 1, true, true},
+		"an unknown type":                 {list(listOfNobody, "x") + list(listOfSHA256, hash), 0, 1, true, true},
 		"no entries":                      {list(listOfSHA256), 0, 0, false, true},
 		"a header":                        {string(withHeader), 0, 1, false, true},
 		"a byte":                          {"x", 0, 0, false, false},
@@ -115,7 +115,7 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
-// Whatever the lists are, what is read is in them once.
+// Whatever the lists are, each entry that is read is in them once.
 func FuzzReadSignatures(f *testing.F) {
 	good, _ := certificates(f)
 	f.Add([]byte(list(listOfX509, good) + list(listOfSHA256, strings.Repeat("h", 32))))

@@ -98,7 +98,7 @@ func TestParseAttestationRefuses(t *testing.T) {
 			got, err := ParseAttestation(row.in)
 			tpmlab.ExpectCheck(t, err, row.want)
 			if got != nil {
-				t.Error("a result beside the error")
+				t.Error("a result with the error")
 			}
 		})
 	}

@@ -116,7 +116,7 @@ func TestParsePublicRefuses(t *testing.T) {
 			p, err := ParsePublic(unhex(t, row.in))
 			tpmlab.ExpectCheck(t, err, row.want)
 			if p != nil {
-				t.Error("a result beside the error")
+				t.Error("a result with the error")
 			}
 		})
 	}

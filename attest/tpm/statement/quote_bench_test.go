@@ -73,8 +73,8 @@ func BenchmarkParseQuote(b *testing.B) {
 	}
 }
 
-// What a quote costs beside the signature is a handful of allocations, and does not
-// grow with the number of PCRs.
+// A quote costs a handful of allocations in addition to the signature's, and no more with more
+// PCRs.
 func TestQuoteAllocations(t *testing.T) {
 	f := goodQuoteForgery(t, newForger(t, tpmlab.P256(), schemeECDSA))
 	e := f.evidence(t)

@@ -181,7 +181,7 @@ func recordedQuoteChangesAreRefused(t *testing.T, q *recordedQuote) {
 	try(checkSignature, e, q.options)
 }
 
-// throughTheWire: what was recorded elsewhere travels in our statement.
+// throughTheWire encodes a quote that was recorded elsewhere as our statement.
 func throughTheWire(t *testing.T, q *recordedQuote) {
 	t.Helper()
 	der, err := MarshalQuote(&q.evidence)

@@ -52,7 +52,7 @@ func (f *quoteForgery) selectPCRs(selections ...PCRSelection) {
 	f.digest()
 }
 
-// digest computes what the TPM would: written anew, as a reference.
+// digest computes the TPM's digest: written anew, as a reference.
 func (f *quoteForgery) digest() {
 	h := tpmwire.HashOf(f.scheme.Hash).New()
 	for _, p := range f.pcrs {
@@ -117,7 +117,7 @@ var quoteForgeries = []struct {
 	{"qualifying data other", message.CheckQualifyingData, func(_ *testing.T, f *quoteForgery) { f.attest.ExtraData = []byte("other") }},
 	{"no bank", CheckPCRSelection, func(_ *testing.T, f *quoteForgery) { f.selectPCRs() }},
 	{"empty selection", CheckPCRSelection, selectOctets(0, 0, 0)},
-	{"an empty bank beside another", CheckPCRSelection, func(_ *testing.T, f *quoteForgery) {
+	{"an empty bank next to another", CheckPCRSelection, func(_ *testing.T, f *quoteForgery) {
 		f.selectPCRs(f.attest.Quote.Selections[0], PCRSelection{Hash: tpm2.TPMAlgSHA384, Select: []byte{0, 0, 0}})
 	}},
 	{"one bank twice", CheckPCRSelection, func(_ *testing.T, f *quoteForgery) {
@@ -206,7 +206,7 @@ func TestVerifyQuoteForgeries(t *testing.T) {
 	}
 }
 
-// What is less than safe is accepted with its own option, and only with that.
+// A tolerance is accepted with its own option, and only with that.
 func TestVerifyQuoteTolerances(t *testing.T) {
 	f := goodQuoteForgery(t, newForger(t, tpmlab.P256(), schemeECDSA))
 	f.selectPCRs(PCRSelection{Hash: tpm2.TPMAlgSHA1, Select: []byte{1, 0, 0}}, PCRSelection{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}})
@@ -223,7 +223,7 @@ func TestVerifyQuoteTolerances(t *testing.T) {
 	f.options.InsecureAllowSHA1Signature = true
 	f.verify(t, "")
 
-	// With the bare key alone the clock is nobody's.
+	// With the bare key alone the clock is not trusted.
 	f.options.AK = AKFromIssuer(f.ak.private.Public(), nil)
 	if q := f.verify(t, ""); q.ClockTrusted || q.AKPublic != nil {
 		t.Error("an AK whose public area is unknown")

@@ -90,10 +90,10 @@ func TestTCGQuoteRefused(t *testing.T) {
 		"no SEQUENCE":                 {tpmlab.Octets(good.Attest), der.CheckEncoding, ""},
 		"larger than any evidence":    {make([]byte, der.MaxEvidenceSize+1), der.CheckSize, ""},
 		"a statement on a key":        {tcgQuoteDER(&QuoteEvidence{Attest: certify, Signature: good.Signature}, values), checkStatementType, ""},
-		"a statement that is none":    {tcgQuoteDER(&QuoteEvidence{Attest: good.Attest[1:], Signature: good.Signature}, values), CheckMagic, ""},
+		"no statement":                {tcgQuoteDER(&QuoteEvidence{Attest: good.Attest[1:], Signature: good.Signature}, values), CheckMagic, ""},
 		"no PCR selected":             {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections = nil }), values), CheckPCRSelection, ""},
 		"an empty selection":          {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections[0].Select = []byte{0, 0, 0} }), values), CheckPCRSelection, ""},
-		"a bank that nobody knows":    {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections[0].Hash = tpm2.TPMAlgSHA3256 }), values), checkPCRBank, ""},
+		"an unknown bank":             {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections[0].Hash = tpm2.TPMAlgSHA3256 }), values), checkPCRBank, ""},
 		"one PCR more in the quote":   {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections[0].Select = []byte{0xff, 1, 0} }), values), "", checkPCRMissing},
 		"the bank of SHA-1":           {sha1Quote(t, f.ak), "", checkPCRBank},
 		"over other qualifying data":  {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.ExtraData = []byte("another nonce 16") }), values), "", message.CheckQualifyingData},
@@ -104,7 +104,7 @@ func TestTCGQuoteRefused(t *testing.T) {
 			tpmlab.ExpectCheck(t, err, c.read)
 			if err != nil {
 				if e != nil {
-					t.Error("a result beside the error")
+					t.Error("a result with the error")
 				}
 				return
 			}
@@ -137,8 +137,8 @@ func p384Forger(t *testing.T) *forger {
 	return newForger(t, tpmlab.P384(), schemeECDSA84)
 }
 
-// bankDigestQuote is what a verifier expects that takes the bank's hash for the digest's:
-// by an AK of SHA-384 over PCRs of SHA-256.
+// bankDigestQuote is a quote for a verifier that takes the bank's hash for the digest's: by an AK
+// of SHA-384 over PCRs of SHA-256.
 func bankDigestQuote(t *testing.T) []byte {
 	f := goodQuoteForgery(t, p384Forger(t))
 	f.scheme.Hash = tpm2.TPMAlgSHA256

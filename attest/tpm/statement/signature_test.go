@@ -71,7 +71,7 @@ func TestParseSignatureRefuses(t *testing.T) {
 			got, err := ParseSignature(unhex(t, row.in))
 			tpmlab.ExpectCheck(t, err, row.want)
 			if got != nil {
-				t.Error("a result beside the error")
+				t.Error("a result with the error")
 			}
 		})
 	}

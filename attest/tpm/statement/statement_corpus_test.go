@@ -141,7 +141,7 @@ func TestCorpusWebAuthnReal(t *testing.T) {
 	}
 }
 
-// TestCorpusW3C: the vector's only faults are those of a statement that no TPM made.
+// TestCorpusW3C: the vector's only faults are those that no TPM makes.
 func TestCorpusW3C(t *testing.T) {
 	for _, s := range webauthnStatements(t) {
 		if s.name != "synthetic-w3c-ecckey-01" {

@@ -14,7 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// expectGot is expectCheck, and the refusal says what it stopped at.
+// expectGot is expectCheck, and compares the refusal's Got.
 func expectGot(t *testing.T, err error, want refusal.Check, got string) {
 	t.Helper()
 	tpmlab.ExpectCheck(t, err, want)

@@ -63,7 +63,7 @@ func TestCertifyFrame(t *testing.T) {
 			e, err := ParseTCGAttestCertify(data)
 			tpmlab.ExpectCheck(t, err, der.CheckEncoding)
 			if e != nil {
-				t.Error("a result beside the error")
+				t.Error("a result with the error")
 			}
 		})
 	}

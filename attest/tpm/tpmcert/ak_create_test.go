@@ -33,8 +33,7 @@ func akTemplate(key crypto.PublicKey) AKTemplate {
 		NotBefore: tpmlab.Time, NotAfter: tpmlab.Time.Add(time.Hour)}
 }
 
-// What is made has the form that ProfileTCG asks for. (What other readers make of it is in
-// test/interop.)
+// The certificate has the form that ProfileTCG requires. (test/interop shows it to other readers.)
 func TestCreateAKCertificate(t *testing.T) {
 	ca := akCA(t, nil)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -156,7 +155,7 @@ func TestCreateAKCertificateRefuses(t *testing.T) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 			if (made != nil) != (err == nil) {
-				t.Errorf("%v beside %v", made, err)
+				t.Errorf("%v and %v", made, err)
 			}
 		})
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A list in each form that is none: nothing is left out or added, and the refusal says
-// what is wrong, whether it is crypto/x509's or ours.
+// A malformed list of each form: nothing is left out or added, and the refusal names the fault,
+// whether it is crypto/x509's or ours.
 func TestFormOfLists(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", crlSigner)
 	der := crlOf(t, root, nil, 1)

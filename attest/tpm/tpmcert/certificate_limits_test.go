@@ -19,7 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// private is an extension that nobody knows.
+// private is an unknown extension.
 func private(value []byte, arcs ...int) pkix.Extension {
 	return pkix.Extension{Id: append(asn1.ObjectIdentifier{2, 999}, arcs...), Value: value}
 }
@@ -127,8 +127,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// A verifier that nobody made, and nothing presented to one, is an error and neither a panic nor
-// an acceptance.
+// A zero verifier, and nothing presented to one, is an error and neither a panic nor an acceptance.
 func TestVerifiersThatWereNotMade(t *testing.T) {
 	ctx, now := t.Context(), tpmlab.Time
 	l := newLab(t, EKProfileTCG(), tenRoots(t)[:1]...)

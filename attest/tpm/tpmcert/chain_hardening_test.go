@@ -52,7 +52,7 @@ func TestPolicyConstraintsAreNotForgotten(t *testing.T) {
 	}
 }
 
-// Who sends a chain does not choose what it costs: no name occurs twice, and no key
+// The sender of a chain does not choose its cost: no name occurs twice, and no key
 // is larger than any real one.
 func TestChainsAreCheap(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", nil)
@@ -154,7 +154,7 @@ func TestZeroValues(t *testing.T) {
 	}
 }
 
-// What a node chose cannot break a line or move a cursor where an error is printed.
+// A node's text cannot break a line or move a cursor where an error is printed.
 func TestErrorsPrint(t *testing.T) {
 	err := &refusal.Error{Check: attest.CheckBindingCluster, Got: "a\nb\x1b[2J\u202e\xff", Want: "é c\r", Err: errors.New("x\x00y")}
 	want := `binding-cluster: got a\nb\x1b[2J\u202e\xff, want é c\r: x\x00y`

@@ -68,8 +68,8 @@ func (c *givingUp) Err() error {
 	return nil
 }
 
-// Roots of one name in one issuer: what ends the search is the error, not what was found
-// before, and what has been found out is not asked again after it.
+// Roots of one name in one issuer: the error is the one that ended the search, not an earlier one,
+// and results before it are not computed again.
 func TestSearchesThatAreStopped(t *testing.T) {
 	roots := sameNamed(t, 4+2)
 	leaf := leafUnder(t, roots[4+1])
@@ -114,7 +114,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
-			if _, _, err := l.verify(ctx, road, [][]byte{leafOnLab(t, road, "nobody")}); !errors.Is(err, refusal.ErrRetry) {
+			if _, _, err := l.verify(ctx, road, [][]byte{leafOnLab(t, road, "absent")}); !errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("%s: %v", road, err)
 			}
 		}
@@ -225,8 +225,7 @@ func TestConstrainedChainsAreCounted(t *testing.T) {
 	}
 }
 
-// An extended key usage that is followed by other bytes is none, though crypto/x509
-// takes it.
+// An extended key usage that is followed by other bytes is refused, though crypto/x509 takes it.
 func TestMalformedUsages(t *testing.T) {
 	bad := func(id oid.OID) pkix.Extension {
 		e := tpmlab.Usages(id)
@@ -266,11 +265,11 @@ func TestOAEPCAOverSHA1(t *testing.T) {
 	tpmlab.ExpectCheck(t, err, CheckCertificateChain)
 }
 
-// Of an expired EK certificate that leads to no root, that is what is said.
+// An expired EK certificate that leads to no root is refused for the missing root.
 func TestExpiredEKOfNobody(t *testing.T) {
 	root := tpmlab.CACert("root", "root", tpmlab.NewP256(t))
 	l := newLab(t, EKProfileTCG(), root)
-	for issuer, want := range map[string]refusal.Check{"root": checkCertificateExpired, "nobody": CheckCertificateChain} {
+	for issuer, want := range map[string]refusal.Check{"root": checkCertificateExpired, "absent": CheckCertificateChain} {
 		leaf := tpmlab.EKCert(issuer, tpmlab.NewP256(t).Public())
 		leaf.Algorithm, leaf.To = tpmlab.AlgorithmOf(root.Key.Public()), tpmlab.Time.Add(-time.Hour)
 		_, _, err := l.verify(t.Context(), attest.RoadEK, [][]byte{leaf.Sign(t, root.Key)})

@@ -94,7 +94,7 @@ func TestRevocation(t *testing.T) {
 			forger := tpmlab.Sign(t, nil, "middle", func(c *x509.Certificate) { crlSigner(c); c.SubjectKeyId = middle.Cert.SubjectKeyId })
 			return [][]byte{crlOf(t, forger, nil, 77), crlOf(t, root, nil)}
 		}, checkRevocationUnknown, checkRevocationUnknown},
-		"forged beside a good one": {func(root, middle *tpmlab.CA) [][]byte {
+		"forged and a good one": {func(root, middle *tpmlab.CA) [][]byte {
 			forger := tpmlab.Sign(t, nil, "middle", func(c *x509.Certificate) { crlSigner(c); c.SubjectKeyId = middle.Cert.SubjectKeyId })
 			return [][]byte{crlOf(t, forger, nil, 77), crlOf(t, middle, nil), crlOf(t, root, nil)}
 		}, "", ""},
@@ -389,7 +389,7 @@ func FuzzCRL(f *testing.F) {
 			return
 		}
 		if _, err := x509.ParseRevocationList(der); err != nil {
-			return // times that are none, which are not looked at here
+			return // invalid times, which are not looked at here
 		}
 		for _, l := range *s.current() {
 			checkAgainstX509(t, l, der)

@@ -110,8 +110,8 @@ func derChanges(t testing.TB, der []byte) map[string][]byte {
 	return out
 }
 
-// refusesChanges demands that every change of der is refused, but for those that are
-// named, which must not be.
+// refusesChanges demands that every change of der is refused, except the named ones, which must not
+// be.
 func refusesChanges(t *testing.T, der []byte, read func([]byte) error, want refusal.Check, accepted ...string) {
 	t.Helper()
 	testkit.NoError(t, read(der))
@@ -219,8 +219,8 @@ func TestSubjectAltNameChanges(t *testing.T) {
 		return err
 	}
 	// A whole name, RDN or attribute may be absent, empty values are for the profile, the
-	// OtherName's value is anything in DER, and a form that nobody knows is refused as the
-	// extension is critical.
+	// OtherName's value is anything in DER, and an unknown form is refused as the extension is
+	// critical.
 	refusesChanges(t, good, read, checkSubjectAltName,
 		"0.0 removed", "0.0.0.0 removed", "0.0.0.1 removed", "0.0.0.1.0 removed", "0.0.0.1.1 removed", "0.0.0 empty",
 		"0.0.0.0 empty", "0.0.0.1 empty", "0.0.0.1.0.1 empty", "0.0.0.1.1.1 empty", "0.0.0.0.0 removed",

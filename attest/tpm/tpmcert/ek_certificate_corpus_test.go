@@ -73,8 +73,8 @@ func profilesByStrictness() []EKProfile {
 	return []EKProfile{EKProfileTCG(), EKProfileIntel(), EKProfileGoogle(), EKProfileTPM12(), sha1}
 }
 
-// ekOutcome is what the strictest profile that accepts says, or else the refusal of the
-// profile that comes furthest.
+// ekOutcome is the result of the strictest profile that accepts, or else the refusal of the profile
+// that comes furthest.
 func ekOutcome(t *testing.T, roots, intermediates []*x509.Certificate, der []byte) string {
 	t.Helper()
 	for n, p := range profilesByStrictness() {
@@ -114,8 +114,8 @@ func mostTelling(roots, intermediates []*x509.Certificate, der []byte) string {
 	return strings.TrimPrefix(err.Error(), "tpmcert: ")
 }
 
-// verifyInside tries some times inside the certificate's validity: those of old chains
-// overlap only in part.
+// verifyInside tries some times inside the certificate's validity: validities in old chains overlap
+// only in part.
 func verifyInside(v *EKVerifier, der []byte) (facts *EKFacts, err error) {
 	ek := &sentEK{Certificates: [][]byte{der}}
 	c, err := x509.ParseCertificate(der)
@@ -136,9 +136,9 @@ func outsideValidity(err error) bool {
 	return errors.Is(err, checkCertificateExpired) || errors.Is(err, checkCertificateNotYetValid)
 }
 
-// chainsToRoot says which leaves have a complete chain in the corpus: those that its
-// table marks so, which looked in ek-certs/ca alone, and two more whose root is in
-// vendor-cas (GlobalSign Trusted Platform Module Root CA).
+// chainsToRoot says which leaves have a complete chain in the corpus: the leaves that its table
+// marks so, which looked in ek-certs/ca alone, and two more whose root is in vendor-cas (GlobalSign
+// Trusted Platform Module Root CA).
 func chainsToRoot(t *testing.T) map[string]bool {
 	t.Helper()
 	table, err := os.ReadFile(filepath.Join(tpmlab.CorpusDir(t), "ek-certs/RESULTS.tsv"))

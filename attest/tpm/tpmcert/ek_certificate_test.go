@@ -224,8 +224,8 @@ func TestSpecification(t *testing.T) {
 	}
 }
 
-// FuzzParseEK: no bytes make the reader panic; what it takes has a digest,
-// and its DER alone reads the same.
+// FuzzParseEK: no bytes make the reader panic; an accepted certificate has a digest, and its DER
+// alone reads the same.
 func FuzzParseEK(f *testing.F) {
 	testkit.BeginFuzz(f)
 	root := tpmlab.Sign(f, nil, "root", nil)

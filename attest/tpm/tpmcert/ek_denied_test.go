@@ -31,8 +31,8 @@ func TestFirmwareOf(t *testing.T) {
 	}
 }
 
-// The range counts, both ends included; a version that nobody can read is refused
-// where any of the TPM's versions is.
+// The range counts, both ends included; an unreadable version is refused where any of the TPM's
+// versions is.
 func TestDeniedTPM(t *testing.T) {
 	config := trusting(EKProfileTCG(), tpmlab.Sign(t, nil, "root", nil))
 	config.Denied = []DeniedTPM{

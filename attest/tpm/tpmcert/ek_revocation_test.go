@@ -82,7 +82,7 @@ func TestRevokedBySpelling(t *testing.T) {
 			v, err := NewEKVerifier(config)
 			if !c.same {
 				if !errors.Is(err, checkCRL) {
-					t.Fatalf("got %v, want %s: nobody would find this list", err, checkCRL)
+					t.Fatalf("got %v, want %s: no certificate would find this list", err, checkCRL)
 				}
 				return
 			}
@@ -153,7 +153,7 @@ func TestUselessList(t *testing.T) {
 			if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevocationUnknown) {
 				t.Fatalf("an empty store: got %v, want %s", err, checkRevocationUnknown)
 			}
-			// What was found of one set of lists says nothing about the next.
+			// A result of one set of lists is not used for the next.
 			testkit.NoError(t, config.Issuers[0].CRLs.Replace(crlOf(t, tpmlab.Sign(t, nil, "elsewhere", crlSigner), nil, 77)))
 			if _, err := verifyAt(v, tpmlab.Time, leaf); err != nil {
 				t.Errorf("a list of another CA: %v", err)
@@ -234,8 +234,7 @@ func TestListsOfOthers(t *testing.T) {
 	}
 }
 
-// One root under two issuers: what the lists of one revoke, the other does not heal,
-// in whichever order they stand.
+// One root under two issuers: the lists of one revoke for both, in either order.
 func TestRevokedUnderEveryIssuer(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", crlSigner)
 	leaf := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil)
@@ -379,7 +378,7 @@ func TestUnjudgedEK(t *testing.T) {
 			})
 		}
 	}
-	t.Run("a certificate, and nobody who vouches", func(t *testing.T) {
+	t.Run("a certificate without a voucher", func(t *testing.T) {
 		v := ekVerifierOf(t, EKVerifierConfig{Allowed: []attest.Identity{allZero}})
 		if _, err := verifyEKOf(t.Context(), v, with, nil, tpmlab.Time); !errors.Is(err, checkEKUntrusted) {
 			t.Errorf("got %v, want %s", err, checkEKUntrusted)

@@ -44,7 +44,7 @@ func parseTolerating(data []byte, tolerated EKEncoding) (*EKCertificate, error) 
 	return ek, tolerated.check(ek.Encoding)
 }
 
-// verifyEKOf parses and verifies what a node sent.
+// verifyEKOf parses and verifies a node's EK.
 func verifyEKOf(ctx context.Context, v *EKVerifier, sent *sentEK, machine *csr.Machine, now time.Time) (*EKFacts, error) {
 	if sent == nil {
 		return v.Verify(ctx, nil, machine, now, nil)

@@ -39,9 +39,9 @@ func corpusCAs(t *testing.T) (roots, intermediates []*x509.Certificate) {
 	return roots, intermediates
 }
 
-// Real AK certificates hold under their issuer's profile, at a time inside their
-// validity, and no EK certificate does. The files are named after what they are,
-// but for Google's older ones, which have the EK's usage and an AK's key usage.
+// Real AK certificates hold under their issuer's profile, at a time inside their validity, and no
+// EK certificate does. The files are named after their content, but for Google's older ones, which
+// have the EK's usage and an AK's key usage.
 func TestProfilesOnRealCertificates(t *testing.T) {
 	roots, intermediates := corpusCAs(t)
 	made := map[string]*issuer{}
@@ -89,8 +89,8 @@ func TestProfilesOnRealCertificates(t *testing.T) {
 	}
 }
 
-// acceptedAt tries some times inside the leaf's validity: those of old chains
-// overlap only in part.
+// acceptedAt tries some times inside the leaf's validity: validities in old chains overlap only in
+// part.
 func acceptedAt(i *issuer, p *AKPresented) (err error) {
 	step := p.leaf.NotAfter.Sub(p.leaf.NotBefore) / 20
 	for n := range 20 {

@@ -59,7 +59,7 @@ func oemFile(t *testing.T, path ...string) []byte {
 	return der
 }
 
-// Makers' certificates, and those of the document's form, give what is said of them.
+// Makers' certificates, and certificates of the document's form, give the expected identities.
 func TestOEMProfileOnTheCorpus(t *testing.T) {
 	const (
 		tcg    = "othername:1.3.6.1.5.5.7.8.4:MDwGBWeBBQECBDMwMDAwMTAxNDo1YWFhNDdjZDVmN2Q0YzAyNjRkMDdlZmNmM2NlYjM4ZGU1YTBhY2E4OjI"
@@ -304,7 +304,7 @@ func TestOEMProfile(t *testing.T) {
 	}
 }
 
-// Whoever asks a source by itself gets the fault of the certificate, too.
+// A source that is called by itself returns the fault of the certificate, too.
 func TestHardwareIdentityOfNoNames(t *testing.T) {
 	extension, _ := oid.SubjectAltName.ASN1()
 	module := otherNameDER(oid.HardwareModuleName, moduleName(oid.TCGTPM20, tpmlab.Element(4, []byte("x"))).Value)

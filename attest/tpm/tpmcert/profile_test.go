@@ -44,8 +44,8 @@ func certifiedAK(t *testing.T, ca *tpmlab.CA, usages ...asn1.ObjectIdentifier) *
 		BasicConstraintsValid: true, UnknownExtKeyUsage: usages}, ca, tpmlab.NewP256(t).Public())
 }
 
-// The certificates of Azure's AKs have Microsoft's usage, today beside the TCG's, and their
-// CAs may be limited to either: the CAs of one hierarchy lack Microsoft's.
+// The certificates of Azure's AKs have Microsoft's usage, today with the TCG's, and their CAs may
+// be limited to either: the CAs of one hierarchy lack Microsoft's.
 func TestAzureHierarchies(t *testing.T) {
 	type usages []asn1.ObjectIdentifier
 	for name, c := range map[string]struct {
@@ -53,22 +53,22 @@ func TestAzureHierarchies(t *testing.T) {
 		profile  Profile
 		want     refusal.Check
 	}{
-		"Azure Cloud Virtual TPM CA":      {usages{usageAzure, usageEK, usageAK}, usages{usageAzure, usageAK}, ProfileAzure(), ""},
-		"Global Virtual TPM CA":           {usages{usageEK, usageAK}, usages{usageAzure, usageAK}, ProfileAzure(), ""},
-		"a CA without limits":             {nil, usages{usageAzure, usageAK}, ProfileAzure(), ""},
-		"a CA of older machines":          {usages{usageAzure}, usages{usageAzure}, ProfileAzure(), ""},
-		"an older leaf below a newer CA":  {usages{usageEK, usageAK}, usages{usageAzure}, ProfileAzure(), checkCertificateExtKeyUsage},
-		"a CA of EKs":                     {usages{usageEK}, usages{usageAzure, usageAK}, ProfileAzure(), checkCertificateExtKeyUsage},
-		"a leaf without Microsoft's":      {usages{usageEK, usageAK}, usages{usageAK}, ProfileAzure(), checkCertificateExtKeyUsage},
-		"an EK's leaf":                    {nil, usages{usageEK}, ProfileAzure(), checkCertificateExtKeyUsage},
-		"an EK's leaf with Microsoft's":   {nil, usages{usageAzure, usageEK}, ProfileAzure(), checkCertificateExtKeyUsage},
-		"a leaf with all three":           {nil, usages{usageAzure, usageAK, usageEK}, ProfileAzure(), checkCertificateExtKeyUsage},
-		"a leaf without usages":           {nil, nil, ProfileAzure(), checkCertificateExtKeyUsage},
-		"under the profile of Google":     {nil, usages{usageAzure, usageAK}, ProfileGoogle(), checkCertificateExtKeyUsage},
-		"under that of Windows":           {nil, usages{usageAzure, usageAK}, ProfileMicrosoftAIK(), checkSubjectAltName},
-		"under that of an OEM":            {nil, usages{usageAzure, usageAK}, ProfileOEM(HardwareIdentity{Issuer: "oem"}), checkCertificatePolicy},
-		"an older leaf under the TCG's":   {nil, usages{usageAzure}, ProfileTCG(), checkCertificateExtKeyUsage},
-		"another TCG usage beside the AK": {nil, usages{usageAzure, usageAK, {2, 23, 133, 8, 2}}, ProfileAzure(), checkCertificateExtKeyUsage},
+		"Azure Cloud Virtual TPM CA":     {usages{usageAzure, usageEK, usageAK}, usages{usageAzure, usageAK}, ProfileAzure(), ""},
+		"Global Virtual TPM CA":          {usages{usageEK, usageAK}, usages{usageAzure, usageAK}, ProfileAzure(), ""},
+		"a CA without limits":            {nil, usages{usageAzure, usageAK}, ProfileAzure(), ""},
+		"a CA of older machines":         {usages{usageAzure}, usages{usageAzure}, ProfileAzure(), ""},
+		"an older leaf below a newer CA": {usages{usageEK, usageAK}, usages{usageAzure}, ProfileAzure(), checkCertificateExtKeyUsage},
+		"a CA of EKs":                    {usages{usageEK}, usages{usageAzure, usageAK}, ProfileAzure(), checkCertificateExtKeyUsage},
+		"a leaf without Microsoft's":     {usages{usageEK, usageAK}, usages{usageAK}, ProfileAzure(), checkCertificateExtKeyUsage},
+		"an EK's leaf":                   {nil, usages{usageEK}, ProfileAzure(), checkCertificateExtKeyUsage},
+		"an EK's leaf with Microsoft's":  {nil, usages{usageAzure, usageEK}, ProfileAzure(), checkCertificateExtKeyUsage},
+		"a leaf with all three":          {nil, usages{usageAzure, usageAK, usageEK}, ProfileAzure(), checkCertificateExtKeyUsage},
+		"a leaf without usages":          {nil, nil, ProfileAzure(), checkCertificateExtKeyUsage},
+		"under the profile of Google":    {nil, usages{usageAzure, usageAK}, ProfileGoogle(), checkCertificateExtKeyUsage},
+		"under that of Windows":          {nil, usages{usageAzure, usageAK}, ProfileMicrosoftAIK(), checkSubjectAltName},
+		"under that of an OEM":           {nil, usages{usageAzure, usageAK}, ProfileOEM(HardwareIdentity{Issuer: "oem"}), checkCertificatePolicy},
+		"an older leaf under the TCG's":  {nil, usages{usageAzure}, ProfileTCG(), checkCertificateExtKeyUsage},
+		"another TCG usage and the AK":   {nil, usages{usageAzure, usageAK, {2, 23, 133, 8, 2}}, ProfileAzure(), checkCertificateExtKeyUsage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := tpmlab.Sign(t, nil, "Azure Virtual TPM Root", nil)
@@ -122,8 +122,8 @@ func TestAzureOf2026(t *testing.T) {
 	}
 }
 
-// Every profile on whole chains, whose CAs are limited to what those of its makers are limited
-// to, and to what does not do.
+// Every profile on whole chains, whose CAs are limited as its makers' CAs are, and to usages that
+// do not suffice.
 func TestProfilesBelowLimitedCAs(t *testing.T) {
 	type usages []asn1.ObjectIdentifier
 	windows, pluton := asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 21, 36}, asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 122, 2}

@@ -119,15 +119,15 @@ func TestSoftwareKeysOfNoUse(t *testing.T) {
 		"good":       {good, true},
 		"none":       {nil, false},
 		"no curve":   {ecc(func(k *ecdsa.PrivateKey) { k.Curve = nil }), false},
-		"no D":       {ecc(func(k *ecdsa.PrivateKey) { k.D = nil }), false}, //nolint:staticcheck // what is refused
+		"no D":       {ecc(func(k *ecdsa.PrivateKey) { k.D = nil }), false}, //nolint:staticcheck // deliberately invalid
 		"no X":       {ecc(func(k *ecdsa.PrivateKey) { k.X = nil }), false},
 		"no Y":       {ecc(func(k *ecdsa.PrivateKey) { k.Y = nil }), false},
-		"a D of 0":   {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int) }), false},             //nolint:staticcheck // what is refused
-		"a large D":  {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int).Lsh(k.D, 8) }), false}, //nolint:staticcheck // what is refused
+		"a D of 0":   {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int) }), false},             //nolint:staticcheck // deliberately invalid
+		"a large D":  {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int).Lsh(k.D, 8) }), false}, //nolint:staticcheck // deliberately invalid
 		"another's":  {ecc(func(k *ecdsa.PrivateKey) { k.PublicKey = tpmlab.P256b().PublicKey }), false},
 		"off P-256":  {ecc(func(k *ecdsa.PrivateKey) { k.Y = new(big.Int).Add(k.Y, big.NewInt(1)) }), false},
 		"on P-224":   {tpmlab.P224(), false},
-		"off by one": {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int).Add(k.D, big.NewInt(1)) }), false}, //nolint:staticcheck // what is refused
+		"off by one": {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int).Add(k.D, big.NewInt(1)) }), false}, //nolint:staticcheck // deliberately invalid
 	} {
 		t.Run("ECDSA, "+name, func(t *testing.T) {
 			if k, err := newSoftwareECDSA(c.key); c.good != (err == nil) || c.good != (k != nil) {
@@ -135,7 +135,7 @@ func TestSoftwareKeysOfNoUse(t *testing.T) {
 			}
 		})
 	}
-	three, err := rsa.GenerateMultiPrimeKey(rand.Reader, 3, 2048) //nolint:staticcheck // what is refused
+	three, err := rsa.GenerateMultiPrimeKey(rand.Reader, 3, 2048) //nolint:staticcheck // deliberately invalid
 	testkit.NoError(t, err)
 	large, err := rsa.GenerateKey(rand.Reader, 4096)
 	testkit.NoError(t, err)
@@ -160,7 +160,7 @@ func TestSoftwareKeysOfNoUse(t *testing.T) {
 		"nothing":             {&rsa.PrivateKey{}, false},
 		"of 3072 bits":        {rsaOfPrimes(t, 1536, 1536), true},
 		"three primes":        {three, false},
-		"a prime of 3 beside": {rsaOf(t, 65537, short, next, big.NewInt(3)), false},
+		"a prime of 3, too":   {rsaOf(t, 65537, short, next, big.NewInt(3)), false},
 		"no primes":           {&without, false},
 		"an exponent of 3":    {rsaOf(t, 3, primeFrom(3), short3), false},
 		"a longer second one": {rsaOf(t, 65537, short, long), false},

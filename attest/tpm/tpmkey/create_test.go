@@ -78,7 +78,7 @@ func TestTPMKeyPCRsAndPassword(t *testing.T) {
 	if _, err := wrong.Sign(nil, sum[:], crypto.SHA256); !errors.Is(err, ErrPassword) {
 		t.Errorf("wrong password: got %v, want ErrKeyPassword", err)
 	}
-	// Whoever leaves the policy out is refused by the TPM itself.
+	// Without the policy the TPM itself refuses.
 	_, err = do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
 		loaded, _, err := k.Load(ctx, h)
 		if err != nil {
@@ -102,7 +102,7 @@ func TestTPMKeyPCRsAndNeedlessPassword(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	k, err := Create(t.Context(), tpm, ECDSAP256, Options{PCRs: pcr23})
 	testkit.NoError(t, err)
-	for name, password := range map[string]string{"none": "", "one that nobody set": "guess"} {
+	for name, password := range map[string]string{"none": "", "a guess": "guess"} {
 		t.Run(name, func(t *testing.T) {
 			k, err := Load(t.Context(), tpm, k.File(), LoadOptions{Password: hidden([]byte(password))})
 			testkit.NoError(t, err)
@@ -246,7 +246,7 @@ func TestPasswordsWithoutTheEndorsementHierarchy(t *testing.T) {
 	}
 }
 
-// A TPM without P-256 salts its sessions with RSA. What is no answer of that kind is final.
+// A TPM without P-256 salts its sessions with RSA. A malformed response is final.
 func TestPasswordsWithoutP256(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	tpmlab.Persist(t, tpm, tpm2.TPMRHOwner, &tpm2.RSASRKTemplate, 0x81000001)

@@ -104,8 +104,8 @@ func TestTPMKeyFileElements(t *testing.T) {
 			}
 		})
 	}
-	// Around the very statement that the key's policy is: whoever passes over what is too
-	// much has a good file.
+	// Around the very statement of the key's policy: a reader that ignored the extra elements would
+	// accept the file.
 	f, err := ParseFile(good)
 	testkit.NoError(t, err)
 	code = tpmlab.Element(tagTPMKeyEmptyAuth, tpmlab.Element(asn1.INTEGER, []byte{1, 0x7f}))

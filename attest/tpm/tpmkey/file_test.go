@@ -192,7 +192,7 @@ func TestTPMKeyFileRefuses(t *testing.T) {
 	}
 }
 
-// Each public area is refused for what it is.
+// Each public area is refused with its own fault.
 func TestTPMKeyFileRefusesOtherKeys(t *testing.T) {
 	for name, change := range map[string]func(*tpm2.TPMTPublic){
 		"restricted": func(p *tpm2.TPMTPublic) { p.ObjectAttributes.Restricted = true },

@@ -204,7 +204,7 @@ func selfSigned(t testing.TB, k *Key) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: k, Leaf: leaf}, roots
 }
 
-// A held key's handle can be another object's after somebody flushed it.
+// A held key's handle can be another object's after another program flushed it.
 func TestTPMKeyHeldAndReplaced(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	shared := Share(tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode)))
@@ -225,7 +225,7 @@ func TestTPMKeyHeldAndReplaced(t *testing.T) {
 		t.Error(err)
 	}
 	if diff := cmp.Diff(before, tpmlab.LoadedHandles(t, tpm)); diff != "" {
-		t.Errorf("closing flushed somebody else's object: %s", diff)
+		t.Errorf("closing flushed another program's object: %s", diff)
 	}
 }
 

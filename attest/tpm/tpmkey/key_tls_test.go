@@ -127,8 +127,8 @@ func TestTPMKeyWithOpenSSLPrograms(t *testing.T) {
 	}
 }
 
-// tlsFiles are in one directory: ours.pem, our certificate; theirs.pem and theirs.key,
-// those of the openssl program.
+// tlsFiles are in one directory: ours.pem, our certificate; theirs.pem and theirs.key, made by the
+// openssl program.
 type tlsFiles string
 
 func opensslFiles(t *testing.T, ours []byte) tlsFiles {

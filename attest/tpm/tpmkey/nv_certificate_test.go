@@ -51,7 +51,7 @@ func TestNVCertificate(t *testing.T) {
 	}
 }
 
-// NV memory wears out: what is there is not written again.
+// NV memory wears out: the same certificate is not written again.
 func TestNVCertificateIsWrittenOnce(t *testing.T) {
 	tpm := tpmsim.Faulty(tpmlab.NewTPM(t), nil)
 	der := tpmlab.CertificateOf(t, 1400)
@@ -98,12 +98,12 @@ func TestWriteNVCertificateRefuses(t *testing.T) {
 func TestNVCertificateLeavesOthersAlone(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	der := tpmlab.CertificateOf(t, 10)
-	tpmlab.WriteNV(t, tpm, ownIndex, []byte("somebody's"))
+	tpmlab.WriteNV(t, tpm, ownIndex, []byte("another's"))
 	if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); !errors.Is(err, errNVIndexTaken) {
 		t.Errorf("write: got %v, want errNVIndexTaken", err)
 	}
 	got, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) { return tpmop.ReadNV(ctx, h, ownIndex) })
-	if err != nil || string(got) != "somebody's" {
+	if err != nil || string(got) != "another's" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	if _, err := ReadNVCertificate(t.Context(), tpm, ownIndex); err == nil {
@@ -127,8 +127,8 @@ func TestNVCertificateOwnerPassword(t *testing.T) {
 	checkNVCertificateIs(t, tpm, first)
 }
 
-// Every command fails in every way. What is there afterwards is the certificate of
-// before, the new one, or none; and the next run completes it.
+// Every command fails in every way. Afterwards there is the previous certificate, the new one, or
+// none; and the next run completes it.
 func TestNVCertificateWholeOrNotAtAll(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	for _, extra := range []int{12, 1400} {
@@ -172,7 +172,7 @@ func optionalRead(tpm *tpmsim.FaultyTPM, n int) bool {
 	return true
 }
 
-// What the TPM gives back is compared.
+// The certificate is read back and compared.
 func TestNVCertificateIsReadBack(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	liar := &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCNVRead, Alter: func(rsp []byte) { rsp[40] ^= 1 }}

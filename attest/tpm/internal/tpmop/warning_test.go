@@ -134,8 +134,7 @@ func TestContextEndsPauses(t *testing.T) {
 	})
 }
 
-// What was loaded is flushed with the same patience after the context is over, and so is what
-// a caller sends itself.
+// After the context is over, flushes and a caller's own commands are sent with the same patience.
 func TestPatienceWithoutContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
