@@ -10,7 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -79,7 +79,7 @@ func TestChallengeMessage(t *testing.T) {
 }
 
 func FuzzParseChallengeMessage(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	f.Add(challengeMessage([]byte{1, 2, 3, 4}))
 	f.Add("AQID")
 	f.Add("") // nobody makes it: it is no message of a challenge, and no challenge when read

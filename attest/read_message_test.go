@@ -17,7 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // filed is a message of the worked example as an API server keeps it, after changes to spec
@@ -197,7 +197,7 @@ func TestReadMessageRefuses(t *testing.T) {
 
 // FuzzReadMessage reads whatever somebody has filed.
 func FuzzReadMessage(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	kinds := []attest.Kind{new(tpm.Kind)}
 	for _, name := range []string{"hello", "answer"} {
 		text, err := os.ReadFile("testdata/messages/" + name + ".pem")

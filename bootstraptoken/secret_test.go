@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -244,15 +244,15 @@ func TestSecretsAreNotShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Run("Token", func(t *testing.T) { secrettest.Check(t, token, raw) })
-	t.Run("Secret", func(t *testing.T) { secrettest.Check(t, s, raw) })
-	t.Run("Object", func(t *testing.T) { secrettest.Check(t, *o, raw) })
-	t.Run("data", func(t *testing.T) { secrettest.Check(t, o.Data, raw) })
-	t.Run("CreateOptions", func(t *testing.T) { secrettest.Check(t, CreateOptions{Token: token}, raw) })
-	t.Run("DiscoverConfig", func(t *testing.T) { secrettest.Check(t, DiscoverConfig{Token: token}, raw) })
-	t.Run("RefreshOptions", func(t *testing.T) { secrettest.Check(t, RefreshOptions{Token: token}, raw) })
-	t.Run("Tokens", func(t *testing.T) { secrettest.Check(t, map[string][]Token{"a": {token}}, raw) })
-	t.Run("Objects", func(t *testing.T) { secrettest.Check(t, []*Object{o}, raw) })
+	t.Run("Token", func(t *testing.T) { testkit.CheckSecrets(t, token, raw) })
+	t.Run("Secret", func(t *testing.T) { testkit.CheckSecrets(t, s, raw) })
+	t.Run("Object", func(t *testing.T) { testkit.CheckSecrets(t, *o, raw) })
+	t.Run("data", func(t *testing.T) { testkit.CheckSecrets(t, o.Data, raw) })
+	t.Run("CreateOptions", func(t *testing.T) { testkit.CheckSecrets(t, CreateOptions{Token: token}, raw) })
+	t.Run("DiscoverConfig", func(t *testing.T) { testkit.CheckSecrets(t, DiscoverConfig{Token: token}, raw) })
+	t.Run("RefreshOptions", func(t *testing.T) { testkit.CheckSecrets(t, RefreshOptions{Token: token}, raw) })
+	t.Run("Tokens", func(t *testing.T) { testkit.CheckSecrets(t, map[string][]Token{"a": {token}}, raw) })
+	t.Run("Objects", func(t *testing.T) { testkit.CheckSecrets(t, []*Object{o}, raw) })
 }
 
 func TestTokenText(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -241,6 +241,6 @@ func TestCAKeyIsNotShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secrettest.Check(t, ca, key.Seed())
-	secrettest.Check(t, *ca, key.Seed())
+	testkit.CheckSecrets(t, ca, key.Seed())
+	testkit.CheckSecrets(t, *ca, key.Seed())
 }

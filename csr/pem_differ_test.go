@@ -12,8 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
-	"github.com/nodeattest/nodeattest/internal/testkit/vectortest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // sameReading fails the test unless both readers accept text and read the same, or both
@@ -35,7 +34,7 @@ func sameReading(t testing.TB, text []byte) (bundle, proposal bool) {
 // the proposal's form in one line and in many.
 func readerSeeds(t testing.TB) (seeds [][]byte) {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(vectortest.Folder(t, "data"), "*", "*.json"))
+	names, err := filepath.Glob(filepath.Join(testkit.VectorFolder(t, "data"), "*", "*.json"))
 	if err != nil || len(names) == 0 {
 		t.Fatalf("%d vectors, %v", len(names), err)
 	}
@@ -166,7 +165,7 @@ func TestReadersAgreeOnLines(t *testing.T) {
 
 // FuzzReadersAgree compares the readers.
 func FuzzReadersAgree(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	for _, text := range readerSeeds(f) {
 		if len(text) < 2000 {
 			f.Add(text)

@@ -10,14 +10,14 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/names"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // Whatever the object's JSON is, reading and checking it ends with an answer: a
 // checked request that keeps the invariants of every certificate, or an error that
 // makes a decision.
 func FuzzParseRequestAndCheck(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	for _, c := range []struct {
 		signer string
 		class  csr.RequesterClass

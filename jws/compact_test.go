@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -176,7 +176,7 @@ func TestAlgorithmConfusion(t *testing.T) {
 
 // FuzzParse: whatever parses has one encoding, and encoding/json reads the same header.
 func FuzzParse(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	for _, forger := range forgers() {
 		f.Add(forger.good(f))
 	}
@@ -234,7 +234,7 @@ func TestDecodeSegment(t *testing.T) {
 
 // FuzzDecodeSegment: what is accepted encodes to itself.
 func FuzzDecodeSegment(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	for _, text := range []string{"", "YQ", "YR", "YQ==", "YW\nJj", "-_-_", "+/"} {
 		f.Add([]byte(text))
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // allKeys are keys of every algorithm, each with an ID of its own.
@@ -263,7 +263,7 @@ func TestMarshalJWKSRefused(t *testing.T) {
 
 // FuzzParseJWKS: what is accepted is written in one way that is read as the same set.
 func FuzzParseJWKS(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	text, err := MarshalJWKS(allKeys(f))
 	if err != nil {
 		f.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // resigned parses a good token and puts another signature into it.
@@ -126,7 +126,7 @@ func inDER(t testing.TB, signature []byte) []byte {
 
 // FuzzSignature: only what a naive reading of the signature accepts is accepted.
 func FuzzSignature(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	es := forgers()[ES256]
 	good := es.good(f)
 	signed := good[:strings.LastIndexByte(good, '.')]

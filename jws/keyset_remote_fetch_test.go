@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -246,7 +246,7 @@ func (brokenBody) Read(p []byte) (int, error) { return copy(p, "{"), errDown }
 func (brokenBody) Close() error               { return nil }
 
 func FuzzDiscovery(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	f.Add([]byte(`{"issuer":"` + testIssuer + `","jwks_uri":"` + keySetURL + `"}`))
 	allowed := hosts{"issuer.example:443": true}
 	f.Add([]byte(`{"jwks_uri":"https://ISSUER.example:443","issuer":"` + testIssuer + `","x":[{}]}`))

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // Nothing shows what a token's holder could use: neither the text that was signed nor its
@@ -32,9 +32,9 @@ func TestTokenIsNotShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Run("Token", func(t *testing.T) { secrettest.Check(t, *token, c.signed, c.payload, c.signature) })
-	t.Run("*Token", func(t *testing.T) { secrettest.Check(t, token, c.signed, c.payload, c.signature) })
-	t.Run("Signed", func(t *testing.T) { secrettest.Check(t, *verified, c.signature) })
+	t.Run("Token", func(t *testing.T) { testkit.CheckSecrets(t, *token, c.signed, c.payload, c.signature) })
+	t.Run("*Token", func(t *testing.T) { testkit.CheckSecrets(t, token, c.signed, c.payload, c.signature) })
+	t.Run("Signed", func(t *testing.T) { testkit.CheckSecrets(t, *verified, c.signature) })
 }
 
 // Nothing shows a private key that signs.
@@ -49,8 +49,8 @@ func TestPrivateKeysAreNotShown(t *testing.T) {
 		}
 		secret := privateBytes(t, private)
 		t.Run(name, func(t *testing.T) {
-			t.Run("CryptoSigner", func(t *testing.T) { secrettest.Check(t, signer, secret) })
-			t.Run("Rotation", func(t *testing.T) { secrettest.Check(t, *rotating.state.Load(), secret) })
+			t.Run("CryptoSigner", func(t *testing.T) { testkit.CheckSecrets(t, signer, secret) })
+			t.Run("Rotation", func(t *testing.T) { testkit.CheckSecrets(t, *rotating.state.Load(), secret) })
 		})
 	}
 }

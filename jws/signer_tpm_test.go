@@ -13,7 +13,7 @@ import (
 func TestCryptoSignerTPM(t *testing.T) {
 	simulator := tpmsim.New(t, tpmsim.Options{})
 	ctx := context.Background()
-	for kind, algorithms := range map[tpmkey.Kind][]jws.Algorithm{
+	for kind, algorithms := range map[tpmkey.Algorithm][]jws.Algorithm{
 		tpmkey.ECDSAP256: {jws.ES256},
 		tpmkey.ECDSAP384: {jws.ES384},
 		tpmkey.RSA2048:   {jws.RS256, jws.RS384, jws.PS256},

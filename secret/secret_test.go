@@ -20,7 +20,7 @@ const password = "correct horse"
 
 // TestShowsNothing shows a Value of each kind of secret in every way, in every place. This is
 // the only type that holds secrets: that another type holds them in it alone is what
-// internal/secrettest finds out.
+// internal/testkit finds out.
 func TestShowsNothing(t *testing.T) {
 	raw := []byte(password)
 	shows(t, "string", secret.New(password), raw)

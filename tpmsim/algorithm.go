@@ -92,8 +92,8 @@ func (k *algorithm) newEK() *tpm2.TPMTPublic {
 	}, unique)
 }
 
-// area gives a public area its key's parameters: with a cipher or, if there is none, with a
-// signature scheme. unique is the RSA modulus or the X coordinate; Y is zeros of that length.
+// area gives a public area its key's parameters: with a cipher or, without one, with a signature
+// scheme. unique is the RSA modulus or the X coordinate; Y is zeros of that length.
 func (k *algorithm) area(t tpm2.TPMTPublic, cipher tpm2.TPMTSymDefObject, unique []byte) *tpm2.TPMTPublic {
 	signs := cipher.Algorithm == 0
 	if k.curve == 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -22,36 +23,24 @@ func TestHighRangeEKs(t *testing.T) {
 func highRange(t *testing.T, tpm *tpmsim.TPM, a tpmsim.Algorithm, index, handle tpm2.TPMHandle) {
 	t.Helper()
 	public, err := tpm2.ReadPublic{ObjectHandle: handle}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	area, err := public.OutPublic.Contents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if area.NameAlg != tpm2.TPMAlgSHA384 || len(area.AuthPolicy.Buffer) != 48 || !area.ObjectAttributes.UserWithAuth {
 		t.Errorf("%v: name algorithm %v, policy of %d bytes", a, area.NameAlg, len(area.AuthPolicy.Buffer))
 	}
 	key, err := tpm2.Pub(*area)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	want, err := x509.MarshalPKIXPublicKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	certificate := tpm.EKCertificate(a)
 	if !bytes.Equal(certificate.RawSubjectPublicKeyInfo, want) {
 		t.Errorf("%v: the certificate is for another key", a)
 	}
 	nv, err := tpm2.NVReadPublic{NVIndex: index}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	contents, err := nv.NVPublic.Contents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if int(contents.DataSize) != len(certificate.Raw) {
 		t.Errorf("%v: %d bytes in NV, the certificate has %d", a, contents.DataSize, len(certificate.Raw))
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/der"
 )
 
-// Validity of what a CA issues, relative to its clock: backdated by an hour, since
+// Validity of a CA's certificates, relative to its clock: backdated by an hour, since
 // machines and test machines disagree about the time, and long, like that of a machine's
 // certificates.
 const (

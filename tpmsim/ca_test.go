@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -23,18 +24,14 @@ import (
 func newCA(t testing.TB, opts tpmsim.CAOptions) *tpmsim.CA {
 	t.Helper()
 	ca, err := tpmsim.NewCA(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return ca
 }
 
 func ecKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return k
 }
 
@@ -74,13 +71,9 @@ func TestCAHierarchy(t *testing.T) {
 		t.Error("the intermediates are in another order")
 	}
 	ek, err := ca.IssueEK(ecKey(t).Public(), tpmsim.CertificateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ak, err := ca.IssueAK(ecKey(t).Public(), tpmsim.CertificateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	verifyChain(t, ca, ek)
 	verifyChain(t, ca, ak)
 	if err := ek.CheckSignatureFrom(ca.EKIntermediate()); err != nil {
@@ -94,9 +87,7 @@ func TestCAHierarchy(t *testing.T) {
 func TestAnotherCAIsNoIssuer(t *testing.T) {
 	ca, other := newCA(t, tpmsim.CAOptions{}), newCA(t, tpmsim.CAOptions{})
 	ak, err := other.IssueAK(ecKey(t).Public(), tpmsim.CertificateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if verifyAt(ca, ak, time.Time{}) == nil {
 		t.Error("a foreign CA's certificate verifies")
 	}
@@ -108,13 +99,9 @@ func TestSeededCARepeats(t *testing.T) {
 	issue := func(seed string) []byte {
 		ca := newCA(t, tpmsim.CAOptions{Seed: []byte(seed), Now: now})
 		ak, err := ca.IssueAK(pub, tpmsim.CertificateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		again, err := ca.IssueAK(pub, tpmsim.CertificateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if ak.SerialNumber.Cmp(again.SerialNumber) == 0 {
 			t.Error("one CA gave one serial number twice")
 		}
@@ -177,21 +164,15 @@ func TestOpenSSLVerifies(t *testing.T) {
 		t.Skip("openssl is not installed (Debian: apt-get install openssl)")
 	}
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ca := newCA(t, tpmsim.CAOptions{})
 	dir := t.TempDir()
 	writePEM(t, filepath.Join(dir, "root.pem"), ca.Root())
 	for style := tpmsim.StyleTCG; style <= tpmsim.StyleAzure; style++ {
 		ak, err := ca.IssueAK(ecKey(t).Public(), tpmsim.CertificateOptions{Style: style})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		ek, err := ca.IssueEK(rsaKey.Public(), tpmsim.CertificateOptions{Style: style})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for name, c := range map[string]*x509.Certificate{"ak": ak, "ek": ek} {
 			writePEM(t, filepath.Join(dir, "leaf.pem"), c)
 			writePEM(t, filepath.Join(dir, "inter.pem"), map[string]*x509.Certificate{"ak": ca.AKIntermediate(), "ek": ca.EKIntermediate()}[name])
@@ -206,7 +187,5 @@ func TestOpenSSLVerifies(t *testing.T) {
 
 func writePEM(t *testing.T, path string, c *x509.Certificate) {
 	t.Helper()
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}), 0o600))
 }

@@ -115,8 +115,8 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, opts CertificateOptions) (
 	return ca.sign(t, by, pub)
 }
 
-// addNames adds the subject and, as extensions, what the certificate says about the
-// machine: TPM specification, SAN, instance identity.
+// addNames adds the subject and the extensions about the machine: TPM specification, SAN, instance
+// identity.
 func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 	instance := cmp.Or(o.Instance, DefaultInstance())
 	if s.subject != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/asn1"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -20,9 +21,7 @@ func TestTPMSpecification(t *testing.T) {
 	}
 	id, _ := oid.TCGAtTPMSpecification.ASN1()
 	want, err := asn1.Marshal([]attribute{{id, []specification{{"2.0", 0, 138}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if tpmSpecification != string(want) {
 		t.Errorf("subject directory attributes %x, want %x", tpmSpecification, want)
 	}

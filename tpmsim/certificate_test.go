@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -68,9 +69,7 @@ func TestStylesLookLikeRealCertificates(t *testing.T) {
 		t.Skip("NODEATTEST_CORPUS, the folder of real certificates, is not set")
 	}
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ca := newCA(t, tpmsim.CAOptions{})
 	ak := func(s tpmsim.Style) (*x509.Certificate, error) {
 		return ca.IssueAK(rsaKey.Public(), tpmsim.CertificateOptions{Style: s})
@@ -93,17 +92,11 @@ func TestStylesLookLikeRealCertificates(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(filepath.Base(tt.file), func(t *testing.T) {
 			der, err := os.ReadFile(filepath.Join(corpus, tt.file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			real, err := x509.ParseCertificate(der)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			ours, err := tt.issue(tt.style)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			want := shapeOf(real)
 			if tt.style == tpmsim.StyleAzure {
 				// Azure leaves basic constraints out, which crypto/x509 would read as we
@@ -136,9 +129,7 @@ func TestStyles(t *testing.T) {
 	pub := ecKey(t).Public()
 	for style, want := range ak {
 		c, err := ca.IssueAK(pub, tpmsim.CertificateOptions{Style: style})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if d := cmp.Diff(want, shapeOf(c)); d != "" {
 			t.Errorf("AK, %v (-want +got):\n%s", style, d)
 		}
@@ -147,9 +138,7 @@ func TestStyles(t *testing.T) {
 		}
 	}
 	ek, err := ca.IssueEK(pub, tpmsim.CertificateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	want := shape{KeyUsage: x509.KeyUsageKeyAgreement, EKU: []string{"2.23.133.8.1"}, Critical: []string{ku, san, bc}, Other: []string{eku, sda}}
 	if d := cmp.Diff(want, shapeOf(ek)); d != "" {
 		t.Errorf("EK (-want +got):\n%s", d)
@@ -197,9 +186,7 @@ func TestCertificateOptions(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c, err := ca.IssueAK(key.Public(), tt.opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if !tt.ok(c) {
 				t.Errorf("AK: not what was asked for: %+v", c)
 			}
@@ -272,9 +259,7 @@ func sanOf(t *testing.T, c *x509.Certificate) san {
 		switch n.Tag {
 		case 0:
 			rest, err := asn1.Unmarshal(n.Bytes, &s.OtherType)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			var v asn1.RawValue
 			if _, err := asn1.UnmarshalWithParams(rest, &v, ""); err != nil || v.Class != asn1.ClassContextSpecific || v.Tag != 0 {
 				t.Fatalf("value of the other name: %v, %+v", err, v)

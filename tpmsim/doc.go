@@ -12,18 +12,18 @@
 //	_ = tpm.CA().Root()       // trust this
 //	_ = tpm                   // give this to go-tpm, or to package attest
 //
-// [Faulty] wraps any TPM and makes chosen commands fail; [LoadedHandles] shows what a
+// [Faulty] wraps any TPM and makes chosen commands fail; [LoadedHandles] lists the objects that a
 // program left in a TPM.
 //
 // Nothing here is for production: an emulated TPM protects no key, and a CA from
 // this package certifies whatever it is given.
 //
-// # What is in the TPM
+// # Contents of the TPM
 //
-// Certificates and templates are in NV indexes that the platform hierarchy owns
-// and that anyone can read with the index itself as the authorisation handle and an
-// empty password, as on real machines (TCG EK Credential Profile 2.6, section
-// 2.2.2; the AK indexes are those of Google Compute Engine's vTPM):
+// Certificates and templates are in NV indexes that the platform hierarchy owns and that anyone can
+// read with the index itself as the authorisation handle and an empty password, as on real machines
+// (TCG EK Credential Profile 2.6, section 2.2.2; the AK indexes are as in Google Compute Engine's
+// vTPM):
 //
 //	0x01c00002  EK certificate, RSA-2048     (DER)
 //	0x01c0000a  EK certificate, P-256        (DER)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -39,21 +40,17 @@ func ExampleOpen() {
 	// a second one is refused: true
 }
 
-// A test opens a TPM, uses it, and looks for what was left in it.
+// A test opens a TPM, uses it, and looks for objects left in it.
 func ExampleNew() {
 	t := &exampleTB{} // a test has its *testing.T
 	defer t.end()
 
 	tpm := tpmsim.New(t, tpmsim.Options{}) // closed when the test ends
 	rsp, err := tpm2.GetRandom{BytesRequested: 16}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	fmt.Println(len(rsp.RandomBytes.Buffer), "random bytes")
 	left, err := tpmsim.LoadedHandles(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	fmt.Println(len(left), "handles left in the TPM")
 	// Output:
 	// 16 random bytes

@@ -77,9 +77,9 @@ func Every(code tpm2.TPMCC, f Fault) Faults {
 // code.
 func FailEvery(cc tpm2.TPMCC, rc tpm2.TPMRC) Faults { return Every(cc, Fault{RC: rc}) }
 
-// FaultyTPM is a TPM with faults. It counts and records the commands that are sent
-// to it, including those that failed. It is safe for concurrent use, even if the TPM
-// that it wraps is not: commands queue up.
+// FaultyTPM is a TPM with faults. It counts and records the commands that are sent to it, including
+// failed ones. It is safe for concurrent use, even if the TPM that it wraps is not: commands queue
+// up.
 type FaultyTPM struct {
 	tpm  transport.TPM
 	send sync.Mutex // held while a command runs
@@ -90,8 +90,7 @@ type FaultyTPM struct {
 	dropped  bool
 }
 
-// Faulty wraps a TPM with faults. If f is nil there are none, and commands are only
-// recorded.
+// Faulty wraps a TPM with faults. If f is nil, commands are only recorded.
 func Faulty(tpm transport.TPM, f Faults) *FaultyTPM {
 	return &FaultyTPM{tpm: tpm, faults: f}
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 )
 
-// LoadedHandles lists what is left in a TPM's volatile memory: transient objects,
+// LoadedHandles lists the content of a TPM's volatile memory: transient objects,
 // loaded sessions, and sessions saved by TPM2_ContextSave, which count against the
 // TPM's limit as well; at most 64 of each. It uses TPM2_GetCapability (TPM 2.0 Part 3,
-// section 30.2). A program that cleans up after itself leaves only what it found.
+// section 30.2). A program that cleans up after itself does not change the list.
 func LoadedHandles(tpm transport.TPM) ([]tpm2.TPMHandle, error) {
 	var handles []tpm2.TPMHandle
 	for _, t := range []tpm2.TPMHT{tpm2.TPMHTTransient, tpm2.TPMHTLoadedSession, tpm2.TPMHTSavedSession} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -15,9 +16,7 @@ func TestLoadedHandles(t *testing.T) {
 		want := func(handles ...tpm2.TPMHandle) {
 			t.Helper()
 			got, err := tpmsim.LoadedHandles(tpm)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			slices.Sort(got)
 			slices.Sort(handles)
 			if !slices.Equal(got, handles) {
@@ -26,14 +25,10 @@ func TestLoadedHandles(t *testing.T) {
 		}
 		want()
 		key, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}.Execute(tpm)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		want(key.ObjectHandle)
 		session, _, err := tpm2.PolicySession(tpm, tpm2.TPMAlgSHA256, 16)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		want(key.ObjectHandle, session.Handle())
 		if _, err := (tpm2.ContextSave{SaveHandle: session.Handle()}).Execute(tpm); err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -24,9 +25,7 @@ func needCGO(t testing.TB) {
 	if errors.Is(err, tpmsim.ErrNoCGO) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	tpm.Close()
 }
 
@@ -44,9 +43,7 @@ func readNV(t testing.TB, tpm transport.TPM, index tpm2.TPMHandle) []byte {
 		t.Fatalf("NV index %#x: %v", uint32(index), err)
 	}
 	contents, err := pub.NVPublic.Contents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var data []byte
 	for len(data) < int(contents.DataSize) {
 		rsp, err := tpm2.NVRead{
@@ -71,16 +68,12 @@ func createPrimary(t testing.TB, tpm transport.TPM, template []byte) *tpm2.TPMTP
 		PrimaryHandle: tpm2.TPMRHEndorsement,
 		InPublic:      tpm2.BytesAs2B[tpm2.TPMTPublic](template),
 	}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := (tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(tpm); err != nil {
 		t.Fatal(err)
 	}
 	public, err := rsp.OutPublic.Contents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return public
 }
 

@@ -1,6 +1,10 @@
 package tpmsim
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
+)
 
 // Open starts the in-process simulator and provisions it. A process has only one: while
 // another is open, Open returns [ErrInUse] at once and names its opener. Without
@@ -23,9 +27,7 @@ func Open(opts Options) (*TPM, error) {
 func New(t testing.TB, opts Options) *TPM {
 	t.Helper()
 	tpm, err := Open(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	closeAfter(t, tpm)
 	return tpm
 }

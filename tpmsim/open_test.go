@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -25,9 +26,7 @@ func TestSecondOpen(t *testing.T) {
 	needCGO(t)
 	_, file, line, _ := runtime.Caller(0)
 	first, err := tpmsim.Open(bare())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer first.Close()
 
 	_, err = tpmsim.Open(bare())
@@ -47,13 +46,9 @@ func TestOpenAgainAfterClose(t *testing.T) {
 	var keys []*ecdsa.PublicKey
 	for _, seed := range []string{"a", "b", "a"} {
 		tpm, err := tpmsim.Open(tpmsim.Options{Seed: []byte(seed), AKs: []tpmsim.AK{{Algorithm: tpmsim.P256}}, EKs: []tpmsim.Algorithm{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		keys = append(keys, tpm.AKPublic(tpmsim.P256).(*ecdsa.PublicKey))
-		if err := tpm.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, tpm.Close())
 		if err := tpm.Close(); err != nil {
 			t.Errorf("second Close: %v", err)
 		}
@@ -77,9 +72,7 @@ func TestWithoutSeedEveryTPMDiffers(t *testing.T) {
 	var keys []*ecdsa.PublicKey
 	for range 2 {
 		tpm, err := tpmsim.Open(tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.P256}, AKs: []tpmsim.AK{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		keys = append(keys, tpm.EKPublic(tpmsim.P256).(*ecdsa.PublicKey))
 		tpm.Close()
 	}
@@ -94,9 +87,7 @@ func TestSeedMakesTheSameCertificates(t *testing.T) {
 	var certs [2][]string
 	for i := range certs {
 		tpm, err := tpmsim.Open(tpmsim.Options{Seed: []byte("repeat"), Now: func() time.Time { return now }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		certs[i] = []string{
 			string(tpm.CA().Root().Raw),
 			string(tpm.EKCertificate(tpmsim.RSA2048).Raw),
@@ -195,9 +186,7 @@ func TestReset(t *testing.T) {
 		if _, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}).Execute(tpm); err != nil {
 			t.Fatal(err)
 		}
-		if err := tpm.Reset(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, tpm.Reset())
 		if got := resetCount(t, tpm); got != before+1 {
 			t.Errorf("resetCount %d, want %d", got, before+1)
 		}
@@ -215,9 +204,7 @@ func TestReset(t *testing.T) {
 func resetCount(t *testing.T, tpm *tpmsim.TPM) uint32 {
 	t.Helper()
 	rsp, err := tpm2.ReadClock{}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return rsp.CurrentTime.ClockInfo.ResetCount
 }
 
@@ -250,7 +237,7 @@ func TestNewFailsTheTest(t *testing.T) {
 	rec := &recorder{TB: t}
 	rec.run(func() { tpmsim.New(rec, bare()) })
 	if !rec.fatal || !strings.Contains(rec.text, "in use") {
-		t.Errorf("New beside another: fatal %v, %q", rec.fatal, rec.text)
+		t.Errorf("New next to another: fatal %v, %q", rec.fatal, rec.text)
 	}
 }
 

@@ -22,11 +22,11 @@ type Options struct {
 	// CA issues the certificates. nil means a new one.
 	CA *CA
 
-	// EKs are the EKs to certify: RSA2048 and P256 from the templates of the low
-	// range (L-1, L-2), P384 and RSA3072 from those of the high range (H-3, H-6).
-	// RSA3072 requires swtpm: the simulator has no such keys. nil means RSA2048 and P256;
-	// empty but not nil means none. The certificates are in NV where the TCG puts them:
-	// 0x01c00002 (RSA2048), 0x01c0000a (P256), 0x01c00016 (P384), 0x01c0001c (RSA3072).
+	// EKs are the EKs to certify: RSA2048 and P256 from the templates of the low range (L-1, L-2),
+	// P384 and RSA3072 from the high range's (H-3, H-6). RSA3072 requires swtpm: the simulator has
+	// no such keys. nil means RSA2048 and P256; empty but not nil means none. The certificates are
+	// in NV where the TCG puts them: 0x01c00002 (RSA2048), 0x01c0000a (P256), 0x01c00016 (P384),
+	// 0x01c0001c (RSA3072).
 	EKs []Algorithm
 
 	// PersistEKs also makes the EKs persistent, as many manufacturers and operating systems
@@ -60,7 +60,7 @@ type AK struct {
 	// Algorithm is the algorithm and signature scheme. Zero means RSA2048.
 	Algorithm Algorithm
 
-	// Template, if set, is what the AK is made from: Algorithm is then only the name by which
+	// Template, if set, is the AK's: Algorithm is then only the name by which
 	// [TPM.AKPublic] finds it, and no template goes to NV.
 	Template *tpm2.TPMTPublic
 

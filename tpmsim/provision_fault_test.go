@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // breaking is a device that fails at its n-th command.
@@ -69,9 +71,7 @@ func TestNoSwtpmAfterAFailedReset(t *testing.T) {
 	if errors.Is(err, ErrNoSwtpm) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	s.path = "/nonexistent/swtpm"
 	if err := tpm.Reset(); err == nil {
 		t.Error("Reset without the program succeeded")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -19,9 +20,7 @@ import (
 func sameKey(t *testing.T, public *tpm2.TPMTPublic, want crypto.PublicKey) {
 	t.Helper()
 	got, err := tpm2.Pub(*public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if !got.(interface{ Equal(crypto.PublicKey) bool }).Equal(want) {
 		t.Errorf("the TPM makes key %v, the certificate holds %v", got, want)
 	}
@@ -85,9 +84,7 @@ func TestEveryAKAlgorithm(t *testing.T) {
 			tpmsim.RSA2048: 0x01c10000, tpmsim.P256: 0x01c10002, tpmsim.P384: 0x01c10012,
 		} {
 			cert, err := x509.ParseCertificate(readNV(t, tpm, at))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if !cert.Equal(tpm.AKCertificate(alg)) {
 				t.Errorf("%v: another certificate in NV", alg)
 			}
@@ -173,7 +170,7 @@ func TestWriteNV(t *testing.T) {
 	})
 }
 
-// What the platform provisioned survives TPM2_Clear by the owner, and the owner
+// The platform's provisioning survives TPM2_Clear by the owner, and the owner
 // cannot delete it.
 func TestProvisioningSurvivesTheOwner(t *testing.T) {
 	onBoth(t, tpmsim.Options{}, func(t *testing.T, tpm *tpmsim.TPM) {
@@ -200,9 +197,7 @@ func TestProvisioningSurvivesTheOwner(t *testing.T) {
 func TestCertifyAK(t *testing.T) {
 	tpm := simulator(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, Instance: tpmsim.DefaultInstance()})
 	cert, err := tpm.CertifyAK(tpm.AKPublic(tpmsim.RSA2048))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	verifyChain(t, tpm.CA(), cert)
 	if want := "4242424242424242424"; cert.Subject.CommonName != want {
 		t.Errorf("subject %v, want CN %s", cert.Subject, want)

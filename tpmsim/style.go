@@ -18,7 +18,7 @@ import (
 // the field.
 type Style int
 
-// The styles. Each comment says what an AK certificate has; an EK certificate has the EK's
+// The styles. Each comment describes an AK certificate; an EK certificate has the EK's
 // key usage, and the EK's extended key usage wherever one is named here. Key usage and
 // basic constraints are critical, extended key usage is not.
 const (
@@ -102,7 +102,7 @@ func DefaultInstance() *oid.GCEInstance {
 	}
 }
 
-// style is what a style means for a certificate.
+// style has the certificate fields of a style.
 type style struct {
 	name          string
 	akUsage       x509.KeyUsage

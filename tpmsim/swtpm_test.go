@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -34,9 +35,7 @@ func processes(t *testing.T, dir string) (pids []string) {
 		t.Skip("reads /proc")
 	}
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, p := range all {
 		if b, err := os.ReadFile(p); err == nil && bytes.Contains(b, []byte(dir)) && bytes.HasPrefix(b, []byte("/")) {
 			pids = append(pids, filepath.Base(filepath.Dir(p)))
@@ -52,9 +51,7 @@ func TestSwtpmLeavesNothing(t *testing.T) {
 	if len(pids) != 1 {
 		t.Fatalf("processes %v, want one", pids)
 	}
-	if err := tpm.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tpm.Close())
 	if _, err := os.Stat("/proc/" + pids[0]); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("process %s after Close: %v", pids[0], err)
 	}
@@ -101,16 +98,10 @@ func TestManySwtpms(t *testing.T) {
 func kill(t *testing.T, pid string) {
 	t.Helper()
 	number, err := strconv.Atoi(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	process, err := os.FindProcess(number)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, process.Kill())
 }
 
 // An swtpm that is gone gives errors, and Close still cleans up.
@@ -139,9 +130,7 @@ func TestSwtpmDied(t *testing.T) {
 func TestSwtpmEndsWithItsParent(t *testing.T) {
 	if os.Getenv("TPMSIM_TEST_CHILD") != "" {
 		tpm, err := tpmsim.OpenSwtpm(bare())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		fmt.Printf("child: %s\n", tpm.TCTI())
 		select {}
 	}
@@ -152,12 +141,8 @@ func TestSwtpmEndsWithItsParent(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestSwtpmEndsWithItsParent$", "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), "TPMSIM_TEST_CHILD=1")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, cmd.Start())
 	tcti := ""
 	for s := bufio.NewScanner(out); tcti == "" && s.Scan(); {
 		if rest, ok := strings.CutPrefix(s.Text(), "child: swtpm:path="); ok {
@@ -195,9 +180,7 @@ func TestSwtpmMissing(t *testing.T) {
 func TestSwtpmFailsToStart(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\necho 'no such flag' >&2\nexit 3\n"
-	if err := os.WriteFile(filepath.Join(dir, "swtpm"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, "swtpm"), []byte(script), 0o700))
 	tmp := t.TempDir()
 	t.Setenv("PATH", dir)
 	t.Setenv("TMPDIR", tmp)
@@ -208,11 +191,9 @@ func TestSwtpmFailsToStart(t *testing.T) {
 	if left, _ := os.ReadDir(tmp); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "swtpm"), []byte("no program"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, "swtpm"), []byte("no program"), 0o700))
 	if _, err := tpmsim.OpenSwtpm(tpmsim.Options{}); err == nil {
-		t.Error("OpenSwtpm with a program that is none succeeded")
+		t.Error("OpenSwtpm with a missing program succeeded")
 	}
 }
 
@@ -222,7 +203,7 @@ func TestSwtpmTakesNoSeed(t *testing.T) {
 	}
 }
 
-// tpm2-tools read what was provisioned, and OpenSSL accepts the chain.
+// tpm2-tools read the provisioned indexes, and OpenSSL accepts the chain.
 func TestToolsReadSwtpm(t *testing.T) {
 	for _, tool := range []string{"tpm2_nvread", "openssl"} {
 		if _, err := exec.LookPath(tool); err != nil {

@@ -72,8 +72,8 @@ type NodeOptions struct {
 	// Key is the kubelet's TLS key in software; nil means a new P-256 key.
 	Key crypto.Signer
 	// TPMKey, if set, makes the TLS key in the TPM instead.
-	TPMKey tpmkey.Kind
-	// Quote and EventLog are as in tpm.ProverOptions; nil means none.
+	TPMKey tpmkey.Algorithm
+	// Quote and EventLog are those of tpm.ProverOptions; nil means none.
 	Quote    []statement.PCRSelection
 	EventLog func(ctx context.Context) ([]byte, error)
 	// Purpose is the certificate's; zero means csr.PurposeClient.

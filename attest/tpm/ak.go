@@ -60,7 +60,7 @@ func (s *AKSource) check() error {
 		return errors.New("source of the attestation key: NonceIndex without TemplateIndex")
 	}
 	if s.OEM && s.CertificateIndex != 0 {
-		return errors.New("source of the attestation key: CertificateIndex beside OEM, which has indexes of its own")
+		return errors.New("source of the attestation key: CertificateIndex and OEM, which has indexes of its own, are both set")
 	}
 	return checkSource("attestation key", s.Handle, s.Template != nil, s.TemplateIndex != 0, s.OEM)
 }
@@ -125,8 +125,7 @@ func (s *AKSource) load(ctx context.Context, h *tpmop.Handles, password []byte, 
 	return tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, password, template)
 }
 
-// template returns the template in NV, or the source's own if there is none, with the nonce
-// from NV.
+// template returns the template in NV, or else the source's own, with the nonce from NV.
 func (s *AKSource) template(ctx context.Context, h *tpmop.Handles, mayLackNonce bool) (template []byte, err error) {
 	from := fmt.Sprintf("template in NV index 0x%08x", uint32(s.TemplateIndex))
 	err = tpmop.ErrNVIndexNotFound

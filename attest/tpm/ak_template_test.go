@@ -10,15 +10,14 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
 func parseArea(t testing.TB, area *tpm2.TPMTPublic) *statement.Public {
 	t.Helper()
 	p, err := statement.ParsePublic(tpm2.Marshal(area))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return p
 }
 
@@ -76,9 +75,7 @@ func primaryKey(t testing.TB, tpm transport.TPM, template []byte) *statement.Pub
 		}
 		return k.Public, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return p
 }
 
@@ -93,13 +90,9 @@ func TestAKTemplatesHaveTheirOwnKeys(t *testing.T) {
 			t.Errorf("%s: another key the second time", ak.name)
 		}
 		others, err := fillUnique(parseArea(t, ak.template()), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		key, err := primaryKey(t, tpm, others).Key()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if first.SameKey(key) {
 			t.Errorf("%s: same key as with a unique field of zeros", ak.name)
 		}
@@ -113,16 +106,12 @@ func TestFillUnique(t *testing.T) {
 		template := parseArea(t, ak.template())
 		before := bytes.Clone(template.Raw)
 		filled, err := fillUnique(template, nonce)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if !bytes.Equal(template.Raw, before) {
 			t.Errorf("%s: the template itself was changed", ak.name)
 		}
 		got, err := statement.ParsePublic(filled)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		width, unique := 256, got.Modulus
 		if got.Type == tpm2.TPMAlgECC {
 			width, unique = len(got.Y), got.X
@@ -145,9 +134,7 @@ func TestFillUnique(t *testing.T) {
 func TestFillUniqueOfAnEmptyOne(t *testing.T) {
 	template := parseArea(t, tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: tpm2.TPMECCNistP256}, akAttributes, nil, nil))
 	filled, err := fillUnique(template, []byte{1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	got, err := statement.ParsePublic(filled)
 	if err != nil || !bytes.Equal(got.X, tpmop.Padded([]byte{1}, 32)) || len(got.Y) != 0 {
 		t.Errorf("got %+v, %v", got, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -119,9 +120,7 @@ func TestLoadAKFromBadTemplateInNV(t *testing.T) {
 	}
 	tpmlab.WriteNV(t, tpm, testIndex, good)
 	ak, err := akOf(t, tpm, AKSource{TemplateIndex: testIndex}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	direct, err := akOf(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, nil)
 	if err != nil || !bytes.Equal(ak.Raw, direct.Raw) {
 		t.Errorf("template in NV and the same one directly give different keys: %v", err)
@@ -182,9 +181,7 @@ func TestLoadAKFromPersistentHandle(t *testing.T) {
 	}
 	tpmlab.Persist(t, tpm, tpm2.TPMRHEndorsement, AKTemplateECDSAP256(), handle)
 	ak, err := akOf(t, tpm, AKSource{Handle: handle}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if want := primaryKey(t, tpm, tpm2.Marshal(AKTemplateECDSAP256())); !bytes.Equal(ak.Raw, want.Raw) {
 		t.Errorf("got %x, want %x", ak.Raw, want.Raw)
 	}
@@ -213,14 +210,12 @@ func TestLoadAKWithEndorsementPassword(t *testing.T) {
 	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
-// Somebody else's wrong guesses lock keys without noDA. Ours go on.
+// Another program's wrong guesses lock keys without noDA. Ours go on.
 func TestAKTemplatesSurviveALockout(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	tpmlab.DefineNV(t, tpm, testIndex, tpm2.TPMANV{OwnerWrite: true, AuthRead: true, NT: tpm2.TPMNTOrdinary}, 1, []byte{1})
 	pub, err := tpm2.NVReadPublic{NVIndex: testIndex}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	guess := tpm2.NVRead{AuthHandle: tpmop.WithPassword(testIndex, pub.NVName.Buffer, []byte("guess")),
 		NVIndex: tpm2.NamedHandle{Handle: testIndex, Name: pub.NVName}, Size: 1}
 	for range 40 {
@@ -291,9 +286,7 @@ func TestHandlesRetry(t *testing.T) {
 			t.Errorf("got %v, want the error of flushing", err)
 		}
 		other, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(*tpmop.StorageRootKey())}).Execute(tpm)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if err := loadOne(shared); err != nil {
 			t.Error(err)
 		}

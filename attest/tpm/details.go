@@ -19,10 +19,10 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Details is what a TPM's evidence shows in addition to the facts of an [attest.Result].
+// Details holds a TPM's evidence in addition to the facts of an [attest.Result].
 // [DetailsOf] returns it.
 type Details struct {
-	// EK is what is known about the EK on [attest.RoadEK], nil on [attest.RoadAK].
+	// EK holds the facts about the EK on [attest.RoadEK], nil on [attest.RoadAK].
 	EK *tpmcert.EKFacts
 	// Profile is the name of the issuer's profile, empty if an EK is trusted without its
 	// certificate.
@@ -47,7 +47,7 @@ type Details struct {
 	KeyAttributes statement.Attributes
 	// SignatureHash is the hash of the statement's signature.
 	SignatureHash crypto.Hash
-	// Clock is what the TPM said about its clock.
+	// Clock is the TPM's clock, as the statement has it.
 	Clock *Clock
 	// Measured is the verified quote, and the event log as received; nil if the answer
 	// carried no quote.
@@ -112,7 +112,7 @@ type Clock struct {
 	Plain bool
 }
 
-// fillStatement copies what the certify statement says.
+// fillStatement copies the fields of the certify statement.
 func (d *Details) fillStatement(in *statement.CertifyInput) {
 	d.AKName = in.AKName
 	d.KeyAttributes = in.Public.Attributes
@@ -210,8 +210,8 @@ func manyAKs(p *tpmcert.Profile) string {
 }
 
 // everyCustomers reports whether the profile's issuer certifies the machines of every customer of a
-// platform, and the profile does not narrow them to the operator's. So does whoever names machines as
-// Google does, with a mark or without.
+// platform, and the profile does not narrow them to the operator's. An issuer that names machines
+// as Google does counts as one, with a mark or without.
 func everyCustomers(p *tpmcert.Profile) bool {
 	google := func(s tpmcert.IdentitySource) bool { return s.Kind() == (tpmcert.GCEIdentity{}).Kind() }
 	return len(p.Projects) == 0 && (p.EveryCustomer || slices.ContainsFunc(p.Identity, google))

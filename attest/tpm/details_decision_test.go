@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -64,7 +65,7 @@ func TestVerifiedAfterTheDecision(t *testing.T) {
 	}
 }
 
-// What the caller does to a Result changes nothing in what may be issued.
+// A change to a Result changes nothing in the certificate that may be issued.
 func TestVerifiedIsACopy(t *testing.T) {
 	s := newStage(t, plainNode)
 	end := time.Now().Add(10 * time.Minute).Truncate(time.Second)
@@ -76,9 +77,7 @@ func TestVerifiedIsACopy(t *testing.T) {
 		return given, nil
 	})
 	r, err := newVerifier(t, &config).Verify(t.Context(), s.good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	given.DNSNames[0] = "changed"
 	given.NotAfter = time.Time{}
 	r.Granted.NotAfter, r.Granted.ProviderID, r.NodeName, r.Machine = time.Time{}, "changed", "changed", "changed"
@@ -89,9 +88,7 @@ func TestVerifiedIsACopy(t *testing.T) {
 		t.Errorf("got %+v", v)
 	}
 	issued, err := s.plane.CA.Issue(t.Context(), v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if issued.Certificate.NotAfter.After(end) {
 		t.Errorf("the certificate ends at %s, its authorization at %s", issued.Certificate.NotAfter, end)
 	}
@@ -118,9 +115,7 @@ func TestNothingIsVerifiedAtTheHello(t *testing.T) {
 		return as(s.node.ProviderID)(r), nil
 	}}
 	hello, err := s.node.Hello(t.Context(), s.plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := newVerifier(t, &config).Challenge(t.Context(), hello); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -16,13 +17,9 @@ import (
 // certificates of nodes, whatever its issuer's profile, and is refused if it cannot be read.
 func TestStatedProviderID(t *testing.T) {
 	google, err := tpmsim.DefaultInstance().Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	text, err := oid.MarshalProviderID("metal://rack-1/7")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	id, _ := oid.KubernetesNodeProviderIdentifier.ASN1()
 	other, _ := oid.SubjectAltName.ASN1()
 	for name, c := range map[string]struct {
@@ -54,8 +51,8 @@ func TestStatedProviderID(t *testing.T) {
 	}
 }
 
-// TestMachinesOfEveryCustomer: trust on first use that no one has asked whether it fits the road is told
-// of each machine whether its issuer certifies those of every customer, on both roads.
+// TestMachinesOfEveryCustomer: trust on first use learns of each machine whether its issuer
+// certifies the machines of every customer, on both roads.
 func TestMachinesOfEveryCustomer(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", nil)
 	roots, leaf := []*x509.Certificate{root.Cert}, []*x509.Certificate{{}}
@@ -67,9 +64,7 @@ func TestMachinesOfEveryCustomer(t *testing.T) {
 		config.Issuers = append(config.Issuers, tpmcert.EKIssuer{Roots: roots, Profile: p})
 	}
 	eks, err := tpmcert.NewEKVerifier(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, c := range map[string]struct {
 		details Details
 		want    bool

@@ -12,9 +12,9 @@
 //
 // # Trust
 //
-// On the road of the AK certificate (attest.RoadAK), that certificate chains to roots that
-// the control plane chose, under a profile that says what this issuer's certificates look
-// like. That the AK is restricted and lives in a TPM is then the issuer's word.
+// On the road of the AK certificate (attest.RoadAK), that certificate chains to roots that the
+// control plane chose, under a profile of this issuer's certificates. That the AK is restricted and
+// lives in a TPM is then the issuer's word.
 //
 // On the road of the EK (attest.RoadEK), the TPM's endorsement key is trusted, by its
 // certificate or by a list. The challenge's secret is in a credential that opens only in the
@@ -27,7 +27,7 @@
 // they join the AK's CA as they would a cluster, on the road of the EK. The CA's program has
 // a Verifier whose only cluster ID is that of the CA's certificate (attest.ClusterID), so
 // that no answer to the CA is valid for a cluster, or vice versa, and an Authorizer that says
-// which machines are the operator's. What it certifies is not the request's key but the AK:
+// which machines are the operator's. The CA certifies the AK, not the request's key:
 //
 //	result, err := verifier.Verify(ctx, answer)
 //	template, err := EnrolledAK(result, ca)
@@ -42,13 +42,12 @@
 // An answer can carry a TPM2_Quote over the same challenge by the same AK
 // (ProverOptions.Quote) and the firmware's event log. The kind's [QuotePolicy] decides about
 // it: [PCRPolicy] by exact values, package attest/tpm/eventlog by the events of the replayed
-// log, including Secure Boot. What a quote does not cover is an error, never a default.
+// log, including Secure Boot. A PCR that the quote does not cover is an error, never a default.
 //
 // # Keys
 //
 // The TLS key may be in memory or in the TPM: package attest/tpm/tpmkey creates and keeps
 // keys in the TPM, lets several users share one TPM, and keeps certificates in NV.
 //
-// [DetailsOf] returns from an attest.Result what a TPM showed in addition to the facts common
-// to every kind.
+// [DetailsOf] returns the facts of an attest.Result that only a TPM has.
 package tpm

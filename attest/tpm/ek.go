@@ -85,9 +85,8 @@ func loadEK(ctx context.Context, h *tpmop.Handles, source *EKOrigin, endorsement
 	return accepted("endorsement key", ek, err, checkEKPublic)
 }
 
-// checkEKPublic refuses an EK that differs from what the table says about a key of its kind:
-// the credential will be made for that, and a key with another name algorithm or cipher could
-// not open it.
+// checkEKPublic refuses an EK that differs from the table's row for its algorithm: the credential
+// will be made for that row, and a key with another name algorithm or cipher could not open it.
 func checkEKPublic(ek *statement.Public) error {
 	key, err := ek.Key()
 	if err != nil {
@@ -115,10 +114,9 @@ const (
 	lastEKChainIndex  tpm2.TPMHandle = 0x01c001ff
 )
 
-// ekChainOf reads the CA certificates that a TPM keeps for its EK certificates in the NV
-// indexes 0x01C00100 to 0x01C001FF, and returns those above a leaf (DER), its issuer first
-// and without the root. There are none if the TPM keeps none. It trusts nothing: the control
-// plane verifies.
+// ekChainOf reads the CA certificates that a TPM keeps for its EK certificates in the NV indexes
+// 0x01C00100 to 0x01C001FF, and returns those above a leaf (DER), its issuer first and without the
+// root. It trusts nothing: the control plane verifies.
 func ekChainOf(ctx context.Context, h *tpmop.Handles, leaf []byte) ([][]byte, error) {
 	cert, err := x509.ParseCertificate(leaf)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// A TPM that keeps the intermediate of its EK certificate in NV joins a control plane
-// that has the root alone, when its node sends what is there; else the chain ends too
-// early.
+// A TPM that keeps the intermediate of its EK certificate in NV joins a control plane that has the
+// root alone, when its node sends it; else the chain ends too early.
 func TestEKChainFromNV(t *testing.T) {
 	ctx := context.Background()
 	ek := tpmkind.EKRSA2048()
@@ -37,18 +37,12 @@ func TestEKChainFromNV(t *testing.T) {
 	}
 	// The AK's intermediate and the root stand there too, and stay there.
 	for n, c := range []*x509.Certificate{ca.AKIntermediate(), ca.Root(), ca.EKIntermediate()} {
-		if err := node.TPM.WriteNV(0x01c00100+3*tpm2.TPMHandle(n), c.Raw); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, node.TPM.WriteNV(0x01c00100+3*tpm2.TPMHandle(n), c.Raw))
 	}
 	request, err := plane.Evidence(ctx, node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	r, err := plane.Verifier.Verify(ctx, request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if len(tpmkind.DetailsOf(r).Chain) != 3 || !tpmkind.DetailsOf(r).Chain[1].Equal(ca.EKIntermediate()) || !tpmkind.DetailsOf(r).Chain[2].Equal(ca.Root()) {
 		t.Errorf("chain %v", tpmkind.DetailsOf(r).Chain)
 	}
@@ -62,16 +56,14 @@ func TestEKChainFromNV(t *testing.T) {
 	noHandles(t, node.TPM)
 
 	node.Attester = attesterOf(t, node.Shared, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek, EKChainFromNV: true})
-	if err := node.TPM.WriteNV(0x01c00101, []byte("no certificate")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, node.TPM.WriteNV(0x01c00101, []byte("no certificate")))
 	if _, err := node.Hello(ctx, plane.Now()); !errors.Is(err, refusal.Check("ek-chain-encoding")) {
 		t.Errorf("no certificate in NV: %v", err)
 	}
 	noHandles(t, node.TPM)
 }
 
-// EKChainFromNV is for a leaf from NV, and for nothing else that says what is above it.
+// EKChainFromNV is only for a leaf from NV, without other intermediates.
 func TestEKChainFromNVOptions(t *testing.T) {
 	device := tpmkey.Share(&tpmsim.TPM{})
 	ek, bare := tpmkind.EKRSA2048(), tpmkind.EKRSA2048()

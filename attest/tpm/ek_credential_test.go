@@ -25,11 +25,12 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
-// openCredential is what a TPM does with a credential (TPM 2.0 Library, Part 1, 24.4),
+// openCredential opens a credential as a TPM does (TPM 2.0 Library, Part 1, 24.4),
 // for an EK whose private key is known, on the standard library alone.
 func openCredential(ek crypto.Signer, hash crypto.Hash, keySize int, name []byte, c *attest.Credential) ([]byte, error) {
 	seed, err := openSeed(ek, hash, c.EncryptedSecret)
@@ -183,9 +184,7 @@ func someAKName(t testing.TB) []byte {
 	t.Helper()
 	area := ecdsaAK(tpm2.TPMECCNistP256, tpm2.TPMAlgSHA256, 32)
 	public, err := statement.ParsePublic(tpm2.Marshal(area))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return public.Name()
 }
 
@@ -194,13 +193,9 @@ func someAKName(t testing.TB) []byte {
 func TestCredentialsAreFresh(t *testing.T) {
 	ek := tpmlab.NewECDSA(t, elliptic.P384())
 	a, err := makeCredential(rand.Reader, ek.Public(), someAKName(t), make([]byte, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	b, err := makeCredential(rand.Reader, ek.Public(), someAKName(t), make([]byte, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if bytes.Equal(a.EncryptedSecret, b.EncryptedSecret) || bytes.Equal(a.IDObject, b.IDObject) {
 		t.Error("two credentials share a seed")
 	}
@@ -235,7 +230,7 @@ func TestKindsOfEK(t *testing.T) {
 		})
 	}
 	off := *tpmlab.NewECDSA(t, elliptic.P256()).Public().(*ecdsa.PublicKey)
-	off.Y = new(big.Int).Add(off.Y, big.NewInt(1)) //nolint:staticcheck // what is refused
+	off.Y = new(big.Int).Add(off.Y, big.NewInt(1)) //nolint:staticcheck // deliberately invalid
 	t.Run("off the curve", func(t *testing.T) {
 		if c, err := makeCredential(rand.Reader, &off, someAKName(t), make([]byte, 32)); !errors.Is(err, statement.CheckPoint) || c != nil {
 			t.Errorf("%v, %v", c, err)
@@ -280,16 +275,12 @@ func TestCredentialCorpus(t *testing.T) {
 	live := toolsCredential(t, tpmlab.Corpus(t, "credential-kat", "p384-live", "blob"))
 	block, _ := pem.Decode(tpmlab.Corpus(t, "credential-kat", "p384-live", "ek384.pem"))
 	ours, err := makeCredential(rand.Reader, mustGet(x509.ParsePKIXPublicKey(block.Bytes)), name, tpmlab.Corpus(t, "credential-kat", "p384-live", "secret"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if len(ours.IDObject) != len(live.IDObject) || len(ours.EncryptedSecret) != len(live.EncryptedSecret) {
 		t.Errorf("P-384: parts of %d and %d bytes, theirs %d and %d", len(ours.IDObject), len(ours.EncryptedSecret), len(live.IDObject), len(live.EncryptedSecret))
 	}
 	public, err := statement.ParsePublic(tpmlab.Corpus(t, "credential-kat", "p384-live", "ek384.pub")[2:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if err := checkEKPublic(public); err != nil {
 		t.Error(err)
 	}

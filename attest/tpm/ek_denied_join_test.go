@@ -12,10 +12,11 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// certifiedFirmware is what the certificates of tpmsim state: 1.0.
+// certifiedFirmware is the version in tpmsim's certificates: 1.0.
 const certifiedFirmware = 1 << 16
 
 // denying is a control plane like another one, with a deny-list.
@@ -27,7 +28,7 @@ func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, d
 		Issuers: []tpmcert.EKIssuer{{Roots: n.Roots(), Profile: tpmcert.EKProfileTCG()}}}); err != nil {
 		t.Fatal(err)
 	}
-	again.Config.KeyRing = plane.Config.KeyRing // so that it verifies what the other one challenged
+	again.Config.KeyRing = plane.Config.KeyRing // so that it verifies answers to the other one's challenges
 	again.Verifier = planeVerifier(t, again)
 	return again
 }
@@ -73,15 +74,13 @@ func TestDeniedByCertificate(t *testing.T) {
 	noHandles(t, s.node.TPM)
 }
 
-// What the TPM says of its running firmware counts too: the hello, where it has said
-// nothing yet, is challenged, and the answer is refused.
+// The version of the running firmware counts too: the hello, which does not state it yet, is
+// challenged, and the answer is refused.
 func TestDeniedByRunningFirmware(t *testing.T) {
 	ctx := context.Background()
 	s := newStage(t, attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK})
 	r, err := s.plane.Verifier.Verify(ctx, s.good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	running := uint32(tpmkind.DetailsOf(r).Clock.FirmwareVersion >> 32)
 	if !tpmkind.DetailsOf(r).Clock.Plain || running == certifiedFirmware || running == 0 {
 		t.Fatalf("running firmware %#x, plain %t", running, tpmkind.DetailsOf(r).Clock.Plain)
@@ -105,9 +104,7 @@ func TestDeniedByRunningFirmware(t *testing.T) {
 				return
 			}
 			answer, err := s.node.Answer(ctx, challenge, plane.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, err = plane.Verifier.Verify(ctx, answer)
 			if errors.Is(err, tpmcert.CheckTPMDenied) != c.want || !c.want && err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -120,8 +117,8 @@ func TestDeniedByRunningFirmware(t *testing.T) {
 	noHandles(t, s.node.TPM)
 }
 
-// A TPM obfuscates the version for keys of the owner hierarchy: what an AK there says
-// is held against no list, whatever its number happens to be. The certificate is.
+// A TPM obfuscates the version for keys of the owner hierarchy: the version in such an AK's
+// statement is not compared with a list. The certificate's is.
 func TestObfuscatedFirmwareIsNotOnTheList(t *testing.T) {
 	ctx := context.Background()
 	const handle = 0x81008f77
@@ -129,9 +126,7 @@ func TestObfuscatedFirmwareIsNotOnTheList(t *testing.T) {
 	persistOwnerAK(t, device, handle)
 	s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, AK: tpmkind.AKSource{Handle: handle}})
 	r, err := s.plane.Verifier.Verify(ctx, s.good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if tpmkind.DetailsOf(r).Clock.Plain {
 		t.Fatal("the version counts as plain")
 	}
@@ -151,9 +146,7 @@ func persistOwnerAK(t *testing.T, device *tpmsim.TPM, handle tpm2.TPMHandle) {
 	t.Helper()
 	template := tpmkind.AKTemplateECDSAP256()
 	ak, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(*template)}).Execute(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := (tpm2.EvictControl{Auth: tpm2.TPMRHOwner, ObjectHandle: tpm2.NamedHandle{Handle: ak.ObjectHandle, Name: ak.Name}, PersistentHandle: handle}).Execute(device); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -43,7 +44,7 @@ func TestReadEKChain(t *testing.T) {
 	if err != nil || len(above) != 2 || !bytes.Equal(above[0], lower.Cert.Raw) || !bytes.Equal(above[1], upper.Cert.Raw) {
 		t.Fatalf("%d certificates, %v", len(above), err)
 	}
-	// What was read is what the control plane wants.
+	// The control plane accepts it.
 	if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, trusting(tpmcert.EKProfileTCG(), root)),
 		&sentEK{Certificates: append([][]byte{leaf.Raw}, above...)}, nil, tpmlab.Time); err != nil {
 		t.Error(err)
@@ -94,13 +95,9 @@ func TestEKCertificateFromNV(t *testing.T) {
 	v := ekVerifierOf(t, tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: roots, Intermediates: tpm.CA().Intermediates(), Profile: tpmcert.EKProfileTCG()}}})
 	for _, index := range []tpm2.TPMHandle{0x01c00002, 0x01c0000a} {
 		der, err := readCertificate(t, tpm, index)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		c, err := x509.ParseCertificate(der)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if facts, err := verifyAt(v, c.NotBefore.AddDate(0, 0, 1), c); err != nil || facts.Tolerances != nil {
 			t.Errorf("0x%08x: %+v, %v", uint32(index), facts, err)
 		}
@@ -118,9 +115,7 @@ func TestReadNVCertificate(t *testing.T) {
 	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}})
 	want := tpm.AKCertificate(tpmsim.RSA2048).Raw
 	got, err := readCertificate(t, tpm, GCERSA().CertificateIndex)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -18,9 +19,7 @@ func roadEKBench(t testing.TB, ek tpmkind.EKOrigin) (*attesttest.ControlPlane, *
 	device := tpmsim.New(t, everyEK())
 	s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: ek, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	hello, err := s.node.Hello(context.Background(), s.plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return s.plane, hello, s.good
 }
 
@@ -49,37 +48,26 @@ func BenchmarkRoadEK(b *testing.B) {
 	}
 }
 
-// bareOperations are the parsing and the public-key operations that nobody who verifies
-// such an answer can leave out, but for the AK's signature, which costs what the
-// request's does: the same curve.
+// bareOperations are the parsing and the public-key operations that every verifier of such an
+// answer needs, but for the AK's signature, which costs the same as the request's: the same curve.
 func bareOperations(b *testing.B, answer *csr.Request) {
 	p := takeApart(b, answer)
 	middle, err := x509.ParseCertificate(p.att.Certificates[1])
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
 		request, err := x509.ParseCertificateRequest(p.bundle.Request)
-		if err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, err)
 		leaf, err := x509.ParseCertificate(p.att.Certificates[0])
-		if err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, err)
 		for range 2 {
-			if err := request.CheckSignature(); err != nil {
-				b.Fatal(err)
-			}
+			testkit.NoError(b, request.CheckSignature())
 		}
-		if err := leaf.CheckSignatureFrom(middle); err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, leaf.CheckSignatureFrom(middle))
 	}
 }
 
-// What a challenge and a verification allocate is bounded.
+// The allocations of a challenge and a verification are bounded.
 func TestAllocationsOfRoadEK(t *testing.T) {
 	plane, hello, answer := roadEKBench(t, tpmkind.EKP256())
 	challenge := testing.AllocsPerRun(100, func() {

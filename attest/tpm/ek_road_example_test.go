@@ -15,9 +15,8 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// A node without an AK certificate goes the road of its EK: the control plane trusts
-// the TPM's maker and knows the machine's EK, and what the AK is follows from the
-// credential that it opened.
+// A node without an AK certificate goes the road of its EK: the control plane trusts the TPM's
+// maker and knows the machine's EK, and the credential that the TPM opened proves the AK.
 func ExampleKindConfig_roadEK() {
 	ctx := context.Background()
 	device, err := tpmsim.Open(tpmsim.Options{}) // on a node: linuxtpm.Open("/dev/tpmrm0")

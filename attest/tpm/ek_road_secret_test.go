@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -35,40 +36,30 @@ type ekJoin struct {
 	subject  attest.Subject
 	ring     attest.RingKey
 	secret   []byte
-	wire     [][]byte // what the two sides sent each other
+	wire     [][]byte // messages in both directions
 }
 
 func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
 	t.Helper()
 	private := tpmlab.NewECDSA(t, elliptic.P256())
 	request, err := csr.Create(csr.PurposeClient, private, "node-1", csr.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	j := &ekJoin{tpm: tpmsim.Faulty(tpm, nil), key: mustSoftwareKey(t, private),
 		subject: attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: "cluster-1"}}
 	origin := EKP256()
 	prover, err := NewProver(j.tpm, AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{EK: &origin,
 		Intermediates: [][]byte{tpm.CA().EKIntermediate().Raw}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if j.attester, err = attest.NewAttester(prover); err != nil {
 		t.Fatal(err)
 	}
 	j.ring = attest.NewRingKey(time.Now().Add(-time.Hour))
 	ring, err := attest.NewStaticKeyRing(j.ring)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: []*x509.Certificate{tpm.CA().Root()}, Profile: tpmcert.EKProfileTCG()}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	kind, err := NewKind(KindConfig{EKs: eks})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	j.verifier, err = attest.NewVerifier(attest.VerifierConfig{KeyRing: ring, Kinds: []attest.Kind{kind},
 		Policy: &csr.Policy{ClusterIDs: []string{"cluster-1"}, SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
 			return &csr.Machine{Name: "m", NodeName: "node-1", BootstrapReady: true}, nil
@@ -76,13 +67,11 @@ func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
 		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			return r.Admit(r.NodeName), nil
 		})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return j
 }
 
-// object files what the node made.
+// object files the node's request.
 func (j *ekJoin) object(spec *csr.Spec) (*csr.Request, error) {
 	bundle, err := csr.Parse(spec.Request)
 	if err != nil {
@@ -158,9 +147,7 @@ func TestRoadEKWhateverFails(t *testing.T) {
 	output := captured(t)
 	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.P256}, AKs: []tpmsim.AK{}})
 	j := newEKJoin(t, tpm)
-	if err := j.run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, j.run(t.Context()))
 	goroutines := runtime.NumGoroutine()
 	commands := j.tpm.Commands()
 	for way, faults := range map[string]func(n int) tpmsim.Faults{
@@ -218,14 +205,12 @@ func checkUnseen(t *testing.T, j *ekJoin, what string, output func() []byte) {
 	j.wire = j.wire[:0]
 }
 
-// captured catches what the process prints, to both streams and to the log, and returns
-// what has been caught since the last time.
+// captured captures the process's output, on both streams and in the log, and returns the part
+// since the last call.
 func captured(t *testing.T) func() []byte {
 	t.Helper()
 	file, err := os.CreateTemp(t.TempDir(), "output")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	stdout, stderr, logger := os.Stdout, os.Stderr, log.Writer()
 	os.Stdout, os.Stderr = file, file
 	log.SetOutput(file)
@@ -237,9 +222,7 @@ func captured(t *testing.T) func() []byte {
 	var seen int64
 	return func() []byte {
 		all, err := os.ReadFile(file.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		fresh := all[seen:]
 		seen = int64(len(all))
 		if len(fresh) == 0 {

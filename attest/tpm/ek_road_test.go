@@ -23,6 +23,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -94,9 +95,7 @@ func testRoadEK(t *testing.T, device *tpmsim.TPM, origins map[string]tpmkind.EKO
 func TestRoadEKWithoutCertificate(t *testing.T) {
 	s := newStage(t, attesttest.NodeOptions{Road: attest.RoadEK, BareEK: true, EK: tpmkind.EKP256()})
 	r, err := s.plane.Verifier.Verify(context.Background(), s.good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if tpmkind.DetailsOf(r).EK.Source != tpmcert.EKFromAllowList || tpmkind.DetailsOf(r).Chain != nil || tpmkind.DetailsOf(r).Profile != "" {
 		t.Errorf("%s, chain %v, profile %q", tpmkind.DetailsOf(r).EK.Source, tpmkind.DetailsOf(r).Chain, tpmkind.DetailsOf(r).Profile)
 	}
@@ -119,13 +118,9 @@ func TestChangedAnswerOfRoadEK(t *testing.T) {
 	device := tpmsim.New(t, everyEK())
 	s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()})
 	spki, err := csr.CanonicalSPKI(device.EKPublic(tpmsim.P256))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	otherAK, err := tpmkind.AKPublic(t.Context(), device, tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}, secret.Value[[]byte]{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	other := device.EKCertificate(tpmsim.RSA2048).Raw
 	for name, c := range map[string]struct {
 		change func(*parts)
@@ -194,22 +189,16 @@ func TestEveryBitOfTheBinding(t *testing.T) {
 	}
 }
 
-// A hello whose AK is not what it has to be gets no challenge, whatever its EK.
+// A hello with an unsuitable AK gets no challenge, whatever its EK.
 func TestHelloOfRoadEK(t *testing.T) {
 	device := tpmsim.New(t, everyEK())
 	s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()})
 	spki, err := csr.CanonicalSPKI(device.EKPublic(tpmsim.P256))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	p521, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	spki521, err := csr.CanonicalSPKI(p521.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	attributes := func(set, clear statement.Attributes) func(*message.Hello, *message.Bundle) {
 		return func(h *message.Hello, _ *message.Bundle) { changeAK(t, h, set, clear) }
 	}
@@ -245,9 +234,7 @@ func TestHelloOfRoadEK(t *testing.T) {
 func changeAK(t *testing.T, h *message.Hello, set, clear statement.Attributes) {
 	t.Helper()
 	public, err := statement.ParsePublic(h.AKPublic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	public.Attributes = public.Attributes&^clear | set
 	if h.AKPublic, err = public.Marshal(); err != nil {
 		t.Fatal(err)
@@ -258,21 +245,13 @@ func changeAK(t *testing.T, h *message.Hello, set, clear statement.Attributes) {
 func changedHello(t *testing.T, s *stage, change func(*message.Hello, *message.Bundle)) *csr.Request {
 	t.Helper()
 	request, err := s.node.Hello(t.Context(), s.plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	bundle, err := csr.Parse(request.Spec.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	evidence, err := message.ParseBundle(bundle.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	hello, err := message.ParseHello(evidence.Statements[0].Stmt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	change(hello, evidence)
 	if evidence.Statements[0].Stmt, err = hello.Marshal(); err != nil {
 		t.Fatal(err)
@@ -309,14 +288,10 @@ func TestNodeRefusesChallengesOfRoadEK(t *testing.T) {
 	s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()})
 	answer := func(change func(*message.Challenge)) error {
 		c, err := message.ParseChallenge(bytes.Clone(s.challenge))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		change(c)
 		der, err := c.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		_, err = s.node.Attester.Answer(t.Context(), der, s.node.Certified, s.node.Subject)
 		return err
 	}

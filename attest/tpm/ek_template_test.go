@@ -12,11 +12,12 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// The policies are computed here from what the EK Credential Profile says of them.
+// The policies are computed here as the EK Credential Profile defines them.
 func TestEKPolicies(t *testing.T) {
 	for _, c := range []struct {
 		hash    crypto.Hash
@@ -68,9 +69,7 @@ func TestEKTemplates(t *testing.T) {
 		ek, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 			return loadEK(ctx, h, &origin, nil)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if !ek.Public.SameKey(tpm.EKPublic(a)) {
 			t.Errorf("%v: another EK than the certified one", a)
 		}
@@ -90,9 +89,7 @@ func TestEKTemplateAndNonceInNV(t *testing.T) {
 		ek, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 			return loadEK(ctx, h, &origin, nil)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return ek.Public
 	}
 	plain := public(EKP256())
@@ -137,7 +134,7 @@ func TestEKTemplateAndNonceInNV(t *testing.T) {
 	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
-// The indexes are those of TCG EK Credential Profile 2.6, 2.2.1.
+// The indexes are as in TCG EK Credential Profile 2.6, 2.2.1.
 func TestEKHighIndexes(t *testing.T) {
 	for number, want := range map[int]tpm2.TPMHandle{1: 0x01c00012, 2: 0x01c00014, 3: 0x01c00016, 6: 0x01c0001c} {
 		if o := EKHigh(number); o.CertificateIndex != want || o.TemplateIndex != want+1 || o.NonceIndex != 0 {
@@ -191,7 +188,7 @@ func TestEKsThatNoVerifierAccepts(t *testing.T) {
 	unknown := EKP256().Template
 	unknown.AuthPolicy.Buffer = bytes.Repeat([]byte{7}, 32)
 	if _, err := activateWith(t, tpm, EKOrigin{Template: unknown}, AKTemplateECDSAP256(), nil, make([]byte, 32), nil); err == nil {
-		t.Error("an EK with a policy that nobody knows")
+		t.Error("an EK with an unknown policy")
 	}
 	tpmlab.CheckNothingLoaded(t, tpm)
 }

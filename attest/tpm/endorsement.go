@@ -117,7 +117,7 @@ func endorsementPassword(ctx context.Context, h *tpmop.Handles, path string) ([]
 		// Another process was faster, using the same file.
 	}
 	if err := checkEndorsementPassword(ctx, h, password); errors.Is(err, ErrHierarchyPassword) {
-		return nil, fmt.Errorf("%w: somebody else has set it: %s", err, remedy)
+		return nil, fmt.Errorf("%w: it was set elsewhere: %s", err, remedy)
 	} else if err != nil {
 		return nil, err
 	}
@@ -139,8 +139,8 @@ func hasEndorsementPassword(ctx context.Context, h *tpmop.Handles) (bool, error)
 	return false, err
 }
 
-// newPasswordFile returns what is in the file in the end: another process may have created it
-// in the meantime.
+// newPasswordFile creates the file and returns its content, which is another process's if that was
+// faster.
 func newPasswordFile(path string) ([]byte, error) {
 	var random [endorsementPasswordSize * 3 / 4]byte
 	rand.Read(random[:])

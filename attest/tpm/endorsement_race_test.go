@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
@@ -20,9 +21,7 @@ func TestPasswordFileRacer(t *testing.T) {
 		return
 	}
 	content, err := newPasswordFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	os.Stdout.WriteString("password=" + string(content))
 }
 
@@ -36,9 +35,7 @@ func TestPasswordFileRace(t *testing.T) {
 		racers[i] = exec.Command(os.Args[0], "-test.run=^TestPasswordFileRacer$")
 		racers[i].Env = append(os.Environ(), racerEnv+"="+path)
 		racers[i].Stdout, racers[i].Stderr = &outputs[i], &outputs[i]
-		if err := racers[i].Start(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, racers[i].Start())
 	}
 	for i, r := range racers {
 		if err := r.Wait(); err != nil {

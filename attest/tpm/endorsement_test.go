@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 
@@ -48,9 +49,7 @@ func checkEndorsementIs(t testing.TB, tpm transport.TPM, password []byte) {
 func checkFiles(t testing.TB, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var got []string
 	for _, e := range entries {
 		got = append(got, e.Name())
@@ -63,9 +62,7 @@ func checkFiles(t testing.TB, dir string, want ...string) {
 func readAll(t testing.TB, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return b
 }
 
@@ -74,9 +71,7 @@ func TestEndorsementPasswordFirstAndSecondRun(t *testing.T) {
 	dir := mounttest.Disk(t)
 	path := filepath.Join(dir, "endorsement")
 	first, err := EndorsementPassword(t.Context(), tpm, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if len(first.Reveal()) != 32 || !bytes.Equal(readAll(t, path), append(bytes.Clone(first.Reveal()), '\n')) {
 		t.Errorf("%d bytes, and %d in the file", len(first.Reveal()), len(readAll(t, path)))
 	}
@@ -102,9 +97,7 @@ func TestEndorsementPasswordsDiffer(t *testing.T) {
 	dir := mounttest.Disk(t)
 	for _, name := range []string{"a", "b", "c"} {
 		content, err := newPasswordFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if seen[string(content)] {
 			t.Error("the same password twice")
 		}
@@ -133,9 +126,7 @@ func TestEndorsementPasswordAfterACrash(t *testing.T) {
 					t.Fatalf("crash %s command %d, %v: got error %v", name, n, commands[n-1], err)
 				}
 				faulty.SetFaults(nil) // a resource manager would flush at the end of the process
-				if err := shared.FlushLeft(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, shared.FlushLeft(t.Context()))
 				password, err := EndorsementPassword(t.Context(), tpm, path)
 				if err != nil {
 					t.Fatalf("crash %s command %d, next run: %v", name, n, err)
@@ -150,9 +141,7 @@ func TestEndorsementPasswordAfterACrash(t *testing.T) {
 func endorsementPasswordCommands(t *testing.T) []tpm2.TPMCC {
 	t.Helper()
 	tpm, err := tpmsim.Open(tpmlab.Bare())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer tpm.Close()
 	faulty := tpmsim.Faulty(tpm, nil)
 	if _, err := EndorsementPassword(t.Context(), faulty, filepath.Join(mounttest.Disk(t), "endorsement")); err != nil {
@@ -170,9 +159,7 @@ func TestEndorsementPasswordCancelled(t *testing.T) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 	password, err := EndorsementPassword(t.Context(), tpm, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	checkEndorsementIs(t, tpm, password.Reveal())
 }
 
@@ -187,9 +174,7 @@ func TestEndorsementPasswordOfASilentTPM(t *testing.T) {
 	dir := mounttest.Disk(t)
 	path := filepath.Join(dir, "endorsement")
 	first, err := EndorsementPassword(t.Context(), silent, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	checkEndorsementIs(t, tpm, first.Reveal())
 	if second, err := EndorsementPassword(t.Context(), silent, path); err != nil || !bytes.Equal(first.Reveal(), second.Reveal()) {
 		t.Errorf("again: another password, or error %v", err)
@@ -208,9 +193,7 @@ func TestEndorsementPasswordSwitchedOff(t *testing.T) {
 	if !errors.Is(err, tpm2.TPMRCHierarchy) || errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "the endorsement hierarchy is switched off") {
 		t.Errorf("got %v", err)
 	}
-	if err := tpm.Reset(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tpm.Reset())
 	checkEndorsementIs(t, tpm, nil)
 }
 
@@ -227,9 +210,7 @@ func TestEndorsementPasswordOfSomebodyElse(t *testing.T) {
 	checkFiles(t, dir)
 
 	content, err := newPasswordFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_, err = EndorsementPassword(t.Context(), tpm, path)
 	if !errors.Is(err, ErrHierarchyPassword) || !errors.Is(err, tpm2.TPMRCBadAuth) {
 		t.Errorf("another password in the file: got %v, want ErrHierarchyPassword and TPM_RC_BAD_AUTH", err)
@@ -248,9 +229,7 @@ func TestEndorsementPasswordAfterClear(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	path := filepath.Join(mounttest.Disk(t), "endorsement")
 	first, err := EndorsementPassword(t.Context(), tpm, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	auth := tpm2.AuthHandle{Handle: tpm2.TPMRHLockout, Auth: tpm2.PasswordAuth(nil)}
 	if _, err := (tpm2.Clear{AuthHandle: auth}).Execute(tpm); err != nil {
 		t.Fatal(err)
@@ -273,9 +252,7 @@ func TestEndorsementPasswordRefusesFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tpm := tpmlab.NewTPM(t)
 			path := filepath.Join(mounttest.Disk(t), "endorsement")
-			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 			password, err := EndorsementPassword(t.Context(), tpm, path)
 			if !errors.Is(err, checkPasswordFile) || !password.IsZero() {
 				t.Errorf("got %v, want checkPasswordFile", err)
@@ -297,9 +274,7 @@ func TestEndorsementPasswordRace(t *testing.T) {
 
 func raceForPassword(t *testing.T) {
 	tpm, err := tpmsim.Open(tpmlab.Bare())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer tpm.Close()
 	path := filepath.Join(mounttest.Disk(t), "endorsement")
 	var wg sync.WaitGroup
@@ -326,9 +301,7 @@ func raceForPassword(t *testing.T) {
 func TestEndorsementPasswordOvertaken(t *testing.T) {
 	for _, overtakenAt := range []tpm2.TPMCC{tpm2.TPMCCGetCapability, tpm2.TPMCCHierarchyChanegAuth} {
 		tpm, err := tpmsim.Open(tpmlab.Bare())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		path := filepath.Join(mounttest.Disk(t), "endorsement")
 		var theirs secret.Value[[]byte]
 		overtake := func() {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
@@ -33,12 +34,8 @@ func TestEndorsementPasswordInOpenFile(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	path := filepath.Join(mounttest.Disk(t), "endorsement")
 	content := strings.Repeat("A", 32) + "\n"
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	testkit.NoError(t, os.Chmod(path, 0o644))
 	if _, err := EndorsementPassword(t.Context(), tpm, path); !errors.Is(err, checkPasswordFile) {
 		t.Errorf("got %v, want checkPasswordFile", err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -30,7 +31,7 @@ import (
 type akCA struct {
 	cert *x509.Certificate
 	key  crypto.Signer
-	id   string // the cluster ID of those who enrol
+	id   string // the cluster ID of enrolments
 }
 
 func newAKCA(t *testing.T) *akCA {
@@ -40,9 +41,7 @@ func newAKCA(t *testing.T) *akCA {
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ca := &akCA{key: key}
 	if ca.cert, err = x509.ParseCertificate(der); err != nil {
 		t.Fatal(err)
@@ -155,19 +154,15 @@ func testEnrolment(t *testing.T, device *tpmsim.TPM, origins map[string]tpmkind.
 	noHandles(t, device)
 }
 
-// A certificate is kept in NV, beside the AK.
+// A certificate is kept in NV, with the AK.
 func TestEnrolmentToNV(t *testing.T) {
 	const index = 0x01800017
 	ca := newAKCA(t)
 	source := tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256(), CertificateIndex: index}
 	s := ca.enrolling(t, attesttest.NodeOptions{AK: source})
 	made, err := ca.enrol(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tpmkey.WriteNVCertificate(t.Context(), s.node.Shared, index, made.Chain[0].Raw, tpmkey.NVCertificateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, tpmkey.WriteNVCertificate(t.Context(), s.node.Shared, index, made.Chain[0].Raw, tpmkey.NVCertificateOptions{}))
 	node, verifier := ca.joining(t, s, source, made)
 	node.Attester = attesterOf(t, s.node.Shared, source, tpmkind.ProverOptions{})
 	if _, err := join(t.Context(), node, verifier); err != nil {
@@ -175,16 +170,14 @@ func TestEnrolmentToNV(t *testing.T) {
 	}
 }
 
-// Nobody gets a certificate for an AK that is not proven to this CA.
+// An AK that is not proven to this CA gets no certificate.
 func TestEnrolmentRefuses(t *testing.T) {
 	ctx := t.Context()
 	ca, device := newAKCA(t), tpmsim.New(t, everyEK())
 	ak := tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}
 	s := ca.enrolling(t, attesttest.NodeOptions{TPM: device, EK: tpmkind.EKP256(), AK: ak})
 	challenge, err := s.plane.Challenge(ctx, s.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if s.good, err = s.node.Answer(ctx, challenge, s.plane.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -212,21 +205,15 @@ func TestEnrolmentRefuses(t *testing.T) {
 	refused("another AK", err, refusal.Check("binding-ak-name"))
 	other := ca.enrolling(t, attesttest.NodeOptions{TPM: device, EK: tpmkind.EKP256(), AK: otherSource})
 	foreign, err := other.node.Answer(ctx, mustChallenge(t, other), s.plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	refused("the statement of another AK", verify(func(p *parts) { p.certify = takeApart(t, foreign).certify }), attest.CheckQualifyingData)
 	refused("another AK's area", verify(func(p *parts) { p.proof.AKPublic = takeApart(t, foreign).proof.AKPublic }), refusal.Check("binding-ak-name"))
 
 	// Nor does it open twice, or later, or for others.
 	again, err := s.plane.Challenge(ctx, s.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	fresh, err := s.node.Answer(ctx, again, s.plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	refused("an old secret", verify(func(p *parts) {
 		p.proof.Binding, p.binding = takeApart(t, fresh).proof.Binding, takeApart(t, fresh).binding
 	}), attest.CheckQualifyingData)
@@ -243,17 +230,13 @@ func TestEnrolmentRefuses(t *testing.T) {
 	_, err = clustered.plane.Verifier.Verify(ctx, s.good)
 	refused("an enrolment as a join", err, attest.CheckBindingCluster)
 	joined, err := clustered.plane.Verifier.Verify(ctx, clustered.good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_, err = ca.certify(ctx, joined)
 	refused("a join as an enrolment", err, attest.CheckBindingCluster)
 
 	// A result proves an AK only on the road of the EK, and at its end.
 	result, err := s.plane.Verifier.Verify(ctx, s.good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := ca.certify(ctx, result); err != nil {
 		t.Error("the good one:", err)
 	}
@@ -270,9 +253,7 @@ func TestEnrolmentRefuses(t *testing.T) {
 	refused("a result of another kind", err, refusal.Check("enrolment"))
 	onAK := newStage(t, attesttest.NodeOptions{TPM: device})
 	byCertificate, err := onAK.plane.Verifier.Verify(ctx, onAK.good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	byCertificate.ClusterID = ca.id
 	_, err = ca.certify(ctx, byCertificate)
 	refused("a result on the road of the AK", err, refusal.Check("enrolment"))
@@ -289,9 +270,7 @@ func TestEnrolmentRefuses(t *testing.T) {
 func mustChallenge(t *testing.T, s *stage) []byte {
 	t.Helper()
 	challenge, err := s.plane.Challenge(t.Context(), s.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return challenge
 }
 
@@ -313,42 +292,30 @@ func TestEnrolmentOfOtherKeys(t *testing.T) {
 	}
 }
 
-// An EK that nobody trusts, or that was revoked, gets no challenge, nor a certificate if it
+// An EK that is not trusted, or was revoked, gets no challenge, nor a certificate if it
 // was revoked since.
 func TestEnrolmentOfOtherEKs(t *testing.T) {
 	ctx := t.Context()
 	seed := []byte("a CA whose key the test knows")
 	maker, err := tpmsim.NewCA(tpmsim.CAOptions{Seed: seed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	raw, err := hkdf.Key(sha256.New, seed, nil, "tpmsim CA key EK CA 0", 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	makersKey, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ca, device := newAKCA(t), tpmsim.New(t, tpmsim.Options{CA: maker})
 	s := ca.enrolling(t, attesttest.NodeOptions{TPM: device, EK: tpmkind.EKP256()})
 	answer, err := s.plane.Evidence(ctx, s.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	stranger, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	list := func(number *big.Int) []byte {
 		t.Helper()
 		der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(1),
 			ThisUpdate: time.Now().Add(-time.Hour), NextUpdate: time.Now().Add(time.Hour),
 			RevokedCertificateEntries: []x509.RevocationListEntry{{SerialNumber: number, RevocationTime: time.Now().Add(-time.Hour)}},
 		}, maker.EKIntermediate(), makersKey)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return der
 	}
 	for name, c := range map[string]struct {
@@ -388,9 +355,7 @@ func TestCertificateOfAnotherAK(t *testing.T) {
 	source := tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}
 	s := ca.enrolling(t, attesttest.NodeOptions{TPM: device, AK: source})
 	made, err := ca.enrol(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	node, verifier := ca.joining(t, s, source, made)
 	node.Attester = attesterOf(t, device, tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP384()}, tpmkind.ProverOptions{Certificates: node.Certificates})
 	if _, err := join(t.Context(), node, verifier); !errors.Is(err, statement.CheckAKMismatch) {

@@ -13,7 +13,7 @@ type countingKind struct {
 	last *attest.Budget
 }
 
-// costOf is what the last request that f makes costs: signatures, encryptions, and all work.
+// costOf returns the cost of the last request that f makes: signatures, encryptions, and all work.
 func (k *countingKind) costOf(f func()) (cost [3]int) {
 	k.last = nil
 	f()

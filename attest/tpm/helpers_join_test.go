@@ -8,19 +8,16 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // attesterOf is an attester with a TPM's evidence.
 func attesterOf(t testing.TB, device transport.TPM, source tpmkind.AKSource, o tpmkind.ProverOptions) *attest.Attester {
 	t.Helper()
 	p, err := tpmkind.NewProver(device, source, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	a, err := attest.NewAttester(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return a
 }
 
@@ -28,15 +25,11 @@ func attesterOf(t testing.TB, device transport.TPM, source tpmkind.AKSource, o t
 func verifierOf(t testing.TB, c attest.VerifierConfig, k tpmkind.KindConfig) (*attest.Verifier, *countingKind) {
 	t.Helper()
 	kind, err := tpmkind.NewKind(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	counting := &countingKind{Kind: kind}
 	c.Kinds = []attest.Kind{counting}
 	v, err := attest.NewVerifier(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return v, counting
 }
 
@@ -50,8 +43,6 @@ func planeVerifier(t testing.TB, plane *attesttest.ControlPlane) *attest.Verifie
 func newVerifier(t testing.TB, c *attest.VerifierConfig) *attest.Verifier {
 	t.Helper()
 	v, err := attest.NewVerifier(*c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return v
 }

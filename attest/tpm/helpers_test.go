@@ -25,6 +25,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/softak"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
@@ -37,7 +38,7 @@ type sentEK struct {
 	PublicKey    []byte
 }
 
-// verifyEKOf parses and verifies what a node sent.
+// verifyEKOf parses and verifies a node's EK.
 func verifyEKOf(ctx context.Context, v *tpmcert.EKVerifier, sent *sentEK, machine *csr.Machine, now time.Time) (*tpmcert.EKFacts, error) {
 	if sent == nil {
 		return v.Verify(ctx, nil, machine, now, nil)
@@ -66,9 +67,7 @@ func expectField(t *testing.T, err error, bad string) {
 func subjectOfTest(t *testing.T, private crypto.Signer) attest.Subject {
 	t.Helper()
 	request, err := csr.Create(csr.PurposeClient, private, "node-1", csr.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: "cluster"}
 }
 
@@ -76,13 +75,9 @@ func subjectOfTest(t *testing.T, private crypto.Signer) attest.Subject {
 func newTestAttester(t testing.TB, tpm transport.TPM, source AKSource, o ProverOptions) *attest.Attester {
 	t.Helper()
 	p, err := NewProver(tpm, source, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	a, err := attest.NewAttester(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return a
 }
 
@@ -100,18 +95,14 @@ func do[T any](t testing.TB, tpm transport.TPM, f func(ctx context.Context, h *t
 func mustSoftwareKey(t testing.TB, priv crypto.Signer) tpmkey.Certifiable {
 	t.Helper()
 	k, err := tpmkey.SoftwareKey(priv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return k
 }
 
-func mustTPMKey(t testing.TB, tpm transport.TPM, kind tpmkey.Kind) *tpmkey.Key {
+func mustTPMKey(t testing.TB, tpm transport.TPM, kind tpmkey.Algorithm) *tpmkey.Key {
 	t.Helper()
 	k, err := tpmkey.Create(t.Context(), tpm, kind, tpmkey.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		if err := k.Close(); err != nil {
 			t.Error(err)
@@ -156,13 +147,9 @@ var pcr23 = []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0,
 func throughFile(t testing.TB, k *tpmkey.Key) *tpmkey.File {
 	t.Helper()
 	b, err := k.File().Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	file, err := tpmkey.ParseFile(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return file
 }
 
@@ -215,9 +202,7 @@ type quoteForgery struct {
 func goodQuoteForgery(t testing.TB, ak *softak.AK) *quoteForgery {
 	t.Helper()
 	selection, err := statement.NewPCRSelection(tpm2.TPMAlgSHA256, 0, 1, 2, 3, 4, 5, 6, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f := &quoteForgery{ak: ak, scheme: ak.Public.Scheme, attest: &statement.Attestation{
 		Type:            tpm2.TPMSTAttestQuote,
 		QualifiedSigner: ak.Primary(),
@@ -241,7 +226,7 @@ func (f *quoteForgery) selectPCRs(selections ...statement.PCRSelection) {
 	f.digest()
 }
 
-// digest computes what the TPM would: written anew, as a reference.
+// digest computes the TPM's digest: written anew, as a reference.
 func (f *quoteForgery) digest() {
 	h := tpmwire.HashOf(f.scheme.Hash).New()
 	for _, p := range f.pcrs {
@@ -344,9 +329,7 @@ func leafUnder(t testing.TB, ca *tpmlab.Cert) []byte {
 func ekVerifierOf(t testing.TB, c tpmcert.EKVerifierConfig) *tpmcert.EKVerifier {
 	t.Helper()
 	v, err := tpmcert.NewEKVerifier(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return v
 }
 

@@ -62,13 +62,13 @@ var iakPolicies = map[tpm2.TPMIAlgHash]string{
 		"\x43\x53\x5b\xb5\x4e\xa8\x87\x10\xde\xb5\xf7\x83\x6b\xd9\xb5\x86",
 }
 
-// IAKTemplates returns the templates from which machine manufacturers make an IAK with this
-// public key, in the order in which they are tried (TCG TPM 2.0 Keys for Device Identity and
-// Attestation 1.0, section 7.3.4): for RSA-2048 H-1, with RSAPSS and then with RSASSA; for
-// P-256, P-384 and P-521 H-2, H-3 and H-4, each with four spellings of the unique field, on
-// which manufacturers do not agree: "IAK" as X only, as both X and Y, cut in two, and cut in
-// two with a zero in place of the last letter, which tpm2-tools lose. There are none for
-// other keys, including those of H-5 (SM2). Each call returns fresh values.
+// IAKTemplates returns the templates from which machine manufacturers make an IAK with this public
+// key, in the order in which they are tried (TCG TPM 2.0 Keys for Device Identity and Attestation
+// 1.0, section 7.3.4): for RSA-2048 H-1, with RSAPSS and then with RSASSA; for P-256, P-384 and
+// P-521 H-2, H-3 and H-4, each with four spellings of the unique field, on which manufacturers do
+// not agree: "IAK" as X only, as both X and Y, cut in two, and cut in two with a zero in place of
+// the last letter, which tpm2-tools lose. Other keys, including H-5 (SM2), have no templates. Each
+// call returns fresh values.
 func IAKTemplates(key crypto.PublicKey) (templates []*tpm2.TPMTPublic) {
 	add := func(area *tpm2.TPMTPublic, hash tpm2.TPMIAlgHash, unique tpm2.TPMUPublicID) {
 		area.NameAlg, area.AuthPolicy.Buffer, area.Unique = hash, []byte(iakPolicies[hash]), unique

@@ -25,26 +25,23 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// What an Arista switch with a TPM of STMicroelectronics sent: its IAK is of template H-3,
+// The request of an Arista switch with a TPM of STMicroelectronics: its IAK is of template H-3,
 // and certifies its IDevID key.
 func TestIAKOfRealHardware(t *testing.T) {
 	file := func(name string) []byte { return tpmlab.Corpus(t, "oem", "attestz", name) }
 	iak, err := statement.ParsePublic(file("iak-TPMT_PUBLIC"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if sized := file("challengeResp-iak_pub"); !bytes.Equal(sized[2:], iak.Raw) || int(binary.BigEndian.Uint16(sized)) != len(iak.Raw) {
 		t.Error("the IAK is another one as TPM2B_PUBLIC")
 	}
 	key, err := iak.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	template := IAKTemplates(key)[0]
 	if iak.NameAlg != tpm2.TPMAlgSHA384 || iak.Attributes != 0x500f2 || !bytes.Equal(iak.AuthPolicy, template.AuthPolicy.Buffer) || keyAlgorithm(key) != "P-384" {
 		t.Errorf("the IAK is not of H-3: %+v", iak)
@@ -56,7 +53,7 @@ func TestIAKOfRealHardware(t *testing.T) {
 		t.Error(err)
 	}
 
-	// The contents of the request: a header, 13 sizes, and what they are the sizes of.
+	// The contents of the request: a header, 13 sizes, and the fields of these sizes.
 	contents := file("csrResponse-csr_contents")
 	if sum := sha512.Sum384(contents[60:]); len(contents)%16 != 0 || !bytes.Equal(sum[:], contents[12:60]) {
 		t.Error("the request's hash does not hold")
@@ -71,16 +68,12 @@ func TestIAKOfRealHardware(t *testing.T) {
 		t.Errorf("model %q, serial number %q", parts[0], parts[1])
 	}
 	idevid, err := statement.ParsePublic(parts[9])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if err := statement.CheckAKPublic(idevid); err == nil {
 		t.Error("the IDevID key passes as an attestation key")
 	}
 	signing, err := idevid.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	got, err := statement.VerifyCertify(&statement.CertifyEvidence{Attest: parts[10], Signature: parts[11], Public: parts[9]},
 		statement.CertifyOptions{AK: statement.AKFromIssuer(key, iak.Raw), Key: signing, RequireTPMResident: true, InsecureAllowAnyQualifyingData: true})
 	if err != nil || !got.TPMResident || !got.ClockTrusted || len(got.Attestation.ExtraData) != 0 {
@@ -107,18 +100,14 @@ func TestIAKOfRealHardware(t *testing.T) {
 func TestOEMBundlesOfAnotherEncoder(t *testing.T) {
 	file := func(name string) []byte { return tpmlab.Corpus(t, "oem", "generated", name) }
 	root, err := x509.ParseCertificate(file("root.der"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	issuers := []tpmcert.Issuer{{Roots: []*x509.Certificate{root}, Profile: tpmcert.ProfileOEM(tpmcert.HardwareIdentity{Issuer: "oem"})}}
 	for n := 1; n <= 4; n++ {
 		name := fmt.Sprintf("H-%d", n)
 		t.Run(name, func(t *testing.T) {
 			der := file(name + ".certify.bundle")
 			bundle, err := message.ParseBundle(der)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if again, err := bundle.Marshal(); err != nil || !bytes.Equal(again, der) {
 				t.Errorf("marshalled again it is %x, %v", again, err)
 			}
@@ -126,21 +115,13 @@ func TestOEMBundlesOfAnotherEncoder(t *testing.T) {
 				t.Fatalf("%d statements, %d certificates", len(bundle.Statements), len(bundle.Certificates))
 			}
 			e, err := statement.ParseTCGAttestCertify(bundle.Statements[0].Stmt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			ak, err := tpmcert.VerifyAKCertificate(issuers, bundle.Certificates[:1], time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			tls, err := statement.ParsePublic(file(name + ".tls.public"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			key, err := tls.Key()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			options := statement.CertifyOptions{AK: statement.AKFromIssuer(ak.Key, file(name+".iak.public")), Key: key,
 				QualifyingData: file("nonce.bin"), RequireTPMResident: true}
 			if got, err := statement.VerifyCertify(e, options); err != nil || !got.TPMResident {
@@ -154,14 +135,10 @@ func TestOEMBundlesOfAnotherEncoder(t *testing.T) {
 	}
 	for _, name := range []string{"H-1", "H-3"} {
 		iak, err := statement.ParsePublic(file(name + ".iak.public"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		key, _ := iak.Key()
 		idevid, err := statement.ParsePublic(file(name + ".idevid.public"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		signing, _ := idevid.Key()
 		e := &statement.CertifyEvidence{Attest: file(name + ".idevid-by-iak.attest"), Signature: file(name + ".idevid-by-iak.sig"), Public: idevid.Raw}
 		if _, err := statement.VerifyCertify(e, statement.CertifyOptions{AK: statement.AKFromIssuer(key, iak.Raw), Key: signing, QualifyingData: []byte("nonce")}); err != nil {
@@ -171,14 +148,12 @@ func TestOEMBundlesOfAnotherEncoder(t *testing.T) {
 }
 
 // A bundle of that encoder with two statements, and the root in front: each statement holds,
-// and what is not leaf first has no leaf.
+// and a chain that is not leaf first has no leaf.
 func TestOEMBundleWithTwoStatements(t *testing.T) {
 	file := func(name string) []byte { return tpmlab.Corpus(t, "oem", "generated", name) }
 	der := file("H-2.both.bundle")
 	bundle, err := message.ParseBundle(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if again, err := bundle.Marshal(); err != nil || !bytes.Equal(again, der) {
 		t.Errorf("marshalled again it is %x, %v", again, err)
 	}
@@ -187,29 +162,21 @@ func TestOEMBundleWithTwoStatements(t *testing.T) {
 		t.Fatalf("%d statements, %d certificates", len(bundle.Statements), len(bundle.Certificates))
 	}
 	root, err := x509.ParseCertificate(file("root.der"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	issuers := []tpmcert.Issuer{{Roots: []*x509.Certificate{root}, Profile: tpmcert.ProfileOEM(tpmcert.HardwareIdentity{Issuer: "oem"})}}
 	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	if _, err := tpmcert.VerifyAKCertificate(issuers, bundle.Certificates, at); !errors.Is(err, refusal.Check("certificate-order")) {
 		t.Errorf("the root as the leaf: %v", err)
 	}
 	leaf, err := tpmcert.VerifyAKCertificate(issuers, bundle.Certificates[1:], at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ak := statement.AKFromIssuer(leaf.Key, file("H-2.iak.public"))
 	certify, err1 := statement.ParseTCGAttestCertify(bundle.Statements[1].Stmt)
 	quote, err2 := statement.ParseTCGAttestQuote(bundle.Statements[0].Stmt)
 	tls, err3 := statement.ParsePublic(file("H-2.tls.public"))
-	if err := errors.Join(err1, err2, err3); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(err1, err2, err3))
 	key, err := tls.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	good, other := file("nonce.bin"), []byte("0123456789abcdef")
 	for name, c := range map[string]struct {
 		nonce []byte
@@ -226,9 +193,7 @@ func TestOEMBundleWithTwoStatements(t *testing.T) {
 		})
 	}
 	swapped, err := statement.ParseTCGAttestCertify(bundle.Statements[0].Stmt) // it has the same form
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	swapped.Public = certify.Public
 	if _, err := statement.VerifyCertify(swapped, statement.CertifyOptions{AK: ak, Key: key, QualifyingData: good}); !errors.Is(err, refusal.Check("attest-type")) {
 		t.Errorf("the quote as a certify statement: %v", err)
@@ -242,9 +207,7 @@ func TestRequestWithHint(t *testing.T) {
 		t.Fatal("no PEM")
 	}
 	request, err := csr.ParseForeignPKCS10(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if err := request.CheckSignature(); !errors.Is(err, csr.CheckSignature) {
 		t.Errorf("its signature: %v", err)
 	}
@@ -267,9 +230,7 @@ func TestRecordedTemplates(t *testing.T) {
 			for _, kind := range []string{"iak", "idevid"} {
 				template := tpmlab.Corpus(t, "oem", "generated", name+"."+kind+".template")
 				public, err := statement.ParsePublic(tpmlab.Corpus(t, "oem", "generated", name+"."+kind+".public"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				if !bytes.HasPrefix(template, public.BeforeUnique()) {
 					t.Errorf("%s: the template %x does not begin as the key %x", kind, template, public.BeforeUnique())
 				}
@@ -286,15 +247,13 @@ func TestRecordedTemplates(t *testing.T) {
 	}
 }
 
-// What another SDK asks for a quote with, and answers, is none of our messages.
+// Another SDK's request for a quote, and its answer, are refused as our messages.
 func TestQuoteRequestsOfAnotherSDK(t *testing.T) {
 	tpmlab.CorpusDir(t) // or skip
 	read := func(t *testing.T, name string) []byte {
 		t.Helper()
 		data, err := hex.DecodeString(strings.TrimSpace(string(tpmlab.Corpus(t, "oem", "libattest", name+".hex"))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return data
 	}
 	var asked struct {

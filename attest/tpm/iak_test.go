@@ -27,6 +27,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -45,7 +46,7 @@ var (
 	oemSelf = "hwserial:sim/SIM%20:5F2C9E0A41B7D3866C10:01A4"
 )
 
-// iakTemplates are those of H-1 to H-4, by name.
+// iakTemplates are the templates H-1 to H-4, by name.
 func iakTemplates() map[string][]*tpm2.TPMTPublic {
 	templates := map[string][]*tpm2.TPMTPublic{"H-1": tpmkind.IAKTemplates(rsaH1)}
 	for n, curve := range []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()} {
@@ -54,7 +55,7 @@ func iakTemplates() map[string][]*tpm2.TPMTPublic {
 	return templates
 }
 
-// The templates are those of the document, byte for byte, and of swtpm.
+// The templates are the document's, byte for byte, and swtpm's.
 func TestIAKTemplates(t *testing.T) {
 	corpus := os.Getenv("NODEATTEST_CORPUS")
 	for name, templates := range iakTemplates() {
@@ -71,9 +72,7 @@ func TestIAKTemplates(t *testing.T) {
 				t.Skip("NODEATTEST_CORPUS is not set: it names a directory of recorded templates")
 			}
 			want, err := os.ReadFile(filepath.Join(corpus, "oem/generated", name+".iak.template"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if got := tpm2.Marshal(templates[0]); !bytes.Equal(got, want) {
 				t.Errorf("template\n%x, want\n%x", got, want)
 			}
@@ -98,13 +97,9 @@ func iakPolicy(t *testing.T, hash tpm2.TPMIAlgHash) []byte {
 	t.Helper()
 	digest := func(commands ...tpm2.PolicyCommand) tpm2.TPM2BDigest {
 		state, err := tpm2.NewPolicyCalculator(hash)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, c := range commands {
-			if err := c.Update(state); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, c.Update(state))
 		}
 		return tpm2.TPM2BDigest{Buffer: state.Hash().Digest}
 	}
@@ -115,19 +110,13 @@ func iakPolicy(t *testing.T, hash tpm2.TPMIAlgHash) []byte {
 	area := tpm2.TPMSNVPublic{NVIndex: map[tpm2.TPMIAlgHash]tpm2.TPMHandle{tpm2.TPMAlgSHA256: 0x01c90018, tpm2.TPMAlgSHA384: 0x01c90019, tpm2.TPMAlgSHA512: 0x01c9001a}[hash],
 		NameAlg: hash, AuthPolicy: u, DataSize: uint16(len(u.Buffer) + 2)}
 	attributes, err := tpm2.Unmarshal[tpm2.TPMANV]([]byte{0x22, 0x0f, 0x10, 0x08})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	area.Attributes = *attributes
 	name, err := tpm2.NVName(&area)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	// Part 3, 23.22: H(zeros ‖ TPM_CC_PolicyAuthorizeNV ‖ Name).
 	h, err := hash.Hash()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	state := h.New()
 	state.Write(make([]byte, h.Size()))
 	state.Write([]byte{0x00, 0x00, 0x01, 0x92})
@@ -141,9 +130,7 @@ func iakPolicy(t *testing.T, hash tpm2.TPMIAlgHash) []byte {
 func maker(t *testing.T, device *tpmsim.TPM, template *tpm2.TPMTPublic) {
 	t.Helper()
 	_, certificates := certified(t, device, template)
-	if err := device.WriteNV(iakIndex, bytes.Join([][]byte{certificates[1], certificates[0]}, nil)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, device.WriteNV(iakIndex, bytes.Join([][]byte{certificates[1], certificates[0]}, nil)))
 }
 
 // persistIAK makes a key of a template persistent, with a password.
@@ -151,9 +138,7 @@ func persistIAK(t *testing.T, device *tpmsim.TPM, template *tpm2.TPMTPublic, pas
 	t.Helper()
 	rsp, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*template),
 		InSensitive: tpm2.TPM2BSensitiveCreate{Sensitive: &tpm2.TPMSSensitiveCreate{UserAuth: tpm2.TPM2BAuth{Buffer: []byte(password)}}}}.Execute(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	object := &tpm2.NamedHandle{Handle: rsp.ObjectHandle, Name: rsp.Name}
 	if _, err = (tpm2.EvictControl{Auth: tpm2.TPMRHOwner, ObjectHandle: object, PersistentHandle: iakHandle}).Execute(device); err != nil {
 		t.Fatal(err)
@@ -175,7 +160,7 @@ func oemDevice() tpmsim.Options {
 }
 
 // oemJoin is a whole join of a maker's machine, with all that its TPM keeps.
-func oemJoin(t *testing.T, device *tpmsim.TPM, way transport.TPM, password string, key tpmkey.Kind) error {
+func oemJoin(t *testing.T, device *tpmsim.TPM, way transport.TPM, password string, key tpmkey.Algorithm) error {
 	t.Helper()
 	ctx := context.Background()
 	options := tpmkind.ProverOptions{AKPassword: secret.New([]byte(password)), Quote: tpmkind.DefaultPCRs()}
@@ -262,8 +247,8 @@ func TestOEMHandleTakenByAnotherKey(t *testing.T) {
 	device := tpmsim.New(t, oemDevice())
 	template := tpmkind.IAKTemplates(&ecdsa.PublicKey{Curve: elliptic.P256()})[1]
 	maker(t, device, template)
-	persistIAK(t, device, tpmkind.AKTemplateECDSAP384(), "somebody's")
-	if err := oemJoin(t, device, nil, "somebody's", 0); err != nil {
+	persistIAK(t, device, tpmkind.AKTemplateECDSAP384(), "another's")
+	if err := oemJoin(t, device, nil, "another's", 0); err != nil {
 		t.Error(err)
 	}
 }
@@ -274,21 +259,15 @@ func TestOEMIssuerInAnotherSpelling(t *testing.T) {
 	device := tpmsim.New(t, oemDevice())
 	template := tpmkind.IAKTemplates(&ecdsa.PublicKey{Curve: elliptic.P256()})[0]
 	public, err := tpmkind.AKPublic(t.Context(), device, tpmkind.AKSource{Template: template}, secret.Value[[]byte]{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	key, err := public.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	middle := tpmlab.Sign(t, tpmlab.Sign(t, nil, "root", nil), "maker", nil)
 	inCapitals := *middle.Cert
 	inCapitals.RawSubject = bytes.ToUpper(middle.Cert.RawSubject)
 	leaf := tpmlab.Issued(t, &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "machine"}, NotBefore: tpmlab.Time, NotAfter: tpmlab.Time},
 		&tpmlab.CA{Cert: &inCapitals, Key: middle.Key}, key)
-	if err := device.WriteNV(iakIndex, slices.Concat(leaf.Raw, middle.Cert.Raw)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, device.WriteNV(iakIndex, slices.Concat(leaf.Raw, middle.Cert.Raw)))
 	if _, err := tpmkind.AKPublic(t.Context(), device, tpmkind.OEMIAK(), secret.Value[[]byte]{}); err != nil {
 		t.Error(err)
 	}
@@ -304,15 +283,11 @@ func TestOEMKeyThatIsNotThere(t *testing.T) {
 	if err := public(); !errors.Is(err, tpmkey.ErrNVIndexNotFound) {
 		t.Errorf("no certificate: %v", err)
 	}
-	if err := device.WriteNV(iakIndex, device.CA().Root().Raw); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, device.WriteNV(iakIndex, device.CA().Root().Raw))
 	if err := public(); !errors.Is(err, tpmkey.ErrNVIndexNotFound) {
 		t.Errorf("a root alone: %v", err)
 	}
-	if err := device.WriteNV(iakIndex, []byte("no certificate")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, device.WriteNV(iakIndex, []byte("no certificate")))
 	if err := public(); !errors.Is(err, refusal.Check("ek-chain-encoding")) {
 		t.Errorf("no certificate in the index: %v", err)
 	}
@@ -324,7 +299,7 @@ func TestOEMKeyThatIsNotThere(t *testing.T) {
 	if err := public(); !errors.Is(err, tpmkind.ErrIAK) || !errors.Is(err, tpm2.TPMRCHandle) {
 		t.Errorf("another key's certificate: %v", err)
 	}
-	for _, code := range []tpm2.TPMCC{tpm2.TPMCCReadPublic, tpm2.TPMCCCreatePrimary} { // nobody knows which keys there are
+	for _, code := range []tpm2.TPMCC{tpm2.TPMCCReadPublic, tpm2.TPMCCCreatePrimary} { // which keys there are cannot be told
 		full := tpmsim.Faulty(device, tpmsim.FailEvery(code, tpm2.TPMRCObjectMemory))
 		_, err := tpmkind.AKPublic(t.Context(), full, tpmkind.OEMIAK(), secret.Value[[]byte]{})
 		if !errors.Is(err, refusal.ErrRetry) || errors.Is(err, tpmkind.ErrIAK) || tpmlab.Count(full, code) != 1 {
@@ -333,12 +308,8 @@ func TestOEMKeyThatIsNotThere(t *testing.T) {
 	}
 	other := forgeRSA3072(t)
 	leaf, err := device.CertifyAK(other)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := device.WriteNV(iakIndex, leaf.Raw); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, device.WriteNV(iakIndex, leaf.Raw))
 	if err := public(); !errors.Is(err, tpmkind.ErrIAK) {
 		t.Errorf("a kind of key that no template makes: %v", err)
 	}
@@ -348,17 +319,13 @@ func TestOEMKeyThatIsNotThere(t *testing.T) {
 	maker2 := func() { // the certificate of the first template
 		t.Helper()
 		public, err := tpmkind.AKPublic(t.Context(), device, tpmkind.AKSource{Template: template}, secret.New([]byte("owned")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		key, _ := public.Key()
 		leaf, err := device.CertifyAK(key)
 		if err == nil {
 			err = device.WriteNV(iakIndex, leaf.Raw)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 	}
 	maker2()
 	if err := public(); !errors.Is(err, tpmkind.ErrHierarchyPassword) || errors.Is(err, tpmkind.ErrIAK) {
@@ -377,14 +344,14 @@ func forgeRSA3072(t *testing.T) crypto.PublicKey {
 	return nil
 }
 
-// The indexes behind those of the IAK have the IDevID's certificates, which are none of it.
+// The indexes behind the IAK's have the IDevID's certificates, which are not used.
 func TestOEMIndexes(t *testing.T) {
 	const lastIAKIndex, idevidIndex = 0x01c901ff, 0x01c90200
 	device := tpmsim.New(t, oemDevice())
 	_, certificates := certified(t, device, tpmkind.IAKTemplates(&ecdsa.PublicKey{Curve: elliptic.P256()})[0])
 	_, idevid := certified(t, device, tpmkind.IAKTemplates(&ecdsa.PublicKey{Curve: elliptic.P384()})[0])
 	leaf, above, others := certificates[0], certificates[1], bytes.Join([][]byte{idevid[1], idevid[0]}, nil)
-	for _, c := range []struct { // in this order: what is written stays
+	for _, c := range []struct { // in this order: writes stay
 		name  string
 		index tpm2.TPMHandle
 		nv    []byte
@@ -395,9 +362,7 @@ func TestOEMIndexes(t *testing.T) {
 		{"the intermediate in the last index", lastIAKIndex, above, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if err := device.WriteNV(c.index, c.nv); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, device.WriteNV(c.index, c.nv))
 			if err := oemJoin(t, device, nil, "", tpmkey.ECDSAP256); !errors.Is(err, c.want) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
@@ -416,14 +381,12 @@ func TestOEMCertificatesFromElsewhere(t *testing.T) {
 		options tpmkind.ProverOptions
 		want    error
 	}{
-		"no certificate beside the intermediates": {tpmkind.ProverOptions{Intermediates: certificates[1:]}, tpmkey.ErrNVIndexNotFound},
-		"no certificate among them":               {tpmkind.ProverOptions{Certificates: [][]byte{{0x30, 0}}}, tpmcert.CheckCertificateEncoding},
+		"intermediates without a certificate": {tpmkind.ProverOptions{Intermediates: certificates[1:]}, tpmkey.ErrNVIndexNotFound},
+		"no certificate among them":           {tpmkind.ProverOptions{Certificates: [][]byte{{0x30, 0}}}, tpmcert.CheckCertificateEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := tpmkind.NewProver(device, tpmkind.OEMIAK(), c.options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			err = p.Use(ctx, attest.StageHello, func(attest.Session) error { t.Error("used"); return nil })
 			if !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
@@ -439,9 +402,7 @@ func TestOEMCertificatesFromElsewhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if o.nv != nil {
-				if err := device.WriteNV(iakIndex, o.nv); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, device.WriteNV(iakIndex, o.nv))
 			}
 			node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, AK: tpmkind.OEMIAK(), Profile: profile, Certificates: certificates})
 			node.Attester = attesterOf(t, node.Shared, tpmkind.OEMIAK(), o.options)
@@ -455,7 +416,7 @@ func TestOEMCertificatesFromElsewhere(t *testing.T) {
 		options tpmkind.ProverOptions
 	}{
 		"an index of one's own":     {tpmkind.AKSource{OEM: true, CertificateIndex: iakIndex}, tpmkind.ProverOptions{}},
-		"a handle beside it":        {tpmkind.AKSource{OEM: true, Handle: iakHandle}, tpmkind.ProverOptions{}},
+		"a handle next to it":       {tpmkind.AKSource{OEM: true, Handle: iakHandle}, tpmkind.ProverOptions{}},
 		"the road of the EK":        {tpmkind.OEMIAK(), tpmkind.ProverOptions{EK: new(tpmkind.EKRSA2048())}},
 		"a password on that road":   {tpmkind.GCERSA(), tpmkind.ProverOptions{EK: new(tpmkind.EKRSA2048()), AKPassword: secret.New([]byte("x"))}},
 		"both kinds of certificate": {tpmkind.OEMIAK(), tpmkind.ProverOptions{Certificates: certificates, Intermediates: certificates}},

@@ -1,6 +1,7 @@
 package tpm
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/rand"
@@ -15,7 +16,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -57,9 +57,6 @@ type Kind struct {
 func NewKind(config KindConfig) (*Kind, error) {
 	if len(config.AKIssuers) == 0 && config.EKs == nil {
 		return nil, refusal.Config("AKIssuers and EKs", "", "one of them: no road is open")
-	}
-	if config.QuotePolicy != nil && typednil.Is(config.QuotePolicy) {
-		return nil, refusal.Config("QuotePolicy", "that holds nil", "a policy, or nil")
 	}
 	if v, ok := config.QuotePolicy.(interface{ Validate() error }); ok {
 		if err := v.Validate(); err != nil {
@@ -129,8 +126,7 @@ func (k *Kind) Describe() attest.Description {
 	return d
 }
 
-// evidence is what the hello and the answer of a node have in common: after read, parsed and
-// consistent.
+// evidence is the part that hello and answer share: after read, parsed and consistent.
 type evidence struct {
 	kind         *Kind
 	certificates [][]byte
@@ -143,10 +139,10 @@ type evidence struct {
 	akKey    crypto.PublicKey
 }
 
-// read parses what the node's road needs: the AK, and the EK or the AK's certificate, which must
-// be for the key of the public area. The key that is read here is the only one that counts from
-// then on: for trust, membership, the binding and the credential. On road EK the AK's key is that
-// of its public area: the credential, which is for the area's Name, proves what the area says.
+// read parses what the node's road needs: the AK, and the EK or the AK's certificate, which must be
+// for the key of the public area. Trust, membership, the binding and the credential use the key
+// that is read here, and no other. On road EK the AK's key is that of its public area: the
+// credential is for the area's Name, and so proves the area.
 func (e *evidence) read(road message.Road, akPublic, ekPublic []byte) (err error) {
 	e.road = attest.Road(road)
 	if e.akPublic, err = statement.ParsePublic(akPublic); err != nil {
@@ -268,7 +264,7 @@ type answer struct {
 	certify  *statement.CertifyEvidence
 	proof    *message.Proof
 	binding  *message.Binding
-	quote    *statement.QuoteEvidence // nil if there is none
+	quote    *statement.QuoteEvidence // nil without a quote
 	eventLog []byte                   // likewise
 
 	in     statement.CertifyInput
@@ -278,7 +274,7 @@ type answer struct {
 // ReadAnswer parses an answer: certify, then proof, then optionally a quote, optionally
 // followed by an event log, and nothing else.
 func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
-	e = typednil.OrZero(e)
+	e = cmp.Or(e, new(attest.Evidence))
 	order := []oid.OID{oid.TCGAttestTPMCertify, oid.NodeAttestProof, oid.NodeAttestQuote, oid.NodeAttestEventLog}
 	if n := len(e.Statements); n < 2 || n > len(order) || !e.Is(order[:n]...) {
 		return nil, &refusal.Error{Check: attest.CheckStatements, Got: e.Types(), Want: "certify and proof, then quote and event log if any"}
@@ -341,8 +337,8 @@ func (a *answer) Check(q *attest.Inquiry) error {
 	return a.checkQuote(q.Covers)
 }
 
-// Verify verifies the signatures, the trust in the AK or the EK, what the issuer's profile
-// and the deny-list require of a statement, and the quote policy.
+// Verify verifies the signatures, the trust in the AK or the EK, the requirements of the issuer's
+// profile and of the deny-list, and the quote policy.
 func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Findings, error) {
 	if err := q.Budget.Signature(ctx); err != nil {
 		return nil, err

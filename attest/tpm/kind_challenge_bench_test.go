@@ -15,6 +15,7 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -39,13 +40,9 @@ func newHelloBench(t testing.TB, opts attesttest.NodeOptions) *helloBench {
 		t.Fatal(err)
 	}
 	bundle, err := csr.Parse(h.hello.Spec.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	evidence, err := message.ParseBundle(bundle.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if h.request, err = x509.ParseCertificateRequest(bundle.Request); err != nil {
 		t.Fatal(err)
 	}
@@ -67,16 +64,10 @@ func (h *helloBench) challenge(t testing.TB) {
 // operations are the public-key operations of a verifier without a memory: the request's
 // and the leaf's signature, and for an EK the encryption of a seed to it.
 func (h *helloBench) operations(t testing.TB) {
-	if err := h.request.CheckSignature(); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.leaf.CheckSignatureFrom(h.middle); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, h.request.CheckSignature())
+	testkit.NoError(t, h.leaf.CheckSignatureFrom(h.middle))
 	if h.road == attest.RoadEK {
-		if err := encryptSeed(h.leaf.PublicKey); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, encryptSeed(h.leaf.PublicKey))
 	}
 }
 
@@ -109,7 +100,7 @@ func (h *helloBench) parsing(t testing.TB) {
 	}
 }
 
-// BenchmarkChallenge gives, by turns, what a challenge costs as a multiple of its bare
+// BenchmarkChallenge gives, by turns, the cost of a challenge as a multiple of its bare
 // public-key operations (x-ops), and of those and the standard library's parsing
 // (x-ops+parse). "machine" is a verifier that has seen the intermediate before, with another
 // machine; "again" one that has seen this machine's certificate too.
@@ -134,7 +125,7 @@ func BenchmarkChallenge(b *testing.B) {
 	}
 }
 
-// What a challenge allocates is bounded, on each road.
+// The allocations of a challenge are bounded, on each road.
 func TestAllocationsOfChallenges(t *testing.T) {
 	device := tpmsim.New(t, everyEK())
 	for name, c := range map[string]struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // One verifier and one CA serve many goroutines, while the ring is refreshed and
@@ -21,24 +22,16 @@ func TestVerifierFromManyGoroutines(t *testing.T) {
 	now := s.plane.Now()
 	key := attest.NewRingKey(now.Add(-time.Hour))
 	ring := new(attest.KeyRing)
-	if err := ring.Refresh([]attest.RingKey{key}, now); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, ring.Refresh([]attest.RingKey{key}, now))
 	config := s.plane.Config
 	config.KeyRing = ring
 	v := newVerifier(t, &config)
 	hello, err := s.node.Hello(ctx, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	challenge, err := v.Challenge(ctx, hello)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	good, err := s.node.Answer(ctx, challenge, s.plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	p := takeApart(t, good)
 	p.binding.Nonce[0] ^= 1
 	bad := p.together(t)
@@ -78,25 +71,19 @@ func TestVerifierFromManyGoroutines(t *testing.T) {
 	wait.Wait()
 }
 
-// A verification allocates little beside the standard library's part of it.
+// A verification allocates little more than the standard library's part of it.
 func TestVerifyAllocates(t *testing.T) {
 	s := newStage(t, plainNode)
 	p := takeApart(t, s.good)
 	leaf, err := x509.ParseCertificate(p.att.Certificates[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	middle, err := x509.ParseCertificate(p.att.Certificates[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	library := testing.AllocsPerRun(50, func() {
 		request, err1 := x509.ParseCertificateRequest(p.bundle.Request)
 		_, err2 := x509.ParseCertificate(leaf.Raw)
 		err3 := leaf.CheckSignatureFrom(middle)
-		if err := errors.Join(err1, err2, err3, request.CheckSignature()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, errors.Join(err1, err2, err3, request.CheckSignature()))
 	})
 	ours := testing.AllocsPerRun(50, func() {
 		if _, err := s.plane.Verifier.Verify(context.Background(), s.good); err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
-// costly is a request that a search has made: its statements, the signed part of its PKCS#10
-// request and those of its certificates, with what is changed when they are put together.
+// costly is a request that a search has made: its statements, the signed parts of its PKCS#10
+// request and of its certificates, and the changes when they are put together.
 type costly struct {
 	statements, request *costsearch.Tree
 	certificates        []*costsearch.Tree
@@ -133,7 +133,7 @@ func (s *costBench) write(c *costly) []byte {
 	bundle, evidence := s.open(s.t)
 	evidence.Certificates = nil
 	for n, tbs := range c.certificates {
-		issuer, signer := costsearch.Trees(tpmlab.NameOf("nobody"))[0], s.lower
+		issuer, signer := costsearch.Trees(tpmlab.NameOf("absent"))[0], s.lower
 		switch {
 		case n < len(c.certificates)-1:
 			issuer = c.certificates[n+1].Members[5]

@@ -10,6 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -70,8 +71,8 @@ func TestChangedHello(t *testing.T) {
 		"a malformed hello": {func(p *helloParts) {
 			p.hello, p.att.Statements[0].Stmt = nil, []byte{5, 0}
 		}, refusal.Check("message-encoding"), false},
-		"an AK that is none": {func(p *helloParts) { p.hello.AKPublic = []byte{0} }, refusal.Check("public-encoding"), false},
-		"a key for an AK":    {func(p *helloParts) { p.hello.AKPublic = takeApart(t, s.good).certify.Public }, statement.CheckAKMismatch, false},
+		"no AK":           {func(p *helloParts) { p.hello.AKPublic = []byte{0} }, refusal.Check("public-encoding"), false},
+		"a key for an AK": {func(p *helloParts) { p.hello.AKPublic = takeApart(t, s.good).certify.Public }, statement.CheckAKMismatch, false},
 		"a signer of nothing": {func(p *helloParts) {
 			p.hello.TargetSigner = "example.com/other"
 		}, csr.CheckSignerName, false},
@@ -82,9 +83,7 @@ func TestChangedHello(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			request, err := s.node.Hello(t.Context(), created)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			p := &helloParts{request: request, now: created.Add(time.Second)}
 			if p.bundle, err = csr.Parse(request.Spec.Request); err != nil {
 				t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -30,21 +31,13 @@ func TestTPMProviderJoins(t *testing.T) {
 			plane := attesttest.NewControlPlane(t, node)
 			verifier := plane.Verifier
 			hello, err := node.Hello(ctx, plane.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			challenge, err := verifier.Challenge(ctx, hello)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			answer, err := node.Answer(ctx, challenge, plane.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			accepted, err := csr.Verify(ctx, verifier, answer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if accepted.MachineName() != "machine-of-node-1" || accepted.Machine() == "" {
 				t.Errorf("got %+v", accepted)
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
@@ -36,9 +37,7 @@ func newPythonNode(t *testing.T, ek, clusterID string) *pythonNode {
 		t.Skip("python3 is not installed: apt-get install -y python3")
 	}
 	script, err := filepath.Abs("../../vectors/python/answer_with_tools.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	n := &pythonNode{tpmlab.StartTools(t), script, map[string]any{"clusterID": clusterID, "signerName": csr.SignerClientTPM,
 		"nodeName": "node-1", "expirationSeconds": 3600, "ek": ek}}
 	n.configure("", nil)
@@ -66,7 +65,7 @@ func (n *pythonNode) run(command string) {
 	}
 }
 
-// file files what the node has written with a control plane.
+// file files the node's request with a control plane.
 func (n *pythonNode) file(plane *joined.Plane, name string) *joined.Reply {
 	n.T.Helper()
 	var spec csr.Spec
@@ -121,13 +120,11 @@ func (n *pythonNode) knownEK() (tpmkind.KindConfig, attest.Identity) {
 }
 
 // A node that was written from docs/protocol.md in another language joins, on each road, with
-// a key in its TPM; and it does not answer a challenge for somebody else.
+// a key in its TPM; and it does not answer another node's challenge.
 func TestPythonNodeJoins(t *testing.T) {
 	ca := tpmlab.Sign(t, nil, "cluster", nil)
 	clusterID, err := attest.ClusterID(ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, c := range map[string]struct {
 		ek    string
 		trust func(*pythonNode) (tpmkind.KindConfig, attest.Identity)
@@ -140,18 +137,12 @@ func TestPythonNodeJoins(t *testing.T) {
 			n := newPythonNode(t, c.ek, clusterID)
 			config, machine := c.trust(n)
 			kind, err := tpmkind.NewKind(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			members, err := membership.ParseStaticList([]byte(string(machine) + " node-1\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			plane, err := joined.NewPlane(joined.Config{Chain: []*x509.Certificate{ca.Cert}, Key: ca.Key, Kinds: []attest.Kind{kind}, Members: members,
 				Now: func() time.Time { return tpmlab.Time }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			n.run("hello")
 			reply := n.file(plane, "hello.json")
 			if reply.Err != nil || reply.Decision.Reason != attest.ReasonChallenge {

@@ -8,10 +8,11 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A verifier keeps its own policy: what its maker does to his afterwards admits nobody.
+// A verifier keeps its own policy: later changes to the caller's admit no machine.
 func TestVerifierCopiesItsPolicy(t *testing.T) {
 	s := newStage(t, plainNode)
 	config := s.plane.Config
@@ -39,9 +40,7 @@ func TestVerifierOfAnUnreadRing(t *testing.T) {
 	config.KeyRing = ring
 	v := newVerifier(t, &config)
 	hello, err := s.node.Hello(t.Context(), s.plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_, challenge := v.Challenge(t.Context(), hello)
 	_, verify := v.Verify(t.Context(), s.good)
 	for _, err := range []error{challenge, verify} {
@@ -49,9 +48,7 @@ func TestVerifierOfAnUnreadRing(t *testing.T) {
 			t.Errorf("got %v, want %v to be tried again", err, refusal.Check("ring-stale"))
 		}
 	}
-	if err := ring.Refresh([]attest.RingKey{attest.NewRingKey(s.plane.Now().Add(-time.Minute))}, s.plane.Now()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, ring.Refresh([]attest.RingKey{attest.NewRingKey(s.plane.Now().Add(-time.Minute))}, s.plane.Now()))
 	if _, err := v.Challenge(t.Context(), hello); err != nil {
 		t.Errorf("after the first reading: %v", err)
 	}

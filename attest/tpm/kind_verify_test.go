@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -62,9 +63,7 @@ func (p *parts) together(t testing.TB) *csr.Request {
 	t.Helper()
 	ok := func(der []byte, err error) []byte {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return der
 	}
 	p.proof.Binding = ok(p.binding.Marshal())
@@ -82,7 +81,7 @@ type stage struct {
 	node  *attesttest.Node
 	plane *attesttest.ControlPlane
 	good  *csr.Request
-	// challenge is what the answer answers.
+	// challenge is the one that the answer is for.
 	challenge []byte
 }
 
@@ -138,7 +137,7 @@ func TestChangedAnswer(t *testing.T) {
 		"a third statement": {func(p *parts) {
 			p.att.Statements = append(p.att.Statements, message.Statement{Type: oid.NodeAttestHello, Stmt: []byte{5, 0}})
 		}, attest.CheckStatements},
-		"a quote that is none": {func(p *parts) {
+		"no quote": {func(p *parts) {
 			p.att.Statements = append(p.att.Statements, message.Statement{Type: oid.NodeAttestQuote, Stmt: []byte{5, 0}})
 		}, refusal.Check("message-encoding")},
 		"no certificate":          {func(p *parts) { p.att.Certificates = nil }, refusal.Check("certificate-missing")},
@@ -265,13 +264,9 @@ func TestReplayForAnotherRequest(t *testing.T) {
 	ctx := context.Background()
 	evidence := takeApart(t, s.good).bundle
 	other, err := csr.Create(csr.PurposeClient, s.node.Key, "node-2", csr.CreateOptions{ProviderID: attesttest.ProviderID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	s.node.Name = "node-2"
-	if err := s.plane.Admit(s.node); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.plane.Admit(s.node))
 	object := func(request []byte) *csr.Request {
 		again, err := *s.good, error(nil)
 		if again.Spec.Request, err = (&csr.Bundle{Request: request, Provider: evidence.Provider, Data: evidence.Data}).Marshal(); err != nil {
@@ -285,9 +280,7 @@ func TestReplayForAnotherRequest(t *testing.T) {
 	}
 	s.node.Name = attesttest.NodeName
 	other, err = csr.Create(csr.PurposeClient, newKey(t, elliptic.P256()), attesttest.NodeName, csr.CreateOptions{ProviderID: attesttest.ProviderID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	request = object(other)
 	if _, err := s.plane.Verifier.Verify(ctx, request); !errors.Is(err, attest.CheckBindingRequest) {
 		t.Errorf("another key: got %v", err)
@@ -300,7 +293,7 @@ func TestReplayForAnotherRequest(t *testing.T) {
 	}
 }
 
-// criticalExtension is one that nobody understands.
+// criticalExtension is unknown to every reader.
 func criticalExtension() pkix.Extension {
 	return pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 99999, 1}, Critical: true, Value: []byte{5, 0}}
 }
@@ -345,9 +338,7 @@ func TestMembership(t *testing.T) {
 			t.Errorf("%s: got %v, %v", name, err, csr.Decide(err))
 		}
 		hello, err := s.node.Hello(ctx, s.plane.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if _, err := v.Challenge(ctx, hello); !errors.Is(err, c.hello) {
 			t.Errorf("%s, hello: got %v", name, err)
 		}
@@ -419,9 +410,7 @@ func TestStranger(t *testing.T) {
 	}
 	// It gets a challenge as itself, and answers it with the first node's request.
 	neighbour.Name = "node-2"
-	if err := ours.plane.Admit(neighbour); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, ours.plane.Admit(neighbour))
 	_, err := neighbour.Attester.Answer(ctx, ours.challenge, neighbour.Certified, neighbour.Subject)
 	if !errors.Is(err, attest.CheckBindingMachineKey) {
 		t.Errorf("a node that is asked to answer for another: got %v", err)
@@ -433,16 +422,12 @@ func TestChallengesKeepNoState(t *testing.T) {
 	s := newStage(t, attesttest.NodeOptions{})
 	ctx := context.Background()
 	hello, err := s.node.Hello(ctx, s.plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	seen := map[string]bool{}
 	heap := func(rounds int) uint64 {
 		for range rounds {
 			der, err := s.plane.Verifier.Challenge(ctx, hello)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if len(seen) < 100 {
 				seen[string(der)] = true
 			}

@@ -22,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
@@ -62,15 +63,11 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool, curve elliptic.Cu
 	}
 	_, evidence := w.open(t)
 	leaf, err := tpmcert.ParseEK(evidence.Certificates[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	w.leaf = leaf.PublicKey
 	key := func() *ecdsa.PrivateKey {
 		k, err := ecdsa.GenerateKey(curve, rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return k
 	}
 	w.lower = key()
@@ -84,9 +81,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool, curve elliptic.Cu
 		name := fmt.Sprint("root ", n)
 		w.roots[n] = w.ca(name, name, key())
 		root, err := x509.ParseCertificate(w.roots[n].Sign(t, w.roots[n].Key))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		profile := tpmcert.EKProfileTCG()
 		profile.InsecureAllowSHA1Links = true
 		aks := tpmcert.ProfileTCG()
@@ -114,13 +109,9 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool, curve elliptic.Cu
 func (w *workBench) open(t testing.TB) (*csr.Bundle, *message.Bundle) {
 	t.Helper()
 	bundle, err := csr.Parse(w.request.Spec.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	evidence, err := message.ParseBundle(bundle.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return bundle, evidence
 }
 
@@ -155,7 +146,7 @@ func (w *workBench) good(t testing.TB) [][]byte {
 	return [][]byte{leaf.Sign(t, w.lower), w.ca("lower", "root 9", w.lower).Sign(t, w.roots[9].Key)}
 }
 
-// attacks are requests that a stranger can file, and what a control plane must refuse.
+// attacks are requests that a stranger can file and a control plane must refuse.
 func (w *workBench) attacks(t testing.TB) map[string]*csr.Request {
 	good := w.good(t)
 	out := map[string]*csr.Request{"a leaf's signature changed": w.with(t, damaged(good[0]), good[1]),
@@ -212,8 +203,8 @@ func damaged(der []byte) []byte {
 	return der
 }
 
-// A good request of the benchmark passes, each other is refused, and what they cost in
-// signatures and in all work is bounded. The times are BenchmarkWork's.
+// A good request of the benchmark passes, each other is refused, and their cost in signatures and
+// in all work is bounded. The times are BenchmarkWork's.
 func TestWorkOfRequests(t *testing.T) {
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		for _, answer := range []bool{false, true} {
@@ -231,9 +222,7 @@ func TestWorkOfRequests(t *testing.T) {
 						w.kind.ForgetSignatures(false)
 					}
 					cost := w.kind.costOf(func() {
-						if err := w.verify(request); err != nil {
-							t.Fatal(err)
-						}
+						testkit.NoError(t, w.verify(request))
 					})
 					if [2]int(cost[:2]) != [2]int{want, encryptions} {
 						t.Errorf("a good request: %d signatures and encryptions, want %d and %d", cost, want, encryptions)
@@ -279,10 +268,10 @@ func (w *workBench) longest(t testing.TB) *csr.Request {
 	return w.with(t, append(chain, w.ca(fmt.Sprint("long ", 5-1), "root 9", w.lower).Sign(t, w.roots[9].Key))...)
 }
 
-// BenchmarkWork gives, by turns, what the costliest requests take as a multiple of a
-// good one (x-good) whose chain is a leaf, an intermediate and a root with the costliest
-// keys, and the signatures and work that are counted for both. The verifier knows no intermediate. All but
-// the one with the longest chain are refused.
+// BenchmarkWork gives, by turns, the time of the costliest requests as a multiple of a good one
+// (x-good) whose chain is a leaf, an intermediate and a root with the costliest keys, and the
+// signatures and work that are counted for both. The verifier knows no intermediate. All but the
+// one with the longest chain are refused.
 func BenchmarkWork(b *testing.B) {
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		for _, answer := range []bool{false, true} {

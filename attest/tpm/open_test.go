@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -23,9 +24,7 @@ import (
 func openTPM(t testing.TB, path string) transport.TPMCloser {
 	t.Helper()
 	opened, err := OpenTPM(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		if err := opened.Close(); err != nil {
 			t.Error(err)
@@ -37,9 +36,7 @@ func openTPM(t testing.TB, path string) transport.TPMCloser {
 func TestPathsOfNoTPM(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, nil, 0o600))
 	for path, want := range map[string]error{filepath.Join(dir, "absent"): fs.ErrNotExist, "": fs.ErrNotExist, file: refusal.CheckConfig, dir: refusal.CheckConfig} {
 		t.Run(path, func(t *testing.T) {
 			if opened, err := OpenTPM(path); !errors.Is(err, want) || opened != nil {
@@ -73,14 +70,10 @@ func TestOpenSwtpm(t *testing.T) {
 		t.Fatal("swtpm has no path")
 	}
 	key, err := tpmkey.Create(t.Context(), openTPM(t, path), tpmkey.ECDSAP256, tpmkey.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	digest := sha256.Sum256([]byte("swtpm"))
 	signature, err := key.Sign(nil, digest[:], crypto.SHA256)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if !ecdsa.VerifyASN1(key.Public().(*ecdsa.PublicKey), digest[:], signature) {
 		t.Error("another signature")
 	}

@@ -2,6 +2,7 @@ package tpm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/x509"
@@ -19,7 +20,6 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -28,9 +28,9 @@ import (
 // ProverOptions are the optional inputs of [NewProver].
 type ProverOptions struct {
 	// EK, if set, has the node take [attest.RoadEK], with this endorsement key; nil means
-	// [attest.RoadAK]. With EK, the certificates are the EK's: if there are none and
-	// EK.CertificateIndex is 0 or the TPM has no such index, the node presents the bare key, as
-	// that of a virtual TPM: the control plane has to list it.
+	// [attest.RoadAK]. With EK, the certificates are the EK's: without any, if EK.CertificateIndex
+	// is 0 or the TPM has no such index, the node presents the bare key, as of a virtual TPM: the
+	// control plane has to list it.
 	EK *EKOrigin
 	// Certificates is the certificate of the AK, or of the EK, and those between it and the
 	// root, in DER, leaf first; a root at the end is left out. If nil, the leaf is read from
@@ -53,8 +53,8 @@ type ProverOptions struct {
 	// towards the TPM's lockout unless the key has the attribute noDA. Zero means the empty
 	// one. It is only for [attest.RoadAK].
 	AKPassword secret.Value[[]byte]
-	// Quote, if set, makes every answer carry a quote over these PCRs, so that the control
-	// plane knows what the machine booted: [DefaultPCRs], or others. SHA-1 banks are refused.
+	// Quote, if set, makes every answer carry a quote over these PCRs, so that the control plane
+	// knows the machine's boot: [DefaultPCRs], or others. SHA-1 banks are refused.
 	Quote []statement.PCRSelection
 	// EventLog, if set, reads the firmware's event log for every answer, at most
 	// [statement.MaxEventLogSize] bytes; on Linux that is the file
@@ -113,7 +113,7 @@ func (o *ProverOptions) check(ak *AKSource) error {
 	}
 	switch {
 	case o.EK != nil && (ak.OEM || len(o.AKPassword.Reveal()) > 0):
-		return errors.New("EK beside OEM or AKPassword: such a key goes the road of its certificate")
+		return errors.New("EK with OEM or AKPassword: such a key takes the road of its certificate")
 	case o.EK == nil && len(o.Certificates) == 0 && ak.CertificateIndex == 0 && !ak.OEM:
 		return errors.New("no AK certificate and no NV index of one")
 	case len(o.Certificates) > 0 && len(o.Intermediates) > 0:
@@ -121,7 +121,7 @@ func (o *ProverOptions) check(ak *AKSource) error {
 	case o.EKChainFromNV && (o.EK == nil || o.EK.CertificateIndex == 0):
 		return errors.New("EKChainFromNV without an EK certificate in NV")
 	case o.EKChainFromNV && (len(o.Certificates) > 0 || len(o.Intermediates) > 0):
-		return errors.New("EKChainFromNV beside Certificates or Intermediates")
+		return errors.New("EKChainFromNV with Certificates or Intermediates")
 	case o.Quote == nil && o.EventLog != nil:
 		return errors.New("EventLog without Quote: nothing would vouch for the log")
 	}
@@ -152,15 +152,15 @@ func (p *Prover) Provider() string { return Provider }
 // Version returns 1, the version of the data format.
 func (p *Prover) Version() int { return formatVersion }
 
-// Close flushes what an earlier operation had to leave loaded in the TPM because flushing
-// failed. Closing the TPM remains up to the caller.
-func (p *Prover) Close() error { return typednil.OrZero(p).tpm.FlushLeft(context.Background()) }
+// Close flushes the objects that an earlier operation left in the TPM because flushing failed.
+// Closing the TPM remains up to the caller.
+func (p *Prover) Close() error { return cmp.Or(p, new(Prover)).tpm.FlushLeft(context.Background()) }
 
-// Use loads the AK, and on [attest.RoadEK] the EK, for one message. The event log is read
-// before the TPM is taken. Every handle is flushed on every path. What the TPM cannot do now, as
-// it is full, locked or was reset meanwhile, is an error that matches [refusal.ErrRetry].
+// Use loads the AK, and on [attest.RoadEK] the EK, for one message. The event log is read before
+// the TPM is taken. Every handle is flushed on every path. The error matches [refusal.ErrRetry] if
+// the TPM is full, locked or was reset meanwhile.
 func (p *Prover) Use(ctx context.Context, stage attest.Stage, f func(attest.Session) error) error {
-	p = typednil.OrZero(p)
+	p = cmp.Or(p, new(Prover))
 	s := &session{prover: p}
 	if stage == attest.StageAnswer && p.options.EventLog != nil {
 		log, err := p.options.EventLog(ctx)
@@ -180,7 +180,7 @@ func (p *Prover) Use(ctx context.Context, stage attest.Stage, f func(attest.Sess
 	})
 }
 
-// eventLogStatement refuses what is no log of a firmware, before the TPM is asked for anything.
+// eventLogStatement refuses bytes that are not a firmware's log, before any command to the TPM.
 func eventLogStatement(log []byte) ([]byte, error) {
 	const none = "a log that the firmware wrote; it gives this system none, as on many of Azure's virtual machines:" +
 		" without EventLog this machine can join only where the control plane demands no log"
@@ -196,7 +196,7 @@ func eventLogStatement(log []byte) ([]byte, error) {
 	return statement.MarshalEventLog(log)
 }
 
-// session holds the keys for one message, and what the node presents of them.
+// session holds the keys for one message, and their certificates.
 type session struct {
 	prover   *Prover
 	handles  *tpmop.Handles

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -108,9 +109,7 @@ func TestActivateWithEndorsementPassword(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	password := []byte("a password of the hierarchy")
 	_, err := tpm2.HierarchyChangeAuth{AuthHandle: tpmop.WithPassword(tpm2.TPMRHEndorsement, nil, nil), NewAuth: tpm2.TPM2BAuth{Buffer: password}}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, origin := range ekOrigins() {
 		wire := &recorded{TPM: tpm}
 		got, err := activateWith(t, wire, origin, AKTemplateECDSAP256(), password, []byte("the secret"), nil)
@@ -184,10 +183,10 @@ func (r *recorded) Send(command []byte) ([]byte, error) {
 	return rsp, err
 }
 
-// The response with the secret is encrypted: whoever taps the wire does not read it.
+// The response with the secret is encrypted on the wire.
 func TestActivateEncryptsTheSecret(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
-	secret := []byte("seen by nobody on the wire, 32 B")
+	secret := []byte("not to be seen on a wire, 32 B..")
 	for name, origin := range ekOrigins() {
 		wire := &recorded{TPM: tpm}
 		if _, err := activateWith(t, wire, origin, AKTemplateECDSAP256(), nil, secret, nil); err != nil {
@@ -235,9 +234,7 @@ func TestActivateForOthers(t *testing.T) {
 		})
 		return err
 	}
-	if err := open(EKP256(), EKP256(), AKTemplateECDSAP256()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, open(EKP256(), EKP256(), AKTemplateECDSAP256()))
 	if err := open(EKP256(), EKP256(), AKTemplateECDSAP384()); !errors.Is(err, checkCredential) {
 		t.Errorf("another AK: %v", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -39,7 +40,7 @@ type certified struct {
 	ak *statement.Public
 }
 
-// certifyWith runs what an Attester runs: an AK from a template, a key, one
+// certifyWith runs an Attester's steps: an AK from a template, a key, one
 // statement.
 func certifyWith(t testing.TB, tpm transport.TPM, source AKSource, key tpmkey.Certifiable, qualifyingData []byte) (certified, error) {
 	t.Helper()
@@ -105,9 +106,7 @@ func testEveryPair(t *testing.T, tpm transport.TPM, keys []keyUnderTest) {
 			t.Run(ak.name+" certifies "+k.name, func(t *testing.T) {
 				qd := sha256.Sum256([]byte(t.Name()))
 				c, err := certifyWith(t, shared, AKSource{Template: ak.template()}, key, qd[:])
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				checkStatement(t, c, key.Public(), qd[:], k.resident)
 				tpmlab.CheckNothingLoaded(t, tpm)
 				if k.name == keys[0].name {
@@ -122,21 +121,13 @@ func testEveryPair(t *testing.T, tpm transport.TPM, keys []keyUnderTest) {
 func opensslVerifies(t *testing.T, c certified) {
 	t.Helper()
 	key, err := c.ak.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	spki, err := x509.MarshalPKIXPublicKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	sig, err := tpm2.Unmarshal[tpm2.TPMTSignature](c.Signature)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	raw, err := signatureBytes(sig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Log("openssl is not installed: not checked with it (Debian: apt-get install openssl)")
 		return
@@ -161,31 +152,21 @@ func checkStatement(t *testing.T, c certified, key crypto.PublicKey, qualifyingD
 	t.Helper()
 	verifySignature(t, c)
 	a, err := tpm2.Unmarshal[tpm2.TPMSAttest](c.Attest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	info, err := a.Attested.Certify()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if a.Magic != tpm2.TPMGeneratedValue || !bytes.Equal(a.ExtraData.Buffer, qualifyingData) {
 		t.Errorf("magic %x, extraData %x", a.Magic, a.ExtraData.Buffer)
 	}
 	area, err := tpm2.Unmarshal[tpm2.TPMTPublic](c.Public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	name, err := tpm2.ObjectName(area)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if !bytes.Equal(name.Buffer, info.Name.Buffer) {
 		t.Errorf("certified Name %x, the public area has %x", info.Name.Buffer, name.Buffer)
 	}
 	got, err := tpm2.Pub(*area)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if !got.(interface{ Equal(crypto.PublicKey) bool }).Equal(key) {
 		t.Error("another key was certified")
 	}
@@ -197,13 +178,9 @@ func checkStatement(t *testing.T, c certified, key crypto.PublicKey, qualifyingD
 func verifySignature(t *testing.T, c certified) {
 	t.Helper()
 	key, err := c.ak.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	sig, err := tpm2.Unmarshal[tpm2.TPMTSignature](c.Signature)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	hash := crypto.SHA256
 	if c.ak.Scheme.Hash == tpm2.TPMAlgSHA384 {
 		hash = crypto.SHA384
@@ -214,27 +191,21 @@ func verifySignature(t *testing.T, c certified) {
 	switch c.ak.Scheme.Alg {
 	case tpm2.TPMAlgRSASSA:
 		s, err := sig.Signature.RSASSA()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		err = rsa.VerifyPKCS1v15(key.(*rsa.PublicKey), hash, digest, s.Sig.Buffer)
 		if err != nil {
 			t.Error(err)
 		}
 	case tpm2.TPMAlgRSAPSS:
 		s, err := sig.Signature.RSAPSS()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		err = rsa.VerifyPSS(key.(*rsa.PublicKey), hash, digest, s.Sig.Buffer, &rsa.PSSOptions{SaltLength: hash.Size()})
 		if err != nil {
 			t.Error(err)
 		}
 	case tpm2.TPMAlgECDSA:
 		s, err := sig.Signature.ECDSA()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if !ecdsa.Verify(key.(*ecdsa.PublicKey), digest, new(big.Int).SetBytes(s.SignatureR.Buffer), new(big.Int).SetBytes(s.SignatureS.Buffer)) {
 			t.Error("ECDSA signature is bad")
 		}

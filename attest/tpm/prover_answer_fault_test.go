@@ -9,6 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -25,9 +26,7 @@ func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 		node := attesttest.NewNode(t, o)
 		plane := attesttest.NewControlPlane(t, node)
 		challenge, err := plane.Challenge(ctx, node)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		faulty := tpmsim.Faulty(device, nil)
 		options := tpmkind.ProverOptions{Quote: o.Quote, Certificates: [][]byte{device.AKCertificate(tpmsim.RSA2048).Raw}}
 		if o.Road == attest.RoadEK {

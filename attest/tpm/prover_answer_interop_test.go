@@ -17,6 +17,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -29,8 +30,8 @@ func sized(b []byte) []byte {
 	return out.BytesOrPanic()
 }
 
-// Our credentials open with tpm2_activatecredential, and those of tpm2_makecredential
-// with ours, for every EK of swtpm.
+// Our credentials open with tpm2_activatecredential, and tpm2_makecredential's with ours, for every
+// EK of swtpm.
 func TestTPM2ToolsCredentials(t *testing.T) {
 	x := tpmlab.StartTools(t)
 	tpm := x.TPM
@@ -68,9 +69,7 @@ func persistent(t *testing.T, tpm transport.TPM, f func(ctx context.Context, h *
 		}
 		return f(ctx, h, ak, ek)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return got
 }
 
@@ -124,9 +123,7 @@ func toolsWithOurs(t *testing.T, x *tpmlab.Tools, tpm transport.TPM) {
 
 func write(t *testing.T, x *tpmlab.Tools, name string, content []byte) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(x.Dir, name), content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(x.Dir, name), content, 0o600))
 }
 
 // tpm2_makecredential also takes an EK that is a PEM file: then it guesses.
@@ -143,9 +140,7 @@ func TestTPM2ToolsCredentialFromPEM(t *testing.T) {
 			algorithm = tpmsim.P256
 		}
 		der, err := x509.MarshalPKIXPublicKey(tpm.EKPublic(algorithm))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		write(t, x, "ek.pem", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 		got, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) {
 			ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil)

@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -24,9 +25,7 @@ import (
 func TestTPMKeyClosed(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	k, err := tpmkey.Create(t.Context(), tpm, tpmkey.ECDSAP256, tpmkey.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for range 2 {
 		if err := k.Close(); err != nil {
 			t.Error(err)
@@ -104,7 +103,7 @@ func TestTPMKeyWithoutContexts(t *testing.T) {
 func TestTPMKeySurvivesAReset(t *testing.T) {
 	for name, tpm := range map[string]*tpmsim.TPM{"simulator": tpmlab.NewTPM(t), "swtpm": tpmsim.Swtpm(t, tpmlab.Bare())} {
 		tpmlab.Persist(t, tpm, tpm2.TPMRHOwner, tpmop.StorageRootKey(), 0x81000001)
-		for _, kind := range []tpmkey.Kind{tpmkey.ECDSAP256, tpmkey.ECDSAP384, tpmkey.RSA2048} {
+		for _, kind := range []tpmkey.Algorithm{tpmkey.ECDSAP256, tpmkey.ECDSAP384, tpmkey.RSA2048} {
 			for i, opts := range []tpmkey.Options{
 				{}, {Parent: 0x81000001}, {Password: hidden([]byte("secret"))}, {PCRs: pcr23},
 				{Password: hidden([]byte("secret")), PCRs: pcr23, Parent: 0x81000001},
@@ -117,19 +116,13 @@ func TestTPMKeySurvivesAReset(t *testing.T) {
 	}
 }
 
-func surviveReset(t *testing.T, tpm *tpmsim.TPM, kind tpmkey.Kind, opts tpmkey.Options) {
+func surviveReset(t *testing.T, tpm *tpmsim.TPM, kind tpmkey.Algorithm, opts tpmkey.Options) {
 	k, err := tpmkey.Create(t.Context(), tpm, kind, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	tpmlab.CheckSignature(t, k, crypto.SHA256)
-	if err := tpm.Reset(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tpm.Reset())
 	again, err := tpmkey.Load(t.Context(), tpm, throughFile(t, k), tpmkey.LoadOptions{Password: opts.Password})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if !sameTestKey(k.Public(), again.Public()) {
 		t.Error("another key was loaded")
 	}
@@ -138,9 +131,7 @@ func surviveReset(t *testing.T, tpm *tpmsim.TPM, kind tpmkey.Kind, opts tpmkey.O
 		tpmlab.CheckSignature(t, again, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256})
 	}
 	c, err := certifyWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, again, []byte{1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	checkStatement(t, c, k.Public(), []byte{1}, true)
 	if err := again.Close(); err != nil {
 		t.Error(err)
@@ -153,9 +144,7 @@ func TestTPMKeyPCRs(t *testing.T) {
 	both := []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0x81, 0, 0x80}}, {Hash: tpm2.TPMAlgSHA384, Select: []byte{1, 0, 0}}}
 	for _, opts := range []tpmkey.Options{{PCRs: pcr23}, {PCRs: both}, {PCRs: both, Password: hidden([]byte("secret"))}} {
 		k, err := tpmkey.Create(t.Context(), tpm, tpmkey.ECDSAP256, opts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		tpmlab.ExtendPCR(t, tpm, 16) // not one of them
 		tpmlab.CheckSignature(t, k, crypto.SHA256)
 		tpmlab.ExtendPCR(t, tpm, 23)

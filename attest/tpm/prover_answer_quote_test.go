@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -26,7 +27,7 @@ type quoteMade struct {
 	ak *statement.Public
 }
 
-// quoteWith runs what an Attester runs.
+// quoteWith quotes as an Attester does.
 func quoteWith(t testing.TB, tpm transport.TPM, source AKSource, selection []statement.PCRSelection, qualifyingData []byte) (quoteMade, error) {
 	t.Helper()
 	return do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (quoteMade, error) {
@@ -53,9 +54,7 @@ func measurePCR(t testing.TB, tpm transport.TPM, index int) {
 func mustSelect(t testing.TB, bank tpm2.TPMAlgID, indexes ...int) statement.PCRSelection {
 	t.Helper()
 	s, err := statement.NewPCRSelection(bank, indexes...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return s
 }
 
@@ -70,11 +69,11 @@ func allPCRs() []int {
 func TestQuoteOnTheSimulator(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	testQuotes(t, tpm, map[string][]statement.PCRSelection{
-		"default":      DefaultPCRs(),
-		"one":          {mustSelect(t, tpm2.TPMAlgSHA256, 10)},
-		"all":          {mustSelect(t, tpm2.TPMAlgSHA256, allPCRs()...)},
-		"two banks":    {mustSelect(t, tpm2.TPMAlgSHA384, 0, 7, 9), mustSelect(t, tpm2.TPMAlgSHA256, 0, 7)},
-		"SHA-1 beside": {mustSelect(t, tpm2.TPMAlgSHA256, 0), mustSelect(t, tpm2.TPMAlgSHA1, 0)},
+		"default":    DefaultPCRs(),
+		"one":        {mustSelect(t, tpm2.TPMAlgSHA256, 10)},
+		"all":        {mustSelect(t, tpm2.TPMAlgSHA256, allPCRs()...)},
+		"two banks":  {mustSelect(t, tpm2.TPMAlgSHA384, 0, 7, 9), mustSelect(t, tpm2.TPMAlgSHA256, 0, 7)},
+		"SHA-1, too": {mustSelect(t, tpm2.TPMAlgSHA256, 0), mustSelect(t, tpm2.TPMAlgSHA1, 0)},
 	})
 }
 
@@ -93,14 +92,10 @@ func testQuotes(t *testing.T, tpm transport.TPM, selections map[string][]stateme
 		for name, selection := range selections {
 			t.Run(ak.name+"/"+name, func(t *testing.T) {
 				made, err := quoteWith(t, tpm, AKSource{Template: ak.template()}, selection, qd[:])
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				tpmlab.CheckNothingLoaded(t, tpm)
 				q, err := statement.VerifyQuote(made.QuoteEvidence, statement.QuoteOptions{AK: statement.AKFromCredential(made.ak.Raw), QualifyingData: qd[:], Selection: selection, InsecureAllowSHA1Bank: true})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				if !q.ClockTrusted {
 					t.Error("the clock of an AK in the endorsement hierarchy is not trusted")
 				}
@@ -114,9 +109,7 @@ func TestQuoteOfABankThatIsNotThere(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	// TPM2_PCR_Allocate, Part 3, 22.5, which go-tpm has not: no PCR in the bank of SHA-512.
 	tpmlab.Send(t, tpm, "8002 00000025 0000012b 4000000c 00000009 40000009 0000 00 0000 00000001 000d03000000")
-	if err := tpm.Reset(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tpm.Reset())
 	_, err := quoteWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, []statement.PCRSelection{mustSelect(t, tpm2.TPMAlgSHA512, 0)}, []byte("qd"))
 	if err == nil || !strings.Contains(err.Error(), "SHA512") {
 		t.Errorf("got %v", err)
@@ -144,8 +137,8 @@ func TestQuoteRefusesWhatNoVerifierAccepts(t *testing.T) {
 	}
 }
 
-// extending is a TPM whose PCRs are extended before some of its quotes, by somebody
-// else on the machine.
+// extending is a TPM whose PCRs are extended before some of its quotes, by another program on the
+// machine.
 type extending struct {
 	transport.TPM
 	t     *testing.T
@@ -196,7 +189,7 @@ func TestQuoteFlushesWhateverFails(t *testing.T) {
 	}
 }
 
-// What the TPM answers is held against what it was asked.
+// The TPM's answer is compared with the command.
 func TestQuoteNoticesABrokenTPM(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
@@ -263,17 +256,11 @@ func TestTPM2ToolsCheckQuote(t *testing.T) {
 			continue // tpm2_checkquote 5.4 knows neither
 		}
 		made, err := quoteWith(t, tpm, AKSource{Template: ak.template()}, []statement.PCRSelection{mustSelect(t, tpm2.TPMAlgSHA256, 0, 7, 10)}, []byte{0xde, 0xad})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		key, err := made.ak.Key()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		spki, err := x509.MarshalPKIXPublicKey(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		x.Write("ak.pem", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki}))
 		x.Write("q.attest", made.Attest)
 		x.Write("q.sig", made.Signature)

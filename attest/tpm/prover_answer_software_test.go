@@ -9,6 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
@@ -19,9 +20,7 @@ func TestSoftwareKeyWithLeadingZeros(t *testing.T) {
 	for len(keys) < 2 {
 		k := tpmlab.NewECDSA(t, p256)
 		point, err := k.PublicKey.Bytes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if point[1] == 0 {
 			keys["X"] = k
 		}
@@ -56,13 +55,9 @@ func TestSoftwareKeyAttributes(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	for _, key := range []tpmkey.Certifiable{mustSoftwareKey(t, tpmlab.NewECDSA(t, p256)), mustSoftwareKey(t, tpmlab.RSA2048())} {
 		c, err := certifyWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		p, err := statement.ParsePublic(c.Public)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if got, want := p.Attributes.String(), "userWithAuth|noDA|sign"; got != want {
 			t.Errorf("attributes: got %s, want %s", got, want)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -20,9 +21,7 @@ import (
 func helloOf(t *testing.T, tpm transport.TPM, o ProverOptions) (certificates [][]byte, m *message.Hello, err error) {
 	t.Helper()
 	p, err := NewProver(tpm, AKSource{Template: AKTemplateECDSAP256()}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	err = p.Use(t.Context(), attest.StageHello, func(s attest.Session) error {
 		e, err := s.Hello(context.Background(), attest.Head{Road: attest.RoadEK, ClusterID: "cluster", TargetSigner: "example.com/signer"})
 		if err == nil {

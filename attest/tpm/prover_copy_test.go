@@ -7,11 +7,12 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// A prover keeps its own options: what their maker does to them afterwards changes
-// neither what is quoted nor what is sent.
+// A prover keeps its own options: later changes to the caller's change neither the quote nor the
+// request.
 func TestProverCopiesItsOptions(t *testing.T) {
 	password := []byte("endorsement")
 	o := ProverOptions{
@@ -20,9 +21,7 @@ func TestProverCopiesItsOptions(t *testing.T) {
 	}
 	tpm := tpmsim.New(t, tpmsim.Options{})
 	a, err := NewProver(tpm, AKSource{Template: AKTemplateECDSAP256()}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	o.Quote[0].Select[0] = 1
 	o.Certificates[0][0] = 0
 	password[0] = 'x'

@@ -22,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/softak"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -32,7 +33,7 @@ import (
 // badPassword is one that no TPM takes.
 var badPassword = []byte("a\x00b")
 
-// What a TPM cannot be asked for is not asked for.
+// Commands that a TPM cannot execute are not sent.
 func TestNothingIsSent(t *testing.T) {
 	tpm := tpmsim.Faulty(tpmlab.NewTPM(t), nil)
 	ecdsaAK := AKSource{Template: AKTemplateECDSAP256()}
@@ -44,17 +45,13 @@ func TestNothingIsSent(t *testing.T) {
 	withAK := func(use func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error) func(context.Context, *tpmop.Handles) error {
 		return func(ctx context.Context, h *tpmop.Handles) error {
 			ak, err := loadAK(ctx, h, &ecdsaAK, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			return use(ctx, h, ak)
 		}
 	}
 	ekArea := func() *tpmop.LoadedKey {
 		p, err := statement.ParsePublic(tpm2.Marshal(EKP256().Template))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return &tpmop.LoadedKey{Handle: 0x80000000, Public: p}
 	}
 	for name, c := range map[string]struct {
@@ -70,7 +67,7 @@ func TestNothingIsSent(t *testing.T) {
 			_, err := loadAK(ctx, h, &AKSource{Template: ecdsaAK.Template, Handle: 0x81000001}, nil)
 			return err
 		}},
-		"an index that is none": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
+		"no index": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
 			_, err := tpmop.ReadNV(ctx, h, 0x81000001)
 			return err
 		}},
@@ -89,14 +86,10 @@ func TestNothingIsSent(t *testing.T) {
 		}},
 		"a statement about a key with a bad password": {tpm2.TPMCCCertify, tpmop.ErrNullInPassword, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
 			other, err := tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, nil, tpm2.Marshal(AKTemplateECDSAP384()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			other.Password = secret.New(badPassword)
 			public, err := other.Public.Key()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, err = certify(ctx, h, ak, heldKey{key: public, loaded: other}, []byte("qd"))
 			return err
 		})},
@@ -112,9 +105,7 @@ func TestNothingIsSent(t *testing.T) {
 		})},
 		"an answer about a key of another kind": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
 			_, ed, err := ed25519.GenerateKey(rand.Reader)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, err = (&session{handles: h}).Answer(ctx, ed, nil)
 			return err
 		}},
@@ -140,9 +131,7 @@ func TestNothingIsSent(t *testing.T) {
 		}},
 		"an EK with a policy of its own": {tpm2.TPMCCStartAuthSession, nil, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
 			ek, err := loadEK(ctx, h, &otherPolicy, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, err = activate(ctx, h, ak, ek, nil, &attest.Credential{IDObject: []byte{1}, EncryptedSecret: []byte{1}})
 			return err
 		})},
@@ -161,7 +150,7 @@ func TestNothingIsSent(t *testing.T) {
 	}
 }
 
-// What the TPM answers is held against what it was asked, and a refusal is final.
+// The TPM's answer is compared with the command, and a refusal is final.
 func TestAnswersOfBrokenTPMs(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
@@ -220,9 +209,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 				_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (struct{}, error) { return struct{}{}, c.run(ctx, h) })
 				return err
 			}
-			if err := whole(tpm); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, whole(tpm))
 			if err := whole(&tpmlab.Altered{TPM: tpm, Code: c.code, Alter: c.alter}); err == nil {
 				t.Error("not noticed")
 			}
@@ -241,7 +228,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
-// otherBank asks the TPM for PCRs of SHA-1 wherever those of SHA-256 are asked for.
+// otherBank asks the TPM for PCRs of SHA-1 in place of SHA-256.
 type otherBank struct{ transport.TPM }
 
 func (o *otherBank) Send(command []byte) ([]byte, error) {
@@ -252,8 +239,8 @@ func (o *otherBank) Send(command []byte) ([]byte, error) {
 	return o.TPM.Send(command)
 }
 
-// Where the response with a new handle is lost, the object is looked for by what it is,
-// and nobody else's is flushed in its place.
+// Where the response with a new handle is lost, the object is found by its public area, and no
+// other program's is flushed.
 func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
@@ -261,9 +248,7 @@ func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 	file := resident.File()
 	software := mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256()))
 	made, err := tpm2.CreatePrimary{PrimaryHandle: tpmop.WithPassword(tpm2.TPMRHNull, nil, nil), InPublic: tpm2.New2B(*AKTemplateECDSAP384())}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	others := []tpm2.TPMHandle{made.ObjectHandle}
 	certifies := func(key func(tpm transport.TPM) tpmkey.Certifiable) func(*testing.T, transport.TPM) error {
 		return func(t *testing.T, tpm transport.TPM) error {
@@ -300,9 +285,7 @@ func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 			faulty := tpmsim.Faulty(tpm, nil)
 			shared := tpmop.Share(faulty)
 			if c.warm {
-				if err := c.run(t, shared); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, c.run(t, shared))
 			}
 			faulty.SetFaults(tpmsim.Every(c.code, tpmsim.Fault{Err: tpmsim.ErrInjected, Late: true}))
 			if err := c.run(t, shared); !errors.Is(err, tpmsim.ErrInjected) {
@@ -315,7 +298,7 @@ func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 	}
 }
 
-// A key whose area and Name the TPM gives in two ways, or whose point is none.
+// A key whose area and Name the TPM gives in two ways, or whose point is not on the curve.
 func TestAreasOfBrokenTPMs(t *testing.T) {
 	good := softak.PublicArea(tpmlab.P256().Public(), softak.AKAttributes, softak.ECDSA)
 	for name, c := range map[string]struct {

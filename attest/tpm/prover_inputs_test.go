@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -88,7 +89,7 @@ func TestAKPublicOfAFailingTPM(t *testing.T) {
 	}
 }
 
-// nodeOfTest is an attester on road AK over a TPM that records what is sent to it, the
+// nodeOfTest is an attester on road AK over a TPM that records commands, the
 // key of its request, and a challenge that it answers.
 type nodeOfTest struct {
 	tpm       *tpmsim.FaultyTPM
@@ -107,9 +108,7 @@ func newNodeOfTest(t *testing.T) *nodeOfTest {
 	b := message.Binding{IssuedAt: 1_800_000_000, NotAfter: 1_800_000_600, ClusterID: n.subject.ClusterID, SignerName: n.subject.SignerName,
 		ExpirationSeconds: n.subject.ExpirationSeconds}
 	parsed, err := csr.ParsePKCS10(n.subject.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	b.RequestHash = parsed.InfoHash
 	if b.MachineKey, err = csr.SPKIHash(tpm.AKPublic(tpmsim.RSA2048)); err != nil {
 		t.Fatal(err)
@@ -155,8 +154,8 @@ func TestSubjectsBeforeTheTPM(t *testing.T) {
 	}
 }
 
-// A key that is not the request's is not certified by the TPM, nor is anything for what is
-// no challenge of this node's.
+// A key that is not the request's is not certified by the TPM, nor is any key for a message that is
+// not this node's challenge.
 func TestNothingIsCertified(t *testing.T) {
 	n := newNodeOfTest(t)
 	changed := func(change func(*message.Challenge)) []byte {
@@ -201,7 +200,7 @@ func TestNothingIsCertified(t *testing.T) {
 	tpmlab.CheckNothingLoaded(t, n.tpm)
 }
 
-// What is no certificate is no root, and a statement of nothing is none.
+// Bytes that are not a certificate are no root, and an empty statement is refused.
 func TestMessagesOfNothing(t *testing.T) {
 	if isRoot([]byte{0x30, 0}) || isRoot(nil) {
 		t.Error("what is no certificate is a root")
@@ -228,29 +227,21 @@ func TestSizesOfSecrets(t *testing.T) {
 	ek := EKP256()
 	ek.CertificateIndex = 0
 	p, err := NewProver(tpm, AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{EK: &ek})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for size, good := range map[int]bool{1: false, message.SecretSize - 1: false, message.SecretSize: true} {
 		err := p.Use(t.Context(), attest.StageAnswer, func(lent attest.Session) error {
 			s := lent.(*session)
 			key, err := s.ek.Public.Key()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			c, err := makeCredential(rand.Reader, key, s.ak.Name, filled(size, 1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			got, err := s.Open(t.Context(), c)
 			if good && (err != nil || !bytes.Equal(got, filled(size, 1))) || !good && (!errors.Is(err, checkCredential) || got != nil) {
 				t.Errorf("%d bytes: %d, %v", size, len(got), err)
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 	}
 	tpmlab.CheckNothingLoaded(t, tpm)
 }
@@ -259,9 +250,7 @@ func TestSizesOfSecrets(t *testing.T) {
 func TestCredentialsOnRoadAK(t *testing.T) {
 	n := newNodeOfTest(t)
 	p, err := NewProver(n.tpm, GCERSA(), ProverOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	err = p.Use(t.Context(), attest.StageAnswer, func(s attest.Session) error {
 		_, err := s.Open(t.Context(), &attest.Credential{IDObject: []byte{1}, EncryptedSecret: []byte{1}})
 		return err
@@ -288,7 +277,7 @@ func TestCloseOfAFailingTPM(t *testing.T) {
 	tpmlab.CheckNothingLoaded(t, n.tpm)
 }
 
-// A certificate of a node that is none, or that is not there. That of an EK may be missing: see
+// A node's malformed or missing certificate. An EK's may be missing: see
 // TestEKWithoutCertificate.
 func TestCertificatesOfANode(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)

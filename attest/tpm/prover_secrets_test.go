@@ -11,7 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
-	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -24,50 +24,40 @@ func hidden(b []byte) secret.Value[[]byte] { return secret.New(b) }
 func TestSecretsAreNotShown(t *testing.T) {
 	password, other := []byte("owner-pass-1234"), []byte("its own, 5678 word")
 	t.Run("TPMKeyOptions", func(t *testing.T) {
-		secrettest.Check(t, tpmkey.Options{OwnerPassword: hidden(password), Password: hidden(other)}, password, other)
+		testkit.CheckSecrets(t, tpmkey.Options{OwnerPassword: hidden(password), Password: hidden(other)}, password, other)
 	})
 	t.Run("TPMKeyLoadOptions", func(t *testing.T) {
-		secrettest.Check(t, tpmkey.LoadOptions{OwnerPassword: hidden(password), Password: hidden(other)}, password, other)
+		testkit.CheckSecrets(t, tpmkey.LoadOptions{OwnerPassword: hidden(password), Password: hidden(other)}, password, other)
 	})
 	t.Run("NVCertificateOptions", func(t *testing.T) {
-		secrettest.Check(t, tpmkey.NVCertificateOptions{OwnerPassword: hidden(password)}, password)
+		testkit.CheckSecrets(t, tpmkey.NVCertificateOptions{OwnerPassword: hidden(password)}, password)
 	})
 	t.Run("ProverOptions", func(t *testing.T) {
-		secrettest.Check(t, ProverOptions{EndorsementPassword: hidden(password)}, password)
+		testkit.CheckSecrets(t, ProverOptions{EndorsementPassword: hidden(password)}, password)
 	})
 	t.Run("Prover", func(t *testing.T) {
 		a, err := NewProver(tpmsim.New(t, tpmsim.Options{}), AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{
 			EndorsementPassword: hidden(password), Certificates: [][]byte{{0x30, 0}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		secrettest.Check(t, a, password)
+		testkit.NoError(t, err)
+		testkit.CheckSecrets(t, a, password)
 	})
 	t.Run("TPMKey", func(t *testing.T) {
 		key, err := tpmkey.Create(t.Context(), tpmsim.New(t, tpmsim.Options{}), tpmkey.ECDSAP256, tpmkey.Options{Password: hidden(bytes.Clone(password))})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer key.Close()
-		secrettest.Check(t, key, password)
+		testkit.CheckSecrets(t, key, password)
 	})
-	t.Run("loadedKey", func(t *testing.T) { secrettest.Check(t, tpmop.LoadedKey{Password: hidden(password)}, password) })
+	t.Run("loadedKey", func(t *testing.T) { testkit.CheckSecrets(t, tpmop.LoadedKey{Password: hidden(password)}, password) })
 	checkSoftwareKeysAreNotShown(t)
 }
 
 func checkSoftwareKeysAreNotShown(t *testing.T) {
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	scalar, err := ec.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, c := range map[string]struct {
 		key     crypto.Signer
 		secrets [][]byte
@@ -77,10 +67,8 @@ func checkSoftwareKeysAreNotShown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			key, err := tpmkey.SoftwareKey(c.key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			secrettest.Check(t, key, c.secrets...)
+			testkit.NoError(t, err)
+			testkit.CheckSecrets(t, key, c.secrets...)
 		})
 	}
 }

@@ -16,12 +16,13 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// tapped is a TPM whose bus somebody listens to.
+// tapped is a TPM whose bus is recorded.
 type tapped struct {
 	transport.TPM
 	heard bytes.Buffer
@@ -53,9 +54,7 @@ func TestSecretsAreNotHeard(t *testing.T) {
 				endorsement := []byte(nil)
 				if path != "" {
 					made, err := EndorsementPassword(t.Context(), bus, path)
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, err)
 					endorsement = made.Reveal()
 				}
 				speakSecrets(t, bus, owner, endorsement, secret)
@@ -76,13 +75,9 @@ func speakSecrets(t *testing.T, bus *tapped, owner, endorsement, secret []byte) 
 	t.Helper()
 	for _, pcrs := range [][]statement.PCRSelection{nil, pcr23} {
 		k, err := tpmkey.Create(t.Context(), bus, tpmkey.ECDSAP256, tpmkey.Options{OwnerPassword: hidden(owner), Password: hidden(secret), PCRs: pcrs})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		k, err = tpmkey.Load(t.Context(), bus, k.File(), tpmkey.LoadOptions{OwnerPassword: hidden(owner), Password: hidden(secret)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		tpmlab.CheckSignature(t, k, crypto.SHA256)
 		certifyUnder(t, bus, k, endorsement)
 	}
@@ -93,9 +88,7 @@ func speakSecrets(t *testing.T, bus *tapped, owner, endorsement, secret []byte) 
 	certifyUnder(t, bus, mustSoftwareKey(t, ec), endorsement)
 	certifyUnder(t, bus, mustSoftwareKey(t, rsaKey), endorsement)
 	scalar, err := ec.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	bus.wantUnheard(t, "an ECDSA private key", scalar)
 	bus.wantUnheard(t, "an RSA prime", rsaKey.Primes[0].Bytes())
 }
@@ -124,9 +117,7 @@ func TestSessionKey(t *testing.T) {
 	ek, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 		return tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, nil, tpm2.Marshal(tpmop.EKTemplateECC(tpm2.TPMECCNistP256, tpmop.EKLow)))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if !bytes.Equal(shared.SessionKey.Public.Name(), ek.Name) {
 		t.Error("the session key is not the EK")
 	}
@@ -169,9 +160,7 @@ func TestSessionKeyWithoutContexts(t *testing.T) {
 func TestLostSessionIsFlushed(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	theirs, closeTheirs, err := tpm2.HMACSession(tpm, tpm2.TPMAlgSHA256, 16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	faulty := tpmsim.Faulty(tpm, tpmsim.Every(tpm2.TPMCCStartAuthSession, tpmsim.Fault{Err: tpmsim.ErrInjected, Late: true}))
 	if _, err := certifyWith(t, faulty, AKSource{Template: AKTemplateECDSAP256()}, mustSoftwareKey(t, tpmlab.NewECDSA(t, p256)), []byte{1}); !errors.Is(err, tpmsim.ErrInjected) {
 		t.Errorf("got %v, want ErrInjected", err)
@@ -179,11 +168,9 @@ func TestLostSessionIsFlushed(t *testing.T) {
 	if left := tpmlab.LoadedHandles(t, tpm); !slices.Equal(left, []tpm2.TPMHandle{theirs.Handle()}) {
 		t.Errorf("loaded: %x, want the other program's session alone, %x", left, theirs.Handle())
 	}
-	if err := closeTheirs(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, closeTheirs())
 
-	// Two new ones: nobody can tell which is whose.
+	// Two new ones: their owners cannot be told.
 	_, err = do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
 		before, err := h.LoadedSessions(ctx)
 		if err != nil {
@@ -220,9 +207,7 @@ func TestSessionAnswerIsChecked(t *testing.T) {
 
 	k, err := tpmkey.Create(t.Context(), &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCSign, Alter: func(rsp []byte) { rsp[20] ^= 1 }}, tpmkey.ECDSAP256,
 		tpmkey.Options{Password: hidden([]byte("secret"))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	sum := sha256.Sum256(nil)
 	if sig, err := k.Sign(nil, sum[:], crypto.SHA256); err == nil || sig != nil {
 		t.Errorf("a changed answer to TPM2_Sign: got %x, %v", sig, err)

@@ -12,12 +12,13 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// wholeAnswer is what a TPM does for an answer: it opens a credential, certifies a key and quotes.
+// wholeAnswer runs the commands of an answer: it opens a credential, certifies a key and quotes.
 func wholeAnswer(t testing.TB, tpm transport.TPM, key tpmkey.Certifiable, endorsement []byte) error {
 	t.Helper()
 	_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (struct{}, error) {
@@ -73,9 +74,7 @@ func TestAnswerDuringAReset(t *testing.T) {
 	shared := tpmop.Share(tpm)
 	key := mustTPMKey(t, shared, tpmkey.ECDSAP256)
 	tpm.SetFaults(nil)
-	if err := wholeAnswer(t, shared, key, nil); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, wholeAnswer(t, shared, key, nil))
 	whole := tpm.Commands()
 	for n, code := range whole {
 		tpm.SetFaults(tpmsim.At(n+1, tpmsim.Fault{Before: func() {

@@ -16,7 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Checks of an answer's quote, in addition to those of [statement.VerifyQuote].
+// Checks of an answer's quote after [statement.VerifyQuote].
 const (
 	// checkQuoteMissing: there is a quote policy, and the answer carries no quote.
 	checkQuoteMissing refusal.Check = "quote-missing"
@@ -48,7 +48,7 @@ func (a *answer) checkQuote(covers func(label string, data []byte) error) error 
 	return checkSameBoot(a.in.Attest, a.quoted.Attest)
 }
 
-// replayWork is what a policy may spend on a byte of the event log in a bank: it is parsed, and hashed
+// replayWork is a policy's budget for a byte of the event log in a bank: it is parsed, and hashed
 // from each value that a PCR can start with.
 const replayWork = 8
 
@@ -93,7 +93,7 @@ const checkPCRPolicy refusal.Check = "pcr-policy"
 // [refusal.ErrRetry].
 const CheckQuotePolicy refusal.Check = "quote-policy"
 
-// Measured is what a node has shown about its boot.
+// Measured is a node's evidence about its boot.
 type Measured struct {
 	// Quote is the verified quote: made by the node's AK, over this challenge.
 	Quote *statement.Quoted
@@ -103,8 +103,8 @@ type Measured struct {
 	EventLog []byte
 }
 
-// QuotePolicy decides whether a node may have booted what its quote says. It must
-// refuse what the quote does not cover: [statement.Quoted.Value] does.
+// QuotePolicy decides whether a node may have booted what its quote says. It must refuse a PCR that
+// the quote does not cover: [statement.Quoted.Value] does.
 //
 // One with a method Validate() error is asked by [NewKind] whether it can decide anything.
 type QuotePolicy interface {
@@ -221,7 +221,7 @@ func checkSet(set []statement.PCR, q *statement.Quoted) error {
 	return nil
 }
 
-// DefaultPCRs selects what the firmware and the boot loader measure, PCRs 0 to 7 of the
+// DefaultPCRs selects the PCRs of the firmware and the boot loader, 0 to 7 of the
 // SHA-256 bank: TCG PC Client Platform Firmware Profile 1.06, 3.3.4. Each call returns a
 // fresh value.
 func DefaultPCRs() []statement.PCRSelection {

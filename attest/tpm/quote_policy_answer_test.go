@@ -10,6 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/softak"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
@@ -34,7 +35,7 @@ func TestStatementsOfMessages(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		types         []oid.OID
-		hello, answer bool // of that frame; what is in it is none
+		hello, answer bool // of that frame, with bad content
 	}{
 		"nothing":                  {nil, false, false},
 		"a hello":                  {[]oid.OID{hello}, true, false},
@@ -64,7 +65,7 @@ func TestStatementsOfMessages(t *testing.T) {
 	}
 }
 
-// A quote or an event log that is none is refused when the answer is read, and an answer
+// A malformed quote or event log is refused when the answer is read, and an answer
 // without them has none.
 func TestMeasurementsOfAnswers(t *testing.T) {
 	f := goodCertifyForgery(t, softak.NewAK(tpmlab.RSA2048b(), softak.RSASSA), tpmlab.P256b().Public())
@@ -76,9 +77,7 @@ func TestMeasurementsOfAnswers(t *testing.T) {
 		return (&Kind{}).ReadAnswer(&attest.Evidence{Statements: statements})
 	}
 	a, err := read(good...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if a := a.(*answer); a.quote != nil || a.eventLog != nil {
 		t.Error("a quote, or a log, of nothing")
 	}
@@ -109,20 +108,16 @@ func TestAnswersWithoutQuotes(t *testing.T) {
 	}
 }
 
-// quotedAnswer is what a verifier has in hand when it comes to the quote: a certify
-// statement that holds, and a quote by a key in software over the same challenge.
+// quotedAnswer is an answer before the check of its quote: a certify statement that holds, and a
+// quote by a key in software over the same challenge.
 func quotedAnswer(t *testing.T, change func(*quoteForgery)) *answer {
 	t.Helper()
 	ak := softak.NewAK(tpmlab.P256(), softak.ECDSA)
 	good := goodCertifyForgery(t, ak, tpmlab.P256b().Public())
 	raw, err := good.Attest.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	stated, err := statement.ParseAttestation(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	secret, binding := []byte("secret"), []byte("binding")
 	f := goodQuoteForgery(t, ak)
 	f.attest.ExtraData = dataOf(secret, labelQuote, binding)

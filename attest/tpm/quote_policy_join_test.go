@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -48,9 +49,7 @@ func TestJoinWithQuote(t *testing.T) {
 				return nil
 			})
 			r, err := planeVerifier(t, s.plane).Verify(ctx, s.good)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if asked == nil || asked != tpmkind.DetailsOf(r).Measured || string(asked.EventLog) != "an event log" || len(asked.Quote.PCRs()) != 8 {
 				t.Errorf("the policy was given %+v", asked)
 			}
@@ -73,7 +72,7 @@ func factsOf(r *attest.Result) string {
 	return b.String()
 }
 
-// The policy decides, and what the quote does not cover is refused.
+// The policy decides, and a PCR that the quote does not cover is refused.
 func TestQuotePolicyOfVerifier(t *testing.T) {
 	ctx := context.Background()
 	device := tpmsim.New(t, tpmsim.Options{})
@@ -82,14 +81,10 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 	}
 	s := newStage(t, attesttest.NodeOptions{TPM: device, Quote: tpmkind.DefaultPCRs()})
 	r, err := s.plane.Verifier.Verify(ctx, s.good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	exact := func(pcrs ...statement.PCR) tpmkind.QuotePolicy {
 		p, err := tpmkind.NewPCRPolicy(pcrs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return p
 	}
 	good := tpmkind.DetailsOf(r).Measured.Quote.PCRs()
@@ -138,16 +133,12 @@ func TestChangedQuoteInAnswer(t *testing.T) {
 	ctx := context.Background()
 	s := newStage(t, attesttest.NodeOptions{Quote: tpmkind.DefaultPCRs(), EventLog: logOfTest})
 	other, err := s.plane.Evidence(ctx, s.node) // the same node, another challenge
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	earlier := takeApart(t, other).att.Statements[2]
 	edit := func(change func(*statement.QuoteEvidence)) func(*parts) {
 		return func(p *parts) {
 			e, err := statement.ParseQuote(p.att.Statements[2].Stmt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			change(e)
 			if p.att.Statements[2].Stmt, err = statement.MarshalQuote(e); err != nil {
 				t.Fatal(err)
@@ -203,9 +194,7 @@ func TestEveryByteOfQuote(t *testing.T) {
 		}
 		p.bundle.Data = data
 		request, err := p.bundle.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		p.request.Spec.Request = request
 		if _, err := s.plane.Verifier.Verify(ctx, p.request); err == nil {
 			t.Errorf("byte %d", n)
@@ -220,9 +209,7 @@ func bothAKs() tpmsim.Options {
 func TestProverOptionsOfQuotes(t *testing.T) {
 	device := tpmsim.New(t, tpmsim.Options{})
 	sha1, err := statement.NewPCRSelection(tpm2.TPMAlgSHA1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, o := range map[string]tpmkind.ProverOptions{
 		"log without quote": {EventLog: logOfTest},
 		"empty selection":   {Quote: []statement.PCRSelection{}},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/softak"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
@@ -23,9 +24,7 @@ func quotedForPolicy(t testing.TB) *Measured {
 	f := goodQuoteForgery(t, softak.NewAK(tpmlab.P256(), softak.ECDSA))
 	f.selectPCRs(mustSelect(t, tpm2.TPMAlgSHA256, 0, 7, 16), mustSelect(t, tpm2.TPMAlgSHA384, 7))
 	q, err := statement.VerifyQuote(f.evidence(t), f.options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return &Measured{Quote: q}
 }
 
@@ -57,9 +56,7 @@ func TestPCRPolicy(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := NewPCRPolicy(c.sets...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			tpmlab.ExpectCheck(t, p.CheckQuote(t.Context(), m), c.want)
 		})
 	}
@@ -79,9 +76,7 @@ func TestReplayIsCounted(t *testing.T) {
 	m.EventLog = make([]byte, statement.MaxEventLogSize)
 	budget := attest.NewBudget(12)
 	for range 12 {
-		if err := budget.Signature(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, budget.Signature(t.Context()))
 	}
 	_, _, before := budget.Spent()
 	if err := a.checkQuotePolicy(t.Context(), m, budget); err != nil || *asked != 1 {
@@ -104,9 +99,7 @@ func TestReplayIsCounted(t *testing.T) {
 func TestPCRPolicyKeepsItsValues(t *testing.T) {
 	set := []statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 7, 0x17)}
 	p, err := NewPCRPolicy(set)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	set[0].Value[0], set[0].Index = 0, 3
 	tpmlab.ExpectCheck(t, p.CheckQuote(t.Context(), quotedForPolicy(t)), "")
 }

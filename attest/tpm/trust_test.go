@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -19,9 +20,7 @@ import (
 // under another root, and opens no other road.
 func TestTrust(t *testing.T) {
 	strangers, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	aks := func(roots []*x509.Certificate) (*tpmkind.Kind, error) {
 		return tpmkind.TrustAKs(roots, tpmcert.ProfileTCG())
 	}
@@ -38,18 +37,14 @@ func TestTrust(t *testing.T) {
 			s := newStage(t, c.node)
 			verify := func(root *x509.Certificate) error {
 				kind, err := c.trust([]*x509.Certificate{root})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				if roads := kind.Describe().Roads; len(roads) != 1 || roads[0].Road != c.road {
 					t.Errorf("roads: got %v, want %s alone", roads, c.road)
 				}
 				config := s.plane.Config
 				config.Kinds = []attest.Kind{kind}
 				v, err := attest.NewVerifier(config)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				_, err = v.Verify(t.Context(), s.good)
 				return err
 			}

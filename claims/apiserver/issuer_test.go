@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
-	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -198,7 +198,7 @@ func TestIssuedShowsNoToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := issued.Token.Reveal()
-	secrettest.Check(t, *issued, []byte(token[strings.LastIndexByte(token, '.')+1:]))
+	testkit.CheckSecrets(t, *issued, []byte(token[strings.LastIndexByte(token, '.')+1:]))
 }
 
 // TestErrorsShowNoToken: what is refused is not in the refusal.
@@ -214,7 +214,7 @@ func TestErrorsShowNoToken(t *testing.T) {
 		if err == nil {
 			t.Error("accepted")
 		}
-		for _, leak := range secrettest.Leaks(err, []byte(signature)) {
+		for _, leak := range testkit.SecretLeaks(err, []byte(signature)) {
 			t.Errorf("%v: %s", fmt.Sprintf("%T", err), leak)
 		}
 	}

@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/claims"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // FuzzValidate gives signed claim sets to both validators: what strict validation takes,
 // kube-apiserver takes too, as the same user, and every refusal says which check it was.
 func FuzzValidate(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	w := newWorld(f)
 	f.Add(w.payload(f))
 	w.bind("secret")

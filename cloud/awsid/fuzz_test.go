@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/cloud/awsid"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // FuzzVerify: the fuzzer either sends what it likes, or has a region's key sign it. Then what is
 // accepted is what was signed. Another library's reading is compared in test/clouds.
 func FuzzVerify(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	a := openAuthority()
 	f.Add(newShape(a, goodJSON).marshal(a), false)
 	f.Add([]byte(goodJSON), true)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
-	"github.com/nodeattest/nodeattest/internal/testkit/vectortest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -68,7 +68,7 @@ func TestVectors(t *testing.T) {
 		t.Skip("the vectors are being written")
 	}
 	var e environment
-	list, err := vectors.Load(vectortest.Folder(t, "cloud", "awsid"), &e)
+	list, err := vectors.Load(testkit.VectorFolder(t, "cloud", "awsid"), &e)
 	if err != nil {
 		t.Fatal(err)
 	}

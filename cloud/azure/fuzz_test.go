@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -35,7 +35,7 @@ func addDocuments(f *testing.F) *bench {
 // FuzzParse: what is read is a refusal or a document, whose parts are in the input. That another
 // library reads the same is shown in test/clouds.
 func FuzzParse(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	addDocuments(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if d, err := parseInsecure(data); err != nil {
@@ -57,7 +57,7 @@ func FuzzParse(f *testing.F) {
 
 // FuzzVerify: what is taken says what the good document says.
 func FuzzVerify(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	b := addDocuments(f)
 	v, err := NewVerifier(b.config())
 	if err != nil {

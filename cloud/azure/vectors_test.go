@@ -11,7 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
-	"github.com/nodeattest/nodeattest/internal/testkit/vectortest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 var (
@@ -94,11 +94,11 @@ func parsed(t *testing.T, list [][]byte) (out []*x509.Certificate) {
 func TestVectors(t *testing.T) {
 	var cases vectors.Writer
 	writeVectors(t, &cases)
-	if err := cases.Compare(vectortest.Folder(t, "cloud", "azure")); err != nil && !*update {
+	if err := cases.Compare(testkit.VectorFolder(t, "cloud", "azure")); err != nil && !*update {
 		t.Error(err)
 	}
 	var e environment
-	list, err := vectors.Load(vectortest.Folder(t, "cloud", "azure"), &e)
+	list, err := vectors.Load(testkit.VectorFolder(t, "cloud", "azure"), &e)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -21,7 +21,7 @@ func refused(t *testing.T, err error) bool {
 
 // FuzzEvidence: what is read is written again byte by byte, and so is its request, from its parts.
 func FuzzEvidence(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	l := newLab(f)
 	for _, a := range attacks() {
 		p := l.good()

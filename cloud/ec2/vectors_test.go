@@ -10,7 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
-	"github.com/nodeattest/nodeattest/internal/testkit/vectortest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 var (
@@ -58,11 +58,11 @@ func writeVectors(t *testing.T, w *vectors.Writer) {
 func TestVectors(t *testing.T) {
 	var cases vectors.Writer
 	writeVectors(t, &cases)
-	if err := cases.Compare(vectortest.Folder(t, "cloud", "ec2")); err != nil && !*update {
+	if err := cases.Compare(testkit.VectorFolder(t, "cloud", "ec2")); err != nil && !*update {
 		t.Error(err)
 	}
 	var e environment
-	list, err := vectors.Load(vectortest.Folder(t, "cloud", "ec2"), &e)
+	list, err := vectors.Load(testkit.VectorFolder(t, "cloud", "ec2"), &e)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
-	"github.com/nodeattest/nodeattest/internal/testkit/vectortest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/jws"
 )
 
@@ -93,7 +93,7 @@ func loadVectors(t *testing.T) (list []vectors.Vector, e environment, keys []*jw
 	if *update {
 		t.Skip("the vectors are being written")
 	}
-	list, err := vectors.Load(vectortest.Folder(t, "cloud", "gce"), &e)
+	list, err := vectors.Load(testkit.VectorFolder(t, "cloud", "gce"), &e)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -63,7 +63,7 @@ func inside(t *testing.T, d *Document, data []byte) {
 // FuzzPayload reads the payload alone: no bytes make the reader panic, and what it takes is in
 // them. That another library reads the same is shown in test/clouds.
 func FuzzPayload(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	b := newBench()
 	f.Add(b.good().payloadBytes())
 	f.Add(b.enclave().payloadBytes())
@@ -82,7 +82,7 @@ func FuzzPayload(f *testing.F) {
 
 // FuzzVerify: what is taken says what the good document says.
 func FuzzVerify(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	b := addDocuments(f)
 	v, err := NewVerifier(VerifierConfig{Roots: b.roots()})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
-	"github.com/nodeattest/nodeattest/internal/testkit/vectortest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -73,11 +73,11 @@ func writeVectors(t *testing.T, w *vectors.Writer) {
 func TestVectors(t *testing.T) {
 	var cases vectors.Writer
 	writeVectors(t, &cases)
-	if err := cases.Compare(vectortest.Folder(t, "cloud", "nitro")); err != nil && !*update {
+	if err := cases.Compare(testkit.VectorFolder(t, "cloud", "nitro")); err != nil && !*update {
 		t.Error(err)
 	}
 	var e environment
-	list, err := vectors.Load(vectortest.Folder(t, "cloud", "nitro"), &e)
+	list, err := vectors.Load(testkit.VectorFolder(t, "cloud", "nitro"), &e)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/apiclient"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -69,7 +69,7 @@ func TestEcho(t *testing.T) {
 				t.Fatal(err)
 			}
 			for where, out := range map[string]any{"error": err, "log": log.String(), "state": state, "status": shown.String()} {
-				for _, leak := range secrettest.Leaks(out, []byte(testToken)) {
+				for _, leak := range testkit.SecretLeaks(out, []byte(testToken)) {
 					t.Errorf("the %s %s", where, leak)
 				}
 			}
@@ -96,7 +96,7 @@ func TestPasswords(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, _ := newNode(t, f, func(c *Config) { c.API = api })
 			s := a.Status()
-			for _, leak := range secrettest.Leaks([]any{a.Rotate(t.Context()), s}, []byte(password)) {
+			for _, leak := range testkit.SecretLeaks([]any{a.Rotate(t.Context()), s}, []byte(password)) {
 				t.Error(leak)
 			}
 			if len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "API server: ") {

@@ -21,7 +21,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/apiclient"
 	"github.com/nodeattest/nodeattest/oid"
@@ -610,7 +610,7 @@ func TestExecInfo(t *testing.T) {
 }
 
 func FuzzExecInfo(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	f.Add(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1"}`)
 	f.Fuzz(func(t *testing.T, value string) {
 		if err := CheckExecInfoVariable(value); err != nil && !errors.Is(err, checkExecInfo) {

@@ -22,7 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -257,7 +257,7 @@ func (l *lies) turn(a *Authenticator, who liar) {
 		l.t.Error(err)
 	}
 	for where, out := range map[string]any{"error": err, "log": l.log.take(), "state": string(state), "status": []any{shown.String(), status}} {
-		for _, leak := range secrettest.Leaks(out, hidden...) {
+		for _, leak := range testkit.SecretLeaks(out, hidden...) {
 			l.t.Errorf("the %s %s", where, leak)
 		}
 	}

@@ -6,17 +6,20 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
-	"github.com/nodeattest/nodeattest/kube/internal/smalldisk"
+	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
 // TestNoDisk: where no pause can be recorded it is kept in memory, and the node has its
 // certificate once there is room again.
 func TestNoDisk(t *testing.T) {
+	if !mounttest.Enter(t) {
+		return
+	}
 	for fault, c := range map[string]struct {
-		breaks, mends func(d *smalldisk.Disk)
+		breaks, mends func(d *mounttest.SmallDisk)
 	}{
-		"full":      {(*smalldisk.Disk).Fill, (*smalldisk.Disk).Empty},
-		"read-only": {func(d *smalldisk.Disk) { d.ReadOnly(true) }, func(d *smalldisk.Disk) { d.ReadOnly(false) }},
+		"full":      {(*mounttest.SmallDisk).Fill, (*mounttest.SmallDisk).Empty},
+		"read-only": {func(d *mounttest.SmallDisk) { d.ReadOnly(true) }, func(d *mounttest.SmallDisk) { d.ReadOnly(false) }},
 	} {
 		for name, row := range map[string]struct {
 			as     role
@@ -33,7 +36,7 @@ func TestNoDisk(t *testing.T) {
 				continue // without a lock it ends at once
 			}
 			t.Run(fault+", "+name, func(t *testing.T) {
-				disk := smalldisk.New(t, 64<<10)
+				disk := mounttest.NewSmallDisk(t, 64<<10)
 				f := newFakeAPI(t)
 				a, _, _, _ := steps(t, f, 0, row.as, func(o *Config) { o.Dir = disk.Path("state") })
 				if row.has {

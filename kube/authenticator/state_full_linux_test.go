@@ -12,21 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 	certificatesv1 "k8s.io/api/certificates/v1"
 
+	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
-	"github.com/nodeattest/nodeattest/kube/internal/smalldisk"
 )
 
 // TestFullState: the folder of the state is on a full or read-only disk, and that of the keys has
 // room. The node renews; and where it is denied, no process forgets the pauses.
 func TestFullState(t *testing.T) {
-	for fault, breaks := range map[string]func(d *smalldisk.Disk){
-		"full":      (*smalldisk.Disk).Fill,
-		"read-only": func(d *smalldisk.Disk) { d.ReadOnly(true) },
+	if !mounttest.Enter(t) {
+		return
+	}
+	for fault, breaks := range map[string]func(d *mounttest.SmallDisk){
+		"full":      (*mounttest.SmallDisk).Fill,
+		"read-only": func(d *mounttest.SmallDisk) { d.ReadOnly(true) },
 	} {
 		for name, as := range map[string]role{"daemon": {daemon: true}, "plugin": {plugin: true}} {
 			for _, denies := range []bool{false, true} {
 				t.Run(fault+", "+name+map[bool]string{true: ", denied"}[denies], func(t *testing.T) {
-					disk, keys := smalldisk.New(t, 64<<10), filepath.Join(t.TempDir(), "keys")
+					disk, keys := mounttest.NewSmallDisk(t, 64<<10), filepath.Join(t.TempDir(), "keys")
 					f := newFakeAPI(t)
 					a, _, _, _ := steps(t, f, 0, as, func(o *Config) { o.Dir, o.KeyDir = disk.Path("state"), keys })
 					if err := a.Rotate(t.Context()); err != nil {
@@ -73,9 +76,12 @@ func TestFullState(t *testing.T) {
 // TestFullKeys: where there is no room for a certificate none is asked for, the one in hand stays,
 // and the status says why.
 func TestFullKeys(t *testing.T) {
+	if !mounttest.Enter(t) {
+		return
+	}
 	for name, as := range map[string]role{"daemon": {daemon: true}, "plugin": {plugin: true}} {
 		t.Run(name, func(t *testing.T) {
-			disk := smalldisk.New(t, 64<<10)
+			disk := mounttest.NewSmallDisk(t, 64<<10)
 			f := newFakeAPI(t)
 			a, _, _, _ := steps(t, f, 0, as, func(o *Config) { o.KeyDir = disk.Path("keys") })
 			if err := a.Rotate(t.Context()); err != nil {
@@ -106,9 +112,12 @@ func TestFullKeys(t *testing.T) {
 // TestDaemonShowsNoLife: a daemon that cannot write into the folder of the state renews all the same,
 // also after one that was killed; a second one does not run.
 func TestDaemonShowsNoLife(t *testing.T) {
+	if !mounttest.Enter(t) {
+		return
+	}
 	for name, killed := range map[string]bool{"after none": false, "after one that was killed": true} {
 		t.Run(name, func(t *testing.T) {
-			disk, keys := smalldisk.New(t, 64<<10), filepath.Join(t.TempDir(), "keys")
+			disk, keys := mounttest.NewSmallDisk(t, 64<<10), filepath.Join(t.TempDir(), "keys")
 			f := newFakeAPI(t)
 			a, _ := newNode(t, f, func(o *Config) { o.Dir, o.KeyDir = disk.Path("state"), keys })
 			if err := a.Rotate(t.Context()); err != nil {

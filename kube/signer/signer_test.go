@@ -32,7 +32,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -611,7 +611,7 @@ func TestConfig(t *testing.T) {
 // FuzzCA: no files make the reader panic, what it takes it takes again, and no error repeats
 // the key.
 func FuzzCA(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	config := csr.CAConfig{ClusterIDs: []string{"a-cluster"}, SignerNames: []string{csr.SignerClientTPM}}
 	certificate, key := pair(f)
 	f.Add(certificate, key)

@@ -258,7 +258,7 @@ var excused = map[string]string{
 	"makes what admits nobody, or can be made of what was given": `attest.NewAttester document.NewKind document.NewProver membership.NewStaticList
 		membership.ParseStaticList claims.NewMemoryReplayCache claims.FreshObjects.Check
 		azure.NewProver azure.NewSource ec2.NewProver ec2.NewSource gce.NewKind gce.NewProver gce.NewSource nitro.NewProver nitro.NewSource nitro.NewVerifier tpm.TrustEKs
-		(*eventlog.Policy).Validate certstore.Open`,
+		(*eventlog.BootPolicy).Validate certstore.Open`,
 	"has nothing to check, as the kubelet did not start the program": `authenticator.CheckExecInfoVariable`,
 }
 

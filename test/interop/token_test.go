@@ -13,7 +13,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
 
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/jws"
 )
 
@@ -131,7 +131,7 @@ func otherLastBits(encoded string) string {
 // signature, and the same texts in the place of a whole token. What both refuse we
 // refuse.
 func FuzzToken(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	p := newPeers(f)
 	for _, header := range []string{goodHeader, `{"alg":"ES256"}`, `{"kid":"k","typ":"JWT","alg":"ES256"}`, `{"alg":"none"}`, `{}`, `[]`, ``, `{"alg":"ES256","kid":""}`, "{\"alg\":\"ES256\",\"kid\":\"\\u006b\"}"} {
 		f.Add(header, `{"sub":"a"}`, "")

@@ -40,7 +40,7 @@ func openTPM(t *testing.T) (*tpmsim.TPM, transport.TPMCloser) {
 // fields are what both packages call the same.
 type fields struct {
 	EmptyAuth       bool
-	Policy          []tpmkey.Policy
+	Policy          []tpmkey.PolicyCommand
 	Description     string
 	Parent          tpm2.TPMHandle
 	Public, Private []byte
@@ -57,7 +57,7 @@ func theirs(t *testing.T, k *keyfile.TPMKey) fields {
 	}
 	f := fields{EmptyAuth: k.EmptyAuth, Description: k.Description, Parent: k.Parent, Public: k.Pubkey.Bytes(), Private: k.Privkey.Buffer}
 	for _, p := range k.Policy {
-		f.Policy = append(f.Policy, tpmkey.Policy{Command: tpm2.TPMCC(p.CommandCode), Body: p.CommandPolicy})
+		f.Policy = append(f.Policy, tpmkey.PolicyCommand{Command: tpm2.TPMCC(p.CommandCode), Body: p.CommandPolicy})
 	}
 	return f
 }
@@ -88,7 +88,7 @@ func signs(t *testing.T, key crypto.Signer) {
 func TestOursThere(t *testing.T) {
 	simulated, closer := openTPM(t)
 	for name, c := range map[string]struct {
-		kind tpmkey.Kind
+		kind tpmkey.Algorithm
 		opts tpmkey.Options
 	}{
 		"P-256":              {tpmkey.ECDSAP256, tpmkey.Options{}},

@@ -51,7 +51,7 @@ func (c *cluster) testManagedPassword(t *testing.T, program string, ca *tpmsim.C
 		want   string
 	}{
 		"without a password":    {nil, "the endorsement hierarchy has a password and none was given"},
-		"with another password": {managed(controlplane.Write(t, t.TempDir(), "password", []byte(strings.Repeat("p", 32)+"\n"))), "somebody else has set it"},
+		"with another password": {managed(controlplane.Write(t, t.TempDir(), "password", []byte(strings.Repeat("p", 32)+"\n"))), "it was set elsewhere"},
 		"without the file":      {managed(filepath.Join(t.TempDir(), "password")), "there is no file: an operator puts the file of this TPM back, or clears the TPM"},
 	} {
 		if got := c.install(t, program, name, device, row.change).refused(t); !strings.Contains(got, row.want) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // writeInPlace writes a file as cp does: over the same inode, which it cuts off first.
@@ -274,7 +274,7 @@ func TestLockAfterDamage(t *testing.T) {
 // FuzzOpen: a file is refused with checkFile, or what it tells hangs together: each record is
 // found by its name, machine and UID.
 func FuzzOpen(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	_, good, _ := closedFile(f, 2)
 	f.Add(good)
 	f.Add(good[:len(good)/2])

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 func corpus(t testing.TB, path ...string) []byte {
@@ -19,9 +20,7 @@ func corpus(t testing.TB, path ...string) []byte {
 		t.Skip("NODEATTEST_CORPUS is not set: it names a directory of recorded event logs")
 	}
 	b, err := os.ReadFile(filepath.Join(append([]string{dir}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return b
 }
 
@@ -34,16 +33,12 @@ func azure(t testing.TB) (*statement.Quoted, []byte) {
 		Index  int    `json:"index"`
 		Digest []byte `json:"digest"`
 	}
-	if err := json.Unmarshal(read("pcrs.json"), &values); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(read("pcrs.json"), &values))
 	for _, v := range values {
 		e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: v.Index, Value: v.Digest})
 	}
 	q, err := statement.VerifyQuote(e, statement.QuoteOptions{AK: statement.AKFromCredential(read("ak.tpmt")), InsecureEmptyQualifyingData: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return q, read("eventlog.bin")
 }
 
@@ -60,18 +55,14 @@ func windows(t testing.TB) (*statement.Quoted, []byte) {
 			Raw []byte
 		}
 	}
-	if err := json.Unmarshal(corpus(t, "eventlogs", "windows_gcp_shielded_vm.json"), &dump); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(corpus(t, "eventlogs", "windows_gcp_shielded_vm.json"), &dump))
 	e := &statement.QuoteEvidence{Attest: dump.Quote.Quote, Signature: dump.Quote.Signature}
 	for _, p := range dump.Log.PCRs {
 		e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA1, Index: p.Index, Value: p.Digest})
 	}
 	q, err := statement.VerifyQuote(e, statement.QuoteOptions{AK: statement.AKFromCredential(dump.AK.Public), InsecureEmptyQualifyingData: true,
 		InsecureAllowSHA1Signature: true, InsecureAllowSHA1Bank: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return q, dump.Log.Raw
 }
 
@@ -90,13 +81,9 @@ func TestReplayRecordings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q, log := c.read(t)
 			l, err := Replay(log, q, c.options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			state, err := l.SecureBoot(c.bank)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if state.Enabled != c.enabled || len(state.PermittedKeys) == 0 || len(state.Authorities) == 0 {
 				t.Errorf("enabled %v, %d keys, %d authorities", state.Enabled, len(state.PermittedKeys), len(state.Authorities))
 			}

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -50,20 +50,20 @@ type Event struct {
 	// PCR is the index of the register, 0 to 31, and Bank its hash.
 	PCR  int
 	Bank tpm2.TPMAlgID
-	// Digest is what was extended, 20 to 64 bytes.
+	// Digest is the value that was extended, 20 to 64 bytes.
 	Digest []byte
-	// UntrustedType is what the log says. The writer of the log could have written a different
-	// one: it means something only together with data from [Event.Data].
+	// UntrustedType is the type in the log, which the writer of the log chose: it means something
+	// only together with data from [Event.Data].
 	UntrustedType Type
-	// UntrustedData is also only what the log says: see [Event.Data].
+	// UntrustedData are the data in the log, unchecked: see [Event.Data].
 	UntrustedData []byte
 }
 
-// Data returns the event's data if its digest is that of the data, otherwise a
-// [*refusal.Error] with the check "event-data". It is an error for many honest events: for a
-// program, what is measured is its digest, and the data say where it was.
+// Data returns the event's data if its digest is that of the data, otherwise a [*refusal.Error]
+// with the check "event-data". It is an error for many honest events: the digest of a program's
+// event is the program's, and the data are its location.
 func (e *Event) Data() ([]byte, error) {
-	e = typednil.OrZero(e)
+	e = cmp.Or(e, new(Event))
 	if sum := digest(e.Bank, e.UntrustedData); sum == nil || !bytes.Equal(sum, e.Digest) {
 		return nil, &refusal.Error{Check: checkEventData,
 			Got:  fmt.Sprintf("a digest %x of something else", e.Digest),
@@ -78,8 +78,8 @@ type Log struct {
 	quoted *statement.Quoted
 }
 
-// Events returns the replayed events in the order of the log, bank by bank: only those of
-// quoted PCRs, and none of those that extend nothing.
+// Events returns the replayed events in the order of the log, bank by bank: only events that extend
+// a quoted PCR.
 func (l *Log) Events() []Event { return slices.Clone(l.events) }
 
 // EventsOf returns the replayed events of one PCR in one bank, in order. If the quote does not
@@ -101,9 +101,9 @@ func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 }
 
 // Replay checks a log against a verified quote. It returns a [*refusal.Error] unless the log
-// explains the value of every quoted PCR in every quoted bank, except those that any program
-// can reset and those in opts.Unexplained; opts may be nil. A PCR without events must have the
-// value that a reset gives it.
+// explains the value of every quoted PCR in every quoted bank, except PCRs that any program can
+// reset and opts.Unexplained; opts may be nil. A PCR without events must have the value that a
+// reset gives it.
 func Replay(log []byte, q *statement.Quoted, opts *Options) (*Log, error) {
 	if len(log) == 0 {
 		return nil, tpmwire.Refuse(CheckMissing, "", "an event log")
@@ -130,7 +130,7 @@ func Replay(log []byte, q *statement.Quoted, opts *Options) (*Log, error) {
 	return l, nil
 }
 
-// replayable groups what is to be explained by bank.
+// replayable groups the PCRs to explain by bank.
 func replayable(q *statement.Quoted, opts *Options) ([][]statement.PCR, error) {
 	var banks [][]statement.PCR
 	if q == nil {
@@ -196,8 +196,8 @@ func ofPCR(events []Event, index int) []Event {
 	return list
 }
 
-// explained reports whether the events lead to the value of the PCR, or would with more, which
-// are those of ExitBootServices: profile 1.06, 3.3.4.6.
+// explained reports whether the events lead to the value of the PCR, or would with more, the events
+// of ExitBootServices: profile 1.06, 3.3.4.6.
 func explained(p statement.PCR, events []Event) (more []Event, ok bool) {
 	reached := extended(startValues(p.Index, len(p.Value)), p.Bank, events)
 	if contains(reached, p.Value) {
@@ -254,7 +254,7 @@ func contains(values [][]byte, value []byte) bool {
 	return slices.ContainsFunc(values, func(v []byte) bool { return bytes.Equal(v, value) })
 }
 
-// extended returns what the events make of the values, one after the other: none if a digest has
+// extended extends each value by the events, one after the other. It returns nil if a digest has
 // another size.
 func extended(values [][]byte, bank tpm2.TPMAlgID, events []Event) (reached [][]byte) {
 	hash := tpmwire.HashOf(bank)
@@ -274,9 +274,9 @@ func extended(values [][]byte, bank tpm2.TPMAlgID, events []Event) (reached [][]
 }
 
 // startValues are the values that a PCR can have after a reset of the machine: TCG PC Client
-// Platform TPM Profile 1.05, 5.4.1. All bits are zero; PCR 0 ends with the locality of
-// TPM2_Startup (0, 3 or 4 if a hardware measurement came first); those of the dynamic launch
-// have all bits set until there is one.
+// Platform TPM Profile 1.05, 5.4.1. All bits are zero; PCR 0 ends with the locality of TPM2_Startup
+// (0, 3 or 4 if a hardware measurement came first); the PCRs of the dynamic launch have all bits
+// set until there is one.
 func startValues(index, size int) [][]byte {
 	zero := make([]byte, size)
 	switch {

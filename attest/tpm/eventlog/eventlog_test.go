@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -62,7 +63,7 @@ func (e logged) sum(bank tpm2.TPMAlgID) []byte {
 	return digest(bank, []byte(e.data))
 }
 
-// measure is the reference: what a TPM's PCR holds after the events.
+// measure is the reference: the value of a TPM's PCR after the events.
 func measure(bank tpm2.TPMAlgID, index int, events ...logged) statement.PCR {
 	value := make([]byte, tpmwire.HashOf(bank).Size())
 	for _, e := range events {
@@ -106,20 +107,14 @@ func quoted(t testing.TB, pcrs ...statement.PCR) *statement.Quoted {
 	a := statement.Attestation{Type: tpm2.TPMSTAttestQuote, QualifiedSigner: append([]byte{0, 0x0b}, make([]byte, 32)...),
 		Quote: &statement.QuoteInfo{Selections: selections, PCRDigest: sum.Sum(nil)}}
 	raw, err := a.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	message := sha256.Sum256(raw)
 	signature, err := softwareAK().Sign(rand.Reader, message[:], crypto.SHA256)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	q, err := statement.VerifyQuote(&statement.QuoteEvidence{Attest: raw, Signature: signature, PCRs: pcrs,
 		RawSignature: &statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}},
 		statement.QuoteOptions{AK: statement.AKFromIssuer(softwareAK().Public(), nil), InsecureEmptyQualifyingData: true, InsecureAllowSHA1Bank: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return q
 }
 
@@ -157,9 +152,7 @@ func TestReplay(t *testing.T) {
 	indexes := []int{0, 1, 4, 5, 16}
 	pcrs := slices.Concat(measureAll(tpm2.TPMAlgSHA256, indexes, boot...), measureAll(tpm2.TPMAlgSHA384, indexes, boot...))
 	l, err := Replay(log, quoted(t, pcrs...), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if n := len(l.Events()); n != 14 {
 		t.Errorf("%d events, want seven in each bank", n)
 	}
@@ -184,7 +177,7 @@ func TestReplay(t *testing.T) {
 	expectCheck(t, err, checkUncovered)
 }
 
-// Each case changes one thing in what is quoted or in the log.
+// Each case changes one thing in the quote or in the log.
 func TestReplayRefuses(t *testing.T) {
 	sha := tpm2.TPMAlgSHA256
 	indexes := []int{0, 1, 4, 5}
@@ -326,7 +319,7 @@ func TestReplayOptions(t *testing.T) {
 	_, err = Replay(early, q, &Options{Unexplained: []int{0, 5, 10}})
 	expectCheck(t, err, checkUncovered)
 
-	// The tolerance adds what it names and nothing else, and only to PCR 5.
+	// The tolerance adds its events and nothing else, and only to PCR 5.
 	elsewhere := slices.Clone(boot)
 	for n := range elsewhere {
 		if elsewhere[n].pcr == 5 {

@@ -18,10 +18,10 @@ import (
 // A verifier that demands Secure Boot, and a boot loader that it knows.
 func ExamplePolicy() {
 	loader := sha256.Sum256([]byte("the boot loader's Authenticode digest"))
-	policy := &eventlog.Policy{
+	policy := &eventlog.BootPolicy{
 		RequireSecureBoot: true,
 		Predicate: func(_ context.Context, l *eventlog.Log) error {
-			// PCR 4 has the digests of what the firmware started. An error here
+			// PCR 4 has the digests of the programs that the firmware started. An error here
 			// means that the quote does not cover it.
 			events, err := l.EventsOf(tpm2.TPMAlgSHA256, 4)
 			if err != nil {

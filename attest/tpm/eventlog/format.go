@@ -51,10 +51,9 @@ func (e *entry) each(f func(alg tpm2.TPMAlgID, digest []byte) bool) {
 	}
 }
 
-// parseLog reads the events of a log in the format of TPM 2.0 or of TPM 1.2: profile 1.06,
-// 10.2. It does not judge what the quote decides: which digests are there, and of which banks.
-// What comes after the last event may be one byte repeated, as firmware clears the area that
-// it writes its log into.
+// parseLog reads the events of a log in the format of TPM 2.0 or of TPM 1.2: profile 1.06, 10.2. It
+// leaves to the quote which digests, of which banks, there must be. After the last event one byte
+// may be repeated, as firmware clears the area that it writes its log into.
 func parseLog(log []byte) ([]entry, error) {
 	r := reader{rest: log}
 	if r.cleared(1) {
@@ -104,7 +103,7 @@ func (e *entry) blank() bool {
 	return blank
 }
 
-// hashSizes are those of the TCG Algorithm Registry, for digests that a header does not name.
+// hashSizes has the sizes of the TCG Algorithm Registry, for digests that a header does not name.
 var hashSizes = map[tpm2.TPMAlgID]int{
 	tpm2.TPMAlgSHA1: 20, tpm2.TPMAlgSHA256: 32, tpm2.TPMAlgSHA384: 48, tpm2.TPMAlgSHA512: 64,
 	tpm2.TPMAlgSM3256: 32, tpm2.TPMAlgSHA3256: 32, tpm2.TPMAlgSHA3384: 48, tpm2.TPMAlgSHA3512: 64,

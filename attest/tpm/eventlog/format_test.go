@@ -109,7 +109,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// What is no log says where it stops being one, and what helps.
+// The refusal of a malformed log names the place, and the remedy.
 func TestFormatsRefused(t *testing.T) {
 	sha256 := stated{0xb, 32}
 	boot := bootOfTest()
@@ -199,7 +199,7 @@ func TestReplayAdvice(t *testing.T) {
 	}
 }
 
-// TestReplayAllocations: what a log costs in memory does not grow with the number of its events, but
+// TestReplayAllocations: the memory that a log takes does not grow with the number of its events, but
 // for the list of them.
 func TestReplayAllocations(t *testing.T) {
 	sha256 := stated{uint16(tpm2.TPMAlgSHA256), 32}

@@ -6,12 +6,12 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // Any log, good or bad, ends in an answer.
 func FuzzReplay(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	boot := append(bootOfTest(), secureBootOfTest("\x01")...)
 	f.Add(writeLog(boot...))
 	f.Add(writeLog(secureBootOfTest("\x00")...))

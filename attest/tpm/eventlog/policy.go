@@ -10,7 +10,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -18,14 +17,14 @@ import (
 // firmware does not serve that bank and anyone who is root could fill it in.
 const checkUnextended refusal.Check = "event-log-unextended"
 
-// Policy is a [tpm.QuotePolicy] over event logs. Whatever it asks for, the log must explain
+// BootPolicy is a [tpm.QuotePolicy] over event logs. Whatever it asks for, the log must explain
 // the quote: see [Replay]. The zero value asks for nothing, and refuses.
 //
 // The policy, not the node, says which bank and which PCRs decide: a TPM has banks that the
 // firmware may not extend, and into such a bank root can measure the boot of its choice
 // (CVE-2021-42299). It is for you to know that the firmware of your machines extends Bank; a
 // bank that has not been extended yet is refused.
-type Policy struct {
+type BootPolicy struct {
 	// Bank is the bank that decides. Zero is SHA-256; the others are tpm2.TPMAlgSHA384
 	// and tpm2.TPMAlgSHA512.
 	Bank tpm2.TPMAlgID
@@ -38,21 +37,21 @@ type Policy struct {
 	// Bank: see [Log.SecureBoot].
 	RequireSecureBoot bool
 	// Predicate decides about the replayed log; nil leaves that out. It reads events through
-	// [Log.EventsOf], which refuses what the quote does not cover, and their data through
+	// [Log.EventsOf], which refuses a PCR that the quote does not cover, and their data through
 	// [Event.Data].
 	Predicate func(ctx context.Context, l *Log) error
-	// Options are those of [Replay].
+	// Options are passed to [Replay].
 	Options Options
 }
 
-// CheckQuote replays the log of m and checks what the policy requires. A refusal is a
-// [*refusal.Error], or what Predicate returned.
-func (p *Policy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
+// CheckQuote replays the log of m and checks the policy's requirements. A refusal is a
+// [*refusal.Error], or Predicate's error.
+func (p *BootPolicy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 	bank, pcrs, err := p.wanted()
 	if err != nil {
 		return err
 	}
-	m = typednil.OrZero(m)
+	m = cmp.Or(m, new(tpm.Measured))
 	l, err := Replay(m.EventLog, m.Quote, &p.Options)
 	if err != nil {
 		return err
@@ -84,7 +83,7 @@ func (p *Policy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 
 // Validate returns an error with [tpm.CheckQuotePolicy] for a policy that can decide nothing:
 // CheckQuote would return it for every machine.
-func (p *Policy) Validate() error {
+func (p *BootPolicy) Validate() error {
 	_, _, err := p.wanted()
 	return err
 }
@@ -95,7 +94,7 @@ func unusable(got, want string) error {
 }
 
 // wanted returns the bank and the PCRs that decide.
-func (p *Policy) wanted() (tpm2.TPMAlgID, []int, error) {
+func (p *BootPolicy) wanted() (tpm2.TPMAlgID, []int, error) {
 	if p == nil || !p.RequireSecureBoot && p.Predicate == nil {
 		return 0, nil, unusable("nothing asked", "RequireSecureBoot or a Predicate")
 	}

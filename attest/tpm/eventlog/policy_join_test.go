@@ -10,6 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -52,7 +53,7 @@ func testJoin(t *testing.T, device *tpmsim.TPM) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Quote: tpm.DefaultPCRs(),
 		EventLog: func(context.Context) ([]byte, error) { return sent, nil }})
 	plane := attesttest.NewControlPlane(t, node)
-	plane.TPM.QuotePolicy = &Policy{RequireSecureBoot: true, Predicate: func(_ context.Context, l *Log) error {
+	plane.TPM.QuotePolicy = &BootPolicy{RequireSecureBoot: true, Predicate: func(_ context.Context, l *Log) error {
 		events, err := l.EventsOf(tpm2.TPMAlgSHA256, 4)
 		if err != nil {
 			return err
@@ -63,14 +64,10 @@ func testJoin(t *testing.T, device *tpmsim.TPM) {
 		return nil
 	}}
 	verifier, err := verifierOf(plane)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	join := func() error {
 		request, err := plane.Evidence(ctx, node)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		_, err = verifier.Verify(ctx, request)
 		return err
 	}
@@ -118,11 +115,9 @@ func TestJoinShowsAnotherBoot(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Quote: tpm.DefaultPCRs(),
 		EventLog: func(context.Context) ([]byte, error) { return sent, nil }})
 	plane := attesttest.NewControlPlane(t, node)
-	plane.TPM.QuotePolicy = &Policy{RequireSecureBoot: true}
+	plane.TPM.QuotePolicy = &BootPolicy{RequireSecureBoot: true}
 	verifier, err := verifierOf(plane)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, as := range map[string]func(e logged) logged{
 		"as it was":       func(e logged) logged { return e },
 		"of another type": func(e logged) logged { return shown(e, 0x800000e3, e.data) },
@@ -131,9 +126,7 @@ func TestJoinShowsAnotherBoot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sent = writeLog(append(measured[:first:first], showAll(measured[first:], len(on), as)...)...)
 			request, err := plane.Evidence(t.Context(), node)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, err = verifier.Verify(t.Context(), request)
 			expectCheck(t, err, checkSecureBoot)
 		})

@@ -13,11 +13,12 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// firmwarePCRs are those that firmware measures into.
+// firmwarePCRs are the PCRs that firmware measures into.
 var firmwarePCRs = []int{0, 1, 2, 3, 4, 5, 6, 7}
 
 // wholeBoot measures into each of them; an empty secureBoot leaves PCR 7 out.
@@ -51,44 +52,44 @@ func TestPolicy(t *testing.T) {
 	asked := 0
 	for _, c := range []struct {
 		name   string
-		policy *Policy
+		policy *BootPolicy
 		m      *tpm.Measured
 		want   error
 	}{
 		{"nil", nil, on, tpm.CheckQuotePolicy},
-		{"zero", &Policy{}, on, tpm.CheckQuotePolicy},
-		{"on", &Policy{RequireSecureBoot: true}, on, nil},
-		{"on, by name", &Policy{Bank: sha256, PCRs: []int{7}, RequireSecureBoot: true}, seven, nil},
-		{"off", &Policy{RequireSecureBoot: true}, off, checkSecureBoot},
-		{"no log", &Policy{RequireSecureBoot: true}, without, CheckMissing},
-		{"the log of another boot", &Policy{RequireSecureBoot: true}, other, checkReplay},
-		{"PCR 7 left out", &Policy{RequireSecureBoot: true, Options: Options{Unexplained: []int{7}}}, on, checkUncovered},
-		{"PCR 4 left out", &Policy{RequireSecureBoot: true, Options: Options{Unexplained: []int{4}}}, on, checkUncovered},
-		{"PCR 4 left out and not asked for", &Policy{PCRs: []int{7}, RequireSecureBoot: true, Options: Options{Unexplained: []int{4}}}, on, nil},
-		{"fewer PCRs than by default", &Policy{RequireSecureBoot: true}, seven, statement.CheckPCRNotQuoted},
-		{"fewer PCRs than asked for", &Policy{PCRs: []int{7, 14}, RequireSecureBoot: true}, on, statement.CheckPCRNotQuoted},
-		{"no PCRs", &Policy{PCRs: []int{}, Predicate: func(context.Context, *Log) error { return nil }}, on, tpm.CheckQuotePolicy},
-		{"PCR 7 not asked for", &Policy{PCRs: []int{0, 4}, RequireSecureBoot: true}, on, tpm.CheckQuotePolicy},
-		{"nothing measured into PCR 7", &Policy{RequireSecureBoot: true}, reset, checkUnextended},
-		{"nothing measured, by a predicate", &Policy{Predicate: func(context.Context, *Log) error { asked++; return nil }}, reset, checkUnextended},
-		{"the bank of SHA-384 in the place of SHA-256", &Policy{RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), statement.CheckPCRNotQuoted},
-		{"the bank of SHA-1 in the place of SHA-256", &Policy{RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), statement.CheckPCRNotQuoted},
-		{"SHA-384", &Policy{Bank: sha384, RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), nil},
-		{"SHA-256 in the place of SHA-384", &Policy{Bank: sha384, RequireSecureBoot: true}, on, statement.CheckPCRNotQuoted},
-		{"SHA-256 in the place of SHA-512", &Policy{Bank: sha512, RequireSecureBoot: true}, on, statement.CheckPCRNotQuoted},
-		{"SHA-1", &Policy{Bank: sha1, RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), tpm.CheckQuotePolicy},
-		{"an unknown bank", &Policy{Bank: tpm2.TPMAlgSM3256, RequireSecureBoot: true}, on, tpm.CheckQuotePolicy},
-		{"a predicate", &Policy{Predicate: func(_ context.Context, l *Log) error {
+		{"zero", &BootPolicy{}, on, tpm.CheckQuotePolicy},
+		{"on", &BootPolicy{RequireSecureBoot: true}, on, nil},
+		{"on, by name", &BootPolicy{Bank: sha256, PCRs: []int{7}, RequireSecureBoot: true}, seven, nil},
+		{"off", &BootPolicy{RequireSecureBoot: true}, off, checkSecureBoot},
+		{"no log", &BootPolicy{RequireSecureBoot: true}, without, CheckMissing},
+		{"the log of another boot", &BootPolicy{RequireSecureBoot: true}, other, checkReplay},
+		{"PCR 7 left out", &BootPolicy{RequireSecureBoot: true, Options: Options{Unexplained: []int{7}}}, on, checkUncovered},
+		{"PCR 4 left out", &BootPolicy{RequireSecureBoot: true, Options: Options{Unexplained: []int{4}}}, on, checkUncovered},
+		{"PCR 4 left out and not asked for", &BootPolicy{PCRs: []int{7}, RequireSecureBoot: true, Options: Options{Unexplained: []int{4}}}, on, nil},
+		{"fewer PCRs than by default", &BootPolicy{RequireSecureBoot: true}, seven, statement.CheckPCRNotQuoted},
+		{"fewer PCRs than asked for", &BootPolicy{PCRs: []int{7, 14}, RequireSecureBoot: true}, on, statement.CheckPCRNotQuoted},
+		{"no PCRs", &BootPolicy{PCRs: []int{}, Predicate: func(context.Context, *Log) error { return nil }}, on, tpm.CheckQuotePolicy},
+		{"PCR 7 not asked for", &BootPolicy{PCRs: []int{0, 4}, RequireSecureBoot: true}, on, tpm.CheckQuotePolicy},
+		{"nothing measured into PCR 7", &BootPolicy{RequireSecureBoot: true}, reset, checkUnextended},
+		{"nothing measured, by a predicate", &BootPolicy{Predicate: func(context.Context, *Log) error { asked++; return nil }}, reset, checkUnextended},
+		{"the bank of SHA-384 in the place of SHA-256", &BootPolicy{RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), statement.CheckPCRNotQuoted},
+		{"the bank of SHA-1 in the place of SHA-256", &BootPolicy{RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), statement.CheckPCRNotQuoted},
+		{"SHA-384", &BootPolicy{Bank: sha384, RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), nil},
+		{"SHA-256 in the place of SHA-384", &BootPolicy{Bank: sha384, RequireSecureBoot: true}, on, statement.CheckPCRNotQuoted},
+		{"SHA-256 in the place of SHA-512", &BootPolicy{Bank: sha512, RequireSecureBoot: true}, on, statement.CheckPCRNotQuoted},
+		{"SHA-1", &BootPolicy{Bank: sha1, RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), tpm.CheckQuotePolicy},
+		{"an unknown bank", &BootPolicy{Bank: tpm2.TPMAlgSM3256, RequireSecureBoot: true}, on, tpm.CheckQuotePolicy},
+		{"a predicate", &BootPolicy{Predicate: func(_ context.Context, l *Log) error {
 			asked++
 			_, err := l.EventsOf(sha256, 7)
 			return err
 		}}, off, nil},
-		{"a predicate about what was not quoted", &Policy{PCRs: []int{7}, Predicate: func(_ context.Context, l *Log) error {
+		{"a predicate about what was not quoted", &BootPolicy{PCRs: []int{7}, Predicate: func(_ context.Context, l *Log) error {
 			_, err := l.EventsOf(sha256, 4)
 			return err
 		}}, seven, statement.CheckPCRNotQuoted},
-		{"a predicate that refuses", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { return no }}, on, no},
-		{"a predicate is not asked", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { asked++; return nil }}, off, checkSecureBoot},
+		{"a predicate that refuses", &BootPolicy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { return no }}, on, no},
+		{"a predicate is not asked", &BootPolicy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { asked++; return nil }}, off, checkSecureBoot},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var policy tpm.QuotePolicy = c.policy
@@ -131,23 +132,17 @@ func TestFilledInBank(t *testing.T) {
 			var selections []statement.PCRSelection
 			for _, bank := range c.quotes {
 				s, err := statement.NewPCRSelection(bank, firmwarePCRs...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				selections = append(selections, s)
 			}
 			node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, Quote: selections,
 				EventLog: func(context.Context) ([]byte, error) { return writeLog(lie...), nil }})
 			plane := attesttest.NewControlPlane(t, node)
-			plane.TPM.QuotePolicy = &Policy{RequireSecureBoot: true}
+			plane.TPM.QuotePolicy = &BootPolicy{RequireSecureBoot: true}
 			verifier, err := verifierOf(plane)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			request, err := plane.Evidence(t.Context(), node)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, err = verifier.Verify(t.Context(), request)
 			expectCheck(t, err, c.want)
 		})

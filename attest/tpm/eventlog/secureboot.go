@@ -33,7 +33,7 @@ var shimLock = []byte{0x50, 0xab, 0x5d, 0x60, 0x46, 0xe0, 0x00, 0x43, 0xab, 0xb6
 
 const (
 	secureBootName = "SecureBoot"
-	shimStateName  = "MokSBState" // 1 lets shim start what it would refuse
+	shimStateName  = "MokSBState" // 1 lets shim start unsigned programs
 )
 
 // Texts that firmware measures into PCR 7: profile 1.06, 10.4.1 and 3.3.4.8.
@@ -44,19 +44,19 @@ const (
 
 // SecureBoot is the state of UEFI Secure Boot at the last boot.
 type SecureBoot struct {
-	// Enabled says that the firmware checked what it started.
+	// Enabled says that the firmware checked each program that it started.
 	Enabled bool
 	// PlatformKeys, ExchangeKeys and PermittedKeys are the certificates of the
 	// variables PK, KEK and db.
 	PlatformKeys, ExchangeKeys, PermittedKeys []*x509.Certificate
 	// PermittedHashes and ForbiddenHashes are the SHA-256 digests of db and dbx.
 	PermittedHashes, ForbiddenHashes [][]byte
-	// Unread names those of the variables PK, KEK, db and dbx that hold more than the fields
-	// above give: keys and digests of other types, certificates that crypto/x509 refuses, or
-	// certificates in dbx. An attacker gains where a decision rests on the absence of an entry and the entry is not named.
+	// Unread lists which of the variables PK, KEK, db and dbx hold more than the fields above: keys
+	// and digests of other types, certificates that crypto/x509 refuses, or certificates in dbx. An
+	// attacker gains where a decision rests on the absence of an entry and the entry is not named.
 	Unread []string
 	// Authorities are the certificates by which something was actually started, including the
-	// firmware's own drivers and the boot loader's checks. What was started by its digest has
+	// firmware's own drivers and the boot loader's checks. A program started by its digest has
 	// none. Root can add others later, as to every PCR, but can take none away.
 	Authorities []*x509.Certificate
 	// DMAProtectionDisabled says that the firmware could have kept devices out of memory
@@ -66,19 +66,19 @@ type SecureBoot struct {
 
 // SecureBoot reads the state of Secure Boot from the events of PCR 7 in one bank, which the
 // caller names: in a bank that the firmware does not extend, everything was written by root
-// (see [Policy]). Every error is a [*refusal.Error]: the quote does not cover PCR 7 of that
+// (see [BootPolicy]). Every error is a [*refusal.Error]: the quote does not cover PCR 7 of that
 // bank; the log does not have exactly one variable SecureBoot of the right vendor, before
-// exactly one separator; the data of an event are not what was measured;
+// exactly one separator; an event's digest is not of its data;
 // a debugger was there; shim was told to check nothing; or Secure Boot is on and no key is known, or none was used. Then the
 // state is unknown and not "off". A machine without the variable logs it without a value, and
 // its Secure Boot is off.
 //
 // The types of events decide nothing, because no digest covers them. Firmware measures the
-// separator before it starts the system's boot loader, so what is in front of the first one
-// is the firmware's own, whatever comes behind it. What is not understood is passed over
-// if its digest covers its data, and cannot be SecureBoot or a separator: these are known by
-// their digests. What is behind the separator has no part in the state, but must not repeat it, and
-// must be shown: there shim says whether it checks anything.
+// separator before it starts the system's boot loader, so the events before the first separator are
+// the firmware's own. An event that is not understood is passed over if its digest covers its data,
+// and cannot be SecureBoot or a separator: these are known by their digests. Events after the
+// separator have no part in the state, but must not repeat it, and must be shown: there shim says
+// whether it checks anything.
 func (l *Log) SecureBoot(bank tpm2.TPMAlgID) (*SecureBoot, error) {
 	events, err := l.EventsOf(bank, secureBootPCR)
 	if err != nil {
@@ -99,11 +99,11 @@ type stateReader struct {
 	state     SecureBoot
 	separated bool            // the separator was there
 	found     bool            // SecureBoot was there
-	set       map[string]bool // of PK, KEK, db and dbx, those that were there, with whether they have a value
+	set       map[string]bool // whether each of PK, KEK, db and dbx that was logged has a value
 	authority bool            // a key or a digest was used
 }
 
-// knownEvents are those that are recognized whatever the log says of them.
+// knownEvents are recognized by their digests, whatever type and data the log gives them.
 func knownEvents(bank tpm2.TPMAlgID) map[string][]byte {
 	known := make(map[string][]byte)
 	for _, data := range [][]byte{
@@ -128,8 +128,8 @@ func marshalVariable(vendor []byte, name string, value ...byte) []byte {
 	return append(b, value...)
 }
 
-// measured returns what an event's digest is the digest of: its data, or these without their
-// last byte (old versions of shim log one too many), or else something known.
+// measured returns the bytes whose digest the event has: its data, the data without the last byte
+// (old versions of shim log one too many), or a known event.
 func (r *stateReader) measured(e *Event) (data []byte, covered bool) {
 	for _, data := range [][]byte{e.UntrustedData, e.UntrustedData[:max(0, len(e.UntrustedData)-1)]} {
 		if bytes.Equal(digest(e.Bank, data), e.Digest) {
@@ -240,7 +240,7 @@ func (r *stateReader) secureBoot(v variableData) error {
 	return nil
 }
 
-// keep keeps what a variable holds; ok is false for one that is no list of signatures.
+// keep stores a variable's content; ok is false if that is not a list of signatures.
 func (r *stateReader) keep(name string, lists signatures, ok bool) {
 	s := &r.state
 	switch name {

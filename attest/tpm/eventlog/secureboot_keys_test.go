@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // vendorOfDB is EFI_IMAGE_SECURITY_DATABASE_GUID, the vendor of db and dbx.
@@ -15,14 +17,12 @@ var vendorOfDB = []byte{0xcb, 0xb2, 0x19, 0xd7, 0x3a, 0x3d, 0x96, 0x45, 0xa3, 0x
 func stateOf(t testing.TB, boot ...logged) (*SecureBoot, error) {
 	t.Helper()
 	l, err := Replay(writeLog(boot...), quoted(t, measure(tpm2.TPMAlgSHA256, 7, boot...)), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return l.SecureBoot(tpm2.TPMAlgSHA256)
 }
 
-// What firmware of machines that exist measures beside what the state needs: Secure Boot is
-// on, and what the lists do not give is named.
+// Events of real firmware that the state does not need: Secure Boot is on, and variables with
+// unread entries are named.
 func TestSecureBootBesideWhatIsNotUnderstood(t *testing.T) {
 	good, negative := certificates(t)
 	hash := strings.Repeat("d", 32)
@@ -49,7 +49,7 @@ func TestSecureBootBesideWhatIsNotUnderstood(t *testing.T) {
 		"no certificate":                         {value(1, "PK", list(listOfX509, "?")), "PK KEK", 0},
 		"a platform key as RSA-2048":             {value(1, "PK", list(listOfRSA2048, strings.Repeat("n", 256))), "PK KEK", 0},
 		"a platform key that is no list":         {value(1, "PK", "?"), "PK KEK", 0},
-		"an exchange key of a type of nobody":    {value(2, "KEK", list(listOfNobody, "?")), "PK KEK", 0},
+		"an exchange key of an unknown type":     {value(2, "KEK", list(listOfNobody, "?")), "PK KEK", 0},
 		"db with a digest of SHA-384":            {value(3, "db", list(listOfNobody, strings.Repeat("d", 48))), "PK KEK db", 0},
 		"db that is no list":                     {value(3, "db", "?"), "PK KEK db", 0},
 		"dbx with the digest of a certificate":   {value(4, "dbx", list(listOfNobody, strings.Repeat("d", 48))), "PK KEK dbx", 0},
@@ -65,7 +65,7 @@ func TestSecureBootBesideWhatIsNotUnderstood(t *testing.T) {
 		"a vendor's data":                        {first(logged{7, 0x8401, "\x01", ""}), "PK KEK", 0},
 		"an event without data":                  {first(logged{7, 0x8401, "", ""}), "PK KEK", 0},
 		"dbx updated before the separator":       {before(logged{7, typeVariable, variable(vendorOfDB, "dbx", hashList()), ""}), "PK KEK", 0},
-		"dbx twice with a type of nobody": {func(b []logged) []logged {
+		"dbx twice of an unknown type": {func(b []logged) []logged {
 			b[4].data = variable(vendorOfDB, "dbx", list(listOfNobody, "?"))
 			return slices.Insert(b, 4, b[4])
 		}, "PK KEK dbx", 0},
@@ -87,8 +87,8 @@ func TestSecureBootBesideWhatIsNotUnderstood(t *testing.T) {
 	}
 }
 
-// What is measured before the separator and hidden could be anything, also Secure Boot off
-// as some firmware measures it.
+// A hidden event before the separator could be anything, also Secure Boot off as some firmware
+// measures it.
 func TestSecureBootBesideWhatIsHidden(t *testing.T) {
 	for n := range 5 {
 		boot := slices.Insert(secureBootOfTest("\x01"), n, logged{7, 0x8401, "vendor", "measured"})

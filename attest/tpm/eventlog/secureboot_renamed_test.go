@@ -12,8 +12,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 )
 
-// shown is an event as a log can show it: whatever its type and its data, its digest is
-// that of what was measured.
+// shown is an event as a log can show it: whatever its type and its data, its digest is the
+// measured one.
 func shown(e logged, typ Type, data string) logged {
 	return logged{e.pcr, typ, data, e.data}
 }
@@ -27,12 +27,12 @@ func showAll(events []logged, n int, as func(e logged) logged) []logged {
 	return events
 }
 
-// demand is what a control plane says of a machine that measured these events, in this order,
-// and shows that log, where Secure Boot must be on.
+// demand returns the control plane's verdict, where Secure Boot must be on, about a machine that
+// measured these events, in this order, and shows that log.
 func demand(t testing.TB, measured, log []logged) error {
 	t.Helper()
 	q := quoted(t, measure(tpm2.TPMAlgSHA256, 7, measured...))
-	return (&Policy{PCRs: []int{7}, RequireSecureBoot: true}).CheckQuote(t.Context(), &tpm.Measured{Quote: q, EventLog: writeLog(log...)})
+	return (&BootPolicy{PCRs: []int{7}, RequireSecureBoot: true}).CheckQuote(t.Context(), &tpm.Measured{Quote: q, EventLog: writeLog(log...)})
 }
 
 // A machine booted with Secure Boot off, and its root measured a good boot after that. No
@@ -51,7 +51,7 @@ func TestSecureBootOffAndShownAsOn(t *testing.T) {
 	}
 	for name, log := range map[string][]logged{
 		"as it was":                             twice,
-		"of types that nobody knows":            showAll(twice, 7, func(e logged) logged { return shown(e, unknown, e.data) }),
+		"of unknown types":                      showAll(twice, 7, func(e logged) logged { return shown(e, unknown, e.data) }),
 		"with other data":                       showAll(twice, 7, hide(unknown, "vendor")),
 		"without data":                          showAll(twice, 7, hide(unknown, "")),
 		"as events that extend nothing":         showAll(twice, 7, func(e logged) logged { return shown(e, typeNoAction, e.data) }),
@@ -60,7 +60,7 @@ func TestSecureBootOffAndShownAsOn(t *testing.T) {
 		"as authorities":                        showAll(twice, 7, hide(0x800000e0, variable(globalVariable, "db", "x"))),
 		"with a byte more":                      showAll(twice, 7, func(e logged) logged { return shown(e, e.typ, e.data+"\x00") }),
 		"padded to one size":                    showAll(twice, 7, func(e logged) logged { return shown(e, e.typ, e.data+strings.Repeat("\x00", 300)) }),
-		"all of types that nobody knows":        showAll(twice, 14, func(e logged) logged { return shown(e, unknown, e.data) }),
+		"all of unknown types":                  showAll(twice, 14, func(e logged) logged { return shown(e, unknown, e.data) }),
 		"SecureBoot hidden":                     at(0, unknown, "vendor"),
 		"SecureBoot hidden as an empty event":   at(0, unknown, ""),
 		"SecureBoot shown as 01":                at(0, typeVariable, on[0].data),
@@ -131,20 +131,20 @@ func TestVariableAndSeparatorToTheLetter(t *testing.T) {
 		data string
 		ok   bool
 	}{
-		"a separator of ones":                    {5, "\xff\xff\xff\xff", true},
-		"a separator of an error":                {5, "\x01\x00\x00\x00", false},
-		"a separator of an error, reversed":      {5, "\x00\x00\x00\x01", false},
-		"a separator that the profile has not":   {5, "\x02\x00\x00\x00", false},
-		"a separator of two bytes":               {5, "\x00\x00", false},
-		"SecureBoot":                             {0, variable(globalVariable, secureBootName, "\x01"), true},
-		"SecureBoot of two bytes":                {0, variable(globalVariable, secureBootName, "\x01\x01"), false},
-		"SecureBoot and more":                    {0, variable(globalVariable, secureBootName, "\x01") + "m", false},
-		"SECUREBOOT":                             {0, variable(globalVariable, "SECUREBOOT", "\x01"), false},
-		"SecureBoot with its zero":               {0, variable(globalVariable, secureBootName+"\x00", "\x01"), false},
-		"SECUREBOOT beside it":                   {1, variable(globalVariable, "SECUREBOOT", "\x00"), false},
-		"SecureBoot with its zero beside it":     {1, variable(globalVariable, secureBootName+"\x00", "\x00"), false},
-		"SecureBoot of another vendor beside it": {1, variable(vendorOfDB, secureBootName, "\x00"), false},
-		"SetupMode beside it":                    {1, variable(globalVariable, "SetupMode", "\x00"), true},
+		"a separator of ones":                     {5, "\xff\xff\xff\xff", true},
+		"a separator of an error":                 {5, "\x01\x00\x00\x00", false},
+		"a separator of an error, reversed":       {5, "\x00\x00\x00\x01", false},
+		"a separator that the profile has not":    {5, "\x02\x00\x00\x00", false},
+		"a separator of two bytes":                {5, "\x00\x00", false},
+		"SecureBoot":                              {0, variable(globalVariable, secureBootName, "\x01"), true},
+		"SecureBoot of two bytes":                 {0, variable(globalVariable, secureBootName, "\x01\x01"), false},
+		"SecureBoot and more":                     {0, variable(globalVariable, secureBootName, "\x01") + "m", false},
+		"SECUREBOOT":                              {0, variable(globalVariable, "SECUREBOOT", "\x01"), false},
+		"SecureBoot with its zero":                {0, variable(globalVariable, secureBootName+"\x00", "\x01"), false},
+		"SECUREBOOT next to it":                   {1, variable(globalVariable, "SECUREBOOT", "\x00"), false},
+		"SecureBoot with its zero next to it":     {1, variable(globalVariable, secureBootName+"\x00", "\x00"), false},
+		"SecureBoot of another vendor next to it": {1, variable(vendorOfDB, secureBootName, "\x00"), false},
+		"SetupMode next to it":                    {1, variable(globalVariable, "SetupMode", "\x00"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			boot := secureBootOfTest("\x01")
@@ -194,8 +194,8 @@ func TestShimThatChecksNothing(t *testing.T) {
 	}
 }
 
-// The far side: types decide nothing in a good boot either, and data that are not understood
-// stop nobody where they are measured.
+// The far side: types decide nothing in a good boot either, and measured data that are not
+// understood do not refuse it.
 func TestSecureBootOnWhateverTheTypes(t *testing.T) {
 	on := secureBootOfTest("\x01")
 	expectCheck(t, demand(t, on, on), "")
@@ -211,8 +211,8 @@ func TestSecureBootOnWhateverTheTypes(t *testing.T) {
 	}
 }
 
-// The digests are those of a boot with Secure Boot off and of a good one after it; types and
-// data are any.
+// The digests are of a boot with Secure Boot off and of a good one after it; types and data are
+// any.
 func FuzzSecureBootShown(f *testing.F) {
 	measured := slices.Concat(secureBootOfTest("\x00"), secureBootOfTest("\x01"))
 	q := quoted(f, measure(tpm2.TPMAlgSHA256, 7, measured...))

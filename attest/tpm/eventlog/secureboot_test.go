@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -55,9 +56,7 @@ func TestSecureBoot(t *testing.T) {
 		for data, want := range map[string]bool{"\x01": true, "\x00": false} {
 			boot := secureBootOfTest(data)
 			l, err := Replay(writeLog(boot...), quoted(t, measure(bank, 7, boot...)), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			state, err := l.SecureBoot(bank)
 			if err != nil {
 				t.Fatalf("%x: %v", bank, err)
@@ -69,8 +68,8 @@ func TestSecureBoot(t *testing.T) {
 	}
 }
 
-// What the log does not say is refused. In each case the quote fits the log: what the
-// attacker changed was measured so, or is not covered by a digest.
+// A log without the state is refused. In each case the quote fits the log: the attacker's changes
+// were measured so, or are not covered by a digest.
 func TestSecureBootRefuses(t *testing.T) {
 	sha := tpm2.TPMAlgSHA256
 	for _, c := range []struct {
@@ -110,9 +109,7 @@ func TestSecureBootRefuses(t *testing.T) {
 				pcr = measure(sha, 0, boot...)
 			}
 			l, err := Replay(writeLog(boot...), quoted(t, pcr), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, err = l.SecureBoot(sha)
 			expectCheck(t, err, c.want)
 		})
@@ -121,7 +118,7 @@ func TestSecureBootRefuses(t *testing.T) {
 	expectCheck(t, err, checkUncovered)
 }
 
-// The lengths of a variable are those of its name and value, with what is behind it. Every
+// The lengths of a variable cover its name and value, or more. Every
 // greater pair of lengths is refused, also where their sum overflows.
 func TestLengthsOfVariables(t *testing.T) {
 	data := func(characters, size uint64, rest ...byte) []byte {
@@ -164,20 +161,17 @@ func TestLengthsOfVariables(t *testing.T) {
 	}
 }
 
-// A log that never separates what was set from what was used is refused, though all else
-// is there, and so is one that separates twice.
+// A log without the separator is refused, though all else is there, and so is one with two.
 func TestSeparatorsOfSecureBoot(t *testing.T) {
 	for n, want := range map[int]refusal.Check{0: checkSecureBoot, 1: "", 2: checkSecureBoot} {
 		good := secureBootOfTest("\x01")
 		boot := append(slices.Clone(good[:5]), slices.Repeat(good[5:6], n)...)
 		boot = append(boot, good[6])
 		l, err := Replay(writeLog(boot...), quoted(t, measure(tpm2.TPMAlgSHA256, 7, boot...)), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		_, err = l.SecureBoot(tpm2.TPMAlgSHA256)
 		expectCheck(t, err, want)
-		p := &Policy{PCRs: []int{7}, RequireSecureBoot: true}
+		p := &BootPolicy{PCRs: []int{7}, RequireSecureBoot: true}
 		expectCheck(t, p.CheckQuote(t.Context(), &tpm.Measured{
 			Quote: quoted(t, measure(tpm2.TPMAlgSHA256, 7, boot...)), EventLog: writeLog(boot...),
 		}), want)

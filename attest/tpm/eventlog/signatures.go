@@ -14,7 +14,7 @@ const (
 // ownerSize is the size of the GUID that begins each entry.
 const ownerSize = 16
 
-// signatures are what the lists of a variable hold.
+// signatures are the contents of a variable's lists.
 type signatures struct {
 	certificates []*x509.Certificate
 	hashes       [][]byte // of SHA-256

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 const (
@@ -40,16 +42,12 @@ func list(kind string, entries ...string) string {
 func certificates(t testing.TB) (good, negative string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	serial := slices.Repeat([]byte{0x7e}, 16)
 	template := &x509.Certificate{SerialNumber: new(big.Int).SetBytes(serial), Subject: pkix.Name{CommonName: "key"},
 		NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<32, 0)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	negative = string(bytes.Replace(der, serial, append([]byte{0xfe}, serial[1:]...), 1))
 	if _, err := x509.ParseCertificate([]byte(negative)); err == nil {
 		t.Fatal("crypto/x509 reads a negative serial number")
@@ -82,7 +80,7 @@ func TestReadSignatures(t *testing.T) {
 		"no certificate":                  {list(listOfX509, "no certificate"), 0, 0, true, true},
 		"a digest of another size":        {list(listOfSHA256, hash[1:]), 0, 0, true, true},
 		"a key":                           {list(listOfRSA2048, strings.Repeat("n", 256)), 0, 0, true, true},
-		"a type of nobody":                {list(listOfNobody, "x") + list(listOfSHA256, hash), 0, 1, true, true},
+		"an unknown type":                 {list(listOfNobody, "x") + list(listOfSHA256, hash), 0, 1, true, true},
 		"no entries":                      {list(listOfSHA256), 0, 0, false, true},
 		"a header":                        {string(withHeader), 0, 1, false, true},
 		"a byte":                          {"x", 0, 0, false, false},
@@ -117,7 +115,7 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
-// Whatever the lists are, what is read is in them once.
+// Whatever the lists are, each entry that is read is in them once.
 func FuzzReadSignatures(f *testing.F) {
 	good, _ := certificates(f)
 	f.Add([]byte(list(listOfX509, good) + list(listOfSHA256, strings.Repeat("h", 32))))

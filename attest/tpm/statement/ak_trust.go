@@ -35,7 +35,7 @@ func AKFromCredential(public []byte) AK { return AK{public: public, Trust: AKByC
 // AKFromIssuer returns a key (*rsa.PublicKey or *ecdsa.PublicKey) from a verified AK
 // certificate (tpmcert.VerifyAKCertificate) or from a platform's answer about that very
 // machine. With this call the caller states that the issuer vouches for more than the key:
-// that it is restricted, so that it signs only what a TPM made, and lives in a TPM.
+// that it is restricted, so that it signs only structures made by a TPM, and lives in a TPM.
 //
 // public is its public area (TPMT_PUBLIC), or nil if it is not known. It must contain key;
 // the rest of it is the sender's claim, and checked as in [AKFromCredential]. Without it, any
@@ -53,7 +53,7 @@ func InsecureAKFromSender(key crypto.PublicKey, public []byte) AK {
 	return AK{public: public, key: key, Trust: AKBySender}
 }
 
-// check returns what is missing, or "" if nothing is.
+// check names the missing field, or returns "".
 func (k *AK) check() string {
 	switch {
 	case !k.trusted() && k.Trust != AKBySender:

@@ -8,8 +8,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A statement under a key that only the sender names says nothing of where a key lives,
-// and its clock is nobody's. The evidence is the same in each row.
+// A statement under a key that only the sender names proves neither where a key lives nor whose
+// clock it shows. The evidence is the same in each row.
 func TestAKTrust(t *testing.T) {
 	ak := newForger(t, tpmlab.RSA2048(), schemeRSASSA)
 	key, public := ak.private.Public(), ak.public.Raw
@@ -44,7 +44,7 @@ func TestAKTrust(t *testing.T) {
 			} else {
 				f.verify(t, checkCertifyOptions)
 			}
-			// Whoever vouches for the key, the statement is held against it.
+			// The statement is verified by the key, in each way of trusting it.
 			f = goodForgery(t, newForger(t, tpmlab.RSA2048b(), schemeRSASSA), tpmlab.P256b().Public())
 			f.options.AK = c.ak
 			f.verify(t, checkSignature)
@@ -52,8 +52,8 @@ func TestAKTrust(t *testing.T) {
 	}
 }
 
-// A statement without qualifying data passes for a caller who asks for that by name,
-// and for nobody whose nonce was lost.
+// A statement without qualifying data passes for a caller who asks for that by name, and not for
+// one whose nonce was lost.
 func TestEmptyQualifyingData(t *testing.T) {
 	ak := newForger(t, tpmlab.P256(), schemeECDSA)
 	for name, c := range map[string]struct {

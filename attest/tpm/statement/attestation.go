@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -41,9 +40,9 @@ const (
 	checkStatementType refusal.Check = "attest-type"
 )
 
-// Attestation is a TPMS_ATTEST, what a TPM signs: TPM 2.0 Library, Part 2, 10.12.12. Its byte
-// slices share memory with the bytes that it was parsed from. Nothing in it can be relied on
-// before its signature is verified.
+// Attestation is a TPMS_ATTEST, the structure that a TPM signs: TPM 2.0 Library, Part 2, 10.12.12.
+// Its byte slices share memory with the bytes that it was parsed from. Nothing in it can be relied
+// on before its signature is verified.
 type Attestation struct {
 	// Raw is the whole structure as it was received: the signed bytes.
 	Raw []byte
@@ -153,7 +152,7 @@ func ParseAttestation(b []byte) (*Attestation, error) {
 // parsed from. It returns a [*refusal.Error] if Type and the set member disagree, or if a
 // field is too long for its size prefix.
 func (a *Attestation) Marshal() ([]byte, error) {
-	a = typednil.OrZero(a)
+	a = cmp.Or(a, new(Attestation))
 	w := writer(256)
 	if err := a.codeHeader(w); err != nil {
 		return nil, err

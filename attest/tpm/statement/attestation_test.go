@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -20,9 +21,7 @@ func TestParseAttestation(t *testing.T) {
 		Certified: &CertifyInfo{Name: tpmlab.DigestName(0x22), QualifiedName: tpmlab.DigestName(0x33)},
 	}
 	got, err := ParseAttestation(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -99,7 +98,7 @@ func TestParseAttestationRefuses(t *testing.T) {
 			got, err := ParseAttestation(row.in)
 			tpmlab.ExpectCheck(t, err, row.want)
 			if got != nil {
-				t.Error("a result beside the error")
+				t.Error("a result with the error")
 			}
 		})
 	}

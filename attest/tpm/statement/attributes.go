@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Attributes is a TPMA_OBJECT, the attributes of a TPM object: TPM 2.0 Library,
-// Part 2, 8.3. The bits say what the TPM enforces for the key, and they are part
-// of its Name.
+// Attributes is a TPMA_OBJECT, the attributes of a TPM object: TPM 2.0 Library, Part 2, 8.3. The
+// TPM enforces them, and they are part of the key's Name.
 type Attributes uint32
 
 // The attributes that decide something here, one bit each; [Attributes.String] names the others.

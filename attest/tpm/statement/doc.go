@@ -1,4 +1,4 @@
-// Package statement parses and verifies what a TPM signs: statements of TPM2_Certify about a
+// Package statement parses and verifies the statements that a TPM signs: of TPM2_Certify about a
 // key, and of TPM2_Quote about PCRs.
 //
 // [VerifyCertify] checks one statement against an attestation key (AK), the qualifying data

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
@@ -107,9 +108,7 @@ func TestNameOfEveryAlgorithm(t *testing.T) {
 		p = changed(t, p, func(p *Public) { p.NameAlg = alg })
 		name := p.Name()
 		g, err := tpm2.Unmarshal[tpm2.TPMTPublic](p.Raw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		want, err := tpm2.ObjectName(g)
 		if err != nil || !bytes.Equal(name, want.Buffer) || len(name) != 2+size || !p.HasName(name) || !isName(name) {
 			t.Errorf("%v: got %x, go-tpm has %x (%v)", alg, name, want.Buffer, err)
@@ -166,9 +165,7 @@ func naiveNames(t *testing.T, p *Public) [][]byte {
 			again := *p
 			again.X, again.Y = x, y
 			raw, err := again.Marshal()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			h := map[tpm2.TPMAlgID]crypto.Hash{tpm2.TPMAlgSHA1: crypto.SHA1, tpm2.TPMAlgSHA256: crypto.SHA256,
 				tpm2.TPMAlgSHA384: crypto.SHA384, tpm2.TPMAlgSHA512: crypto.SHA512}[p.NameAlg].New()
 			h.Write(raw)

@@ -77,9 +77,9 @@ func (id PCRID) compare(other PCRID) int {
 }
 
 // ResettablePCR reports whether any program on the machine can reset a PCR, so that its value
-// proves nothing: 16 (debug) and 23 (application support) on a PC Client platform. PCRs 17 to
-// 22 can be reset too, but from a higher locality: by the hardware's dynamic launch and by
-// what it launched.
+// proves nothing: 16 (debug) and 23 (application support) on a PC Client platform. PCRs 17 to 22
+// can be reset too, but from a higher locality: by the hardware's dynamic launch and the program
+// that it launched.
 func ResettablePCR(index int) bool { return index == 16 || index == 23 }
 
 // NewPCRSelection selects PCRs of one bank, in any order, each 0 to 23. It is an error to

@@ -1,12 +1,12 @@
 package statement
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -38,7 +38,7 @@ type Public struct {
 	Type tpm2.TPMAlgID
 	// NameAlg is tpm2.TPMAlgSHA1, SHA256, SHA384 or SHA512.
 	NameAlg tpm2.TPMAlgID
-	// Attributes say what the TPM enforces for the key.
+	// Attributes are enforced by the TPM.
 	Attributes Attributes
 	// AuthPolicy is empty or a digest under NameAlg.
 	AuthPolicy []byte
@@ -113,7 +113,7 @@ func ParsePublic(b []byte) (*Public, error) {
 // parsed one, these are the bytes it was parsed from. It returns a [*refusal.Error] with the
 // check for which [ParsePublic] would refuse the result.
 func (p *Public) Marshal() ([]byte, error) {
-	p = typednil.OrZero(p)
+	p = cmp.Or(p, new(Public))
 	w := writer(128 + len(p.Modulus))
 	if err := p.code(w); err != nil {
 		return nil, err
@@ -122,8 +122,8 @@ func (p *Public) Marshal() ([]byte, error) {
 	return w.out, err
 }
 
-// BeforeUnique returns everything before the unique field, which is the last one: what a key
-// has in common with its template.
+// BeforeUnique returns everything before the last field, unique: the part that a key has in common
+// with its template.
 func (p *Public) BeforeUnique() []byte {
 	if p.Type == tpm2.TPMAlgECC {
 		return p.Raw[:len(p.Raw)-4-len(p.X)-len(p.Y)]

@@ -13,7 +13,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/roca"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -36,7 +35,7 @@ const minRSABits = 2048
 // looking whether a modulus is the product of two primes: that shows when a signature by the
 // key verifies.
 func (p *Public) Key() (crypto.PublicKey, error) {
-	p = typednil.OrZero(p)
+	p = cmp.Or(p, new(Public))
 	c, known := tpmwire.CurveOf(p.Curve)
 	switch {
 	case p.Type == tpm2.TPMAlgRSA:

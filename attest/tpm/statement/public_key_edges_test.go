@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -121,9 +122,7 @@ func keyWithoutZeros(t testing.TB) (*ecdsa.PublicKey, *Public) {
 	t.Helper()
 	for {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		p := publicArea(t, key.Public(), testAKAttributes, schemeECDSA)
 		if p.X[0] != 0 && p.X[31] != 0 && p.Y[0] != 0 && p.Y[31] != 0 {
 			return &key.PublicKey, p
@@ -217,13 +216,9 @@ func TestSameKeyOnOtherCurves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			key, err := ecdsa.GenerateKey(c.key, rand.Reader)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			point, err := key.PublicKey.Bytes()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			end := min(1+c.width, len(point))
 			p := &Public{Type: tpm2.TPMAlgECC, Curve: c.area, X: point[1:end], Y: point[end:]}
 			if p.SameKey(&key.PublicKey) != c.same {

@@ -112,7 +112,7 @@ func TestPublicKeyRefuses(t *testing.T) {
 			key, err := row.p.Key()
 			tpmlab.ExpectCheck(t, err, row.want)
 			if key != nil {
-				t.Errorf("a key beside the error: %v", key)
+				t.Errorf("a key with the error: %v", key)
 			}
 		})
 	}

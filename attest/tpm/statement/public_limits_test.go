@@ -93,7 +93,7 @@ func TestCoordinates(t *testing.T) {
 		})
 	}
 	if _, err := mirrored.ECDH(); err != nil {
-		t.Error("the mirrored point is none")
+		t.Error("the mirrored point is not one")
 	}
 }
 

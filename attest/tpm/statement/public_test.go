@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -44,9 +45,7 @@ func TestParsePublic(t *testing.T) {
 	for name, in := range publicSeeds(t) {
 		t.Run(name, func(t *testing.T) {
 			p, err := ParsePublic(in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			out, err := p.Marshal()
 			if err != nil || !bytes.Equal(in, out) {
 				t.Errorf("marshals to %x (%v), was %x", out, err, in)
@@ -65,9 +64,7 @@ func TestParsePublic(t *testing.T) {
 func TestParsePublicFields(t *testing.T) {
 	seeds := publicSeeds(t)
 	p, err := ParsePublic(seeds["RSA EK"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if p.Type != tpm2.TPMAlgRSA || p.NameAlg != tpm2.TPMAlgSHA256 || p.Attributes != 0x300b2 || len(p.AuthPolicy) != 32 ||
 		p.Symmetric != (SymmetricScheme{tpm2.TPMAlgAES, 128, tpm2.TPMAlgCFB}) || p.Scheme != noScheme || p.KDF != (KeyScheme{}) ||
 		p.KeyBits != 2048 || p.Exponent != 0 || p.Curve != 0 || len(p.Modulus) != 256 || p.X != nil || p.Y != nil {
@@ -119,7 +116,7 @@ func TestParsePublicRefuses(t *testing.T) {
 			p, err := ParsePublic(unhex(t, row.in))
 			tpmlab.ExpectCheck(t, err, row.want)
 			if p != nil {
-				t.Error("a result beside the error")
+				t.Error("a result with the error")
 			}
 		})
 	}

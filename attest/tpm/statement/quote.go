@@ -2,6 +2,7 @@ package statement
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"github.com/google/go-tpm/tpm2"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -18,9 +18,8 @@ import (
 // KiB.
 const MaxEventLogSize = 128 << 10
 
-// QuoteEvidence is one statement of TPM2_Quote with the values that it is about: an
-// attestation key's word on what was measured into the TPM's PCRs. TPM structures have no
-// outer size prefixes.
+// QuoteEvidence is one statement of TPM2_Quote with the values that it is about: an attestation
+// key's word on the TPM's PCRs. TPM structures have no outer size prefixes.
 type QuoteEvidence struct {
 	// Attest is the TPMS_ATTEST, at most 1024 bytes.
 	Attest []byte
@@ -44,7 +43,7 @@ type QuoteEvidence struct {
 // is included as it is. It returns a [*refusal.Error] with "message-encoding", or with the
 // check of a PCR that is malformed or listed twice.
 func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
-	e = typednil.OrZero(e)
+	e = cmp.Or(e, new(QuoteEvidence))
 	pcrs, err := SortedPCRs(e.PCRs)
 	if err != nil {
 		return nil, err
@@ -144,12 +143,12 @@ type QuoteOptions struct {
 	// AK is the attestation key, and where the trust in it comes from. The zero value
 	// is refused.
 	AK AK
-	// QualifyingData is what the quote's extraData must be, byte for byte; empty is
+	// QualifyingData is the required extraData of the quote, byte for byte; empty is
 	// refused: see [CertifyOptions].
 	QualifyingData []byte
-	// Selection is what must have been quoted, no more and no less. Nil leaves the choice to
-	// the sender: a policy then gets what it needs from [Quoted.Value], and an error for
-	// anything that was not quoted.
+	// Selection is the exact set of PCRs that the quote must cover. Nil leaves the choice to the
+	// sender: a policy then reads values by [Quoted.Value], which returns an error for a PCR that
+	// was not quoted.
 	Selection []PCRSelection
 
 	// InsecureAllowAnyQualifyingData skips the comparison with QualifyingData: a
@@ -168,7 +167,7 @@ type QuoteOptions struct {
 	InsecureAllowSHA1Bank bool
 }
 
-// Quoted is what a verified quote says. Only [VerifyQuote] makes one: the zero value
+// Quoted is the content of a verified quote. Only [VerifyQuote] makes one: the zero value
 // covers no PCR.
 type Quoted struct {
 	// Attestation is the statement, of type quote.
@@ -197,7 +196,7 @@ func (q *Quoted) PCRs() []PCR {
 // [*refusal.Error] with [CheckPCRNotQuoted], never a default; a PCR that proves nothing is one
 // with [CheckPCRResettable]. The value must not be changed.
 func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
-	q = typednil.OrZero(q)
+	q = cmp.Or(q, new(Quoted))
 	id := PCRID{bank, index}
 	if ResettablePCR(index) {
 		return nil, tpmwire.Refuse(CheckPCRResettable, id.String(), "a PCR that only a reset of the machine resets")
@@ -213,11 +212,10 @@ func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 // that does not answer a challenge of this package. Whether the values are good is for a
 // tpm.QuotePolicy to say.
 //
-// The checks, each with its own Check, are: sizes, canonical parsing, magic and type;
-// qualifying data, in constant time; the selection, not empty and without repetition; the
-// values, exactly those of the selection and each once; the attestation key's attributes,
-// scheme and strength; the digest of the values; and finally the signature. A refusal is a
-// [*refusal.Error].
+// The checks, each with its own Check, are: sizes, canonical parsing, magic and type; qualifying
+// data, in constant time; the selection, not empty and without repetition; the values, one for each
+// PCR of the selection; the attestation key's attributes, scheme and strength; the digest of the
+// values; and finally the signature. A refusal is a [*refusal.Error].
 func VerifyQuote(e *QuoteEvidence, opts QuoteOptions) (*Quoted, error) {
 	if e == nil {
 		return nil, tpmwire.Refuse(checkQuoteOptions, "no evidence", "some")
@@ -260,7 +258,7 @@ type QuoteInput struct {
 // ParseQuote parses the statement and the signature, and sorts the values. The attestation
 // key must be filled in.
 func (in *QuoteInput) ParseQuote(e *QuoteEvidence) (err error) {
-	in, e = typednil.OrZero(in), typednil.OrZero(e)
+	in, e = cmp.Or(in, new(QuoteInput)), cmp.Or(e, new(QuoteEvidence))
 	if err := in.parseSigned(e.Attest, e.Signature, e.RawSignature); err != nil {
 		return err
 	}
@@ -270,9 +268,9 @@ func (in *QuoteInput) ParseQuote(e *QuoteEvidence) (err error) {
 
 // CheckBeforeSignature runs every check except the signature's verification.
 func (in *QuoteInput) CheckBeforeSignature() error {
-	in = typednil.OrZero(in)
+	in = cmp.Or(in, new(QuoteInput))
 	if in.Attest == nil || in.Attest.Quote == nil {
-		return tpmwire.Refuse(checkStatementType, statementTypeName(typednil.OrZero(in.Attest).Type), statementTypeName(tpm2.TPMSTAttestQuote))
+		return tpmwire.Refuse(checkStatementType, statementTypeName(cmp.Or(in.Attest, new(Attestation)).Type), statementTypeName(tpm2.TPMSTAttestQuote))
 	}
 	return inOrder(in.checkQualifyingData, in.checkSelection, in.checkValues, in.checkAK, in.checkQualifiedSigner,
 		in.checkSignatureForm, in.checkDigest)
@@ -314,7 +312,7 @@ func (in *QuoteInput) checkDigest() error {
 	return nil
 }
 
-// Quoted returns what a verified quote by ak says.
+// Quoted returns the content of a verified quote by ak.
 func (in *QuoteInput) Quoted(ak *AK) *Quoted {
 	return &Quoted{
 		Attestation:     in.Attest,

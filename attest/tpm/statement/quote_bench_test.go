@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
@@ -15,9 +16,7 @@ func BenchmarkVerifyQuote(b *testing.B) {
 		f := goodQuoteForgery(b, ak)
 		e := f.evidence(b)
 		sig, err := ParseSignature(e.Signature)
-		if err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, err)
 		b.Run(name+"/VerifyQuote", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -30,9 +29,7 @@ func BenchmarkVerifyQuote(b *testing.B) {
 			b.ReportAllocs()
 			key := ak.private.Public()
 			for b.Loop() {
-				if err := sig.verify(key, e.Attest); err != nil {
-					b.Fatal(err)
-				}
+				testkit.NoError(b, sig.verify(key, e.Attest))
 			}
 		})
 	}
@@ -45,9 +42,7 @@ func BenchmarkVerifyQuoteByTurns(b *testing.B) {
 		f := goodQuoteForgery(b, ak)
 		e := f.evidence(b)
 		sig, err := ParseSignature(e.Signature)
-		if err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, err)
 		key := ak.private.Public()
 		b.Run(name, func(b *testing.B) {
 			tpmlab.ByTurns(b, func() {}, []string{"x-ops"}, func() {
@@ -69,9 +64,7 @@ func BenchmarkVerifyQuoteByTurns(b *testing.B) {
 
 func BenchmarkParseQuote(b *testing.B) {
 	der, err := MarshalQuote(goodQuoteForgery(b, newForger(b, tpmlab.P256(), schemeECDSA)).evidence(b))
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := ParseQuote(der); err != nil {
@@ -80,15 +73,13 @@ func BenchmarkParseQuote(b *testing.B) {
 	}
 }
 
-// What a quote costs beside the signature is a handful of allocations, and does not
-// grow with the number of PCRs.
+// A quote costs a handful of allocations in addition to the signature's, and no more with more
+// PCRs.
 func TestQuoteAllocations(t *testing.T) {
 	f := goodQuoteForgery(t, newForger(t, tpmlab.P256(), schemeECDSA))
 	e := f.evidence(t)
 	der, err := MarshalQuote(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, c := range map[string]struct {
 		limit float64
 		run   func() error
@@ -108,9 +99,7 @@ func TestQuoteAllocations(t *testing.T) {
 		}},
 	} {
 		got := testing.AllocsPerRun(100, func() {
-			if err := c.run(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, c.run())
 		})
 		if got > c.limit {
 			t.Errorf("%s: %v allocations, want at most %v", name, got, c.limit)

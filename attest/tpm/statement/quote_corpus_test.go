@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -33,16 +34,12 @@ func recordedQuotes(t testing.TB) []*recordedQuote {
 	for _, name := range []string{"az_snp-verified", "az_tdx-verified"} {
 		read := func(file string) []byte { return tpmlab.Corpus(t, "quotes", "azure-cvm", name, file) }
 		var values []string
-		if err := json.Unmarshal(read("pcrs.json"), &values); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal(read("pcrs.json"), &values))
 		q := &recordedQuote{name: name}
 		q.evidence = QuoteEvidence{Attest: read("quote.bin"), Signature: read("sig.raw.bin"), RawSignature: rawRSASSA}
 		for n, v := range values {
 			b, err := hex.DecodeString(v)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			q.evidence.PCRs = append(q.evidence.PCRs, PCR{tpm2.TPMAlgSHA256, n, b})
 		}
 		q.options.AK.key, q.options.AK.Trust = publicKeyOf(t, read("ak.pem")), AKByIssuer
@@ -59,9 +56,7 @@ func azureTrustedLaunch(t testing.TB) *recordedQuote {
 		Index  int    `json:"index"`
 		Digest []byte `json:"digest"`
 	}
-	if err := json.Unmarshal(read("pcrs.json"), &values); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(read("pcrs.json"), &values))
 	for _, v := range values {
 		q.evidence.PCRs = append(q.evidence.PCRs, PCR{tpm2.TPMAlgSHA256, v.Index, v.Digest})
 	}
@@ -81,9 +76,7 @@ func windowsOnGCE(t testing.TB) *recordedQuote {
 			}
 		}
 	}
-	if err := json.Unmarshal(tpmlab.Corpus(t, "eventlogs", "windows_gcp_shielded_vm.json"), &dump); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(tpmlab.Corpus(t, "eventlogs", "windows_gcp_shielded_vm.json"), &dump))
 	q := &recordedQuote{name: "windows_gcp_shielded_vm"}
 	q.evidence = QuoteEvidence{Attest: dump.Quote.Quote, Signature: dump.Quote.Signature}
 	for _, p := range dump.Log.PCRs {
@@ -119,9 +112,7 @@ func publicKeyOf(t testing.TB, text []byte) crypto.PublicKey {
 	t.Helper()
 	block, _ := pem.Decode(text)
 	key, err := x509.ParsePKIXPublicKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return key
 }
 
@@ -130,16 +121,12 @@ func TestVerifyQuoteCorpus(t *testing.T) {
 	for _, q := range recordedQuotes(t) {
 		t.Run(q.name, func(t *testing.T) {
 			a, err := ParseAttestation(q.evidence.Attest)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			q.options.QualifyingData = append([]byte{}, a.ExtraData...)
 			q.options.InsecureEmptyQualifyingData = len(a.ExtraData) == 0
 			q.options.Selection = a.Quote.Selections
 			got, err := VerifyQuote(&q.evidence, q.options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if n := len(q.evidence.PCRs); n < 8 || len(got.PCRs()) > n {
 				t.Errorf("%d PCRs of %d", len(got.PCRs()), n)
 			}
@@ -177,9 +164,7 @@ func recordedQuoteChangesAreRefused(t *testing.T, q *recordedQuote) {
 	// One bit of the signed selection, and values to match.
 	e := q.evidence
 	a, err := ParseAttestation(bytes.Clone(e.Attest))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	a.Quote.Selections[0].Select[0] ^= 1
 	e.Attest, e.PCRs, o.Selection = a.Raw, nil, nil
 	for _, p := range q.evidence.PCRs {
@@ -196,17 +181,13 @@ func recordedQuoteChangesAreRefused(t *testing.T, q *recordedQuote) {
 	try(checkSignature, e, q.options)
 }
 
-// throughTheWire: what was recorded elsewhere travels in our statement.
+// throughTheWire encodes a quote that was recorded elsewhere as our statement.
 func throughTheWire(t *testing.T, q *recordedQuote) {
 	t.Helper()
 	der, err := MarshalQuote(&q.evidence)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	e, err := ParseQuote(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	e.RawSignature = q.evidence.RawSignature
 	if _, err := VerifyQuote(e, q.options); err != nil {
 		t.Error(err)

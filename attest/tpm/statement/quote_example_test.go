@@ -42,7 +42,7 @@ func ExampleMarshalQuote() {
 	// 79 SHA256:7 0000000000000000000000000000000000000000000000000000000000000000
 }
 
-// A verified quote is asked for values; what it does not cover is an error.
+// A verified quote is asked for values; a PCR that it does not cover is an error.
 func ExampleQuoted_Value() {
 	var q statement.Quoted // of VerifyQuote, or of a Result
 	_, err := q.Value(tpm2.TPMAlgSHA256, 7)
@@ -54,7 +54,7 @@ func ExampleQuoted_Value() {
 	// pcr-resettable: got SHA256:16, want a PCR that only a reset of the machine resets
 }
 
-// VerifyQuote says what is missing before it looks at any evidence.
+// VerifyQuote names missing options before it looks at any evidence.
 func ExampleVerifyQuote() {
 	_, err := statement.VerifyQuote(&statement.QuoteEvidence{}, statement.QuoteOptions{})
 	fmt.Println(err)

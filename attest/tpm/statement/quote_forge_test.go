@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -27,9 +28,7 @@ type quoteForgery struct {
 func goodQuoteForgery(t testing.TB, ak *forger) *quoteForgery {
 	t.Helper()
 	selection, err := NewPCRSelection(tpm2.TPMAlgSHA256, 0, 1, 2, 3, 4, 5, 6, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f := &quoteForgery{unsigned: unsigned{ak: ak, scheme: ak.public.Scheme, attest: &Attestation{
 		Type:            tpm2.TPMSTAttestQuote,
 		QualifiedSigner: QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.public.Name()),
@@ -53,7 +52,7 @@ func (f *quoteForgery) selectPCRs(selections ...PCRSelection) {
 	f.digest()
 }
 
-// digest computes what the TPM would: written anew, as a reference.
+// digest computes the TPM's digest: written anew, as a reference.
 func (f *quoteForgery) digest() {
 	h := tpmwire.HashOf(f.scheme.Hash).New()
 	for _, p := range f.pcrs {
@@ -118,7 +117,7 @@ var quoteForgeries = []struct {
 	{"qualifying data other", message.CheckQualifyingData, func(_ *testing.T, f *quoteForgery) { f.attest.ExtraData = []byte("other") }},
 	{"no bank", CheckPCRSelection, func(_ *testing.T, f *quoteForgery) { f.selectPCRs() }},
 	{"empty selection", CheckPCRSelection, selectOctets(0, 0, 0)},
-	{"an empty bank beside another", CheckPCRSelection, func(_ *testing.T, f *quoteForgery) {
+	{"an empty bank next to another", CheckPCRSelection, func(_ *testing.T, f *quoteForgery) {
 		f.selectPCRs(f.attest.Quote.Selections[0], PCRSelection{Hash: tpm2.TPMAlgSHA384, Select: []byte{0, 0, 0}})
 	}},
 	{"one bank twice", CheckPCRSelection, func(_ *testing.T, f *quoteForgery) {
@@ -207,7 +206,7 @@ func TestVerifyQuoteForgeries(t *testing.T) {
 	}
 }
 
-// What is less than safe is accepted with its own option, and only with that.
+// A tolerance is accepted with its own option, and only with that.
 func TestVerifyQuoteTolerances(t *testing.T) {
 	f := goodQuoteForgery(t, newForger(t, tpmlab.P256(), schemeECDSA))
 	f.selectPCRs(PCRSelection{Hash: tpm2.TPMAlgSHA1, Select: []byte{1, 0, 0}}, PCRSelection{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}})
@@ -224,7 +223,7 @@ func TestVerifyQuoteTolerances(t *testing.T) {
 	f.options.InsecureAllowSHA1Signature = true
 	f.verify(t, "")
 
-	// With the bare key alone the clock is nobody's.
+	// With the bare key alone the clock is not trusted.
 	f.options.AK = AKFromIssuer(f.ak.private.Public(), nil)
 	if q := f.verify(t, ""); q.ClockTrusted || q.AKPublic != nil {
 		t.Error("an AK whose public area is unknown")

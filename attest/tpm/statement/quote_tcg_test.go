@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -40,9 +41,7 @@ func TestTCGQuoteVerifies(t *testing.T) {
 			f.selectPCRs(PCRSelection{Hash: tpm2.TPMAlgSHA384, Select: []byte{0x81, 0, 0}}, PCRSelection{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 2, 0}})
 			made := f.evidence(t)
 			e, err := ParseTCGAttestQuote(tcgQuoteDER(made, valuesOf(made.PCRs)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if !slices.EqualFunc(e.PCRs, made.PCRs, PCR.Equal) {
 				t.Errorf("got %v, want %v", e.PCRs, made.PCRs)
 			}
@@ -68,9 +67,7 @@ func TestTCGQuoteRefused(t *testing.T) {
 	}
 	certify, err := (&Attestation{Type: tpm2.TPMSTAttestCertify, QualifiedSigner: f.attest.QualifiedSigner, ExtraData: testQualifyingData,
 		Certified: &CertifyInfo{Name: f.ak.public.Name(), QualifiedName: f.ak.public.Name()}}).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	swapped := slices.Concat(values[32:64], values[:32], values[64:])
 	for name, c := range map[string]struct {
 		data         []byte
@@ -93,10 +90,10 @@ func TestTCGQuoteRefused(t *testing.T) {
 		"no SEQUENCE":                 {tpmlab.Octets(good.Attest), der.CheckEncoding, ""},
 		"larger than any evidence":    {make([]byte, der.MaxEvidenceSize+1), der.CheckSize, ""},
 		"a statement on a key":        {tcgQuoteDER(&QuoteEvidence{Attest: certify, Signature: good.Signature}, values), checkStatementType, ""},
-		"a statement that is none":    {tcgQuoteDER(&QuoteEvidence{Attest: good.Attest[1:], Signature: good.Signature}, values), CheckMagic, ""},
+		"no statement":                {tcgQuoteDER(&QuoteEvidence{Attest: good.Attest[1:], Signature: good.Signature}, values), CheckMagic, ""},
 		"no PCR selected":             {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections = nil }), values), CheckPCRSelection, ""},
 		"an empty selection":          {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections[0].Select = []byte{0, 0, 0} }), values), CheckPCRSelection, ""},
-		"a bank that nobody knows":    {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections[0].Hash = tpm2.TPMAlgSHA3256 }), values), checkPCRBank, ""},
+		"an unknown bank":             {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections[0].Hash = tpm2.TPMAlgSHA3256 }), values), checkPCRBank, ""},
 		"one PCR more in the quote":   {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections[0].Select = []byte{0xff, 1, 0} }), values), "", checkPCRMissing},
 		"the bank of SHA-1":           {sha1Quote(t, f.ak), "", checkPCRBank},
 		"over other qualifying data":  {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.ExtraData = []byte("another nonce 16") }), values), "", message.CheckQualifyingData},
@@ -107,7 +104,7 @@ func TestTCGQuoteRefused(t *testing.T) {
 			tpmlab.ExpectCheck(t, err, c.read)
 			if err != nil {
 				if e != nil {
-					t.Error("a result beside the error")
+					t.Error("a result with the error")
 				}
 				return
 			}
@@ -124,9 +121,7 @@ func TestTCGQuoteRefused(t *testing.T) {
 func fst(t *testing.T) func([]byte, error) []byte {
 	return func(b []byte, err error) []byte {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return b
 	}
 }
@@ -142,8 +137,8 @@ func p384Forger(t *testing.T) *forger {
 	return newForger(t, tpmlab.P384(), schemeECDSA84)
 }
 
-// bankDigestQuote is what a verifier expects that takes the bank's hash for the digest's:
-// by an AK of SHA-384 over PCRs of SHA-256.
+// bankDigestQuote is a quote for a verifier that takes the bank's hash for the digest's: by an AK
+// of SHA-384 over PCRs of SHA-256.
 func bankDigestQuote(t *testing.T) []byte {
 	f := goodQuoteForgery(t, p384Forger(t))
 	f.scheme.Hash = tpm2.TPMAlgSHA256
@@ -156,19 +151,13 @@ func bankDigestQuote(t *testing.T) []byte {
 // A quote that an independent encoder made over swtpm.
 func TestCorpusTCGQuote(t *testing.T) {
 	e, err := ParseTCGAttestQuote(tpmlab.Corpus(t, "oem", "generated", "H-2.quote.stmt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	cert, err := x509.ParseCertificate(tpmlab.Corpus(t, "oem", "generated", "H-2.iak.cert"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	want := []int{0, 1, 2, 3, 4, 7}
 	q, err := VerifyQuote(e, QuoteOptions{AK: AKFromIssuer(cert.PublicKey, tpmlab.Corpus(t, "oem", "generated", "H-2.iak.public")),
 		QualifyingData: tpmlab.Corpus(t, "oem", "generated", "nonce.bin")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for n, p := range q.PCRs() {
 		if p.Bank != tpm2.TPMAlgSHA256 || p.Index != want[n] {
 			t.Errorf("got %v, want %d", p, want[n])

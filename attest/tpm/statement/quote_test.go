@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -19,13 +19,9 @@ func TestQuoteEncoding(t *testing.T) {
 	f.selectPCRs(PCRSelection{Hash: tpm2.TPMAlgSHA384, Select: []byte{0x81, 0, 0}}, PCRSelection{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 2, 0x80}})
 	e := f.evidence(t)
 	data, err := MarshalQuote(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	got, err := ParseQuote(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	want := *e
 	want.PCRs = slices.Concat(e.PCRs[2:], e.PCRs[:2]) // SHA-256 has the lower number
 	if diff := cmp.Diff(&want, got); diff != "" {
@@ -130,9 +126,7 @@ func TestEventLogEncoding(t *testing.T) {
 	for _, size := range []int{1, 127, 128, 65536, MaxEventLogSize} {
 		log := bytes.Repeat([]byte{7}, size)
 		data, err := MarshalEventLog(log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		got, err := ParseEventLog(data)
 		if err != nil || !bytes.Equal(got, log) {
 			t.Errorf("%d bytes: %v", size, err)
@@ -151,12 +145,10 @@ func TestEventLogEncoding(t *testing.T) {
 }
 
 func FuzzParseQuote(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	e := goodQuoteForgery(f, newForger(f, tpmlab.P256(), schemeECDSA)).evidence(f)
 	data, err := MarshalQuote(e)
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, err)
 	f.Add(data)
 	f.Add(quoteDER(pcrDER(byte(tpm2.TPMAlgSHA256), 0, make([]byte, 32)...)))
 	f.Add(quoteDER())

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -74,7 +73,7 @@ func ParseSignature(b []byte) (*Signature, error) {
 // the bytes it was parsed from. It returns a [*refusal.Error] with the check for which
 // ParseSignature would refuse the result.
 func (v *Signature) Marshal() ([]byte, error) {
-	v = typednil.OrZero(v)
+	v = cmp.Or(v, new(Signature))
 	w := writer(8 + len(v.RSA) + len(v.R) + len(v.S))
 	if err := v.code(w); err != nil {
 		return nil, err
@@ -110,7 +109,7 @@ func (v *Signature) code(w *wire) error {
 // SHA-256, SHA-384 or SHA-512), as carried by the sample of
 // draft-ietf-lamps-csr-attestation, GKE's requests and WebAuthn: for RSASSA and RSAPSS the
 // signature's bytes, for ECDSA the DER of the SEQUENCE of RFC 3279, 2.2.3, with r and s
-// positive and minimal. The result refers to b. Errors are those of [ParseSignature].
+// positive and minimal. The result refers to b. It returns the errors of [ParseSignature].
 func ParseRawSignature(b []byte, scheme KeyScheme) (*Signature, error) {
 	if err := limitSignature(b); err != nil {
 		return nil, err
@@ -140,7 +139,7 @@ func ParseRawSignature(b []byte, scheme KeyScheme) (*Signature, error) {
 // ecdsa.VerifyASN1 and OpenSSL. It returns a [*refusal.Error] with the check
 // "signature-scheme" for a signature of another scheme.
 func (v *Signature) MarshalECDSA() ([]byte, error) {
-	v = typednil.OrZero(v)
+	v = cmp.Or(v, new(Signature))
 	if v.Alg != tpm2.TPMAlgECDSA {
 		return nil, tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "ECDSA")
 	}

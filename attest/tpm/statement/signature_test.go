@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -29,9 +30,7 @@ func TestParseSignature(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := unhex(t, row.in)
 			got, err := ParseSignature(in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if diff := cmp.Diff(row.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -72,7 +71,7 @@ func TestParseSignatureRefuses(t *testing.T) {
 			got, err := ParseSignature(unhex(t, row.in))
 			tpmlab.ExpectCheck(t, err, row.want)
 			if got != nil {
-				t.Error("a result beside the error")
+				t.Error("a result with the error")
 			}
 		})
 	}
@@ -136,12 +135,8 @@ func TestSignatureVerify(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := f.sign(t, f.public.Scheme, message)
 			key := f.private.Public()
-			if err := v.checkForm(key); err != nil {
-				t.Fatal(err)
-			}
-			if err := v.verify(key, message); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, v.checkForm(key))
+			testkit.NoError(t, v.verify(key, message))
 			tpmlab.ExpectCheck(t, v.verify(key, message[1:]), checkSignature)
 			tpmlab.ExpectCheck(t, v.verify(nil, message), checkSignatureScheme)
 			tpmlab.ExpectCheck(t, v.checkForm(nil), checkSignatureScheme)
@@ -167,9 +162,7 @@ func TestPSSSaltLength(t *testing.T) {
 	// The longest salt that fits RSA-2048 with SHA-256 has 222 bytes.
 	for salt, want := range map[int]refusal.Check{32: "", 1: checkSignature, 20: checkSignature, 31: checkSignature, 33: checkSignature, 222: checkSignature} {
 		out, err := rsa.SignPSS(rand.Reader, k, h, digest, &rsa.PSSOptions{SaltLength: salt})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		v := &Signature{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256, RSA: out}
 		tpmlab.ExpectCheck(t, v.verify(k.Public(), message), want)
 	}

@@ -1,10 +1,10 @@
 package statement
 
 import (
+	"cmp"
 	"crypto"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -35,10 +35,10 @@ type CertifyOptions struct {
 	// is refused.
 	AK AK
 
-	// QualifyingData is what the statement's extraData must be, byte for byte: what the
-	// caller issued for this statement only, with 16 or more random bytes, since nothing else
-	// tells a fresh statement from an old one. Empty is refused: a nonce that the caller lost
-	// would be empty too.
+	// QualifyingData is the required extraData of the statement, byte for byte: a nonce that the
+	// caller issued for this statement only, with 16 or more random bytes, since nothing else tells
+	// a fresh statement from an old one. Empty is refused: a nonce that the caller lost would be
+	// empty too.
 	QualifyingData []byte
 	// Key is the key that must have been certified, as in the certificate request:
 	// *rsa.PublicKey or *ecdsa.PublicKey. Nil is refused.
@@ -71,12 +71,12 @@ type CertifyOptions struct {
 	InsecureAllowSHA1Name bool
 }
 
-// Certified is what a verified statement says.
+// Certified is the content of a verified statement.
 type Certified struct {
 	// Attestation is the statement, of type certify.
 	Attestation *Attestation
-	// Public is the certified key's public area. Its attributes are bound by the
-	// certified Name, so they are what the TPM enforces.
+	// Public is the certified key's public area. Its attributes are bound by the certified Name, so
+	// the TPM enforces them.
 	Public *Public
 	// AKPublic is the attestation key's public area, or nil if only its key was given.
 	// AKTrust says where the trust in the key comes from.
@@ -97,11 +97,10 @@ type Certified struct {
 	ClockTrusted bool
 }
 
-// VerifyCertify checks one statement of TPM2_Certify against a trusted attestation key,
-// qualifying data and an expected key. It is the lower-level function for evidence that does
-// not answer a challenge of this package: GKE's requests, the statement of a
-// draft-ietf-lamps-csr-attestation request, a recorded statement. It does not decide what a
-// machine is or whether it may join.
+// VerifyCertify checks one statement of TPM2_Certify against a trusted attestation key, qualifying
+// data and an expected key. It is the lower-level function for evidence that does not answer a
+// challenge of this package: GKE's requests, the statement of a draft-ietf-lamps-csr-attestation
+// request, a recorded statement. It does not decide which machine this is or whether it may join.
 //
 // The checks, each with its own Check, are: sizes, canonical parsing, magic and type;
 // qualifying data, in constant time; the certified Name against the Name computed from
@@ -167,7 +166,7 @@ func (o *CertifyOptions) checkCommon(c refusal.Check) error {
 // Parse fills in the parsed members from the evidence and from the attestation key's public
 // area, which may be empty if it is unknown or has already been parsed.
 func (in *CertifyInput) Parse(e *CertifyEvidence, akPublic []byte) (err error) {
-	in, e = typednil.OrZero(in), typednil.OrZero(e)
+	in, e = cmp.Or(in, new(CertifyInput)), cmp.Or(e, new(CertifyEvidence))
 	if err := in.parseSigned(e.Attest, e.Signature, e.RawSignature); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -15,18 +14,18 @@ const (
 	// CheckAKMismatch: the attestation key's public area does not hold the same key as its
 	// certificate.
 	CheckAKMismatch refusal.Check = "ak-mismatch"
-	// checkAKAttributes: the attestation key's attributes are not those of a
-	// restricted signing key that lives in a TPM.
+	// checkAKAttributes: the attestation key is not a restricted signing key that lives in a TPM,
+	// by its attributes.
 	checkAKAttributes refusal.Check = "ak-attributes"
 	// checkAKScheme: the attestation key has no signing scheme of its own, or one
 	// that is not accepted.
 	checkAKScheme refusal.Check = "ak-scheme"
 )
 
-// What an attestation key's attributes must be. Restricted: it signs only what the TPM made.
-// The rest: the TPM made it and it cannot leave. A key that also decrypts could be made to
-// act as a storage key, and one with x509sign signs certificates. No TPM has a key with fixedTPM
-// and encryptedDuplication (Part 2, 8.3.3).
+// Required and refused attributes of an attestation key. Restricted: it signs only structures made
+// by the TPM. The rest: the TPM made the key and it cannot leave. A key that also decrypts could be
+// made to act as a storage key, and one with x509sign signs certificates. No TPM has a key with
+// fixedTPM and encryptedDuplication (Part 2, 8.3.3).
 const (
 	akAttributesSet = AttributeFixedTPM | AttributeFixedParent | AttributeSensitiveDataOrigin |
 		AttributeRestricted | AttributeSign
@@ -52,7 +51,7 @@ func (in *CertifyInput) checkAK() error {
 // key's public area. On road A these are claims, and only checked for consistency; on road B
 // the credential proves them.
 func CheckAKPublic(ak *Public) error {
-	return (&CertifyInput{AK: typednil.OrZero(ak)}).checkAKArea()
+	return (&CertifyInput{AK: cmp.Or(ak, new(Public))}).checkAKArea()
 }
 
 func (in *CertifyInput) checkAKArea() error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
@@ -45,9 +46,7 @@ func BenchmarkBareSignature(b *testing.B) {
 		f := goodForgery(b, ak, tpmlab.P256b().Public())
 		e := f.evidence(b)
 		v, err := ParseSignature(e.Signature)
-		if err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, err)
 		digest := tpmwire.AppendDigest(nil, crypto.SHA256, e.Attest)
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -60,9 +59,7 @@ func BenchmarkBareSignature(b *testing.B) {
 				}
 			case *ecdsa.PublicKey:
 				der, err := v.MarshalECDSA()
-				if err != nil {
-					b.Fatal(err)
-				}
+				testkit.NoError(b, err)
 				for b.Loop() {
 					if !ecdsa.VerifyASN1(k, digest, der) {
 						b.Fatal()
@@ -81,9 +78,7 @@ func BenchmarkStatementChecks(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := checksAlone(e, &f.options, ak.private.Public()); err != nil {
-					b.Fatal(err)
-				}
+				testkit.NoError(b, checksAlone(e, &f.options, ak.private.Public()))
 			}
 		})
 	}
@@ -129,9 +124,7 @@ func TestStatementAllocations(t *testing.T) {
 			t.Errorf("%s: parsing and checks allocate %v objects, want at most %v", name, got, want)
 		}
 		a, err := ParseAttestation(e.Attest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if got := testing.AllocsPerRun(100, func() { _ = f.public.HasName(a.Certified.Name) }); got != 0 {
 			t.Errorf("%s: HasName allocates %v objects", name, got)
 		}

@@ -11,11 +11,10 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Checks of a certify statement, in addition to those of its parsers.
+// Checks of a certify statement after parsing.
 const (
 	// checkQualifiedSigner: the statement's qualifiedSigner is not a Qualified Name that the
 	// attestation key can have.
@@ -27,8 +26,8 @@ const (
 	checkQualifiedName refusal.Check = "certified-qualified-name"
 	// checkAKIsCertifiedKey: the certified key is the attestation key itself.
 	checkAKIsCertifiedKey refusal.Check = "ak-is-certified-key"
-	// checkKeyAttributes: the certified key's attributes are not those of a key for
-	// this use, or contradict each other.
+	// checkKeyAttributes: the certified key's attributes do not fit this use, or contradict each
+	// other.
 	checkKeyAttributes refusal.Check = "key-attributes"
 	// checkResidencyClaim: the certified key was loaded from outside, yet claims attributes
 	// that a TPM never gives to such a key. No TPM made this statement.
@@ -52,17 +51,17 @@ type CertifyInput struct {
 	// Covers, if not nil, checks the qualifying data in place of Options.QualifyingData, for
 	// a verifier that derives it.
 	Covers func(data []byte) error
-	// Options are the rest of what the statement is checked against; their AK is ignored. The
-	// zero value is the strictest, except for residence, which must be requested.
+	// Options are the other requirements; their AK is ignored. The zero value is the strictest,
+	// except for residence, which must be requested.
 	Options CertifyOptions
 }
 
 // CheckBeforeSignature runs every check except the signature's verification: no public-key
 // operation, cheapest checks first.
 func (in *CertifyInput) CheckBeforeSignature() error {
-	in = typednil.OrZero(in)
+	in = cmp.Or(in, new(CertifyInput))
 	if in.Attest == nil || in.Attest.Certified == nil {
-		return tpmwire.Refuse(checkStatementType, statementTypeName(typednil.OrZero(in.Attest).Type), statementTypeName(tpm2.TPMSTAttestCertify))
+		return tpmwire.Refuse(checkStatementType, statementTypeName(cmp.Or(in.Attest, new(Attestation)).Type), statementTypeName(tpm2.TPMSTAttestCertify))
 	}
 	return inOrder(in.checkQualifyingData, in.checkCertifiedKey, in.checkAK, in.checkQualifiedSigner,
 		in.checkKeyAttributes, in.checkResidency, in.checkSignatureForm)
@@ -78,7 +77,7 @@ func (in *CertifyInput) checkQualifyingData() error {
 		return in.Covers(in.Attest.ExtraData)
 	}
 	if subtle.ConstantTimeCompare(in.Attest.ExtraData, in.Options.QualifyingData) != 1 {
-		// What was expected is a secret between this statement's maker and the verifier.
+		// The expected value is a secret between this statement's maker and the verifier.
 		return tpmwire.Refuse(message.CheckQualifyingData, refusal.Hex(in.Attest.ExtraData), "the qualifying data of this challenge")
 	}
 	return nil
@@ -161,7 +160,7 @@ func (in *CertifyInput) checkKeyAttributes() error {
 	return nil
 }
 
-// checkResidency checks what the attributes claim against the Qualified Name.
+// checkResidency checks the attributes' claim against the Qualified Name.
 func (in *CertifyInput) checkResidency() error {
 	name, qualified := in.Attest.Certified.Name, in.Attest.Certified.QualifiedName
 	if !isName(qualified) || tpm2.TPMAlgID(binary.BigEndian.Uint16(qualified)) != in.Public.NameAlg {
@@ -192,7 +191,7 @@ func (in *CertifyInput) clockTrusted() bool { return in.SignedByPrimary(tpm2.TPM
 // SignedByPrimary reports whether the signer is the attestation key as a primary key of the
 // given hierarchy.
 func (in *CertifyInput) SignedByPrimary(hierarchy tpm2.TPMHandle) bool {
-	in = typednil.OrZero(in)
+	in = cmp.Or(in, new(CertifyInput))
 	qualified := QualifiedNameOfPrimary(hierarchy, in.AKName)
 	return len(qualified) != 0 && in.Attest != nil && bytes.Equal(in.Attest.QualifiedSigner, qualified)
 }

@@ -1,10 +1,10 @@
 package statement
 
 import (
+	"cmp"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 )
 
 // MarshalTCGAttestCertify returns the DER of the tcg-attest-tpm-certify statement
@@ -16,7 +16,7 @@ import (
 // The signature is included as it is, a TPMT_SIGNATURE unless e.RawSignature says otherwise.
 // It returns a [*refusal.Error] with "message-encoding" or "message-size".
 func MarshalTCGAttestCertify(e *CertifyEvidence) ([]byte, error) {
-	return der.Marshal("certify", typednil.OrZero(e).fields)
+	return der.Marshal("certify", cmp.Or(e, new(CertifyEvidence)).fields)
 }
 
 // fields reads or writes the fields of the statement.

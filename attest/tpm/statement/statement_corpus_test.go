@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -46,9 +47,7 @@ func webauthnStatements(t *testing.T) []*recordedStatement {
 		name := filepath.Base(filepath.Dir(path))
 		read := func(file string) []byte { return tpmlab.Corpus(t, "webauthn-tpm", name, file) }
 		s := &recordedStatement{name: name}
-		if err := json.Unmarshal(read("meta.json"), &s.meta); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal(read("meta.json"), &s.meta))
 		if s.leaf, err = x509.ParseCertificate(read("x5c-0.der")); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -111,9 +110,7 @@ func recordedChangesAreRefused(t *testing.T, s *recordedStatement, got *Certifie
 	}
 	try(message.CheckQualifyingData, func(o *CertifyOptions) { o.QualifyingData = o.QualifyingData[1:] })
 	key, err := got.Public.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	try("", func(o *CertifyOptions) { o.InsecureAllowAnyKey, o.Key = false, key })
 	try(message.CheckKeyMismatch, func(o *CertifyOptions) { o.InsecureAllowAnyKey, o.Key = false, tpmlab.P256().Public() })
 	try(checkSignature, func(o *CertifyOptions) { o.AK.key = tpmlab.RSA2048().Public() })
@@ -144,7 +141,7 @@ func TestCorpusWebAuthnReal(t *testing.T) {
 	}
 }
 
-// TestCorpusW3C: the vector's only faults are those of a statement that no TPM made.
+// TestCorpusW3C: the vector's only faults are those that no TPM makes.
 func TestCorpusW3C(t *testing.T) {
 	for _, s := range webauthnStatements(t) {
 		if s.name != "synthetic-w3c-ecckey-01" {
@@ -153,9 +150,7 @@ func TestCorpusW3C(t *testing.T) {
 		attest := append([]byte{}, s.evidence.Attest...)
 		attest[4+2+2+2+32+16] = 1 // safe; the signature is over 0x33
 		a, err := ParseAttestation(attest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if len(a.QualifiedSigner) != 0 || len(a.Certified.QualifiedName) != 0 {
 			t.Errorf("got %+v", a)
 		}
@@ -170,32 +165,24 @@ func TestCorpusW3C(t *testing.T) {
 func TestCorpusAzure(t *testing.T) {
 	read := func(file string) []byte { return tpmlab.Corpus(t, "azure-vtpm-linux", file) }
 	leaf, err := x509.ParseCertificate(read("ak-cert.der"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	e := &CertifyEvidence{
 		Attest: read("attest.bin"), Signature: read("sig.raw.bin"), Public: read("key.tpmt"),
 		RawSignature: &KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256},
 	}
 	key, err := ParsePublic(e.Public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if key.Attributes != 0x20432 || key.Scheme.Alg != tpm2.TPMAlgRSAES {
 		t.Errorf("attributes %v, scheme %v", key.Attributes, key.Scheme)
 	}
 	expected, err := key.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	o := CertifyOptions{
 		AK: AKFromIssuer(leaf.PublicKey, read("ak.tpmt")), InsecureEmptyQualifyingData: true, Key: expected,
 		AllowDecryptionKey: true, RequireTPMResident: true,
 	}
 	got, err := VerifyCertify(e, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if !got.TPMResident || got.AKPublic.Attributes != 0x50472 || len(got.Attestation.ExtraData) != 0 {
 		t.Errorf("got %+v", got)
 	}
@@ -231,17 +218,13 @@ func TestCorpusLAMPS(t *testing.T) {
 		t.Fatal("no PEM")
 	}
 	csr, err := x509.ParseCertificateRequest(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	e, certificates := lampsStatement(t, csr.RawTBSCertificateRequest)
 	e.RawSignature = &KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
 	accepted := 0
 	for _, der := range certificates {
 		certificate, err := x509.ParseCertificate(der)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		got, err := VerifyCertify(e, CertifyOptions{AK: AKFromIssuer(certificate.PublicKey, nil), QualifyingData: testQualifyingData, Key: csr.PublicKey})
 		if err != nil {
 			tpmlab.ExpectCheck(t, err, checkSignature)
@@ -302,9 +285,7 @@ func lampsStatement(t *testing.T, info []byte) (*CertifyEvidence, [][]byte) {
 func TestCorpusQuotes(t *testing.T) {
 	quote := tpmlab.Corpus(t, "azure-vtpm-linux", "quote.bin")
 	a, err := ParseAttestation(quote)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	out, err := a.Marshal()
 	if err != nil || string(out) != string(quote) || a.Quote == nil || len(a.Quote.PCRDigest) != 32 {
 		t.Errorf("got %+v, %x (%v)", a.Quote, out, err)

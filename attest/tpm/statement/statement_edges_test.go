@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -18,9 +19,7 @@ func keyWithZeroX(t testing.TB) *ecdsa.PrivateKey {
 	for range 100_000 {
 		key := mustECDSA(tpmlab.P256().Curve)
 		point, err := key.PublicKey.Bytes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if point[1] == 0 && point[33] != 0 {
 			return key
 		}
@@ -29,8 +28,8 @@ func keyWithZeroX(t testing.TB) *ecdsa.PrivateKey {
 	return nil
 }
 
-// What a key that was loaded from outside has as its Qualified Name, its Name, is no
-// restricted key's, whichever way the TPM writes its coordinates.
+// A key that was loaded from outside has its Name as its Qualified Name, which no restricted key
+// has, whichever way the TPM writes its coordinates.
 func TestSignersFromOutside(t *testing.T) {
 	for name, ak := range forgers(t) {
 		t.Run(name, func(t *testing.T) {
@@ -57,8 +56,8 @@ func TestSignersFromOutside(t *testing.T) {
 	}
 }
 
-// A statement that names no signer is none of a primary key, and nothing is said of a
-// hierarchy where the attestation key's Name is not known.
+// A statement that names no signer is not a primary key's, and no hierarchy is stated where the
+// attestation key's Name is not known.
 func TestSignedByPrimaryOfNobody(t *testing.T) {
 	name := tpmlab.DigestName(1)
 	for what, c := range map[string]struct {
@@ -82,8 +81,7 @@ func TestSignedByPrimaryOfNobody(t *testing.T) {
 	}
 }
 
-// An attestation key that is none is refused as what it is, in certify statements and
-// in quotes.
+// An unsuitable attestation key is refused with its own fault, in certify statements and in quotes.
 func TestAreasOfAttestationKeys(t *testing.T) {
 	ak := newForger(t, tpmlab.P256(), schemeECDSA)
 	for name, c := range map[string]struct {
@@ -128,8 +126,7 @@ func TestFormOfAttestationKeys(t *testing.T) {
 	}
 }
 
-// A key that may neither sign nor decrypt is none, also where decryption keys are
-// accepted.
+// A key that may neither sign nor decrypt is refused, also where decryption keys are accepted.
 func TestKeysWithoutUse(t *testing.T) {
 	const use = AttributeSign | AttributeDecrypt
 	for name, c := range map[string]struct {
@@ -154,7 +151,7 @@ func TestKeysWithoutUse(t *testing.T) {
 	}
 }
 
-// What is neither fixed nor has a parent is in no TPM for good.
+// A key that is neither fixed nor has a parent is not resident.
 func TestResidence(t *testing.T) {
 	ak := newForger(t, tpmlab.P256(), schemeECDSA)
 	for name, c := range map[string]struct {

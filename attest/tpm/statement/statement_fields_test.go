@@ -8,12 +8,13 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// expectGot is expectCheck, and the refusal says what it stopped at.
+// expectGot is expectCheck, and compares the refusal's Got.
 func expectGot(t *testing.T, err error, want refusal.Check, got string) {
 	t.Helper()
 	tpmlab.ExpectCheck(t, err, want)
@@ -73,14 +74,10 @@ func TestSizesOfAttestation(t *testing.T) {
 
 	quote := func(change func(*QuoteInfo)) []byte {
 		a, err := ParseAttestation(unhex(t, quoteHex))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		change(a.Quote)
 		raw, err := a.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return raw
 	}
 	banks := func(n int, octets ...byte) func(*QuoteInfo) {
@@ -126,14 +123,10 @@ func TestSizesOfAttestation(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				a, err := ParseAttestation(bytes.Clone(certify))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				change(a)
 				raw, err := a.Marshal()
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				_, err = ParseAttestation(raw)
 				tpmlab.ExpectCheck(t, err, want)
 			})

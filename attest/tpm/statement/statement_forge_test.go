@@ -13,6 +13,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -55,9 +56,7 @@ func publicArea(t testing.TB, pub crypto.PublicKey, attributes Attributes, schem
 		}
 	case *ecdsa.PublicKey:
 		point, err := k.Bytes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		half := len(point) / 2
 		p.Type, p.KDF = tpm2.TPMAlgECC, noScheme
 		p.X, p.Y = point[1:1+half], point[1+half:]

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -62,7 +63,7 @@ func TestCertifyFrame(t *testing.T) {
 			e, err := ParseTCGAttestCertify(data)
 			tpmlab.ExpectCheck(t, err, der.CheckEncoding)
 			if e != nil {
-				t.Error("a result beside the error")
+				t.Error("a result with the error")
 			}
 		})
 	}
@@ -150,9 +151,7 @@ func TestQuoteFrame(t *testing.T) {
 func FuzzParseTCGAttestCertify(f *testing.F) {
 	for _, e := range []*CertifyEvidence{{Attest: []byte{1}, Signature: []byte{2}, Public: []byte{3}}, {Attest: []byte{1}, Signature: []byte{2}}} {
 		statement, err := MarshalTCGAttestCertify(e)
-		if err != nil {
-			f.Fatal(err)
-		}
+		testkit.NoError(f, err)
 		f.Add(statement)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -99,9 +100,7 @@ func TestCovers(t *testing.T) {
 				return want
 			}}
 			in.Options.QualifyingData = []byte("other data")
-			if err := in.Parse(e, f.options.AK.public); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, in.Parse(e, f.options.AK.public))
 			if err := in.CheckBeforeSignature(); !errors.Is(err, want) {
 				t.Errorf("got %v, want %v", err, want)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
@@ -86,7 +87,7 @@ func naiveVerify(t *testing.T, e *CertifyEvidence, o CertifyOptions) bool {
 
 type naivePublicKey interface{ Equal(crypto.PublicKey) bool }
 
-// naiveRead is go-tpm's decoder with what it lacks: one encoding for one value, no
+// naiveRead is go-tpm's decoder with stricter rules: one encoding for one value, no
 // reserved bits, sizes that exist.
 func naiveRead[T tpm2.Marshallable, P interface {
 	*T
@@ -233,8 +234,8 @@ func naiveSignature(sig *tpm2.TPMTSignature, ak *tpm2.TPMTPublic, key naivePubli
 	return h != 0 && rsa.VerifyPSS(k, h, sum, s.Sig.Buffer, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}) == nil
 }
 
-// TestReferenceAgrees: the slow reading accepts what is good, so that its refusals
-// mean something.
+// TestReferenceAgrees: the slow reading accepts good statements, so that its refusals mean
+// something.
 func TestReferenceAgrees(t *testing.T) {
 	for name, ak := range forgers(t) {
 		f := goodForgery(t, ak, tpmlab.P256b().Public())
@@ -268,9 +269,7 @@ func FuzzVerifyCertify(f *testing.F) {
 	f.Add(good.evidence(f).Attest, good.public.Raw, ak.public.Raw, []byte{0x80, 0, 0, 1}, uint8(0))
 	f.Fuzz(func(t *testing.T, attest, public, akPublic, sigChange []byte, options uint8) {
 		sig, err := ak.sign(t, schemeECDSA, attest).Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for i, b := range sigChange {
 			sig[(i*13)%len(sig)] ^= b
 		}
@@ -284,7 +283,7 @@ func FuzzVerifyCertify(f *testing.F) {
 		}
 		got, err := VerifyCertify(e, o)
 		if (err == nil) != (got != nil) {
-			t.Fatalf("result %v beside error %v", got, err)
+			t.Fatalf("result %v and error %v", got, err)
 		}
 		if want := naiveVerify(t, e, o); (err == nil) != want {
 			t.Fatalf("got %v, the slow reading says %v\nattest %x\npublic %x\nak %x\nsignature %x", err, want, attest, public, akPublic, sig)

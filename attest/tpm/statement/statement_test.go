@@ -304,7 +304,7 @@ func TestStatementAttacks(t *testing.T) {
 			}
 			row.change(t, f)
 			if got := f.verify(t, row.want); got != nil {
-				t.Errorf("a result beside the error: %+v", got)
+				t.Errorf("a result with the error: %+v", got)
 			}
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
@@ -35,9 +36,7 @@ func TestTPM2Tools(t *testing.T) {
 		x.Run("tpm2_load -Q -C storage.ctx -u " + key + ".pub -r " + key + ".priv -c " + key + ".ctx")
 	}
 	der, err := x509.MarshalECPrivateKey(tpmlab.P256())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	x.Write("soft.key", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
 	x.Run("tpm2_loadexternal -Q -C n -G ecc -r soft.key -a userwithauth|sensitivedataorigin|sign -c soft.ctx")
 	for _, ak := range []string{"rsassa", "rsapss", "ecdsa", "primary"} {
@@ -70,9 +69,7 @@ func TestTPM2ToolsAttributes(t *testing.T) {
 		_, _ = x.Try("tpm2_flushcontext -t")
 	}
 	der, err := x509.MarshalECPrivateKey(tpmlab.P256())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	x.Write("soft.key", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
 	load := "tpm2_loadexternal -Q -C n -G ecc -r soft.key -c soft.ctx -a userwithauth|sign"
 	x.Run(load)
@@ -90,13 +87,9 @@ func opensslVerify(t *testing.T, dir string, key crypto.PublicKey, e *CertifyEvi
 	t.Helper()
 	x := &tpmlab.Tools{T: t, Dir: dir, Env: os.Environ()}
 	spki, err := x509.MarshalPKIXPublicKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	v, err := ParseSignature(e.Signature)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	signature := v.RSA
 	if v.Alg == tpm2.TPMAlgECDSA {
 		if signature, err = v.MarshalECDSA(); err != nil {
@@ -143,15 +136,11 @@ func verifyWithTools(x *tpmlab.Tools, ak, key string) {
 	x.Run("tpm2_certify -Q -C " + ak + ".ctx -c " + key + ".ctx -g sha256 -f tss -o " + name + ".attest -s " + name + ".sig" + scheme)
 	akArea, area := areaOf(x, ak), areaOf(x, key)
 	expected, err := area.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	e := &CertifyEvidence{Attest: x.Read(name + ".attest"), Signature: x.Read(name + ".sig"), Public: area.Raw}
 	o := CertifyOptions{AK: AKFromCredential(akArea.Raw), QualifyingData: testQualifyingData, Key: expected}
 	got, err := VerifyCertify(e, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if resident := key != "soft"; got.TPMResident != resident {
 		t.Errorf("resident %v", got.TPMResident)
 	}
@@ -170,9 +159,7 @@ func opensslWithTools(x *tpmlab.Tools, ak *Public, e *CertifyEvidence) {
 		t.Skip("openssl is not installed: apt-get install -y openssl")
 	}
 	key, err := ak.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	opensslVerify(t, x.Dir, key, e)
 }
 

@@ -50,7 +50,7 @@ func (v *AKVerifier) Profiles() []Profile {
 	return all
 }
 
-// AKCertificate is what a verified AK certificate says.
+// AKCertificate is the content of a verified AK certificate.
 type AKCertificate struct {
 	// Key is the AK, an *rsa.PublicKey or an *ecdsa.PublicKey.
 	Key crypto.PublicKey

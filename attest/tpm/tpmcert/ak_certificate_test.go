@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -31,9 +31,7 @@ func microsoft(t *testing.T) Issuer {
 		t.Fatal("no PEM")
 	}
 	root, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return Issuer{Roots: []*x509.Certificate{root}, Profile: ProfileMicrosoftAIK()}
 }
 
@@ -51,9 +49,7 @@ func TestRealStatementsUnderMicrosoft(t *testing.T) {
 		var meta struct {
 			ExtraData string `json:"extraData"`
 		}
-		if err := json.Unmarshal(tpmlab.Corpus(t, "webauthn-tpm", name, "meta.json"), &meta); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal(tpmlab.Corpus(t, "webauthn-tpm", name, "meta.json"), &meta))
 		var chain [][]byte
 		for _, file := range []string{"x5c-0.der", "x5c-1.der", "x5c-2.der"} {
 			if der, err := os.ReadFile(filepath.Join(dir, file)); err == nil {
@@ -73,9 +69,7 @@ func TestRealStatementsUnderMicrosoft(t *testing.T) {
 				t.Errorf("%s: %+v", name, ak)
 			}
 			qualifying, err := hex.DecodeString(meta.ExtraData)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, err = statement.VerifyCertify(&statement.CertifyEvidence{
 				Attest:    tpmlab.Corpus(t, "webauthn-tpm", name, "certinfo.bin"),
 				Signature: tpmlab.Corpus(t, "webauthn-tpm", name, "sig.tpmt.bin"),
@@ -103,9 +97,7 @@ func insideValidity(t *testing.T, chain [][]byte) time.Time {
 	var at time.Time
 	for _, der := range chain {
 		c, err := x509.ParseCertificate(der)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if c.NotBefore.After(at) {
 			at = c.NotBefore
 		}
@@ -162,9 +154,7 @@ func TestVerifyAKCertificateRefuses(t *testing.T) {
 	}
 	t.Run("a weak key", func(t *testing.T) {
 		der, err := x509.CreateCertificate(rand.Reader, leaf.Cert, root.Cert, tpmlab.RSA1024().Public(), root.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if _, err := VerifyAKCertificate(good, [][]byte{der}, tpmlab.Time); !errors.Is(err, refusal.Check("tpm-key-strength")) {
 			t.Errorf("got %v, want %s", err, refusal.Check("tpm-key-strength"))
 		}
@@ -178,7 +168,7 @@ func TestVerifyAKCertificateRefuses(t *testing.T) {
 // FuzzParseAKPresented: no bytes make the reader panic, and the leaf that it takes is the one
 // that was sent.
 func FuzzParseAKPresented(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	root := tpmlab.Sign(f, nil, "root", nil)
 	a, b := tpmlab.Sign(f, root, "a", nil).Cert.Raw, tpmlab.Sign(f, root, "b", nil).Cert.Raw
 	f.Add(a, b)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -32,22 +33,17 @@ func akTemplate(key crypto.PublicKey) AKTemplate {
 		NotBefore: tpmlab.Time, NotAfter: tpmlab.Time.Add(time.Hour)}
 }
 
-// What is made has the form that ProfileTCG asks for. (What other readers make of it is in
-// test/interop.)
+// The certificate has the form that ProfileTCG requires. (test/interop shows it to other readers.)
 func TestCreateAKCertificate(t *testing.T) {
 	ca := akCA(t, nil)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	identities := map[attest.Identity]bool{}
 	for name, key := range map[string]crypto.PublicKey{"RSA-2048": rsaKey.Public(), "P-256": tpmlab.NewP256(t).Public(),
 		"P-384": tpmlab.NewECDSA(t, elliptic.P384()).Public(), "P-521": tpmlab.NewECDSA(t, elliptic.P521()).Public()} {
 		t.Run(name, func(t *testing.T) {
 			made, err := CreateAKCertificate(t.Context(), akTemplate(key), ca.Cert, ca.Key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			cert := made.Chain[0]
 			if len(made.Chain) != 2 || !made.Chain[1].Equal(ca.Cert) || made.Directory != akDirectory {
 				t.Errorf("a chain of %d, %+v", len(made.Chain), made.Directory)
@@ -74,9 +70,7 @@ func TestCreateAKCertificate(t *testing.T) {
 	bare := akTemplate(rsaKey.Public())
 	bare.PermanentIdentifier, bare.Directory = strings.Repeat("é", 127), DirectoryName{}
 	made, err := CreateAKCertificate(t.Context(), bare, ca.Cert, ca.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if identities[made.Machine] || made.Directory != (DirectoryName{}) {
 		t.Errorf("another machine is %s, %+v", made.Machine, made.Directory)
 	}
@@ -87,17 +81,13 @@ func TestCreateAKCertificate(t *testing.T) {
 func TestAKThatCanBeFactored(t *testing.T) {
 	ca := akCA(t, nil)
 	made, err := CreateAKCertificate(t.Context(), akTemplate(tpmlab.RSA2048().Public()), ca.Cert, ca.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	issuers := []Issuer{{Roots: []*x509.Certificate{ca.Cert}, Profile: ProfileTCG()}}
 	for n, want := range map[*big.Int]refusal.Check{tpmlab.RSA2048().N: "", rocaModulus(): "tpm-key-strength"} {
 		leaf := *made.Chain[0]
 		leaf.ExtraExtensions = leaf.Extensions
 		der, err := x509.CreateCertificate(rand.Reader, &leaf, ca.Cert, &rsa.PublicKey{N: n, E: 65537}, ca.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		_, err = VerifyAKCertificate(issuers, [][]byte{der}, tpmlab.Time)
 		tpmlab.ExpectCheck(t, err, want)
 	}
@@ -106,23 +96,15 @@ func TestAKThatCanBeFactored(t *testing.T) {
 func TestCreateAKCertificateRefuses(t *testing.T) {
 	ca, other := akCA(t, nil), tpmlab.NewP256(t)
 	_, edKey, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	weak, err := rsa.GenerateKey(rand.Reader, 1024)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	shape := *ca.Cert
 	shape.SignatureAlgorithm, shape.PublicKey = 0, edKey.Public()
 	edCA, err := x509.CreateCertificate(rand.Reader, &shape, &shape, edKey.Public(), edKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	parsedEdCA, err := x509.ParseCertificate(edCA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	edited := func(edit func(*x509.Certificate)) func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) {
 		return func(t *testing.T, _ *AKTemplate) (*x509.Certificate, crypto.Signer) {
 			ca := akCA(t, edit)
@@ -173,7 +155,7 @@ func TestCreateAKCertificateRefuses(t *testing.T) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 			if (made != nil) != (err == nil) {
-				t.Errorf("%v beside %v", made, err)
+				t.Errorf("%v and %v", made, err)
 			}
 		})
 	}

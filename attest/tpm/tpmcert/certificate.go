@@ -109,8 +109,8 @@ func keyOf(c *x509.Certificate) crypto.PublicKey {
 	return c.PublicKey
 }
 
-// canonicalSPKI is [csr.CanonicalSPKI] of a certificate's key: what the certificate has,
-// where that is canonical already.
+// canonicalSPKI is [csr.CanonicalSPKI] of a certificate's key, without encoding it again if it is
+// canonical.
 func canonicalSPKI(c *x509.Certificate, key crypto.PublicKey) ([]byte, error) {
 	if csr.IsCanonicalSPKI(c.RawSubjectPublicKeyInfo) {
 		return c.RawSubjectPublicKeyInfo, nil
@@ -118,7 +118,7 @@ func canonicalSPKI(c *x509.Certificate, key crypto.PublicKey) ([]byte, error) {
 	return csr.CanonicalSPKI(key)
 }
 
-// checkCA checks what a CA's certificate says about itself (RFC 5280, 4.2.1.3, 4.2.1.9). A
+// checkCA checks the constraints and key usage of a CA's certificate (RFC 5280, 4.2.1.3, 4.2.1.9). A
 // root may be of version 1, without extensions.
 func checkCA(c *x509.Certificate, root bool) error {
 	got := ""

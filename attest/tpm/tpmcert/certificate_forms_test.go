@@ -12,13 +12,14 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A list in each form that is none: nothing is left out or added, and the refusal says
-// what is wrong, whether it is crypto/x509's or ours.
+// A malformed list of each form: nothing is left out or added, and the refusal names the fault,
+// whether it is crypto/x509's or ours.
 func TestFormOfLists(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", crlSigner)
 	der := crlOf(t, root, nil, 1)
@@ -92,9 +93,7 @@ func TestNamesThatEnd(t *testing.T) {
 			oidBytes = append(oidBytes, n)
 		}
 		der, err := encoding.Marshal(oidBytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return der
 	}
 	directory := func(attribute []byte) []byte {
@@ -126,20 +125,14 @@ func TestNamesThatEnd(t *testing.T) {
 func TestEncodingsOfBareEKs(t *testing.T) {
 	key := tpmlab.P256().Public()
 	spki, err := x509.MarshalPKIXPublicKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	parts := elements(t, spki)
 	algorithm := elements(t, parts[0])
 	null := []byte{5, 0}
 	ed, err := x509.MarshalPKIXPublicKey(ed25519.PublicKey(make([]byte, 32)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	rsa, err := x509.MarshalPKIXPublicKey(tpmlab.RSA2048().Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, c := range map[string]struct {
 		der  []byte
 		want refusal.Check
@@ -166,9 +159,7 @@ func TestNumbersOfSpecifications(t *testing.T) {
 	number := func(v byte) []byte { return tpmlab.Element(asn1.INTEGER, []byte{v}) }
 	attributes := func(values ...[]byte) *x509.Certificate {
 		id, err := encoding.Marshal(encoding.ObjectIdentifier{2, 23, 133, 2, 16})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return &x509.Certificate{Extensions: []pkix.Extension{{Id: encoding.ObjectIdentifier{2, 5, 29, 9}, Value: tpmlab.Seq(tpmlab.Seq(id, tpmlab.Element(asn1.SET, tpmlab.Seq(values...))))}}}
 	}
 	family := utf8String("2.0")

@@ -13,12 +13,13 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// private is an extension that nobody knows.
+// private is an unknown extension.
 func private(value []byte, arcs ...int) pkix.Extension {
 	return pkix.Extension{Id: append(asn1.ObjectIdentifier{2, 999}, arcs...), Value: value}
 }
@@ -27,9 +28,7 @@ func private(value []byte, arcs ...int) pkix.Extension {
 func withElements(t testing.TB, c *tpmlab.Cert, elements int) {
 	t.Helper()
 	now, err := der.CountElements("a certificate", c.Sign(t, nil), 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	// SEQUENCE { OBJECT IDENTIFIER, OCTET STRING { SEQUENCE { NULL … } } }
 	c.Extensions = append(c.Extensions, private(tpmlab.Seq(bytes.Repeat([]byte{5, 0}, elements-now-4))))
 }
@@ -128,19 +127,14 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// A verifier that nobody made, and nothing presented to one, is an error and neither a panic nor
-// an acceptance.
+// A zero verifier, and nothing presented to one, is an error and neither a panic nor an acceptance.
 func TestVerifiersThatWereNotMade(t *testing.T) {
 	ctx, now := t.Context(), tpmlab.Time
 	l := newLab(t, EKProfileTCG(), tenRoots(t)[:1]...)
 	ak, err := ParseAKPresented([][]byte{leafOnLab(t, attest.RoadAK, "root 0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ek, err := ParseEKPresented([][]byte{leafOnLab(t, attest.RoadEK, "root 0")}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	askAK := func(v *AKVerifier, p *AKPresented, at time.Time) error {
 		_, err := v.Verify(ctx, p, at, nil)
 		return err

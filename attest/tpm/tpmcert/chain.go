@@ -26,10 +26,10 @@ type chainSearch struct {
 	*anchors
 	work          *links
 	at            time.Time
-	usages        []oid.OID // what the leaf is for; the CAs must allow one of them
+	usages        []oid.OID // of the leaf; the CAs must allow one of them
 	allowSHA1     bool
 	sha1Tolerance string // how an error mentions the tolerance
-	namesOnly     bool   // check no signature and no validity: only to say what is wrong
+	namesOnly     bool   // check neither signatures nor validity: only to explain a failure
 	failure       chainFailure
 	stopped       error // why the search stops: over budget, or given up
 }
@@ -44,7 +44,7 @@ type chainFailure struct {
 	reached bool
 }
 
-// without adds what was fetched and is of no use to why there is no chain.
+// without adds the useless fetched certificates to the reason why there is no chain.
 func (f *chainFailure) without(dropped []string) *chainFailure {
 	if e, ok := errors.AsType[*refusal.Error](f.err); ok && f.missing != nil && e.Err == nil && len(dropped) > 0 {
 		with := *e
@@ -64,7 +64,7 @@ func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certi
 	chain, usages := append(make([]*certificate, 0, message.MaxChainLinks+1), leaf), s.usages
 	for _, c := range above {
 		if whole := s.anchored(ctx, chain, usages); whole != nil {
-			return whole, nil // what was sent above a root counts for nothing
+			return whole, nil // certificates above a root are ignored
 		}
 		if usages = s.step(ctx, chain, usages, c); usages == nil {
 			break
@@ -127,7 +127,7 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 	return nil
 }
 
-// anchored returns the chain with the first root on top that certified what it has so far.
+// anchored returns the chain with the first root on top that certified its last certificate.
 func (s *chainSearch) anchored(ctx context.Context, chain []*certificate, usages []oid.OID) []*certificate {
 	if len(chain) > message.MaxChainLinks {
 		return nil

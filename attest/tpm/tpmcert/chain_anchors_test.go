@@ -14,8 +14,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A trust anchor need not be self-signed, and the node may send it, with what is above it:
-// the chain ends at the anchor. What the node sends becomes none.
+// A trust anchor need not be self-signed, and the node may send it, with certificates above it: the
+// chain ends at the anchor. No sent certificate becomes an anchor.
 func TestAnchorsThatAreNotSelfSigned(t *testing.T) {
 	type chain = []*x509.Certificate
 	ended := func(c *x509.Certificate) { c.NotAfter = tpmlab.Time.Add(-time.Hour) }
@@ -69,7 +69,7 @@ func TestAnchorsThatAreNotSelfSigned(t *testing.T) {
 	}
 }
 
-// That a root was looked for below the top costs what is found out there, and no more: a root
+// The search for a root below the top costs its verifications, and no more: a root
 // of the name with another key is asked once for each certificate that names it.
 func TestAnchorsCost(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", nil)
@@ -77,7 +77,7 @@ func TestAnchorsCost(t *testing.T) {
 	lower := tpmlab.Sign(t, upper, "lower", nil)
 	p := presentedOf(t, tpmlab.Sign(t, lower, "leaf", leafTemplate), lower, upper)
 	others := []*tpmlab.CA{root, tpmlab.Sign(t, nil, "upper", nil), tpmlab.Sign(t, nil, "lower", nil)}
-	for _, ca := range others[1:] { // so that no key identifier tells them from those of the chain
+	for _, ca := range others[1:] { // so that no key identifier tells them from the chain's
 		ca.Cert.SubjectKeyId = nil
 	}
 	w := newTestLinks(10)
@@ -86,7 +86,7 @@ func TestAnchorsCost(t *testing.T) {
 	}
 }
 
-// TestLinksBelowAnAnchor: what is sent above an anchor makes no chain longer than it may be.
+// TestLinksBelowAnAnchor: certificates above an anchor make no chain longer than it may be.
 func TestLinksBelowAnAnchor(t *testing.T) {
 	for _, cas := range []int{message.MaxChainLinks - 1, message.MaxChainLinks, message.MaxChainLinks + 1} {
 		root := tpmlab.Sign(t, nil, "root", nil)
@@ -95,7 +95,7 @@ func TestLinksBelowAnAnchor(t *testing.T) {
 			top = tpmlab.Sign(t, top, fmt.Sprint("CA ", n), nil)
 			sent = append([]*x509.Certificate{top.Cert}, sent...)
 		}
-		junk := tpmlab.Sign(t, tpmlab.Sign(t, nil, "nobody", nil), "root", nil).Cert
+		junk := tpmlab.Sign(t, tpmlab.Sign(t, nil, "absent", nil), "root", nil).Cert
 		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 			leaf := leafOf(t, road, top)
 			for _, above := range [][]*x509.Certificate{sent, append(slices.Clip(sent), junk)} {

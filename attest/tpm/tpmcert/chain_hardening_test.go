@@ -18,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/oid"
@@ -30,9 +31,7 @@ func TestPolicyConstraintsAreNotForgotten(t *testing.T) {
 	requireExplicitPolicy := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 36}, Critical: true, Value: []byte{0x30, 3, 0x80, 1, 0}}
 	policies := func(c *x509.Certificate) {
 		p, err := x509.OIDFromInts([]uint64{1, 2, 3})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		c.Policies = []x509.OID{p}
 	}
 	root := tpmlab.Sign(t, nil, "root", nil)
@@ -53,7 +52,7 @@ func TestPolicyConstraintsAreNotForgotten(t *testing.T) {
 	}
 }
 
-// Who sends a chain does not choose what it costs: no name occurs twice, and no key
+// The sender of a chain does not choose its cost: no name occurs twice, and no key
 // is larger than any real one.
 func TestChainsAreCheap(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", nil)
@@ -81,9 +80,7 @@ func certificateWithModulus(t *testing.T, name string, n *big.Int) []byte {
 		N *big.Int
 		E int
 	}{n, 65537})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	root := tpmlab.Sign(t, nil, "root", nil)
 	small := tpmlab.Sign(t, root, name, nil).Cert
 	algorithm := pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 1}, Parameters: asn1.NullRawValue}
@@ -91,9 +88,7 @@ func certificateWithModulus(t *testing.T, name string, n *big.Int) []byte {
 		Algorithm pkix.AlgorithmIdentifier
 		Key       asn1.BitString
 	}{algorithm, asn1.BitString{Bytes: key, BitLength: 8 * len(key)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	parts := elements(t, small.RawTBSCertificate)
 	parts[6] = spki // version, serial, algorithm, issuer, validity, subject, key
 	body := sequence(t, parts...)
@@ -112,9 +107,7 @@ func elements(t *testing.T, der []byte) [][]byte {
 	for rest := outer.Bytes; len(rest) > 0; {
 		var one asn1.RawValue
 		next, err := asn1.Unmarshal(rest, &one)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		out, rest = append(out, one.FullBytes), next
 	}
 	return out
@@ -123,9 +116,7 @@ func elements(t *testing.T, der []byte) [][]byte {
 func sequence(t *testing.T, members ...[]byte) []byte {
 	t.Helper()
 	der, err := asn1.Marshal(asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: bytes.Join(members, nil)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return der
 }
 
@@ -163,7 +154,7 @@ func TestZeroValues(t *testing.T) {
 	}
 }
 
-// What a node chose cannot break a line or move a cursor where an error is printed.
+// A node's text cannot break a line or move a cursor where an error is printed.
 func TestErrorsPrint(t *testing.T) {
 	err := &refusal.Error{Check: attest.CheckBindingCluster, Got: "a\nb\x1b[2J\u202e\xff", Want: "é c\r", Err: errors.New("x\x00y")}
 	want := `binding-cluster: got a\nb\x1b[2J\u202e\xff, want é c\r: x\x00y`
@@ -192,9 +183,7 @@ func TestForeignIdentitySources(t *testing.T) {
 			profile := ProfileTCG()
 			profile.Identity = []IdentitySource{c.source}
 			v, err := NewAKVerifier([]Issuer{{Roots: []*x509.Certificate{root.Cert}, Profile: profile}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, err = v.Verify(t.Context(), p, tpmlab.Time, nil)
 			if c.ok && err != nil || !c.ok && (!errors.Is(err, attest.CheckIdentity) || csr.Decide(err).Verdict != csr.VerdictDeny) {
 				t.Errorf("%s: %v", name, err)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -30,7 +30,7 @@ type chainForger struct {
 	t     testing.TB
 	roots []*tpmlab.Cert
 	keys  []*tpmlab.Cert // CAs whose private keys the stranger has
-	spkis [][]byte       // keys that nobody has
+	spkis [][]byte       // keys without a private part
 }
 
 // forgedChain is a chain, leaf first, before it is signed; parents say what signs each.
@@ -69,7 +69,7 @@ func (f *chainForger) chain(road attest.Road) [][]byte {
 func (f *chainForger) mutate(g *forgedChain) {
 	n := f.IntN(len(g.certs))
 	c := g.certs[n]
-	rename := func(name string) { // together with what it certified
+	rename := func(name string) { // together with the certificates that it signed
 		if n > 0 {
 			g.certs[n-1].Issuer = name
 		}
@@ -86,7 +86,7 @@ func (f *chainForger) mutate(g *forgedChain) {
 		func() { rename(f.roots[f.IntN(len(f.roots))].Subject) },
 		func() { c.Issuer = f.roots[f.IntN(len(f.roots))].Subject },
 		func() { c.Issuer = c.Subject },
-		func() { c.Issuer = "nobody" },
+		func() { c.Issuer = "absent" },
 		func() { c.Issuer = g.certs[f.IntN(len(g.certs))].Subject },
 		func() { g.parents[n] = f.keys[f.IntN(len(f.keys))] }, // signed by another
 		func() { g.parents[n] = f.roots[f.IntN(len(f.roots))] },
@@ -157,9 +157,7 @@ func numberOfChains(t *testing.T) int {
 	t.Helper()
 	if text := os.Getenv("NODEATTEST_CHAINS"); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return n
 	}
 	if os.Getenv("NODEATTEST_LONG") == "1" {
@@ -251,7 +249,7 @@ func agrees(t *testing.T, chain []*x509.Certificate) {
 
 // FuzzChains feeds bytes for certificates to both roads.
 func FuzzChains(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	root := tpmlab.CACert("root", "root", tpmlab.NewP256(f))
 	l := newLab(f, allowingSHA1(), slices.Repeat([]*tpmlab.Cert{root}, 10)...)
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {

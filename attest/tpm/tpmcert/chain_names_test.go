@@ -35,7 +35,7 @@ func leafOf(t *testing.T, road attest.Road, ca *tpmlab.CA) *x509.Certificate {
 	return tpmlab.Sign(t, ca, "leaf", leafTemplate).Cert
 }
 
-// underRoots verifies what a node sends on one of the roads.
+// underRoots verifies a node's certificates on one of the roads.
 func underRoots(road attest.Road, roots, intermediates []*x509.Certificate, sent ...*x509.Certificate) ([]*x509.Certificate, error) {
 	if road == attest.RoadAK {
 		ak, err := VerifyAKCertificate([]Issuer{{Roots: roots, Intermediates: intermediates, Profile: ProfileTCG()}}, CertificatesDER(sent), tpmlab.Time)
@@ -98,8 +98,8 @@ func TestIssuersInAnotherSpelling(t *testing.T) {
 	}
 }
 
-// A root that spells its name twice in two ways is a root still: no issuer of what the node
-// sends, nor an intermediate of the control plane, and the node does not send it.
+// A root that spells its name twice in two ways is a root still: no issuer of the node's
+// certificates, nor an intermediate of the control plane, and the node does not send it.
 func TestRootsInTwoSpellings(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "", named(19, "vendor"))
 	twice := tpmlab.Sign(t, &tpmlab.CA{Cert: spelt(root, 12, "VENDOR").Cert, Key: root.Key}, "", named(19, "vendor"))
@@ -114,7 +114,7 @@ func TestRootsInTwoSpellings(t *testing.T) {
 	}
 }
 
-// The node picks what is above a leaf by the meaning of names.
+// The node picks the certificates above a leaf by the meaning of names.
 func TestChainAboveInAnotherSpelling(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "", named(19, "vendor"))
 	middle := tpmlab.Sign(t, spelt(root, 12, "Vendor"), "", named(19, "family"))

@@ -90,8 +90,8 @@ func TestRulesOfCAs(t *testing.T) {
 	}
 }
 
-// A signature algorithm goes with one kind of key: what a certificate says of its
-// signature is never asked of another.
+// A signature algorithm goes with one kind of key: a certificate's signature is never verified by
+// another kind of key.
 func TestAlgorithmsOfLinks(t *testing.T) {
 	rsaKey, ecKey := crypto.Signer(rsaTestKeys()[0]), crypto.Signer(tpmlab.NewP256(t))
 	fits := func(key crypto.Signer, algorithm string, road attest.Road) refusal.Check {

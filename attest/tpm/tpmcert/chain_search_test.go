@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -26,18 +27,14 @@ func akIssuerOf(t testing.TB, known *linkMemory, roots []*tpmlab.Cert, intermedi
 		made.Roots = append(made.Roots, tpmlab.Parsed(t, r.Sign(t, r.Key)))
 	}
 	i, err := newIssuer(&made, known)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return i
 }
 
 func presentedBytes(t testing.TB, chain ...[]byte) *AKPresented {
 	t.Helper()
 	p, err := ParseAKPresented(chain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return p
 }
 
@@ -71,8 +68,8 @@ func (c *givingUp) Err() error {
 	return nil
 }
 
-// Roots of one name in one issuer: what ends the search is the error, not what was found
-// before, and what has been found out is not asked again after it.
+// Roots of one name in one issuer: the error is the one that ended the search, not an earlier one,
+// and results before it are not computed again.
 func TestSearchesThatAreStopped(t *testing.T) {
 	roots := sameNamed(t, 4+2)
 	leaf := leafUnder(t, roots[4+1])
@@ -98,9 +95,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 			}
 			w := newTestLinks(10)
 			_, _, work := all.Spent()
-			if err := w.Work(t.Context(), 4<<20-work-left); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.Work(t.Context(), 4<<20-work-left))
 			_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, chain, tpmlab.Time)
 			tpmlab.ExpectCheck(t, err, want)
 			if w.Signatures() != 1+left {
@@ -119,7 +114,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
-			if _, _, err := l.verify(ctx, road, [][]byte{leafOnLab(t, road, "nobody")}); !errors.Is(err, refusal.ErrRetry) {
+			if _, _, err := l.verify(ctx, road, [][]byte{leafOnLab(t, road, "absent")}); !errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("%s: %v", road, err)
 			}
 		}
@@ -149,9 +144,7 @@ func TestSearchesThatLeadBack(t *testing.T) {
 	}
 	der := root.Sign(t, root.Key)
 	own, err := newIssuer(&Issuer{Roots: []*x509.Certificate{tpmlab.Parsed(t, der)}, Profile: ProfileTCG()}, newLinkMemory())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	w = newTestLinks(10)
 	if _, err := own.verify(t.Context(), w, presentedBytes(t, der), tpmlab.Time); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 0 {
 		t.Errorf("the root itself: %v after %d signatures", err, w.Signatures())
@@ -232,8 +225,7 @@ func TestConstrainedChainsAreCounted(t *testing.T) {
 	}
 }
 
-// An extended key usage that is followed by other bytes is none, though crypto/x509
-// takes it.
+// An extended key usage that is followed by other bytes is refused, though crypto/x509 takes it.
 func TestMalformedUsages(t *testing.T) {
 	bad := func(id oid.OID) pkix.Extension {
 		e := tpmlab.Usages(id)
@@ -273,11 +265,11 @@ func TestOAEPCAOverSHA1(t *testing.T) {
 	tpmlab.ExpectCheck(t, err, CheckCertificateChain)
 }
 
-// Of an expired EK certificate that leads to no root, that is what is said.
+// An expired EK certificate that leads to no root is refused for the missing root.
 func TestExpiredEKOfNobody(t *testing.T) {
 	root := tpmlab.CACert("root", "root", tpmlab.NewP256(t))
 	l := newLab(t, EKProfileTCG(), root)
-	for issuer, want := range map[string]refusal.Check{"root": checkCertificateExpired, "nobody": CheckCertificateChain} {
+	for issuer, want := range map[string]refusal.Check{"root": checkCertificateExpired, "absent": CheckCertificateChain} {
 		leaf := tpmlab.EKCert(issuer, tpmlab.NewP256(t).Public())
 		leaf.Algorithm, leaf.To = tpmlab.AlgorithmOf(root.Key.Public()), tpmlab.Time.Add(-time.Hour)
 		_, _, err := l.verify(t.Context(), attest.RoadEK, [][]byte{leaf.Sign(t, root.Key)})

@@ -36,7 +36,7 @@ type CRLStore struct {
 	set atomic.Pointer[crlSet]
 }
 
-// crlSet is what a store holds at one time. It is immutable.
+// crlSet is the immutable content of a store at one time.
 type crlSet []*crl
 
 // NewCRLStore returns a store with the given lists, at least one, each in DER.
@@ -58,7 +58,7 @@ func NewCRLStore(lists ...[]byte) (*CRLStore, error) {
 // "certificate-revocation-unknown".
 func (s *CRLStore) Replace(lists ...[]byte) error {
 	if len(lists) == 0 {
-		return refuse(checkCRL, "no list", "at least one: whoever fetched none keeps those that are there")
+		return refuse(checkCRL, "no list", "at least one; without new lists, do not call Replace, and the present ones stay")
 	}
 	var made crlSet
 	for n, der := range lists {
@@ -150,8 +150,8 @@ func (c *crl) isSignedBy(ca *x509.Certificate) bool {
 	return signed
 }
 
-// reasonFor returns why a certificate is revoked. isSignedBy must have returned true: nothing
-// changes what it has read then.
+// reasonFor returns why a certificate is revoked. isSignedBy must have returned true: from then on
+// c is immutable.
 func (c *crl) reasonFor(cert *x509.Certificate) (reason int, revoked bool) {
 	return c.revoked.find(cert.SerialNumber)
 }

@@ -37,7 +37,7 @@ const (
 type crl struct {
 	head       *x509.RevocationList // without entries
 	issuer     string               // dn.Key
-	tbs        []byte               // what is signed
+	tbs        []byte               // the signed bytes
 	entries    cryptobyte.String    // the content of revokedCertificates
 	numEntries int
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
@@ -107,9 +108,7 @@ func TestSerialIndex(t *testing.T) {
 	}
 	der := crlOf(t, root, nil, serials...)
 	list, err := parseCRL(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	checkAgainstX509(t, list, der)
 	index := newSerialIndex(list.entries, list.numEntries)
 	for _, absent := range []int64{2, 126, 129, 1001, 1002, -1, -128, -5} {
@@ -118,9 +117,7 @@ func TestSerialIndex(t *testing.T) {
 		}
 	}
 	negative, err := parseCRL(listOfEntries(t, der, root, []byte{2, 1, 0xff}, aTime))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	index = newSerialIndex(negative.entries, 1)
 	if _, revoked := index.find(big.NewInt(255)); revoked {
 		t.Error("255 is not -1")
@@ -138,9 +135,7 @@ func TestSerialIndex(t *testing.T) {
 func TestListRemembersSigners(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", crlSigner)
 	list, err := parseCRL(crlOf(t, root, nil, 77))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for n := range maxCRLSigners + 2 {
 		other := *root.Cert
 		other.RawSubjectPublicKeyInfo = append(bytes.Clone(root.Cert.RawSubjectPublicKeyInfo), byte(n))
@@ -156,9 +151,7 @@ func TestListOfOAEPKey(t *testing.T) {
 	key := rsaTestKeys()[0]
 	root := rsaCA(t, nil, "root", key, nil)
 	list, err := parseCRL(crlOf(t, root, nil, 77))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ca := oaepCert(t, key.Public().(*rsa.PublicKey))
 	if ca.PublicKey != nil || !list.isSignedBy(ca) {
 		t.Error("not its list")

@@ -16,6 +16,7 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -35,9 +36,7 @@ func crlOf(t testing.TB, ca *tpmlab.CA, edit func(*x509.RevocationList), serials
 	signer := *ca.Cert
 	signer.KeyUsage |= x509.KeyUsageCRLSign
 	der, err := x509.CreateRevocationList(rand.Reader, template, &signer, ca.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return der
 }
 
@@ -51,9 +50,7 @@ func revoking(t *testing.T, require bool, lists func(root, middle *tpmlab.CA) []
 	middle := tpmlab.Sign(t, root, "middle", func(c *x509.Certificate) { crlSigner(c); c.SerialNumber = big.NewInt(5) })
 	leaf := tpmlab.EKCertificate(t, middle, tpmlab.NewP256(t).Public(), nil)
 	store, err := NewCRLStore(lists(root, middle)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	c := trusting(EKProfileTCG(), root)
 	c.Issuers[0].CRLs, c.Issuers[0].RequireCRL = store, require
 	v := ekVerifierOf(t, c)
@@ -97,7 +94,7 @@ func TestRevocation(t *testing.T) {
 			forger := tpmlab.Sign(t, nil, "middle", func(c *x509.Certificate) { crlSigner(c); c.SubjectKeyId = middle.Cert.SubjectKeyId })
 			return [][]byte{crlOf(t, forger, nil, 77), crlOf(t, root, nil)}
 		}, checkRevocationUnknown, checkRevocationUnknown},
-		"forged beside a good one": {func(root, middle *tpmlab.CA) [][]byte {
+		"forged and a good one": {func(root, middle *tpmlab.CA) [][]byte {
 			forger := tpmlab.Sign(t, nil, "middle", func(c *x509.Certificate) { crlSigner(c); c.SubjectKeyId = middle.Cert.SubjectKeyId })
 			return [][]byte{crlOf(t, forger, nil, 77), crlOf(t, middle, nil), crlOf(t, root, nil)}
 		}, "", ""},
@@ -135,9 +132,7 @@ func TestRevokedBeatsAllowed(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", crlSigner)
 	leaf := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil)
 	p, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	store := &CRLStore{}
 	c := trusting(EKProfileTCG(), root)
 	c.Issuers[0].CRLs = store
@@ -146,9 +141,7 @@ func TestRevokedBeatsAllowed(t *testing.T) {
 	if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevocationUnknown) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("an empty store: got %v, want %s and a retry", err, checkRevocationUnknown)
 	}
-	if err := store.Replace(crlOf(t, root, nil, 77)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, store.Replace(crlOf(t, root, nil, 77)))
 	_, err = verifyAt(v, tpmlab.Time, leaf)
 	wantEKCheck(t, "revoked", err, checkRevoked, "certificate 4d of CN=root, revoked for reason 1")
 	if err := store.Replace([]byte("no list")); !errors.Is(err, checkCRL) {
@@ -163,9 +156,7 @@ func TestRevokedBeatsAllowed(t *testing.T) {
 	if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevoked) {
 		t.Errorf("nothing emptied the store: %v", err)
 	}
-	if err := store.Replace(crlOf(t, root, nil, 78)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, store.Replace(crlOf(t, root, nil, 78)))
 	if _, err := verifyAt(v, tpmlab.Time, leaf); err != nil {
 		t.Errorf("another revoked: %v", err)
 	}
@@ -260,9 +251,7 @@ func TestCRLKinds(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			checkAgainstX509(t, (*s.current())[1], c.der)
 		})
 	}
@@ -275,9 +264,7 @@ var aTime = []byte("\x17\x0d200101000000Z")
 func elementsOfList(t testing.TB, der []byte, ca *tpmlab.CA, n int, element []byte) []byte {
 	t.Helper()
 	list, err := x509.ParseRevocationList(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	in, content := cryptobyte.String(list.RawTBSRevocationList), cryptobyte.String(nil)
 	if !in.ReadASN1(&content, cbasn1.SEQUENCE) {
 		t.Fatal("no SEQUENCE")
@@ -312,9 +299,7 @@ func signedList(t testing.TB, tbs, algorithm []byte, key crypto.Signer, hash cry
 	h := hash.New()
 	h.Write(tbs)
 	signature, err := key.Sign(rand.Reader, h.Sum(nil), hash)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var b cryptobyte.Builder
 	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		b.AddBytes(tbs)
@@ -351,9 +336,7 @@ func overSHA1(t testing.TB, der []byte, key crypto.Signer) []byte {
 	}
 	ca := &tpmlab.CA{Key: key}
 	changed, err := x509.ParseRevocationList(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	in, body, tbs := cryptobyte.String(elementsOfList(t, changed.Raw, ca, 1, algorithm)), cryptobyte.String(nil), cryptobyte.String(nil)
 	if !in.ReadASN1(&body, cbasn1.SEQUENCE) || !body.ReadASN1Element(&tbs, cbasn1.SEQUENCE) {
 		t.Fatal("no list")
@@ -406,7 +389,7 @@ func FuzzCRL(f *testing.F) {
 			return
 		}
 		if _, err := x509.ParseRevocationList(der); err != nil {
-			return // times that are none, which are not looked at here
+			return // invalid times, which are not looked at here
 		}
 		for _, l := range *s.current() {
 			checkAgainstX509(t, l, der)

@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"cmp"
 	"crypto/x509"
 	"slices"
 
@@ -9,14 +10,12 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/dn"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// DirectoryName is what a TCG certificate says about the TPM's model in the directoryName of
-// its subjectAltName (TCG EK Credential Profile 2.6, section 3.2.9). It names a model, never
-// a machine.
+// DirectoryName is the TPM's model in the directoryName of a TCG certificate's subjectAltName (TCG
+// EK Credential Profile 2.6, section 3.2.9). It names a model, never a machine.
 type DirectoryName struct {
 	// Manufacturer is the value of tcg-at-tpmManufacturer as written, for example
 	// "id:494E5443": always "id:" and 8 hexadecimal digits, in either case.
@@ -39,7 +38,7 @@ func (d DirectoryName) check(required bool, profile string) error {
 	return refuse(checkSubjectAltName, "no whole TCG directory name", "manufacturer, model and version, by profile "+profile)
 }
 
-// subjectAltName is what this package reads from the extension.
+// subjectAltName has the fields of the extension that this package reads.
 type subjectAltName struct {
 	directory  DirectoryName
 	stated     [3]bool // which directoryAttributes are present
@@ -73,7 +72,7 @@ func sanFault(want string) error {
 // parseSubjectAltName parses the extension, if there is one.
 func parseSubjectAltName(cert *x509.Certificate) (*subjectAltName, error) {
 	san := &subjectAltName{}
-	e := extension(typednil.OrZero(cert), oid.SubjectAltName)
+	e := extension(cmp.Or(cert, new(x509.Certificate)), oid.SubjectAltName)
 	if e == nil {
 		return san, nil
 	}
@@ -182,5 +181,5 @@ func (san *subjectAltName) setAttribute(id oid.OID, tag asn1.Tag, value []byte) 
 	return nil
 }
 
-// directoryAttributes are those of manufacturer, model and version.
+// directoryAttributes are manufacturer, model and version.
 var directoryAttributes = [...]oid.OID{oid.TCGAtTPMManufacturer, oid.TCGAtTPMModel, oid.TCGAtTPMVersion}

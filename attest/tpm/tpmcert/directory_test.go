@@ -11,6 +11,7 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 
 	"github.com/nodeattest/nodeattest/oid"
@@ -102,8 +103,8 @@ func TestVendor(t *testing.T) {
 	}
 }
 
-// Whatever string type the manufacturer stands in, it is decoded, and what is no
-// identifier is refused: a deny-list sees it or the certificate is no good.
+// Whatever string type the manufacturer stands in, it is decoded, and a malformed identifier is
+// refused: a deny-list sees it or the certificate is refused.
 func TestManufacturerSpellings(t *testing.T) {
 	bmp := func(text string) (b []byte) {
 		for _, c := range []byte(text) {
@@ -135,7 +136,7 @@ func TestManufacturerSpellings(t *testing.T) {
 		"UniversalString cut":              {28, universal(id)[:43], false},
 		"BMPString with half a pair":       {30, append(bmp(id), 0xd8, 0), false},
 		"UniversalString beyond Unicode":   {28, append(universal(id), 0, 0x11, 0, 0), false},
-		"UTF8String that is none":          {cbasn1.UTF8String, []byte(id + "\xff"), false},
+		"no UTF8String":                    {cbasn1.UTF8String, []byte(id + "\xff"), false},
 		"PrintableString beyond ASCII":     {cbasn1.PrintableString, []byte(id + "\x80"), false},
 		"an OCTET STRING":                  {cbasn1.OCTET_STRING, []byte(id), false},
 		"a text without id":                {cbasn1.UTF8String, []byte("STM "), false},
@@ -195,9 +196,7 @@ func TestIdentities(t *testing.T) {
 	}
 	instance := func(project string, id uint64) *x509.Certificate {
 		value, err := (&oid.GCEInstance{Zone: "z", ProjectNumber: 1, ProjectID: project, InstanceID: id, InstanceName: "n"}).Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return &x509.Certificate{Extensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}, Value: value}}}
 	}
 	for name, c := range map[string]struct {

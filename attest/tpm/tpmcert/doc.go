@@ -1,6 +1,6 @@
-// Package tpmcert verifies the certificates of TPMs: those of attestation keys (AK), issued
-// by a cloud or a TPM's owner, and those of endorsement keys (EK), issued by the TPM's
-// vendor. This is where the control plane says whom it trusts.
+// Package tpmcert verifies the certificates of a TPM's attestation key (AK), issued by a cloud or
+// the TPM's owner, and of its endorsement key (EK), issued by the TPM's vendor. The control plane
+// configures its trust here.
 //
 // For AKs, that is a list of [Issuer], each with its roots and a [Profile] that says what its
 // certificates look like and how they name the machine:
@@ -8,9 +8,8 @@
 //	kind, err := tpm.TrustAKs(roots, tpmcert.ProfileGoogle()) // one issuer
 //	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{google, azure}})
 //
-// For EKs, it is an [EKVerifier]: issuers with an [EKProfile] each, revocation lists
-// ([CRLStore]), a list of allowed EKs, what a platform states ([PlatformEK]) and a list of
-// denied TPMs:
+// For EKs, it is an [EKVerifier]: issuers with an [EKProfile] each, revocation lists ([CRLStore]),
+// a list of allowed EKs, a platform's statement ([PlatformEK]) and a list of denied TPMs:
 //
 //	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: issuers})
 //	kind, err := tpm.NewKind(tpm.KindConfig{EKs: eks})

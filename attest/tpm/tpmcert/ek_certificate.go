@@ -88,7 +88,7 @@ type EKCertificate struct {
 	// Directory is the TPM's manufacturer, model and version, empty if the certificate has no
 	// TCG directory name.
 	Directory DirectoryName
-	// Specification is the TPM specification attribute, nil if there is none.
+	// Specification is the TPM specification attribute, nil without one.
 	Specification *TPMSpecification
 	// Encoding says which encoding faults were found.
 	Encoding EKEncoding
@@ -104,12 +104,12 @@ const ekIdentityKind = "ek"
 func (c *EKCertificate) Identity() attest.Identity { return digestIdentity(ekIdentityKind, c.Digest) }
 
 // ParseEK parses an EK certificate as found in NV, in a file or in a message: DER, with nothing
-// around it but what [EKEncoding] names. It tolerates all of that and records what it found:
-// which of it is granted is known only once the issuer is. It does no public-key operation and
-// trusts nothing. A refusal is a [*refusal.Error] with "message-size" (over 8 KiB),
-// [CheckCertificateEncoding], the check "ek-key-encoding", "certificate-subject-alt-name",
-// "certificate-tpm-specification", the check "tpm-key-strength" (not RSA of 2048 to 4096 bits
-// with exponent 65537, P-256, P-384 or P-521) or the check "ek-roca".
+// around it except as [EKEncoding] names. It tolerates all of these and records which it found: the
+// issuer's profile grants them later. It does no public-key operation and trusts nothing. A refusal
+// is a [*refusal.Error] with "message-size" (over 8 KiB), [CheckCertificateEncoding], the check
+// "ek-key-encoding", "certificate-subject-alt-name", "certificate-tpm-specification", the check
+// "tpm-key-strength" (not RSA of 2048 to 4096 bits with exponent 65537, P-256, P-384 or P-521) or
+// the check "ek-roca".
 func ParseEK(data []byte) (*EKCertificate, error) {
 	if len(data) > maxEKCertificateSize {
 		return nil, tooLarge(len(data), "bytes of EK certificate", maxEKCertificateSize)
@@ -155,8 +155,8 @@ func checkEKStrength(pub crypto.PublicKey) error {
 }
 
 // oaepKey parses a SubjectPublicKeyInfo with the algorithm id-RSAES-OAEP, whose key is an
-// RSAPublicKey (RFC 4055, 4). The parameters may be absent, NULL or a SEQUENCE: no TPM would
-// follow what they require of an encryption.
+// RSAPublicKey (RFC 4055, 4). The parameters may be absent, NULL or a SEQUENCE: no TPM would follow
+// them.
 func oaepKey(spki []byte) (*rsa.PublicKey, error) {
 	in := cryptobyte.String(spki)
 	var body, algorithm, parameters, bits, key cryptobyte.String

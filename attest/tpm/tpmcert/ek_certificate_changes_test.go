@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -109,13 +110,11 @@ func derChanges(t testing.TB, der []byte) map[string][]byte {
 	return out
 }
 
-// refusesChanges demands that every change of der is refused, but for those that are
-// named, which must not be.
+// refusesChanges demands that every change of der is refused, except the named ones, which must not
+// be.
 func refusesChanges(t *testing.T, der []byte, read func([]byte) error, want refusal.Check, accepted ...string) {
 	t.Helper()
-	if err := read(der); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, read(der))
 	changes := derChanges(t, der)
 	for _, name := range accepted {
 		if _, ok := changes[name]; !ok {
@@ -220,8 +219,8 @@ func TestSubjectAltNameChanges(t *testing.T) {
 		return err
 	}
 	// A whole name, RDN or attribute may be absent, empty values are for the profile, the
-	// OtherName's value is anything in DER, and a form that nobody knows is refused as the
-	// extension is critical.
+	// OtherName's value is anything in DER, and an unknown form is refused as the extension is
+	// critical.
 	refusesChanges(t, good, read, checkSubjectAltName,
 		"0.0 removed", "0.0.0.0 removed", "0.0.0.1 removed", "0.0.0.1.0 removed", "0.0.0.1.1 removed", "0.0.0 empty",
 		"0.0.0.0 empty", "0.0.0.1 empty", "0.0.0.1.0.1 empty", "0.0.0.1.1.1 empty", "0.0.0.0.0 removed",
@@ -301,9 +300,7 @@ func TestBareEKStrength(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			spki, err := csr.CanonicalSPKI(c.key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, err = parseEKPublic(spki)
 			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %q", err, c.want)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -57,9 +58,7 @@ func vendorCAs(t *testing.T) (roots, intermediates []*x509.Certificate) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 	}
 	if len(roots) < 40 || len(intermediates) < 150 {
 		t.Fatalf("%d roots and %d intermediates in the corpus", len(roots), len(intermediates))
@@ -74,15 +73,13 @@ func profilesByStrictness() []EKProfile {
 	return []EKProfile{EKProfileTCG(), EKProfileIntel(), EKProfileGoogle(), EKProfileTPM12(), sha1}
 }
 
-// ekOutcome is what the strictest profile that accepts says, or else the refusal of the
-// profile that comes furthest.
+// ekOutcome is the result of the strictest profile that accepts, or else the refusal of the profile
+// that comes furthest.
 func ekOutcome(t *testing.T, roots, intermediates []*x509.Certificate, der []byte) string {
 	t.Helper()
 	for n, p := range profilesByStrictness() {
 		v, err := NewEKVerifier(EKVerifierConfig{Issuers: []EKIssuer{{Roots: roots, Intermediates: intermediates, Profile: p}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		facts, err := verifyInside(v, der)
 		if err == nil {
 			text := "accepted under " + facts.Profile
@@ -117,8 +114,8 @@ func mostTelling(roots, intermediates []*x509.Certificate, der []byte) string {
 	return strings.TrimPrefix(err.Error(), "tpmcert: ")
 }
 
-// verifyInside tries some times inside the certificate's validity: those of old chains
-// overlap only in part.
+// verifyInside tries some times inside the certificate's validity: validities in old chains overlap
+// only in part.
 func verifyInside(v *EKVerifier, der []byte) (facts *EKFacts, err error) {
 	ek := &sentEK{Certificates: [][]byte{der}}
 	c, err := x509.ParseCertificate(der)
@@ -139,15 +136,13 @@ func outsideValidity(err error) bool {
 	return errors.Is(err, checkCertificateExpired) || errors.Is(err, checkCertificateNotYetValid)
 }
 
-// chainsToRoot says which leaves have a complete chain in the corpus: those that its
-// table marks so, which looked in ek-certs/ca alone, and two more whose root is in
-// vendor-cas (GlobalSign Trusted Platform Module Root CA).
+// chainsToRoot says which leaves have a complete chain in the corpus: the leaves that its table
+// marks so, which looked in ek-certs/ca alone, and two more whose root is in vendor-cas (GlobalSign
+// Trusted Platform Module Root CA).
 func chainsToRoot(t *testing.T) map[string]bool {
 	t.Helper()
 	table, err := os.ReadFile(filepath.Join(tpmlab.CorpusDir(t), "ek-certs/RESULTS.tsv"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	complete := map[string]bool{"STM-ek-nil-07d685f9": true, "STM-ek-nil-493713a9": true}
 	marked := 0
 	for line := range strings.Lines(string(table)) {
@@ -168,9 +163,7 @@ func chainsToRoot(t *testing.T) map[string]bool {
 func isEK(t *testing.T, der []byte) bool {
 	t.Helper()
 	c, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return !slices.ContainsFunc(c.UnknownExtKeyUsage, oid.TCGKpAIKCertificate.Equal) && c.KeyUsage != x509.KeyUsageDigitalSignature
 }
 
@@ -182,15 +175,11 @@ func TestEKOfRealHardware(t *testing.T) {
 	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	verify := func(roots []*x509.Certificate, at time.Time) (*EKFacts, error) {
 		v, err := NewEKVerifier(EKVerifierConfig{Issuers: []EKIssuer{{Roots: roots, Intermediates: intermediates, Profile: EKProfileTCG()}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return verifyEKOf(context.Background(), v, &sentEK{Certificates: [][]byte{der}}, nil, at)
 	}
 	facts, err := verify(roots, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var names []string
 	for _, c := range facts.Chain[1:] {
 		names = append(names, c.Subject.CommonName)
@@ -218,9 +207,7 @@ func TestEKCertificatesOfVendors(t *testing.T) {
 	var table strings.Builder
 	for _, file := range files {
 		der, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		vendor := "-"
 		if ek, err := ParseEK(der); err == nil && ek.Directory.Manufacturer != "" {
 			vendor = cmp.Or(ek.Directory.Vendor, ek.Directory.Manufacturer)
@@ -233,14 +220,10 @@ func TestEKCertificatesOfVendors(t *testing.T) {
 	}
 	golden := filepath.Join("testdata", "ek-vendors.golden")
 	if *updateEKTable {
-		if err := os.WriteFile(golden, []byte(table.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(golden, []byte(table.String()), 0o644))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if got := table.String(); got != string(want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -119,9 +119,7 @@ func oaepCert(t testing.TB, key *rsa.PublicKey) *x509.Certificate {
 		b.AddASN1BitString(good.Signature)
 	})
 	cert, err := x509.ParseCertificate(b.BytesOrPanic())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return cert
 }
 
@@ -129,9 +127,7 @@ func oaepCert(t testing.TB, key *rsa.PublicKey) *x509.Certificate {
 func TestRSAESOAEPKeyHasOneDigest(t *testing.T) {
 	key := rsaTestKeys()[0].Public().(*rsa.PublicKey)
 	want, err := csr.SPKIHash(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ek, err := ParseEK(oaepCert(t, key).Raw)
 	if err != nil || ek.Digest != want || !key.Equal(ek.PublicKey) || ek.Certificate.PublicKey != nil {
 		t.Fatalf("%+v, %v", ek, err)
@@ -164,9 +160,7 @@ func TestRSAESOAEPKeyHasOneDigest(t *testing.T) {
 func mustSPKI(t *testing.T, key *rsa.PublicKey) []byte {
 	t.Helper()
 	spki, err := csr.CanonicalSPKI(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return spki
 }
 
@@ -175,9 +169,7 @@ func TestWeakEKs(t *testing.T) {
 	roca := &rsa.PublicKey{N: rocaModulus(), E: 65537}
 	good := rsaTestKeys()[0].Public().(*rsa.PublicKey)
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	root := tpmlab.Sign(t, nil, "root", nil)
 	for name, c := range map[string]struct {
 		key  *rsa.PublicKey
@@ -232,10 +224,10 @@ func TestSpecification(t *testing.T) {
 	}
 }
 
-// FuzzParseEK: no bytes make the reader panic; what it takes has a digest,
-// and its DER alone reads the same.
+// FuzzParseEK: no bytes make the reader panic; an accepted certificate has a digest, and its DER
+// alone reads the same.
 func FuzzParseEK(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	root := tpmlab.Sign(f, nil, "root", nil)
 	der := tpmlab.EKCertificate(f, root, tpmlab.NewP256(f).Public(), nil).Raw
 	f.Add(der)
@@ -266,7 +258,7 @@ func FuzzParseEK(f *testing.F) {
 
 // FuzzParseEKChain: the certificates that are read are the ones that were written.
 func FuzzParseEKChain(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	root := tpmlab.Sign(f, nil, "root", nil)
 	a, b := tpmlab.Sign(f, root, "a", nil).Cert.Raw, tpmlab.Sign(f, root, "b", nil).Cert.Raw
 	f.Add(a, b)

@@ -56,7 +56,7 @@ func TestSHA1Links(t *testing.T) {
 	_, err = verifyAt(allowing, tpmlab.Time.Add(25*time.Hour), c.leaf, c.middle.Cert)
 	wantEKCheck(t, "expired", err, checkCertificateExpired, "")
 
-	// Every octet of the signature counts, and so does what is signed.
+	// Every octet of the signature counts, and every signed one.
 	for n := range 8 {
 		der := bytes.Clone(c.leaf.Raw)
 		der[len(der)-1-n*32] ^= 1
@@ -192,8 +192,8 @@ type fetcherFunc func(url string) ([]byte, error)
 
 func (f fetcherFunc) FetchIssuer(_ context.Context, url string) ([]byte, error) { return f(url) }
 
-// A fetcher fills gaps in the chain, what it brings must hold, and it is asked no more
-// often than it says.
+// A fetcher fills gaps in the chain, its certificates must hold, and it is called no more often
+// than documented.
 func TestIssuerFetcher(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", nil)
 	upper := tpmlab.Sign(t, root, "upper", nil)

@@ -69,7 +69,7 @@ func (d *deniedTPM) means(t DirectoryName) bool {
 	return ok && vendor == d.vendor && (d.Model == "" || d.Model == t.Model)
 }
 
-// checkDenied checks what a certificate states against the list. A version that cannot be
+// checkDenied checks a certificate's TPM against the list. A version that cannot be
 // read counts as denied if any version of that TPM is.
 func (v *EKVerifier) checkDenied(d DirectoryName) error {
 	if firmware, ok := firmwareOf(d.Version); ok {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
@@ -30,8 +31,8 @@ func TestFirmwareOf(t *testing.T) {
 	}
 }
 
-// The range counts, both ends included; a version that nobody can read is refused
-// where any of the TPM's versions is.
+// The range counts, both ends included; an unreadable version is refused where any of the TPM's
+// versions is.
 func TestDeniedTPM(t *testing.T) {
 	config := trusting(EKProfileTCG(), tpmlab.Sign(t, nil, "root", nil))
 	config.Denied = []DeniedTPM{
@@ -78,9 +79,7 @@ func TestDeniedBeatsTrust(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", nil)
 	leaf := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil) // Infineon 7.85
 	p, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	c := trusting(EKProfileTCG(), root)
 	c.Allowed = []attest.Identity{p.Identity()}
 	c.Denied = []DeniedTPM{{Vendor: "IFX", First: 7<<16 | 85, Last: 7<<16 | 85, Reason: "test"}}

@@ -23,19 +23,17 @@ const (
 // (authority information access, caIssuers: RFC 5280, 4.2.2.1). Nothing in this package
 // fetches by itself.
 //
-// The URL comes from a certificate that is not verified yet: anyone who files a request
-// can choose it. An implementation contacts only hosts that it was configured with, follows
-// no redirects to others, and sets its own time limits. What it returns is not trusted: it
-// must chain to a root like anything else.
+// The URL comes from a certificate that is not verified yet: anyone who files a request can choose
+// it. An implementation contacts only hosts that it was configured with, follows no redirects to
+// others, and sets its own time limits. The result is not trusted: it must chain to a root like any
+// certificate.
 type IssuerFetcher interface {
-	// FetchIssuer returns what stands at that URL, at most 64 KiB, or nil if it does not
-	// contact it: a certificate in DER, a certs-only PKCS#7 message with up to 16 of them, or
-	// either in PEM. What is something else, or of another issuer, is passed over, and the
-	// refusal says so.
-	// An error means that nothing could be found out for now. It is called from multiple
-	// goroutines. For one request, all fetchers together are called at most
-	// 16 times: each at most once for a URL, and no more once one of them has
-	// returned the issuer's certificate.
+	// FetchIssuer returns the content at that URL, at most 64 KiB, or nil if it does not contact
+	// it: a certificate in DER, a certs-only PKCS#7 message with up to 16 of them, or either in
+	// PEM. Other content, and certificates of another issuer, are passed over, and the refusal says
+	// so. An error means that the request will be retried. It is called from multiple
+	// goroutines. For one request, all fetchers together are called at most 16 times: each at most
+	// once for a URL, and no more once one of them has returned the issuer's certificate.
 	FetchIssuer(ctx context.Context, url string) ([]byte, error)
 }
 
@@ -58,7 +56,7 @@ func sharedFetcher(issuers []*ekIssuer, n int, f IssuerFetcher) int {
 }
 
 // fetch fetches the certificate of cert's issuer, and reports whether it got one that is new
-// to the request. If cert is nil, there is none.
+// to the request. A nil cert has no issuer to fetch.
 func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool, error) {
 	if cert == nil || i.Fetcher == nil || len(w.fetched) == maxFetched {
 		return false, nil
@@ -68,40 +66,52 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 		if len(url) > maxURLSize || slices.Contains(w.asked, id) {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
-			return false, refusal.Retry(fmt.Errorf("stopped before a fetch: %w", err))
-		}
-		if len(w.asked) == maxIssuerFetches {
-			return false, message.OverBudget("fetches of issuers' certificates", maxIssuerFetches)
-		}
-		w.asked = append(w.asked, id)
-		found, err := i.Fetcher.FetchIssuer(ctx, url)
+		found, err := i.fetchOnce(ctx, w, id, cert)
 		if err != nil {
-			return false, refusal.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(nameText(cert.Issuer)), err))
+			return false, err
 		}
-		if found == nil {
-			continue
-		}
-		issuers, err := usableIssuers(found, cert)
-		if err != nil {
-			w.dropped = append(w.dropped, fmt.Sprintf("of %s, from place %d: %v", refusal.Text(nameText(cert.Issuer)), n+1, err))
-			continue
-		}
-		known := len(w.fetched)
-		for _, c := range issuers[:min(len(issuers), maxFetched)] {
-			if len(w.fetched) < maxFetched && !slices.ContainsFunc(w.fetched, func(f *certificate) bool { return f.Equal(c.Certificate) }) {
-				w.fetched = append(w.fetched, c)
-			}
-		}
-		if len(w.fetched) > known {
+		if found != nil && w.addFetched(found, cert, n+1) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// usableIssuers parses what was fetched, and drops what is not the certificate of cert's
-// issuer, by name and key identifier. If nothing is left, the error says what there was.
+// fetchOnce calls the fetcher for one URL of cert, within the request's budget.
+func (i *ekIssuer) fetchOnce(ctx context.Context, w *links, id fetchID, cert *certificate) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, refusal.Retry(fmt.Errorf("stopped before a fetch: %w", err))
+	}
+	if len(w.asked) == maxIssuerFetches {
+		return nil, message.OverBudget("fetches of issuers' certificates", maxIssuerFetches)
+	}
+	w.asked = append(w.asked, id)
+	found, err := i.Fetcher.FetchIssuer(ctx, id.url)
+	if err != nil {
+		return nil, refusal.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(nameText(cert.Issuer)), err))
+	}
+	return found, nil
+}
+
+// addFetched adds the certificates in found that fit cert's issuer, and reports whether one is new.
+// If none fits, it notes the reason, with place, the number of the URL in cert.
+func (w *links) addFetched(found []byte, cert *certificate, place int) bool {
+	issuers, err := usableIssuers(found, cert)
+	if err != nil {
+		w.dropped = append(w.dropped, fmt.Sprintf("of %s, from place %d: %v", refusal.Text(nameText(cert.Issuer)), place, err))
+		return false
+	}
+	known := len(w.fetched)
+	for _, c := range issuers[:min(len(issuers), maxFetched)] {
+		if len(w.fetched) < maxFetched && !slices.ContainsFunc(w.fetched, func(f *certificate) bool { return f.Equal(c.Certificate) }) {
+			w.fetched = append(w.fetched, c)
+		}
+	}
+	return len(w.fetched) > known
+}
+
+// usableIssuers parses fetched certificates and returns those of cert's issuer, by name and key
+// identifier. If none is left, the error describes the last one.
 func usableIssuers(found []byte, cert *certificate) ([]*certificate, error) {
 	all, err := caissuers.Certificates(found)
 	if err != nil {

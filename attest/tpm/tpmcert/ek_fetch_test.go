@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/caissuers"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -36,7 +37,7 @@ func newFetchLab(t testing.TB) *fetchLab {
 	return f
 }
 
-// verify has one issuer for each of fetchers, and says what the request cost.
+// verify has one issuer for each of fetchers, and returns the request's cost.
 func (f *fetchLab) verify(t testing.TB, ctx context.Context, leaf []byte, fetchers ...IssuerFetcher) (*links, *EKFacts, error) {
 	t.Helper()
 	var c EKVerifierConfig
@@ -45,9 +46,7 @@ func (f *fetchLab) verify(t testing.TB, ctx context.Context, leaf []byte, fetche
 		c.Issuers = append(c.Issuers, EKIssuer{Roots: []*x509.Certificate{root}, Profile: EKProfileTCG(), Fetcher: fetcher})
 	}
 	p, err := ParseEKPresented([][]byte{leaf}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	w := newTestLinks(5 + 4)
 	facts, err := ekVerifierOf(t, c).verifyEK(ctx, w, p, nil, tpmlab.Time)
 	return w, facts, err
@@ -87,19 +86,19 @@ func (f *fetchLab) padded(t testing.TB, size int) []byte {
 	return der
 }
 
-// What a fetcher returns is the certificate of that issuer, of limited size, or nothing:
-// then the next URL is asked.
+// A fetcher returns the certificate of that issuer, of limited size, or nothing: then the next URL
+// is asked.
 func TestFetchedCertificates(t *testing.T) {
 	f := newFetchLab(t)
 	other := tpmlab.CACert("other", "root", tpmlab.NewP256(t))
 	other.Algorithm = f.middle.Algorithm
-	own := tpmlab.CACert("middle", "middle", tpmlab.NewP256(t)) // a root that is none of ours
+	own := tpmlab.CACert("middle", "middle", tpmlab.NewP256(t)) // a root that is not trusted
 	changed := bytes.Clone(f.good)
 	changed[len(changed)-1] ^= 1
 	for name, c := range map[string]struct {
 		first []byte
 		want  int // calls until the chain holds; 0: refused
-		kept  int // certificates, beside the issuer's
+		kept  int // certificates, without the issuer's
 	}{
 		"the issuer":                    {f.good, 1, 0},
 		"nothing":                       {nil, 2, 0},
@@ -109,7 +108,7 @@ func TestFetchedCertificates(t *testing.T) {
 		"PEM":                           {pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.good}), 1, 0},
 		"a line feed more":              {append(bytes.Clone(f.good), '\n'), 1, 0},
 		"PKCS#7, behind another":        {tpmlab.CertsOnly(other.Sign(t, f.root.Key), f.good), 1, 0},
-		"PKCS#7, beside garbage":        {tpmlab.CertsOnly([]byte{0x30, 0}, f.good), 1, 0},
+		"PKCS#7, and garbage":           {tpmlab.CertsOnly([]byte{0x30, 0}, f.good), 1, 0},
 		"PKCS#7 of two of that name":    {tpmlab.CertsOnly(own.Sign(t, own.Key), f.good), 1, 1},
 		"PKCS#7 of another issuer":      {tpmlab.CertsOnly(other.Sign(t, f.root.Key)), 2, 0},
 		"cut":                           {f.good[:len(f.good)-1], 2, 0},
@@ -135,7 +134,7 @@ func TestFetchedCertificates(t *testing.T) {
 	}
 }
 
-// A refusal says what was fetched in vain, and where.
+// A refusal names the useless fetched certificates, and their place.
 func TestFetchedInVain(t *testing.T) {
 	f := newFetchLab(t)
 	f.middle.Extensions = append(f.middle.Extensions, keyID(1, 2)...)
@@ -241,7 +240,7 @@ func TestNumberOfFetchedCertificates(t *testing.T) {
 	if w, _, err := f.verify(t, t.Context(), leaf, f); !errors.Is(err, CheckCertificateChain) || len(f.calls) != maxFetched || w.Signatures() != 0 {
 		t.Errorf("a longer one: %v after %d calls and %d signatures", err, len(f.calls), w.Signatures())
 	}
-	loop := tpmlab.CACert("middle", "nobody", key)
+	loop := tpmlab.CACert("middle", "absent", key)
 	f.calls, f.served = nil, map[string][]byte{}
 	for _, url := range []string{"a", "b", "c"} {
 		f.served[url] = loop.Sign(t, nil)
@@ -251,7 +250,7 @@ func TestNumberOfFetchedCertificates(t *testing.T) {
 	}
 }
 
-// What was fetched for one certificate is no issuer of another.
+// A certificate that was fetched for one is no issuer of another.
 func TestFetchedForAnother(t *testing.T) {
 	f := newFetchLab(t)
 	stranger, above := tpmlab.CACert("middle", "above", tpmlab.NewP256(t)), tpmlab.CACert("above", "root", tpmlab.NewP256(t))
@@ -265,8 +264,7 @@ func TestFetchedForAnother(t *testing.T) {
 	}
 }
 
-// A caller who goes away while one URL is asked is not worked for any more, and what a
-// fetcher could not find out is looked at again.
+// After the caller's context ends no further URL is asked, and a fetcher's failure is retried.
 func TestFetchesThatEnd(t *testing.T) {
 	f := newFetchLab(t)
 	leaf := f.leaf(t, "a", "b")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
@@ -17,9 +18,7 @@ import (
 func TestVendorRootsList(t *testing.T) {
 	const unseen = "CN=Global Virtual TPM CA - 03"
 	text, err := os.ReadFile("../../../kube/program/node/vendor-roots.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var list []struct{ Subject, Issuer, SHA256, Ends string }
 	if err := json.Unmarshal(text, &list); err != nil || len(list) < 50 {
 		t.Fatalf("%d certificates, %v", len(list), err)

@@ -33,9 +33,8 @@ type checkedLists struct {
 	err error
 }
 
-// lists returns the lists that an issuer's store holds now. An error says that there are none
-// yet, or that they cannot be used under the issuer's CAs, which is checked once for each
-// Replace.
+// lists returns the lists that an issuer's store holds now. It fails if there are none yet, or if
+// they cannot be used under the issuer's CAs, which is checked once for each Replace.
 func (i *ekIssuer) lists() (*crlSet, error) {
 	set := i.CRLs.current()
 	if len(*set) == 0 {
@@ -49,7 +48,7 @@ func (i *ekIssuer) lists() (*crlSet, error) {
 	return set, err
 }
 
-// revocation is what the lists say about one certificate.
+// revocation is the lists' verdict about one certificate.
 type revocation struct {
 	current  bool  // a current list does not contain it
 	required bool  // there must be a current list
@@ -91,7 +90,7 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 	return nil
 }
 
-// ask looks up one certificate in those of the lists that name its CA or the CA's key.
+// ask looks up one certificate in the lists of its CA, by name or key.
 func (r *revocation) ask(lists crlSet, c, ca *x509.Certificate, allowSHA1 bool, now time.Time) error {
 	name, id := dn.Key(ca.RawSubject), ca.SubjectKeyId
 	for _, l := range lists {
@@ -102,7 +101,7 @@ func (r *revocation) ask(lists crlSet, c, ca *x509.Certificate, allowSHA1 bool, 
 			r.fault = err
 			continue
 		}
-		// What a list revokes stays revoked, however old the list is.
+		// A certificate that a list revokes stays revoked, however old the list is.
 		if reason, revoked := l.reasonFor(c); revoked {
 			return refuse(checkRevoked, "certificate "+hex.EncodeToString(c.SerialNumber.Bytes())+" of "+ca.Subject.String()+", revoked for reason "+strconv.Itoa(reason),
 				"one that is not")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -31,9 +32,7 @@ func listing(t testing.TB, p EKProfile, store *CRLStore, roots ...*tpmlab.CA) EK
 func storeOf(t testing.TB, lists ...[]byte) *CRLStore {
 	t.Helper()
 	s, err := NewCRLStore(lists...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return s
 }
 
@@ -83,13 +82,11 @@ func TestRevokedBySpelling(t *testing.T) {
 			v, err := NewEKVerifier(config)
 			if !c.same {
 				if !errors.Is(err, checkCRL) {
-					t.Fatalf("got %v, want %s: nobody would find this list", err, checkCRL)
+					t.Fatalf("got %v, want %s: no certificate would find this list", err, checkCRL)
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevoked) {
 				t.Errorf("got %v, want %s", err, checkRevoked)
 			}
@@ -142,9 +139,7 @@ func TestUselessList(t *testing.T) {
 			config := listing(t, p, storeOf(t, c.list), c.root)
 			v, err := NewEKVerifier(config)
 			if c.want == checkRevoked {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				if _, err = verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevoked) {
 					t.Fatalf("got %v, want %s", err, checkRevoked)
 				}
@@ -158,16 +153,12 @@ func TestUselessList(t *testing.T) {
 			if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevocationUnknown) {
 				t.Fatalf("an empty store: got %v, want %s", err, checkRevocationUnknown)
 			}
-			// What was found of one set of lists says nothing about the next.
-			if err := config.Issuers[0].CRLs.Replace(crlOf(t, tpmlab.Sign(t, nil, "elsewhere", crlSigner), nil, 77)); err != nil {
-				t.Fatal(err)
-			}
+			// A result of one set of lists is not used for the next.
+			testkit.NoError(t, config.Issuers[0].CRLs.Replace(crlOf(t, tpmlab.Sign(t, nil, "elsewhere", crlSigner), nil, 77)))
 			if _, err := verifyAt(v, tpmlab.Time, leaf); err != nil {
 				t.Errorf("a list of another CA: %v", err)
 			}
-			if err := config.Issuers[0].CRLs.Replace(c.list); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, config.Issuers[0].CRLs.Replace(c.list))
 			for range 2 {
 				if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevocationUnknown) || !errors.Is(err, refusal.ErrRetry) || errors.Is(err, checkRevoked) {
 					t.Errorf("after Replace: got %v, want %s and a retry", err, checkRevocationUnknown)
@@ -181,9 +172,7 @@ func TestUselessList(t *testing.T) {
 func withoutKeyID(t testing.TB, der []byte, ca *tpmlab.CA) []byte {
 	t.Helper()
 	list, err := x509.ParseRevocationList(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var number []pkix.Extension
 	for _, e := range list.Extensions {
 		if !e.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, 35}) {
@@ -191,9 +180,7 @@ func withoutKeyID(t testing.TB, der []byte, ca *tpmlab.CA) []byte {
 		}
 	}
 	extensions, err := asn1.Marshal(number)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var b cryptobyte.Builder
 	b.AddASN1(tagCRLExtensions, func(b *cryptobyte.Builder) { b.AddBytes(extensions) })
 	out := elementsOfList(t, der, ca, 6, b.BytesOrPanic())
@@ -247,8 +234,7 @@ func TestListsOfOthers(t *testing.T) {
 	}
 }
 
-// One root under two issuers: what the lists of one revoke, the other does not heal,
-// in whichever order they stand.
+// One root under two issuers: the lists of one revoke for both, in either order.
 func TestRevokedUnderEveryIssuer(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", crlSigner)
 	leaf := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil)
@@ -323,9 +309,7 @@ func TestRevokedUnderEveryIssuer(t *testing.T) {
 		config := trusting(EKProfileTCG(), root)
 		config.Issuers = append(config.Issuers, EKIssuer{Roots: []*x509.Certificate{other.Cert}, Profile: EKProfileTCG(), CRLs: store})
 		v := ekVerifierOf(t, config)
-		if err := store.Replace(crlOf(t, tpmlab.Sign(t, nil, "other", crlSigner), nil)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, store.Replace(crlOf(t, tpmlab.Sign(t, nil, "other", crlSigner), nil)))
 		if _, err := verifyAt(v, tpmlab.Time, leaf); err != nil {
 			t.Errorf("they are no matter of this root: %v", err)
 		}
@@ -339,13 +323,9 @@ func TestUnjudgedEK(t *testing.T) {
 	key := tpmlab.NewP256(t)
 	leaf, own := tpmlab.EKCertificate(t, root, key.Public(), nil), tpmlab.EKCertificate(t, stranger, key.Public(), nil)
 	p, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	spki, err := csr.CanonicalSPKI(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	bare, with, forged := &sentEK{PublicKey: spki}, &sentEK{Certificates: [][]byte{leaf.Raw}}, &sentEK{Certificates: [][]byte{own.Raw}}
 	revoking := func(c *EKVerifierConfig) { c.Issuers[0].CRLs = storeOf(t, crlOf(t, root, nil, 77)) }
 	listing := func(c *EKVerifierConfig) { c.Issuers[0].CRLs = &CRLStore{} }
@@ -398,7 +378,7 @@ func TestUnjudgedEK(t *testing.T) {
 			})
 		}
 	}
-	t.Run("a certificate, and nobody who vouches", func(t *testing.T) {
+	t.Run("a certificate without a voucher", func(t *testing.T) {
 		v := ekVerifierOf(t, EKVerifierConfig{Allowed: []attest.Identity{allZero}})
 		if _, err := verifyEKOf(t.Context(), v, with, nil, tpmlab.Time); !errors.Is(err, checkEKUntrusted) {
 			t.Errorf("got %v, want %s", err, checkEKUntrusted)

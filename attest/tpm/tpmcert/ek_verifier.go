@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/x509"
@@ -12,7 +13,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -26,15 +26,14 @@ type EKIssuer struct {
 	// Intermediates are certificates that the node need not send. They are not
 	// trusted by themselves.
 	Intermediates []*x509.Certificate
-	// Profile says what the issuer's EK certificates look like.
+	// Profile describes the issuer's EK certificates.
 	Profile EKProfile
-	// CRLs are the issuer's revocation lists, or nil if there are none; while the store is
-	// empty, nothing under Roots is decided. What a list of any
-	// issuer revokes is refused under every issuer, and everything below a CA that has lists
-	// but none that can be used is the check "certificate-revocation-unknown". A list that
-	// Roots and Intermediates show to be unusable is an error of [NewEKVerifier]: one not
-	// signed by the CA that it names, over SHA-1 without InsecureAllowSHA1Links, of a CA
-	// without cRLSign, or signed by one of them under another name.
+	// CRLs are the issuer's revocation lists, nil without any; while the store is empty, nothing
+	// under Roots is decided. A certificate revoked by a list of any issuer is refused under every
+	// issuer, and everything below a CA that has lists but none that can be used is the check
+	// "certificate-revocation-unknown". A list that Roots and Intermediates show to be unusable is
+	// an error of [NewEKVerifier]: one not signed by the CA that it names, over SHA-1 without
+	// InsecureAllowSHA1Links, of a CA without cRLSign, or signed by one of them under another name.
 	CRLs *CRLStore
 	// RequireCRL refuses a certificate in a chain to one of Roots, except the root itself, if
 	// there is no current list for it.
@@ -70,10 +69,9 @@ type EKVerifierConfig struct {
 // Engine (getShieldedInstanceIdentity).
 type PlatformEK interface {
 	// EndorsementKeys returns the EKs that the platform states for the machine, each an
-	// *rsa.PublicKey or *ecdsa.PublicKey, or none if it does not know the machine. The
-	// machine is what the policy found for the node's name; the platform's own name for it is
-	// in its provider ID. An error means that nothing could be found out: the request will be
-	// retried. It is called from multiple goroutines.
+	// *rsa.PublicKey or *ecdsa.PublicKey, or none if it does not know the machine. The machine is
+	// the policy's for the node's name; the platform's own name for it is in its provider ID. After
+	// an error the request will be retried. It is called from multiple goroutines.
 	EndorsementKeys(ctx context.Context, machine *csr.Machine) ([]crypto.PublicKey, error)
 }
 
@@ -89,7 +87,7 @@ const (
 	EKFromPlatform EKSource = "platform"
 )
 
-// EKFacts is what the verification of an EK established.
+// EKFacts is the result of an EK's verification.
 type EKFacts struct {
 	// Identity is ek:sha256:<Digest>, where Digest is the SHA-256 of the key's canonical
 	// SubjectPublicKeyInfo.
@@ -105,7 +103,7 @@ type EKFacts struct {
 	// Chain is the verified chain, the EK certificate first and the root last.
 	Chain []*x509.Certificate
 	// Directory is the TPM's manufacturer, model and version, where the certificate states
-	// them. Specification is what it was built to, or nil.
+	// them. Specification is the one it was built to, or nil.
 	Directory     DirectoryName
 	Specification *TPMSpecification
 	// Tolerances names the fields of the profile without which this certificate
@@ -179,7 +177,7 @@ func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
 // Profiles returns the profiles of the issuers, in their order.
 func (v *EKVerifier) Profiles() []EKProfile {
 	var all []EKProfile
-	for _, i := range typednil.OrZero(v).issuers {
+	for _, i := range cmp.Or(v, new(EKVerifier)).issuers {
 		p := i.Profile
 		p.Extensions, p.Projects = slices.Clone(p.Extensions), slices.Clone(p.Projects)
 		all = append(all, p)
@@ -192,11 +190,10 @@ func unusable(field string, n int, err error) error {
 	return &refusal.Error{Check: refusal.CheckConfig, Got: fmt.Sprintf("an unusable %s %d", field, n), Err: err}
 }
 
-// Verify decides whether the EK is trusted at the time now, and returns what is known about
-// it. The machine is used only for Platform and may be nil if there is none. A refusal is a
-// [*refusal.Error] whose text says what was found and what was expected; an error about something
-// that could not be decided (Platform, Fetcher, an outdated revocation list) wraps
-// [refusal.ErrRetry].
+// Verify decides whether the EK is trusted at the time now, and returns the facts about it. The
+// machine is used only for Platform and may be nil without one. A refusal is a [*refusal.Error]; an
+// error about something that could not be decided (Platform, Fetcher, an outdated revocation list)
+// wraps [refusal.ErrRetry].
 //
 // Cheap checks come first: sizes and encoding, the key's strength and ROCA, Denied; then the
 // issuers, Allowed, Platform. A certificate that is revoked, denied or for a ROCA-vulnerable
@@ -276,7 +273,7 @@ func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, mac
 	return p.facts(source), nil
 }
 
-// facts are those that need no certificate.
+// facts returns the facts that need no certificate.
 func (p *EKPresented) facts(source EKSource) *EKFacts {
 	return &EKFacts{Identity: p.Identity(), Digest: p.ek.Digest, PublicKey: p.ek.PublicKey, Source: source}
 }

@@ -97,7 +97,7 @@ func (f hostFetcher) FetchIssuer(ctx context.Context, url string) ([]byte, error
 	return f.get(ctx, url)
 }
 
-// A fetcher is asked for the URLs of certificates that nobody has verified yet.
+// A fetcher is asked for the URLs of certificates that are not verified yet.
 func ExampleIssuerFetcher() {
 	fetcher := hostFetcher{"https://pki.infineon.com/", func(context.Context, string) ([]byte, error) {
 		return []byte("a certificate"), nil // over HTTP in a real one

@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -27,13 +28,9 @@ func TestEKFacts(t *testing.T) {
 	key := tpmlab.NewP256(t)
 	leaf := tpmlab.EKCertificate(t, middle, key.Public(), nil)
 	facts, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), tpmlab.Time, leaf, middle.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	digest, err := csr.SPKIHash(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	switch {
 	case facts.Identity != digestIdentity("ek", digest) || facts.Digest != digest || !key.PublicKey.Equal(facts.PublicKey):
 		t.Errorf("identity %s", facts.Identity)
@@ -201,9 +198,7 @@ func TestPresentedEKSources(t *testing.T) {
 	key := tpmlab.NewP256(t)
 	leaf := tpmlab.EKCertificate(t, root, key.Public(), nil)
 	spki, err := csr.CanonicalSPKI(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := ParseEKPresented([][]byte{leaf.Raw}, spki); !errors.Is(err, checkEKSources) {
 		t.Errorf("both: %v", err)
 	}
@@ -242,13 +237,9 @@ func (f platformFunc) EndorsementKeys(_ context.Context, m *csr.Machine) ([]cryp
 func TestEKWithoutChain(t *testing.T) {
 	key, other := tpmlab.NewP256(t), tpmlab.NewP256(t)
 	spki, err := csr.CanonicalSPKI(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	p, err := ParseEKPresented(nil, spki)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	verify := func(c EKVerifierConfig, m *csr.Machine) (*EKFacts, error) {
 		return verifyEKOf(t.Context(), ekVerifierOf(t, c), &sentEK{PublicKey: spki}, m, tpmlab.Time)
 	}
@@ -299,9 +290,7 @@ func TestEKCertificateOfListedEK(t *testing.T) {
 	ours, theirs := tpmlab.Sign(t, nil, "ours", nil), tpmlab.Sign(t, nil, "theirs", nil)
 	leaf := tpmlab.EKCertificate(t, theirs, tpmlab.NewP256(t).Public(), nil)
 	p, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	c := trusting(EKProfileTCG(), ours)
 	if _, err := verifyAt(ekVerifierOf(t, c), tpmlab.Time, leaf); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("not listed: %v", err)

@@ -45,7 +45,7 @@ func TestGrammars(t *testing.T) {
 	}
 }
 
-// What the profiles find in certificates is spelt as a list spells it.
+// Identities from certificates are written as in a list of machines.
 func TestIdentitiesHaveGrammars(t *testing.T) {
 	kinds := map[string]bool{}
 	for _, g := range Grammars() {

@@ -3,7 +3,7 @@ package tpmcert
 import "math/big"
 
 // rocaModulus is a modulus of 2048 bits with the fingerprint of the flawed library: it is 1 modulo
-// each of the first primes. Nobody knows its factors.
+// each of the first primes. Its factors are unknown.
 func rocaModulus() *big.Int {
 	m := big.NewInt(1)
 	for n := range int64(168) {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -43,7 +44,7 @@ func parseTolerating(data []byte, tolerated EKEncoding) (*EKCertificate, error) 
 	return ek, tolerated.check(ek.Encoding)
 }
 
-// verifyEKOf parses and verifies what a node sent.
+// verifyEKOf parses and verifies a node's EK.
 func verifyEKOf(ctx context.Context, v *EKVerifier, sent *sentEK, machine *csr.Machine, now time.Time) (*EKFacts, error) {
 	if sent == nil {
 		return v.Verify(ctx, nil, machine, now, nil)
@@ -124,9 +125,7 @@ func sha1Signed(t testing.TB, cert *x509.Certificate, key *rsa.PrivateKey) *x509
 	tbs := bytes.Replace(cert.RawTBSCertificate, with256, with1, 1)
 	sum := sha1.Sum(tbs)
 	signature, err := rsa.SignPKCS1v15(nil, key, crypto.SHA1, sum[:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var b cryptobyte.Builder
 	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		b.AddBytes(tbs)
@@ -134,18 +133,14 @@ func sha1Signed(t testing.TB, cert *x509.Certificate, key *rsa.PrivateKey) *x509
 		b.AddASN1BitString(signature)
 	})
 	out, err := x509.ParseCertificate(b.BytesOrPanic())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return out
 }
 
 func ekVerifierOf(t testing.TB, c EKVerifierConfig) *EKVerifier {
 	t.Helper()
 	v, err := NewEKVerifier(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return v
 }
 

@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
@@ -12,7 +13,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/names"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -34,7 +34,7 @@ type GCEIdentity struct{}
 // Identify returns gce:<project ID>/<instance ID>. An extension that
 // [oid.ParseGCEInstance] refuses is an error with [attest.CheckIdentity].
 func (GCEIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
-	e := extension(typednil.OrZero(cert), oid.KubernetesNodeProviderIdentifier)
+	e := extension(cmp.Or(cert, new(x509.Certificate)), oid.KubernetesNodeProviderIdentifier)
 	if e == nil {
 		return "", nil
 	}
@@ -108,7 +108,7 @@ func (s OtherNameIdentity) sharesTypes(o OtherNameIdentity) bool {
 }
 
 // scoped is a source of identities that name a machine only among those of one issuer. scope
-// returns what tells issuers apart, in the form of an OtherNameIdentity.
+// returns the issuer and types, as an OtherNameIdentity.
 type scoped interface {
 	IdentitySource
 	scope() OtherNameIdentity
@@ -128,7 +128,7 @@ func checkScopes(issuers []Issuer) error {
 	for n := range issuers {
 		for _, s := range issuers[n].Profile.Identity {
 			scoped, ok := s.(scoped)
-			if !ok || typednil.Is(s) {
+			if !ok {
 				continue
 			}
 			o := source{n, s.Kind(), scoped.scope()}
@@ -163,7 +163,7 @@ type AKIdentity struct{}
 // Identify returns ak:sha256:<digest>. A key that is neither RSA nor ECDSA is an
 // error.
 func (AKIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
-	cert = typednil.OrZero(cert)
+	cert = cmp.Or(cert, new(x509.Certificate))
 	spki, err := canonicalSPKI(cert, cert.PublicKey)
 	if err != nil {
 		return "", &refusal.Error{Check: attest.CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}

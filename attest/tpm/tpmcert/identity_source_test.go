@@ -192,7 +192,7 @@ func TestExtKeyUsageExtensions(t *testing.T) {
 		want     string // that was wanted, "" for none refused
 	}{
 		"good":                   {tlv(0x30, ak), aks, false, ""},
-		"beside another":         {tlv(0x30, own+ak), aks, false, ""},
+		"next to another":        {tlv(0x30, own+ak), aks, false, ""},
 		"a SET":                  {tlv(0x31, ak), aks, true, "one of 2.23.133.8.3 (an AK's), by profile any"},
 		"something after it":     {tlv(0x30, ak) + "\x05\x00", aks, true, "one of 2.23.133.8.3 (an AK's), by profile any"},
 		"no identifier":          {tlv(0x30, ak+tlv(4, "\x2a\x03")), aks, true, "one of 2.23.133.8.3 (an AK's), by profile any"},

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -24,7 +23,7 @@ type Issuer struct {
 	// Intermediates are certificates that the node need not send. They are not
 	// trusted by themselves.
 	Intermediates []*x509.Certificate
-	// Profile says what the issuer's AK certificates look like.
+	// Profile describes the issuer's AK certificates.
 	Profile Profile
 }
 
@@ -100,7 +99,7 @@ func checkProfile(p *Profile) error {
 		return fmt.Errorf("profile %s names no extended key usage", p.Name)
 	case len(p.Identity) == 0:
 		return fmt.Errorf("profile %s names no source of the machine's identity", p.Name)
-	case slices.ContainsFunc(p.Identity, func(s IdentitySource) bool { return typednil.Is(s) }):
+	case slices.Contains(p.Identity, nil):
 		return fmt.Errorf("profile %s has a nil source of the machine's identity", p.Name)
 	}
 	ids := slices.Concat(p.ExtKeyUsage, p.Extensions, p.Policies)
@@ -148,7 +147,7 @@ func checkNumber(certificates [][]byte) error {
 	return nil
 }
 
-// parseAbove parses what is above the leaf, and makes sure that there is one path to try:
+// parseAbove parses the certificates above the leaf, and makes sure that there is one path to try:
 // each certificate is the issuer of the one before it, and no name occurs twice.
 func (p *sentChain) parseAbove(ctx context.Context, w *links, known *linkMemory) ([]*certificate, error) {
 	if err := w.Work(ctx, p.leaf.work); err != nil {

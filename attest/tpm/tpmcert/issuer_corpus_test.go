@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
@@ -17,14 +18,10 @@ func corpusCAs(t *testing.T) (roots, intermediates []*x509.Certificate) {
 	t.Helper()
 	for _, pattern := range []string{"ek-certs/ca/*.der", "vendor-cas/*/*.der", "vendor-cas/*/*/*.der"} {
 		files, err := filepath.Glob(filepath.Join(tpmlab.CorpusDir(t), pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, file := range files {
 			der, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			c, err := x509.ParseCertificate(der)
 			if err != nil {
 				continue
@@ -42,18 +39,16 @@ func corpusCAs(t *testing.T) (roots, intermediates []*x509.Certificate) {
 	return roots, intermediates
 }
 
-// Real AK certificates hold under their issuer's profile, at a time inside their
-// validity, and no EK certificate does. The files are named after what they are,
-// but for Google's older ones, which have the EK's usage and an AK's key usage.
+// Real AK certificates hold under their issuer's profile, at a time inside their validity, and no
+// EK certificate does. The files are named after their content, but for Google's older ones, which
+// have the EK's usage and an AK's key usage.
 func TestProfilesOnRealCertificates(t *testing.T) {
 	roots, intermediates := corpusCAs(t)
 	made := map[string]*issuer{}
 	for name, p := range map[string]Profile{"google": ProfileGoogle(), "microsoft": ProfileMicrosoftAIK(), "tcg": ProfileTCG(), "azure": ProfileAzure()} {
 		t.Run(name, func(t *testing.T) {
 			i, err := newIssuer(&Issuer{Roots: roots, Intermediates: intermediates, Profile: p}, newLinkMemory())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			made[name] = i
 		})
 	}
@@ -64,9 +59,7 @@ func TestProfilesOnRealCertificates(t *testing.T) {
 	accepted := map[string]string{}
 	for _, file := range files {
 		der, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		p, err := ParseAKPresented([][]byte{der})
 		if err != nil {
 			continue // refused before any profile is asked
@@ -96,8 +89,8 @@ func TestProfilesOnRealCertificates(t *testing.T) {
 	}
 }
 
-// acceptedAt tries some times inside the leaf's validity: those of old chains
-// overlap only in part.
+// acceptedAt tries some times inside the leaf's validity: validities in old chains overlap only in
+// part.
 func acceptedAt(i *issuer, p *AKPresented) (err error) {
 	step := p.leaf.NotAfter.Sub(p.leaf.NotBefore) / 20
 	for n := range 20 {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -27,9 +28,7 @@ func presentedOf(t testing.TB, chain ...*tpmlab.CA) *AKPresented {
 		der = append(der, c.Cert.Raw)
 	}
 	p, err := ParseAKPresented(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return p
 }
 
@@ -40,9 +39,7 @@ func issuerOf(t testing.TB, roots ...*tpmlab.CA) *issuer {
 		i.Roots = append(i.Roots, r.Cert)
 	}
 	made, err := newIssuer(&i, newLinkMemory())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return made
 }
 
@@ -110,7 +107,7 @@ func TestConstraintsAboveTheIntermediate(t *testing.T) {
 	}
 }
 
-// Memory is bounded, whoever sends what.
+// Memory is bounded, whatever nodes send.
 func TestMemoryIsBounded(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", nil)
 	i := issuerOf(t, root)
@@ -248,19 +245,19 @@ func TestProfileRules(t *testing.T) {
 		edit    func(*x509.Certificate)
 		want    error
 	}{
-		"good":                     {&tcg, leafTemplate, nil},
-		"CA":                       {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.IsCA = true }, checkCertificateCA},
-		"no key usage":             {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage = 0 }, checkCertificateKeyUsage},
-		"key encipherment too":     {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage |= x509.KeyUsageKeyEncipherment }, checkCertificateKeyUsage},
-		"key agreement too":        {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage |= x509.KeyUsageKeyAgreement }, checkCertificateKeyUsage},
-		"no EKU":                   {&tcg, eku(), checkCertificateExtKeyUsage},
-		"another EKU":              {&tcg, eku(asn1.ObjectIdentifier{1, 2, 3}), checkCertificateExtKeyUsage},
-		"another EKU beside it":    {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{1, 2, 3}), nil},
-		"EK's EKU beside it":       {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{2, 23, 133, 8, 1}), checkCertificateExtKeyUsage},
-		"platform's EKU beside it": {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{2, 23, 133, 8, 2}), checkCertificateExtKeyUsage},
-		"no directory name":        {&withName, leafTemplate, checkSubjectAltName},
-		"no instance identity":     {&google, eku(), checkCertificateExtension},
-		"Google, another EKU":      {&google, eku(asn1.ObjectIdentifier{1, 2, 3}), checkCertificateExtKeyUsage},
+		"good":                      {&tcg, leafTemplate, nil},
+		"CA":                        {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.IsCA = true }, checkCertificateCA},
+		"no key usage":              {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage = 0 }, checkCertificateKeyUsage},
+		"key encipherment too":      {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage |= x509.KeyUsageKeyEncipherment }, checkCertificateKeyUsage},
+		"key agreement too":         {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage |= x509.KeyUsageKeyAgreement }, checkCertificateKeyUsage},
+		"no EKU":                    {&tcg, eku(), checkCertificateExtKeyUsage},
+		"another EKU":               {&tcg, eku(asn1.ObjectIdentifier{1, 2, 3}), checkCertificateExtKeyUsage},
+		"another EKU next to it":    {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{1, 2, 3}), nil},
+		"EK's EKU next to it":       {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{2, 23, 133, 8, 1}), checkCertificateExtKeyUsage},
+		"platform's EKU next to it": {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{2, 23, 133, 8, 2}), checkCertificateExtKeyUsage},
+		"no directory name":         {&withName, leafTemplate, checkSubjectAltName},
+		"no instance identity":      {&google, eku(), checkCertificateExtension},
+		"Google, another EKU":       {&google, eku(asn1.ObjectIdentifier{1, 2, 3}), checkCertificateExtKeyUsage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := presentedOf(t, tpmlab.Sign(t, root, "leaf", c.edit))

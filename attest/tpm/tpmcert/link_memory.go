@@ -9,12 +9,11 @@ import (
 // presents its certificate twice within a challenge's window, in hello and answer.
 const maxKnownCAs, maxKnownLeaves = 256, 4096
 
-// linkMemory remembers the certificates whose signatures have been verified. That a key made
-// a signature is true at any time and under any policy; all other checks are repeated each
-// time. Only signatures under roots, and under what is remembered, ever get here. Anyone who
-// has one such certificate can derive others from it that verify, for example with bytes
-// after the signature, and so evict entries at the cost of one signature each; what has been
-// evicted is verified again.
+// linkMemory remembers the certificates whose signatures have been verified. That a key made a
+// signature is true at any time and under any policy; all other checks are repeated each time. Only
+// signatures by roots and by remembered certificates get here. Anyone who has one such certificate
+// can derive others from it that verify, for example with bytes after the signature, and so evict
+// entries at the cost of one signature each; an evicted certificate is verified again.
 type linkMemory struct {
 	mu     sync.RWMutex
 	known  map[string]knownCA // by their DER
@@ -42,8 +41,8 @@ func newLinkMemory() *linkMemory {
 	return &linkMemory{known: map[string]knownCA{}, leaves: map[linkID]bool{}}
 }
 
-// find returns what is known about the certificate with that DER, which then need not be
-// parsed again, or the zero value if nothing is.
+// find returns the remembered certificate with that DER, which then need not be parsed again, or
+// the zero value.
 func (m *linkMemory) find(der []byte) knownCA {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

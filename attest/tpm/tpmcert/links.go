@@ -27,18 +27,18 @@ import (
 const (
 	// maxIssuerFetches bounds the calls to all [IssuerFetcher] implementations together.
 	maxIssuerFetches = 16
-	// elementWork is what reading one DER element of a certificate counts for, beside its
-	// bytes, and stepWork what looking at one certificate or issuer does, while a chain is
-	// built ([attest.Budget.Work]).
+	// elementWork is the work of reading one DER element of a certificate, added to that of its
+	// bytes; stepWork that of one certificate or issuer while a chain is built
+	// ([attest.Budget.Work]).
 	elementWork, stepWork = 128, 512
 )
 
-// links is what the certificates of one request have cost so far, and what is known about
-// them. It belongs to one request and one goroutine.
+// links has the cost so far of one request's certificates, and the known links between them. It
+// belongs to one goroutine.
 type links struct {
 	*attest.Budget
 	links  int              // signatures in chains
-	failed map[linkID]error // of the links, those that did not verify; the others are in the memory
+	failed map[linkID]error // links that did not verify; the others are in the memory
 
 	fetched []*certificate // issuers that a fetcher returned
 	asked   []fetchID      // URLs that need not be asked for again

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 
@@ -40,16 +41,14 @@ func newLab(t testing.TB, profile EKProfile, roots ...*tpmlab.Cert) *lab {
 		l.certs = append(l.certs, cert)
 		c.Issuers = append(c.Issuers, EKIssuer{Roots: []*x509.Certificate{cert}, Profile: profile})
 		i, err := newIssuer(&Issuer{Roots: []*x509.Certificate{cert}, Profile: ProfileTCG()}, known)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		l.aks.issuers = append(l.aks.issuers, i)
 	}
 	l.eks = ekVerifierOf(t, c)
 	return l
 }
 
-// verify asks one road for a chain, leaf first, and says what that cost.
+// verify verifies a chain, leaf first, on one road, and returns the cost.
 func (l *lab) verify(ctx context.Context, road attest.Road, chain [][]byte) (*links, []*x509.Certificate, error) {
 	w := newTestLinks(5 + 4)
 	if road == attest.RoadAK {
@@ -99,14 +98,14 @@ func TestStrangersChainsCostNothing(t *testing.T) {
 	expired := func(c *tpmlab.Cert) { c.To = tpmlab.Time.Add(-time.Hour) }
 	type stranger struct {
 		edit      func(leaf, lower, upper *tpmlab.Cert)
-		signs     *tpmlab.Cert // signs upper; nil: nobody
+		signs     *tpmlab.Cert // signs upper; nil: unsigned
 		want      refusal.Check
 		wantLinks int
 	}
 	cases := map[string]stranger{
 		"an expired leaf":         {func(leaf, _, _ *tpmlab.Cert) { expired(leaf) }, l.roots[0], checkCertificateExpired, 0},
 		"an expired intermediate": {func(_, _, upper *tpmlab.Cert) { expired(upper) }, l.roots[0], checkCertificateExpired, 0},
-		"no root's name":          {func(_, _, upper *tpmlab.Cert) { upper.Issuer = "nobody" }, nil, CheckCertificateChain, 0},
+		"no root's name":          {func(_, _, upper *tpmlab.Cert) { upper.Issuer = "absent" }, nil, CheckCertificateChain, 0},
 		"a root's name alone":     {func(_, _, upper *tpmlab.Cert) {}, nil, CheckCertificateChain, 1},
 		"same names": {func(leaf, lower, upper *tpmlab.Cert) {
 			leaf.Issuer, lower.Subject, lower.Issuer = "upper", "upper", "upper"
@@ -297,7 +296,7 @@ func TestGivenUpContexts(t *testing.T) {
 	}
 }
 
-// An extended key usage in a CA certificate limits what it may certify, all the way up.
+// An extended key usage in a CA certificate limits the leaf's, all the way up.
 func TestUsagesOfCAs(t *testing.T) {
 	ek, ak, tls, other := oid.TCGKpEKCertificate, oid.TCGKpAIKCertificate, oid.KpServerAuth, oid.OID("\x2a\x03")
 	for name, c := range map[string]struct {

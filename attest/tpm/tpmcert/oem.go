@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"cmp"
 	"crypto/x509"
 	"net/url"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -23,9 +23,8 @@ import (
 // a TPM 2.0 in the subjectAltName. Fields whose names begin with Insecure tolerate what real
 // certificates lack.
 //
-// identity says by what a machine is known: [HardwareIdentity], its TPM, or
-// [ChassisIdentity], what was bought. A machine known by both would have two names, so choose
-// one.
+// identity is [HardwareIdentity], the TPM's serial number, or [ChassisIdentity], the machine's.
+// With both a machine would have two names, so choose one.
 func ProfileOEM(identity IdentitySource) Profile {
 	return Profile{
 		Name:     "OEM IAK",
@@ -75,7 +74,7 @@ func (s HardwareIdentity) find(san *subjectAltName, inDirectory bool) (attest.Id
 
 func (s HardwareIdentity) scope() OtherNameIdentity { return OtherNameIdentity{Issuer: s.Issuer} }
 
-// tpmSerial returns hwSerialNum of the one HardwareModuleName, or nil if there is none.
+// tpmSerial returns hwSerialNum of the one HardwareModuleName, or nil.
 func (san *subjectAltName) tpmSerial(inDirectory bool) ([]byte, error) {
 	modules := slices.Clone(san.modules)
 	if inDirectory {
@@ -122,7 +121,7 @@ func (s ChassisIdentity) Machine(partNumber, serialNumber string) attest.Identit
 // that is a placeholder or zeros is an error with [attest.CheckIdentity].
 func (s ChassisIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	found := map[oid.OID][]string{}
-	for _, a := range typednil.OrZero(cert).Subject.Names {
+	for _, a := range cmp.Or(cert, new(x509.Certificate)).Subject.Names {
 		if id, err := oid.FromASN1(a.Type); err == nil {
 			text, _ := a.Value.(string)
 			found[id] = append(found[id], text)
@@ -148,8 +147,8 @@ const notPlaceholder = "one of this machine: all machines of the maker that were
 func (s ChassisIdentity) scope() OtherNameIdentity { return OtherNameIdentity{Issuer: s.Issuer} }
 
 // checkCapabilities refuses a certificate without policies whose extended key usages, where some
-// makers write them, say that the key is in a TPM and not that it is restricted: that of an IDevID,
-// which signs what it is given.
+// makers write them, say that the key is in a TPM and not that it is restricted: an IDevID's signs
+// any data.
 func (p *Profile) checkCapabilities(cert *x509.Certificate) error {
 	ids, _ := extKeyUsages(cert)
 	has := func(id oid.OID) bool { return slices.Contains(ids, id) }

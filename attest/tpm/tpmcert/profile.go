@@ -39,8 +39,8 @@ const (
 //
 // Whatever the profile, the following are refused: a CA certificate; a key usage of
 // keyEncipherment, dataEncipherment, keyAgreement, keyCertSign or cRLSign (but see
-// InsecureAllowCA); an extended key usage of the TCG other than those listed, but for an AK's
-// beside Azure's for AKs; a critical extension that is not understood.
+// InsecureAllowCA); an extended key usage of the TCG that is not listed (except an AK's together
+// with Azure's for AKs); a critical extension that is not understood.
 type Profile struct {
 	// Name is for human readers, for example "TCG AK". It must not be empty.
 	Name string
@@ -132,10 +132,10 @@ func ProfileGoogle() Profile {
 	}
 }
 
-// ProfileAzure is the profile of the AK certificates of Azure's Trusted Launch virtual
-// machines. All have the extended key usage 1.3.6.1.4.1.311.10.3.12, those of today beside
-// tcg-kp-AIKCertificate. There are two hierarchies under one root, and the CAs of one of them
-// may certify for the latter only. The identity is the AK's digest.
+// ProfileAzure is the profile of the AK certificates of Azure's Trusted Launch virtual machines.
+// All have the extended key usage 1.3.6.1.4.1.311.10.3.12, newer ones together with
+// tcg-kp-AIKCertificate. There are two hierarchies under one root, and the CAs of one of them may
+// certify for the latter only. The identity is the AK's digest.
 func ProfileAzure() Profile {
 	return Profile{
 		Name:                  "Azure vTPM AK",
@@ -231,9 +231,8 @@ var tcgUsages = map[oid.OID]string{
 	oid.TCGKpPlatformCertificate: " (a platform certificate's)",
 }
 
-// countingUsages are the usages that a profile lists, and an AK's where Azure's for AKs is
-// among them and among those that a certificate has: certificates of Azure have both, and their CAs
-// may be limited to either.
+// countingUsages are the usages that a profile lists, and the usage of AKs if Azure's is listed and
+// in the certificate: certificates of Azure have both, and their CAs may be limited to either.
 func countingUsages(wanted, has []oid.OID) []oid.OID {
 	if slices.Contains(wanted, oid.AzureKpAK) && slices.Contains(has, oid.AzureKpAK) {
 		return append(slices.Clone(wanted), oid.TCGKpAIKCertificate)
@@ -269,8 +268,8 @@ func checkExtKeyUsage(cert *x509.Certificate, wanted []oid.OID, optional bool, p
 	return refuse(checkCertificateExtKeyUsage, got, want+", by profile "+profile)
 }
 
-// extKeyUsages returns the identifiers in the extension, or nil if there is none; ok is false
-// if it cannot be parsed, or has more than maxUsages.
+// extKeyUsages returns the identifiers in the extension, or nil without one; ok is false if it
+// cannot be parsed, or has more than maxUsages.
 func extKeyUsages(cert *x509.Certificate) (ids []oid.OID, ok bool) {
 	e := extension(cert, oid.ExtendedKeyUsage)
 	if e == nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -43,8 +44,8 @@ func certifiedAK(t *testing.T, ca *tpmlab.CA, usages ...asn1.ObjectIdentifier) *
 		BasicConstraintsValid: true, UnknownExtKeyUsage: usages}, ca, tpmlab.NewP256(t).Public())
 }
 
-// The certificates of Azure's AKs have Microsoft's usage, today beside the TCG's, and their
-// CAs may be limited to either: the CAs of one hierarchy lack Microsoft's.
+// The certificates of Azure's AKs have Microsoft's usage, today with the TCG's, and their CAs may
+// be limited to either: the CAs of one hierarchy lack Microsoft's.
 func TestAzureHierarchies(t *testing.T) {
 	type usages []asn1.ObjectIdentifier
 	for name, c := range map[string]struct {
@@ -52,22 +53,22 @@ func TestAzureHierarchies(t *testing.T) {
 		profile  Profile
 		want     refusal.Check
 	}{
-		"Azure Cloud Virtual TPM CA":      {usages{usageAzure, usageEK, usageAK}, usages{usageAzure, usageAK}, ProfileAzure(), ""},
-		"Global Virtual TPM CA":           {usages{usageEK, usageAK}, usages{usageAzure, usageAK}, ProfileAzure(), ""},
-		"a CA without limits":             {nil, usages{usageAzure, usageAK}, ProfileAzure(), ""},
-		"a CA of older machines":          {usages{usageAzure}, usages{usageAzure}, ProfileAzure(), ""},
-		"an older leaf below a newer CA":  {usages{usageEK, usageAK}, usages{usageAzure}, ProfileAzure(), checkCertificateExtKeyUsage},
-		"a CA of EKs":                     {usages{usageEK}, usages{usageAzure, usageAK}, ProfileAzure(), checkCertificateExtKeyUsage},
-		"a leaf without Microsoft's":      {usages{usageEK, usageAK}, usages{usageAK}, ProfileAzure(), checkCertificateExtKeyUsage},
-		"an EK's leaf":                    {nil, usages{usageEK}, ProfileAzure(), checkCertificateExtKeyUsage},
-		"an EK's leaf with Microsoft's":   {nil, usages{usageAzure, usageEK}, ProfileAzure(), checkCertificateExtKeyUsage},
-		"a leaf with all three":           {nil, usages{usageAzure, usageAK, usageEK}, ProfileAzure(), checkCertificateExtKeyUsage},
-		"a leaf without usages":           {nil, nil, ProfileAzure(), checkCertificateExtKeyUsage},
-		"under the profile of Google":     {nil, usages{usageAzure, usageAK}, ProfileGoogle(), checkCertificateExtKeyUsage},
-		"under that of Windows":           {nil, usages{usageAzure, usageAK}, ProfileMicrosoftAIK(), checkSubjectAltName},
-		"under that of an OEM":            {nil, usages{usageAzure, usageAK}, ProfileOEM(HardwareIdentity{Issuer: "oem"}), checkCertificatePolicy},
-		"an older leaf under the TCG's":   {nil, usages{usageAzure}, ProfileTCG(), checkCertificateExtKeyUsage},
-		"another TCG usage beside the AK": {nil, usages{usageAzure, usageAK, {2, 23, 133, 8, 2}}, ProfileAzure(), checkCertificateExtKeyUsage},
+		"Azure Cloud Virtual TPM CA":     {usages{usageAzure, usageEK, usageAK}, usages{usageAzure, usageAK}, ProfileAzure(), ""},
+		"Global Virtual TPM CA":          {usages{usageEK, usageAK}, usages{usageAzure, usageAK}, ProfileAzure(), ""},
+		"a CA without limits":            {nil, usages{usageAzure, usageAK}, ProfileAzure(), ""},
+		"a CA of older machines":         {usages{usageAzure}, usages{usageAzure}, ProfileAzure(), ""},
+		"an older leaf below a newer CA": {usages{usageEK, usageAK}, usages{usageAzure}, ProfileAzure(), checkCertificateExtKeyUsage},
+		"a CA of EKs":                    {usages{usageEK}, usages{usageAzure, usageAK}, ProfileAzure(), checkCertificateExtKeyUsage},
+		"a leaf without Microsoft's":     {usages{usageEK, usageAK}, usages{usageAK}, ProfileAzure(), checkCertificateExtKeyUsage},
+		"an EK's leaf":                   {nil, usages{usageEK}, ProfileAzure(), checkCertificateExtKeyUsage},
+		"an EK's leaf with Microsoft's":  {nil, usages{usageAzure, usageEK}, ProfileAzure(), checkCertificateExtKeyUsage},
+		"a leaf with all three":          {nil, usages{usageAzure, usageAK, usageEK}, ProfileAzure(), checkCertificateExtKeyUsage},
+		"a leaf without usages":          {nil, nil, ProfileAzure(), checkCertificateExtKeyUsage},
+		"under the profile of Google":    {nil, usages{usageAzure, usageAK}, ProfileGoogle(), checkCertificateExtKeyUsage},
+		"under that of Windows":          {nil, usages{usageAzure, usageAK}, ProfileMicrosoftAIK(), checkSubjectAltName},
+		"under that of an OEM":           {nil, usages{usageAzure, usageAK}, ProfileOEM(HardwareIdentity{Issuer: "oem"}), checkCertificatePolicy},
+		"an older leaf under the TCG's":  {nil, usages{usageAzure}, ProfileTCG(), checkCertificateExtKeyUsage},
+		"another TCG usage and the AK":   {nil, usages{usageAzure, usageAK, {2, 23, 133, 8, 2}}, ProfileAzure(), checkCertificateExtKeyUsage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := tpmlab.Sign(t, nil, "Azure Virtual TPM Root", nil)
@@ -88,9 +89,7 @@ func TestAzureOf2026(t *testing.T) {
 	at := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
 	under := func(p Profile) []Issuer { return []Issuer{{Roots: []*x509.Certificate{root}, Profile: p}} }
 	ak, err := VerifyAKCertificate(under(ProfileAzure()), chain, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if len(ak.Chain) != 4 || !strings.HasPrefix(string(ak.Machine), "ak:sha256:") {
 		t.Errorf("a chain of %d, machine %s", len(ak.Chain), ak.Machine)
 	}
@@ -110,16 +109,12 @@ func TestAzureOf2026(t *testing.T) {
 		t.Errorf("a year later: %v", err)
 	}
 	nonce, err := hex.DecodeString(strings.TrimSpace(string(file("nonce.hex"))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for change, want := range map[byte]refusal.Check{0: "", 1: "tpm-signature"} {
 		quoted := file("quote.bin")
 		quoted[len(quoted)-1] ^= change
 		in := statement.QuoteInput{CertifyInput: statement.CertifyInput{AKKey: ak.Key}}
-		if err := in.ParseQuote(&statement.QuoteEvidence{Attest: quoted, Signature: file("quote.tpmt-signature.bin")}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, in.ParseQuote(&statement.QuoteEvidence{Attest: quoted, Signature: file("quote.tpmt-signature.bin")}))
 		if !bytes.Equal(in.Attest.ExtraData, nonce) {
 			t.Errorf("the quote is over %x", in.Attest.ExtraData)
 		}
@@ -127,8 +122,8 @@ func TestAzureOf2026(t *testing.T) {
 	}
 }
 
-// Every profile on whole chains, whose CAs are limited to what those of its makers are limited
-// to, and to what does not do.
+// Every profile on whole chains, whose CAs are limited as its makers' CAs are, and to usages that
+// do not suffice.
 func TestProfilesBelowLimitedCAs(t *testing.T) {
 	type usages []asn1.ObjectIdentifier
 	windows, pluton := asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 21, 36}, asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 122, 2}
@@ -167,9 +162,7 @@ func styled(t *testing.T, profile any, o tpmsim.CertificateOptions, ca *tpmlab.C
 	var template x509.Certificate
 	o.Edit = func(c *x509.Certificate) { template = *c }
 	maker, err := tpmsim.NewCA(tpmsim.CAOptions{Now: func() time.Time { return tpmlab.Time }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	issue := maker.IssueAK
 	if _, ok := profile.(EKProfile); ok {
 		issue = maker.IssueEK
@@ -243,9 +236,7 @@ func TestProjectsAreCopied(t *testing.T) {
 	google.Projects, ek.Projects = []string{"mine"}, []string{"mine"}
 	aks, err1 := NewAKVerifier([]Issuer{{Roots: []*x509.Certificate{root.Cert}, Profile: google}})
 	eks, err2 := NewEKVerifier(trusting(ek, root))
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(err1, err2))
 	google.Projects[0], ek.Projects[0] = "theirs", "theirs"
 	if a, e := aks.Profiles()[0].Projects[0], eks.Profiles()[0].Projects[0]; a != "mine" || e != "mine" {
 		t.Errorf("got %s and %s", a, e)

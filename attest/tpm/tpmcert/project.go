@@ -34,7 +34,7 @@ func checkProject(cert *x509.Certificate, projects []string, profile string) err
 	return refuse(checkCertificateProject, got, "one of "+strings.Join(projects, ", ")+", by profile "+profile)
 }
 
-// checkProjectIDs refuses what is the ID of no project.
+// checkProjectIDs refuses an impossible project ID.
 func checkProjectIDs(profile string, projects []string) error {
 	for _, project := range projects {
 		if !isGCE(project + "/1") {

@@ -94,7 +94,7 @@ func (k *softwareKey) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.Loaded
 	return loaded, flush, nil
 }
 
-// externalAttributes are those of an external key: a TPM refuses fixedTPM, fixedParent and
+// externalAttributes are an external key's: a TPM refuses fixedTPM, fixedParent and
 // restricted on it. noDA exempts the key from the counting of wrong passwords, so that neither
 // a lockout nor a crash midway matters.
 var externalAttributes = tpm2.TPMAObject{UserWithAuth: true, NoDA: true, SignEncrypt: true}

@@ -12,6 +12,7 @@ import (
 
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
@@ -19,9 +20,7 @@ var p256 = elliptic.P256()
 
 func TestSoftwareKeyRefuses(t *testing.T) {
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	mixed := *tpmlab.NewECDSA(t, p256)
 	mixed.PublicKey = tpmlab.NewECDSA(t, p256).PublicKey
 	good := tpmlab.RSA2048()
@@ -64,9 +63,7 @@ func rsaOfPrimes(t testing.TB, bits ...int) *rsa.PrivateKey {
 		phi := big.NewInt(1)
 		for _, b := range bits {
 			p, err := rand.Prime(rand.Reader, b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			k.Primes = append(k.Primes, p)
 			k.N.Mul(k.N, p)
 			phi.Mul(phi, new(big.Int).Sub(p, one))
@@ -93,9 +90,7 @@ func rsaOf(t *testing.T, e int64, primes ...*big.Int) *rsa.PrivateKey {
 	}
 	k := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: n, E: int(e)}, D: d, Primes: primes}
 	k.Precompute()
-	if err := k.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, k.Validate())
 	return k
 }
 
@@ -124,15 +119,15 @@ func TestSoftwareKeysOfNoUse(t *testing.T) {
 		"good":       {good, true},
 		"none":       {nil, false},
 		"no curve":   {ecc(func(k *ecdsa.PrivateKey) { k.Curve = nil }), false},
-		"no D":       {ecc(func(k *ecdsa.PrivateKey) { k.D = nil }), false}, //nolint:staticcheck // what is refused
+		"no D":       {ecc(func(k *ecdsa.PrivateKey) { k.D = nil }), false}, //nolint:staticcheck // deliberately invalid
 		"no X":       {ecc(func(k *ecdsa.PrivateKey) { k.X = nil }), false},
 		"no Y":       {ecc(func(k *ecdsa.PrivateKey) { k.Y = nil }), false},
-		"a D of 0":   {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int) }), false},             //nolint:staticcheck // what is refused
-		"a large D":  {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int).Lsh(k.D, 8) }), false}, //nolint:staticcheck // what is refused
+		"a D of 0":   {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int) }), false},             //nolint:staticcheck // deliberately invalid
+		"a large D":  {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int).Lsh(k.D, 8) }), false}, //nolint:staticcheck // deliberately invalid
 		"another's":  {ecc(func(k *ecdsa.PrivateKey) { k.PublicKey = tpmlab.P256b().PublicKey }), false},
 		"off P-256":  {ecc(func(k *ecdsa.PrivateKey) { k.Y = new(big.Int).Add(k.Y, big.NewInt(1)) }), false},
 		"on P-224":   {tpmlab.P224(), false},
-		"off by one": {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int).Add(k.D, big.NewInt(1)) }), false}, //nolint:staticcheck // what is refused
+		"off by one": {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int).Add(k.D, big.NewInt(1)) }), false}, //nolint:staticcheck // deliberately invalid
 	} {
 		t.Run("ECDSA, "+name, func(t *testing.T) {
 			if k, err := newSoftwareECDSA(c.key); c.good != (err == nil) || c.good != (k != nil) {
@@ -140,14 +135,10 @@ func TestSoftwareKeysOfNoUse(t *testing.T) {
 			}
 		})
 	}
-	three, err := rsa.GenerateMultiPrimeKey(rand.Reader, 3, 2048) //nolint:staticcheck // what is refused
-	if err != nil {
-		t.Fatal(err)
-	}
+	three, err := rsa.GenerateMultiPrimeKey(rand.Reader, 3, 2048) //nolint:staticcheck // deliberately invalid
+	testkit.NoError(t, err)
 	large, err := rsa.GenerateKey(rand.Reader, 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	short, long := primeFrom(2), primeFrom(4) // of 1024 and 1025 bits, and 2048 together
 	short3 := new(big.Int).Add(primeFrom(3), new(big.Int).Lsh(big.NewInt(1), 1000))
 	for short3.Add(short3, big.NewInt(1)); new(big.Int).Mod(short3, big.NewInt(3)).Int64() != 2 || !short3.ProbablyPrime(10); {
@@ -169,7 +160,7 @@ func TestSoftwareKeysOfNoUse(t *testing.T) {
 		"nothing":             {&rsa.PrivateKey{}, false},
 		"of 3072 bits":        {rsaOfPrimes(t, 1536, 1536), true},
 		"three primes":        {three, false},
-		"a prime of 3 beside": {rsaOf(t, 65537, short, next, big.NewInt(3)), false},
+		"a prime of 3, too":   {rsaOf(t, 65537, short, next, big.NewInt(3)), false},
 		"no primes":           {&without, false},
 		"an exponent of 3":    {rsaOf(t, 3, primeFrom(3), short3), false},
 		"a longer second one": {rsaOf(t, 65537, short, long), false},

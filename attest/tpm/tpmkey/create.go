@@ -14,14 +14,14 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-func (kind Kind) area() (*tpm2.TPMTPublic, error) {
+func (a Algorithm) area() (*tpm2.TPMTPublic, error) {
 	attributes := tpm2.TPMAObject{
 		FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true,
 		UserWithAuth: true, NoDA: true, SignEncrypt: true,
 	}
-	switch k, ok := kinds[kind]; {
+	switch k, ok := algorithms[a]; {
 	case !ok:
-		return nil, fmt.Errorf("%v is not a kind of key", kind)
+		return nil, fmt.Errorf("%v is not an algorithm of keys", a)
 	case k.bits != 0:
 		return tpmop.RSAKeyArea(tpm2.TPMSRSAParms{KeyBits: k.bits}, attributes, nil), nil
 	default:
@@ -80,7 +80,7 @@ const maxKeyPassword = 32
 
 // bindToPCRs gives a public area the policy that requires the present values, and also the
 // password if there is one: without userWithAuth nothing else allows the use.
-func bindToPCRs(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPublic, pcrs []statement.PCRSelection, hasPassword bool) ([]Policy, error) {
+func bindToPCRs(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPublic, pcrs []statement.PCRSelection, hasPassword bool) ([]PolicyCommand, error) {
 	if len(pcrs) == 0 {
 		return nil, nil
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -26,31 +27,23 @@ var pcr23 = []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0,
 func throughFile(t testing.TB, k *Key) *File {
 	t.Helper()
 	b, err := k.File().Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	file, err := ParseFile(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return file
 }
 
 func TestTPMKeyPassword(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	k, err := Create(t.Context(), tpm, ECDSAP256, Options{Password: hidden([]byte("secret\x00"))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	sum := sha256.Sum256(nil)
 	for password, want := range map[string]error{
 		"secret": nil, "secret\x00\x00": nil, "": ErrPassword, "Secret": ErrPassword, "secre": ErrPassword,
 	} {
 		t.Run(password, func(t *testing.T) {
 			k, err := Load(t.Context(), tpm, throughFile(t, k), LoadOptions{Password: hidden([]byte(password))})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			sig, err := k.Sign(nil, sum[:], crypto.SHA256)
 			if !errors.Is(err, want) || (err == nil) != (sig != nil) {
 				t.Errorf("%q: got %v, want %v", password, err, want)
@@ -70,9 +63,7 @@ func TestTPMKeyPassword(t *testing.T) {
 		t.Errorf("zero inside: got %v", err)
 	}
 	longest, err := Create(t.Context(), tpm, ECDSAP256, Options{Password: hidden(bytes.Repeat([]byte{'p'}, 32))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	tpmlab.CheckSignature(t, longest, crypto.SHA256)
 }
 
@@ -80,18 +71,14 @@ func TestTPMKeyPassword(t *testing.T) {
 func TestTPMKeyPCRsAndPassword(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	k, err := Create(t.Context(), tpm, ECDSAP256, Options{PCRs: pcr23, Password: hidden([]byte("secret"))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	sum := sha256.Sum256(nil)
 	wrong, err := Load(t.Context(), tpm, k.File(), LoadOptions{Password: hidden([]byte("guess"))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := wrong.Sign(nil, sum[:], crypto.SHA256); !errors.Is(err, ErrPassword) {
 		t.Errorf("wrong password: got %v, want ErrKeyPassword", err)
 	}
-	// Whoever leaves the policy out is refused by the TPM itself.
+	// Without the policy the TPM itself refuses.
 	_, err = do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
 		loaded, _, err := k.Load(ctx, h)
 		if err != nil {
@@ -114,15 +101,11 @@ func TestTPMKeyPCRsAndPassword(t *testing.T) {
 func TestTPMKeyPCRsAndNeedlessPassword(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	k, err := Create(t.Context(), tpm, ECDSAP256, Options{PCRs: pcr23})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, password := range map[string]string{"none": "", "one that nobody set": "guess"} {
+	testkit.NoError(t, err)
+	for name, password := range map[string]string{"none": "", "a guess": "guess"} {
 		t.Run(name, func(t *testing.T) {
 			k, err := Load(t.Context(), tpm, k.File(), LoadOptions{Password: hidden([]byte(password))})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			tpmlab.CheckSignature(t, k, crypto.SHA256)
 		})
 	}
@@ -197,9 +180,7 @@ func TestTPMKeyFileFlushesWhateverFails(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
 	faulty := tpmsim.Faulty(tpm, nil)
-	if err := passwordLife(t, faulty); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, passwordLife(t, faulty))
 	commands := faulty.Commands()
 	for n := 1; n <= len(commands); n++ {
 		for name, faults := range map[string]tpmsim.Faults{
@@ -265,7 +246,7 @@ func TestPasswordsWithoutTheEndorsementHierarchy(t *testing.T) {
 	}
 }
 
-// A TPM without P-256 salts its sessions with RSA. What is no answer of that kind is final.
+// A TPM without P-256 salts its sessions with RSA. A malformed response is final.
 func TestPasswordsWithoutP256(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	tpmlab.Persist(t, tpm, tpm2.TPMRHOwner, &tpm2.RSASRKTemplate, 0x81000001)
@@ -308,13 +289,9 @@ func (w *withoutP256) Send(command []byte) ([]byte, error) {
 func TestPasswordThatIsNotAskedFor(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	made, err := Create(t.Context(), tpm, ECDSAP256, Options{PCRs: pcr23})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	k, err := Load(t.Context(), tpm, made.File(), LoadOptions{Password: hidden([]byte("of another key"))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := k.Sign(nil, make([]byte, 32), crypto.SHA256); err != nil {
 		t.Errorf("got %v", err)
 	}

@@ -112,7 +112,7 @@ func ExampleOptions() {
 	// after: refused by the PCRs: true
 }
 
-// A certificate is kept in the TPM, beside its key.
+// A certificate is kept in the TPM, with its key.
 func ExampleWriteNVCertificate() {
 	ctx := context.Background()
 	tpm, err := tpmsim.Open(tpmsim.Options{})
@@ -134,7 +134,7 @@ func ExampleWriteNVCertificate() {
 		log.Fatal(err)
 	}
 
-	const index = 0x01800001 // of those that are the owner's to give away
+	const index = 0x01800001 // one that the owner may assign
 	if err := tpmkey.WriteNVCertificate(ctx, tpm, index, der, tpmkey.NVCertificateOptions{}); err != nil {
 		log.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package tpmkey
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -74,7 +74,7 @@ type File struct {
 	EmptyAuth bool
 	// Policy holds the policy commands, in order, that allow the key's use; nil for a key that
 	// has no policy.
-	Policy []Policy
+	Policy []PolicyCommand
 	// Description is for human readers, at most 1024 bytes of UTF-8; empty for none.
 	Description string
 	// Parent is the persistent handle of the parent, 0x81000000 to 0x81ffffff, or
@@ -92,8 +92,8 @@ type File struct {
 	emptyAuthAbsent bool // FALSE
 }
 
-// Policy is one policy command, a TPMPolicy.
-type Policy struct {
+// PolicyCommand is one policy command, a TPMPolicy.
+type PolicyCommand struct {
 	// Command is the command's code, such as tpm2.TPMCCPolicyPCR.
 	Command tpm2.TPMCC
 	// Body holds the command's parameters after the session handle, as the TPM takes them;
@@ -115,7 +115,7 @@ func ParseFile(b []byte) (*File, error) {
 
 // WriteFile stores the key in a file of mode 0600, replacing any that was there. A reader,
 // even one after a loss of power, finds either the old file or the new one, whole. The
-// directory must exist. Errors are those of [File.Marshal] and the file system's.
+// directory must exist. It returns the errors of [File.Marshal] and of the file system.
 func (f *File) WriteFile(path string) error {
 	b, err := f.Marshal()
 	if err != nil {
@@ -178,7 +178,7 @@ func parseFile(b []byte) (*File, error) {
 	return f, nil
 }
 
-// whyNotCanonical says what is wrong with a PEM file whose only block was found.
+// whyNotCanonical returns the fault of a PEM file with one block.
 func whyNotCanonical(b []byte, block *pem.Block, rest []byte) string {
 	begin := []byte("-----BEGIN ")
 	front, after := !bytes.HasPrefix(b, begin), len(rest) != 0
@@ -260,7 +260,7 @@ func (f *File) readPolicy(s *cryptobyte.String) error {
 			!readExplicit(&one, tagTPMKeyPolicy, asn1.OCTET_STRING, &octets) || !one.Empty() {
 			return fmt.Errorf("policy: statement %d is not a TPMPolicy", len(f.Policy)+1)
 		}
-		f.Policy = append(f.Policy, Policy{Command: tpm2.TPMCC(command), Body: octets})
+		f.Policy = append(f.Policy, PolicyCommand{Command: tpm2.TPMCC(command), Body: octets})
 	}
 	return nil
 }
@@ -310,7 +310,7 @@ func (f *File) clone() *File {
 // Marshal returns the PEM file. It fails, with the check "tpm-key-file", if ParseFile would
 // refuse the result.
 func (f *File) Marshal() ([]byte, error) {
-	f = typednil.OrZero(f)
+	f = cmp.Or(f, new(File))
 	b := cryptobyte.NewBuilder(nil)
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		oid.Add(b, tpmLoadableKey)
@@ -353,9 +353,9 @@ func (f *File) addOptional(b *cryptobyte.Builder) {
 	}
 }
 
-func (p *Policy) add(b *cryptobyte.Builder) {
+func (c *PolicyCommand) add(b *cryptobyte.Builder) {
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddASN1(tagTPMKeyEmptyAuth, func(b *cryptobyte.Builder) { b.AddASN1Uint64(uint64(p.Command)) })
-		b.AddASN1(tagTPMKeyPolicy, func(b *cryptobyte.Builder) { der.AddTagged(b, asn1.OCTET_STRING, p.Body) })
+		b.AddASN1(tagTPMKeyEmptyAuth, func(b *cryptobyte.Builder) { b.AddASN1Uint64(uint64(c.Command)) })
+		b.AddASN1(tagTPMKeyPolicy, func(b *cryptobyte.Builder) { der.AddTagged(b, asn1.OCTET_STRING, c.Body) })
 	})
 }

@@ -50,7 +50,7 @@ func TestParseTPMKeyFileSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// What is wrong with a key file is said of the part that it is wrong in.
+// A refusal names the faulty part of a key file.
 func TestPartsOfTPMKeyFiles(t *testing.T) {
 	public := softak.PublicArea(tpmlab.P256().Public(), softak.ResidentAttributes, softak.NoScheme).Raw
 	sized := func(b []byte) []byte { return append([]byte{byte(len(b) >> 8), byte(len(b))}, b...) }

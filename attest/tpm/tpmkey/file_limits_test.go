@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
@@ -70,9 +71,7 @@ func TestTPMKeyFileAtItsLimits(t *testing.T) {
 // Each element of a key file in another form.
 func TestTPMKeyFileElements(t *testing.T) {
 	good, err := keyFiles(t)["PCRs"].Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	block, _ := pem.Decode(good)
 	const emptyAuth = "\xa0\x03\x01\x01\x00"
 	statement := func(parts ...[]byte) string {
@@ -81,9 +80,7 @@ func TestTPMKeyFileElements(t *testing.T) {
 	code := tpmlab.Element(tagTPMKeyEmptyAuth, tpmlab.Element(asn1.INTEGER, []byte{1, 0x6b}))
 	body := tpmlab.Element(tagTPMKeyPolicy, tpmlab.Octets(nil))
 	plain, err := keyFiles(t)["no password"].Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	bare, _ := pem.Decode(plain)
 	for name, form := range map[string]string{
 		"a description in another string type": emptyAuth + string(tpmlab.Element(tagTPMKeyDescription, tpmlab.Element(asn1.PrintableString, []byte("a")))),
@@ -107,12 +104,10 @@ func TestTPMKeyFileElements(t *testing.T) {
 			}
 		})
 	}
-	// Around the very statement that the key's policy is: whoever passes over what is too
-	// much has a good file.
+	// Around the very statement of the key's policy: a reader that ignored the extra elements would
+	// accept the file.
 	f, err := ParseFile(good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	code = tpmlab.Element(tagTPMKeyEmptyAuth, tpmlab.Element(asn1.INTEGER, []byte{1, 0x7f}))
 	parameters := tpmlab.Octets(f.Policy[0].Body)
 	body = tpmlab.Element(tagTPMKeyPolicy, parameters)
@@ -166,7 +161,7 @@ func TestKeyPolicyParameters(t *testing.T) {
 		"another command's parameters": {tpm2.TPMCCPolicySecret, digest + list(1, selection), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := []Policy{{Command: c.command, Body: []byte(c.body)}}
+			in := []PolicyCommand{{Command: c.command, Body: []byte(c.body)}}
 			p, err := parseKeyPolicy(in)
 			if c.good != (err == nil) || (p == nil) != (err != nil) {
 				t.Fatalf("got %v, %v", p, err)

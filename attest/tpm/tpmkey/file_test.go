@@ -22,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -48,9 +49,7 @@ func keyFiles(t testing.TB) map[string]*File {
 		return &File{Policy: policy.statements(), Parent: tpm2.TPMRHOwner, Public: tpm2.Marshal(softwareArea(t, policy)), Private: []byte{1}}
 	}
 	other, err := ParseFile([]byte(otherKeyFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return map[string]*File{
 		"no password":     {EmptyAuth: true, Parent: tpm2.TPMRHOwner, Public: ecc, Private: []byte{1, 2, 3}},
 		"password":        {Parent: 0x81000001, Public: ecc, Private: []byte{1, 2, 3}, Description: "kubelet's"},
@@ -64,20 +63,14 @@ func keyFiles(t testing.TB) map[string]*File {
 func softwareArea(t testing.TB, policy keyPolicy) *tpm2.TPMTPublic {
 	t.Helper()
 	area, err := ECDSAP256.area()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	point, err := tpmlab.NewECDSA(t, p256).PublicKey.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	area.Unique = tpmop.ECCKeyArea(tpm2.TPMSECCParms{}, area.ObjectAttributes, point[1:33], point[33:]).Unique
 	if policy != nil {
 		area.ObjectAttributes.UserWithAuth = false
 		digest, err := policy.digest(area.NameAlg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		area.AuthPolicy = tpm2.TPM2BDigest{Buffer: digest}
 	}
 	return area
@@ -106,9 +99,7 @@ func TestTPMKeyFileRoundTrip(t *testing.T) {
 // the draft, and what OpenSSL writes).
 func TestTPMKeyFileEmptyAuth(t *testing.T) {
 	b, err := keyFiles(t)["no password"].Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	block, _ := pem.Decode(b)
 	forms := map[string]bool{
 		"\xa0\x03\x01\x01\xff": true, "\xa0\x03\x01\x01\x01": true, "\xa0\x03\x01\x01\x00": false, "": false,
@@ -151,9 +142,7 @@ func edited(t testing.TB, der []byte, old, new string) []byte {
 
 func TestTPMKeyFileRefuses(t *testing.T) {
 	good, err := keyFiles(t)["no password"].Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	block, _ := pem.Decode(good)
 	edit := func(old, new string) []byte { return edited(t, block.Bytes, old, new) }
 	const loadable, emptyAuth = "\x06\x06\x67\x81\x05\x0a\x01\x03", "\xa0\x03\x01\x01\xff"
@@ -203,7 +192,7 @@ func TestTPMKeyFileRefuses(t *testing.T) {
 	}
 }
 
-// Each public area is refused for what it is.
+// Each public area is refused with its own fault.
 func TestTPMKeyFileRefusesOtherKeys(t *testing.T) {
 	for name, change := range map[string]func(*tpm2.TPMTPublic){
 		"restricted": func(p *tpm2.TPMTPublic) { p.ObjectAttributes.Restricted = true },
@@ -236,9 +225,7 @@ func TestTPMKeyFileRefusesOtherKeys(t *testing.T) {
 func FuzzTPMKeyFile(f *testing.F) {
 	for _, file := range keyFiles(f) {
 		b, err := file.Marshal()
-		if err != nil {
-			f.Fatal(err)
-		}
+		testkit.NoError(f, err)
 		block, _ := pem.Decode(b)
 		f.Add(block.Bytes)
 	}
@@ -258,9 +245,7 @@ func FuzzTPMKeyFile(f *testing.F) {
 func FuzzTPMKeyFilePEM(f *testing.F) {
 	for _, file := range keyFiles(f) {
 		b, err := file.Marshal()
-		if err != nil {
-			f.Fatal(err)
-		}
+		testkit.NoError(f, err)
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -295,9 +280,7 @@ func TestPEMWhereDERIsWanted(t *testing.T) {
 
 func TestFilesOnDisk(t *testing.T) {
 	key, err := Create(t.Context(), tpmsim.New(t, tpmsim.Options{}), ECDSAP256, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer key.Close()
 	file := key.File()
 	dir := t.TempDir()
@@ -307,13 +290,9 @@ func TestFilesOnDisk(t *testing.T) {
 	}
 	for _, description := range []string{"first", "second"} {
 		file.Description = description
-		if err := file.WriteFile(path); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, file.WriteFile(path))
 		read, err := ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if diff := cmp.Diff(file, read, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(File{})); diff != "" {
 			t.Errorf("written, read:\n%s", diff)
 		}
@@ -328,18 +307,14 @@ func TestFilesOnDisk(t *testing.T) {
 		t.Errorf("after what could not be written: %+v, %v", read, err)
 	}
 	large := filepath.Join(dir, "large")
-	if err := os.WriteFile(large, make([]byte, maxFileSize+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(large, make([]byte, maxFileSize+1), 0o600))
 	if _, err := ReadFile(large); !errors.Is(err, checkFile) {
 		t.Errorf("a large file: %v", err)
 	}
 	if runtime.GOOS == "windows" {
 		return
 	}
-	if err := os.Chmod(path, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Chmod(path, 0o640))
 	if _, err := ReadFile(path); !errors.Is(err, checkFile) {
 		t.Errorf("a file for a group: %v", err)
 	}

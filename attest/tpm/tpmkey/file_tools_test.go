@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -99,14 +100,12 @@ func (p *tpmPrograms) signWithOpenSSL(options string) {
 func TestTPMKeyFileUsedByOthers(t *testing.T) {
 	p := startTPMPrograms(t)
 	tpmlab.Persist(t, p.tpm, tpm2.TPMRHOwner, tpmop.StorageRootKey(), 0x81000001)
-	for _, kind := range []Kind{ECDSAP256, ECDSAP384, RSA2048} {
+	for _, kind := range []Algorithm{ECDSAP256, ECDSAP384, RSA2048} {
 		for _, opts := range []Options{
 			{}, {Parent: 0x81000001}, {Password: hidden([]byte("secret"))}, {Parent: 0x81000001, Password: hidden([]byte("secret"))},
 		} {
 			k, err := Create(t.Context(), p.tpm, kind, opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			p.save(k)
 			passin, auth := "", ""
 			if !opts.Password.IsZero() {
@@ -145,9 +144,7 @@ func TestTPMKeyFileOfOthers(t *testing.T) {
 	if err != nil || len(files) != 5 {
 		t.Fatalf("got %d files, %v", len(files), err)
 	}
-	if err := p.tpm.Reset(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.tpm.Reset())
 	for _, path := range files {
 		b := readAll(t, path)
 		file, err := ParseFile(b)

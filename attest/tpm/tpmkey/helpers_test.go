@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -21,9 +22,7 @@ import (
 func readAll(t testing.TB, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return b
 }
 
@@ -41,12 +40,10 @@ func do[T any](t testing.TB, tpm transport.TPM, f func(ctx context.Context, h *t
 	return v, err
 }
 
-func mustTPMKey(t testing.TB, tpm transport.TPM, kind Kind) *Key {
+func mustTPMKey(t testing.TB, tpm transport.TPM, algorithm Algorithm) *Key {
 	t.Helper()
-	k, err := Create(t.Context(), tpm, kind, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k, err := Create(t.Context(), tpm, algorithm, Options{})
+	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		if err := k.Close(); err != nil {
 			t.Error(err)

@@ -16,23 +16,22 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Kind is a kind of key that Create makes. The zero value is not a kind.
-type Kind int
+// Algorithm is the algorithm and size of a key. Create refuses the zero value.
+type Algorithm int
 
-// The kinds of key. Many TPMs have neither P-384 nor RSA-3072.
+// The algorithms that Create knows. Many TPMs have neither P-384 nor RSA-3072.
 const (
-	ECDSAP256 Kind = iota + 1 // ECDSA on P-256
-	ECDSAP384                 // ECDSA on P-384
-	RSA2048                   // RSA, 2048 bits, exponent 65537
-	RSA3072                   // RSA, 3072 bits, exponent 65537
+	ECDSAP256 Algorithm = iota + 1 // ECDSA on P-256
+	ECDSAP384                      // ECDSA on P-384
+	RSA2048                        // RSA, 2048 bits, exponent 65537
+	RSA3072                        // RSA, 3072 bits, exponent 65537
 )
 
-var kinds = map[Kind]struct {
+var algorithms = map[Algorithm]struct {
 	name  string
 	curve tpm2.TPMECCCurve
 	bits  tpm2.TPMKeyBits // of an RSA key
@@ -43,9 +42,9 @@ var kinds = map[Kind]struct {
 	RSA3072:   {name: "RSA-3072", bits: 3072},
 }
 
-// String returns the kind's name, as in "ECDSA P-256".
-func (kind Kind) String() string {
-	return cmp.Or(kinds[kind].name, fmt.Sprintf("Kind(%d)", int(kind)))
+// String returns the algorithm's name, such as "ECDSA P-256".
+func (a Algorithm) String() string {
+	return cmp.Or(algorithms[a].name, fmt.Sprintf("Algorithm(%d)", int(a)))
 }
 
 // Options say where a key is made and what its use requires. The zero value is the owner
@@ -64,9 +63,9 @@ type Options struct {
 	// encrypted and never again; zero for the empty one. Wrong ones do not count towards the
 	// TPM's lockout, so it should not be one that can be guessed.
 	Password secret.Value[[]byte]
-	// PCRs bind the key to the values that these PCRs have now: it signs only while they have
-	// them. An update of what they measure makes the key unusable for good. (A statement about
-	// the key can be made whatever the PCRs hold.) Nil for none.
+	// PCRs bind the key to the values that these PCRs have now: it signs only while they have them.
+	// An update of the measured software makes the key unusable for good. (A statement about the
+	// key can be made whatever the PCRs hold.) Nil for none.
 	PCRs []statement.PCRSelection
 }
 
@@ -107,17 +106,17 @@ type Key struct {
 	held  tpm2.TPMHandle
 }
 
-// Create makes a key of the given kind: unrestricted, for signing, and with no
+// Create makes a key of the given algorithm: unrestricted, for signing, and with no
 // scheme of its own, so that RSA signs PKCS #1 v1.5 and PSS. Errors wrap the TPM's
 // response code; ErrHierarchyPassword says that the owner's password is missing or
 // wrong.
-func Create(ctx context.Context, tpm transport.TPM, kind Kind, opts Options) (*Key, error) {
-	area, err := kind.area()
+func Create(ctx context.Context, tpm transport.TPM, algorithm Algorithm, opts Options) (*Key, error) {
+	area, err := algorithm.area()
 	if err != nil {
 		return nil, fmt.Errorf("tpmkey: %w", err)
 	}
 	k := &Key{tpm: tpmop.Share(tpm)}
-	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.create(ctx, h, area, opts) }), kind.String())
+	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.create(ctx, h, area, opts) }), algorithm.String())
 }
 
 // Load loads a key that the same TPM made, in this process or another. The file's parent must
@@ -125,7 +124,7 @@ func Create(ctx context.Context, tpm transport.TPM, kind Kind, opts Options) (*K
 // the check "tpm-key-file", or tpm.ErrHierarchyPassword.
 func Load(ctx context.Context, tpm transport.TPM, file *File, opts LoadOptions) (*Key, error) {
 	if file == nil {
-		return nil, fmt.Errorf("tpmkey: %w: there is none", checkFile)
+		return nil, fmt.Errorf("tpmkey: %w: the file is nil", checkFile)
 	}
 	if err := file.check(); err != nil {
 		return nil, fmt.Errorf("tpmkey: %w: %w", checkFile, err)
@@ -134,7 +133,7 @@ func Load(ctx context.Context, tpm transport.TPM, file *File, opts LoadOptions) 
 	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.load(ctx, h, opts) }), "from a file")
 }
 
-// made finishes making a key: if there was an error, it removes what was loaded.
+// made finishes making a key; after an error it removes the loaded key.
 func (k *Key) made(err error, what string) (*Key, error) {
 	if err == nil {
 		return k, nil
@@ -152,7 +151,7 @@ func (k *Key) Public() crypto.PublicKey { return k.key }
 // Load turns a saved key into a loaded one for the caller to flush, or lends the one that is
 // held. h may belong to another user of the same TPM; with another TPM it fails.
 func (k *Key) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, func() error, error) {
-	k = typednil.OrZero(k)
+	k = cmp.Or(k, new(Key))
 	var loaded *tpmop.LoadedKey
 	var err error
 	switch {
@@ -200,14 +199,13 @@ func (k *Key) restore(ctx context.Context, h *tpmop.Handles, gone error) (*tpmop
 	return loaded, k.keep(ctx, h, loaded)
 }
 
-// Sign signs a digest: ECDSA in ASN.1 (RFC 3279, 2.2.3), RSA in PKCS #1 v1.5, or in PSS if
-// opts is an *rsa.PSSOptions with a salt of the hash's length (rsa.PSSSaltLengthEqualsHash or
-// that number), the only one that TPMs make. digest must be one of opts.HashFunc(): SHA-256,
-// SHA-384 or SHA-512 as the TPM has them. The randomness is the TPM's; the first argument is
-// not used. The signature is verified before it is returned. Sign waits while the TPM is in
-// use, for half a minute in all: then the error wraps context.DeadlineExceeded, so that a TPM
-// which has stopped answering does not hold a TLS handshake for ever. What was begun keeps the
-// TPM until it answers.
+// Sign signs a digest: ECDSA in ASN.1 (RFC 3279, 2.2.3), RSA in PKCS #1 v1.5, or in PSS if opts is
+// an *rsa.PSSOptions with a salt of the hash's length (rsa.PSSSaltLengthEqualsHash or that number),
+// the only one that TPMs make. digest must be one of opts.HashFunc(): SHA-256, SHA-384 or SHA-512
+// as the TPM has them. The randomness is the TPM's; the first argument is not used. The signature
+// is verified before it is returned. Sign waits while the TPM is in use, for half a minute in all:
+// then the error wraps context.DeadlineExceeded, so that a TPM which has stopped answering does not
+// hold a TLS handshake for ever. A command that was sent keeps the TPM until it answers.
 func (k *Key) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
 	scheme, err := k.signScheme(digest, opts)
 	if err != nil {
@@ -289,7 +287,7 @@ func (k *Key) authorizeUse(ctx context.Context, h *tpmop.Handles, loaded *tpmop.
 	return tpmop.WithSession(loaded.Handle, loaded.Name, session), err
 }
 
-// explainKeyRefusal says what a TPM's refusal of a key's use means.
+// explainKeyRefusal explains a TPM's refusal of a key's use.
 func explainKeyRefusal(err error) error {
 	if errors.Is(err, tpm2.TPMRCPolicyFail) {
 		return fmt.Errorf("%w: %w", ErrPCRPolicy, err)
@@ -300,10 +298,10 @@ func explainKeyRefusal(err error) error {
 // File is what Load restores this key from, on the same TPM.
 func (k *Key) File() *File { return k.file.clone() }
 
-// Close removes the key from the TPM; only its File can restore it. A second Close does
-// nothing except retry what the first could not flush. It waits for the TPM as long as Sign does.
+// Close removes the key from the TPM; only its File can restore it. A second Close only retries the
+// first's failed flushes. It waits for the TPM as long as Sign does.
 func (k *Key) Close() error {
-	k = typednil.OrZero(k)
+	k = cmp.Or(k, new(Key))
 	err := withinLimit(func(ctx context.Context) error {
 		err := k.tpm.Do(ctx, func(*tpmop.Handles) error {
 			if k.held != 0 { // flushed like anything left over: only if it is still this key

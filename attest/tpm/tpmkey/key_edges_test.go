@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
@@ -30,12 +31,10 @@ func TestTPMKeysSendNothing(t *testing.T) {
 	sum := make([]byte, 32)
 	faulty := tpmsim.Faulty(tpm, nil)
 	loaded, err := Load(t.Context(), faulty, k.File(), LoadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, run := range map[string]func() error{
-		"no kind of key":     func() error { _, err := Create(t.Context(), faulty, 0, Options{}); return err },
-		"a kind of key more": func() error { _, err := Create(t.Context(), faulty, RSA3072+1, Options{}); return err },
+		"no algorithm":      func() error { _, err := Create(t.Context(), faulty, 0, Options{}); return err },
+		"an algorithm more": func() error { _, err := Create(t.Context(), faulty, RSA3072+1, Options{}); return err },
 		"a longer password": func() error {
 			_, err := Create(t.Context(), faulty, ECDSAP256, Options{Password: hidden(bytes.Repeat([]byte{'p'}, maxKeyPassword+1))})
 			return err
@@ -83,9 +82,7 @@ func TestTPMKeysOfBrokenTPMs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, nil)
 		k, err := Load(t.Context(), faulty, file, LoadOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		faulty.SetFaults(tpmsim.FailEvery(tpm2.TPMCCSign, tpm2.TPMRCRetry))
 		if _, err := k.Sign(nil, sum, crypto.SHA256); !errors.Is(err, tpm2.TPMRCRetry) || tpmlab.Count(faulty, tpm2.TPMCCSign) != tpmop.MaxTries {
 			t.Errorf("%v after %d tries", err, tpmlab.Count(faulty, tpm2.TPMCCSign))
@@ -111,9 +108,7 @@ func TestTPMKeysOfBrokenTPMs(t *testing.T) {
 
 	held := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode))
 	k, err := Load(t.Context(), held, file, LoadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	held.SetFaults(tpmsim.FailEvery(tpm2.TPMCCFlushContext, tpm2.TPMRCFailure))
 	if err := k.Close(); err == nil {
 		t.Error("closed with the key in the TPM")

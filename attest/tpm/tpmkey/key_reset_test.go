@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -34,14 +35,10 @@ func TestSignAfterAReset(t *testing.T) {
 			t.Run(name+", "+what, func(t *testing.T) {
 				tpm := tpmsim.Faulty(device, c.faults)
 				k, err := Create(t.Context(), tpm, ECDSAP256, c.options)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				tpmlab.CheckSignature(t, k, crypto.SHA256)
 				for range 2 {
-					if err := device.Reset(); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, device.Reset())
 					tpm.SetFaults(c.faults)
 					tpmlab.CheckSignature(t, k, crypto.SHA256)
 					if n := tpmlab.Count(tpm, tpm2.TPMCCLoad); n != 1 {
@@ -67,9 +64,7 @@ func TestSignDuringAReset(t *testing.T) {
 	device := tpmlab.NewTPM(t)
 	tpm := tpmsim.Faulty(device, nil)
 	k, err := Create(t.Context(), tpm, ECDSAP256, Options{Password: hidden([]byte("secret"))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	tpm.SetFaults(nil)
 	tpmlab.CheckSignature(t, k, crypto.SHA256)
 	whole := tpm.Commands()
@@ -102,9 +97,7 @@ func TestSignTransportPanics(t *testing.T) {
 	device := tpmlab.NewTPM(t)
 	tpm := tpmsim.Faulty(device, nil)
 	k, err := Create(t.Context(), tpm, ECDSAP256, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	tpm.SetFaults(nil)
 	tpmlab.CheckSignature(t, k, crypto.SHA256)
 	sum := sha256.Sum256(nil)
@@ -140,9 +133,7 @@ func TestSignAfterAResetRefused(t *testing.T) {
 		if k, err = Create(t.Context(), tpm, ECDSAP256, Options{OwnerPassword: owner}); err != nil {
 			t.Fatal(err)
 		}
-		if err := device.Reset(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, device.Reset())
 		tpm.SetFaults(nil)
 		_, err = k.Sign(nil, sum[:], crypto.SHA256)
 		if !errors.Is(err, tpmop.ErrHierarchyPassword) || errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "reset") || !strings.Contains(err.Error(), "Load") {
@@ -153,9 +144,7 @@ func TestSignAfterAResetRefused(t *testing.T) {
 		}
 	}
 	again, err := Load(t.Context(), tpm, k.File(), LoadOptions{OwnerPassword: owner})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	tpmlab.CheckSignature(t, again, crypto.SHA256)
 
 	if _, err := (tpm2.Clear{AuthHandle: tpmop.WithPassword(tpm2.TPMRHLockout, nil, nil)}).Execute(device); err != nil {
@@ -173,9 +162,7 @@ func TestNoReset(t *testing.T) {
 	device, other := tpmlab.NewTPM(t), tpmsim.Swtpm(t, tpmlab.Bare())
 	tpm := tpmsim.Faulty(device, nil)
 	k, err := Create(t.Context(), tpm, ECDSAP256, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := do(t, other, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 		loaded, _, err := k.Load(ctx, h)
 		return loaded, err
@@ -189,9 +176,7 @@ func TestNoReset(t *testing.T) {
 			t.Errorf("%v: %v after %v", rc, err, tpm.Commands())
 		}
 	}
-	if err := device.Reset(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, device.Reset())
 	for range 2 { // another user of the TPM has the key, and leaves it as it is
 		if _, err := do(t, device, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 			loaded, flush, err := k.Load(ctx, h)
@@ -220,9 +205,7 @@ func TestSignWhilePCRsMove(t *testing.T) {
 	for name, device := range map[string]*tpmsim.TPM{"simulator": tpmlab.NewTPM(t), "swtpm": tpmsim.Swtpm(t, tpmlab.Bare())} {
 		tpm := tpmsim.Faulty(device, nil)
 		k, err := Create(t.Context(), tpm, ECDSAP256, Options{PCRs: pcr7})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		sum := sha256.Sum256(nil)
 		for _, c := range []struct {
 			pcr   tpm2.TPMHandle

@@ -23,13 +23,14 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 func TestTPMKeyPublicArea(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
-	for kind, want := range map[Kind]string{ECDSAP256: "ECDSA P-256", ECDSAP384: "ECDSA P-384", RSA2048: "RSA-2048"} {
+	for kind, want := range map[Algorithm]string{ECDSAP256: "ECDSA P-256", ECDSAP384: "ECDSA P-384", RSA2048: "RSA-2048"} {
 		k := mustTPMKey(t, tpm, kind)
 		if kind.String() != want {
 			t.Errorf("got %v, want %s", kind, want)
@@ -47,10 +48,10 @@ func TestTPMKeyPublicArea(t *testing.T) {
 func TestCreateTPMKeyRefuses(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	for name, f := range map[string]func() (*Key, error){
-		"no kind":      func() (*Key, error) { return Create(t.Context(), tpm, 0, Options{}) },
-		"unknown kind": func() (*Key, error) { return Create(t.Context(), tpm, 99, Options{}) },
-		"no TPM":       func() (*Key, error) { return Create(t.Context(), nil, ECDSAP256, Options{}) },
-		"not in there": func() (*Key, error) { return Create(t.Context(), tpm, RSA3072, Options{}) },
+		"no algorithm":      func() (*Key, error) { return Create(t.Context(), tpm, 0, Options{}) },
+		"unknown algorithm": func() (*Key, error) { return Create(t.Context(), tpm, 99, Options{}) },
+		"no TPM":            func() (*Key, error) { return Create(t.Context(), nil, ECDSAP256, Options{}) },
+		"not in there":      func() (*Key, error) { return Create(t.Context(), tpm, RSA3072, Options{}) },
 		"strange parent": func() (*Key, error) {
 			return Create(t.Context(), tpm, ECDSAP256, Options{Parent: 0x80000000})
 		},
@@ -80,9 +81,7 @@ func TestCreateTPMKeyWithOwnerPassword(t *testing.T) {
 	}
 	for _, opts := range []Options{{OwnerPassword: hidden(secret)}, {Parent: 0x81000001}} {
 		k, err := Create(t.Context(), tpm, ECDSAP256, opts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		tpmlab.CheckSignature(t, k, crypto.SHA256)
 		if err := k.Close(); err != nil {
 			t.Error(err)
@@ -136,7 +135,7 @@ func TestTPMKeyRefusesToSign(t *testing.T) {
 func TestTPMKeyNoticesABadSignature(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	sum := sha256.Sum256(nil)
-	for _, kind := range []Kind{ECDSAP256, RSA2048} {
+	for _, kind := range []Algorithm{ECDSAP256, RSA2048} {
 		k := mustTPMKey(t, &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCSign, Alter: func(rsp []byte) { rsp[len(rsp)-20] ^= 1 }}, kind)
 		if sig, err := k.Sign(nil, sum[:], crypto.SHA256); err == nil || sig != nil {
 			t.Errorf("%v: got %x, %v", kind, sig, err)
@@ -148,15 +147,11 @@ func TestTPMKeyNoticesABadSignature(t *testing.T) {
 func TestTPMKeyMakesRequests(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}}}
-	for _, kind := range []Kind{ECDSAP256, ECDSAP384, RSA2048} {
+	for _, kind := range []Algorithm{ECDSAP256, ECDSAP384, RSA2048} {
 		der, err := x509.CreateCertificateRequest(rand.Reader, template, mustTPMKey(t, tpm, kind))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		csr, err := x509.ParseCertificateRequest(der)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if err := csr.CheckSignature(); err != nil {
 			t.Errorf("%v: %v", kind, err)
 		}
@@ -168,7 +163,7 @@ func TestTPMKeyMakesRequests(t *testing.T) {
 // both kinds of key.
 func TestTPMKeyInTLS(t *testing.T) {
 	tpm := Share(tpmlab.NewTPM(t))
-	for _, kind := range []Kind{ECDSAP256, RSA2048} {
+	for _, kind := range []Algorithm{ECDSAP256, RSA2048} {
 		cert, roots := selfSigned(t, mustTPMKey(t, tpm, kind))
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 			client, server := net.Pipe()
@@ -201,34 +196,24 @@ func selfSigned(t testing.TB, k *Key) (tls.Certificate, *x509.CertPool) {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(leaf)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: k, Leaf: leaf}, roots
 }
 
-// A held key's handle can be another object's after somebody flushed it.
+// A held key's handle can be another object's after another program flushed it.
 func TestTPMKeyHeldAndReplaced(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	shared := Share(tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode)))
 	k, err := Create(t.Context(), shared, ECDSAP256, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tpmop.FlushContext(tpm, k.held); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, tpmop.FlushContext(tpm, k.held))
 	for range 2 { // the key was in the second slot
 		other, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(*tpmop.StorageRootKey())}.Execute(tpm)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer tpmop.FlushContext(tpm, other.ObjectHandle)
 	}
 	sum := sha256.Sum256(nil)
@@ -240,7 +225,7 @@ func TestTPMKeyHeldAndReplaced(t *testing.T) {
 		t.Error(err)
 	}
 	if diff := cmp.Diff(before, tpmlab.LoadedHandles(t, tpm)); diff != "" {
-		t.Errorf("closing flushed somebody else's object: %s", diff)
+		t.Errorf("closing flushed another program's object: %s", diff)
 	}
 }
 
@@ -305,9 +290,7 @@ func TestFrozenTPM(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tpm := &freezer{TPM: tpmlab.NewTPM(t)}
 		k, err := Create(t.Context(), tpm, ECDSAP256, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		sum := make([]byte, 32)
 		sign := func() error { _, err := k.Sign(nil, sum, crypto.SHA256); return err }
 		tpm.delay = limit / 10

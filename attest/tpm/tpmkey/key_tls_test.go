@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -38,9 +39,7 @@ func tlsConfigs(t testing.TB, k *Key) (server, client *tls.Config) {
 func listen(t *testing.T, config *tls.Config) net.Listener {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var wg sync.WaitGroup
 	t.Cleanup(func() { l.Close(); wg.Wait() })
 	wg.Go(func() {
@@ -86,9 +85,7 @@ func TestTPMKeyConcurrentHandshakes(t *testing.T) {
 	shared := Share(tpm)
 	for _, opts := range []Options{{}, {Password: hidden([]byte("secret")), PCRs: pcr23}} {
 		k, err := Create(t.Context(), shared, ECDSAP256, opts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		server, client := tlsConfigs(t, k)
 		address := listen(t, server).Addr().String()
 		errs := make(chan error, 100)
@@ -114,11 +111,9 @@ func TestTPMKeyWithOpenSSLPrograms(t *testing.T) {
 		t.Skip("openssl is not installed: apt-get install -y openssl")
 	}
 	tpm := Share(tpmsim.Swtpm(t, tpmlab.Bare()))
-	for _, kind := range []Kind{ECDSAP256, RSA2048} {
+	for _, kind := range []Algorithm{ECDSAP256, RSA2048} {
 		k, err := Load(t.Context(), tpm, throughFile(t, mustTPMKey(t, tpm, kind)), LoadOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		ours, _ := selfSigned(t, k)
 		files := opensslFiles(t, ours.Certificate[0])
 		for _, version := range []string{"-tls1_2", "-tls1_3"} {
@@ -132,17 +127,15 @@ func TestTPMKeyWithOpenSSLPrograms(t *testing.T) {
 	}
 }
 
-// tlsFiles are in one directory: ours.pem, our certificate; theirs.pem and theirs.key,
-// those of the openssl program.
+// tlsFiles are in one directory: ours.pem, our certificate; theirs.pem and theirs.key, made by the
+// openssl program.
 type tlsFiles string
 
 func opensslFiles(t *testing.T, ours []byte) tlsFiles {
 	t.Helper()
 	dir := tlsFiles(t.TempDir())
 	b := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ours})
-	if err := os.WriteFile(dir.path("ours.pem"), b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(dir.path("ours.pem"), b, 0o600))
 	out, err := exec.Command("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
 		"-subj", "/CN=node", "-addext", "subjectAltName=DNS:node", "-days", "1",
 		"-keyout", dir.path("theirs.key"), "-out", dir.path("theirs.pem")).CombinedOutput()
@@ -188,14 +181,10 @@ func (d tlsFiles) sServer(t *testing.T, client *tls.Config, version string) {
 	cmd := exec.CommandContext(ctx, "openssl", "s_server", "-accept", "127.0.0.1:0", version, "-Verify", "1",
 		"-verify_return_error", "-CAfile", d.path("ours.pem"), "-cert", d.path("theirs.pem"), "-key", d.path("theirs.key"), "-rev")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var log bytes.Buffer
 	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, cmd.Start())
 	defer func() { cancel(); _ = cmd.Wait() }()
 	address := ""
 	for lines := bufio.NewScanner(out); address == "" && lines.Scan(); {
@@ -225,9 +214,7 @@ func TestTPMKeyServerWhosePCRsChange(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	shared := Share(tpm)
 	k, err := Create(t.Context(), shared, ECDSAP256, Options{PCRs: pcr23})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	server, client := tlsConfigs(t, k)
 	var seen error
 	server.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {

@@ -32,7 +32,7 @@ const (
 	// TPMs take less, typically 2048, and have about 8 KiB in all.
 	maxNVCertificateSize = 16 << 10
 
-	// nvCertificateUnit is what an index's size is a multiple of, so that a renewed
+	// nvCertificateUnit divides an index's size, so that a renewed
 	// certificate a few bytes longer or shorter fits the index of the previous one.
 	nvCertificateUnit = 256
 )
@@ -49,14 +49,13 @@ type NVCertificateOptions struct {
 // 2.2.2), or any other that is free. The index holds the DER and 0xff up to a multiple of 256
 // bytes; every user of the TPM can read it, and the owner can write it.
 //
-// It is written completely or not at all. The size is checked against what the TPM takes
-// before anything is changed. A certificate that fits into one command, and into an existing
-// index, replaces the previous one in that command. Otherwise the old index is removed, and a
-// new one is written from its end to its beginning, so that until the last command it does not
-// begin with a certificate's header; one that cannot be finished is removed again. Finally it
-// is read back and compared. A crash at the worst point leaves no certificate, never part of
-// one, and running it again repairs that. A certificate that is already there is not written
-// again.
+// It is written completely or not at all. The size is checked against the TPM's limit before
+// anything is changed. A certificate that fits into one command, and into an existing index,
+// replaces the previous one in that command. Otherwise the old index is removed, and a new one is
+// written from its end to its beginning, so that until the last command it does not begin with a
+// certificate's header; one that cannot be finished is removed again. Finally it is read back and
+// compared. A crash at the worst point leaves no certificate, never part of one, and running it
+// again repairs that. A certificate that is already there is not written again.
 //
 // Errors wrap the TPM's response code, tpm.ErrHierarchyPassword, or say that the index holds
 // something else.
@@ -117,7 +116,7 @@ func nvCertificateAttributes() tpm2.TPMANV {
 	return tpm2.TPMANV{OwnerWrite: true, OwnerRead: true, AuthRead: true, NoDA: true, NT: tpm2.TPMNTOrdinary}
 }
 
-// look finds out what is there.
+// look reads the existing index, if there is one.
 func (w *nvWriter) look(ctx context.Context) error {
 	area, name, err := tpmop.ReadNVPublic(ctx, w.h, w.index)
 	w.area, w.name = nil, name

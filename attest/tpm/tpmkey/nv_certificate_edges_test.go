@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
@@ -79,9 +80,7 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 		return WriteNVCertificate(t.Context(), over, ownIndex, der, NVCertificateOptions{OwnerPassword: hidden(password)})
 	}
 	remove := func() {
-		if err := tpm.DeleteNV(ownIndex); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, tpm.DeleteNV(ownIndex))
 	}
 	for name, c := range map[string]struct {
 		tpm  *tpmsim.FaultyTPM
@@ -127,9 +126,7 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 	})
 	t.Run("exactly one command", func(t *testing.T) {
 		chunk, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (int, error) { return tpmop.NVChunk(ctx, h) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		faulty := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCNVWrite, tpm2.TPMRCFailure))
 		if err := write(faulty, tpmlab.CertificateOf(t, chunk-nvCertificateUnit/2-len(der)+10), nil); !errors.Is(err, tpm2.TPMRCFailure) ||
 			tpmlab.Count(faulty, tpm2.TPMCCNVWrite) != 1 || tpmlab.Count(faulty, tpm2.TPMCCNVUndefineSpace) != 0 {
@@ -137,9 +134,7 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 		}
 		remove()
 	})
-	if err := write(tpmsim.Faulty(tpm, nil), der, nil); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, write(tpmsim.Faulty(tpm, nil), der, nil))
 	checkNVCertificateIs(t, tpm, der)
 	t.Run("in place, with a password that no TPM takes", func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, nil)
@@ -179,9 +174,7 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 			if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); !errors.Is(err, errNVIndexTaken) {
 				t.Errorf("got %v", err)
 			}
-			if err := tpm.DeleteNV(ownIndex); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, tpm.DeleteNV(ownIndex))
 		})
 	}
 }

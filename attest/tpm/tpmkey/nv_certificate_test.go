@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
-	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -39,12 +39,8 @@ func TestNVCertificate(t *testing.T) {
 				}
 				for _, extra := range []int{10, 12, 600, 1400, 1400, 10} { // in place, larger, in two commands, smaller
 					der := tpmlab.CertificateOf(t, extra)
-					if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, opts); err != nil {
-						t.Fatal(err)
-					}
-					if err := tpm.Reset(); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, WriteNVCertificate(t.Context(), tpm, ownIndex, der, opts))
+					testkit.NoError(t, tpm.Reset())
 					checkNVCertificateIs(t, tpm, der)
 				}
 				if err := tpm.DeleteNV(ownIndex); err != nil {
@@ -55,14 +51,12 @@ func TestNVCertificate(t *testing.T) {
 	}
 }
 
-// NV memory wears out: what is there is not written again.
+// NV memory wears out: the same certificate is not written again.
 func TestNVCertificateIsWrittenOnce(t *testing.T) {
 	tpm := tpmsim.Faulty(tpmlab.NewTPM(t), nil)
 	der := tpmlab.CertificateOf(t, 1400)
 	for range 2 {
-		if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}))
 	}
 	if n := tpmlab.Count(tpm, tpm2.TPMCCNVWrite); n != 2 {
 		t.Errorf("%d writes, want 2, one for each half", n)
@@ -104,12 +98,12 @@ func TestWriteNVCertificateRefuses(t *testing.T) {
 func TestNVCertificateLeavesOthersAlone(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	der := tpmlab.CertificateOf(t, 10)
-	tpmlab.WriteNV(t, tpm, ownIndex, []byte("somebody's"))
+	tpmlab.WriteNV(t, tpm, ownIndex, []byte("another's"))
 	if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); !errors.Is(err, errNVIndexTaken) {
 		t.Errorf("write: got %v, want errNVIndexTaken", err)
 	}
 	got, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) { return tpmop.ReadNV(ctx, h, ownIndex) })
-	if err != nil || string(got) != "somebody's" {
+	if err != nil || string(got) != "another's" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	if _, err := ReadNVCertificate(t.Context(), tpm, ownIndex); err == nil {
@@ -122,9 +116,7 @@ func TestNVCertificateLeavesOthersAlone(t *testing.T) {
 func TestNVCertificateOwnerPassword(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	first, second := tpmlab.CertificateOf(t, 10), tpmlab.CertificateOf(t, 1400)
-	if err := WriteNVCertificate(t.Context(), tpm, ownIndex, first, NVCertificateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, WriteNVCertificate(t.Context(), tpm, ownIndex, first, NVCertificateOptions{}))
 	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
 	for _, password := range [][]byte{nil, []byte("guess")} {
 		opts := NVCertificateOptions{OwnerPassword: hidden(password)}
@@ -135,8 +127,8 @@ func TestNVCertificateOwnerPassword(t *testing.T) {
 	checkNVCertificateIs(t, tpm, first)
 }
 
-// Every command fails in every way. What is there afterwards is the certificate of
-// before, the new one, or none; and the next run completes it.
+// Every command fails in every way. Afterwards there is the previous certificate, the new one, or
+// none; and the next run completes it.
 func TestNVCertificateWholeOrNotAtAll(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	for _, extra := range []int{12, 1400} {
@@ -147,9 +139,7 @@ func TestNVCertificateWholeOrNotAtAll(t *testing.T) {
 				"refused": tpmsim.AnswerAt(n, tpm2.TPMRCFailure), "connection lost": tpmsim.DropAt(n),
 			} {
 				before, after := tpmlab.CertificateOf(t, 10), tpmlab.CertificateOf(t, extra)
-				if err := WriteNVCertificate(t.Context(), tpm, ownIndex, before, NVCertificateOptions{}); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, WriteNVCertificate(t.Context(), tpm, ownIndex, before, NVCertificateOptions{}))
 				faulty := tpmsim.Faulty(tpm, faults)
 				err := WriteNVCertificate(t.Context(), faulty, ownIndex, after, NVCertificateOptions{})
 				if n == 0 {
@@ -182,7 +172,7 @@ func optionalRead(tpm *tpmsim.FaultyTPM, n int) bool {
 	return true
 }
 
-// What the TPM gives back is compared.
+// The certificate is read back and compared.
 func TestNVCertificateIsReadBack(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	liar := &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCNVRead, Alter: func(rsp []byte) { rsp[40] ^= 1 }}
@@ -197,9 +187,7 @@ func TestNVCertificateIsReadBack(t *testing.T) {
 // tpm2-tools read it, and OpenSSL.
 func TestNVCertificateWithTools(t *testing.T) {
 	p := startTPMPrograms(t)
-	if err := WriteNVCertificate(t.Context(), p.tpm, ownIndex, tpmlab.CertificateOf(t, 1400), NVCertificateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, WriteNVCertificate(t.Context(), p.tpm, ownIndex, tpmlab.CertificateOf(t, 1400), NVCertificateOptions{}))
 	p.run("tpm2_nvread -C 0x01800001 -o certificate 0x01800001")
 	p.run("openssl x509 -inform DER -in certificate -noout -subject")
 }
@@ -218,5 +206,5 @@ func TestNVCertificateOfABusyTPM(t *testing.T) {
 
 func TestNVWriterIsNotShown(t *testing.T) {
 	password := []byte("owner-pass-1234")
-	secrettest.Check(t, nvWriter{password: hidden(password)}, password)
+	testkit.CheckSecrets(t, nvWriter{password: hidden(password)}, password)
 }

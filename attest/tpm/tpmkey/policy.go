@@ -31,7 +31,7 @@ type keyPolicyStep struct {
 }
 
 // parseKeyPolicy reads the statements of a key file.
-func parseKeyPolicy(statements []Policy) (keyPolicy, error) {
+func parseKeyPolicy(statements []PolicyCommand) (keyPolicy, error) {
 	var p keyPolicy
 	for _, s := range statements {
 		step := keyPolicyStep{}
@@ -59,13 +59,13 @@ func (s *keyPolicyStep) pcr(session tpm2.TPMISHPolicy) tpm2.PolicyPCR {
 }
 
 // statements returns what parseKeyPolicy reads.
-func (p keyPolicy) statements() []Policy {
-	var all []Policy
+func (p keyPolicy) statements() []PolicyCommand {
+	var all []PolicyCommand
 	for _, s := range p {
-		one := Policy{Command: tpm2.TPMCCPolicyAuthValue}
+		one := PolicyCommand{Command: tpm2.TPMCCPolicyAuthValue}
 		if s.selections != nil {
 			c := s.pcr(0)
-			one = Policy{Command: tpm2.TPMCCPolicyPCR, Body: append(tpm2.Marshal(c.PcrDigest), tpm2.Marshal(c.Pcrs)...)}
+			one = PolicyCommand{Command: tpm2.TPMCCPolicyPCR, Body: append(tpm2.Marshal(c.PcrDigest), tpm2.Marshal(c.Pcrs)...)}
 		}
 		all = append(all, one)
 	}
@@ -91,8 +91,7 @@ func readPCRSelections(s *cryptobyte.String, out *[]statement.PCRSelection) bool
 	return true
 }
 
-// digest is the policy digest that the commands produce (Part 3, 23.7 and 23.17), or nil if
-// there are none.
+// digest is the policy digest of the commands (Part 3, 23.7 and 23.17), nil without any.
 func (p keyPolicy) digest(hash tpm2.TPMIAlgHash) ([]byte, error) {
 	if len(p) == 0 {
 		return nil, nil

@@ -15,6 +15,6 @@ import (
 //
 //	tpm := Share(transport)
 //
-// pass tpm to both. Share returns what it once returned unchanged. The caller remains
+// pass tpm to both. Share of a shared TPM returns it unchanged. The caller remains
 // responsible for closing the transport, after everything that uses it.
 func Share(tpm transport.TPM) transport.TPM { return tpmop.Share(tpm) }

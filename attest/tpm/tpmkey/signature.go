@@ -12,8 +12,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 )
 
-// signScheme turns what crypto.Signer's caller asks for into a scheme for TPM2_Sign, and
-// refuses what a TPM would silently do differently.
+// signScheme turns the options of crypto.Signer into a scheme for TPM2_Sign, and refuses options
+// that a TPM would silently change.
 func (k *Key) signScheme(digest []byte, opts crypto.SignerOpts) (tpm2.TPMTSigScheme, error) {
 	if opts == nil {
 		return tpm2.TPMTSigScheme{}, errors.New("no signer options: the hash is not known")

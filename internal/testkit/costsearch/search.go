@@ -1,6 +1,5 @@
-// Package costsearch looks for the input that costs its reader most beside a good one of its size,
-// for tests. Everything in an input that can repeat is found in its bytes: no list of attacks says
-// what to repeat.
+// Package costsearch searches for the input that costs its reader most, compared with a good input
+// of its size. It finds repeatable elements in an input's bytes, without a list of attacks.
 package costsearch
 
 import (
@@ -15,7 +14,7 @@ import (
 	"time"
 )
 
-// What an input costs: bytes of memory, the work that is counted, and nanoseconds.
+// The costs of an input: bytes of memory, counted work, and nanoseconds.
 const (
 	Memory = iota
 	Counted
@@ -33,14 +32,15 @@ type Search[T any] struct {
 	Change func(r *rand.Rand, from T) T
 	// Write makes the bytes of an input; nil if it cannot be written.
 	Write func(T) []byte
-	// Read reads the bytes, remembering nothing of what it read before, and returns the work that
-	// was counted. An error is a refusal.
+	// Read reads the bytes, remembering nothing of earlier calls, and returns the counted work. An
+	// error is a refusal.
 	Read func([]byte) (work int, err error)
 	// Good is a good input of about so many bytes, as far as there is room for them, in which
 	// nothing repeats. Largest is the size of the largest; 0 if there is only one.
 	Good    func(class, size int) []byte
 	Largest int
-	// Class is what an input is compared in, 0 to Classes-1, beside its size; nil for one class.
+	// Class returns an input's class, 0 to Classes-1: inputs are compared by class and size; nil
+	// for one class.
 	Class   func(T) int
 	Classes int
 
@@ -55,7 +55,7 @@ type line struct {
 	value, slope [goals]float64
 }
 
-// tried is an input and what it costs.
+// tried is an input with its cost.
 type tried[T any] struct {
 	input T
 	data  []byte
@@ -150,7 +150,7 @@ func (s *Search[T]) lineOf(t testing.TB, class int) line {
 	return l
 }
 
-// excess is what an input costs as a multiple of a good one of its class and size.
+// excess is an input's cost as a multiple of a good one's of its class and size.
 func (s *Search[T]) excess(c *tried[T], goal int) float64 {
 	good := s.good[s.classOf(c)]
 	return c.cost[goal] / (good.value[goal] + good.slope[goal]*max(0, float64(len(c.data))-good.at))
@@ -169,7 +169,7 @@ func (s *Search[T]) try(input T, data []byte) *tried[T] {
 	return c
 }
 
-// measure reads an input and notes what it costs: of memory and time, the least that it ever needed.
+// measure reads an input and records its cost: of memory and time, the minimum over all readings.
 func (s *Search[T]) measure(c *tried[T]) {
 	for range 2 {
 		var before, after runtime.MemStats

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // inNamespace is set in the process that [Enter] starts.
@@ -19,9 +21,7 @@ const inNamespace = "NODEATTEST_MOUNT_NAMESPACE"
 func Enter(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(inNamespace) == t.Name() {
-		if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""))
 		return true
 	}
 	if os.Geteuid() != 0 {
@@ -46,13 +46,9 @@ func Enter(t *testing.T) bool {
 func Mount(t testing.TB, dir, name, kind, options string) string {
 	t.Helper()
 	at := filepath.Join(dir, name)
-	if err := os.Mkdir(at, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(at, 0o700))
 	mount(t, "none", at, kind, 0, options)
-	if err := os.Chmod(at, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Chmod(at, 0o700))
 	return at
 }
 
@@ -76,15 +72,13 @@ func Overlay(t testing.TB, dir, name, upper string) string {
 	var options []string
 	for _, layer := range []string{"lower", "upper", "work"} {
 		at := filepath.Join(upper, name+", "+layer)
-		if err := os.Mkdir(at, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Mkdir(at, 0o700))
 		options = append(options, layer+"dir="+strings.ReplaceAll(at, ",", `\,`))
 	}
 	return Mount(t, dir, name, "overlay", strings.Join(options, ","))
 }
 
-// InMemory returns directories in memory, by what they are: only after [Enter]. dir is on a disk.
+// InMemory returns directories in memory, by kind: only after [Enter]. dir is on a disk.
 func InMemory(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	tmpfs, ramfs := Mount(t, dir, "tmpfs", "tmpfs", ""), Mount(t, dir, "ramfs", "ramfs", "")
@@ -92,9 +86,7 @@ func InMemory(t testing.TB, dir string) map[string]string {
 		"overlay over tmpfs": Overlay(t, dir, "over-tmpfs", tmpfs), "overlay over ramfs": Overlay(t, dir, "over-ramfs", ramfs)}
 	bound := func(name, of string) string {
 		at := filepath.Join(dir, name)
-		if err := errors.Join(os.Mkdir(at, 0o700), os.MkdirAll(of, 0o700)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, errors.Join(os.Mkdir(at, 0o700), os.MkdirAll(of, 0o700)))
 		Bind(t, of, at)
 		return at
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -68,13 +69,13 @@ func (h *AzureHierarchy) Provision(t testing.TB, tpm *tpmsim.TPM) *x509.Certific
 		ExtraExtensions:       []pkix.Extension{Usages(oid.AzureKpAK, oid.TCGKpAIKCertificate)},
 		IssuingCertificateURL: h.urls,
 	}, h.ca, tpm.AKPublic(tpmsim.RSA2048))
-	noError(t, tpm.DeleteNV(azureAKCertificate))
+	testkit.NoError(t, tpm.DeleteNV(azureAKCertificate))
 	padded := append(bytes.Clone(certificate.Raw), make([]byte, 2048-len(certificate.Raw))...)
 	WriteAzureNV(t, tpm, azureAKCertificate, tpm2.TPMANV{AuthRead: true, OwnerRead: true, NoDA: true}, padded)
 	return certificate
 }
 
-// azureAK is what the AKs of Azure's virtual machines are made from.
+// azureAK is the template of the AKs of Azure's virtual machines.
 func azureAK() *tpm2.TPMTPublic {
 	return &tpm2.TPMTPublic{
 		Type: tpm2.TPMAlgRSA, NameAlg: tpm2.TPMAlgSHA256,

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -59,7 +60,7 @@ func CertificateOf(t testing.TB, extra int) []byte {
 func Issued(t testing.TB, template *x509.Certificate, parent *CA, pub crypto.PublicKey) *x509.Certificate {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, parent.Cert, pub, parent.Key)
-	noError(t, err)
+	testkit.NoError(t, err)
 	return Parsed(t, der)
 }
 

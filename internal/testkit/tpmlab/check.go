@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -16,7 +17,7 @@ import (
 func ExpectCheck(t *testing.T, err error, want refusal.Check) {
 	t.Helper()
 	if want == "" {
-		noError(t, err)
+		testkit.NoError(t, err)
 		return
 	}
 	var e *refusal.Error
@@ -32,7 +33,7 @@ func ExpectCheck(t *testing.T, err error, want refusal.Check) {
 func Corpus(t testing.TB, path ...string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(CorpusDir(t), filepath.Join(path...)))
-	noError(t, err)
+	testkit.NoError(t, err)
 	return b
 }
 
@@ -46,10 +47,9 @@ func CorpusDir(t testing.TB) string {
 	return dir
 }
 
-// ByTurns is a benchmark of rows that run by turns, so that all of them meet the same
-// machine. It reports the median of the first one as ns-ours, and what that is as a
-// multiple of each of the others' under their names. before runs before each row, its
-// time uncounted.
+// ByTurns is a benchmark of rows that run by turns, so that all of them meet the same machine. It
+// reports the median of the first one as ns-ours, and its multiple of each other row's median under
+// that row's name. before runs before each row, its time uncounted.
 func ByTurns(b *testing.B, before func(), names []string, rows ...func()) {
 	times := make([][]float64, len(rows))
 	for b.Loop() {
@@ -70,14 +70,6 @@ func ByTurns(b *testing.B, before func(), names []string, rows ...func()) {
 		b.ReportMetric(ours/median(n+1), name)
 	}
 	b.ReportMetric(0, "ns/op")
-}
-
-// noError fails the test at once for an error.
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Must is the value, or a panic, where there is no test yet.

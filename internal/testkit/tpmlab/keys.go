@@ -8,13 +8,15 @@ import (
 	"crypto/x509"
 	"sync"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // NewECDSA makes a key.
 func NewECDSA(t testing.TB, c elliptic.Curve) *ecdsa.PrivateKey {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(c, rand.Reader)
-	noError(t, err)
+	testkit.NoError(t, err)
 	return k
 }
 
@@ -46,6 +48,6 @@ func onCurve(c elliptic.Curve) func() *ecdsa.PrivateKey {
 func Parsed(t testing.TB, der []byte) *x509.Certificate {
 	t.Helper()
 	cert, err := x509.ParseCertificate(der)
-	noError(t, err)
+	testkit.NoError(t, err)
 	return cert
 }

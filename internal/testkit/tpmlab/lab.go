@@ -29,7 +29,7 @@ type Cert struct {
 }
 
 // Sign writes the certificate, signed by the key where it can sign by that algorithm,
-// else with a signature of its size that is none.
+// else with random bytes of a signature's size.
 func (c *Cert) Sign(t testing.TB, by crypto.Signer) []byte {
 	t.Helper()
 	version, extensions := Element(0xa0, value(2)), []byte(nil)
@@ -65,7 +65,7 @@ var signs = map[string]crypto.SignerOpts{
 	SHA1RSA: crypto.SHA1, SHA256RSA: crypto.SHA256, ECDSASHA256: crypto.SHA256, PSSSHA256: &rsa.PSSOptions{SaltLength: 32, Hash: crypto.SHA256},
 }
 
-// rsaMade holds signatures by RSA keys by the key, the algorithm and what is signed. Each is made
+// rsaMade caches signatures by RSA keys, by key, algorithm and signed bytes. Each is made
 // once: of thousands of chains most repeat some certificate, and nothing else takes as long.
 var rsaMade sync.Map
 

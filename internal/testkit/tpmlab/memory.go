@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// ForgetSignatures empties what a *tpm.Kind remembers of verified signatures, for the
+// ForgetSignatures empties a *tpm.Kind's memory of verified signatures, for the
 // benchmarks of a verifier that sees a machine, or intermediates too, for the first time.
 // Only tests forget, so it reaches into the kind and the verifiers of package tpmcert.
 func ForgetSignatures(kind any, intermediates bool) {

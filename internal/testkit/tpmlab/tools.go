@@ -10,19 +10,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // Tools runs tpm2-tools against a software TPM of its own.
 type Tools struct {
 	T   *testing.T
-	TPM *tpmsim.TPM // that they talk to; nil for those that need none
+	TPM *tpmsim.TPM // nil for tools that need none
 	Dir string      // where it runs them
 	Env []string
 }
 
 // Run runs one command line in the directory; without a resource manager it leaves
-// objects in the TPM, so it flushes them. It returns what the command printed.
+// objects in the TPM, so it flushes them. It returns the command's output.
 func (x *Tools) Run(line string) string {
 	x.T.Helper()
 	out, err := x.Try(line)
@@ -50,14 +51,14 @@ func (x *Tools) Try(line string) (string, error) {
 func (x *Tools) Read(name string) []byte {
 	x.T.Helper()
 	b, err := os.ReadFile(filepath.Join(x.Dir, name))
-	noError(x.T, err)
+	testkit.NoError(x.T, err)
 	return b
 }
 
 // Write writes a file in the directory.
 func (x *Tools) Write(name string, b []byte) {
 	x.T.Helper()
-	noError(x.T, os.WriteFile(filepath.Join(x.Dir, name), b, 0o600))
+	testkit.NoError(x.T, os.WriteFile(filepath.Join(x.Dir, name), b, 0o600))
 }
 
 // Area is the TPMT_PUBLIC of a loaded object, and the key that the tools print as PEM.
@@ -67,7 +68,7 @@ func (x *Tools) Area(context string) ([]byte, crypto.PublicKey) {
 	x.Run("tpm2_readpublic -Q -c " + context + ".ctx -f pem -o " + context + ".pem")
 	block, _ := pem.Decode(x.Read(context + ".pem"))
 	key, err := x509.ParsePKIXPublicKey(block.Bytes)
-	noError(x.T, err)
+	testkit.NoError(x.T, err)
 	return x.Read(context + ".pub")[2:], key // a TPM2B_PUBLIC
 }
 

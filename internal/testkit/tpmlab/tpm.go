@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -40,7 +41,7 @@ func CheckNothingLoaded(t testing.TB, tpm transport.TPM) {
 func LoadedHandles(t testing.TB, tpm transport.TPM) []tpm2.TPMHandle {
 	t.Helper()
 	all, err := tpmsim.LoadedHandles(tpm)
-	noError(t, err)
+	testkit.NoError(t, err)
 	return all
 }
 
@@ -83,7 +84,7 @@ func ForgetPasswords(t testing.TB, tpm transport.TPM) {
 func Send(t testing.TB, tpm transport.TPM, digits string) {
 	t.Helper()
 	command, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
-	noError(t, err)
+	testkit.NoError(t, err)
 	rsp, err := tpm.Send(command)
 	if err != nil || len(rsp) < 10 || binary.BigEndian.Uint32(rsp[6:]) != 0 {
 		t.Fatalf("%s: %x, %v", digits, rsp, err)
@@ -97,9 +98,7 @@ func WarnEach(t *testing.T, tpm transport.TPM, run func(t *testing.T, tpm transp
 	warnings := []tpm2.TPMRC{tpm2.TPMRCRetry, tpm2.TPMRCYielded, tpm2.TPMRCTesting, tpm2.TPMRCNVRate, tpm2.TPMRCNVUnavailable, tpm2.TPMRCCanceled}
 	synctest.Test(t, func(t *testing.T) {
 		whole := tpmsim.Faulty(tpm, nil)
-		if err := run(t, whole); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, run(t, whole))
 		for n, code := range whole.Commands() {
 			rc := warnings[n%len(warnings)]
 			warned := tpmsim.Faulty(tpm, tpmsim.AnswerAt(n+1, rc))
@@ -133,7 +132,7 @@ func defineNV(t testing.TB, tpm transport.TPM, by tpm2.AuthHandle, password []by
 	t.Helper()
 	area := tpm2.TPMSNVPublic{NVIndex: index, NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, DataSize: uint16(size)}
 	_, err := tpm2.NVDefineSpace{AuthHandle: by, Auth: tpm2.TPM2BAuth{Buffer: password}, PublicInfo: tpm2.New2B(area)}.Execute(tpm)
-	noError(t, err)
+	testkit.NoError(t, err)
 }
 
 func writeNV(t testing.TB, tpm transport.TPM, by tpm2.AuthHandle, index tpm2.TPMHandle, data []byte) {
@@ -141,35 +140,35 @@ func writeNV(t testing.TB, tpm transport.TPM, by tpm2.AuthHandle, index tpm2.TPM
 	const chunk = 512
 	for at := 0; at < len(data); at += chunk {
 		pub, err := tpm2.NVReadPublic{NVIndex: index}.Execute(tpm) // the first write changes the Name
-		noError(t, err)
+		testkit.NoError(t, err)
 		if by.Handle == index {
 			by.Name = pub.NVName
 		}
 		_, err = tpm2.NVWrite{AuthHandle: by, NVIndex: tpm2.NamedHandle{Handle: index, Name: pub.NVName},
 			Data: tpm2.TPM2BMaxNVBuffer{Buffer: data[at:min(at+chunk, len(data))]}, Offset: uint16(at)}.Execute(tpm)
-		noError(t, err)
+		testkit.NoError(t, err)
 	}
 }
 
 // WriteNV writes an NV index as the platform.
 func WriteNV(t testing.TB, tpm *tpmsim.TPM, index tpm2.TPMHandle, data []byte) {
 	t.Helper()
-	noError(t, tpm.WriteNV(index, data))
+	testkit.NoError(t, tpm.WriteNV(index, data))
 }
 
 // Persist puts a primary key from a template at a persistent handle.
 func Persist(t testing.TB, tpm transport.TPM, hierarchy tpm2.TPMHandle, template *tpm2.TPMTPublic, handle tpm2.TPMHandle) {
 	t.Helper()
 	key, err := tpm2.CreatePrimary{PrimaryHandle: hierarchy, InPublic: tpm2.New2B(*template)}.Execute(tpm)
-	noError(t, err)
+	testkit.NoError(t, err)
 	_, err = tpm2.EvictControl{
 		Auth:             tpm2.TPMRHOwner,
 		ObjectHandle:     &tpm2.NamedHandle{Handle: key.ObjectHandle, Name: key.Name},
 		PersistentHandle: handle,
 	}.Execute(tpm)
-	noError(t, err)
+	testkit.NoError(t, err)
 	_, err = tpm2.FlushContext{FlushHandle: key.ObjectHandle}.Execute(tpm)
-	noError(t, err)
+	testkit.NoError(t, err)
 }
 
 // SetHierarchyPassword changes a hierarchy's password.
@@ -178,7 +177,7 @@ func SetHierarchyPassword(t testing.TB, tpm transport.TPM, hierarchy tpm2.TPMHan
 	_, err := tpm2.HierarchyChangeAuth{
 		AuthHandle: tpm2.AuthHandle{Handle: hierarchy, Auth: tpm2.PasswordAuth(old)}, NewAuth: tpm2.TPM2BAuth{Buffer: password},
 	}.Execute(tpm)
-	noError(t, err)
+	testkit.NoError(t, err)
 }
 
 // DigestName is a name over SHA-256 whose digest is one repeated byte.
@@ -201,5 +200,5 @@ func ExtendPCR(t testing.TB, tpm transport.TPM, pcr tpm2.TPMHandle) {
 		PCRHandle: tpm2.AuthHandle{Handle: pcr, Auth: tpm2.PasswordAuth(nil)},
 		Digests:   tpm2.TPMLDigestValues{Digests: []tpm2.TPMTHA{{HashAlg: tpm2.TPMAlgSHA256, Digest: sum[:]}}},
 	}.Execute(tpm)
-	noError(t, err)
+	testkit.NoError(t, err)
 }

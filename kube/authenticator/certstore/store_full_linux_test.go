@@ -8,13 +8,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nodeattest/nodeattest/kube/internal/smalldisk"
+	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
 // TestFullDisk writes to a disk of a few KiB: the pair of before stays, and the next one is
 // written when there is room.
 func TestFullDisk(t *testing.T) {
-	disk := smalldisk.New(t, 16<<10)
+	if !mounttest.Enter(t) {
+		return
+	}
+	disk := mounttest.NewSmallDisk(t, 16<<10)
 	s, err := Open(disk.Path("store"))
 	if err != nil {
 		t.Fatal(err)

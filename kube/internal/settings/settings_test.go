@@ -13,7 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -120,7 +120,7 @@ func known(t testing.TB) *Settings {
 }
 
 func FuzzParse(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	f.Add([]byte(shipped(f)))
 	f.Add([]byte("apiVersion: 1\n"))
 	f.Add([]byte("{}"))

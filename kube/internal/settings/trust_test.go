@@ -14,7 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -116,7 +116,7 @@ func TestRestored(t *testing.T) {
 }
 
 func FuzzCRLsIn(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	f.Add([]byte("\x30\x00"))
 	f.Add(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte("1")}))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -189,7 +189,7 @@ func TestManagedPasswordRefused(t *testing.T) {
 		is      error
 	}{
 		"a lost file":              {theirs: "theirs", want: "there is no file: " + remedy, is: tpm.ErrHierarchyPassword},
-		"somebody else's password": {"theirs", func(_ *testing.T, file string) error { return os.WriteFile(file, good, 0o600) }, "", "somebody else has set it: " + remedy, tpm.ErrHierarchyPassword},
+		"a password set elsewhere": {"theirs", func(_ *testing.T, file string) error { return os.WriteFile(file, good, 0o600) }, "", "it was set elsewhere: " + remedy, tpm.ErrHierarchyPassword},
 		"a file that others may read": {"", func(_ *testing.T, file string) error {
 			return errors.Join(os.WriteFile(file, good, 0o600), os.Chmod(file, 0o640))
 		}, "", "mode -rw-r-----, want 0600", refusal.Check("password-file")},

@@ -22,7 +22,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
@@ -387,7 +387,7 @@ func TestKinds(t *testing.T) {
 }
 
 func FuzzSettings(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	f.Add([]byte(read(f, "kubelet-authenticator.yaml")))
 	f.Add([]byte(`{"apiVersion":"config.nodeattest.github.io/v1alpha1","kind":"KubeletAuthenticatorConfiguration","evidence":{"tpm":{"ak":"gce-ecc"}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 )
 
@@ -187,7 +187,7 @@ func TestVendorRootsPage(t *testing.T) {
 
 // FuzzRoots: whatever a file has, each certificate of it is judged, or the file is an error.
 func FuzzRoots(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	der := certificate(f, "root")
 	f.Add(der)
 	f.Add(pemOf("CERTIFICATE", der))

@@ -48,7 +48,7 @@ func (w *world) acceptedPairs() {
 		name, what string
 		source     tpmkind.AKSource
 		software   crypto.Signer
-		kind       tpmkey.Kind
+		kind       tpmkey.Algorithm
 	}{
 		{"ecdsa-p256-ak-software-rsa2048", "An AK on P-256, whose template is in NV, certifies a software RSA key.", tpmkind.GCEECC(), forge.Repeatable{Signer: w.RSATLS}, 0},
 		{"ecdsa-p384-ak-software-p384", "An AK on P-384 certifies a software key on P-384.", tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP384()}, p384, 0},

@@ -164,13 +164,13 @@ type Boot struct {
 	Unexplained []int `json:"unexplained,omitempty"`
 }
 
-// judge passes the quote and the log to an eventlog.Policy.
+// judge passes the quote and the log to an eventlog.BootPolicy.
 func (b *Boot) judge(ctx context.Context) error {
 	quoted, _, err := b.Quote.verified()
 	if err != nil {
 		return err
 	}
-	policy := &eventlog.Policy{Bank: b.Bank, PCRs: b.PCRs, RequireSecureBoot: true,
+	policy := &eventlog.BootPolicy{Bank: b.Bank, PCRs: b.PCRs, RequireSecureBoot: true,
 		Options: eventlog.Options{Unexplained: b.Unexplained}}
 	return policy.CheckQuote(ctx, &tpm.Measured{Quote: quoted, EventLog: b.EventLog})
 }

@@ -56,7 +56,7 @@ const (
 	LevelToken = "token"
 	// LevelSigner is extsigner.Service.Sign on a claim set.
 	LevelSigner = "signer"
-	// LevelBoot is statement.VerifyQuote on a quote, then eventlog.Policy.CheckQuote on it and
+	// LevelBoot is statement.VerifyQuote on a quote, then eventlog.BootPolicy.CheckQuote on it and
 	// its event log.
 	LevelBoot = "boot"
 )

@@ -17,8 +17,8 @@ import (
 // (with the exponent 65537), P-256 and P-384 are possible.
 const CheckEKType refusal.Check = "ek-type"
 
-// ekParameters are what a credential for an EK is made with: the hash of all its
-// derivations and the size of its AES key.
+// ekParameters are the hash of all derivations and the size of the AES key of a credential for an
+// EK.
 type ekParameters struct {
 	Hash    tpm2.TPMIAlgHash
 	AesBits tpm2.TPMKeyBits

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -20,7 +19,7 @@ type Handles struct {
 	TPM    transport.TPM
 	Open   []OpenHandle
 	shared *Shared
-	reset  bool // what was loaded is gone, as a handle was given out again
+	reset  bool // a handle was given out again: all loaded objects are gone
 }
 
 // OpenHandle is a loaded object, or a session, which has no Name.
@@ -32,7 +31,7 @@ type OpenHandle struct {
 // Of reports whether the operation has the turn of that TPM.
 func (h *Handles) Of(s *Shared) bool { return h.shared == s }
 
-// Keep records what was loaded, to be flushed by Flush or FlushAll. If the TPM was reset in the
+// Keep records a loaded object, to be flushed by Flush or FlushAll. If the TPM was reset in the
 // meantime, the handle may be one that is kept: then two keys would be taken for one, and the
 // operation fails.
 func (h *Handles) Keep(handle tpm2.TPMHandle, name []byte) {
@@ -45,8 +44,8 @@ func (h *Handles) Drop(handle tpm2.TPMHandle) {
 	h.Open = slices.DeleteFunc(h.Open, func(o OpenHandle) bool { return o.Handle == handle })
 }
 
-// Flush flushes one kept handle. If that fails, the handle stays kept. There is no context:
-// what was loaded is flushed, however late it is.
+// Flush flushes one kept handle. If that fails, the handle stays kept. There is no context: objects
+// are flushed, however late it is.
 func (h *Handles) Flush(handle tpm2.TPMHandle) error {
 	if err := FlushContext(during(context.Background(), h.TPM), handle); err != nil {
 		return err
@@ -55,7 +54,7 @@ func (h *Handles) Flush(handle tpm2.TPMHandle) error {
 	return nil
 }
 
-// FlushAll flushes what is kept, newest first, continuing past failures.
+// FlushAll flushes all kept handles, newest first, continuing past failures.
 func (h *Handles) FlushAll() error {
 	var errs []error
 	for _, open := range slices.Backward(slices.Clone(h.Open)) {
@@ -64,10 +63,10 @@ func (h *Handles) FlushAll() error {
 	return errors.Join(errs...)
 }
 
-// retry flushes what an earlier operation had to leave, and returns what still cannot be
-// flushed. The earlier flush may have worked and only its response been lost, and the number
-// may since have been given to another object, so an object is flushed only if its Name is
-// still that of the one that we loaded.
+// retry flushes the objects that an earlier operation had to leave, and returns those it still
+// cannot flush. The earlier flush may have worked and only its response been lost, and the number
+// may since have been given to another object, so an object is flushed only if its Name is still
+// that of the one that we loaded.
 func (h *Handles) retry(left []OpenHandle) []OpenHandle {
 	return slices.DeleteFunc(left, func(o OpenHandle) bool {
 		if o.Name != nil {
@@ -136,8 +135,8 @@ func IsAnswer(err error) bool {
 	return ok
 }
 
-// keepLost keeps every loaded object that isOurs accepts and is not kept yet. If the TPM
-// cannot be asked, nothing can be done about what it has loaded.
+// keepLost keeps every loaded object that isOurs accepts and is not kept yet. It gives up if the
+// TPM does not list its handles.
 func (h *Handles) keepLost(isOurs func(*statement.Public) bool) {
 	loaded, _, _ := h.List(context.Background(), tpm2.TPMHandle(tpm2.TPMHTTransient)<<24, 64)
 	for _, handle := range loaded {
@@ -225,7 +224,7 @@ func (s *Shared) Send(command []byte) ([]byte, error) {
 // could not be flushed is tried again at the next Do. f must use h.TPM, never s, which would
 // wait for itself.
 func (s *Shared) Do(ctx context.Context, f func(h *Handles) error) (err error) {
-	if s == nil || typednil.Is(s.tpm) || ctx == nil {
+	if s == nil || s.tpm == nil || ctx == nil {
 		return errors.New("no TPM, or no context")
 	}
 	if err := ctx.Err(); err != nil {

@@ -40,7 +40,7 @@ func TestSharedTPMSendsOtherCommands(t *testing.T) {
 	}
 }
 
-// One user at a time; whoever waits can give up; the next one is served.
+// One user at a time; one that waits can give up; the next one is served.
 func TestSharedTPMTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := Share(noTPM{})

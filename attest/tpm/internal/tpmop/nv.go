@@ -128,8 +128,8 @@ func ReadNVPublic(ctx context.Context, h *Handles, index tpm2.TPMHandle) (*tpm2.
 	return area, rsp.NVName, nil
 }
 
-// NVChunk is how much the TPM reads or writes at a time, in bytes (TPM_PT_NV_BUFFER_MAX). TPMs
-// of older firmware do not say, and what is out of range is not believed.
+// NVChunk is how much the TPM reads or writes at a time, in bytes (TPM_PT_NV_BUFFER_MAX). TPMs of
+// older firmware do not say, and values out of range are ignored.
 func NVChunk(ctx context.Context, h *Handles) (int, error) {
 	n, _, err := TPMProperty(ctx, h, tpm2.TPMPTNVBufferMax)
 	if n == 0 || n > maxNVChunk {

@@ -82,8 +82,8 @@ func ReadPublic(ctx context.Context, h *Handles, handle tpm2.TPMHandle) (*Loaded
 	return NewLoadedKey(handle, rsp.Name.Buffer, rsp.OutPublic.Bytes())
 }
 
-// NewLoadedKey checks what the TPM says about a key for consistency: the Name must be that of
-// the public area, or every verifier will refuse the results.
+// NewLoadedKey checks that the TPM's Name of a key fits its public area, or every verifier would
+// refuse the results.
 func NewLoadedKey(handle tpm2.TPMHandle, name, area []byte) (*LoadedKey, error) {
 	public, err := statement.ParsePublic(area)
 	if err != nil {
@@ -95,7 +95,7 @@ func NewLoadedKey(handle tpm2.TPMHandle, name, area []byte) (*LoadedKey, error) 
 	return &LoadedKey{Handle: handle, Name: name, Public: public}, nil
 }
 
-// ExplainPassword says what it means that a TPM refuses a hierarchy's password, or its use.
+// ExplainPassword explains a TPM's refusal of a hierarchy's password, or of its use.
 func ExplainPassword(err error, hierarchy tpm2.TPMHandle, password []byte) error {
 	if errors.Is(err, tpm2.TPMRCHierarchy) {
 		return fmt.Errorf("the %s hierarchy is switched off until the next start: switch it on in the firmware's settings: %w", hierarchyWord(hierarchy), err)
@@ -113,7 +113,7 @@ func ExplainPassword(err error, hierarchy tpm2.TPMHandle, password []byte) error
 // ErrKeyPassword says that a key has a password other than the one that was given.
 var ErrKeyPassword = errors.New("the TPM key has another password")
 
-// ExplainKeyPassword says what it means that a TPM refuses to use a key.
+// ExplainKeyPassword explains a TPM's refusal to use a key.
 func ExplainKeyPassword(err error) error {
 	if isWrongPassword(err) {
 		return fmt.Errorf("%w: %w", ErrKeyPassword, err)
@@ -144,8 +144,8 @@ func (h *Handles) EKSession(ctx context.Context, ek *LoadedKey, options ...tpm2.
 	})
 }
 
-// AuthorizeEK satisfies what the EK requires for its use: the empty password, or the policy of
-// its range. It looks at what the TPM says about the EK, not at where it came from.
+// AuthorizeEK authorizes the EK's use: by the empty password, or the policy of its range. It reads
+// the EK's public area, not where the EK came from.
 func (h *Handles) AuthorizeEK(ctx context.Context, ek *LoadedKey, endorsementPassword []byte) (tpm2.AuthHandle, error) {
 	if ek.Public.Attributes.Has(statement.AttributeUserWithAuth) {
 		return WithPassword(ek.Handle, ek.Name, nil), nil
@@ -158,7 +158,7 @@ func (h *Handles) AuthorizeEK(ctx context.Context, ek *LoadedKey, endorsementPas
 	case EKPolicyB384:
 		or.Digests = []tpm2.TPM2BDigest{{Buffer: []byte(EKPolicyA384)}, {Buffer: []byte(EKPolicyC384)}}
 	default:
-		return tpm2.AuthHandle{}, fmt.Errorf("endorsement key: it wants the policy %x, which is none of the EK Credential Profile", ek.Public.AuthPolicy)
+		return tpm2.AuthHandle{}, fmt.Errorf("endorsement key: it requires the policy %x, which is not in the EK Credential Profile", ek.Public.AuthPolicy)
 	}
 	session, err := h.PolicySession(ctx, ek.Public.NameAlg, nil, func(_ transport.TPM, session tpm2.TPMISHPolicy, nonce tpm2.TPM2BNonce) error {
 		auth, err := h.EndorsementAuth(ctx, ek, endorsementPassword)

@@ -52,10 +52,10 @@ func (h *Handles) AuthorizeKey(ctx context.Context, key *LoadedKey) (tpm2.AuthHa
 }
 
 // CheckLockout is called before a key's password is tried, if it has one. A wrong one for a key
-// without noDA counts, and too many lock every such key of the TPM, those of other programs too
-// (Part 1, 19.8): the last half of what the TPM allows is left to them. The error is
-// [refusal.ErrRetry], as a TPM forgets in time. A TPM that does not say how many it has counted
-// is given one try; one that does not say how many lock it, none while it has counted any.
+// without noDA counts, and too many lock every such key of the TPM, also other programs' (Part 1,
+// 19.8): half of the allowed tries are left to them. The error is [refusal.ErrRetry], as a TPM
+// forgets in time. A TPM that does not say how many it has counted is given one try; one that does
+// not say how many lock it, none while it has counted any.
 func (h *Handles) CheckLockout(ctx context.Context, key *LoadedKey) error {
 	if len(key.Password.Reveal()) == 0 || key.Public.Attributes.Has(attributeNoDA) {
 		return nil

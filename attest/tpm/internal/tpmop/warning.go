@@ -20,7 +20,7 @@ import (
 type warning struct {
 	again bool   // it passes by itself: the command is sent again after a pause
 	final bool   // it does not pass: no later call succeeds
-	means string // what it is, and who does what
+	means string // the cause, and what to do
 }
 
 const (
@@ -30,7 +30,7 @@ const (
 	reset = "a restart of the machine is needed"
 )
 
-// warnings are those of Part 2, 6.6.3, and the errors that are of the same kind.
+// warnings are the response codes of Part 2, 6.6.3, and errors like them.
 var warnings = map[tpm2.TPMRC]warning{
 	tpm2.TPMRCRetry:    {again: true, means: busy},
 	tpm2.TPMRCYielded:  {again: true, means: busy},
@@ -51,7 +51,7 @@ var warnings = map[tpm2.TPMRC]warning{
 	tpm2.TPMRCPCRChanged: {means: "PCRs were extended each time while the policy of the key was checked: try again"},
 	tpm2.TPMRCUpgrade:    {means: "the TPM's firmware is being updated: try again afterwards"},
 	tpm2.TPMRCNeedsTest:  {means: "the TPM has not tested what the command needs: run tpm2_selftest, or restart the machine"},
-	tpm2.TPMRCInitialize: {final: true, means: "the TPM was started and nobody has sent it TPM2_Startup, as firmware does: " + reset},
+	tpm2.TPMRCInitialize: {final: true, means: "the TPM was started without the TPM2_Startup that firmware sends: " + reset},
 	tpm2.TPMRCReboot:     {final: true, means: reset},
 }
 
@@ -62,8 +62,8 @@ func IsLost(err error) bool {
 	return ok && (rc >= tpm2.TPMRCReferenceH0 && rc <= tpm2.TPMRCReferenceH6 || rc >= tpm2.TPMRCReferenceS0 && rc <= tpm2.TPMRCReferenceS6)
 }
 
-// explain says what a warning means. The error matches [refusal.ErrRetry] if it may pass. ctx is
-// that of the command: if it is over, the command may have been given up for that.
+// explain adds a warning's meaning. The error matches [refusal.ErrRetry] if it may pass. ctx is the
+// command's: if it is over, the command may have been given up for that.
 func explain(ctx context.Context, err error) error {
 	rc, ok := errors.AsType[tpm2.TPMRC](err)
 	if !ok {
@@ -85,7 +85,7 @@ func explain(ctx context.Context, err error) error {
 	return err
 }
 
-// IsUnfit reports whether the TPM refuses what is in a command (a response code of format one, as
+// IsUnfit reports whether the TPM refuses a command's content (a response code of format one, as
 // TPM_RC_CURVE, or TPM_RC_BAD_CONTEXT; Part 2, 6.6): the same is refused again, another may not be.
 func IsUnfit(err error) bool {
 	return errors.As(err, new(tpm2.TPMFmt1Error)) || errors.Is(err, tpm2.TPMRCBadContext)
@@ -98,17 +98,17 @@ const (
 	firstPause = 20 * time.Millisecond
 )
 
-// patient sends a command again while the TPM answers with a warning that passes by itself. A
-// TPM does so at the first use of a key without noDA after a reset, as those of Google Compute
-// Engine, while it records that the counting of wrong passwords has begun; when it has to test
-// an algorithm first, as swtpm does; and when it spares its memory.
+// patient sends a command again while the TPM answers with a warning that passes by itself. A TPM
+// does so at the first use of a key without noDA after a reset (as on Google Compute Engine) while
+// it records that the counting of wrong passwords has begun; when it has to test an algorithm
+// first, as swtpm does; and when it spares its memory.
 type patient struct {
 	tpm transport.TPM
 	ctx context.Context // ends the pauses
 }
 
-// Send sends a command, and returns the TPM's last answer. A panic of the transport is its error, so
-// that what was loaded is flushed.
+// Send sends a command, and returns the TPM's last answer. A panic of the transport becomes an
+// error, so that loaded objects are flushed.
 func (p *patient) Send(command []byte) ([]byte, error) {
 	pause := firstPause
 	for n := 1; ; n++ {

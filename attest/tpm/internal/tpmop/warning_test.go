@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -133,8 +134,7 @@ func TestContextEndsPauses(t *testing.T) {
 	})
 }
 
-// What was loaded is flushed with the same patience after the context is over, and so is what
-// a caller sends itself.
+// After the context is over, flushes and a caller's own commands are sent with the same patience.
 func TestPatienceWithoutContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -189,9 +189,7 @@ func TestSessionsAreSentAgain(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, nil)
-		if err := create(t, faulty); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, create(t, faulty))
 		for n, code := range faulty.Commands() {
 			again := tpmsim.Faulty(tpm, tpmsim.AnswerAt(n+1, tpm2.TPMRCRetry))
 			if err := create(t, again); err != nil || again.Count() != faulty.Count()+1 || tpmlab.Count(again, code) != tpmlab.Count(faulty, code)+1 {

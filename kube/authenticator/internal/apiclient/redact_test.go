@@ -14,8 +14,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
-	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -76,7 +75,7 @@ func TestEcho(t *testing.T) {
 				_, seen := watched(t, c, request("a"))
 				_, whoFailed := c.WhoAmI(t.Context())
 				for _, out := range []any{created, read, seen, whoFailed, got} {
-					for _, leak := range secrettest.Leaks(out, []byte(testToken), []byte(basic), []byte(password)) {
+					for _, leak := range testkit.SecretLeaks(out, []byte(testToken), []byte(basic), []byte(password)) {
 						t.Error(leak)
 					}
 				}
@@ -115,7 +114,7 @@ func TestEchoOfProxy(t *testing.T) {
 	if !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "(secret)") {
 		t.Errorf("got %v", err)
 	}
-	for _, leak := range secrettest.Leaks(err, []byte(testSecret), []byte(base64.StdEncoding.EncodeToString([]byte("user:"+testSecret)))) {
+	for _, leak := range testkit.SecretLeaks(err, []byte(testSecret), []byte(base64.StdEncoding.EncodeToString([]byte("user:"+testSecret)))) {
 		t.Error(leak)
 	}
 }
@@ -152,7 +151,7 @@ func TestRedact(t *testing.T) {
 }
 
 func FuzzRedact(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	f.Add(testToken, "Bearer "+testToken)
 	f.Add("short", "a short one")
 	f.Add("abababababababab", "xabababababababababy")

@@ -15,7 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "write the golden outputs anew")
@@ -164,7 +164,7 @@ func TestNotShown(t *testing.T) {
 
 // FuzzShow neither panics nor writes what a terminal would obey.
 func FuzzShow(f *testing.F) {
-	fuzzing.Begin(f)
+	testkit.BeginFuzz(f)
 	for _, input := range inputs(f) {
 		f.Add(input)
 		f.Add(input[:len(input)*2/3])

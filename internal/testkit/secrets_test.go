@@ -1,4 +1,4 @@
-package secrettest
+package testkit
 
 import (
 	"crypto/ecdsa"
@@ -24,7 +24,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 
 func checked(v any, secrets ...[]byte) []string {
 	var r recorder
-	Check(&r, v, secrets...)
+	CheckSecrets(&r, v, secrets...)
 	return r.failures
 }
 
@@ -60,19 +60,15 @@ func TestCheckPassesWhatHides(t *testing.T) {
 		secret.New(text), new(secret.New(string(text))), holder[any]{secret.New([15]byte(text))},
 		map[string]any{"a": []any{holder[*secret.Value[[]byte]]{new(secret.New(text))}}}, circle,
 	} {
-		Check(t, v, text)
+		CheckSecrets(t, v, text)
 	}
 }
 
 func TestCheckFindsLeaks(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	scalar, err := key.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	both := struct {
 		hidden secret.Value[[]byte]
 		open   []byte

@@ -1,8 +1,4 @@
-// Package secrettest looks for secrets in the values of a program. The type that holds
-// secrets, [secret.Value], is shown in every way by the tests of package secret. So of every
-// other type it is enough to know that what it holds of a secret is in one of those: reflection
-// finds that out, and [Check] reports what it finds. It is only for tests.
-package secrettest
+package testkit
 
 import (
 	"bytes"
@@ -21,39 +17,39 @@ import (
 // leak too.
 const window = 8
 
-// A TB is the part of testing.TB that Check needs: Helper and Errorf.
+// A TB is the part of testing.TB that CheckSecrets needs: Helper and Errorf.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
 }
 
-// Check fails the test for each secret that v holds outside a [secret.Value], at any depth and
+// CheckSecrets fails the test for each secret that v holds outside a [secret.Value], at any depth and
 // in fields of both kinds, or that v's own methods write. It also fails if v does not hold the
 // secret at all: such a test proves nothing. A secret of less than four bytes, or of one
 // repeated byte, is refused, since it would be found by chance. A private key is given by its
 // number, big-endian.
-func Check(t TB, v any, secrets ...[]byte) {
+func CheckSecrets(t TB, v any, secrets ...[]byte) {
 	t.Helper()
 	if len(secrets) == 0 {
-		t.Errorf("secrettest: no secret to look for in a %T", v)
+		t.Errorf("CheckSecrets: no secret to look for in a %T", v)
 	}
 	for _, s := range secrets {
 		switch {
 		case len(s) < 4 || len(partsOf(s)) == 0:
-			t.Errorf("secrettest: %q cannot be told from chance", s)
+			t.Errorf("CheckSecrets: %q cannot be told from chance", s)
 		case holds(v, true, s) == nil:
-			t.Errorf("secrettest: a %T that does not hold the secret %q", v, s)
+			t.Errorf("CheckSecrets: a %T that does not hold the secret %q", v, s)
 		default:
-			for _, leak := range Leaks(v, s) {
-				t.Errorf("secrettest: %T: %s", v, leak)
+			for _, leak := range SecretLeaks(v, s) {
+				t.Errorf("CheckSecrets: %T: %s", v, leak)
 			}
 		}
 	}
 }
 
-// Leaks returns where v holds a secret outside a [secret.Value], or how its own methods write
+// SecretLeaks returns where v holds a secret outside a [secret.Value], or how its own methods write
 // eight consecutive bytes of it: nothing, if v does not.
-func Leaks(v any, secrets ...[]byte) []string {
+func SecretLeaks(v any, secrets ...[]byte) []string {
 	var leaks []string
 	text, _ := json.Marshal(v)
 	shown := [][]byte{fmt.Appendf(nil, "%v", v), fmt.Appendf(nil, "%+v", v), fmt.Appendf(nil, "%#v", v), fmt.Appendf(nil, "%x", v), text}

@@ -1,5 +1,4 @@
-// Package vectortest finds the test vectors for tests outside of their own module.
-package vectortest
+package testkit
 
 import (
 	"os"
@@ -7,9 +6,9 @@ import (
 	"testing"
 )
 
-// Folder is a folder of module vectors, in the checkout that the test runs in. Where there is
-// none, as in the module cache, the test is skipped.
-func Folder(t testing.TB, elem ...string) string {
+// VectorFolder returns the path of a folder of module vectors in this checkout. The test is
+// skipped in the module cache, which has none.
+func VectorFolder(t testing.TB, elem ...string) string {
 	t.Helper()
 	for dir := "."; ; dir = filepath.Join("..", dir) {
 		if _, err := os.Stat(filepath.Join(dir, "vectors", "go.mod")); err == nil {

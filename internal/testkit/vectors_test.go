@@ -1,4 +1,4 @@
-package vectortest
+package testkit
 
 import (
 	"fmt"
@@ -22,29 +22,23 @@ func (s *skipper) Skip(args ...any) {
 	runtime.Goexit()
 }
 
-// The folder is found from a package's own. Where there is none, the test is skipped and says so.
-func TestFolder(t *testing.T) {
+// VectorFolder searches the parent folders, and skips the test if none has the vectors.
+func TestVectorFolder(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "a", "b")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, os.MkdirAll(dir, 0o755))
 	t.Chdir(dir)
 	s, done := &skipper{TB: t}, make(chan struct{})
 	go func() {
 		defer close(done)
-		t.Error("found", Folder(s))
+		t.Error("found", VectorFolder(s))
 	}()
 	if <-done; !strings.Contains(s.reason, "module of their own") {
 		t.Errorf("skipped because %q", s.reason)
 	}
-	if err := os.Mkdir(filepath.Join(root, "vectors"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "vectors", "go.mod"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := Folder(t, "data"), filepath.Join("..", "..", "..", "vectors", "data"); got != want {
+	NoError(t, os.Mkdir(filepath.Join(root, "vectors"), 0o755))
+	NoError(t, os.WriteFile(filepath.Join(root, "vectors", "go.mod"), nil, 0o644))
+	if got, want := VectorFolder(t, "data"), filepath.Join("..", "..", "vectors", "data"); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

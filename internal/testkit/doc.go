@@ -1,0 +1,2 @@
+// Package testkit has small helpers for tests of all packages.
+package testkit
