@@ -217,13 +217,13 @@ func ParseConfigMap(object []byte) (map[string]string, error) {
 	}
 	var apiVersion, kind, namespace, name string
 	var data map[string]string
-	metadata := strictjson.Members{"namespace": strictjson.Into(&namespace), "name": strictjson.Into(&name)}
-	err := strictjson.Members{
+	metadata := strictjson.Fields{"namespace": strictjson.Into(&namespace), "name": strictjson.Into(&name)}
+	err := strictjson.Fields{
 		"apiVersion": strictjson.Into(&apiVersion),
 		"kind":       strictjson.Into(&kind),
 		"metadata":   metadata.Read,
 		"data": func(r *strictjson.Reader) (err error) {
-			if r.Kind() == strictjson.NullKind {
+			if r.Type() == strictjson.NullType {
 				return r.Null()
 			}
 			data, err = r.Texts()

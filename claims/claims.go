@@ -309,7 +309,7 @@ func (p *parser) made(to **Ref) error {
 
 // audiences reads one string or an array of strings (RFC 7519, section 4.1.3).
 func (p *parser) audiences() (err error) {
-	if p.r.Kind() != strictjson.StringKind {
+	if p.r.Type() != strictjson.StringType {
 		p.claims.Audiences, err = p.r.Strings()
 		return err
 	}

@@ -38,24 +38,24 @@ var jwkMembers = slices.Concat(textMembers, []string{"key_ops"}, privateMembers)
 // else that is wrong is for key to say.
 func readJWK(r *strictjson.Reader) (*jwk, error) {
 	j := &jwk{texts: map[string]string{}}
-	if kind := r.Kind(); kind != strictjson.ObjectKind && kind != strictjson.Invalid {
+	if kind := r.Type(); kind != strictjson.ObjectType && kind != strictjson.Invalid {
 		j.leaveOut("a key that is no object", "an object")
 		return j, refuse(checkJWK, r.Skip())
 	}
 	err := r.Object(func(name []byte) error {
-		known, kind := misspelt(name, jwkMembers), r.Kind()
+		known, kind := misspelt(name, jwkMembers), r.Type()
 		switch {
 		case slices.Contains(privateMembers, known):
 			if nothing, err := isNothing(r); nothing || err != nil {
 				return err
 			}
 			return &Error{Check: checkPrivate, Got: "a key with the member " + known, Want: "a public key"}
-		case known == "" || kind == strictjson.NullKind:
+		case known == "" || kind == strictjson.NullType:
 		case known != string(name):
 			j.leaveOut(string(name), known)
-		case known == "key_ops" && kind == strictjson.ArrayKind:
+		case known == "key_ops" && kind == strictjson.ArrayType:
 			return j.readOperations(r)
-		case known != "key_ops" && kind == strictjson.StringKind:
+		case known != "key_ops" && kind == strictjson.StringType:
 			value, err := r.String()
 			j.texts[known] = value
 			return err
@@ -79,13 +79,13 @@ func (j *jwk) leaveOut(got, want string) {
 
 // isNothing reads a value, and reports whether it is null, "" or [].
 func isNothing(r *strictjson.Reader) (bool, error) {
-	switch r.Kind() {
-	case strictjson.NullKind:
+	switch r.Type() {
+	case strictjson.NullType:
 		return true, r.Null()
-	case strictjson.StringKind:
+	case strictjson.StringType:
 		text, err := r.Text()
 		return len(text) == 0, err
-	case strictjson.ArrayKind:
+	case strictjson.ArrayType:
 		nothing := true
 		err := r.Array(func() error { nothing = false; return r.Skip() })
 		return nothing, err
@@ -99,7 +99,7 @@ const maxOperations = 16
 // readOperations reads the array key_ops.
 func (j *jwk) readOperations(r *strictjson.Reader) error {
 	return r.Array(func() error {
-		if len(j.operations) == maxOperations || r.Kind() != strictjson.StringKind {
+		if len(j.operations) == maxOperations || r.Type() != strictjson.StringType {
 			j.leaveOut("key_ops that are more, or no strings", "at most 16 strings")
 			return r.Skip()
 		}

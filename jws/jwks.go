@@ -36,7 +36,7 @@ func parseJWKS(data []byte) (keys []*Key, unfit, err error) {
 	var entries []*jwk
 	found := false
 	// In a different case, keys is skipped: then it is missing, or a duplicate name.
-	members := strictjson.Members{"keys": func(r *strictjson.Reader) error {
+	members := strictjson.Fields{"keys": func(r *strictjson.Reader) error {
 		found = true
 		return r.Array(func() error {
 			if len(entries) == MaxJWKSKeys {

@@ -205,7 +205,7 @@ func withoutURL(err error) error {
 // one issuer could pass its keys off as those of another.
 func parseDiscovery(data []byte, issuer string, allowed hosts) (keySet string, err error) {
 	var named string
-	members := strictjson.Members{"issuer": strictjson.Into(&named), "jwks_uri": strictjson.Into(&keySet)}
+	members := strictjson.Fields{"issuer": strictjson.Into(&named), "jwks_uri": strictjson.Into(&keySet)}
 	if err := members.Parse(data); err != nil {
 		return "", refuse(checkDiscovery, err)
 	}

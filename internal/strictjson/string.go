@@ -32,7 +32,7 @@ func (r *Reader) Text() ([]byte, error) {
 
 // scanString reads a string and returns what is between its quotes, checked.
 func (r *Reader) scanString() ([]byte, error) {
-	if err := r.want(StringKind); err != nil {
+	if err := r.want(StringType); err != nil {
 		return nil, err
 	}
 	r.pos++
