@@ -137,16 +137,16 @@ type Attestations struct {
 	AdmissionReviewAPIGroups []string `json:"admissionReviewAPIGroups,omitzero"`
 }
 
-// A binding is what a token says about an object of a kind; ref is nil for nothing.
+// A binding is a token's reference to an object of a resource; ref is nil if there is none.
 type binding struct {
-	kind alive.Kind
-	ref  *Ref
+	resource alive.Resource
+	ref      *Ref
 }
 
 // firstWebhook is where webhook configurations begin among the bindings.
 const firstWebhook = 4
 
-// bindings returns what the claim says about objects of each kind.
+// bindings returns the references to objects, one for each resource.
 func (k *Private) bindings() [6]binding {
 	return [...]binding{
 		{alive.ServiceAccount, &k.ServiceAccount}, {alive.Pod, k.Pod}, {alive.Secret, k.Secret}, {alive.Node, k.Node},

@@ -105,7 +105,7 @@ func (c NodeCheck) Check(ctx context.Context, objects Objects, result *Result, n
 	if err != nil {
 		return nil, err
 	}
-	object, err := fresh.Get(ctx, alive.Node.Resource, "", claim.Name)
+	object, err := fresh.Get(ctx, alive.Node.Plural, "", claim.Name)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, &Error{Check: CheckNodeGone, Got: "no Node " + refusal.Text(claim.Name), Want: "the one with UID " + refusal.Text(claim.UID), Err: err}

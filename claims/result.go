@@ -78,7 +78,7 @@ func (r *Result) Extra() map[string][]string {
 	set("node-name", node.Name, true)
 	set("node-uid", node.UID, node.Name != "")
 	for _, hook := range hooks[firstWebhook:] {
-		ref, key := cmp.Or(hook.ref, &Ref{}), strings.TrimSuffix(hook.kind.Resource, "s")
+		ref, key := cmp.Or(hook.ref, &Ref{}), strings.TrimSuffix(hook.resource.Plural, "s")
 		set(key+"-name", ref.Name, ref.UID != "")
 		set(key+"-uid", ref.UID, ref.Name != "")
 		if hook.ref != nil && k.Attestations != nil && len(k.Attestations.AdmissionReviewAPIGroups) > 0 {

@@ -186,15 +186,15 @@ func (c *Claims) Check() error {
 		if bound.ref == nil {
 			continue
 		}
-		ofPod := bound.kind == alive.Node && k.Pod != nil // a pod's node, which may not have existed
+		ofPod := bound.resource == alive.Node && k.Pod != nil // a pod's node, which may not have existed
 		if !ofPod {
 			objects++
 		}
 		switch {
 		case !names.ValidNode(bound.ref.Name):
-			return &Error{Check: checkPrivate, Got: bound.kind.Name + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
+			return &Error{Check: checkPrivate, Got: bound.resource.Name + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
 		case bound.ref.UID == "" && !ofPod:
-			return &Error{Check: checkPrivate, Got: "a " + bound.kind.Name + " without UID", Want: "a UID"}
+			return &Error{Check: checkPrivate, Got: "a " + bound.resource.Name + " without UID", Want: "a UID"}
 		}
 	}
 	switch want := MakeSubject(k.Namespace, k.ServiceAccount.Name); {
@@ -281,19 +281,19 @@ func (v *Validator) checkObjects(ctx context.Context, k *Private, deletedBefore 
 		if bound.ref == nil {
 			continue
 		}
-		object, err := v.objects.Get(ctx, bound.kind.Resource, bound.kind.Namespace(k.Namespace), bound.ref.Name)
+		object, err := v.objects.Get(ctx, bound.resource.Plural, bound.resource.Namespace(k.Namespace), bound.ref.Name)
 		answer := alive.Answer{Found: object != nil, Err: err}
 		if answer.Found {
 			answer.UID, answer.Deleted = object.UID, object.Deleted
 		}
-		err = bound.kind.Compare(bound.ref.Name, bound.ref.UID, answer, deletedBefore)
-		if err == nil && bound.kind == alive.Pod {
+		err = bound.resource.Compare(bound.ref.Name, bound.ref.UID, answer, deletedBefore)
+		if err == nil && bound.resource == alive.Pod {
 			err = checkPod(object, k)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if bound.kind == alive.Node {
+		if bound.resource == alive.Node {
 			node = object
 		}
 	}

@@ -261,7 +261,7 @@ func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, seconds 
 	if err := r.checkMetadata(); err != nil {
 		return b, 0, err
 	}
-	if b.ServiceAccount, err = found(i.config.Objects.Get(ctx, alive.ServiceAccount.Resource, r.Namespace, r.Name)); err != nil {
+	if b.ServiceAccount, err = found(i.config.Objects.Get(ctx, alive.ServiceAccount.Plural, r.Namespace, r.Name)); err != nil {
 		return b, 0, err
 	}
 	if err := r.checkServiceAccount(b.ServiceAccount); err != nil {
@@ -277,26 +277,26 @@ func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, seconds 
 // bind gets the object that the token is to be bound to, with the node of a pod, and
 // compares it with the request.
 func (i *Issuer) bind(ctx context.Context, r *TokenRequest, b *Bound) (err error) {
-	get := func(kind alive.Kind, name string) (*claims.Object, error) {
-		return found(i.config.Objects.Get(ctx, kind.Resource, kind.Namespace(r.Namespace), name))
+	get := func(resource alive.Resource, name string) (*claims.Object, error) {
+		return found(i.config.Objects.Get(ctx, resource.Plural, resource.Namespace(r.Namespace), name))
 	}
-	ref, kind, bound := r.BoundObject, alive.Pod, &b.Pod
+	ref, resource, bound := r.BoundObject, alive.Pod, &b.Pod
 	switch group, version := splitAPIVersion(ref.APIVersion); {
 	case group == "" && ref.Kind == "Pod":
 	case group == "" && ref.Kind == "Secret":
-		kind, bound = alive.Secret, &b.Secret
+		resource, bound = alive.Secret, &b.Secret
 	case group == "" && ref.Kind == "Node":
-		kind, bound = alive.Node, &b.Node
+		resource, bound = alive.Node, &b.Node
 	default:
 		return badRequest("cannot bind token to object of type " + group + "/" + version + ", Kind=" + ref.Kind)
 	}
-	*bound, err = get(kind, ref.Name)
+	*bound, err = get(resource, ref.Name)
 	object := *bound
 	switch {
 	case err != nil:
 		return err
 	case object == nil:
-		return notFound(kind.Resource, ref.Name)
+		return notFound(resource.Plural, ref.Name)
 	case b.Pod != nil && b.Pod.ServiceAccountName != r.Name:
 		return badRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", r.Name))
 	case b.Pod != nil && b.Pod.NodeName != "":

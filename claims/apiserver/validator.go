@@ -248,32 +248,32 @@ func checkTimes(c *claims.Claims, now time.Time) *ReviewError {
 // Node is not checked.
 func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deletedBefore time.Time) *ReviewError {
 	for _, named := range [...]struct {
-		kind  alive.Kind
-		claim *claims.Ref
+		resource alive.Resource
+		claim    *claims.Ref
 	}{{alive.ServiceAccount, &k.ServiceAccount}, {alive.Secret, k.Secret}, {alive.Pod, k.Pod}, {alive.Node, k.Node},
 		{alive.ValidatingWebhookConfiguration, k.ValidatingWebhookConfiguration}, {alive.MutatingWebhookConfiguration, k.MutatingWebhookConfiguration}} {
 		switch {
-		case named.claim == nil || named.kind == alive.Node && k.Pod != nil:
+		case named.claim == nil || named.resource == alive.Node && k.Pod != nil:
 			continue
 		case named.claim == k.ValidatingWebhookConfiguration || named.claim == k.MutatingWebhookConfiguration:
 			if err := v.checkWebhook(k); err != nil {
 				return err
 			}
 		}
-		answer := v.get(ctx, named.kind, k.Namespace, named.claim.Name)
-		if err := checkAlive(named.kind, *named.claim, answer, deletedBefore); err != nil {
-			return refuse(message(named.kind, k.Namespace, *named.claim, answer, err), err)
+		answer := v.get(ctx, named.resource, k.Namespace, named.claim.Name)
+		if err := checkAlive(named.resource, *named.claim, answer, deletedBefore); err != nil {
+			return refuse(message(named.resource, k.Namespace, *named.claim, answer, err), err)
 		}
 	}
 	return nil
 }
 
-// get gets an object of the given kind.
-func (v *Validator) get(ctx context.Context, kind alive.Kind, namespace, name string) alive.Answer {
+// get gets an object of a resource.
+func (v *Validator) get(ctx context.Context, resource alive.Resource, namespace, name string) alive.Answer {
 	if name == "" {
 		return alive.Answer{Err: emptyNameError{}}
 	}
-	switch object, err := v.objects.Get(ctx, kind.Resource, kind.Namespace(namespace), name); {
+	switch object, err := v.objects.Get(ctx, resource.Plural, resource.Namespace(namespace), name); {
 	case err != nil:
 		return alive.Answer{Err: err}
 	case object == nil:
@@ -292,30 +292,30 @@ func (emptyNameError) Unwrap() error { return claims.ErrNotFound }
 
 // checkAlive compares an answer with what the token names. As in kube-apiserver, an object
 // that could not be read counts as gone; refusal.ErrRetry in the chain distinguishes the two.
-func checkAlive(kind alive.Kind, claim claims.Ref, a alive.Answer, deletedBefore time.Time) error {
-	err := kind.Compare(claim.Name, claim.UID, a, deletedBefore)
+func checkAlive(resource alive.Resource, claim claims.Ref, a alive.Answer, deletedBefore time.Time) error {
+	err := resource.Compare(claim.Name, claim.UID, a, deletedBefore)
 	if errors.Is(err, refusal.ErrRetry) {
-		return &Error{Check: kind.Check("gone"), Got: "no answer", Want: kind.Name + " " + refusal.Text(claim.Name), Err: err}
+		return &Error{Check: resource.Check("gone"), Got: "no answer", Want: resource.Name + " " + refusal.Text(claim.Name), Err: err}
 	}
 	return err
 }
 
 // message returns what the API server says when a check of an object fails. If it cannot get
 // a service account, that is the getter's own error.
-func message(kind alive.Kind, namespace string, claim claims.Ref, a alive.Answer, err error) string {
+func message(resource alive.Resource, namespace string, claim claims.Ref, a alive.Answer, err error) string {
 	switch {
 	case errors.Is(err, claims.CheckServiceAccountUID):
 		return fmt.Sprintf("service account UID (%s) does not match claim (%s)", a.UID, claim.UID)
 	case errors.Is(err, claims.CheckServiceAccountDeleted):
 		return fmt.Sprintf("service account %s/%s has been deleted", namespace, claim.Name)
-	case kind == alive.ServiceAccount:
+	case resource == alive.ServiceAccount:
 		return a.Err.Error()
-	case errors.Is(err, kind.Check("uid")) && kind == alive.ValidatingWebhookConfiguration:
+	case errors.Is(err, resource.Check("uid")) && resource == alive.ValidatingWebhookConfiguration:
 		return fmt.Sprintf("ValidatingWebhookConfiguration UID (%s) does not match service account validating ref claim (%s)", a.UID, claim.UID)
-	case errors.Is(err, kind.Check("uid")) && kind == alive.MutatingWebhookConfiguration: // Kubernetes says "validating" here too
+	case errors.Is(err, resource.Check("uid")) && resource == alive.MutatingWebhookConfiguration: // Kubernetes says "validating" here too
 		return fmt.Sprintf("MutatingWebhookConfiguration UID (%s) does not match service account validating ref claim (%s)", a.UID, claim.UID)
-	case errors.Is(err, kind.Check("uid")):
-		return fmt.Sprintf("%s UID (%s) does not match service account %s ref claim (%s)", kind.Name, a.UID, kind.Name, claim.UID)
+	case errors.Is(err, resource.Check("uid")):
+		return fmt.Sprintf("%s UID (%s) does not match service account %s ref claim (%s)", resource.Name, a.UID, resource.Name, claim.UID)
 	}
 	return invalidated
 }
