@@ -1,7 +1,6 @@
 package claims
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -56,13 +55,6 @@ type RegisteredMachine struct {
 	// AttestedNode.MachineUID; "" if the registry does not know it.
 	UID string
 }
-
-// Machines returns the machine that may be the node with that name: out of the registry of
-// trust on first use, the Cluster API's Machines, or an inventory. For a name without a
-// permanently registered machine (a reservation is not enough), the error wraps
-// [ErrNotFound]; any other error means that the question could not be answered. It must be
-// safe for concurrent use.
-type Machines func(ctx context.Context, nodeName string) (*RegisteredMachine, error)
 
 // Facts is a set of agreements between a token, an attested node, its Node object and the
 // registry.
@@ -264,12 +256,6 @@ type CertificateRecord struct {
 	// have it: kube-controller-manager's built-in signer drops the extension.
 	ProviderID string
 }
-
-// Records finds the record of a certificate by its credential ID, among those that were
-// issued through attestation and only for clients (csr.IssuedRecord.ClientOf). For a
-// certificate that was not recorded, the error wraps [ErrNotFound]; any other error means
-// that the question could not be answered. It must be safe for concurrent use.
-type Records func(ctx context.Context, credentialID string) (*CertificateRecord, error)
 
 // AttestedNodeFromRecord is [AttestedNodeFromTLS] with what the certificate's
 // record says about the machine. The record must be that of this very certificate, and of a

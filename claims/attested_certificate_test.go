@@ -268,7 +268,7 @@ func TestHandlerUnattested(t *testing.T) {
 func TestHandlerRecords(t *testing.T) {
 	records := map[string]*CertificateRecord{}
 	var fail error
-	w := serve(t, HandlerOptions{Records: func(_ context.Context, id string) (*CertificateRecord, error) {
+	w := serve(t, HandlerOptions{FindRecord: func(_ context.Context, id string) (*CertificateRecord, error) {
 		if fail != nil {
 			return records[id], fail
 		}
@@ -321,7 +321,7 @@ func TestHandlerRecords(t *testing.T) {
 // took over, with a registry that knows the successor by its provider ID alone.
 func TestHandlerFormerMachine(t *testing.T) {
 	record := &CertificateRecord{NodeName: "node-a", NodeUID: "node-uid", Machine: "ek:sha256:former", MachineUID: "former-uid"}
-	w := serve(t, HandlerOptions{Records: func(context.Context, string) (*CertificateRecord, error) { return record, nil }}, nil)
+	w := serve(t, HandlerOptions{FindRecord: func(context.Context, string) (*CertificateRecord, error) { return record, nil }}, nil)
 	plain := nodeTemplate(t, "node-a")
 	plain.ExtraExtensions = nil
 	former := w.ca.issue(t, plain)
@@ -350,7 +350,7 @@ func TestNewHandlerRecords(t *testing.T) {
 		"the machine's object of no record": {FactRegisteredMachineUID, HandlerOptions{}, refusal.CheckConfig},
 		"the Node's UID of no record":       {FactAttestedUID | FactNodeName, HandlerOptions{}, refusal.CheckConfig},
 		"the certificate's provider ID":     {FactCertificateProviderID | FactRegisteredProviderID, HandlerOptions{}, nil},
-		"the machine of a record":           {FactRegisteredMachine, HandlerOptions{Records: records}, nil},
+		"the machine of a record":           {FactRegisteredMachine, HandlerOptions{FindRecord: records}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := w.strictConfig()

@@ -97,7 +97,7 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuers: map[string]jws.KeySet{exampleIssuer: keys}, Audiences: []string{exampleAudience}, Objects: c.objects, InsecureAllowReplay: true,
 		Node: claims.NodeCheck{
-			Machines: func(_ context.Context, name string) (*claims.RegisteredMachine, error) {
+			FindMachine: func(_ context.Context, name string) (*claims.RegisteredMachine, error) {
 				machine, ok := machines[name]
 				if !ok {
 					return nil, claims.ErrNotFound
@@ -114,7 +114,7 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 		who, _ := claims.WorkloadFrom(r.Context())
 		c.facts = who.Facts.Facts
 		_, _ = io.WriteString(w, who.Result.Username())
-	}), claims.HandlerOptions{Records: c.record, Refused: func(_ *http.Request, err error) { c.refusal = err }})
+	}), claims.HandlerOptions{FindRecord: c.record, Refused: func(_ *http.Request, err error) { c.refusal = err }})
 	if err != nil {
 		t.Fatal(err)
 	}

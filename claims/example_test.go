@@ -146,7 +146,7 @@ func ExampleNodeCheck() {
 	}
 
 	check := claims.NodeCheck{
-		Machines: func(ctx context.Context, nodeName string) (*claims.RegisteredMachine, error) {
+		FindMachine: func(ctx context.Context, nodeName string) (*claims.RegisteredMachine, error) {
 			record, err := registry.Lookup(ctx, nodeName)
 			switch {
 			case err != nil:
@@ -191,7 +191,7 @@ func ExampleNewHandler() {
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuers: map[string]jws.KeySet{exampleIssuer: keys}, Audiences: []string{exampleAudience},
 		Objects: objects, InsecureAllowReplay: true, Now: exampleClock,
-		Node: claims.NodeCheck{Machines: func(context.Context, string) (*claims.RegisteredMachine, error) { return nil, claims.ErrNotFound }},
+		Node: claims.NodeCheck{FindMachine: func(context.Context, string) (*claims.RegisteredMachine, error) { return nil, claims.ErrNotFound }},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -201,7 +201,7 @@ func ExampleNewHandler() {
 		fmt.Fprintln(w, "hello,", who.Result.Username())
 	}), claims.HandlerOptions{
 		// What was kept of csr.Issued.Record, by its CredentialID.
-		Records: func(context.Context, string) (*claims.CertificateRecord, error) { return nil, claims.ErrNotFound },
+		FindRecord: func(context.Context, string) (*claims.CertificateRecord, error) { return nil, claims.ErrNotFound },
 	})
 	if err != nil {
 		log.Fatal(err)

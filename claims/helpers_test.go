@@ -111,7 +111,7 @@ func (w *world) strictWith(t testing.TB, config ValidatorConfig) *Validator {
 }
 
 func (w *world) nodeCheck() NodeCheck {
-	return NodeCheck{Machines: func(_ context.Context, name string) (*RegisteredMachine, error) {
+	return NodeCheck{FindMachine: func(_ context.Context, name string) (*RegisteredMachine, error) {
 		if w.machine == nil || name != "node-a" {
 			return nil, ErrNotFound
 		}

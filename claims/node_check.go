@@ -70,8 +70,12 @@ const (
 //     has that name in its certificate too, the Node may have been kept, and a machine that was
 //     never attested may have the name.
 type NodeCheck struct {
-	// Machines is the registry. It is required.
-	Machines Machines
+	// FindMachine returns the machine that is registered for a node's name, from the registry of
+	// trust on first use, the Cluster API's Machines, or an inventory. For a name without a
+	// permanently registered machine (a reservation is not enough), the error wraps
+	// [ErrNotFound]; any other error means that the registry could not answer. It is required,
+	// and must be safe for concurrent use.
+	FindMachine func(ctx context.Context, nodeName string) (*RegisteredMachine, error)
 	// Require is the set of facts that are required in addition.
 	Require Facts
 	// InsecureAllowUnattested drops the requirement of a fact about the presenter. Every
@@ -85,7 +89,7 @@ type NodeCheck struct {
 // [Validator.ValidateOnNode]. Objects gets the Node; any but [LiveObjects] are accepted only
 // inside a [FreshObjects]. The result must be one that a validator returned, unmodified
 // ("unvalidated-result"). Every refusal is an [*Error] with its own check; if the Node or the
-// registry could not be read, the error is [refusal.ErrRetry]. Without objects or Machines, the
+// registry could not be read, the error is [refusal.ErrRetry]. Without objects or FindMachine, the
 // error is [refusal.CheckConfig].
 func (c NodeCheck) Check(ctx context.Context, objects Objects, result *Result, node *AttestedNode, now time.Time) (*NodeFacts, error) {
 	if err := c.ready(); err != nil {
@@ -117,14 +121,14 @@ func (c NodeCheck) Check(ctx context.Context, objects Objects, result *Result, n
 
 // isZero reports whether the check was not configured.
 func (c NodeCheck) isZero() bool {
-	return c.Machines == nil && c.Require == 0 && !c.InsecureAllowUnattested
+	return c.FindMachine == nil && c.Require == 0 && !c.InsecureAllowUnattested
 }
 
 // ready returns an error if the check cannot be made as configured.
 func (c NodeCheck) ready() error {
 	switch {
-	case c.Machines == nil:
-		return refusal.Config("Machines", "", "a registry of machines")
+	case c.FindMachine == nil:
+		return refusal.Config("FindMachine", "", "a registry of machines")
 	case c.Require >= endOfFacts:
 		return refusal.Config("Require", "of unknown facts", "facts of this package")
 	}
@@ -153,7 +157,7 @@ func (c NodeCheck) compare(ctx context.Context, claim *Ref, node *AttestedNode, 
 	if err := checkNode(claim, node, object, now); err != nil {
 		return nil, err
 	}
-	machine, err := c.Machines(ctx, node.Name)
+	machine, err := c.FindMachine(ctx, node.Name)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, &Error{Check: checkMachineUnknown, Got: "no machine", Want: "one that is registered for node " + refusal.Text(node.Name), Err: err}

@@ -210,7 +210,7 @@ func TestNodeCheckFormerMachineOfAKeptNode(t *testing.T) {
 			if former.ProviderID == "gce://p/z/a" && former.Machine == "" && former.MachineUID == "" {
 				continue // then nothing that anybody knows tells the two apart
 			}
-			c := NodeCheck{Machines: func(context.Context, string) (*RegisteredMachine, error) { return machine, nil }}
+			c := NodeCheck{FindMachine: func(context.Context, string) (*RegisteredMachine, error) { return machine, nil }}
 			facts, err := c.compare(t.Context(), &Ref{Name: "node-a", UID: node.UID}, former, node, time.Now())
 			if err == nil {
 				passed++
@@ -285,7 +285,7 @@ func TestNodeCheckUndecided(t *testing.T) {
 	w := newWorld(t)
 	r := w.result(t)
 	c := w.nodeCheck()
-	c.Machines = silentMachines(errDead)
+	c.FindMachine = silentMachines(errDead)
 	_, err := c.Check(t.Context(), w.objects, r, attested(), w.now)
 	wantCheck(t, err, refusal.ErrRetry)
 	c = w.nodeCheck()

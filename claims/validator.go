@@ -53,7 +53,7 @@ func (v *Validator) Validate(ctx context.Context, token string) (*Result, error)
 // refused but not used up: the workload that it belongs to can still present it. The Node
 // is read only once.
 func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *AttestedNode) (*Result, *NodeFacts, error) {
-	if v != nil && v.config.Node.Machines == nil {
+	if v != nil && v.config.Node.FindMachine == nil {
 		return nil, nil, refusal.Config("Node", "", "a NodeCheck in the configuration")
 	}
 	r, object, err := v.check(ctx, token)

@@ -178,8 +178,8 @@ func TestStrictUndecided(t *testing.T) {
 		"key set":        func(_ *world, c *ValidatorConfig) { c.Issuers[worldIssuer] = deadKeys{} },
 		"getter":         func(w *world, _ *ValidatorConfig) { w.objects.fail = errDead },
 		"silent getter":  func(w *world, _ *ValidatorConfig) { w.objects.silent = true },
-		"registry":       func(_ *world, c *ValidatorConfig) { c.Node.Machines = silentMachines(errDead) },
-		"silent machine": func(_ *world, c *ValidatorConfig) { c.Node.Machines = silentMachines(nil) },
+		"registry":       func(_ *world, c *ValidatorConfig) { c.Node.FindMachine = silentMachines(errDead) },
+		"silent machine": func(_ *world, c *ValidatorConfig) { c.Node.FindMachine = silentMachines(nil) },
 		"replay cache":   func(_ *world, c *ValidatorConfig) { c.Replay = deadReplay{} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestStrictUndecided(t *testing.T) {
 	}
 }
 
-func silentMachines(err error) Machines {
+func silentMachines(err error) func(context.Context, string) (*RegisteredMachine, error) {
 	return func(context.Context, string) (*RegisteredMachine, error) { return nil, err }
 }
 

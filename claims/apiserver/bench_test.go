@@ -31,7 +31,7 @@ func measuredWays(t testing.TB, algorithm jws.Algorithm) []measured {
 	asServer, asUser := w.kubernetesConfig(), w.strictConfig()
 	asServer.Objects, asUser.Objects = objects, objects
 	machine := &claims.RegisteredMachine{Identity: "ek:sha256:aa", ProviderID: "gce://p/z/a", UID: "machine-uid"}
-	asUser.Node.Machines = func(context.Context, string) (*claims.RegisteredMachine, error) { return machine, nil }
+	asUser.Node.FindMachine = func(context.Context, string) (*claims.RegisteredMachine, error) { return machine, nil }
 	kubernetes, strict, token := w.kubernetesWith(t, asServer), w.strictWith(t, asUser), w.token(t)
 	node := &claims.AttestedNode{Name: "node-a", UID: "node-uid", ProviderID: "gce://p/z/a", Machine: "ek:sha256:aa", MachineUID: "machine-uid"}
 	return []measured{

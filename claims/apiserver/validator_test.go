@@ -449,7 +449,7 @@ func TestValidatorResultOnNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := claims.NodeCheck{Machines: func(context.Context, string) (*claims.RegisteredMachine, error) {
+	check := claims.NodeCheck{FindMachine: func(context.Context, string) (*claims.RegisteredMachine, error) {
 		return &claims.RegisteredMachine{Identity: "ek:sha256:aa"}, nil
 	}}
 	node := &claims.AttestedNode{Name: "node-a", Machine: "ek:sha256:aa", ProviderID: "gce://p/z/a"}
