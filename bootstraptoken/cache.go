@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/safefile"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 )
 
 const cacheVersion = 1
@@ -46,7 +45,9 @@ type cacheFile struct {
 // as [ClusterInfo.Marshal] writes it, the addresses, and the time in RFC 3339, UTC. Errors are
 // those of [ClusterInfo.Marshal] and, for addresses, of [Discover].
 func (c *Cache) Marshal() ([]byte, error) {
-	c = typednil.OrZero(c)
+	if c == nil {
+		c = &Cache{}
+	}
 	kubeconfig, err := c.Info.Marshal()
 	if err != nil {
 		return nil, err
@@ -104,7 +105,9 @@ func ParseCache(data []byte) (*Cache, error) {
 // either the cluster's CA has changed in the meantime or the server is not the cluster:
 // discover it again.
 func (c *Cache) Refresh(ctx context.Context, opts RefreshOptions) (next *Cache, changed bool, err error) {
-	c = typednil.OrZero(c)
+	if c == nil {
+		c = &Cache{}
+	}
 	opts.Addresses = slices.Concat(c.Addresses, opts.Addresses)
 	found, err := Refresh(ctx, c.Info, opts)
 	if err != nil {

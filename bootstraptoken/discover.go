@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -340,9 +339,6 @@ func DiscoverFile(path string) (*Discovered, error) {
 // errors are those of [ParseKubeconfig] and of r. At most one byte more than
 // 262,144 is read.
 func DiscoverReader(r io.Reader) (*Discovered, error) {
-	if typednil.Is(r) {
-		return nil, refusal.Config("Reader", "", "one")
-	}
 	kubeconfig, err := io.ReadAll(io.LimitReader(r, maxKubeconfigSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("bootstraptoken: %w", err)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -85,8 +84,7 @@ type Secret struct {
 // (k8s.io/cluster-bootstrap/util/secrets, GetExpiration). A token with an expiration is also
 // expired at the zero time, which means a clock that is not set.
 func (s *Secret) Expired(now time.Time) bool {
-	s = typednil.OrZero(s)
-	return !s.Expiration.IsZero() && (now.IsZero() || !now.Before(s.Expiration))
+	return s != nil && !s.Expiration.IsZero() && (now.IsZero() || !now.Before(s.Expiration))
 }
 
 // User is who a token authenticates as.
@@ -116,8 +114,7 @@ var groupPattern = regexp.MustCompile(`\A` + groupPrefix + `[a-z0-9:-]{0,255}[a-
 // for the same faults, so that what is encoded can be decoded, giving s back; and "unknown-key"
 // if s was read from a Secret with a key that would be lost.
 func (s *Secret) Object() (*Object, error) {
-	s = typednil.OrZero(s)
-	if s.Token.IsZero() {
+	if s == nil || s.Token.IsZero() {
 		return nil, &Error{Check: checkToken, Want: wantToken}
 	}
 	if s.unknown != "" {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/internal/strictjson"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 )
 
 // NumericDate is a claim that states a time (RFC 7519, section 2), in whole seconds.
@@ -339,7 +338,10 @@ var escapes = strings.NewReplacer(`\\`, `\\`, `\b`, `\u0008`, `\f`, `\u000c`, `\
 // HTML characters, \u0008 and \u000c, \u2028 and \u2029. Bytes that are not UTF-8 become
 // U+FFFD, as they do there. A claim set longer than [MaxClaimsSize] gives [CheckSize].
 func (c *Claims) Marshal() ([]byte, error) {
-	payload, err := json.Marshal(typednil.OrZero(c))
+	if c == nil {
+		c = &Claims{}
+	}
+	payload, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}

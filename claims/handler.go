@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -74,7 +73,7 @@ func NewHandler(v *Validator, next http.Handler, opts HandlerOptions) (*Handler,
 	switch {
 	case v == nil || v.config.Node.FindMachine == nil:
 		return nil, refusal.Config("Validator", "without Node", "one with a NodeCheck")
-	case typednil.Is(next):
+	case next == nil:
 		return nil, refusal.Config("next", "", "what requests are let through to")
 	case opts.FindRecord == nil && v.config.Node.Require&unknown != 0:
 		return nil, refusal.Config("Require", (v.config.Node.Require&unknown).String()+" of certificates alone", "FindRecord")

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -109,7 +108,7 @@ func clock(now func() time.Time) func() time.Time {
 // negative MaxStaleness, or none for Objects that are not [LiveObjects].
 func (f FreshObjects) Check() error {
 	switch {
-	case typednil.Is(f.From):
+	case f.From == nil:
 		return refusal.Config("Objects", "", "a getter for objects")
 	case f.MaxStaleness < 0:
 		return refusal.Config("MaxStaleness", f.MaxStaleness.String(), "0 or more")
@@ -180,7 +179,9 @@ func (m *MemoryObjects) Delete(resource, namespace, name string) {
 // Get returns the object of that resource, which must not be changed, or an error of
 // [NewNotFound].
 func (m *MemoryObjects) Get(_ context.Context, resource, namespace, name string) (*Object, error) {
-	m = typednil.OrZero(m)
+	if m == nil {
+		return nil, NewNotFound(resource, name)
+	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if object, ok := m.objects[objectKey{resource, namespace, name}]; ok {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/internal/names"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -176,7 +175,9 @@ const maxWebhookLifetime = 600
 // no ID or a long one ("token-id"), and another subject ("subject"). It looks at no clock, and
 // not at the issuer.
 func (c *Claims) Check() error {
-	c = typednil.OrZero(c)
+	if c == nil {
+		c = &Claims{}
+	}
 	k := &c.Kubernetes
 	if !names.ValidLabel(k.Namespace) {
 		return &Error{Check: checkPrivate, Got: "namespace " + refusal.OrNothing(refusal.Text(k.Namespace)), Want: "a DNS label"}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -88,9 +87,9 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 		return nil, refusal.Config("Audiences", "without one, or with an empty one", "at least one, none empty")
 	case slices.ContainsFunc(config.Audiences, config.accepts) && !config.InsecureAPIServerAudience:
 		return nil, refusal.Config("Audiences", "with the API server's, "+config.issuers(), "the validating service's own, or InsecureAPIServerAudience")
-	case typednil.Is(config.Objects) != config.InsecureSkipObjects:
+	case (config.Objects == nil) != config.InsecureSkipObjects:
 		return nil, refusal.Config("Objects and InsecureSkipObjects", "both or none", "one of them")
-	case typednil.Is(config.Replay) != config.InsecureAllowReplay:
+	case (config.Replay == nil) != config.InsecureAllowReplay:
 		return nil, refusal.Config("Replay and InsecureAllowReplay", "both or none", "one of them")
 	case config.MaxLifetime < 0:
 		return nil, refusal.Config("MaxLifetime", config.MaxLifetime.String(), "0 or more")
@@ -124,7 +123,7 @@ func (config *ValidatorConfig) checkIssuers() error {
 		return refusal.Config("Issuers", "without one, or with an empty one", "at least one, none empty")
 	}
 	for issuer, keys := range config.Issuers {
-		if typednil.Is(keys) {
+		if keys == nil {
 			return refusal.Config("Issuers", issuer+" without keys", "a key set")
 		}
 		if of, ok := keys.(interface{ Issuer() string }); ok && of.Issuer() != "" && of.Issuer() != issuer {

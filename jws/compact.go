@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -36,8 +35,13 @@ type tokenContent struct {
 	typ       string
 }
 
-// read returns what a token says. The algorithm of nil and of the zero token is "".
-func (t *Token) read() tokenContent { return typednil.OrZero(t).content.Reveal() }
+// read returns the token's content. The algorithm of nil and of the zero token is "".
+func (t *Token) read() tokenContent {
+	if t == nil {
+		return tokenContent{}
+	}
+	return t.content.Reveal()
+}
 
 // Format prints which token it is, but neither its payload nor its signature.
 func (t Token) Format(s fmt.State, _ rune) {

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -202,7 +201,7 @@ func (s *RemoteKeySet) made() error {
 // Issuer returns the Issuer of the configuration: the keys are meant for its tokens, and no
 // others. It is "" if the keys come from elsewhere. The validators of package claims compare it
 // with the issuer that they accept.
-func (s *RemoteKeySet) Issuer() string { return typednil.OrZero(s).config.Issuer }
+func (s *RemoteKeySet) Issuer() string { return s.config.Issuer }
 
 // Status reports the set's age and how its last fetch ended. It makes no request.
 func (s *RemoteKeySet) Status() RemoteStatus {

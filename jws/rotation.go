@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -114,7 +113,7 @@ func (r *RotatingSigner) at() (rotation, error) {
 
 // checkKeySigner refuses a signer without a key.
 func checkKeySigner(s KeySigner) error {
-	if typednil.Is(s) || s.Key() == nil || s.Key().public == nil {
+	if s == nil || s.Key() == nil || s.Key().public == nil {
 		return refusal.Config("signer", "", "one with a key")
 	}
 	return nil
@@ -212,7 +211,6 @@ type PublishedKey struct {
 
 // Overlap returns the durations of the signer's configuration, or 0 for the zero value.
 func (r *RotatingSigner) Overlap() (publish, retain time.Duration) {
-	r = typednil.OrZero(r)
 	return r.publish, r.retain
 }
 

@@ -115,7 +115,7 @@ func TestTokenTextOfStranger(t *testing.T) {
 	if got := fmt.Sprint(parse(strings.Repeat("k", MaxKeyIDSize))); len(got) > MaxKeyIDSize {
 		t.Errorf("%d bytes", len(got))
 	}
-	if got := fmt.Sprint(new(Token), (*Token)(nil).KeyID()); got != "token{alg , kid }" && got != "token{alg , kid } " {
+	if got := fmt.Sprint(new(Token)); got != "token{alg , kid }" {
 		t.Errorf("got %q", got)
 	}
 }

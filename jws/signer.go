@@ -13,7 +13,6 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/recovered"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -86,9 +85,6 @@ type CryptoSigner struct {
 //
 // The errors are those of NewKey and [refusal.CheckConfig].
 func NewSigner(private crypto.Signer, opts SignerOptions) (*CryptoSigner, error) {
-	if typednil.Is(private) {
-		return nil, refusal.Config("crypto.Signer", "", "one")
-	}
 	if opts.Type != "" && opts.Type != TypeJWT {
 		return nil, refusal.Config("Type", opts.Type, TypeJWT+" or none")
 	}
@@ -106,7 +102,7 @@ func NewSigner(private crypto.Signer, opts SignerOptions) (*CryptoSigner, error)
 }
 
 // Key returns the public key with which the signer's tokens verify, or nil for the zero value.
-func (s *CryptoSigner) Key() *Key { return typednil.OrZero(s).key }
+func (s *CryptoSigner) Key() *Key { return s.key }
 
 // Sign signs a token with this payload. The token must not be longer than [MaxTokenSize].
 //

@@ -110,8 +110,6 @@ func TestNewSignerRefuses(t *testing.T) {
 		options SignerOptions
 		want    Check
 	}{
-		"no signer":          {nil, SignerOptions{}, refusal.CheckConfig},
-		"a key that is nil":  {(*ecdsa.PrivateKey)(nil), SignerOptions{}, refusal.CheckConfig},
 		"another type":       {ec, SignerOptions{Type: "jwt"}, refusal.CheckConfig},
 		"another algorithm":  {ec, SignerOptions{Algorithm: ES384}, CheckAlgorithm},
 		"a symmetric one":    {ec, SignerOptions{Algorithm: hs256}, CheckAlgorithm},

@@ -11,7 +11,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -200,7 +199,7 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	if err := config.Policy.Check(); err != nil {
 		return nil, err
 	}
-	if typednil.Is(config.Signer) {
+	if config.Signer == nil {
 		return nil, refusal.Config("Signer", "", "a jws.Signer")
 	}
 	if config.Now == nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -63,7 +62,7 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 		return nil, refusal.Config("Release", strconv.Itoa(int(config.Release)), "a release of this package")
 	case len(config.Issuers) == 0 || slices.Contains(config.Issuers, ""):
 		return nil, refusal.Config("Issuers", "without one, or with an empty one", "at least one, none empty")
-	case typednil.Is(config.Keys):
+	case config.Keys == nil:
 		return nil, refusal.Config("Keys", "", "a key set")
 	case foreignIssuer(config.Keys, config.Issuers) != "":
 		return nil, refusal.Config("Keys", "of issuer "+foreignIssuer(config.Keys, config.Issuers), refusal.Quotes(config.Issuers))

@@ -293,9 +293,7 @@ func TestValidatorConfig(t *testing.T) {
 		"no objects":         func(c *ValidatorConfig) { c.Objects = nil },
 		"no audiences":       func(c *ValidatorConfig) { c.Audiences = nil },
 		"an empty audience":  func(c *ValidatorConfig) { c.Audiences = []string{worldAudience, ""} },
-		"nil keys":           func(c *ValidatorConfig) { c.Keys = (*jws.RemoteKeySet)(nil) },
 		"another's keys":     func(c *ValidatorConfig) { c.Keys = keysOf{"https://other.example"} },
-		"nil objects":        func(c *ValidatorConfig) { c.Objects = (*claims.MemoryObjects)(nil) },
 		"stale objects":      func(c *ValidatorConfig) { c.Objects = staleObjects{w.objects} },
 		"negative staleness": func(c *ValidatorConfig) { c.MaxStaleness = -1 },
 	} {

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -68,9 +67,9 @@ func NewService(config ServiceConfig) (*Service, error) {
 	switch {
 	case config.Issuer == "":
 		return nil, refusal.Config("Issuer", "", "the issuer's URL")
-	case typednil.Is(config.Signer):
+	case config.Signer == nil:
 		return nil, refusal.Config("Signer", "", "a jws.Signer")
-	case typednil.Is(config.Keys):
+	case config.Keys == nil:
 		return nil, refusal.Config("Keys", "", "a jws.KeySet")
 	case config.RefreshHint < time.Second:
 		return nil, refusal.Config("RefreshHint", config.RefreshHint.String(), "at least 1s")
