@@ -153,22 +153,8 @@ func (c *ClusterInfo) Data() (map[string]string, error) {
 	return map[string]string{KubeconfigKey: string(kubeconfig)}, nil
 }
 
-// Verify checks that the kubeconfig in the data of a cluster-info ConfigMap is signed by a
-// token, and reads it, in kubeadm's order (cmd/kubeadm/app/discovery/token/token.go). Anyone
-// who has the token can sign: check the CAs in it against pins too, as [Discover] does. A nil
-// error says nothing about whether the token is still valid.
-//
-// The errors are "bootstrap-token" for the zero Token, "cluster-info-kubeconfig",
-// "cluster-info-no-signature", [CheckSignature], and those of [ParseKubeconfig].
-func Verify(data map[string]string, token Token) (*ClusterInfo, error) {
-	kubeconfig, err := signedKubeconfig(data, token)
-	if err != nil {
-		return nil, err
-	}
-	return ParseKubeconfig([]byte(kubeconfig))
-}
-
-// signedKubeconfig returns the kubeconfig if the token signed it.
+// signedKubeconfig returns the kubeconfig in the data of a cluster-info ConfigMap if the token
+// signed it. Anyone who has the token can sign: its CAs are compared with pins, too.
 func signedKubeconfig(data map[string]string, token Token) (string, error) {
 	if token.IsZero() {
 		return "", &Error{Check: checkToken, Got: token.String(), Want: wantToken}
@@ -206,12 +192,12 @@ func errKubeconfigSize(got int) error {
 	return &Error{Check: checkKubeconfig, Got: strconv.Itoa(got) + " bytes", Want: "1 to " + strconv.Itoa(maxKubeconfigSize)}
 }
 
-// ParseConfigMap reads the cluster-info ConfigMap as the API server serves it in JSON and
+// parseConfigMap reads the cluster-info ConfigMap as the API server serves it in JSON and
 // returns its data, nil if it has none. It must be a v1 ConfigMap with the name
 // [ClusterInfoName] in the namespace [ClusterInfoNamespace], of at most 2,097,152
 // bytes. Unknown members are ignored: Kubernetes adds some. Duplicate members, even in
 // different case, are refused. YAML is not read. The error is "cluster-info-object".
-func ParseConfigMap(object []byte) (map[string]string, error) {
+func parseConfigMap(object []byte) (map[string]string, error) {
 	if len(object) > maxConfigMapSize {
 		return nil, &Error{Check: checkConfigMap, Got: strconv.Itoa(len(object)) + " bytes", Want: "at most " + strconv.Itoa(maxConfigMapSize)}
 	}

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The reasons why discovery refuses, in addition to those of [Verify] and [Network].
+// The reasons why discovery refuses, in addition to those of signatures and of [Network].
 const (
 	// CheckPinned: none of the cluster's CAs has a pin.
 	CheckPinned Check = "ca-pinned"
@@ -96,7 +95,9 @@ type Discovered struct {
 // server sent is refused at once.
 //
 // The last problem at each address is in the error, a [*DiscoverError]: [CheckPinned],
-// "cluster-info-agreement", "no-ca", the checks of [Verify], [ParseConfigMap] and the network.
+// "cluster-info-agreement", "no-ca", "cluster-info-object", "cluster-info-kubeconfig",
+// "cluster-info-no-signature", [CheckSignature], and the checks of [ParseKubeconfig] and of the
+// network.
 // An incomplete config fails with [refusal.CheckConfig] or, for the token, pins and addresses,
 // with their own checks.
 func Discover(ctx context.Context, config DiscoverConfig) (*Discovered, error) {
@@ -319,24 +320,10 @@ func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(conte
 
 const maxRedirects = 5
 
-// DiscoverFile reads a discovery document from a file that was brought to this machine
+// DiscoverReader reads a discovery document to its end, from a file or standard input
 // (Kubernetes bootstrap discovery, "Method: Out of Band"). Anyone who can write the file
 // decides which cluster is trusted. [Refresh] asks the cluster for its latest document, as
-// kubeadm does.
-//
-// The errors are those of [ParseKubeconfig], and those of the file system, in which
-// errors.Is finds [io/fs.ErrNotExist].
-func DiscoverFile(path string) (*Discovered, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("bootstraptoken: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	return DiscoverReader(f)
-}
-
-// DiscoverReader reads a discovery document to its end, from standard input for example. The
-// errors are those of [ParseKubeconfig] and of r. At most one byte more than
+// kubeadm does. The errors are those of [ParseKubeconfig] and of r. At most one byte more than
 // 262,144 is read.
 func DiscoverReader(r io.Reader) (*Discovered, error) {
 	kubeconfig, err := io.ReadAll(io.LimitReader(r, maxKubeconfigSize+1))

@@ -268,7 +268,7 @@ func (n *Network) clusterInfo(ctx context.Context, server *url.URL, config *tls.
 	if err != nil {
 		return nil, nil, err
 	}
-	data, err := ParseConfigMap(body)
+	data, err := parseConfigMap(body)
 	return data, reply.TLS, err
 }
 
