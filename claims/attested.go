@@ -133,9 +133,9 @@ type NodeFacts struct {
 	Machine RegisteredMachine
 }
 
-// CheckNodeCertificate: there is no client certificate of a node, or it does not have the
+// checkNodeCertificate: there is no client certificate of a node, or it does not have the
 // required form, or it was not verified.
-const CheckNodeCertificate Check = "node-certificate"
+const checkNodeCertificate Check = "node-certificate"
 
 // The names in a node's certificate (Kubernetes, "Using Node Authorization").
 const (
@@ -194,7 +194,7 @@ func attestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOpt
 // "system:nodes". The certificate must not be a CA's, must be valid now, must explicitly
 // allow client authentication, and must have no subject alternative names. The provider ID
 // is that of the extension ([oid.ParseProviderID]), which must be well formed if present.
-// Anything else is refused with [CheckNodeCertificate].
+// Anything else is refused with "node-certificate".
 //
 // So is a connection that resumed a TLS session: its client has shown a ticket, which can be
 // carried away and used elsewhere, and not the certificate's key. The server should make none
@@ -214,7 +214,7 @@ func AttestedNodeFromTLS(state *tls.ConnectionState, opts NodeCertificateOptions
 }
 
 func certificateError(got, want string, err error) error {
-	return &Error{Check: CheckNodeCertificate, Got: got, Want: want, Err: err}
+	return &Error{Check: checkNodeCertificate, Got: got, Want: want, Err: err}
 }
 
 // nodeOf returns the node's name from a subject that says nothing else.
@@ -260,7 +260,7 @@ type CertificateRecord struct {
 // AttestedNodeFromRecord is [AttestedNodeFromTLS] with what the certificate's
 // record says about the machine. The record must be that of this very certificate, and of a
 // machine: a different credential ID or node name, two provider IDs that differ, and a record without a
-// Machine, are refused with [CheckNodeCertificate]. A provider ID that the certificate lacks is the
+// Machine, are refused with "node-certificate". A provider ID that the certificate lacks is the
 // record's; one that the record lacks was not vouched for, and is refused.
 func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, opts NodeCertificateOptions) (*AttestedNode, error) {
 	node, err := attestedNodeFromCertificate(cert, opts)

@@ -101,7 +101,7 @@ func TestAttestedNodeFromCertificate(t *testing.T) {
 		t.Errorf("without an extension: got %+v, %v", got, err)
 	}
 	_, err = attestedNodeFromCertificate(cert, NodeCertificateOptions{RequireProviderID: true})
-	wantCheck(t, err, CheckNodeCertificate)
+	wantCheck(t, err, checkNodeCertificate)
 	if !errors.Is(err, oid.CheckProviderIDMissing) {
 		t.Errorf("got %v, want %v", err, oid.CheckProviderIDMissing)
 	}
@@ -142,19 +142,19 @@ func TestAttestedNodeFromCertificateRefuses(t *testing.T) {
 			template := nodeTemplate(t, "node-a")
 			change(template)
 			node, err := attestedNodeFromCertificate(ca.issue(t, template).Leaf, NodeCertificateOptions{})
-			wantCheck(t, err, CheckNodeCertificate)
+			wantCheck(t, err, checkNodeCertificate)
 			if node != nil {
 				t.Errorf("refused with %+v", node)
 			}
 		})
 	}
 	_, err := attestedNodeFromCertificate(nil, NodeCertificateOptions{})
-	wantCheck(t, err, CheckNodeCertificate)
+	wantCheck(t, err, checkNodeCertificate)
 
 	twice := ca.issue(t, nodeTemplate(t, "node-a")).Leaf // Go refuses to parse what is made so
 	twice.Extensions = append(twice.Extensions, twice.Extensions...)
 	_, err = attestedNodeFromCertificate(twice, NodeCertificateOptions{})
-	wantCheck(t, err, CheckNodeCertificate)
+	wantCheck(t, err, checkNodeCertificate)
 	if !errors.Is(err, refusal.Check("provider-id-duplicate")) {
 		t.Errorf("got %v, want %v", err, refusal.Check("provider-id-duplicate"))
 	}
@@ -168,7 +168,7 @@ func TestAttestedNodeFromTLS(t *testing.T) {
 		{VerifiedChains: [][]*x509.Certificate{{cert}}, DidResume: true},
 	} {
 		_, err := AttestedNodeFromTLS(state, NodeCertificateOptions{})
-		wantCheck(t, err, CheckNodeCertificate)
+		wantCheck(t, err, checkNodeCertificate)
 	}
 	state := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{cert}}}
 	if node, err := AttestedNodeFromTLS(state, NodeCertificateOptions{}); err != nil || node.Name != "node-a" {
@@ -207,15 +207,15 @@ func TestAttestedNodeFromRecord(t *testing.T) {
 			record := recordOf(cert)
 			change(record)
 			node, err := AttestedNodeFromRecord(cert, record, NodeCertificateOptions{})
-			if wantCheck(t, err, CheckNodeCertificate); node != nil {
+			if wantCheck(t, err, checkNodeCertificate); node != nil {
 				t.Errorf("refused with %+v", node)
 			}
 		})
 	}
 	_, err = AttestedNodeFromRecord(cert, nil, NodeCertificateOptions{})
-	wantCheck(t, err, CheckNodeCertificate)
+	wantCheck(t, err, checkNodeCertificate)
 	_, err = AttestedNodeFromRecord(ca.cert, recordOf(ca.cert), NodeCertificateOptions{})
-	wantCheck(t, err, CheckNodeCertificate)
+	wantCheck(t, err, checkNodeCertificate)
 }
 
 // TestAttestedNodeFromRecordOfKubernetes: Kubernetes' own signer leaves the provider ID out of the
@@ -297,8 +297,8 @@ func TestHandlerRecords(t *testing.T) {
 		}
 	}
 	want(&good, 200, "")
-	want(&unrecorded, 403, CheckNodeCertificate)
-	want(nil, 403, CheckNodeCertificate)
+	want(&unrecorded, 403, checkNodeCertificate)
+	want(nil, 403, checkNodeCertificate)
 	fail = errDead
 	want(&good, 503, refusal.ErrRetry)
 	fail = nil

@@ -55,9 +55,9 @@ func TestAttestedJoin(t *testing.T) {
 	tokenA, tokenB := c.issue(t, "node-a"), c.issue(t, "node-b")
 	c.want(t, "node-a", tokenA, 200, "")
 	c.want(t, "node-b", tokenB, 200, "")
-	c.want(t, "node-b", tokenA, 401, claims.CheckNodeName)
-	c.want(t, "node-a", tokenB, 401, claims.CheckNodeName)
-	c.want(t, "", tokenA, 403, claims.CheckNodeCertificate)
+	c.want(t, "node-b", tokenA, 401, claims.Check("node-name"))
+	c.want(t, "node-a", tokenB, 401, claims.Check("node-name"))
+	c.want(t, "", tokenA, 403, claims.Check("node-certificate"))
 
 	// Another machine has got a certificate for node-b's name, as its record says.
 	for id, record := range c.records {
@@ -72,7 +72,7 @@ func TestAttestedJoin(t *testing.T) {
 	c.objects.Put("nodes", claims.Object{Name: "node-a", UID: "another-uid", ProviderID: "sim:///node-a"})
 	c.want(t, "node-a", tokenA, 401, claims.Check("node-uid"))
 	c.objects.Delete("nodes", "", "node-a")
-	c.want(t, "node-a", tokenA, 401, claims.CheckNodeGone)
+	c.want(t, "node-a", tokenA, 401, claims.Check("node-gone"))
 }
 
 // serve starts the service behind the handler.

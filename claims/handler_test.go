@@ -199,8 +199,8 @@ func TestHandlerRefuses(t *testing.T) {
 		check         Check
 		challenge     string
 	}{
-		{"no certificate", nil, []string{"Bearer " + good}, 403, CheckNodeCertificate, ""},
-		{"a certificate with names", &withNames, []string{"Bearer " + good}, 403, CheckNodeCertificate, ""},
+		{"no certificate", nil, []string{"Bearer " + good}, 403, checkNodeCertificate, ""},
+		{"a certificate with names", &withNames, []string{"Bearer " + good}, 403, checkNodeCertificate, ""},
 		{"no token", &nodeA, nil, 401, checkBearer, "Bearer"},
 		{"two tokens", &nodeA, []string{"Bearer " + good, "Bearer " + good}, 401, checkBearer, "Bearer"},
 		{"basic", &nodeA, []string{"Basic " + good}, 401, checkBearer, "Bearer"},
@@ -209,7 +209,7 @@ func TestHandlerRefuses(t *testing.T) {
 		{"no good token", &nodeA, []string{"Bearer " + good + "="}, 401, checkToken, `Bearer error="invalid_token", error_description="token"`},
 		{"two spaces", &nodeA, []string{"Bearer  " + good}, 401, checkToken, `Bearer error="invalid_token", error_description="token"`},
 		{"for somebody else", &nodeA, []string{"Bearer " + elsewhere}, 401, CheckAudience, `Bearer error="invalid_token", error_description="audience"`},
-		{"replayed from another node", &nodeB, []string{"Bearer " + good}, 401, CheckNodeName, `Bearer error="invalid_token", error_description="node-name"`},
+		{"replayed from another node", &nodeB, []string{"Bearer " + good}, 401, checkNodeName, `Bearer error="invalid_token", error_description="node-name"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w.refused, w.seen = nil, nil

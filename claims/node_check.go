@@ -19,11 +19,11 @@ const (
 	// checkNodeClaimUID: the token's node has no UID, or not that of the Node that was
 	// attested and currently exists.
 	checkNodeClaimUID Check = "node-claim-uid"
-	// CheckNodeName: the token names a node other than the attested one. This is what
+	// checkNodeName: the token names a node other than the attested one. This is what
 	// refuses a token that is replayed from another node.
-	CheckNodeName Check = "node-name"
-	// CheckNodeGone: there is no Node with that name.
-	CheckNodeGone Check = "node-gone"
+	checkNodeName Check = "node-name"
+	// checkNodeGone: there is no Node with that name.
+	checkNodeGone Check = "node-gone"
 	// checkNodeDeleted: the Node is being deleted.
 	checkNodeDeleted Check = "node-deleted"
 	// checkNodeUID: the current Node is not the one that the token names: it was deleted
@@ -112,7 +112,7 @@ func (c NodeCheck) Check(ctx context.Context, objects Objects, result *Result, n
 	object, err := fresh.Get(ctx, alive.Node.Plural, "", claim.Name)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return nil, &Error{Check: CheckNodeGone, Got: "no Node " + refusal.Text(claim.Name), Want: "the one with UID " + refusal.Text(claim.UID), Err: err}
+		return nil, &Error{Check: checkNodeGone, Got: "no Node " + refusal.Text(claim.Name), Want: "the one with UID " + refusal.Text(claim.UID), Err: err}
 	case object == nil:
 		return nil, retry("Node "+refusal.Text(claim.Name), err)
 	}
@@ -138,14 +138,14 @@ func (c NodeCheck) ready() error {
 // nodeClaim returns the token's node, which must have the name of the attested one.
 func nodeClaim(result *Result, node *AttestedNode) (*Ref, error) {
 	if node == nil {
-		return nil, &Error{Check: CheckNodeName, Got: "no attested node", Want: "one"}
+		return nil, &Error{Check: checkNodeName, Got: "no attested node", Want: "one"}
 	}
 	claim := result.Claims.Kubernetes.Node
 	switch {
 	case claim == nil || claim.Name == "":
 		return nil, &Error{Check: checkNodeClaim, Got: "a token without a node", Want: "node " + refusal.Text(node.Name)}
 	case claim.Name != node.Name:
-		return nil, &Error{Check: CheckNodeName, Got: "a token of node " + refusal.Text(claim.Name), Want: "node " + refusal.Text(node.Name)}
+		return nil, &Error{Check: checkNodeName, Got: "a token of node " + refusal.Text(claim.Name), Want: "node " + refusal.Text(node.Name)}
 	case claim.UID == "":
 		return nil, &Error{Check: checkNodeClaimUID, Got: "a node without UID", Want: "the UID of Node " + refusal.Text(claim.Name)}
 	}

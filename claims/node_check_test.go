@@ -76,9 +76,9 @@ func TestNodeCheckRefuses(t *testing.T) {
 		change func(w *world, n *AttestedNode)
 		check  Check
 	}{
-		{"the token's node name", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.Name = "node-b" }, CheckNodeName},
+		{"the token's node name", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.Name = "node-b" }, checkNodeName},
 		{"the token's node UID", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.UID = "x" }, checkNodeClaimUID},
-		{"the attested name", func(_ *world, n *AttestedNode) { n.Name = "node-b" }, CheckNodeName},
+		{"the attested name", func(_ *world, n *AttestedNode) { n.Name = "node-b" }, checkNodeName},
 		{"the attested UID", func(_ *world, n *AttestedNode) { n.UID = "x" }, checkAttestedUID},
 		{"the attested provider ID", func(_ *world, n *AttestedNode) { n.ProviderID = other }, checkCertificateProviderID},
 		{"the attested machine", func(_ *world, n *AttestedNode) { n.Machine = "ek:sha256:bb" }, checkRegisteredMachine},
@@ -92,13 +92,13 @@ func TestNodeCheckRefuses(t *testing.T) {
 		{"no node in the token", func(w *world, _ *AttestedNode) { w.bind("pod") }, checkNodeClaim},
 		{"a node without name in the token", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.Name = "" }, checkNodeClaim},
 		{"a node without UID in the token", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.UID = "" }, checkNodeClaimUID},
-		{"no Node", func(w *world, _ *AttestedNode) { w.objects.node = nil }, CheckNodeGone},
+		{"no Node", func(w *world, _ *AttestedNode) { w.objects.node = nil }, checkNodeGone},
 		{"a deleted Node", func(w *world, _ *AttestedNode) { w.objects.node.Deleted = w.ago(1) }, checkNodeDeleted},
 		{"no provider ID of the Node", func(w *world, _ *AttestedNode) { w.objects.node.ProviderID = "" }, checkNodeProviderID},
 		{"the same, no extension", func(w *world, n *AttestedNode) { w.objects.node.ProviderID, n.ProviderID = "", "" }, checkNodeProviderID},
 		{"the same, not registered", func(w *world, _ *AttestedNode) { w.objects.node.ProviderID, w.machine.ProviderID = "", "" }, checkNodeProviderID},
 		{"no machine", func(w *world, _ *AttestedNode) { w.machine = nil }, checkMachineUnknown},
-		{"no name", func(_ *world, n *AttestedNode) { n.Name = "" }, CheckNodeName},
+		{"no name", func(_ *world, n *AttestedNode) { n.Name = "" }, checkNodeName},
 
 		{"no extension, registry disagrees", func(w *world, n *AttestedNode) { w.machine.ProviderID, n.ProviderID = other, "" }, checkRegisteredProviderID},
 		{"not registered, extension disagrees", func(w *world, n *AttestedNode) { w.machine.ProviderID, n.ProviderID = "", other }, checkCertificateProviderID},
@@ -252,7 +252,7 @@ func TestNodeCheckNeedsResult(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = w.nodeCheck().Check(t.Context(), w.objects, r, nil, w.now)
-	wantCheck(t, err, CheckNodeName)
+	wantCheck(t, err, checkNodeName)
 	_, err = NodeCheck{}.Check(t.Context(), w.objects, r, attested(), w.now)
 	wantCheck(t, err, refusal.CheckConfig)
 }

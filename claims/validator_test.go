@@ -104,17 +104,17 @@ func TestStrictRefuses(t *testing.T) {
 		{"account deleted", func(w *world) { w.objects.account.Deleted = w.ago(61 * time.Second) }, CheckServiceAccountDeleted},
 		{"no secret", func(w *world) { w.bind("secret"); w.objects.secret = nil }, Check("secret-gone")},
 		{"secret made again", func(w *world) { w.bind("secret"); w.objects.secret.UID = "x" }, Check("secret-uid")},
-		{"no pod", func(w *world) { w.objects.pod = nil }, CheckPodGone},
+		{"no pod", func(w *world) { w.objects.pod = nil }, Check("pod-gone")},
 		{"pod made again", func(w *world) { w.objects.pod.UID = "x" }, Check("pod-uid")},
 		{"pod deleted", func(w *world) { w.objects.pod.Deleted = w.ago(61 * time.Second) }, Check("pod-deleted")},
 		{"pod of another account", func(w *world) { w.objects.pod.ServiceAccountName = "admin" }, checkPodServiceAccount},
 		{"pod on another node", func(w *world) { w.objects.pod.NodeName = "node-b" }, checkPodNode},
 		{"pod on no node", func(w *world) { w.objects.pod.NodeName = "" }, checkPodNode},
 		{"pod on a node, the token of none", func(w *world) { w.bind("pod") }, checkPodNode},
-		{"Node of a pod gone", func(w *world) { w.objects.node = nil }, CheckNodeGone},
+		{"Node of a pod gone", func(w *world) { w.objects.node = nil }, checkNodeGone},
 		{"Node of a pod made again", func(w *world) { w.objects.node.UID = "x" }, checkNodeUID},
 		{"Node of a pod deleted", func(w *world) { w.objects.node.Deleted = w.ago(61 * time.Second) }, checkNodeDeleted},
-		{"Node gone", func(w *world) { w.bind("node"); w.objects.node = nil }, CheckNodeGone},
+		{"Node gone", func(w *world) { w.bind("node"); w.objects.node = nil }, checkNodeGone},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -227,7 +227,7 @@ func TestStrictReplay(t *testing.T) {
 	wantCheck(t, err, checkPodNode)
 	w.objects.pod.NodeName = "node-a"
 	_, _, err = v.ValidateOnNode(t.Context(), token, &AttestedNode{Name: "node-b"})
-	wantCheck(t, err, CheckNodeName)
+	wantCheck(t, err, checkNodeName)
 
 	if _, err := v.Validate(t.Context(), token); err != nil {
 		t.Fatal(err)

@@ -130,7 +130,7 @@ func ExampleValidator_Validate() {
 	fmt.Println(err)
 	objects.Delete("pods", "shop", "cart-0")
 	_, err = validator.Validate(context.Background(), token, exampleAudience)
-	fmt.Println(err, errors.Is(err, claims.CheckPodGone))
+	fmt.Println(err, errors.Is(err, claims.Check("pod-gone")))
 	// Output:
 	// system:serviceaccount:shop:cart [system:serviceaccounts system:serviceaccounts:shop]
 	//   authentication.kubernetes.io/credential-id [JTI=a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab]

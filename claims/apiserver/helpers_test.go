@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
@@ -196,9 +197,9 @@ type deadKeys struct{}
 func (deadKeys) Keys(context.Context, string) ([]*jws.Key, error) { return nil, errDead }
 
 // wantCheck fails the test unless err is a refusal by that check.
-func wantCheck(t testing.TB, err error, want Check) {
+func wantCheck(t testing.TB, err error, want refusal.Check) {
 	t.Helper()
-	if e, ok := errors.AsType[*Error](err); !ok || e.Check != want || !errors.Is(err, want) {
+	if e, ok := errors.AsType[*refusal.Error](err); !ok || e.Check != want || !errors.Is(err, want) {
 		t.Errorf("got %v, want the check %s", err, string(want))
 	}
 }

@@ -104,7 +104,7 @@ func (p *Policy) extends(b *Bound, seconds int64, audiences []string) bool {
 // 0, uses are recorded as stale after that many seconds. The issuer is left empty.
 //
 // These are the rules of Claims in pkg/serviceaccount/claims.go of k8s.io/kubernetes
-// 1.36. A Secret together with another object is an error with ReasonInternalError, as
+// 1.36. A Secret together with another object is an error with "InternalError", as
 // is a Bound without a service account.
 func NewClaims(b Bound, seconds, warnAfter int64, audiences []string, id string, now time.Time) (*claims.Claims, error) {
 	if b.ServiceAccount == nil {
@@ -150,7 +150,7 @@ func after(t time.Time, seconds int64) time.Time {
 // programming returns the error for a mistake of the calling program, which no request can
 // cause.
 func programming(message string) *StatusError {
-	return &StatusError{Reason: ReasonInternalError, Code: 500, Message: message}
+	return &StatusError{Reason: reasonInternalError, Code: 500, Message: message}
 }
 
 // IssuerConfig configures an Issuer.
@@ -221,8 +221,8 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 // kube-apiserver's admission plugins are not part of this. A pod's node that does not exist
 // is named without a UID.
 //
-// What kube-apiserver 1.36 refuses is a [*StatusError] in its words: ReasonBadRequest,
-// ReasonNotFound, ReasonConflict and ReasonInvalid. An error that is not a refusal (an
+// What kube-apiserver 1.36 refuses is a [*StatusError] in its words: "BadRequest",
+// "NotFound", [ReasonConflict] and "Invalid". An error that is not a refusal (an
 // object could not be read, the signer failed) wraps [refusal.ErrRetry].
 func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if i == nil || i.config.Signer == nil {

@@ -104,7 +104,7 @@ func TestNewClaimsRefuses(t *testing.T) {
 		"all three":       {ServiceAccount: account, Secret: &claims.Object{}, Node: &claims.Object{}, Pod: &claims.Object{}},
 	} {
 		t.Run(what, func(t *testing.T) {
-			if c, err := NewClaims(b, 600, 0, nil, "", time.Unix(1, 0)); c != nil || !errors.Is(err, ReasonInternalError) {
+			if c, err := NewClaims(b, 600, 0, nil, "", time.Unix(1, 0)); c != nil || !errors.Is(err, reasonInternalError) {
 				t.Errorf("%s: %v", what, err)
 			}
 		})

@@ -78,7 +78,7 @@ func TestValidatorTwoIssuers(t *testing.T) {
 	wantReason(t, err, claims.CheckIssuer)
 }
 
-func wantReason(t testing.TB, err error, want Check) {
+func wantReason(t testing.TB, err error, want refusal.Check) {
 	t.Helper()
 	e, ok := errors.AsType[*ReviewError](err)
 	if !ok || e.Reason == nil || e.Reason.Check != want {
@@ -99,8 +99,8 @@ func TestIssueKinds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &TokenRequest{Namespace: "ns", Name: "sa", BoundObject: &ref}
-			if g, err := issuer.Issue(t.Context(), r); g != nil || !errors.Is(err, ReasonBadRequest) {
-				t.Errorf("%+v, %v, want %v", g, err, ReasonBadRequest)
+			if g, err := issuer.Issue(t.Context(), r); g != nil || !errors.Is(err, reasonBadRequest) {
+				t.Errorf("%+v, %v, want %v", g, err, reasonBadRequest)
 			}
 		})
 	}
@@ -116,8 +116,8 @@ func TestIssueNeedsNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			objects := &claims.MemoryObjects{}
 			objects.Put("serviceaccounts", claims.Object{Namespace: r.Namespace, Name: r.Name, UID: "u"})
-			if g, err := newIssuer(t, issuerConfig(t, objects)).Issue(t.Context(), r); g != nil || !errors.Is(err, ReasonBadRequest) {
-				t.Errorf("%+v, %v, want %v", g, err, ReasonBadRequest)
+			if g, err := newIssuer(t, issuerConfig(t, objects)).Issue(t.Context(), r); g != nil || !errors.Is(err, reasonBadRequest) {
+				t.Errorf("%+v, %v, want %v", g, err, reasonBadRequest)
 			}
 		})
 	}

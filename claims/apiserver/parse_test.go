@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A recordedDecoding is what the decoder of kube-apiserver makes of a payload: an error,
@@ -99,7 +100,7 @@ func TestParseClaimsSize(t *testing.T) {
 
 // What the strict parser refuses and the lenient one takes is what it is there for.
 func TestParseClaimsTakesMore(t *testing.T) {
-	for payload, want := range map[string]Check{
+	for payload, want := range map[string]refusal.Check{
 		`{"exp":1.5}`:                  claims.CheckType,
 		`{"nbf":null}`:                 claims.CheckType,
 		`{"exp":-5}`:                   claims.Check("claims-time"),

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Release is the kube-apiserver as which a [Validator] decides. The releases differ in the tokens
@@ -29,17 +30,17 @@ const webhookTokens = "APIServerWebhookAuthenticationToken"
 
 // checkWebhookToken: a token is bound to a webhook configuration, and the release does not take
 // such tokens, or nothing is attested in it.
-const checkWebhookToken Check = "webhook-token"
+const checkWebhookToken refusal.Check = "webhook-token"
 
 // checkWebhook checks whether a token may be bound to a webhook configuration.
 func (v *Validator) checkWebhook(k *claims.Private) *ReviewError {
 	switch {
 	case v.config.Release != Kubernetes137WebhookTokens:
 		return refuse(fmt.Sprintf("feature gate %q is disabled, but token is webhook bound", webhookTokens),
-			&Error{Check: checkWebhookToken, Got: "a token that is bound to a webhook configuration", Want: "one without, or Kubernetes137WebhookTokens"})
+			&refusal.Error{Check: checkWebhookToken, Got: "a token that is bound to a webhook configuration", Want: "one without, or Kubernetes137WebhookTokens"})
 	case k.Attestations == nil || len(k.Attestations.AdmissionReviewAPIGroups) == 0:
 		return refuse(`bound object was a webhook config, but "admissionReviewAPIGroups" attestation is missing`,
-			&Error{Check: checkWebhookToken, Got: "nothing attested", Want: "API groups"})
+			&refusal.Error{Check: checkWebhookToken, Got: "nothing attested", Want: "API groups"})
 	}
 	return nil
 }

@@ -139,16 +139,16 @@ func (r StatusReason) Error() string { return "apiserver: status " + string(r) }
 
 // The reasons of the answers to a TokenRequest.
 const (
-	// ReasonBadRequest: the request cannot be served in any state of the cluster.
-	ReasonBadRequest StatusReason = "BadRequest"
-	// ReasonNotFound: the service account or the object to bind to does not exist.
-	ReasonNotFound StatusReason = "NotFound"
+	// reasonBadRequest: the request cannot be served in any state of the cluster.
+	reasonBadRequest StatusReason = "BadRequest"
+	// reasonNotFound: the service account or the object to bind to does not exist.
+	reasonNotFound StatusReason = "NotFound"
 	// ReasonConflict: an object's UID is not the one that the request states.
 	ReasonConflict StatusReason = "Conflict"
-	// ReasonInvalid: a field of the request has a value that is not allowed.
-	ReasonInvalid StatusReason = "Invalid"
-	// ReasonInternalError: an object could not be read, or the signer failed.
-	ReasonInternalError StatusReason = "InternalError"
+	// reasonInvalid: a field of the request has a value that is not allowed.
+	reasonInvalid StatusReason = "Invalid"
+	// reasonInternalError: an object could not be read, or the signer failed.
+	reasonInternalError StatusReason = "InternalError"
 )
 
 // StatusError is the refusal of a TokenRequest as kube-apiserver 1.36 words it
@@ -168,7 +168,7 @@ type StatusError struct {
 	Kind string
 	// Name is the name of the object in question; "" if there is none.
 	Name string
-	// Field is the path of the field in question, for ReasonInvalid.
+	// Field is the path of the field in question, for "Invalid".
 	Field string
 	// Err is the cause; it may be nil. If the request may be retried, it wraps
 	// [refusal.ErrRetry].
@@ -201,12 +201,12 @@ const (
 )
 
 func badRequest(message string) *StatusError {
-	return &StatusError{Reason: ReasonBadRequest, Code: http.StatusBadRequest, Message: message}
+	return &StatusError{Reason: reasonBadRequest, Code: http.StatusBadRequest, Message: message}
 }
 
 func notFound(resource, name string) *StatusError {
 	cause := claims.NewNotFound(resource, name)
-	return &StatusError{Reason: ReasonNotFound, Code: http.StatusNotFound, Message: cause.Error(), Kind: resource, Name: name, Err: cause}
+	return &StatusError{Reason: reasonNotFound, Code: http.StatusNotFound, Message: cause.Error(), Kind: resource, Name: name, Err: cause}
 }
 
 func conflict(group, kind, name, detail string) *StatusError {
@@ -220,7 +220,7 @@ func conflict(group, kind, name, detail string) *StatusError {
 // a number as is, a string in quotes.
 func invalid(name, field, value, detail string) *StatusError {
 	return &StatusError{
-		Reason: ReasonInvalid, Code: http.StatusUnprocessableEntity,
+		Reason: reasonInvalid, Code: http.StatusUnprocessableEntity,
 		Group: tokenRequestGroup, Kind: tokenRequestKind, Name: name, Field: field,
 		Message: qualified(tokenRequestGroup, tokenRequestKind) + " " + strconv.Quote(name) + " is invalid: " +
 			field + ": Invalid value: " + value + ": " + detail,
@@ -231,9 +231,9 @@ func invalid(name, field, value, detail string) *StatusError {
 // succeed.
 func internal(message string, cause error) *StatusError {
 	return &StatusError{
-		Reason: ReasonInternalError, Code: http.StatusInternalServerError,
+		Reason: reasonInternalError, Code: http.StatusInternalServerError,
 		Message: "Internal error occurred: " + message,
-		Err:     &Error{Check: refusal.ErrRetry, Err: cause},
+		Err:     &refusal.Error{Check: refusal.ErrRetry, Err: cause},
 	}
 }
 

@@ -38,7 +38,7 @@ type ValidatorConfig struct {
 
 // Validator decides as kube-apiserver does (pkg/serviceaccount/jwt.go and
 // claims.go in k8s.io/kubernetes): the same verdict and the same message,
-// plus a [Check]. It records no audit annotations. That is less strict than is sound: see
+// plus a [refusal.Check]. It records no audit annotations. That is less strict than is sound: see
 // [claims.Validator] for what it lets through. It is safe for concurrent use.
 //
 // It decides on bound tokens. Legacy tokens, which are kept in a Secret and which kube-apiserver
@@ -102,12 +102,12 @@ func foreignIssuer(keys jws.KeySet, issuers []string) string {
 // deleted 60 seconds after its deletionTimestamp.
 func (v *Validator) Validate(ctx context.Context, token string, audiences ...string) (*claims.Result, error) {
 	if v == nil || v.config.Keys == nil {
-		reason := &Error{Check: refusal.CheckConfig, Got: "a Validator that NewValidator did not make", Want: "one that it made"}
+		reason := &refusal.Error{Check: refusal.CheckConfig, Got: "a Validator that NewValidator did not make", Want: "one that it made"}
 		return nil, refuse(reason.Error(), reason)
 	}
 	t := readUntrusted(token, v.config.Release)
 	if !v.ours(t.issuer) { // "", from a token that cannot be read, is not ours either
-		return nil, refuse("invalid bearer token", &Error{Check: checkNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
+		return nil, refuse("invalid bearer token", &refusal.Error{Check: checkNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
 	}
 	if len(audiences) == 0 {
 		audiences = v.config.Audiences
@@ -123,9 +123,9 @@ func (v *Validator) Validate(ctx context.Context, token string, audiences ...str
 func (v *Validator) ours(issuer string) bool { return slices.Contains(v.config.Issuers, issuer) }
 
 func refuse(message string, reason error) *ReviewError {
-	own, ok := errors.AsType[*Error](reason)
+	own, ok := errors.AsType[*refusal.Error](reason)
 	if !ok {
-		own = &Error{Check: refusal.ErrRetry, Err: reason}
+		own = &refusal.Error{Check: refusal.ErrRetry, Err: reason}
 	}
 	return &ReviewError{Message: message, Reason: own}
 }
@@ -139,7 +139,7 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, audiences []
 	c := t.claims
 	if !v.ours(c.Issuer) {
 		return nil, refuse(fmt.Sprintf("token issuer %q is invalid", c.Issuer),
-			&Error{Check: claims.CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: "one of the configured issuers"})
+			&refusal.Error{Check: claims.CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: "one of the configured issuers"})
 	}
 	of := c.Audiences
 	if len(of) == 0 {
@@ -148,7 +148,7 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, audiences []
 	both := slices.DeleteFunc(slices.Clone(audiences), func(wanted string) bool { return !slices.Contains(of, wanted) })
 	if len(both) == 0 {
 		return nil, refuse(fmt.Sprintf("token audiences %q is invalid for the target audiences %q", of, audiences),
-			&Error{Check: claims.CheckAudience, Got: refusal.Text(fmt.Sprintf("%q", of)), Want: refusal.Text(fmt.Sprintf("%q", audiences))})
+			&refusal.Error{Check: claims.CheckAudience, Got: refusal.Text(fmt.Sprintf("%q", of)), Want: refusal.Text(fmt.Sprintf("%q", audiences))})
 	}
 	now := v.config.Now()
 	if err := checkTimes(c, now); err != nil {
@@ -168,11 +168,11 @@ func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *Review
 	}
 	if len(keys) == 0 {
 		return nil, refuse("invalid signature, no keys found",
-			&Error{Check: claims.CheckNoKey, Got: "key ID " + refusal.OrNothing(refusal.Text(t.keyID)), Want: "one of the key set", Err: err})
+			&refusal.Error{Check: claims.CheckNoKey, Got: "key ID " + refusal.OrNothing(refusal.Text(t.keyID)), Want: "one of the key set", Err: err})
 	}
 	// go-jose says the same for every key and every fault.
 	const message = "go-jose/go-jose: error in cryptographic primitive"
-	reason := &Error{Check: claims.CheckSignature, Got: "no signature of a known key", Want: "one", Err: t.err}
+	reason := &refusal.Error{Check: claims.CheckSignature, Got: "no signature of a known key", Want: "one", Err: t.err}
 	for _, key := range keys {
 		if t.parsed == nil {
 			continue
@@ -182,7 +182,7 @@ func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *Review
 			continue
 		}
 		if t.claimsErr != nil {
-			return nil, refuse(t.claimsErr.Error(), &Error{Check: claims.CheckEncoding, Err: t.claimsErr})
+			return nil, refuse(t.claimsErr.Error(), &refusal.Error{Check: claims.CheckEncoding, Err: t.claimsErr})
 		}
 		return key, nil
 	}
@@ -198,7 +198,7 @@ type ReviewError struct {
 	Message string
 	// Reason is the check that failed, with both values. It is never nil in an error from
 	// this package.
-	Reason *Error
+	Reason *refusal.Error
 }
 
 // Error returns the message of kube-apiserver.
@@ -229,8 +229,8 @@ const invalidated = "service account token has been invalidated"
 // (pkg/serviceaccount/claims.go, validator.Validate).
 func checkTimes(c *claims.Claims, now time.Time) *ReviewError {
 	early, late := now.Add(leeway), now.Add(-leeway)
-	outside := func(message string, check Check, got claims.NumericDate, relation string, want time.Time) *ReviewError {
-		return refuse(message, &Error{Check: check, Got: got.Time().Format(time.RFC3339), Want: relation + " " + want.UTC().Format(time.RFC3339)})
+	outside := func(message string, check refusal.Check, got claims.NumericDate, relation string, want time.Time) *ReviewError {
+		return refuse(message, &refusal.Error{Check: check, Got: got.Time().Format(time.RFC3339), Want: relation + " " + want.UTC().Format(time.RFC3339)})
 	}
 	switch {
 	case c.NotBefore.Present && early.Before(c.NotBefore.Time()):
@@ -294,7 +294,7 @@ func (emptyNameError) Unwrap() error { return claims.ErrNotFound }
 func checkAlive(resource alive.Resource, claim claims.Ref, a alive.Answer, deletedBefore time.Time) error {
 	err := resource.Compare(claim.Name, claim.UID, a, deletedBefore)
 	if errors.Is(err, refusal.ErrRetry) {
-		return &Error{Check: resource.Check("gone"), Got: "no answer", Want: resource.Name + " " + refusal.Text(claim.Name), Err: err}
+		return &refusal.Error{Check: resource.Check("gone"), Got: "no answer", Want: resource.Name + " " + refusal.Text(claim.Name), Err: err}
 	}
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func encode(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
@@ -65,7 +66,7 @@ func TestSignatureCheck(t *testing.T) {
 			t.Errorf("%s: %v", header, err)
 		}
 	}
-	for header, want := range map[string]Check{
+	for header, want := range map[string]refusal.Check{
 		``:                                      checkSignerHeader,
 		`null`:                                  checkSignerHeader,
 		`[]`:                                    checkSignerHeader,
@@ -215,7 +216,7 @@ func FuzzSignature(f *testing.F) {
 		if err == nil {
 			return
 		}
-		if e := new(Error); !errors.As(err, &e) {
+		if e := new(refusal.Error); !errors.As(err, &e) {
 			t.Fatalf("%T", err)
 		}
 	})

@@ -14,10 +14,10 @@ import (
 )
 
 // causeOf is what an error of a check says was beneath it, nil for nothing.
-func causeOf(t testing.TB, err error, check Check) error {
+func causeOf(t testing.TB, err error, check refusal.Check) error {
 	t.Helper()
 	wantCheck(t, err, check)
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*refusal.Error](err); ok {
 		return e.Err
 	}
 	return nil

@@ -139,10 +139,10 @@ func (s *Service) Sign(ctx context.Context, segment string) (*Signature, error) 
 
 // unlessRefused turns an error into refusal.ErrRetry unless it is a refusal.
 func unlessRefused(err error) error {
-	if _, refused := errors.AsType[*Error](err); refused && !errors.Is(err, refusal.ErrRetry) {
+	if _, refused := errors.AsType[*refusal.Error](err); refused && !errors.Is(err, refusal.ErrRetry) {
 		return err
 	}
-	return &Error{Check: refusal.ErrRetry, Err: err}
+	return &refusal.Error{Check: refusal.ErrRetry, Err: err}
 }
 
 // checkPayload returns the payload if it may be signed. A claim that Parse ignores, such as
@@ -234,7 +234,7 @@ func (s *Service) keys(ctx context.Context) (published, verifyOnly []*jws.Key, e
 	}
 	set, err := jws.NewStaticKeySet(all...)
 	if err != nil { // none, one that is nil, or two under one name
-		return nil, nil, &Error{Check: checkSignerKeys, Err: err}
+		return nil, nil, &refusal.Error{Check: checkSignerKeys, Err: err}
 	}
 	all, _ = set.Keys(ctx, "") // whose error is always nil
 	for _, k := range all {    // of equal keys the first

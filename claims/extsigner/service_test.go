@@ -333,7 +333,7 @@ func TestServiceChecksItself(t *testing.T) {
 	other := newECDSA(t, jws.TypeJWT)
 	for what, tt := range map[string]struct {
 		change func(*ServiceConfig)
-		want   Check
+		want   refusal.Check
 	}{
 		"no typ": {func(c *ServiceConfig) {
 			s := newECDSA(t, "")
