@@ -13,8 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ClusterInfo is what one must know about a cluster to talk to it: where its API server is and
-// which CAs identify it (Kubernetes bootstrap discovery, "Cluster location information"). It
+// ClusterInfo is the address of a cluster's API server, and the CAs that identify it (Kubernetes bootstrap discovery, "Cluster location information"). It
 // travels as a kubeconfig with one unnamed cluster and no credentials. The zero ClusterInfo is
 // refused everywhere.
 type ClusterInfo struct {
@@ -70,8 +69,7 @@ func (c *ClusterInfo) Roots() (*x509.CertPool, error) {
 	return poolOf(c.CAs), nil
 }
 
-// Pins returns the pins of the CAs, in order: what a joining node is given along with its
-// token.
+// Pins returns the pins of the CAs, in order. A joining node is given them with its token.
 func (c *ClusterInfo) Pins() []Pin {
 	pins := make([]Pin, 0, len(c.CAs))
 	for _, ca := range c.CAs {
@@ -143,7 +141,7 @@ const (
 	checkDuplicateToken Check = "duplicate-token"
 )
 
-// Data returns the data of a new cluster-info ConfigMap, not yet signed. Errors are those of
+// Data returns the data of a new cluster-info ConfigMap, not yet signed. Its errors are from
 // [ClusterInfo.Marshal].
 func (c *ClusterInfo) Data() (map[string]string, error) {
 	kubeconfig, err := c.Marshal()

@@ -57,8 +57,8 @@ const (
 	checkPrivate Check = "private-claims"
 	// checkSubject: "sub" does not match the service account in the private claims.
 	checkSubject Check = "subject"
-	// checkBinding: the token is bound to more than one object, or what is attested beside a
-	// webhook configuration is not what kube-apiserver attests.
+	// checkBinding: the token is bound to more than one object, or the attestations
+	// for a webhook configuration differ from kube-apiserver's.
 	checkBinding Check = "binding"
 )
 

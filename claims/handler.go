@@ -74,7 +74,7 @@ func NewHandler(v *Validator, next http.Handler, opts HandlerOptions) (*Handler,
 	case v == nil || v.config.Node.FindMachine == nil:
 		return nil, refusal.Config("Validator", "without Node", "one with a NodeCheck")
 	case next == nil:
-		return nil, refusal.Config("next", "", "what requests are let through to")
+		return nil, refusal.Config("next", "", "the handler of accepted requests")
 	case opts.FindRecord == nil && v.config.Node.Require&unknown != 0:
 		return nil, refusal.Config("Require", (v.config.Node.Require&unknown).String()+" of certificates alone", "FindRecord")
 	}
@@ -115,7 +115,7 @@ func (h *Handler) node(r *http.Request) (*AttestedNode, error) {
 	record, err := h.opts.FindRecord(r.Context(), credentialID(cert))
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return nil, certificateError("a certificate that nobody recorded", "one that was issued through attestation", err)
+		return nil, certificateError("a certificate without a record", "one that was issued through attestation", err)
 	case err != nil || record == nil:
 		return nil, retry("the certificate's record", err)
 	}

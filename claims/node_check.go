@@ -42,7 +42,7 @@ const (
 	// checkNodeProviderID: the Node's provider ID is not that of certificate and registry,
 	// or it has none although the certificate or the registry has one.
 	checkNodeProviderID Check = "node-provider-id"
-	// checkCertificateProviderID: the provider ID that was vouched for is not the Node's.
+	// checkCertificateProviderID: the verified provider ID is not the Node's.
 	checkCertificateProviderID Check = "certificate-provider-id"
 	// checkRegisteredProviderID: the registered machine's provider ID is not the Node's.
 	checkRegisteredProviderID Check = "registered-provider-id"
@@ -55,8 +55,8 @@ const (
 // NodeCheck decides whether a token was issued to a workload on the very machine that
 // presents it (KEP-4193, user story 1). The zero value refuses everything.
 //
-// The node's name and UID in the token, the Node object and its provider ID, what was
-// vouched for when the machine was attested, and the machine that is registered for the
+// The node's name and UID in the token, the Node object and its provider ID, the
+// provider ID that was verified when the machine was attested, and the machine that is registered for the
 // name must all agree as far as they are known. The following are always required:
 //
 //   - [FactNodeName] and [FactNodeUID].

@@ -9,7 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Object is what a token may be bound to, reduced to what this package needs.
+// Object is an object that a token may be bound to, reduced to the fields of this package.
 type Object struct {
 	// Name is metadata.name.
 	Name string
@@ -41,9 +41,8 @@ type Objects interface {
 	// Get gets an object of a resource, as it is named in the paths of the API server:
 	// serviceaccounts, pods, secrets and nodes, and, to which Kubernetes 1.37 binds the tokens
 	// that an API server presents to an admission webhook, validatingwebhookconfigurations and
-	// mutatingwebhookconfigurations. namespace is "" for nodes and for the last two. What is
-	// not found binds no token, so an implementation need not know the resources whose tokens
-	// it is to refuse.
+	// mutatingwebhookconfigurations. namespace is "" for nodes and for the last two. A token
+	// whose object is not found is refused, so an implementation may leave out resources.
 	Get(ctx context.Context, resource, namespace, name string) (*Object, error)
 }
 
@@ -59,7 +58,7 @@ type LiveObjects interface {
 	ReadsLive()
 }
 
-// live reports whether an answer without AsOf is of this very moment.
+// live reports whether an answer without AsOf is current.
 func live(objects Objects) bool {
 	_, marked := objects.(LiveObjects)
 	_, memory := objects.(*MemoryObjects) // without the marker: a type that embeds one does not inherit it
@@ -73,7 +72,7 @@ func NewNotFound(resource, name string) error {
 	return &notFoundError{resource + " " + strconv.Quote(name) + " not found"}
 }
 
-// notFoundError has the API server's words in place of those of [ErrNotFound].
+// notFoundError has the API server's text in place of [ErrNotFound]'s.
 type notFoundError struct{ text string }
 
 func (e *notFoundError) Error() string { return e.text }

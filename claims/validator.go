@@ -275,7 +275,7 @@ func timeError(check Check, got NumericDate, relation string, want time.Time) er
 	return &Error{Check: check, Got: got.Time().Format(time.RFC3339), Want: relation + " " + want.UTC().Format(time.RFC3339)}
 }
 
-// checkObjects compares the objects that the token names with those that exist, and the
+// checkObjects compares the objects that the token names with the existing ones, and the
 // pod with the token. It returns the Node, or nil if the token names none.
 func (v *Validator) checkObjects(ctx context.Context, k *Private, deletedBefore time.Time) (node *Object, err error) {
 	for _, bound := range k.bindings() {

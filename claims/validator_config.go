@@ -38,7 +38,7 @@ type ValidatorConfig struct {
 	//
 	// Not: the API server's audience. A token for it, such as the one that is mounted into each
 	// pod by default, could be stolen here and used there. An API server's audience is its
-	// issuer unless it is configured otherwise, so those of Issuers are refused here.
+	// issuer unless it is configured otherwise, so Issuers are refused as Audiences.
 	Audiences []string
 	// InsecureAPIServerAudience allows Audiences to have issuers among them.
 	InsecureAPIServerAudience bool

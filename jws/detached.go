@@ -68,7 +68,7 @@ func (d *Detached) sign(keyID string, key []byte) ([]byte, error) {
 // and key. As in Kubernetes, no other spelling of the header is accepted. MACs are compared
 // in constant time.
 //
-// The errors are those of Sign, and "form", "base64url", [CheckHeader], "critical-header",
+// The errors are [CheckKeyID], "key", "form", "base64url", [CheckHeader], "critical-header",
 // [CheckAlgorithm], "jws-signature-size" and "jws-signature".
 func (d *Detached) Verify(signature, keyID string, key []byte) error {
 	want, err := d.sign(keyID, key)

@@ -17,25 +17,25 @@ import (
 )
 
 // jwk are the members of a JWK that this package reads (RFC 7517; RFC 7518, section 6; RFC 8037,
-// section 2). What is empty is a missing member, or one whose value is null, "" or [].
+// section 2). A member whose value is null, "" or [] counts as missing.
 type jwk struct {
 	texts      map[string]string // by the names of textMembers
 	operations []string
 	unfit      error // why it is no key, although it is JSON
 }
 
-// textMembers are those that are texts; n, e, x and y are in base64url.
+// textMembers are the members with text values; n, e, x and y are in base64url.
 var textMembers = []string{"kty", "use", "alg", "kid", "crv", "x", "y", "n", "e"}
 
-// privateMembers are those of private and symmetric keys.
+// privateMembers are the members of private and symmetric keys.
 var privateMembers = []string{"d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv"}
 
 // jwkMembers are the names that a JWK may have only in exactly this spelling.
 var jwkMembers = slices.Concat(textMembers, []string{"key_ops"}, privateMembers)
 
-// readJWK reads the members of one JWK. An error means that the text is no JSON that every
-// reader understands in the same way, or that it holds a private or symmetric key; anything
-// else that is wrong is for key to say.
+// readJWK reads the members of one JWK. An error means that the text is not JSON that every
+// reader understands in the same way, or that it holds a private or symmetric key; key reports any
+// other fault.
 func readJWK(r *strictjson.Reader) (*jwk, error) {
 	j := &jwk{texts: map[string]string{}}
 	if kind := r.Type(); kind != strictjson.ObjectType && kind != strictjson.Invalid {
@@ -70,7 +70,7 @@ func readJWK(r *strictjson.Reader) (*jwk, error) {
 	return j, refuse(checkJWK, err)
 }
 
-// leaveOut says what is first found to be wrong with a JWK.
+// leaveOut records the first fault of a JWK.
 func (j *jwk) leaveOut(got, want string) {
 	if j.unfit == nil {
 		j.unfit = &Error{Check: checkJWK, Got: got, Want: want}

@@ -25,7 +25,7 @@ type Signer interface {
 	Sign(ctx context.Context, payload []byte) (*Signature, error)
 }
 
-// Signature is what a [Signer] returns for a payload.
+// Signature is the answer of a [Signer] for a payload.
 type Signature struct {
 	// Header is the header as it was signed, in base64url.
 	Header string
@@ -83,7 +83,7 @@ type CryptoSigner struct {
 // digest's length (as *rsa.PSSOptions) for RSA, ECDSA with a signature in DER or of two halves
 // of fixed width, and for Ed25519 the message itself with crypto.Hash(0).
 //
-// The errors are those of NewKey and [refusal.CheckConfig].
+// The errors are from NewKey, or [refusal.CheckConfig].
 func NewSigner(private crypto.Signer, opts SignerOptions) (*CryptoSigner, error) {
 	if opts.Type != "" && opts.Type != TypeJWT {
 		return nil, refusal.Config("Type", opts.Type, TypeJWT+" or none")
@@ -165,7 +165,7 @@ func (s *CryptoSigner) ask(ctx context.Context, message []byte) ([]byte, error) 
 	}
 }
 
-// input returns what the private key is to sign, and how.
+// input returns the input and the options of the private key's Sign.
 func (s *CryptoSigner) input(message []byte) ([]byte, crypto.SignerOpts) {
 	hash := s.key.algorithm.hash()
 	if hash == 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Policy says what an issuer grants. The zero value grants nothing: Issuer is required.
+// Policy limits the tokens that an issuer grants. The zero value grants nothing: Issuer is required.
 type Policy struct {
 	// Issuer is the value of "iss", the issuer's URL (--service-account-issuer). It is
 	// required.
@@ -44,7 +44,7 @@ type Policy struct {
 // token that was issued (k8s.io/apiserver, authentication/serviceaccount/util.go).
 const issuedCredentialIDKey = "authentication.kubernetes.io/issued-credential-id"
 
-// Check reports what is missing or wrong in a policy, as a [refusal.CheckConfig] error.
+// Check reports a missing or wrong field, as a [refusal.CheckConfig] error.
 func (p *Policy) Check() error {
 	const longest = maxExpirationSeconds * time.Second
 	switch {
@@ -155,10 +155,10 @@ func programming(message string) *StatusError {
 
 // IssuerConfig configures an Issuer.
 type IssuerConfig struct {
-	// Policy says what is granted. It is required.
+	// Policy limits the tokens that are granted. It is required.
 	Policy Policy
 	// Signer signs the tokens. It is required. The tokens of kube-apiserver's own
-	// signers have no "typ" in their header, those of an external signer have "JWT".
+	// signers have no "typ" in their header, and of an external signer "JWT".
 	Signer jws.Signer
 	// Objects gets service accounts, pods, Secrets and nodes. It is required, and must be
 	// [claims.LiveObjects]: a token for an object that is gone is refused later.
@@ -175,14 +175,14 @@ type Issuer struct {
 	config IssuerConfig
 }
 
-// Issued is the answer to a request: the token, and what to tell the requester.
+// Issued is the answer to a request: the token, and its lifetime and warnings.
 type Issued struct {
 	// Token is the token in compact form: anyone who has it can use it.
 	Token secret.Value[string]
 	// Claims are the claims of the token.
 	Claims *claims.Claims
-	// ExpirationSeconds is spec.expirationSeconds of the answer: what was requested,
-	// shortened if necessary. The token itself may live longer; see
+	// ExpirationSeconds is spec.expirationSeconds of the answer: the requested
+	// lifetime, shortened if necessary. The token itself may live longer; see
 	// Policy.ExtendExpiration.
 	ExpirationSeconds int64
 	// Expiration is status.expirationTimestamp of the answer: now plus
@@ -221,7 +221,7 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 // kube-apiserver's admission plugins are not part of this. A pod's node that does not exist
 // is named without a UID.
 //
-// What kube-apiserver 1.36 refuses is a [*StatusError] in its words: "BadRequest",
+// A refusal of kube-apiserver 1.36 is a [*StatusError] in its words: "BadRequest",
 // "NotFound", [ReasonConflict] and "Invalid". An error that is not a refusal (an
 // object could not be read, the signer failed) wraps [refusal.ErrRetry].
 func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {

@@ -7,8 +7,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Release is the kube-apiserver as which a [Validator] decides. The releases differ in the tokens
-// of admission webhooks alone, which are bound to a webhook configuration.
+// Release is the release of kube-apiserver that a [Validator] imitates. The releases differ only in
+// the tokens of admission webhooks, which are bound to a webhook configuration.
 type Release uint8
 
 // The releases of kube-apiserver.
@@ -18,18 +18,18 @@ const (
 	// Kubernetes137WebhookTokens is 1.37 with its alpha gate APIServerWebhookAuthenticationToken:
 	// it accepts such a token as long as the webhook configuration exists.
 	Kubernetes137WebhookTokens
-	// Kubernetes136 is 1.36, which knows no such tokens, and ignores whatever it does not know.
+	// Kubernetes136 is 1.36, which ignores the claims that 1.37 added.
 	//
-	// Not: where tokens of 1.37 may come. It takes one that is bound to a webhook configuration
-	// for one that is bound to its service account alone.
+	// Don't use it where tokens of 1.37 may come: it accepts a token that is bound to a webhook
+	// configuration as one that is bound to its service account alone.
 	Kubernetes136
 )
 
 // webhookTokens is the feature gate of [Kubernetes137WebhookTokens].
 const webhookTokens = "APIServerWebhookAuthenticationToken"
 
-// checkWebhookToken: a token is bound to a webhook configuration, and the release does not take
-// such tokens, or nothing is attested in it.
+// checkWebhookToken: a token is bound to a webhook configuration, and the release refuses such
+// tokens, or the token has no attestations.
 const checkWebhookToken refusal.Check = "webhook-token"
 
 // checkWebhook checks whether a token may be bound to a webhook configuration.

@@ -28,8 +28,8 @@ const (
 	maxExtendedExpirationSeconds = 365 * 24 * 3600
 )
 
-// TokenRequest is what authentication.k8s.io/v1 TokenRequest asks for, on the token
-// subresource of one service account.
+// TokenRequest has the fields of an authentication.k8s.io/v1 TokenRequest for one service
+// account.
 type TokenRequest struct {
 	// Namespace is the service account's namespace, from the URL. It is required.
 	Namespace string
@@ -153,7 +153,7 @@ const (
 
 // StatusError is the refusal of a TokenRequest as kube-apiserver 1.36 words it
 // (pkg/registry/core/serviceaccount/storage/token.go and k8s.io/apimachinery,
-// pkg/api/errors). Its fields are those of metav1.Status and its details.
+// pkg/api/errors). Its fields are the fields of metav1.Status and its details.
 type StatusError struct {
 	// Reason is metav1.Status.reason.
 	Reason StatusReason
@@ -164,9 +164,9 @@ type StatusError struct {
 	// Group is the API group of the object in question; "" for the core group.
 	Group string
 	// Kind is the kind or, as in the API server, the resource of the object in question;
-	// "" if there is none.
+	// or "".
 	Kind string
-	// Name is the name of the object in question; "" if there is none.
+	// Name is the name of the object in question, or "".
 	Name string
 	// Field is the path of the field in question, for "Invalid".
 	Field string

@@ -25,7 +25,7 @@ type ValidatorConfig struct {
 	Keys jws.KeySet
 	// Objects gets the objects that tokens name.
 	Objects claims.Objects
-	// Audiences are those of the API server, --api-audiences: they are used if the caller
+	// Audiences are the API server's, --api-audiences: they are used if the caller
 	// asks for none, and as the audiences of a token that has none.
 	Audiences []string
 	// MaxStaleness is how old an answer of Objects may be; 0 refuses any but
@@ -38,15 +38,15 @@ type ValidatorConfig struct {
 
 // Validator decides as kube-apiserver does (pkg/serviceaccount/jwt.go and
 // claims.go in k8s.io/kubernetes): the same verdict and the same message,
-// plus a [refusal.Check]. It records no audit annotations. That is less strict than is sound: see
-// [claims.Validator] for what it lets through. It is safe for concurrent use.
+// plus a [refusal.Check]. It records no audit annotations. It accepts tokens that
+// [claims.Validator] refuses for good reasons. It is safe for concurrent use.
 //
 // It decides on bound tokens. Legacy tokens, which are kept in a Secret and which kube-apiserver
 // accepts too, are "not-ours".
 //
-// Of tokens that no API server signs it refuses more: claims of more than
-// [claims.MaxClaimsSize] and tokens of more than [jws.MaxTokenSize]; another algorithm than that
-// of the key, which an RSA key also could make (RS512, PS256); headers with "crit", "b64" or
+// It refuses more of the tokens that no API server signs: claims of more than
+// [claims.MaxClaimsSize] and tokens of more than [jws.MaxTokenSize]; an algorithm other than the
+// key's, even one that an RSA key could make (RS512, PS256); headers with "crit", "b64" or
 // "jwk", with a "kid" or "typ" that is no text, with members that differ only in case, nested
 // deeper than 32, or in bad UTF-8. It never accepts more. Messages about a claim set that cannot
 // be decoded are worded differently.
@@ -81,8 +81,8 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	return &Validator{config: config, objects: fresh}, nil
 }
 
-// foreignIssuer returns an issuer that keys are fetched for and that is not among issuers; ""
-// if there is none.
+// foreignIssuer returns the issuer that keys are fetched for if it is not among issuers, or else
+// "".
 func foreignIssuer(keys jws.KeySet, issuers []string) string {
 	if of, ok := keys.(interface{ Issuer() string }); ok && !slices.Contains(issuers, of.Issuer()) {
 		return of.Issuer()
@@ -191,7 +191,7 @@ func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *Review
 
 // ReviewError is a refusal by a [Validator], in the words of kube-apiserver 1.36.
 type ReviewError struct {
-	// Message is what kube-apiserver says, as in the status.error of a TokenReview; it
+	// Message is the text of kube-apiserver, as in the status.error of a TokenReview; it
 	// is the whole text of this error. It may contain names and UIDs of objects, but no
 	// token. If it comes from the object getter it is the getter's text, which equals the
 	// API server's if the getter uses the same words; see [claims.NewNotFound].
@@ -222,7 +222,7 @@ func (e *ReviewError) Unwrap() error {
 // its deletionTimestamp an object still counts.
 const leeway = time.Minute
 
-// invalidated is what the API server says about a token whose object is gone.
+// invalidated is the API server's message for a token whose object is gone.
 const invalidated = "service account token has been invalidated"
 
 // checkTimes compares the claims of a bound token with the clock
@@ -243,7 +243,7 @@ func checkTimes(c *claims.Claims, now time.Time) *ReviewError {
 	return nil
 }
 
-// checkObjects compares the objects that the token names with those that exist. A pod's
+// checkObjects compares the objects that the token names with the existing ones. A pod's
 // Node is not checked.
 func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deletedBefore time.Time) *ReviewError {
 	for _, named := range [...]struct {
@@ -282,14 +282,14 @@ func (v *Validator) get(ctx context.Context, resource alive.Resource, namespace,
 	}
 }
 
-// emptyNameError is what the API server's client says about an empty name. No request is
+// emptyNameError is the message of the API server's client for an empty name. No request is
 // made for one.
 type emptyNameError struct{}
 
 func (emptyNameError) Error() string { return "resource name may not be empty" }
 func (emptyNameError) Unwrap() error { return claims.ErrNotFound }
 
-// checkAlive compares an answer with what the token names. As in kube-apiserver, an object
+// checkAlive compares an answer with the object that the token names. As in kube-apiserver, an object
 // that could not be read counts as gone; refusal.ErrRetry in the chain distinguishes the two.
 func checkAlive(resource alive.Resource, claim claims.Ref, a alive.Answer, deletedBefore time.Time) error {
 	err := resource.Compare(claim.Name, claim.UID, a, deletedBefore)
@@ -299,7 +299,7 @@ func checkAlive(resource alive.Resource, claim claims.Ref, a alive.Answer, delet
 	return err
 }
 
-// message returns what the API server says when a check of an object fails. If it cannot get
+// message returns the API server's message when a check of an object fails. If it cannot get
 // a service account, that is the getter's own error.
 func message(resource alive.Resource, namespace string, claim claims.Ref, a alive.Answer, err error) string {
 	switch {

@@ -81,7 +81,7 @@ const (
 	maxLifetime = (1 << 32) * time.Second
 )
 
-// algorithms are those that kube-apiserver takes from an external signer.
+// algorithms are the ones that kube-apiserver accepts from an external signer.
 var algorithms = []jws.Algorithm{jws.RS256, jws.ES256, jws.ES384, jws.ES512}
 
 func refuse(check refusal.Check, got, want string, err error) error {

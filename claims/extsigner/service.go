@@ -164,7 +164,7 @@ func (s *Service) checkPayload(segment string) ([]byte, error) {
 		return nil, err
 	}
 	if written, err := c.Marshal(); base64.RawURLEncoding.EncodeToString(written) != segment {
-		return nil, refuse(checkSignerClaims, "claims beside those of a bound token, or in another encoding", "what kube-apiserver writes", err)
+		return nil, refuse(checkSignerClaims, "more claims than a bound token has, or another encoding", "the encoding of kube-apiserver", err)
 	}
 	return payload, nil
 }
@@ -191,9 +191,8 @@ func (s *Service) checkClaims(c *claims.Claims) error {
 	return nil
 }
 
-// FetchKeys returns the published keys, followed by those that only verify, each once.
-// DataTimestamp is
-// when the service first saw the keys as they are now: it changes only when they do. The error
+// FetchKeys returns the published keys, followed by the keys that only verify, each once.
+// DataTimestamp is when the service first saw the keys as they are now: it changes only when they do. The error
 // is "signer-keys" for keys that kube-apiserver 1.36 would not take
 // (pkg/serviceaccount/externaljwt/plugin/keycache.go in k8s.io/kubernetes) or could not put in
 // a discovery document: none, over 256, one for an algorithm other than RS256, ES256, ES384
@@ -218,7 +217,7 @@ func (s *Service) FetchKeys(ctx context.Context) (*Keys, error) {
 	return answer, nil
 }
 
-// keys returns the keys that may sign and those that only verify, each once, after it has
+// keys returns the keys that may sign and the keys that only verify, each once, after it has
 // checked them.
 func (s *Service) keys(ctx context.Context) (published, verifyOnly []*jws.Key, err error) {
 	if err := s.ready(); err != nil {

@@ -1,4 +1,4 @@
-// Package alive compares the objects that a token names with those that exist, for the
+// Package alive compares the objects that a token names with the existing ones, for the
 // validators of claims and of claims/apiserver.
 package alive
 
@@ -50,7 +50,7 @@ func (r Resource) Check(name string) refusal.Check {
 
 // An Answer is a getter's answer for one object.
 type Answer struct {
-	// Found says whether there is an object; Err is why there is none. A getter that
+	// Found says whether there is an object; Err is why there is not. A getter that
 	// returned neither leaves both unset.
 	Found bool
 	Err   error
