@@ -87,7 +87,7 @@ func TestParseCacheRefuses(t *testing.T) {
 	}
 }
 
-// The cause is in the error, and what is too large is not read.
+// The cause is in the error, and too large a cache is not read.
 func TestParseCacheCauses(t *testing.T) {
 	ca := newTestCA(t, "one")
 	b, err := (&Cache{Info: info("https://a:1", ca), Addresses: []string{"b"}}).Marshal()
@@ -141,7 +141,7 @@ func FuzzParseCache(f *testing.F) {
 	})
 }
 
-// A refused cache says what is wrong with it, where there is a word for it.
+// The error of a refused cache describes the fault.
 func TestWordsOfCaches(t *testing.T) {
 	good, err := (&Cache{Info: info("https://a", newTestCA(t, "one")), Verified: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}).Marshal()
 	if err != nil {

@@ -129,7 +129,7 @@ func TestParseConfigMap(t *testing.T) {
 	}
 }
 
-// What is YAML, or nothing, is named as what is no JSON, and broken JSON by its place.
+// YAML or an empty text is described as not JSON, and broken JSON by its position.
 func TestParseConfigMapOfYAML(t *testing.T) {
 	for object, want := range map[string]bool{
 		"apiVersion: v1\nkind: ConfigMap\n": true, "- a": true, "": true, " \n": true, "[]": true, "null": true, "{": false, " \t\r\n{]": false,
@@ -192,7 +192,7 @@ func TestParseConfigMapRefuses(t *testing.T) {
 	}
 }
 
-// What is accepted means the same to encoding/json.
+// encoding/json reads an accepted object in the same way.
 func FuzzParseConfigMap(f *testing.F) {
 	for _, s := range []string{goodConfigMap, "{}", `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cluster-info","namespace":"kube-public"},"data":{"a":"b"}}`, "null", `{"data":{"a":"1","A":"2"}}`,
 		`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cluster-info","namespace":"kube-public"},"dAta":{"a":"b"}}`} {

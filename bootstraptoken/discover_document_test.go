@@ -124,7 +124,7 @@ func TestDiscoverURLElsewhere(t *testing.T) {
 	if err != nil || found.Address != other.URL+"/document" {
 		t.Errorf("%+v, %v", found, err)
 	}
-	// What is wrong there is told by its check, or by the system's error.
+	// The error has the check that failed, or the system's error.
 	elsewhere := cluster.URL()
 	misled, network := web(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere, http.StatusFound) })
 	var own *bootstraptoken.Error
@@ -134,7 +134,7 @@ func TestDiscoverURLElsewhere(t *testing.T) {
 	elsewhere = "https://127.0.0.1:1/"
 	limited := giveUp(t, network, 2)
 	if _, err = bootstraptoken.DiscoverURL(limited, misled.URL, *network); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("nobody: %v, want %v", err, syscall.ECONNREFUSED)
+		t.Errorf("no server: %v, want %v", err, syscall.ECONNREFUSED)
 	}
 	// As many redirects as are followed, and one more.
 	for redirects, want := range map[string]error{"5": nil, "6": bootstraptoken.Check("redirect")} {
@@ -160,7 +160,7 @@ func TestDiscoverURLQueryIsSecret(t *testing.T) {
 	const secret = "S3cretQuery"
 	location := map[string]string{
 		"/loop": "/loop?", "/plain": "http://127.0.0.1/?", "/user": "https://", "/host": "https://-", "/name": "https://",
-		"/malformed": "https://[::1/?", "/escape": "https://127.0.0.1:1/%zz?", "/port": "https://127.0.0.1:99999/?", "/scheme": "", "/nobody": "https://127.0.0.1:1/",
+		"/malformed": "https://[::1/?", "/escape": "https://127.0.0.1:1/%zz?", "/port": "https://127.0.0.1:99999/?", "/scheme": "", "/closed": "https://127.0.0.1:1/",
 	}
 	suffix := map[string]string{"/user": "@127.0.0.1/", "/name": ".invalid/", "/scheme": "://x/"}
 	server, network := web(t, func(w http.ResponseWriter, r *http.Request) {

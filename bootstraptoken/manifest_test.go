@@ -34,7 +34,7 @@ func TestReveal(t *testing.T) {
 	}
 }
 
-// What is written, every reader reads as the same texts, whatever YAML takes for something else.
+// Every reader reads the written texts back, also where YAML has another meaning for them.
 func TestRevealReadsBack(t *testing.T) {
 	stored := goodObject(t)
 	stored.UID, stored.ResourceVersion, stored.Deleted = "0a1b", "123", &testNow

@@ -60,9 +60,8 @@ const (
 // "deleted", "type", "size", "token-secret", "bootstrap-token-id",
 // "bootstrap-token-expiration", "usage", "auth-extra-groups", "description" and "unknown-key".
 //
-// Not: an authentication. A Secret that was read says nothing about who presents its token: a
-// token that is Equal to s.Token may have expired years ago, or may only sign. [Authenticate]
-// decides.
+// It does not authenticate: a token that is Equal to s.Token may have expired years ago, or may
+// only sign. [Authenticate] decides.
 //
 // ParseSecretUnchecked is stricter than any of Kubernetes' readers, which differ: they all read an
 // accepted Secret in the same way.

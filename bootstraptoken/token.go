@@ -122,7 +122,7 @@ func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 // Equal reports whether both are the same token, in time that does not depend on the secrets.
 // Nothing equals the zero Token.
 //
-// Not: an authentication. [Authenticate] also checks the token's expiration and usages.
+// It does not authenticate: [Authenticate] also checks the token's expiration and usages.
 func (t Token) Equal(other Token) bool {
 	if t.IsZero() { // another zero Token has the same ID and key
 		return false

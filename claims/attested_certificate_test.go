@@ -62,7 +62,7 @@ func signCertificate(t testing.TB, template, parent *x509.Certificate, public *e
 	return cert
 }
 
-// nodeTemplate is what a node's client certificate is made of.
+// nodeTemplate is the template of a node's client certificate.
 func nodeTemplate(t testing.TB, name string) *x509.Certificate {
 	t.Helper()
 	extension, err := oid.ProviderIDExtension("gce://p/z/a")
@@ -151,7 +151,7 @@ func TestAttestedNodeFromCertificateRefuses(t *testing.T) {
 	_, err := attestedNodeFromCertificate(nil, NodeCertificateOptions{})
 	wantCheck(t, err, checkNodeCertificate)
 
-	twice := ca.issue(t, nodeTemplate(t, "node-a")).Leaf // Go refuses to parse what is made so
+	twice := ca.issue(t, nodeTemplate(t, "node-a")).Leaf // Go refuses to parse it
 	twice.Extensions = append(twice.Extensions, twice.Extensions...)
 	_, err = attestedNodeFromCertificate(twice, NodeCertificateOptions{})
 	wantCheck(t, err, checkNodeCertificate)
@@ -237,8 +237,8 @@ func TestAttestedNodeFromRecordOfKubernetes(t *testing.T) {
 	}
 }
 
-// TestHandlerUnattested: a certificate that says nothing but a node's name is no attested
-// node's, whoever signed it, unless somebody wants it so.
+// TestHandlerUnattested: a certificate with nothing but a node's name is refused, whichever CA
+// signed it, unless InsecureAllowUnattested is set.
 func TestHandlerUnattested(t *testing.T) {
 	plain := nodeTemplate(t, "node-a")
 	plain.ExtraExtensions = nil // as kube-controller-manager's signer issues it
@@ -246,8 +246,8 @@ func TestHandlerUnattested(t *testing.T) {
 		change func(c *ValidatorConfig)
 		status int
 	}{
-		"by default":        {nil, 401},
-		"as somebody wants": {func(c *ValidatorConfig) { c.Node.InsecureAllowUnattested = true }, 200},
+		"by default": {nil, 401},
+		"unattested": {func(c *ValidatorConfig) { c.Node.InsecureAllowUnattested = true }, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := serve(t, HandlerOptions{}, tt.change)

@@ -90,7 +90,7 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	machines := map[string]claims.RegisteredMachine{} // what was registered at the join
+	machines := map[string]claims.RegisteredMachine{} // registered at the join
 	for _, record := range c.records {
 		machines[record.NodeName] = claims.RegisteredMachine{Identity: record.Machine, ProviderID: record.ProviderID}
 	}
@@ -126,7 +126,7 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 	t.Cleanup(c.server.Close)
 }
 
-// record is what was recorded of a certificate when it was issued to an attested node.
+// record returns the record of a certificate that was issued to an attested node.
 func (c *joinedCluster) record(_ context.Context, credentialID string) (*claims.CertificateRecord, error) {
 	record, ok := c.records[credentialID]
 	if !ok || !record.ClientOf(record.NodeName, credentialID) {

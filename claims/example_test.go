@@ -91,7 +91,7 @@ func ExampleParse() {
 	// true
 }
 
-// Whoever takes a token in exchange for something takes it once.
+// A service that exchanges a token for something accepts it once.
 func ExampleValidator_Validate() {
 	objects := exampleObjects()
 	token, keys := examplePodToken(objects)
@@ -200,7 +200,7 @@ func ExampleNewHandler() {
 		who, _ := claims.WorkloadFrom(r.Context())
 		fmt.Fprintln(w, "hello,", who.Result.Username())
 	}), claims.HandlerOptions{
-		// What was kept of csr.Issued.Record, by its CredentialID.
+		// The stored csr.Issued.Record, found by its CredentialID.
 		FindRecord: func(context.Context, string) (*claims.CertificateRecord, error) { return nil, claims.ErrNotFound },
 	})
 	if err != nil {

@@ -83,7 +83,7 @@ func Example_workloadIdentity() {
 	// 401 refused: node-gone
 }
 
-// joined is what the control plane keeps of the machines that joined, and their certificates.
+// joined has the control plane's records of the machines that joined, and their certificates.
 type joined struct {
 	records map[string]csr.IssuedRecord // by the node's name
 	cas     *x509.CertPool

@@ -144,7 +144,7 @@ func (o *worldObjects) Get(_ context.Context, resource, _, name string) (*Object
 	return object, nil
 }
 
-// staleObjects answers out of a cache: what it answers has an age, or should have.
+// staleObjects answers out of a cache: its answers have an age, or should have.
 type staleObjects struct{ Objects }
 
 // ReadsLive: the world is the API server.

@@ -45,7 +45,7 @@ func TestNodeCheckAccepts(t *testing.T) {
 			n.ProviderID, w.machine.ProviderID, w.objects.node.ProviderID = "", "", ""
 		},
 			always | FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID},
-		{"nobody but the Node knows a provider ID", func(w *world, n *AttestedNode) { n.ProviderID, w.machine.ProviderID = "", "" },
+		{"only the Node knows a provider ID", func(w *world, n *AttestedNode) { n.ProviderID, w.machine.ProviderID = "", "" },
 			always | FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID},
 		{"Node to be deleted later", func(w *world, _ *AttestedNode) { w.objects.node.Deleted = w.ago(-time.Second) }, endOfFacts - 1},
 		{"bound to the node alone", func(w *world, _ *AttestedNode) { w.bind("node") }, endOfFacts - 1},
@@ -157,7 +157,7 @@ func TestNodeCheckRequire(t *testing.T) {
 
 // TestNodeCheckFormerMachine: the name of a node went to another machine, whose Node,
 // registration and token all agree. The machine that had the name presents the token with
-// the certificate that it still has: whatever is known of it beside its name gives it away,
+// the certificate that it still has: any fact about it but its name gives it away,
 // and where nothing is, that is too little.
 func TestNodeCheckFormerMachine(t *testing.T) {
 	former := attested()
@@ -208,7 +208,7 @@ func TestNodeCheckFormerMachineOfAKeptNode(t *testing.T) {
 				node.UID = "node-uid-2"
 			}
 			if former.ProviderID == "gce://p/z/a" && former.Machine == "" && former.MachineUID == "" {
-				continue // then nothing that anybody knows tells the two apart
+				continue // then no known fact tells the two apart
 			}
 			c := NodeCheck{FindMachine: func(context.Context, string) (*RegisteredMachine, error) { return machine, nil }}
 			facts, err := c.compare(t.Context(), &Ref{Name: "node-a", UID: node.UID}, former, node, time.Now())
@@ -257,7 +257,7 @@ func TestNodeCheckNeedsResult(t *testing.T) {
 	wantCheck(t, err, refusal.CheckConfig)
 }
 
-// A copy of a result, with other claims or with the same, is not what a validator returned.
+// A copy of a result, with other claims or with the same, counts as unvalidated.
 func TestNodeCheckRefusesCopies(t *testing.T) {
 	w := newWorld(t)
 	r, err := w.strict(t).Validate(t.Context(), w.token(t))

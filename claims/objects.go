@@ -51,7 +51,8 @@ type Objects interface {
 // if they are told how old an answer may be, and they accept no older answer, nor one without
 // AsOf: a deleted object may be seen as existing for that long.
 //
-// Not: an informer's lister. Its answers are as old as its watch, which may have ended.
+// An informer's lister is not LiveObjects: its answers are as old as its watch, which may have
+// ended.
 type LiveObjects interface {
 	Objects
 	// ReadsLive is a marker. It does nothing.

@@ -30,7 +30,7 @@ func TestStrictAccepts(t *testing.T) {
 	}
 }
 
-// TestStrictAcceptsAlso has other tokens that are good, and borders of what is.
+// TestStrictAcceptsAlso has other good tokens, and borders.
 func TestStrictAcceptsAlso(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"plain":               func(w *world) { w.bind() },
@@ -89,10 +89,10 @@ func TestStrictRefuses(t *testing.T) {
 		{"long ID", func(w *world) { w.claims.ID = strings.Repeat("x", maxTokenIDSize+1) }, checkTokenID},
 		{"another subject", func(w *world) { w.claims.Subject = "system:serviceaccount:ns:admin" }, checkSubject},
 		{"no namespace", func(w *world) { w.claims.Kubernetes.Namespace = "" }, checkPrivate},
-		{"a namespace that is none", func(w *world) { w.claims.Kubernetes.Namespace = "a.b" }, checkPrivate},
-		{"an account that is none", func(w *world) { w.claims.Kubernetes.ServiceAccount.Name = "a/b" }, checkPrivate},
+		{"a malformed namespace", func(w *world) { w.claims.Kubernetes.Namespace = "a.b" }, checkPrivate},
+		{"a malformed account", func(w *world) { w.claims.Kubernetes.ServiceAccount.Name = "a/b" }, checkPrivate},
 		{"an account without UID", func(w *world) { w.claims.Kubernetes.ServiceAccount.UID = "" }, checkPrivate},
-		{"a pod that is none", func(w *world) { w.claims.Kubernetes.Pod.Name = "../x" }, checkPrivate},
+		{"a malformed pod", func(w *world) { w.claims.Kubernetes.Pod.Name = "../x" }, checkPrivate},
 		{"a pod without UID", func(w *world) { w.claims.Kubernetes.Pod.UID = "" }, checkPrivate},
 		{"a node without UID", func(w *world) { w.claims.Kubernetes.Node.UID = "" }, checkPrivate},
 		{"a node without name", func(w *world) { w.claims.Kubernetes.Node.Name = "" }, checkPrivate},
@@ -172,7 +172,7 @@ func nextLetterOrDot(c byte) byte {
 	return nextLetter(c)
 }
 
-// TestStrictUndecided: where nobody answers, nothing is refused and no token is used up.
+// TestStrictUndecided: without an answer, nothing is refused and no token is used up.
 func TestStrictUndecided(t *testing.T) {
 	for name, change := range map[string]func(w *world, c *ValidatorConfig){
 		"key set":        func(_ *world, c *ValidatorConfig) { c.Issuers[worldIssuer] = deadKeys{} },

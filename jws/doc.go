@@ -1,6 +1,6 @@
 // Package jws signs and verifies JSON Web Signatures (RFC 7515) of the two kinds that a
 // Kubernetes cluster relies on: the detached ones of bootstrap discovery, and tokens in
-// compact form, such as those of service accounts.
+// compact form, such as of service accounts.
 //
 // # Discovery
 //

@@ -186,7 +186,7 @@ func (o *worldObjects) Get(_ context.Context, resource, _, name string) (*claims
 // ReadsLive: the world is the API server.
 func (o *worldObjects) ReadsLive() {}
 
-// staleObjects answers out of a cache: what it answers has an age, or should have.
+// staleObjects answers out of a cache: its answers have an age, or should have.
 type staleObjects struct{ claims.Objects }
 
 var errDead = errors.New("connection refused")

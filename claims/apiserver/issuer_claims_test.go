@@ -98,7 +98,7 @@ func TestNewClaimsLikeKubernetes(t *testing.T) {
 func TestNewClaimsRefuses(t *testing.T) {
 	account := &claims.Object{Namespace: "ns", Name: "sa", UID: "u"}
 	for what, b := range map[string]Bound{
-		"nobody":          {},
+		"no account":      {},
 		"secret and pod":  {ServiceAccount: account, Secret: &claims.Object{}, Pod: &claims.Object{}},
 		"secret and node": {ServiceAccount: account, Secret: &claims.Object{}, Node: &claims.Object{}},
 		"all three":       {ServiceAccount: account, Secret: &claims.Object{}, Node: &claims.Object{}, Pod: &claims.Object{}},

@@ -95,7 +95,7 @@ func (f *failingObjects) Get(ctx context.Context, resource, namespace, name stri
 	return f.Objects.Get(ctx, resource, namespace, name)
 }
 
-// ReadsLive: what it does not fail is the world's.
+// ReadsLive: it passes on the world's answers unless it fails them.
 func (f *failingObjects) ReadsLive() {}
 
 // What could not be read is neither granted nor refused.
@@ -201,7 +201,7 @@ func TestIssuedShowsNoToken(t *testing.T) {
 	secrettest.Check(t, *issued, []byte(token[strings.LastIndexByte(token, '.')+1:]))
 }
 
-// TestErrorsShowNoToken: what is refused is not in the refusal.
+// TestErrorsShowNoToken: no error holds the refused token.
 func TestErrorsShowNoToken(t *testing.T) {
 	w := newWorld(t)
 	token := w.token(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// TestIssuerAsksForWhatItNeeds: what is refused by itself is refused before anybody is
+// TestIssuerAsksForWhatItNeeds: a request that is refused by itself is refused before a getter is
 // asked, as in kube-apiserver, and a pod without a node has none that is asked for.
 func TestIssuerAsksForWhatItNeeds(t *testing.T) {
 	short := int64(1)
@@ -86,7 +86,7 @@ func wantReason(t testing.TB, err error, want refusal.Check) {
 	}
 }
 
-// TestIssueKinds: what a token cannot be bound to is refused, and not left out.
+// TestIssueKinds: another object to bind to is refused, and not left out.
 func TestIssueKinds(t *testing.T) {
 	objects := &claims.MemoryObjects{}
 	objects.Put("serviceaccounts", claims.Object{Namespace: "ns", Name: "sa", UID: "u"})
@@ -106,7 +106,7 @@ func TestIssueKinds(t *testing.T) {
 	}
 }
 
-// TestIssueNeedsNames: a request without namespace or name is one for nobody, also where
+// TestIssueNeedsNames: a request without namespace or name is refused, also where
 // there is an account without.
 func TestIssueNeedsNames(t *testing.T) {
 	for name, r := range map[string]*TokenRequest{

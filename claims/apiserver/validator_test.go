@@ -52,7 +52,7 @@ func TestValidatorAccepts(t *testing.T) {
 		t.Errorf("audiences %q, want %q", r.Audiences, want)
 	}
 	if want := []string{"serviceaccounts", "pods"}; !slices.Equal(w.objects.asked, want) {
-		t.Errorf("asked for %q, want %q: the Node of a pod-bound token is none of the API server's business", w.objects.asked, want)
+		t.Errorf("asked for %q, want %q: the API server does not get the Node of a pod-bound token", w.objects.asked, want)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestValidatorRefuses(t *testing.T) {
 	}
 }
 
-// TestValidatorLetsThrough has what is not checked by kube-apiserver.
+// TestValidatorLetsThrough has faults that kube-apiserver does not check.
 func TestValidatorLetsThrough(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"no times": func(w *world) {
@@ -350,7 +350,7 @@ func TestValidatorIssuerOfWhatCannotBeRead(t *testing.T) {
 }
 
 // TestValidatorKeysThatAreNil: a key set with a hole in it does not panic, and the reason
-// of a token whose header cannot be read is what is wrong with the header.
+// for a token whose header cannot be read is the fault of the header.
 func TestValidatorKeysThatAreNil(t *testing.T) {
 	w := newWorld(t)
 	config := w.kubernetesConfig()
@@ -369,7 +369,7 @@ func TestValidatorKeysThatAreNil(t *testing.T) {
 	}
 }
 
-// TestMembers: what is not JSON, in each place.
+// TestMembers: text that is not JSON, in each place.
 func TestMembers(t *testing.T) {
 	for _, text := range []string{"", "x", "{", `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1}}`, `{5:1}`} {
 		if _, err := parseLenient([]byte(text), Kubernetes137); !errors.Is(err, claims.CheckEncoding) {

@@ -78,7 +78,7 @@ func nextLetter(c byte) byte {
 	return alphabet[strings.IndexByte(alphabet, c)^1]
 }
 
-// TestValidatorDoesNotRead has what is no token to kube-apiserver's reader, or one whose
+// TestValidatorDoesNotRead has texts that are not tokens to kube-apiserver's reader, or one whose
 // signature cannot be good.
 func TestValidatorDoesNotRead(t *testing.T) {
 	const unreadable = "invalid bearer token"

@@ -42,7 +42,7 @@ func publicKeys(t testing.TB, public any, ids ...string) (keys []*jws.Key) {
 	return keys
 }
 
-// es256 signs what it is given, whatever the header says.
+// es256 signs any text, whatever the header says.
 func es256(t testing.TB, key *ecdsa.PrivateKey, header, segment string) *jws.Signature {
 	t.Helper()
 	digest := sha256.Sum256([]byte(encode(header) + "." + segment))

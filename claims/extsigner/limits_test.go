@@ -13,7 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// causeOf is what an error of a check says was beneath it, nil for nothing.
+// causeOf returns the cause of a refusal, or nil.
 func causeOf(t testing.TB, err error, check refusal.Check) error {
 	t.Helper()
 	wantCheck(t, err, check)
