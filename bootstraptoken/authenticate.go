@@ -11,8 +11,8 @@ import (
 )
 
 // SecretGetter returns the Secret with this namespace and name, from the API or from a cache
-// of it. If there is none, its error is [ErrNotFound], wrapped or bare; any other error means
-// that it could not look.
+// of it. For a missing Secret, its error is [ErrNotFound], wrapped or bare; any other error means
+// that the question could not be answered.
 type SecretGetter func(ctx context.Context, namespace, name string) (*Object, error)
 
 // ErrNotFound is the error of a [SecretGetter] that looked and found no such Secret.

@@ -23,7 +23,7 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
-// What is read unchecked and equals the presented token may still have ended, or be for signing
+// A token that equals the presented one in a Secret that is read unchecked may have ended, or be for signing
 // alone: only Authenticate knows.
 func TestAuthenticateIsMoreThanEqual(t *testing.T) {
 	presented, err := Parse(testToken)

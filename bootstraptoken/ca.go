@@ -79,8 +79,7 @@ func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
 // pemBlock matches a certificate's block, with its BEGIN and END on lines of their own.
 var pemBlock = regexp.MustCompile(`(?m)^-----BEGIN CERTIFICATE-----\r?\n(?:[^-]*\n)?-----END CERTIFICATE-----(?:\r?\n|\z)`)
 
-// parseCA reads a block, whose lines end with LF or CRLF. Otherwise it accepts only one
-// spelling.
+// parseCA reads a block in its canonical spelling; its lines may end with LF or CRLF.
 func parseCA(text []byte) (*x509.Certificate, error) {
 	text = append(bytes.TrimSuffix(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\n")), '\n')
 	block, _ := pem.Decode(text)
@@ -99,7 +98,7 @@ func parseCA(text []byte) (*x509.Certificate, error) {
 	return cert, nil
 }
 
-// pemFault says what is wrong with a block that is not in the one spelling.
+// pemFault describes the fault of a block in another spelling than the canonical one.
 func pemFault(text string) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	for i, line := range lines[:len(lines)-1] {
@@ -122,9 +121,9 @@ func caError(got string, err error) error {
 // nameConstraints is the extension of RFC 5280, section 4.2.1.10.
 var nameConstraints = asn1.ObjectIdentifier{2, 5, 29, 30}
 
-// vouched reports whether a CA of a bundle is a pinned one, or verifies up to one as a CA of
-// servers. As an anchor it is bound no longer by what those above it may sign: so one above
-// which a CA has name constraints does not count, and is named in constrained.
+// vouched reports whether a CA of a bundle is pinned, or verifies up to a pinned one as a CA of
+// servers. Used as a trust anchor, it would escape the name constraints of the CAs above it: so a
+// CA below name constraints is refused, and constrained names it.
 func vouched(ca *x509.Certificate, pinned, bundle []*x509.Certificate, now time.Time) (ok bool, constrained string) {
 	if slices.ContainsFunc(pinned, ca.Equal) {
 		return true, ""
@@ -142,7 +141,7 @@ func vouched(ca *x509.Certificate, pinned, bundle []*x509.Certificate, now time.
 			case slices.ContainsFunc(issuer.Extensions, limits):
 				constrained = "the CA " + ca.Subject.String() + ", which is below name constraints of the CA " + issuer.Subject.String()
 				limited = true
-			case issuer.MaxPathLen >= 0 && below >= issuer.MaxPathLen: // it may not sign so many CAs
+			case issuer.MaxPathLen >= 0 && below >= issuer.MaxPathLen: // more CAs than its path length allows
 				limited = true
 			}
 		}

@@ -136,7 +136,7 @@ func TestParseCAsRefuses(t *testing.T) {
 	}
 }
 
-// What is wrong with a block is said with the line and the rule.
+// The fault of a block is described with its line and the rule.
 func TestParseCAsSaysWhy(t *testing.T) {
 	good := string(newTestCA(t, "one").pem())
 	body := strings.Split(strings.TrimSpace(good), "\n")
@@ -327,7 +327,7 @@ func (ca *testCA) below(t testing.TB, name string, change func(*x509.Certificate
 	return made
 }
 
-// A pinned CA vouches for those that verify up to it, unless they would escape as anchors what
+// A pinned CA vouches for the CAs that verify up to it, unless they would escape as anchors what
 // it, or one between, may sign.
 func TestVouched(t *testing.T) {
 	plain := func(*x509.Certificate) {}

@@ -14,20 +14,19 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/safefile"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 )
 
 const cacheVersion = 1
 
-// Cache is what a client remembers about its cluster (Kubernetes bootstrap discovery, "Client
+// Cache is the trust in a cluster that a client stores (Kubernetes bootstrap discovery, "Client
 // caching and update"). [Cache.Refresh] makes the next one; [Cache.WriteFile] and
 // [ReadCacheFile] keep it between runs. Callers with their own storage use [Cache.Marshal] and
-// [ParseCache]. It contains no secret, but anyone who can change it decides which cluster is
+// [ReadCacheFile]. It contains no secret, but anyone who can change it decides which cluster is
 // trusted.
 type Cache struct {
 	// Info is the cluster.
 	Info *ClusterInfo
-	// Addresses are those of other API servers, at most 63, to be tried if
+	// Addresses are other API servers, at most 63, to be tried if
 	// Info.Server does not answer.
 	Addresses []string
 	// Verified is when a verified server last confirmed this, to the second; zero if never.
@@ -43,10 +42,12 @@ type cacheFile struct {
 }
 
 // Marshal writes the cache as one line of JSON: version 1, the kubeconfig with the trusted CAs
-// as [ClusterInfo.Marshal] writes it, the addresses, and the time in RFC 3339, UTC. Errors are
-// those of [ClusterInfo.Marshal] and, for addresses, of [Discover].
+// as [ClusterInfo.Marshal] writes it, the addresses, and the time in RFC 3339, UTC. Its errors
+// are from [ClusterInfo.Marshal] and, for addresses, from [Discover].
 func (c *Cache) Marshal() ([]byte, error) {
-	c = typednil.OrZero(c)
+	if c == nil {
+		c = &Cache{}
+	}
 	kubeconfig, err := c.Info.Marshal()
 	if err != nil {
 		return nil, err
@@ -64,9 +65,9 @@ func (c *Cache) Marshal() ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// ParseCache reads exactly what [Cache.Marshal] writes, to the byte, and nothing else. The
+// parseCache reads exactly what [Cache.Marshal] writes, to the byte, and nothing else. The
 // error is "cache".
-func ParseCache(data []byte) (*Cache, error) {
+func parseCache(data []byte) (*Cache, error) {
 	if len(data) > maxCacheSize {
 		return nil, &Error{Check: checkCache, Got: strconv.Itoa(len(data)) + " bytes", Want: "at most " + strconv.Itoa(maxCacheSize)}
 	}
@@ -97,14 +98,16 @@ func ParseCache(data []byte) (*Cache, error) {
 	return c, nil
 }
 
-// Refresh is [Refresh] for what the cache remembers; the cache's addresses are tried before
-// those of opts. It returns the cache to use and store from now on, and leaves c unchanged;
+// Refresh calls [Refresh] for the cached cluster; the cache's addresses are tried before the
+// addresses of opts. It returns the cache to use and store from now on, and leaves c unchanged;
 // changed reports whether the cluster itself, its server or its CAs, is different. After an
 // error that matches [refusal.ErrRetry], c is still the best there is. After [CheckCertificate],
 // either the cluster's CA has changed in the meantime or the server is not the cluster:
 // discover it again.
 func (c *Cache) Refresh(ctx context.Context, opts RefreshOptions) (next *Cache, changed bool, err error) {
-	c = typednil.OrZero(c)
+	if c == nil {
+		c = &Cache{}
+	}
 	opts.Addresses = slices.Concat(c.Addresses, opts.Addresses)
 	found, err := Refresh(ctx, c.Info, opts)
 	if err != nil {
@@ -116,7 +119,7 @@ func (c *Cache) Refresh(ctx context.Context, opts RefreshOptions) (next *Cache, 
 
 // WriteFile stores the cache in a file of mode 0600, replacing the one that was there: a
 // reader, even after a loss of power, finds either the old file or the new one, whole. The
-// directory must exist. Errors are those of [Cache.Marshal] and of the file system.
+// directory must exist. Its errors are from [Cache.Marshal] and the file system.
 func (c *Cache) WriteFile(path string) error {
 	data, err := c.Marshal()
 	if err != nil {
@@ -140,13 +143,13 @@ func ReadCacheFile(path string) (*Cache, error) {
 	case err != nil:
 		return nil, fmt.Errorf("bootstraptoken: %w", err)
 	}
-	return ParseCache(data)
+	return parseCache(data)
 }
 
 // RefreshOptions say how a cluster is asked for its latest discovery document. The zero value
 // of each field is a sensible default.
 type RefreshOptions struct {
-	// Addresses are those of other API servers, as in [DiscoverConfig], in case the cluster's
+	// Addresses are other API servers, as in [DiscoverConfig], in case the cluster's
 	// own server does not lead to it. They are tried after that one.
 	Addresses []string
 	// Pins, if there are any, keep other CAs from being trusted, as in [Discover]. None means
@@ -173,8 +176,8 @@ type RefreshOptions struct {
 // system's roots are no replacement. The refreshed CAs must also verify the server that sent
 // them ("ca-lockout"), or the client could not find its way back.
 //
-// Other errors are those of [Discover]. A server that does not let everybody read its document
-// is refused at once ("forbidden"); kubeadm then continues with what it has.
+// Other errors are as for [Discover]. A server that forbids anonymous clients to read its document
+// is refused at once ("forbidden"); kubeadm then continues with the document it has.
 func Refresh(ctx context.Context, info *ClusterInfo, opts RefreshOptions) (*Discovered, error) {
 	if err := info.check(); err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What is no regular file is refused as that, and not read.
+// Only a regular file is read.
 func TestTypesOfCacheFiles(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")

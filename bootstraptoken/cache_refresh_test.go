@@ -186,7 +186,7 @@ func TestRefreshLeavesWhoRefuses(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	cluster.Intercept(fault{status: 403}.before)
 	opts := hasty()
-	opts.Addresses = []string{"nobody.example"}
+	opts.Addresses = []string{"absent.example"}
 	ctx, cancel := context.WithCancel(t.Context())
 	tries := 0
 	opts.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -196,7 +196,7 @@ func TestRefreshLeavesWhoRefuses(t *testing.T) {
 		if tries++; tries == 3 {
 			cancel()
 		}
-		return nil, errors.New("nobody")
+		return nil, errors.New("unreachable")
 	}
 	if _, err := bootstraptoken.Refresh(ctx, cluster.Info(), opts); !errors.Is(err, context.Canceled) || !errors.Is(err, bootstraptoken.Check("forbidden")) {
 		t.Errorf("%v, want both", err)
@@ -258,7 +258,7 @@ func TestCacheAddresses(t *testing.T) {
 	opts = hasty()
 	limited := giveUp(t, &opts.Network, 1)
 	if next, _, err := cache.Refresh(limited, opts); !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) || next != nil {
-		t.Errorf("nobody there: %+v, %v", next, err)
+		t.Errorf("no server: %+v, %v", next, err)
 	}
 }
 

@@ -23,7 +23,7 @@ func TestCacheMarshal(t *testing.T) {
 	if err != nil || string(got) != want {
 		t.Fatalf("%s, %v, want %s", got, err, want)
 	}
-	back, err := ParseCache(got)
+	back, err := parseCache(got)
 	if err != nil || !back.Info.Equal(cache.Info) || back.Verified.Unix() != cache.Verified.Unix() {
 		t.Errorf("%+v, %v", back, err)
 	}
@@ -80,14 +80,14 @@ func TestParseCacheRefuses(t *testing.T) {
 			if file == good {
 				t.Fatalf("%s: the file was not changed", name)
 			}
-			if c, err := ParseCache([]byte(file)); !errors.Is(err, checkCache) || c != nil {
+			if c, err := parseCache([]byte(file)); !errors.Is(err, checkCache) || c != nil {
 				t.Errorf("%s: %+v, %v, want %v", name, c, err, checkCache)
 			}
 		})
 	}
 }
 
-// The cause is in the error, and what is too large is not read.
+// The cause is in the error, and too large a cache is not read.
 func TestParseCacheCauses(t *testing.T) {
 	ca := newTestCA(t, "one")
 	b, err := (&Cache{Info: info("https://a:1", ca), Addresses: []string{"b"}}).Marshal()
@@ -103,13 +103,13 @@ func TestParseCacheCauses(t *testing.T) {
 		`contexts: null`: {`contexts: 1`, checkKubeconfig},
 	} {
 		t.Run(old, func(t *testing.T) {
-			if _, err := ParseCache([]byte(strings.Replace(string(b), old, test.new, 1))); !errors.Is(err, checkCache) || !errors.Is(err, test.want) {
+			if _, err := parseCache([]byte(strings.Replace(string(b), old, test.new, 1))); !errors.Is(err, checkCache) || !errors.Is(err, test.want) {
 				t.Errorf("%s: %v, want %v", test.new, err, test.want)
 			}
 		})
 	}
 	for size, read := range map[int]bool{MaxCacheSize: true, maxCacheSize + 1: false} {
-		_, err := ParseCache(append(b, strings.Repeat("x", size-len(b))...))
+		_, err := parseCache(append(b, strings.Repeat("x", size-len(b))...))
 		var syntax *json.SyntaxError
 		if !errors.Is(err, checkCache) || errors.As(err, &syntax) != read {
 			t.Errorf("%d bytes: %v", size, err)
@@ -128,7 +128,7 @@ func FuzzParseCache(f *testing.F) {
 		f.Add(b[:len(b)-1])
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := ParseCache(data)
+		c, err := parseCache(data)
 		if err != nil {
 			if !errors.Is(err, checkCache) {
 				t.Fatal(err)
@@ -141,7 +141,7 @@ func FuzzParseCache(f *testing.F) {
 	})
 }
 
-// A refused cache says what is wrong with it, where there is a word for it.
+// The error of a refused cache describes the fault.
 func TestWordsOfCaches(t *testing.T) {
 	good, err := (&Cache{Info: info("https://a", newTestCA(t, "one")), Verified: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}).Marshal()
 	if err != nil {
@@ -153,7 +153,7 @@ func TestWordsOfCaches(t *testing.T) {
 		"another time":    {"2026-05-01T12:00:00Z", "yesterday", "another form of the time"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseCache(bytes.Replace(good, []byte(c.from), []byte(c.to), 1))
+			_, err := parseCache(bytes.Replace(good, []byte(c.from), []byte(c.to), 1))
 			var e *Error
 			if !errors.Is(err, checkCache) || !errors.As(err, &e) || e.Got != c.got {
 				t.Errorf("%s: got %v, want %s", name, err, c.got)

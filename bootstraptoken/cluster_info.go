@@ -13,8 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ClusterInfo is what one must know about a cluster to talk to it: where its API server is and
-// which CAs identify it (Kubernetes bootstrap discovery, "Cluster location information"). It
+// ClusterInfo is the address of a cluster's API server, and the CAs that identify it (Kubernetes bootstrap discovery, "Cluster location information"). It
 // travels as a kubeconfig with one unnamed cluster and no credentials. The zero ClusterInfo is
 // refused everywhere.
 type ClusterInfo struct {
@@ -70,8 +69,7 @@ func (c *ClusterInfo) Roots() (*x509.CertPool, error) {
 	return poolOf(c.CAs), nil
 }
 
-// Pins returns the pins of the CAs, in order: what a joining node is given along with its
-// token.
+// Pins returns the pins of the CAs, in order. A joining node is given them with its token.
 func (c *ClusterInfo) Pins() []Pin {
 	pins := make([]Pin, 0, len(c.CAs))
 	for _, ca := range c.CAs {
@@ -143,7 +141,7 @@ const (
 	checkDuplicateToken Check = "duplicate-token"
 )
 
-// Data returns the data of a new cluster-info ConfigMap, not yet signed. Errors are those of
+// Data returns the data of a new cluster-info ConfigMap, not yet signed. Its errors are from
 // [ClusterInfo.Marshal].
 func (c *ClusterInfo) Data() (map[string]string, error) {
 	kubeconfig, err := c.Marshal()
@@ -153,22 +151,8 @@ func (c *ClusterInfo) Data() (map[string]string, error) {
 	return map[string]string{KubeconfigKey: string(kubeconfig)}, nil
 }
 
-// Verify checks that the kubeconfig in the data of a cluster-info ConfigMap is signed by a
-// token, and reads it, in kubeadm's order (cmd/kubeadm/app/discovery/token/token.go). Anyone
-// who has the token can sign: check the CAs in it against pins too, as [Discover] does. A nil
-// error says nothing about whether the token is still valid.
-//
-// The errors are "bootstrap-token" for the zero Token, "cluster-info-kubeconfig",
-// "cluster-info-no-signature", [CheckSignature], and those of [ParseKubeconfig].
-func Verify(data map[string]string, token Token) (*ClusterInfo, error) {
-	kubeconfig, err := signedKubeconfig(data, token)
-	if err != nil {
-		return nil, err
-	}
-	return ParseKubeconfig([]byte(kubeconfig))
-}
-
-// signedKubeconfig returns the kubeconfig if the token signed it.
+// signedKubeconfig returns the kubeconfig in the data of a cluster-info ConfigMap if the token
+// signed it. Anyone who has the token can sign: its CAs are compared with pins, too.
 func signedKubeconfig(data map[string]string, token Token) (string, error) {
 	if token.IsZero() {
 		return "", &Error{Check: checkToken, Got: token.String(), Want: wantToken}
@@ -206,24 +190,24 @@ func errKubeconfigSize(got int) error {
 	return &Error{Check: checkKubeconfig, Got: strconv.Itoa(got) + " bytes", Want: "1 to " + strconv.Itoa(maxKubeconfigSize)}
 }
 
-// ParseConfigMap reads the cluster-info ConfigMap as the API server serves it in JSON and
+// parseConfigMap reads the cluster-info ConfigMap as the API server serves it in JSON and
 // returns its data, nil if it has none. It must be a v1 ConfigMap with the name
 // [ClusterInfoName] in the namespace [ClusterInfoNamespace], of at most 2,097,152
 // bytes. Unknown members are ignored: Kubernetes adds some. Duplicate members, even in
 // different case, are refused. YAML is not read. The error is "cluster-info-object".
-func ParseConfigMap(object []byte) (map[string]string, error) {
+func parseConfigMap(object []byte) (map[string]string, error) {
 	if len(object) > maxConfigMapSize {
 		return nil, &Error{Check: checkConfigMap, Got: strconv.Itoa(len(object)) + " bytes", Want: "at most " + strconv.Itoa(maxConfigMapSize)}
 	}
 	var apiVersion, kind, namespace, name string
 	var data map[string]string
-	metadata := strictjson.Members{"namespace": strictjson.Into(&namespace), "name": strictjson.Into(&name)}
-	err := strictjson.Members{
+	metadata := strictjson.Fields{"namespace": strictjson.Into(&namespace), "name": strictjson.Into(&name)}
+	err := strictjson.Fields{
 		"apiVersion": strictjson.Into(&apiVersion),
 		"kind":       strictjson.Into(&kind),
 		"metadata":   metadata.Read,
 		"data": func(r *strictjson.Reader) (err error) {
-			if r.Kind() == strictjson.NullKind {
+			if r.Type() == strictjson.NullType {
 				return r.Null()
 			}
 			data, err = r.Texts()

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 func mustToken(t testing.TB, s string) Token {
@@ -40,8 +41,8 @@ func TestVerify(t *testing.T) {
 	}
 	token := mustToken(t, "abcdef.0123456789abcdef")
 	data = signedData(t, data, token)
-	if got, err := Verify(data, token); err != nil || !got.Equal(want) {
-		t.Fatalf("%+v, %v", got, err)
+	if got, err := signedKubeconfig(data, token); err != nil || got != data[KubeconfigKey] {
+		t.Fatalf("%s, %v", got, err)
 	}
 	key := signatureKeyPrefix + "abcdef"
 	change := func(key string, value func(string) string) map[string]string {
@@ -49,7 +50,6 @@ func TestVerify(t *testing.T) {
 		changed[key] = value(changed[key])
 		return changed
 	}
-	noDocument := signedData(t, map[string]string{KubeconfigKey: "x"}, token)
 	for name, test := range map[string]struct {
 		data  map[string]string
 		token Token
@@ -69,12 +69,11 @@ func TestVerify(t *testing.T) {
 		"alg none":               {change(key, func(string) string { return "eyJhbGciOiJub25lIn0.." }), token, CheckSignature},
 		"another token's header": {change(key, func(string) string { return slowSignature(data[KubeconfigKey], "abcdeg", "0123456789abcdef") }), token, CheckSignature},
 		"too large":              {change(KubeconfigKey, func(string) string { return strings.Repeat("x", maxKubeconfigSize+1) }), token, checkKubeconfig},
-		"signed, no document":    {noDocument, token, checkKubeconfig},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Verify(test.data, test.token)
-			if !errors.Is(err, test.want) || got != nil {
-				t.Errorf("%s: %+v, %v, want %v", name, got, err, test.want)
+			got, err := signedKubeconfig(test.data, test.token)
+			if !errors.Is(err, test.want) || got != "" {
+				t.Errorf("%s: %s, %v, want %v", name, got, err, test.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "0123456789") {
 				t.Errorf("%s: the error has the secret: %v", name, err)
@@ -96,7 +95,7 @@ func FuzzVerify(f *testing.F) {
 	f.Add(data[KubeconfigKey], signature+"=")
 	f.Add("x", slowSignature("x", "abcdef", "0123456789abcdef"))
 	f.Fuzz(func(t *testing.T, kubeconfig, signature string) {
-		_, err := Verify(map[string]string{KubeconfigKey: kubeconfig, signatureKeyPrefix + "abcdef": signature}, token)
+		_, err := signedKubeconfig(map[string]string{KubeconfigKey: kubeconfig, signatureKeyPrefix + "abcdef": signature}, token)
 		if err == nil && signature != slowSignature(kubeconfig, "abcdef", "0123456789abcdef") {
 			t.Fatalf("%q verifies over %q", signature, kubeconfig)
 		}
@@ -116,7 +115,7 @@ func TestParseConfigMap(t *testing.T) {
 		"escapes":       strings.Replace(goodConfigMap, `"kubeconfig":"a`, `"\u006bubeconfig":"\u0061`, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := ParseConfigMap([]byte(object)); err != nil || !maps.Equal(got, want) {
+			if got, err := parseConfigMap([]byte(object)); err != nil || !maps.Equal(got, want) {
 				t.Errorf("%s: %v, %v", name, got, err)
 			}
 		})
@@ -124,19 +123,19 @@ func TestParseConfigMap(t *testing.T) {
 	for name, object := range map[string]string{
 		"no data": strings.Replace(goodConfigMap, `"data"`, `"dataa"`, 1), "data null": `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cluster-info","namespace":"kube-public"},"data":null}`,
 	} {
-		if got, err := ParseConfigMap([]byte(object)); err != nil || got != nil {
+		if got, err := parseConfigMap([]byte(object)); err != nil || got != nil {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
 }
 
-// What is YAML, or nothing, is named as what is no JSON, and broken JSON by its place.
+// YAML or an empty text is described as not JSON, and broken JSON by its position.
 func TestParseConfigMapOfYAML(t *testing.T) {
 	for object, want := range map[string]bool{
 		"apiVersion: v1\nkind: ConfigMap\n": true, "- a": true, "": true, " \n": true, "[]": true, "null": true, "{": false, " \t\r\n{]": false,
 	} {
 		t.Run(object, func(t *testing.T) {
-			_, err := ParseConfigMap([]byte(object))
+			_, err := parseConfigMap([]byte(object))
 			var own *Error
 			if !errors.Is(err, checkConfigMap) || !errors.As(err, &own) || (own.Got != "") != want {
 				t.Errorf("%q: %v, and it is to be said that it is no JSON: %v", object, err, want)
@@ -155,6 +154,7 @@ func TestParseConfigMapRefuses(t *testing.T) {
 		"two":                 goodConfigMap + goodConfigMap,
 		"YAML":                "kind: ConfigMap",
 		"another kind":        replace("ConfigMap", "Secret"),
+		"a kind of controls":  replace("ConfigMap", `\n\u001b[2J\u202e`),
 		"a Status":            `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure"}`,
 		"no kind":             replace(`"kind":"ConfigMap",`, ""),
 		"another version":     replace(`"v1"`, `"v2"`),
@@ -181,25 +181,25 @@ func TestParseConfigMapRefuses(t *testing.T) {
 		"too many in an list": `{"a":[` + strings.Repeat("0,", maxConfigMapSize/2-10),
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParseConfigMap([]byte(object))
+			got, err := parseConfigMap([]byte(object))
 			if !errors.Is(err, checkConfigMap) || got != nil {
 				t.Errorf("%s: %v, %v, want %v", name, got, err, checkConfigMap)
 			}
-			if err != nil && len(err.Error()) > 1000 {
-				t.Errorf("%s: an error of %d bytes", name, len(err.Error()))
+			if len(err.Error()) > 1000 || strings.ContainsFunc(err.Error(), func(r rune) bool { return !unicode.IsPrint(r) }) {
+				t.Errorf("%s: an error of %d bytes: %q", name, len(err.Error()), err)
 			}
 		})
 	}
 }
 
-// What is accepted means the same to encoding/json.
+// encoding/json reads an accepted object in the same way.
 func FuzzParseConfigMap(f *testing.F) {
 	for _, s := range []string{goodConfigMap, "{}", `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cluster-info","namespace":"kube-public"},"data":{"a":"b"}}`, "null", `{"data":{"a":"1","A":"2"}}`,
 		`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cluster-info","namespace":"kube-public"},"dAta":{"a":"b"}}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, object []byte) {
-		data, err := ParseConfigMap(object)
+		data, err := parseConfigMap(object)
 		if err != nil {
 			return
 		}

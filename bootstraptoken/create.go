@@ -34,18 +34,18 @@ type CreateOptions struct {
 	TTL time.Duration
 	// InsecureNeverExpires makes a token that lives until it is deleted. TTL must be 0.
 	InsecureNeverExpires bool
-	// Usages are what the token may be used for; the zero Usages mean both.
+	// Usages are the allowed usages; the zero Usages mean both.
 	Usages Usages
 	// Groups are the extra groups; nil means system:bootstrappers:kubeadm:default-node-token if
 	// the token may authenticate, and a non-nil empty slice means none.
 	Groups []string
-	// Labels and Annotations are those of the Secret, for programs that look for tokens.
+	// Labels and Annotations are the Secret's, for programs that look for tokens.
 	Labels, Annotations map[string]string
 }
 
 // Create makes a token Secret whose lifetime begins at now, as `kubeadm token create` does.
 // The caller stores its [Secret.Object], and shows its token once. The errors are
-// [refusal.CheckConfig], also if now is the zero time, and those of [Secret.Object].
+// [refusal.CheckConfig], also if now is the zero time, and the errors of [Secret.Object].
 func Create(opts CreateOptions, now time.Time) (*Secret, error) {
 	if now.IsZero() {
 		return nil, errClock()
@@ -112,7 +112,7 @@ func (u Usages) names() (names []string) {
 }
 
 // Table returns what `kubeadm token list` prints (cmd/kubeadm/app/cmd/token.go,
-// formatBootstrapToken): a header and a line for each secret, or nothing if there are none,
+// formatBootstrapToken): a header and a line for each secret, or nothing without secrets,
 // with the columns TOKEN, TTL, EXPIRES, USAGES, DESCRIPTION and EXTRA GROUPS. The time to live
 // is as of now; "<invalid>" means an expired token, "<forever>" and "<never>" one without
 // expiration, and "<none>" a value that is not set.

@@ -138,7 +138,7 @@ func TestParseID(t *testing.T) {
 	}
 }
 
-// FuzzParseID: the ID of what is read is at its beginning, and no error repeats a token.
+// FuzzParseID: the ID is at the beginning of the text, and no error repeats a token.
 func FuzzParseID(f *testing.F) {
 	for _, s := range []string{"", testID, testToken, testToken + "0", SecretName(testID), testSecret} {
 		f.Add(s)

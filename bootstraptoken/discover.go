@@ -10,17 +10,15 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The reasons why discovery refuses, in addition to those of [Verify] and [Network].
+// The reasons why discovery refuses, in addition to the checks of signatures and of [Network].
 const (
 	// CheckPinned: none of the cluster's CAs has a pin.
 	CheckPinned Check = "ca-pinned"
@@ -37,11 +35,11 @@ type DiscoverConfig struct {
 	// Token proves that the cluster's discovery document is genuine. Its secret is
 	// never sent.
 	Token Token
-	// Addresses are those of API servers, 1 to 64, as host, host:port or URL
+	// Addresses are API servers, 1 to 64, as host, host:port or URL
 	// (https://host[:port][/path]); without a port, 443 is meant. They are tried in this order,
 	// round after round, until one leads to the cluster.
 	Addresses []string
-	// Pins are those of the cluster's CAs, at least one. Only CAs with a pin, and those that
+	// Pins are the pins of the cluster's CAs, at least one. Only CAs with a pin, and CAs that
 	// verify up to one, are trusted.
 	Pins []Pin
 	// InsecureSkipCAPins trusts the CAs in the signed document without pins. Anyone who has the
@@ -54,8 +52,8 @@ type DiscoverConfig struct {
 
 // Discovered is a cluster that was found, and how.
 type Discovered struct {
-	// Info is what to trust. After [Discover] with pins, Info.CAs are only the pinned ones and
-	// those that they vouch for, and Info.Marshal writes a kubeconfig with no others.
+	// Info is what to trust. After [Discover] with pins, Info.CAs are only the pinned CAs
+	// and the CAs below them, and Info.Marshal writes a kubeconfig with no others.
 	Info *ClusterInfo
 	// Kubeconfig is the document as it was published, byte for byte. It may name CAs that must
 	// not be trusted.
@@ -80,8 +78,8 @@ type Discovered struct {
 //     credential is sent;
 //  2. waits until there is a signature by the token, and verifies it over the bytes of the
 //     kubeconfig, which is then read with all the checks of [ParseKubeconfig];
-//  3. keeps only the CAs that have a pin, and those of the bundle that verify up to one of
-//     them now, as the CA below a pinned root does. Such a CA is not kept if one above it has
+//  3. keeps only the CAs that have a pin, and the CAs of the bundle that verify up to one
+//     of them now, as the CA below a pinned root does. Such a CA is not kept if one above it has
 //     name constraints, which its certificates would escape: it needs a pin of its own.
 //     kubeadm wants one CA of the bundle to have a pin, and then trusts the whole bundle,
 //     other people's CAs included;
@@ -92,12 +90,14 @@ type Discovered struct {
 // Until a server has been verified by the pinned CAs, the answer may have come from any host on
 // the network path. So no such answer ends the search: after a redirect, a different
 // certificate, a wrong signature, CAs of which none has a pin or a text that is not a ConfigMap,
-// the server is tried again until time is up, as is one that cannot be reached, does not let
-// everybody read or has no signature yet. Redirects are not followed. Only what the verified
-// server sent is refused at once.
+// the server is tried again until time is up, as is one that cannot be reached, forbids
+// anonymous reads or has no signature yet. Redirects are not followed. Only the answer of the
+// verified server is refused at once.
 //
 // The last problem at each address is in the error, a [*DiscoverError]: [CheckPinned],
-// "cluster-info-agreement", "no-ca", the checks of [Verify], [ParseConfigMap] and the network.
+// "cluster-info-agreement", "no-ca", "cluster-info-object", "cluster-info-kubeconfig",
+// "cluster-info-no-signature", [CheckSignature], and the checks of [ParseKubeconfig] and of the
+// network.
 // An incomplete config fails with [refusal.CheckConfig] or, for the token, pins and addresses,
 // with their own checks.
 func Discover(ctx context.Context, config DiscoverConfig) (*Discovered, error) {
@@ -151,22 +151,22 @@ func parseAddresses(addresses []string) ([]*url.URL, error) {
 func (config *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discovered, error) {
 	data, _, err := config.Network.clusterInfo(ctx, server, config.Network.insecureTLS())
 	if err != nil {
-		return nil, fromAnybody(err)
+		return nil, unverified(err)
 	}
 	kubeconfig, err := signedKubeconfig(data, config.Token)
 	if err != nil {
-		return nil, fromAnybody(err)
+		return nil, unverified(err)
 	}
 	found, err := discovered([]byte(kubeconfig), server.String(), config.Pins, false, config.Network.now())
 	if err != nil { // it may be one that the token signed under other CAs, and an attacker kept
-		return nil, fromAnybody(err)
+		return nil, unverified(err)
 	}
 	second, _, err := config.Network.clusterInfo(ctx, server, config.Network.verifiedTLS(poolOf(found.Info.CAs)))
 	if errors.Is(err, CheckCertificate) {
 		if found.constrained != "" {
 			err = &Error{Check: CheckCertificate, Got: found.constrained, Want: "a pin of its own", Err: err}
 		}
-		return nil, fromAnybody(err)
+		return nil, unverified(err)
 	}
 	if err != nil {
 		return nil, err
@@ -176,15 +176,15 @@ func (config *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discove
 		return nil, err
 	}
 	if again != kubeconfig { // the first may be an old one that an attacker kept
-		return nil, fromAnybody(&Error{Check: checkAgreement, Got: "another kubeconfig from the verified server", Want: "the one that was read first"})
+		return nil, unverified(&Error{Check: checkAgreement, Got: "another kubeconfig from the verified server", Want: "the one that was read first"})
 	}
 	found.Verified = config.Network.now()
 	return found, nil
 }
 
-// fromAnybody turns the refusal of data that any host on the network path may have sent into
+// unverified turns the refusal of data that any host on the network path may have sent into
 // refusal.ErrRetry. A refusal of the caller's own configuration stays one.
-func fromAnybody(err error) error {
+func unverified(err error) error {
 	if errors.Is(err, refusal.ErrRetry) || errors.Is(err, refusal.CheckConfig) {
 		return err
 	}
@@ -201,8 +201,8 @@ func awaitedKubeconfig(data map[string]string, token Token) (string, error) {
 	return kubeconfig, err
 }
 
-// discovered reads the kubeconfig that was found at an address. Of its CAs, those that pins
-// vouch for at now are kept; without pins, all are. A kubeconfig without CAs is refused unless
+// discovered reads the kubeconfig that was found at an address. With pins, it keeps
+// the pinned CAs and the CAs that verify up to them at now; without pins, all. A kubeconfig without CAs is refused unless
 // systemRoots is set.
 func discovered(kubeconfig []byte, address string, pins []Pin, systemRoots bool, now time.Time) (*Discovered, error) {
 	info, err := ParseKubeconfig(kubeconfig)
@@ -246,7 +246,7 @@ type AddressError struct {
 // given. errors.Is looks into each, and finds [refusal.ErrRetry] unless every address was
 // refused: if one was not, the answer may still be found there.
 type DiscoverError struct {
-	// Addresses lists what was tried, each once.
+	// Addresses lists the addresses that were tried, each once.
 	Addresses []AddressError
 	// Err is the context's error if time was up; nil if every address refused.
 	Err error
@@ -264,7 +264,7 @@ func (e *DiscoverError) Error() string {
 	return strings.Join(parts, "; ")
 }
 
-// Unwrap lets errors.Is find what is wrong with any of the addresses.
+// Unwrap lets errors.Is find the last error of each address.
 func (e *DiscoverError) Unwrap() []error {
 	var errs []error
 	if e.Err != nil {
@@ -320,29 +320,12 @@ func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(conte
 
 const maxRedirects = 5
 
-// DiscoverFile reads a discovery document from a file that was brought to this machine
+// DiscoverReader reads a discovery document to its end, from a file or standard input
 // (Kubernetes bootstrap discovery, "Method: Out of Band"). Anyone who can write the file
 // decides which cluster is trusted. [Refresh] asks the cluster for its latest document, as
-// kubeadm does.
-//
-// The errors are those of [ParseKubeconfig], and those of the file system, in which
-// errors.Is finds [io/fs.ErrNotExist].
-func DiscoverFile(path string) (*Discovered, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("bootstraptoken: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	return DiscoverReader(f)
-}
-
-// DiscoverReader reads a discovery document to its end, from standard input for example. The
-// errors are those of [ParseKubeconfig] and of r. At most one byte more than
+// kubeadm does. Its errors are from [ParseKubeconfig] and r. At most one byte more than
 // 262,144 is read.
 func DiscoverReader(r io.Reader) (*Discovered, error) {
-	if typednil.Is(r) {
-		return nil, refusal.Config("Reader", "", "one")
-	}
 	kubeconfig, err := io.ReadAll(io.LimitReader(r, maxKubeconfigSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("bootstraptoken: %w", err)
@@ -356,7 +339,7 @@ func DiscoverReader(r io.Reader) (*Discovered, error) {
 // at most five of them. No credential is sent: a URL with a user is refused. The URL's query,
 // which may be a secret, appears in no error, even if a server repeats it.
 //
-// Errors are those of [ParseKubeconfig] and of the network, in a [*DiscoverError];
+// Its errors are from [ParseKubeconfig] and the network, in a [*DiscoverError];
 // "server-url", "server-url-scheme" and "kubeconfig-credentials" if the URL is refused.
 func DiscoverURL(ctx context.Context, address string, network Network) (*Discovered, error) {
 	u, err := parseURL(address)

@@ -6,14 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,45 +24,20 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-func TestDiscoverFile(t *testing.T) {
+func TestDiscoverReader(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	kubeconfig := cluster.Data()[bootstraptoken.KubeconfigKey]
-	path := filepath.Join(t.TempDir(), "cluster.yaml")
-	if _, err := bootstraptoken.DiscoverFile(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v, want %v", err, fs.ErrNotExist)
-	}
-	if err := os.WriteFile(path, []byte(kubeconfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	found, err := bootstraptoken.DiscoverFile(path)
+	found, err := bootstraptoken.DiscoverReader(iotest.OneByteReader(strings.NewReader(kubeconfig)))
 	if err != nil || !found.Info.Equal(cluster.Info()) || string(found.Kubeconfig) != kubeconfig || found.Address != "" || !found.Verified.IsZero() {
 		t.Fatalf("%+v, %v", found, err)
 	}
-	// The file's CAs are enough for a verified refresh.
+	// The document's CAs are enough for a verified refresh.
 	if err := cluster.AddCA(); err != nil {
 		t.Fatal(err)
 	}
 	refreshed, err := bootstraptoken.Refresh(t.Context(), found.Info, bootstraptoken.RefreshOptions{})
 	if err != nil || !refreshed.Info.Equal(cluster.Info()) {
 		t.Errorf("%+v, %v", refreshed, err)
-	}
-	if err := os.WriteFile(path, []byte(strings.Replace(kubeconfig, "users: null", "users: [{name: a, user: {token: b}}]", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if found, err := bootstraptoken.DiscoverFile(path); !errors.Is(err, bootstraptoken.Check("kubeconfig-credentials")) {
-		t.Errorf("%+v, %v, want %v", found, err, bootstraptoken.Check("kubeconfig-credentials"))
-	}
-	if _, err := bootstraptoken.DiscoverFile(filepath.Dir(path)); err == nil {
-		t.Error("a directory was read")
-	}
-}
-
-func TestDiscoverReader(t *testing.T) {
-	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
-	kubeconfig := cluster.Data()[bootstraptoken.KubeconfigKey]
-	found, err := bootstraptoken.DiscoverReader(iotest.OneByteReader(strings.NewReader(kubeconfig)))
-	if err != nil || !found.Info.Equal(cluster.Info()) {
-		t.Errorf("%+v, %v", found, err)
 	}
 	if _, err := bootstraptoken.DiscoverReader(iotest.TimeoutReader(strings.NewReader(kubeconfig))); err == nil && len(kubeconfig) > 512 {
 		t.Error("a reader that failed was believed")
@@ -152,7 +124,7 @@ func TestDiscoverURLElsewhere(t *testing.T) {
 	if err != nil || found.Address != other.URL+"/document" {
 		t.Errorf("%+v, %v", found, err)
 	}
-	// What is wrong there is told by its check, or by the system's error.
+	// The error has the check that failed, or the system's error.
 	elsewhere := cluster.URL()
 	misled, network := web(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere, http.StatusFound) })
 	var own *bootstraptoken.Error
@@ -162,7 +134,7 @@ func TestDiscoverURLElsewhere(t *testing.T) {
 	elsewhere = "https://127.0.0.1:1/"
 	limited := giveUp(t, network, 2)
 	if _, err = bootstraptoken.DiscoverURL(limited, misled.URL, *network); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("nobody: %v, want %v", err, syscall.ECONNREFUSED)
+		t.Errorf("no server: %v, want %v", err, syscall.ECONNREFUSED)
 	}
 	// As many redirects as are followed, and one more.
 	for redirects, want := range map[string]error{"5": nil, "6": bootstraptoken.Check("redirect")} {
@@ -188,7 +160,7 @@ func TestDiscoverURLQueryIsSecret(t *testing.T) {
 	const secret = "S3cretQuery"
 	location := map[string]string{
 		"/loop": "/loop?", "/plain": "http://127.0.0.1/?", "/user": "https://", "/host": "https://-", "/name": "https://",
-		"/malformed": "https://[::1/?", "/escape": "https://127.0.0.1:1/%zz?", "/port": "https://127.0.0.1:99999/?", "/scheme": "", "/nobody": "https://127.0.0.1:1/",
+		"/malformed": "https://[::1/?", "/escape": "https://127.0.0.1:1/%zz?", "/port": "https://127.0.0.1:99999/?", "/scheme": "", "/closed": "https://127.0.0.1:1/",
 	}
 	suffix := map[string]string{"/user": "@127.0.0.1/", "/name": ".invalid/", "/scheme": "://x/"}
 	server, network := web(t, func(w http.ResponseWriter, r *http.Request) {

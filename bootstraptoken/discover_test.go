@@ -77,7 +77,7 @@ func checkAnonymous(t *testing.T, cluster *bootstraptokentest.Cluster, n int) {
 }
 
 // Behind any impostor the cluster may be there a moment later: it is asked again, and the error
-// says what was wrong.
+// has the fault.
 func TestDiscoverRefusesImpostors(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	for _, test := range []struct {
@@ -170,7 +170,7 @@ func TestDiscoverAfterImpostors(t *testing.T) {
 	}
 }
 
-// An old document, which the token signed and somebody kept, does not end the search either.
+// An old document, which the token signed and an attacker kept, does not end the search either.
 func TestDiscoverAfterReplay(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	replay := cluster.NewImpostor(t, bootstraptokentest.Relay)
@@ -184,7 +184,7 @@ func TestDiscoverAfterReplay(t *testing.T) {
 	}
 }
 
-// Without pins who has the token passes for the cluster: that is what the name says.
+// Without pins, any holder of the token can impersonate the cluster, as the option's name says.
 func TestDiscoverInsecureSkipCAPins(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	impostor := cluster.NewImpostor(t, bootstraptokentest.WrongCA)
@@ -328,7 +328,7 @@ func TestDiscoverConfigIsChecked(t *testing.T) {
 	}
 }
 
-// What an API server that is not ready yet answers is tried again.
+// An API server that is not ready yet is tried again.
 func TestDiscoverWaits(t *testing.T) {
 	for name, fault := range map[string]fault{
 		"401": {status: 401}, "403": {status: 403}, "404": {status: 404}, "429": {status: 429}, "500": {status: 500}, "503": {status: 503},
@@ -402,7 +402,7 @@ func TestDiscoverWaitsForTheSignature(t *testing.T) {
 	}
 }
 
-// What nobody can have verified is no answer: the search goes on until time is up, and then
+// Unverified data is no answer: the search goes on until time is up, and then
 // the error names the last fault.
 func TestDiscoverAfterForgedReplies(t *testing.T) {
 	object := func(data string) []byte {
@@ -447,7 +447,7 @@ func TestDiscoverAfterForgedReplies(t *testing.T) {
 	}
 }
 
-// What the token's owner signed is refused all the same if no cluster can be known by it.
+// A signed document is refused if it identifies no cluster.
 func TestDiscoverRefusesSignedDocuments(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	good := cluster.Data()[bootstraptoken.KubeconfigKey]
@@ -516,7 +516,7 @@ func TestDiscoverAgreement(t *testing.T) {
 	}
 }
 
-// What the verified server answers is refused at once.
+// A bad answer of the verified server is refused at once.
 func TestDiscoverBelievesTheVerifiedServer(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	cfg := cluster.DiscoverConfig()
@@ -571,7 +571,7 @@ func TestDiscoverContext(t *testing.T) {
 	if _, err := bootstraptoken.Discover(ctx, cfg); !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("canceled while it waits: %v", err)
 	}
-	// Its own time, against a server that nobody reaches.
+	// Its own time, against an unreachable server.
 	cfg = cluster.DiscoverConfig()
 	cfg.Network.Timeout = 10 * time.Millisecond
 	cfg.Network.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -598,7 +598,7 @@ func TestDiscoverContext(t *testing.T) {
 	}
 }
 
-// A status says what an API server means by it. The search goes on: until a pinned CA has verified it, the answer may be an attacker's.
+// A status is explained. The search goes on: until a pinned CA has verified it, the answer may be an attacker's.
 func TestDiscoverStatus(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	for status, want := range map[int]struct {
@@ -647,7 +647,7 @@ func TestDiscoverPage(t *testing.T) {
 	}
 }
 
-// What was wrong where is told for each address, and what was told before time was up.
+// The error has the fault of each address, from before time was up.
 func TestDiscoverErrorNamesAddresses(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	impostor := cluster.NewImpostor(t, bootstraptokentest.WrongSecret)
@@ -684,7 +684,7 @@ func TestDiscoverErrorNamesAddresses(t *testing.T) {
 	}
 }
 
-// What is told in the end is the last fault at each address.
+// The error has the last fault at each address.
 func TestDiscoverTellsTheLastFault(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	cfg := cluster.DiscoverConfig()

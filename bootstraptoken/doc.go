@@ -1,5 +1,5 @@
-// Package bootstraptoken implements the tokens with which a node first talks to a cluster, and
-// what is done with them: their Secrets, the signed discovery document, and discovery.
+// Package bootstraptoken implements the tokens with which a node first talks to a cluster, their
+// Secrets, the signed discovery document, and discovery.
 //
 // A [Token] is six public characters and sixteen secret ones, "abcdef.0123456789abcdef"
 // (Kubernetes bootstrap discovery, "Bootstrap Token Structure"). It has two uses. Its secret
@@ -24,8 +24,8 @@
 //
 // Kubernetes 1.36 has five readers of a token Secret: kube-apiserver, the bootstrap signer, the
 // token cleaner, kubeadm, and Cluster API's. They do not agree. [ParseSecretUnchecked] accepts
-// what all of them accept and read the same way, and says which [Check] failed. A refusal is an answer; if a question could not be
-// answered, the error is [refusal.ErrRetry].
+// a Secret that all of them accept and read the same way, and says which [Check] failed. If a
+// question could not be answered, the error is [refusal.ErrRetry].
 //
 // Everything except discovery is a function of its arguments. The current time is one of them;
 // the zero time is refused, since nothing would have expired by then.

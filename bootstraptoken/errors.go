@@ -5,8 +5,8 @@ import "github.com/nodeattest/nodeattest/refusal"
 // Check names one check of this package; see [refusal.Check].
 type Check = refusal.Check
 
-// The checks of texts and documents. Those of a token Secret, of a kubeconfig, of signatures
-// and of servers are declared next to what they check.
+// The checks of texts and documents. The checks of a token Secret, of a kubeconfig, of signatures
+// and of servers are declared next to the code that makes them.
 const (
 	// checkToken: a text is not a token, or not a part of one. The error never repeats it.
 	checkToken Check = "bootstrap-token"

@@ -17,7 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A node that has a token, an address and a pin finds the cluster. What it may trust is
+// A node that has a token, an address and a pin finds the cluster. The trusted cluster is
 // in Info.
 func ExampleDiscover() {
 	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
@@ -50,7 +50,7 @@ func ExampleDiscover() {
 }
 
 // Servers that pass for the cluster are refused: one that does not know the token's secret, one
-// that does and has a CA of its own, and one that changes the kubeconfig. Anybody can send such
+// that does and has a CA of its own, and one that changes the kubeconfig. Any host can send such
 // an answer, so the node asks again until time is up.
 func ExampleDiscover_impostors() {
 	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
@@ -91,7 +91,7 @@ func ExampleDiscoverError() {
 		return
 	}
 	defer func() { _ = cluster.Close() }()
-	cluster.Intercept(func(http.Handler) http.Handler { // to those who say no name
+	cluster.Intercept(func(http.Handler) http.Handler { // to clients without a name
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	})
 

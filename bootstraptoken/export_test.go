@@ -1,6 +1,6 @@
 package bootstraptoken
 
-// What the tests of package bootstraptoken_test name.
+// The names that tests of package bootstraptoken_test use.
 const (
 	MaxCacheSize       = maxCacheSize
 	MaxConfigMapSize   = maxConfigMapSize

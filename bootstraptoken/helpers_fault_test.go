@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A fault is what is wrong with an API server's answers.
+// A fault is a fault of an API server's answers.
 type fault struct {
 	// requests is how many it applies to, from now on; 0 means all.
 	requests int

@@ -11,8 +11,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The reasons why a kubeconfig is refused as a discovery document, in addition to those of its
-// server and CAs.
+// The reasons why a kubeconfig is refused as a discovery document, in addition to the checks
+// of its server and CAs.
 const (
 	// checkKubeconfig: not one strict YAML or JSON document of at most
 	// 262,144 bytes with the members of a kubeconfig.

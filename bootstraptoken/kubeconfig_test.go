@@ -261,8 +261,8 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 		"SERVER nothing":   {member(`SERVER: ""`), checkKubeconfig},
 		"unknown nothing":  {member("token: null"), checkKubeconfig},
 		"unknown at top":   {top("token: null"), checkKubeconfig},
-		"beside cluster":   {strings.Replace(good, `  name: ""`, "  name: \"\"\n  token: null", 1), checkKubeconfig},
-		"beside context":   {strings.Replace(context("c", "x"), "- name: x\n", "- name: x\n  token: null\n", 1), checkKubeconfig},
+		"next to cluster":  {strings.Replace(good, `  name: ""`, "  name: \"\"\n  token: null", 1), checkKubeconfig},
+		"next to context":  {strings.Replace(context("c", "x"), "- name: x\n", "- name: x\n  token: null\n", 1), checkKubeconfig},
 		"in context":       {strings.Replace(context("c", "x"), "    cluster: c\n", "    cluster: c\n    token: null\n", 1), checkKubeconfig},
 		"preferences text": {top(`preferences: ""`), checkKubeconfig},
 		"extensions {}":    {top("extensions: {}"), checkKubeconfig},
@@ -288,7 +288,7 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 		"impersonation":    {user("as: root"), checkCredentials},
 		"groups":           {user("as-groups: [system:masters]"), checkCredentials},
 		"unknown user":     {user("x: null"), checkCredentials},
-		"beside user":      {strings.Replace(good, "users: null", "users:\n- name: u\n  token: abc", 1), checkCredentials},
+		"next to user":     {strings.Replace(good, "users: null", "users:\n- name: u\n  token: abc", 1), checkCredentials},
 		"user is text":     {strings.Replace(good, "users: null", "users:\n- name: u\n  user: abc", 1), checkCredentials},
 		"http":             {server("http://api.example.com:6443"), checkServerScheme},
 		"no scheme":        {server("api.example.com:6443"), checkServerScheme},
@@ -332,7 +332,7 @@ func TestKubeconfigSaysWhyCAs(t *testing.T) {
 	}
 }
 
-// A password may stand anywhere in a document that is not what it should be: no error
+// A password may stand anywhere in a malformed document: no error
 // repeats a word of it.
 func TestErrorsOfDocumentsRepeatNothing(t *testing.T) {
 	const secret = "hunter2-S3cr3t"
@@ -394,7 +394,7 @@ func TestParseKubeconfigHostile(t *testing.T) {
 	}
 }
 
-// What is accepted means the same to a reader that is not strict.
+// A lenient reader reads an accepted document in the same way.
 func FuzzParseKubeconfig(f *testing.F) {
 	ca := newTestCA(f, "one")
 	good := kubeadmKubeconfig("https://a:1", ca.pem())
@@ -442,7 +442,7 @@ func FuzzParseKubeconfig(f *testing.F) {
 	})
 }
 
-// The yaml package and encoding/json agree about what a discovery document in JSON says.
+// The yaml package and encoding/json agree about a discovery document in JSON.
 func TestParseKubeconfigJSONAgrees(t *testing.T) {
 	ca := newTestCA(t, "one")
 	document := map[string]any{"apiVersion": "v1", "kind": "Config", "clusters": []any{map[string]any{"name": "", "cluster": map[string]any{

@@ -10,8 +10,6 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/nodeattest/nodeattest/internal/typednil"
 )
 
 // manifest is that of a Secret (core/v1), its members in alphabetical order.
@@ -35,7 +33,9 @@ type manifest struct {
 // secret. The deletionTimestamp, which only the API server sets, is left out. The error is
 // "manifest" if a text is not UTF-8, or "size" if there is more data than 65,536 bytes.
 func (o *Object) RevealYAML() ([]byte, error) {
-	o = typednil.OrZero(o)
+	if o == nil {
+		o = &Object{}
+	}
 	if err := checkDataSize(o.Data.Reveal()); err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func (n *Network) now() time.Time {
 	return time.Now()
 }
 
-// roots returns those of info, with SystemRoots in place of the system's.
+// roots returns the roots of info, with SystemRoots in place of the system's.
 func (n *Network) roots(info *ClusterInfo) (*x509.CertPool, error) {
 	if info.SystemRoots && n.SystemRoots != nil {
 		return n.SystemRoots, nil
@@ -111,8 +111,8 @@ type request struct {
 	redirect func(*http.Request, []*http.Request) error
 }
 
-// proxy refuses a proxy reached over TLS: the server's own configuration, which may verify
-// nobody, would apply to it too, and it is sent the credentials in its URL.
+// proxy refuses a proxy reached over TLS: the configuration for the server, which may skip
+// verification, would apply to the proxy too, and the proxy is sent the credentials in its URL.
 func (n *Network) proxy(r *http.Request) (*url.URL, error) {
 	if n.Proxy == nil {
 		return nil, nil
@@ -235,8 +235,8 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 	return body, nil
 }
 
-// statusError is the error of an HTTP status. That of the ConfigMap cluster-info says what an API
-// server means by it: 401 and 403 end only when an operator allows the request.
+// statusError is the error of an HTTP status. For the ConfigMap cluster-info it adds the likely
+// cause: 401 and 403 end only when an operator allows the request.
 func statusError(status int, clusterInfo bool) error {
 	e := &Error{Check: checkStatus, Got: strconv.Itoa(status), Want: "200"}
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
@@ -268,7 +268,7 @@ func (n *Network) clusterInfo(ctx context.Context, server *url.URL, config *tls.
 	if err != nil {
 		return nil, nil, err
 	}
-	data, err := ParseConfigMap(body)
+	data, err := parseConfigMap(body)
 	return data, reply.TLS, err
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Owner is what Cluster API made a token for. The empty Owner is refused.
+// Owner is the kind of object that Cluster API made a token for. The empty Owner is refused.
 type Owner string
 
 // The owners of tokens.
@@ -15,10 +15,10 @@ const (
 	OwnerMachinePool Owner = "MachinePool" // machines that come and go, with one token in their shared boot data
 )
 
-// RenewalAction is what [Renew] wants done, in the words of its truth table.
+// RenewalAction is the action that [Renew] decides on, in the words of its truth table.
 type RenewalAction string
 
-// What may be done about a token.
+// The actions for a token.
 const (
 	RenewalKeep    RenewalAction = "keep"    // leave the Secret as it is
 	RenewalExtend  RenewalAction = "extend"  // write the new expiration into the Secret
@@ -27,9 +27,9 @@ const (
 	RenewalLost    RenewalAction = "lost"    // nothing can be done: the boot data has a token that is gone
 )
 
-// RenewalState is what [Renew] is told about a token and its owner.
+// RenewalState is the state of a token and its owner, on which [Renew] decides.
 type RenewalState struct {
-	// Owner is what the token is for.
+	// Owner is the kind of object that the token is for.
 	Owner Owner
 	// KubeletAuthentication: nodes attest, so no request is approved because of a token alone
 	// (in Cluster API's proposal, spec.security.kubeletAuthentication of the Cluster).
@@ -48,7 +48,7 @@ type RenewalState struct {
 	TTL time.Duration
 }
 
-// Renewal is what is to be done about a token.
+// Renewal is the decision of [Renew] about a token.
 type Renewal struct {
 	// Action is what to do now.
 	Action RenewalAction
@@ -60,7 +60,7 @@ type Renewal struct {
 	Next time.Time
 }
 
-// Renew says what is to be done about the token in the boot data of a Machine or a
+// Renew decides whether to extend, replace or keep the token in the boot data of a Machine or a
 // MachinePool. "due" is an expiration at most 5/6 of the TTL from now, and "half" one less
 // than 1/2 of the TTL from now, both including an expired one; "any" is every case not covered
 // above. The first row that matches decides:

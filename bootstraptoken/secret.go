@@ -7,12 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// What a token Secret is called and what its data says, as in Kubernetes
+// The name of a token Secret and the keys of its data, as in Kubernetes
 // (k8s.io/cluster-bootstrap/token/api, types.go).
 const (
 	// Namespace is the only namespace where tokens are looked for.
@@ -40,7 +39,7 @@ const (
 	keyAuthentication = "usage-bootstrap-authentication"
 )
 
-// Usages say what a token may be used for. The zero Usages allow nothing.
+// Usages are the allowed uses of a token. The zero Usages allow nothing.
 type Usages struct {
 	// Signing: the token's secret signs the cluster's discovery document.
 	Signing bool
@@ -58,22 +57,22 @@ type usage struct {
 	allowed *bool
 }
 
-// Secret is what a token Secret says: the token, what it may be used for, and until when.
+// Secret is the content of a token Secret: the token, its usages and its expiration.
 type Secret struct {
 	// Token is the token itself. It never shows its secret by accident.
 	Token Token
-	// Description is free text for people, in UTF-8; empty if there is none.
+	// Description is free text for people, in UTF-8; it may be empty.
 	Description string
 	// Expiration is when the token expires: at that instant it is already expired. The zero time
 	// means never.
 	Expiration time.Time
-	// Usages say what the token may be used for.
+	// Usages are the allowed uses.
 	Usages Usages
 	// Groups are the extra groups, in addition to system:bootstrappers, that the token
 	// authenticates as, in the order of the Secret. Each is
 	// system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9].
 	Groups []string
-	// Labels and Annotations are those of the object, for others to find tokens by; see
+	// Labels and Annotations are the object's, for other programs to find tokens by; see
 	// [Object].
 	Labels      map[string]string
 	Annotations secret.Value[map[string]string]
@@ -85,11 +84,10 @@ type Secret struct {
 // (k8s.io/cluster-bootstrap/util/secrets, GetExpiration). A token with an expiration is also
 // expired at the zero time, which means a clock that is not set.
 func (s *Secret) Expired(now time.Time) bool {
-	s = typednil.OrZero(s)
-	return !s.Expiration.IsZero() && (now.IsZero() || !now.Before(s.Expiration))
+	return s != nil && !s.Expiration.IsZero() && (now.IsZero() || !now.Before(s.Expiration))
 }
 
-// User is who a token authenticates as.
+// User is the user that a token authenticates as.
 type User struct {
 	// Name is "system:bootstrap:" and the token's ID.
 	Name string
@@ -97,7 +95,7 @@ type User struct {
 	Groups []string
 }
 
-// User returns who the token authenticates as; whether it may is for [Authenticate] to say.
+// User returns the user of the token; [Authenticate] decides whether the token is accepted.
 func (s *Secret) User() *User {
 	groups := append([]string{defaultGroup}, s.Groups...)
 	slices.Sort(groups)
@@ -111,13 +109,12 @@ func SecretName(id string) string { return secretNamePrefix + id }
 var groupPattern = regexp.MustCompile(`\A` + groupPrefix + `[a-z0-9:-]{0,255}[a-z0-9]\z`)
 
 // Object makes the object that kubeadm would: in [Namespace], with its expiration in UTC
-// seconds and no key for what is not set. A fraction of a second in Expiration is dropped, so a
-// token never lives longer than it was told to. The errors are those of [ParseSecretUnchecked]
-// for the same faults, so that what is encoded can be decoded, giving s back; and "unknown-key"
+// seconds and no key for an empty field. A fraction of a second in Expiration is dropped, so a
+// token never lives longer than it was told to. The errors are from [ParseSecretUnchecked],
+// which reads the result and must give s back; and "unknown-key"
 // if s was read from a Secret with a key that would be lost.
 func (s *Secret) Object() (*Object, error) {
-	s = typednil.OrZero(s)
-	if s.Token.IsZero() {
+	if s == nil || s.Token.IsZero() {
 		return nil, &Error{Check: checkToken, Want: wantToken}
 	}
 	if s.unknown != "" {
@@ -150,10 +147,9 @@ func (s *Secret) Object() (*Object, error) {
 	return o, nil
 }
 
-// Object is what this package needs to see of a Kubernetes Secret (core/v1): its name
-// and its data.
+// Object has the fields of a Kubernetes Secret (core/v1) that this package reads or writes.
 type Object struct {
-	// Namespace, Name, UID and ResourceVersion are those of the object's metadata. UID and
+	// Namespace, Name, UID and ResourceVersion are in the object's metadata. UID and
 	// ResourceVersion may be empty; no check needs them, but [Sweep] passes them on.
 	Namespace       string
 	Name            string
@@ -166,7 +162,7 @@ type Object struct {
 	// Data is the Secret's data, values by key, not base64-encoded, as in client-go:
 	// secret.New(s.Data). Nothing here changes it.
 	Data secret.Value[map[string][]byte]
-	// Labels and Annotations are those of the object's metadata. No check depends on them; they
+	// Labels and Annotations are in the object's metadata. No check depends on them; they
 	// are kept when the object is read and written, and nothing here changes them. kubectl apply
 	// writes a copy of the whole Secret into an annotation: it is shown no more than Data.
 	Labels      map[string]string

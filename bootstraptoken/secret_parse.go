@@ -13,9 +13,8 @@ import (
 )
 
 // The checks that an object must pass to be a token Secret, in order, which is that of
-// kube-apiserver (plugin/pkg/auth/authenticator/token/bootstrap/bootstrap.go). Those marked
-// "ours" let nothing through that kube-apiserver stops; they stop what it, the controllers or
-// kubeadm would overlook.
+// kube-apiserver (plugin/pkg/auth/authenticator/token/bootstrap/bootstrap.go). The checks marked
+// "ours" are additional: kube-apiserver, the controllers or kubeadm do not make them.
 const (
 	// checkNamespace: the object is not in [Namespace]. kubeadm does not check.
 	checkNamespace Check = "namespace"
@@ -40,7 +39,7 @@ const (
 	checkExpiration Check = "bootstrap-token-expiration"
 	// checkExpired: the token has expired; see [Secret.Expired].
 	checkExpired Check = "bootstrap-token-expired"
-	// checkUsage: the token does not allow what it is used for, or a usage is neither "true" nor
+	// checkUsage: the token does not allow the requested usage, or a usage is neither "true" nor
 	// "false" nor empty: Kubernetes silently reads every other spelling as "false" (ours).
 	checkUsage Check = "usage"
 	// checkGroups: an entry of auth-extra-groups is not
@@ -56,18 +55,16 @@ const (
 	checkUnknownKey Check = "unknown-key"
 )
 
-// ParseSecretUnchecked reads a token Secret. It checks the form of everything, but not whether
-// the token has expired or what it may be used for, since a list shows it in any case:
-// [ParseSecretFor] does. The error is the first check that fails, of "namespace", "name",
+// ParseSecretUnchecked reads a token Secret. It checks the form of everything, but not expiration
+// and usages, since a list shows every token: [ParseSecretFor] does. The error is the first check that fails, of "namespace", "name",
 // "deleted", "type", "size", "token-secret", "bootstrap-token-id",
 // "bootstrap-token-expiration", "usage", "auth-extra-groups", "description" and "unknown-key".
 //
-// Not: an authentication. A Secret that was read says nothing about who presents its token: a
-// token that is Equal to s.Token may have expired years ago, or may only sign. [Authenticate]
-// decides.
+// It does not authenticate: a token that is Equal to s.Token may have expired years ago, or may
+// only sign. [Authenticate] decides.
 //
-// ParseSecretUnchecked is stricter than any of Kubernetes' readers, which differ. What it
-// accepts, they all read in the same way.
+// ParseSecretUnchecked is stricter than any of Kubernetes' readers, which differ: they all read an
+// accepted Secret in the same way.
 func ParseSecretUnchecked(o *Object) (*Secret, error) { return decode(o, nil) }
 
 // ParseSecretFor reads a token Secret as [ParseSecretUnchecked] does and checks whether the
@@ -85,7 +82,7 @@ func ParseSecretFor(o *Object, wanted Usages, now time.Time) (*Secret, error) {
 	return decode(o, &use{wanted, now})
 }
 
-// use is what a token is to be used for, and when.
+// use is the requested usages of a token, and the time.
 type use struct {
 	wanted Usages
 	now    time.Time
@@ -172,7 +169,7 @@ func (r *secretReader) expiration() (err error) {
 	return nil
 }
 
-// decodeExpiration returns the zero time if there is none. A text that gives the zero time is
+// decodeExpiration returns the zero time without an expiration. A text that gives the zero time is
 // refused: it would read as "never".
 func decodeExpiration(d map[string][]byte) (time.Time, error) {
 	text, set := d[keyExpiration]

@@ -29,7 +29,7 @@ func TestExpired(t *testing.T) {
 		{end, end, true}, // at the instant itself
 		{end, end.Add(time.Nanosecond), true},
 		{end, end.In(time.FixedZone("", 7200)), true},
-		{end, time.Time{}, true}, // a clock that nobody set
+		{end, time.Time{}, true}, // a clock that is not set
 		{time.Time{}, end, false},
 		{time.Time{}, time.Time{}, false},
 	} {

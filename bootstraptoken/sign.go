@@ -9,11 +9,11 @@ import (
 	"github.com/nodeattest/nodeattest/jws"
 )
 
-// Signing is what [Sign] found.
+// Signing is the result of [Sign].
 type Signing struct {
 	// Data is the data that the ConfigMap must have now. It is a new map.
 	Data map[string]string
-	// Changed reports whether Data differs from what was given: if so, write it.
+	// Changed reports whether Data differs from the given data: if so, write it.
 	Changed bool
 	// Refused lists the token Secrets that [ParseSecretUnchecked] refuses, in the order in
 	// which they were given. Nothing is signed with them.
@@ -26,12 +26,12 @@ type Signing struct {
 // Sign says what data the cluster-info ConfigMap must have at now: a signature by each Secret
 // that has the usage signing and is not expired, and no other key that begins with
 // "jws-kubeconfig-". Everything else in data is kept. objects may be all Secrets of the
-// cluster: those that are not of [SecretType] in [Namespace] are skipped.
+// cluster: Secrets of another type or namespace than [SecretType] and [Namespace] are skipped.
 //
-// Signatures are byte for byte those of Kubernetes' bootstrap signer
+// Signatures are byte for byte the same as from Kubernetes' bootstrap signer
 // (pkg/controller/bootstrap/bootstrapsigner.go, signConfigMap). The same Secrets sign, except
-// those that [ParseSecretUnchecked] refuses: Kubernetes signs with any nonempty secret, with
-// Secrets whose groups are wrong, and with those that are being deleted. A signature that it
+// Secrets that [ParseSecretUnchecked] refuses: Kubernetes signs with any nonempty secret, with
+// wrong groups, and during deletion. A signature that it
 // made with such a Secret is left alone as long as it is correct, so that both can run in one
 // cluster: each settles after one write. They contradict each other only if their clocks
 // differ, and only for that long, when a token expires.
@@ -90,7 +90,7 @@ type signer struct {
 	refused bool      // only Kubernetes signs with it
 }
 
-// signers returns those that sign at now, by ID. It also fills in Refused.
+// signers returns the Secrets that sign at now, by ID. It also fills in Refused.
 func (s *Signing) signers(objects []*Object, now time.Time) (map[string]signer, error) {
 	signers := make(map[string]signer, len(objects))
 	for _, o := range objects {
@@ -117,7 +117,7 @@ func (s *Signing) signers(objects []*Object, now time.Time) (map[string]signer, 
 // kubernetesSigns reports whether Kubernetes' bootstrap signer signs with the token Secret,
 // and if so with which key and until when, where zero means never (pkg/controller/bootstrap,
 // bootstrapsigner.go and util.go; k8s.io/cluster-bootstrap/util/secrets, GetExpiration).
-// Besides type and namespace it checks the name, the ID, that the secret is not empty, the
+// In addition to type and namespace it checks the name, the ID, that the secret is not empty, the
 // expiration and the usage, but not deletion, the groups or the form of the secret. It reads
 // an expiration as time.Parse does, and an empty one as never.
 func kubernetesSigns(o *Object, now time.Time) (key []byte, end time.Time, ok bool) {

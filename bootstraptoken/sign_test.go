@@ -326,7 +326,7 @@ func TestSignNext(t *testing.T) {
 }
 
 // Sign and Kubernetes' signer over the same Secrets, whatever is wrong with them, come to
-// rest: after one write each nobody writes, and what Kubernetes wants is there.
+// rest: after one write each, neither writes again, and Kubernetes' signatures are there.
 func TestTwoSignersComeToRest(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	rests := 0

@@ -9,7 +9,7 @@ import (
 // noticed.
 const maxSweepWait = time.Hour
 
-// Sweeping is what [Sweep] found.
+// Sweeping is the result of [Sweep].
 type Sweeping struct {
 	// Delete lists the Secrets to delete now, in the order in which they were given. Delete each
 	// with the preconditions UID and ResourceVersion, if they are not empty, so that a Secret
@@ -25,8 +25,8 @@ type Sweeping struct {
 }
 
 // Sweep says which token Secrets have expired at now, and when to look again. objects may be
-// all Secrets of the cluster: those that are not of [SecretType] in [Namespace], and those
-// that are being deleted, are skipped. A Secret needs nothing more than a readable expiration:
+// all Secrets of the cluster: other types and namespaces than [SecretType] and [Namespace], and
+// Secrets that are being deleted, are skipped. A Secret needs nothing more than a readable expiration:
 // an expired one with a wrong name or bad groups goes too, as with Kubernetes' token cleaner
 // (pkg/controller/bootstrap/tokencleaner.go, evalSecret).
 //
@@ -65,8 +65,8 @@ func Sweep(objects []*Object, now time.Time) (*Sweeping, error) {
 }
 
 // List decodes the token Secrets among objects, in order, for a view. objects may be all
-// Secrets of the cluster: those that are not of [SecretType] in [Namespace] are skipped. Those
-// that [ParseSecretUnchecked] refuses are in refused, with the reason. An expired token is
+// Secrets of the cluster: other types and namespaces than [SecretType] and [Namespace] are
+// skipped. Secrets that [ParseSecretUnchecked] refuses are in refused, with the reason. An expired token is
 // listed like any other. (kubeadm token list shows tokens that kube-apiserver refuses, and
 // usages that no component knows.)
 func List(objects []*Object) (secrets []*Secret, refused []Refusal) {

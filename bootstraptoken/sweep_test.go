@@ -33,7 +33,7 @@ func TestSweep(t *testing.T) {
 	setData(keyExpiration, "tomorrow")(unreadable)
 	setData(keyExpiration, "")(empty)
 	misnamed := sweepObject(t, "misnam", -time.Hour)
-	misnamed.Name = "somebody-s-token"
+	misnamed.Name = "misnamed-s-token"
 	misnamed.Data.Reveal()[keyGroups] = []byte("nonsense")
 
 	found, err := Sweep([]*Object{
@@ -50,7 +50,7 @@ func TestSweep(t *testing.T) {
 	want := []string{
 		Namespace + " bootstrap-token-past00 uid-past00 7",
 		Namespace + " bootstrap-token-now000 uid-now000 7",
-		Namespace + " somebody-s-token uid-misnam 7",
+		Namespace + " misnamed-s-token uid-misnam 7",
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("deletes %v, want %v", names, want)
@@ -111,8 +111,8 @@ func TestSweepBoundary(t *testing.T) {
 	}
 }
 
-// TestSweepUntilItIsDone: who looks again at Next deletes every token in the instant in
-// which it ends, and what was not deleted is named again.
+// TestSweepUntilItIsDone: a caller that looks again at Next deletes every token at the instant
+// of its end, and a token that was not deleted is named again.
 func TestSweepUntilItIsDone(t *testing.T) {
 	objects := []*Object{sweepObject(t, "aaaaaa", 90*time.Minute), sweepObject(t, "bbbbbb", time.Minute), sweepObject(t, "cccccc", 3*time.Hour)}
 	var log []string

@@ -53,8 +53,8 @@ func Parse(s string) (Token, error) {
 	return New(s[:idSize], s[idSize+1:])
 }
 
-// otherForm says what else a text may be that was given as a token, by its form, and shows nothing of
-// it.
+// otherForm guesses by its form which other kind of text was given as a token, and shows nothing
+// of it.
 func otherForm(s string) string {
 	switch {
 	case strings.HasPrefix(s, "K10") && strings.Contains(s, "::"): // k3s, pkg/clientaccess/token.go
@@ -83,7 +83,7 @@ func New(id, text string) (Token, error) {
 	return Token{strings.Clone(id), secret.New([secretSize]byte([]byte(text)))}, nil
 }
 
-// fault says what is wrong with a part of a token, and shows nothing of it.
+// fault describes a malformed part of a token, and shows nothing of it.
 func fault(size, want int) string {
 	if size != want {
 		return "of " + strconv.Itoa(size) + " bytes"
@@ -122,8 +122,7 @@ func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 // Equal reports whether both are the same token, in time that does not depend on the secrets.
 // Nothing equals the zero Token.
 //
-// Not: an authentication. [Authenticate] also asks whether the token has expired and what it
-// may be used for.
+// It does not authenticate: [Authenticate] also checks the token's expiration and usages.
 func (t Token) Equal(other Token) bool {
 	if t.IsZero() { // another zero Token has the same ID and key
 		return false
@@ -161,7 +160,7 @@ func inAlphabet(s string) bool {
 
 // Generate makes a new random token: 82 bits of secret, each character drawn uniformly from
 // the 36 by rejection sampling. Its randomness always comes from the operating system through
-// crypto/rand, which ends the program if there is none. A test that needs a known token makes
+// crypto/rand, which ends the program if it fails. A test that needs a known token makes
 // it with [New].
 func Generate() Token {
 	var text [idSize + secretSize]byte

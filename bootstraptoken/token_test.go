@@ -24,7 +24,7 @@ func mustParse(t testing.TB, s string) Token {
 	return token
 }
 
-// TestParseSaysWhy: the error of a token that a person has copied says what is wrong with it, and
+// TestParseSaysWhy: the error of a token that a person has copied describes its fault, and
 // shows nothing of its secret.
 func TestParseSaysWhy(t *testing.T) {
 	digest := strings.Repeat("3c", 32)

@@ -17,8 +17,8 @@ import (
 // else, and no second document. JSON is such YAML except for the escape \/ and surrogate pairs.
 // The readers below see to it that no key stands twice, and that nothing is left unread.
 //
-// Every refusal is an *Error by the check "kubeconfig". It gives the position, but nothing of
-// what is there: any word of a document may be a secret.
+// Every refusal is an *Error by the check "kubeconfig". It gives the position, but no
+// text of the document: any word of it may be a secret.
 func parseYAML(data []byte) (*yaml.Node, error) {
 	bad := func(got string) (*yaml.Node, error) {
 		return nil, &Error{Check: checkKubeconfig, Got: got, Want: "one plain document of YAML or JSON"}
@@ -55,7 +55,7 @@ func yamlFault(err error) string {
 	return "not YAML"
 }
 
-// fail gives the position of a value, what is wrong there, and what is wanted.
+// fail returns the error for a value: its position, the fault, and the wanted form.
 func fail(n *yaml.Node, check Check, got, want string) error {
 	at := "line " + strconv.Itoa(n.Line) + ", column " + strconv.Itoa(n.Column) + ": "
 	return &Error{Check: check, Got: at + got, Want: want}

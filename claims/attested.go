@@ -2,7 +2,6 @@ package claims
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -20,8 +19,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// AttestedNode is what is known about the machine at the other end of a connection: which
-// node it is, and what its proof established for others to use. Fill it from a verified
+// AttestedNode identifies the node and the machine at the other end of a connection. Fill it from
+// a verified
 // certificate ([AttestedNodeFromTLS]), from the record of an issued certificate
 // ([AttestedNodeFromRecord]), or from the result of a verification by package attest. The
 // zero value is not a node and is refused.
@@ -31,10 +30,9 @@ type AttestedNode struct {
 	// UID is the UID of the Node object that the certificate was issued for, if its record
 	// has one, or else "". It is never that of the Node that has the name now.
 	UID string
-	// ProviderID is the provider ID that was vouched for: that of the certificate's
-	// extension, of its record, or of attest's Authorization. It is "" if there was none, or if the
-	// certificate alone is known: kube-controller-manager's built-in signer drops the extension. Never
-	// use what a node claims.
+	// ProviderID is the verified provider ID, from the certificate's extension, its record, or
+	// attest's Authorization. It is "" without one, or if only the certificate is known:
+	// kube-controller-manager's built-in signer drops the extension. Never use a node's own claim.
 	ProviderID string
 	// Machine is the canonical identity of the machine that was verified, such as
 	// "ek:sha256:" and a digest: the text of an attest.Identity, as also found in
@@ -58,13 +56,6 @@ type RegisteredMachine struct {
 	UID string
 }
 
-// Machines returns the machine that may be the node with that name: out of the registry of
-// trust on first use, the Cluster API's Machines, or an inventory. For a name without a
-// permanently registered machine (a reservation is not enough), the error wraps
-// [ErrNotFound]; any other error means that the question could not be answered. It must be
-// safe for concurrent use.
-type Machines func(ctx context.Context, nodeName string) (*RegisteredMachine, error)
-
 // Facts is a set of agreements between a token, an attested node, its Node object and the
 // registry.
 type Facts uint
@@ -79,8 +70,8 @@ const (
 	// FactAttestedUID: so did the attestation. It is a fact about the Node alone, which may be
 	// kept for another machine.
 	FactAttestedUID
-	// FactCertificateProviderID: the Node's provider ID is the one that was vouched for
-	// when the machine was attested. It is a fact about the presenter.
+	// FactCertificateProviderID: the Node's provider ID is the one that was verified when the
+	// machine was attested. It is a fact about the presenter.
 	FactCertificateProviderID
 	// FactRegisteredProviderID: the Node's provider ID is that of the registered machine.
 	// It is a fact from the registry.
@@ -96,7 +87,7 @@ const (
 )
 
 const (
-	// presenterFacts are those that tie the machine that presents a token to the node by
+	// presenterFacts are the facts that tie the machine that presents a token to the node by
 	// more than the name in its certificate.
 	presenterFacts = FactCertificateProviderID | machineFacts
 	// machineFacts say that the registered machine is the one that was attested.
@@ -142,9 +133,9 @@ type NodeFacts struct {
 	Machine RegisteredMachine
 }
 
-// CheckNodeCertificate: there is no client certificate of a node, or it does not have the
+// checkNodeCertificate: there is no client certificate of a node, or it does not have the
 // required form, or it was not verified.
-const CheckNodeCertificate Check = "node-certificate"
+const checkNodeCertificate Check = "node-certificate"
 
 // The names in a node's certificate (Kubernetes, "Using Node Authorization").
 const (
@@ -197,19 +188,19 @@ func attestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOpt
 // tls.VerifyClientCertIfGiven), as VerifiedChains shows, to a CA that signs only for attested
 // nodes: any other CA for clients can name a node that was never attested, and nothing in the
 // certificate reveals that. If the cluster has no such CA, look the certificate up in the
-// records of those that were issued through attestation ([AttestedNodeFromRecord]).
+// records of certificates issued through attestation ([AttestedNodeFromRecord]).
 //
 // The subject must be exactly one common name "system:node:<name>" and one organization
 // "system:nodes". The certificate must not be a CA's, must be valid now, must explicitly
 // allow client authentication, and must have no subject alternative names. The provider ID
 // is that of the extension ([oid.ParseProviderID]), which must be well formed if present.
-// Anything else is refused with [CheckNodeCertificate].
+// Anything else is refused with "node-certificate".
 //
 // So is a connection that resumed a TLS session: its client has shown a ticket, which can be
 // carried away and used elsewhere, and not the certificate's key. The server should make none
 // (tls.Config.SessionTicketsDisabled).
 //
-// Not: PeerCertificates, which any client signs for itself where the server only asks for a
+// Don't use PeerCertificates, which any client signs for itself where the server only asks for a
 // certificate (tls.RequestClientCert). Behind a proxy that ends TLS, verify the certificate
 // that it passes on with x509.Certificate.Verify, and hand in the chains as VerifiedChains.
 func AttestedNodeFromTLS(state *tls.ConnectionState, opts NodeCertificateOptions) (*AttestedNode, error) {
@@ -223,13 +214,13 @@ func AttestedNodeFromTLS(state *tls.ConnectionState, opts NodeCertificateOptions
 }
 
 func certificateError(got, want string, err error) error {
-	return &Error{Check: CheckNodeCertificate, Got: got, Want: want, Err: err}
+	return &Error{Check: checkNodeCertificate, Got: got, Want: want, Err: err}
 }
 
 // nodeOf returns the node's name from a subject that says nothing else.
 func nodeOf(cert *x509.Certificate) (string, error) {
-	// There are two attributes, one of them the organization: the name that is read below
-	// is the other, or there is none.
+	// There are two attributes, one of them the organization: the common name below is the other,
+	// or is missing.
 	organization, organizations := asn1.ObjectIdentifier{2, 5, 4, 10}, 0
 	for _, attribute := range cert.Subject.Names {
 		if attribute.Type.Equal(organization) && attribute.Value == nodeOrganization {
@@ -246,44 +237,37 @@ func nodeOf(cert *x509.Certificate) (string, error) {
 	return name, nil
 }
 
-// CertificateRecord is what was recorded about a node's client certificate when it was
-// issued through attestation: the members of a csr.IssuedRecord that have these names.
+// CertificateRecord is the record of a node's client certificate that was issued through
+// attestation: the members of a csr.IssuedRecord that have these names.
 type CertificateRecord struct {
 	// CredentialID is "X509SHA256=" and the hexadecimal SHA-256 of the certificate's DER.
 	CredentialID string
 	// NodeName is the node that the certificate was issued to.
 	NodeName string
-	// NodeUID is the UID of the Node object at that time; "" if there was none yet, as on
-	// a machine's first join.
+	// NodeUID is the UID of the Node object at that time; "" on a machine's first join,
+	// before the Node exists.
 	NodeUID string
 	// Machine is the canonical identity of the machine that was verified.
 	Machine string
 	// MachineUID is the UID of the object that represented the machine; "" if there was
 	// none.
 	MachineUID string
-	// ProviderID is the provider ID that was vouched for; "" if none was. The certificate need not
+	// ProviderID is the verified provider ID; it may be "". The certificate need not
 	// have it: kube-controller-manager's built-in signer drops the extension.
 	ProviderID string
 }
 
-// Records finds the record of a certificate by its credential ID, among those that were
-// issued through attestation and only for clients (csr.IssuedRecord.ClientOf). For a
-// certificate that was not recorded, the error wraps [ErrNotFound]; any other error means
-// that the question could not be answered. It must be safe for concurrent use.
-type Records func(ctx context.Context, credentialID string) (*CertificateRecord, error)
-
-// AttestedNodeFromRecord is [AttestedNodeFromTLS] with what the certificate's
-// record says about the machine. The record must be that of this very certificate, and of a
-// machine: a different credential ID or node name, two provider IDs that differ, and a record without a
-// Machine, are refused with [CheckNodeCertificate]. A provider ID that the certificate lacks is the
-// record's; one that the record lacks was not vouched for, and is refused.
+// AttestedNodeFromRecord is [AttestedNodeFromTLS] with the machine from the certificate's record.
+// The record must belong to this very certificate, and name a machine: a different credential ID or node name, two provider IDs that differ, and a record without a
+// Machine, are refused with "node-certificate". A provider ID that the certificate lacks is the
+// record's; one that the record lacks was not verified, and is refused.
 func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, opts NodeCertificateOptions) (*AttestedNode, error) {
 	node, err := attestedNodeFromCertificate(cert, opts)
 	if err != nil {
 		return nil, err
 	}
 	if record == nil {
-		return nil, certificateError("a certificate that nobody recorded", "one that was issued through attestation", nil)
+		return nil, certificateError("a certificate without a record", "one that was issued through attestation", nil)
 	}
 	same, got, want := oid.SameProviderID(record.ProviderID, cmp.Or(node.ProviderID, record.ProviderID))
 	switch id := credentialID(cert); {

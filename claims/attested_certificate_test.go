@@ -62,7 +62,7 @@ func signCertificate(t testing.TB, template, parent *x509.Certificate, public *e
 	return cert
 }
 
-// nodeTemplate is what a node's client certificate is made of.
+// nodeTemplate is the template of a node's client certificate.
 func nodeTemplate(t testing.TB, name string) *x509.Certificate {
 	t.Helper()
 	extension, err := oid.ProviderIDExtension("gce://p/z/a")
@@ -101,7 +101,7 @@ func TestAttestedNodeFromCertificate(t *testing.T) {
 		t.Errorf("without an extension: got %+v, %v", got, err)
 	}
 	_, err = attestedNodeFromCertificate(cert, NodeCertificateOptions{RequireProviderID: true})
-	wantCheck(t, err, CheckNodeCertificate)
+	wantCheck(t, err, checkNodeCertificate)
 	if !errors.Is(err, oid.CheckProviderIDMissing) {
 		t.Errorf("got %v, want %v", err, oid.CheckProviderIDMissing)
 	}
@@ -142,19 +142,19 @@ func TestAttestedNodeFromCertificateRefuses(t *testing.T) {
 			template := nodeTemplate(t, "node-a")
 			change(template)
 			node, err := attestedNodeFromCertificate(ca.issue(t, template).Leaf, NodeCertificateOptions{})
-			wantCheck(t, err, CheckNodeCertificate)
+			wantCheck(t, err, checkNodeCertificate)
 			if node != nil {
 				t.Errorf("refused with %+v", node)
 			}
 		})
 	}
 	_, err := attestedNodeFromCertificate(nil, NodeCertificateOptions{})
-	wantCheck(t, err, CheckNodeCertificate)
+	wantCheck(t, err, checkNodeCertificate)
 
-	twice := ca.issue(t, nodeTemplate(t, "node-a")).Leaf // Go refuses to parse what is made so
+	twice := ca.issue(t, nodeTemplate(t, "node-a")).Leaf // Go refuses to parse it
 	twice.Extensions = append(twice.Extensions, twice.Extensions...)
 	_, err = attestedNodeFromCertificate(twice, NodeCertificateOptions{})
-	wantCheck(t, err, CheckNodeCertificate)
+	wantCheck(t, err, checkNodeCertificate)
 	if !errors.Is(err, refusal.Check("provider-id-duplicate")) {
 		t.Errorf("got %v, want %v", err, refusal.Check("provider-id-duplicate"))
 	}
@@ -168,7 +168,7 @@ func TestAttestedNodeFromTLS(t *testing.T) {
 		{VerifiedChains: [][]*x509.Certificate{{cert}}, DidResume: true},
 	} {
 		_, err := AttestedNodeFromTLS(state, NodeCertificateOptions{})
-		wantCheck(t, err, CheckNodeCertificate)
+		wantCheck(t, err, checkNodeCertificate)
 	}
 	state := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{cert}}}
 	if node, err := AttestedNodeFromTLS(state, NodeCertificateOptions{}); err != nil || node.Name != "node-a" {
@@ -207,15 +207,15 @@ func TestAttestedNodeFromRecord(t *testing.T) {
 			record := recordOf(cert)
 			change(record)
 			node, err := AttestedNodeFromRecord(cert, record, NodeCertificateOptions{})
-			if wantCheck(t, err, CheckNodeCertificate); node != nil {
+			if wantCheck(t, err, checkNodeCertificate); node != nil {
 				t.Errorf("refused with %+v", node)
 			}
 		})
 	}
 	_, err = AttestedNodeFromRecord(cert, nil, NodeCertificateOptions{})
-	wantCheck(t, err, CheckNodeCertificate)
+	wantCheck(t, err, checkNodeCertificate)
 	_, err = AttestedNodeFromRecord(ca.cert, recordOf(ca.cert), NodeCertificateOptions{})
-	wantCheck(t, err, CheckNodeCertificate)
+	wantCheck(t, err, checkNodeCertificate)
 }
 
 // TestAttestedNodeFromRecordOfKubernetes: Kubernetes' own signer leaves the provider ID out of the
@@ -237,8 +237,8 @@ func TestAttestedNodeFromRecordOfKubernetes(t *testing.T) {
 	}
 }
 
-// TestHandlerUnattested: a certificate that says nothing but a node's name is no attested
-// node's, whoever signed it, unless somebody wants it so.
+// TestHandlerUnattested: a certificate with nothing but a node's name is refused, whichever CA
+// signed it, unless InsecureAllowUnattested is set.
 func TestHandlerUnattested(t *testing.T) {
 	plain := nodeTemplate(t, "node-a")
 	plain.ExtraExtensions = nil // as kube-controller-manager's signer issues it
@@ -246,8 +246,8 @@ func TestHandlerUnattested(t *testing.T) {
 		change func(c *ValidatorConfig)
 		status int
 	}{
-		"by default":        {nil, 401},
-		"as somebody wants": {func(c *ValidatorConfig) { c.Node.InsecureAllowUnattested = true }, 200},
+		"by default": {nil, 401},
+		"unattested": {func(c *ValidatorConfig) { c.Node.InsecureAllowUnattested = true }, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := serve(t, HandlerOptions{}, tt.change)
@@ -268,7 +268,7 @@ func TestHandlerUnattested(t *testing.T) {
 func TestHandlerRecords(t *testing.T) {
 	records := map[string]*CertificateRecord{}
 	var fail error
-	w := serve(t, HandlerOptions{Records: func(_ context.Context, id string) (*CertificateRecord, error) {
+	w := serve(t, HandlerOptions{FindRecord: func(_ context.Context, id string) (*CertificateRecord, error) {
 		if fail != nil {
 			return records[id], fail
 		}
@@ -297,8 +297,8 @@ func TestHandlerRecords(t *testing.T) {
 		}
 	}
 	want(&good, 200, "")
-	want(&unrecorded, 403, CheckNodeCertificate)
-	want(nil, 403, CheckNodeCertificate)
+	want(&unrecorded, 403, checkNodeCertificate)
+	want(nil, 403, checkNodeCertificate)
 	fail = errDead
 	want(&good, 503, refusal.ErrRetry)
 	fail = nil
@@ -321,7 +321,7 @@ func TestHandlerRecords(t *testing.T) {
 // took over, with a registry that knows the successor by its provider ID alone.
 func TestHandlerFormerMachine(t *testing.T) {
 	record := &CertificateRecord{NodeName: "node-a", NodeUID: "node-uid", Machine: "ek:sha256:former", MachineUID: "former-uid"}
-	w := serve(t, HandlerOptions{Records: func(context.Context, string) (*CertificateRecord, error) { return record, nil }}, nil)
+	w := serve(t, HandlerOptions{FindRecord: func(context.Context, string) (*CertificateRecord, error) { return record, nil }}, nil)
 	plain := nodeTemplate(t, "node-a")
 	plain.ExtraExtensions = nil
 	former := w.ca.issue(t, plain)
@@ -350,7 +350,7 @@ func TestNewHandlerRecords(t *testing.T) {
 		"the machine's object of no record": {FactRegisteredMachineUID, HandlerOptions{}, refusal.CheckConfig},
 		"the Node's UID of no record":       {FactAttestedUID | FactNodeName, HandlerOptions{}, refusal.CheckConfig},
 		"the certificate's provider ID":     {FactCertificateProviderID | FactRegisteredProviderID, HandlerOptions{}, nil},
-		"the machine of a record":           {FactRegisteredMachine, HandlerOptions{Records: records}, nil},
+		"the machine of a record":           {FactRegisteredMachine, HandlerOptions{FindRecord: records}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := w.strictConfig()

@@ -55,9 +55,9 @@ func TestAttestedJoin(t *testing.T) {
 	tokenA, tokenB := c.issue(t, "node-a"), c.issue(t, "node-b")
 	c.want(t, "node-a", tokenA, 200, "")
 	c.want(t, "node-b", tokenB, 200, "")
-	c.want(t, "node-b", tokenA, 401, claims.CheckNodeName)
-	c.want(t, "node-a", tokenB, 401, claims.CheckNodeName)
-	c.want(t, "", tokenA, 403, claims.CheckNodeCertificate)
+	c.want(t, "node-b", tokenA, 401, claims.Check("node-name"))
+	c.want(t, "node-a", tokenB, 401, claims.Check("node-name"))
+	c.want(t, "", tokenA, 403, claims.Check("node-certificate"))
 
 	// Another machine has got a certificate for node-b's name, as its record says.
 	for id, record := range c.records {
@@ -72,7 +72,7 @@ func TestAttestedJoin(t *testing.T) {
 	c.objects.Put("nodes", claims.Object{Name: "node-a", UID: "another-uid", ProviderID: "sim:///node-a"})
 	c.want(t, "node-a", tokenA, 401, claims.Check("node-uid"))
 	c.objects.Delete("nodes", "", "node-a")
-	c.want(t, "node-a", tokenA, 401, claims.CheckNodeGone)
+	c.want(t, "node-a", tokenA, 401, claims.Check("node-gone"))
 }
 
 // serve starts the service behind the handler.
@@ -90,14 +90,14 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	machines := map[string]claims.RegisteredMachine{} // what was registered at the join
+	machines := map[string]claims.RegisteredMachine{} // registered at the join
 	for _, record := range c.records {
 		machines[record.NodeName] = claims.RegisteredMachine{Identity: record.Machine, ProviderID: record.ProviderID}
 	}
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuers: map[string]jws.KeySet{exampleIssuer: keys}, Audiences: []string{exampleAudience}, Objects: c.objects, InsecureAllowReplay: true,
 		Node: claims.NodeCheck{
-			Machines: func(_ context.Context, name string) (*claims.RegisteredMachine, error) {
+			FindMachine: func(_ context.Context, name string) (*claims.RegisteredMachine, error) {
 				machine, ok := machines[name]
 				if !ok {
 					return nil, claims.ErrNotFound
@@ -114,7 +114,7 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 		who, _ := claims.WorkloadFrom(r.Context())
 		c.facts = who.Facts.Facts
 		_, _ = io.WriteString(w, who.Result.Username())
-	}), claims.HandlerOptions{Records: c.record, Refused: func(_ *http.Request, err error) { c.refusal = err }})
+	}), claims.HandlerOptions{FindRecord: c.record, Refused: func(_ *http.Request, err error) { c.refusal = err }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 	t.Cleanup(c.server.Close)
 }
 
-// record is what was recorded of a certificate when it was issued to an attested node.
+// record returns the record of a certificate that was issued to an attested node.
 func (c *joinedCluster) record(_ context.Context, credentialID string) (*claims.CertificateRecord, error) {
 	record, ok := c.records[credentialID]
 	if !ok || !record.ClientOf(record.NodeName, credentialID) {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/internal/strictjson"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 )
 
 // NumericDate is a claim that states a time (RFC 7519, section 2), in whole seconds.
@@ -104,16 +103,16 @@ type Ref struct {
 // Private is the claim "kubernetes.io" of a bound service-account token
 // (pkg/serviceaccount/claims.go in k8s.io/kubernetes 1.36 and 1.37).
 type Private struct {
-	// Attestations are what Kubernetes 1.37 attests in a token that is bound to a webhook
-	// configuration, or nil if the claim is absent.
+	// Attestations are in a token of Kubernetes 1.37 that is bound to a webhook configuration;
+	// nil if the claim is absent.
 	Attestations *Attestations `json:"attestations,omitempty"`
 	// MutatingWebhookConfiguration is the one that the token is bound to, or nil.
 	MutatingWebhookConfiguration *Ref `json:"mutatingwebhookconfiguration,omitempty"`
 	// Namespace is the service account's namespace, and that of the pod or Secret.
 	Namespace string `json:"namespace,omitempty"`
 	// Node is the node that the token is bound to or, if there is a Pod, the node that
-	// the pod ran on, with a UID of "" if that Node did not exist. It is nil if there
-	// is none.
+	// the pod ran on, with a UID of "" if that Node did not exist. It is nil
+	// without a node.
 	Node *Ref `json:"node,omitempty"`
 	// Pod is the pod that the token is bound to, or nil if it is bound to none.
 	Pod *Ref `json:"pod,omitempty"`
@@ -129,24 +128,24 @@ type Private struct {
 	WarnAfter NumericDate `json:"warnafter,omitzero"`
 }
 
-// Attestations is what an API server attests to an admission webhook: what it may be asked to
-// review by the client that presents the token.
+// Attestations are an API server's statements to an admission webhook: which API groups the client
+// that presents the token may ask it to review.
 type Attestations struct {
 	// AdmissionReviewAPIGroups are API groups, of which kube-apiserver writes one; "*" stands
 	// for all.
 	AdmissionReviewAPIGroups []string `json:"admissionReviewAPIGroups,omitzero"`
 }
 
-// A binding is what a token says about an object of a kind; ref is nil for nothing.
+// A binding is a token's reference to an object of a resource; ref is nil without one.
 type binding struct {
-	kind alive.Kind
-	ref  *Ref
+	resource alive.Resource
+	ref      *Ref
 }
 
 // firstWebhook is where webhook configurations begin among the bindings.
 const firstWebhook = 4
 
-// bindings returns what the claim says about objects of each kind.
+// bindings returns the references to objects, one for each resource.
 func (k *Private) bindings() [6]binding {
 	return [...]binding{
 		{alive.ServiceAccount, &k.ServiceAccount}, {alive.Pod, k.Pod}, {alive.Secret, k.Secret}, {alive.Node, k.Node},
@@ -168,8 +167,8 @@ const maxNumericDate = 253402300799
 // in valid UTF-8, no duplicate member at any depth, no member that differs from another or
 // from a known one only in case, times as whole numbers between 0 and the end of the year 9999,
 // "aud" a string or an array of strings, no null. Unknown members are ignored, as RFC 7519,
-// section 4 requires; but not those of "kubernetes.io", where one may bind the token to an
-// object that no getter would look for, and not the flat claims of a legacy token. The errors are
+// section 4 requires, but refused inside "kubernetes.io", where one may bind the token to an
+// object that is never looked up; so are the flat claims of a legacy token. The errors are
 // [CheckSize], [CheckEncoding], [CheckType], "claims-time" and, for such members,
 // "private-claims".
 //
@@ -222,7 +221,7 @@ type member struct {
 	read func(*parser) error
 }
 
-// The members of a claim set, of "kubernetes.io" and of what is in it. They are never changed.
+// The members of a claim set, of "kubernetes.io" and of its objects. They are never changed.
 var (
 	claimSet = []member{
 		{"iss", func(p *parser) error { return p.text(&p.claims.Issuer) }},
@@ -279,7 +278,7 @@ func (p *parser) object(known []member, others bool) error {
 			}
 		}
 		if !others {
-			return &Error{Check: checkPrivate, Got: "the member " + strconv.Quote(string(name)) + " inside kubernetes.io", Want: "those of Kubernetes 1.37"}
+			return &Error{Check: checkPrivate, Got: "the member " + strconv.Quote(string(name)) + " inside kubernetes.io", Want: "a member of Kubernetes 1.37"}
 		}
 		return p.r.Skip()
 	})
@@ -309,7 +308,7 @@ func (p *parser) made(to **Ref) error {
 
 // audiences reads one string or an array of strings (RFC 7519, section 4.1.3).
 func (p *parser) audiences() (err error) {
-	if p.r.Kind() != strictjson.StringKind {
+	if p.r.Type() != strictjson.StringType {
 		p.claims.Audiences, err = p.r.Strings()
 		return err
 	}
@@ -329,7 +328,7 @@ func (p *parser) date(name string, to *NumericDate) error {
 	return nil
 }
 
-// escapes turns the escapes of encoding/json into those that it wrote before Go 1.22. A
+// escapes turns the escapes of encoding/json into the escapes it wrote before Go 1.22. A
 // backslash in the text is written as two, so it cannot begin any of the other escapes.
 var escapes = strings.NewReplacer(`\\`, `\\`, `\b`, `\u0008`, `\f`, `\u000c`, `\ufffd`, "\ufffd")
 
@@ -339,7 +338,10 @@ var escapes = strings.NewReplacer(`\\`, `\\`, `\b`, `\u0008`, `\f`, `\u000c`, `\
 // HTML characters, \u0008 and \u000c, \u2028 and \u2029. Bytes that are not UTF-8 become
 // U+FFFD, as they do there. A claim set longer than [MaxClaimsSize] gives [CheckSize].
 func (c *Claims) Marshal() ([]byte, error) {
-	payload, err := json.Marshal(typednil.OrZero(c))
+	if c == nil {
+		c = &Claims{}
+	}
+	payload, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}

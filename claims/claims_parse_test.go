@@ -38,7 +38,7 @@ func TestParseKeepsNoMemory(t *testing.T) {
 	}
 }
 
-// What is wrong with a claim is told with its name and the rule.
+// The error of a claim has its name and the rule.
 func TestParseNamesMember(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"exp":1735689600.5}`:              `digits only at byte 7: "exp"`,
@@ -142,7 +142,7 @@ func TestParseLegacy(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is parsed has one encoding. That the API server's decoder makes the same
+// FuzzParse: a parsed claim set has one encoding. That the API server's decoder makes the same
 // of it is what apiserver's FuzzParseClaims tries.
 func FuzzParse(f *testing.F) {
 	for _, r := range recordedPayloads(f) {

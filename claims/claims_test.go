@@ -32,7 +32,7 @@ func TestMakeSubjectAndCredentialID(t *testing.T) {
 	}
 }
 
-// What a token says of pod, node and itself is the user's extra.
+// The pod, node and ID of a token are in the user's extra.
 func TestExtraOfResults(t *testing.T) {
 	pod, node := &Ref{Name: "p", UID: "1"}, &Ref{Name: "n", UID: "2"}
 	for _, c := range []struct {

@@ -22,8 +22,8 @@
 // # The attested node
 //
 // A token says on which node its pod ran, but anyone who holds it can send it, from any
-// machine. [AttestedNode] is what a verified node certificate, its record, or a result of
-// package attest says about the machine at the other end of a connection. [NodeCheck]
+// machine. [AttestedNode] is the machine at the other end of a connection, known from a verified
+// node certificate, its record, or a result of package attest. [NodeCheck]
 // compares it with the token, the Node object and the registry of machines: a token that
 // was carried to another machine is refused. [Handler] does this for every request.
 //

@@ -57,22 +57,20 @@ const (
 	checkPrivate Check = "private-claims"
 	// checkSubject: "sub" does not match the service account in the private claims.
 	checkSubject Check = "subject"
-	// checkBinding: the token is bound to more than one object, or what is attested beside a
-	// webhook configuration is not what kube-apiserver attests.
+	// checkBinding: the token is bound to more than one object, or the attestations
+	// for a webhook configuration differ from kube-apiserver's.
 	checkBinding Check = "binding"
 )
 
-// The checks that compare the objects named in a token with those that exist. Each kind of
-// object (service-account, secret, pod, node, validating-webhook-configuration,
-// mutating-webhook-configuration) has three: that it exists ("secret-gone"), that it was not
-// deleted and recreated ("secret-uid"), and that it is not being deleted ("secret-deleted"). Declared here are those that callers branch on; see [CheckNodeGone].
+// The checks of the objects that a token names. Each resource (service-account, secret, pod, node,
+// validating-webhook-configuration, mutating-webhook-configuration) has three: that the object
+// exists ("secret-gone"), that it was not deleted and recreated ("secret-uid"), and that it is not
+// being deleted ("secret-deleted").
 const (
-	// CheckServiceAccountUID: it was deleted and recreated.
+	// CheckServiceAccountUID: the service account was deleted and recreated.
 	CheckServiceAccountUID Check = "service-account-uid"
-	// CheckServiceAccountDeleted: it is being deleted.
+	// CheckServiceAccountDeleted: the service account is being deleted.
 	CheckServiceAccountDeleted Check = "service-account-deleted"
-	// CheckPodGone: the pod does not exist.
-	CheckPodGone Check = "pod-gone"
 	// checkPodNode: the pod is on a different node from the one in the token.
 	checkPodNode Check = "pod-node"
 	// checkPodServiceAccount: the pod's service account is not the token's.

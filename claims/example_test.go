@@ -91,7 +91,7 @@ func ExampleParse() {
 	// true
 }
 
-// Whoever takes a token in exchange for something takes it once.
+// A service that exchanges a token for something accepts it once.
 func ExampleValidator_Validate() {
 	objects := exampleObjects()
 	token, keys := examplePodToken(objects)
@@ -146,7 +146,7 @@ func ExampleNodeCheck() {
 	}
 
 	check := claims.NodeCheck{
-		Machines: func(ctx context.Context, nodeName string) (*claims.RegisteredMachine, error) {
+		FindMachine: func(ctx context.Context, nodeName string) (*claims.RegisteredMachine, error) {
 			record, err := registry.Lookup(ctx, nodeName)
 			switch {
 			case err != nil:
@@ -191,7 +191,7 @@ func ExampleNewHandler() {
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuers: map[string]jws.KeySet{exampleIssuer: keys}, Audiences: []string{exampleAudience},
 		Objects: objects, InsecureAllowReplay: true, Now: exampleClock,
-		Node: claims.NodeCheck{Machines: func(context.Context, string) (*claims.RegisteredMachine, error) { return nil, claims.ErrNotFound }},
+		Node: claims.NodeCheck{FindMachine: func(context.Context, string) (*claims.RegisteredMachine, error) { return nil, claims.ErrNotFound }},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -200,8 +200,8 @@ func ExampleNewHandler() {
 		who, _ := claims.WorkloadFrom(r.Context())
 		fmt.Fprintln(w, "hello,", who.Result.Username())
 	}), claims.HandlerOptions{
-		// What was kept of csr.Issued.Record, by its CredentialID.
-		Records: func(context.Context, string) (*claims.CertificateRecord, error) { return nil, claims.ErrNotFound },
+		// The stored csr.Issued.Record, found by its CredentialID.
+		FindRecord: func(context.Context, string) (*claims.CertificateRecord, error) { return nil, claims.ErrNotFound },
 	})
 	if err != nil {
 		log.Fatal(err)

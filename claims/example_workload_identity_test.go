@@ -32,7 +32,7 @@ func Example_workloadIdentity() {
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuers: map[string]jws.KeySet{"https://kubernetes.default.svc": keys}, Audiences: []string{"https://identity.example"}, Objects: objects,
 		InsecureAllowReplay: true, // a token may come with each request: it is worth nothing elsewhere
-		Node:                claims.NodeCheck{Machines: join.machine},
+		Node:                claims.NodeCheck{FindMachine: join.machine},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -40,7 +40,7 @@ func Example_workloadIdentity() {
 	handler, err := claims.NewHandler(validator, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, _ := claims.WorkloadFrom(r.Context())
 		fmt.Fprintf(w, "%s on %s\n", who.Result.Username(), who.Node.Name)
-	}), claims.HandlerOptions{Records: join.record})
+	}), claims.HandlerOptions{FindRecord: join.record})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func Example_workloadIdentity() {
 	// 401 refused: node-gone
 }
 
-// joined is what the control plane keeps of the machines that joined, and their certificates.
+// joined has the control plane's records of the machines that joined, and their certificates.
 type joined struct {
 	records map[string]csr.IssuedRecord // by the node's name
 	cas     *x509.CertPool

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -27,11 +26,16 @@ type Workload struct {
 
 // HandlerOptions are the choices for [NewHandler]. Each zero field is a sensible default.
 type HandlerOptions struct {
-	// Records finds the records of the certificates that were issued through attestation.
-	// A client's certificate must be among them; its record says which machine it was
-	// issued to. Nil means to rely on the certificate alone ([AttestedNodeFromTLS]): then
-	// only one with a provider ID passes, since nothing else in it points to attestation.
-	Records Records
+	// FindRecord returns the record of a certificate by its credential ID, among the
+	// certificates that were issued through attestation and only for clients
+	// (csr.IssuedRecord.ClientOf). The record says which machine the certificate was issued to;
+	// a certificate without one is refused. For such a certificate, the error wraps
+	// [ErrNotFound]; any other error means that the records could not be read. It must be safe
+	// for concurrent use.
+	//
+	// Nil means to rely on the certificate alone ([AttestedNodeFromTLS]): then only one with a
+	// provider ID passes, since nothing else in it points to attestation.
+	FindRecord func(ctx context.Context, credentialID string) (*CertificateRecord, error)
 	// Certificate holds the options for reading the client's certificate.
 	Certificate NodeCertificateOptions
 	// Refused, if not nil, is called with every request that was not let through, and
@@ -59,7 +63,7 @@ type Handler struct {
 // that failed: 403 without a good certificate, 401 without a good token (RFC 6750,
 // section 3), 503 if no answer could be had.
 //
-// The validator must have a Node ([ValidatorConfig]). Without Records, a certificate says
+// The validator must have a Node ([ValidatorConfig]). Without FindRecord, a certificate says
 // nothing about its machine except the provider ID. The facts that need more,
 // [FactAttestedUID], [FactRegisteredMachine] and [FactRegisteredMachineUID], must not be
 // required then, since no request could pass. If they are, or if the validator or next is
@@ -67,12 +71,12 @@ type Handler struct {
 func NewHandler(v *Validator, next http.Handler, opts HandlerOptions) (*Handler, error) {
 	const unknown = FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID
 	switch {
-	case v == nil || v.config.Node.Machines == nil:
+	case v == nil || v.config.Node.FindMachine == nil:
 		return nil, refusal.Config("Validator", "without Node", "one with a NodeCheck")
-	case typednil.Is(next):
-		return nil, refusal.Config("next", "", "what requests are let through to")
-	case opts.Records == nil && v.config.Node.Require&unknown != 0:
-		return nil, refusal.Config("Require", (v.config.Node.Require&unknown).String()+" of certificates alone", "Records")
+	case next == nil:
+		return nil, refusal.Config("next", "", "the handler of accepted requests")
+	case opts.FindRecord == nil && v.config.Node.Require&unknown != 0:
+		return nil, refusal.Config("Require", (v.config.Node.Require&unknown).String()+" of certificates alone", "FindRecord")
 	}
 	return &Handler{validator: v, next: next, opts: opts}, nil
 }
@@ -104,14 +108,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // node finds out which node is at the other end of a connection.
 func (h *Handler) node(r *http.Request) (*AttestedNode, error) {
 	node, err := AttestedNodeFromTLS(r.TLS, h.opts.Certificate)
-	if err != nil || h.opts.Records == nil {
+	if err != nil || h.opts.FindRecord == nil {
 		return node, err // without a lookup
 	}
 	cert := r.TLS.VerifiedChains[0][0]
-	record, err := h.opts.Records(r.Context(), credentialID(cert))
+	record, err := h.opts.FindRecord(r.Context(), credentialID(cert))
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return nil, certificateError("a certificate that nobody recorded", "one that was issued through attestation", err)
+		return nil, certificateError("a certificate without a record", "one that was issued through attestation", err)
 	case err != nil || record == nil:
 		return nil, retry("the certificate's record", err)
 	}

@@ -111,7 +111,7 @@ func (w *world) strictWith(t testing.TB, config ValidatorConfig) *Validator {
 }
 
 func (w *world) nodeCheck() NodeCheck {
-	return NodeCheck{Machines: func(_ context.Context, name string) (*RegisteredMachine, error) {
+	return NodeCheck{FindMachine: func(_ context.Context, name string) (*RegisteredMachine, error) {
 		if w.machine == nil || name != "node-a" {
 			return nil, ErrNotFound
 		}
@@ -144,7 +144,7 @@ func (o *worldObjects) Get(_ context.Context, resource, _, name string) (*Object
 	return object, nil
 }
 
-// staleObjects answers out of a cache: what it answers has an age, or should have.
+// staleObjects answers out of a cache: its answers have an age, or should have.
 type staleObjects struct{ Objects }
 
 // ReadsLive: the world is the API server.

@@ -27,7 +27,7 @@ func TestNodeCheckLimits(t *testing.T) {
 		"no fresh Objects":   func(_ *NodeCheck, objects *Objects) { *objects = FreshObjects{} },
 		"Objects may be old": func(_ *NodeCheck, objects *Objects) { *objects = staleObjects{w.objects} },
 		"negative staleness": func(_ *NodeCheck, objects *Objects) { *objects = FreshObjects{From: w.objects, MaxStaleness: -1} },
-		"no Machines":        func(c *NodeCheck, _ *Objects) { c.Machines = nil },
+		"no FindMachine":     func(c *NodeCheck, _ *Objects) { c.FindMachine = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, objects := w.nodeCheck(), Objects(w.objects)
@@ -54,14 +54,14 @@ func TestBearerLimits(t *testing.T) {
 func TestNodeCheckAnswers(t *testing.T) {
 	w := newWorld(t)
 	r := w.result(t)
-	for name, machines := range map[string]Machines{
+	for name, machines := range map[string]func(context.Context, string) (*RegisteredMachine, error){
 		"nothing":             func(context.Context, string) (*RegisteredMachine, error) { return nil, nil },
 		"an error":            func(context.Context, string) (*RegisteredMachine, error) { return nil, errDead },
 		"an error and a good": func(context.Context, string) (*RegisteredMachine, error) { return w.machine, errDead },
 	} {
 		t.Run("machines: "+name, func(t *testing.T) {
 			c := w.nodeCheck()
-			c.Machines = machines
+			c.FindMachine = machines
 			facts, err := c.Check(t.Context(), w.objects, r, attested(), w.now)
 			if wantCheck(t, err, refusal.ErrRetry); facts != nil || errors.Is(err, alive.ErrNoAnswer) != (name == "nothing") {
 				t.Errorf("facts %v of no answer, %v", facts, err)

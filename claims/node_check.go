@@ -19,11 +19,11 @@ const (
 	// checkNodeClaimUID: the token's node has no UID, or not that of the Node that was
 	// attested and currently exists.
 	checkNodeClaimUID Check = "node-claim-uid"
-	// CheckNodeName: the token names a node other than the attested one. This is what
+	// checkNodeName: the token names a node other than the attested one. This is what
 	// refuses a token that is replayed from another node.
-	CheckNodeName Check = "node-name"
-	// CheckNodeGone: there is no Node with that name.
-	CheckNodeGone Check = "node-gone"
+	checkNodeName Check = "node-name"
+	// checkNodeGone: there is no Node with that name.
+	checkNodeGone Check = "node-gone"
 	// checkNodeDeleted: the Node is being deleted.
 	checkNodeDeleted Check = "node-deleted"
 	// checkNodeUID: the current Node is not the one that the token names: it was deleted
@@ -42,7 +42,7 @@ const (
 	// checkNodeProviderID: the Node's provider ID is not that of certificate and registry,
 	// or it has none although the certificate or the registry has one.
 	checkNodeProviderID Check = "node-provider-id"
-	// checkCertificateProviderID: the provider ID that was vouched for is not the Node's.
+	// checkCertificateProviderID: the verified provider ID is not the Node's.
 	checkCertificateProviderID Check = "certificate-provider-id"
 	// checkRegisteredProviderID: the registered machine's provider ID is not the Node's.
 	checkRegisteredProviderID Check = "registered-provider-id"
@@ -55,8 +55,8 @@ const (
 // NodeCheck decides whether a token was issued to a workload on the very machine that
 // presents it (KEP-4193, user story 1). The zero value refuses everything.
 //
-// The node's name and UID in the token, the Node object and its provider ID, what was
-// vouched for when the machine was attested, and the machine that is registered for the
+// The node's name and UID in the token, the Node object and its provider ID, the
+// provider ID that was verified when the machine was attested, and the machine that is registered for the
 // name must all agree as far as they are known. The following are always required:
 //
 //   - [FactNodeName] and [FactNodeUID].
@@ -70,8 +70,12 @@ const (
 //     has that name in its certificate too, the Node may have been kept, and a machine that was
 //     never attested may have the name.
 type NodeCheck struct {
-	// Machines is the registry. It is required.
-	Machines Machines
+	// FindMachine returns the machine that is registered for a node's name, from the registry of
+	// trust on first use, the Cluster API's Machines, or an inventory. For a name without a
+	// permanently registered machine (a reservation is not enough), the error wraps
+	// [ErrNotFound]; any other error means that the registry could not answer. It is required,
+	// and must be safe for concurrent use.
+	FindMachine func(ctx context.Context, nodeName string) (*RegisteredMachine, error)
 	// Require is the set of facts that are required in addition.
 	Require Facts
 	// InsecureAllowUnattested drops the requirement of a fact about the presenter. Every
@@ -85,7 +89,7 @@ type NodeCheck struct {
 // [Validator.ValidateOnNode]. Objects gets the Node; any but [LiveObjects] are accepted only
 // inside a [FreshObjects]. The result must be one that a validator returned, unmodified
 // ("unvalidated-result"). Every refusal is an [*Error] with its own check; if the Node or the
-// registry could not be read, the error is [refusal.ErrRetry]. Without objects or Machines, the
+// registry could not be read, the error is [refusal.ErrRetry]. Without objects or FindMachine, the
 // error is [refusal.CheckConfig].
 func (c NodeCheck) Check(ctx context.Context, objects Objects, result *Result, node *AttestedNode, now time.Time) (*NodeFacts, error) {
 	if err := c.ready(); err != nil {
@@ -105,10 +109,10 @@ func (c NodeCheck) Check(ctx context.Context, objects Objects, result *Result, n
 	if err != nil {
 		return nil, err
 	}
-	object, err := fresh.Get(ctx, alive.Node.Resource, "", claim.Name)
+	object, err := fresh.Get(ctx, alive.Node.Plural, "", claim.Name)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return nil, &Error{Check: CheckNodeGone, Got: "no Node " + refusal.Text(claim.Name), Want: "the one with UID " + refusal.Text(claim.UID), Err: err}
+		return nil, &Error{Check: checkNodeGone, Got: "no Node " + refusal.Text(claim.Name), Want: "the one with UID " + refusal.Text(claim.UID), Err: err}
 	case object == nil:
 		return nil, retry("Node "+refusal.Text(claim.Name), err)
 	}
@@ -117,14 +121,14 @@ func (c NodeCheck) Check(ctx context.Context, objects Objects, result *Result, n
 
 // isZero reports whether the check was not configured.
 func (c NodeCheck) isZero() bool {
-	return c.Machines == nil && c.Require == 0 && !c.InsecureAllowUnattested
+	return c.FindMachine == nil && c.Require == 0 && !c.InsecureAllowUnattested
 }
 
 // ready returns an error if the check cannot be made as configured.
 func (c NodeCheck) ready() error {
 	switch {
-	case c.Machines == nil:
-		return refusal.Config("Machines", "", "a registry of machines")
+	case c.FindMachine == nil:
+		return refusal.Config("FindMachine", "", "a registry of machines")
 	case c.Require >= endOfFacts:
 		return refusal.Config("Require", "of unknown facts", "facts of this package")
 	}
@@ -134,14 +138,14 @@ func (c NodeCheck) ready() error {
 // nodeClaim returns the token's node, which must have the name of the attested one.
 func nodeClaim(result *Result, node *AttestedNode) (*Ref, error) {
 	if node == nil {
-		return nil, &Error{Check: CheckNodeName, Got: "no attested node", Want: "one"}
+		return nil, &Error{Check: checkNodeName, Got: "no attested node", Want: "one"}
 	}
 	claim := result.Claims.Kubernetes.Node
 	switch {
 	case claim == nil || claim.Name == "":
 		return nil, &Error{Check: checkNodeClaim, Got: "a token without a node", Want: "node " + refusal.Text(node.Name)}
 	case claim.Name != node.Name:
-		return nil, &Error{Check: CheckNodeName, Got: "a token of node " + refusal.Text(claim.Name), Want: "node " + refusal.Text(node.Name)}
+		return nil, &Error{Check: checkNodeName, Got: "a token of node " + refusal.Text(claim.Name), Want: "node " + refusal.Text(node.Name)}
 	case claim.UID == "":
 		return nil, &Error{Check: checkNodeClaimUID, Got: "a node without UID", Want: "the UID of Node " + refusal.Text(claim.Name)}
 	}
@@ -153,7 +157,7 @@ func (c NodeCheck) compare(ctx context.Context, claim *Ref, node *AttestedNode, 
 	if err := checkNode(claim, node, object, now); err != nil {
 		return nil, err
 	}
-	machine, err := c.Machines(ctx, node.Name)
+	machine, err := c.FindMachine(ctx, node.Name)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, &Error{Check: checkMachineUnknown, Got: "no machine", Want: "one that is registered for node " + refusal.Text(node.Name), Err: err}

@@ -45,7 +45,7 @@ func TestNodeCheckAccepts(t *testing.T) {
 			n.ProviderID, w.machine.ProviderID, w.objects.node.ProviderID = "", "", ""
 		},
 			always | FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID},
-		{"nobody but the Node knows a provider ID", func(w *world, n *AttestedNode) { n.ProviderID, w.machine.ProviderID = "", "" },
+		{"only the Node knows a provider ID", func(w *world, n *AttestedNode) { n.ProviderID, w.machine.ProviderID = "", "" },
 			always | FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID},
 		{"Node to be deleted later", func(w *world, _ *AttestedNode) { w.objects.node.Deleted = w.ago(-time.Second) }, endOfFacts - 1},
 		{"bound to the node alone", func(w *world, _ *AttestedNode) { w.bind("node") }, endOfFacts - 1},
@@ -76,9 +76,9 @@ func TestNodeCheckRefuses(t *testing.T) {
 		change func(w *world, n *AttestedNode)
 		check  Check
 	}{
-		{"the token's node name", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.Name = "node-b" }, CheckNodeName},
+		{"the token's node name", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.Name = "node-b" }, checkNodeName},
 		{"the token's node UID", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.UID = "x" }, checkNodeClaimUID},
-		{"the attested name", func(_ *world, n *AttestedNode) { n.Name = "node-b" }, CheckNodeName},
+		{"the attested name", func(_ *world, n *AttestedNode) { n.Name = "node-b" }, checkNodeName},
 		{"the attested UID", func(_ *world, n *AttestedNode) { n.UID = "x" }, checkAttestedUID},
 		{"the attested provider ID", func(_ *world, n *AttestedNode) { n.ProviderID = other }, checkCertificateProviderID},
 		{"the attested machine", func(_ *world, n *AttestedNode) { n.Machine = "ek:sha256:bb" }, checkRegisteredMachine},
@@ -92,13 +92,13 @@ func TestNodeCheckRefuses(t *testing.T) {
 		{"no node in the token", func(w *world, _ *AttestedNode) { w.bind("pod") }, checkNodeClaim},
 		{"a node without name in the token", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.Name = "" }, checkNodeClaim},
 		{"a node without UID in the token", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.UID = "" }, checkNodeClaimUID},
-		{"no Node", func(w *world, _ *AttestedNode) { w.objects.node = nil }, CheckNodeGone},
+		{"no Node", func(w *world, _ *AttestedNode) { w.objects.node = nil }, checkNodeGone},
 		{"a deleted Node", func(w *world, _ *AttestedNode) { w.objects.node.Deleted = w.ago(1) }, checkNodeDeleted},
 		{"no provider ID of the Node", func(w *world, _ *AttestedNode) { w.objects.node.ProviderID = "" }, checkNodeProviderID},
 		{"the same, no extension", func(w *world, n *AttestedNode) { w.objects.node.ProviderID, n.ProviderID = "", "" }, checkNodeProviderID},
 		{"the same, not registered", func(w *world, _ *AttestedNode) { w.objects.node.ProviderID, w.machine.ProviderID = "", "" }, checkNodeProviderID},
 		{"no machine", func(w *world, _ *AttestedNode) { w.machine = nil }, checkMachineUnknown},
-		{"no name", func(_ *world, n *AttestedNode) { n.Name = "" }, CheckNodeName},
+		{"no name", func(_ *world, n *AttestedNode) { n.Name = "" }, checkNodeName},
 
 		{"no extension, registry disagrees", func(w *world, n *AttestedNode) { w.machine.ProviderID, n.ProviderID = other, "" }, checkRegisteredProviderID},
 		{"not registered, extension disagrees", func(w *world, n *AttestedNode) { w.machine.ProviderID, n.ProviderID = "", other }, checkCertificateProviderID},
@@ -157,7 +157,7 @@ func TestNodeCheckRequire(t *testing.T) {
 
 // TestNodeCheckFormerMachine: the name of a node went to another machine, whose Node,
 // registration and token all agree. The machine that had the name presents the token with
-// the certificate that it still has: whatever is known of it beside its name gives it away,
+// the certificate that it still has: any fact about it but its name gives it away,
 // and where nothing is, that is too little.
 func TestNodeCheckFormerMachine(t *testing.T) {
 	former := attested()
@@ -208,9 +208,9 @@ func TestNodeCheckFormerMachineOfAKeptNode(t *testing.T) {
 				node.UID = "node-uid-2"
 			}
 			if former.ProviderID == "gce://p/z/a" && former.Machine == "" && former.MachineUID == "" {
-				continue // then nothing that anybody knows tells the two apart
+				continue // then no known fact tells the two apart
 			}
-			c := NodeCheck{Machines: func(context.Context, string) (*RegisteredMachine, error) { return machine, nil }}
+			c := NodeCheck{FindMachine: func(context.Context, string) (*RegisteredMachine, error) { return machine, nil }}
 			facts, err := c.compare(t.Context(), &Ref{Name: "node-a", UID: node.UID}, former, node, time.Now())
 			if err == nil {
 				passed++
@@ -252,12 +252,12 @@ func TestNodeCheckNeedsResult(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = w.nodeCheck().Check(t.Context(), w.objects, r, nil, w.now)
-	wantCheck(t, err, CheckNodeName)
+	wantCheck(t, err, checkNodeName)
 	_, err = NodeCheck{}.Check(t.Context(), w.objects, r, attested(), w.now)
 	wantCheck(t, err, refusal.CheckConfig)
 }
 
-// A copy of a result, with other claims or with the same, is not what a validator returned.
+// A copy of a result, with other claims or with the same, counts as unvalidated.
 func TestNodeCheckRefusesCopies(t *testing.T) {
 	w := newWorld(t)
 	r, err := w.strict(t).Validate(t.Context(), w.token(t))
@@ -285,7 +285,7 @@ func TestNodeCheckUndecided(t *testing.T) {
 	w := newWorld(t)
 	r := w.result(t)
 	c := w.nodeCheck()
-	c.Machines = silentMachines(errDead)
+	c.FindMachine = silentMachines(errDead)
 	_, err := c.Check(t.Context(), w.objects, r, attested(), w.now)
 	wantCheck(t, err, refusal.ErrRetry)
 	c = w.nodeCheck()

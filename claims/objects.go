@@ -6,11 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Object is what a token may be bound to, reduced to what this package needs.
+// Object is an object that a token may be bound to, reduced to the fields of this package.
 type Object struct {
 	// Name is metadata.name.
 	Name string
@@ -42,9 +41,8 @@ type Objects interface {
 	// Get gets an object of a resource, as it is named in the paths of the API server:
 	// serviceaccounts, pods, secrets and nodes, and, to which Kubernetes 1.37 binds the tokens
 	// that an API server presents to an admission webhook, validatingwebhookconfigurations and
-	// mutatingwebhookconfigurations. namespace is "" for nodes and for the last two. What is
-	// not found binds no token, so an implementation need not know the resources whose tokens
-	// it is to refuse.
+	// mutatingwebhookconfigurations. namespace is "" for nodes and for the last two. A token
+	// whose object is not found is refused, so an implementation may leave out resources.
 	Get(ctx context.Context, resource, namespace, name string) (*Object, error)
 }
 
@@ -53,14 +51,15 @@ type Objects interface {
 // if they are told how old an answer may be, and they accept no older answer, nor one without
 // AsOf: a deleted object may be seen as existing for that long.
 //
-// Not: an informer's lister. Its answers are as old as its watch, which may have ended.
+// An informer's lister is not LiveObjects: its answers are as old as its watch, which may have
+// ended.
 type LiveObjects interface {
 	Objects
 	// ReadsLive is a marker. It does nothing.
 	ReadsLive()
 }
 
-// live reports whether an answer without AsOf is of this very moment.
+// live reports whether an answer without AsOf is current.
 func live(objects Objects) bool {
 	_, marked := objects.(LiveObjects)
 	_, memory := objects.(*MemoryObjects) // without the marker: a type that embeds one does not inherit it
@@ -74,7 +73,7 @@ func NewNotFound(resource, name string) error {
 	return &notFoundError{resource + " " + strconv.Quote(name) + " not found"}
 }
 
-// notFoundError has the API server's words in place of those of [ErrNotFound].
+// notFoundError has the API server's text in place of [ErrNotFound]'s.
 type notFoundError struct{ text string }
 
 func (e *notFoundError) Error() string { return e.text }
@@ -109,7 +108,7 @@ func clock(now func() time.Time) func() time.Time {
 // negative MaxStaleness, or none for Objects that are not [LiveObjects].
 func (f FreshObjects) Check() error {
 	switch {
-	case typednil.Is(f.From):
+	case f.From == nil:
 		return refusal.Config("Objects", "", "a getter for objects")
 	case f.MaxStaleness < 0:
 		return refusal.Config("MaxStaleness", f.MaxStaleness.String(), "0 or more")
@@ -180,7 +179,9 @@ func (m *MemoryObjects) Delete(resource, namespace, name string) {
 // Get returns the object of that resource, which must not be changed, or an error of
 // [NewNotFound].
 func (m *MemoryObjects) Get(_ context.Context, resource, namespace, name string) (*Object, error) {
-	m = typednil.OrZero(m)
+	if m == nil {
+		return nil, NewNotFound(resource, name)
+	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if object, ok := m.objects[objectKey{resource, namespace, name}]; ok {

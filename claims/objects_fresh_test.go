@@ -10,7 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// TestStaleAnswers: an answer that is too old, or does not say how old it is, is none for
+// TestStaleAnswers: an answer that is too old, or does not say how old it is, is refused by
 // everybody who asks for it, whatever the object says.
 func TestStaleAnswers(t *testing.T) {
 	const most = 5 * time.Second

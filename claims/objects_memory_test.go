@@ -43,9 +43,6 @@ func TestMemoryObjects(t *testing.T) {
 			}
 		}
 	}
-	if _, err := (*MemoryObjects)(nil).Get(testContext, "pods", "ns", "x"); !errors.Is(err, ErrNotFound) {
-		t.Error(err)
-	}
 }
 
 func TestMemoryObjectsConcurrent(t *testing.T) {

@@ -144,7 +144,7 @@ func TestReplayOnce(t *testing.T) {
 	}
 }
 
-// TestReplayBoundConcurrent: the bound holds to the entry, whoever comes at once.
+// TestReplayBoundConcurrent: the bound holds to the entry under concurrent calls.
 func TestReplayBoundConcurrent(t *testing.T) {
 	const most, workers, each = 500, 8, 200
 	c := newReplay(t, most, nil)
@@ -324,7 +324,7 @@ func TestReplayClockForthAndBack(t *testing.T) {
 	wantCheck(t, use("new", until.Add(time.Second)), checkReplay)
 }
 
-// TestReplayZero: a cache that nobody made holds nothing, and says so.
+// TestReplayZero: the zero value holds nothing, and refuses.
 func TestReplayZero(t *testing.T) {
 	for _, c := range []*MemoryReplayCache{nil, {}} {
 		wantCheck(t, c.Use(t.Context(), "i", "a", time.Now().Add(time.Hour)), refusal.CheckConfig)
@@ -332,7 +332,7 @@ func TestReplayZero(t *testing.T) {
 }
 
 // TestReplayAfterTheEnd: an ID whose end has passed may have been kept and dropped, so
-// that nobody can say that it is new.
+// it may not be new.
 func TestReplayAfterTheEnd(t *testing.T) {
 	now := time.Unix(1000, 0)
 	cache, err := NewMemoryReplayCache(MemoryReplayOptions{Now: func() time.Time { return now }})
@@ -352,7 +352,7 @@ func TestReplayAfterTheEnd(t *testing.T) {
 	}
 }
 
-// held returns how many entries a cache holds, those that have ended among them.
+// held returns how many entries a cache holds, ended ones included.
 func held(c *MemoryReplayCache) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 // The keys of a user's extra, as kube-apiserver sets them for a service account
 // (k8s.io/apiserver, authentication/serviceaccount/util.go).
 const (
-	// extraPrefix begins the keys of the token's ID and of what it is bound to. Of a pod or a
+	// extraPrefix begins the keys of the token's ID and of its bound objects. Of a pod or a
 	// webhook configuration, either both name and UID are present or neither; of a node, its
 	// UID only if the token has one.
 	extraPrefix = "authentication.kubernetes.io/"
-	// extraAPIGroups holds what was attested beside a webhook configuration.
+	// extraAPIGroups holds the attested API groups of a webhook configuration.
 	extraAPIGroups = "attestation.authentication.kubernetes.io/admissionReviewAPIGroups"
 )
 
@@ -24,15 +24,14 @@ const (
 type Result struct {
 	// Claims are the token's claims, verified. They must not be changed.
 	//
-	// Not: a place for claims of one's own. A changed Claims is not noticed; a changed copy of
-	// the Result is refused by [NodeCheck].
+	// [NodeCheck] does not notice a changed Claims; it refuses a changed copy of the Result.
 	Claims *Claims
 	// Audiences are the requested audiences that the token has, in the order requested.
 	Audiences []string
 	// Key is the key that verified the signature.
 	Key *jws.Key
 
-	self *Result // itself, if a validator made it: a copy is not what was validated
+	self *Result // itself, if a validator made it: a copy was not validated
 }
 
 // validated reports whether a validator made this very Result.
@@ -60,7 +59,7 @@ func (r *Result) Groups() []string {
 	return []string{"system:serviceaccounts", "system:serviceaccounts:" + r.Claims.Kubernetes.Namespace}
 }
 
-// Extra returns the user's extra, or nil if there is none. Every value has one element; but
+// Extra returns the user's extra, or nil if it is empty. Every value has one element; but
 // that of "attestation.authentication.kubernetes.io/admissionReviewAPIGroups", in a token that
 // is bound to a webhook configuration, has as many as were attested.
 func (r *Result) Extra() map[string][]string {
@@ -78,7 +77,7 @@ func (r *Result) Extra() map[string][]string {
 	set("node-name", node.Name, true)
 	set("node-uid", node.UID, node.Name != "")
 	for _, hook := range hooks[firstWebhook:] {
-		ref, key := cmp.Or(hook.ref, &Ref{}), strings.TrimSuffix(hook.kind.Resource, "s")
+		ref, key := cmp.Or(hook.ref, &Ref{}), strings.TrimSuffix(hook.resource.Plural, "s")
 		set(key+"-name", ref.Name, ref.UID != "")
 		set(key+"-uid", ref.UID, ref.Name != "")
 		if hook.ref != nil && k.Attestations != nil && len(k.Attestations.AdmissionReviewAPIGroups) > 0 {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/internal/names"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -53,7 +52,7 @@ func (v *Validator) Validate(ctx context.Context, token string) (*Result, error)
 // refused but not used up: the workload that it belongs to can still present it. The Node
 // is read only once.
 func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *AttestedNode) (*Result, *NodeFacts, error) {
-	if v != nil && v.config.Node.Machines == nil {
+	if v != nil && v.config.Node.FindMachine == nil {
 		return nil, nil, refusal.Config("Node", "", "a NodeCheck in the configuration")
 	}
 	r, object, err := v.check(ctx, token)
@@ -176,7 +175,9 @@ const maxWebhookLifetime = 600
 // no ID or a long one ("token-id"), and another subject ("subject"). It looks at no clock, and
 // not at the issuer.
 func (c *Claims) Check() error {
-	c = typednil.OrZero(c)
+	if c == nil {
+		c = &Claims{}
+	}
 	k := &c.Kubernetes
 	if !names.ValidLabel(k.Namespace) {
 		return &Error{Check: checkPrivate, Got: "namespace " + refusal.OrNothing(refusal.Text(k.Namespace)), Want: "a DNS label"}
@@ -186,15 +187,15 @@ func (c *Claims) Check() error {
 		if bound.ref == nil {
 			continue
 		}
-		ofPod := bound.kind == alive.Node && k.Pod != nil // a pod's node, which may not have existed
+		ofPod := bound.resource == alive.Node && k.Pod != nil // a pod's node, which may not have existed
 		if !ofPod {
 			objects++
 		}
 		switch {
 		case !names.ValidNode(bound.ref.Name):
-			return &Error{Check: checkPrivate, Got: bound.kind.Name + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
+			return &Error{Check: checkPrivate, Got: bound.resource.Name + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
 		case bound.ref.UID == "" && !ofPod:
-			return &Error{Check: checkPrivate, Got: "a " + bound.kind.Name + " without UID", Want: "a UID"}
+			return &Error{Check: checkPrivate, Got: "a " + bound.resource.Name + " without UID", Want: "a UID"}
 		}
 	}
 	switch want := MakeSubject(k.Namespace, k.ServiceAccount.Name); {
@@ -274,26 +275,26 @@ func timeError(check Check, got NumericDate, relation string, want time.Time) er
 	return &Error{Check: check, Got: got.Time().Format(time.RFC3339), Want: relation + " " + want.UTC().Format(time.RFC3339)}
 }
 
-// checkObjects compares the objects that the token names with those that exist, and the
+// checkObjects compares the objects that the token names with the existing ones, and the
 // pod with the token. It returns the Node, or nil if the token names none.
 func (v *Validator) checkObjects(ctx context.Context, k *Private, deletedBefore time.Time) (node *Object, err error) {
 	for _, bound := range k.bindings() {
 		if bound.ref == nil {
 			continue
 		}
-		object, err := v.objects.Get(ctx, bound.kind.Resource, bound.kind.Namespace(k.Namespace), bound.ref.Name)
+		object, err := v.objects.Get(ctx, bound.resource.Plural, bound.resource.Namespace(k.Namespace), bound.ref.Name)
 		answer := alive.Answer{Found: object != nil, Err: err}
 		if answer.Found {
 			answer.UID, answer.Deleted = object.UID, object.Deleted
 		}
-		err = bound.kind.Compare(bound.ref.Name, bound.ref.UID, answer, deletedBefore)
-		if err == nil && bound.kind == alive.Pod {
+		err = bound.resource.Compare(bound.ref.Name, bound.ref.UID, answer, deletedBefore)
+		if err == nil && bound.resource == alive.Pod {
 			err = checkPod(object, k)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if bound.kind == alive.Node {
+		if bound.resource == alive.Node {
 			node = object
 		}
 	}

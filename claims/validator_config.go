@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -31,15 +30,15 @@ type ValidatorConfig struct {
 	// that has both here. It publishes the keys of both in one set, and a discovery document of the
 	// new issuer alone: the old one takes a key set of RemoteConfig.JWKSURL.
 	//
-	// Not: the issuers of two clusters, nor the keys of two clusters with the same issuer, such as
-	// kubeadm's default. Their service accounts of one name are one user here; only the Key and the
+	// Don't mix two clusters, neither by their issuers nor by their keys for the same issuer, such as
+	// kubeadm's default: service accounts of one name would be one user; only the Key and the
 	// Issuer of a Result say which cluster signed.
 	Issuers map[string]jws.KeySet
 	// Audiences are the names of the validating service; a token must be for one of them.
 	//
-	// Not: the API server's audience. A token for it, such as the one that is mounted into each
+	// Don't use the API server's audience. A token for it, such as the one that is mounted into each
 	// pod by default, could be stolen here and used there. An API server's audience is its
-	// issuer unless it is configured otherwise, so those of Issuers are refused here.
+	// issuer unless it is configured otherwise, so Issuers are refused as Audiences.
 	Audiences []string
 	// InsecureAPIServerAudience allows Audiences to have issuers among them.
 	InsecureAPIServerAudience bool
@@ -56,8 +55,7 @@ type ValidatorConfig struct {
 	MaxStaleness time.Duration
 	// Replay remembers tokens, so that each is accepted only once.
 	//
-	// Not: one for each of several validators of the same audience, which accept a token once
-	// each.
+	// Several validators of the same audience must share one, or each accepts a token once.
 	Replay ReplayCache
 	// InsecureAllowReplay accepts a token any number of times during its life: anyone who
 	// reads it in transit can use it too. It is meant for services to which a workload
@@ -88,9 +86,9 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 		return nil, refusal.Config("Audiences", "without one, or with an empty one", "at least one, none empty")
 	case slices.ContainsFunc(config.Audiences, config.accepts) && !config.InsecureAPIServerAudience:
 		return nil, refusal.Config("Audiences", "with the API server's, "+config.issuers(), "the validating service's own, or InsecureAPIServerAudience")
-	case typednil.Is(config.Objects) != config.InsecureSkipObjects:
+	case (config.Objects == nil) != config.InsecureSkipObjects:
 		return nil, refusal.Config("Objects and InsecureSkipObjects", "both or none", "one of them")
-	case typednil.Is(config.Replay) != config.InsecureAllowReplay:
+	case (config.Replay == nil) != config.InsecureAllowReplay:
 		return nil, refusal.Config("Replay and InsecureAllowReplay", "both or none", "one of them")
 	case config.MaxLifetime < 0:
 		return nil, refusal.Config("MaxLifetime", config.MaxLifetime.String(), "0 or more")
@@ -124,7 +122,7 @@ func (config *ValidatorConfig) checkIssuers() error {
 		return refusal.Config("Issuers", "without one, or with an empty one", "at least one, none empty")
 	}
 	for issuer, keys := range config.Issuers {
-		if typednil.Is(keys) {
+		if keys == nil {
 			return refusal.Config("Issuers", issuer+" without keys", "a key set")
 		}
 		if of, ok := keys.(interface{ Issuer() string }); ok && of.Issuer() != "" && of.Issuer() != issuer {

@@ -63,14 +63,9 @@ func TestValidatorKeysOfAnotherIssuer(t *testing.T) {
 	}
 }
 
-// What holds nil is refused where it is configured, not at the first token.
-func TestValidatorTypedNil(t *testing.T) {
+func TestValidatorConfigStaleObjects(t *testing.T) {
 	w := newWorld(t)
 	for name, change := range map[string]func(*ValidatorConfig){
-		"static keys": func(c *ValidatorConfig) { c.Issuers[worldIssuer] = (*jws.StaticKeySet)(nil) },
-		"remote keys": func(c *ValidatorConfig) { c.Issuers[worldIssuer] = (*jws.RemoteKeySet)(nil) },
-		"objects":     func(c *ValidatorConfig) { c.Objects = (*MemoryObjects)(nil) },
-		"replay":      func(c *ValidatorConfig) { c.Replay, c.InsecureAllowReplay = (*MemoryReplayCache)(nil), false },
 		"no machines": func(c *ValidatorConfig) { c.Node = NodeCheck{Require: FactRegisteredMachine} },
 		"a lister":    func(c *ValidatorConfig) { c.Objects = staleObjects{w.objects} },
 		"embedded":    func(c *ValidatorConfig) { c.Objects = struct{ *MemoryObjects }{&MemoryObjects{}} },

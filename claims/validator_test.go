@@ -30,7 +30,7 @@ func TestStrictAccepts(t *testing.T) {
 	}
 }
 
-// TestStrictAcceptsAlso has other tokens that are good, and borders of what is.
+// TestStrictAcceptsAlso has other good tokens, and borders.
 func TestStrictAcceptsAlso(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"plain":               func(w *world) { w.bind() },
@@ -89,10 +89,10 @@ func TestStrictRefuses(t *testing.T) {
 		{"long ID", func(w *world) { w.claims.ID = strings.Repeat("x", maxTokenIDSize+1) }, checkTokenID},
 		{"another subject", func(w *world) { w.claims.Subject = "system:serviceaccount:ns:admin" }, checkSubject},
 		{"no namespace", func(w *world) { w.claims.Kubernetes.Namespace = "" }, checkPrivate},
-		{"a namespace that is none", func(w *world) { w.claims.Kubernetes.Namespace = "a.b" }, checkPrivate},
-		{"an account that is none", func(w *world) { w.claims.Kubernetes.ServiceAccount.Name = "a/b" }, checkPrivate},
+		{"a malformed namespace", func(w *world) { w.claims.Kubernetes.Namespace = "a.b" }, checkPrivate},
+		{"a malformed account", func(w *world) { w.claims.Kubernetes.ServiceAccount.Name = "a/b" }, checkPrivate},
 		{"an account without UID", func(w *world) { w.claims.Kubernetes.ServiceAccount.UID = "" }, checkPrivate},
-		{"a pod that is none", func(w *world) { w.claims.Kubernetes.Pod.Name = "../x" }, checkPrivate},
+		{"a malformed pod", func(w *world) { w.claims.Kubernetes.Pod.Name = "../x" }, checkPrivate},
 		{"a pod without UID", func(w *world) { w.claims.Kubernetes.Pod.UID = "" }, checkPrivate},
 		{"a node without UID", func(w *world) { w.claims.Kubernetes.Node.UID = "" }, checkPrivate},
 		{"a node without name", func(w *world) { w.claims.Kubernetes.Node.Name = "" }, checkPrivate},
@@ -104,17 +104,17 @@ func TestStrictRefuses(t *testing.T) {
 		{"account deleted", func(w *world) { w.objects.account.Deleted = w.ago(61 * time.Second) }, CheckServiceAccountDeleted},
 		{"no secret", func(w *world) { w.bind("secret"); w.objects.secret = nil }, Check("secret-gone")},
 		{"secret made again", func(w *world) { w.bind("secret"); w.objects.secret.UID = "x" }, Check("secret-uid")},
-		{"no pod", func(w *world) { w.objects.pod = nil }, CheckPodGone},
+		{"no pod", func(w *world) { w.objects.pod = nil }, Check("pod-gone")},
 		{"pod made again", func(w *world) { w.objects.pod.UID = "x" }, Check("pod-uid")},
 		{"pod deleted", func(w *world) { w.objects.pod.Deleted = w.ago(61 * time.Second) }, Check("pod-deleted")},
 		{"pod of another account", func(w *world) { w.objects.pod.ServiceAccountName = "admin" }, checkPodServiceAccount},
 		{"pod on another node", func(w *world) { w.objects.pod.NodeName = "node-b" }, checkPodNode},
 		{"pod on no node", func(w *world) { w.objects.pod.NodeName = "" }, checkPodNode},
 		{"pod on a node, the token of none", func(w *world) { w.bind("pod") }, checkPodNode},
-		{"Node of a pod gone", func(w *world) { w.objects.node = nil }, CheckNodeGone},
+		{"Node of a pod gone", func(w *world) { w.objects.node = nil }, checkNodeGone},
 		{"Node of a pod made again", func(w *world) { w.objects.node.UID = "x" }, checkNodeUID},
 		{"Node of a pod deleted", func(w *world) { w.objects.node.Deleted = w.ago(61 * time.Second) }, checkNodeDeleted},
-		{"Node gone", func(w *world) { w.bind("node"); w.objects.node = nil }, CheckNodeGone},
+		{"Node gone", func(w *world) { w.bind("node"); w.objects.node = nil }, checkNodeGone},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -172,14 +172,14 @@ func nextLetterOrDot(c byte) byte {
 	return nextLetter(c)
 }
 
-// TestStrictUndecided: where nobody answers, nothing is refused and no token is used up.
+// TestStrictUndecided: without an answer, nothing is refused and no token is used up.
 func TestStrictUndecided(t *testing.T) {
 	for name, change := range map[string]func(w *world, c *ValidatorConfig){
 		"key set":        func(_ *world, c *ValidatorConfig) { c.Issuers[worldIssuer] = deadKeys{} },
 		"getter":         func(w *world, _ *ValidatorConfig) { w.objects.fail = errDead },
 		"silent getter":  func(w *world, _ *ValidatorConfig) { w.objects.silent = true },
-		"registry":       func(_ *world, c *ValidatorConfig) { c.Node.Machines = silentMachines(errDead) },
-		"silent machine": func(_ *world, c *ValidatorConfig) { c.Node.Machines = silentMachines(nil) },
+		"registry":       func(_ *world, c *ValidatorConfig) { c.Node.FindMachine = silentMachines(errDead) },
+		"silent machine": func(_ *world, c *ValidatorConfig) { c.Node.FindMachine = silentMachines(nil) },
 		"replay cache":   func(_ *world, c *ValidatorConfig) { c.Replay = deadReplay{} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestStrictUndecided(t *testing.T) {
 	}
 }
 
-func silentMachines(err error) Machines {
+func silentMachines(err error) func(context.Context, string) (*RegisteredMachine, error) {
 	return func(context.Context, string) (*RegisteredMachine, error) { return nil, err }
 }
 
@@ -227,7 +227,7 @@ func TestStrictReplay(t *testing.T) {
 	wantCheck(t, err, checkPodNode)
 	w.objects.pod.NodeName = "node-a"
 	_, _, err = v.ValidateOnNode(t.Context(), token, &AttestedNode{Name: "node-b"})
-	wantCheck(t, err, CheckNodeName)
+	wantCheck(t, err, checkNodeName)
 
 	if _, err := v.Validate(t.Context(), token); err != nil {
 		t.Fatal(err)

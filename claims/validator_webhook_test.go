@@ -35,7 +35,7 @@ func (w *world) validateHook(t testing.TB, objects Objects) (*Result, error) {
 	return w.strictWith(t, config).Validate(testContext, w.token(t))
 }
 
-// TestWebhookToken: a webhook's author gets what the API server attests, and the token has one
+// TestWebhookToken: a webhook's author gets the API server's attestations, and the token has one
 // encoding.
 func TestWebhookToken(t *testing.T) {
 	w, objects := newHookWorld(t)
@@ -106,7 +106,7 @@ func TestWebhookTokenRefused(t *testing.T) {
 		}},
 		"two audiences":           {checkBinding, func(w *world, _ *MemoryObjects) { w.claims.Audiences = append(w.claims.Audiences, "another") }},
 		"a second too long":       {checkBinding, func(w *world, _ *MemoryObjects) { w.claims.Expiry.Unix++ }},
-		"attested to nobody":      {checkBinding, func(w *world, _ *MemoryObjects) { w.claims.Kubernetes.ValidatingWebhookConfiguration = nil }},
+		"no webhook":              {checkBinding, func(w *world, _ *MemoryObjects) { w.claims.Kubernetes.ValidatingWebhookConfiguration = nil }},
 		"a reference without UID": {checkPrivate, func(w *world, _ *MemoryObjects) { w.claims.Kubernetes.ValidatingWebhookConfiguration.UID = "" }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestWebhookTokenRefused(t *testing.T) {
 	}
 }
 
-// A validator that can look up no webhook configuration refuses what is bound to one, and one
+// A validator that can look up no webhook configuration refuses a token that is bound to one, and one
 // that gets no answer does not decide.
 func TestWebhookTokenWithoutAnswer(t *testing.T) {
 	w, objects := newHookWorld(t)
@@ -134,8 +134,8 @@ func TestWebhookTokenWithoutAnswer(t *testing.T) {
 	}
 }
 
-// TestUnknownPrivateClaim: what a later release may bind a token to is not skipped, whereas a claim
-// beside kubernetes.io is.
+// TestUnknownPrivateClaim: an unknown member of kubernetes.io, to which a later release may bind a
+// token, is refused, and another unknown claim is skipped.
 func TestUnknownPrivateClaim(t *testing.T) {
 	w := newWorld(t)
 	v := w.strict(t)

@@ -23,7 +23,7 @@ func (k oneKey) Keys(context.Context, string) ([]*Key, error) { return k, nil }
 
 var benchSecret = []byte("0123456789abcdef")
 
-// BenchmarkDetached stands beside one base64url encoding and one HMAC of 2 KiB.
+// BenchmarkDetached compares with one base64url encoding and one HMAC of 2 KiB.
 func BenchmarkDetached(b *testing.B) {
 	payload := bytes.Repeat([]byte("a"), 2048)
 	signature, err := signDetached(payload, "abcdef", benchSecret)
@@ -73,7 +73,7 @@ func BenchmarkDetached(b *testing.B) {
 // kubernetesPayload has the size of a bound token's claims.
 const kubernetesPayload = `{"aud":["https://kubernetes.default.svc.cluster.local"],"exp":1763733985,"iat":1763730378,"iss":"https://kubernetes.default.svc.cluster.local","jti":"5a1f3a0e-4e1c-4a7e-9d26-0a4c2a1f3b77","kubernetes.io":{"namespace":"default","node":{"name":"worker-1","uid":"0b1d3a7e-6f0c-44f5-a3b8-b7a0f4f1f1ad"},"pod":{"name":"web-6d4cf56db6-x2x7k","uid":"2f1c2b8e-2b8e-4c53-8f0b-6a3f3b8de3ac"},"serviceaccount":{"name":"default","uid":"93c5b6c2-1d0e-4a5c-9d7b-2d5a7f6d1c11"},"warnafter":1763733985},"nbf":1763730378,"sub":"system:serviceaccount:default:default"}`
 
-// BenchmarkVerify stands beside the raw check of the same signatures.
+// BenchmarkVerify compares with the raw check of the same signatures.
 func BenchmarkVerify(b *testing.B) {
 	for _, algorithm := range []Algorithm{ES256, RS256, PS256, EdDSA} {
 		f := forgers()[algorithm]
@@ -98,7 +98,7 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// rawCheck is what the standard library does for the signature of a token and nothing
+// rawCheck is the standard library's work for the signature of a token and nothing
 // else: one digest and one public-key operation.
 func rawCheck(t testing.TB, f *forger, token string) func() bool {
 	t.Helper()
@@ -149,7 +149,7 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// TestAllocations bounds what this package allocates beside the standard library's own.
+// TestAllocations bounds this package's allocations in addition to the standard library's.
 func TestAllocations(t *testing.T) {
 	payload := bytes.Repeat([]byte("a"), 2048)
 	bare := testing.AllocsPerRun(100, func() {
@@ -167,7 +167,7 @@ func TestAllocations(t *testing.T) {
 	} {
 		// The payload in base64url and what holds it, the signature, and its other form.
 		if got := testing.AllocsPerRun(100, run) - bare; got > 4 {
-			t.Errorf("%s: %v allocations beside the HMAC", name, got)
+			t.Errorf("%s: %v allocations in addition to the HMAC", name, got)
 		}
 	}
 	for _, algorithm := range []Algorithm{RS256, RS512, PS256, ES256, EdDSA} {
@@ -177,14 +177,14 @@ func TestAllocations(t *testing.T) {
 		bare := testing.AllocsPerRun(100, func() { _ = raw() })
 		keys := oneKey{f.key}
 		got := testing.AllocsPerRun(100, func() { _, _ = VerifySignature(context.Background(), token, keys) }) - bare
-		// The token as bytes, what it encodes, its key ID, Token and the two that keep its
+		// The token as bytes, its decoded segments, its key ID, Token and the two that keep its
 		// content out of sight, Signed, and for ECDSA the two numbers of the signature.
 		want := 7.0
 		if algorithm == ES256 {
 			want += 2
 		}
 		if got > want {
-			t.Errorf("%s: %v allocations beside the signature's", algorithm, got)
+			t.Errorf("%s: %v allocations in addition to the signature's", algorithm, got)
 		}
 	}
 }

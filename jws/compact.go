@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -20,13 +19,13 @@ import (
 // everything that it says. [VerifySignature] and [Key.Verify] check its signature. The zero
 // value is refused by both.
 //
-// A token is a credential, and what it says is a stranger's text: package fmt and the like
-// show only its algorithm and key ID, wherever the token is.
+// A token is a credential, and its text is untrusted: package fmt and the like show only its
+// algorithm and key ID.
 type Token struct {
 	content secret.Value[tokenContent]
 }
 
-// tokenContent is what a token says.
+// tokenContent is the content of a token.
 type tokenContent struct {
 	signed    []byte // header and payload as they were sent, over which the signature is made
 	payload   []byte
@@ -36,8 +35,13 @@ type tokenContent struct {
 	typ       string
 }
 
-// read returns what a token says. The algorithm of nil and of the zero token is "".
-func (t *Token) read() tokenContent { return typednil.OrZero(t).content.Reveal() }
+// read returns the token's content. The algorithm of nil and of the zero token is "".
+func (t *Token) read() tokenContent {
+	if t == nil {
+		return tokenContent{}
+	}
+	return t.content.Reveal()
+}
 
 // Format prints which token it is, but neither its payload nor its signature.
 func (t Token) Format(s fmt.State, _ rune) {
@@ -70,7 +74,7 @@ func Parse(token string) (*Token, error) {
 	}
 	t := tokenContent{signed: text[:end:end]}
 
-	// One buffer holds what the three segments encode.
+	// One buffer holds the three decoded segments.
 	buffer := make([]byte, 0, len(text))
 	buffer, err := decodeSegment(buffer, head)
 	if err != nil {
@@ -106,7 +110,7 @@ func (t *Token) Algorithm() Algorithm { return t.read().algorithm }
 // KeyID returns the header's kid, at most [MaxKeyIDSize] bytes, or "" if it has none.
 func (t *Token) KeyID() string { return t.read().keyID }
 
-// Type returns the header's typ, or "" if it has none. Nothing here compares it with anything.
+// Type returns the header's typ, or "" if it has none. This package does not check it.
 func (t *Token) Type() string { return t.read().typ }
 
 // UnverifiedPayload returns the payload, which any sender could have written. It shares memory
@@ -117,7 +121,7 @@ func (t *Token) UnverifiedPayload() []byte { return t.read().payload }
 type Signed struct {
 	// Token is the token as it was parsed.
 	Token *Token
-	// Payload is what was signed. It shares memory with the token and must not be
+	// Payload is the signed payload. It shares memory with the token and must not be
 	// changed.
 	Payload []byte
 	// Key is the key with which the signature verified.
@@ -127,9 +131,9 @@ type Signed struct {
 // VerifySignature parses a token in compact form, as [Parse] does, and checks its signature
 // with the keys of a set, as [Token.VerifySignature] does.
 //
-// Not: an authentication. A token that has expired, and one for another audience, are signed as
-// well as any other. What the payload says is for the caller to check; claims.Validator does
-// so for the tokens of Kubernetes.
+// It does not authenticate. An expired token and a token for another audience are signed as well as
+// any other. The caller must check the claims in the payload; claims.Validator does so for the
+// tokens of Kubernetes.
 func VerifySignature(ctx context.Context, token string, keys KeySet) (*Signed, error) {
 	t, err := Parse(token)
 	if err != nil {
@@ -185,7 +189,7 @@ var encoding = base64.RawURLEncoding.Strict()
 
 var errLineEnd = errors.New("a line end")
 
-// decodeSegment appends to dst what src encodes. Two texts never encode the same bytes.
+// decodeSegment appends the decoded src to dst. Two texts never encode the same bytes.
 func decodeSegment(dst, src []byte) ([]byte, error) {
 	if bytes.IndexByte(src, '\n') >= 0 || bytes.IndexByte(src, '\r') >= 0 {
 		return nil, errLineEnd
@@ -193,7 +197,7 @@ func decodeSegment(dst, src []byte) ([]byte, error) {
 	return encoding.AppendDecode(dst, src)
 }
 
-// header is what this package reads from a header (RFC 7515, section 4.1). The other members
+// header has the members of a header that this package reads (RFC 7515, section 4.1). The others
 // must be valid JSON and are ignored; jku and x5u, with which a token says where its key is,
 // are never looked at.
 type header struct {
@@ -220,9 +224,8 @@ func parseHeader(data []byte) (header, error) {
 		case "nonce":
 			_, err = r.Text() // RFC 8555, section 6.5.2; a string for go-jose
 		case "jwk", "x5c":
-			// Other readers parse what these hold, and refuse the token for it. Refusing them
-			// all needs no agreement on which keys and certificates are good, and parses none
-			// that a stranger made.
+			// Other readers parse these keys and certificates, and refuse bad ones. Refusing all
+			// of them needs no agreement on good ones, and parses none from an attacker.
 			return &Error{Check: CheckHeader, Got: string(name), Want: "a header that brings no key"}
 		case "crit", "b64":
 			return &Error{Check: checkCritical, Got: string(name), Want: "a header without crit and b64"}

@@ -68,8 +68,8 @@ func TestHeaderRefused(t *testing.T) {
 	}
 }
 
-// Each header is that of a token whose signature is good. Kubernetes, by way of go-jose,
-// refuses those that are refused here for a member that is not ours to read; test/interop
+// Each header belongs to a token whose signature is good. Kubernetes, by way of go-jose, refuses
+// the headers, too, that are refused here for a member of another specification; test/interop
 // compares the two.
 func TestHeaderKinds(t *testing.T) {
 	f := forgers()[ES256]
@@ -160,7 +160,7 @@ func TestCheckKeyID(t *testing.T) {
 	}
 }
 
-// FuzzParseHeader: what is accepted, encoding/json reads as the same.
+// FuzzParseHeader: encoding/json reads an accepted header in the same way.
 func FuzzParseHeader(f *testing.F) {
 	for _, text := range []string{`{"alg":"ES256","kid":"k","typ":"JWT"}`, `{"ALG":"ES256"}`, `{"alg":"\u0045S256","x":[{}]}`, `{"alg":"x","crit":[]}`} {
 		f.Add([]byte(text))

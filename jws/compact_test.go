@@ -59,7 +59,7 @@ func TestParseAccepted(t *testing.T) {
 	}
 }
 
-// A token that brings a key is refused, whoever signed it.
+// A token that brings a key is refused, whichever key signed it.
 func TestEmbeddedKey(t *testing.T) {
 	for _, algorithm := range []Algorithm{ES256, EdDSA, PS512} {
 		f := forgers()[algorithm]
@@ -123,7 +123,7 @@ func TestParseRefused(t *testing.T) {
 			"bytes after the JSON":        {f.token(t, header+"{}", payload), CheckHeader},
 			"kid twice":                   {signedHeader(`,"kid":"k"`), CheckHeader},
 			"alg twice":                   {signedHeader(`,"alg":"` + string(algorithm) + `"`), CheckHeader},
-			"ALG beside alg":              {signedHeader(`,"ALG":"none"`), CheckHeader},
+			"ALG next to alg":             {signedHeader(`,"ALG":"none"`), CheckHeader},
 			"unknown member twice":        {signedHeader(`,"x":1,"x":1`), CheckHeader},
 			"crit":                        {signedHeader(`,"crit":["exp"],"exp":1`), checkCritical},
 			"b64 true":                    {signedHeader(`,"b64":true`), checkCritical},
@@ -232,7 +232,7 @@ func TestDecodeSegment(t *testing.T) {
 	}
 }
 
-// FuzzDecodeSegment: what is accepted encodes to itself.
+// FuzzDecodeSegment: an accepted segment encodes to itself.
 func FuzzDecodeSegment(f *testing.F) {
 	testkit.BeginFuzz(f)
 	for _, text := range []string{"", "YQ", "YR", "YQ==", "YW\nJj", "-_-_", "+/"} {
@@ -250,7 +250,7 @@ func FuzzDecodeSegment(f *testing.F) {
 	})
 }
 
-// A set that answers what it is told to, and remembers what it was asked for.
+// A set with given answers, which remembers the question.
 type toldSet struct {
 	keys  []*Key
 	err   error
@@ -326,7 +326,7 @@ func TestVerifyRefused(t *testing.T) {
 			got, err := VerifySignature(ctx, test.token, test.keys)
 			refusedFor(t, name, err, test.want)
 			if got != nil {
-				t.Errorf("%s: a result beside the error", name)
+				t.Errorf("%s: a result with the error", name)
 			}
 		})
 	}

@@ -28,7 +28,7 @@ func wycheproofKey(t *testing.T, text string, algorithm Algorithm) *Key {
 }
 
 // TestWycheproofSignatures runs the signatures over any bytes through the function that
-// checks those of tokens.
+// checks signatures of tokens.
 func TestWycheproofSignatures(t *testing.T) {
 	for _, test := range []struct {
 		file      string

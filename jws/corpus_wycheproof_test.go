@@ -92,7 +92,7 @@ var jwsRefused = []refusedByDesign{
 		[]int{347, 351}},
 }
 
-// jwkRefused are those of the JWK file.
+// jwkRefused are the refused keys of the JWK file.
 var jwkRefused = []refusedByDesign{
 	{"a token in compact form is never signed with a symmetric key", CheckAlgorithm,
 		[]int{2, 13, 14, 15}},

@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"strings"
-
-	"github.com/nodeattest/nodeattest/internal/typednil"
 )
 
 // detachedDots stand between the header and the signature, where the payload was.
@@ -46,6 +44,9 @@ func (d *Detached) Sign(keyID string, key []byte) (string, error) {
 
 // sign returns the header, two dots and the MAC.
 func (d *Detached) sign(keyID string, key []byte) ([]byte, error) {
+	if d == nil {
+		d = &Detached{}
+	}
 	if err := checkKeyID(keyID); err != nil {
 		return nil, err
 	}
@@ -57,7 +58,7 @@ func (d *Detached) sign(keyID string, key []byte) ([]byte, error) {
 	signature = append(signature, '.')
 	mac := hmac.New(sha256.New, key)
 	mac.Write(signature)
-	mac.Write(typednil.OrZero(d).encoded)
+	mac.Write(d.encoded)
 	var sum [sha256.Size]byte
 	signature = append(signature, '.')
 	return encoding.AppendEncode(signature, mac.Sum(sum[:0])), nil
@@ -67,7 +68,7 @@ func (d *Detached) sign(keyID string, key []byte) ([]byte, error) {
 // and key. As in Kubernetes, no other spelling of the header is accepted. MACs are compared
 // in constant time.
 //
-// The errors are those of Sign, and "form", "base64url", [CheckHeader], "critical-header",
+// The errors are [CheckKeyID], "key", "form", "base64url", [CheckHeader], "critical-header",
 // [CheckAlgorithm], "jws-signature-size" and "jws-signature".
 func (d *Detached) Verify(signature, keyID string, key []byte) error {
 	want, err := d.sign(keyID, key)

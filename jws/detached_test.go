@@ -41,7 +41,7 @@ func naiveDetached(payload []byte, keyID string, key []byte) string {
 	return b64(string(header)) + ".." + b64(string(mac.Sum(nil)))
 }
 
-// The values are those of the test of k8s.io/cluster-bootstrap, token/jws.
+// The values are from the test of k8s.io/cluster-bootstrap, token/jws.
 func TestDetachedKubernetes(t *testing.T) {
 	const key = "my voice is my passcode"
 	for payload, want := range map[string]string{
@@ -57,7 +57,7 @@ func TestDetachedKubernetes(t *testing.T) {
 		}
 		refusedFor(t, "foo after it", verifyDetached(want+"foo", []byte(payload), "joshua", []byte(key)), checkSignatureSize)
 	}
-	// Kubernetes signs with no secret at all; that is nobody's signature.
+	// Kubernetes signs with no secret at all; such a signature is refused.
 	_, err := signDetached(nil, "joshua", nil)
 	refusedFor(t, "no secret", err, checkKey)
 	empty := naiveDetached(nil, "joshua", nil)

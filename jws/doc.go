@@ -1,6 +1,6 @@
 // Package jws signs and verifies JSON Web Signatures (RFC 7515) of the two kinds that a
 // Kubernetes cluster relies on: the detached ones of bootstrap discovery, and tokens in
-// compact form, such as those of service accounts.
+// compact form, such as of service accounts.
 //
 // # Discovery
 //
@@ -21,11 +21,11 @@
 // Everything that is accepted can be read in only one way. Base64url has no padding, no line
 // ends and no set unused bits; JSON objects have no duplicate members, even in different case;
 // the header members crit and b64, which change the meaning of a signature, and jwk and x5c,
-// which supply a key, are refused whatever they say; and those that say where a key is (jku,
-// x5u) are never looked at. What is refused by go-jose, with which kube-apiserver reads
+// which supply a key, are refused whatever they say; and the members that say where a key is
+// (jku, x5u) are ignored. Tokens that go-jose refuses, with which kube-apiserver reads
 // tokens, is refused here too. ECDSA signatures have the fixed width of their curve, and the
 // salt of RSASSA-PSS has the length of its hash. A high s is not refused: never use a
-// signature, or a whole token, as an identifier of what it says.
+// signature, or a whole token, as an identifier.
 //
 // # Keys
 //

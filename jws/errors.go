@@ -23,7 +23,7 @@ const (
 	// case), has a member that this package reads with the wrong type, or supplies a key in jwk
 	// or x5c.
 	CheckHeader Check = "header"
-	// checkCritical: the header has crit or b64, which change what a signature means
+	// checkCritical: the header has crit or b64, which change the meaning of a signature
 	// (RFC 7515, section 4.1.11; RFC 7797).
 	checkCritical Check = "critical-header"
 	// CheckAlgorithm: no algorithm, one that this package does not verify, or one other than
@@ -32,7 +32,7 @@ const (
 	// CheckKeyID: a key ID for which there is no key, or one other than the key's, or one longer
 	// than MaxKeyIDSize.
 	CheckKeyID Check = "key-id"
-	// checkSignatureSize: a signature whose length is not what the algorithm and the key
+	// checkSignatureSize: a signature whose length is not the one that the algorithm and key
 	// require.
 	checkSignatureSize Check = "jws-signature-size"
 	// checkSignature: the signature is not the key's over these bytes.
@@ -66,7 +66,7 @@ const (
 const (
 	// checkSigner: a private key that did not sign.
 	checkSigner Check = "signer"
-	// checkSignerOutput: what a private key returned as its signature is not one, or is one with
+	// checkSignerOutput: the output of a private key is not a signature, or is a signature with
 	// another key or over other bytes. It is never passed on.
 	checkSignerOutput Check = "signer-output"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The signature that a cluster publishes beside its cluster-info, and the check that a
+// The signature that a cluster publishes with its cluster-info, and the check that a
 // joining node makes with its bootstrap token.
 func Example() {
 	clusterInfo := []byte("apiVersion: v1\nkind: Config\n")
@@ -89,7 +89,7 @@ func ExampleVerifySignature() {
 	// true
 }
 
-// A token without signature, and what is known of a token before it is verified.
+// A token without signature, and the unverified content of a token.
 func ExampleParse() {
 	_, err := jws.Parse("eyJhbGciOiJub25lIn0.e30.")
 	fmt.Println(err)

@@ -17,45 +17,45 @@ import (
 )
 
 // jwk are the members of a JWK that this package reads (RFC 7517; RFC 7518, section 6; RFC 8037,
-// section 2). What is empty is a missing member, or one whose value is null, "" or [].
+// section 2). A member whose value is null, "" or [] counts as missing.
 type jwk struct {
 	texts      map[string]string // by the names of textMembers
 	operations []string
 	unfit      error // why it is no key, although it is JSON
 }
 
-// textMembers are those that are texts; n, e, x and y are in base64url.
+// textMembers are the members with text values; n, e, x and y are in base64url.
 var textMembers = []string{"kty", "use", "alg", "kid", "crv", "x", "y", "n", "e"}
 
-// privateMembers are those of private and symmetric keys.
+// privateMembers are the members of private and symmetric keys.
 var privateMembers = []string{"d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv"}
 
 // jwkMembers are the names that a JWK may have only in exactly this spelling.
 var jwkMembers = slices.Concat(textMembers, []string{"key_ops"}, privateMembers)
 
-// readJWK reads the members of one JWK. An error means that the text is no JSON that every
-// reader understands in the same way, or that it holds a private or symmetric key; anything
-// else that is wrong is for key to say.
+// readJWK reads the members of one JWK. An error means that the text is not JSON that every
+// reader understands in the same way, or that it holds a private or symmetric key; key reports any
+// other fault.
 func readJWK(r *strictjson.Reader) (*jwk, error) {
 	j := &jwk{texts: map[string]string{}}
-	if kind := r.Kind(); kind != strictjson.ObjectKind && kind != strictjson.Invalid {
+	if kind := r.Type(); kind != strictjson.ObjectType && kind != strictjson.Invalid {
 		j.leaveOut("a key that is no object", "an object")
 		return j, refuse(checkJWK, r.Skip())
 	}
 	err := r.Object(func(name []byte) error {
-		known, kind := misspelt(name, jwkMembers), r.Kind()
+		known, kind := misspelt(name, jwkMembers), r.Type()
 		switch {
 		case slices.Contains(privateMembers, known):
 			if nothing, err := isNothing(r); nothing || err != nil {
 				return err
 			}
 			return &Error{Check: checkPrivate, Got: "a key with the member " + known, Want: "a public key"}
-		case known == "" || kind == strictjson.NullKind:
+		case known == "" || kind == strictjson.NullType:
 		case known != string(name):
 			j.leaveOut(string(name), known)
-		case known == "key_ops" && kind == strictjson.ArrayKind:
+		case known == "key_ops" && kind == strictjson.ArrayType:
 			return j.readOperations(r)
-		case known != "key_ops" && kind == strictjson.StringKind:
+		case known != "key_ops" && kind == strictjson.StringType:
 			value, err := r.String()
 			j.texts[known] = value
 			return err
@@ -70,7 +70,7 @@ func readJWK(r *strictjson.Reader) (*jwk, error) {
 	return j, refuse(checkJWK, err)
 }
 
-// leaveOut says what is first found to be wrong with a JWK.
+// leaveOut records the first fault of a JWK.
 func (j *jwk) leaveOut(got, want string) {
 	if j.unfit == nil {
 		j.unfit = &Error{Check: checkJWK, Got: got, Want: want}
@@ -79,13 +79,13 @@ func (j *jwk) leaveOut(got, want string) {
 
 // isNothing reads a value, and reports whether it is null, "" or [].
 func isNothing(r *strictjson.Reader) (bool, error) {
-	switch r.Kind() {
-	case strictjson.NullKind:
+	switch r.Type() {
+	case strictjson.NullType:
 		return true, r.Null()
-	case strictjson.StringKind:
+	case strictjson.StringType:
 		text, err := r.Text()
 		return len(text) == 0, err
-	case strictjson.ArrayKind:
+	case strictjson.ArrayType:
 		nothing := true
 		err := r.Array(func() error { nothing = false; return r.Skip() })
 		return nothing, err
@@ -99,7 +99,7 @@ const maxOperations = 16
 // readOperations reads the array key_ops.
 func (j *jwk) readOperations(r *strictjson.Reader) error {
 	return r.Array(func() error {
-		if len(j.operations) == maxOperations || r.Kind() != strictjson.StringKind {
+		if len(j.operations) == maxOperations || r.Type() != strictjson.StringType {
 			j.leaveOut("key_ops that are more, or no strings", "at most 16 strings")
 			return r.Skip()
 		}

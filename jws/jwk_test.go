@@ -65,7 +65,7 @@ func TestJWKRoundTrip(t *testing.T) {
 	}
 }
 
-// The order of members and what stands beside them do not matter. What programs write for a
+// The order of members and other members do not matter. What programs write for a
 // member that was never set, null, "" or [], is no member.
 func TestJWKAccepted(t *testing.T) {
 	rsa, err := forgers()[RS256].key.MarshalJSON()
@@ -282,7 +282,7 @@ func TestJWKRefused(t *testing.T) {
 			k, err := parseJWK([]byte(text))
 			refusedFor(t, fmt.Sprintf("%s with %s %.40s", test.algorithm, test.name, test.value), err, test.want)
 			if k != nil {
-				t.Error("a key beside the error")
+				t.Error("a key with the error")
 			}
 		})
 	}
@@ -304,7 +304,7 @@ func TestJWKSyntax(t *testing.T) {
 	}
 }
 
-// FuzzParseJWK: what is accepted is written in one way that is read as the same key.
+// FuzzParseJWK: an accepted key is written in one way that is read as the same key.
 func FuzzParseJWK(f *testing.F) {
 	for _, forger := range forgers() {
 		text, err := forger.key.MarshalJSON()
@@ -320,7 +320,7 @@ func FuzzParseJWK(f *testing.F) {
 		k, err := parseJWK(text)
 		if err != nil {
 			if k != nil {
-				t.Fatal("a key beside the error")
+				t.Fatal("a key with the error")
 			}
 			return
 		}

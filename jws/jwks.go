@@ -13,10 +13,10 @@ import (
 
 // ParseJWKS reads a set of public keys (RFC 7517, section 5) and returns those with which this
 // package verifies tokens, in order, each once: a key that is repeated with the same key ID
-// and algorithm is one. As the RFC asks, a key that is unfit is
-// left out: of a kind, curve, algorithm or use that this package does not support, malformed
-// or weak. An unknown key ID is then all that its tokens are refused for; if no key is left,
-// the error gives the reasons, and [RemoteStatus] always does.
+// and algorithm is one. As the RFC asks, an unfit key is left
+// out: of a type, curve, algorithm or use that this package does not support, malformed
+// or weak. Its tokens are then refused for an unknown key ID. If no key is left, the error
+// gives the reasons; [RemoteStatus] always does.
 //
 // The whole set is refused for private or symmetric key material in any entry, for two keys
 // with the same key ID and algorithm, and if it is not JSON that every reader understands in
@@ -36,7 +36,7 @@ func parseJWKS(data []byte) (keys []*Key, unfit, err error) {
 	var entries []*jwk
 	found := false
 	// In a different case, keys is skipped: then it is missing, or a duplicate name.
-	members := strictjson.Members{"keys": func(r *strictjson.Reader) error {
+	members := strictjson.Fields{"keys": func(r *strictjson.Reader) error {
 		found = true
 		return r.Array(func() error {
 			if len(entries) == MaxJWKSKeys {
@@ -60,8 +60,8 @@ func parseJWKS(data []byte) (keys []*Key, unfit, err error) {
 	return usable(entries)
 }
 
-// wantKeySet says what a set is to those who took something else for it: a single key, or a page
-// with certificates by key ID.
+// wantKeySet describes a set, for callers that gave another document: a single key, or
+// certificates by key ID.
 const wantKeySet = `a JWK set, {"keys": [...]}`
 
 // maxReasons is how many of the keys that are left out an error names.

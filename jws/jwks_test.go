@@ -179,13 +179,13 @@ func TestJWKSRefused(t *testing.T) {
 			keys, err := ParseJWKS([]byte(test.text))
 			refusedFor(t, name, err, test.want)
 			if keys != nil {
-				t.Errorf("%s: keys beside the error", name)
+				t.Errorf("%s: keys with the error", name)
 			}
 		})
 	}
 }
 
-// A file that a Windows program wrote is refused for what it begins with.
+// A file that a Windows program wrote is refused for its byte order mark.
 func TestJWKSByteOrderMark(t *testing.T) {
 	for _, mark := range []string{"\ufeff", "\xff\xfe"} {
 		if _, err := ParseJWKS([]byte(mark + `{"keys":[` + rfcKey + `]}`)); !errors.Is(err, checkKeySet) || !strings.Contains(err.Error(), "byte order mark") {
@@ -261,7 +261,7 @@ func TestMarshalJWKSRefused(t *testing.T) {
 	}
 }
 
-// FuzzParseJWKS: what is accepted is written in one way that is read as the same set.
+// FuzzParseJWKS: an accepted set is written in one way that is read as the same set.
 func FuzzParseJWKS(f *testing.F) {
 	testkit.BeginFuzz(f)
 	text, err := MarshalJWKS(allKeys(f))
@@ -276,7 +276,7 @@ func FuzzParseJWKS(f *testing.F) {
 		keys, err := ParseJWKS(text)
 		if err != nil {
 			if keys != nil {
-				t.Fatal("keys beside the error")
+				t.Fatal("keys with the error")
 			}
 			return
 		}

@@ -79,7 +79,7 @@ func (k *Key) KeyID() string { return k.keyID }
 func (k *Key) Algorithm() Algorithm { return k.algorithm }
 
 // Public returns the key itself, an *rsa.PublicKey, *ecdsa.PublicKey or
-// ed25519.PublicKey. The caller must not change what it points to.
+// ed25519.PublicKey. The caller must not change it.
 func (k *Key) Public() crypto.PublicKey { return k.public }
 
 // checkPublic returns a copy of a key if it is fit for use, and the algorithms that fit it,

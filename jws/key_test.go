@@ -117,7 +117,7 @@ func TestNewKeyRefused(t *testing.T) {
 				k, err := NewKey(test.public, options)
 				refusedFor(t, name, err, test.want)
 				if k != nil {
-					t.Errorf("%s: a key beside the error", name)
+					t.Errorf("%s: a key with the error", name)
 				}
 			}
 		})
@@ -156,7 +156,7 @@ func rocaModulus(t testing.TB) *big.Int {
 	return modulus
 }
 
-// A key is a copy: what the caller does to the original changes nothing.
+// A key is a copy: changing the original does not change it.
 func TestNewKeyCopies(t *testing.T) {
 	original := forgers()[RS256].signer.Public().(*rsa.PublicKey)
 	public := &rsa.PublicKey{N: new(big.Int).Set(original.N), E: original.E}

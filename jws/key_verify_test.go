@@ -30,7 +30,7 @@ func TestKeyVerify(t *testing.T) {
 		if err := f.key.Verify(token); err != nil {
 			t.Errorf("%s: %v", algorithm, err)
 		}
-		// Every other algorithm's key refuses it, those of the same public key too.
+		// Every other algorithm's key refuses it, also with the same public key.
 		for other, g := range forgers() {
 			if other != algorithm {
 				refusedFor(t, string(other)+" for "+string(algorithm), g.key.Verify(token), CheckAlgorithm)
@@ -124,7 +124,7 @@ func inDER(t testing.TB, signature []byte) []byte {
 	return der
 }
 
-// FuzzSignature: only what a naive reading of the signature accepts is accepted.
+// FuzzSignature: a naive verifier accepts each accepted signature.
 func FuzzSignature(f *testing.F) {
 	testkit.BeginFuzz(f)
 	es := forgers()[ES256]

@@ -50,7 +50,7 @@ func BenchmarkVerifyWith(b *testing.B) {
 	}
 }
 
-// BenchmarkSign stands beside the operations that it cannot do without: one signature,
+// BenchmarkSign compares with the operations that it cannot do without: one signature,
 // and its verification.
 func BenchmarkSign(b *testing.B) {
 	ctx, payload := context.Background(), []byte(kubernetesPayload)
@@ -90,7 +90,7 @@ func BenchmarkSign(b *testing.B) {
 	}
 }
 
-// TestKeySetAllocations bounds what a question to a key set allocates.
+// TestKeySetAllocations bounds the allocations of a question to a key set.
 func TestKeySetAllocations(t *testing.T) {
 	most := map[string]float64{
 		"Static": 0,

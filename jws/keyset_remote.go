@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -74,7 +73,7 @@ type RemoteConfig struct {
 	// allowed, and no other is: the issuer's server must not choose which of the hosts
 	// that this process can reach it asks. The Client decides which address a name stands for.
 	Hosts []string
-	// Fetch gets the keys if they do not come over HTTPS, such as those of a signer at a socket,
+	// Fetch gets the keys if they do not come over HTTPS, such as from a signer at a socket,
 	// and says how long they may be kept. It must return when ctx ends. A panic is a failed fetch.
 	// Client must then be nil.
 	Fetch func(ctx context.Context) (keys []*Key, maxAge time.Duration, err error)
@@ -111,7 +110,7 @@ type RemoteConfig struct {
 // For a key ID that is not held, a fetch is made if the interval and the memory of unknown IDs
 // allow it. If it fails, and as long as the last fetch is one that failed, errors.Is finds
 // [refusal.ErrRetry] in the error: it is not known whether the key exists. Otherwise the answer
-// is that there is none, which may be a minute old: an issuer publishes a key
+// is that the issuer has no such key, which may be a minute old: an issuer publishes a key
 // before it signs with it. If an issuer gives the ID of one key to another, that is noticed
 // when the set is stale; a signature that does not verify causes no fetch.
 //
@@ -124,7 +123,7 @@ type RemoteKeySet struct {
 
 	mu      sync.Mutex
 	held    *StaticKeySet        // nil before the first success
-	flight  *flight              // the fetch under way; nil if there is none
+	flight  *flight              // the fetch under way, or nil
 	unknown map[string]time.Time // key IDs that the issuer did not have, and until when that is believed
 	status  RemoteStatus
 	ended   time.Time // when the last fetch ended; zero: none has
@@ -157,7 +156,7 @@ type RemoteStatus struct {
 }
 
 // NewRemoteKeySet returns a key set that holds no key yet. It makes no request. The error is
-// [refusal.CheckConfig] and says what is wrong in the configuration.
+// [refusal.CheckConfig] and names the wrong field of the configuration.
 func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -202,7 +201,7 @@ func (s *RemoteKeySet) made() error {
 // Issuer returns the Issuer of the configuration: the keys are meant for its tokens, and no
 // others. It is "" if the keys come from elsewhere. The validators of package claims compare it
 // with the issuer that they accept.
-func (s *RemoteKeySet) Issuer() string { return typednil.OrZero(s).config.Issuer }
+func (s *RemoteKeySet) Issuer() string { return s.config.Issuer }
 
 // Status reports the set's age and how its last fetch ended. It makes no request.
 func (s *RemoteKeySet) Status() RemoteStatus {

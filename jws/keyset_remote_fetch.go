@@ -142,7 +142,7 @@ func wantOK(status int) string {
 // hosts are the hosts that a [RemoteKeySet] may ask, each as hostPort writes it.
 type hosts map[string]bool
 
-// allowedHosts returns those of a configuration.
+// allowedHosts returns the hosts that a configuration allows.
 func allowedHosts(config *RemoteConfig) (hosts, error) {
 	h := make(hosts)
 	if origin := config.Issuer + config.JWKSURL; origin != "" { // one of them
@@ -202,10 +202,10 @@ func withoutURL(err error) error {
 
 // parseDiscovery returns the jwks_uri of an issuer's document, which must lead to one of the
 // hosts. The document must name exactly this issuer, byte for byte (section 4.3): otherwise
-// one issuer could pass its keys off as those of another.
+// one issuer could pass its keys off as another's.
 func parseDiscovery(data []byte, issuer string, allowed hosts) (keySet string, err error) {
 	var named string
-	members := strictjson.Members{"issuer": strictjson.Into(&named), "jwks_uri": strictjson.Into(&keySet)}
+	members := strictjson.Fields{"issuer": strictjson.Into(&named), "jwks_uri": strictjson.Into(&keySet)}
 	if err := members.Parse(data); err != nil {
 		return "", refuse(checkDiscovery, err)
 	}

@@ -219,7 +219,7 @@ func TestRemoteKeySetResponseRefused(t *testing.T) {
 			issuer.set(func(r *http.Request) (*http.Response, error) { return respond(r, test.status, test.body), nil })
 			now.Advance(minRefetch)
 			wantRetry(t, set, "x", test.want)
-			// What was held before is held still.
+			// The held keys stay.
 			wantKeys(t, set, issuer, "k", 1, 0)
 			if !errors.Is(set.Status().Err, test.want) {
 				t.Errorf("%s: %v", name, set.Status().Err)
@@ -385,7 +385,7 @@ func TestRemoteKeySetHosts(t *testing.T) {
 	}
 }
 
-// What the other side chose, the text of its status and of a URL that it named, is not in
+// Text that the other side chose, of its status and of a URL that it named, is not in
 // an error as it is.
 func TestRemoteKeySetErrorText(t *testing.T) {
 	set, issuer, _ := newRemote(t, nil)

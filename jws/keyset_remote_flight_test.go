@@ -45,7 +45,7 @@ func TestRemoteKeySetSingleFlight(t *testing.T) {
 		}()
 		synctest.Wait()
 		var waiting sync.WaitGroup
-		for n := range 3 * maxUnknown { // every other one with an ID that nobody has
+		for n := range 3 * maxUnknown { // every other one with an unknown ID
 			waiting.Go(func() {
 				want := 1
 				keyID := "k"
@@ -159,7 +159,7 @@ func TestRemoteKeySetWaiting(t *testing.T) {
 	})
 }
 
-// TestRemoteKeySetFlood verifies 10,000 tokens a second whose key IDs nobody has: one
+// TestRemoteKeySetFlood verifies 10,000 tokens a second with unknown key IDs: one
 // fetch at most in MinRefetch, bounded memory, and good tokens verify among them.
 func TestRemoteKeySetFlood(t *testing.T) {
 	const seconds, perSecond, workers = 35, 10_000, 8

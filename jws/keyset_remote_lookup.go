@@ -38,7 +38,7 @@ func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	}
 }
 
-// ask answers from what is held, or returns the fetch to wait for. It starts a fetch if one is
+// ask answers with the held keys, or returns the fetch to wait for. It starts a fetch if one is
 // due.
 func (s *RemoteKeySet) ask(keyID string) ([]*Key, *flight, error) {
 	s.mu.Lock()

@@ -204,8 +204,7 @@ func TestRemoteKeySetHeaders(t *testing.T) {
 	}
 }
 
-// A page in the place of a document, as a portal or a proxy sends it, is called one, and a status says
-// what is missing.
+// The error names a page that a portal or a proxy sends instead of a document, and explains a status.
 func TestRemoteKeySetSaysWhy(t *testing.T) {
 	const page = "\r\n<!DOCTYPE html><html><body>Please log in</body></html>"
 	discovery := testIssuer + "/.well-known/openid-configuration"

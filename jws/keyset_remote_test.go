@@ -133,7 +133,7 @@ func named(t testing.TB, keyID string) *Key {
 func TestRemoteKeySetFetchesOnce(t *testing.T) {
 	set, issuer, now := newRemote(t, nil)
 	if issuer.requests.Load() != 0 || set.Status() != (RemoteStatus{}) {
-		t.Error("a request before anybody asked")
+		t.Error("a request before the first call")
 	}
 	wantKeys(t, set, issuer, "k", 1, 1)
 	wantKeys(t, set, issuer, "k", 1, 0)
@@ -200,7 +200,7 @@ func TestRemoteKeySetUnknown(t *testing.T) {
 	wantKeys(t, set, issuer, strings.Repeat("x", MaxKeyIDSize+1), 0, 0) // no key has such an ID
 }
 
-// A key that the issuer takes away is gone when the set was stale for so long that nobody
+// A key that the issuer takes away is gone when the set was stale for so long that no verifier
 // can have asked meanwhile, and one that it replaces is the new one.
 func TestRemoteKeySetForgottenForADay(t *testing.T) {
 	set, issuer, now := newRemote(t, nil)
@@ -276,7 +276,7 @@ func TestRemoteKeySetClockSetBack(t *testing.T) {
 	wantKeys(t, set, issuer, "k", 1, 0)
 }
 
-// After the clock was set back nobody knows how old the held keys are: one that the issuer
+// After the clock was set back the age of the held keys is unknown: one that the issuer
 // withdrew is not answered for as fresh.
 func TestRemoteKeySetClockSetBackWithdrawn(t *testing.T) {
 	set, issuer, now := newRemote(t, nil)

@@ -31,7 +31,7 @@ func TestStaticKeySet(t *testing.T) {
 	}
 }
 
-// The header of a token names one key: the one of its algorithm among those of its ID.
+// The header of a token names one key: the one of its algorithm among the keys of its ID.
 func TestStaticKeySetOneIDTwoAlgorithms(t *testing.T) {
 	keys := []*Key{forgers()[RS256].key, forgers()[PS256].key, forgers()[ES256].key}
 	set, err := NewStaticKeySet(keys...)
@@ -64,7 +64,7 @@ func TestNewStaticKeySetRefuses(t *testing.T) {
 	}
 }
 
-// Sets that nobody made refuse every token.
+// Zero sets refuse every token.
 func TestStaticKeySetZero(t *testing.T) {
 	for name, set := range map[string]*StaticKeySet{"zero": new(StaticKeySet), "nil": nil} {
 		_, err := VerifySignature(context.Background(), forgers()[ES256].good(t), set)

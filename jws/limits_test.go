@@ -12,7 +12,7 @@ import (
 // sized is text of exactly n bytes in base64url, wherever such a text exists.
 func sized(n int) string { return strings.Repeat("A", n) }
 
-// tokenOf is a token of exactly size bytes, under a signature that is none.
+// tokenOf is a token of exactly size bytes, with an invalid signature.
 func tokenOf(t *testing.T, size int) string {
 	t.Helper()
 	header := b64(`{"alg":"ES256"}`)

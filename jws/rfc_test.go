@@ -89,7 +89,7 @@ func refuseEveryChange(t *testing.T, example rfcExample, set KeySet) {
 	}
 }
 
-// Examples that are out of scope are refused for what they are.
+// Examples that are out of scope are refused.
 func TestRFCExamplesOutOfScope(t *testing.T) {
 	const payload = "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ"
 	for source, example := range map[string]struct {

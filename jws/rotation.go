@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -35,8 +34,8 @@ type RotationConfig struct {
 	Retain time.Duration
 	// Retired are keys that no longer sign but whose tokens may still be in use, at most 64,
 	// each with the Until at which it leaves the key set: a key whose time started again with
-	// every restart would never leave. [RotatingSigner.Published] has those of a signer that
-	// is to be stopped.
+	// every restart would never leave. [RotatingSigner.Published] returns the keys of a
+	// signer before it is stopped.
 	Retired []PublishedKey
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -114,7 +113,7 @@ func (r *RotatingSigner) at() (rotation, error) {
 
 // checkKeySigner refuses a signer without a key.
 func checkKeySigner(s KeySigner) error {
-	if typednil.Is(s) || s.Key() == nil || s.Key().public == nil {
+	if s == nil || s.Key() == nil || s.Key().public == nil {
 		return refusal.Config("signer", "", "one with a key")
 	}
 	return nil
@@ -144,7 +143,7 @@ func (s rotation) next() *rotating {
 	return &s[1]
 }
 
-// at returns what a state has become by now.
+// at returns the state at the given time.
 func (s rotation) at(now time.Time, retain time.Duration) rotation {
 	s = slices.Clone(s)
 	if next := s.next(); next != nil && !now.Before(next.SignsFrom) {
@@ -155,7 +154,7 @@ func (s rotation) at(now time.Time, retain time.Duration) rotation {
 	return slices.DeleteFunc(s, func(k rotating) bool { return !k.Until.IsZero() && !now.Before(k.Until) })
 }
 
-// Sign signs with the key whose turn it is. Its errors are those of the key's signer,
+// Sign signs with the key whose turn it is. Its errors are from the key's signer,
 // "signer-output" if that signed with a key other than its own, and [refusal.CheckConfig]
 // for the zero value.
 func (r *RotatingSigner) Sign(ctx context.Context, payload []byte) (*Signature, error) {
@@ -202,7 +201,7 @@ func (r *RotatingSigner) Keys(_ context.Context, keyID string) ([]*Key, error) {
 type PublishedKey struct {
 	// Key is the key.
 	Key *Key
-	// SignsFrom is when it is to begin to sign; zero for the key that signs, and for those that
+	// SignsFrom is when it is to begin to sign; zero for the key that signs, and for keys that
 	// no longer sign.
 	SignsFrom time.Time
 	// Until is when it leaves the key set; zero for the key that signs and the next
@@ -212,12 +211,11 @@ type PublishedKey struct {
 
 // Overlap returns the durations of the signer's configuration, or 0 for the zero value.
 func (r *RotatingSigner) Overlap() (publish, retain time.Duration) {
-	r = typednil.OrZero(r)
 	return r.publish, r.retain
 }
 
 // Published returns the published keys: first the one that signs, then the next if there is
-// one, then those that no longer sign, the latest first. The zero value has none.
+// one, then the keys that no longer sign, the latest first. The zero value has none.
 func (r *RotatingSigner) Published() (keys []PublishedKey) {
 	state, _ := r.at()
 	for _, k := range state {
@@ -263,8 +261,8 @@ func (r *RotatingSigner) replace(change func(rotation) (rotation, error)) error 
 }
 
 // Revoke removes a key from the key set at once, for when it can no longer be trusted: tokens
-// that it signed are refused by this key set from now on, and by those who fetched it once
-// they fetch it again. A key that is on its way never signs. If the key that signs is revoked,
+// that it signed are refused by this key set from now on, and by each verifier that keeps a copy once it
+// fetches again. A key that is on its way never signs. If the key that signs is revoked,
 // the next one signs in its place at once, with no time for others to learn of it. If there is
 // no next one, or the ID is not published, the error is [refusal.CheckConfig] and nothing has
 // changed.

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -26,7 +25,7 @@ type Signer interface {
 	Sign(ctx context.Context, payload []byte) (*Signature, error)
 }
 
-// Signature is what a [Signer] returns for a payload.
+// Signature is the answer of a [Signer] for a payload.
 type Signature struct {
 	// Header is the header as it was signed, in base64url.
 	Header string
@@ -84,11 +83,8 @@ type CryptoSigner struct {
 // digest's length (as *rsa.PSSOptions) for RSA, ECDSA with a signature in DER or of two halves
 // of fixed width, and for Ed25519 the message itself with crypto.Hash(0).
 //
-// The errors are those of NewKey and [refusal.CheckConfig].
+// The errors are from NewKey, or [refusal.CheckConfig].
 func NewSigner(private crypto.Signer, opts SignerOptions) (*CryptoSigner, error) {
-	if typednil.Is(private) {
-		return nil, refusal.Config("crypto.Signer", "", "one")
-	}
 	if opts.Type != "" && opts.Type != TypeJWT {
 		return nil, refusal.Config("Type", opts.Type, TypeJWT+" or none")
 	}
@@ -106,7 +102,7 @@ func NewSigner(private crypto.Signer, opts SignerOptions) (*CryptoSigner, error)
 }
 
 // Key returns the public key with which the signer's tokens verify, or nil for the zero value.
-func (s *CryptoSigner) Key() *Key { return typednil.OrZero(s).key }
+func (s *CryptoSigner) Key() *Key { return s.key }
 
 // Sign signs a token with this payload. The token must not be longer than [MaxTokenSize].
 //
@@ -169,7 +165,7 @@ func (s *CryptoSigner) ask(ctx context.Context, message []byte) ([]byte, error) 
 	}
 }
 
-// input returns what the private key is to sign, and how.
+// input returns the input and the options of the private key's Sign.
 func (s *CryptoSigner) input(message []byte) ([]byte, crypto.SignerOpts) {
 	hash := s.key.algorithm.hash()
 	if hash == 0 {

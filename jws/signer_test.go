@@ -70,7 +70,7 @@ func TestCryptoSigner(t *testing.T) {
 	}
 }
 
-// Headers are those that kube-apiserver writes, and an external signer's.
+// Headers are the ones of kube-apiserver, and of an external signer.
 func TestCryptoSignerHeader(t *testing.T) {
 	key := forgers()[ES256].signer
 	id, err := deriveKeyID(key.Public())
@@ -110,8 +110,6 @@ func TestNewSignerRefuses(t *testing.T) {
 		options SignerOptions
 		want    Check
 	}{
-		"no signer":          {nil, SignerOptions{}, refusal.CheckConfig},
-		"a key that is nil":  {(*ecdsa.PrivateKey)(nil), SignerOptions{}, refusal.CheckConfig},
 		"another type":       {ec, SignerOptions{Type: "jwt"}, refusal.CheckConfig},
 		"another algorithm":  {ec, SignerOptions{Algorithm: ES384}, CheckAlgorithm},
 		"a symmetric one":    {ec, SignerOptions{Algorithm: hs256}, CheckAlgorithm},
@@ -165,7 +163,7 @@ func anotherKey(t testing.TB, key crypto.Signer) crypto.Signer {
 	return other
 }
 
-// What a device returns that is no signature of its key never leaves.
+// A device's output that is not a signature of its key is never returned.
 func TestCryptoSignerVerifiesItsOutput(t *testing.T) {
 	ctx := context.Background()
 	for algorithm, f := range forgers() {

@@ -24,7 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 )
 
-// Options say what kind of cluster is wanted. The zero value of each field is a sensible
+// Options configure a [Cluster]. The zero value of each field is a sensible
 // default.
 type Options struct {
 	// Token is the cluster's token; the zero Token means a new one.
@@ -42,7 +42,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Cluster is an API server and what it serves. It is safe for concurrent use.
+// Cluster is an API server with its cluster-info ConfigMap. It is safe for concurrent use.
 type Cluster struct {
 	opts   Options
 	server *httptest.Server
@@ -126,16 +126,16 @@ func (c *Cluster) Close() error {
 	return nil
 }
 
-// Address is where the API server listens, 127.0.0.1:<port>.
+// Address returns where the API server listens, 127.0.0.1:<port>.
 func (c *Cluster) Address() string { return c.server.Listener.Addr().String() }
 
-// URL is the API server's URL, https://127.0.0.1:<port>.
+// URL returns the API server's URL, https://127.0.0.1:<port>.
 func (c *Cluster) URL() string { return "https://" + c.Address() }
 
-// Token is the cluster's token.
+// Token returns the cluster's token.
 func (c *Cluster) Token() bootstraptoken.Token { return c.opts.Token }
 
-// Info is what the cluster wants clients to know: its server and all CAs of its bundle.
+// Info returns the cluster's server and all CAs of its bundle.
 func (c *Cluster) Info() *bootstraptoken.ClusterInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +150,7 @@ func (c *Cluster) info() *bootstraptoken.ClusterInfo {
 	return info
 }
 
-// DiscoverConfig is what a joining node is given: the token, the address and the pins of the
+// DiscoverConfig is a joining node's configuration: the token, the address and the pins of the
 // bundle. Discovery gives up after ten seconds, so that a test of an impostor ends.
 func (c *Cluster) DiscoverConfig() bootstraptoken.DiscoverConfig {
 	return bootstraptoken.DiscoverConfig{
@@ -159,7 +159,7 @@ func (c *Cluster) DiscoverConfig() bootstraptoken.DiscoverConfig {
 	}
 }
 
-// Data is a copy of the data of the cluster-info ConfigMap.
+// Data returns a copy of the data of the cluster-info ConfigMap.
 func (c *Cluster) Data() map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -145,7 +145,7 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// The API server knows its tokens' bearers, and lets nobody do anything but read
+// The API server knows its tokens' bearers, and allows them only to read
 // cluster-info.
 func TestAPIServer(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
@@ -269,7 +269,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// What is served belongs to the cluster, not to who asked for it.
+// A caller that changes an answer does not change the cluster.
 func TestDataIsACopy(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	data := cluster.Data()

@@ -8,8 +8,8 @@ import (
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
 )
 
-// A node discovers the cluster, also behind somebody who passes for it. In a test,
-// New(t, nil) and cluster.NewImpostor(t, kind) close what they opened.
+// A node discovers the cluster, and refuses an impostor. In a test, New(t, nil) and
+// cluster.NewImpostor(t, kind) close their servers.
 func Example() {
 	ctx := context.Background()
 	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})

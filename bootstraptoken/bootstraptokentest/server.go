@@ -13,7 +13,7 @@ import (
 
 const clusterInfoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 
-// Requests returns those that reached the API server, in order. Their bodies have not been
+// Requests returns the requests that reached the API server, in order. Their bodies have not been
 // read.
 func (c *Cluster) Requests() []*http.Request {
 	c.mu.Lock()
@@ -41,8 +41,8 @@ func (c *Cluster) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r)
 }
 
-// serveAPI knows only the bearers of its tokens. It allows everybody to read cluster-info and
-// no client do anything else, like the roles that kubeadm makes.
+// serveAPI authenticates only bootstrap tokens. Like the roles that kubeadm makes, it lets every
+// client read cluster-info, and forbids everything else.
 func (c *Cluster) serveAPI(w http.ResponseWriter, r *http.Request) {
 	user := "system:anonymous"
 	if authorization := r.Header.Get("Authorization"); authorization != "" {
@@ -87,7 +87,7 @@ func answer(w http.ResponseWriter, code int, object any) {
 // Impostor is a way to impersonate a cluster.
 type Impostor int
 
-// The impostors. Each has its own address and CA, and one thing more.
+// The impostors. Each has its own address and CA.
 const (
 	// WrongSecret knows the ID of the token, which is public, and makes up a secret:
 	// bootstraptoken.CheckSignature.
@@ -102,7 +102,7 @@ const (
 	// TamperedKubeconfig publishes the cluster's document and signatures with another
 	// server in it: bootstraptoken.CheckSignature.
 	TamperedKubeconfig
-	// Relay publishes what the cluster does, unchanged, under its own certificate:
+	// Relay publishes the cluster's document and signatures, unchanged, under its own certificate:
 	// bootstraptoken.CheckCertificate.
 	Relay
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/jws"
 )
 
-// A measured way of checking one token, and what it may allocate beyond
+// A measured way of checking one token, and its allocations beyond
 // jws.VerifySignature.
 type measured struct {
 	name  string
@@ -31,7 +31,7 @@ func measuredWays(t testing.TB, algorithm jws.Algorithm) []measured {
 	asServer, asUser := w.kubernetesConfig(), w.strictConfig()
 	asServer.Objects, asUser.Objects = objects, objects
 	machine := &claims.RegisteredMachine{Identity: "ek:sha256:aa", ProviderID: "gce://p/z/a", UID: "machine-uid"}
-	asUser.Node.Machines = func(context.Context, string) (*claims.RegisteredMachine, error) { return machine, nil }
+	asUser.Node.FindMachine = func(context.Context, string) (*claims.RegisteredMachine, error) { return machine, nil }
 	kubernetes, strict, token := w.kubernetesWith(t, asServer), w.strictWith(t, asUser), w.token(t)
 	node := &claims.AttestedNode{Name: "node-a", UID: "node-uid", ProviderID: "gce://p/z/a", Machine: "ek:sha256:aa", MachineUID: "machine-uid"}
 	return []measured{
@@ -43,7 +43,7 @@ func measuredWays(t testing.TB, algorithm jws.Algorithm) []measured {
 }
 
 // BenchmarkValidate has whole validations (parsing, signature, claims, getters in memory)
-// beside the check of the signature by itself. Module test/interop has the bare public-key operation.
+// next to the check of the signature by itself. Module test/interop has the bare public-key operation.
 func BenchmarkValidate(b *testing.B) {
 	for _, algorithm := range []jws.Algorithm{jws.ES256, jws.RS256} {
 		for _, way := range measuredWays(b, algorithm) {
@@ -61,7 +61,7 @@ func BenchmarkValidate(b *testing.B) {
 	}
 }
 
-// TestValidateAllocations: what a validation allocates beyond parsing the token and
+// TestValidateAllocations: the allocations of a validation beyond parsing the token and
 // checking its signature. Most of it is the claims' strings.
 func TestValidateAllocations(t *testing.T) {
 	for _, algorithm := range []jws.Algorithm{jws.ES256, jws.RS256} {

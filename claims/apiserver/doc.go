@@ -18,20 +18,13 @@
 //
 // # Errors
 //
-// A check that fails returns an [*Error] with its [Check], from this package or from claims;
-// errors.Is finds it, also in a ReviewError. If no decision was possible, the error wraps
-// [refusal.ErrRetry]. No error holds a token or a key.
+// A check that fails returns a [*refusal.Error] with its [refusal.Check], from this package or
+// from claims; errors.Is finds it, also in a ReviewError. If no decision was possible, the error
+// wraps [refusal.ErrRetry]. No error holds a token or a key.
 package apiserver
 
 import "github.com/nodeattest/nodeattest/refusal"
 
-// Check names one check that a token, a request or an answer must pass; see
-// [refusal.Check].
-type Check = refusal.Check
-
 // checkNotOurs: the token is not from the issuers of a [Validator]; another authenticator
 // may accept it.
-const checkNotOurs Check = "not-ours"
-
-// Error is a check that failed; see [refusal.Error]. It holds no token and no key.
-type Error = refusal.Error
+const checkNotOurs refusal.Check = "not-ours"

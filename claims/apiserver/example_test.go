@@ -46,7 +46,7 @@ func exampleObjects() *claims.MemoryObjects {
 	return &objects
 }
 
-// exampleClaims are those of a token of the pod cart-0 on node-a.
+// exampleClaims are the claims of a token of the pod cart-0 on node-a.
 const exampleClaims = `{"aud":["https://identity.example"],"exp":1700003600,"iat":1700000000,"iss":"https://kubernetes.default.svc","jti":"a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab","kubernetes.io":{"namespace":"shop","node":{"name":"node-a","uid":"node-uid"},"pod":{"name":"cart-0","uid":"pod-uid"},"serviceaccount":{"name":"cart","uid":"sa-uid"}},"nbf":1700000000,"sub":"system:serviceaccount:shop:cart"}`
 
 // A token for a pod names the pod, and the node that it runs on.
@@ -95,7 +95,7 @@ func ExampleIssuer_Issue() {
 	// true
 }
 
-// What a TokenReview answers, with the API server's own words for the refusal.
+// The answer of a TokenReview, with the API server's own words for the refusal.
 func ExampleValidator_Validate() {
 	objects := exampleObjects()
 	signer, keys := exampleKeys()
@@ -130,7 +130,7 @@ func ExampleValidator_Validate() {
 	fmt.Println(err)
 	objects.Delete("pods", "shop", "cart-0")
 	_, err = validator.Validate(context.Background(), token, exampleAudience)
-	fmt.Println(err, errors.Is(err, claims.CheckPodGone))
+	fmt.Println(err, errors.Is(err, claims.Check("pod-gone")))
 	// Output:
 	// system:serviceaccount:shop:cart [system:serviceaccounts system:serviceaccounts:shop]
 	//   authentication.kubernetes.io/credential-id [JTI=a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab]

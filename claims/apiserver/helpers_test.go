@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
@@ -185,7 +186,7 @@ func (o *worldObjects) Get(_ context.Context, resource, _, name string) (*claims
 // ReadsLive: the world is the API server.
 func (o *worldObjects) ReadsLive() {}
 
-// staleObjects answers out of a cache: what it answers has an age, or should have.
+// staleObjects answers out of a cache: its answers have an age, or should have.
 type staleObjects struct{ claims.Objects }
 
 var errDead = errors.New("connection refused")
@@ -196,9 +197,9 @@ type deadKeys struct{}
 func (deadKeys) Keys(context.Context, string) ([]*jws.Key, error) { return nil, errDead }
 
 // wantCheck fails the test unless err is a refusal by that check.
-func wantCheck(t testing.TB, err error, want Check) {
+func wantCheck(t testing.TB, err error, want refusal.Check) {
 	t.Helper()
-	if e, ok := errors.AsType[*Error](err); !ok || e.Check != want || !errors.Is(err, want) {
+	if e, ok := errors.AsType[*refusal.Error](err); !ok || e.Check != want || !errors.Is(err, want) {
 		t.Errorf("got %v, want the check %s", err, string(want))
 	}
 }

@@ -11,13 +11,12 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Policy says what an issuer grants. The zero value grants nothing: Issuer is required.
+// Policy limits the tokens that an issuer grants. The zero value grants nothing: Issuer is required.
 type Policy struct {
 	// Issuer is the value of "iss", the issuer's URL (--service-account-issuer). It is
 	// required.
@@ -45,7 +44,7 @@ type Policy struct {
 // token that was issued (k8s.io/apiserver, authentication/serviceaccount/util.go).
 const issuedCredentialIDKey = "authentication.kubernetes.io/issued-credential-id"
 
-// Check reports what is missing or wrong in a policy, as a [refusal.CheckConfig] error.
+// Check reports a missing or wrong field, as a [refusal.CheckConfig] error.
 func (p *Policy) Check() error {
 	const longest = maxExpirationSeconds * time.Second
 	switch {
@@ -105,7 +104,7 @@ func (p *Policy) extends(b *Bound, seconds int64, audiences []string) bool {
 // 0, uses are recorded as stale after that many seconds. The issuer is left empty.
 //
 // These are the rules of Claims in pkg/serviceaccount/claims.go of k8s.io/kubernetes
-// 1.36. A Secret together with another object is an error with ReasonInternalError, as
+// 1.36. A Secret together with another object is an error with "InternalError", as
 // is a Bound without a service account.
 func NewClaims(b Bound, seconds, warnAfter int64, audiences []string, id string, now time.Time) (*claims.Claims, error) {
 	if b.ServiceAccount == nil {
@@ -151,15 +150,15 @@ func after(t time.Time, seconds int64) time.Time {
 // programming returns the error for a mistake of the calling program, which no request can
 // cause.
 func programming(message string) *StatusError {
-	return &StatusError{Reason: ReasonInternalError, Code: 500, Message: message}
+	return &StatusError{Reason: reasonInternalError, Code: 500, Message: message}
 }
 
 // IssuerConfig configures an Issuer.
 type IssuerConfig struct {
-	// Policy says what is granted. It is required.
+	// Policy limits the tokens that are granted. It is required.
 	Policy Policy
 	// Signer signs the tokens. It is required. The tokens of kube-apiserver's own
-	// signers have no "typ" in their header, those of an external signer have "JWT".
+	// signers have no "typ" in their header, and of an external signer "JWT".
 	Signer jws.Signer
 	// Objects gets service accounts, pods, Secrets and nodes. It is required, and must be
 	// [claims.LiveObjects]: a token for an object that is gone is refused later.
@@ -176,14 +175,14 @@ type Issuer struct {
 	config IssuerConfig
 }
 
-// Issued is the answer to a request: the token, and what to tell the requester.
+// Issued is the answer to a request: the token, and its lifetime and warnings.
 type Issued struct {
 	// Token is the token in compact form: anyone who has it can use it.
 	Token secret.Value[string]
 	// Claims are the claims of the token.
 	Claims *claims.Claims
-	// ExpirationSeconds is spec.expirationSeconds of the answer: what was requested,
-	// shortened if necessary. The token itself may live longer; see
+	// ExpirationSeconds is spec.expirationSeconds of the answer: the requested
+	// lifetime, shortened if necessary. The token itself may live longer; see
 	// Policy.ExtendExpiration.
 	ExpirationSeconds int64
 	// Expiration is status.expirationTimestamp of the answer: now plus
@@ -200,7 +199,7 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	if err := config.Policy.Check(); err != nil {
 		return nil, err
 	}
-	if typednil.Is(config.Signer) {
+	if config.Signer == nil {
 		return nil, refusal.Config("Signer", "", "a jws.Signer")
 	}
 	if config.Now == nil {
@@ -222,8 +221,8 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 // kube-apiserver's admission plugins are not part of this. A pod's node that does not exist
 // is named without a UID.
 //
-// What kube-apiserver 1.36 refuses is a [*StatusError] in its words: ReasonBadRequest,
-// ReasonNotFound, ReasonConflict and ReasonInvalid. An error that is not a refusal (an
+// A refusal of kube-apiserver 1.36 is a [*StatusError] in its words: "BadRequest",
+// "NotFound", [ReasonConflict] and "Invalid". An error that is not a refusal (an
 // object could not be read, the signer failed) wraps [refusal.ErrRetry].
 func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if i == nil || i.config.Signer == nil {
@@ -261,7 +260,7 @@ func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, seconds 
 	if err := r.checkMetadata(); err != nil {
 		return b, 0, err
 	}
-	if b.ServiceAccount, err = found(i.config.Objects.Get(ctx, alive.ServiceAccount.Resource, r.Namespace, r.Name)); err != nil {
+	if b.ServiceAccount, err = found(i.config.Objects.Get(ctx, alive.ServiceAccount.Plural, r.Namespace, r.Name)); err != nil {
 		return b, 0, err
 	}
 	if err := r.checkServiceAccount(b.ServiceAccount); err != nil {
@@ -277,26 +276,26 @@ func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, seconds 
 // bind gets the object that the token is to be bound to, with the node of a pod, and
 // compares it with the request.
 func (i *Issuer) bind(ctx context.Context, r *TokenRequest, b *Bound) (err error) {
-	get := func(kind alive.Kind, name string) (*claims.Object, error) {
-		return found(i.config.Objects.Get(ctx, kind.Resource, kind.Namespace(r.Namespace), name))
+	get := func(resource alive.Resource, name string) (*claims.Object, error) {
+		return found(i.config.Objects.Get(ctx, resource.Plural, resource.Namespace(r.Namespace), name))
 	}
-	ref, kind, bound := r.BoundObject, alive.Pod, &b.Pod
+	ref, resource, bound := r.BoundObject, alive.Pod, &b.Pod
 	switch group, version := splitAPIVersion(ref.APIVersion); {
 	case group == "" && ref.Kind == "Pod":
 	case group == "" && ref.Kind == "Secret":
-		kind, bound = alive.Secret, &b.Secret
+		resource, bound = alive.Secret, &b.Secret
 	case group == "" && ref.Kind == "Node":
-		kind, bound = alive.Node, &b.Node
+		resource, bound = alive.Node, &b.Node
 	default:
 		return badRequest("cannot bind token to object of type " + group + "/" + version + ", Kind=" + ref.Kind)
 	}
-	*bound, err = get(kind, ref.Name)
+	*bound, err = get(resource, ref.Name)
 	object := *bound
 	switch {
 	case err != nil:
 		return err
 	case object == nil:
-		return notFound(kind.Resource, ref.Name)
+		return notFound(resource.Plural, ref.Name)
 	case b.Pod != nil && b.Pod.ServiceAccountName != r.Name:
 		return badRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", r.Name))
 	case b.Pod != nil && b.Pod.NodeName != "":

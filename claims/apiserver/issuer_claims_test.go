@@ -98,13 +98,13 @@ func TestNewClaimsLikeKubernetes(t *testing.T) {
 func TestNewClaimsRefuses(t *testing.T) {
 	account := &claims.Object{Namespace: "ns", Name: "sa", UID: "u"}
 	for what, b := range map[string]Bound{
-		"nobody":          {},
+		"no account":      {},
 		"secret and pod":  {ServiceAccount: account, Secret: &claims.Object{}, Pod: &claims.Object{}},
 		"secret and node": {ServiceAccount: account, Secret: &claims.Object{}, Node: &claims.Object{}},
 		"all three":       {ServiceAccount: account, Secret: &claims.Object{}, Node: &claims.Object{}, Pod: &claims.Object{}},
 	} {
 		t.Run(what, func(t *testing.T) {
-			if c, err := NewClaims(b, 600, 0, nil, "", time.Unix(1, 0)); c != nil || !errors.Is(err, ReasonInternalError) {
+			if c, err := NewClaims(b, 600, 0, nil, "", time.Unix(1, 0)); c != nil || !errors.Is(err, reasonInternalError) {
 				t.Errorf("%s: %v", what, err)
 			}
 		})

@@ -95,7 +95,7 @@ func (f *failingObjects) Get(ctx context.Context, resource, namespace, name stri
 	return f.Objects.Get(ctx, resource, namespace, name)
 }
 
-// ReadsLive: what it does not fail is the world's.
+// ReadsLive: it passes on the world's answers unless it fails them.
 func (f *failingObjects) ReadsLive() {}
 
 // What could not be read is neither granted nor refused.
@@ -112,7 +112,7 @@ func TestIssueRetry(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			f.Objects = objects
 			issued, err := newIssuer(t, issuerConfig(t, &f)).Issue(testContext, request)
-			if issued != nil || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, ReasonInternalError) || errors.Is(err, claims.ErrNotFound) {
+			if issued != nil || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, reasonInternalError) || errors.Is(err, claims.ErrNotFound) {
 				t.Errorf("%s: %v", what, err)
 			}
 			if !f.nothing && (!errors.Is(err, down) || err.Error() != "Internal error occurred: down") {
@@ -146,7 +146,7 @@ func TestIssueSignerFails(t *testing.T) {
 	if _, err := newIssuer(t, config).Issue(testContext, &TokenRequest{Namespace: "ns", Name: "sa"}); !errors.Is(err, refusal.ErrRetry) {
 		t.Error(err)
 	}
-	if _, err := newIssuer(t, config).Issue(testContext, nil); !errors.Is(err, ReasonBadRequest) {
+	if _, err := newIssuer(t, config).Issue(testContext, nil); !errors.Is(err, reasonBadRequest) {
 		t.Error(err)
 	}
 	config = issuerConfig(t, objects)
@@ -201,7 +201,7 @@ func TestIssuedShowsNoToken(t *testing.T) {
 	testkit.CheckSecrets(t, *issued, []byte(token[strings.LastIndexByte(token, '.')+1:]))
 }
 
-// TestErrorsShowNoToken: what is refused is not in the refusal.
+// TestErrorsShowNoToken: no error holds the refused token.
 func TestErrorsShowNoToken(t *testing.T) {
 	w := newWorld(t)
 	token := w.token(t)

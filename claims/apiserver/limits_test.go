@@ -11,7 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// TestIssuerAsksForWhatItNeeds: what is refused by itself is refused before anybody is
+// TestIssuerAsksForWhatItNeeds: a request that is refused by itself is refused before a getter is
 // asked, as in kube-apiserver, and a pod without a node has none that is asked for.
 func TestIssuerAsksForWhatItNeeds(t *testing.T) {
 	short := int64(1)
@@ -78,7 +78,7 @@ func TestValidatorTwoIssuers(t *testing.T) {
 	wantReason(t, err, claims.CheckIssuer)
 }
 
-func wantReason(t testing.TB, err error, want Check) {
+func wantReason(t testing.TB, err error, want refusal.Check) {
 	t.Helper()
 	e, ok := errors.AsType[*ReviewError](err)
 	if !ok || e.Reason == nil || e.Reason.Check != want {
@@ -86,7 +86,7 @@ func wantReason(t testing.TB, err error, want Check) {
 	}
 }
 
-// TestIssueKinds: what a token cannot be bound to is refused, and not left out.
+// TestIssueKinds: another object to bind to is refused, and not left out.
 func TestIssueKinds(t *testing.T) {
 	objects := &claims.MemoryObjects{}
 	objects.Put("serviceaccounts", claims.Object{Namespace: "ns", Name: "sa", UID: "u"})
@@ -99,14 +99,14 @@ func TestIssueKinds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &TokenRequest{Namespace: "ns", Name: "sa", BoundObject: &ref}
-			if g, err := issuer.Issue(t.Context(), r); g != nil || !errors.Is(err, ReasonBadRequest) {
-				t.Errorf("%+v, %v, want %v", g, err, ReasonBadRequest)
+			if g, err := issuer.Issue(t.Context(), r); g != nil || !errors.Is(err, reasonBadRequest) {
+				t.Errorf("%+v, %v, want %v", g, err, reasonBadRequest)
 			}
 		})
 	}
 }
 
-// TestIssueNeedsNames: a request without namespace or name is one for nobody, also where
+// TestIssueNeedsNames: a request without namespace or name is refused, also where
 // there is an account without.
 func TestIssueNeedsNames(t *testing.T) {
 	for name, r := range map[string]*TokenRequest{
@@ -116,8 +116,8 @@ func TestIssueNeedsNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			objects := &claims.MemoryObjects{}
 			objects.Put("serviceaccounts", claims.Object{Namespace: r.Namespace, Name: r.Name, UID: "u"})
-			if g, err := newIssuer(t, issuerConfig(t, objects)).Issue(t.Context(), r); g != nil || !errors.Is(err, ReasonBadRequest) {
-				t.Errorf("%+v, %v, want %v", g, err, ReasonBadRequest)
+			if g, err := newIssuer(t, issuerConfig(t, objects)).Issue(t.Context(), r); g != nil || !errors.Is(err, reasonBadRequest) {
+				t.Errorf("%+v, %v, want %v", g, err, reasonBadRequest)
 			}
 		})
 	}

@@ -65,7 +65,7 @@ func parseLenient(payload []byte, release Release) (*claims.Claims, error) {
 		"nbf":           (*date)(&c.NotBefore),
 		"iat":           (*date)(&c.IssuedAt),
 		"kubernetes.io": &private,
-	}, &Error{Check: claims.CheckEncoding, Got: "no JSON", Want: "one JSON object"})
+	}, &refusal.Error{Check: claims.CheckEncoding, Got: "no JSON", Want: "one JSON object"})
 	if err != nil {
 		return nil, err
 	}
@@ -73,13 +73,13 @@ func parseLenient(payload []byte, release Release) (*claims.Claims, error) {
 }
 
 // unmarshal reads a value. An error of encoding/json is the cause of the refusal.
-func unmarshal(value []byte, to any, refusal *Error) error {
+func unmarshal(value []byte, to any, refused *refusal.Error) error {
 	err := json.Unmarshal(value, to)
-	if _, own := errors.AsType[*Error](err); own || err == nil {
+	if _, own := errors.AsType[*refusal.Error](err); own || err == nil {
 		return err
 	}
-	refusal.Err = err
-	return refusal
+	refused.Err = err
+	return refused
 }
 
 // An object has, for each known member of a JSON object, where its value goes; null goes nowhere.
@@ -95,7 +95,7 @@ func (o object) UnmarshalJSON(value []byte) error {
 		return err // null
 	case json.Delim('{'):
 	default:
-		return &Error{Check: claims.CheckType, Got: refusal.Text(string(value)), Want: "an object"}
+		return &refusal.Error{Check: claims.CheckType, Got: refusal.Text(string(value)), Want: "an object"}
 	}
 	seen := map[string]bool{}
 	for d.More() {
@@ -106,11 +106,11 @@ func (o object) UnmarshalJSON(value []byte) error {
 			return err
 		}
 		if seen[name] {
-			return &Error{Check: claims.CheckEncoding, Got: "the member " + strconv.Quote(refusal.Text(name)) + " again", Want: "each once"}
+			return &refusal.Error{Check: claims.CheckEncoding, Got: "the member " + strconv.Quote(refusal.Text(name)) + " again", Want: "each once"}
 		}
 		seen[name] = true
 		if to, known := o[name]; known {
-			other := &Error{Check: claims.CheckType, Got: name + " " + refusal.Text(string(value)), Want: "another type"}
+			other := &refusal.Error{Check: claims.CheckType, Got: name + " " + refusal.Text(string(value)), Want: "another type"}
 			if err := unmarshal(value, to, other); err != nil {
 				return err
 			}
@@ -143,7 +143,7 @@ func (a *audiences) UnmarshalJSON(value []byte) error {
 	}
 	var list []*string // a null element is nil
 	if err := json.Unmarshal(value, &list); err != nil || list == nil || slices.Contains(list, nil) {
-		return &Error{Check: claims.CheckType, Got: "aud " + refusal.Text(string(value)), Want: "a string or an array of strings"}
+		return &refusal.Error{Check: claims.CheckType, Got: "aud " + refusal.Text(string(value)), Want: "a string or an array of strings"}
 	}
 	*a = make(audiences, len(list))
 	for i, s := range list {

@@ -9,9 +9,10 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A recordedDecoding is what the decoder of kube-apiserver makes of a payload: an error,
+// A recordedDecoding is the result of kube-apiserver's decoder for a payload: an error,
 // or public and private claims.
 type recordedDecoding struct {
 	Payload []byte `json:"payload"`
@@ -97,9 +98,9 @@ func TestParseClaimsSize(t *testing.T) {
 	}
 }
 
-// What the strict parser refuses and the lenient one takes is what it is there for.
+// The strict parser refuses these, and the lenient one accepts them.
 func TestParseClaimsTakesMore(t *testing.T) {
-	for payload, want := range map[string]Check{
+	for payload, want := range map[string]refusal.Check{
 		`{"exp":1.5}`:                  claims.CheckType,
 		`{"nbf":null}`:                 claims.CheckType,
 		`{"exp":-5}`:                   claims.Check("claims-time"),

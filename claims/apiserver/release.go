@@ -4,10 +4,11 @@ import (
 	"fmt"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Release is the kube-apiserver as which a [Validator] decides. The releases differ in the tokens
-// of admission webhooks alone, which are bound to a webhook configuration.
+// Release is the release of kube-apiserver that a [Validator] imitates. The releases differ only in
+// the tokens of admission webhooks, which are bound to a webhook configuration.
 type Release uint8
 
 // The releases of kube-apiserver.
@@ -17,29 +18,29 @@ const (
 	// Kubernetes137WebhookTokens is 1.37 with its alpha gate APIServerWebhookAuthenticationToken:
 	// it accepts such a token as long as the webhook configuration exists.
 	Kubernetes137WebhookTokens
-	// Kubernetes136 is 1.36, which knows no such tokens, and ignores whatever it does not know.
+	// Kubernetes136 is 1.36, which ignores the claims that 1.37 added.
 	//
-	// Not: where tokens of 1.37 may come. It takes one that is bound to a webhook configuration
-	// for one that is bound to its service account alone.
+	// Don't use it where tokens of 1.37 may come: it accepts a token that is bound to a webhook
+	// configuration as one that is bound to its service account alone.
 	Kubernetes136
 )
 
 // webhookTokens is the feature gate of [Kubernetes137WebhookTokens].
 const webhookTokens = "APIServerWebhookAuthenticationToken"
 
-// checkWebhookToken: a token is bound to a webhook configuration, and the release does not take
-// such tokens, or nothing is attested in it.
-const checkWebhookToken Check = "webhook-token"
+// checkWebhookToken: a token is bound to a webhook configuration, and the release refuses such
+// tokens, or the token has no attestations.
+const checkWebhookToken refusal.Check = "webhook-token"
 
 // checkWebhook checks whether a token may be bound to a webhook configuration.
 func (v *Validator) checkWebhook(k *claims.Private) *ReviewError {
 	switch {
 	case v.config.Release != Kubernetes137WebhookTokens:
 		return refuse(fmt.Sprintf("feature gate %q is disabled, but token is webhook bound", webhookTokens),
-			&Error{Check: checkWebhookToken, Got: "a token that is bound to a webhook configuration", Want: "one without, or Kubernetes137WebhookTokens"})
+			&refusal.Error{Check: checkWebhookToken, Got: "a token that is bound to a webhook configuration", Want: "one without, or Kubernetes137WebhookTokens"})
 	case k.Attestations == nil || len(k.Attestations.AdmissionReviewAPIGroups) == 0:
 		return refuse(`bound object was a webhook config, but "admissionReviewAPIGroups" attestation is missing`,
-			&Error{Check: checkWebhookToken, Got: "nothing attested", Want: "API groups"})
+			&refusal.Error{Check: checkWebhookToken, Got: "nothing attested", Want: "API groups"})
 	}
 	return nil
 }

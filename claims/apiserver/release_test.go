@@ -42,7 +42,7 @@ func TestReleases(t *testing.T) {
 	for _, tt := range []struct {
 		name, private string
 		change        func(*world, *hookObjects)
-		on, off       string // what is said with and without the gate; 1.36 accepts
+		on, off       string // the message with and without the gate; 1.36 accepts
 	}{
 		{"there", `"attestations":{"admissionReviewAPIGroups":["apps"]},"validatingwebhookconfiguration":{"name":"hook","uid":"u"},`, put("u", 0), "", gateOff},
 		{"both", `"attestations":{"admissionReviewAPIGroups":["*"],"x":null},"mutatingwebhookconfiguration":{"name":"hook","uid":"u"},"validatingwebhookconfiguration":{"name":"hook","uid":"u"},`, put("u", 0), "", gateOff},

@@ -28,8 +28,8 @@ const (
 	maxExtendedExpirationSeconds = 365 * 24 * 3600
 )
 
-// TokenRequest is what authentication.k8s.io/v1 TokenRequest asks for, on the token
-// subresource of one service account.
+// TokenRequest has the fields of an authentication.k8s.io/v1 TokenRequest for one service
+// account.
 type TokenRequest struct {
 	// Namespace is the service account's namespace, from the URL. It is required.
 	Namespace string
@@ -139,21 +139,21 @@ func (r StatusReason) Error() string { return "apiserver: status " + string(r) }
 
 // The reasons of the answers to a TokenRequest.
 const (
-	// ReasonBadRequest: the request cannot be served in any state of the cluster.
-	ReasonBadRequest StatusReason = "BadRequest"
-	// ReasonNotFound: the service account or the object to bind to does not exist.
-	ReasonNotFound StatusReason = "NotFound"
+	// reasonBadRequest: the request cannot be served in any state of the cluster.
+	reasonBadRequest StatusReason = "BadRequest"
+	// reasonNotFound: the service account or the object to bind to does not exist.
+	reasonNotFound StatusReason = "NotFound"
 	// ReasonConflict: an object's UID is not the one that the request states.
 	ReasonConflict StatusReason = "Conflict"
-	// ReasonInvalid: a field of the request has a value that is not allowed.
-	ReasonInvalid StatusReason = "Invalid"
-	// ReasonInternalError: an object could not be read, or the signer failed.
-	ReasonInternalError StatusReason = "InternalError"
+	// reasonInvalid: a field of the request has a value that is not allowed.
+	reasonInvalid StatusReason = "Invalid"
+	// reasonInternalError: an object could not be read, or the signer failed.
+	reasonInternalError StatusReason = "InternalError"
 )
 
 // StatusError is the refusal of a TokenRequest as kube-apiserver 1.36 words it
 // (pkg/registry/core/serviceaccount/storage/token.go and k8s.io/apimachinery,
-// pkg/api/errors). Its fields are those of metav1.Status and its details.
+// pkg/api/errors). Its fields are the fields of metav1.Status and its details.
 type StatusError struct {
 	// Reason is metav1.Status.reason.
 	Reason StatusReason
@@ -164,11 +164,11 @@ type StatusError struct {
 	// Group is the API group of the object in question; "" for the core group.
 	Group string
 	// Kind is the kind or, as in the API server, the resource of the object in question;
-	// "" if there is none.
+	// or "".
 	Kind string
-	// Name is the name of the object in question; "" if there is none.
+	// Name is the name of the object in question, or "".
 	Name string
-	// Field is the path of the field in question, for ReasonInvalid.
+	// Field is the path of the field in question, for "Invalid".
 	Field string
 	// Err is the cause; it may be nil. If the request may be retried, it wraps
 	// [refusal.ErrRetry].
@@ -201,12 +201,12 @@ const (
 )
 
 func badRequest(message string) *StatusError {
-	return &StatusError{Reason: ReasonBadRequest, Code: http.StatusBadRequest, Message: message}
+	return &StatusError{Reason: reasonBadRequest, Code: http.StatusBadRequest, Message: message}
 }
 
 func notFound(resource, name string) *StatusError {
 	cause := claims.NewNotFound(resource, name)
-	return &StatusError{Reason: ReasonNotFound, Code: http.StatusNotFound, Message: cause.Error(), Kind: resource, Name: name, Err: cause}
+	return &StatusError{Reason: reasonNotFound, Code: http.StatusNotFound, Message: cause.Error(), Kind: resource, Name: name, Err: cause}
 }
 
 func conflict(group, kind, name, detail string) *StatusError {
@@ -220,7 +220,7 @@ func conflict(group, kind, name, detail string) *StatusError {
 // a number as is, a string in quotes.
 func invalid(name, field, value, detail string) *StatusError {
 	return &StatusError{
-		Reason: ReasonInvalid, Code: http.StatusUnprocessableEntity,
+		Reason: reasonInvalid, Code: http.StatusUnprocessableEntity,
 		Group: tokenRequestGroup, Kind: tokenRequestKind, Name: name, Field: field,
 		Message: qualified(tokenRequestGroup, tokenRequestKind) + " " + strconv.Quote(name) + " is invalid: " +
 			field + ": Invalid value: " + value + ": " + detail,
@@ -231,9 +231,9 @@ func invalid(name, field, value, detail string) *StatusError {
 // succeed.
 func internal(message string, cause error) *StatusError {
 	return &StatusError{
-		Reason: ReasonInternalError, Code: http.StatusInternalServerError,
+		Reason: reasonInternalError, Code: http.StatusInternalServerError,
 		Message: "Internal error occurred: " + message,
-		Err:     &Error{Check: refusal.ErrRetry, Err: cause},
+		Err:     &refusal.Error{Check: refusal.ErrRetry, Err: cause},
 	}
 }
 

@@ -18,13 +18,13 @@ func TestStatusError(t *testing.T) {
 		code   int
 		also   error
 	}{
-		{badRequest("x"), ReasonBadRequest, 400, nil},
-		{notFound("pods", "x"), ReasonNotFound, 404, claims.ErrNotFound},
+		{badRequest("x"), reasonBadRequest, 400, nil},
+		{notFound("pods", "x"), reasonNotFound, 404, claims.ErrNotFound},
 		{conflict("", "Pod", "x", "y"), ReasonConflict, 409, nil},
-		{invalid("x", "spec", "1", "y"), ReasonInvalid, 422, nil},
-		{internal("x", io.EOF), ReasonInternalError, 500, io.EOF},
-		{internal("x", io.EOF), ReasonInternalError, 500, refusal.ErrRetry},
-		{programming("x"), ReasonInternalError, 500, nil},
+		{invalid("x", "spec", "1", "y"), reasonInvalid, 422, nil},
+		{internal("x", io.EOF), reasonInternalError, 500, io.EOF},
+		{internal("x", io.EOF), reasonInternalError, 500, refusal.ErrRetry},
+		{programming("x"), reasonInternalError, 500, nil},
 	} {
 		t.Run(fmt.Sprint(tt.reason), func(t *testing.T) {
 			if !errors.Is(tt.err, tt.reason) || tt.err.Code != tt.code || tt.err.Error() != tt.err.Message || tt.err.Message == "" {

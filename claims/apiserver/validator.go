@@ -10,7 +10,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -26,7 +25,7 @@ type ValidatorConfig struct {
 	Keys jws.KeySet
 	// Objects gets the objects that tokens name.
 	Objects claims.Objects
-	// Audiences are those of the API server, --api-audiences: they are used if the caller
+	// Audiences are the API server's, --api-audiences: they are used if the caller
 	// asks for none, and as the audiences of a token that has none.
 	Audiences []string
 	// MaxStaleness is how old an answer of Objects may be; 0 refuses any but
@@ -39,15 +38,15 @@ type ValidatorConfig struct {
 
 // Validator decides as kube-apiserver does (pkg/serviceaccount/jwt.go and
 // claims.go in k8s.io/kubernetes): the same verdict and the same message,
-// plus a [Check]. It records no audit annotations. That is less strict than is sound: see
-// [claims.Validator] for what it lets through. It is safe for concurrent use.
+// plus a [refusal.Check]. It records no audit annotations. It accepts tokens that
+// [claims.Validator] refuses for good reasons. It is safe for concurrent use.
 //
 // It decides on bound tokens. Legacy tokens, which are kept in a Secret and which kube-apiserver
 // accepts too, are "not-ours".
 //
-// Of tokens that no API server signs it refuses more: claims of more than
-// [claims.MaxClaimsSize] and tokens of more than [jws.MaxTokenSize]; another algorithm than that
-// of the key, which an RSA key also could make (RS512, PS256); headers with "crit", "b64" or
+// It refuses more of the tokens that no API server signs: claims of more than
+// [claims.MaxClaimsSize] and tokens of more than [jws.MaxTokenSize]; an algorithm other than the
+// key's, even one that an RSA key could make (RS512, PS256); headers with "crit", "b64" or
 // "jwk", with a "kid" or "typ" that is no text, with members that differ only in case, nested
 // deeper than 32, or in bad UTF-8. It never accepts more. Messages about a claim set that cannot
 // be decoded are worded differently.
@@ -63,7 +62,7 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 		return nil, refusal.Config("Release", strconv.Itoa(int(config.Release)), "a release of this package")
 	case len(config.Issuers) == 0 || slices.Contains(config.Issuers, ""):
 		return nil, refusal.Config("Issuers", "without one, or with an empty one", "at least one, none empty")
-	case typednil.Is(config.Keys):
+	case config.Keys == nil:
 		return nil, refusal.Config("Keys", "", "a key set")
 	case foreignIssuer(config.Keys, config.Issuers) != "":
 		return nil, refusal.Config("Keys", "of issuer "+foreignIssuer(config.Keys, config.Issuers), refusal.Quotes(config.Issuers))
@@ -82,8 +81,8 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	return &Validator{config: config, objects: fresh}, nil
 }
 
-// foreignIssuer returns an issuer that keys are fetched for and that is not among issuers; ""
-// if there is none.
+// foreignIssuer returns the issuer that keys are fetched for if it is not among issuers, or else
+// "".
 func foreignIssuer(keys jws.KeySet, issuers []string) string {
 	if of, ok := keys.(interface{ Issuer() string }); ok && !slices.Contains(issuers, of.Issuer()) {
 		return of.Issuer()
@@ -103,12 +102,12 @@ func foreignIssuer(keys jws.KeySet, issuers []string) string {
 // deleted 60 seconds after its deletionTimestamp.
 func (v *Validator) Validate(ctx context.Context, token string, audiences ...string) (*claims.Result, error) {
 	if v == nil || v.config.Keys == nil {
-		reason := &Error{Check: refusal.CheckConfig, Got: "a Validator that NewValidator did not make", Want: "one that it made"}
+		reason := &refusal.Error{Check: refusal.CheckConfig, Got: "a Validator that NewValidator did not make", Want: "one that it made"}
 		return nil, refuse(reason.Error(), reason)
 	}
 	t := readUntrusted(token, v.config.Release)
 	if !v.ours(t.issuer) { // "", from a token that cannot be read, is not ours either
-		return nil, refuse("invalid bearer token", &Error{Check: checkNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
+		return nil, refuse("invalid bearer token", &refusal.Error{Check: checkNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
 	}
 	if len(audiences) == 0 {
 		audiences = v.config.Audiences
@@ -124,9 +123,9 @@ func (v *Validator) Validate(ctx context.Context, token string, audiences ...str
 func (v *Validator) ours(issuer string) bool { return slices.Contains(v.config.Issuers, issuer) }
 
 func refuse(message string, reason error) *ReviewError {
-	own, ok := errors.AsType[*Error](reason)
+	own, ok := errors.AsType[*refusal.Error](reason)
 	if !ok {
-		own = &Error{Check: refusal.ErrRetry, Err: reason}
+		own = &refusal.Error{Check: refusal.ErrRetry, Err: reason}
 	}
 	return &ReviewError{Message: message, Reason: own}
 }
@@ -140,7 +139,7 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, audiences []
 	c := t.claims
 	if !v.ours(c.Issuer) {
 		return nil, refuse(fmt.Sprintf("token issuer %q is invalid", c.Issuer),
-			&Error{Check: claims.CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: "one of the configured issuers"})
+			&refusal.Error{Check: claims.CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: "one of the configured issuers"})
 	}
 	of := c.Audiences
 	if len(of) == 0 {
@@ -149,7 +148,7 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, audiences []
 	both := slices.DeleteFunc(slices.Clone(audiences), func(wanted string) bool { return !slices.Contains(of, wanted) })
 	if len(both) == 0 {
 		return nil, refuse(fmt.Sprintf("token audiences %q is invalid for the target audiences %q", of, audiences),
-			&Error{Check: claims.CheckAudience, Got: refusal.Text(fmt.Sprintf("%q", of)), Want: refusal.Text(fmt.Sprintf("%q", audiences))})
+			&refusal.Error{Check: claims.CheckAudience, Got: refusal.Text(fmt.Sprintf("%q", of)), Want: refusal.Text(fmt.Sprintf("%q", audiences))})
 	}
 	now := v.config.Now()
 	if err := checkTimes(c, now); err != nil {
@@ -169,11 +168,11 @@ func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *Review
 	}
 	if len(keys) == 0 {
 		return nil, refuse("invalid signature, no keys found",
-			&Error{Check: claims.CheckNoKey, Got: "key ID " + refusal.OrNothing(refusal.Text(t.keyID)), Want: "one of the key set", Err: err})
+			&refusal.Error{Check: claims.CheckNoKey, Got: "key ID " + refusal.OrNothing(refusal.Text(t.keyID)), Want: "one of the key set", Err: err})
 	}
 	// go-jose says the same for every key and every fault.
 	const message = "go-jose/go-jose: error in cryptographic primitive"
-	reason := &Error{Check: claims.CheckSignature, Got: "no signature of a known key", Want: "one", Err: t.err}
+	reason := &refusal.Error{Check: claims.CheckSignature, Got: "no signature of a known key", Want: "one", Err: t.err}
 	for _, key := range keys {
 		if t.parsed == nil {
 			continue
@@ -183,7 +182,7 @@ func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *Review
 			continue
 		}
 		if t.claimsErr != nil {
-			return nil, refuse(t.claimsErr.Error(), &Error{Check: claims.CheckEncoding, Err: t.claimsErr})
+			return nil, refuse(t.claimsErr.Error(), &refusal.Error{Check: claims.CheckEncoding, Err: t.claimsErr})
 		}
 		return key, nil
 	}
@@ -192,14 +191,14 @@ func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *Review
 
 // ReviewError is a refusal by a [Validator], in the words of kube-apiserver 1.36.
 type ReviewError struct {
-	// Message is what kube-apiserver says, as in the status.error of a TokenReview; it
+	// Message is the text of kube-apiserver, as in the status.error of a TokenReview; it
 	// is the whole text of this error. It may contain names and UIDs of objects, but no
 	// token. If it comes from the object getter it is the getter's text, which equals the
 	// API server's if the getter uses the same words; see [claims.NewNotFound].
 	Message string
 	// Reason is the check that failed, with both values. It is never nil in an error from
 	// this package.
-	Reason *Error
+	Reason *refusal.Error
 }
 
 // Error returns the message of kube-apiserver.
@@ -223,15 +222,15 @@ func (e *ReviewError) Unwrap() error {
 // its deletionTimestamp an object still counts.
 const leeway = time.Minute
 
-// invalidated is what the API server says about a token whose object is gone.
+// invalidated is the API server's message for a token whose object is gone.
 const invalidated = "service account token has been invalidated"
 
 // checkTimes compares the claims of a bound token with the clock
 // (pkg/serviceaccount/claims.go, validator.Validate).
 func checkTimes(c *claims.Claims, now time.Time) *ReviewError {
 	early, late := now.Add(leeway), now.Add(-leeway)
-	outside := func(message string, check Check, got claims.NumericDate, relation string, want time.Time) *ReviewError {
-		return refuse(message, &Error{Check: check, Got: got.Time().Format(time.RFC3339), Want: relation + " " + want.UTC().Format(time.RFC3339)})
+	outside := func(message string, check refusal.Check, got claims.NumericDate, relation string, want time.Time) *ReviewError {
+		return refuse(message, &refusal.Error{Check: check, Got: got.Time().Format(time.RFC3339), Want: relation + " " + want.UTC().Format(time.RFC3339)})
 	}
 	switch {
 	case c.NotBefore.Present && early.Before(c.NotBefore.Time()):
@@ -244,36 +243,36 @@ func checkTimes(c *claims.Claims, now time.Time) *ReviewError {
 	return nil
 }
 
-// checkObjects compares the objects that the token names with those that exist. A pod's
+// checkObjects compares the objects that the token names with the existing ones. A pod's
 // Node is not checked.
 func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deletedBefore time.Time) *ReviewError {
 	for _, named := range [...]struct {
-		kind  alive.Kind
-		claim *claims.Ref
+		resource alive.Resource
+		claim    *claims.Ref
 	}{{alive.ServiceAccount, &k.ServiceAccount}, {alive.Secret, k.Secret}, {alive.Pod, k.Pod}, {alive.Node, k.Node},
 		{alive.ValidatingWebhookConfiguration, k.ValidatingWebhookConfiguration}, {alive.MutatingWebhookConfiguration, k.MutatingWebhookConfiguration}} {
 		switch {
-		case named.claim == nil || named.kind == alive.Node && k.Pod != nil:
+		case named.claim == nil || named.resource == alive.Node && k.Pod != nil:
 			continue
 		case named.claim == k.ValidatingWebhookConfiguration || named.claim == k.MutatingWebhookConfiguration:
 			if err := v.checkWebhook(k); err != nil {
 				return err
 			}
 		}
-		answer := v.get(ctx, named.kind, k.Namespace, named.claim.Name)
-		if err := checkAlive(named.kind, *named.claim, answer, deletedBefore); err != nil {
-			return refuse(message(named.kind, k.Namespace, *named.claim, answer, err), err)
+		answer := v.get(ctx, named.resource, k.Namespace, named.claim.Name)
+		if err := checkAlive(named.resource, *named.claim, answer, deletedBefore); err != nil {
+			return refuse(message(named.resource, k.Namespace, *named.claim, answer, err), err)
 		}
 	}
 	return nil
 }
 
-// get gets an object of the given kind.
-func (v *Validator) get(ctx context.Context, kind alive.Kind, namespace, name string) alive.Answer {
+// get gets an object of a resource.
+func (v *Validator) get(ctx context.Context, resource alive.Resource, namespace, name string) alive.Answer {
 	if name == "" {
 		return alive.Answer{Err: emptyNameError{}}
 	}
-	switch object, err := v.objects.Get(ctx, kind.Resource, kind.Namespace(namespace), name); {
+	switch object, err := v.objects.Get(ctx, resource.Plural, resource.Namespace(namespace), name); {
 	case err != nil:
 		return alive.Answer{Err: err}
 	case object == nil:
@@ -283,39 +282,39 @@ func (v *Validator) get(ctx context.Context, kind alive.Kind, namespace, name st
 	}
 }
 
-// emptyNameError is what the API server's client says about an empty name. No request is
+// emptyNameError is the message of the API server's client for an empty name. No request is
 // made for one.
 type emptyNameError struct{}
 
 func (emptyNameError) Error() string { return "resource name may not be empty" }
 func (emptyNameError) Unwrap() error { return claims.ErrNotFound }
 
-// checkAlive compares an answer with what the token names. As in kube-apiserver, an object
+// checkAlive compares an answer with the object that the token names. As in kube-apiserver, an object
 // that could not be read counts as gone; refusal.ErrRetry in the chain distinguishes the two.
-func checkAlive(kind alive.Kind, claim claims.Ref, a alive.Answer, deletedBefore time.Time) error {
-	err := kind.Compare(claim.Name, claim.UID, a, deletedBefore)
+func checkAlive(resource alive.Resource, claim claims.Ref, a alive.Answer, deletedBefore time.Time) error {
+	err := resource.Compare(claim.Name, claim.UID, a, deletedBefore)
 	if errors.Is(err, refusal.ErrRetry) {
-		return &Error{Check: kind.Check("gone"), Got: "no answer", Want: kind.Name + " " + refusal.Text(claim.Name), Err: err}
+		return &refusal.Error{Check: resource.Check("gone"), Got: "no answer", Want: resource.Name + " " + refusal.Text(claim.Name), Err: err}
 	}
 	return err
 }
 
-// message returns what the API server says when a check of an object fails. If it cannot get
+// message returns the API server's message when a check of an object fails. If it cannot get
 // a service account, that is the getter's own error.
-func message(kind alive.Kind, namespace string, claim claims.Ref, a alive.Answer, err error) string {
+func message(resource alive.Resource, namespace string, claim claims.Ref, a alive.Answer, err error) string {
 	switch {
 	case errors.Is(err, claims.CheckServiceAccountUID):
 		return fmt.Sprintf("service account UID (%s) does not match claim (%s)", a.UID, claim.UID)
 	case errors.Is(err, claims.CheckServiceAccountDeleted):
 		return fmt.Sprintf("service account %s/%s has been deleted", namespace, claim.Name)
-	case kind == alive.ServiceAccount:
+	case resource == alive.ServiceAccount:
 		return a.Err.Error()
-	case errors.Is(err, kind.Check("uid")) && kind == alive.ValidatingWebhookConfiguration:
+	case errors.Is(err, resource.Check("uid")) && resource == alive.ValidatingWebhookConfiguration:
 		return fmt.Sprintf("ValidatingWebhookConfiguration UID (%s) does not match service account validating ref claim (%s)", a.UID, claim.UID)
-	case errors.Is(err, kind.Check("uid")) && kind == alive.MutatingWebhookConfiguration: // Kubernetes says "validating" here too
+	case errors.Is(err, resource.Check("uid")) && resource == alive.MutatingWebhookConfiguration: // Kubernetes says "validating" here too
 		return fmt.Sprintf("MutatingWebhookConfiguration UID (%s) does not match service account validating ref claim (%s)", a.UID, claim.UID)
-	case errors.Is(err, kind.Check("uid")):
-		return fmt.Sprintf("%s UID (%s) does not match service account %s ref claim (%s)", kind.Name, a.UID, kind.Name, claim.UID)
+	case errors.Is(err, resource.Check("uid")):
+		return fmt.Sprintf("%s UID (%s) does not match service account %s ref claim (%s)", resource.Name, a.UID, resource.Name, claim.UID)
 	}
 	return invalidated
 }

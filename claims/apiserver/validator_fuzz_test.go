@@ -7,6 +7,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/internal/testkit"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // FuzzValidate gives signed claim sets to both validators: what strict validation takes,
@@ -69,7 +70,7 @@ func checkRefusals(t *testing.T, kubernetes, strict error, token string) {
 		if err == nil {
 			continue
 		}
-		if _, ok := errors.AsType[*Error](err); !ok {
+		if _, ok := errors.AsType[*refusal.Error](err); !ok {
 			t.Fatalf("a refusal without a check: %v", err)
 		}
 		if i := strings.LastIndexByte(token, '.'); i >= 0 && len(token)-i > 80 && strings.Contains(err.Error(), token[i:]) {

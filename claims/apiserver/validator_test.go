@@ -21,7 +21,7 @@ import (
 const cryptoMessage = "go-jose/go-jose: error in cryptographic primitive"
 
 // refusedBy fails the test unless the error is kube-apiserver's, word for word.
-func refusedBy(t testing.TB, r *claims.Result, err error, check Check, message string) {
+func refusedBy(t testing.TB, r *claims.Result, err error, check refusal.Check, message string) {
 	t.Helper()
 	if r != nil {
 		t.Errorf("refused with a result: %+v", r)
@@ -52,7 +52,7 @@ func TestValidatorAccepts(t *testing.T) {
 		t.Errorf("audiences %q, want %q", r.Audiences, want)
 	}
 	if want := []string{"serviceaccounts", "pods"}; !slices.Equal(w.objects.asked, want) {
-		t.Errorf("asked for %q, want %q: the Node of a pod-bound token is none of the API server's business", w.objects.asked, want)
+		t.Errorf("asked for %q, want %q: the API server does not get the Node of a pod-bound token", w.objects.asked, want)
 	}
 }
 
@@ -61,7 +61,7 @@ func TestValidatorRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		change  func(w *world)
-		check   Check
+		check   refusal.Check
 		message string
 	}{
 		{"another issuer", func(w *world) { w.claims.Issuer += "/" }, checkNotOurs, "invalid bearer token"},
@@ -80,14 +80,14 @@ func TestValidatorRefuses(t *testing.T) {
 		{"account deleted", func(w *world) { w.objects.account.Deleted = w.ago(61 * time.Second) }, claims.CheckServiceAccountDeleted, "service account ns/app has been deleted"},
 		{"dead getter", func(w *world) { w.objects.fail = errDead }, claims.Check("service-account-gone"), "connection refused"},
 		{"silent getter", func(w *world) { w.objects.silent = true }, claims.Check("service-account-gone"), alive.ErrNoAnswer.Error()},
-		{"no pod", func(w *world) { w.objects.pod = nil }, claims.CheckPodGone, invalidated},
-		{"pod without a name", func(w *world) { w.claims.Kubernetes.Pod.Name = "" }, claims.CheckPodGone, invalidated},
+		{"no pod", func(w *world) { w.objects.pod = nil }, claims.Check("pod-gone"), invalidated},
+		{"pod without a name", func(w *world) { w.claims.Kubernetes.Pod.Name = "" }, claims.Check("pod-gone"), invalidated},
 		{"pod made again", func(w *world) { w.objects.pod.UID = "other" }, claims.Check("pod-uid"), "pod UID (other) does not match service account pod ref claim (pod-uid)"},
 		{"pod deleted", func(w *world) { w.objects.pod.Deleted = w.ago(61 * time.Second) }, claims.Check("pod-deleted"), invalidated},
 		{"no secret", func(w *world) { w.bind("secret"); w.objects.secret = nil }, claims.Check("secret-gone"), invalidated},
 		{"secret made again", func(w *world) { w.bind("secret"); w.objects.secret.UID = "" }, claims.Check("secret-uid"), "secret UID () does not match service account secret ref claim (secret-uid)"},
 		{"secret deleted", func(w *world) { w.bind("secret"); w.objects.secret.Deleted = w.ago(time.Hour) }, claims.Check("secret-deleted"), invalidated},
-		{"no node", func(w *world) { w.bind("node"); w.objects.node = nil }, claims.CheckNodeGone, invalidated},
+		{"no node", func(w *world) { w.bind("node"); w.objects.node = nil }, claims.Check("node-gone"), invalidated},
 		{"node made again", func(w *world) { w.bind("node"); w.objects.node.UID = "other" }, claims.Check("node-uid"), "node UID (other) does not match service account node ref claim (node-uid)"},
 		{"node deleted", func(w *world) { w.bind("node"); w.objects.node.Deleted = w.ago(time.Hour) }, claims.Check("node-deleted"), invalidated},
 		{"node without UID in the claim", func(w *world) { w.bind("node"); w.claims.Kubernetes.Node.UID = "" }, claims.Check("node-uid"), "node UID (node-uid) does not match service account node ref claim ()"},
@@ -105,7 +105,7 @@ func TestValidatorRefuses(t *testing.T) {
 	}
 }
 
-// TestValidatorLetsThrough has what is not checked by kube-apiserver.
+// TestValidatorLetsThrough has faults that kube-apiserver does not check.
 func TestValidatorLetsThrough(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"no times": func(w *world) {
@@ -142,7 +142,7 @@ func TestValidatorLeewayToTheNanosecond(t *testing.T) {
 	issued, expires := w.now, w.claims.Expiry.Time()
 	for _, tt := range []struct {
 		now  time.Time
-		want Check
+		want refusal.Check
 	}{
 		{expires.Add(time.Minute), ""},
 		{expires.Add(time.Minute + time.Nanosecond), claims.CheckExpired},
@@ -164,7 +164,7 @@ func TestValidatorLeewayToTheNanosecond(t *testing.T) {
 // TestValidatorOrder makes two things wrong at a time: the first that is checked decides.
 func TestValidatorOrder(t *testing.T) {
 	steps := []struct {
-		check Check
+		check refusal.Check
 		wrong func(w *world)
 	}{
 		{checkNotOurs, func(w *world) { w.claims.Issuer = "other" }},
@@ -293,9 +293,7 @@ func TestValidatorConfig(t *testing.T) {
 		"no objects":         func(c *ValidatorConfig) { c.Objects = nil },
 		"no audiences":       func(c *ValidatorConfig) { c.Audiences = nil },
 		"an empty audience":  func(c *ValidatorConfig) { c.Audiences = []string{worldAudience, ""} },
-		"nil keys":           func(c *ValidatorConfig) { c.Keys = (*jws.RemoteKeySet)(nil) },
 		"another's keys":     func(c *ValidatorConfig) { c.Keys = keysOf{"https://other.example"} },
-		"nil objects":        func(c *ValidatorConfig) { c.Objects = (*claims.MemoryObjects)(nil) },
 		"stale objects":      func(c *ValidatorConfig) { c.Objects = staleObjects{w.objects} },
 		"negative staleness": func(c *ValidatorConfig) { c.MaxStaleness = -1 },
 	} {
@@ -352,7 +350,7 @@ func TestValidatorIssuerOfWhatCannotBeRead(t *testing.T) {
 }
 
 // TestValidatorKeysThatAreNil: a key set with a hole in it does not panic, and the reason
-// of a token whose header cannot be read is what is wrong with the header.
+// for a token whose header cannot be read is the fault of the header.
 func TestValidatorKeysThatAreNil(t *testing.T) {
 	w := newWorld(t)
 	config := w.kubernetesConfig()
@@ -371,7 +369,7 @@ func TestValidatorKeysThatAreNil(t *testing.T) {
 	}
 }
 
-// TestMembers: what is not JSON, in each place.
+// TestMembers: text that is not JSON, in each place.
 func TestMembers(t *testing.T) {
 	for _, text := range []string{"", "x", "{", `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1}}`, `{5:1}`} {
 		if _, err := parseLenient([]byte(text), Kubernetes137); !errors.Is(err, claims.CheckEncoding) {
@@ -379,7 +377,7 @@ func TestMembers(t *testing.T) {
 		}
 	}
 	_, _, err := parseClaims([]byte(`{"iss":5,"aud":5}`), Kubernetes137)
-	if e, ok := errors.AsType[*Error](err); !ok || e.Check != claims.CheckType || !strings.HasPrefix(e.Got, "iss") {
+	if e, ok := errors.AsType[*refusal.Error](err); !ok || e.Check != claims.CheckType || !strings.HasPrefix(e.Got, "iss") {
 		t.Errorf("of two faults, %v", err)
 	}
 }
@@ -449,7 +447,7 @@ func TestValidatorResultOnNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := claims.NodeCheck{Machines: func(context.Context, string) (*claims.RegisteredMachine, error) {
+	check := claims.NodeCheck{FindMachine: func(context.Context, string) (*claims.RegisteredMachine, error) {
 		return &claims.RegisteredMachine{Identity: "ek:sha256:aa"}, nil
 	}}
 	node := &claims.AttestedNode{Name: "node-a", Machine: "ek:sha256:aa", ProviderID: "gce://p/z/a"}
@@ -458,7 +456,7 @@ func TestValidatorResultOnNode(t *testing.T) {
 		t.Errorf("%v, %v", facts, err)
 	}
 	node.Name = "node-b"
-	if _, err := check.Check(t.Context(), w.objects, r, node, w.now); !errors.Is(err, claims.CheckNodeName) {
-		t.Errorf("got %v, want %v", err, claims.CheckNodeName)
+	if _, err := check.Check(t.Context(), w.objects, r, node, w.now); !errors.Is(err, claims.Check("node-name")) {
+		t.Errorf("got %v, want %v", err, claims.Check("node-name"))
 	}
 }

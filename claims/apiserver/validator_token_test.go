@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // rejoin replaces one segment of a token.
@@ -77,7 +78,7 @@ func nextLetter(c byte) byte {
 	return alphabet[strings.IndexByte(alphabet, c)^1]
 }
 
-// TestValidatorDoesNotRead has what is no token to kube-apiserver's reader, or one whose
+// TestValidatorDoesNotRead has texts that are not tokens to kube-apiserver's reader, or one whose
 // signature cannot be good.
 func TestValidatorDoesNotRead(t *testing.T) {
 	const unreadable = "invalid bearer token"
@@ -87,7 +88,7 @@ func TestValidatorDoesNotRead(t *testing.T) {
 	header := func(format string) string { return rejoin(t, good, 0, fmt.Appendf(nil, format, kid)) }
 	for _, tt := range []struct {
 		name, token string
-		check       Check
+		check       refusal.Check
 		message     string
 	}{
 		{"empty", "", checkNotOurs, unreadable},
@@ -129,7 +130,7 @@ func TestValidatorClaimSets(t *testing.T) {
 	const kubernetes = `"kubernetes.io":{"namespace":"ns","serviceaccount":{"name":"app","uid":"app-uid"}}`
 	for _, tt := range []struct {
 		name, payload string
-		check         Check // "" where it is accepted
+		check         refusal.Check // "" where it is accepted
 	}{
 		{"plain", `{"iss":"` + worldIssuer + `",` + kubernetes + `}`, ""},
 		{"a time with a fraction", `{"iss":"` + worldIssuer + `","exp":9999999999.5,` + kubernetes + `}`, ""},

@@ -9,6 +9,6 @@
 // only the claims of bound tokens of its issuer, and returns only signatures that verify with
 // a published key.
 //
-// A refusal is an [*Error] with its [Check]. If there was no answer, the error wraps
+// A refusal is a [*refusal.Error] with its [refusal.Check]. If there was no answer, the error wraps
 // [refusal.ErrRetry]. No error holds a token or a private key.
 package extsigner

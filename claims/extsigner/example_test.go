@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims/extsigner"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // An external signer: in a cluster, kube-apiserver calls its methods through a socket.
@@ -49,7 +50,7 @@ func ExampleNewService() {
 
 	// The service signs the claims of service accounts' tokens and nothing else.
 	_, err = service.Sign(ctx, base64.RawURLEncoding.EncodeToString([]byte("transfer 100 coins")))
-	fmt.Println(errors.Is(err, extsigner.Check("signer-claims")))
+	fmt.Println(errors.Is(err, refusal.Check("signer-claims")))
 	// Output:
 	// 86400 key-1 3600
 	// true

@@ -12,28 +12,22 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Check names one check that a request or an answer must pass; see [refusal.Check].
-type Check = refusal.Check
-
-// Error is a check that failed; see [refusal.Error]. It holds no token and no private key.
-type Error = refusal.Error
-
 // The checks on an external signer's requests and answers.
 const (
 	// checkSignerClaims: the payload to be signed is not a claim set of the issuer, or has
 	// a longer lifetime than the signer allows.
-	checkSignerClaims Check = "signer-claims"
+	checkSignerClaims refusal.Check = "signer-claims"
 	// checkSignerHeader: the header of a signature is not exactly alg, kid and typ, or
 	// one of them has a value that is not allowed.
-	checkSignerHeader Check = "signer-header"
+	checkSignerHeader refusal.Check = "signer-header"
 	// checkSignerKey: the key of a signature is not published, or is excluded from
 	// discovery.
-	checkSignerKey Check = "signer-key"
+	checkSignerKey refusal.Check = "signer-key"
 	// checkSignerSignature: a signature is malformed or does not verify.
-	checkSignerSignature Check = "signer-signature"
+	checkSignerSignature refusal.Check = "signer-signature"
 	// checkSignerKeys: there are no published keys, too many, or ones that kube-apiserver does
 	// not take, or no time at which they were read.
-	checkSignerKeys Check = "signer-keys"
+	checkSignerKeys refusal.Check = "signer-keys"
 )
 
 // Signature is the answer to Sign.
@@ -87,11 +81,11 @@ const (
 	maxLifetime = (1 << 32) * time.Second
 )
 
-// algorithms are those that kube-apiserver takes from an external signer.
+// algorithms are the ones that kube-apiserver accepts from an external signer.
 var algorithms = []jws.Algorithm{jws.RS256, jws.ES256, jws.ES384, jws.ES512}
 
-func refuse(check Check, got, want string, err error) error {
-	return &Error{Check: check, Got: got, Want: want, Err: err}
+func refuse(check refusal.Check, got, want string, err error) error {
+	return &refusal.Error{Check: check, Got: got, Want: want, Err: err}
 }
 
 // checkSignature makes the checks of kube-apiserver 1.36 on an answer to Sign
@@ -120,7 +114,7 @@ func (s *Service) checkSignature(signed *jws.Signature, segment string, publishe
 		err = published[i].Verify(token)
 	}
 	if err != nil {
-		return &Error{Check: checkSignerSignature, Err: err}
+		return &refusal.Error{Check: checkSignerSignature, Err: err}
 	}
 	return nil
 }
@@ -129,7 +123,7 @@ func (s *Service) checkSignature(signed *jws.Signature, segment string, publishe
 func readHeader(segment string) (*jws.Token, error) {
 	header, err := jws.Parse(segment + "..") // a token of nothing, without a signature
 	if err != nil {
-		return nil, &Error{Check: checkSignerHeader, Err: err}
+		return nil, &refusal.Error{Check: checkSignerHeader, Err: err}
 	}
 	text, _ := base64.RawURLEncoding.DecodeString(segment) // as Parse has
 	var members map[string]json.RawMessage

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func encode(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
@@ -41,7 +42,7 @@ func publicKeys(t testing.TB, public any, ids ...string) (keys []*jws.Key) {
 	return keys
 }
 
-// es256 signs what it is given, whatever the header says.
+// es256 signs any text, whatever the header says.
 func es256(t testing.TB, key *ecdsa.PrivateKey, header, segment string) *jws.Signature {
 	t.Helper()
 	digest := sha256.Sum256([]byte(encode(header) + "." + segment))
@@ -65,7 +66,7 @@ func TestSignatureCheck(t *testing.T) {
 			t.Errorf("%s: %v", header, err)
 		}
 	}
-	for header, want := range map[string]Check{
+	for header, want := range map[string]refusal.Check{
 		``:                                      checkSignerHeader,
 		`null`:                                  checkSignerHeader,
 		`[]`:                                    checkSignerHeader,
@@ -215,7 +216,7 @@ func FuzzSignature(f *testing.F) {
 		if err == nil {
 			return
 		}
-		if e := new(Error); !errors.As(err, &e) {
+		if e := new(refusal.Error); !errors.As(err, &e) {
 			t.Fatalf("%T", err)
 		}
 	})

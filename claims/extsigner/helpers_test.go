@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 var testContext = context.Background()
@@ -43,9 +44,9 @@ func (f keySetFunc) Keys(ctx context.Context, keyID string) ([]*jws.Key, error) 
 }
 
 // wantCheck fails the test unless err is a refusal by that check.
-func wantCheck(t testing.TB, err error, want Check) {
+func wantCheck(t testing.TB, err error, want refusal.Check) {
 	t.Helper()
-	e, ok := errors.AsType[*Error](err)
+	e, ok := errors.AsType[*refusal.Error](err)
 	if !ok || e.Check != want || !errors.Is(err, want) {
 		t.Errorf("got %v, want the check %s", err, string(want))
 	}

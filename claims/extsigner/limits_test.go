@@ -13,11 +13,11 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// causeOf is what an error of a check says was beneath it, nil for nothing.
-func causeOf(t testing.TB, err error, check Check) error {
+// causeOf returns the cause of a refusal, or nil.
+func causeOf(t testing.TB, err error, check refusal.Check) error {
 	t.Helper()
 	wantCheck(t, err, check)
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*refusal.Error](err); ok {
 		return e.Err
 	}
 	return nil

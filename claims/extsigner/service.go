@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -68,9 +67,9 @@ func NewService(config ServiceConfig) (*Service, error) {
 	switch {
 	case config.Issuer == "":
 		return nil, refusal.Config("Issuer", "", "the issuer's URL")
-	case typednil.Is(config.Signer):
+	case config.Signer == nil:
 		return nil, refusal.Config("Signer", "", "a jws.Signer")
-	case typednil.Is(config.Keys):
+	case config.Keys == nil:
 		return nil, refusal.Config("Keys", "", "a jws.KeySet")
 	case config.RefreshHint < time.Second:
 		return nil, refusal.Config("RefreshHint", config.RefreshHint.String(), "at least 1s")
@@ -140,10 +139,10 @@ func (s *Service) Sign(ctx context.Context, segment string) (*Signature, error) 
 
 // unlessRefused turns an error into refusal.ErrRetry unless it is a refusal.
 func unlessRefused(err error) error {
-	if _, refused := errors.AsType[*Error](err); refused && !errors.Is(err, refusal.ErrRetry) {
+	if _, refused := errors.AsType[*refusal.Error](err); refused && !errors.Is(err, refusal.ErrRetry) {
 		return err
 	}
-	return &Error{Check: refusal.ErrRetry, Err: err}
+	return &refusal.Error{Check: refusal.ErrRetry, Err: err}
 }
 
 // checkPayload returns the payload if it may be signed. A claim that Parse ignores, such as
@@ -165,7 +164,7 @@ func (s *Service) checkPayload(segment string) ([]byte, error) {
 		return nil, err
 	}
 	if written, err := c.Marshal(); base64.RawURLEncoding.EncodeToString(written) != segment {
-		return nil, refuse(checkSignerClaims, "claims beside those of a bound token, or in another encoding", "what kube-apiserver writes", err)
+		return nil, refuse(checkSignerClaims, "more claims than a bound token has, or another encoding", "the encoding of kube-apiserver", err)
 	}
 	return payload, nil
 }
@@ -192,9 +191,8 @@ func (s *Service) checkClaims(c *claims.Claims) error {
 	return nil
 }
 
-// FetchKeys returns the published keys, followed by those that only verify, each once.
-// DataTimestamp is
-// when the service first saw the keys as they are now: it changes only when they do. The error
+// FetchKeys returns the published keys, followed by the keys that only verify, each once.
+// DataTimestamp is when the service first saw the keys as they are now: it changes only when they do. The error
 // is "signer-keys" for keys that kube-apiserver 1.36 would not take
 // (pkg/serviceaccount/externaljwt/plugin/keycache.go in k8s.io/kubernetes) or could not put in
 // a discovery document: none, over 256, one for an algorithm other than RS256, ES256, ES384
@@ -219,7 +217,7 @@ func (s *Service) FetchKeys(ctx context.Context) (*Keys, error) {
 	return answer, nil
 }
 
-// keys returns the keys that may sign and those that only verify, each once, after it has
+// keys returns the keys that may sign and the keys that only verify, each once, after it has
 // checked them.
 func (s *Service) keys(ctx context.Context) (published, verifyOnly []*jws.Key, err error) {
 	if err := s.ready(); err != nil {
@@ -235,7 +233,7 @@ func (s *Service) keys(ctx context.Context) (published, verifyOnly []*jws.Key, e
 	}
 	set, err := jws.NewStaticKeySet(all...)
 	if err != nil { // none, one that is nil, or two under one name
-		return nil, nil, &Error{Check: checkSignerKeys, Err: err}
+		return nil, nil, &refusal.Error{Check: checkSignerKeys, Err: err}
 	}
 	all, _ = set.Keys(ctx, "") // whose error is always nil
 	for _, k := range all {    // of equal keys the first

@@ -85,7 +85,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-// goodClaims are what the service signs, at the time of newClock.
+// goodClaims are claims that the service signs, at the time of newClock.
 func goodClaims() *claims.Claims {
 	return &claims.Claims{
 		Issuer: testIssuer, Subject: claims.MakeSubject("ns", "sa"), Audiences: []string{"api"}, ID: "0b3f3f0e-5ab6-4a92-a0a6-7a6b1c4d9f10",
@@ -175,11 +175,11 @@ func TestServiceRefuses(t *testing.T) {
 		"a pod and a Secret": func(c *claims.Claims) {
 			c.Kubernetes.Pod, c.Kubernetes.Secret = &claims.Ref{Name: "p", UID: "u"}, &claims.Ref{Name: "s", UID: "u"}
 		},
-		"a pod of two lines":            func(c *claims.Claims) { c.Kubernetes.Pod = &claims.Ref{Name: "p\nq", UID: "u"} },
-		"a pod without UID":             func(c *claims.Claims) { c.Kubernetes.Pod = &claims.Ref{Name: "p"} },
-		"a node without UID":            func(c *claims.Claims) { c.Kubernetes.Node = &claims.Ref{Name: "n"} },
-		"a webhook for longer":          func(c *claims.Claims) { *c = *webhookClaims(); c.Expiry.Unix++ },
-		"a webhook's token for anybody": func(c *claims.Claims) { *c = *webhookClaims(); c.Audiences = nil },
+		"a pod of two lines":       func(c *claims.Claims) { c.Kubernetes.Pod = &claims.Ref{Name: "p\nq", UID: "u"} },
+		"a pod without UID":        func(c *claims.Claims) { c.Kubernetes.Pod = &claims.Ref{Name: "p"} },
+		"a node without UID":       func(c *claims.Claims) { c.Kubernetes.Node = &claims.Ref{Name: "n"} },
+		"a webhook for longer":     func(c *claims.Claims) { *c = *webhookClaims(); c.Expiry.Unix++ },
+		"a webhook's, no audience": func(c *claims.Claims) { *c = *webhookClaims(); c.Audiences = nil },
 	} {
 		t.Run(what, func(t *testing.T) {
 			c := goodClaims()
@@ -333,7 +333,7 @@ func TestServiceChecksItself(t *testing.T) {
 	other := newECDSA(t, jws.TypeJWT)
 	for what, tt := range map[string]struct {
 		change func(*ServiceConfig)
-		want   Check
+		want   refusal.Check
 	}{
 		"no typ": {func(c *ServiceConfig) {
 			s := newECDSA(t, "")

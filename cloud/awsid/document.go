@@ -88,7 +88,7 @@ var (
 func (d *Document) readJSON() error {
 	optional := func(s *string) func(*strictjson.Reader) error {
 		return func(r *strictjson.Reader) (err error) {
-			if r.Kind() == strictjson.NullKind {
+			if r.Type() == strictjson.NullType {
 				return r.Null()
 			}
 			*s, err = r.String()
@@ -97,7 +97,7 @@ func (d *Document) readJSON() error {
 	}
 	list := func(s *[]string) func(*strictjson.Reader) error {
 		return func(r *strictjson.Reader) error {
-			if r.Kind() == strictjson.NullKind {
+			if r.Type() == strictjson.NullType {
 				return r.Null()
 			}
 			*s = []string{}
@@ -115,7 +115,7 @@ func (d *Document) readJSON() error {
 		return refuse(checkClaims, strconv.Itoa(len(d.JSON))+" bytes of JSON", "at most "+strconv.Itoa(maxContent))
 	}
 	var pending string
-	err := strictjson.Members{
+	err := strictjson.Fields{
 		"accountId": strictjson.Into(&d.AccountID), "region": strictjson.Into(&d.Region), "availabilityZone": optional(&d.AvailabilityZone),
 		"instanceId": strictjson.Into(&d.InstanceID), "imageId": optional(&d.ImageID), "instanceType": optional(&d.InstanceType),
 		"architecture": optional(&d.Architecture), "privateIp": optional(&d.PrivateIP), "version": optional(&d.Version),

@@ -97,8 +97,8 @@ func readContent(content []byte) (*Document, error) {
 	}
 	d := &Document{}
 	var created, expires string
-	times := strictjson.Members{"createdOn": strictjson.Into(&created), "expiresOn": strictjson.Into(&expires)}
-	err := strictjson.Members{"vmId": strictjson.Into(&d.VMID), "subscriptionId": strictjson.Into(&d.SubscriptionID),
+	times := strictjson.Fields{"createdOn": strictjson.Into(&created), "expiresOn": strictjson.Into(&expires)}
+	err := strictjson.Fields{"vmId": strictjson.Into(&d.VMID), "subscriptionId": strictjson.Into(&d.SubscriptionID),
 		"nonce": strictjson.Into(&d.Nonce), "timeStamp": times.Read}.Parse(content)
 	if err != nil {
 		return nil, &refusal.Error{Check: checkEncoding, Got: "a bad content", Want: "JSON", Err: err}

@@ -22,7 +22,7 @@ func (s *Source) ProviderID(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var resource, subscription string
-	err = strictjson.Members{"resourceId": strictjson.Into(&resource), "subscriptionId": strictjson.Into(&subscription)}.Parse(body)
+	err = strictjson.Fields{"resourceId": strictjson.Into(&resource), "subscriptionId": strictjson.Into(&subscription)}.Parse(body)
 	if err != nil {
 		return "", unusable("a bad answer about the machine", err)
 	}

@@ -116,7 +116,7 @@ func (s *Source) ask(ctx context.Context, path, query string, maxSize int) ([]by
 
 // versionsIn are the versions that an answer offers where it refuses another one, in order.
 func versionsIn(said []byte) (offered []string) {
-	err := strictjson.Members{"newest-versions": func(r *strictjson.Reader) (err error) {
+	err := strictjson.Fields{"newest-versions": func(r *strictjson.Reader) (err error) {
 		offered, err = r.Strings()
 		return err
 	}}.Parse(said)
@@ -136,7 +136,7 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 		return "", err
 	}
 	var vm, subscription string
-	err = strictjson.Members{"vmId": strictjson.Into(&vm), "subscriptionId": strictjson.Into(&subscription)}.Parse(body)
+	err = strictjson.Fields{"vmId": strictjson.Into(&vm), "subscriptionId": strictjson.Into(&subscription)}.Parse(body)
 	if err != nil {
 		return "", unusable("a bad answer about the machine", err)
 	}
@@ -188,7 +188,7 @@ func (s *Source) once(ctx context.Context, nonce string) ([]byte, error) {
 // readReply reads {"encoding":"pkcs7","signature":"<base64>"}.
 func readReply(body []byte) ([]byte, error) {
 	var encoding, signature string
-	err := strictjson.Members{"encoding": strictjson.Into(&encoding), "signature": strictjson.Into(&signature)}.Parse(body)
+	err := strictjson.Fields{"encoding": strictjson.Into(&encoding), "signature": strictjson.Into(&signature)}.Parse(body)
 	if err != nil {
 		return nil, unusable("a bad answer", err)
 	}

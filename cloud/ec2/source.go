@@ -154,7 +154,7 @@ func (s *Source) credentials(ctx context.Context) (credentials.Credentials, erro
 		return c, err
 	}
 	var code string
-	err = strictjson.Members{"Code": strictjson.Into(&code), "AccessKeyId": strictjson.Into(&c.AccessKeyID),
+	err = strictjson.Fields{"Code": strictjson.Into(&code), "AccessKeyId": strictjson.Into(&c.AccessKeyID),
 		"SecretAccessKey": strictjson.Into(&c.SecretAccessKey), "Token": strictjson.Into(&c.SessionToken)}.Parse(text)
 	if err != nil || code != "Success" || c.SecretAccessKey == "" {
 		return credentials.Credentials{}, bad("others, or none")

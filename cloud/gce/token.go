@@ -202,11 +202,11 @@ var errNumber = errors.New("got a number that is negative or over 53 bits")
 // parseClaims reads the payload of a token. Members not named here are allowed.
 func parseClaims(payload []byte) (*Details, error) {
 	c := &claims{}
-	err := strictjson.Members{
+	err := strictjson.Fields{
 		"aud": must(&c.audience), "iss": must(&c.issuer), "sub": must(&c.subject), "azp": must(&c.party), "email": strictjson.Into(&c.email),
 		"iat": number(&c.issuedAt), "exp": number(&c.expires), "nbf": number(&c.notBefore),
 		"google": func(r *strictjson.Reader) error {
-			return strictjson.Members{"compute_engine": c.readEngine}.Read(r)
+			return strictjson.Fields{"compute_engine": c.readEngine}.Read(r)
 		},
 	}.Parse(payload)
 	switch {
@@ -226,7 +226,7 @@ func parseClaims(payload []byte) (*Details, error) {
 func (c *claims) readEngine(r *strictjson.Reader) error {
 	e := &engine{}
 	c.engine = e
-	return strictjson.Members{
+	return strictjson.Fields{
 		"instance_creation_timestamp": number(&e.created), "instance_id": must(&e.instanceID), "instance_name": must(&e.name),
 		"project_id": must(&e.project), "project_number": number(&e.projectNumber), "zone": must(&e.zone),
 		"license_id": func(r *strictjson.Reader) (err error) {

@@ -25,30 +25,30 @@ type Reader struct {
 // NewReader returns a reader of data, which it retains and does not change.
 func NewReader(data []byte) *Reader { return &Reader{data: data} }
 
-// Kind is the type of a value, determined by its first byte.
-type Kind byte
+// Type is the type of a value, determined by its first byte.
+type Type byte
 
-// The kinds of values.
+// The types of values.
 const (
-	Invalid     Kind = 0 // no value begins here
-	ObjectKind  Kind = '{'
-	ArrayKind   Kind = '['
-	StringKind  Kind = '"'
-	NumberKind  Kind = '0'
-	BooleanKind Kind = 't'
-	NullKind    Kind = 'n'
+	Invalid     Type = 0 // no value begins here
+	ObjectType  Type = '{'
+	ArrayType   Type = '['
+	StringType  Type = '"'
+	NumberType  Type = '0'
+	BooleanType Type = 't'
+	NullType    Type = 'n'
 )
 
-// Kind returns the type of the next value, and reads nothing. It does not say that the value
+// Type returns the type of the next value, and reads nothing. It does not say that the value
 // is well-formed.
-func (r *Reader) Kind() Kind {
+func (r *Reader) Type() Type {
 	switch c := r.next(); c {
 	case '{', '[', '"', 'n':
-		return Kind(c)
+		return Type(c)
 	case 't', 'f':
-		return BooleanKind
+		return BooleanType
 	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
-		return NumberKind
+		return NumberType
 	}
 	return Invalid
 }
@@ -91,7 +91,7 @@ func (r *Reader) Object(member func(name []byte) error) error {
 func (r *Reader) Array(element func() error) error { return r.each('[', ']', element) }
 
 // each reads an object or array: it calls one before each member or element.
-func (r *Reader) each(opening Kind, closing byte, one func() error) error {
+func (r *Reader) each(opening Type, closing byte, one func() error) error {
 	if err := r.want(opening); err != nil {
 		return err
 	}
@@ -121,11 +121,11 @@ func (r *Reader) each(opening Kind, closing byte, one func() error) error {
 	return nil
 }
 
-// Members are the members of an object that are read, by name, each with the function that
-// reads its value. Others are checked and skipped.
-type Members map[string]func(*Reader) error
+// Fields are the members of an object to read, by name, each with the function that reads its
+// value. Other members are checked and skipped.
+type Fields map[string]func(*Reader) error
 
-// Into makes a function that reads a string for [Members].
+// Into makes a function that reads a string of [Fields].
 func Into(s *string) func(*Reader) error {
 	return func(r *Reader) (err error) {
 		*s, err = r.String()
@@ -134,9 +134,9 @@ func Into(s *string) func(*Reader) error {
 }
 
 // Read reads an object.
-func (m Members) Read(r *Reader) error {
+func (f Fields) Read(r *Reader) error {
 	return r.Object(func(name []byte) error {
-		if read := m[string(name)]; read != nil {
+		if read := f[string(name)]; read != nil {
 			return read(r)
 		}
 		return r.Skip()
@@ -144,9 +144,9 @@ func (m Members) Read(r *Reader) error {
 }
 
 // Parse reads a text that is one object and nothing else.
-func (m Members) Parse(text []byte) error {
+func (f Fields) Parse(text []byte) error {
 	r := NewReader(text)
-	if err := m.Read(r); err != nil {
+	if err := f.Read(r); err != nil {
 		return err
 	}
 	return r.End()
@@ -180,7 +180,7 @@ func (r *Reader) Texts() (map[string]string, error) {
 
 // Null reads null.
 func (r *Reader) Null() error {
-	if err := r.want(NullKind); err != nil {
+	if err := r.want(NullType); err != nil {
 		return err
 	}
 	return r.literal("null")
@@ -188,18 +188,18 @@ func (r *Reader) Null() error {
 
 // Skip reads any value and checks it as the other methods do, including the names in objects.
 func (r *Reader) Skip() error {
-	switch r.Kind() {
-	case ObjectKind:
+	switch r.Type() {
+	case ObjectType:
 		return r.Object(func([]byte) error { return r.Skip() })
-	case ArrayKind:
+	case ArrayType:
 		return r.Array(func() error { return r.Skip() })
-	case StringKind:
+	case StringType:
 		_, err := r.scanString()
 		return err
-	case NumberKind:
+	case NumberType:
 		_, err := r.Number()
 		return err
-	case BooleanKind, NullKind:
+	case BooleanType, NullType:
 		return r.literal("true", "false", "null")
 	}
 	return r.syntax()
@@ -224,10 +224,10 @@ func (r *Reader) next() byte {
 	return r.data[r.pos]
 }
 
-// want checks that the next value is of the given kind.
-func (r *Reader) want(kind Kind) error {
-	switch r.Kind() {
-	case kind:
+// want checks that the next value has this type.
+func (r *Reader) want(want Type) error {
+	switch r.Type() {
+	case want:
 		return nil
 	case Invalid:
 		return r.syntax()
@@ -246,8 +246,8 @@ func (r *Reader) literal(texts ...string) error {
 	return r.syntax()
 }
 
-// syntax refuses what is not JSON. Text that begins with the mark of an encoding is told
-// apart: it looks well to people. So is a page, which servers and proxies send in place of JSON.
+// syntax refuses text that is not JSON. A byte order mark has a reason of its own, since people
+// cannot see it; so has a page, which servers and proxies send in place of JSON.
 func (r *Reader) syntax() error {
 	for _, mark := range []string{"\ufeff", "\xff\xfe", "\xfe\xff"} {
 		if r.pos == 0 && bytes.HasPrefix(r.data, []byte(mark)) {
@@ -266,7 +266,7 @@ func (r *Reader) fail(reason Reason) error { return &Error{Reason: reason, Offse
 // whose magnitude exceeds the largest float64 is refused with [ErrRange]: encoding/json
 // refuses it too if nothing says which type it should have.
 func (r *Reader) Number() ([]byte, error) {
-	if err := r.want(NumberKind); err != nil {
+	if err := r.want(NumberType); err != nil {
 		return nil, err
 	}
 	start := r.pos

@@ -22,29 +22,29 @@ func read(text []byte) (any, error) {
 }
 
 func value(r *Reader) (any, error) {
-	switch r.Kind() {
-	case ObjectKind:
+	switch r.Type() {
+	case ObjectType:
 		object := map[string]any{}
 		return object, r.Object(func(name []byte) (err error) {
 			object[string(name)], err = value(r)
 			return err
 		})
-	case ArrayKind:
+	case ArrayType:
 		array := []any{}
 		return array, r.Array(func() error {
 			v, err := value(r)
 			array = append(array, v)
 			return err
 		})
-	case StringKind:
+	case StringType:
 		return r.String()
-	case NumberKind:
+	case NumberType:
 		text, err := r.Number()
 		return json.Number(text), err
-	case BooleanKind:
+	case BooleanType:
 		is := r.data[r.pos] == 't'
 		return is, r.Skip()
-	case NullKind:
+	case NullType:
 		return nil, r.Null()
 	}
 	return nil, r.Skip()
@@ -279,7 +279,7 @@ func TestCallbacks(t *testing.T) {
 	own := errors.New("own")
 	for _, text := range []string{`{"a":}`, `{"a":1}`, `{"a": 1}`} {
 		r := NewReader([]byte(text))
-		if err := r.Object(func([]byte) error { r.Kind(); return nil }); !errors.Is(err, ErrSyntax) {
+		if err := r.Object(func([]byte) error { r.Type(); return nil }); !errors.Is(err, ErrSyntax) {
 			t.Errorf("%s: got %v", text, err)
 		}
 		if err := NewReader([]byte(text)).Object(func([]byte) error { return own }); !errors.Is(err, own) {
