@@ -7,13 +7,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/fetch"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -25,15 +25,14 @@ const (
 	// DefaultTimeout is how long one question may take, including all tries. Azure says that a
 	// server that is being updated answers again within 70 seconds.
 	DefaultTimeout = 75 * time.Second
-	// tryTimeout is how long one try may take.
-	tryTimeout = 10 * time.Second
 	// firstDelay is the delay between the first two tries. Each later delay is twice as long,
 	// up to lastDelay.
 	firstDelay = 100 * time.Millisecond
 	lastDelay  = 5 * time.Second
-	// maxHeaderSize bounds the header of a response, in bytes.
-	maxHeaderSize = 16 << 10
 )
+
+// limits are those of one try.
+var limits = fetch.Limits{Timeout: 10 * time.Second, Header: 16 << 10}
 
 // Client asks one metadata server. It keeps no connection, and is safe for concurrent use.
 type Client struct {
@@ -54,16 +53,7 @@ func New(server, otherwise string, timeout time.Duration) (*Client, error) {
 	if timeout < 0 {
 		return nil, refusal.Config("Timeout", timeout.String(), "a positive one, or zero")
 	}
-	return &Client{url: server, timeout: cmp.Or(timeout, DefaultTimeout), http: &http.Client{
-		Timeout: tryTimeout,
-		Transport: &http.Transport{
-			Proxy:                  nil, // not even one from the environment
-			DisableKeepAlives:      true,
-			DisableCompression:     true,
-			MaxResponseHeaderBytes: maxHeaderSize,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	return &Client{url: server, timeout: cmp.Or(timeout, DefaultTimeout), http: limits.Client(limits.Transport(nil))}, nil // no proxy, not even the environment's
 }
 
 // Request is one question.
@@ -131,22 +121,12 @@ func Sleep(ctx context.Context, d time.Duration) error {
 
 // try asks once.
 func (c *Client) try(ctx context.Context, r Request) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, cmp.Or(r.Method, http.MethodGet), c.url+r.Path, nil)
+	response, err := fetch.Do(ctx, c.http, cmp.Or(r.Method, http.MethodGet), c.url+r.Path, r.Header)
 	if err != nil {
-		return nil, fail("a request that cannot be made", "one", err)
-	}
-	for name, value := range r.Header {
-		request.Header.Set(name, value)
-	}
-	response, err := c.http.Do(request)
-	if err != nil {
-		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err // without the URL
-		}
 		return nil, fail("no answer", r.wants(0, "one"), refusal.Retry(err))
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, int64(r.MaxSize)+1))
+	body, more, err := fetch.Body(response, r.MaxSize)
 	switch status := response.StatusCode; {
 	case err != nil:
 		return nil, fail("a part of an answer", "all", refusal.Retry(err))
@@ -156,7 +136,7 @@ func (c *Client) try(ctx context.Context, r Request) ([]byte, error) {
 		return nil, fail("an answer of somebody else: "+r.Answer+" "+refusal.Quote(response.Header.Get(r.Answer)), refusal.Quote(r.Value), nil)
 	case status != http.StatusOK:
 		return nil, r.refused(status, body, nil)
-	case len(body) > r.MaxSize:
+	case more:
 		return nil, fail("over "+strconv.Itoa(r.MaxSize)+" bytes", "at most so many", nil)
 	}
 	return body, nil
