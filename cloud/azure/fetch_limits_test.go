@@ -276,7 +276,7 @@ func TestFetcherTransportPanics(t *testing.T) {
 		if der, err := f.FetchIssuer(t.Context(), place(1)); der != nil || err == nil {
 			t.Errorf("a moment later: %d bytes, %v, want an error", len(der), err)
 		}
-		time.Sleep(requestTimeout) // what net/http started ends
+		time.Sleep(limits.Timeout) // what net/http started ends
 	})
 }
 

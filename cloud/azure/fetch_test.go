@@ -351,8 +351,8 @@ func TestHTTPFetcher(t *testing.T) {
 	for n := range 2 * maxFailed {
 		_, _ = f.FetchIssuer(context.Background(), fmt.Sprintf("http://www.microsoft.com/%d", n))
 	}
-	if len(f.failed) > maxFailed || len(f.flights) != 0 {
-		t.Errorf("%d failures are remembered, and %d requests", len(f.failed), len(f.flights))
+	if len(f.failed) > maxFailed {
+		t.Errorf("%d failures are remembered", len(f.failed))
 	}
 	if transport, ok := NewHTTPFetcher(HTTPFetcherOptions{}).client.Transport.(*http.Transport); !ok || transport.Proxy == nil {
 		t.Error("the environment's proxy is not asked")
