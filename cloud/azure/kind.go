@@ -62,23 +62,19 @@ type platform struct {
 
 // Read reads a document and verifies nothing.
 func (p *platform) Read(data []byte) (*document.Claims, error) {
-	d, err := parseInsecure(data)
-	if err != nil {
-		return nil, err
-	}
-	return p.claims(d)
+	return p.claims(parseInsecure(data))
 }
 
 // Verify verifies a document.
 func (p *platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
-	d, err := p.verifier.verify(ctx, data, q.Now, q.Budget)
+	return p.claims(p.verifier.verify(ctx, data, q.Now, q.Budget))
+}
+
+// claims returns the claims of a document that was read without an error.
+func (p *platform) claims(d *Document, err error) (*document.Claims, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.claims(d)
-}
-
-func (p *platform) claims(d *Document) (*document.Claims, error) {
 	machine, err := d.Identity()
 	if err != nil {
 		return nil, err

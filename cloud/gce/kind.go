@@ -3,7 +3,6 @@ package gce
 import (
 	"context"
 	"encoding/base64"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,12 +37,6 @@ type KindConfig struct {
 	Projects []string
 }
 
-// isNil reports whether an interface holds nothing, or a nil pointer.
-func isNil(v any) bool {
-	r := reflect.ValueOf(v)
-	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
-}
-
 // NewKind makes the control plane's side of Google Compute Engine's identity tokens. The
 // join holds the inventory against a token: if the machine's provider ID there is one of a cloud, it
 // must be the token's ([Details.ProviderID]). The error matches [refusal.CheckConfig] and names the field.
@@ -73,7 +66,7 @@ type platform struct {
 
 func newPlatform(config KindConfig) (*platform, error) {
 	switch {
-	case isNil(config.Keys):
+	case config.Keys == nil:
 		return nil, refusal.Config("Keys", "", "Google's")
 	case len(config.Projects) == 0:
 		return nil, refusal.Config("Projects", "", "the IDs of the projects whose machines may join")

@@ -176,8 +176,8 @@ type engine struct {
 	licenses                        []string
 }
 
-// must reads a required string.
-func must(s **string) func(*strictjson.Reader) error {
+// required reads a required string.
+func required(s **string) func(*strictjson.Reader) error {
 	return func(r *strictjson.Reader) error {
 		text, err := r.String()
 		*s = &text
@@ -203,7 +203,7 @@ var errNumber = errors.New("got a number that is negative or over 53 bits")
 func parseClaims(payload []byte) (*Details, error) {
 	c := &claims{}
 	err := strictjson.Members{
-		"aud": must(&c.audience), "iss": must(&c.issuer), "sub": must(&c.subject), "azp": must(&c.party), "email": strictjson.Into(&c.email),
+		"aud": required(&c.audience), "iss": required(&c.issuer), "sub": required(&c.subject), "azp": required(&c.party), "email": strictjson.Into(&c.email),
 		"iat": number(&c.issuedAt), "exp": number(&c.expires), "nbf": number(&c.notBefore),
 		"google": func(r *strictjson.Reader) error {
 			return strictjson.Members{"compute_engine": c.readEngine}.Read(r)
@@ -227,8 +227,8 @@ func (c *claims) readEngine(r *strictjson.Reader) error {
 	e := &engine{}
 	c.engine = e
 	return strictjson.Members{
-		"instance_creation_timestamp": number(&e.created), "instance_id": must(&e.instanceID), "instance_name": must(&e.name),
-		"project_id": must(&e.project), "project_number": number(&e.projectNumber), "zone": must(&e.zone),
+		"instance_creation_timestamp": number(&e.created), "instance_id": required(&e.instanceID), "instance_name": required(&e.name),
+		"project_id": required(&e.project), "project_number": number(&e.projectNumber), "zone": required(&e.zone),
 		"license_id": func(r *strictjson.Reader) (err error) {
 			e.licenses, err = r.Strings()
 			return err

@@ -304,7 +304,6 @@ func TestConfig(t *testing.T) {
 		"a project and blank": {Keys: good.Keys, Projects: []string{project + " "}},
 		"an empty project":    {Keys: good.Keys, Projects: []string{project, ""}},
 		"no keys":             {Projects: good.Projects},
-		"keys that are a nil": {Keys: (*jws.StaticKeySet)(nil), Projects: good.Projects},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if k, err := gce.NewKind(c); !errors.Is(err, refusal.CheckConfig) || k != nil {
