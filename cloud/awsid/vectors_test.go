@@ -2,8 +2,6 @@ package awsid_test
 
 import (
 	"crypto/x509"
-	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,11 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-var (
-	update = flag.Bool("update", false, "write the vectors in ../../vectors/cloud/awsid anew")
-	folder = filepath.Join("..", "..", "vectors", "cloud", "awsid")
-	writer vectors.Writer // without -update it only compares the names
-)
+var cases vectors.Cases
 
 // environment is what all vectors have in common: with these certificates, DER by region,
 // and at this time a document is verified.
@@ -29,20 +23,13 @@ type environment struct {
 }
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if *update {
+	os.Exit(cases.Main(m, filepath.Join("..", "..", "vectors", "cloud", "awsid"), func() (any, error) {
 		e := environment{now, map[string][]byte{}}
 		for region, cert := range table() {
 			e.Certificates[region] = cert.Raw
 		}
-		w, err := vectors.NewWriter(folder, e)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		writer = *w
-	}
-	os.Exit(writer.Main(m, folder))
+		return e, nil
+	}))
 }
 
 // keep makes a vector of a document.
@@ -57,16 +44,11 @@ func keep(t *testing.T, name string, data []byte, want refusal.Check) {
 		}
 		v.Machine = d.InstanceID
 	}
-	if err := writer.Write(v); err != nil {
-		t.Error(err)
-	}
+	cases.Add(v)
 }
 
 // TestVectors replays the vectors that are kept.
 func TestVectors(t *testing.T) {
-	if *update {
-		t.Skip("the vectors are being written")
-	}
 	var e environment
 	list, err := vectors.Load(vectortest.Folder(t, "cloud", "awsid"), &e)
 	if err != nil {
