@@ -86,20 +86,17 @@ var (
 
 // readJSON reads the document that was signed. Members not named here are allowed.
 func (d *Document) readJSON() error {
-	optional := func(s *string) func(*strictjson.Reader) error {
-		return func(r *strictjson.Reader) (err error) {
-			if r.Kind() == strictjson.NullKind {
-				return r.Null()
-			}
-			*s, err = r.String()
-			return err
-		}
-	}
-	list := func(s *[]string) func(*strictjson.Reader) error {
+	nullable := func(read func(*strictjson.Reader) error) func(*strictjson.Reader) error {
 		return func(r *strictjson.Reader) error {
 			if r.Kind() == strictjson.NullKind {
 				return r.Null()
 			}
+			return read(r)
+		}
+	}
+	optional := func(s *string) func(*strictjson.Reader) error { return nullable(strictjson.Into(s)) }
+	list := func(s *[]string) func(*strictjson.Reader) error {
+		return nullable(func(r *strictjson.Reader) error {
 			*s = []string{}
 			return r.Array(func() error {
 				if len(*s) == maxProducts {
@@ -109,7 +106,7 @@ func (d *Document) readJSON() error {
 				*s = append(*s, product)
 				return err
 			})
-		}
+		})
 	}
 	if len(d.JSON) > maxContent {
 		return refuse(checkClaims, strconv.Itoa(len(d.JSON))+" bytes of JSON", "at most "+strconv.Itoa(maxContent))

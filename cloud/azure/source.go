@@ -18,9 +18,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// defaultURL is the address of every machine's Instance Metadata Service.
-const defaultURL = "http://169.254.169.254"
-
 // apiVersion is the version of the service's interface that is asked for. A cloud, or a region,
 // may be years behind another: this one is everywhere, and has all that is read, as every version
 // since fields has.
@@ -69,7 +66,7 @@ type Source struct {
 
 // NewSource makes a source. The error matches [refusal.CheckConfig].
 func NewSource(opts SourceOptions) (*Source, error) {
-	client, err := metadata.New(opts.URL, defaultURL, opts.Timeout)
+	client, err := metadata.New(opts.URL, opts.Timeout)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package cloudtest
 import (
 	"crypto"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -62,7 +61,7 @@ func OpenEC2(regions ...string) (*EC2, error) {
 		// The names are those of the real certificates, the same in every region.
 		template := x509.Certificate{Subject: pkix.Name{Country: []string{"US"}, Province: []string{"Washington State"}, Locality: []string{"Seattle"},
 			Organization: []string{"Amazon Web Services LLC"}}}
-		a, err := issue(nil, template, time.Now(), 90*365*24*time.Hour)
+		a, err := issueRSA(nil, template, time.Now(), 90*365*24*time.Hour)
 		if err != nil {
 			return nil, err
 		}
@@ -150,7 +149,7 @@ func (e *EC2) Sign(region string, content []byte, at time.Time) ([]byte, error) 
 		return nil, err
 	}
 	signed := sha256.Sum256(attributes)
-	signature, err := rsa.SignPKCS1v15(rand.Reader, a.key, crypto.SHA256, signed[:])
+	signature, err := a.key.Sign(rand.Reader, signed[:], crypto.SHA256)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package ec2
 
 import (
+	"strings"
+
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
@@ -90,17 +92,7 @@ func readText(in *cryptobyte.String, s *string, most int) bool {
 		return false
 	}
 	*s = string(text)
-	return only(*s, func(c byte) bool { return c >= ' ' && c <= '~' })
-}
-
-// only reports whether a text has only such bytes.
-func only(s string, allowed func(c byte) bool) bool {
-	for i := range len(s) {
-		if !allowed(s[i]) {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(*s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 func refuse(check refusal.Check, got, want string) error {

@@ -187,21 +187,25 @@ func (r *signedRequest) readScope(scope, at string, e *endpoint) error {
 // checkForms checks what is sent on but was not compared with anything.
 func (r *signedRequest) checkForms() error {
 	switch {
-	case len(r.accessKeyID) < 16 || len(r.accessKeyID) > 128 || !only(r.accessKeyID, isUpperOrDigit):
+	case len(r.accessKeyID) < 16 || len(r.accessKeyID) > 128 || !only(r.accessKeyID, upperOrDigit):
 		return refuse(checkQuery, credential+" of "+refusal.Quote(r.accessKeyID), "an access key ID of 16 to 128 letters and digits")
-	case r.token == "" || !only(r.token, isBase64):
+	case r.token == "" || !only(r.token, base64Digits):
 		return refuse(checkQuery, token+" of "+strconv.Itoa(len(r.token))+" bytes", "a session token: long-lived keys are no instance's")
-	case len(r.signature) != 64 || !only(r.signature, isLowerHex):
+	case len(r.signature) != 64 || !only(r.signature, lowerHex):
 		return refuse(checkQuery, signature+" of "+strconv.Itoa(len(r.signature))+" bytes", "64 hexadecimal digits in lower case")
 	}
 	return nil
 }
 
-func isUpperOrDigit(c byte) bool { return c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
-func isLowerHex(c byte) bool     { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }
-func isBase64(c byte) bool {
-	return isUpperOrDigit(c) || c >= 'a' && c <= 'z' || strings.IndexByte("+/=-_", c) >= 0
-}
+// Characters of access key IDs, signatures and session tokens.
+const (
+	upperOrDigit = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	lowerHex     = "0123456789abcdef"
+	base64Digits = upperOrDigit + "abcdefghijklmnopqrstuvwxyz+/=-_"
+)
+
+// only reports whether a text has only these characters.
+func only(s, allowed string) bool { return strings.Trim(s, allowed) == "" }
 
 // checkAge checks that STS still accepts the signature.
 func (r *signedRequest) checkAge(now time.Time) error {

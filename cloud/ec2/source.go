@@ -54,7 +54,7 @@ type Source struct {
 
 // NewSource makes a source. The error matches [refusal.CheckConfig].
 func NewSource(opts SourceOptions) (*Source, error) {
-	client, err := metadata.New(opts.URL, metadata.EC2URL, opts.Timeout)
+	client, err := metadata.New(opts.URL, opts.Timeout)
 	if err != nil {
 		return nil, err
 	}

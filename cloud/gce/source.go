@@ -14,10 +14,6 @@ import (
 )
 
 const (
-	// defaultURL is the address behind the name metadata.google.internal, used directly so
-	// that no name server is trusted (Compute Engine, "About VM metadata").
-	defaultURL = "http://169.254.169.254"
-
 	metadataRoot  = "/computeMetadata/v1/"
 	maxAnswerSize = 256 // of project and instance IDs, in bytes
 )
@@ -40,7 +36,7 @@ type Source struct{ client *metadata.Client }
 
 // NewSource makes a source. The error matches refusal.CheckConfig.
 func NewSource(opts SourceOptions) (*Source, error) {
-	client, err := metadata.New(opts.URL, defaultURL, opts.Timeout)
+	client, err := metadata.New(opts.URL, opts.Timeout)
 	if err != nil {
 		return nil, err
 	}

@@ -7,10 +7,6 @@ import (
 	"strings"
 )
 
-// EC2URL is the address of the metadata server of Amazon EC2 (Amazon EC2 User Guide,
-// "Access instance metadata for an EC2 instance").
-const EC2URL = "http://169.254.169.254"
-
 // maxSessionToken bounds a session token, in bytes; real ones have 56.
 const maxSessionToken = 1024
 

@@ -41,11 +41,14 @@ type Client struct {
 	http    *http.Client
 }
 
-// New makes a client for the server at a URL "http://host" or "http://host:port", or at
-// otherwise if that is empty. A timeout of zero means [DefaultTimeout]. The error is
-// refusal.CheckConfig.
-func New(server, otherwise string, timeout time.Duration) (*Client, error) {
-	server = cmp.Or(server, otherwise)
+// URL is the address of the metadata server in every cloud here. It is used directly, so that no name
+// server is trusted.
+const URL = "http://169.254.169.254"
+
+// New makes a client for the server at a URL "http://host" or "http://host:port", or at [URL] if
+// that is empty. A timeout of zero means [DefaultTimeout]. The error is refusal.CheckConfig.
+func New(server string, timeout time.Duration) (*Client, error) {
+	server = cmp.Or(server, URL)
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || server != "http://"+u.Host {
 		return nil, refusal.Config("URL", server, "http://<host> or http://<host>:<port>")

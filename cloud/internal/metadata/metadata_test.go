@@ -17,7 +17,7 @@ import (
 
 func client(t *testing.T, url string, timeout time.Duration) *metadata.Client {
 	t.Helper()
-	c, err := metadata.New(url, "http://192.0.2.1", timeout)
+	c, err := metadata.New(url, timeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,15 +33,15 @@ func server(t *testing.T, f http.HandlerFunc) string {
 
 func TestNew(t *testing.T) {
 	for _, url := range []string{"https://h", "http://", "http://h/", "http://h/p", "http://u@h", "http://h?q", "http://h#f", "h", "http://h:port", "HTTP://h", ":"} {
-		if c, err := metadata.New(url, "", 0); !errors.Is(err, refusal.CheckConfig) || c != nil {
+		if c, err := metadata.New(url, 0); !errors.Is(err, refusal.CheckConfig) || c != nil {
 			t.Errorf("%q: %v", url, err)
 		}
 	}
-	if _, err := metadata.New("", "http://h", -1); !errors.Is(err, refusal.CheckConfig) {
+	if _, err := metadata.New("", -1); !errors.Is(err, refusal.CheckConfig) {
 		t.Error(err)
 	}
 	for _, url := range []string{"http://169.254.169.254", "http://[fd00:ec2::254]", "http://127.0.0.1:80"} {
-		if _, err := metadata.New(url, "", 0); err != nil {
+		if _, err := metadata.New(url, 0); err != nil {
 			t.Error(err)
 		}
 	}
