@@ -67,7 +67,7 @@ type Document struct {
 	// if it does not.
 	ImageID, InstanceType, Architecture, PrivateIP, Version string
 	// BillingProducts are the codes of AWS' products that the instance pays for, and
-	// MarketplaceProductCodes those of others, at most 64 each; nil if there are none.
+	// MarketplaceProductCodes the codes of other vendors' products, at most 64 each; nil if the document has no list.
 	BillingProducts, MarketplaceProductCodes []string
 	// PendingTime is when the instance was started, in whole seconds.
 	PendingTime time.Time
@@ -146,15 +146,15 @@ func refuse(check refusal.Check, got, want string) error {
 	return &refusal.Error{Check: check, Got: got, Want: want}
 }
 
-// checkInput refuses input that must not be parsed, and says what it might be.
+// checkInput refuses input that must not be parsed, and names the likely mistake.
 func checkInput(pkcs7 []byte) error {
 	switch {
 	case len(pkcs7) == 0 || len(pkcs7) > maxSize:
 		return refuse(checkSize, strconv.Itoa(len(pkcs7))+" bytes", "1 to "+strconv.Itoa(maxSize))
 	case len(pkcs7) == 1024/8:
-		return refuse(checkAlgorithm, "128 bytes, as /signature has them, with an RSA-1024 key that many regions share", "what /rsa2048 has")
+		return refuse(checkAlgorithm, "128 bytes, as /signature has them, with an RSA-1024 key that many regions share", "the document at /rsa2048")
 	case bytes.HasPrefix(pkcs7, []byte("MI")):
-		return refuse(checkEncoding, "base64", "the bytes that it stands for")
+		return refuse(checkEncoding, "base64", "decoded bytes")
 	}
 	return nil
 }

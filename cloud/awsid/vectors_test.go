@@ -15,6 +15,13 @@ import (
 
 var cases vectors.Cases
 
+// Names of published vectors.
+const (
+	unknownRegion  = "naming a region that nobody knows"
+	badSigningTime = "a signing time that is none"
+	badPendingTime = "a time that is none"
+)
+
 // environment is what all vectors have in common: with these certificates, DER by region,
 // and at this time a document is verified.
 type environment struct {

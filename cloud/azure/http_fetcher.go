@@ -18,7 +18,7 @@ import (
 )
 
 // issuerHosts are the hosts that the certificates of the service's signers name as the sources
-// of their issuers, and those of DigiCert, which certified the roots above them and, for China,
+// of their issuers, and DigiCert's, which certified the roots above them and, for China,
 // the signers.
 func issuerHosts() []string {
 	return []string{"www.microsoft.com", "caissuers.microsoft.com", "cacerts.digicert.com", "cacerts.digicert.cn"}
@@ -38,8 +38,8 @@ type HTTPFetcherOptions struct {
 }
 
 // HTTPFetcher fetches issuers' certificates for a [VerifierConfig] from the URLs that certificates
-// name, on port 80 of http and 443 of https and no other. Most are http: what is fetched is signed,
-// and counts only in a chain to a root. It follows no redirects and reads at most 16 KiB. One request
+// name, on port 80 of http and 443 of https and no other. Most are http: certificates are signed,
+// and count only in a chain to a root. It follows no redirects and reads at most 16 KiB. One request
 // is made for all who ask for a URL at once, and one that failed is not repeated for half a
 // minute. It is safe for concurrent use.
 type HTTPFetcher struct {
@@ -53,9 +53,9 @@ type HTTPFetcher struct {
 	failed map[string]failure // by URL
 }
 
-// failure is a request that brought nothing.
+// failure is a request that got no certificate.
 type failure struct {
-	err   error // nil: there is none
+	err   error // nil: the host has no certificate there
 	until time.Time
 }
 
@@ -64,7 +64,7 @@ const (
 	maxFailed = 256 // of which all are forgotten if there are more
 )
 
-// limits are those of one request.
+// limits bound one request.
 var limits = fetch.Limits{Timeout: 5 * time.Second, Header: 16 << 10, Idle: time.Minute}
 
 // NewHTTPFetcher makes a fetcher.
@@ -87,8 +87,8 @@ var (
 	errCanceled = errors.New("canceled: the context of the request's caller ended")
 )
 
-// FetchIssuer returns what stands at a URL of one of the hosts, if that has a certificate, and
-// nil for other URLs and where there is nothing.
+// FetchIssuer returns the body at a URL of one of the hosts, if that has a certificate, and
+// nil for other URLs and if the host answers 404 or 410.
 func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, error) {
 	if f == nil {
 		return nil, errNoFetcher
@@ -114,7 +114,7 @@ func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, err
 	}
 }
 
-// place is where a certificate is fetched from, nil if not from one of the hosts.
+// place returns the URL to fetch from, nil if it is not on one of the hosts.
 func (f *HTTPFetcher) place(from string) *url.URL {
 	u, err := url.Parse(from)
 	if err != nil || u.User != nil || !slices.Contains(f.hosts, strings.ToLower(u.Hostname())) {

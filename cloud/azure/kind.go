@@ -18,12 +18,11 @@ const Provider = "azure"
 const formatVersion = 2
 
 const (
-	// checkSubscription: the machine belongs to a subscription that is not among those that
-	// count.
+	// checkSubscription: the machine belongs to a subscription that is not in the configuration.
 	checkSubscription refusal.Check = "azure-subscription"
 )
 
-// KindConfig is what the kind is made of. Both fields are required.
+// KindConfig configures the kind. Both fields are required.
 type KindConfig struct {
 	// Verifier verifies the documents.
 	Verifier *Verifier
@@ -89,7 +88,7 @@ func (p *platform) claims(d *Document, err error) (*document.Claims, error) {
 	return &document.Claims{Machine: machine, Value: value, Facts: d.facts(), Details: d}, nil
 }
 
-// facts are what else the document says, for human readers.
+// facts are further contents of the document, for human readers.
 func (d *Document) facts() []attest.Fact {
 	return []attest.Fact{
 		{Standing: attest.Asserted, Name: "subscription", Value: d.SubscriptionID},

@@ -70,8 +70,8 @@ func TestStepDown(t *testing.T) {
 }
 
 // The machines of the operator's subscriptions can be trusted on first use: the first one is
-// the node from then on, and a bootstrap token gets no second key for it. Of another
-// subscription there is none.
+// the node from then on, and a bootstrap token gets no second key for it. A machine of another
+// subscription is refused.
 func TestFirstUse(t *testing.T) {
 	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
 	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}
@@ -109,7 +109,7 @@ func TestFirstUse(t *testing.T) {
 }
 
 // otherAgent is an honest agent of another product on a machine: its server names the nonces,
-// and the agent hands out the documents. Whoever runs that server reaches no metadata server
+// and the agent hands out the documents. The operator of that server reaches no metadata server
 // of the machine.
 type otherAgent struct {
 	machine attest.Identity
@@ -219,7 +219,7 @@ func joinClaiming(v *attest.Verifier, prover attest.Prover, providerID string) e
 	return err
 }
 
-// What the inventory says of the machine's provider ID is held against its document.
+// The inventory's provider ID of the machine is compared with its document.
 func TestInventory(t *testing.T) {
 	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
 	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}
@@ -255,7 +255,7 @@ func TestInventory(t *testing.T) {
 
 // Node, inventory and list spell one machine in the ways that they got it from: the cloud provider of
 // Kubernetes, Cluster API and Azure's interface. Another machine of the same scale set is refused, and
-// the error shows in what the two differ.
+// the error shows the difference.
 func TestProviderIDsOfOneMachine(t *testing.T) {
 	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
 	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}

@@ -21,6 +21,12 @@ type environment struct {
 	Subscriptions []string  `json:"subscriptions"`
 }
 
+// Names of published vectors.
+const (
+	nameAnchored   = "anchored-certificate-beside-signers"
+	nameAttributes = "signed-attributes-beside-content"
+)
+
 // maxVector bounds the documents that are kept.
 const maxVector = 64 << 10
 

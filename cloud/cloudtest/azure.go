@@ -88,7 +88,7 @@ func (a *Azure) Intermediate() *x509.Certificate { return a.intermediate.cert }
 // Leaf is the certificate of the key that signs documents, and is included in them.
 func (a *Azure) Leaf() *x509.Certificate { return a.leaf.cert }
 
-// azureContent is what a document says, in Azure's order.
+// azureContent is the content of a document, in Azure's order.
 type azureContent struct {
 	LicenseType string `json:"licenseType"`
 	Nonce       string `json:"nonce"`
@@ -201,7 +201,7 @@ func (a *Azure) Serve(m AzureMachine) *Server {
 	}))
 }
 
-// azureCache is what a metadata server remembers about its last document.
+// azureCache keeps a metadata server's last document.
 type azureCache struct {
 	cloud   *Azure
 	machine AzureMachine

@@ -29,7 +29,7 @@ type EC2 struct {
 	Now func() time.Time
 
 	regions map[string]*authority
-	secret  [32]byte // which all credentials are made of
+	secret  [32]byte // all credentials are derived from it
 }
 
 // EC2Machine is an instance.
@@ -42,7 +42,7 @@ type EC2Machine struct {
 	Pending time.Time
 	// Role is the name of its role, or "" if it has none. Session is the name of the role's
 	// session: "" means the instance's ID, as EC2 has it, and another is of a principal that assumes
-	// the role by himself.
+	// the role directly.
 	Role, Session string
 }
 
@@ -58,7 +58,7 @@ func OpenEC2(regions ...string) (*EC2, error) {
 	e := &EC2{regions: map[string]*authority{}}
 	_, _ = rand.Read(e.secret[:]) // never fails
 	for _, region := range regions {
-		// The names are those of the real certificates, the same in every region.
+		// The names are as in the real certificates, the same in every region.
 		template := x509.Certificate{Subject: pkix.Name{Country: []string{"US"}, Province: []string{"Washington State"}, Locality: []string{"Seattle"},
 			Organization: []string{"Amazon Web Services LLC"}}}
 		a, err := issueRSA(nil, template, time.Now(), 90*365*24*time.Hour)

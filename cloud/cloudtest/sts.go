@@ -30,14 +30,14 @@ func (e *EC2) session(m EC2Machine) session {
 	return e.sessionOf(token)
 }
 
-// sessionOf is the session that a token is of.
+// sessionOf derives the session of a token.
 func (e *EC2) sessionOf(token string) session {
 	secret := hmac256(e.secret[:], token)
 	return session{"ASIA" + strings.ToUpper(hex.EncodeToString(secret[:8])), base64.StdEncoding.EncodeToString(secret), token}
 }
 
-// whose is the end and the ARN in a token.
-func whose(token string) (end time.Time, arn string, ok bool) {
+// parseToken reads the end and the ARN in a token.
+func parseToken(token string) (end time.Time, arn string, ok bool) {
 	text, err := base64.StdEncoding.DecodeString(token)
 	at, arn, ok := strings.Cut(string(text), " ")
 	if err == nil {
@@ -46,10 +46,10 @@ func whose(token string) (end time.Time, arn string, ok bool) {
 	return end, arn, ok && err == nil
 }
 
-// credentials are what a machine finds at iam/security-credentials/<role>.
+// credentials are a machine's answer at iam/security-credentials/<role>.
 func (e *EC2) credentials(m EC2Machine) ([]byte, error) {
 	s := e.session(m)
-	end, _, _ := whose(s.token)
+	end, _, _ := parseToken(s.token)
 	return fmt.Appendf(nil, `{
   "Code" : "Success",
   "LastUpdated" : "%s",
@@ -117,7 +117,7 @@ func (e *EC2) caller(r *http.Request) (arn, code, text string) {
 	region := stsHost.FindStringSubmatch(host)
 	q := r.URL.Query()
 	token := q.Get("X-Amz-Security-Token")
-	end, arn, ok := whose(token)
+	end, arn, ok := parseToken(token)
 	s := e.sessionOf(token)
 	at, err := time.Parse("20060102T150405Z", q.Get("X-Amz-Date"))
 	now := clock(e.Now)

@@ -12,11 +12,11 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Checks on who signed a request, in STS' answer.
+// Checks on the signer of a request, in STS' answer.
 const (
 	// checkAnswer: the answer is not one result of GetCallerIdentity.
 	checkAnswer refusal.Check = "ec2-sts-answer"
-	// checkARN: who signed is not a session of a role.
+	// checkARN: the signer is not a session of a role.
 	checkARN refusal.Check = "ec2-arn"
 )
 
@@ -62,10 +62,10 @@ const maxDepth = 3
 // maxElements bounds the elements of an answer, each of which costs a little. STS has seven.
 const maxElements = 32
 
-var errAnswer = errors.New("no answer of STS: one result is wanted, with elements of its namespace that are known, each once")
+var errAnswer = errors.New("malformed answer of STS: want one result, with known elements of its namespace, each once")
 
 // parseAnswer reads the answer to GetCallerIdentity: one result, in elements that are known, of
-// STS' namespace, each once. What is no answer says nothing about the node: the error matches
+// STS' namespace, each once. A malformed answer says nothing about the node: the error matches
 // [refusal.ErrRetry].
 func parseAnswer(data []byte) (*caller, error) {
 	const result = "GetCallerIdentityResponse/GetCallerIdentityResult"
@@ -92,7 +92,7 @@ func parseAnswer(data []byte) (*caller, error) {
 	return c, nil
 }
 
-// parseFault reads what STS says instead of a result, and returns its code.
+// parseFault reads STS' error response, and returns its code.
 func parseFault(data []byte) (code string, ok bool) {
 	texts, err := readXML(data)
 	code = texts["ErrorResponse/Error/Code"]
@@ -100,8 +100,8 @@ func parseFault(data []byte) (code string, ok bool) {
 }
 
 // readXML reads a document of one element in which no element is there twice, and returns the
-// elements by their paths, such as a/b, with the text of those that have no others. Text stands in
-// these, in one piece, and nowhere else; attributes other than xmlns, comments and directives are refused.
+// elements by their paths, such as a/b, with the text of leaf elements. Text stands in
+// leaves, in one piece, and nowhere else; attributes other than xmlns, comments and directives are refused.
 func readXML(data []byte) (map[string]string, error) {
 	d := &xmlDocument{texts: map[string]string{}}
 	decoder := xml.NewDecoder(bytes.NewReader(data))

@@ -22,7 +22,7 @@ const (
 // checkEncoding: the evidence is not the DER of an identity document and a request.
 const checkEncoding refusal.Check = "ec2-encoding"
 
-// evidence is what a node shows.
+// evidence is the data of an answer.
 //
 //	Evidence ::= SEQUENCE { document OCTET STRING, method UTF8String, url UTF8String,
 //	         headers SEQUENCE OF SEQUENCE { name UTF8String, value UTF8String } }
@@ -63,7 +63,7 @@ func (e *evidence) marshal() ([]byte, error) {
 	return b.Bytes()
 }
 
-// parseEvidence reads exactly what marshal writes. The document shares memory with data.
+// parseEvidence reads exactly the encoding of marshal. The document shares memory with data.
 func parseEvidence(data []byte) (*evidence, error) {
 	e := &evidence{}
 	in, body, headers, document := cryptobyte.String(data), cryptobyte.String(nil), cryptobyte.String(nil), cryptobyte.String(nil)

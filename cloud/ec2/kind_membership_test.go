@@ -53,7 +53,7 @@ func TestStepDown(t *testing.T) {
 	}
 }
 
-// Whoever may assume a role chooses the machine: nobody is trusted on first use.
+// A principal that may assume a role chooses the machine: no machine is trusted on first use.
 func TestFirstUse(t *testing.T) {
 	config, err := verifierConfig(cloudtest.NewEC2(t, "us-east-2"))
 	if err != nil {
@@ -62,7 +62,7 @@ func TestFirstUse(t *testing.T) {
 	kindtest.NoFirstUse(t, ec2.Provider, config)
 }
 
-// What the inventory says of the machine's provider ID is held against its document.
+// The inventory's provider ID of the machine is compared with its document.
 func TestInventory(t *testing.T) {
 	cloud := cloudtest.NewEC2(t, "us-east-2")
 	kindtest.Inventory(t, map[string]refusal.Check{

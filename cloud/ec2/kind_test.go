@@ -70,7 +70,7 @@ func TestConformance(t *testing.T) {
 			return strict.Read(data)
 		}}, []string{"document-forged", "document-of-yesterday", "document-of-tomorrow", "document-value-replaced", "document-bytes-not-covered"}},
 		// Another machine's document is refused all the same: its session has another name.
-		"machine not looked at": {&kindtest.WeakPlatform{Platform: strict, Find: func(c *document.Claims) { c.Machine = claimed }}, // machine-1, whoever it is
+		"machine not looked at": {&kindtest.WeakPlatform{Platform: strict, Find: func(c *document.Claims) { c.Machine = claimed }}, // always machine-1
 			[]string{"honest-second-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestNewKind: a list that is empty admits nobody by mistake, it is no list.
+// TestNewKind: an empty list is refused as a mistake.
 func TestNewKind(t *testing.T) {
 	l := newLab(t)
 	for name, c := range map[string]struct {
@@ -183,7 +183,7 @@ func TestCallerOfAnotherListedAccount(t *testing.T) {
 	}
 }
 
-// TestClaims: what the evidence says becomes what the join compares.
+// TestClaims: the evidence's contents become the claims that the join compares.
 func TestClaims(t *testing.T) {
 	l := newLab(t)
 	p, data := l.platform(t, imitation(sessions())), l.good().marshal()
@@ -243,7 +243,7 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// TestBudget: a verification counts its signature and its question before either, and what is
+// TestBudget: a verification counts its signature and its question before either, and evidence that is
 // wrong without them costs none.
 func TestBudget(t *testing.T) {
 	l := newLab(t)

@@ -30,12 +30,12 @@ const (
 	callTimeout = 10 * time.Second
 )
 
-// limits are those of one call.
+// limits bound one call.
 var limits = fetch.Limits{Timeout: callTimeout, Header: 16 << 10, Idle: time.Minute}
 
 var errBusy = errors.New(strconv.Itoa(maxCalls) + " other requests are being sent")
 
-// sts asks AWS' Security Token Service whose credentials signed a request.
+// sts asks AWS' Security Token Service which credentials signed a request.
 type sts struct {
 	client *http.Client
 	busy   chan struct{} // an element for each call under way
@@ -49,13 +49,13 @@ func newSTS(transport http.RoundTripper) *sts {
 	return &sts{busy: make(chan struct{}, maxCalls), client: limits.Client(transport)}
 }
 
-// caller sends a request to an endpoint and reads who signed it.
+// caller sends a request to an endpoint and reads the signer in the answer.
 func (s *sts) caller(ctx context.Context, r *signedRequest, e *endpoint) (*caller, error) {
 	select {
 	case s.busy <- struct{}{}:
 		defer func() { <-s.busy }()
 	default:
-		return nil, unread(checkSTS, "no call", "one", errBusy)
+		return nil, unread(checkSTS, "no call to STS", "one", errBusy)
 	}
 	response, err := fetch.Do(ctx, s.client, http.MethodGet, r.url(e), map[string]string{valueHeader: hex.EncodeToString(r.value)})
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *sts) caller(ctx context.Context, r *signedRequest, e *endpoint) (*calle
 	defer response.Body.Close()
 	body, more, err := fetch.Body(response, maxAnswer)
 	if err != nil {
-		return nil, unread(checkSTS, "a part of an answer", "all that "+e.host+" sends", err)
+		return nil, unread(checkSTS, "a part of an answer", "all of the answer of "+e.host, err)
 	}
 	if more {
 		return nil, unread(checkSize, "over "+strconv.Itoa(maxAnswer)+" bytes", "at most so many", nil)
@@ -84,7 +84,7 @@ func (s *sts) caller(ctx context.Context, r *signedRequest, e *endpoint) (*calle
 	return nil, unread(checkSTS, said, "an answer of "+e.host, nil)
 }
 
-// unread says that nothing could be found out about a node.
+// unread is the error of a node that could not be decided about.
 func unread(check refusal.Check, got, want string, err error) error {
 	if err == nil {
 		err = refusal.ErrRetry

@@ -27,7 +27,7 @@ const (
 	valueSize = 32
 )
 
-// KindConfig is what the kind is made of. Both fields are required.
+// KindConfig configures the kind. Both fields are required.
 type KindConfig struct {
 	// Keys are Google's: those at [KeysURL], fetched (jws.RemoteKeySet) or pinned
 	// (jws.StaticKeySet), and no others. Never add the keys of a service account.
@@ -117,10 +117,10 @@ func (p *platform) Verify(ctx context.Context, token []byte, q *attest.Inquiry) 
 	if _, err := t.VerifySignature(ctx, p.keys); err != nil {
 		return nil, err
 	}
-	return claims, nil // read from what was signed
+	return claims, nil // read from the signed bytes
 }
 
-// facts are what human readers want to know.
+// facts are contents of the token for human readers.
 func (d *Details) facts() []attest.Fact {
 	facts := []attest.Fact{
 		{Standing: attest.Asserted, Name: "instance", Value: d.Instance.InstanceName + " in " + d.Instance.Zone},

@@ -69,8 +69,8 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 
 // Document asks for an identity token whose audience carries the value, 32 bytes, and reads
 // it: one that the control plane would refuse for its contents is refused here. The errors are
-// [*refusal.Error], with the check "metadata-server", those that a control plane's kind returns
-// for a token that it reads, and attest.CheckQualifyingData if the token is for another value.
+// [*refusal.Error], with the check "metadata-server", the checks of a control plane's kind
+// on a token that it reads, and attest.CheckQualifyingData if the token is for another value.
 func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 	token, err := s.Token(ctx, audiencePrefix+base64.RawURLEncoding.EncodeToString(value))
 	if err != nil {

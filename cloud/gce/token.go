@@ -28,7 +28,7 @@ const (
 	leeway = time.Minute
 )
 
-// The checks on a token, in addition to those of package jws on its form and signature, and
+// The checks on a token, in addition to package jws' on its form and signature, and
 // [attest.CheckQualifyingData] on what its audience carries.
 const (
 	// checkSize: the token is empty or longer than 8 KiB.
@@ -50,12 +50,12 @@ const (
 	checkExpired refusal.Check = "gce-expired"
 	// checkFuture: the token was made, or counts, more than a minute in the future.
 	checkFuture refusal.Check = "gce-future"
-	// checkProject: the machine's project is not one of those that are admitted.
+	// checkProject: the machine's project is not one of the configuration.
 	checkProject refusal.Check = "gce-project"
 )
 
-// Details is what a token says, all of it Google's word. It is what [attest.Result].Details
-// contains for this kind.
+// Details are the contents of a token, all of it Google's word. [attest.Result].Details
+// contains them for this kind.
 type Details struct {
 	// Instance is the machine; Instance.Security is nil.
 	Instance oid.GCEInstance
@@ -67,7 +67,7 @@ type Details struct {
 	// Subject is the unique ID of the machine's service account, and Email its address, or ""
 	// if the token has none.
 	Subject, Email string
-	// Audience is what the token is for.
+	// Audience is the token's audience.
 	Audience string
 	// IssuedAt and Expires bound the time in which it is good, in whole seconds.
 	IssuedAt, Expires time.Time
@@ -76,7 +76,7 @@ type Details struct {
 	notBefore time.Time // IssuedAt, or nbf if that is later
 }
 
-// DetailsOf returns what a token said in a join of this kind, and nil for other kinds.
+// DetailsOf returns the contents of the token in a join of this kind, and nil for other kinds.
 func DetailsOf(r *attest.Result) *Details {
 	d, _ := r.Details.(*Details)
 	return d
@@ -88,11 +88,11 @@ func (d *Details) Machine() attest.Identity {
 }
 
 // VerifyToken verifies a token for an audience of the caller's, at the time now, and returns
-// which machine asked for it. It is for those who have no join: a token is a bearer token, and
+// which machine asked for it. It is for use outside a join: a token is a bearer token, and
 // anyone who has seen it can present it again until it expires, so the audience should be a
 // value that is used only once. With [NewKind] the audience carries the challenge.
 //
-// config is as for [NewKind]. The errors are those of package jws, the checks of this package, and
+// config is as for [NewKind]. The errors have checks of package jws and of this package, and
 // refusal.CheckConfig for config or an empty audience.
 func VerifyToken(ctx context.Context, token, audience string, config KindConfig, now time.Time) (*Details, error) {
 	p, err := newPlatform(config)
@@ -215,13 +215,13 @@ func parseClaims(payload []byte) (*Details, error) {
 	case err != nil:
 		return nil, &refusal.Error{Check: checkClaims, Got: "claims that cannot be read", Want: "those of an identity token", Err: err}
 	case m.lack("aud", "azp", "exp", "iat", "iss", "sub"):
-		return nil, refuse(checkClaims, "claims of which some are missing", "aud, azp, exp, iat, iss and sub")
+		return nil, refuse(checkClaims, "claims of which at least one is missing", "aud, azp, exp, iat, iss and sub")
 	case d.Subject != party:
 		return nil, refuse(checkClaims, "azp "+refusal.Quote(party), "sub, "+refusal.Quote(d.Subject))
 	case m.lack("compute_engine"):
 		return nil, refuse(checkMachine, "a token without google.compute_engine", "one of a machine, with format=full")
 	case m.lack("instance_creation_timestamp", "instance_id", "instance_name", "project_id", "project_number", "zone"):
-		return nil, refuse(checkMachine, "google.compute_engine of which some is missing",
+		return nil, refuse(checkMachine, "google.compute_engine with a missing member",
 			"instance_creation_timestamp, instance_id, instance_name, project_id, project_number and zone")
 	}
 	d.Created, d.IssuedAt, d.Expires = seconds(created), seconds(issuedAt), seconds(expires)
@@ -230,7 +230,7 @@ func parseClaims(payload []byte) (*Details, error) {
 	if d.Instance.InstanceID, err = strconv.ParseUint(instanceID, 10, 64); err != nil || strconv.FormatUint(d.Instance.InstanceID, 10) != instanceID {
 		return nil, refuse(checkMachine, "instance_id "+refusal.Quote(instanceID), "a decimal number")
 	}
-	if _, err := d.Instance.Marshal(); err != nil { // with what an AK certificate could name
+	if _, err := d.Instance.Marshal(); err != nil { // an AK certificate could name no such machine
 		return nil, &refusal.Error{Check: checkMachine, Got: "a malformed machine", Want: "one that a certificate could name", Err: err}
 	}
 	return d, nil

@@ -20,6 +20,9 @@ import (
 
 var cases vectors.Cases
 
+// unsignedPart is the name of a published vector.
+const unsignedPart = "an unsigned part beside"
+
 // environment is what all vectors have in common: with this trust, at this time, and for
 // this audience a token is verified.
 type environment struct {

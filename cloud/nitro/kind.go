@@ -32,7 +32,7 @@ const (
 	checkPCRs refusal.Check = "nitro-pcrs"
 )
 
-// KindConfig is what the kind is made of.
+// KindConfig configures the kind.
 type KindConfig struct {
 	// Verifier verifies the documents. It is required.
 	Verifier *Verifier
@@ -129,7 +129,7 @@ func (p *platform) checkPCRs(d *Document) error {
 	return refuse(checkPCRs, "PCR "+strconv.Itoa(worst)+" "+refusal.OrNothing(hex.EncodeToString(d.PCRs[worst])), "the values of a good set")
 }
 
-// facts are what else the document says, for human readers.
+// facts are further contents of the document, for human readers.
 func (d *Document) facts() []attest.Fact {
 	facts := []attest.Fact{{Standing: attest.Asserted, Name: "document", Value: "of " + d.ModuleID + " at " + stamp(d.Timestamp)}}
 	for _, i := range []int{4, 7, 12} {

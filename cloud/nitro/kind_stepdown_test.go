@@ -15,7 +15,7 @@ import (
 )
 
 // A machine that is listed by its TPM is refused with its document, a key in a TPM is never
-// shown by one, and nobody is trusted on first use.
+// shown by one, and no machine is trusted on first use.
 func TestStepDown(t *testing.T) {
 	platform := cloudtest.NewNitro(t)
 	machine := cloudtest.NitroMachine{InstanceID: "i-0123456789abcdef0", Region: "us-east-2", PCRs: map[int][]byte{4: image(1)}}
@@ -60,7 +60,7 @@ func TestStepDown(t *testing.T) {
 			}
 		})
 	}
-	// No document names an account: nobody is trusted on first use.
+	// No document names an account: no machine is trusted on first use.
 	config, err := verifierConfig(platform, machine)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestStepDown(t *testing.T) {
 	kindtest.NoFirstUse(t, nitro.Provider, config)
 }
 
-// What the inventory says of the machine's provider ID is held against its document.
+// The inventory's provider ID of the machine is compared with its document.
 func TestInventory(t *testing.T) {
 	platform := cloudtest.NewNitro(t)
 	machine := cloudtest.NitroMachine{InstanceID: "i-0123456789abcdef0", Region: "us-east-2", PCRs: map[int][]byte{4: image(1)}}

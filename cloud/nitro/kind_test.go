@@ -77,7 +77,7 @@ func TestConformance(t *testing.T) {
 			}
 			return strict.Verify(context.Background(), data, &attest.Inquiry{Now: d.Timestamp, Budget: q.Budget})
 		}}, []string{"document-of-yesterday", "document-of-tomorrow"}},
-		"machine not looked at": {&kindtest.WeakPlatform{Platform: strict, Find: func(c *document.Claims) { c.Machine = claimed }}, // machine-1, whoever it is
+		"machine not looked at": {&kindtest.WeakPlatform{Platform: strict, Find: func(c *document.Claims) { c.Machine = claimed }}, // always machine-1
 			[]string{"honest-second-machine", "document-of-another-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,8 +106,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestClaims: what a document says becomes what the join compares, and what is no document
-// of this kind is refused when it is read.
+// TestClaims: a document's contents become the claims that the join compares, and a document
+// of another kind is refused when it is read.
 func TestClaims(t *testing.T) {
 	b := newBench()
 	good := []map[int][]byte{{4: pcr(5)}, {4: pcr(4), 7: pcr(7), 12: pcr(12)}}
@@ -162,7 +162,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// A verification counts its signatures before it checks them, and what is wrong without one
+// A verification counts its signatures before it checks them, and a fault that is found without one
 // costs none.
 func TestBudget(t *testing.T) {
 	b := newBench()

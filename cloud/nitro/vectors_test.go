@@ -20,7 +20,7 @@ type environment struct {
 	PCRs  map[int][]byte `json:"pcrs"`
 }
 
-// claimAttacks are good documents that are none of this kind, or of another machine's boot.
+// claimAttacks are good documents of another purpose, or of another machine's boot.
 func claimAttacks() []attack {
 	change := func(name string, want refusal.Check, how func(*parts)) attack {
 		return attack{name: name, want: want, make: func(_ *bench, p *parts) { how(p) }}

@@ -14,7 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/recovered"
 )
 
-// Limits are what one caller allows a server.
+// Limits are one caller's limits for a server.
 type Limits struct {
 	// Timeout bounds a request, from dialling to the last byte of the body. Zero leaves it to the
 	// context.
@@ -54,7 +54,7 @@ func Do(ctx context.Context, client *http.Client, method, to string, header map[
 		request.Header.Set(name, value)
 	}
 	err = recovered.Call(func() (err error) {
-		response, err = client.Do(request) 
+		response, err = client.Do(request)
 		return err
 	})
 	if e, ok := errors.AsType[*url.Error](err); ok {

@@ -57,7 +57,7 @@ func TestLimits(t *testing.T) {
 	if _, err := get(t, fetch.Limits{Timeout: 20 * time.Millisecond}, slow); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a slow server: %v", err)
 	}
-	if _, err := fetch.Do(t.Context(), http.DefaultClient, http.MethodGet, "http://\x00secret", nil); !errors.Is(err, fetch.ErrRequest) { //nolint:bodyclose // there is none
+	if _, err := fetch.Do(t.Context(), http.DefaultClient, http.MethodGet, "http://\x00secret", nil); !errors.Is(err, fetch.ErrRequest) { //nolint:bodyclose // no response
 		t.Errorf("a bad URL: %v", err)
 	}
 }
@@ -74,7 +74,7 @@ func (f body) Read([]byte) (int, error) { return f() }
 func TestPanics(t *testing.T) {
 	limits := fetch.Limits{}
 	client := limits.Client(transport(func() (*http.Response, error) { panic("in the transport") }))
-	if _, err := fetch.Do(t.Context(), client, http.MethodGet, "http://host", nil); err == nil || !strings.Contains(err.Error(), "in the transport") { //nolint:bodyclose // there is none
+	if _, err := fetch.Do(t.Context(), client, http.MethodGet, "http://host", nil); err == nil || !strings.Contains(err.Error(), "in the transport") { //nolint:bodyclose // no response
 		t.Errorf("got %v", err)
 	}
 	for want, read := range map[string]body{"in the body": func() (int, error) { panic("in the body") }, "cut": func() (int, error) { return 0, errors.New("cut") }} {

@@ -36,7 +36,7 @@ type machine struct {
 	what     string // kind of machine, for human readers
 	provider string // kind of evidence
 	identity attest.Identity
-	// prover makes what the machine proves itself with; end releases what that holds.
+	// prover makes the machine's prover; end releases its TPM.
 	prover func() (p attest.Prover, end func() error, err error)
 	// stranger is another machine of the same kind, which is in no list.
 	stranger *machine

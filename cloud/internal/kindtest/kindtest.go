@@ -1,4 +1,4 @@
-// Package kindtest has what the tests of the kinds of documents share.
+// Package kindtest has helpers of the tests of the kinds of documents.
 package kindtest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// WeakPlatform replaces the verification, or what was found, where its fields are set.
+// WeakPlatform replaces the verification, or changes the claims, where its fields are set.
 type WeakPlatform struct {
 	document.Platform
 	Instead func(data []byte, q *attest.Inquiry) (*document.Claims, error)
@@ -29,7 +29,7 @@ func (p *WeakPlatform) Read(data []byte) (*document.Claims, error) {
 	return p.found(p.Platform.Read(data))
 }
 
-// Verify verifies as the platform does, or does what stands in its place.
+// Verify verifies as the platform does, or calls Instead.
 func (p *WeakPlatform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 	if p.Instead != nil {
 		return p.found(p.Instead(data, q))
@@ -79,7 +79,7 @@ func Replay(t *testing.T, p document.Platform, at time.Time, list []vectors.Vect
 type Machines func(context.Context, csr.Question) (*csr.Machine, error)
 
 // Inventory has node-1 join, by join, with each provider ID in the inventory. It wants the join to be
-// refused by the check, or to succeed where there is none; the requester is not told of the ID.
+// refused by the check, or to succeed if it is ""; the requester is not told of the ID.
 func Inventory(t *testing.T, wanted map[string]refusal.Check, join func(Machines) error) {
 	for providerID, want := range wanted {
 		t.Run(providerID, func(t *testing.T) {
@@ -114,7 +114,7 @@ func Lines(t *testing.T, kind attest.Kind, lines map[string]string) {
 }
 
 // Cost has a platform read and verify documents at a time, as a join does, for
-// costsearch.Search.Read. The work is what is counted, and the bytes.
+// costsearch.Search.Read. The cost is the budget's work and the bytes.
 func Cost(p document.Platform, at time.Time) func([]byte) (int, error) {
 	return func(data []byte) (int, error) {
 		q := &attest.Inquiry{Now: at, Budget: attest.NewBudget(12)}

@@ -31,7 +31,7 @@ const (
 	lastDelay  = 5 * time.Second
 )
 
-// limits are those of one try.
+// limits bound one try.
 var limits = fetch.Limits{Timeout: 10 * time.Second, Header: 16 << 10}
 
 // Client asks one metadata server. It keeps no connection, and is safe for concurrent use.
@@ -74,14 +74,14 @@ type Request struct {
 	// Answer is a field that the header of this cloud's answers has, with its value; an empty
 	// name means none.
 	Answer, Value string
-	// Again are the statuses that pass in this cloud, beside those that pass in all.
+	// Again are the statuses that pass in this cloud, in addition to the statuses that pass in all.
 	Again []int
-	// Wants says, by status, what is missing on the machine if the server answers with it, and 0
+	// Wants names, by status, the missing part of the machine if the server answers with it, and 0
 	// if it does not answer at all.
 	Wants map[int]string
 }
 
-// wants is what is missing where a server answers with a status.
+// wants names the missing part of the machine for a status.
 func (r *Request) wants(status int, otherwise string) string {
 	return cmp.Or(r.Wants[status], otherwise)
 }
@@ -101,7 +101,7 @@ func (c *Client) Do(ctx context.Context, r Request) ([]byte, error) {
 			return body, err
 		}
 		if ctx.Err() != nil && last != nil {
-			return nil, last // what the server said, and not that there was no time left
+			return nil, last // the server's answer, and not that the time is over
 		}
 		last = err
 		if Sleep(ctx, delay) != nil {
@@ -126,7 +126,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 func (c *Client) try(ctx context.Context, r Request) ([]byte, error) {
 	response, err := fetch.Do(ctx, c.http, cmp.Or(r.Method, http.MethodGet), c.url+r.Path, r.Header)
 	if err != nil {
-		return nil, fail("no answer", r.wants(0, "one"), refusal.Retry(err))
+		return nil, fail("no answer", r.wants(0, "an answer of the metadata server"), refusal.Retry(err))
 	}
 	defer response.Body.Close()
 	body, more, err := fetch.Body(response, r.MaxSize)
@@ -136,7 +136,7 @@ func (c *Client) try(ctx context.Context, r Request) ([]byte, error) {
 	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500, slices.Contains(r.Again, status):
 		return nil, r.refused(status, body, refusal.ErrRetry)
 	case r.Answer != "" && response.Header.Get(r.Answer) != r.Value:
-		return nil, fail("an answer of somebody else: "+r.Answer+" "+refusal.Quote(response.Header.Get(r.Answer)), refusal.Quote(r.Value), nil)
+		return nil, fail("another server's answer: "+r.Answer+" "+refusal.Quote(response.Header.Get(r.Answer)), refusal.Quote(r.Value), nil)
 	case status != http.StatusOK:
 		return nil, r.refused(status, body, nil)
 	case more:
@@ -145,7 +145,7 @@ func (c *Client) try(ctx context.Context, r Request) ([]byte, error) {
 	return body, nil
 }
 
-// statusError is what a server says instead of an answer.
+// statusError is an answer with a status other than 200.
 type statusError struct {
 	refusal *refusal.Error
 	status  int
@@ -156,7 +156,7 @@ func (e *statusError) Error() string { return e.refusal.Error() }
 func (e *statusError) Unwrap() error { return e.refusal }
 
 // refused is the error of a status. It shows the answer only where the server says that it is an error:
-// with another status it may be what was asked for, such as credentials.
+// with another status it may be the secret itself, such as credentials.
 func (r *Request) refused(status int, body []byte, err error) error {
 	said := "status " + strconv.Itoa(status)
 	if status >= http.StatusBadRequest && !r.Secret {
@@ -165,7 +165,7 @@ func (r *Request) refused(status int, body []byte, err error) error {
 	return &statusError{&refusal.Error{Check: CheckMetadata, Got: said, Want: r.wants(status, "status 200"), Err: err}, status, body}
 }
 
-// StatusOf returns the status that a server refused a request with, and what it said; 0 if the
+// StatusOf returns the status and the body with which a server refused a request; 0 if the
 // error is another.
 func StatusOf(err error) (status int, body []byte) {
 	if e, ok := errors.AsType[*statusError](err); ok {

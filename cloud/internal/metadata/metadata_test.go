@@ -47,7 +47,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// Answers that are none, and whether they may be better later.
+// Bad answers, and whether a later one may be good.
 func TestDo(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(http.ResponseWriter)
@@ -112,7 +112,7 @@ func once(t *testing.T, answer http.HandlerFunc) (context.Context, string) {
 	})
 }
 
-// What is missing on the machine is said for each status, and where nobody answers. An answer of
+// The error names the missing part of the machine for each status, and without an answer. An answer of
 // another cloud's server says nothing about the machine.
 func TestWants(t *testing.T) {
 	wants := map[int]string{0: "power", 404: "an account", 503: "patience"}
@@ -126,7 +126,7 @@ func TestWants(t *testing.T) {
 			w.Header().Set("Flavor", "a")
 			http.Error(w, "page", 404)
 		}, "want an account", 404},
-		"by another":    {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "page", 404) }, "somebody else", 0},
+		"by another":    {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "page", 404) }, "another server", 0},
 		"busy":          {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, "want patience", 503},
 		"of no cause":   {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Flavor", "a"); w.WriteHeader(400) }, "want status 200", 400},
 		"a good answer": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Flavor", "a") }, "", 0},
@@ -176,7 +176,7 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// No proxy is asked: it would hand out what it sees, and servers refuse what comes from one.
+// No proxy is asked: it would see secrets, and servers refuse requests from one.
 func TestNoProxy(t *testing.T) {
 	proxy := server(t, func(http.ResponseWriter, *http.Request) { t.Error("the proxy was asked") })
 	t.Setenv("HTTP_PROXY", proxy)

@@ -2,8 +2,8 @@
 // module vectors: one JSON file for each attack, made by changing one thing in a good document,
 // with the check that must refuse it. README.md there says how to read them in other languages.
 //
-// The tests of a kind's package make them: `go test ./gce -update` rewrites those of gce with
-// new keys. Without the flag the same tests replay what is there, and fail on a case without a
+// The tests of a kind's package make them: `go test ./gce -update` rewrites gce's with
+// new keys. Without the flag the same tests replay the files, and fail on a case without a
 // file and on a file without a case.
 package vectors
 
@@ -26,11 +26,11 @@ import (
 
 // Vector is one file.
 type Vector struct {
-	// Name is the file's name without its extension: what was changed.
+	// Name is the file's name without its extension, which says what was changed.
 	Name string `json:"name"`
 	// Expect is the stable name of the check that refuses; "" for acceptance.
 	Expect string `json:"expect"`
-	// Machine is what an accepted document names: a machine's identity, or for awsid the
+	// Machine names the machine of an accepted document: its identity, or for awsid the
 	// instance's ID.
 	Machine string `json:"machine,omitempty"`
 	// Time, if set, is the time at which the document is verified, instead of the
@@ -40,7 +40,7 @@ type Vector struct {
 	Document []byte `json:"document"`
 }
 
-// environmentFile is what all vectors of a folder have in common. Each kind has its own form.
+// environmentFile has the trust and the time for all vectors of a folder. Each kind has its own form.
 const environmentFile = "environment.json"
 
 var update = flag.Bool("update", false, "write the vectors of this package anew, in the folder cloud of module vectors")
