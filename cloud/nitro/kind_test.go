@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,23 +84,7 @@ func TestConformance(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			world := attesttest.NewWorld(t, attesttest.WorldOptions{Documents: &attesttest.Documents{Kind: kind, Source: sources(t, ours), Attacker: sources(t, theirs)}})
-			v, err := attest.NewVerifier(world.Config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			outcomes := attesttest.Try(context.Background(), v, world)
-			if got := attesttest.GotIn(outcomes); !slices.Equal(got, c.want) {
-				t.Errorf("got in: %q, want %q", got, c.want)
-				for _, o := range outcomes {
-					if o.Fault != "" {
-						t.Log(o.Name, o.Err)
-					}
-				}
-			}
-			if len(outcomes) < 70 {
-				t.Errorf("%d attacks", len(outcomes))
-			}
+			kindtest.Conformance(t, &attesttest.Documents{Kind: kind, Source: sources(t, ours), Attacker: sources(t, theirs)}, c.want)
 		})
 	}
 }
