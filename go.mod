@@ -12,4 +12,7 @@ require (
 	golang.org/x/crypto v0.58.0
 )
 
-require golang.org/x/sys v0.49.0 // indirect
+require (
+	golang.org/x/sync v0.24.0
+	golang.org/x/sys v0.49.0 // indirect
+)

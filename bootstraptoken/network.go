@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/fetch"
 	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -146,23 +147,18 @@ func (n *Network) get(ctx context.Context, r *request) ([]byte, *http.Response, 
 	defer cancel()
 	var sent atomic.Bool // a URL has reached a server, which may repeat it
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url.String(), nil)
-	if err != nil {
-		return nil, nil, &Error{Check: checkServer, Got: "a URL that is refused", Want: wantServer}
-	}
-	req.Header.Set("Accept-Encoding", "identity")
+	limits := fetch.Limits{Header: 64 << 10, Redirect: r.redirect} // the context limits the time, and maxSize the body
+	transport := limits.Transport(n.proxy)
+	transport.DialContext, transport.TLSClientConfig = recovered.Dial(n.Dial), r.tls
+	header := map[string]string{"Accept-Encoding": "identity"}
 	if r.json {
-		req.Header.Set("Accept", "application/json")
+		header["Accept"] = "application/json"
 	}
-	client := &http.Client{
-		Transport: &http.Transport{
-			Proxy: n.proxy, DialContext: recovered.Dial(n.Dial), TLSClientConfig: r.tls,
-			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
-		},
-		CheckRedirect: r.redirect,
-	}
-	res, err := client.Do(req)
-	if err != nil {
+	res, err := fetch.Do(ctx, limits.Client(transport), http.MethodGet, r.url.String(), header)
+	switch {
+	case errors.Is(err, fetch.ErrRequest):
+		return nil, nil, &Error{Check: checkServer, Got: "a URL that is refused", Want: wantServer}
+	case err != nil:
 		return nil, nil, transportError(err, sent.Load())
 	}
 	defer func() { _ = res.Body.Close() }()
@@ -177,9 +173,6 @@ func refuseRedirect(*http.Request, []*http.Request) error {
 // transportError distinguishes a refusal from a server that was not reached. It repeats
 // nothing that came after a URL was sent, whose query may be a secret.
 func transportError(err error, sent bool) error {
-	if outer := (*url.Error)(nil); errors.As(err, &outer) {
-		err = outer.Err // without the URL
-	}
 	if own := (*Error)(nil); errors.As(err, &own) {
 		return own
 	}
@@ -225,9 +218,9 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 			return nil, &Error{Check: checkReply, Got: "the content type " + refusal.Quote(kind), Want: "application/json"}
 		}
 	}
-	body, err := io.ReadAll(io.LimitReader(res.Body, int64(r.maxSize)+1))
+	body, more, err := fetch.Body(res, r.maxSize)
 	switch {
-	case len(body) > r.maxSize:
+	case more:
 		return nil, &Error{Check: checkReply, Got: "more than " + strconv.Itoa(r.maxSize) + " bytes", Want: "no more"}
 	case err != nil:
 		return nil, refusal.Retry(withoutAnswer(err))

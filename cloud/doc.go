@@ -1,5 +1,5 @@
 // Package cloud has no code: the packages below it read the documents in which clouds state which
-// machine is asking. A program links only those that it imports.
+// machine is asking. A program links only the packages that it imports.
 //
 // Four are kinds of evidence for the join of package attest, each with both sides: the
 // node's, which queries its platform, and the control plane's, which verifies. Their

@@ -3,9 +3,7 @@ package jws
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net"
 	"net/http"
@@ -14,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/fetch"
 	"github.com/nodeattest/nodeattest/internal/strictjson"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -102,14 +101,9 @@ func (s *RemoteKeySet) download(ctx context.Context) (keys []*Key, unfit error, 
 
 // get returns the body, at most limit bytes, and the header of a response.
 func (s *RemoteKeySet) get(ctx context.Context, from string, limit int) ([]byte, http.Header, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	response, err := fetch.Do(ctx, s.config.Client, http.MethodGet, from, map[string]string{"Accept": "application/json, application/jwk-set+json"})
 	if err != nil {
-		return nil, nil, &Error{Check: checkFetch, Err: err}
-	}
-	request.Header.Set("Accept", "application/json, application/jwk-set+json")
-	response, err := s.config.Client.Do(request)
-	if err != nil {
-		return nil, nil, &Error{Check: checkFetch, Got: "no response from " + from, Err: withoutURL(err)}
+		return nil, nil, &Error{Check: checkFetch, Got: "no response from " + from, Err: err}
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -118,11 +112,11 @@ func (s *RemoteKeySet) get(ctx context.Context, from string, limit int) ([]byte,
 	if coding := response.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, nil, &Error{Check: checkFetch, Got: "the content encoding " + refusal.Quote(coding) + " from " + from, Want: "none, or one that the Client decodes"}
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, int64(limit)+1))
+	body, more, err := fetch.Body(response, limit)
 	if err != nil {
 		return nil, nil, &Error{Check: checkFetch, Got: "half a response from " + from, Err: err}
 	}
-	if len(body) > limit {
+	if more {
 		return nil, nil, &Error{Check: checkFetch, Got: "a longer response from " + from, Want: "at most " + bytesText(limit)}
 	}
 	return body, response.Header, nil
@@ -190,14 +184,6 @@ func checkURL(check Check, what, text string) (*url.URL, error) {
 		return nil, &Error{Check: check, Got: what + " " + u.Redacted(), Want: "an https URL with a host, without user and fragment"}
 	}
 	return u, nil
-}
-
-// withoutURL removes the URL from a client's error, which repeats it.
-func withoutURL(err error) error {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		return e.Err
-	}
-	return err
 }
 
 // parseDiscovery returns the jwks_uri of an issuer's document, which must lead to one of the

@@ -17,7 +17,7 @@ import (
 // "us-west-2". The caller supplies them: AWS publishes them, one for each region, in the EC2
 // User Guide ("AWS public certificates for instance identity document signatures",
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/regions-certs.html; for China
-// docs.amazonaws.cn). [ParseCertificates] makes a table of those that this package knows; for
+// docs.amazonaws.cn). [ParseCertificates] makes a table of the certificates that this package knows; for
 // a region newer than this package the caller adds the certificate. Certificates of the other
 // two kinds of signature must not be in the table.
 type Certificates map[string]*x509.Certificate
@@ -25,7 +25,7 @@ type Certificates map[string]*x509.Certificate
 // maxPEMSize is the length in bytes of the longest text that [ParseCertificates] reads.
 const maxPEMSize = 512 << 10
 
-// checkCertificates: the text does not consist of PEM certificates, or some are not those that AWS
+// checkCertificates: the text does not consist of PEM certificates, or some are not the ones that AWS
 // signs /rsa2048 with, as far as this package knows them.
 const checkCertificates refusal.Check = "awsid-certificates"
 
@@ -33,10 +33,10 @@ const checkCertificates refusal.Check = "awsid-certificates"
 // its fingerprint, since all have the same names. Text between the blocks is ignored.
 //
 // The error has the check "awsid-certificates". Certificates that this package does not know are
-// left out of the table, and the error names them by their number and the kind of their keys: a
+// left out of the table, and the error names them by their number and the algorithm of their keys: a
 // region newer than this package, or a certificate of another signature, which AWS' page has
-// between the others. The table of those that are known is returned beside that error, nil if
-// there are none. A text that is no PEM gives no table.
+// between the others. The table of known certificates is returned with that error, nil if it is
+// empty. A text that is not PEM gives no table.
 func ParseCertificates(text []byte) (Certificates, error) {
 	if len(text) > maxPEMSize {
 		return nil, refuse(checkCertificates, strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(maxPEMSize))
@@ -53,7 +53,7 @@ func ParseCertificates(text []byte) (Certificates, error) {
 			if n == 1 || n != begun+1 {
 				return nil, refuse(checkCertificates, strconv.Itoa(n-1)+" certificates", "at least one, and no block that is cut short")
 			}
-			return table.beside(unknown)
+			return table.withUnknown(unknown)
 		}
 		if block.Type != "CERTIFICATE" {
 			return nil, refuse(checkCertificates, "block "+strconv.Itoa(n)+" of type "+refusal.Quote(block.Type), "CERTIFICATE")
@@ -69,8 +69,8 @@ func ParseCertificates(text []byte) (Certificates, error) {
 	}
 }
 
-// beside returns the table, and an error that names the certificates that are not in it.
-func (c Certificates) beside(unknown []string) (Certificates, error) {
+// withUnknown returns the table, and an error that names the certificates that are not in it.
+func (c Certificates) withUnknown(unknown []string) (Certificates, error) {
 	const shown = 8
 	if len(c) == 0 {
 		c = nil
@@ -86,7 +86,7 @@ func (c Certificates) beside(unknown []string) (Certificates, error) {
 		"take others out of the text, and add that of a region newer than this package to the table")
 }
 
-// keyOf is the kind of a certificate's key, such as RSA-1024.
+// keyOf is the algorithm of a certificate's key, such as RSA-1024.
 func keyOf(cert *x509.Certificate) string {
 	if cert == nil {
 		return "unreadable"

@@ -67,7 +67,7 @@ type Document struct {
 	// if it does not.
 	ImageID, InstanceType, Architecture, PrivateIP, Version string
 	// BillingProducts are the codes of AWS' products that the instance pays for, and
-	// MarketplaceProductCodes those of others, at most 64 each; nil if there are none.
+	// MarketplaceProductCodes the codes of other vendors' products, at most 64 each; nil if the document has no list.
 	BillingProducts, MarketplaceProductCodes []string
 	// PendingTime is when the instance was started, in whole seconds.
 	PendingTime time.Time
@@ -86,20 +86,17 @@ var (
 
 // readJSON reads the document that was signed. Members not named here are allowed.
 func (d *Document) readJSON() error {
-	optional := func(s *string) func(*strictjson.Reader) error {
-		return func(r *strictjson.Reader) (err error) {
-			if r.Type() == strictjson.NullType {
-				return r.Null()
-			}
-			*s, err = r.String()
-			return err
-		}
-	}
-	list := func(s *[]string) func(*strictjson.Reader) error {
+	nullable := func(read func(*strictjson.Reader) error) func(*strictjson.Reader) error {
 		return func(r *strictjson.Reader) error {
 			if r.Type() == strictjson.NullType {
 				return r.Null()
 			}
+			return read(r)
+		}
+	}
+	optional := func(s *string) func(*strictjson.Reader) error { return nullable(strictjson.Into(s)) }
+	list := func(s *[]string) func(*strictjson.Reader) error {
+		return nullable(func(r *strictjson.Reader) error {
 			*s = []string{}
 			return r.Array(func() error {
 				if len(*s) == maxProducts {
@@ -109,7 +106,7 @@ func (d *Document) readJSON() error {
 				*s = append(*s, product)
 				return err
 			})
-		}
+		})
 	}
 	if len(d.JSON) > maxContent {
 		return refuse(checkClaims, strconv.Itoa(len(d.JSON))+" bytes of JSON", "at most "+strconv.Itoa(maxContent))
@@ -149,15 +146,15 @@ func refuse(check refusal.Check, got, want string) error {
 	return &refusal.Error{Check: check, Got: got, Want: want}
 }
 
-// checkInput refuses input that must not be parsed, and says what it might be.
+// checkInput refuses input that must not be parsed, and names the likely mistake.
 func checkInput(pkcs7 []byte) error {
 	switch {
 	case len(pkcs7) == 0 || len(pkcs7) > maxSize:
 		return refuse(checkSize, strconv.Itoa(len(pkcs7))+" bytes", "1 to "+strconv.Itoa(maxSize))
 	case len(pkcs7) == 1024/8:
-		return refuse(checkAlgorithm, "128 bytes, as /signature has them, with an RSA-1024 key that many regions share", "what /rsa2048 has")
+		return refuse(checkAlgorithm, "128 bytes, as /signature has them, with an RSA-1024 key that many regions share", "the document at /rsa2048")
 	case bytes.HasPrefix(pkcs7, []byte("MI")):
-		return refuse(checkEncoding, "base64", "the bytes that it stands for")
+		return refuse(checkEncoding, "base64", "decoded bytes")
 	}
 	return nil
 }

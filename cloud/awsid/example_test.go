@@ -11,8 +11,8 @@ import (
 )
 
 // The facts about an instance, with package cloudtest in the place of the cloud: on an
-// instance the document is what is at /latest/dynamic/instance-identity/rsa2048 ([ParseBase64]), and the
-// certificates are those that AWS publishes ([ParseCertificates]).
+// instance the document is at /latest/dynamic/instance-identity/rsa2048 ([ParseBase64]), and the
+// certificates are AWS' published ones ([ParseCertificates]).
 func ExampleVerify() {
 	cloud, err := cloudtest.OpenEC2("eu-test-1", "us-test-2")
 	if err != nil {
@@ -49,7 +49,7 @@ func ExampleParseBase64() {
 	// Output: 308006092a86 <nil>
 }
 
-// What nobody has verified may be forged, but says which region's certificate is needed.
+// An unverified document may be forged, but says which region's certificate is needed.
 func ExampleParseInsecure() {
 	cloud, err := cloudtest.OpenEC2("us-test-2")
 	if err != nil {

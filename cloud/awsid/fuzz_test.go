@@ -12,8 +12,8 @@ import (
 	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
-// FuzzVerify: the fuzzer either sends what it likes, or has a region's key sign it. Then what is
-// accepted is what was signed. Another library's reading is compared in test/clouds.
+// FuzzVerify: the fuzzer sends any bytes, or has a region's key sign them. An accepted document
+// has the signed content. Another library's reading is compared in test/clouds.
 func FuzzVerify(f *testing.F) {
 	testkit.BeginFuzz(f)
 	a := openAuthority()
@@ -71,7 +71,7 @@ func FuzzParseCertificates(f *testing.F) {
 	})
 }
 
-// FuzzParseBase64: there is one text without line ends for what is read.
+// FuzzParseBase64: each result has one text without line ends.
 func FuzzParseBase64(f *testing.F) {
 	f.Add([]byte("MIAGCSqG\n"))
 	f.Add([]byte("MIA="))

@@ -81,7 +81,7 @@ func newAuthority(bits int, serial int64) *authority {
 	return &authority{cert, key}
 }
 
-// table is what the tests trust.
+// table has the certificates that the tests trust.
 func table() awsid.Certificates {
 	return awsid.Certificates{regionOne: openAuthority().cert, regionTwo: openOther().cert}
 }

@@ -54,7 +54,7 @@ type signed struct {
 //	   00 00
 //	00 00 00 00
 //
-// What has an indefinite length here (RFC 5652 calls it BER) has one in all documents;
+// Elements of indefinite length (RFC 5652 calls it BER) have one in all documents;
 // everything else is DER.
 func parse(data []byte) (*signed, error) {
 	in := cryptobyte.String(data)

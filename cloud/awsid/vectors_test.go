@@ -2,8 +2,6 @@ package awsid_test
 
 import (
 	"crypto/x509"
-	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,10 +13,13 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-var (
-	update = flag.Bool("update", false, "write the vectors in ../../vectors/cloud/awsid anew")
-	folder = filepath.Join("..", "..", "vectors", "cloud", "awsid")
-	writer vectors.Writer // without -update it only compares the names
+var cases vectors.Cases
+
+// Names of published vectors.
+const (
+	unknownRegion  = "naming a region that nobody knows"
+	badSigningTime = "a signing time that is none"
+	badPendingTime = "a time that is none"
 )
 
 // environment is what all vectors have in common: with these certificates, DER by region,
@@ -29,20 +30,13 @@ type environment struct {
 }
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if *update {
+	os.Exit(cases.Main(m, filepath.Join("..", "..", "vectors", "cloud", "awsid"), func() (any, error) {
 		e := environment{now, map[string][]byte{}}
 		for region, cert := range table() {
 			e.Certificates[region] = cert.Raw
 		}
-		w, err := vectors.NewWriter(folder, e)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		writer = *w
-	}
-	os.Exit(writer.Main(m, folder))
+		return e, nil
+	}))
 }
 
 // keep makes a vector of a document.
@@ -57,16 +51,11 @@ func keep(t *testing.T, name string, data []byte, want refusal.Check) {
 		}
 		v.Machine = d.InstanceID
 	}
-	if err := writer.Write(v); err != nil {
-		t.Error(err)
-	}
+	cases.Add(v)
 }
 
 // TestVectors replays the vectors that are kept.
 func TestVectors(t *testing.T) {
-	if *update {
-		t.Skip("the vectors are being written")
-	}
 	var e environment
 	list, err := vectors.Load(testkit.VectorFolder(t, "cloud", "awsid"), &e)
 	if err != nil {

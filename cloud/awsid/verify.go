@@ -16,7 +16,7 @@ import (
 const keyBits = 2048
 
 // Verify verifies a signed document at the time now, with the certificate that the table has
-// for the region that the document names, and returns what it says. pkcs7 is the decoded
+// for the region that the document names, and returns its contents. pkcs7 is the decoded
 // base64 of /rsa2048.
 //
 // Errors are [*refusal.Error] with the checks of this package, or refusal.CheckConfig for an
@@ -49,7 +49,7 @@ func Verify(pkcs7 []byte, certificates Certificates, now time.Time) (*Document, 
 }
 
 // ParseInsecure reads a signed document and verifies only its form: whatever it says may be forged.
-// The errors are those of [Verify].
+// The errors are as for [Verify].
 func ParseInsecure(pkcs7 []byte) (*Document, error) {
 	_, d, err := read(pkcs7)
 	return d, err

@@ -51,7 +51,7 @@ func TestRegions(t *testing.T) {
 		"of the other region":                    {newShape(b, there).marshal(b), ""},
 		"signed by another region":               {newShape(b, goodJSON).marshal(b), refusal.Check("awsid-signer")},
 		"naming another region":                  {newShape(a, there).marshal(a), refusal.Check("awsid-signer")},
-		"naming a region that nobody knows":      {newShape(a, strings.ReplaceAll(goodJSON, regionOne, "eu-test-9")).marshal(a), refusal.Check("awsid-region")},
+		unknownRegion:                            {newShape(a, strings.ReplaceAll(goodJSON, regionOne, "eu-test-9")).marshal(a), refusal.Check("awsid-region")},
 		"another region's serial number":         {renamed.marshal(b), refusal.Check("awsid-signature")},
 		"another document under good attributes": {bytes.Replace(newShape(a, goodJSON).marshal(a), []byte("123456789012"), []byte("123456789013"), 1), refusal.Check("awsid-digest")},
 	} {
@@ -179,7 +179,7 @@ func TestShapes(t *testing.T) {
 		"other algorithms":                     {insert(2, attribute(protection, []byte("\x30\x1e"+sha256ID+"\xa1"+plainRSA[1:]))), refusal.Check("awsid-attributes")},
 		"a further attribute":                  {insert(1, attribute("\x63", []byte("\x05\x00"))), refusal.Check("awsid-attributes")},
 		"a further attribute in its place":     {insert(0, attribute("\x63", []byte("\x05\x00"))), ""},
-		"a signing time that is none":          {put(1, attribute(signingTime, []byte("\x17\x0d271315070002Z"))), refusal.Check("awsid-attributes")},
+		badSigningTime:                         {put(1, attribute(signingTime, []byte("\x17\x0d271315070002Z"))), refusal.Check("awsid-attributes")},
 		"two signing times":                    {put(1, attribute(signingTime, []byte("\x17\x0d270115070002Z\x17\x0d270115070002Z"))), refusal.Check("awsid-attributes")},
 		"another key, the same names":          {func(s *shape) { s.signature = signatureBy(other, s) }, refusal.Check("awsid-signature")},
 		"a signature over the document itself": {func(s *shape) { s.signature = signatureOver(a, goodJSON) }, refusal.Check("awsid-signature")},
@@ -243,7 +243,7 @@ func TestClaims(t *testing.T) {
 		"an account of 11 digits":       {replace("123456789012", "12345678901"), refusal.Check("awsid-claims")},
 		"a region with a line end":      {replace(regionOne, regionOne+`\n`), refusal.Check("awsid-claims")},
 		"an empty region":               {replace(regionOne, ""), refusal.Check("awsid-claims")},
-		"a time that is none":           {replace("2027-01-15T", "2027-13-15T"), refusal.Check("awsid-claims")},
+		badPendingTime:                  {replace("2027-01-15T", "2027-13-15T"), refusal.Check("awsid-claims")},
 		"the region null":               {replace(`"`+regionOne+`"`, "null"), refusal.Check("awsid-claims")},
 		"not UTF-8":                     {replace("{", "{\"x\" : \"\xff\", "), refusal.Check("awsid-claims")},
 	} {
@@ -256,7 +256,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// What is not what /rsa2048 has.
+// Inputs other than the document at /rsa2048.
 func TestInputs(t *testing.T) {
 	a := openAuthority()
 	good := newShape(a, goodJSON).marshal(a)
@@ -358,7 +358,7 @@ func TestParseCertificates(t *testing.T) {
 	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: openAuthority().cert.Raw})
 	for name, text := range map[string][]byte{
 		"nothing": nil, "no PEM": []byte("x"), "a certificate of one's own": own, "no certificate": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{0x30, 0}}), "too much": make([]byte, awsid.MaxPEMSize+1),
-		"a block that is none": []byte("-----BEGIN CERTIFICATE-----\nx\n"),
+		"a block that is cut": []byte("-----BEGIN CERTIFICATE-----\nx\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if table, err := awsid.ParseCertificates(text); !errors.Is(err, refusal.Check("awsid-certificates")) || table != nil {
@@ -390,7 +390,7 @@ func TestParseCertificates(t *testing.T) {
 			}
 		})
 	}
-	// Others in the text cost no region: those of a region that is new, and of AWS' other signatures.
+	// Others in the text cost no region: certificates of a new region, and of AWS' other signatures.
 	wrong := readFile(t, dir, "ec2-2016-dsa.cert.pem")
 	for want, text := range map[string][]byte{
 		"certificate 40 (RSA-2048), want":   append(bytes.Clone(known), own...),

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// BenchmarkVerify sets a verification beside the bare operations that it cannot do without
+// BenchmarkVerify compares a verification with the bare operations that it cannot do without
 // (the certificate's parsing, four signatures and the JSON). Another library's verifier is
 // measured in test/clouds.
 func BenchmarkVerify(b *testing.B) {

@@ -15,7 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// corpus is the folder of recorded documents; it skips the test where there is none.
+// corpus is the folder of recorded documents; it skips the test without that folder.
 func corpus(t testing.TB) string {
 	t.Helper()
 	root := os.Getenv("NODEATTEST_CORPUS")
@@ -49,7 +49,7 @@ func readPEM(t testing.TB, name string) (list []*x509.Certificate) {
 	}
 }
 
-// recordedConfig trusts what the recorded documents chain to. One root stands there a second
+// recordedConfig trusts the roots of the recorded documents. One root stands there a second
 // time, certified by another: that is an intermediate.
 func recordedConfig(t testing.TB) VerifierConfig {
 	c := VerifierConfig{Intermediates: readPEM(t, "intermediates.pem"), Domains: []string{domainPublic, "metadata.azure.us"}}
@@ -75,12 +75,12 @@ func newVerifier(t testing.TB, c VerifierConfig) *Verifier {
 // today is when the recorded documents were looked at: all are too old.
 var today = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 
-// recorded is one recorded document, and what is known of it.
+// recorded is one recorded document, and the known facts about it.
 type recorded struct {
 	file, created string
 	name          string // of the signer
 	issuer        string // Common Name
-	roots         string // Common Names of those that it chains to
+	roots         string // Common Names of the roots that it chains to
 	subscription  string
 	check         refusal.Check // that fails at its own time; "" for none
 	now           refusal.Check // that fails today; "" for the end of the certificate
@@ -123,7 +123,7 @@ func recordings() []recorded {
 	}
 }
 
-// TestRecordings: each recorded document gives what is known of it at its own time, and
+// TestRecordings: each recorded document gives the known facts at its own time, and
 // fails on its age alone today.
 func TestRecordings(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(corpus(t), "*.p7"))

@@ -13,8 +13,8 @@
 //	attester, err := attest.NewAttester(prover)
 //
 // The nonce is "nodeattest" and the first 16 bytes of the challenge's qualifying data in base
-// 62: its 32 characters are the most that the service accepts. The label keeps what the agents
-// of other products ask for apart; see docs/threat-model.md for those that ask for any text. A
+// 62: its 32 characters are the most that the service accepts. The label keeps documents that agents
+// of other products request apart; see docs/threat-model.md for agents that request any text. A
 // machine is "azure:<subscription>/<vmId>" in lower case ([Identity]). The UUID that the machine's
 // firmware shows is not always the vmId: some show it with other bytes first. Virtual machines have
 // documents; container instances and functions do not.

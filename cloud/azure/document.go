@@ -18,7 +18,7 @@ type Document struct {
 	// VMID and SubscriptionID name the machine, in lower case: each is empty or a UUID of
 	// 36 characters. Documents from before 2019 name no subscription.
 	VMID, SubscriptionID string
-	// Nonce is what the caller supplied, at most 32 characters. If it supplied none, the
+	// Nonce is the caller's, at most 32 characters. If the caller supplied none, the
 	// service writes the document's expiry time, as 20260728-192400.
 	Nonce string
 	// CreatedOn and ExpiresOn are whole seconds, six hours apart.
@@ -136,12 +136,12 @@ func readTime(s string) (time.Time, error) {
 }
 
 // checkNonce: the nonce is not one that a node of this SDK supplies, "nodeattest" and 22
-// characters. One of the form 20260728-192400 is what the service writes if it was given none;
+// characters. The service writes one of the form 20260728-192400 if it was given none;
 // any other may come from its cache, or belong to another product.
 const checkNonce refusal.Check = "azure-document-nonce"
 
 // A nonce is at most 32 letters and digits. The label says what it is for, so that a document
-// that another product's server asked for is none of ours. It leaves 22 characters for the
+// that another product's server asked for is refused. It leaves 22 characters for the
 // value, in base 62: the digits, a to z and A to Z, with zeros in front.
 const (
 	label       = "nodeattest"

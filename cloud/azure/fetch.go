@@ -16,7 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Limits on what is fetched.
+// Limits on fetching.
 const (
 	maxFetches      = 4 // calls for one document, and therefore intermediates
 	maxURLSize      = 512
@@ -43,7 +43,7 @@ type kept struct {
 	at          time.Time
 }
 
-// pool are those that are still good at a time.
+// pool returns the intermediates that are valid at a time.
 func (f *fetched) pool(now time.Time) chain.Pool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,7 +68,7 @@ func (f *fetched) keep(certificates []*x509.Certificate, now time.Time) {
 }
 
 // fetch gets the missing intermediates of a leaf, one after the other, and returns the
-// resulting chains and what was fetched.
+// resulting chains and the fetched certificates.
 func (v *Verifier) fetch(ctx context.Context, leaf *x509.Certificate, now time.Time) ([][]*x509.Certificate, chain.Pool, error) {
 	select {
 	case v.fetched.busy <- struct{}{}:
@@ -98,8 +98,8 @@ func (v *Verifier) fetch(ctx context.Context, leaf *x509.Certificate, now time.T
 }
 
 // fetchOne gets the certificates of the issuer of one certificate from the first of its URLs
-// that has them, or returns nil if none has, and what was there. What is no certificate may be
-// a page that is there for a while.
+// that has them, or returns nil, and a text about each unfit certificate. A body without one may be
+// an error page that passes, so it is an error.
 func (v *Verifier) fetchOne(ctx context.Context, c *x509.Certificate, calls *int) (issuers []*x509.Certificate, dropped []string, err error) {
 	var failed error
 	for n, url := range c.IssuingCertificateURL {
@@ -129,7 +129,7 @@ func (v *Verifier) fetchOne(ctx context.Context, c *x509.Certificate, calls *int
 		if issuers = slices.DeleteFunc(slices.Clone(all), other); len(issuers) > 0 {
 			return issuers, nil, nil
 		}
-		dropped = append(dropped, fmt.Sprintf("place %d has the certificate of %s, which is no CA, or has another name or key identifier", n+1, chain.Name(all[0].RawSubject)))
+		dropped = append(dropped, fmt.Sprintf("URL %d has the certificate of %s, which is not a CA, or has another name or key identifier", n+1, chain.Name(all[0].RawSubject)))
 	}
 	if failed != nil {
 		return nil, nil, refusal.Retry(fmt.Errorf("azure: the certificate of the issuer %s: %w", chain.Name(c.RawIssuer), failed))
@@ -137,20 +137,20 @@ func (v *Verifier) fetchOne(ctx context.Context, c *x509.Certificate, calls *int
 	return nil, dropped, nil
 }
 
-// parseFetched reads what was found at a URL: at least one certificate.
+// parseFetched reads the body from a URL: at least one certificate.
 func parseFetched(found []byte) ([]*x509.Certificate, error) {
 	if len(found) > maxFetchedSize {
 		return nil, errors.New("more than " + strconv.Itoa(maxFetchedSize) + " bytes instead of a certificate")
 	}
 	all, err := caissuers.Certificates(found)
 	if err != nil {
-		return nil, fmt.Errorf("what was fetched is no certificate: %w", err)
+		return nil, fmt.Errorf("the response is not a certificate: %w", err)
 	}
 	var parsed []*x509.Certificate
 	for _, der := range all {
 		c, err := chain.Parse(der)
 		if err != nil {
-			return nil, errors.New("a certificate was fetched that cannot be read")
+			return nil, errors.New("the response has a certificate that cannot be parsed")
 		}
 		parsed = append(parsed, c)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// selfMade is a document that nobody but a stranger has signed, whose certificate names these
+// selfMade is a document that a stranger has signed, whose certificate names these
 // places for its issuer.
 func selfMade(b *bench, places ...string) []byte {
 	template := b.leafTemplate(testTime)
@@ -28,8 +28,8 @@ func selfMade(b *bench, places ...string) []byte {
 	return must(newParts(testContent(), must(issue(template, anotherKey(), nil))).marshal())
 }
 
-// site is a host of certificates with a page instead at every other place. It counts what it
-// is asked for, by path.
+// site is a host of certificates with a page at every other place. It counts the requests
+// by path.
 type site struct {
 	certificates map[string][]byte // by path
 	mu           sync.Mutex
@@ -84,7 +84,7 @@ func TestFetchAfterAPage(t *testing.T) {
 	})
 }
 
-// Places that strangers invent do not displace what was fetched for a document that verified.
+// Places that strangers invent do not displace certificates fetched for a document that verified.
 func TestFetchedIsKept(t *testing.T) {
 	b := testBench(t)
 	leaf, give := chained(t, b, 2)
@@ -122,7 +122,7 @@ func TestFetchedIsKept(t *testing.T) {
 	}
 }
 
-// What is kept is bounded; the oldest goes first.
+// The number of kept certificates is bounded; the oldest goes first.
 func TestFetchedIsBounded(t *testing.T) {
 	b := testBench(t)
 	v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: (&fetcher{}).FetchIssuer})
@@ -243,7 +243,7 @@ func TestOneFlight(t *testing.T) {
 		leaveToo()
 		leave()
 		synctest.Wait()
-		if asked.Load() != 2 { // one of those who are left asks again
+		if asked.Load() != 2 { // one of the waiting callers asks again
 			t.Errorf("%d requests, want 2", asked.Load())
 		}
 		close(answer)
@@ -276,11 +276,11 @@ func TestFetcherTransportPanics(t *testing.T) {
 		if der, err := f.FetchIssuer(t.Context(), place(1)); der != nil || err == nil {
 			t.Errorf("a moment later: %d bytes, %v, want an error", len(der), err)
 		}
-		time.Sleep(requestTimeout) // what net/http started ends
+		time.Sleep(limits.Timeout) // what net/http started ends
 	})
 }
 
-// A host whose certificate nobody has certified, as in an image without roots, is a matter of
+// A host whose certificate has no known issuer, as in an image without roots, is a matter of
 // trying again, and the check says so before any node asks.
 func TestFetcherWithoutRoots(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))

@@ -32,7 +32,7 @@ func addDocuments(f *testing.F) *bench {
 	return b
 }
 
-// FuzzParse: what is read is a refusal or a document, whose parts are in the input. That another
+// FuzzParse: the result is a refusal or a document, whose parts are in the input. That another
 // library reads the same is shown in test/clouds.
 func FuzzParse(f *testing.F) {
 	testkit.BeginFuzz(f)
@@ -55,7 +55,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzVerify: what is taken says what the good document says.
+// FuzzVerify: an accepted document has the good document's contents.
 func FuzzVerify(f *testing.F) {
 	testkit.BeginFuzz(f)
 	b := addDocuments(f)

@@ -22,7 +22,7 @@ type authority struct {
 	Key         crypto.Signer
 }
 
-// serial numbers are random, as those of real CAs.
+// serial numbers are random, as real CAs' are.
 func newSerial() (*big.Int, error) {
 	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 }
@@ -183,7 +183,7 @@ type signerParts struct {
 	Digest, Algorithm []byte            // AlgorithmIdentifiers, DER
 	Signed, Unsigned  []byte            // DER of the whole [0] and [1], or nothing
 	Signature         []byte            // in the place of a good one
-	Over              []byte            // what is signed, nil for the content
+	Over              []byte            // the signed bytes, nil for the content
 	AfterSignature    []byte
 }
 

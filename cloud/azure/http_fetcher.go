@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,11 +11,14 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
+	"github.com/nodeattest/nodeattest/internal/fetch"
 	"github.com/nodeattest/nodeattest/recovered"
 )
 
 // issuerHosts are the hosts that the certificates of the service's signers name as the sources
-// of their issuers, and those of DigiCert, which certified the roots above them and, for China,
+// of their issuers, and DigiCert's, which certified the roots above them and, for China,
 // the signers.
 func issuerHosts() []string {
 	return []string{"www.microsoft.com", "caissuers.microsoft.com", "cacerts.digicert.com", "cacerts.digicert.cn"}
@@ -36,8 +38,8 @@ type HTTPFetcherOptions struct {
 }
 
 // HTTPFetcher fetches issuers' certificates for a [VerifierConfig] from the URLs that certificates
-// name, on port 80 of http and 443 of https and no other. Most are http: what is fetched is signed,
-// and counts only in a chain to a root. It follows no redirects and reads at most 16 KiB. One request
+// name, on port 80 of http and 443 of https and no other. Most are http: certificates are signed,
+// and count only in a chain to a root. It follows no redirects and reads at most 16 KiB. One request
 // is made for all who ask for a URL at once, and one that failed is not repeated for half a
 // minute. It is safe for concurrent use.
 type HTTPFetcher struct {
@@ -45,30 +47,25 @@ type HTTPFetcher struct {
 	https  bool
 	client *http.Client
 
-	mu      sync.Mutex
-	flights map[string]*flight // by URL: the requests under way
-	failed  map[string]failure // by URL
+	requests singleflight.Group // by URL
+
+	mu     sync.Mutex
+	failed map[string]failure // by URL
 }
 
-// flight is one request. der and err are set before done is closed.
-type flight struct {
-	done chan struct{}
-	der  []byte
-	err  error
-	left bool // who made it has left before it ended
-}
-
-// failure is a request that brought nothing.
+// failure is a request that got no certificate.
 type failure struct {
-	err   error // nil: there is none
+	err   error // nil: the host has no certificate there
 	until time.Time
 }
 
 const (
-	requestTimeout = 5 * time.Second
-	failedFor      = 30 * time.Second
-	maxFailed      = 256 // of which all are forgotten if there are more
+	failedFor = 30 * time.Second
+	maxFailed = 256 // of which all are forgotten if there are more
 )
+
+// limits bound one request.
+var limits = fetch.Limits{Timeout: 5 * time.Second, Header: 16 << 10, Idle: time.Minute}
 
 // NewHTTPFetcher makes a fetcher.
 func NewHTTPFetcher(opts HTTPFetcherOptions) *HTTPFetcher {
@@ -78,20 +75,20 @@ func NewHTTPFetcher(opts HTTPFetcherOptions) *HTTPFetcher {
 	}
 	transport := opts.Transport
 	if transport == nil {
-		transport = &http.Transport{Proxy: http.ProxyFromEnvironment, DisableCompression: true, MaxResponseHeaderBytes: 16 << 10, IdleConnTimeout: time.Minute}
+		transport = limits.Transport(http.ProxyFromEnvironment)
 	}
-	return &HTTPFetcher{hosts: slices.Clone(hosts), https: opts.HTTPS, flights: map[string]*flight{}, failed: map[string]failure{},
-		client: &http.Client{Transport: transport, Timeout: requestTimeout,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	return &HTTPFetcher{hosts: slices.Clone(hosts), https: opts.HTTPS, failed: map[string]failure{}, client: limits.Client(transport)}
 }
 
 var (
 	errNoFetcher = errors.New("no fetcher")
 	errNoHost    = errors.New("no host of issuers answers")
+	// errCanceled ends a request whose caller's context ended: a caller that still waits repeats it.
+	errCanceled = errors.New("canceled: the context of the request's caller ended")
 )
 
-// FetchIssuer returns what stands at a URL of one of the hosts, if that has a certificate, and
-// nil for other URLs and where there is nothing.
+// FetchIssuer returns the body at a URL of one of the hosts, if that has a certificate, and
+// nil for other URLs and if the host answers 404 or 410.
 func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, error) {
 	if f == nil {
 		return nil, errNoFetcher
@@ -101,22 +98,23 @@ func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, err
 		return nil, nil
 	}
 	for {
-		w, ours := f.board(u.String())
-		if ours {
-			return f.fly(ctx, u, w)
-		}
+		shared := f.requests.DoChan(u.String(), func() (any, error) { //goroutine: calls the transport through package recovered
+			return f.requestOnce(ctx, u)
+		})
 		select {
-		case <-w.done:
+		case reply := <-shared:
+			if errors.Is(reply.Err, errCanceled) && ctx.Err() == nil {
+				continue
+			}
+			der, _ := reply.Val.([]byte)
+			return der, reply.Err
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		}
-		if !w.left {
-			return w.der, w.err
 		}
 	}
 }
 
-// place is where a certificate is fetched from, nil if not from one of the hosts.
+// place returns the URL to fetch from, nil if it is not on one of the hosts.
 func (f *HTTPFetcher) place(from string) *url.URL {
 	u, err := url.Parse(from)
 	if err != nil || u.User != nil || !slices.Contains(f.hosts, strings.ToLower(u.Hostname())) {
@@ -133,53 +131,42 @@ func (f *HTTPFetcher) place(from string) *url.URL {
 	return u
 }
 
-// board returns the request for a URL that is under way or has failed just now, or a new one
-// that is the caller's to make.
-func (f *HTTPFetcher) board(at string) (w *flight, ours bool) {
+// requestOnce makes a request unless one has just failed, and remembers a failure. An error names the
+// host, and not the URL, which comes from an unverified certificate.
+func (f *HTTPFetcher) requestOnce(ctx context.Context, u *url.URL) ([]byte, error) {
+	at := u.String()
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if w := f.flights[at]; w != nil {
-		return w, false
+	old, ok := f.failed[at]
+	f.mu.Unlock()
+	if ok && time.Now().Before(old.until) {
+		return nil, old.err
 	}
-	w = &flight{done: make(chan struct{})}
-	if old, ok := f.failed[at]; ok && time.Now().Before(old.until) {
-		w.err = old.err
-		close(w.done)
-		return w, false
-	}
-	f.flights[at] = w
-	return w, true
-}
-
-// fly makes the request that others wait for. A panic of the transport is its error.
-func (f *HTTPFetcher) fly(ctx context.Context, u *url.URL, w *flight) (der []byte, err error) {
-	defer func() { f.land(u.String(), w, der, err, ctx.Err() != nil) }()
-	err = recovered.Call(func() (err error) {
+	var der []byte
+	err := recovered.Call(func() (err error) {
 		der, err = f.request(ctx, u)
 		return err
 	})
-	return der, err
-}
-
-// land ends a request.
-func (f *HTTPFetcher) land(at string, w *flight, der []byte, err error, left bool) {
+	if ctx.Err() != nil {
+		return nil, errCanceled
+	}
+	if err != nil {
+		der, err = nil, fmt.Errorf("%s: %w", u.Hostname(), err)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.flights, at)
 	delete(f.failed, at)
-	if der == nil && !left { // who left has not waited for the answer
+	if der == nil {
 		if len(f.failed) == maxFailed {
 			clear(f.failed)
 		}
 		f.failed[at] = failure{err, time.Now().Add(failedFor)}
 	}
-	w.der, w.err, w.left = der, err, left
-	close(w.done)
+	return der, err
 }
 
 // request gets a certificate.
 func (f *HTTPFetcher) request(ctx context.Context, u *url.URL) ([]byte, error) {
-	response, err := f.get(ctx, http.MethodGet, u)
+	response, err := fetch.Do(ctx, f.client, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -188,32 +175,13 @@ func (f *HTTPFetcher) request(ctx context.Context, u *url.URL) ([]byte, error) {
 		return nil, nil
 	}
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: status %d", u.Hostname(), response.StatusCode)
+		return nil, fmt.Errorf("status %d", response.StatusCode)
 	}
-	der, err := io.ReadAll(io.LimitReader(response.Body, maxFetchedSize+1))
+	der, _, err := fetch.Body(response, maxFetchedSize)
 	if err == nil {
 		_, err = parseFetched(der)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", u.Hostname(), err)
-	}
-	return der, nil
-}
-
-// get makes a request. An error names the host, and not the URL, which is a stranger's.
-func (f *HTTPFetcher) get(ctx context.Context, method string, u *url.URL) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
-	if err != nil {
-		return nil, fmt.Errorf("%s: a URL that cannot be asked for", u.Hostname())
-	}
-	response, err := f.client.Do(request)
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", u.Hostname(), err)
-	}
-	return response, nil
+	return der, err
 }
 
 // Check asks the hosts for their first page until one answers, and returns an error that says
@@ -228,11 +196,11 @@ func (f *HTTPFetcher) Check(ctx context.Context) error {
 		scheme = "https"
 	}
 	for _, host := range f.hosts {
-		response, err := f.get(ctx, http.MethodHead, &url.URL{Scheme: scheme, Host: host, Path: "/"})
+		response, err := fetch.Do(ctx, f.client, http.MethodHead, scheme+"://"+host+"/", nil)
 		if err == nil {
 			return response.Body.Close()
 		}
-		failed = fmt.Errorf("%w; %w", failed, err)
+		failed = fmt.Errorf("%w; %s: %w", failed, host, err)
 	}
 	return failed
 }

@@ -18,12 +18,11 @@ const Provider = "azure"
 const formatVersion = 2
 
 const (
-	// checkSubscription: the machine belongs to a subscription that is not among those that
-	// count.
+	// checkSubscription: the machine belongs to a subscription that is not in the configuration.
 	checkSubscription refusal.Check = "azure-subscription"
 )
 
-// KindConfig is what the kind is made of. Both fields are required.
+// KindConfig configures the kind. Both fields are required.
 type KindConfig struct {
 	// Verifier verifies the documents.
 	Verifier *Verifier
@@ -62,23 +61,19 @@ type platform struct {
 
 // Read reads a document and verifies nothing.
 func (p *platform) Read(data []byte) (*document.Claims, error) {
-	d, err := parseInsecure(data)
-	if err != nil {
-		return nil, err
-	}
-	return p.claims(d)
+	return p.claims(parseInsecure(data))
 }
 
 // Verify verifies a document.
 func (p *platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
-	d, err := p.verifier.verify(ctx, data, q.Now, q.Budget)
+	return p.claims(p.verifier.verify(ctx, data, q.Now, q.Budget))
+}
+
+// claims returns the claims of a document that was read without an error.
+func (p *platform) claims(d *Document, err error) (*document.Claims, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.claims(d)
-}
-
-func (p *platform) claims(d *Document) (*document.Claims, error) {
 	machine, err := d.Identity()
 	if err != nil {
 		return nil, err
@@ -93,7 +88,7 @@ func (p *platform) claims(d *Document) (*document.Claims, error) {
 	return &document.Claims{Machine: machine, Value: value, Facts: d.facts(), Details: d}, nil
 }
 
-// facts are what else the document says, for human readers.
+// facts are further contents of the document, for human readers.
 func (d *Document) facts() []attest.Fact {
 	return []attest.Fact{
 		{Standing: attest.Asserted, Name: "subscription", Value: d.SubscriptionID},

@@ -26,52 +26,25 @@ import (
 // A machine that is listed by its TPM is refused with its document, and a document never proves
 // that a key is in a TPM.
 func TestStepDown(t *testing.T) {
+	m := listed(t)
+	id := string(m.ID)
+	m.StepDown(t, [2]attest.Identity{attest.Identity(strings.Replace(id, "b1", "b2", 1)), attest.Identity(strings.Replace(id, "b1", "ff", 1))}, "nitro")
+}
+
+// listed is a machine that a list has as node-1.
+func listed(t *testing.T) *kindtest.Machine {
 	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
 	machine := cloudtest.AzureMachine{SubscriptionID: "8A205152-B25A-417F-A676-80465535A6C9", VMID: "B1310A36-D400-46F6-82CB-6217DF846586"}
 	server := cloud.Serve(machine)
-	defer server.Close()
-	id := attest.Identity("azure:" + strings.ToLower(machine.SubscriptionID+"/"+machine.VMID))
-	for name, c := range map[string]struct {
-		member membership.Member
-		change func(*attest.VerifierConfig)
-		want   refusal.Check
-	}{
-		"listed by its document": {membership.Member{Machine: id, NodeName: "node-1", Provider: azure.Provider}, nil, ""},
-		"listed by its TPM":      {membership.Member{Machine: id, NodeName: "node-1"}, nil, attest.CheckMembership},
-		"listed by another kind": {membership.Member{Machine: id, NodeName: "node-1", Provider: "nitro"}, nil, attest.CheckMembership},
-		"another node's":         {membership.Member{Machine: id, NodeName: "node-2", Provider: azure.Provider}, nil, attest.CheckMembership},
-		"another machine":        {membership.Member{Machine: attest.Identity(strings.Replace(string(id), "b1", "b2", 1)), NodeName: "node-1", Provider: azure.Provider}, nil, attest.CheckMembership},
-		"a key in a TPM": {membership.Member{Machine: id, NodeName: "node-1", Provider: azure.Provider},
-			func(c *attest.VerifierConfig) { c.RequireTPMResident = true }, refusal.Check("key-not-resident")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			members, err := membership.NewStaticList([]membership.Member{c.member,
-				{Machine: attest.Identity(strings.Replace(string(id), "b1", "ff", 1)), NodeName: "node-9", Provider: azure.Provider}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			config, err := verifierConfig(cloud, machine)
-			if err != nil {
-				t.Fatal(err)
-			}
-			config.Authorizer = attest.AuthorizerFunc(members.Authorize) // of kinds that are not open here, too
-			if c.change != nil {
-				c.change(&config)
-			}
-			v, err := attest.NewVerifier(config)
-			if err == nil {
-				err = join(v, server.URL)
-			}
-			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
-				t.Errorf("%v, want %q", err, c.want)
-			}
-		})
-	}
+	t.Cleanup(server.Close)
+	return &kindtest.Machine{Provider: azure.Provider, ID: attest.Identity("azure:" + strings.ToLower(machine.SubscriptionID+"/"+machine.VMID)),
+		Config: func() (attest.VerifierConfig, error) { return verifierConfig(cloud, machine) },
+		Join:   func(v *attest.Verifier) error { return join(v, server.URL) }}
 }
 
 // The machines of the operator's subscriptions can be trusted on first use: the first one is
-// the node from then on, and a bootstrap token gets no second key for it. Of another
-// subscription there is none.
+// the node from then on, and a bootstrap token gets no second key for it. A machine of another
+// subscription is refused.
 func TestFirstUse(t *testing.T) {
 	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
 	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}
@@ -109,7 +82,7 @@ func TestFirstUse(t *testing.T) {
 }
 
 // otherAgent is an honest agent of another product on a machine: its server names the nonces,
-// and the agent hands out the documents. Whoever runs that server reaches no metadata server
+// and the agent hands out the documents. The operator of that server reaches no metadata server
 // of the machine.
 type otherAgent struct {
 	machine attest.Identity
@@ -219,14 +192,10 @@ func joinClaiming(v *attest.Verifier, prover attest.Prover, providerID string) e
 	return err
 }
 
-// What the inventory says of the machine's provider ID is held against its document.
+// The inventory's provider ID of the machine is compared with its document.
 func TestInventory(t *testing.T) {
-	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
-	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}
-	server := cloud.Serve(machine)
-	defer server.Close()
 	const vm = "/resourceGroups/MC_group/providers/Microsoft.Compute/virtualMachineScaleSets/pool-1/virtualMachines/0"
-	kindtest.Inventory(t, map[string]refusal.Check{
+	listed(t).Inventory(t, map[string]refusal.Check{
 		"": "",
 		"azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c9" + vm:                  "",
 		strings.ToLower("azure:///subscriptions/8A205152-b25a-417f-a676-80465535a6c9" + vm): "",
@@ -239,23 +208,12 @@ func TestInventory(t *testing.T) {
 		"azure://": "provider-id-evidence",
 		"gce://example-project/europe-west1-b/vm-1": "provider-id-evidence",
 		"aws:///us-east-2a/i-0123456789abcdef0":     "provider-id-evidence",
-	}, func(machines kindtest.Machines) error {
-		config, err := verifierConfig(cloud, machine)
-		if err != nil {
-			return err
-		}
-		config.Policy.Machines = machines
-		v, err := attest.NewVerifier(config)
-		if err != nil {
-			return err
-		}
-		return join(v, server.URL)
 	})
 }
 
 // Node, inventory and list spell one machine in the ways that they got it from: the cloud provider of
 // Kubernetes, Cluster API and Azure's interface. Another machine of the same scale set is refused, and
-// the error shows in what the two differ.
+// the error shows the difference.
 func TestProviderIDsOfOneMachine(t *testing.T) {
 	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
 	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}

@@ -13,7 +13,7 @@ import (
 
 // ProviderID asks for the ID of the machine's resource, and returns the provider ID that
 // Kubernetes' cloud provider gives the machine's Node: azure:// and that ID, with the subscription
-// and the resource group in lower case. It is what a node claims: whatever poses as the
+// and the resource group in lower case. It is only the node's claim: whatever poses as the
 // service can say something else, and no document has more of it than the subscription. The error
 // is an [*attest.Error] with the check "metadata-server".
 func (s *Source) ProviderID(ctx context.Context) (string, error) {
@@ -33,7 +33,7 @@ func (s *Source) ProviderID(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-var errNoMachine = errors.New("this is no virtual machine of that subscription, alone or of a scale set")
+var errNoMachine = errors.New("not a virtual machine of that subscription, single or in a scale set")
 
 // providerID is the provider ID of the virtual machine that a resource ID names. What Azure spells in
 // capitals here and in small letters there has no case.

@@ -24,7 +24,7 @@ func TestProviderID(t *testing.T) {
 	}
 }
 
-// The letters are those of the cloud provider; what is no machine of the subscription is refused by
+// The letters are as the cloud provider writes them; another resource is refused by
 // its name.
 func TestProviderIDOfResources(t *testing.T) {
 	const (

@@ -40,10 +40,10 @@ var (
 	context1         = asn1.Tag(1).ContextSpecific().Constructed()
 )
 
-// signedData is what is in the PKCS#7 of a document, none of it verified.
+// signedData has the parts of a document's PKCS#7, none of them verified.
 type signedData struct {
-	content     []byte   // what is signed
-	certificate []byte   // DER, that of the one signer
+	content     []byte   // which is signed
+	certificate []byte   // the signer's, DER
 	issuer      []byte   // of the signer's certificate: a Name, DER
 	serial      *big.Int // of the signer's certificate
 	signature   []byte

@@ -70,7 +70,7 @@ func (n *node) each(path string, f func(path string, n *node)) {
 
 // TestShape changes every element of the PKCS#7, none of which is under the signature but
 // the content: with another tag, without one of its elements, with one more at its end or its
-// beginning, or with one doubled, a document is none.
+// beginning, or with one doubled, a document is refused.
 func TestShape(t *testing.T) {
 	b := testBench(t)
 	v := newVerifier(t, b.config())
@@ -165,7 +165,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// An element of another type is refused for what it is, wherever it stands.
+// An element of another type is refused wherever it stands.
 func TestElements(t *testing.T) {
 	b := testBench(t)
 	number := must(goasn1.Marshal(b.leaf.Certificate.SerialNumber))
@@ -230,7 +230,7 @@ func TestSize(t *testing.T) {
 			p.Content = append(p.Content, bytes.Repeat([]byte(" "), size-len(p.Content))...)
 			return must(p.marshal())
 		}},
-		"document": {maxDocumentSize, func(size int) []byte { // with a certificate that is none
+		"document": {maxDocumentSize, func(size int) []byte { // with bytes in place of a certificate
 			p := b.good()
 			p.Certificates[0] = tlv(0x30, make([]byte, len(p.Certificates[0])-4+size-len(good)))
 			if der := must(p.marshal()); len(der) != size {

@@ -18,9 +18,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// defaultURL is the address of every machine's Instance Metadata Service.
-const defaultURL = "http://169.254.169.254"
-
 // apiVersion is the version of the service's interface that is asked for. A cloud, or a region,
 // may be years behind another: this one is everywhere, and has all that is read, as every version
 // since fields has.
@@ -69,7 +66,7 @@ type Source struct {
 
 // NewSource makes a source. The error matches [refusal.CheckConfig].
 func NewSource(opts SourceOptions) (*Source, error) {
-	client, err := metadata.New(opts.URL, defaultURL, opts.Timeout)
+	client, err := metadata.New(opts.URL, opts.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +87,8 @@ func NewProver(opts SourceOptions) (*document.Prover, error) {
 	return document.NewProver(Provider, formatVersion, s)
 }
 
-// ask asks the service for what is at a path, with a query. A service that does not have the
-// version any more says which ones it has.
+// ask sends a GET for a path and query to the service. A service that does not have the
+// version any more lists the versions that it has.
 func (s *Source) ask(ctx context.Context, path, query string, maxSize int) ([]byte, error) {
 	if s == nil {
 		s = &Source{}
@@ -99,7 +96,7 @@ func (s *Source) ask(ctx context.Context, path, query string, maxSize int) ([]by
 	for version := apiVersion; ; {
 		body, err := s.client.Do(ctx, metadata.Request{Path: path + "?api-version=" + version + query, MaxSize: maxSize,
 			Header: map[string]string{"Metadata": "true"}, Again: []int{http.StatusNotFound, http.StatusGone}, Wants: map[int]string{
-				http.StatusNotFound: "what each virtual machine of Azure has, and containers and functions of Azure do not"}})
+				http.StatusNotFound: "the metadata service of a virtual machine: containers and functions of Azure do not have it"}})
 		status, said := metadata.StatusOf(err)
 		offered := versionsIn(said)
 		if status != http.StatusBadRequest || len(offered) == 0 {
@@ -128,7 +125,7 @@ func versionsIn(said []byte) (offered []string) {
 }
 
 // Machine asks which machine this is. It does not request a document: one without a nonce
-// would be what the service returns for the next hours. The error is an [*attest.Error] with
+// would stay in the service's cache for hours. The error is an [*attest.Error] with
 // the check "metadata-server", or [attest.CheckIdentity] if the answer names no machine.
 func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 	body, err := s.ask(ctx, "/metadata/instance/compute", "&format=json", maxInstanceSize)
@@ -203,5 +200,5 @@ func readReply(body []byte) ([]byte, error) {
 }
 
 func unusable(got string, err error) error {
-	return &refusal.Error{Check: metadata.CheckMetadata, Got: got, Want: "what the service is documented to give", Err: err}
+	return &refusal.Error{Check: metadata.CheckMetadata, Got: got, Want: "an answer as the service's documentation has it", Err: err}
 }

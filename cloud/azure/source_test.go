@@ -64,7 +64,7 @@ func TestSource(t *testing.T) {
 }
 
 // A cloud or region may be years behind another, or have left the version that is asked for: then
-// the oldest that it offers and that has what is read will do.
+// the oldest that it offers with the members that are read will do.
 func TestSourceVersions(t *testing.T) {
 	document := must(testBench(t).document(newContent(testSubscription, testVM, nonceOf(testValue), time.Now())))
 	reply := must(json.Marshal(map[string]string{"encoding": "pkcs7", "signature": base64.StdEncoding.EncodeToString(document)}))
@@ -110,7 +110,7 @@ func TestSourceVersions(t *testing.T) {
 	}
 }
 
-// A service that is being moved or updated does not find what it has a moment later, or says that
+// A service that is being moved or updated does not find its own paths for a moment, or says that
 // it is gone.
 func TestSourceNotFoundYet(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusGone, http.StatusTooManyRequests, http.StatusInternalServerError} {
@@ -200,7 +200,7 @@ func TestSourceAnswers(t *testing.T) {
 		"no JSON":                    {"<html>", "<html>", metadata.CheckMetadata, metadata.CheckMetadata},
 		"no machine":                 {"{}", "{}", attest.CheckIdentity, metadata.CheckMetadata},
 		"another encoding":           {`{"vmId":7}`, encode("jws", document), metadata.CheckMetadata, metadata.CheckMetadata},
-		"a document that is none":    {`{"vmId":"a","subscriptionId":"b"}`, encode("pkcs7", []byte("x")), attest.CheckIdentity, metadata.CheckMetadata},
+		"a document of one byte":     {`{"vmId":"a","subscriptionId":"b"}`, encode("pkcs7", []byte("x")), attest.CheckIdentity, metadata.CheckMetadata},
 		"bytes behind":               {`{"vmId":"` + testVM + `","subscriptionId":"` + testSubscription + `"}x`, encode("pkcs7", document) + "x", metadata.CheckMetadata, metadata.CheckMetadata},
 		"bytes behind the base64":    {"[]", strings.Replace(encode("pkcs7", document), `"}`, `!"}`, 1), metadata.CheckMetadata, metadata.CheckMetadata},
 		"no base64":                  {"[]", `{"encoding":"pkcs7","signature":"!"}`, metadata.CheckMetadata, metadata.CheckMetadata},
@@ -231,7 +231,7 @@ func TestSourceAnswers(t *testing.T) {
 	}
 }
 
-// A service that is busy may answer later, and what it says of itself is an answer.
+// A service that is busy may answer later, and its text about itself is an answer.
 func TestSourceRetries(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))
 	defer server.Close()

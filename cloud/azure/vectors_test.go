@@ -2,8 +2,6 @@ package azure
 
 import (
 	"crypto/x509"
-	"flag"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,12 +9,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
-	"github.com/nodeattest/nodeattest/internal/testkit"
-)
-
-var (
-	update = flag.Bool("update", false, "write the vectors in ../../vectors/cloud/azure anew")
-	folder = filepath.Join("..", "..", "vectors", "cloud", "azure")
 )
 
 // environment is what all vectors have in common: with this trust and at this time a
@@ -29,20 +21,17 @@ type environment struct {
 	Subscriptions []string  `json:"subscriptions"`
 }
 
+// Names of published vectors.
+const (
+	nameAnchored   = "anchored-certificate-beside-signers"
+	nameAttributes = "signed-attributes-beside-content"
+)
+
 // maxVector bounds the documents that are kept.
 const maxVector = 64 << 10
 
-// writeVectors passes every attack and good document to w, or to a new folder.
-func writeVectors(t *testing.T, w *vectors.Writer) {
-	t.Helper()
-	b := testBench(t)
-	if *update {
-		var err error
-		if w, err = vectors.NewWriter(folder, environment{testTime, [][]byte{b.root.Certificate.Raw},
-			[][]byte{b.issuing.Certificate.Raw, b.cross.Certificate.Raw}, []string{domainPublic}, []string{testSubscription}}); err != nil {
-			t.Fatal(err)
-		}
-	}
+// cases are every attack and good document.
+func cases(b *bench) (cases vectors.Cases) {
 	identity := string(must(Identity(testSubscription, testVM)))
 	list := []attack{
 		{name: "as-it-is"},
@@ -72,10 +61,9 @@ func writeVectors(t *testing.T, w *vectors.Writer) {
 		if len(v.Document) > maxVector {
 			continue
 		}
-		if err := w.Write(v); err != nil {
-			t.Error(err)
-		}
+		cases.Add(v)
 	}
+	return cases
 }
 
 func parsed(t *testing.T, list [][]byte) (out []*x509.Certificate) {
@@ -92,16 +80,10 @@ func parsed(t *testing.T, list [][]byte) (out []*x509.Certificate) {
 
 // TestVectors replays the vectors that are kept: one for each case here, and no other.
 func TestVectors(t *testing.T) {
-	var cases vectors.Writer
-	writeVectors(t, &cases)
-	if err := cases.Compare(testkit.VectorFolder(t, "cloud", "azure")); err != nil && !*update {
-		t.Error(err)
-	}
+	b := testBench(t)
 	var e environment
-	list, err := vectors.Load(testkit.VectorFolder(t, "cloud", "azure"), &e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := cases(b).Files(t, "azure", environment{testTime, [][]byte{b.root.Certificate.Raw},
+		[][]byte{b.issuing.Certificate.Raw, b.cross.Certificate.Raw}, []string{domainPublic}, []string{testSubscription}}, &e)
 	p := &platform{newVerifier(t, VerifierConfig{Roots: parsed(t, e.Roots), Intermediates: parsed(t, e.Intermediates), Domains: e.Domains}), e.Subscriptions}
 	kindtest.Replay(t, p, e.Time, list)
 }

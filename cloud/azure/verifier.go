@@ -36,26 +36,26 @@ const (
 // maxSkew is how far the service's clock may be ahead.
 const maxSkew = time.Minute
 
-// VerifierConfig is what a [Verifier] is made of. Roots are required.
+// VerifierConfig configures a [Verifier]. Roots are required.
 type VerifierConfig struct {
 	// Roots are trusted to issue certificates for the names in Domains. They are web roots, so
-	// any of their CAs could do so: supply those that Microsoft names for the service,
+	// any of their CAs could do so: supply the roots that Microsoft names for the service,
 	// DigiCert Global Root G2 and the roots of Microsoft, and not a system's pool.
 	Roots []*x509.Certificate
 	// Intermediates are the CAs between the signers and the Roots; the signers do not send
 	// them. There are about twenty, and new ones every year or two.
 	Intermediates []*x509.Certificate
 	// FetchIssuer gets a missing intermediate from the place that a certificate names for it
-	// (authority information access, caIssuers: RFC 5280, 4.2.2.1): what stands there, at most
+	// (authority information access, caIssuers: RFC 5280, 4.2.2.1): the body there, at most
 	// 16 KiB, or nil if it does not fetch from that URL. That is a certificate in DER, a
 	// certs-only PKCS#7 message with up to 16 of them, or either in PEM. An error means that
-	// nothing could be found out now, and so does what has no certificate. It is called for at most four documents at once, and for each at
+	// nothing could be found out now, and so does a body without a certificate. It is called for at most four documents at once, and for each at
 	// most four times, within ten seconds in all; what verified is kept for a day. Nil gets none;
 	// [HTTPFetcher.FetchIssuer] gets them.
 	//
 	// The URL comes from a certificate that is not verified yet: anyone who files a request
 	// chooses it. A function asks only hosts that it was configured with, does not follow
-	// redirects to others, and sets its own time limits. What it returns is not trusted: it
+	// redirects to others, and sets its own time limits. Its result is not trusted: it
 	// must chain to a root like anything else.
 	FetchIssuer func(ctx context.Context, url string) ([]byte, error)
 	// Domains are the names of the clouds whose documents count, from Microsoft's
@@ -111,7 +111,7 @@ func validDomain(d string) bool {
 	})
 }
 
-// Verify verifies a document at a time and returns what it says. Whether it answers a
+// Verify verifies a document at a time and returns its contents. Whether it answers a
 // challenge, and which machine it is about, is for the caller to check: without that it is a
 // bearer document, good for six hours. The error is an [*attest.Error] with a check of this
 // package, or matches [refusal.ErrRetry] if FetchIssuer failed or the context ended.
@@ -204,12 +204,12 @@ func (v *Verifier) trust(ctx context.Context, leaf *x509.Certificate, now time.T
 	return nil, "", err
 }
 
-// unknownIssuer refuses a certificate whose issuer is not known, with what was fetched in vain.
+// unknownIssuer refuses a certificate whose issuer is not known, and lists unfit fetched certificates.
 func unknownIssuer(missing *x509.Certificate, dropped ...string) error {
 	e := &refusal.Error{Check: chain.CheckChain, Got: "an unknown authority " + chain.Name(missing.RawIssuer),
 		Want: "one of the roots, or an intermediate that leads there"}
 	if len(dropped) > 0 {
-		e.Err = errors.New("fetched in vain: " + strings.Join(dropped, "; "))
+		e.Err = errors.New("fetched, and not usable: " + strings.Join(dropped, "; "))
 	}
 	return e
 }

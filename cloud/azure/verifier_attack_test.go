@@ -141,7 +141,7 @@ func attacks() []attack {
 // signerAttacks are about who signed.
 func signerAttacks() []attack {
 	return []attack{
-		{name: "anchored-certificate-beside-signers", want: checkSigners,
+		{name: nameAnchored, want: checkSigners,
 			make: func(b *bench, p *parts) { // the certificate of the cloud comes first, and the attacker's signs
 				p.by(b.attacker.leaf)
 				p.Certificates = [][]byte{b.leaf.Certificate.Raw, b.attacker.leaf.Certificate.Raw}
@@ -184,7 +184,7 @@ func signerAttacks() []attack {
 				p.Signers[0].Over = attributes
 				p.Signers[0].Signed = append([]byte{0xa0}, attributes[1:]...)
 			}},
-		{name: "signed-attributes-beside-content", want: checkAttributes,
+		{name: nameAttributes, want: checkAttributes,
 			make: func(_ *bench, p *parts) {
 				p.Signers[0].Signed = append([]byte{0xa0}, attributesOver([]byte("{}"))[1:]...)
 			}},
@@ -253,7 +253,7 @@ func certificateAttacks() []attack {
 	}
 }
 
-// contentAttacks are about what is signed.
+// contentAttacks change the signed content.
 func contentAttacks() []attack {
 	document := func(name, old, replacement string, want refusal.Check) attack {
 		return attack{name: name, want: want, make: withContent(old, replacement)}

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// TestComposed puts documents together at random out of what an attacker has: a real document's
+// TestComposed puts documents together at random out of an attacker's parts: a real document's
 // content, certificate and signature, keys and certificates of their own, some with the
 // service's names and serial numbers, and every way to sign. The service signs nothing here, so
 // nothing gets in but the real content under the real signature.

@@ -1,9 +1,9 @@
 package cloudtest
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
@@ -58,32 +58,25 @@ func NewAzure(t testing.TB, o AzureOptions) *Azure {
 
 // OpenAzure is [NewAzure] for use outside tests.
 func OpenAzure(o AzureOptions) (*Azure, error) {
-	name, region := orElse(o.Name, "metadata.azure.com"), orElse(o.Region, "westeurope")
+	name, region := cmp.Or(o.Name, "metadata.azure.com"), cmp.Or(o.Region, "westeurope")
 	now := time.Now()
 	a := &Azure{}
 	ca := x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
 		Subject: named("Example Trust", "Example Global Root G2")}
 	var err error
-	if a.root, err = issue(nil, ca, now, 5*365*24*time.Hour); err != nil {
+	if a.root, err = issueRSA(nil, ca, now, 5*365*24*time.Hour); err != nil {
 		return nil, err
 	}
 	ca.Subject, ca.MaxPathLenZero = named("Example Corporation", "Example RSA TLS Issuing CA 07"), true
 	ca.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	if a.intermediate, err = issue(a.root, ca, now, 365*24*time.Hour); err != nil {
+	if a.intermediate, err = issueRSA(a.root, ca, now, 365*24*time.Hour); err != nil {
 		return nil, err
 	}
 	leaf := x509.Certificate{Subject: named("Example Corporation", name), DNSNames: []string{name, region + "." + name},
 		SignatureAlgorithm: x509.SHA384WithRSA,
 		KeyUsage:           x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
-	a.leaf, err = issue(a.intermediate, leaf, now, 90*24*time.Hour)
+	a.leaf, err = issueRSA(a.intermediate, leaf, now, 90*24*time.Hour)
 	return a, err
-}
-
-func orElse(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // Root is the root certificate for all documents.
@@ -95,7 +88,7 @@ func (a *Azure) Intermediate() *x509.Certificate { return a.intermediate.cert }
 // Leaf is the certificate of the key that signs documents, and is included in them.
 func (a *Azure) Leaf() *x509.Certificate { return a.leaf.cert }
 
-// azureContent is what a document says, in Azure's order.
+// azureContent is the content of a document, in Azure's order.
 type azureContent struct {
 	LicenseType string `json:"licenseType"`
 	Nonce       string `json:"nonce"`
@@ -118,7 +111,7 @@ type azureContent struct {
 // is empty, the platform uses the expiry time.
 func (a *Azure) Document(m AzureMachine, nonce string) ([]byte, error) {
 	now := clock(a.Now).UTC()
-	c := azureContent{Nonce: orElse(nonce, now.Add(6*time.Hour).Format("20060102-150405")), SKU: "22_04-lts",
+	c := azureContent{Nonce: cmp.Or(nonce, now.Add(6*time.Hour).Format("20060102-150405")), SKU: "22_04-lts",
 		SubscriptionID: strings.ToLower(m.SubscriptionID), VMID: strings.ToLower(m.VMID)}
 	const layout = "01/02/06 15:04:05 -0000"
 	c.TimeStamp.CreatedOn, c.TimeStamp.ExpiresOn = now.Format(layout), now.Add(6*time.Hour).Format(layout)
@@ -134,7 +127,7 @@ func (a *Azure) Document(m AzureMachine, nonce string) ([]byte, error) {
 // certificate is the leaf.
 func (a *Azure) Sign(content []byte) ([]byte, error) {
 	digest := sha256.Sum256(content)
-	signature, err := rsa.SignPKCS1v15(rand.Reader, a.leaf.key, crypto.SHA256, digest[:])
+	signature, err := a.leaf.key.Sign(rand.Reader, digest[:], crypto.SHA256)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +163,7 @@ func (a *Azure) Sign(content []byte) ([]byte, error) {
 // also available as text (format=text).
 func (a *Azure) Serve(m AzureMachine) *Server {
 	compute := map[string]string{"subscriptionId": m.SubscriptionID, "vmId": m.VMID, "azEnvironment": "AzurePublicCloud",
-		"resourceId": orElse(m.ResourceID, "/subscriptions/"+m.SubscriptionID+"/resourceGroups/Example-RG/providers/Microsoft.Compute/virtualMachines/vm-1")}
+		"resourceId": cmp.Or(m.ResourceID, "/subscriptions/"+m.SubscriptionID+"/resourceGroups/Example-RG/providers/Microsoft.Compute/virtualMachines/vm-1")}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metadata/instance", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, map[string]any{"compute": compute}) })
 	mux.HandleFunc("GET /metadata/instance/compute", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, compute) })
@@ -208,7 +201,7 @@ func (a *Azure) Serve(m AzureMachine) *Server {
 	}))
 }
 
-// azureCache is what a metadata server remembers about its last document.
+// azureCache keeps a metadata server's last document.
 type azureCache struct {
 	cloud   *Azure
 	machine AzureMachine

@@ -3,7 +3,6 @@ package cloudtest
 import (
 	"crypto"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -30,7 +29,7 @@ type EC2 struct {
 	Now func() time.Time
 
 	regions map[string]*authority
-	secret  [32]byte // which all credentials are made of
+	secret  [32]byte // all credentials are derived from it
 }
 
 // EC2Machine is an instance.
@@ -43,7 +42,7 @@ type EC2Machine struct {
 	Pending time.Time
 	// Role is the name of its role, or "" if it has none. Session is the name of the role's
 	// session: "" means the instance's ID, as EC2 has it, and another is of a principal that assumes
-	// the role by himself.
+	// the role directly.
 	Role, Session string
 }
 
@@ -59,10 +58,10 @@ func OpenEC2(regions ...string) (*EC2, error) {
 	e := &EC2{regions: map[string]*authority{}}
 	_, _ = rand.Read(e.secret[:]) // never fails
 	for _, region := range regions {
-		// The names are those of the real certificates, the same in every region.
+		// The names are as in the real certificates, the same in every region.
 		template := x509.Certificate{Subject: pkix.Name{Country: []string{"US"}, Province: []string{"Washington State"}, Locality: []string{"Seattle"},
 			Organization: []string{"Amazon Web Services LLC"}}}
-		a, err := issue(nil, template, time.Now(), 90*365*24*time.Hour)
+		a, err := issueRSA(nil, template, time.Now(), 90*365*24*time.Hour)
 		if err != nil {
 			return nil, err
 		}
@@ -150,7 +149,7 @@ func (e *EC2) Sign(region string, content []byte, at time.Time) ([]byte, error) 
 		return nil, err
 	}
 	signed := sha256.Sum256(attributes)
-	signature, err := rsa.SignPKCS1v15(rand.Reader, a.key, crypto.SHA256, signed[:])
+	signature, err := a.key.Sign(rand.Reader, signed[:], crypto.SHA256)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func ExampleGCE_Serve() {
 	// [GET /computeMetadata/v1/instance/id]
 }
 
-// The document of an instance, and what it verifies with.
+// The document of an instance, and the certificate that verifies it.
 func ExampleEC2_Document() {
 	cloud, err := cloudtest.OpenEC2("eu-west-1")
 	if err != nil {

@@ -58,17 +58,19 @@ func (g *GCE) Keys() []*jws.Key { return []*jws.Key{g.signer.Key()} }
 
 // gceClaims are the claims of a token with format=full, in Google's order.
 type gceClaims struct {
-	Audience string `json:"aud"`
-	Party    string `json:"azp"`
-	Email    string `json:"email"`
-	Verified bool   `json:"email_verified"`
-	Expires  int64  `json:"exp"`
-	Google   *struct {
-		Engine gceEngine `json:"compute_engine"`
-	} `json:"google,omitempty"`
-	IssuedAt int64  `json:"iat"`
-	Issuer   string `json:"iss"`
-	Subject  string `json:"sub"`
+	Audience string     `json:"aud"`
+	Party    string     `json:"azp"`
+	Email    string     `json:"email"`
+	Verified bool       `json:"email_verified"`
+	Expires  int64      `json:"exp"`
+	Google   *gceGoogle `json:"google,omitempty"`
+	IssuedAt int64      `json:"iat"`
+	Issuer   string     `json:"iss"`
+	Subject  string     `json:"sub"`
+}
+
+type gceGoogle struct {
+	Engine gceEngine `json:"compute_engine"`
 }
 
 type gceEngine struct {
@@ -92,9 +94,7 @@ func (g *GCE) token(m oid.GCEInstance, audience string, full bool) (string, erro
 		Issuer: "https://accounts.google.com", Subject: "104718209461873290581",
 		Email: strconv.FormatUint(m.ProjectNumber, 10) + "-compute@developer.gserviceaccount.com"}
 	if full {
-		c.Google = &struct {
-			Engine gceEngine `json:"compute_engine"`
-		}{gceEngine{Created: now.Add(-24 * time.Hour).Unix(), InstanceID: strconv.FormatUint(m.InstanceID, 10), InstanceName: m.InstanceName,
+		c.Google = &gceGoogle{gceEngine{Created: now.Add(-24 * time.Hour).Unix(), InstanceID: strconv.FormatUint(m.InstanceID, 10), InstanceName: m.InstanceName,
 			ProjectID: m.ProjectID, ProjectNumber: m.ProjectNumber, Zone: m.Zone}}
 	}
 	payload, err := json.Marshal(c)

@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/binary"
-	"math/big"
 	"sync"
 	"testing"
 	"time"
@@ -23,7 +22,7 @@ type Nitro struct {
 	// valid for 30 years around the real time; nil means time.Now. The leaf lives for 3 hours.
 	Now func() time.Time
 
-	root   *nitroAuthority
+	root   *authority
 	issued *nitroIssued
 }
 
@@ -35,7 +34,7 @@ type nitroIssued struct {
 
 // nitroChain is a leaf and the certificates above it, root first.
 type nitroChain struct {
-	leaf   *nitroAuthority
+	leaf   *authority
 	bundle []*x509.Certificate
 }
 
@@ -116,7 +115,7 @@ func (n *Nitro) sign(m NitroMachine, module, pcrs string, nonce, userData []byte
 	p.text("user_data").bytes(userData)
 	p.text("nonce").bytes(nonce)
 	p.b = append(p.b, 0xff)
-	return signNitro(c.leaf.key, p.b)
+	return signNitro(c.leaf.key.(*ecdsa.PrivateKey), p.b)
 }
 
 // signNitro makes a COSE_Sign1 (RFC 9052, 4.2) with ES384 and without a tag.
@@ -188,30 +187,12 @@ func (n *Nitro) chain(instance, module, region string, now time.Time) (*nitroCha
 	return &nitroChain{above, bundle}, nil
 }
 
-type nitroAuthority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func issueNitro(issuer *nitroAuthority, template *x509.Certificate) (*nitroAuthority, error) {
+func issueNitro(issuer *authority, template *x509.Certificate) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	a := &nitroAuthority{key: key}
-	template.BasicConstraintsValid = true
-	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
-		return nil, err
-	}
-	if issuer == nil {
-		issuer = &nitroAuthority{template, key}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, issuer.cert, &key.PublicKey, issuer.key)
-	if err != nil {
-		return nil, err
-	}
-	a.cert, err = x509.ParseCertificate(der)
-	return a, err
+	return issue(issuer, template, key)
 }
 
 func nitroName(commonName string) pkix.Name {

@@ -1,6 +1,7 @@
 package cloudtest
 
 import (
+	"crypto"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
@@ -51,30 +52,36 @@ func addSerial(b *cryptobyte.Builder, c *x509.Certificate) {
 // authority is a certificate and its key.
 type authority struct {
 	cert *x509.Certificate
-	key  *rsa.PrivateKey
+	key  crypto.Signer
 }
 
-// issue makes a certificate with an RSA-2048 key, self-signed if issuer is nil. It is valid
+// issueRSA makes a certificate with an RSA-2048 key, self-signed if issuer is nil. It is valid
 // for the given time before and after now.
-func issue(issuer *authority, template x509.Certificate, now time.Time, around time.Duration) (*authority, error) {
+func issueRSA(issuer *authority, template x509.Certificate, now time.Time, around time.Duration) (*authority, error) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		return nil, err
 	}
+	template.NotBefore, template.NotAfter = now.Add(-around), now.Add(around)
+	return issue(issuer, &template, key)
+}
+
+// issue makes a certificate for a key, self-signed if issuer is nil.
+func issue(issuer *authority, template *x509.Certificate, key crypto.Signer) (*authority, error) {
+	var err error
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 63)); err != nil {
 		return nil, err
 	}
-	template.NotBefore, template.NotAfter, template.BasicConstraintsValid = now.Add(-around), now.Add(around), true
-	a := &authority{key: key}
+	template.BasicConstraintsValid = true
 	if issuer == nil {
-		issuer = &authority{&template, key}
+		issuer = &authority{template, key}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, &template, issuer.cert, &key.PublicKey, issuer.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer.cert, key.Public(), issuer.key)
 	if err != nil {
 		return nil, err
 	}
-	a.cert, err = x509.ParseCertificate(der)
-	return a, err
+	cert, err := x509.ParseCertificate(der)
+	return &authority{cert, key}, err
 }
 
 func named(organization, name string) pkix.Name {

@@ -2,6 +2,7 @@ package cloudtest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -10,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,24 +24,20 @@ type session struct{ accessKeyID, secret, token string }
 // session makes the credentials of a machine's role: a token with the ARN and the end, and a
 // secret that only the cloud can make of it.
 func (e *EC2) session(m EC2Machine) session {
-	name := m.Session
-	if name == "" {
-		name = m.InstanceID
-	}
 	end := clock(e.Now).Add(6 * time.Hour).UTC().Truncate(time.Second)
-	arn := "arn:" + partition(m.Region) + ":sts::" + m.AccountID + ":assumed-role/" + m.Role + "/" + name
+	arn := "arn:" + partition(m.Region) + ":sts::" + m.AccountID + ":assumed-role/" + m.Role + "/" + cmp.Or(m.Session, m.InstanceID)
 	token := base64.StdEncoding.EncodeToString([]byte(end.Format(time.RFC3339) + " " + arn))
 	return e.sessionOf(token)
 }
 
-// sessionOf is the session that a token is of.
+// sessionOf derives the session of a token.
 func (e *EC2) sessionOf(token string) session {
 	secret := hmac256(e.secret[:], token)
 	return session{"ASIA" + strings.ToUpper(hex.EncodeToString(secret[:8])), base64.StdEncoding.EncodeToString(secret), token}
 }
 
-// whose is the end and the ARN in a token.
-func whose(token string) (end time.Time, arn string, ok bool) {
+// parseToken reads the end and the ARN in a token.
+func parseToken(token string) (end time.Time, arn string, ok bool) {
 	text, err := base64.StdEncoding.DecodeString(token)
 	at, arn, ok := strings.Cut(string(text), " ")
 	if err == nil {
@@ -50,10 +46,10 @@ func whose(token string) (end time.Time, arn string, ok bool) {
 	return end, arn, ok && err == nil
 }
 
-// credentials are what a machine finds at iam/security-credentials/<role>.
+// credentials are a machine's answer at iam/security-credentials/<role>.
 func (e *EC2) credentials(m EC2Machine) ([]byte, error) {
 	s := e.session(m)
-	end, _, _ := whose(s.token)
+	end, _, _ := parseToken(s.token)
 	return fmt.Appendf(nil, `{
   "Code" : "Success",
   "LastUpdated" : "%s",
@@ -117,14 +113,11 @@ func escape(s string) string {
 // caller returns the ARN of the session whose credentials signed a request, or the code with which
 // STS refuses it.
 func (e *EC2) caller(r *http.Request) (arn, code, text string) {
-	host := r.Host
-	if host == "" {
-		host = r.URL.Host
-	}
+	host := cmp.Or(r.Host, r.URL.Host)
 	region := stsHost.FindStringSubmatch(host)
 	q := r.URL.Query()
 	token := q.Get("X-Amz-Security-Token")
-	end, arn, ok := whose(token)
+	end, arn, ok := parseToken(token)
 	s := e.sessionOf(token)
 	at, err := time.Parse("20060102T150405Z", q.Get("X-Amz-Date"))
 	now := clock(e.Now)
@@ -166,7 +159,8 @@ func signatureV4(r *http.Request, host, region, secret string) string {
 		sum := sha256.Sum256([]byte(s))
 		return hex.EncodeToString(sum[:])
 	}
-	canonical := strings.Join([]string{r.Method, "/", canonicalQuery(query), headers.String(), strings.Join(names, ";"), hash("")}, "\n")
+	sorted := strings.ReplaceAll(query.Encode(), "+", "%20") // a plus sign is encoded
+	canonical := strings.Join([]string{r.Method, "/", sorted, headers.String(), strings.Join(names, ";"), hash("")}, "\n")
 	date := query.Get("X-Amz-Date")
 	scope := date[:8] + "/" + region + "/sts/aws4_request"
 	key := []byte("AWS4" + secret)
@@ -174,8 +168,4 @@ func signatureV4(r *http.Request, host, region, secret string) string {
 		key = hmac256(key, part)
 	}
 	return hex.EncodeToString(hmac256(key, "AWS4-HMAC-SHA256\n"+date+"\n"+scope+"\n"+hash(canonical)))
-}
-
-func canonicalQuery(query url.Values) string {
-	return strings.ReplaceAll(query.Encode(), "+", "%20") // sorted, and a plus sign is encoded
 }

@@ -36,7 +36,7 @@ func signedRequest(t *testing.T, cloud *cloudtest.EC2) *http.Request {
 	return r
 }
 
-// The fake of STS accepts what an instance signs for it, for 15 minutes, and nothing else.
+// The fake of STS accepts only requests that an instance signs for it, for 15 minutes.
 func TestSTS(t *testing.T) {
 	cloud := cloudtest.NewEC2(t, "us-east-2")
 	now := time.Now().Truncate(time.Second)

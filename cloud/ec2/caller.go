@@ -12,11 +12,11 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Checks on who signed a request, in STS' answer.
+// Checks on the signer of a request, in STS' answer.
 const (
 	// checkAnswer: the answer is not one result of GetCallerIdentity.
 	checkAnswer refusal.Check = "ec2-sts-answer"
-	// checkARN: who signed is not a session of a role.
+	// checkARN: the signer is not a session of a role.
 	checkARN refusal.Check = "ec2-arn"
 )
 
@@ -62,10 +62,10 @@ const maxDepth = 3
 // maxElements bounds the elements of an answer, each of which costs a little. STS has seven.
 const maxElements = 32
 
-var errAnswer = errors.New("no answer of STS: one result is wanted, with elements of its namespace that are known, each once")
+var errAnswer = errors.New("malformed answer of STS: want one result, with known elements of its namespace, each once")
 
 // parseAnswer reads the answer to GetCallerIdentity: one result, in elements that are known, of
-// STS' namespace, each once. What is no answer says nothing about the node: the error matches
+// STS' namespace, each once. A malformed answer says nothing about the node: the error matches
 // [refusal.ErrRetry].
 func parseAnswer(data []byte) (*caller, error) {
 	const result = "GetCallerIdentityResponse/GetCallerIdentityResult"
@@ -92,7 +92,7 @@ func parseAnswer(data []byte) (*caller, error) {
 	return c, nil
 }
 
-// parseFault reads what STS says instead of a result, and returns its code.
+// parseFault reads STS' error response, and returns its code.
 func parseFault(data []byte) (code string, ok bool) {
 	texts, err := readXML(data)
 	code = texts["ErrorResponse/Error/Code"]
@@ -100,52 +100,74 @@ func parseFault(data []byte) (code string, ok bool) {
 }
 
 // readXML reads a document of one element in which no element is there twice, and returns the
-// elements by their paths, such as a/b, with the text of those that have no others. Text stands in
-// these, in one piece, and nowhere else; attributes other than xmlns, comments and directives are refused.
+// elements by their paths, such as a/b, with the text of leaf elements. Text stands in
+// leaves, in one piece, and nowhere else; attributes other than xmlns, comments and directives are refused.
 func readXML(data []byte) (map[string]string, error) {
-	texts := map[string]string{}
+	d := &xmlDocument{texts: map[string]string{}}
 	decoder := xml.NewDecoder(bytes.NewReader(data))
-	var path []string
-	var text string
-	leaf := false
 	for {
 		next, err := decoder.Token()
-		if errors.Is(err, io.EOF) && len(texts) > 0 && len(path) == 0 {
-			return texts, nil
+		if errors.Is(err, io.EOF) && len(d.texts) > 0 && len(d.path) == 0 {
+			return d.texts, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		switch e := next.(type) {
-		case xml.StartElement:
-			path = append(path, e.Name.Local)
-			name := strings.Join(path, "/")
-			_, twice := texts[name]
-			if twice || len(path) > maxDepth || len(path) == 1 && len(texts) > 0 || len(texts) == maxElements || e.Name.Space != namespace ||
-				!onlyNamespace(e.Attr) || strings.TrimSpace(text) != "" {
-				return nil, errAnswer
-			}
-			texts[name], text, leaf = "", "", true
-		case xml.EndElement:
-			if leaf {
-				texts[strings.Join(path, "/")] = text
-			} else if strings.TrimSpace(text) != "" {
-				return nil, errAnswer
-			}
-			path, text, leaf = path[:len(path)-1], "", false
-		case xml.CharData:
-			if text != "" || len(path) == 0 && len(bytes.TrimSpace(e)) > 0 {
-				return nil, errAnswer
-			}
-			text = string(e)
-		case xml.ProcInst:
-			if e.Target != "xml" || len(texts) > 0 {
-				return nil, errAnswer
-			}
-		default:
+		if !d.read(next) {
 			return nil, errAnswer
 		}
 	}
+}
+
+// xmlDocument is a document as far as it was read.
+type xmlDocument struct {
+	texts map[string]string // by path
+	path  []string          // of the element that is open
+	text  string            // since the last tag
+	leaf  bool              // the last tag opened an element
+}
+
+// read reads the next token, and reports whether it may stand there.
+func (d *xmlDocument) read(next xml.Token) bool {
+	switch e := next.(type) {
+	case xml.StartElement:
+		return d.open(e)
+	case xml.EndElement:
+		return d.end()
+	case xml.CharData:
+		first := d.text == ""
+		d.text = string(e)
+		return first && (len(d.path) > 0 || d.blank())
+	case xml.ProcInst:
+		return e.Target == "xml" && len(d.texts) == 0
+	}
+	return false
+}
+
+func (d *xmlDocument) blank() bool { return strings.TrimSpace(d.text) == "" }
+
+func (d *xmlDocument) open(e xml.StartElement) bool {
+	if !d.blank() || e.Name.Space != namespace || !onlyNamespace(e.Attr) {
+		return false
+	}
+	second := len(d.path) == 0 && len(d.texts) > 0
+	d.path = append(d.path, e.Name.Local)
+	name := strings.Join(d.path, "/")
+	if _, twice := d.texts[name]; twice || second || len(d.path) > maxDepth || len(d.texts) == maxElements {
+		return false
+	}
+	d.texts[name], d.text, d.leaf = "", "", true
+	return true
+}
+
+func (d *xmlDocument) end() bool {
+	if d.leaf {
+		d.texts[strings.Join(d.path, "/")] = d.text
+	} else if !d.blank() {
+		return false
+	}
+	d.path, d.text, d.leaf = d.path[:len(d.path)-1], "", false
+	return true
 }
 
 func onlyNamespace(attributes []xml.Attr) bool {

@@ -38,7 +38,7 @@ func TestParseCaller(t *testing.T) {
 	}
 }
 
-// TestParseAnswer: an answer has one form. What has another says nothing about the node.
+// TestParseAnswer: an answer has one form. Another one says nothing about the node.
 func TestParseAnswer(t *testing.T) {
 	const arn = "arn:aws:sts::123456789012:assumed-role/node/i-0123456789abcdef0"
 	right := good(arn)
@@ -71,7 +71,7 @@ func TestParseAnswer(t *testing.T) {
 		"an ARN in pieces":             {replace("<Arn>arn", "<Arn>a<![CDATA[r]]>n"), checkAnswer},
 		"an ARN with a comment":        {replace("<Arn>arn", "<Arn>a<!-- -->rn"), checkAnswer},
 		"an ARN with spaces":           {replace("<Arn>arn", "<Arn> arn"), checkARN},
-		"an ARN beside an element":     {replace("<Arn>"+arn, "<Arn>"+arn+"<x xmlns=\""+namespace+"\"/>"), checkAnswer},
+		"an ARN next to an element":    {replace("<Arn>"+arn, "<Arn>"+arn+"<x xmlns=\""+namespace+"\"/>"), checkAnswer},
 		"another's account":            {replace("<Account>1", "<Account>2"), checkAnswer},
 		"no account":                   {replace("<Account>123456789012</Account>", ""), checkAnswer},
 		"text between":                 {replace("<Arn>", "x<Arn>"), checkAnswer},

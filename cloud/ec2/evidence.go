@@ -1,6 +1,8 @@
 package ec2
 
 import (
+	"strings"
+
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
@@ -20,7 +22,7 @@ const (
 // checkEncoding: the evidence is not the DER of an identity document and a request.
 const checkEncoding refusal.Check = "ec2-encoding"
 
-// evidence is what a node shows.
+// evidence is the data of an answer.
 //
 //	Evidence ::= SEQUENCE { document OCTET STRING, method UTF8String, url UTF8String,
 //	         headers SEQUENCE OF SEQUENCE { name UTF8String, value UTF8String } }
@@ -61,7 +63,7 @@ func (e *evidence) marshal() ([]byte, error) {
 	return b.Bytes()
 }
 
-// parseEvidence reads exactly what marshal writes. The document shares memory with data.
+// parseEvidence reads exactly the encoding of marshal. The document shares memory with data.
 func parseEvidence(data []byte) (*evidence, error) {
 	e := &evidence{}
 	in, body, headers, document := cryptobyte.String(data), cryptobyte.String(nil), cryptobyte.String(nil), cryptobyte.String(nil)
@@ -90,17 +92,7 @@ func readText(in *cryptobyte.String, s *string, most int) bool {
 		return false
 	}
 	*s = string(text)
-	return only(*s, func(c byte) bool { return c >= ' ' && c <= '~' })
-}
-
-// only reports whether a text has only such bytes.
-func only(s string, allowed func(c byte) bool) bool {
-	for i := range len(s) {
-		if !allowed(s[i]) {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(*s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 func refuse(check refusal.Check, got, want string) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// An instance without a NitroTPM joins as the node that a list has for it, and somebody who may
+// An instance without a NitroTPM joins as the node that a list has for it, and a principal that may
 // assume its role, but is another instance, does not. The cloud is a fake: with the real one the
 // certificates come from AWS' page, and URL and Transport are left out.
 func Example() {
@@ -122,7 +122,7 @@ func verifierConfig(cloud *cloudtest.EC2) (c attest.VerifierConfig, err error) {
 	}, nil
 }
 
-// filed is what a server has of a spec of a node: by whom is from the server's own
+// filed is a node's spec as a server stores it: the user is from the server's own
 // authentication, here of a bootstrap token.
 func filed(spec *csr.Spec) *csr.Request {
 	return csr.Filed(spec, csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}, time.Now())

@@ -19,7 +19,7 @@ func refused(t *testing.T, err error) bool {
 	return err != nil
 }
 
-// FuzzEvidence: what is read is written again byte by byte, and so is its request, from its parts.
+// FuzzEvidence: parsed evidence is written again byte by byte, and so is its request, from its parts.
 func FuzzEvidence(f *testing.F) {
 	testkit.BeginFuzz(f)
 	l := newLab(f)

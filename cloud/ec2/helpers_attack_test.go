@@ -119,7 +119,7 @@ func requestAttacks() []attack {
 	}
 }
 
-// queryAttacks are about what is asked.
+// queryAttacks change the query.
 func queryAttacks() []attack {
 	query := func(name, old, by string) attack { return edit(name, checkQuery, old, by) }
 	return []attack{
@@ -211,7 +211,7 @@ func signatureAttacks() []attack {
 	}
 }
 
-// callerAttacks are good signatures of somebody else.
+// callerAttacks are good signatures of other principals.
 func callerAttacks() []attack {
 	by := func(name string, want refusal.Check) attack {
 		return attack{"by-" + strings.ReplaceAll(name, " ", "-"), want, func(p *parts) { p.by = sessions()[name] }}

@@ -52,7 +52,7 @@ func (k *known) credentials() credentials.Credentials {
 	return credentials.Credentials{AccessKeyID: k.AccessKeyID, SecretAccessKey: k.SecretAccessKey, SessionToken: k.SessionToken}
 }
 
-// sessions are those of the imitated STS, by what is said of them.
+// sessions are the imitated STS' sessions, by a name.
 func sessions() map[string]known {
 	all := map[string]known{}
 	for n, s := range [][2]string{
@@ -70,7 +70,7 @@ func sessions() map[string]known {
 	return all
 }
 
-// imitation is an STS that answers whoever signs as one of its sessions would have done.
+// imitation is an STS that answers each request that one of its sessions has signed.
 type imitation map[string]known
 
 // RoundTrip signs the request again, and compares.
@@ -137,7 +137,7 @@ var openCloud = sync.OnceValues(func() (*cloudtest.EC2, error) {
 	return cloud, err
 })
 
-// certificates are those of the regions with endpoints.
+// certificates are the certificates of regions with endpoints.
 func (l *lab) certificates() awsid.Certificates {
 	all := awsid.Certificates(l.cloud.Certificates())
 	delete(all, "eu-test-1")
@@ -175,7 +175,7 @@ func (l *lab) good() *parts {
 	return &parts{l, l.document(cloudtest.EC2Machine{}), sessions()["instance"], e, testValue, testTime, func(*sentRequest) {}, func(b []byte) []byte { return b }}
 }
 
-// document is that of testInstance, except for what is set.
+// document is testInstance's, except for fields that are set.
 func (l *lab) document(m cloudtest.EC2Machine) []byte {
 	for _, field := range []struct {
 		of        *string
@@ -251,7 +251,7 @@ func newRequest(t *testing.T) (crypto.Signer, []byte) {
 	return key, request
 }
 
-// filed is what the server has of a message, by the holder of a bootstrap token.
+// filed is a message as the server stores it, by the holder of a bootstrap token.
 func filed(spec *csr.Spec, at time.Time) *csr.Request {
 	return csr.Filed(spec, csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}, at)
 }

@@ -17,7 +17,7 @@ import (
 // block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
 const Provider = "ec2"
 
-// Checks on whose evidence it is.
+// Checks on the account, role and instance of evidence.
 const (
 	// checkAccount: the document's account has no role on the list, or the credentials are of
 	// another account than the document.
@@ -31,9 +31,9 @@ const (
 	checkSession refusal.Check = "ec2-session"
 )
 
-// KindConfig is what the kind is made of. Certificates and Roles are required.
+// KindConfig configures the kind. Certificates and Roles are required.
 type KindConfig struct {
-	// Certificates are those that identity documents verify with, of the regions whose instances
+	// Certificates verify identity documents. They are of the regions whose instances
 	// may join; see [awsid.ParseCertificates]. The map is copied.
 	Certificates awsid.Certificates
 	// Roles are the roles of the instances that may join, each with its partition and account:
@@ -64,7 +64,7 @@ func NewKind(config KindConfig) (*document.Kind, error) {
 // kindOf does not let trust on first use accept the kind.
 func kindOf(p document.Platform) (*document.Kind, error) {
 	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{nitro.Grammar()}, ValueSize: valueSize, Platform: p,
-		ManyIdentities: "whoever may assume a role chooses the machine"})
+		ManyIdentities: "a principal that may assume a role chooses the machine"})
 }
 
 // platform is the [document.Platform] of Amazon EC2.
@@ -97,7 +97,7 @@ func newPlatform(config KindConfig) (*platform, error) {
 	return p, nil
 }
 
-// shown is evidence that has been read, and of which nothing is verified.
+// shown is evidence that has been read, and not verified.
 type shown struct {
 	document *awsid.Document
 	pkcs7    []byte
@@ -186,7 +186,7 @@ func (p *platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (
 	return claims, err
 }
 
-// checkCaller checks that who signed is the document's instance, with a role of the list.
+// checkCaller checks that the signer is the document's instance, with a role of the list.
 func (p *platform) checkCaller(c *caller, d *awsid.Document, e *endpoint) error {
 	switch {
 	case c.partition != e.partition:
@@ -203,7 +203,7 @@ func (p *platform) checkCaller(c *caller, d *awsid.Document, e *endpoint) error 
 	return nil
 }
 
-// claims are what evidence says, by its document and the header of its request.
+// claims returns the claims of evidence: its document and the header of its request.
 func (s *shown) claims(d *awsid.Document) (*document.Claims, error) {
 	machine, err := nitro.Identity(d.Region, d.InstanceID)
 	if err != nil {

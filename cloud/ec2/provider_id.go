@@ -10,8 +10,8 @@ import (
 )
 
 // ProviderID reads the instance's identity document for the provider ID that Kubernetes' cloud
-// provider gives the instance's Node: aws:///<availability zone>/<instance ID>. It is what a node
-// claims: no signature is verified, and whatever poses as the metadata server can say
+// provider gives the instance's Node: aws:///<availability zone>/<instance ID>. It is only the node's
+// claim: no signature is verified, and whatever poses as the metadata server can say
 // something else. The error is a [*refusal.Error] with the check "metadata-server", or one of package
 // awsid.
 func (s *Source) ProviderID(ctx context.Context) (string, error) {

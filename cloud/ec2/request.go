@@ -50,7 +50,7 @@ const (
 	goodFor = 15 * time.Minute
 )
 
-// parameters are the names of the query's parameters in their order, and the values of those that
+// parameters are the names of the query's parameters in their order, and the values of parameters that
 // have one value in all requests.
 func parameters() [][2]string {
 	return [][2]string{
@@ -90,12 +90,12 @@ func (r *signedRequest) url(e *endpoint) string {
 	return "https://" + e.host + "/?" + strings.Join(query, "&")
 }
 
-// sent is the request as a node shows it.
+// sent is the request as evidence has it.
 func (r *signedRequest) sent(e *endpoint) sentRequest {
 	return sentRequest{http.MethodGet, r.url(e), []header{{valueHeader, hex.EncodeToString(r.value)}}}
 }
 
-// readRequest takes the parts from what a node shows, and refuses a request that is not the one
+// readRequest takes the parts from a node's evidence, and refuses a request that is not the one
 // that they make at that endpoint.
 func readRequest(s *sentRequest, e *endpoint) (*signedRequest, error) {
 	if s.method != http.MethodGet {
@@ -170,7 +170,7 @@ func (r *signedRequest) readHeaders(headers []header, signed string) error {
 	return nil
 }
 
-// readScope reads who signed when, and for what: a region's key is for that region, service and day.
+// readScope reads the access key ID, the time and the scope: a key is for one region, service and day.
 func (r *signedRequest) readScope(scope, at string, e *endpoint) error {
 	var err error
 	if r.at, err = time.Parse(timeFormat, at); err != nil || r.at.Format(timeFormat) != at {
@@ -184,24 +184,28 @@ func (r *signedRequest) readScope(scope, at string, e *endpoint) error {
 	return nil
 }
 
-// checkForms checks what is sent on but was not compared with anything.
+// checkForms checks the form of values that are sent on and were not compared with anything.
 func (r *signedRequest) checkForms() error {
 	switch {
-	case len(r.accessKeyID) < 16 || len(r.accessKeyID) > 128 || !only(r.accessKeyID, isUpperOrDigit):
+	case len(r.accessKeyID) < 16 || len(r.accessKeyID) > 128 || !only(r.accessKeyID, upperOrDigit):
 		return refuse(checkQuery, credential+" of "+refusal.Quote(r.accessKeyID), "an access key ID of 16 to 128 letters and digits")
-	case r.token == "" || !only(r.token, isBase64):
-		return refuse(checkQuery, token+" of "+strconv.Itoa(len(r.token))+" bytes", "a session token: long-lived keys are no instance's")
-	case len(r.signature) != 64 || !only(r.signature, isLowerHex):
+	case r.token == "" || !only(r.token, base64Digits):
+		return refuse(checkQuery, token+" of "+strconv.Itoa(len(r.token))+" bytes", "a session token: an instance has no long-lived keys")
+	case len(r.signature) != 64 || !only(r.signature, lowerHex):
 		return refuse(checkQuery, signature+" of "+strconv.Itoa(len(r.signature))+" bytes", "64 hexadecimal digits in lower case")
 	}
 	return nil
 }
 
-func isUpperOrDigit(c byte) bool { return c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
-func isLowerHex(c byte) bool     { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }
-func isBase64(c byte) bool {
-	return isUpperOrDigit(c) || c >= 'a' && c <= 'z' || strings.IndexByte("+/=-_", c) >= 0
-}
+// Characters of access key IDs, signatures and session tokens.
+const (
+	upperOrDigit = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	lowerHex     = "0123456789abcdef"
+	base64Digits = upperOrDigit + "abcdefghijklmnopqrstuvwxyz+/=-_"
+)
+
+// only reports whether a text has only these characters.
+func only(s, allowed string) bool { return strings.Trim(s, allowed) == "" }
 
 // checkAge checks that STS still accepts the signature.
 func (r *signedRequest) checkAge(now time.Time) error {

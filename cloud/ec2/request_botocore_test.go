@@ -17,7 +17,7 @@ import (
 )
 
 // botocore is an STS whose signatures AWS' SDK for Python makes: it knows sessions by their tokens,
-// and compares what it would have signed, for the host, the method and the headers that came, with the
+// and compares its own signature, for the host, the method and the headers that came, with the
 // signature. It accepts one for 15 minutes.
 type botocore struct {
 	sessions map[string]known

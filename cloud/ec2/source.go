@@ -54,7 +54,7 @@ type Source struct {
 
 // NewSource makes a source. The error matches [refusal.CheckConfig].
 func NewSource(opts SourceOptions) (*Source, error) {
-	client, err := metadata.New(opts.URL, metadata.EC2URL, opts.Timeout)
+	client, err := metadata.New(opts.URL, opts.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (s *Source) get(ctx context.Context, path string, most int) ([]byte, error)
 	return s.client.EC2(ctx, path, most)
 }
 
-// document is the instance's signed document, and what it says.
+// document asks for the instance's signed document, and reads it.
 func (s *Source) document(ctx context.Context) ([]byte, *awsid.Document, error) {
 	text, err := s.get(ctx, documentPath, maxDocumentText)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Source) document(ctx context.Context) ([]byte, *awsid.Document, error) 
 	return pkcs7, d, err
 }
 
-// credentials are those of the instance's role now. No error has what the server said.
+// credentials asks for the current credentials of the instance's role. No error has the server's text.
 func (s *Source) credentials(ctx context.Context) (credentials.Credentials, error) {
 	var c credentials.Credentials
 	bad := func(got string) error {
@@ -140,7 +140,7 @@ func (s *Source) credentials(ctx context.Context) (credentials.Credentials, erro
 	}
 	role, err := s.get(ctx, credentialsPath, maxName+2)
 	if status, _ := metadata.StatusOf(err); status == http.StatusNotFound {
-		return c, bad("none")
+		return c, bad("no role")
 	}
 	if err != nil {
 		return c, err
@@ -157,7 +157,7 @@ func (s *Source) credentials(ctx context.Context) (credentials.Credentials, erro
 	err = strictjson.Fields{"Code": strictjson.Into(&code), "AccessKeyId": strictjson.Into(&c.AccessKeyID),
 		"SecretAccessKey": strictjson.Into(&c.SecretAccessKey), "Token": strictjson.Into(&c.SessionToken)}.Parse(text)
 	if err != nil || code != "Success" || c.SecretAccessKey == "" {
-		return credentials.Credentials{}, bad("others, or none")
+		return credentials.Credentials{}, bad("an answer without credentials")
 	}
 	return c, nil
 }
@@ -186,7 +186,7 @@ func sign(c credentials.Credentials, e *endpoint, value []byte, at time.Time) (*
 	return r, r.checkForms()
 }
 
-// rules say what is signed: the host, and the header with the value.
+// rules choose the signed headers: the host, and the header with the value.
 type rules struct{}
 
 // IsSigned reports whether a header is signed.

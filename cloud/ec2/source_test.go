@@ -15,7 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// TestSource: the evidence of an instance is what the control plane reads, and STS answers for it.
+// TestSource: the control plane reads the evidence of an instance, and STS answers for it.
 func TestSource(t *testing.T) {
 	l := newLab(t)
 	server := l.cloud.Serve(machine("machine-0"))
@@ -44,7 +44,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestSourceRefusals: what is missing on the machine is said, and no secret.
+// TestSourceRefusals: an error names the missing part of the machine, and no secret.
 func TestSourceRefusals(t *testing.T) {
 	for _, c := range []SourceOptions{{URL: "169.254.169.254"}, {Timeout: -1}} {
 		if s, err := NewSource(c); !errors.Is(err, refusal.CheckConfig) || s != nil {
@@ -81,7 +81,7 @@ func TestSourceRefusals(t *testing.T) {
 	}
 }
 
-// TestCredentials: what the metadata server gives as credentials.
+// TestCredentials: the metadata server's answers for credentials.
 func TestCredentials(t *testing.T) {
 	const good = `{"Code":"Success","Type":"AWS-HMAC","AccessKeyId":"ASIAEXAMPLE000000","SecretAccessKey":"verysecretkey","Token":"token+/=","Expiration":"2026-11-22T21:00:00Z"}`
 	for name, c := range map[string]struct {
@@ -126,7 +126,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestSignWithBadCredentials: what the control plane would refuse is not filed.
+// TestSignWithBadCredentials: a request that the control plane would refuse is not filed.
 func TestSignWithBadCredentials(t *testing.T) {
 	e, err := endpointOf(testRegion)
 	if err != nil {

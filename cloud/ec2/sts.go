@@ -4,13 +4,12 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/fetch"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -31,9 +30,12 @@ const (
 	callTimeout = 10 * time.Second
 )
 
+// limits bound one call.
+var limits = fetch.Limits{Timeout: callTimeout, Header: 16 << 10, Idle: time.Minute}
+
 var errBusy = errors.New(strconv.Itoa(maxCalls) + " other requests are being sent")
 
-// sts asks AWS' Security Token Service whose credentials signed a request.
+// sts asks AWS' Security Token Service which credentials signed a request.
 type sts struct {
 	client *http.Client
 	busy   chan struct{} // an element for each call under way
@@ -42,29 +44,32 @@ type sts struct {
 func newSTS(transport http.RoundTripper) *sts {
 	if transport == nil {
 		// The proxy only carries the connection: all of it is TLS.
-		transport = &http.Transport{Proxy: http.ProxyFromEnvironment, DisableCompression: true, MaxResponseHeaderBytes: 16 << 10, IdleConnTimeout: time.Minute}
+		transport = limits.Transport(http.ProxyFromEnvironment)
 	}
-	return &sts{busy: make(chan struct{}, maxCalls), client: &http.Client{Transport: transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	return &sts{busy: make(chan struct{}, maxCalls), client: limits.Client(transport)}
 }
 
-// caller sends a request to an endpoint and reads who signed it.
+// caller sends a request to an endpoint and reads the signer in the answer.
 func (s *sts) caller(ctx context.Context, r *signedRequest, e *endpoint) (*caller, error) {
 	select {
 	case s.busy <- struct{}{}:
 		defer func() { <-s.busy }()
 	default:
-		return nil, unread(checkSTS, "no call", "one", errBusy)
+		return nil, unread(checkSTS, "no call to STS", "one", errBusy)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	status, body, err := s.send(ctx, r, e)
+	response, err := fetch.Do(ctx, s.client, http.MethodGet, r.url(e), map[string]string{valueHeader: hex.EncodeToString(r.value)})
 	if err != nil {
 		return nil, unread(checkSTS, "no answer", "one of "+e.host, err)
 	}
-	if len(body) > maxAnswer {
+	defer response.Body.Close()
+	body, more, err := fetch.Body(response, maxAnswer)
+	if err != nil {
+		return nil, unread(checkSTS, "a part of an answer", "all of the answer of "+e.host, err)
+	}
+	if more {
 		return nil, unread(checkSize, "over "+strconv.Itoa(maxAnswer)+" bytes", "at most so many", nil)
 	}
+	status := response.StatusCode
 	if status == http.StatusOK {
 		return parseAnswer(body)
 	}
@@ -79,26 +84,7 @@ func (s *sts) caller(ctx context.Context, r *signedRequest, e *endpoint) (*calle
 	return nil, unread(checkSTS, said, "an answer of "+e.host, nil)
 }
 
-// send sends a request that it makes anew. Its errors do not have the URL, which has a token.
-func (s *sts) send(ctx context.Context, r *signedRequest, e *endpoint) (status int, body []byte, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url(e), nil)
-	if err != nil {
-		return 0, nil, errors.New("a request that cannot be made")
-	}
-	request.Header.Set(valueHeader, hex.EncodeToString(r.value))
-	response, err := s.client.Do(request)
-	if err != nil {
-		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err
-		}
-		return 0, nil, err
-	}
-	defer response.Body.Close()
-	body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-	return response.StatusCode, body, err
-}
-
-// unread says that nothing could be found out about a node.
+// unread is the error of a node that could not be decided about.
 func unread(check refusal.Check, got, want string, err error) error {
 	if err == nil {
 		err = refusal.ErrRetry

@@ -2,20 +2,12 @@ package ec2
 
 import (
 	"crypto/x509"
-	"flag"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
-	"github.com/nodeattest/nodeattest/internal/testkit"
-)
-
-var (
-	update = flag.Bool("update", false, "write the vectors in ../../vectors/cloud/ec2 anew")
-	folder = filepath.Join("..", "..", "vectors", "cloud", "ec2")
 )
 
 // environment is what all vectors have in common: these roles are admitted, and STS knows these
@@ -27,20 +19,14 @@ type environment struct {
 	Sessions     map[string]known  `json:"sessions"`
 }
 
-// writeVectors passes everything to w, or to a new folder.
-func writeVectors(t *testing.T, w *vectors.Writer) {
-	t.Helper()
+// TestVectors replays the vectors that are kept: one for each case here, and no other.
+func TestVectors(t *testing.T) {
 	l := newLab(t)
-	if *update {
-		e := environment{testTime, map[string][]byte{}, testRoles, sessions()}
-		for region, c := range l.certificates() {
-			e.Certificates[region] = c.Raw
-		}
-		var err error
-		if w, err = vectors.NewWriter(folder, e); err != nil {
-			t.Fatal(err)
-		}
+	common := environment{testTime, map[string][]byte{}, testRoles, sessions()}
+	for region, c := range l.certificates() {
+		common.Certificates[region] = c.Raw
 	}
+	var cases vectors.Cases
 	for _, a := range attacks() {
 		p := l.good()
 		a.make(p)
@@ -48,24 +34,11 @@ func writeVectors(t *testing.T, w *vectors.Writer) {
 		if a.want == "" {
 			v.Machine = "aws:aws/" + testRegion + "/" + p.by.ARN[len(p.by.ARN)-len(testInstance):]
 		}
-		if err := w.Write(v); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// TestVectors replays the vectors that are kept: one for each case here, and no other.
-func TestVectors(t *testing.T) {
-	var cases vectors.Writer
-	writeVectors(t, &cases)
-	if err := cases.Compare(testkit.VectorFolder(t, "cloud", "ec2")); err != nil && !*update {
-		t.Error(err)
+		cases.Add(v)
 	}
 	var e environment
-	list, err := vectors.Load(testkit.VectorFolder(t, "cloud", "ec2"), &e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := cases.Files(t, "ec2", common, &e)
+	var err error
 	config := KindConfig{Certificates: awsid.Certificates{}, Roles: e.Roles, Transport: imitation(e.Sessions)}
 	for region, der := range e.Certificates {
 		if config.Certificates[region], err = x509.ParseCertificate(der); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // FuzzVerifyToken holds the verification against a second one, with encoding/json and
-// crypto/rsa, under a key that signs whatever the fuzzer writes as claims: what is accepted
+// crypto/rsa, under a key that signs whatever the fuzzer writes as claims: an accepted token
 // says the same to both, and whatever either is given, neither panics.
 func FuzzVerifyToken(f *testing.F) {
 	cloud := google(f)

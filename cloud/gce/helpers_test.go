@@ -54,7 +54,7 @@ func trust(t testing.TB, cloud *cloudtest.GCE) gce.KindConfig {
 	return gce.KindConfig{Keys: keySet(t, cloud.Keys()...), Projects: []string{"other-project", project}}
 }
 
-// payload is what a token says, to be changed.
+// payload has a token's claims, to be changed.
 func payload(t testing.TB, token string) map[string]any {
 	t.Helper()
 	parsed, err := jws.Parse(token)

@@ -3,7 +3,6 @@ package gce
 import (
 	"context"
 	"encoding/base64"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +27,7 @@ const (
 	valueSize = 32
 )
 
-// KindConfig is what the kind is made of. Both fields are required.
+// KindConfig configures the kind. Both fields are required.
 type KindConfig struct {
 	// Keys are Google's: those at [KeysURL], fetched (jws.RemoteKeySet) or pinned
 	// (jws.StaticKeySet), and no others. Never add the keys of a service account.
@@ -36,12 +35,6 @@ type KindConfig struct {
 	// Projects are the IDs of the projects whose machines may join: an attacker has a project
 	// of their own, and Google's word about its machines. The slice is copied.
 	Projects []string
-}
-
-// isNil reports whether an interface holds nothing, or a nil pointer.
-func isNil(v any) bool {
-	r := reflect.ValueOf(v)
-	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 // NewKind makes the control plane's side of Google Compute Engine's identity tokens. The
@@ -73,7 +66,7 @@ type platform struct {
 
 func newPlatform(config KindConfig) (*platform, error) {
 	switch {
-	case isNil(config.Keys):
+	case config.Keys == nil:
 		return nil, refusal.Config("Keys", "", "Google's")
 	case len(config.Projects) == 0:
 		return nil, refusal.Config("Projects", "", "the IDs of the projects whose machines may join")
@@ -124,10 +117,10 @@ func (p *platform) Verify(ctx context.Context, token []byte, q *attest.Inquiry) 
 	if _, err := t.VerifySignature(ctx, p.keys); err != nil {
 		return nil, err
 	}
-	return claims, nil // read from what was signed
+	return claims, nil // read from the signed bytes
 }
 
-// facts are what human readers want to know.
+// facts are contents of the token for human readers.
 func (d *Details) facts() []attest.Fact {
 	facts := []attest.Fact{
 		{Standing: attest.Asserted, Name: "instance", Value: d.Instance.InstanceName + " in " + d.Instance.Zone},

@@ -92,7 +92,7 @@ func TestConformance(t *testing.T) {
 	attesttest.Run(t, provider(t, w.Config), w)
 }
 
-// TestWeakKinds: the runner names what a kind lets in that forgets one thing.
+// TestWeakKinds: the runner names the attacks that pass a kind without one check.
 func TestWeakKinds(t *testing.T) {
 	for name, c := range map[string]struct {
 		weaken func(attest.Kind, *cloudtest.GCE) attest.Kind
@@ -156,7 +156,7 @@ func weakKind(t *testing.T, p weakPlatform) attest.Kind {
 	return k
 }
 
-// A join, over a metadata server, and what it says.
+// A join, over a metadata server, and its result.
 func TestJoin(t *testing.T) {
 	j := newJoin(t)
 	r, err := j.run()
@@ -196,7 +196,7 @@ type join struct {
 	trust   gce.KindConfig
 	config  attest.VerifierConfig
 	known   csr.Machine
-	answer  attest.Subject // what the answering side believes
+	answer  attest.Subject // the subject of the answering side
 	tamper  func(token []byte) []byte
 }
 

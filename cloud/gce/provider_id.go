@@ -25,9 +25,9 @@ func providerID(project, zone, instance string) string {
 }
 
 // ProviderID asks for the project ID, the zone and the instance's name, and returns the provider
-// ID that Kubernetes' cloud provider gives the machine's Node, as [Details.ProviderID] does. It is
-// what a node claims: whatever poses as the metadata server can say something else. The
-// error is a [*refusal.Error] with the check "metadata-server", which names what was asked for.
+// ID that Kubernetes' cloud provider gives the machine's Node, as [Details.ProviderID] does. It is only
+// the node's claim: whatever poses as the metadata server can say something else. The
+// error is a [*refusal.Error] with the check "metadata-server", which names the path.
 func (s *Source) ProviderID(ctx context.Context) (string, error) {
 	var project, zone, instance string
 	for _, part := range []struct {

@@ -26,7 +26,7 @@ func TestProviderID(t *testing.T) {
 	}
 }
 
-// What a metadata server says that no machine can have is refused by its name, and one that is away
+// An impossible answer of a metadata server is refused by its path, and a server that is away
 // is asked again: neither is a machine without a provider ID.
 func TestProviderIDRefusals(t *testing.T) {
 	const zone = "instance/zone"

@@ -14,10 +14,6 @@ import (
 )
 
 const (
-	// defaultURL is the address behind the name metadata.google.internal, used directly so
-	// that no name server is trusted (Compute Engine, "About VM metadata").
-	defaultURL = "http://169.254.169.254"
-
 	metadataRoot  = "/computeMetadata/v1/"
 	maxAnswerSize = 256 // of project and instance IDs, in bytes
 )
@@ -40,7 +36,7 @@ type Source struct{ client *metadata.Client }
 
 // NewSource makes a source. The error matches refusal.CheckConfig.
 func NewSource(opts SourceOptions) (*Source, error) {
-	client, err := metadata.New(opts.URL, defaultURL, opts.Timeout)
+	client, err := metadata.New(opts.URL, opts.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +69,8 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 
 // Document asks for an identity token whose audience carries the value, 32 bytes, and reads
 // it: one that the control plane would refuse for its contents is refused here. The errors are
-// [*refusal.Error], with the check "metadata-server", those that a control plane's kind returns
-// for a token that it reads, and attest.CheckQualifyingData if the token is for another value.
+// [*refusal.Error], with the check "metadata-server", the checks of a control plane's kind
+// on a token that it reads, and attest.CheckQualifyingData if the token is for another value.
 func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 	token, err := s.Token(ctx, audiencePrefix+base64.RawURLEncoding.EncodeToString(value))
 	if err != nil {

@@ -80,7 +80,7 @@ func TestNoServiceAccount(t *testing.T) {
 	}
 }
 
-// Servers that are none, or that give something else than was asked for.
+// Other servers than Google's, and servers with a wrong answer.
 func TestSourceRefusals(t *testing.T) {
 	cloud := google(t)
 	value := make([]byte, 32)
@@ -118,7 +118,7 @@ func TestSourceRefusals(t *testing.T) {
 		document, machine attest.Check
 		retry             bool
 	}{
-		"somebody else's server":  {func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, good) }, metadata.CheckMetadata, metadata.CheckMetadata, false},
+		"another server's answer": {func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, good) }, metadata.CheckMetadata, metadata.CheckMetadata, false},
 		"no service account":      {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no\x1b", 404) }, metadata.CheckMetadata, metadata.CheckMetadata, false},
 		"out of order":            {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, metadata.CheckMetadata, metadata.CheckMetadata, true},
 		"a huge answer":           {flavor(strings.Repeat("7", gce.MaxTokenSize+1)), metadata.CheckMetadata, metadata.CheckMetadata, false},

@@ -3,6 +3,7 @@ package gce
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -27,7 +28,7 @@ const (
 	leeway = time.Minute
 )
 
-// The checks on a token, in addition to those of package jws on its form and signature, and
+// The checks on a token, in addition to package jws' on its form and signature, and
 // [attest.CheckQualifyingData] on what its audience carries.
 const (
 	// checkSize: the token is empty or longer than 8 KiB.
@@ -49,12 +50,12 @@ const (
 	checkExpired refusal.Check = "gce-expired"
 	// checkFuture: the token was made, or counts, more than a minute in the future.
 	checkFuture refusal.Check = "gce-future"
-	// checkProject: the machine's project is not one of those that are admitted.
+	// checkProject: the machine's project is not one of the configuration.
 	checkProject refusal.Check = "gce-project"
 )
 
-// Details is what a token says, all of it Google's word. It is what [attest.Result].Details
-// contains for this kind.
+// Details are the contents of a token, all of it Google's word. [attest.Result].Details
+// contains them for this kind.
 type Details struct {
 	// Instance is the machine; Instance.Security is nil.
 	Instance oid.GCEInstance
@@ -66,7 +67,7 @@ type Details struct {
 	// Subject is the unique ID of the machine's service account, and Email its address, or ""
 	// if the token has none.
 	Subject, Email string
-	// Audience is what the token is for.
+	// Audience is the token's audience.
 	Audience string
 	// IssuedAt and Expires bound the time in which it is good, in whole seconds.
 	IssuedAt, Expires time.Time
@@ -75,7 +76,7 @@ type Details struct {
 	notBefore time.Time // IssuedAt, or nbf if that is later
 }
 
-// DetailsOf returns what a token said in a join of this kind, and nil for other kinds.
+// DetailsOf returns the contents of the token in a join of this kind, and nil for other kinds.
 func DetailsOf(r *attest.Result) *Details {
 	d, _ := r.Details.(*Details)
 	return d
@@ -87,11 +88,11 @@ func (d *Details) Machine() attest.Identity {
 }
 
 // VerifyToken verifies a token for an audience of the caller's, at the time now, and returns
-// which machine asked for it. It is for those who have no join: a token is a bearer token, and
+// which machine asked for it. It is for use outside a join: a token is a bearer token, and
 // anyone who has seen it can present it again until it expires, so the audience should be a
 // value that is used only once. With [NewKind] the audience carries the challenge.
 //
-// config is as for [NewKind]. The errors are those of package jws, the checks of this package, and
+// config is as for [NewKind]. The errors have checks of package jws and of this package, and
 // refusal.CheckConfig for config or an empty audience.
 func VerifyToken(ctx context.Context, token, audience string, config KindConfig, now time.Time) (*Details, error) {
 	p, err := newPlatform(config)
@@ -161,38 +162,31 @@ func refuse(check attest.Check, got, want string) error {
 	return &refusal.Error{Check: check, Got: got, Want: want}
 }
 
-// claims holds the claims of a token as they are read. A required one is nil until it has been
-// read.
-type claims struct {
-	audience, issuer, subject, party *string
-	email                            string
-	issuedAt, expires, notBefore     *int64
-	engine                           *engine
-}
+// members are the names of the members that were read.
+type members map[string]bool
 
-type engine struct {
-	created, projectNumber          *int64
-	instanceID, name, project, zone *string
-	licenses                        []string
-}
-
-// must reads a required string.
-func must(s **string) func(*strictjson.Reader) error {
-	return func(r *strictjson.Reader) error {
-		text, err := r.String()
-		*s = &text
-		return err
+// read returns functions that read members as these do, and add their names to m.
+func (m members) read(functions strictjson.Fields) strictjson.Fields {
+	for name, read := range functions {
+		functions[name] = func(r *strictjson.Reader) error {
+			m[name] = true
+			return read(r)
+		}
 	}
+	return functions
 }
 
-// number reads a required number: an integer from 0 to 2^53 - 1.
-func number(n **int64) func(*strictjson.Reader) error {
-	return func(r *strictjson.Reader) error {
-		v, err := r.Int64()
-		if err == nil && (v < 0 || v >= 1<<53) {
+// lack reports whether one of these was not read.
+func (m members) lack(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return !m[name] })
+}
+
+// number reads an integer from 0 to 2^53 - 1.
+func number(n *int64) func(*strictjson.Reader) error {
+	return func(r *strictjson.Reader) (err error) {
+		if *n, err = r.Int64(); err == nil && (*n < 0 || *n >= 1<<53) {
 			err = errNumber
 		}
-		*n = &v
 		return err
 	}
 }
@@ -201,61 +195,42 @@ var errNumber = errors.New("got a number that is negative or over 53 bits")
 
 // parseClaims reads the payload of a token. Members not named here are allowed.
 func parseClaims(payload []byte) (*Details, error) {
-	c := &claims{}
-	err := strictjson.Fields{
-		"aud": must(&c.audience), "iss": must(&c.issuer), "sub": must(&c.subject), "azp": must(&c.party), "email": strictjson.Into(&c.email),
-		"iat": number(&c.issuedAt), "exp": number(&c.expires), "nbf": number(&c.notBefore),
-		"google": func(r *strictjson.Reader) error {
-			return strictjson.Fields{"compute_engine": c.readEngine}.Read(r)
+	d, m := &Details{}, members{}
+	var party, instanceID string
+	var issuedAt, expires, notBefore, created, project int64
+	engine := m.read(strictjson.Fields{
+		"instance_creation_timestamp": number(&created), "instance_id": strictjson.Into(&instanceID), "instance_name": strictjson.Into(&d.Instance.InstanceName),
+		"project_id": strictjson.Into(&d.Instance.ProjectID), "project_number": number(&project), "zone": strictjson.Into(&d.Instance.Zone),
+		"license_id": func(r *strictjson.Reader) (err error) {
+			d.Licenses, err = r.Strings()
+			return err
 		},
-	}.Parse(payload)
+	})
+	google := m.read(strictjson.Fields{"compute_engine": engine.Read})
+	err := m.read(strictjson.Fields{
+		"aud": strictjson.Into(&d.Audience), "iss": strictjson.Into(&d.issuer), "sub": strictjson.Into(&d.Subject), "azp": strictjson.Into(&party),
+		"email": strictjson.Into(&d.Email), "iat": number(&issuedAt), "exp": number(&expires), "nbf": number(&notBefore), "google": google.Read,
+	}).Parse(payload)
 	switch {
 	case err != nil:
 		return nil, &refusal.Error{Check: checkClaims, Got: "claims that cannot be read", Want: "those of an identity token", Err: err}
-	case c.audience == nil, c.issuer == nil, c.subject == nil, c.party == nil, c.issuedAt == nil, c.expires == nil:
-		return nil, refuse(checkClaims, "claims of which some are missing", "aud, azp, exp, iat, iss and sub")
-	case *c.subject != *c.party:
-		return nil, refuse(checkClaims, "azp "+refusal.Quote(*c.party), "sub, "+refusal.Quote(*c.subject))
-	case c.engine == nil:
+	case m.lack("aud", "azp", "exp", "iat", "iss", "sub"):
+		return nil, refuse(checkClaims, "claims of which at least one is missing", "aud, azp, exp, iat, iss and sub")
+	case d.Subject != party:
+		return nil, refuse(checkClaims, "azp "+refusal.Quote(party), "sub, "+refusal.Quote(d.Subject))
+	case m.lack("compute_engine"):
 		return nil, refuse(checkMachine, "a token without google.compute_engine", "one of a machine, with format=full")
-	}
-	return c.details()
-}
-
-// readEngine reads the claims about the machine.
-func (c *claims) readEngine(r *strictjson.Reader) error {
-	e := &engine{}
-	c.engine = e
-	return strictjson.Fields{
-		"instance_creation_timestamp": number(&e.created), "instance_id": must(&e.instanceID), "instance_name": must(&e.name),
-		"project_id": must(&e.project), "project_number": number(&e.projectNumber), "zone": must(&e.zone),
-		"license_id": func(r *strictjson.Reader) (err error) {
-			e.licenses, err = r.Strings()
-			return err
-		},
-	}.Read(r)
-}
-
-// details checks the claims against what a machine has: the instance is one that could also be
-// named in an AK certificate.
-func (c *claims) details() (*Details, error) {
-	e := c.engine
-	if e.created == nil || e.projectNumber == nil || e.instanceID == nil || e.name == nil || e.project == nil || e.zone == nil {
-		return nil, refuse(checkMachine, "google.compute_engine of which some is missing",
+	case m.lack("instance_creation_timestamp", "instance_id", "instance_name", "project_id", "project_number", "zone"):
+		return nil, refuse(checkMachine, "google.compute_engine with a missing member",
 			"instance_creation_timestamp, instance_id, instance_name, project_id, project_number and zone")
 	}
-	d := &Details{Created: seconds(*e.created), Licenses: e.licenses, Subject: *c.subject, Email: c.email, Audience: *c.audience,
-		IssuedAt: seconds(*c.issuedAt), Expires: seconds(*c.expires), issuer: *c.issuer}
-	d.notBefore = d.IssuedAt
-	if c.notBefore != nil && *c.notBefore > *c.issuedAt {
-		d.notBefore = seconds(*c.notBefore)
+	d.Created, d.IssuedAt, d.Expires = seconds(created), seconds(issuedAt), seconds(expires)
+	d.notBefore = seconds(max(issuedAt, notBefore))
+	d.Instance.ProjectNumber = uint64(project)
+	if d.Instance.InstanceID, err = strconv.ParseUint(instanceID, 10, 64); err != nil || strconv.FormatUint(d.Instance.InstanceID, 10) != instanceID {
+		return nil, refuse(checkMachine, "instance_id "+refusal.Quote(instanceID), "a decimal number")
 	}
-	id, err := strconv.ParseUint(*e.instanceID, 10, 64)
-	if err != nil || strconv.FormatUint(id, 10) != *e.instanceID {
-		return nil, refuse(checkMachine, "instance_id "+refusal.Quote(*e.instanceID), "a decimal number")
-	}
-	d.Instance = oid.GCEInstance{Zone: *e.zone, ProjectNumber: uint64(*e.projectNumber), ProjectID: *e.project, InstanceID: id, InstanceName: *e.name}
-	if _, err := d.Instance.Marshal(); err != nil {
+	if _, err := d.Instance.Marshal(); err != nil { // an AK certificate could name no such machine
 		return nil, &refusal.Error{Check: checkMachine, Got: "a malformed machine", Want: "one that a certificate could name", Err: err}
 	}
 	return d, nil

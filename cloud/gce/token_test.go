@@ -45,7 +45,7 @@ func TestVerifyToken(t *testing.T) {
 }
 
 // Everything that Google might sign and that is not a token of a machine of ours, and
-// everything that somebody else might.
+// everything that another signer might.
 func TestClaims(t *testing.T) {
 	cloud := google(t)
 	good, err := cloud.Token(instance(1), audience)
@@ -226,7 +226,7 @@ func TestForgedTokens(t *testing.T) {
 		"no signature":                      {head + "." + body + ".", jws.Check("jws-signature-size")},
 		"half a signature":                  {good[:len(good)-170], jws.Check("jws-signature-size")},
 		"the unsigned part alone":           {head + "." + body, jws.Check("form")},
-		"an unsigned part beside":           {good + "." + evil, jws.Check("form")},
+		unsignedPart:                        {good + "." + evil, jws.Check("form")},
 		"an unsigned token in front":        {head + "." + evil + "." + good, jws.Check("form")},
 		"alg none":                          {header(`{"alg":"none","kid":"`+kid+`","typ":"JWT"}`) + ".", jws.CheckAlgorithm},
 		"alg in another case":               {header(`{"alg":"None","kid":"`+kid+`","typ":"JWT"}`) + ".", jws.CheckAlgorithm},
@@ -304,7 +304,6 @@ func TestConfig(t *testing.T) {
 		"a project and blank": {Keys: good.Keys, Projects: []string{project + " "}},
 		"an empty project":    {Keys: good.Keys, Projects: []string{project, ""}},
 		"no keys":             {Projects: good.Projects},
-		"keys that are a nil": {Keys: (*jws.StaticKeySet)(nil), Projects: good.Projects},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if k, err := gce.NewKind(c); !errors.Is(err, refusal.CheckConfig) || k != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// BenchmarkVerify sets a verification beside the bare operations that it cannot do without
-// (four certificates' parsing and five signatures), and beside the same with two other
+// BenchmarkVerify compares a verification with the bare operations that it cannot do without
+// (four certificates' parsing and five signatures), and with the same by two other
 // libraries, as plainly as can be.
 func BenchmarkVerify(b *testing.B) {
 	bench := newBench()

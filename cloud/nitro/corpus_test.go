@@ -17,10 +17,10 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// rootG1SHA256 is what the documentation of VerifierConfig says.
+// rootG1SHA256 is from the documentation of VerifierConfig.
 const rootG1SHA256 = "641a0321a3e244efe456463195d606317ed7cdcc3c1756e09893f3c68f79bb5b"
 
-// corpus is the folder of recorded documents; it skips the test where there is none.
+// corpus is the folder of recorded documents; it skips the test without that folder.
 func corpus(t testing.TB) string {
 	t.Helper()
 	root := os.Getenv("NODEATTEST_CORPUS")
@@ -64,9 +64,9 @@ func recordedVerifier(t testing.TB) *Verifier {
 // today is when the recorded documents were looked at: all are too old.
 var today = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 
-// TestRecordings: each recorded document gives what is known of it at its own time, and
-// fails on its age alone today. Those of enclaves have a good signature and a good chain,
-// and are refused for what they are.
+// TestRecordings: each recorded document gives the known facts at its own time, and
+// fails on its age alone today. Enclaves' documents have a good signature and a good chain,
+// and are refused as enclaves'.
 func TestRecordings(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(corpus(t), "*.cose"))
 	if err != nil || len(files) != 5 {

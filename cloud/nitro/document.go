@@ -22,7 +22,7 @@ const (
 	maxMilliseconds = 253402300799999 // 9999-12-31T23:59:59.999Z
 )
 
-// Checks on what a document is about.
+// Checks on the subject of a document.
 const (
 	// checkDocumentKind: it is a document of a Nitro Enclave. Those have the same root, and
 	// every customer of AWS can get them over any nonce.
@@ -46,7 +46,7 @@ type Document struct {
 	// PCRs are the values of the PCRs by index, 48 bytes each (SHA-384). A missing index has
 	// no value.
 	PCRs map[int][]byte
-	// PublicKey, UserData and Nonce are what the caller supplied, at most 1024 bytes each; nil
+	// PublicKey, UserData and Nonce are the caller's, at most 1024 bytes each; nil
 	// if it supplied none.
 	PublicKey, UserData, Nonce []byte
 	// Chain is the chain of the certificate that signed, leaf first and root last; nil if
@@ -99,7 +99,7 @@ var keys = [...]string{"module_id", "digest", "timestamp", "certificate", "cabun
 const neededKeys = 5
 
 // readPayload reads the map. Only this map may have no length, as a NitroTPM writes it. Its
-// keys are in any order, each occurs once, and none is unknown. What was not asked for is
+// keys are in any order, each occurs once, and none is unknown. An omitted value is
 // null.
 func (d *Document) readPayload() error {
 	r := &reader{data: d.envelope.payload}

@@ -138,7 +138,7 @@ func verifierConfig(platform *cloudtest.Nitro, machine cloudtest.NitroMachine) (
 	}, nil
 }
 
-// filed is what a server has of a spec of a node: by whom is from the server's own
+// filed is a node's spec as a server stores it: the user is from the server's own
 // authentication, here of a bootstrap token.
 func filed(spec *csr.Spec) *csr.Request {
 	return csr.Filed(spec, csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}, time.Now())

@@ -33,7 +33,7 @@ func addDocuments(f *testing.F) *bench {
 	return b
 }
 
-// FuzzParse: what is read is a refusal or a document, whose parts are in the input. That other
+// FuzzParse: the result is a refusal or a document, whose parts are in the input. That other
 // libraries read the same is shown in test/clouds.
 func FuzzParse(f *testing.F) {
 	addDocuments(f)
@@ -60,7 +60,7 @@ func inside(t *testing.T, d *Document, data []byte) {
 	}
 }
 
-// FuzzPayload reads the payload alone: no bytes make the reader panic, and what it takes is in
+// FuzzPayload reads the payload alone: no bytes make the reader panic, and an accepted payload is in
 // them. That another library reads the same is shown in test/clouds.
 func FuzzPayload(f *testing.F) {
 	testkit.BeginFuzz(f)
@@ -80,7 +80,7 @@ func FuzzPayload(f *testing.F) {
 	})
 }
 
-// FuzzVerify: what is taken says what the good document says.
+// FuzzVerify: an accepted document has the good document's contents.
 func FuzzVerify(f *testing.F) {
 	testkit.BeginFuzz(f)
 	b := addDocuments(f)

@@ -69,7 +69,7 @@ func leafTemplate() *x509.Certificate {
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageContentCommitment}
 }
 
-// platformOf is the root and what is below it: regional, zonal, instance, leaf.
+// platformOf is the root and the certificates below it: regional, zonal, instance, leaf.
 type platformOf struct{ root, regional, zonal, instance, leaf *authority }
 
 func newPlatform() *platformOf {

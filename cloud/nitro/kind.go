@@ -32,7 +32,7 @@ const (
 	checkPCRs refusal.Check = "nitro-pcrs"
 )
 
-// KindConfig is what the kind is made of.
+// KindConfig configures the kind.
 type KindConfig struct {
 	// Verifier verifies the documents. It is required.
 	Verifier *Verifier
@@ -85,24 +85,19 @@ type platform struct {
 
 // Read reads a document and verifies nothing.
 func (p *platform) Read(data []byte) (*document.Claims, error) {
-	d, err := parseInsecure(data)
-	if err != nil {
-		return nil, err
-	}
-	return p.claims(d)
+	return p.claims(parseInsecure(data))
 }
 
 // Verify verifies a document.
 func (p *platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
-	d, err := p.verifier.verify(ctx, data, q.Now, q.Budget)
-	if err != nil {
-		return nil, err
-	}
-	return p.claims(d)
+	return p.claims(p.verifier.verify(ctx, data, q.Now, q.Budget))
 }
 
-func (p *platform) claims(d *Document) (*document.Claims, error) {
+// claims returns the claims of a document that was read without an error.
+func (p *platform) claims(d *Document, err error) (*document.Claims, error) {
 	switch {
+	case err != nil:
+		return nil, err
 	case len(d.Nonce) != sha256.Size:
 		return nil, refuse(checkNonce, strconv.Itoa(len(d.Nonce))+" bytes", strconv.Itoa(sha256.Size))
 	case string(d.UserData) != userData:
@@ -134,7 +129,7 @@ func (p *platform) checkPCRs(d *Document) error {
 	return refuse(checkPCRs, "PCR "+strconv.Itoa(worst)+" "+refusal.OrNothing(hex.EncodeToString(d.PCRs[worst])), "the values of a good set")
 }
 
-// facts are what else the document says, for human readers.
+// facts are further contents of the document, for human readers.
 func (d *Document) facts() []attest.Fact {
 	facts := []attest.Fact{{Standing: attest.Asserted, Name: "document", Value: "of " + d.ModuleID + " at " + stamp(d.Timestamp)}}
 	for _, i := range []int{4, 7, 12} {

@@ -2,12 +2,9 @@ package nitro_test
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
@@ -15,68 +12,21 @@ import (
 )
 
 // A machine that is listed by its TPM is refused with its document, a key in a TPM is never
-// shown by one, and nobody is trusted on first use.
+// shown by one, and no machine is trusted on first use.
 func TestStepDown(t *testing.T) {
-	platform := cloudtest.NewNitro(t)
-	machine := cloudtest.NitroMachine{InstanceID: "i-0123456789abcdef0", Region: "us-east-2", PCRs: map[int][]byte{4: image(1)}}
-	prover, err := nitro.NewProver(nitro.SourceConfig{Ask: platform.Asker(machine)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const id = attest.Identity("aws:aws/us-east-2/i-0123456789abcdef0")
-	for name, c := range map[string]struct {
-		member membership.Member
-		change func(*attest.VerifierConfig)
-		want   refusal.Check
-	}{
-		"listed by its document": {membership.Member{Machine: id, NodeName: "node-1", Provider: nitro.Provider}, nil, ""},
-		"listed by its TPM":      {membership.Member{Machine: id, NodeName: "node-1"}, nil, attest.CheckMembership},
-		"listed by another kind": {membership.Member{Machine: id, NodeName: "node-1", Provider: "azure"}, nil, attest.CheckMembership},
-		"another node's":         {membership.Member{Machine: id, NodeName: "node-2", Provider: nitro.Provider}, nil, attest.CheckMembership},
-		"another machine":        {membership.Member{Machine: attest.Identity(strings.Replace(string(id), "i-0", "i-1", 1)), NodeName: "node-1", Provider: nitro.Provider}, nil, attest.CheckMembership},
-		"a key in a TPM": {membership.Member{Machine: id, NodeName: "node-1", Provider: nitro.Provider},
-			func(c *attest.VerifierConfig) { c.RequireTPMResident = true }, refusal.Check("key-not-resident")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			members, err := membership.NewStaticList([]membership.Member{c.member,
-				{Machine: attest.Identity(strings.Replace(string(id), "i-0", "i-f", 1)), NodeName: "node-9", Provider: nitro.Provider}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			config, err := verifierConfig(platform, machine)
-			if err != nil {
-				t.Fatal(err)
-			}
-			config.Authorizer = attest.AuthorizerFunc(members.Authorize) // of kinds that are not open here, too
-			if c.change != nil {
-				c.change(&config)
-			}
-			v, err := attest.NewVerifier(config)
-			if err == nil {
-				_, err = join(context.Background(), v, prover)
-			}
-			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
-				t.Errorf("%v, want %q", err, c.want)
-			}
-		})
-	}
-	// No document names an account: nobody is trusted on first use.
-	config, err := verifierConfig(platform, machine)
+	m := listed(t)
+	m.StepDown(t, [2]attest.Identity{"aws:aws/us-east-2/i-1123456789abcdef0", "aws:aws/us-east-2/i-f123456789abcdef0"}, "azure")
+	// No document names an account: no machine is trusted on first use.
+	config, err := m.Config()
 	if err != nil {
 		t.Fatal(err)
 	}
 	kindtest.NoFirstUse(t, nitro.Provider, config)
 }
 
-// What the inventory says of the machine's provider ID is held against its document.
+// The inventory's provider ID of the machine is compared with its document.
 func TestInventory(t *testing.T) {
-	platform := cloudtest.NewNitro(t)
-	machine := cloudtest.NitroMachine{InstanceID: "i-0123456789abcdef0", Region: "us-east-2", PCRs: map[int][]byte{4: image(1)}}
-	prover, err := nitro.NewProver(nitro.SourceConfig{Ask: platform.Asker(machine)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	kindtest.Inventory(t, map[string]refusal.Check{
+	listed(t).Inventory(t, map[string]refusal.Check{
 		"":                                      "",
 		"aws:///us-east-2a/i-0123456789abcdef0": "",
 		"aws:///us-east-2-chi-1a/i-0123456789abcdef0":         "", // a local zone
@@ -95,17 +45,21 @@ func TestInventory(t *testing.T) {
 		"Azure://8a205152":                                    "provider-id-evidence",
 		"gce://example-project/europe-west1-b/vm-1":           "provider-id-evidence",
 		"azure:///subscriptions/8a205152-b25a-417f-a676-8046": "provider-id-evidence",
-	}, func(machines kindtest.Machines) error {
-		config, err := verifierConfig(platform, machine)
-		if err != nil {
-			return err
-		}
-		config.Policy.Machines = machines
-		v, err := attest.NewVerifier(config)
-		if err != nil {
-			return err
-		}
-		_, err = join(context.Background(), v, prover)
-		return err
 	})
+}
+
+// listed is an instance that a list has as node-1.
+func listed(t *testing.T) *kindtest.Machine {
+	platform := cloudtest.NewNitro(t)
+	machine := cloudtest.NitroMachine{InstanceID: "i-0123456789abcdef0", Region: "us-east-2", PCRs: map[int][]byte{4: image(1)}}
+	prover, err := nitro.NewProver(nitro.SourceConfig{Ask: platform.Asker(machine)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &kindtest.Machine{Provider: nitro.Provider, ID: "aws:aws/us-east-2/i-0123456789abcdef0",
+		Config: func() (attest.VerifierConfig, error) { return verifierConfig(platform, machine) },
+		Join: func(v *attest.Verifier) error {
+			_, err := join(context.Background(), v, prover)
+			return err
+		}}
 }

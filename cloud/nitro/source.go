@@ -21,10 +21,10 @@ import (
 // checkTPM: the NitroTPM gave no document, or not the one requested.
 const checkTPM refusal.Check = "nitro-tpm"
 
-// SourceConfig is what a [Source] is made of.
+// SourceConfig configures a [Source].
 type SourceConfig struct {
-	// Ask asks the instance's NitroTPM for a document over a nonce and user data, each nil if
-	// there is none. It is required: [Tool] returns one. The TPM has a vendor command for this
+	// Ask asks the instance's NitroTPM for a document over a nonce and user data, each nil if it
+	// is absent. It is required: [Tool] returns one. The TPM has a vendor command for this
 	// (TPM_CC 0x20000001), whose request and response pass through an NV index. go-tpm does
 	// not send vendor commands.
 	Ask func(ctx context.Context, nonce, userData []byte) ([]byte, error)
@@ -90,7 +90,7 @@ func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 		return nil, err
 	}
 	if !bytes.Equal(d.Nonce, value) || string(d.UserData) != userData {
-		return nil, refuse(checkTPM, "a document over something else", "one over what was given")
+		return nil, refuse(checkTPM, "a document over another nonce or user data", "one over the given ones")
 	}
 	return data, nil
 }
@@ -161,7 +161,7 @@ func Tool(path string) func(ctx context.Context, nonce, userData []byte) ([]byte
 	}
 }
 
-// limited keeps the first bytes of what is written to it. Of a longer document it keeps one
+// limited keeps the first bytes that are written to it. Of a longer document it keeps one
 // byte more, so that the excess is noticed. It is not a bytes.Buffer, which reads to the end.
 type limited struct {
 	kept []byte

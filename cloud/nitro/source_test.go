@@ -14,7 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 )
 
-// The node asks once who it is, and for documents over what it is given.
+// The node asks once for its identity, and for documents over the given nonce.
 func TestSource(t *testing.T) {
 	platform := cloudtest.NewNitro(t)
 	ask, asked := platform.Asker(machine("1")), 0
@@ -45,7 +45,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// What a NitroTPM should not give is seen on the node.
+// The node refuses a wrong document of its NitroTPM.
 func TestSourceAnswers(t *testing.T) {
 	platform, b := cloudtest.NewNitro(t), newBench()
 	broken := errors.New("no TPM")
@@ -82,7 +82,7 @@ func script(t *testing.T, lines string) string {
 	return name
 }
 
-// The tool gets what it is asked for in files, which are gone afterwards.
+// The tool gets nonce and user data in files, which are gone afterwards.
 func TestTool(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	got, err := Tool(script(t, `echo "$@"; cat "$2"; echo; cat "$4"`))(context.Background(), []byte("a nonce"), []byte("user data"))

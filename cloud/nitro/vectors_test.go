@@ -3,21 +3,13 @@ package nitro
 import (
 	"bytes"
 	"crypto/x509"
-	"flag"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
-	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
-)
-
-var (
-	update = flag.Bool("update", false, "write the vectors in ../../vectors/cloud/nitro anew")
-	folder = filepath.Join("..", "..", "vectors", "cloud", "nitro")
 )
 
 // environment is what all vectors have in common: with these roots and at this time a
@@ -28,7 +20,7 @@ type environment struct {
 	PCRs  map[int][]byte `json:"pcrs"`
 }
 
-// claimAttacks are good documents that are none of this kind, or of another machine's boot.
+// claimAttacks are good documents of another purpose, or of another machine's boot.
 func claimAttacks() []attack {
 	change := func(name string, want refusal.Check, how func(*parts)) attack {
 		return attack{name: name, want: want, make: func(_ *bench, p *parts) { how(p) }}
@@ -47,40 +39,18 @@ func claimAttacks() []attack {
 	}
 }
 
-// writeVectors passes every attack and good document to w, or to a new folder.
-func writeVectors(t *testing.T, w *vectors.Writer) {
-	t.Helper()
-	b := newBench()
-	if *update {
-		var err error
-		if w, err = vectors.NewWriter(folder, environment{testTime, [][]byte{b.root.Raw}, map[int][]byte{4: pcr(4), 12: pcr(12)}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, data := range goodForms(b) {
-		if err := w.Write(vectors.Vector{Name: name, Machine: "aws:aws/us-east-2/" + testInstance, Document: data}); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, a := range slices.Concat(attacks(), claimAttacks()) {
-		if err := w.Write(vectors.Vector{Name: a.name, Expect: string(a.want), Document: a.forged(b)}); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // TestVectors replays the vectors that are kept: one for each case here, and no other.
 func TestVectors(t *testing.T) {
-	var cases vectors.Writer
-	writeVectors(t, &cases)
-	if err := cases.Compare(testkit.VectorFolder(t, "cloud", "nitro")); err != nil && !*update {
-		t.Error(err)
+	b := newBench()
+	var cases vectors.Cases
+	for name, data := range goodForms(b) {
+		cases.Add(vectors.Vector{Name: name, Machine: "aws:aws/us-east-2/" + testInstance, Document: data})
+	}
+	for _, a := range slices.Concat(attacks(), claimAttacks()) {
+		cases.Add(vectors.Vector{Name: a.name, Expect: string(a.want), Document: a.forged(b)})
 	}
 	var e environment
-	list, err := vectors.Load(testkit.VectorFolder(t, "cloud", "nitro"), &e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := cases.Files(t, "nitro", environment{testTime, [][]byte{b.root.Raw}, map[int][]byte{4: pcr(4), 12: pcr(12)}}, &e)
 	var c VerifierConfig
 	for _, der := range e.Roots {
 		root, err := x509.ParseCertificate(der)

@@ -41,9 +41,9 @@ func (d *Document) skewed(now time.Time) time.Time {
 	return now
 }
 
-// VerifierConfig is what a [Verifier] is made of.
+// VerifierConfig configures a [Verifier].
 type VerifierConfig struct {
-	// Roots are those of AWS, at least one. A document that includes another root is refused.
+	// Roots are AWS' roots, at least one. A document that includes another root is refused.
 	// The documentation of Nitro Enclaves says where they are; the DER of root G1 (CN
 	// aws.nitro-enclaves, 2019-10-28 to 2049-10-28) has the SHA-256
 	// 641a0321a3e244efe456463195d606317ed7cdcc3c1756e09893f3c68f79bb5b.
@@ -61,7 +61,7 @@ func NewVerifier(config VerifierConfig) (*Verifier, error) {
 	return &Verifier{slices.Clone(config.Roots)}, nil
 }
 
-// Verify verifies a document at a time and returns what it says. Whether it answers a
+// Verify verifies a document at a time and returns its contents. Whether it answers a
 // challenge, and which machine it is about, is for the caller to check: the documents of all
 // customers of AWS verify. The error is an [*attest.Error] with a check of this package, or
 // matches [refusal.ErrRetry] if the context ended.

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestComposed puts documents together at random out of what an attacker has: a real document
+// TestComposed puts documents together at random out of an attacker's parts: a real document
 // and its signature, the platform's certificates without their keys, and a platform of their own
 // with the same names. The platform signs nothing here, so nothing gets in but the real document.
 func TestComposed(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package caissuers reads what stands where a certificate says that its issuer's certificate is
+// Package caissuers reads the certificates at the URL that a certificate names for its issuer
 // (authority information access, caIssuers: RFC 5280, 4.2.2.1).
 package caissuers
 
@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// MaxSize bounds what is read, in bytes.
+	// MaxSize bounds the data, in bytes.
 	MaxSize = 64 << 10
-	// maxCertificates bounds the certificates in it.
+	// maxCertificates bounds the certificates in the data.
 	maxCertificates = 16
 	// maxDepth bounds elements of indefinite length inside each other.
 	maxDepth = 8
@@ -35,21 +35,21 @@ const (
 var signedData = []byte("\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02")
 
 var (
-	errForm = errors.New("something else than a certificate in DER or PEM, or a certs-only PKCS#7 message")
+	errForm = errors.New("neither a certificate in DER or PEM nor a certs-only PKCS#7 message")
 	errCMS  = errors.New("a PKCS#7 message that is not certs-only, or cannot be read")
 	errNone = errors.New("no certificate in the PEM or PKCS#7")
 )
 
-// Certificates returns the certificates in it, each the DER of one SEQUENCE that is not
-// looked into, and all parts of data: a certificate in DER, or a certs-only message of CMS
+// Certificates returns the certificates in data, each the DER of one SEQUENCE that is not
+// parsed. data is a certificate in DER, or a certs-only message of CMS
 // (PKCS#7) in BER or DER, the two forms of RFC 5280; or either in PEM, which some CAs serve.
-// White space may follow. There are 1 to 16. An error says what it is instead.
+// White space may follow. There are 1 to 16.
 func Certificates(data []byte) (all [][]byte, err error) {
 	switch {
 	case len(data) > MaxSize:
 		return nil, errors.New(strconv.Itoa(len(data)) + " bytes, want at most " + strconv.Itoa(MaxSize))
 	case len(bytes.TrimSpace(data)) == 0:
-		return nil, errors.New("nothing")
+		return nil, errors.New("nothing, want a certificate in DER or PEM, or a certs-only PKCS#7 message")
 	case data[0] != tagSequence:
 		all, err = inPEM(data)
 	default:
@@ -61,7 +61,7 @@ func Certificates(data []byte) (all [][]byte, err error) {
 	return all, err
 }
 
-// inPEM reads blocks, and passes over the text between them and over those of other types.
+// inPEM reads blocks, and skips text between them and blocks of other types.
 func inPEM(data []byte) (all [][]byte, err error) {
 	blocks := 0
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -133,7 +133,7 @@ func certsOnly(data []byte) ([][]byte, error) {
 	return certificatesOf(certificates)
 }
 
-// certificatesOf splits a CertificateSet. What is no X.509 certificate has another tag.
+// certificatesOf splits a CertificateSet. Elements other than X.509 certificates have other tags.
 func certificatesOf(set []byte) (all [][]byte, err error) {
 	for len(set) > 0 {
 		_, rest, ok := element(set, maxDepth)

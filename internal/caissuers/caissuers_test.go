@@ -76,12 +76,12 @@ func TestCertificates(t *testing.T) {
 		"text":                         {[]byte("404 not found"), nil, "a web page or other text"},
 		"zeros":                        {make([]byte, 100), nil, "a web page or other text"},
 		"PEM of something else":        {inPEM("PRIVATE KEY", one), nil, "no certificate"},
-		"PEM of a key as one":          {inPEM("CERTIFICATE", []byte{4, 1, 1}), nil, "PEM: something else"},
-		"an empty SEQUENCE":            {[]byte{0x30, 0}, nil, "something else"},
+		"PEM of a key as one":          {inPEM("CERTIFICATE", []byte{4, 1, 1}), nil, "PEM: neither"},
+		"an empty SEQUENCE":            {[]byte{0x30, 0}, nil, "neither a certificate"},
 		"two certificates in a row":    {append(bytes.Clone(one), two...), nil, "bytes behind it"},
 		"a byte behind it":             {append(bytes.Clone(one), 0), nil, "1 bytes behind it"},
-		"a certificate that is cut":    {one[:len(one)-1], nil, "something else"},
-		"PKCS#7 that is cut":           {both[:len(both)-1], nil, "something else"},
+		"a certificate that is cut":    {one[:len(one)-1], nil, "neither a certificate"},
+		"PKCS#7 that is cut":           {both[:len(both)-1], nil, "neither a certificate"},
 		"bytes behind PKCS#7":          {append(bytes.Clone(both), 0), nil, "PKCS#7 message that is not certs-only"},
 		"no certificates":              {message(der, noSigners), nil, "no certificate"},
 		"an empty set of them":         {message(der, der(context0), noSigners), nil, "no certificate"},
@@ -91,7 +91,7 @@ func TestCertificates(t *testing.T) {
 		"something behind the signers": {message(der, der(context0, one), noSigners, noSigners), nil, "not certs-only"},
 		"a cut certificate in it":      {message(der, der(context0, one[:len(one)-1]), noSigners), nil, "not certs-only"},
 		"data of PKCS#7":               {dataOnly, nil, "not certs-only"},
-		"an end that is missing":       {message(openEnded, openEnded(context0, one), noSigners)[:300], nil, "something else"},
+		"an end that is missing":       {message(openEnded, openEnded(context0, one), noSigners)[:300], nil, "neither a certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Certificates(c.data)

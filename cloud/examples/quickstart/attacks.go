@@ -9,7 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// attack is what someone may try who has read a machine's answer, or has another machine.
+// attack is one try of an attacker who has read a machine's answer, or has another machine.
 type attack struct {
 	name string
 	want refusal.Check

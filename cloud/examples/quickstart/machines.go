@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/cloud/azure"
@@ -35,7 +36,7 @@ type machine struct {
 	what     string // kind of machine, for human readers
 	provider string // kind of evidence
 	identity attest.Identity
-	// prover makes what the machine proves itself with; end releases what that holds.
+	// prover makes the machine's prover; end releases its TPM.
 	prover func() (p attest.Prover, end func() error, err error)
 	// stranger is another machine of the same kind, which is in no list.
 	stranger *machine
@@ -181,10 +182,7 @@ func (w *world) byToken(n uint64) *machine {
 	server := w.google.Serve(instance(n))
 	w.servers = append(w.servers, server)
 	return &machine{what: "an identity token of Google's", provider: gce.Provider, identity: googleIdentity(instance(n)),
-		prover: func() (attest.Prover, func() error, error) {
-			prover, err := gce.NewProver(gce.SourceOptions{URL: server.URL}) // on a machine: gce.SourceOptions{}
-			return prover, noEnd, err
-		}}
+		prover: byDocument(gce.NewProver(gce.SourceOptions{URL: server.URL}))} // on a machine: gce.SourceOptions{}
 }
 
 // byAzure is a cloud's machine that asks for attested documents.
@@ -192,20 +190,14 @@ func (w *world) byAzure(vmID string) *machine {
 	server := w.azure.Serve(cloudtest.AzureMachine{VMID: vmID, SubscriptionID: azureSubscription})
 	w.servers = append(w.servers, server)
 	return &machine{what: "an attested document of Azure's", provider: azure.Provider, identity: attest.Identity("azure:" + azureSubscription + "/" + vmID),
-		prover: func() (attest.Prover, func() error, error) {
-			prover, err := azure.NewProver(azure.SourceOptions{URL: server.URL}) // on a machine: azure.SourceOptions{}
-			return prover, noEnd, err
-		}}
+		prover: byDocument(azure.NewProver(azure.SourceOptions{URL: server.URL}))} // on a machine: azure.SourceOptions{}
 }
 
 // byNitroTPM is a cloud's machine for whose TPM the hypervisor speaks.
 func (w *world) byNitroTPM(instanceID string) *machine {
 	ask := w.nitro.Asker(cloudtest.NitroMachine{InstanceID: instanceID, Region: region}) // on a machine: nitro.Tool("")
 	return &machine{what: "an attestation document of its NitroTPM's", provider: nitro.Provider, identity: attest.Identity("aws:aws/" + region + "/" + instanceID),
-		prover: func() (attest.Prover, func() error, error) {
-			prover, err := nitro.NewProver(nitro.SourceConfig{Ask: ask})
-			return prover, noEnd, err
-		}}
+		prover: byDocument(nitro.NewProver(nitro.SourceConfig{Ask: ask}))}
 }
 
 // byRole is a cloud's machine without a TPM that signs a request with the credentials of its role.
@@ -213,13 +205,13 @@ func (w *world) byRole(instanceID string) *machine {
 	server := w.ec2.Serve(cloudtest.EC2Machine{AccountID: "123456789012", Region: region, InstanceID: instanceID, Role: "node"})
 	w.servers = append(w.servers, server)
 	return &machine{what: "an identity document and a request that its role signed", provider: ec2.Provider, identity: attest.Identity("aws:aws/" + region + "/" + instanceID),
-		prover: func() (attest.Prover, func() error, error) {
-			prover, err := ec2.NewProver(ec2.SourceOptions{URL: server.URL}) // on a machine: ec2.SourceOptions{}
-			return prover, noEnd, err
-		}}
+		prover: byDocument(ec2.NewProver(ec2.SourceOptions{URL: server.URL}))} // on a machine: ec2.SourceOptions{}
 }
 
 // region is where the machines of AWS are.
 const region = "eu-west-1"
 
-func noEnd() error { return nil }
+// byDocument is a prover that holds nothing to release.
+func byDocument(prover *document.Prover, err error) func() (attest.Prover, func() error, error) {
+	return func() (attest.Prover, func() error, error) { return prover, func() error { return nil }, err }
+}

@@ -89,7 +89,7 @@ func tell(ctx context.Context, w io.Writer, plane *controlPlane, m *machine) (re
 	return len(attacks), err
 }
 
-// join is hello, challenge and answer: what a machine and the control plane say to each other.
+// join runs the protocol between a machine and the control plane: hello, challenge and answer.
 // It returns the answer as filed.
 func join(ctx context.Context, plane *controlPlane, m *machine, nodeName string) (*csr.Request, error) {
 	signer, err := csr.SignerClient(m.provider)
@@ -137,7 +137,7 @@ func joinUnder(ctx context.Context, plane *controlPlane, m *machine, nodeName, s
 	return file(spec), nil
 }
 
-// file does what the API server does with a request: it stores it, with the time and the user
+// file stores a request as the API server does, with the time and the user
 // that it has authenticated, here the holder of a bootstrap token.
 func file(spec *csr.Spec) *csr.Request {
 	by := csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}

@@ -140,7 +140,7 @@ func TestStepDown(t *testing.T) {
 					}
 				})
 			}
-			// Under another kind's signer name the evidence is that of nobody.
+			// Under another kind's signer name the evidence names no machine.
 			foreign, err := csr.SignerClient(map[string]string{"tpm": "gce", "gce": "tpm", "nitro": "ec2", "ec2": "nitro"}[way.provider])
 			if err != nil {
 				t.Fatal(err)
@@ -153,7 +153,7 @@ func TestStepDown(t *testing.T) {
 }
 
 // Trust on first use of documents: the first machine of the project under a name is that
-// node, and nobody on it gets a second key for a bootstrap token. Where every customer of a
+// node, and no process on it gets a second key for a bootstrap token. Where every customer of a
 // cloud has documents it is an error of the configuration.
 func TestFirstUse(t *testing.T) {
 	w, err := newWorld()

@@ -106,7 +106,7 @@ func Parse(der []byte) (*x509.Certificate, error) {
 	return c, nil
 }
 
-// AllCAs reports whether all certificates are those of CAs, and none is nil.
+// AllCAs reports whether all certificates are CA certificates, and no one is nil.
 func AllCAs(list []*x509.Certificate) bool {
 	return !slices.ContainsFunc(list, func(c *x509.Certificate) bool { return c == nil || !c.IsCA })
 }
@@ -213,7 +213,7 @@ type search struct {
 
 // Paths returns the chains from a leaf to a root that the names, key identifiers and places of
 // certificates allow, at most four, beginning with those whose certificates are valid at the
-// time. No signature is checked. If there is none, missing is the certificate furthest from
+// time. No signature is checked. If no chain exists, missing is the certificate furthest from
 // the leaf whose issuer is in none of the pools.
 func Paths(leaf *x509.Certificate, roots Pool, at time.Time, intermediates ...Pool) (paths [][]*x509.Certificate, missing *x509.Certificate) {
 	s := &search{roots: []Pool{roots}, intermediates: intermediates, at: at}

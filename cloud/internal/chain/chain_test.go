@@ -119,7 +119,7 @@ func TestVerify(t *testing.T) {
 		"another root":           {certificates(leaf(nil), other), 0, CheckChain},
 		"an expired CA":          {below(func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Second) }), 0, CheckExpired},
 		"a CA of tomorrow":       {below(func(c *x509.Certificate) { c.NotBefore = now.Add(time.Second) }), 0, CheckNotYetValid},
-		"a CA that is none":      {below(func(c *x509.Certificate) { c.IsCA, c.KeyUsage = false, x509.KeyUsageDigitalSignature }), 0, CheckChain},
+		"a CA without CA:true":   {below(func(c *x509.Certificate) { c.IsCA, c.KeyUsage = false, x509.KeyUsageDigitalSignature }), 0, CheckChain},
 		"a CA that signs no CAs": {below(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign }), 0, CheckChain},
 		"a name that is barred":  {below(func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} }), 0, ""}, // of a leaf without names
 		"RSA of 1024 bits":       {certificates(issue("leaf", root, weak, nil), root), 0, CheckChain},
@@ -266,7 +266,7 @@ func TestOtherSpellings(t *testing.T) {
 	}
 }
 
-// Many certificates of one name end the search, and so do those that certify each other.
+// Many certificates of one name end the search, and so do certificates that certify each other.
 func TestPathsAreBounded(t *testing.T) {
 	key := newKey()
 	var many []*authority

@@ -1,15 +1,17 @@
-// Package kindtest has what the tests of the kinds of documents share.
+// Package kindtest has helpers of the tests of the kinds of documents.
 package kindtest
 
 import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
@@ -17,7 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// WeakPlatform replaces the verification, or what was found, where its fields are set.
+// WeakPlatform replaces the verification, or changes the claims, where its fields are set.
 type WeakPlatform struct {
 	document.Platform
 	Instead func(data []byte, q *attest.Inquiry) (*document.Claims, error)
@@ -29,7 +31,7 @@ func (p *WeakPlatform) Read(data []byte) (*document.Claims, error) {
 	return p.found(p.Platform.Read(data))
 }
 
-// Verify verifies as the platform does, or does what stands in its place.
+// Verify verifies as the platform does, or calls Instead.
 func (p *WeakPlatform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 	if p.Instead != nil {
 		return p.found(p.Instead(data, q))
@@ -75,20 +77,94 @@ func Replay(t *testing.T, p document.Platform, at time.Time, list []vectors.Vect
 	}
 }
 
-// Machines is csr.Policy.Machines.
-type Machines func(context.Context, csr.Question) (*csr.Machine, error)
+// Conformance has attacks try a kind, and wants these to get in. Those to ignore depend on random lengths.
+func Conformance(t *testing.T, documents *attesttest.Documents, want []string, ignore ...string) {
+	t.Helper()
+	world := attesttest.NewWorld(t, attesttest.WorldOptions{Documents: documents})
+	v, err := attest.NewVerifier(world.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes := attesttest.Try(context.Background(), v, world)
+	got := slices.DeleteFunc(attesttest.GotIn(outcomes), func(name string) bool { return slices.Contains(ignore, name) })
+	if !slices.Equal(got, want) {
+		t.Errorf("got in: %q, want %q", got, want)
+		for _, o := range outcomes {
+			if o.Fault != "" {
+				t.Log(o.Name, o.Err)
+			}
+		}
+	}
+	if len(outcomes) < 70 {
+		t.Errorf("%d attacks", len(outcomes))
+	}
+}
 
-// Inventory has node-1 join, by join, with each provider ID in the inventory. It wants the join to be
-// refused by the check, or to succeed where there is none; the requester is not told of the ID.
-func Inventory(t *testing.T, wanted map[string]refusal.Check, join func(Machines) error) {
+// Machine is a machine of a kind's cloud, listed as node-1 in the configuration of a verifier.
+type Machine struct {
+	Provider string
+	ID       attest.Identity
+	Config   func() (attest.VerifierConfig, error)
+	Join     func(*attest.Verifier) error // as node-1
+}
+
+// joins has the machine join after a change of the configuration. It wants the check to refuse it, or a
+// join if the check is "".
+func (m *Machine) joins(t *testing.T, change func(*attest.VerifierConfig), want refusal.Check) {
+	t.Helper()
+	config, err := m.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(&config)
+	v, err := attest.NewVerifier(config)
+	if err == nil {
+		err = m.Join(v)
+	}
+	if want == "" && err != nil || want != "" && (!errors.Is(err, want) || errors.Is(err, refusal.ErrRetry)) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// StepDown wants the machine to join only if it is listed by this kind of evidence, as node-1 and under
+// its own identity, and not where the key must be in a TPM. The two others are identities of other
+// machines.
+func (m *Machine) StepDown(t *testing.T, others [2]attest.Identity, otherProvider string) {
+	for name, c := range map[string]struct {
+		member   membership.Member
+		resident bool
+		want     refusal.Check
+	}{
+		"listed by its document": {membership.Member{Machine: m.ID, NodeName: "node-1", Provider: m.Provider}, false, ""},
+		"listed by its TPM":      {membership.Member{Machine: m.ID, NodeName: "node-1"}, false, attest.CheckMembership},
+		"listed by another kind": {membership.Member{Machine: m.ID, NodeName: "node-1", Provider: otherProvider}, false, attest.CheckMembership},
+		"another node's":         {membership.Member{Machine: m.ID, NodeName: "node-2", Provider: m.Provider}, false, attest.CheckMembership},
+		"another machine":        {membership.Member{Machine: others[0], NodeName: "node-1", Provider: m.Provider}, false, attest.CheckMembership},
+		"a key in a TPM":         {membership.Member{Machine: m.ID, NodeName: "node-1", Provider: m.Provider}, true, "key-not-resident"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			members, err := membership.NewStaticList([]membership.Member{c.member, {Machine: others[1], NodeName: "node-9", Provider: m.Provider}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.joins(t, func(config *attest.VerifierConfig) {
+				config.Authorizer = attest.AuthorizerFunc(members.Authorize) // of kinds that are not open here, too
+				config.RequireTPMResident = c.resident
+			}, c.want)
+		})
+	}
+}
+
+// Inventory has the machine join with each provider ID in the inventory, and wants the join to be refused
+// by the check, or to succeed if it is ""; the requester is not told of the ID.
+func (m *Machine) Inventory(t *testing.T, wanted map[string]refusal.Check) {
 	for providerID, want := range wanted {
 		t.Run(providerID, func(t *testing.T) {
-			err := join(func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-				return &csr.Machine{Name: "machine-1", NodeName: q.NodeName, BootstrapReady: true, ProviderID: providerID}, nil
-			})
-			if want == "" && err != nil || want != "" && (!errors.Is(err, want) || errors.Is(err, refusal.ErrRetry) || !errors.Is(err, attest.CheckMembership)) {
-				t.Errorf("%v, want %q", err, want)
-			}
+			m.joins(t, func(config *attest.VerifierConfig) {
+				config.Policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+					return &csr.Machine{Name: "machine-1", NodeName: q.NodeName, BootstrapReady: true, ProviderID: providerID}, nil
+				}
+			}, want)
 		})
 	}
 }
@@ -114,7 +190,7 @@ func Lines(t *testing.T, kind attest.Kind, lines map[string]string) {
 }
 
 // Cost has a platform read and verify documents at a time, as a join does, for
-// costsearch.Search.Read. The work is what is counted, and the bytes.
+// costsearch.Search.Read. The cost is the budget's work and the bytes.
 func Cost(p document.Platform, at time.Time) func([]byte) (int, error) {
 	return func(data []byte) (int, error) {
 		q := &attest.Inquiry{Now: at, Budget: attest.NewBudget(12)}

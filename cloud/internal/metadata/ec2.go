@@ -7,14 +7,10 @@ import (
 	"strings"
 )
 
-// EC2URL is the address of the metadata server of Amazon EC2 (Amazon EC2 User Guide,
-// "Access instance metadata for an EC2 instance").
-const EC2URL = "http://169.254.169.254"
-
 // maxSessionToken bounds a session token, in bytes; real ones have 56.
 const maxSessionToken = 1024
 
-// EC2 asks an Amazon EC2 server for what is at a path, in version 2 of its protocol: first for
+// EC2 gets a path from an Amazon EC2 server, in version 2 of its protocol: it asks first for
 // a session token, good for a minute, and with that for the answer. If the token has ended
 // meanwhile, it takes another, once.
 func (c *Client) EC2(ctx context.Context, path string, maxSize int) ([]byte, error) {
@@ -36,7 +32,7 @@ func (c *Client) EC2(ctx context.Context, path string, maxSize int) ([]byte, err
 
 const ec2Enabled = "the metadata service: enable its endpoint in the instance's metadata options, and ask without a proxy"
 
-// sessionToken asks for a session token. It refuses a page of another server.
+// sessionToken asks for a session token. It refuses another server's page.
 func (c *Client) sessionToken(ctx context.Context) (string, error) {
 	token, err := c.Do(ctx, Request{Method: http.MethodPut, Path: "/latest/api/token", MaxSize: maxSessionToken, Secret: true,
 		Header: map[string]string{"X-aws-ec2-metadata-token-ttl-seconds": "60"}, Wants: map[int]string{
@@ -47,11 +43,11 @@ func (c *Client) sessionToken(ctx context.Context) (string, error) {
 			http.StatusMethodNotAllowed: "version 2 of Amazon EC2's metadata service, which gives session tokens",
 		}})
 	if err == nil && (len(token) == 0 || strings.ContainsFunc(string(token), notInToken)) {
-		got := strconv.Itoa(len(token)) + " bytes that are no token" // or one, and a line end
+		got := strconv.Itoa(len(token)) + " bytes that are not a token" // or one, and a line end
 		if strings.HasPrefix(string(token), "<") {
 			got = "a web page"
 		}
-		err = fail(got, "a session token: somebody else answers instead of Amazon EC2's metadata server", nil)
+		err = fail(got, "a session token: another server answers in place of Amazon EC2's metadata server", nil)
 	}
 	return string(token), err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Somebody else answers instead of the metadata server. That is final, and said.
+// Another server answers in place of the metadata server. That is final, and the error says so.
 func TestNoSessionToken(t *testing.T) {
 	for name, c := range map[string]struct {
 		token string

@@ -7,13 +7,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/fetch"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -25,15 +25,14 @@ const (
 	// DefaultTimeout is how long one question may take, including all tries. Azure says that a
 	// server that is being updated answers again within 70 seconds.
 	DefaultTimeout = 75 * time.Second
-	// tryTimeout is how long one try may take.
-	tryTimeout = 10 * time.Second
 	// firstDelay is the delay between the first two tries. Each later delay is twice as long,
 	// up to lastDelay.
 	firstDelay = 100 * time.Millisecond
 	lastDelay  = 5 * time.Second
-	// maxHeaderSize bounds the header of a response, in bytes.
-	maxHeaderSize = 16 << 10
 )
+
+// limits bound one try.
+var limits = fetch.Limits{Timeout: 10 * time.Second, Header: 16 << 10}
 
 // Client asks one metadata server. It keeps no connection, and is safe for concurrent use.
 type Client struct {
@@ -42,11 +41,14 @@ type Client struct {
 	http    *http.Client
 }
 
-// New makes a client for the server at a URL "http://host" or "http://host:port", or at
-// otherwise if that is empty. A timeout of zero means [DefaultTimeout]. The error is
-// refusal.CheckConfig.
-func New(server, otherwise string, timeout time.Duration) (*Client, error) {
-	server = cmp.Or(server, otherwise)
+// URL is the address of the metadata server in every cloud here. It is used directly, so that no name
+// server is trusted.
+const URL = "http://169.254.169.254"
+
+// New makes a client for the server at a URL "http://host" or "http://host:port", or at [URL] if
+// that is empty. A timeout of zero means [DefaultTimeout]. The error is refusal.CheckConfig.
+func New(server string, timeout time.Duration) (*Client, error) {
+	server = cmp.Or(server, URL)
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || server != "http://"+u.Host {
 		return nil, refusal.Config("URL", server, "http://<host> or http://<host>:<port>")
@@ -54,16 +56,7 @@ func New(server, otherwise string, timeout time.Duration) (*Client, error) {
 	if timeout < 0 {
 		return nil, refusal.Config("Timeout", timeout.String(), "a positive one, or zero")
 	}
-	return &Client{url: server, timeout: cmp.Or(timeout, DefaultTimeout), http: &http.Client{
-		Timeout: tryTimeout,
-		Transport: &http.Transport{
-			Proxy:                  nil, // not even one from the environment
-			DisableKeepAlives:      true,
-			DisableCompression:     true,
-			MaxResponseHeaderBytes: maxHeaderSize,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	return &Client{url: server, timeout: cmp.Or(timeout, DefaultTimeout), http: limits.Client(limits.Transport(nil))}, nil // no proxy, not even the environment's
 }
 
 // Request is one question.
@@ -81,14 +74,14 @@ type Request struct {
 	// Answer is a field that the header of this cloud's answers has, with its value; an empty
 	// name means none.
 	Answer, Value string
-	// Again are the statuses that pass in this cloud, beside those that pass in all.
+	// Again are the statuses that pass in this cloud, in addition to the statuses that pass in all.
 	Again []int
-	// Wants says, by status, what is missing on the machine if the server answers with it, and 0
+	// Wants names, by status, the missing part of the machine if the server answers with it, and 0
 	// if it does not answer at all.
 	Wants map[int]string
 }
 
-// wants is what is missing where a server answers with a status.
+// wants names the missing part of the machine for a status.
 func (r *Request) wants(status int, otherwise string) string {
 	return cmp.Or(r.Wants[status], otherwise)
 }
@@ -108,7 +101,7 @@ func (c *Client) Do(ctx context.Context, r Request) ([]byte, error) {
 			return body, err
 		}
 		if ctx.Err() != nil && last != nil {
-			return nil, last // what the server said, and not that there was no time left
+			return nil, last // the server's answer, and not that the time is over
 		}
 		last = err
 		if Sleep(ctx, delay) != nil {
@@ -131,38 +124,28 @@ func Sleep(ctx context.Context, d time.Duration) error {
 
 // try asks once.
 func (c *Client) try(ctx context.Context, r Request) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, cmp.Or(r.Method, http.MethodGet), c.url+r.Path, nil)
+	response, err := fetch.Do(ctx, c.http, cmp.Or(r.Method, http.MethodGet), c.url+r.Path, r.Header)
 	if err != nil {
-		return nil, fail("a request that cannot be made", "one", err)
-	}
-	for name, value := range r.Header {
-		request.Header.Set(name, value)
-	}
-	response, err := c.http.Do(request)
-	if err != nil {
-		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err // without the URL
-		}
-		return nil, fail("no answer", r.wants(0, "one"), refusal.Retry(err))
+		return nil, fail("no answer", r.wants(0, "an answer of the metadata server"), refusal.Retry(err))
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, int64(r.MaxSize)+1))
+	body, more, err := fetch.Body(response, r.MaxSize)
 	switch status := response.StatusCode; {
 	case err != nil:
 		return nil, fail("a part of an answer", "all", refusal.Retry(err))
 	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500, slices.Contains(r.Again, status):
 		return nil, r.refused(status, body, refusal.ErrRetry)
 	case r.Answer != "" && response.Header.Get(r.Answer) != r.Value:
-		return nil, fail("an answer of somebody else: "+r.Answer+" "+refusal.Quote(response.Header.Get(r.Answer)), refusal.Quote(r.Value), nil)
+		return nil, fail("another server's answer: "+r.Answer+" "+refusal.Quote(response.Header.Get(r.Answer)), refusal.Quote(r.Value), nil)
 	case status != http.StatusOK:
 		return nil, r.refused(status, body, nil)
-	case len(body) > r.MaxSize:
+	case more:
 		return nil, fail("over "+strconv.Itoa(r.MaxSize)+" bytes", "at most so many", nil)
 	}
 	return body, nil
 }
 
-// statusError is what a server says instead of an answer.
+// statusError is an answer with a status other than 200.
 type statusError struct {
 	refusal *refusal.Error
 	status  int
@@ -173,7 +156,7 @@ func (e *statusError) Error() string { return e.refusal.Error() }
 func (e *statusError) Unwrap() error { return e.refusal }
 
 // refused is the error of a status. It shows the answer only where the server says that it is an error:
-// with another status it may be what was asked for, such as credentials.
+// with another status it may be the secret itself, such as credentials.
 func (r *Request) refused(status int, body []byte, err error) error {
 	said := "status " + strconv.Itoa(status)
 	if status >= http.StatusBadRequest && !r.Secret {
@@ -182,7 +165,7 @@ func (r *Request) refused(status int, body []byte, err error) error {
 	return &statusError{&refusal.Error{Check: CheckMetadata, Got: said, Want: r.wants(status, "status 200"), Err: err}, status, body}
 }
 
-// StatusOf returns the status that a server refused a request with, and what it said; 0 if the
+// StatusOf returns the status and the body with which a server refused a request; 0 if the
 // error is another.
 func StatusOf(err error) (status int, body []byte) {
 	if e, ok := errors.AsType[*statusError](err); ok {

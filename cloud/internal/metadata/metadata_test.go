@@ -17,7 +17,7 @@ import (
 
 func client(t *testing.T, url string, timeout time.Duration) *metadata.Client {
 	t.Helper()
-	c, err := metadata.New(url, "http://192.0.2.1", timeout)
+	c, err := metadata.New(url, timeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,21 +33,21 @@ func server(t *testing.T, f http.HandlerFunc) string {
 
 func TestNew(t *testing.T) {
 	for _, url := range []string{"https://h", "http://", "http://h/", "http://h/p", "http://u@h", "http://h?q", "http://h#f", "h", "http://h:port", "HTTP://h", ":"} {
-		if c, err := metadata.New(url, "", 0); !errors.Is(err, refusal.CheckConfig) || c != nil {
+		if c, err := metadata.New(url, 0); !errors.Is(err, refusal.CheckConfig) || c != nil {
 			t.Errorf("%q: %v", url, err)
 		}
 	}
-	if _, err := metadata.New("", "http://h", -1); !errors.Is(err, refusal.CheckConfig) {
+	if _, err := metadata.New("", -1); !errors.Is(err, refusal.CheckConfig) {
 		t.Error(err)
 	}
 	for _, url := range []string{"http://169.254.169.254", "http://[fd00:ec2::254]", "http://127.0.0.1:80"} {
-		if _, err := metadata.New(url, "", 0); err != nil {
+		if _, err := metadata.New(url, 0); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// Answers that are none, and whether they may be better later.
+// Bad answers, and whether a later one may be good.
 func TestDo(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(http.ResponseWriter)
@@ -112,7 +112,7 @@ func once(t *testing.T, answer http.HandlerFunc) (context.Context, string) {
 	})
 }
 
-// What is missing on the machine is said for each status, and where nobody answers. An answer of
+// The error names the missing part of the machine for each status, and without an answer. An answer of
 // another cloud's server says nothing about the machine.
 func TestWants(t *testing.T) {
 	wants := map[int]string{0: "power", 404: "an account", 503: "patience"}
@@ -126,7 +126,7 @@ func TestWants(t *testing.T) {
 			w.Header().Set("Flavor", "a")
 			http.Error(w, "page", 404)
 		}, "want an account", 404},
-		"by another":    {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "page", 404) }, "somebody else", 0},
+		"by another":    {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "page", 404) }, "another server", 0},
 		"busy":          {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, "want patience", 503},
 		"of no cause":   {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Flavor", "a"); w.WriteHeader(400) }, "want status 200", 400},
 		"a good answer": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Flavor", "a") }, "", 0},
@@ -176,7 +176,7 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// No proxy is asked: it would hand out what it sees, and servers refuse what comes from one.
+// No proxy is asked: it would see secrets, and servers refuse requests from one.
 func TestNoProxy(t *testing.T) {
 	proxy := server(t, func(http.ResponseWriter, *http.Request) { t.Error("the proxy was asked") })
 	t.Setenv("HTTP_PROXY", proxy)

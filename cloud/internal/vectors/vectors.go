@@ -2,8 +2,8 @@
 // module vectors: one JSON file for each attack, made by changing one thing in a good document,
 // with the check that must refuse it. README.md there says how to read them in other languages.
 //
-// The tests of a kind's package make them: `go test ./gce -update` rewrites those of gce with
-// new keys. Without the flag the same tests replay what is there, and fail on a case without a
+// The tests of a kind's package make them: `go test ./gce -update` rewrites gce's with
+// new keys. Without the flag the same tests replay the files, and fail on a case without a
 // file and on a file without a case.
 package vectors
 
@@ -18,16 +18,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // Vector is one file.
 type Vector struct {
-	// Name is the file's name without its extension: what was changed.
+	// Name is the file's name without its extension, which says what was changed.
 	Name string `json:"name"`
 	// Expect is the stable name of the check that refuses; "" for acceptance.
 	Expect string `json:"expect"`
-	// Machine is what an accepted document names: a machine's identity, or for awsid the
+	// Machine names the machine of an accepted document: its identity, or for awsid the
 	// instance's ID.
 	Machine string `json:"machine,omitempty"`
 	// Time, if set, is the time at which the document is verified, instead of the
@@ -37,29 +40,16 @@ type Vector struct {
 	Document []byte `json:"document"`
 }
 
-// environmentFile is what all vectors of a folder have in common. Each kind has its own form.
+// environmentFile has the trust and the time for all vectors of a folder. Each kind has its own form.
 const environmentFile = "environment.json"
 
-// Writer writes the vectors of one kind. The zero value writes nothing, and compares the
-// names.
-type Writer struct {
-	folder string
-	names  map[string]bool
-}
+var update = flag.Bool("update", false, "write the vectors of this package anew, in the folder cloud of module vectors")
 
-// NewWriter starts a new folder: what was there is deleted.
-func NewWriter(folder string, environment any) (*Writer, error) {
-	if err := os.RemoveAll(folder); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return nil, err
-	}
-	return &Writer{folder: folder}, write(filepath.Join(folder, environmentFile), environment)
-}
+// Cases are the vectors that the tests of one kind make.
+type Cases []Vector
 
-// Write writes one vector. The name is converted to a file name.
-func (w *Writer) Write(v Vector) error {
+// Add adds a vector. Its name is converted to a file name.
+func (c *Cases) Add(v Vector) {
 	if v.Document == nil {
 		v.Document = []byte{} // not null
 	}
@@ -74,29 +64,44 @@ func (w *Writer) Write(v Vector) error {
 		}
 		return -1
 	}, v.Name)
-	if w.folder == "" {
-		if w.names == nil {
-			w.names = map[string]bool{}
-		}
-		w.names[v.Name] = true
-		return nil
-	}
-	path := filepath.Join(w.folder, v.Name+".json")
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%s is there already", path)
-	}
-	return write(path, v)
+	*c = append(*c, v)
 }
 
-// Compare returns an error that names each case that was not written and has no file in folder,
-// and each file there without a case.
-func (w *Writer) Compare(folder string) error {
+// Write replaces a folder by the cases and their environment.
+func (c Cases) Write(folder string, environment any) error {
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	if err := write(filepath.Join(folder, environmentFile), environment); err != nil {
+		return err
+	}
+	for _, v := range c {
+		path := filepath.Join(folder, v.Name+".json")
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%s is there already", path)
+		}
+		if err := write(path, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Compare returns an error that names each case without a file in folder, and each file there without
+// a case.
+func (c Cases) Compare(folder string) error {
 	list, err := Load(folder, new(any))
 	if err != nil {
 		return err
 	}
 	var faults []error
-	left := maps.Clone(w.names)
+	left := map[string]bool{}
+	for _, v := range c {
+		left[v.Name] = true
+	}
 	for _, v := range list {
 		if !left[v.Name] {
 			faults = append(faults, fmt.Errorf("%s/%s.json: no test makes this vector", folder, v.Name))
@@ -104,28 +109,56 @@ func (w *Writer) Compare(folder string) error {
 		delete(left, v.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(left)) {
-		faults = append(faults, fmt.Errorf("%s/%s.json is not there: run the tests with -update, as README.md beside that folder says", folder, name))
+		faults = append(faults, fmt.Errorf("%s/%s.json is not there: run the tests with -update, as README.md in the folder above says", folder, name))
 	}
 	return errors.Join(faults...)
 }
 
-// Main runs the tests of a package that write vectors throughout. If all of them ran, it then
-// compares what they made with the files in folder. It returns the exit status.
-func (w *Writer) Main(m interface{ Run() int }, folder string) int {
+// Files compares the cases with the files of a kind, or writes these anew with the flag -update, and
+// returns the files with their environment.
+func (c Cases) Files(t *testing.T, kind string, environment, read any) []Vector {
+	t.Helper()
+	folder := testkit.VectorFolder(t, "cloud", kind)
+	var err error
+	if *update {
+		err = c.Write(folder, environment)
+	} else {
+		err = c.Compare(folder)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	list, err := Load(folder, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// Main runs the tests of a package that add cases throughout. If all of them ran, it compares the cases
+// with the files in folder; with the flag -update it writes the files anew. It returns the exit status.
+func (c *Cases) Main(m interface{ Run() int }, folder string, environment func() (any, error)) int {
 	status := m.Run()
-	for _, name := range []string{"run", "skip", "list", "fuzz", "bench"} {
-		if flag.Lookup("test."+name).Value.String() != "" {
-			return status
+	part := slices.ContainsFunc([]string{"run", "skip", "list", "fuzz", "bench"}, func(name string) bool { return flag.Lookup("test."+name).Value.String() != "" })
+	_, err := os.Stat(folder)
+	switch {
+	case status != 0:
+		return status
+	case *update:
+		var common any
+		if common, err = environment(); err == nil {
+			err = c.Write(folder, common)
 		}
+	case part || errors.Is(err, os.ErrNotExist): // without module vectors
+		return 0
+	default:
+		err = c.Compare(folder)
 	}
-	if _, err := os.Stat(folder); w.folder != "" || status != 0 || errors.Is(err, os.ErrNotExist) {
-		return status // written just now, failed, or without module vectors
-	}
-	if err := w.Compare(folder); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return status
+	return 0
 }
 
 func write(path string, v any) error {

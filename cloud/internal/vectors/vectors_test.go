@@ -1,7 +1,6 @@
 package vectors_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,26 +12,20 @@ import (
 func TestFolder(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "kind")
 	type environment struct{ A int }
-	w, err := vectors.NewWriter(folder, environment{1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := vectors.Vector{Name: "Two Bytes, changed", Expect: "check", Document: []byte{1, 2}}
-	if err := w.Write(v); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Write(v); err == nil {
+	var cases vectors.Cases
+	cases.Add(vectors.Vector{Name: "Two Bytes, changed", Expect: "check", Document: []byte{1, 2}})
+	if err := append(cases, cases[0]).Write(folder, environment{1}); err == nil {
 		t.Error("written twice")
 	}
-	if err := (&vectors.Writer{}).Write(v); err != nil {
-		t.Error(err)
+	if err := cases.Write(folder, environment{1}); err != nil {
+		t.Fatal(err)
 	}
 	var e environment
 	got, err := vectors.Load(folder, &e)
 	if err != nil || e.A != 1 || len(got) != 1 || got[0].Name != "two-bytes-changed" || got[0].Expect != "check" || string(got[0].Document) != "\x01\x02" {
 		t.Errorf("%+v, %v, %v", got, e, err)
 	}
-	if _, err := vectors.NewWriter(folder, environment{2}); err != nil {
+	if err := (vectors.Cases{}).Write(folder, environment{2}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := vectors.Load(folder, &e); err == nil {
@@ -55,27 +48,20 @@ func TestFolder(t *testing.T) {
 // A case without a file and a file without a case are each named.
 func TestCompare(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "kind")
-	w, err := vectors.NewWriter(folder, struct{}{})
-	if err != nil {
+	var cases vectors.Cases
+	cases.Add(vectors.Vector{Name: "a"})
+	cases.Add(vectors.Vector{Name: "b"})
+	if err := cases.Write(folder, struct{}{}); err != nil {
 		t.Fatal(err)
-	}
-	var cases vectors.Writer
-	for _, name := range []string{"a", "b"} {
-		if err := errors.Join(w.Write(vectors.Vector{Name: name}), cases.Write(vectors.Vector{Name: name})); err != nil {
-			t.Fatal(err)
-		}
 	}
 	if err := cases.Compare(folder); err != nil {
 		t.Error(err)
 	}
-	if err := cases.Write(vectors.Vector{Name: "c"}); err != nil {
-		t.Fatal(err)
-	}
+	cases.Add(vectors.Vector{Name: "c"})
 	if err := cases.Compare(folder); err == nil || !strings.Contains(err.Error(), "c.json is not there") {
 		t.Errorf("a case without a file: %v", err)
 	}
-	var none vectors.Writer
-	if err := none.Compare(folder); err == nil || !strings.Contains(err.Error(), "b.json: no test makes") {
+	if err := (vectors.Cases{}).Compare(folder); err == nil || !strings.Contains(err.Error(), "b.json: no test makes") {
 		t.Errorf("files without a case: %v", err)
 	}
 }
