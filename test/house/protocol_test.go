@@ -208,7 +208,7 @@ func (p *protocolPage) policyProblems() []string {
 	_, rest, _ = strings.Cut(rest, "Of its content and of the machine:")
 	content, _, _ := strings.Cut(rest, "\n\n")
 	var want []string
-	for _, c := range csr.PolicyChecks() {
+	for _, c := range slices.Concat(csr.PolicyChecks()) {
 		want = append(want, string(c))
 	}
 	if got := slices.Concat(codeIn(object), codeIn(content)); !slices.Equal(got, want) {

@@ -27,7 +27,7 @@ func (p *plugin) explain(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	f := explain.Facts{Request: request, Kinds: p.kinds, Records: p.held, Now: p.now()}
+	f := explain.Facts{Request: request, Kinds: p.kinds, Held: p.held, Now: p.now()}
 	c, err := p.configuration(ctx)
 	if err != nil {
 		return err

@@ -28,8 +28,8 @@ type Facts struct {
 	Policy *csr.Policy
 	// ClusterIDs are the names of the cluster that the controller accepts; nil: not known.
 	ClusterIDs []string
-	// Records finds the records around a claim; nil: they are not known.
-	Records func(ctx context.Context, claim membership.Claim) (membership.Held, error)
+	// Held finds the records that a claim concerns; nil: they are not known.
+	Held func(ctx context.Context, claim membership.Claim) (membership.Held, error)
 	// Related are other requests with the same PKCS#10 request: a hello's answer, an answer's
 	// hello.
 	Related []*csr.Request

@@ -92,7 +92,7 @@ func TestExplainStatedProviderID(t *testing.T) {
 		Claim: membership.Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1", ProviderID: "gce://p/z/vm-1"}}}
 	for id, want := range map[string]State{"": Kept, "gce://p/z/vm-1": Kept, "gce://p/z/vm-2": Broken} {
 		x := &Explanation{NodeName: "node-1", Message: MessageAnswer, Reading: &attest.Message{Provider: "gce", Machine: "gce:p/1"}}
-		_, err := x.addMembership(t.Context(), &Facts{Now: now, Records: func(context.Context, membership.Claim) (membership.Held, error) { return held, nil }},
+		_, err := x.addMembership(t.Context(), &Facts{Now: now, Held: func(context.Context, membership.Claim) (membership.Held, error) { return held, nil }},
 			&csr.Machine{UID: "uid-1", ProviderID: id})
 		if err != nil || x.Rules[0].State != want {
 			t.Errorf("the inventory has %q: %+v, %v", id, x.Rules, err)
@@ -136,7 +136,7 @@ func TestExplain(t *testing.T) {
 		"a hello that came too late":          {conditions: []csr.Condition{denied(attest.CheckHelloExpired)}, now: late, broken: []string{"HelloExpired"}, who: node},
 		"a machine that is unknown":           {conditions: []csr.Condition{denied(attest.CheckMembership)}, now: soon, broken: []string{"not-a-member"}, who: operator, what: "kubectl nodeattest approve node-1 --machine IDENTITY, with the identity in the controller's log and Event"},
 		"a name that rests":                   {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Name: &resting}, now: soon, broken: []string{"not-a-member"}, who: nobody, what: "rests until"},
-		"a machine under a name":              {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Machine: &membership.Record{Claim: membership.Claim{NodeName: "other"}, State: membership.StateBound}}, now: soon, who: operator, what: "kubectl nodeattest release other", broken: []string{"registry-machine"}},
+		"a machine under a name":              {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Machine: &membership.Record{Claim: membership.Claim{NodeName: "other"}, State: membership.StateBound}}, now: soon, who: operator, what: "kubectl nodeattest release other", broken: []string{"not-a-member"}},
 		"a node that is not in the inventory": {conditions: []csr.Condition{denied(csr.CheckMachineUnknown)}, now: soon, broken: []string{"machine-unknown"}, who: operator, what: "add it there"},
 		"an unknown machine under a name":     {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Name: &bound}, now: soon, broken: []string{"not-a-member"}, who: operator, what: "cannot tell whether that machine"},
 		"another user":                        {change: func(r *csr.Request) { r.User.Username = "eve" }, conditions: []csr.Condition{denied(refusal.Check("request-username"))}, now: soon, broken: []string{"request-username"}, who: owner},
@@ -161,7 +161,7 @@ func TestExplain(t *testing.T) {
 				row.change(r)
 			}
 			x, err := Explain(t.Context(), Facts{Request: r, Kinds: []attest.Kind{new(tpm.Kind)}, ClusterIDs: []string{e.ClusterID}, Related: row.related, Now: row.now,
-				Records: func(context.Context, membership.Claim) (membership.Held, error) { return row.held, nil }})
+				Held: func(context.Context, membership.Claim) (membership.Held, error) { return row.held, nil }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -260,7 +260,7 @@ func TestExplainStrangers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x, err := Explain(t.Context(), Facts{Request: e.object(row.signer, row.text, e.HelloCreated, row.conditions...), Kinds: []attest.Kind{new(tpm.Kind)}, Now: e.HelloCreated,
-				Records: func(context.Context, membership.Claim) (membership.Held, error) {
+				Held: func(context.Context, membership.Claim) (membership.Held, error) {
 					return membership.Held{Name: &bound}, nil
 				}})
 			if err != nil {
@@ -293,7 +293,7 @@ func TestExplainOthers(t *testing.T) {
 	}
 	lost := errors.New("the API server is gone")
 	_, err = Explain(t.Context(), Facts{Request: e.object(e.ChallengeSigner, e.hello, e.HelloCreated), Kinds: []attest.Kind{new(tpm.Kind)},
-		Records: func(context.Context, membership.Claim) (membership.Held, error) { return membership.Held{}, lost }})
+		Held: func(context.Context, membership.Claim) (membership.Held, error) { return membership.Held{}, lost }})
 	if !errors.Is(err, lost) {
 		t.Errorf("got %v", err)
 	}

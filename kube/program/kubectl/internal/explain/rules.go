@@ -100,21 +100,28 @@ func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 // addTable adds a row for each rule of the table, and one for each broken rule of the
 // encoding; these end the table.
 func (x *Explanation) addTable(all csr.Errors, undecided, inventory bool) {
-	table := csr.PolicyChecks()
-	unread := slices.ContainsFunc(all, func(e *csr.Error) bool { return !slices.Contains(table, e.Check) && e.Check != csr.CheckSignature })
-	for _, check := range table {
-		if unread && check == csr.CheckAttestationProvider { // the first one that reads it
-			for _, e := range all {
-				if !slices.Contains(table, e.Check) {
-					x.Rules = append(x.Rules, Rule{Name: string(e.Check), State: Broken, Got: e.Got, Want: e.Want})
-				}
-			}
+	object, request := csr.PolicyChecks()
+	for _, check := range object {
+		x.Rules = append(x.Rules, tableRow(check, all, undecided, inventory))
+	}
+	unreadable := false
+	for _, e := range all {
+		if !slices.Contains(object, e.Check) && !slices.Contains(request, e.Check) && e.Check != csr.CheckSignature {
+			unreadable = true
+			x.Rules = append(x.Rules, broken(e, e.Check))
 		}
-		x.Rules = append(x.Rules, tableRow(check, all, unread, undecided, inventory))
+	}
+	for _, check := range request {
+		row := tableRow(check, all, undecided, inventory)
+		if unreadable && row.State == Kept {
+			row.State, row.Want = Unknown, "a request that can be read"
+		}
+		x.Rules = append(x.Rules, row)
 	}
 }
 
-func tableRow(check csr.Check, all csr.Errors, unread, undecided, inventory bool) Rule {
+// tableRow returns the row of one rule of the table.
+func tableRow(check csr.Check, all csr.Errors, undecided, inventory bool) Rule {
 	row := Rule{Name: string(check), State: Kept}
 	ofInventory := slices.Contains(ofMachine[:], check)
 	switch n := slices.IndexFunc(all, func(e *csr.Error) bool { return e.Check == check }); {
@@ -122,8 +129,6 @@ func tableRow(check csr.Check, all csr.Errors, unread, undecided, inventory bool
 		row.State, row.Want = Unknown, machineUnknown
 	case n >= 0:
 		row.State, row.Got, row.Want = Broken, all[n].Got, all[n].Want
-	case unread && slices.Index(csr.PolicyChecks(), check) >= slices.Index(csr.PolicyChecks(), csr.CheckAttestationProvider):
-		row.State, row.Want = Unknown, "a request that can be read"
 	case undecided && (ofInventory || check == csr.CheckCredential):
 		row.State, row.Want = Unknown, "an answer that could not be had now"
 	}
@@ -165,14 +170,14 @@ func (x *Explanation) addEcho(f *Facts) {
 func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *csr.Machine) (*membership.Held, error) {
 	row := Rule{Name: string(attest.CheckMembership), State: Unknown, Want: "the controller decides who may be which node"}
 	defer func() { x.Rules = append(x.Rules, row) }()
-	if f.Records == nil || x.NodeName == "" || x.Message == MessageServing {
+	if f.Held == nil || x.NodeName == "" || x.Message == MessageServing {
 		return nil, nil
 	}
 	claim := membership.Claim{NodeName: x.NodeName}
 	if x.Reading != nil {
 		claim.Machine = x.Reading.Machine
 	}
-	held, err := f.Records(ctx, claim)
+	held, err := f.Held(ctx, claim)
 	if err != nil {
 		return nil, err
 	}
@@ -187,18 +192,21 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 		row = Rule{Name: string(attest.CheckMembership), State: Broken, Got: "evidence of " + x.Reading.Provider, Want: "evidence of " + x.byOther + ", by which the inventory knows node " + x.NodeName}
 		return &held, nil
 	}
-	if claim.Machine == "" && held.Name != nil { // only a verifier that trusts it can tell
+	if claim.Machine == "" && held.Name != nil { // only a verifier that trusts the evidence can tell
 		row.Want = "whether it is " + string(held.Name.Machine)
 		return &held, nil
 	}
-	asked := claim
-	asked.Machine = cmp.Or(claim.Machine, "unread:machine")
-	if err := held.Admit(&asked, f.Now); err != nil {
-		row = broken(err, attest.CheckMembership)
-	} else if held.Name != nil && held.Name.State == membership.StateBound {
+	var refused error
+	if claim.Machine != "" {
+		refused = held.Admit(&claim, f.Now)
+	}
+	switch {
+	case refused != nil:
+		row = broken(refused, attest.CheckMembership)
+	case held.Name != nil && held.Name.State == membership.StateBound:
 		row = Rule{Name: string(attest.CheckMembership), State: Kept}
-		x.admitted = claim.Machine != ""
-	} else {
+		x.admitted = true
+	default:
 		row.Want = "the controller's mode decides, as neither the node nor the machine has a record"
 	}
 	return &held, nil
