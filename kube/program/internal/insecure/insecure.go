@@ -13,7 +13,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -68,7 +67,7 @@ func New(c Config) (*Providers, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case nilpointer.Is(c.Registry) || c.Registry.Scope() != Scope(c.Registry.Scope().Cluster):
+	case c.Registry == nil || c.Registry.Scope() != Scope(c.Registry.Scope().Cluster):
 		return nil, refusal.Config("Registry", "", "one of the nodes without evidence")
 	case !slices.Contains(c.Policy.ClusterIDs, c.Registry.Scope().Cluster):
 		return nil, refusal.Config("Registry", "of cluster "+refusal.Quote(c.Registry.Scope().Cluster), "one of "+refusal.Quotes(c.Policy.ClusterIDs))

@@ -365,7 +365,6 @@ func TestNew(t *testing.T) {
 		"a policy of another signer":      func(c *Config) { c.Policy = w.policy(csr.SignerClientTPM) },
 		"a policy of another signer too":  func(c *Config) { c.Policy = w.policy(csr.SignerClientInsecure, csr.SignerClientTPM) },
 		"no registry":                     func(c *Config) { c.Registry = nil },
-		"a nil registry":                  func(c *Config) { c.Registry = (*registry.Registry)(nil) },
 		"the registry of another kind":    func(c *Config) { c.Registry = byGCE },
 		"the registry of another cluster": func(c *Config) { c.Registry = elsewhere },
 		"no look-up of Nodes":             func(c *Config) { c.NodeExists = nil },
