@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
-	"maps"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -102,16 +101,16 @@ var calledByTransport = []string{"Dial", "DialContext", "DialTLS", "DialTLSConte
 // reason, and how many go through it.
 func goroutineProblems(t *testing.T, root string) (problems []string, through int) {
 	t.Helper()
-	files, positions := parseAll(t, root)
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if strings.HasPrefix(name, "test/") || strings.HasPrefix(name, "tools/") || path.Dir(name) == "internal/recovered" {
+	for _, file := range shippedFiles(t, root) {
+		name := file.name
+		if path.Dir(name) == "internal/recovered" {
 			continue
 		}
-		found, recovering := goroutinesOf(files[name])
+		found, recovering := goroutinesOf(file.File)
 		through += recovering
 		at := map[int]string{}
 		for position, what := range found {
-			at[positions.Position(position).Line] = what
+			at[file.positions.Position(position).Line] = what
 		}
 		for i, line := range strings.Split(readFile(t, filepath.Join(root, name)), "\n") {
 			what, starts := at[i+1]
