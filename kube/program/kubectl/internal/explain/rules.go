@@ -13,7 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// isChallenge reports whether hellos are filed under a signer's name.
+// isChallenge reports whether a signer is a challenge signer, to which hellos are sent.
 func isChallenge(signer string) bool {
 	name, err := csr.SignerChallenge("tpm")
 	prefix := strings.TrimSuffix(name, "tpm")
@@ -30,11 +30,10 @@ func nodeNameOf(commonName string) string {
 	return ""
 }
 
-// ofMachine are the rules that look at the inventory's data.
+// ofMachine are the rules about the inventory.
 var ofMachine = [...]csr.Check{csr.CheckMachineUnknown, csr.CheckMachineNotReady, csr.CheckMachineOtherNode, csr.CheckProviderIDMismatch, csr.CheckSANNotOwn}
 
-// addPolicy adds the rules of the policy, and returns what the inventory has about the
-// machine; nil if it is not known.
+// addPolicy adds the rules of the policy, and returns the inventory's machine, or nil if it is unknown.
 func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parsed) *csr.Machine {
 	if x.unread != "" && x.Message == MessageHello {
 		x.Rules = append(x.Rules, Rule{Name: string(csr.CheckSignerName), State: Unknown, Want: "the signer that the hello names"})
@@ -48,7 +47,7 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 	policy := x.policy(f, &machine)
 	checked, err := policy.CheckUnsigned(ctx, parsed, x.Signer)
 	if errors.Is(err, refusal.CheckConfig) {
-		x.Rules = append(x.Rules, Rule{Name: string(csr.CheckSignerName), State: Unknown, Want: "a policy that can be used: " + err.Error()})
+		x.Rules = append(x.Rules, Rule{Name: string(csr.CheckSignerName), State: Unknown, Want: "a valid policy: " + err.Error()})
 		return nil
 	}
 	if errors.Is(err, csr.ErrOtherSigner) {
@@ -73,8 +72,7 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 	return machine
 }
 
-// policy returns the policy that the request is checked against. What its inventory finds is
-// stored in found.
+// policy returns the policy to check the request against. It stores the inventory's machine in found.
 func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 	policy := &csr.Policy{ClusterIDs: []string{"unknown"}, SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxExpiration,
 		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
@@ -91,14 +89,14 @@ func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 	}
 	if policy.Records == nil {
 		policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
-			return nil, errors.New("the records of certificates are not known here")
+			return nil, errors.New("explain has no records of certificates")
 		}
 	}
 	return policy
 }
 
-// addTable adds a row for each rule of the table, and one for each broken rule of the
-// encoding; these end the table.
+// addTable adds a row for each rule of the policy and, before the rules about the request's content, one
+// for each broken rule of its encoding.
 func (x *Explanation) addTable(all csr.Errors, undecided, inventory bool) {
 	object, request := csr.PolicyChecks()
 	for _, check := range object {
@@ -130,17 +128,16 @@ func tableRow(check csr.Check, all csr.Errors, undecided, inventory bool) Rule {
 	case n >= 0:
 		row.State, row.Got, row.Want = Broken, all[n].Got, all[n].Want
 	case undecided && (ofInventory || check == csr.CheckCredential):
-		row.State, row.Want = Unknown, "an answer that could not be had now"
+		row.State, row.Want = Unknown, "an answer from the inventory or the records, which failed"
 	}
 	return row
 }
 
-// ofBinding are the rules about what an answer repeats of its challenge.
+// ofBinding are the rules that compare an answer with the challenge that it repeats.
 var ofBinding = [...]refusal.Check{attest.CheckBindingSigner, attest.CheckBindingRequester, attest.CheckBindingExpiration, attest.CheckBindingMachineKey,
 	attest.CheckBindingRequest, attest.CheckAnswerLate}
 
-// addEcho adds the rules about the message's cluster and, for an answer, about what it repeats
-// of its challenge.
+// addEcho adds the rules about the message's cluster and, for an answer, about the repeated challenge.
 func (x *Explanation) addEcho(f *Facts) {
 	if x.Reading == nil {
 		return
@@ -168,7 +165,7 @@ func (x *Explanation) addEcho(f *Facts) {
 
 // addMembership checks the claim against the registry's records.
 func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *csr.Machine) (*membership.Held, error) {
-	row := Rule{Name: string(attest.CheckMembership), State: Unknown, Want: "the controller decides who may be which node"}
+	row := Rule{Name: string(attest.CheckMembership), State: Unknown, Want: "the controller decides which machine may be which node"}
 	defer func() { x.Rules = append(x.Rules, row) }()
 	if f.Held == nil || x.NodeName == "" || x.Message == MessageServing {
 		return nil, nil
@@ -212,8 +209,7 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 	return &held, nil
 }
 
-// addDecision merges the controller's decision into the rules: a rule that the controller
-// found broken is broken, whatever could be seen here.
+// addDecision marks the rule that the controller named as broken, even if it looks kept here.
 func (x *Explanation) addDecision() {
 	d := x.Decision
 	switch {
@@ -249,8 +245,7 @@ func last(notes []string) string {
 	return notes[len(notes)-1]
 }
 
-// addVerification adds what the key ring, the roots and the statements say, which only the
-// controller can know.
+// addVerification adds the rule of the evidence's verification, which only the controller can do.
 func (x *Explanation) addVerification(s State) {
 	if x.Reading == nil {
 		return
