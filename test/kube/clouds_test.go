@@ -457,7 +457,7 @@ func (c *cluster) testCloudOperator(t *testing.T, w *clouds, as client.Client) {
 		machine uint64
 		want    []string
 	}{
-		{"gce-2", 2, []string{"asks for another key with a bootstrap token", "kubectl nodeattest release gce-2"}},
+		{"gce-2", 2, []string{"asks for a certificate of another key with a bootstrap token", "kubectl nodeattest release gce-2"}},
 		{"tpm-1", 4, []string{"got evidence of gce, want evidence of tpm, by which the inventory knows node tpm-1", "may want weaker evidence"}},
 	} {
 		object := refusedFor(t, as, c.documentNode(t, gce.Provider, row.node, w.source(t, vm("example-project", row.machine))), "NotAMember")

@@ -325,7 +325,7 @@ func (m *mix) kubectl1(t *testing.T, args ...string) string {
 func (m *mix) testRelease(t *testing.T, kubelet *process) {
 	kubelet.stop(t)
 	token, again := m.client(t, m.bearer(t, otherTokenID)), m.plainFor(t, "node-4", csr.SignerClientInsecure)
-	if out := m.kubectl1(t, "nodeattest", "release", "node-4", "--machine", "insecure:node-4"); !strings.Contains(out, "whoever has the key of its certificate is node node-4 until") {
+	if out := m.kubectl1(t, "nodeattest", "release", "node-4", "--machine", "insecure:node-4"); !strings.Contains(out, "its old certificate and key still authenticate as node node-4 until") {
 		t.Errorf("released: %s", out)
 	}
 	denied(t, m.admin, file(t, token, again), "InsecureNodeExists")
