@@ -35,7 +35,7 @@ check: setup-build ## gofmt, build and vet of every module, and no test: under a
 test: setup-test ## every test, with the race detector
 	$(call each,. $(ADAPTERS),$(CURDIR)/scripts/test.sh $(TESTARGS) ./...)
 
-e2e: setup-build ## joins of real kubelets to a real control plane, built on first use; the SDK beside other libraries
+e2e: setup-build ## joins of real kubelets to a real control plane, built on first use; the SDK against other libraries
 	scripts/kube-binaries.sh
 	$(call each,$(TESTS),NO_SKIPS=1 $(CURDIR)/scripts/test.sh -count=1 -timeout 40m ./...)
 	$(call each,test/kubernetes,NO_SKIPS=1 $(CURDIR)/scripts/test.sh -modfile=go137.mod -tags kubernetes137 -short -count=1 -timeout 40m .)
@@ -43,7 +43,7 @@ e2e: setup-build ## joins of real kubelets to a real control plane, built on fir
 fuzz: setup-build ## every fuzz target for FUZZTIME (5s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
-bench: setup-build ## every benchmark, also beside other libraries; BENCH selects, BENCHTIME sets the time
+bench: setup-build ## every benchmark, also of other libraries; BENCH selects, BENCHTIME sets the time
 	$(call each,. test,$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...)
 
 lint: setup-build ## gofmt, shellcheck, golangci-lint, govulncheck, go mod tidy, messages of commits

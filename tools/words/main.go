@@ -42,6 +42,9 @@ var kinds = []kind{
 	{"those of, those that", regexp.MustCompile(`(?i)\bthose (of|that|which|who)\b`), "name the things", false},
 }
 
+// pythonNone is a comparison of Python's.
+var pythonNone = regexp.MustCompile(`\bis None\b`)
+
 // generators are the files that make the vectors.
 var generators = regexp.MustCompile(`^test/vectors/|^cloud/\w+/vectors?\w*_test\.go`)
 
@@ -146,7 +149,7 @@ func ofText(name string, text []byte) (lines []line) {
 	s := bufio.NewScanner(bytes.NewReader(text))
 	s.Buffer(nil, len(text)+1)
 	for n := 1; s.Scan(); n++ {
-		lines = append(lines, line{at: fmt.Sprintf("%s:%d", name, n), text: s.Text()})
+		lines = append(lines, line{at: fmt.Sprintf("%s:%d", name, n), text: pythonNone.ReplaceAllString(s.Text(), "")})
 	}
 	return lines
 }
