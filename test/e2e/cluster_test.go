@@ -28,7 +28,7 @@ import (
 	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
-// The user of the control plane's side; the id of the bootstrap token of somebody
+// The user of the control plane's side; the ID of the bootstrap token of a requester
 // who is not the node; the secret half of all tokens.
 const (
 	controllerUser = "nodeattest-controller"

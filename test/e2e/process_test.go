@@ -72,8 +72,8 @@ func (p *process) ready(t *testing.T, probe func() error) {
 
 var lastPort = 5000 + rand.N(5000)
 
-// freePorts finds ports of 127.0.0.1 that nobody listens on, none of them twice. They are
-// below those that the kernel gives to connections: nobody takes one before its server does.
+// freePorts finds free ports of 127.0.0.1, none of them twice. They are
+// below those that the kernel gives to connections: no connection takes one before its server does.
 func freePorts(t *testing.T, n int) []string {
 	t.Helper()
 	var ports []string

@@ -93,7 +93,7 @@ func lockProblems(t *testing.T, root string) (problems []string, locks int) {
 	return problems, locks
 }
 
-// lockOf returns the call that releases what a call locks, or "" for any other call.
+// lockOf returns the call that undoes a lock, or "" for any other call.
 func lockOf(call *ast.CallExpr) string {
 	selector, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || len(call.Args) != 0 || selector.Sel.Name != "Lock" && selector.Sel.Name != "RLock" {

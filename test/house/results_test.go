@@ -15,7 +15,7 @@ import (
 
 // TestNoFunctionReturnsAnErrorPointer: a nil *refusal.Error that becomes an error is an error
 // that is not nil. So every function of this repository that can refuse returns an error, also
-// those that are not exported, methods of interfaces and functions without a name.
+// unexported ones, methods of interfaces and functions without a name.
 func TestNoFunctionReturnsAnErrorPointer(t *testing.T) {
 	none(t, errorPointerProblems(t, "."))
 }

@@ -18,7 +18,7 @@ import (
 const maxCommands = 10
 
 // TestGettingStarted runs every command of the page, in order and in one shell, on a clone
-// of this very tree. It ends with the node Ready through attestation alone, and with whoever
+// of this very tree. It ends with the node Ready through attestation alone, and with each machine that
 // has its token and another TPM refused.
 func TestGettingStarted(t *testing.T) {
 	t.Parallel()

@@ -124,7 +124,7 @@ func (c *cluster) newestHello(t *testing.T, reason string) string {
 	}).Name
 }
 
-// TestPlugin is an operator's day: machines that nobody knows are approved, a board is
+// TestPlugin is an operator's day: unknown machines are approved, a board is
 // replaced, an inventory moved, a machine is gone; and requests are explained.
 func TestPlugin(t *testing.T) {
 	t.Parallel()
@@ -231,7 +231,7 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("got %+v, %v, want a name that rests until %s", released.Spec, err, leaf.NotAfter)
 	}
 	t.Run("the right to make tokens", func(t *testing.T) { testTokenRight(t, c) })
-	t.Run("what is none of ours", func(t *testing.T) { testExplainOthers(t, c, o) })
+	t.Run("requests of others", func(t *testing.T) { testExplainOthers(t, c, o) })
 }
 
 // testSwapped has the request that an operator has looked at cleaned up, and a thief file one with its

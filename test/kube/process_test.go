@@ -139,8 +139,8 @@ func (p *process) tail() []byte { return controlplane.Tail(p.log) }
 // handedOut are the ports that tests of this process have got.
 var handedOut sync.Map
 
-// freePorts finds ports of 127.0.0.1 that nobody listens on, none of them twice, for tests
-// run beside each other. They are below those that the kernel gives to connections, so that
+// freePorts finds free ports of 127.0.0.1, none of them twice, for tests
+// that run in parallel. They are below those that the kernel gives to connections, so that
 // a server which was killed finds its own again.
 func freePorts(t *testing.T, n int) []string {
 	t.Helper()

@@ -142,7 +142,7 @@ func (r *rollout) since() bool {
 	return lease.Annotations["nodeattest.github.io/enforced-since"] != ""
 }
 
-// pods are those of an image that are not being deleted.
+// pods returns the pods of an image that are not being deleted.
 func (r *rollout) pods(image string) []corev1.Pod {
 	r.t.Helper()
 	var list corev1.PodList

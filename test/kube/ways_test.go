@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/program/controlplane/bypass"
 	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/kube/program/controlplane/bypass"
 )
 
 // finds looks for ways around attestation.
