@@ -15,12 +15,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/registry"
@@ -98,8 +98,8 @@ func (p *plugin) held(ctx context.Context, claim membership.Claim) (h membership
 
 // noRecord is the error about an operator's node name without a record.
 func noRecord(nodeName string) error {
-	if !names.ValidNode(nodeName) {
-		return fmt.Errorf("%s is not %s", refusal.Quote(nodeName), names.WantNode(nodeName))
+	if len(validation.IsDNS1123Subdomain(nodeName)) != 0 {
+		return fmt.Errorf("%s is no node name: want lower-case letters, digits, hyphens and dots", refusal.Quote(nodeName))
 	}
 	return fmt.Errorf("node %s has no record", nodeName)
 }

@@ -33,7 +33,7 @@ func TestToken(t *testing.T) {
 		"a resting name":  {"node-1", v1alpha1.AttestedNodeSpec{Scope: "ek RSA-2048", State: v1alpha1.NodeResting, LastEnd: &metav1.Time{Time: now.Add(time.Hour)}}, "resting, not bound"},
 		"a reserved name": {"node-1", v1alpha1.AttestedNodeSpec{Scope: "ek RSA-2048", State: v1alpha1.NodeReserved, Deadline: &metav1.Time{Time: now.Add(time.Minute)}}, "reserved, not bound"},
 		"no record":       {"node-1", v1alpha1.AttestedNodeSpec{}, "node node-1 has no record"},
-		"no node's name":  {"Node-1", v1alpha1.AttestedNodeSpec{}, "lower-case: node-1"},
+		"no node's name":  {"Node-1", v1alpha1.AttestedNodeSpec{}, "no node name"},
 		"a document's":    {"node-1", v1alpha1.AttestedNodeSpec{Scope: "gce document", State: v1alpha1.NodeBound, LastEnd: ended}, "kubectl nodeattest release node-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
