@@ -45,8 +45,8 @@ var kinds = []kind{
 // pythonNone is a comparison of Python's.
 var pythonNone = regexp.MustCompile(`\bis None\b`)
 
-// generators are the files that make the vectors.
-var generators = regexp.MustCompile(`^test/vectors/|^cloud/\w+/vectors?\w*_test\.go`)
+// generators are the files with bytes and names of the vectors.
+var generators = regexp.MustCompile(`^test/vectors/|^test/clouds/|^cloud/\w+/vectors?\w*_test\.go`)
 
 // A line is a comment, a string or a line of a page, and where it stands.
 type line struct {
