@@ -54,7 +54,7 @@ func (p *plugin) registry(scope membership.Scope) (*registry.Registry, error) {
 	return registry.New(scope, p.client, p.client, registry.Options{Now: p.now})
 }
 
-// record finds the live record of a node name, and its registry; nil if there is none.
+// record finds the live record of a node name, and its registry; nil without one.
 func (p *plugin) record(ctx context.Context, nodeName string) (*membership.Record, *registry.Registry, error) {
 	var object v1alpha1.AttestedNode
 	err := p.client.Get(ctx, client.ObjectKey{Name: nodeName}, &object)

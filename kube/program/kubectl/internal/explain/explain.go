@@ -78,7 +78,7 @@ type Explanation struct {
 	NodeName string
 	// Signer is the signer of the certificate; for a hello, the one that it states.
 	Signer string
-	// Reading is the evidence as read; nil if there is none or it cannot be read.
+	// Reading is the evidence as read; nil without evidence that can be read.
 	Reading *attest.Message
 	// Decision is the condition that decides, or nil.
 	Decision *csr.Condition
