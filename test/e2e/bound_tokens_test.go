@@ -310,7 +310,7 @@ func (c *cluster) deleteObject(t *testing.T, kind string) {
 func TestForeignIssuer(t *testing.T) {
 	ca, dir := controlplane.NewAuthority(t), t.TempDir()
 	cert, certKey := ca.Issue(t, pkix.Name{CommonName: "issuer"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
-	port := freePorts(t, 1)[0]
+	port := controlplane.FreePorts(t, 1)[0]
 	ours := "https://127.0.0.1:" + port
 	signer, err := jws.NewSigner(controlplane.NewKey(t), jws.SignerOptions{Type: jws.TypeJWT})
 	if err != nil {

@@ -76,7 +76,7 @@ func (m *nodeMachine) startKubelet(t *testing.T, more string) (p *process, port 
 	for name, value := range map[string]string{"overcommit": "1\n", "panic": "10\n", "oops": "1\n"} {
 		controlplane.Write(t, dir, name, []byte(value))
 	}
-	port = freePorts(t, 1)[0]
+	port = controlplane.FreePorts(t, 1)[0]
 	config := controlplane.Write(t, dir, "kubelet.yaml", fmt.Appendf(nil, kubeletConfig, startRuntime(t, dir), port, filepath.Join(m.c.dir, "ca.crt"),
 		filepath.Join(dir, "podlogs"), filepath.Join(dir, "plugins"), more))
 	kubeconfig := m.kubeconfig(t, "kubelet", &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{

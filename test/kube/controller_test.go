@@ -111,7 +111,7 @@ func (c *cluster) startSigner(t *testing.T, arguments ...string) *process {
 	path := c.kubeconfig(t, "signer.kubeconfig", "system:kube-controller-manager")
 	return start(t, filepath.Join(controlplane.Binaries(t), "kube-controller-manager"), c.dir, append(arguments,
 		"--kubeconfig="+path, "--authentication-kubeconfig="+path, "--authorization-kubeconfig="+path,
-		"--bind-address=127.0.0.1", "--secure-port="+freePorts(t, 1)[0], "--leader-elect=false", "--profiling=false",
+		"--bind-address=127.0.0.1", "--secure-port="+controlplane.FreePorts(t, 1)[0], "--leader-elect=false", "--profiling=false",
 		"--use-service-account-credentials=true",
 		"--cluster-signing-cert-file="+filepath.Join(c.dir, "ca.crt"),
 		"--cluster-signing-key-file="+controlplane.Write(t, c.dir, "ca.Key", controlplane.PrivatePEM(t, c.ca.Key)),

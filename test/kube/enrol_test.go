@@ -94,7 +94,7 @@ func (a *akCA) enrolOverHTTPS(t *testing.T, m *nodeMachine, args ...string) (sai
 	t.Helper()
 	dir, own := t.TempDir(), controlplane.NewAuthority(t)
 	certificate, key := own.Issue(t, pkix.Name{CommonName: "ak-ca"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
-	address := "127.0.0.1:" + freePorts(t, 1)[0]
+	address := "127.0.0.1:" + controlplane.FreePorts(t, 1)[0]
 	p := start(t, a.program, dir, append(slices.Clip(a.args), "--listen", address,
 		"--tls-certificate", controlplane.Write(t, dir, "tls.pem", certificate), "--tls-key", controlplane.Write(t, dir, "tls.key", key))...)
 	url := "https://" + address + "/enrol"

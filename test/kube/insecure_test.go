@@ -139,7 +139,7 @@ func newMix(t *testing.T) *mix {
 	m.operator = &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: filepath.Dir(buildProgram(t, "kubectl-nodeattest")),
 		kubeconfig: m.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
 	node.Name = "node-1"
-	ports := freePorts(t, 4)
+	ports := controlplane.FreePorts(t, 4)
 	m.enforced = overlay(t, node, ports, "insecure", "signer", "enforce")
 	m.apply1(t, overlay(t, node, ports, "insecure", "signer"))
 	m.startPrograms(t)

@@ -67,7 +67,7 @@ func TestObserve(t *testing.T) {
 	w.knowMachines(t, device, "node-1")
 	w.operator = &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: filepath.Dir(buildProgram(t, "kubectl-nodeattest")),
 		kubeconfig: w.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
-	w.folder = overlay(t, w.node, freePorts(t, 4))
+	w.folder = overlay(t, w.node, controlplane.FreePorts(t, 4))
 	w.openPage(t)
 	w.plain1 = w.plainFor(t, "plain-1", csr.SignerKubeAPIServerClientKubelet)
 

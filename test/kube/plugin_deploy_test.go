@@ -45,7 +45,7 @@ func TestDeploy(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := c.nodeOn(t, tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), "node-1")
-	ports := freePorts(t, 4)
+	ports := controlplane.FreePorts(t, 4)
 	folder := overlay(t, node, ports, "signer", "clouds", "enforce")
 	k := &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: t.TempDir(), kubeconfig: c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
 	apply := func() string {

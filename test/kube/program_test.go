@@ -101,7 +101,7 @@ func (c *cluster) startController(t *testing.T, program, name string, change fun
 // of its service account.
 func (c *cluster) startProgram(t *testing.T, program, name, part string, change func(config map[string]any), args ...string) *replica {
 	t.Helper()
-	ports := freePorts(t, 2)
+	ports := controlplane.FreePorts(t, 2)
 	r := &replica{metrics: "http://127.0.0.1:" + ports[0] + "/metrics", health: "http://127.0.0.1:" + ports[1]}
 	path := c.programConfig(t, name, func(config map[string]any) {
 		change(config)
