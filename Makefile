@@ -40,7 +40,7 @@ race: ## make test and the replay of the vectors, with the race detector
 	@$(MAKE) --no-print-directory test TESTARGS='-race -timeout 40m'
 	$(call each,test,$(CURDIR)/scripts/test.sh -race -timeout 40m ./vectors/...)
 
-e2e: setup-build ## joins of real kubelets to a real control plane, built on first use; the SDK beside other libraries
+e2e: setup-build ## joins of real kubelets to a real control plane, built on first use; the SDK against other libraries
 	scripts/kube-binaries.sh
 	$(call each,$(TESTS),NO_SKIPS=1 $(CURDIR)/scripts/test.sh -count=1 -timeout 40m $$($(GO) list ./... | grep -v /test/vectors))
 	$(call each,test/kubernetes,NO_SKIPS=1 $(CURDIR)/scripts/test.sh -modfile=go137.mod -tags kubernetes137 -short -count=1 -timeout 40m .)
@@ -48,7 +48,7 @@ e2e: setup-build ## joins of real kubelets to a real control plane, built on fir
 fuzz: setup-build ## every fuzz target for FUZZTIME (5s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
-bench: setup-build ## every benchmark, also beside other libraries; BENCH selects, BENCHTIME sets the time
+bench: setup-build ## every benchmark, also of other libraries; BENCH selects, BENCHTIME sets the time
 	$(call each,. test,$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...)
 
 lint: setup-build ## gofmt, shellcheck, golangci-lint, govulncheck, go mod tidy, messages of commits

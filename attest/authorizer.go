@@ -228,7 +228,7 @@ func AskMembership(ctx context.Context, a Authorizer, r *Result) error {
 // other parameters.
 func contradicted(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.Check != refusal.ErrRetry &&
-		(e.Check == csr.CheckProviderIDMismatch || !slices.Contains(csr.PolicyChecks(), e.Check)) {
+		(e.Check == csr.CheckProviderIDMismatch || !slices.Contains(slices.Concat(csr.PolicyChecks()), e.Check)) {
 		return &Error{Check: CheckMembership, Got: e.Got, Want: e.Want}
 	}
 	return err

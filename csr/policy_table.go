@@ -145,14 +145,16 @@ var (
 	serving = []Purpose{PurposeServing}
 )
 
-// PolicyChecks returns the names of the rules of a [Policy] in the order in which
-// they are tried and reported.
-func PolicyChecks() []Check {
-	var names []Check
-	for _, row := range slices.Concat(objectRules, requestRules, sanRules, machineRules) {
-		names = append(names, row.check)
+// PolicyChecks returns the names of the rules of a [Policy] in the order in which they are tried and
+// reported: those of the object, and those tried once the bundle and PKCS#10 request are read.
+func PolicyChecks() (object, request []Check) {
+	for _, row := range objectRules {
+		object = append(object, row.check)
 	}
-	return names
+	for _, row := range slices.Concat(requestRules, sanRules, machineRules) {
+		request = append(request, row.check)
+	}
+	return object, request
 }
 
 // maxReports is how often one rule is reported, so that a request with thousands of faults

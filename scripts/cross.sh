@@ -1,5 +1,5 @@
 #!/bin/bash
-# cross.sh builds without cgo: the SDK for every supported platform, the modules beside it
+# cross.sh builds without cgo: the SDK for every supported platform, the other modules
 # for what their programs run on. Those of kube run on nodes and in the cluster, which are
 # Linux; the kubectl plugin runs wherever kubectl does. What it builds is thrown away, so
 # that the compiler need not optimize it, nor describe it to a debugger.

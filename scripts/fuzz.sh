@@ -1,5 +1,5 @@
 #!/bin/bash
-# fuzz.sh runs every fuzz target of the module, and of the modules beside it, for FUZZTIME
+# fuzz.sh runs every fuzz target of the module, and of the other modules, for FUZZTIME
 # each (default 5s), as many at a time as there are cores, with one worker each.
 # A target that tries fewer than 200 inputs in 5 s has a fault that a busy machine does not
 # explain: it does nothing, or one input takes too long.

@@ -80,7 +80,7 @@ while read -r file; do
 		modules+=("$module")
 	fi
 	check "go mod tidy in $module" go mod tidy -diff
-	for other in go[0-9]*.mod; do # of the same sources beside another release
+	for other in go[0-9]*.mod; do # of the same sources with another release
 		[ ! -e "$other" ] || check "go mod tidy in $module of $other" go mod tidy -diff -modfile="$other"
 	done
 done < <(find . -name go.mod -not -path './.git/*' | sort)

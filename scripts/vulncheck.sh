@@ -5,7 +5,7 @@
 # The database is https://vuln.go.dev, or the mirror that GOVULNDB names. Where it cannot be
 # reached a snapshot stands in: NODEATTEST_VULNDB names a folder that is a database itself
 # (govulncheck -db file://FOLDER) and has a file `date` with its day, as scripts/vulndb.sh
-# writes it. One that is older than 90 days is none. Without a database nothing is known,
+# writes it. One that is older than 90 days is not used. Without a database nothing is known,
 # which is said, and fails under NO_SKIPS=1.
 #
 # A vulnerability of the standard library is one of the Go that is used here, of which no

@@ -1,5 +1,5 @@
-// Package deploy contains the manifests of the module, for programs and tests that apply them
-// themselves. People apply the folder: kubectl apply -k.
+// Package deploy contains the manifests of the module, for programs and tests that apply them.
+// Administrators apply the folder: kubectl apply -k.
 package deploy
 
 import (

@@ -49,7 +49,7 @@ func roles(t *testing.T) map[string][]rbacv1.Role {
 }
 
 // TestRightsPage: docs/architecture.md has a row for each rule of each role, under the heading of
-// whoever has the role, and no other row.
+// the role's subject, and no other row.
 func TestRightsPage(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "architecture.md"))
 	if err != nil {

@@ -17,9 +17,8 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// TestEvidenceLabels holds the forms of the label of evidence, which the admission policy
-// looks for in base64, against the label: in the policy stands what the encoding of it has
-// in common whatever stands around it.
+// TestEvidenceLabels compares the label of evidence with the base64 texts that the admission policy
+// searches for: the part of its encoding that does not depend on the bytes around it.
 func TestEvidenceLabels(t *testing.T) {
 	manifests, err := Manifests("admission.yaml")
 	if err != nil {
@@ -89,7 +88,7 @@ func TestImages(t *testing.T) {
 }
 
 // TestBaseWeakensNothing: the base has no object in common with the component enforce, and neither a
-// configuration nor an inventory, which would replace those of a cluster. Argo CD and Flux do not prune
+// configuration nor an inventory, which would replace a cluster's own. Argo CD and Flux do not prune
 // the component's objects.
 func TestBaseWeakensNothing(t *testing.T) {
 	read := func(path string, into any) {

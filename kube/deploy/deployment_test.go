@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// objects are those of a kind in a file.
+// objects returns the objects of a kind in a file.
 func objects[T any](t *testing.T, file, kind string) (found []T) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -40,8 +40,8 @@ func objects[T any](t *testing.T, file, kind string) (found []T) {
 	return found
 }
 
-// TestDeployments holds what the Deployments have in common: where their pods run, which a drain
-// may evict, and who may connect to them.
+// TestDeployments: for all Deployments, where their pods run, which a drain may evict, and which clients
+// may connect to them.
 func TestDeployments(t *testing.T) {
 	policies := objects[networkingv1.NetworkPolicy](t, "network.yaml", "NetworkPolicy")
 	if len(policies) != 1 || policies[0].Namespace != "nodeattest-system" || !slices.Equal(policies[0].Spec.PolicyTypes, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}) || len(policies[0].Spec.Ingress) != 0 {

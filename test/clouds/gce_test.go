@@ -64,7 +64,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestIDToken: what Google's own package takes of a token, and what it leaves to its user.
+// TestIDToken: the checks of a token by Google's own package, and the checks that it leaves to its user.
 func TestIDToken(t *testing.T) {
 	l := newLab(t)
 	parsed, err := jws.Parse(l.token)
@@ -100,7 +100,7 @@ func TestIDToken(t *testing.T) {
 	}
 }
 
-// bare is what nobody can do without: base64, JSON and the signature.
+// bare are the steps that no reader can omit: base64, JSON and the signature.
 func (l *lab) bare() error {
 	token := []byte(l.token)
 	end := bytes.LastIndexByte(token, '.')

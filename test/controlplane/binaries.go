@@ -1,4 +1,4 @@
-// Package controlplane has what the tests of several modules need to start a control plane: a
+// Package controlplane has helpers of tests that start a control plane: a
 // cluster's CA, and the folder of the programs that scripts/kube-binaries.sh builds.
 package controlplane
 
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// binariesVar names a folder with the programs to use instead of those that
+// binariesVar names a folder with programs to use instead of the ones that
 // scripts/kube-binaries.sh builds.
 const binariesVar = "NODEATTEST_KUBE_BIN"
 

@@ -74,8 +74,8 @@ func lookup(resource, name string, err error) error {
 	return err
 }
 
-// TestBoundTokens issues tokens with a real kube-apiserver, and holds both validators
-// beside its TokenReview: while the objects are there, and after each was deleted and
+// TestBoundTokens issues tokens with a real kube-apiserver, and compares both validators
+// with its TokenReview: while the objects are there, and after each was deleted and
 // made again.
 func TestBoundTokens(t *testing.T) {
 	c := startCluster(t)
@@ -250,7 +250,7 @@ func (c *cluster) makeAccount(t *testing.T) {
 	})
 }
 
-// makeObjects makes those that are not there, and returns the UIDs by kind.
+// makeObjects creates the missing objects, and returns the UIDs by kind.
 func (c *cluster) makeObjects(t *testing.T) map[string]types.UID {
 	t.Helper()
 	uids := make(map[string]types.UID)
@@ -310,7 +310,7 @@ func (c *cluster) deleteObject(t *testing.T, kind string) {
 func TestForeignIssuer(t *testing.T) {
 	ca, dir := controlplane.NewAuthority(t), t.TempDir()
 	cert, certKey := ca.Issue(t, pkix.Name{CommonName: "issuer"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
-	port := freePorts(t, 1)[0]
+	port := controlplane.FreePorts(t, 1)[0]
 	ours := "https://127.0.0.1:" + port
 	signer, err := jws.NewSigner(controlplane.NewKey(t), jws.SignerOptions{Type: jws.TypeJWT})
 	if err != nil {

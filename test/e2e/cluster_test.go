@@ -28,7 +28,7 @@ import (
 	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
-// The user of the control plane's side; the id of the bootstrap token of somebody
+// The user of the control plane's side; the ID of the bootstrap token of a requester
 // who is not the node; the secret half of all tokens.
 const (
 	controllerUser = "nodeattest-controller"
@@ -68,7 +68,7 @@ func newCluster(t *testing.T) *cluster {
 // a flag that is given twice the server takes the last.
 func startCluster(t *testing.T, flags ...string) *cluster {
 	t.Helper()
-	bin, dir, ports := controlplane.Binaries(t), t.TempDir(), freePorts(t, 3)
+	bin, dir, ports := controlplane.Binaries(t), t.TempDir(), controlplane.FreePorts(t, 3)
 	c := &cluster{ca: controlplane.NewAuthority(t), url: "https://127.0.0.1:" + ports[2], dir: dir, accounts: controlplane.NewKey(t)}
 	etcd, flagsOfEtcd := controlplane.Etcd(dir, ports[0], ports[1])
 	start(t, filepath.Join(bin, "etcd"), dir, flagsOfEtcd...).ready(t, func() error { return controlplane.Healthy(etcd + "/readyz") })
@@ -88,7 +88,7 @@ func startCluster(t *testing.T, flags ...string) *cluster {
 // startControllers starts some controllers of kube-controller-manager.
 func (c *cluster) startControllers(t *testing.T, names ...string) {
 	t.Helper()
-	port := freePorts(t, 1)[0]
+	port := controlplane.FreePorts(t, 1)[0]
 	config := c.kubeconfig(t, "system:kube-controller-manager")
 	start(t, filepath.Join(controlplane.Binaries(t), "kube-controller-manager"), c.dir,
 		"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,

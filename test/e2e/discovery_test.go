@@ -79,7 +79,7 @@ func TestDiscoveryOfCluster(t *testing.T) {
 	c.sweeps(t)
 }
 
-// refuseDiscovery tries what is wrong with one thing.
+// refuseDiscovery changes one thing in each case.
 func (c *cluster) refuseDiscovery(t *testing.T, good bootstraptoken.DiscoverConfig) {
 	t.Helper()
 	for _, tt := range []struct {
@@ -91,7 +91,7 @@ func (c *cluster) refuseDiscovery(t *testing.T, good bootstraptoken.DiscoverConf
 			d.Token = newToken(t, d.Token.ID(), "0000000000000000")
 		}},
 		{"an unknown id", refusal.ErrRetry, func(d *bootstraptoken.DiscoverConfig) {
-			d.Token = newToken(t, "nobody", "0000000000000000")
+			d.Token = newToken(t, "absent", "0000000000000000")
 		}},
 		{"another pin", bootstraptoken.CheckPinned, func(d *bootstraptoken.DiscoverConfig) {
 			d.Pins = []bootstraptoken.Pin{{1}}
@@ -154,7 +154,7 @@ func TestDiscoveryByKubeadm(t *testing.T) {
 	}{
 		{"good", token, pin, "Cluster info signature and contents are valid and TLS certificate validates against pinned roots"},
 		{"another secret", newToken(t, token.ID(), "0000000000000000"), pin, "failed to verify JWS signature of received cluster info object"},
-		{"an unknown id", newToken(t, "nobody", "0000000000000000"), pin, "could not find a JWS signature in the cluster-info ConfigMap for token ID"},
+		{"an unknown id", newToken(t, "absent", "0000000000000000"), pin, "could not find a JWS signature in the cluster-info ConfigMap for token ID"},
 		{"another pin", token, "sha256:" + strings.Repeat("0", 64), "are pinned"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -220,7 +220,7 @@ func (c *cluster) create(t *testing.T, object *bootstraptoken.Object) {
 	})
 }
 
-// publish makes the cluster-info ConfigMap, and lets anybody read it, as kubeadm does.
+// publish makes the cluster-info ConfigMap, and makes it public, as kubeadm does.
 func (c *cluster) publish(t *testing.T, info *bootstraptoken.ClusterInfo) {
 	t.Helper()
 	data, err := info.Data()

@@ -19,7 +19,7 @@ import (
 )
 
 // TestJoin is the whole join through a real kube-apiserver, once on each road, and
-// beside it what a stranger with the same bootstrap token can do.
+// and the attacks of a stranger with the same bootstrap token.
 func TestJoin(t *testing.T) {
 	c := newCluster(t)
 	clusterID, err := attest.ClusterID(c.ca.Cert)

@@ -150,8 +150,8 @@ func longer(spec *csr.Spec) *csr.Spec {
 	return &changed
 }
 
-// failsApproved has a request approved by somebody else before the control plane's side
-// has looked at it, which finds it false: it can be denied no more.
+// failsApproved has a request approved by another account before the control plane's side
+// has checked and refused it: it can no longer be denied.
 func (j *join) failsApproved(answer *csr.Spec) {
 	t := j.t
 	t.Helper()
@@ -191,7 +191,7 @@ func (j *join) isFinished(name string) {
 }
 
 // conflictsWithOthers writes a decision that is about an object of this name which is
-// there no more, or was there before somebody changed it.
+// deleted, or of an earlier version.
 func (j *join) conflictsWithOthers(request *csr.Request, decision csr.Decision) {
 	t := j.t
 	t.Helper()

@@ -17,14 +17,14 @@ import (
 // This file is compiled twice: with the tests of this package, and in each module with the table
 // of calls that acceptance.generate writes. It uses nothing of this repository.
 
-// A fill says what an argument, or a receiver, is made of.
+// A fill is the content of an argument or a receiver.
 type fill int
 
 const (
 	absent  fill = iota // nil, or the zero value
 	empty               // not nil, with nothing in it
 	nested              // a value in every exported field, down to some depth, each empty
-	unknown             // the same with texts, numbers and bytes that nobody knows
+	unknown             // the same with texts, numbers and bytes that match nothing
 	fills
 )
 
@@ -110,8 +110,8 @@ func eachFilling(n int, do func([]fill)) {
 	}
 }
 
-// call reports whether the last result is true or no error, and what it panicked with. A function that
-// calls a method of a nil interface may panic, as those of the standard library do.
+// call reports whether the last result is true or no error, and the value it panicked with. A function that
+// calls a method of a nil interface may panic, as in the standard library.
 func (c *caller) call(f reflect.Value, filling []fill) (accepts bool, panics string) {
 	defer func() {
 		p := recover()
@@ -230,7 +230,7 @@ func setUnknown(v reflect.Value) {
 	}
 }
 
-// answer is what a stub or a callback returns: never an error.
+// answer returns the values of a stub or a callback: never an error.
 func (c *caller) answer(t reflect.Type) reflect.Value {
 	c.asked = true
 	if t == reflect.TypeFor[error]() {

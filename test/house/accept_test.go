@@ -113,7 +113,7 @@ func (a *acceptance) add(f *types.Func, recv string) {
 	a.follow(s.Params())
 }
 
-// name is what a package is called in the generated file.
+// name is the name of a package in the generated file.
 func (a *acceptance) name(p *types.Package) string {
 	if name, ok := a.imports[p.Path()]; ok {
 		return name
@@ -248,14 +248,14 @@ var excused = map[string]string{
 		(*certstore.Lock).Unlock`,
 	"true says that something is missing, or over": `secret.Value.IsZero bootstraptoken.Pin.IsZero bootstraptoken.Token.IsZero claims.NumericDate.IsZero
 		(*bootstraptoken.Secret).Expired`,
-	"says what is there, or compares, and whoever asks decides": `(*csr.Request).HasCondition (*attest.Evidence).Is (*membership.Record).Live
+	"reports a fact or compares, and the caller decides": `(*csr.Request).HasCondition (*attest.Evidence).Is (*membership.Record).Live
 		(*membership.Record).HoldsMachine statement.Attributes.Has statement.Attributes.HasAny statement.PCR.Equal statement.SortedPCRs
 		claims.Facts.Has (*bootstraptoken.ClusterInfo).Equal oid.OID.Valid refusal.Retry (*apiserver.ReviewError).Unwrap (*certstore.Pair).Usable`,
 	"returns what is there, and nothing is an answer": `tpmcert.ChassisIdentity.Identify tpmcert.GCEIdentity.Identify tpmcert.HardwareIdentity.Identify
 		tpmcert.OtherNameIdentity.Identify tpmcert.ParseEKChain (*jws.StaticKeySet).Keys bootstraptoken.Sweep claims.FreshObjects.Get
 		(*azure.HTTPFetcher).FetchIssuer`,
 	"asks what it is given, which here says yes to everything": `attest.AuthorizerFunc.Authorize attest.CheckAuthorizer (*attest.Result).AskAtHello`,
-	"makes what admits nobody, or can be made of what was given": `attest.NewAttester document.NewKind document.NewProver membership.NewStaticList
+	"constructs a value that admits nothing, or is valid from its arguments": `attest.NewAttester document.NewKind document.NewProver membership.NewStaticList
 		membership.ParseStaticList claims.NewMemoryReplayCache claims.FreshObjects.Check
 		azure.NewProver azure.NewSource ec2.NewProver ec2.NewSource gce.NewKind gce.NewProver gce.NewSource nitro.NewProver nitro.NewSource nitro.NewVerifier tpm.TrustEKs
 		(*eventlog.BootPolicy).Validate certstore.Open`,

@@ -23,7 +23,7 @@ var mayLink = map[string][]string{
 	"attest/membership/boltregistry":    {"go.etcd.io/bbolt"},
 }
 
-// TestBinaries asks the go command what a program that imports one of the public packages
+// TestBinaries lists by the go command the packages that a program with one of the public packages
 // gets.
 func TestBinaries(t *testing.T) {
 	for _, target := range targets {

@@ -15,7 +15,7 @@ import (
 
 // TestCheckTexts: no two checks of this repository have one text, exported or not, in this
 // module or another: a text in an error, a vector or a metric names one fact. A check that is
-// another's fact is defined as that constant. The text is in kebab-case: what is no refusal of
+// another's fact is defined as that constant. The text is in kebab-case: a text that is no refusal of
 // input, but the state of a resource, is no check.
 func TestCheckTexts(t *testing.T) {
 	none(t, checkTextProblems(t, "."))
@@ -168,7 +168,7 @@ func hasAlias(f *ast.File) bool {
 	})
 }
 
-// importedAs returns the path of what a file imports under a name.
+// importedAs returns the import path of a name in a file.
 func importedAs(f *ast.File, name string) string {
 	for _, i := range f.Imports {
 		path, err := strconv.Unquote(i.Path.Value)

@@ -77,7 +77,7 @@ func TestCommitMessagesOfMerges(t *testing.T) {
 	root, git := gitRepository(t)
 	base := git("rev-parse", "HEAD")
 	git("switch", "-q", "-c", "side")
-	git("commit", "-q", "--allow-empty", "-m", "A change beside", "-m", "Why.")
+	git("commit", "-q", "--allow-empty", "-m", "A change in private words", "-m", "Why.")
 	git("switch", "-q", "main")
 	git("merge", "-q", "--no-ff", "-m", "Merge side", "side")
 	if out, err := checkCommits(root, base); err != nil || !strings.HasPrefix(out, "ok, 2 since") {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// TestDependencies: SECURITY.md names, for each module that users import, what it requires of
+// TestDependencies: SECURITY.md names, for each module that users import, its requirements of
 // others, and nothing else; and each of them is imported by more than tests: what only tests
 // need is required by module test, or else every user's module graph has it.
 func TestDependencies(t *testing.T) {
@@ -87,7 +87,7 @@ func dependencyProblems(t *testing.T, root string, rows map[string]string) (prob
 	return problems
 }
 
-// importsOfModules lists what the code of modules imports, on any platform and tests aside, by
+// importsOfModules lists the imports of the modules' code, on any platform and without tests, by
 // their folders below root.
 func importsOfModules(t *testing.T, root string) map[string][]string {
 	t.Helper()

@@ -102,7 +102,7 @@ func (l *docLinks) list(t *testing.T, root string) {
 	}
 }
 
-// load parses a package, or returns nil if there is none.
+// load parses a package, or returns nil without one.
 func (l *docLinks) load(t *testing.T, path string) (*doc.Package, []*ast.File, *token.FileSet) {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -142,7 +142,7 @@ func (l *docLinks) declares(t *testing.T, path, recv, name string) bool {
 }
 
 // problems names each link that leads nowhere, and each that leads a reader of the
-// documentation to what he cannot see.
+// documentation to names that he cannot see.
 func (l *docLinks) problems(t *testing.T) (problems []string) {
 	t.Helper()
 	slices.Sort(l.ours)
@@ -174,10 +174,10 @@ func mustGetwd(t *testing.T) string {
 	return dir
 }
 
-// bracketed is what looks like a link and is none of go/doc's.
+// bracketed matches text that looks like a link and which go/doc does not link.
 var bracketed = regexp.MustCompile(`(^|[\s(,"'])\[(\*?[A-Za-z_][\w./]*)\]($|[\s.,:;)"'!?])`)
 
-// wrong returns what is wrong with the links in one comment.
+// wrong returns the faults of the links in one comment.
 func (l *docLinks) wrong(t *testing.T, p *doc.Package, text string, exported bool) (wrong []string) {
 	t.Helper()
 	visit := func(text []comment.Text) {

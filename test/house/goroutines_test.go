@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
-	"maps"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -89,7 +88,7 @@ func bad(f func() error, dial func(context.Context, string, string) (net.Conn, e
 		"a/a.go:38: group.Go", "a/a.go:39: informer.AddEventHandler", "a/a.go:40: wait.Until", "a/a.go:42: DialContext", "a/a.go:43: DialContext", "b/b.go:5: recovered.Go")
 }
 
-// startsGoroutine are the functions and methods of libraries that run in a goroutine what they are
+// startsGoroutine are the functions and methods of libraries that run in a goroutine the functions that they are
 // given, or may: of sync.WaitGroup, errgroup, singleflight, time, context, client-go's informers and
 // package wait.
 var startsGoroutine = regexp.MustCompile(`\.(Go|TryGo|AfterFunc|DoChan|AddEventHandler\w*)$|^wait\.\w*(Until|Forever)\w*$`)
@@ -102,16 +101,16 @@ var calledByTransport = []string{"Dial", "DialContext", "DialTLS", "DialTLSConte
 // reason, and how many go through it.
 func goroutineProblems(t *testing.T, root string) (problems []string, through int) {
 	t.Helper()
-	files, positions := parseAll(t, root)
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if strings.HasPrefix(name, "test/") || strings.HasPrefix(name, "tools/") || path.Dir(name) == "recovered" {
+	for _, file := range shippedFiles(t, root) {
+		name := file.name
+		if path.Dir(name) == "recovered" {
 			continue
 		}
-		found, recovering := goroutinesOf(files[name])
+		found, recovering := goroutinesOf(file.File)
 		through += recovering
 		at := map[int]string{}
 		for position, what := range found {
-			at[positions.Position(position).Line] = what
+			at[file.positions.Position(position).Line] = what
 		}
 		for i, line := range strings.Split(readFile(t, filepath.Join(root, name)), "\n") {
 			what, starts := at[i+1]
@@ -129,7 +128,7 @@ func goroutineProblems(t *testing.T, root string) (problems []string, through in
 	return problems, through
 }
 
-// goroutinesOf returns what a file starts, by position, and how much goes through package recovered.
+// goroutinesOf returns the goroutines that a file starts, by position, and how many go through package recovered.
 func goroutinesOf(f *ast.File) (found map[token.Pos]string, through int) {
 	found = map[token.Pos]string{}
 	imported := slices.ContainsFunc(f.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"`+recoveredPath+`"` })

@@ -11,9 +11,8 @@ import (
 	"testing"
 )
 
-// TestGuards: the table of what each kind of evidence is held to has a column for each kind in the
-// source and for each of its roads, and each cell names tests or vectors that exist, or says why there
-// is none.
+// TestGuards: the table of the checks of each kind of evidence has a column for each kind in the source
+// and for each of its roads, and each cell names tests or vectors that exist, or gives a reason.
 func TestGuards(t *testing.T) {
 	none(t, guardProblems(t, ".", readFile(t, "docs/kinds-of-evidence.md")))
 }
@@ -102,8 +101,8 @@ var (
 	roadName = regexp.MustCompile(`\bRoad: attest\.Road(AK|EK)\b`)
 )
 
-// kindsOf finds the kinds of evidence in the source, by the constants with their names, and the roads of
-// those that have several.
+// kindsOf finds the kinds of evidence in the source, by the constants with their names, and their roads if
+// they have several.
 func kindsOf(t *testing.T, root string) (kinds []string) {
 	t.Helper()
 	for _, module := range []string{"attest", "cloud", "csr", "kube"} {

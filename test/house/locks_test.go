@@ -1,11 +1,8 @@
 package house_test
 
 import (
-	"fmt"
 	"go/ast"
 	"go/types"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -72,13 +69,9 @@ func bad() {
 // lockProblems returns the locks that a panic would leave locked, and how many locks there are.
 func lockProblems(t *testing.T, root string) (problems []string, locks int) {
 	t.Helper()
-	files, positions := parseAll(t, root)
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if strings.HasPrefix(name, "test/") || strings.HasPrefix(name, "tools/") {
-			continue
-		}
+	for _, file := range shippedFiles(t, root) {
 		released := map[*ast.CallExpr]bool{}
-		ast.Inspect(files[name], func(n ast.Node) bool {
+		ast.Inspect(file.File, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.BlockStmt:
 				released = withReleased(released, n.List)
@@ -90,7 +83,7 @@ func lockProblems(t *testing.T, root string) (problems []string, locks int) {
 				if lock := lockOf(n); lock != "" {
 					locks++
 					if !released[n] {
-						problems = append(problems, fmt.Sprintf("%s:%d: %s without a deferred %s", name, positions.Position(n.Pos()).Line, types.ExprString(n.Fun), lock))
+						problems = append(problems, file.problem(n, types.ExprString(n.Fun)+" without a deferred "+lock))
 					}
 				}
 			}
@@ -100,7 +93,7 @@ func lockProblems(t *testing.T, root string) (problems []string, locks int) {
 	return problems, locks
 }
 
-// lockOf returns the call that releases what a call locks, or "" for any other call.
+// lockOf returns the call that undoes a lock, or "" for any other call.
 func lockOf(call *ast.CallExpr) string {
 	selector, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || len(call.Args) != 0 || selector.Sel.Name != "Lock" && selector.Sel.Name != "RLock" {

@@ -17,7 +17,7 @@ const released = "v0.9.9"
 
 // served makes the environment of a go command that gets modules as users do, through a cache
 // of its own: the core from a proxy of one module, as it is in this folder, and everything else
-// from what was downloaded before.
+// from the module cache.
 func served(t *testing.T) []string {
 	t.Helper()
 	proxy, before := t.TempDir(), strings.TrimSpace(golang(t, ".", nil, "env", "GOMODCACHE"))
@@ -54,8 +54,8 @@ func served(t *testing.T) []string {
 		"GOSUMDB=off", "GOFLAGS=-mod=mod -trimpath -modcacherw -buildvcs=false", "CGO_ENABLED=0"}
 }
 
-// ownFiles are the files that the module proxy serves: those of this folder's module, without
-// those of the modules in it.
+// ownFiles are the files that the module proxy serves: this folder's module, without
+// the modules in it.
 func ownFiles(t *testing.T) []string {
 	t.Helper()
 	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
@@ -76,7 +76,7 @@ func ownFiles(t *testing.T) []string {
 	return slices.DeleteFunc(files, nested)
 }
 
-// golang runs the go command in a folder and returns what it says.
+// golang runs the go command in a folder and returns its output.
 func golang(t *testing.T, dir string, environment []string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("go", args...)
@@ -89,7 +89,7 @@ func golang(t *testing.T, dir string, environment []string, args ...string) stri
 }
 
 // TestServed: a module of a stranger's that imports every public package compiles with the core
-// as a proxy serves it, without this folder and what is in it. And what an advisory on the core
+// as a proxy serves it, without this folder. And an advisory on the core
 // concerns is found in a program that was built so, but not in one without symbols, and not in
 // one that was built with a replacement, as for development.
 func TestServed(t *testing.T) {

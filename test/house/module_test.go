@@ -27,7 +27,7 @@ const modulePath = "github.com/nodeattest/nodeattest"
 // targets are the platforms that `make cross` builds for.
 var targets = []string{"linux/amd64", "linux/arm64", "windows/amd64", "darwin/arm64"}
 
-// A goPackage is what the go command says of one package of the module.
+// A goPackage is a package of the module, as the go command lists it.
 type goPackage struct {
 	path  string // below the module's, "." for the root
 	name  string
@@ -45,7 +45,7 @@ func (p goPackage) public() bool {
 func listPackages(t *testing.T, root, target string) []goPackage {
 	t.Helper()
 	const format = `{{.ImportPath}};{{.Name}};{{.Dir}};{{join .Deps ","}};{{join .TestGoFiles ","}},{{join .XTestGoFiles ","}}`
-	// -e: what the module of a fixture imports need not exist.
+	// -e: the imports of a fixture need not exist.
 	out, err := goCommand(root, target, "list", "-e", "-f", format, "./...")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -9,7 +9,7 @@ import (
 
 // blocksOf says what holds the blocks of code of each page, by page and language, and by heading
 // where blocks of one language differ: the test that takes the block from the page and runs, loads
-// or compares it, or after "-" the reason why there is none. A test takes all blocks of its kind.
+// or compares it, or after "-" the reason why no test does. A test takes all blocks of its kind.
 var blocksOf = map[string]string{
 	"README.md: text":     "- a picture of the messages",
 	"README.md: go":       "test/house.TestREADME",

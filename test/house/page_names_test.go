@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestPageNames: what a page calls package.Name, or package.Type.Name, between backquotes is
+// TestPageNames: each package.Name and package.Type.Name between backquotes on a page is
 // exported by a package of this module or the adapters.
 func TestPageNames(t *testing.T) {
 	links := docLinks{known: make(map[string]*doc.Package)}

@@ -23,11 +23,11 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// protocolPage is docs/protocol.md with what it is held against.
+// protocolPage is docs/protocol.md, and the facts that it is compared with.
 type protocolPage struct {
 	text    string
-	checks  map[string]bool     // those of the repository
-	vectors map[string][]string // by name, what the vectors of that name expect
+	checks  map[string]bool     // of the repository
+	vectors map[string][]string // the expected checks, by the vectors' names
 	joins   map[string]bool     // what vectors of the join expect
 }
 
@@ -208,7 +208,7 @@ func (p *protocolPage) policyProblems() []string {
 	_, rest, _ = strings.Cut(rest, "Of its content and of the machine:")
 	content, _, _ := strings.Cut(rest, "\n\n")
 	var want []string
-	for _, c := range csr.PolicyChecks() {
+	for _, c := range slices.Concat(csr.PolicyChecks()) {
 		want = append(want, string(c))
 	}
 	if got := slices.Concat(codeIn(object), codeIn(content)); !slices.Equal(got, want) {

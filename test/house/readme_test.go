@@ -9,7 +9,7 @@ import (
 )
 
 // TestREADME takes the one Go code block out of the README, vets it, runs it and
-// compares what it prints with the comment "// Output:" at its end.
+// compares its output with the comment "// Output:" at its end.
 func TestREADME(t *testing.T) {
 	none(t, readmeProblems(t, readFile(t, "README.md")))
 }

@@ -1,10 +1,12 @@
 package house_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,7 +15,7 @@ import (
 
 // TestNoFunctionReturnsAnErrorPointer: a nil *refusal.Error that becomes an error is an error
 // that is not nil. So every function of this repository that can refuse returns an error, also
-// those that are not exported, methods of interfaces and functions without a name.
+// unexported ones, methods of interfaces and functions without a name.
 func TestNoFunctionReturnsAnErrorPointer(t *testing.T) {
 	none(t, errorPointerProblems(t, "."))
 }
@@ -121,4 +123,28 @@ func parseAll(t *testing.T, root string) (map[string]*ast.File, *token.FileSet) 
 		t.Fatal(err)
 	}
 	return files, positions
+}
+
+// A shippedFile is a Go file of a module that is released.
+type shippedFile struct {
+	*ast.File
+	name      string
+	positions *token.FileSet
+}
+
+// shippedFiles parses the files of the released modules, in the order of their names.
+func shippedFiles(t *testing.T, root string) (shipped []shippedFile) {
+	t.Helper()
+	files, positions := parseAll(t, root)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if !strings.HasPrefix(name, "test/") && !strings.HasPrefix(name, "tools/") {
+			shipped = append(shipped, shippedFile{files[name], name, positions})
+		}
+	}
+	return shipped
+}
+
+// problem describes a problem with a node, with the file and line.
+func (f shippedFile) problem(node ast.Node, what string) string {
+	return fmt.Sprintf("%s:%d: %s", f.name, f.positions.Position(node.Pos()).Line, what)
 }

@@ -15,7 +15,7 @@ import (
 
 // TestThreatModel: each check, vector and test that the threat model names exists; a vector
 // expects one of the checks of its line; each check of a line that is shown is expected by one of
-// its vectors, or named in the test files beside one of its tests; and the lines without a test
+// its vectors, or named in the test files of one of its tests' folder; and the lines without a test
 // are listed at the page's end.
 func TestThreatModel(t *testing.T) {
 	lines, problems := threatModelProblems(t, ".", readFile(t, "docs/threat-model.md"))
@@ -35,14 +35,14 @@ func TestThreatModelBites(t *testing.T) {
 	})
 	const head = "| | who | stopped by | shown by | remains |\n| --- | --- | --- | --- | --- |\n"
 	line := func(number, stopped, shown string) string {
-		return "| " + number + " | somebody | " + stopped + " | " + shown + " | nothing |\n"
+		return "| " + number + " | a stranger |  " + stopped + " | " + shown + " | nothing |\n"
 	}
 	for _, tt := range []struct{ name, page, want string }{
 		{"good", head + line("1.1", "`oid-size`, `CheckSize`", "`request/too-long`, `oid.TestSize`, `oid.TestSize/too long`") +
 			line("1.2", "nothing", "`accepted/sound`") + line("1.3", "nothing", "no test") +
 			line("1.4", "`oid-size`", "`request/nested`") + line("1.5", "`oid-text`", "`gce/another-text`") + "\nLines without a test: 1.3.\n", ""},
 		{"no lines", "# Title\n", "has no lines"},
-		{"cells", head + "| 1.1 | somebody | nothing | no test |\n\nLines without a test: 1.1.\n", "1.1: 4 cells, not 5"},
+		{"cells", head + "| 1.1 | a stranger |  nothing | no test |\n\nLines without a test: 1.1.\n", "1.1: 4 cells, not 5"},
 		{"empty cell", head + line("1.1", "", "`oid.TestSize`") + "\nLines without a test: none.\n", "1.1: an empty cell"},
 		{"number twice", head + line("1.1", "`oid-size`", "`oid.TestSize`") + line("1.1", "`oid-size`", "`oid.TestSize`") + "\nLines without a test: none.\n", "1.1: not the number after 1.1"},
 		{"number left out", head + line("1.1", "`oid-size`", "`oid.TestSize`") + line("1.3", "`oid-size`", "`oid.TestSize`") + "\nLines without a test: none.\n", "1.3: not the number after 1.1"},
@@ -189,7 +189,7 @@ func notShown(t *testing.T, root, name string, checks []string) string {
 	return fmt.Sprintf("vector %s expects %q", name, expected[0])
 }
 
-// names reports whether a vector expects a check, or the test files beside a test name it: by its
+// names reports whether a vector expects a check, or the test files of a test's folder name it: by its
 // text, as the reason of a condition, or by the name of a constant.
 func names(t *testing.T, root, by, check string, constants []string) bool {
 	t.Helper()

@@ -1,12 +1,9 @@
 package house_test
 
 import (
-	"fmt"
 	"go/ast"
 	"go/types"
-	"maps"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -54,13 +51,9 @@ var bounds = map[string]string{"http.Transport": "MaxResponseHeaderBytes", "http
 // transportProblems returns the places without a bound, and how many transports and servers have one.
 func transportProblems(t *testing.T, root string) (problems []string, made int) {
 	t.Helper()
-	files, positions := parseAll(t, root)
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if strings.HasPrefix(name, "test/") || strings.HasPrefix(name, "tools/") {
-			continue
-		}
+	for _, file := range shippedFiles(t, root) {
 		bounded := map[ast.Expr]bool{} // by package jws
-		ast.Inspect(files[name], func(n ast.Node) bool {
+		ast.Inspect(file.File, func(n ast.Node) bool {
 			what := ""
 			switch n := n.(type) {
 			case *ast.CompositeLit:
@@ -90,7 +83,7 @@ func transportProblems(t *testing.T, root string) (problems []string, made int) 
 				}
 			}
 			if what != "" {
-				problems = append(problems, fmt.Sprintf("%s:%d: %s: no bound on headers", name, positions.Position(n.Pos()).Line, what))
+				problems = append(problems, file.problem(n, what+": no bound on headers"))
 			}
 			return true
 		})

@@ -84,7 +84,7 @@ func callsCryptobyte(t *testing.T) string {
 }
 
 // TestVulnerabilities looks for vulnerabilities in a database that answers, in snapshots
-// and where there is none: what was not looked for is told from what was not found.
+// or without one: "not checked" differs from "nothing found".
 func TestVulnerabilities(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs govulncheck")

@@ -39,7 +39,7 @@ func (b *hexBytes) UnmarshalText(text []byte) (err error) {
 type bundle struct {
 	Statements []stated   `json:"statements"`
 	Certs      []hexBytes `json:"certs"`
-	Other      string     `json:"other,omitempty"` // the format of Certs that are none
+	Other      string     `json:"other,omitempty"` // the format of Certs that are no certificates
 	Again      hexBytes   `json:"again,omitempty"`
 	Error      string     `json:"error,omitempty"`
 }
@@ -148,7 +148,7 @@ func answerOf(t testing.TB, o attesttest.NodeOptions) *answered {
 	return a
 }
 
-// answers are those of nodes on every road, with every AK, with and without a quote.
+// answers are answers of nodes on every road, with every AK, with and without a quote.
 func answers(t *testing.T) map[string]*answered {
 	t.Helper()
 	device := tpmsim.New(t, tpmsim.Options{})
@@ -162,7 +162,7 @@ func answers(t *testing.T) map[string]*answered {
 }
 
 // Ours there: an answer is a bundle of the draft, in DER, whose certify statement has the
-// fields that we wrote. What is private is passed on as it is.
+// fields that we wrote. Private values are passed on unchanged.
 func TestBundlesReadByPyasn1(t *testing.T) {
 	for name, a := range answers(t) {
 		t.Run(name, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestBundlesWrittenByPyasn1(t *testing.T) {
 	}
 }
 
-// What the draft allows, and this SDK does not on purpose, is refused with a reason.
+// Forms that the draft allows and this SDK does not on purpose are refused with a reason.
 func TestBundlesOfOthersRefused(t *testing.T) {
 	a := answerOf(t, attesttest.NodeOptions{})
 	for name, c := range map[string]struct {

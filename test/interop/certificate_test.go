@@ -23,7 +23,7 @@ import (
 )
 
 // Where go-attestation reads an EK certificate, it reads the same key. It does not
-// read RSAES-OAEP keys, and says nothing of what it took off.
+// read RSAES-OAEP keys, and does not report which bytes it removed.
 func TestEKCertificates(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(tpmlab.CorpusDir(t), "ek-certs/leaf/*-ek-*.der"))
 	if err != nil || len(files) < 15 {
@@ -59,7 +59,7 @@ func TestEKCertificates(t *testing.T) {
 
 // An AK certificate that we make has what step-ca asks for in its challenge device-attest-01,
 // by its own source (acme/challenge.go, doTPMAttestationFormat and validateAKCertificate), and
-// says to the SAN reader of go-attestation, which is step-ca's, what it was made of.
+// says to the SAN reader of go-attestation, which is step-ca's, its parts.
 func TestAKCertificates(t *testing.T) {
 	ca := tpmlab.Sign(t, nil, "AK CA", nil)
 	directory := tpmcert.DirectoryName{Manufacturer: "id:494E5443", Vendor: "INTC", Model: "ADL", Version: "id:00020000"}

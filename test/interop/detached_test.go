@@ -27,7 +27,7 @@ func verifyDetached(signature string, payload []byte, keyID string, key []byte) 
 	return d.Verify(signature, keyID, key)
 }
 
-// TestDetached signs random contents for random tokens beside Kubernetes' package:
+// TestDetached signs random contents for random tokens and compares with Kubernetes' package:
 // the signatures are the same bytes, and each side takes the other's.
 func TestDetached(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))

@@ -84,7 +84,7 @@ func TestEventLogsOfTPMTools(t *testing.T) {
 	})
 }
 
-// testEventLogs replays logs and compares what is said of Secure Boot: the state, and how many
+// testEventLogs replays logs and compares the results on Secure Boot: the state, and how many
 // certificates PK, KEK, db and the authorities have.
 func testEventLogs(t *testing.T, logs map[string][]byte, want map[string]string) {
 	t.Helper()

@@ -91,7 +91,7 @@ func randomHeader(r *rand.Rand) string {
 
 // TestHeadersBesideKubernetes gives us and the parsers of Kubernetes the same headers
 // under valid signatures. We accept none that either of them refuses. The other way round
-// there are many: what we refuse of what they accept, package jws says.
+// there are many: package jws documents which ones it refuses.
 func TestHeadersBesideKubernetes(t *testing.T) {
 	p := newPeers(t)
 	for _, member := range headerMembers {

@@ -154,7 +154,7 @@ func sealed(t *testing.T, ek crypto.PublicKey, ak, secret []byte) *attest.Creden
 	return credential
 }
 
-// opened is what a node finds in a credential.
+// opened is the content of a credential.
 func opened(t *testing.T, device transport.TPM, ak tpm.AKSource, ek *tpm.EKOrigin, credential *attest.Credential) (secret []byte, err error) {
 	t.Helper()
 	prover, err := tpm.NewProver(device, ak, tpm.ProverOptions{EK: ek})
@@ -187,7 +187,7 @@ func TestQuotes(t *testing.T) {
 				t.Run(name+"/"+selected, func(t *testing.T) {
 					a := answerOf(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpm.EKP256(),
 						AK: tpm.AKSource{Template: template}, Quote: selection})
-					// It is verified there, too, that this is what the challenge asks to be covered.
+					// It is verified there, too, that this covers the challenge.
 					nonce := tpmlab.Must(statement.ParseAttestation(a.quote.Attest)).ExtraData
 					pcrs := make([]goattestation.PCR, len(a.quote.PCRs))
 					for n, p := range a.quote.PCRs {

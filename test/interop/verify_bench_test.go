@@ -67,7 +67,7 @@ func (m *benchmarked) statementSignature(b *testing.B) {
 	}
 }
 
-// publicKeyOperations are those of a verifier without a memory: the request's, the
+// publicKeyOperations are the operations of a verifier without a cache: the request's, the
 // statement's, the leaf's, and with cold the intermediate's signature.
 func (m *benchmarked) publicKeyOperations(b *testing.B, request *x509.CertificateRequest, cold bool) {
 	if err := request.CheckSignature(); err != nil {
@@ -84,7 +84,7 @@ func (m *benchmarked) publicKeyOperations(b *testing.B, request *x509.Certificat
 	}
 }
 
-// parsing is what the standard library parses: the request, the leaf, and with cold the
+// parsing is the standard library's part: the request, the leaf, and with cold the
 // intermediate.
 func (m *benchmarked) parsing(b *testing.B, cold bool) *x509.CertificateRequest {
 	request, err := x509.ParseCertificateRequest(m.pkcs10)
@@ -134,7 +134,7 @@ func (m *benchmarked) goAttestation(b *testing.B, roots, intermediates *x509.Cer
 }
 
 // BenchmarkVerify runs its rows by turns, so that all of them meet the same
-// machine, and gives medians: ns-ours of one verification, and what it costs as a
+// machine, and gives medians: ns-ours of one verification, and its cost as a
 // multiple of the bare operations (x-ops), of those and the standard library's
 // parsing (x-ops+parse), of the peer's work on what others have decoded for it (x-peer), and
 // of that on what we get, a request's PEM (x-peer+pem). The peer has no memory.

@@ -34,7 +34,7 @@ func asset(t *testing.T, name string) *tpmsim.OtherName {
 	return &tpmsim.OtherName{Type: oid.PermanentIdentifier, Value: b.BytesOrPanic()}
 }
 
-// A certifiedMachine is a TPM with an AK that somebody has certified.
+// A certifiedMachine is a TPM with an AK that a CA has certified.
 type certifiedMachine struct {
 	device *tpmsim.TPM
 	ak     any // as the node's file has it
@@ -76,7 +76,7 @@ func (c *cluster) installCertified(t *testing.T, program, name string, m *certif
 }
 
 // TestAKCertificates runs the node's binary with each AK that has a certificate, against the
-// controller's binary: those that have a name in the node's file, and those of two operators' CAs,
+// controller's binary: AKs with a name in the node's file, and AKs of two operators' CAs,
 // whose certificates are where the operators say, and give machines the same names.
 func TestAKCertificates(t *testing.T) {
 	t.Parallel()

@@ -104,7 +104,7 @@ func (c *cluster) autoApproval(t *testing.T) {
 	c.binds(t, "kubeadm:node-autoapprove-certificate-rotation", role+"selfnodeclient", group(csr.NodesGroup))
 }
 
-// signers gives a verb on signers, and what is needed besides to use it.
+// signers gives a verb on signers, with the other rights that it needs.
 func signers(verb string, names ...string) []rbacv1.PolicyRule {
 	subresources := []string{"certificatesigningrequests/approval", "certificatesigningrequests/status"}
 	return []rbacv1.PolicyRule{
@@ -121,7 +121,7 @@ func withLabel(spec *csr.Spec) *csr.Spec {
 	return &labelled
 }
 
-// racersOf is how many plain requests are filed beside kubeadm's automatic approval.
+// racersOf is how many plain requests compete with kubeadm's automatic approval.
 func racersOf() int {
 	if os.Getenv(longVar) != "" {
 		return 100
@@ -130,7 +130,7 @@ func racersOf() int {
 }
 
 // TestApprovals has everybody approve and sign requests of nodes who has the right to in RBAC:
-// with the shipped policies nobody can but the controller and Kubernetes' signer.
+// with the shipped policies only the controller and Kubernetes' signer can.
 func TestApprovals(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -150,7 +150,7 @@ func TestApprovals(t *testing.T) {
 		for i := range racers {
 			filed = append(filed, file(t, bootstrapper, withLabel(c.plainFor(t, fmt.Sprintf("evil-%d", i), csr.SignerKubeAPIServerClientKubelet))))
 		}
-		// The approver of kube-controller-manager takes what comes later after what is there: when
+		// The approver of kube-controller-manager takes later requests after the present ones: when
 		// it has looked at the last one, it has looked at all.
 		for _, object := range filed {
 			eventually(t, func() error {
@@ -173,7 +173,7 @@ func TestApprovals(t *testing.T) {
 	}
 	c.applyWall(t)
 	if signed := race(); signed != 0 {
-		t.Errorf("%d of %d plain requests were approved beside kubeadm's automatic approval", signed, racers)
+		t.Errorf("%d of %d plain requests were approved by kubeadm's automatic approval", signed, racers)
 	}
 
 	early.Status.Conditions = condition(certificatesv1.CertificateApproved)
@@ -237,11 +237,11 @@ func (c *cluster) testApprovers(t *testing.T, ours, others client.Client) {
 	free := file(t, c.admin, c.plainFor(t, "alice", "example.com/signer"))
 	free.Status.Conditions = condition(certificatesv1.CertificateApproved)
 	if err := c.admin.SubResource("approval").Update(t.Context(), free); err != nil {
-		t.Errorf("an administrator, at the signer of somebody else: %v", err)
+		t.Errorf("an administrator, at a foreign signer: %v", err)
 	}
 }
 
-// testSigners has somebody write a certificate into a request that is approved.
+// testSigners has other accounts write a certificate into an approved request.
 func (c *cluster) testSigners(t *testing.T, ours, second client.Client) {
 	for name, signer := range map[string]string{"Kubernetes'": csr.SignerKubeAPIServerClientKubelet, "ours": csr.SignerClientTPM} {
 		object := file(t, c.admin, c.plainFor(t, "node-1", signer))
@@ -273,13 +273,13 @@ func (c *cluster) testServingApprovals(t *testing.T, ours, others client.Client)
 	eventually(t, func() error { return approves(ours) })
 	eventually(t, func() error {
 		if err := approves(others); !apierrors.IsForbidden(err) {
-			return fmt.Errorf("another approver, beside the component serving: %v, want it refused", err)
+			return fmt.Errorf("another approver, with the component serving: %v,  want it refused", err)
 		}
 		return nil
 	})
 }
 
-// testBreakGlass approves as a member of the group that nobody is in, beside the controller: with a
+// testBreakGlass approves as a member of the group without members, while the controller runs: with a
 // reason alone, which is in the audit log.
 func (c *cluster) testBreakGlass(t *testing.T) {
 	as := c.user(t, "admin", "system:masters")

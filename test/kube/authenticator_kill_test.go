@@ -16,7 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// TestKillAuthenticator kills cold runs of the plugin at random points: what is stored is
+// TestKillAuthenticator kills cold runs of the plugin at random points: the stored state is
 // always whole, and the next run that is left alone gets a certificate, whatever the ones
 // before have left in the TPM, which here no kernel tidies up.
 func TestKillAuthenticator(t *testing.T) {

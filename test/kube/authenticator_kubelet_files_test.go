@@ -20,7 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
-// What a kubelet does with its files, or would do if it started.
+// The effects of a kubelet's files, or of its start.
 const (
 	rotates = "rotates"
 	serves  = "serves"
@@ -28,18 +28,18 @@ const (
 	refused = "refused"
 )
 
-// kubeletTree is what a kubelet is started with.
+// kubeletTree is the configuration that a kubelet is started with.
 type kubeletTree struct {
-	// files are config.yaml, for --config, and what is below d, for --config-dir, with "->" before
-	// what a link names. d/ is a folder without files.
+	// files are config.yaml, for --config, and the files below d, for --config-dir, with "->" before
+	// the target of a link. d/ is a folder without files.
 	files map[string]string
 	flags []string
 	dir   string // that of --config-dir; "" for d
-	// otherwise says why the authenticator does not say what the kubelet says.
+	// otherwise says why the authenticator's finding differs from the kubelet.
 	otherwise string
 }
 
-// kubeletTrees are named after what they try.
+// kubeletTrees are named after their cases.
 func kubeletTrees() map[string]kubeletTree {
 	type files = map[string]string
 	const (
@@ -95,7 +95,7 @@ func kubeletTrees() map[string]kubeletTree {
 		"dashes first":                   main("---\n" + on),
 		"two documents":                  main(on + "---\n" + off),
 		"two documents, the first empty": main("---\n---\n" + on),
-		"a second document that is none": main(on + "---\n{\n"),
+		"an invalid second document":     main(on + "---\n{\n"),
 		"dots at the end":                main(on + "...\n"),
 		"no kind":                        main(version + "rotateCertificates: true\n"),
 		"no version":                     main(kind + "rotateCertificates: true\n"),
@@ -192,7 +192,7 @@ func kubeletTrees() map[string]kubeletTree {
 	}
 }
 
-// TestKubeletFiles has a kubelet read configurations: what it makes of them is what the
+// TestKubeletFiles has a kubelet read configurations: its result is the one that the
 // authenticator says.
 func TestKubeletFiles(t *testing.T) {
 	kubeletNeeds(t)
@@ -275,7 +275,7 @@ func does(rotate, serve bool) string {
 	return map[bool]map[bool]string{true: {true: both, false: rotates}, false: {true: serves, false: ""}}[rotate][serve]
 }
 
-// authenticatorSays returns what an authenticator says of a kubelet for which it also writes serving
+// authenticatorSays returns an authenticator's findings on a kubelet for which it also writes serving
 // certificates.
 func authenticatorSays(t *testing.T, root string, k authenticator.Kubelet) (said string, why []string) {
 	t.Helper()

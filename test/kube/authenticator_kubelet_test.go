@@ -76,7 +76,7 @@ func (m *nodeMachine) startKubelet(t *testing.T, more string) (p *process, port 
 	for name, value := range map[string]string{"overcommit": "1\n", "panic": "10\n", "oops": "1\n"} {
 		controlplane.Write(t, dir, name, []byte(value))
 	}
-	port = freePorts(t, 1)[0]
+	port = controlplane.FreePorts(t, 1)[0]
 	config := controlplane.Write(t, dir, "kubelet.yaml", fmt.Appendf(nil, kubeletConfig, startRuntime(t, dir), port, filepath.Join(m.c.dir, "ca.crt"),
 		filepath.Join(dir, "podlogs"), filepath.Join(dir, "plugins"), more))
 	kubeconfig := m.kubeconfig(t, "kubelet", &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
@@ -86,7 +86,7 @@ func (m *nodeMachine) startKubelet(t *testing.T, more string) (p *process, port 
 		"--cert-dir="+filepath.Join(dir, "pki"), "--hostname-override="+m.name, "-v=2"), port
 }
 
-// auditEvent is what is looked at in a line of the log.
+// auditEvent holds the members of a line of the log that tests read.
 type auditEvent struct {
 	UserAgent  string `json:"userAgent"`
 	Verb       string `json:"verb"`
@@ -156,7 +156,7 @@ func (c *cluster) leaseSince(t *testing.T, name string, since time.Time) error {
 }
 
 // TestKubelet has a real kubelet reach Ready with nothing but its TPM and a bootstrap token
-// that admits nobody by itself: every one of its requests is made under a certificate that
+// that admits no machine by itself: every one of its requests is made under a certificate that
 // was attested.
 func TestKubelet(t *testing.T) {
 	t.Parallel()

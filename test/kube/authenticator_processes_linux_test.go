@@ -23,10 +23,10 @@ import (
 // asStranger has this program be a process with arguments of so many MiB.
 const asStranger = "NODEATTEST_TEST_ARGUMENTS"
 
-// mostHeld bounds the memory that the authenticator takes beside hostile processes, in KiB.
+// mostHeld bounds the memory that the authenticator takes among hostile processes, in KiB.
 const mostHeld = 64 << 10
 
-// TestHostileProcesses renews beside the processes of local users, in containers too, that
+// TestHostileProcesses renews among the processes of local users, in containers too, that
 // call themselves kubelets, name files without end, or have arguments of 1 GiB: no certificate
 // is renewed late, and the daemon's memory stays small. Then the node itself is hostile.
 func TestHostileProcesses(t *testing.T) {
@@ -96,8 +96,8 @@ func TestHostileProcesses(t *testing.T) {
 	}
 }
 
-// measured runs a command and returns what it prints, and the most memory that it took, in KiB. Linux
-// counts what the parent held when it began, so a small process is put between.
+// measured runs a command and returns its output, and the most memory that it took, in KiB. Linux
+// counts the parent's memory at the start, so a small process is put between.
 func measured(command ...string) (out []byte, held int, err error) {
 	const between = "import resource, subprocess, sys; r = subprocess.run(sys.argv[1:], stderr=subprocess.STDOUT)\n" +
 		"print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); sys.exit(r.returncode)"
@@ -139,7 +139,7 @@ func stranger(t *testing.T, mib string, attributes *syscall.SysProcAttr, name st
 	if n, err := said.Read(line); err != nil || mib != "" && string(line[:n]) != "ready\n" {
 		t.Fatalf("a process of such arguments: %v, it says %q", err, line[:n])
 	}
-	if mib != "" { // it holds nothing of what it shows
+	if mib != "" { // its memory does not hold the shown files
 		f, err := os.Open(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid))
 		if err != nil {
 			t.Fatal(err)

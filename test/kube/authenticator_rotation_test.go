@@ -21,7 +21,7 @@ import (
 // TestRotation has certificates of Kubernetes' own signer that last 90 s renewed by a daemon:
 // two requests for each, and the plugin always at hand. The control plane goes away until the
 // last one has ended, the bootstrap token with it; with a token that an operator makes for this
-// node it comes back, and nobody else does.
+// node it comes back, and no other machine does.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	newRotation(t, false).run(t)
@@ -145,7 +145,7 @@ func (r *rotation) readmit(t *testing.T) (file, user string) {
 }
 
 // elsewhere has another machine, which may join as node-2, use the token: it is neither that node
-// nor the token's, not even with a copy of this node's disk. Nobody has logged the token.
+// nor the token's, not even with a copy of this node's disk. The token is in no log.
 func (r *rotation) elsewhere(t *testing.T, file, disk string, daemon *process) {
 	t.Helper()
 	device := tpmsim.Swtpm(t, tpmsim.Options{CA: r.tpms})
@@ -241,20 +241,20 @@ func (r *rotation) renewed(t *testing.T, watched time.Duration) (last authentica
 	return last
 }
 
-// forsaken watches the node keep its certificate to the end, while nobody decides.
+// forsaken watches the node keep its certificate to the end, without a decision.
 func (r *rotation) forsaken(t *testing.T, last authenticator.CertificateStatus) {
 	t.Helper()
 	m, node := r.node, csr.NodeUserPrefix+r.node.name
 	before := r.filedBy(t, node)
 	for time.Until(last.NotAfter) > 15*time.Second {
 		if _, pair := m.credential(t); csr.CredentialID(pair.Leaf) != last.CredentialID {
-			t.Fatal("another certificate, and nobody has signed it")
+			t.Fatal("another certificate, without a signer")
 		}
 		time.Sleep(3 * time.Second)
 	}
 	time.Sleep(time.Until(last.NotAfter) + time.Second)
 	if n := r.filedBy(t, node) - before; n > 3 {
-		t.Errorf("%d requests while nobody decided", n)
+		t.Errorf("%d requests without a decision", n)
 	}
 	if s := m.status(t); s.Usable || !s.Daemon || s.Recoverable != r.own {
 		t.Errorf("status %+v", s)

@@ -258,7 +258,7 @@ func TestAuthenticator(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	})
-	t.Run("a token that is none", func(t *testing.T) {
+	t.Run("an invalid token", func(t *testing.T) {
 		guest := c.install(t, program, "node-4", theirs, nil)
 		guest.kubeconfig(t, "bootstrap", &clientcmdapi.AuthInfo{Token: "abcdef.fedcba9876543210"})
 		if got := guest.refused(t); !strings.Contains(got, "Unauthorized") {
@@ -281,8 +281,8 @@ func TestAuthenticator(t *testing.T) {
 	p.checkLogs(t)
 }
 
-// testUnit runs what the shipped systemd unit starts, with the paths of a test, and waits for
-// what a service of Type=notify tells systemd.
+// testUnit runs the command of the shipped systemd unit, with the paths of a test, and waits for
+// the message of a service of Type=notify to systemd.
 func (m *nodeMachine) testUnit(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "kube", "deploy", "node", "kubelet-authenticator.service"))
 	if err != nil {

@@ -107,7 +107,7 @@ func (c *cluster) testWrong(t *testing.T, m *nodeMachine, daemon *process, sound
 		t.Fatal(err)
 	}
 	good := due(t, store, file)
-	config := c.user(t, "nobody")
+	config := c.user(t, "stranger")
 	config.CertData, config.KeyData, config.BearerToken = nil, nil, c.serviceAccountToken(t, namespace, signer.DefaultName)
 	for _, w := range wrong {
 		before := len(failures(t, daemon))

@@ -14,7 +14,7 @@ import (
 
 // TestAzureVTPM runs the node's binary on TPMs as Azure's virtual machines have them, one of
 // each hierarchy, against the controller's binary. One node sends the CAs above its certificate,
-// those of the other are in the controller's file.
+// the other's are in the controller's file.
 func TestAzureVTPM(t *testing.T) {
 	t.Parallel()
 	program, authenticator := buildProgram(t, "node-attestation-controller"), buildProgram(t, "kubelet-authenticator")

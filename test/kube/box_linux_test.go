@@ -22,8 +22,8 @@ import (
 )
 
 // A box is a private machine that can be started again: it has mounts, a network, a name and
-// processes of its own, and systemd as its first process, with no unit but those that a test
-// puts there. What is written below /etc, /var, /usr/bin, /usr/local and /usr/libexec stays
+// processes of its own, and systemd as its first process, with only the units that a test
+// puts there. Files below /etc, /var, /usr/bin, /usr/local and /usr/libexec stays
 // until the test ends, on the disk of the test's folder, and /run is new after each start.
 type box struct {
 	name, dir string
@@ -180,7 +180,7 @@ func (b *box) up(t *testing.T) {
 func (b *box) off(t *testing.T) {
 	t.Helper()
 	if !b.machine.ended() {
-		b.machine.kill(t) // and with it what it started
+		b.machine.kill(t) // and with it its children
 	}
 }
 
@@ -198,7 +198,7 @@ func (b *box) command(ctx context.Context, script string) *exec.Cmd {
 	return exec.CommandContext(ctx, "nsenter", "-t", b.pid, "-a", "bash", "-c", "set -e\nexport HOME=/run\n"+script)
 }
 
-// run runs a script on the machine, which must succeed, and returns what it prints.
+// run runs a script on the machine, which must succeed, and returns its output.
 func (b *box) run(t *testing.T, script string) string {
 	t.Helper()
 	out, err := b.command(t.Context(), script).CombinedOutput()
@@ -290,7 +290,7 @@ func (b *box) connect(t *testing.T, address string) (cut func()) {
 	return cut
 }
 
-// log is what a unit has written.
+// log is the log of a unit.
 func (b *box) log(unit string) string {
 	return string(controlplane.Tail(filepath.Join(b.dir, unit+".log")))
 }

@@ -47,7 +47,7 @@ const seedVar = "NODEATTEST_SEED"
 // by ours, while the API server, two replicas of the controller, the signer and the nodes'
 // own program are killed at random points. Meanwhile answers come after their windows.
 //
-// The seed says what is killed and when; what a process is doing then it cannot say.
+// The seed decides which process is killed and when, not the work of the process then.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	machines, joins := 5, 4
@@ -124,7 +124,7 @@ type siege struct {
 	nodes        []*nodeMachine
 	// machines are the identities of the nodes' machines, by node name.
 	machines map[string]attest.Identity
-	// control is what is started again when it ends, victims those of it that are killed.
+	// control are the processes that are restarted when they end, victims the ones that are killed.
 	control, victims []*process
 	replicas         []*replica
 
@@ -202,7 +202,7 @@ func (s *siege) random(who int) *rand.Rand {
 	return rand.New(rand.NewPCG(s.seed, uint64(who))) //nolint:gosec // not a secret
 }
 
-// Who acts beside the nodes.
+// The actors other than the nodes.
 const destroyer = 1000
 
 // between is a time between two.
@@ -324,7 +324,7 @@ func (m *nodeMachine) killable(ctx context.Context, limit time.Duration, args ..
 	return dead.Load() && err != nil, errs.String(), err
 }
 
-// stored says what is wrong with what the program has stored. Where there must be a
+// stored returns the faults of the program's stored state. Where there must be a
 // certificate, a missing one is wrong too.
 func (m *nodeMachine) stored(must bool) error {
 	store, err := certstore.Open(filepath.Join(m.dir, "state"))
@@ -579,7 +579,7 @@ func retried(step func() error) error {
 	return err
 }
 
-// decision files a request, and waits until somebody decides about it.
+// decision files a request, and waits for a decision.
 func decision(ctx context.Context, as client.Client, spec *csr.Spec) (*certificatesv1.CertificateSigningRequest, error) {
 	object := requestOf(spec)
 	if err := retried(func() error { return as.Create(ctx, object) }); err != nil {

@@ -279,7 +279,7 @@ func (c *cluster) joinsAndRenews(t *testing.T, m *nodeMachine) tls.Certificate {
 	return pair
 }
 
-// testCloudAttacks comes as the node gce-1, or with what somebody has seen.
+// testCloudAttacks comes as the node gce-1, or with copied messages.
 func (c *cluster) testCloudAttacks(t *testing.T, w *clouds, as client.Client) {
 	ours, theirs := w.source(t, vm("example-project", 1)), w.source(t, vm("example-project", 3))
 	t.Run("a machine of another project", func(t *testing.T) {
@@ -299,7 +299,7 @@ func (c *cluster) testCloudAttacks(t *testing.T, w *clouds, as client.Client) {
 		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", again), "NotAMember")
 		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", again), "QualifyingData")
 	})
-	t.Run("an answer that somebody has read", func(t *testing.T) {
+	t.Run("a copied answer", func(t *testing.T) {
 		answer, _ := answered(t, as, c.documentNode(t, gce.Provider, "gce-1", ours))
 		denied(t, c.admin, file(t, c.client(t, c.bearer(t, otherTokenID)), answer), "BindingRequester")
 	})
@@ -335,7 +335,7 @@ func (w *clouds) instanceSource(t *testing.T, m cloudtest.EC2Machine) *ec2.Sourc
 	return source
 }
 
-// testRoles comes as the node ec2-1, with credentials that are good for somebody else.
+// testRoles comes as the node ec2-1, with credentials of other roles.
 func (c *cluster) testRoles(t *testing.T, w *clouds, as client.Client) {
 	ours := w.instanceSource(t, instance(plainInstance))
 	person, admin := instance(plainInstance), instance(plainInstance)
@@ -386,7 +386,7 @@ func (c *cluster) testRecorded(t *testing.T, object *certificatesv1.CertificateS
 	}
 }
 
-// enclave asks what is in an enclave.
+// enclave has the document of an enclave.
 type enclave func(ctx context.Context, nonce, data []byte) ([]byte, error)
 
 func (enclave) Machine(context.Context) (attest.Identity, error) { return "", nil }
@@ -415,7 +415,7 @@ func (c *cluster) testStepDown(t *testing.T, w *clouds, as client.Client) {
 	}
 }
 
-// testCloudOperator has an operator admit a machine that nobody knew.
+// testCloudOperator has an operator admit an unknown machine.
 func (c *cluster) testCloudOperator(t *testing.T, w *clouds, as client.Client) {
 	o := c.newOperator(t)
 	data := map[string]string{"inventory.yaml": cloudInventory}
@@ -457,7 +457,7 @@ func (c *cluster) testCloudOperator(t *testing.T, w *clouds, as client.Client) {
 		machine uint64
 		want    []string
 	}{
-		{"gce-2", 2, []string{"asks for another key with a bootstrap token", "kubectl nodeattest release gce-2"}},
+		{"gce-2", 2, []string{"asks for a certificate of another key with a bootstrap token", "kubectl nodeattest release gce-2"}},
 		{"tpm-1", 4, []string{"got evidence of gce, want evidence of tpm, by which the inventory knows node tpm-1", "may want weaker evidence"}},
 	} {
 		object := refusedFor(t, as, c.documentNode(t, gce.Provider, row.node, w.source(t, vm("example-project", row.machine))), "NotAMember")

@@ -41,11 +41,11 @@ const (
 	// controllerUser is the service account of the shipped manifests.
 	controllerUser = "system:serviceaccount:" + namespace + ":" + controller.DefaultName
 	tokenSecret    = "0123456789abcdef"
-	// otherTokenID is the bootstrap token of somebody who is not the node.
+	// otherTokenID is a bootstrap token that is not the node's.
 	otherTokenID = "others"
 )
 
-// prepare makes what a join needs beside the controller and a signer: the shipped manifests
+// prepare makes the other objects that a join needs: the shipped manifests
 // and two bootstrap tokens.
 func (c *cluster) prepare(t *testing.T) {
 	t.Helper()
@@ -111,7 +111,7 @@ func (c *cluster) startSigner(t *testing.T, arguments ...string) *process {
 	path := c.kubeconfig(t, "signer.kubeconfig", "system:kube-controller-manager")
 	return start(t, filepath.Join(controlplane.Binaries(t), "kube-controller-manager"), c.dir, append(arguments,
 		"--kubeconfig="+path, "--authentication-kubeconfig="+path, "--authorization-kubeconfig="+path,
-		"--bind-address=127.0.0.1", "--secure-port="+freePorts(t, 1)[0], "--leader-elect=false", "--profiling=false",
+		"--bind-address=127.0.0.1", "--secure-port="+controlplane.FreePorts(t, 1)[0], "--leader-elect=false", "--profiling=false",
 		"--use-service-account-credentials=true",
 		"--cluster-signing-cert-file="+filepath.Join(c.dir, "ca.crt"),
 		"--cluster-signing-key-file="+controlplane.Write(t, c.dir, "ca.Key", controlplane.PrivatePEM(t, c.ca.Key)),
@@ -120,7 +120,7 @@ func (c *cluster) startSigner(t *testing.T, arguments ...string) *process {
 	)...)
 }
 
-// logs are what the controllers log.
+// logs are the controllers' logs.
 type logs struct {
 	mu    sync.Mutex
 	lines []string
@@ -140,7 +140,7 @@ func (l *logs) all() []string {
 	return append([]string(nil), l.lines...)
 }
 
-// plane is the control plane's side: what a program would make of its configuration.
+// plane is the control plane's side, as a program would make it from its configuration.
 type plane struct {
 	config     attest.VerifierConfig
 	clusterIDs []string
@@ -230,7 +230,7 @@ func (p *plane) run(t *testing.T, c *cluster, name string) {
 // bearer connects with a bootstrap token.
 func (c *cluster) bearer(t *testing.T, tokenID string) *rest.Config {
 	t.Helper()
-	config := c.user(t, "nobody")
+	config := c.user(t, "stranger")
 	config.CertData, config.KeyData, config.BearerToken = nil, nil, tokenID+"."+tokenSecret
 	return config
 }

@@ -46,7 +46,7 @@ func newAKCA(t *testing.T, list string, args ...string) *akCA {
 }
 
 // serve runs the program for each request that a machine puts into a folder, until the context
-// ends, and returns what it wrote.
+// ends, and returns its output.
 func (a *akCA) serve(ctx context.Context, folder string) (stdout, stderr string) {
 	served := map[string]string{}
 	for ctx.Err() == nil {
@@ -72,7 +72,7 @@ func (a *akCA) serve(ctx context.Context, folder string) (stdout, stderr string)
 	return stdout, stderr
 }
 
-// enrol runs the command on a machine beside the CA.
+// enrol runs the command on the CA's machine.
 func (a *akCA) enrol(t *testing.T, m *nodeMachine, args ...string) (said, ca string, err error) {
 	t.Helper()
 	folder := t.TempDir()
@@ -94,7 +94,7 @@ func (a *akCA) enrolOverHTTPS(t *testing.T, m *nodeMachine, args ...string) (sai
 	t.Helper()
 	dir, own := t.TempDir(), controlplane.NewAuthority(t)
 	certificate, key := own.Issue(t, pkix.Name{CommonName: "ak-ca"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
-	address := "127.0.0.1:" + freePorts(t, 1)[0]
+	address := "127.0.0.1:" + controlplane.FreePorts(t, 1)[0]
 	p := start(t, a.program, dir, append(slices.Clip(a.args), "--listen", address,
 		"--tls-certificate", controlplane.Write(t, dir, "tls.pem", certificate), "--tls-key", controlplane.Write(t, dir, "tls.key", key))...)
 	url := "https://" + address + "/enrol"
@@ -236,7 +236,7 @@ func testEnrolRefused(t *testing.T, ca *akCA, install func(string, *tpmsim.TPM, 
 			t.Errorf("got %v: %s", err, said)
 		}
 	})
-	t.Run("a request that is none", func(t *testing.T) {
+	t.Run("an invalid request", func(t *testing.T) {
 		for _, text := range []string{"", "{}", "[]", `{"request": "` + base64.StdEncoding.EncodeToString([]byte("x")) + `"}`} {
 			path := controlplane.Write(t, t.TempDir(), "request.json", []byte(text))
 			if out, err := exec.Command(ca.program, append(append([]string{}, ca.args...), path)...).CombinedOutput(); err == nil || len(out) == 0 {

@@ -31,7 +31,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// The addresses of the machine whose programs are flooded, and of those that flood them: 192.0.2.10
+// The addresses of the machine whose programs are flooded, and of the attackers: 192.0.2.10
 // to 192.0.2.12.
 const floodedAddress, floodingAddress = "192.0.2.1", "192.0.2.1%d"
 

@@ -28,7 +28,7 @@ import (
 
 // TestFlood has a stranger with one bootstrap token file large requests before the controller
 // starts, with the memory that the Deployment gives it, and many small ones while nodes join
-// and renew. Nobody but the stranger may notice.
+// and renew. Only the stranger may notice.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	large, small, newcomers := 102, 2400, 3

@@ -34,7 +34,7 @@ const insecureSigner = "node-attestation-insecure-signer"
 type mix struct {
 	*cluster
 	operator *operator
-	// own signs for node-4 and nobody else. The API server trusts it for clients, by a file of its
+	// own signs for node-4 only. The API server trusts it for clients, by a file of its
 	// own, which the other programs do not read.
 	own        *controlplane.Authority
 	attested   []*nodeMachine
@@ -45,7 +45,7 @@ type mix struct {
 	enforced   string // the kustomization with the component enforce
 }
 
-// TestInsecure has three nodes attest and renew, with our own signer, beside one that cannot. A
+// TestInsecure has three nodes attest and renew, with our own signer, and one that cannot. A
 // bootstrap token gets no name of those three, and the fourth once, while attestation is observed
 // and when it is enforced.
 func TestInsecure(t *testing.T) {
@@ -95,7 +95,7 @@ func TestInsecure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.checkRights(t, manifests) // before somebody else uses them
+	m.checkRights(t, manifests) // before other accounts use them
 	t.Run("a stolen service account", func(t *testing.T) { m.testStolenAccount(t) })
 }
 
@@ -139,7 +139,7 @@ func newMix(t *testing.T) *mix {
 	m.operator = &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: filepath.Dir(buildProgram(t, "kubectl-nodeattest")),
 		kubeconfig: m.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
 	node.Name = "node-1"
-	ports := freePorts(t, 4)
+	ports := controlplane.FreePorts(t, 4)
 	m.enforced = overlay(t, node, ports, "insecure", "signer", "enforce")
 	m.apply1(t, overlay(t, node, ports, "insecure", "signer"))
 	m.startPrograms(t)
@@ -165,7 +165,7 @@ func (m *mix) apply1(t *testing.T, folder string) {
 	})
 }
 
-// startPrograms starts what the Deployments would, with their own flags. There is a Node and a
+// startPrograms starts the programs of the Deployments, with their own flags. There is a Node and a
 // record that came before them.
 func (m *mix) startPrograms(t *testing.T) {
 	t.Helper()
@@ -246,7 +246,7 @@ func (m *mix) as(t *testing.T, n *nodeMachine) client.Client {
 	return m.withCertificate(t, pair)
 }
 
-// testAttacks has another bootstrap token, and the node without evidence, ask for what they must
+// testAttacks has another bootstrap token, and the node without evidence, request what they must
 // not get.
 func (m *mix) testAttacks(t *testing.T) {
 	token, node4 := m.client(t, m.bearer(t, otherTokenID)), m.as(t, m.without)
@@ -325,7 +325,7 @@ func (m *mix) kubectl1(t *testing.T, args ...string) string {
 func (m *mix) testRelease(t *testing.T, kubelet *process) {
 	kubelet.stop(t)
 	token, again := m.client(t, m.bearer(t, otherTokenID)), m.plainFor(t, "node-4", csr.SignerClientInsecure)
-	if out := m.kubectl1(t, "nodeattest", "release", "node-4", "--machine", "insecure:node-4"); !strings.Contains(out, "whoever has the key of its certificate is node node-4 until") {
+	if out := m.kubectl1(t, "nodeattest", "release", "node-4", "--machine", "insecure:node-4"); !strings.Contains(out, "its old certificate and key still authenticate as node node-4 until") {
 		t.Errorf("released: %s", out)
 	}
 	denied(t, m.admin, file(t, token, again), "InsecureNodeExists")
@@ -342,11 +342,11 @@ func (m *mix) testRelease(t *testing.T, kubelet *process) {
 	denied(t, m.admin, file(t, token, m.plainFor(t, "node-4", csr.SignerClientInsecure)), "InsecureNameUsed")
 }
 
-// testStolenCA is what somebody can do who has the key of the CA, until the API server trusts it no
+// testStolenCA: an attacker with the key of the CA can do this until the API server trusts it no
 // more: everything.
 func (m *mix) testStolenCA(t *testing.T) {
 	minted := func(name, group string) client.Client {
-		config := m.user(t, "nobody")
+		config := m.user(t, "stranger")
 		config.CertData, config.KeyData = m.own.Issue(t, pkix.Name{CommonName: name, Organization: []string{group}}, x509.ExtKeyUsageClientAuth)
 		return m.client(t, config)
 	}
@@ -371,8 +371,8 @@ func (m *mix) testStolenCA(t *testing.T) {
 	}
 }
 
-// testStolenAccount is what somebody can do who has the token of the signer's service account: he
-// decides about its own signer, and about nobody who has attested.
+// testStolenAccount: an attacker with the token of the signer's service account
+// decides for its own signer only, and about no attested node.
 func (m *mix) testStolenAccount(t *testing.T) {
 	for _, r := range append(m.signers, m.controller) {
 		if status := r.stop(t); status != 0 {

@@ -83,7 +83,7 @@ func TestJoin(t *testing.T) {
 		}
 	})
 	t.Run("serving certificates", func(t *testing.T) { testServing(t, c, node, leaf) })
-	t.Run("an approval by somebody else", func(t *testing.T) { testForeignApproval(t, c, c.nodeOn(t, theirs, "node-1"), bootstrapper) })
+	t.Run("an approval by another account", func(t *testing.T) { testForeignApproval(t, c, c.nodeOn(t, theirs, "node-1"), bootstrapper) })
 	t.Run("an inventory that is away", func(t *testing.T) { testAway(t, p, node, bootstrapper) })
 	t.Run("other people's requests", func(t *testing.T) { testOthers(t, c, node, bootstrapper) })
 	p.checkLogs(t)
@@ -190,7 +190,7 @@ func (c *cluster) withCertificate(t *testing.T, pair tls.Certificate) client.Cli
 	roots.AddCert(c.ca.Cert)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}}
 	t.Cleanup(transport.CloseIdleConnections)
-	config := c.user(t, "nobody")
+	config := c.user(t, "stranger")
 	config.CertData, config.KeyData = nil, nil
 	made, err := client.New(config, client.Options{Scheme: c.scheme, HTTPClient: &http.Client{Transport: transport}})
 	if err != nil {
@@ -213,7 +213,7 @@ func testForeignApproval(t *testing.T, c *cluster, thief *attesttest.Node, as cl
 		return
 	}
 	c.finished(t, object)
-	t.Logf("approved by somebody else: %+v, certificate %d bytes", object.Status.Conditions, len(object.Status.Certificate))
+	t.Logf("approved by another account:  %+v, certificate %d bytes", object.Status.Conditions, len(object.Status.Certificate))
 	if len(object.Status.Certificate) == 0 && len(object.Status.Conditions) < 2 {
 		t.Error("it is neither failed nor signed")
 	}
@@ -265,7 +265,7 @@ func testOthers(t *testing.T, c *cluster, node *attesttest.Node, as client.Clien
 	}
 }
 
-// checkLogs looks for errors and secrets in what the controllers logged.
+// checkLogs looks for errors and secrets in the controllers' logs.
 func (p *plane) checkLogs(t *testing.T) {
 	t.Helper()
 	lines := p.logs.all()

@@ -23,17 +23,17 @@ import (
 )
 
 // A member is a machine with systemd on which the files of kube/deploy/node and, where kubeadm
-// is used, those of its packages are installed.
+// is used, the packages' own are installed.
 type member struct {
 	*box
 	c      *cluster
-	page   *page // docs/kubeadm.md, for those that go through it
+	page   *page // docs/kubeadm.md, for tests that go through it
 	device *tpmsim.TPM
 	cut    func() // the wire to the API server
 	change []string
 }
 
-// newMember starts a machine beside a cluster. The changes are those of a test to the shipped
+// newMember starts a machine for a cluster. The changes are a test's to the shipped
 // files: pairs of an old and a new text.
 func (c *cluster) newMember(t *testing.T, name string, device *tpmsim.TPM, change ...string) *member {
 	t.Helper()
@@ -54,7 +54,7 @@ func read(t *testing.T, path string) []byte {
 // address is where the API server listens.
 func (c *cluster) address() string { return strings.TrimPrefix(c.url, "https://") }
 
-// daemonFiles and kubeletFiles are those of kube/deploy/node, and where they go.
+// daemonFiles and kubeletFiles are the files of kube/deploy/node, and their places.
 var (
 	daemonFiles = map[string]string{
 		"kubelet-authenticator.yaml":    "/etc/kubernetes/kubelet-authenticator.yaml",
@@ -67,7 +67,7 @@ var (
 	}
 )
 
-// install puts files of kube/deploy/node where the page has them. What is changed in them is what
+// install puts files of kube/deploy/node where the page has them. The changes to them are the ones that
 // they say has to be.
 func (m *member) install(t *testing.T, token string, files map[string]string) {
 	t.Helper()
@@ -174,7 +174,7 @@ func (m *member) token(t *testing.T) string {
 	return words[len(words)-1]
 }
 
-// joins does what the page says: it installs the node's files and has kubeadm join.
+// joins follows the page: it installs the node's files and has kubeadm join.
 func (m *member) joins(t *testing.T, runtime string) {
 	t.Helper()
 	if m.cut != nil {
@@ -230,7 +230,7 @@ func (m *member) eventually(t *testing.T, step func() error) {
 	eventually(t, step)
 }
 
-// checkTable holds the files of the page's table, and the program, to those that are installed.
+// checkTable compares the files of the page's table, and the program, with the installed ones.
 func (m *member) checkTable(t *testing.T) {
 	t.Helper()
 	var listed []string
@@ -388,7 +388,7 @@ func (m *member) checkEvidence(t *testing.T) {
 }
 
 // TestKubeadmMigration has a node that joined without evidence attest: with its own certificate as
-// the only credential, after an operator has approved its machine, and beside its kubelet.
+// the only credential, after an operator has approved its machine, while its kubelet runs.
 func TestKubeadmMigration(t *testing.T) {
 	t.Parallel()
 	boxNeeds(t)

@@ -23,7 +23,7 @@ func laptop(t *testing.T, dir, programs, command string) (string, error) {
 	return string(out), err
 }
 
-// TestLaptopDown ends what the script has started, and nobody who has its number now.
+// TestLaptopDown ends the script's processes, and no other process that has got one of their numbers.
 func TestLaptopDown(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

@@ -36,7 +36,7 @@ type lost struct {
 	leaf        *x509.Certificate // the node's certificate, with which own files
 }
 
-// TestLost has nodes renew after what they had is lost: the records of a cluster, the room on a disk,
+// TestLost has nodes renew after a loss: the records of a cluster, the room on a disk,
 // and room in the record for the certificate in use.
 func TestLost(t *testing.T) {
 	t.Parallel()

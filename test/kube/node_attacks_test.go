@@ -21,8 +21,8 @@ import (
 	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
-// testNodeAttacks is what a node tries whose certificate is genuine, and whose machine is
-// somebody else's by now.
+// testNodeAttacks are attacks of a node whose certificate is genuine, and whose machine is
+// another node's by now.
 func (c *cluster) testNodeAttacks(t *testing.T, name string, as client.Client) {
 	t.Run("rights", func(t *testing.T) {
 		for _, row := range []authorizationv1.ResourceAttributes{

@@ -32,7 +32,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// An installation is what an operator has put on a cluster whose nodes are all plain.
+// An installation is an operator's installation on a cluster whose nodes are all plain.
 type installation struct {
 	*cluster
 	operator *operator
@@ -47,7 +47,7 @@ type installation struct {
 	plain1   *csr.Spec // a plain node's request
 }
 
-// TestObserve goes through docs/enforcing.md, command by command, on a cluster that runs: nobody is
+// TestObserve goes through docs/enforcing.md, command by command, on a cluster that runs: no node is
 // refused, nodes attest as they come, and who is left is listed. Then it is enforced, and taken
 // back, and taken away and put on again.
 func TestObserve(t *testing.T) {
@@ -67,7 +67,7 @@ func TestObserve(t *testing.T) {
 	w.knowMachines(t, device, "node-1")
 	w.operator = &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: filepath.Dir(buildProgram(t, "kubectl-nodeattest")),
 		kubeconfig: w.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
-	w.folder = overlay(t, w.node, freePorts(t, 4))
+	w.folder = overlay(t, w.node, controlplane.FreePorts(t, 4))
 	w.openPage(t)
 	w.plain1 = w.plainFor(t, "plain-1", csr.SignerKubeAPIServerClientKubelet)
 
@@ -91,7 +91,7 @@ func TestObserve(t *testing.T) {
 	t.Run("taken away and put on again", func(t *testing.T) { w.testUninstall(t, bootstrapper) })
 }
 
-// openPage reads the page, and starts a shell with what an administrator has: kubectl with its
+// openPage reads the page, and starts a shell with an administrator's tools: kubectl with its
 // plugin, the cluster's kubeconfig and the folder my-cluster.
 func (w *installation) openPage(t *testing.T) {
 	t.Helper()
@@ -132,7 +132,7 @@ func (w *installation) plainNodes(t *testing.T, bootstrapper client.Client) {
 	}
 }
 
-// testLeft looks at what an operator is told: the plain node, a Node that asks for nothing, and
+// testLeft checks the list for the operator: the plain node, a Node that asks for nothing, and
 // the ways around; not the node that has attested.
 func (w *installation) testLeft(t *testing.T, r *replica, bootstrapper client.Client) {
 	if err := w.admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "old-1"}}); err != nil {
@@ -250,7 +250,7 @@ func (w *installation) shipped(t *testing.T) string {
 	return path
 }
 
-// components replaces those of the kustomization by what the page has.
+// components replaces the components of the kustomization by the page's.
 func (w *installation) components(t *testing.T, line string) {
 	t.Helper()
 	path := filepath.Join(w.folder, "kustomization.yaml")
@@ -334,7 +334,7 @@ func (w *installation) testLeaked(t *testing.T, bootstrapper client.Client) {
 	w.joins(t, bootstrapper, w.node)
 }
 
-// testUninstall deletes what was applied, with a record of a node in it, and applies it again.
+// testUninstall deletes the applied objects, with a record of a node among them, and applies them again.
 func (w *installation) testUninstall(t *testing.T, bootstrapper client.Client) {
 	if out, err := w.operator.plain(t.Context(), "delete", "attestednode", "node-1", "--timeout=10s"); err == nil || !strings.Contains(err.Error(), "kubectl nodeattest release") {
 		t.Errorf("a record was deleted in passing: %s, %v", out, err)

@@ -18,7 +18,7 @@ import (
 const maxCommands = 10
 
 // TestGettingStarted runs every command of the page, in order and in one shell, on a clone
-// of this very tree. It ends with the node Ready through attestation alone, and with whoever
+// of this very tree. It ends with the node Ready through attestation alone, and with each machine that
 // has its token and another TPM refused.
 func TestGettingStarted(t *testing.T) {
 	t.Parallel()
@@ -169,7 +169,7 @@ func newShell(t *testing.T) *shell {
 			t.Fatalf("git %v: %v: %s", args, err, out)
 		}
 	}
-	s := startShell(t, folder, "LAPTOP_PORTS="+strings.Join(freePorts(t, 8), " "), "GIT_CONFIG_COUNT=1",
+	s := startShell(t, folder, "LAPTOP_PORTS="+strings.Join(controlplane.FreePorts(t, 8), " "), "GIT_CONFIG_COUNT=1",
 		"GIT_CONFIG_KEY_0=url."+repository+".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/nodeattest/nodeattest")
 	s.clone = filepath.Join(folder, "nodeattest")
 	t.Cleanup(func() {

@@ -26,7 +26,7 @@ func TestPrograms(t *testing.T) {
 		}
 	}
 	testImages(t, s, images)
-	// What is given to others has what must go with it.
+	// The published files have their licences with them.
 	folder := s.run(t, "ls dist/nodeattest-v0.0.0-dev-linux-amd64")
 	for _, file := range []string{"LICENSE", "THIRD_PARTY", "sbom.cdx.json", "node"} {
 		if !strings.Contains(folder, file) {

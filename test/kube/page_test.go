@@ -115,7 +115,7 @@ func startShell(t *testing.T, folder string, env ...string) *shell {
 	return s
 }
 
-// run types one command and returns what it printed. It must succeed.
+// run types one command and returns its output. It must succeed.
 func (s *shell) run(t *testing.T, command string) string {
 	t.Helper()
 	out, err := s.try(t, command)
@@ -125,7 +125,7 @@ func (s *shell) run(t *testing.T, command string) string {
 	return out
 }
 
-// try types one command and returns what it printed, with an error if it fails.
+// try types one command and returns its output, with an error if it fails.
 func (s *shell) try(t *testing.T, command string) (string, error) {
 	t.Helper()
 	const mark = "=== status "

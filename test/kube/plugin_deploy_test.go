@@ -45,7 +45,7 @@ func TestDeploy(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := c.nodeOn(t, tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), "node-1")
-	ports := freePorts(t, 4)
+	ports := controlplane.FreePorts(t, 4)
 	folder := overlay(t, node, ports, "signer", "clouds", "enforce")
 	k := &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: t.TempDir(), kubeconfig: c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
 	apply := func() string {
@@ -196,7 +196,7 @@ generatorOptions: {disableNameSuffixHash: true}
 	return folder
 }
 
-// shipped checks what the server made of the manifests: the CRDs are served, and a
+// shipped checks the server's objects of the manifests: the CRDs are served, and a
 // Deployment has the pod's restrictions, without which the namespace takes no pod.
 func (c *cluster) shipped(t *testing.T, name string) {
 	eventually(t, func() error {
@@ -218,7 +218,7 @@ func (c *cluster) shipped(t *testing.T, name string) {
 	}
 	for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe} {
 		if ports[probe.HTTPGet.Port.StrVal] == 0 {
-			t.Errorf("a probe asks port %s, which is none of %v", probe.HTTPGet.Port.String(), ports)
+			t.Errorf("a probe asks port %s, not one of %v", probe.HTTPGet.Port.String(), ports)
 		}
 	}
 	admitted := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: name + "-"}, Spec: *pod.DeepCopy()}
@@ -337,7 +337,7 @@ func untar(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// startDeployment does what a kubelet would with a pod of the Deployment, as far as it
+// startDeployment acts as a kubelet with a pod of the Deployment, as far as it
 // concerns the process: its root, volumes, service account, environment and command.
 func (c *cluster) startDeployment(t *testing.T, name, root string) *process {
 	t.Helper()

@@ -124,7 +124,7 @@ func (c *cluster) newestHello(t *testing.T, reason string) string {
 	}).Name
 }
 
-// TestPlugin is an operator's day: machines that nobody knows are approved, a board is
+// TestPlugin is an operator's day: unknown machines are approved, a board is
 // replaced, an inventory moved, a machine is gone; and requests are explained.
 func TestPlugin(t *testing.T) {
 	t.Parallel()
@@ -169,7 +169,7 @@ func TestPlugin(t *testing.T) {
 	o.run(t, "explain "+hello, "hello", "node-1", "Denied, NotAMember", "has approved as node node-1", "ok       subject-common-name",
 		"ok       machine-unknown", "ok       request-signature", "BROKEN   not-a-member", "an operator: if the machine may be node node-1: kubectl nodeattest approve node-1 --machine "+machine)
 	t.Run("a thief under the request's name", func(t *testing.T) { c.testSwapped(t, o, hello, machine, replaced, spareMachine) })
-	o.refuse(t, "approve node-1 --machine "+machine, 1, "machine "+machine+" has no request for node node-1")
+	o.refuse(t, "approve node-1 --machine "+machine, 1, "machine "+machine+" has no refused request for node node-1")
 	hello = refused(node)
 	o.run(t, "approve node-1 --machine "+machine, "node node-1 is machine "+machine)
 	o.run(t, "approve node-1 --machine "+machine, "node node-1 is machine "+machine) // again, nothing changes
@@ -177,14 +177,14 @@ func TestPlugin(t *testing.T) {
 
 	o.run(t, "explain "+hello, "the node: it is admitted by now")
 	leaf := c.joins(t, bootstrapper, node)
-	o.run(t, "explain "+c.newestHello(t, "AttestationChallenge"), "the denial carries the challenge, as it should; the node has answered with ")
+	o.run(t, "explain "+c.newestHello(t, "AttestationChallenge"), "the denial carries the challenge, as intended; the node has answered with ")
 	var answers certificatesv1.CertificateSigningRequestList
 	if err := c.admin.List(t.Context(), &answers); err != nil {
 		t.Fatal(err)
 	}
 	for i := range answers.Items {
 		if len(answers.Items[i].Status.Certificate) != 0 {
-			out := o.run(t, "explain "+answers.Items[i].Name, "answer", "ok       binding-requester", "ok       answer-late", "ok       not-a-member", "ok       qualifying-data", "nobody: the certificate is in status.certificate")
+			out := o.run(t, "explain "+answers.Items[i].Name, "answer", "ok       binding-requester", "ok       answer-late", "ok       not-a-member", "ok       qualifying-data", "no action is needed: the certificate is in status.certificate")
 			if strings.Contains(out, "BROKEN") {
 				t.Errorf("an approved answer breaks rules:\n%s", out)
 			}
@@ -196,7 +196,7 @@ func TestPlugin(t *testing.T) {
 	o.refuse(t, "rebind node-2 --machine "+spareMachine, 1, "node node-2 has no record")
 	o.refuse(t, "rebind node-1 --machine "+spareMachine, 1, "nothing was done")
 	o.refuse(t, "rebind node-1 --machine "+spareMachine+" --replaces "+spareMachine, 1, "node node-1 is machine "+machine+", not "+spareMachine)
-	o.run(t, "rebind node-1 --machine "+spareMachine+" --replaces "+machine, "node node-1 is machine "+spareMachine+" and no longer "+machine)
+	o.run(t, "rebind node-1 --machine "+spareMachine+" --replaces "+machine, "node node-1 is machine "+spareMachine+", no longer "+machine)
 	c.joins(t, bootstrapper, replaced)
 	refused(node) // the old board is out
 
@@ -221,7 +221,7 @@ func TestPlugin(t *testing.T) {
 	c.joins(t, bootstrapper, replaced)
 	o.run(t, "release node-1 --machine "+spareMachine, "node node-1 rests until")
 	hello = refused(replaced)
-	o.run(t, "explain "+hello, "BROKEN   registry-resting", "nobody: the name rests until", "kubectl nodeattest approve node-1 --machine "+spareMachine)
+	o.run(t, "explain "+hello, "BROKEN   registry-resting", "no action is needed: the name rests until", "kubectl nodeattest approve node-1 --machine "+spareMachine)
 	o.run(t, "approve node-1 --machine "+spareMachine, "node node-1 is machine "+spareMachine)
 	c.joins(t, bootstrapper, replaced)
 	o.run(t, "release node-1 --machine "+spareMachine, "node node-1 rests until")
@@ -231,7 +231,7 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("got %+v, %v, want a name that rests until %s", released.Spec, err, leaf.NotAfter)
 	}
 	t.Run("the right to make tokens", func(t *testing.T) { testTokenRight(t, c) })
-	t.Run("what is none of ours", func(t *testing.T) { testExplainOthers(t, c, o) })
+	t.Run("requests of others", func(t *testing.T) { testExplainOthers(t, c, o) })
 }
 
 // testSwapped has the request that an operator has looked at cleaned up, and a thief file one with its
@@ -249,10 +249,10 @@ func (c *cluster) testSwapped(t *testing.T, o *operator, name, seen string, thie
 	object.GenerateName, object.Name = "", name
 	eventually(t, func() error { return as.Create(t.Context(), object) })
 	decided(t, as, object)
-	o.refuse(t, "approve node-1 --machine "+seen, 1, "machine "+seen+" has no request for node node-1")
+	o.refuse(t, "approve node-1 --machine "+seen, 1, "machine "+seen+" has no refused request for node node-1")
 	o.refuse(t, "approve node-1 --machine "+seen, 1, "machine "+itsMachine+" (request "+name+" of system:bootstrap:"+otherTokenID+")")
 	o.refuse(t, "approve "+name, 2, "approve takes NODE and --machine")
-	o.refuse(t, "approve "+name+" --machine "+seen, 1, "has no request for node "+name)
+	o.refuse(t, "approve "+name+" --machine "+seen, 1, "has no refused request for node "+name)
 	if _, err := challenged(t, as, thief); err == nil || !strings.Contains(err.Error(), "NotAMember") {
 		t.Errorf("the thief: %v, want a refusal", err)
 	}
@@ -275,7 +275,7 @@ func (c *cluster) testAdopt(t *testing.T, o *operator, machine string, refused f
 		}
 	}
 	moved("uid-1", "uid-9")
-	o.refuse(t, "adopt node-1 --machine-uid uid-9", 1, "gets certificates only where")
+	o.refuse(t, "adopt node-1 --machine-uid uid-9", 1, "gets certificates only while")
 	o.run(t, "adopt node-1 --machine-uid uid-9 --machine "+machine, "node node-1 is Machine uid-9")
 	moved("uid-9", "uid-1")
 	o.run(t, "explain "+refused(), "BROKEN   registry-machine-uid", "kubectl nodeattest adopt node-1")
@@ -307,8 +307,8 @@ func (c *cluster) makeConfigMap(t *testing.T, inventory string, change func(conf
 
 func testPluginUsage(t *testing.T, o *operator) {
 	for command, want := range map[string]string{
-		"":                          "a command is missing",
-		"admit x":                   "there is no command",
+		"":                          "no command given",
+		"admit x":                   "unknown command",
 		"explain":                   "explain takes REQUEST",
 		"explain a b":               "explain takes REQUEST",
 		"pending a":                 "pending takes nothing",
@@ -324,7 +324,7 @@ func testPluginUsage(t *testing.T, o *operator) {
 		o.refuse(t, command, 2, want)
 	}
 	o.refuse(t, "explain nowhere", 1, "not found")
-	o.refuse(t, "approve nowhere --machine sha256:00", 1, "has no request for node nowhere")
+	o.refuse(t, "approve nowhere --machine sha256:00", 1, "has no refused request for node nowhere")
 	o.refuse(t, "rebind node-1 --machine sha256:00", 1, "has no record")
 	o.run(t, "--help", "approve NODE", "--context")
 }
@@ -473,7 +473,7 @@ func testExplainOthers(t *testing.T, c *cluster, o *operator) {
 		signer string
 		want   string
 	}{
-		"somebody's":   {"example.com/signer", "nodeattest leaves requests for example.com/signer alone"},
+		"a stranger's": {"example.com/signer", "nodeattest ignores requests for example.com/signer"},
 		"without any":  {csr.SignerKubeAPIServerClientKubelet, "BROKEN   attestation-provider"},
 		"no evidence":  {csr.SignerChallengeTPM, "BROKEN"},
 		"our signer's": {csr.SignerClientTPM, "BROKEN   signer-name"},

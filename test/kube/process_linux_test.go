@@ -6,16 +6,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
-
-// dieWithParent has the kernel end a child whose parent was killed, for example by
-// the time limit of go test.
-func dieWithParent() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-}
 
 // work is the processor time that the programs have taken which this test has started.
 func work(t *testing.T) time.Duration {

@@ -1,14 +1,9 @@
 package kube
 
 import (
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strconv"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -41,18 +36,7 @@ func startAs(t *testing.T, name, program, dir string, args ...string) *process {
 	if err := p.launch(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Signal(os.Interrupt)
-		select {
-		case <-p.done:
-		case <-time.After(10 * time.Second):
-			_ = p.cmd.Process.Kill()
-			<-p.done
-		}
-		if t.Failed() {
-			t.Logf("the end of the log of %s:\n%s", p.name, p.tail())
-		}
-	})
+	t.Cleanup(func() { controlplane.Stop(t, p.name, p.log, p.cmd, p.done) })
 	return p
 }
 
@@ -66,22 +50,9 @@ func (p *process) launch() error {
 	cmd, done := exec.Command(p.path, p.args...), make(chan struct{})
 	// As with API servers that stream no lists: each program lists and watches.
 	cmd.Env = append(os.Environ(), "KUBE_FEATURE_WatchListClient=false")
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = p.dir, out, out, dieWithParent()
+	cmd.Dir = p.dir
 	p.cmd, p.done = cmd, done
-	started := make(chan error, 1)
-	go func() {
-		// To the kernel the parent is the thread, which must not end before the child.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(done)
-		defer out.Close()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-		}
-	}()
-	return <-started
+	return controlplane.Start(cmd, out, done)
 }
 
 // ended says whether it has.
@@ -135,30 +106,3 @@ func (p *process) text(t *testing.T) string {
 
 // tail is the last lines of the log.
 func (p *process) tail() []byte { return controlplane.Tail(p.log) }
-
-// handedOut are the ports that tests of this process have got.
-var handedOut sync.Map
-
-// freePorts finds ports of 127.0.0.1 that nobody listens on, none of them twice, for tests
-// run beside each other. They are below those that the kernel gives to connections, so that
-// a server which was killed finds its own again.
-func freePorts(t *testing.T, n int) []string {
-	t.Helper()
-	var ports []string
-	for tries := 0; len(ports) < n; tries++ {
-		port := strconv.Itoa(15000 + rand.N(15000))
-		if _, taken := handedOut.LoadOrStore(port, true); taken {
-			continue
-		}
-		l, err := net.Listen("tcp", "127.0.0.1:"+port)
-		if err != nil {
-			if tries > 1000 {
-				t.Fatal(err)
-			}
-			continue
-		}
-		l.Close()
-		ports = append(ports, port)
-	}
-	return ports
-}

@@ -101,7 +101,7 @@ func (c *cluster) startController(t *testing.T, program, name string, change fun
 // of its service account.
 func (c *cluster) startProgram(t *testing.T, program, name, part string, change func(config map[string]any), args ...string) *replica {
 	t.Helper()
-	ports := freePorts(t, 2)
+	ports := controlplane.FreePorts(t, 2)
 	r := &replica{metrics: "http://127.0.0.1:" + ports[0] + "/metrics", health: "http://127.0.0.1:" + ports[1]}
 	path := c.programConfig(t, name, func(config map[string]any) {
 		change(config)
@@ -163,14 +163,14 @@ func (c *cluster) leads(t *testing.T, replicas map[string]*replica) string {
 			}
 		}
 		if leader == "" || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-			return fmt.Errorf("nobody leads: %+v", lease.Spec)
+			return fmt.Errorf("no leader: %+v", lease.Spec)
 		}
 		return nil
 	})
 	return leader
 }
 
-// controllerLabel is what the counters of every controller begin with.
+// controllerLabel begins the counters of every controller.
 var controllerLabel = regexp.MustCompile(`^controller="[^"]+",?`)
 
 // counted returns the samples of a metric, by their labels.
@@ -230,7 +230,7 @@ func TestController(t *testing.T) {
 		config["signers"].(map[string]any)["builtInDuration"] = "1h"
 		config["controller"].(map[string]any)["insecureAllowWaysAround"] = false
 	}
-	false1 := c.approvedByHand(t, c.admin, c.plain(t, node, csr.SignerKubeAPIServerClientKubelet)) // before anybody is there who signs
+	false1 := c.approvedByHand(t, c.admin, c.plain(t, node, csr.SignerKubeAPIServerClientKubelet)) // before a signer runs
 	false2 := c.approvedByHand(t, c.admin, c.plain(t, node, csr.SignerKubeletServing))
 	c.applyAdmission(t)
 	c.applyWall(t)
@@ -312,7 +312,7 @@ func TestController(t *testing.T) {
 	}
 }
 
-// reservedLongAgo leaves what a replica would that died in the middle of a join, an hour
+// reservedLongAgo leaves the reservation of a replica that died in the middle of a join, an hour
 // ago: a reservation of the node's machine under another name, with its pointers.
 func (c *cluster) reservedLongAgo(t *testing.T, node *attesttest.Node) {
 	t.Helper()
@@ -384,7 +384,7 @@ func testRotation(t *testing.T, c *cluster) {
 	})
 }
 
-// testMetrics checks what a join and a refusal have counted.
+// testMetrics checks the counters of a join and a refusal.
 func testMetrics(t *testing.T, r *replica) {
 	if got := counted(t, r, "nodeattest_challenges_total"); got[`kind="tpm",state="issued"`] != 3 || got[`kind="tpm",state="answered"`] != 3 {
 		t.Errorf("challenges: %v", got)
@@ -427,7 +427,7 @@ func (c *cluster) applyAdmission(t *testing.T) {
 	})
 }
 
-// testAdmission files what the policy refuses.
+// testAdmission files requests that the policy refuses.
 func testAdmission(t *testing.T, c *cluster, node *attesttest.Node, bootstrapper client.Client) {
 	plain, err := (&csr.Bundle{Request: node.Subject.Request}).Spec(csr.SignerKubeAPIServerClientKubelet, 3600)
 	if err != nil {
@@ -443,17 +443,17 @@ func testAdmission(t *testing.T, c *cluster, node *attesttest.Node, bootstrapper
 		signer string
 		want   string // in the refusal; empty: it is allowed
 	}{
-		"a plain request of a bootstrap token":      {bootstrapper, *plain, "", "asks for its client certificate with evidence"},
-		"a plain request of a node":                 {kubelet, *plain, "", "asks for its client certificate with evidence"},
-		"a plain request of a recovery user":        {recovery, *plain, "", "asks for its client certificate with evidence"},
-		"a node's own client certificate":           {kubelet, *plain, "kubernetes.io/kube-apiserver-client", "ask only the signers of node attestation"},
-		"a bootstrap token's serving certificate":   {bootstrapper, *plain, csr.SignerKubeletServing, "ask only the signers of node attestation"},
-		"a bootstrap token at another signer":       {bootstrapper, *plain, "example.com/signer", "ask only the signers of node attestation"},
-		"a large one":                               {bootstrapper, large, csr.SignerClientTPM, "over 256 KiB"},
-		"a bootstrap token at our signer":           {bootstrapper, *plain, csr.SignerClientTPM, ""},
-		"a recovery user at our signer":             {recovery, *plain, csr.SignerClientTPM, ""},
-		"a node at the signer of serving ones":      {kubelet, *plain, csr.SignerServingTPM, ""},
-		"an administrator, who is none of a node's": {c.admin, *plain, "example.com/signer", ""},
+		"a plain request of a bootstrap token":    {bootstrapper, *plain, "", "asks for its client certificate with evidence"},
+		"a plain request of a node":               {kubelet, *plain, "", "asks for its client certificate with evidence"},
+		"a plain request of a recovery user":      {recovery, *plain, "", "asks for its client certificate with evidence"},
+		"a node's own client certificate":         {kubelet, *plain, "kubernetes.io/kube-apiserver-client", "ask only the signers of node attestation"},
+		"a bootstrap token's serving certificate": {bootstrapper, *plain, csr.SignerKubeletServing, "ask only the signers of node attestation"},
+		"a bootstrap token at another signer":     {bootstrapper, *plain, "example.com/signer", "ask only the signers of node attestation"},
+		"a large one":                             {bootstrapper, large, csr.SignerClientTPM, "over 256 KiB"},
+		"a bootstrap token at our signer":         {bootstrapper, *plain, csr.SignerClientTPM, ""},
+		"a recovery user at our signer":           {recovery, *plain, csr.SignerClientTPM, ""},
+		"a node at the signer of serving ones":    {kubelet, *plain, csr.SignerServingTPM, ""},
+		"an administrator, who is no node":        {c.admin, *plain, "example.com/signer", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object := &certificatesv1.CertificateSigningRequest{

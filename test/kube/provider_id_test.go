@@ -87,9 +87,9 @@ func differ(t *testing.T, r *replica, want float64) {
 	})
 }
 
-// TestProviderIDs has machines of Google's, whose provider IDs nobody has typed, get certificates from
+// TestProviderIDs has machines of Google's, without provider IDs in the inventory, get certificates from
 // our own signer, which wants one from each: the request, the certificate, the record and the Node
-// agree, and what a pod made of the metadata is refused.
+// agree, and a pod's forgery from the metadata is refused.
 func TestProviderIDs(t *testing.T) {
 	t.Parallel()
 	const signerName = "cluster.x-k8s.io/kube-apiserver-client-kubelet-gce"
@@ -226,7 +226,7 @@ func (c *cluster) testProviderIDs(t *testing.T, r *replica, pairs map[string]tls
 }
 
 // testContradictedProviderIDs has machines of Google's come as nodes whose machines the operator knows by
-// provider IDs: beside an identity in the inventory, and on first use by the certificates of AKs and EKs.
+// provider IDs: with an identity in the inventory, and on first use by the certificates of AKs and EKs.
 // Another machine of the project is refused, with both IDs in the log, and the machine itself joins.
 func (c *cluster) testContradictedProviderIDs(t *testing.T, program, authenticator string, google *tpmsim.CA, akIssuer map[string]any) {
 	ekIssuer := maps.Clone(akIssuer)

@@ -19,7 +19,7 @@ import (
 // TestReboot has a machine with a recovery certificate start again. A worker's keys are in memory:
 // nothing on its disk is the node, and it comes back by its TPM, with the endorsement hierarchy's
 // password that the daemon keeps on the disk. With its keys on the disk, as on a machine of the
-// control plane, it needs nobody.
+// control plane, it needs no other server.
 func TestReboot(t *testing.T) {
 	t.Parallel()
 	boxNeeds(t)
@@ -72,7 +72,7 @@ func TestReboot(t *testing.T) {
 	m.cut()
 	m.restart(t)
 	if m.usable(t) != third {
-		t.Error("another certificate after a reboot, and nobody to ask")
+		t.Error("another certificate after a reboot, without a server")
 	}
 }
 

@@ -59,7 +59,7 @@ func (l *liars) asked(t *testing.T, machine string, good func() *forge.Asked, ch
 	return asked.Filed(l.try(t).On(machine, join).Bundle())
 }
 
-// requests are wrong in what is asked for, or by whom.
+// requests ask for the wrong thing, or are of the wrong requester.
 func (l *liars) requests(t *testing.T) (lies []*lie) {
 	for _, table := range l.bench.RequestTables() {
 		for _, a := range table.Attacks {
@@ -120,7 +120,7 @@ func (l *liars) evidence(t *testing.T) (lies []*lie) {
 	return lies
 }
 
-// others are those of machines and hellos, and at the signers of Kubernetes.
+// others are lies about machines and in hellos, and at the signers of Kubernetes.
 func (l *liars) others(t *testing.T) (lies []*lie) {
 	l.bench.Now = time.Now()
 	add := func(name string, check refusal.Check, request *csr.Request) {
@@ -130,7 +130,7 @@ func (l *liars) others(t *testing.T) (lies []*lie) {
 	add("another-machine", "not-a-member", l.asked(t, forge.MachineTwo, bootstrap, same))
 	add("a-stranger", "not-a-member", l.asked(t, forge.MachineThree, bootstrap, same))
 	add("another-name", "not-a-member", l.asked(t, forge.MachineOne, bootstrap, func(a *forge.Asked) { a.As(forge.OtherNode) }))
-	add("a-name-of-nobody", csr.CheckMachineUnknown, l.asked(t, forge.MachineOne, bootstrap, func(a *forge.Asked) { a.As("node-9") }))
+	add("a-name-of-no-machine", csr.CheckMachineUnknown, l.asked(t, forge.MachineOne, bootstrap, func(a *forge.Asked) { a.As("node-9") }))
 	add("an-answer-at-the-signer-of-challenges", "bundle-statements", l.asked(t, forge.MachineOne, bootstrap, func(a *forge.Asked) { a.Signer = csr.SignerChallengeTPM }))
 
 	m := l.bench.Machines[forge.MachineOne]

@@ -47,9 +47,8 @@ type liars struct {
 	clients map[string]client.Client // by user
 }
 
-// TestRefusals files every request that package forge can make, which is one for each thing that
-// can be wrong with it, and has the shipped controller deny each for its own reason. What the
-// requests were made from is admitted.
+// TestRefusals files every request that package forge can make, one for each fault, and has the shipped
+// controller deny each for its own reason. The good requests behind them are admitted.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	controllerProgram, signerProgram := buildProgram(t, "node-attestation-controller"), buildProgram(t, "node-attestation-signer")
@@ -86,7 +85,7 @@ func TestRefusals(t *testing.T) {
 	if names := slices.Sorted(maps.Keys(unstored)); !slices.Equal(names, notStored) {
 		t.Errorf("kube-apiserver does not store %q, want %q", names, notStored)
 	}
-	for _, check := range csr.PolicyChecks() {
+	for _, check := range slices.Concat(csr.PolicyChecks()) {
 		if name := string(check); (met[name] == 0) == (unmet[name] == "") {
 			t.Errorf("%s refused %d requests, and that it does not is said with %q", name, met[name], unmet[name])
 		}
@@ -140,7 +139,7 @@ func newLiars(t *testing.T) *liars {
 	return l
 }
 
-// take has the inventory know the machines by what they show on a road, and nobody else know them.
+// take puts the machines into the inventory by their identities on a road, and no other machine.
 func (l *liars) take(t *testing.T, road attest.Road) {
 	t.Helper()
 	identity := forge.Identity
@@ -165,7 +164,7 @@ func (l *liars) configure(config map[string]any) {
 	}
 	config["signers"] = map[string]any{"names": []any{csr.SignerKubeAPIServerClientKubelet, csr.SignerClientTPM, csr.SignerServingTPM, csr.SignerRecoveryTPM},
 		"builtInDuration": "1h", "reservedIPs": []any{"10.96.0.0/16"}, "reservedDNSNames": []any{"api.example.com"},
-		"requireProviderID": l.road == attest.RoadAK} // on the other, attacks leave it out besides
+		"requireProviderID": l.road == attest.RoadAK} // on the other road, attacks also omit it
 	ca := config["signer"].(map[string]any)
 	ca["certificateFile"], ca["keyFile"] = filepath.Join(l.dir, "ca.crt"), filepath.Join(l.dir, "signer.key")
 	limits := config["controller"].(map[string]any) // most come as one user
@@ -184,7 +183,7 @@ func (l *liars) as(t *testing.T, user csr.User) client.Client {
 	return l.clients[key]
 }
 
-// file files those of which nothing has become yet, some at a time.
+// file files the pending lies, some at a time.
 func (l *liars) file(t *testing.T, lies []*lie) {
 	t.Helper()
 	work := make(chan func())
@@ -236,7 +235,7 @@ func (l *liars) decided(t *testing.T, lies []*lie) {
 	})
 }
 
-// othersSigner says that it is filed under a signer that is somebody else's.
+// othersSigner says that it is filed under a foreign signer.
 func (e *lie) othersSigner() bool {
 	return slices.Contains(e.checks, string(csr.CheckSignerName)) && e.object.Spec.SignerName != csr.SignerChallengeTPM
 }
@@ -267,7 +266,7 @@ func (e *lie) judge(t *testing.T, met map[string]int) {
 	met[e.checks[i]]++
 }
 
-// admitted files what the lies were made from, in the order in which a node does.
+// admitted files the good messages behind the lies, in a node's order.
 func (l *liars) admitted(t *testing.T) {
 	t.Helper()
 	l.bench.Now = time.Now()

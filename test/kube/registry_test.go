@@ -101,7 +101,7 @@ func claimOf(node, machine int) membership.Claim {
 	}
 }
 
-// testCalls says what a join costs: the reads of its answer, and its writes.
+// testCalls counts the calls of a join: the reads of its answer, and its writes.
 func testCalls(t *testing.T, c *cluster, r replicaSet) {
 	c.clear(t)
 	h := r.handles(t, time.Now)[0]
@@ -171,7 +171,7 @@ func testRace(t *testing.T, c *cluster, r replicaSet) {
 	c.checkOneToOne(t)
 }
 
-// checkOneToOne lists what is bound, and holds pointers against names.
+// checkOneToOne lists the bound records, and compares pointers with names.
 func (c *cluster) checkOneToOne(t *testing.T) {
 	t.Helper()
 	var nodes v1alpha1.AttestedNodeList
@@ -214,7 +214,7 @@ func (c *cluster) checkOneToOne(t *testing.T) {
 	}
 	t.Logf("%d names bound, one to one", len(bound))
 	if len(bound) == 0 {
-		t.Error("nobody was bound")
+		t.Error("no record was bound")
 	}
 }
 

@@ -22,7 +22,7 @@ rules:
   - level: Metadata
 `
 
-// audited is what an entry of an audit log says of a request.
+// audited is a request in an audit log.
 type audited struct {
 	Verb string `json:"verb"`
 	User struct {
@@ -70,7 +70,7 @@ func (s *subjects) has(a *audited) bool {
 	return slices.Contains(s.users, a.User.Username) || slices.ContainsFunc(a.User.Groups, func(g string) bool { return slices.Contains(s.groups, g) })
 }
 
-// shippedRole is a role of the manifests with those who have it.
+// shippedRole is a role of the manifests with its subjects.
 type shippedRole struct {
 	name, namespace string
 	rules           []rbacv1.PolicyRule
@@ -118,9 +118,9 @@ func shippedRoles(t *testing.T, manifests [][]byte) map[string]*shippedRole {
 	return roles
 }
 
-// checkRights holds the shipped roles against what was asked of the API server: each right
+// checkRights compares the shipped roles with the API server's requests: each right
 // was used, so that a cluster without it would have refused something, and nothing was
-// refused for want of a right. The programs log what is refused, which other tests look for.
+// refused for want of a right. The programs log refusals, which other tests look for.
 func (c *cluster) checkRights(t *testing.T, manifests [][]byte) {
 	t.Helper()
 	log := c.audit(t)
@@ -140,7 +140,7 @@ func (c *cluster) checkRights(t *testing.T, manifests [][]byte) {
 						if resource == "signers" {
 							c.checkSigner(t, verb, name)
 						} else if !slices.ContainsFunc(log, func(a audited) bool { return role.used(&a, rule.APIGroups, resource, verb, name) }) {
-							t.Errorf("role %s: nobody needed to %s %s %s %s", role.name, verb, rule.APIGroups, resource, name)
+							t.Errorf("role %s: no request needed to %s %s %s %s", role.name, verb, rule.APIGroups, resource, name)
 						}
 					}
 				}
@@ -189,10 +189,10 @@ func (c *cluster) checkSigner(t *testing.T, verb, signer string) {
 			}
 		}
 	}
-	t.Errorf("nobody needed to %s for %s", verb, signer)
+	t.Errorf("no request needed to %s for %s", verb, signer)
 }
 
-// checkCost counts what a join with first use, a Machine UID and an issued record has cost.
+// checkCost counts the calls of a join with first use, a Machine UID and an issued record.
 func (c *cluster) checkCost(t *testing.T, log []audited, mostWrites, mostReads int) {
 	t.Helper()
 	writes, reads := cost(log)

@@ -41,7 +41,7 @@ func TestRollout(t *testing.T) {
 	w.knowMachines(t, device, "node-1")
 	k := &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: t.TempDir(), kubeconfig: w.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
 	w.startSigner(t, "--controllers=deployment-controller,replicaset-controller,disruption-controller,resourcequota-controller")
-	folder := overlay(t, w.node, freePorts(t, 4), "enforce")
+	folder := overlay(t, w.node, controlplane.FreePorts(t, 4), "enforce")
 	apply := func() {
 		t.Helper()
 		if _, err := k.plain(t.Context(), "apply", "-k", folder); err != nil {
@@ -142,7 +142,7 @@ func (r *rollout) since() bool {
 	return lease.Annotations["nodeattest.github.io/enforced-since"] != ""
 }
 
-// pods are those of an image that are not being deleted.
+// pods returns the pods of an image that are not being deleted.
 func (r *rollout) pods(image string) []corev1.Pod {
 	r.t.Helper()
 	var list corev1.PodList

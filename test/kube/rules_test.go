@@ -39,7 +39,7 @@ func boundNode(s *v1alpha1.AttestedNodeSpec) {
 	s.State, s.Deadline, s.LastEnd = v1alpha1.NodeBound, nil, in(time.Hour)
 }
 
-// testRules tries what the schemas do not allow, on an object made by steps.
+// testRules tries values that the schemas do not allow, on an object made by steps.
 func testRules(t *testing.T, c *cluster) {
 	reserved := v1alpha1.AttestedNodeSpec{Scope: "ak", Machine: "test:1", MachineUID: "uid-1", ProviderID: "test://1", State: v1alpha1.NodeReserved, Deadline: in(time.Minute)}
 	digest := strings.Repeat("0a", 32)
@@ -49,7 +49,7 @@ func testRules(t *testing.T, c *cluster) {
 		change step
 		want   string // in the message; empty: allowed
 	}{
-		"a state that is none":           {nil, func(s *v1alpha1.AttestedNodeSpec) { s.State = "Gone" }, "Unsupported value"},
+		"an invalid state":               {nil, func(s *v1alpha1.AttestedNodeSpec) { s.State = "Gone" }, "Unsupported value"},
 		"no machine":                     {nil, func(s *v1alpha1.AttestedNodeSpec) { s.Machine = "" }, "spec.machine"},
 		"a reservation without deadline": {nil, func(s *v1alpha1.AttestedNodeSpec) { s.Deadline = nil }, "a reservation has a deadline"},
 		"a reservation with a last end":  {nil, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = in(time.Hour) }, "nothing has been issued"},
@@ -63,11 +63,11 @@ func testRules(t *testing.T, c *cluster) {
 		"no Machine UID":      {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.MachineUID = "" }, "the Machine UID changes only by a pending change"},
 		"another provider ID": {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID = "test://2" }, ""},
 		"one of what rests":   {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID, s.State = "test://2", v1alpha1.NodeResting }, "a known provider ID changes"},
-		"one beside a machine": {func(s *v1alpha1.AttestedNodeSpec) {
+		"one with a machine": {func(s *v1alpha1.AttestedNodeSpec) {
 			boundNode(s)
 			s.Pending = &v1alpha1.PendingChange{Machine: "test:2", Deadline: *in(time.Minute)}
 		}, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID, s.Machine, s.Pending = "test://2", "test:2", nil }, "a known provider ID changes"},
-		"none beside a machine": {func(s *v1alpha1.AttestedNodeSpec) {
+		"none with a machine": {func(s *v1alpha1.AttestedNodeSpec) {
 			boundNode(s)
 			s.Pending = &v1alpha1.PendingChange{Machine: "test:2", Deadline: *in(time.Minute)}
 		}, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID, s.Machine, s.Pending = "", "test:2", nil }, ""},
@@ -104,7 +104,7 @@ func testRules(t *testing.T, c *cluster) {
 			s.LastEnd = nil
 		}, "no certificate outlives the last end"},
 		"it rests without a last end": {nil, func(s *v1alpha1.AttestedNodeSpec) { s.State, s.Deadline = v1alpha1.NodeResting, nil }, "a name rests until its last end"},
-		"a credential that is none": {boundNode, func(s *v1alpha1.AttestedNodeSpec) {
+		"an invalid credential": {boundNode, func(s *v1alpha1.AttestedNodeSpec) {
 			s.Certificates = []v1alpha1.IssuedCertificate{{CredentialID: digest, SignerName: "a/b", Machine: "test:1", SPKISHA256: digest}}
 		}, "credentialID"},
 		"17 certificates": {boundNode, func(s *v1alpha1.AttestedNodeSpec) {

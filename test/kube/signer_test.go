@@ -92,7 +92,7 @@ func TestSigner(t *testing.T) {
 			c.signer = c.startProgram(whole, signerProgram, "late-signer", "signer", own)
 		})
 	})
-	t.Run("an approval by somebody else", func(t *testing.T) { c.testFalseApproval(t, bootstrapper, node) })
+	t.Run("an approval by another account", func(t *testing.T) { c.testFalseApproval(t, bootstrapper, node) })
 	for _, r := range []*replica{c.controller, c.signer} {
 		r.checkLog(t)
 	}
@@ -123,7 +123,7 @@ func (c *ownSigners) node(t *testing.T, o attesttest.NodeOptions) *attesttest.No
 }
 
 // testLate has two machines approved while there is no signer, and their reservations end:
-// one leaves nothing, the other what a join leaves that was interrupted long ago.
+// one leaves nothing, the other the reservation of a join that was interrupted long ago.
 func (c *ownSigners) testLate(t *testing.T, bootstrapper client.Client, startSigner func()) {
 	approvedWithout := func(name string) (*attesttest.Node, *certificatesv1.CertificateSigningRequest) {
 		n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, tpmsim.Options{CA: c.device.CA()}), Name: name, Road: attest.RoadEK,
@@ -213,7 +213,7 @@ func (c *ownSigners) testNewCA(t *testing.T, bootstrapper client.Client, node *a
 	})
 }
 
-// testFalseApproval has an administrator approve what nobody has attested, while the
+// testFalseApproval has an administrator approve an unattested request, while the
 // controller is away: the signer fails it.
 func (c *ownSigners) testFalseApproval(t *testing.T, bootstrapper client.Client, node *attesttest.Node) {
 	answer := answers(t, bootstrapper, node)
@@ -224,9 +224,9 @@ func (c *ownSigners) testFalseApproval(t *testing.T, bootstrapper client.Client,
 		spec   *csr.Spec
 		reason string // empty: it is signed
 	}{
-		"without evidence":   {bootstrapper, c.plain(t, node, csr.SignerClientTPM), "AttestationProvider"},
-		"somebody else's":    {other, answer, "BindingRequester"},
-		"with good evidence": {bootstrapper, answer, ""},
+		"without evidence":    {bootstrapper, c.plain(t, node, csr.SignerClientTPM), "AttestationProvider"},
+		"another requester's": {other, answer, "BindingRequester"},
+		"with good evidence":  {bootstrapper, answer, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object := c.approvedByHand(t, row.as, row.spec)

@@ -40,8 +40,8 @@ const turn, warm = 250, 100
 
 // TestThroughput has nodes join by attestation, with first use, registry and issued records,
 // between as many that get their certificates from Kubernetes' own approver and signer
-// alone, as many of them at once: it says what a write costs by either way, and what joins
-// leave in memory, beside what the programs have after their first.
+// alone, as many of them at once: it measures a write by either way, and the memory that joins
+// leave, in addition to the programs' after their first.
 // It is the control plane that is measured: what nodes do by themselves, such as the work of
 // their TPMs, which are keys in software, is done between the steps that are timed.
 func TestThroughput(t *testing.T) {
@@ -79,7 +79,7 @@ func TestThroughput(t *testing.T) {
 			byTime := attested.rate(attested.took) / plain.rate(plain.took)
 			byWork := attested.rate(attested.work) / plain.rate(plain.work)
 			t.Logf("of the rate of plain writes: %.2f by time, %.2f by processor time", byTime, byWork)
-			if whole && byTime < 0.8 { // a short run, beside other work, says too little
+			if whole && byTime < 0.8 { // a short run, with other load, says too little
 				t.Error("want 0.8 of the rate at least, by time")
 			}
 		})
@@ -87,7 +87,7 @@ func TestThroughput(t *testing.T) {
 }
 
 // checkMemory holds what programs have after the joins against half as much again as they
-// had. It gives them the time in which Go returns to the system what it has freed.
+// had. It waits until Go returns freed memory to the system.
 func checkMemory(t *testing.T, programs []*replica, before []float64) {
 	t.Helper()
 	for i, p := range programs {
@@ -113,7 +113,7 @@ type race struct {
 	join       map[string]forge.Join // by the names of machines and nodes
 	names      []string
 	bootstrap  client.Client // the nodes that attest
-	unattested client.Client // those that do not
+	unattested client.Client // that do not
 	mu         sync.Mutex
 	waiting    map[string]chan *certificatesv1.CertificateSigningRequest
 	filed      atomic.Int64
@@ -233,7 +233,7 @@ func resident(t *testing.T, programs []*replica) []float64 {
 }
 
 // watch hands requests that are finished to who waits for them: as nodes do, but with one
-// watch for all, so that it is not what is measured.
+// watch for all, so that watches are not measured.
 func (r *race) watch(t *testing.T) {
 	t.Helper()
 	config := r.c.user(t, "watcher", "system:masters")
@@ -287,7 +287,7 @@ func (r *race) file(t *testing.T, as client.Client, spec *csr.Spec) (*certificat
 	}
 }
 
-// each does something for each name, joinsAtOnce at a time, and adds what it took.
+// each does something for each name, joinsAtOnce at a time, and adds the time.
 func (j *took) each(t *testing.T, names []string, do func(name string) error, whole func()) {
 	t.Helper()
 	worked, began := work(t), time.Now()
@@ -314,7 +314,7 @@ func (j *took) each(t *testing.T, names []string, do func(name string) error, wh
 	}
 }
 
-// count adds what an audit log says that was asked of the API server, and logs what is
+// count adds the requests to the API server from an audit log, and logs the ones that are
 // asked for each join.
 func (j *took) count(t *testing.T, what string, log []audited, nodes int) {
 	t.Helper()
@@ -377,7 +377,7 @@ func (r *race) attested(t *testing.T, names []string, controls *replica) took {
 	return got
 }
 
-// A prover is a node that proves what it is. It works by itself, in between of what is timed.
+// A prover is a node that attests. It works by itself, outside of the measured times.
 type prover struct {
 	hello     chan *csr.Request
 	challenge chan *message.Challenge
@@ -436,7 +436,7 @@ func (r *race) attestedTurn(t *testing.T, got *took, names []string, controls *r
 	}
 	got.each(t, names, func(name string) error { return certified(r.file(t, r.bootstrap, answers[name])) }, func() {
 		r.recorded += len(names)
-		if csr.ProviderOf(r.signer) != "" { // they are recorded before anybody sees them
+		if csr.ProviderOf(r.signer) != "" { // they are recorded before they are published
 			return
 		}
 		eventually(t, func() error {

@@ -40,7 +40,7 @@ func buildRack(t *testing.T, clone string, flags ...string) string {
 // root is the folder of this clone.
 var root = filepath.Join("..", "..")
 
-// git returns what it prints, or "" after an error.
+// git returns its output, or "" after an error.
 func git(args ...string) string {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = root
@@ -198,7 +198,7 @@ func (v *versions) refuses(t *testing.T, m *nodeMachine, text string, want map[s
 	}
 }
 
-// kept is what a control plane keeps, and what must not change with its program: the challenge
+// kept is the state of a control plane that must not change with its program: the challenge
 // keys, and who the node is.
 func (v *versions) kept(t *testing.T, node string) (keys map[string][]byte, machine string, uid types.UID) {
 	t.Helper()
@@ -284,7 +284,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// testForged has somebody who may deny requests deny all of a node, as if for its version.
+// testForged has an account that may deny requests deny all of a node, as if for its version.
 func (v *versions) testForged(t *testing.T, lax, strict *nodeMachine) {
 	for _, row := range []struct {
 		node  *nodeMachine

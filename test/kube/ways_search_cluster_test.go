@@ -120,7 +120,7 @@ func outward(t *testing.T) string {
 	return ""
 }
 
-// served are the rights on what the API server serves, and writes the objects for them.
+// served are the rights on the API server's resources, and writes the objects for them.
 func (s *search) served(t *testing.T) (all []soleRight) {
 	t.Helper()
 	d, err := discovery.NewDiscoveryClientForConfig(s.user(t, "admin", "system:masters"))
@@ -301,7 +301,7 @@ func (s *search) give(t *testing.T, chosen []soleRight) {
 // userOf is the name of the user with a right: that of a node, without its group.
 func userOf(i int) string { return fmt.Sprintf("%ssearch-%d", csr.NodeUserPrefix, i) }
 
-// said are the rights that the page names with a reason why nobody looks for them.
+// said are the rights that the page excludes from the search with a reason.
 func (s *search) said(t *testing.T) map[string]string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "enforcing.md"))

@@ -38,7 +38,7 @@ func (r *soleRight) rule() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: []string{r.verb}, APIGroups: []string{r.group}, Resources: []string{r.resource}}
 }
 
-// virtualRights are those on what an API server does not serve, but asks its authorizers about.
+// virtualRights are rights on resources that an API server does not serve, but asks its authorizers about.
 func virtualRights() (all []soleRight) {
 	const authentication, certificates = "authentication.k8s.io", "certificates.k8s.io"
 	for _, row := range [][3]string{
@@ -59,9 +59,9 @@ func virtualRights() (all []soleRight) {
 // A search tries rights, each alone, on a cluster where nodes attest.
 type search struct {
 	*cluster
-	canary  string                    // what the Secrets of the programs have, in base64
+	canary  string                    // the content of the programs' Secrets, in base64
 	entered atomic.Int64              // requests to run something in a container
-	objects map[string]map[string]any // what is written, by resource and group
+	objects map[string]map[string]any // the written objects, by resource and group
 	https   http.RoundTripper         // an administrator's
 	users   []http.RoundTripper       // by the index of their rights
 	csr     *csr.Spec                 // of a node, without evidence
@@ -81,7 +81,7 @@ func usable() []rbacv1.PolicyRule {
 	}
 }
 
-// harmless are rights by which nothing of this is had, and why. What an API server serves and is
+// harmless are rights by which nothing of this is had, and why. A resource that an API server serves and is
 // neither here, nor found, nor on the page fails the search.
 func harmless(r *soleRight) string {
 	resource, subresource, _ := strings.Cut(r.resource, "/")
@@ -139,7 +139,7 @@ func untried(r *soleRight) string {
 
 // TestSearchWays gives users each verb on each resource of the API server, alone, and has them try
 // what can be had by it: a certificate or an identity, a token, a record, a configuration or the
-// keys, an approval. The finder finds those rights and no others, but for those that the page
+// keys, an approval. The finder finds those rights and no others, but for the ones that the page
 // names with a reason.
 func TestSearchWays(t *testing.T) {
 	t.Parallel()

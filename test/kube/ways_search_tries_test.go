@@ -17,7 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// try returns what a user had by a right; empty: nothing. With "!", it is the thing itself: a
+// try returns the gain of a user by a right; empty: nothing. With "!", it is the thing itself: a
 // certificate, an identity, a token, the keys, or a way into a program; otherwise a write of which
 // it is not said what comes of it.
 func (s *search) try(t *testing.T, i int, r *soleRight) string {
@@ -105,7 +105,7 @@ func (s *search) current(t *testing.T, r *soleRight, name string) map[string]any
 		Metadata struct{ ResourceVersion, UID string }
 	}
 	_, text := s.do(t, s.https, http.MethodGet, r.path(name), nil, nil)
-	_ = json.Unmarshal(text, &o) // of what is not there: none
+	_ = json.Unmarshal(text, &o) // nothing, if it is not there
 	if o.Metadata.UID == "" {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (s *search) tryEnter(t *testing.T, as http.RoundTripper, r *soleRight) stri
 	return ""
 }
 
-// tryVirtual tries what is no resource.
+// tryVirtual tries rights that concern no resource.
 func (s *search) tryVirtual(t *testing.T, i int, r *soleRight) string {
 	t.Helper()
 	as := s.users[i]
@@ -226,7 +226,7 @@ func (s *search) tryRequest(t *testing.T, i int, r *soleRight) string {
 	return ""
 }
 
-// tryImpersonate acts as those who are nodes, or may make one.
+// tryImpersonate acts as nodes, or as users who may make one.
 func (s *search) tryImpersonate(t *testing.T, as http.RoundTripper, r *soleRight) string {
 	t.Helper()
 	review := map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -236,7 +236,7 @@ func (s *search) tryImpersonate(t *testing.T, as http.RoundTripper, r *soleRight
 		controllerUser:                   {"Impersonate-User": controllerUser},
 		"system:masters":                 {"Impersonate-User": "alice", "Impersonate-Group": "system:masters"},
 		csr.NodesGroup:                   {"Impersonate-User": "alice", "Impersonate-Group": csr.NodesGroup},
-		"uid-of-somebody-else":           {"Impersonate-User": "alice", "Impersonate-Uid": "uid-of-somebody-else"},
+		"uid-of-another-user":            {"Impersonate-User": "alice", "Impersonate-Uid": "uid-of-another-user"},
 		"all":                            {"Impersonate-User": "alice", "Impersonate-Extra-Scopes": "all"},
 	} {
 		status, text := s.do(t, as, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", review, header)

@@ -81,7 +81,7 @@ func policy(t *testing.T, change func(m *corev1.ConfigMap)) admission.Validation
 	return p
 }
 
-// ask files a request as somebody in a group.
+// ask files a request as a member of a group.
 func ask(ctx context.Context, p admission.ValidationInterface, group, signer, request string) error {
 	o := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer, Request: []byte(request)}}
 	kind, resource := certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests")
@@ -103,9 +103,9 @@ func TestAdmission(t *testing.T) {
 		"the last of a kind":              {shipped, csr.BootstrappersGroup, csr.SignerRecoveryTPM, "r", ""},
 		"a hello":                         {shipped, csr.BootstrappersGroup, csr.SignerChallengeTPM, "r", ""},
 		"another kind's":                  {shipped, csr.BootstrappersGroup, "cluster.x-k8s.io/kubelet-serving-nitro", "r", ""},
-		"a kind that nobody serves":       {shipped, csr.BootstrappersGroup, rack, "r", "signer " + rack + " is not in the ConfigMap node-attestation-signers"},
-		"a kind that somebody added":      {withRack, csr.BootstrappersGroup, rack, "r", ""},
-		"the others beside it":            {withRack, csr.NodesGroup, csr.SignerServingTPM, "r", ""},
+		"a kind that is not served":       {shipped, csr.BootstrappersGroup, rack, "r", "signer " + rack + " is not in the ConfigMap node-attestation-signers"},
+		"a kind that was added":           {withRack, csr.BootstrappersGroup, rack, "r", ""},
+		"the others, with it":             {withRack, csr.NodesGroup, csr.SignerServingTPM, "r", ""},
 		"a signer of the kind, not there": {withRack, csr.BootstrappersGroup, "cluster.x-k8s.io/kubelet-serving-rack", "r", "signer cluster.x-k8s.io/kubelet-serving-rack is not"},
 		"no signer":                       {withRack, csr.BootstrappersGroup, "", "r", "is not in the ConfigMap"},
 		"a kind that was taken out":       {func(m *corev1.ConfigMap) { delete(m.Data, "tpm") }, csr.BootstrappersGroup, csr.SignerClientTPM, "r", "signer " + csr.SignerClientTPM},
@@ -114,7 +114,7 @@ func TestAdmission(t *testing.T) {
 		"Kubernetes' own, without":        {shipped, csr.BootstrappersGroup, csr.SignerKubeAPIServerClientKubelet, "r", "asks for its client certificate with evidence"},
 		"a node's serving certificate":    {shipped, csr.NodesGroup, csr.SignerKubeletServing, "r", ""},
 		"a bootstrap token's":             {shipped, csr.BootstrappersGroup, csr.SignerKubeletServing, "r", "signer " + csr.SignerKubeletServing},
-		"somebody else":                   {shipped, "developers", "example.com/signer", "r", ""},
+		"another group":                   {shipped, "developers", "example.com/signer", "r", ""},
 		"a large one":                     {shipped, csr.BootstrappersGroup, csr.SignerClientTPM, strings.Repeat("r", 256<<10+3), "over 256 KiB"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// TestBootstrapTokenCases changes one thing of a good Secret. Each case runs beside every
+// TestBootstrapTokenCases changes one thing of a good Secret. Each case is compared with every
 // reader of Kubernetes too.
 func TestBootstrapTokenCases(t *testing.T) {
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }

@@ -28,12 +28,12 @@ var stricter = []bootstraptoken.Check{
 	bootstraptoken.Check("unknown-key"),
 }
 
-// looserKubeadm are those by which we refuse what kubeadm lists besides.
+// looserKubeadm are the checks by which we refuse Secrets that kubeadm lists.
 var looserKubeadm = []bootstraptoken.Check{
 	bootstraptoken.Check("namespace"), bootstraptoken.Check("deleted"), bootstraptoken.Check("type"), bootstraptoken.Check("auth-extra-groups"),
 }
 
-// looserSigner are those by which we refuse what the signer signs with besides. It knows
+// looserSigner are the checks by which we refuse Secrets that the signer signs with. It knows
 // no group and no deletion, and every secret that is not empty.
 var looserSigner = []bootstraptoken.Check{bootstraptoken.Check("deleted"), bootstraptoken.Check("token-secret"), bootstraptoken.Check("auth-extra-groups")}
 
@@ -120,7 +120,7 @@ func compareKubeadm(t *testing.T, o *bootstraptoken.Object) bool {
 	return true
 }
 
-// compareSweep: we delete what the token cleaner deletes, but for an expiration that is no
+// compareSweep: we delete the Secrets that the token cleaner deletes, but for an expiration that is no
 // time, which is reported.
 func compareSweep(t *testing.T, o *bootstraptoken.Object, now time.Time) {
 	t.Helper()
@@ -146,7 +146,7 @@ func signs(o *bootstraptoken.Object, now time.Time) bool {
 }
 
 // compareSigner: whatever signs by our rules signs by Kubernetes', with the same bytes, and
-// what Kubernetes signed besides is left alone.
+// Kubernetes' other signatures are left alone.
 func compareSigner(t *testing.T, o *bootstraptoken.Object, now time.Time) {
 	t.Helper()
 	theirs := signs(o, now)
@@ -180,7 +180,7 @@ func compareSigner(t *testing.T, o *bootstraptoken.Object, now time.Time) {
 	}
 }
 
-// TestBootstrapTokenRandom puts bootstraptoken beside the readers of Kubernetes on random
+// TestBootstrapTokenRandom compares bootstraptoken with the readers of Kubernetes on random
 // Secrets.
 func TestBootstrapTokenRandom(t *testing.T) {
 	inShards(t, func(t *testing.T, s source) {

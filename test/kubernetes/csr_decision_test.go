@@ -23,7 +23,7 @@ import (
 )
 
 // TestDecisionsAreTaken gives every decision about requests in every state to the API
-// server's validation: what is to be written is valid where it is to be written, and a
+// server's validation: the write is valid at its subresource, and a
 // request in which nothing is to be written is one that no decision could change.
 func TestDecisionsAreTaken(t *testing.T) {
 	outcomes := map[string]csr.Decision{
@@ -99,7 +99,7 @@ func accepted(t *testing.T) csr.Decision {
 	return d
 }
 
-// writeDecision is what the server finds wrong with the write.
+// writeDecision returns the server's objection to the write.
 func writeDecision(old *certificates.CertificateSigningRequest, d csr.Decision) field.ErrorList {
 	changed := old.DeepCopy()
 	changed.UID, changed.ResourceVersion = types.UID(d.UID), d.ResourceVersion

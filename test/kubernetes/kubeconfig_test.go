@@ -40,7 +40,7 @@ func newCA(t *testing.T, name string) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// TestBundlesRandom puts ParseCAs beside client-go: it finds the same certificates in all
+// TestBundlesRandom compares ParseCAs with client-go: it finds the same certificates in all
 // that is taken, each once.
 func TestBundlesRandom(t *testing.T) {
 	a, b := newCA(t, "a"), newCA(t, "b")
@@ -97,7 +97,7 @@ func (s source) block(block string) string {
 	return block
 }
 
-// TestKubeconfigsRandom puts ParseKubeconfig beside clientcmd and kubeadm: they read the same
+// TestKubeconfigsRandom compares ParseKubeconfig with clientcmd and kubeadm: they read the same
 // cluster in all that is taken.
 func TestKubeconfigsRandom(t *testing.T) {
 	ca := base64.StdEncoding.EncodeToString([]byte(newCA(t, "a")))
@@ -143,7 +143,7 @@ func compareKubeconfig(t *testing.T, shown string, document []byte, ours *bootst
 	}
 }
 
-// mostly is what is usual, and one of the others once in four times.
+// mostly returns the usual value, and one of the others once in four times.
 func mostly(s source, usual string, others ...string) string {
 	if s.oneIn(4) {
 		return pick(s, others...)

@@ -10,7 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/claims/apiserver"
 )
 
-// releases are those that the modules of Kubernetes here can be.
+// releases are the possible releases of Kubernetes' modules here.
 var releases = []release{{name: "1.36.3", as: apiserver.Kubernetes136}}
 
 // knowsHooks says whether the generator binds tokens to webhook configurations.

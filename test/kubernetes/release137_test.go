@@ -11,7 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/claims/apiserver"
 )
 
-// releases are those that the modules of Kubernetes here can be.
+// releases are the possible releases of Kubernetes' modules here.
 var releases = []release{
 	{name: "1.37.2", as: apiserver.Kubernetes137, gate: "APIServerWebhookAuthenticationToken=false", kinds: []string{"feature gate"}},
 	{name: "1.37.2 with APIServerWebhookAuthenticationToken", as: apiserver.Kubernetes137WebhookTokens, gate: "APIServerWebhookAuthenticationToken=true",

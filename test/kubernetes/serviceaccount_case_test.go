@@ -97,7 +97,7 @@ func (s source) objects(now time.Time) *objects {
 		validating: s.slot("", "validating", now), mutating: s.slot("", "mutating", now)}
 }
 
-// errEmptyName is what a client of the API server says before it asks.
+// errEmptyName is the error of a client of the API server before any request.
 var errEmptyName = errors.New("resource name may not be empty")
 
 // find answers as the API server's clients do.
@@ -114,7 +114,7 @@ func (o *slot) find(resource, namespace, name string) error {
 }
 
 // meta is the object's metadata. Times of the API have no fractions, but the code under
-// test takes what it is given.
+// test accepts any value.
 func (o *slot) meta() metav1.ObjectMeta {
 	m := metav1.ObjectMeta{Name: o.Name, Namespace: o.Namespace, UID: types.UID(o.UID)}
 	if o.Deleted != nil {
@@ -239,7 +239,7 @@ func (s source) groups() []string {
 	return pick(s, []string{s.text("apps")}, []string{s.text("apps")}, []string{"*"}, []string{""}, []string{"apps", "batch"}, []string{})
 }
 
-// audiences are those of a token or a review: none at times.
+// audiences are the audiences of a token or a review: sometimes empty.
 func (s source) audiences() []string {
 	var list []string
 	for _, a := range []string{apiAudience, oneAudience, twoAudience, "<stranger>"} {

@@ -60,7 +60,7 @@ type release struct {
 	name  string
 	as    apiserver.Release
 	gate  string   // set for it, if any
-	kinds []string // what it says beside kinds
+	kinds []string // its texts other than kinds
 }
 
 // inReleases runs a test with each release, one after another: a feature gate is the process's.
@@ -188,7 +188,7 @@ func (s source) generate(t *testing.T) generated {
 	return g
 }
 
-// TestServiceAccountClaims puts apiserver.NewClaims and Marshal beside Kubernetes' generator: the
+// TestServiceAccountClaims compares apiserver.NewClaims and Marshal with Kubernetes' generator: the
 // same refusals, and claim sets that are equal byte for byte. Parsed
 // and encoded again they are the same too.
 func TestServiceAccountClaims(t *testing.T) {
@@ -319,7 +319,7 @@ func (b *bench) strict(t *testing.T, o *objects, token string, audiences []strin
 	return &user.DefaultInfo{Name: result.Username(), UID: result.UID(), Groups: result.Groups(), Extra: result.Extra()}
 }
 
-// TestServiceAccountValidator puts apiserver.Validator beside Kubernetes' token
+// TestServiceAccountValidator compares apiserver.Validator with Kubernetes' token
 // authenticator and validator, over random claim sets, objects and audiences: the same
 // verdict, the same words and the same user. The one exception are claim sets that no API
 // server writes and that cannot be decoded: these are refused by both, in other words.

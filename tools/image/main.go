@@ -9,10 +9,10 @@
 // load, ctr images import, and skopeo copy --all to a registry.
 //
 // Each program is in the image's root. The first is the entrypoint, and the user is 65532,
-// which is no account. The files of -licenses are in /licenses. Beside them there is one file,
+// which is no account. The files of -licenses are in /licenses. With them there is one file,
 // /etc/ssl/certs/ca-certificates.crt:
 // the CAs that a program believes over HTTPS, such as where Google publishes its keys. They are
-// Mozilla's, in the version that go.mod requires, and those of -roots. A file and no package of
+// Mozilla's, in the version that go.mod requires, and the ones of -roots. A file and no package of
 // roots in the programs: their operator sees it, and can mount another one over it.
 package main
 
@@ -85,7 +85,7 @@ type file struct {
 	text []byte
 }
 
-// filesOf returns what is in an image: programs, the CAs that they believe, and licences.
+// filesOf returns the files of an image: programs, the CAs that they trust, and licences.
 func filesOf(ownRoots, licenses string, programs []string) ([]file, error) {
 	var files []file
 	for _, program := range programs {

@@ -93,7 +93,7 @@ func TestImage(t *testing.T) {
 func TestImageRefuses(t *testing.T) {
 	for name, args := range map[string][]string{
 		"no program":        {"-o", "x.tar"},
-		"one that is none":  {"-o", filepath.Join(t.TempDir(), "x.tar"), "nowhere"},
+		"an invalid file":   {"-o", filepath.Join(t.TempDir(), "x.tar"), "nowhere"},
 		"a name that isn't": {"-tag", "UPPER case", "main.go"},
 		"a flag too many":   {"-daemon", "main.go"},
 	} {

@@ -68,8 +68,7 @@ func made(t *testing.T, args ...string) (archive, layer string) {
 	return archive, layer
 }
 
-// program runs a program, which must say nothing to stderr and succeed, and returns what it
-// prints.
+// program runs a program, which must write nothing to stderr and succeed, and returns its output.
 func program(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	var stderr strings.Builder

@@ -38,7 +38,7 @@ func imports(root string) (string, error) {
 	return draw(arrows), nil
 }
 
-// count adds the imports in go list's lines: a package, and what it imports.
+// count adds the imports in go list's lines: a package, and its imports.
 func count(arrows map[arrow]int, list string) {
 	for line := range strings.Lines(list) {
 		fields := strings.Fields(line)
@@ -101,7 +101,7 @@ func reaches(arrows map[arrow]int, from, to string, seen map[string]bool) bool {
 	return false
 }
 
-// draw writes a line for each folder, with those that it imports. A folder's layer is one above
+// draw writes a line for each folder, with its imports. A folder's layer is one above
 // the highest that it imports.
 func draw(arrows map[arrow]int) string {
 	up := climbing(arrows)

@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// An arrow that closes a circle is marked, and the layers are those of the others.
+// TestDraw: an arrow that closes a circle is marked, and does not count for the layers.
 func TestDraw(t *testing.T) {
 	arrows := map[arrow]int{}
 	count(arrows, module+"oid\n"+

@@ -1,10 +1,10 @@
-// Pages writes again what the repository's pages have from elsewhere.
+// Pages writes again the generated parts of the repository's pages.
 //
 //	pages ROOT
 //
 // Below ROOT, the repository: in CONTRIBUTING.md the graph of imports; in docs/vendor-roots.md
 // the tables, from kube/program/node/vendor-roots.json; and docs/architecture.svg, from
-// docs/architecture.txt. Parts of a page stand after a comment that says what they are.
+// docs/architecture.txt. Parts of a page stand after a comment that names them.
 package main
 
 import (

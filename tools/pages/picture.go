@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// A picture is drawn from lines of text. Numbers are pixels; x and y are those of the left upper
+// A picture is drawn from lines of text. Numbers are pixels; x and y are of the left upper
 // corner, and # begins a comment.
 //
 //	size WIDTH HEIGHT
 //	zone NAME X Y WIDTH HEIGHT TITLE    a place, with boxes in it
 //	box NAME X Y WIDTH TITLE            indented lines below it are its text
 //	arrow FROM TO AT LABEL              from the edge of a box or zone to that of another, which are
-//	                                    beside each other at height AT, or one above the other at AT
+//	                                    side by side at height AT, or one above the other at AT
 //	                                    from the left; \ in the label begins a line
 type picture struct {
 	width, height int
@@ -90,7 +90,7 @@ func (p *picture) add(l string) error {
 	return err
 }
 
-// numbers reads numbers from the start of a text, and returns what is after them.
+// numbers reads numbers from the start of a text, and returns the rest.
 func numbers(text string, into ...*int) (rest string, err error) {
 	rest = text
 	for _, n := range into {
@@ -123,7 +123,7 @@ func (p *picture) connect(text string) error {
 	case at > max(a.x, b.x) && at < min(a.x+a.w, b.x+b.w) && b.y+b.h < a.y:
 		l.x1, l.x2, l.y1, l.y2 = at, at, a.y, b.y+b.h
 	default:
-		return fmt.Errorf("at %d, %s is neither beside %s nor above or below it", at, from, to)
+		return fmt.Errorf("at %d, %s is neither next to %s nor above or below it", at, from, to)
 	}
 	p.arrows = append(p.arrows, l)
 	return nil

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-const small = `# two boxes in a zone, and one beside it
+const small = `# two boxes in a zone, and one next to it
 size 600 300
 zone z 0 0 300 300 Zone
 box a 10 50 200 A & B
@@ -53,7 +53,7 @@ func TestDrawnRefuses(t *testing.T) {
 		"a wide title":           {"A & B", "A & B, and what is right of them", "does not fit"},
 		"a wide line":            {"<line>", "<line that is too long for it>", "does not fit"},
 		"a wide label":           {"over", "over there, on the other side", "does not fit"},
-		"an arrow past a box":    {"a c 60", "a c 110", "neither beside"},
+		"an arrow past a box":    {"a c 60", "a c 110", "neither next to"},
 		"an arrow to none":       {"arrow a c", "arrow a d", `to "d"`},
 		"no number":              {"size 600", "size wide", "wide"},
 		"text without a box":     {"box a 10 50 200 A & B\n", "", "text without a box"},

@@ -3,7 +3,7 @@
 
     replay_chains.py [FOLDER]
 
-As replay_documents.py, beside which it stands: no code of the SDK, Python's standard library alone.
+As replay_documents.py: no code of the SDK, Python's standard library alone.
 PKCS #7 (RFC 5652), COSE_Sign1 (RFC 9052) and CBOR (RFC 8949) are read here, X.509 in
 certificates.py.
 """
@@ -14,7 +14,7 @@ import datetime
 import re
 import sys
 
-sys.dont_write_bytecode = True  # no folder beside the vectors
+sys.dont_write_bytecode = True  # no folder next to the vectors
 
 from certificates import DATA, DER, RSA_ENCRYPTION, SHA256, SHA256_RSA, SIGNED_DATA, Certificate, Fault, need, oid, signed_by
 from replay_documents import Refused, check, main, read_json

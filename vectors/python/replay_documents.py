@@ -19,7 +19,7 @@ import pathlib
 import re
 import sys
 
-sys.dont_write_bytecode = True  # no folder beside the vectors
+sys.dont_write_bytecode = True  # no folder next to the vectors
 
 from signatures import RSA, verify_rsassa
 

@@ -4,7 +4,7 @@
     replay_join.py [FOLDER [PAGE]]
 
 It was written from docs/protocol.md and shares no code with the SDK: it needs Python's
-standard library alone. Without arguments FOLDER is ../data beside this file and PAGE
+standard library alone. Without arguments FOLDER is ../data from this file and PAGE
 ../../docs/protocol.md; with FOLDER alone there is no example. Replayed are the classes "statement", "binding" and "accepted", at the levels
 "statement", "quote", "challenge", "node", "verify" and "credential"; each vector must be
 refused by the check that it expects, or accepted with the result that it names. What trust on
@@ -17,7 +17,7 @@ import json
 import pathlib
 import sys
 
-sys.dont_write_bytecode = True  # no folder beside the vectors
+sys.dont_write_bytecode = True  # no folder next to the vectors
 
 from credential import open_credential, private_key
 from example import Example

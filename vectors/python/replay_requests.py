@@ -16,7 +16,7 @@ import re
 import sys
 import urllib.parse
 
-sys.dont_write_bytecode = True  # no folder beside the vectors
+sys.dont_write_bytecode = True  # no folder next to the vectors
 
 from replay_documents import Refused, check, main, parse_identity_document, verify_identity_document
 

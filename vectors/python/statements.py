@@ -27,7 +27,7 @@ class Signed:
     """What every statement of an AK is held against: attest, signature, ak (None for a bare key), ak_key, options."""
 
     def caller(self, s, public, key, data, refusal):
-        """What the caller says of the AK and of the qualifying data; expected is None where any will do."""
+        """The caller's AK and qualifying data; expected is None where any will do."""
         trust = s.get("akTrust") or ("issuer" if key else "credential")
         need({"credential": public, "issuer": key, "sender": public or key}[trust], refusal)
         self.trusted = trust != "sender"
@@ -158,7 +158,7 @@ def selected(selections, sha1):
 
 
 class Quote(Signed):
-    """A quote with the values beside it, as the vectors have it."""
+    """A quote with its PCR values, as the vectors have it."""
 
     def __init__(self, q):
         unknown = set(q) - {"attest", "signature", "rawSignature", "pcrs", "akPublic", "akKey", "akTrust", "qualifyingData", "selection", "options", "asked"}

@@ -14,8 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// adopt gives a node's record the UID of another Machine, or the provider ID by which the machine
-// is known now.
+// adopt changes the UID of the inventory's Machine, or the provider ID, in a node's record.
 func (p *plugin) adopt(ctx context.Context, nodeName string) error {
 	if (p.machineUID == "") == (p.providerID == "") {
 		return fmt.Errorf("adopt takes --machine-uid or --provider-id; %w", errUsage)
@@ -35,8 +34,8 @@ func (p *plugin) adopt(ctx context.Context, nodeName string) error {
 			return err
 		}
 	}
-	if err := p.confirm("machine", p.machine, record, fmt.Sprintf("Node %s is machine %s, with %s %s. Is it %s now? "+
-		"From then on it gets certificates only where the inventory and its evidence have no other. [y/N] ",
+	if err := p.confirm("machine", p.machine, record, fmt.Sprintf("Node %s is machine %s, with %s %s. Change it to %s? "+
+		"The node then gets certificates only while the inventory and its evidence agree with it. [y/N] ",
 		nodeName, record.Machine, what, refusal.OrNothing(before), after)); err != nil {
 		return err
 	}
@@ -70,7 +69,7 @@ func (p *plugin) notStatedOtherwise(ctx context.Context, nodeName string) error 
 	return fmt.Errorf("--provider-id is %s, and node %s itself states %s in request %s: if that is wrong, correct providerID in the node's kubelet-authenticator.yaml first", got, nodeName, want, request)
 }
 
-// checkProviderID refuses what no machine has as its provider ID.
+// checkProviderID refuses a text that is no provider ID.
 func checkProviderID(id string) error {
 	if oid.CheckProviderID(id) != nil {
 		return refusal.Config("--provider-id", refusal.Quote(id), "<scheme>://<the platform's name of the machine>")
@@ -78,9 +77,8 @@ func checkProviderID(id string) error {
 	return nil
 }
 
-// adoptProviderID says that a machine has another provider ID, in its record and in those of its
-// certificates, which are compared with the inventory. Only an operator knows that it is the same
-// machine.
+// adoptProviderID changes the provider ID in a node's record and in the records of its certificates, which
+// are compared with the inventory. Only an operator knows that it is the same machine.
 func (p *plugin) adoptProviderID(ctx context.Context, record *membership.Record) error {
 	changed := false
 	err := p.change(ctx, record.NodeName, func(s *v1alpha1.AttestedNodeSpec) {
@@ -101,6 +99,6 @@ func (p *plugin) adoptProviderID(ctx context.Context, record *membership.Record)
 	case !changed:
 		return errChanged(record.NodeName)
 	}
-	fmt.Fprintf(p.out, "node %s has provider ID %s, and no longer %s\n", record.NodeName, refusal.Text(p.providerID), refusal.OrNothing(refusal.Text(record.ProviderID)))
+	fmt.Fprintf(p.out, "node %s has provider ID %s now, before %s\n", record.NodeName, refusal.Text(p.providerID), refusal.OrNothing(refusal.Text(record.ProviderID)))
 	return nil
 }

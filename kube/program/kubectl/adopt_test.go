@@ -33,7 +33,7 @@ func TestAdoptProviderID(t *testing.T) {
 		want      bool
 		says      string
 	}{
-		"the inventory's":                 {options: options{providerID: after}, want: true, says: "and no longer " + before},
+		"the inventory's":                 {options: options{providerID: after}, want: true, says: "now, before " + before},
 		"the inventory has none":          {options: options{providerID: after}, inventory: inventory(""), want: true},
 		"the inventory has the old one":   {options: options{providerID: after}, inventory: inventory(", providerID: '" + before + "'"), says: "correct the inventory first"},
 		"the inventory is not read":       {options: options{providerID: after}, inventory: "-", says: "cannot be read"},

@@ -36,9 +36,9 @@ func TestApprove(t *testing.T) {
 		"as he has seen it":              {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, bound: "uid-1", want: []string{"node node-1 is machine " + honest}},
 		"next to the thief's":            {requests: []client.Object{refusedHello(t, "a", "node-1", thief), refusedHello(t, "b", "node-1", honest)}, bound: "uid-1"},
 		"another machine under its name": {requests: []client.Object{refusedHello(t, "a", "node-1", thief)}, want: []string{honest, thief, "request a of system:bootstrap:abcdef"}},
-		"the machine, for another node":  {requests: []client.Object{refusedHello(t, "a", "node-2", honest)}, want: []string{honest, "node-1", "were refused of nothing"}},
-		"no request any more":            {want: []string{honest, "were refused of nothing"}},
-		"a request that waits":           {requests: []client.Object{notDecided(refusedHello(t, "a", "node-1", honest))}, want: []string{"were refused of nothing"}},
+		"the machine, for another node":  {requests: []client.Object{refusedHello(t, "a", "node-2", honest)}, want: []string{honest, "node-1", "refused requests for that node: nothing"}},
+		"no request any more":            {want: []string{honest, "refused requests for that node: nothing"}},
+		"a request that waits":           {requests: []client.Object{notDecided(refusedHello(t, "a", "node-1", honest))}, want: []string{"refused requests for that node: nothing"}},
 		"an answer that does not say": {requests: []client.Object{fixture(t, "answer.json")}, inventory: "-",
 			options: options{machine: "gce:project-1/1", machineUID: "uid-1", withoutInventory: true}, bound: "uid-1"},
 		"an answer of another kind": {requests: []client.Object{fixture(t, "answer.json")}, inventory: "-",
@@ -49,14 +49,14 @@ func TestApprove(t *testing.T) {
 		"an identity in another spelling":   {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, options: options{machine: "STRANGE:1"}, want: []string{"STRANGE:1"}},
 		"an identity of another kind":       {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, options: options{machine: "stranger:1"}, want: []string{"stranger:1"}},
 		"no machine":                        {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, options: options{machine: "-"}, want: []string{"approve takes NODE and --machine"}},
-		"the name of the request":           {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, node: "a", want: []string{"were refused of nothing"}},
+		"the name of the request":           {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, node: "a", want: []string{"refused requests for that node: nothing"}},
 		"a UID that the inventory has not":  {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, options: options{machineUID: "uid-9"}, want: []string{"UID uid-1", "uid-9"}},
 		"the UID that the inventory has":    {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, options: options{machineUID: "uid-1"}, bound: "uid-1"},
 		"a provider ID of another machine":  {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, options: options{providerID: "sim://a/2"}, want: []string{"sim://a/1", "sim://a/2"}},
 		"no provider ID":                    {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, options: options{providerID: "x"}, want: []string{"--provider-id"}},
 		"no provider ID, without inventory": {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, inventory: "-", options: options{providerID: "x", withoutInventory: true}, want: []string{"--provider-id"}},
 		"the inventory has another machine": {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, inventory: "machines: [{nodeName: node-1, identity: 'strange:3'}]\n", want: []string{honest, "strange:3"}},
-		"the inventory has another kind":    {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, inventory: "machines: [{nodeName: node-1, kind: tpm}]\n", want: []string{"knows node node-1 by tpm", "evidence of strange"}},
+		"the inventory has another kind":    {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, inventory: "machines: [{nodeName: node-1, kind: tpm}]\n", want: []string{"node node-1 has kind tpm in the inventory", "evidence of strange"}},
 		"a Node that came without evidence": {requests: []client.Object{refusedHello(t, "a", "node-1", honest), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}}, want: []string{"--existing-node"}},
 		"that Node, as he knows": {requests: []client.Object{refusedHello(t, "a", "node-1", honest), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}},
 			options: options{existingNode: true}, bound: "uid-1"},
@@ -111,15 +111,15 @@ func TestDecided(t *testing.T) {
 		run   func(*plugin, *testing.T) error
 		named func(o *options, machine string) // as the recorded machine
 		options
-		asked []string // what the question shows
+		asked []string // in the question
 		asks  bool
 	}{
 		"rebind": {func(p *plugin, t *testing.T) error { return p.rebind(t.Context(), "node-1") }, func(o *options, m string) { o.replaces = m },
 			options{machine: "strange:3"}, []string{"node-1", honest, "strange:3"}, true},
 		"adopt a Machine": {func(p *plugin, t *testing.T) error { return p.adopt(t.Context(), "node-1") }, func(o *options, m string) { o.machine = m },
-			options{machineUID: "uid-1"}, []string{"node-1", honest, "uid-0", "uid-1", "gets certificates only where"}, true},
+			options{machineUID: "uid-1"}, []string{"node-1", honest, "uid-0", "uid-1", "gets certificates only while"}, true},
 		"adopt a provider ID": {func(p *plugin, t *testing.T) error { return p.adopt(t.Context(), "node-1") }, func(o *options, m string) { o.machine = m },
-			options{providerID: "sim://a/1"}, []string{"node-1", honest, "sim://a/0", "sim://a/1", "gets certificates only where"}, true},
+			options{providerID: "sim://a/1"}, []string{"node-1", honest, "sim://a/0", "sim://a/1", "gets certificates only while"}, true},
 		"release": {func(p *plugin, t *testing.T) error { return p.release(t.Context(), "node-1") }, func(o *options, m string) { o.machine = m },
 			options{}, []string{"node-1", honest, "rests until 2026-03-02T13:00:00Z"}, true},
 		"token": {func(p *plugin, t *testing.T) error { return p.token(t.Context(), "node-1") }, func(o *options, m string) { o.machine = m }, options{}, nil, false},

@@ -19,7 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// strange is a kind of somebody else: documents of a platform that trusts nobody.
+// strange is a kind that is not built in: documents of a platform, without trusted issuers.
 func strange() controlplane.Kind {
 	return controlplane.Kind{Name: "strange", Identities: []attest.Grammar{{Kind: "strange"}}, Open: func(decode func(into any) error) (attest.Kind, error) {
 		if err := decode(new(struct{})); err != nil {

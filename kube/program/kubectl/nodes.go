@@ -15,8 +15,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// nodes lists the records: which machine is which node, by what evidence, and until when a
-// certificate of it may be valid. That of a node without evidence is not renewed.
+// nodes lists the records: the machine of each node, its kind of evidence, and when its last certificate
+// ends. A certificate without evidence is not renewed.
 func (p *plugin) nodes(ctx context.Context, _ string) error {
 	var records v1alpha1.AttestedNodeList
 	if err := p.client.List(ctx, &records); err != nil {

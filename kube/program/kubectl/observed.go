@@ -18,8 +18,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// observed lists who is left: what a controller that observes would have refused, and the
-// Nodes that have not attested yet.
+// observed lists the requests that an observing controller would have refused, and the Nodes that have
+// not attested yet.
 func (p *plugin) observed(ctx context.Context, _ string) error {
 	var table corev1.ConfigMap
 	if err := p.client.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: observed.ConfigMap}, &table); err != nil {
@@ -52,8 +52,8 @@ func (p *plugin) observed(ctx context.Context, _ string) error {
 	return w.Flush()
 }
 
-// unattested returns the Nodes without a bound record, and all that have one without evidence, with
-// the end of its certificate.
+// unattested returns the Nodes without a bound record, and the nodes with a record without evidence, with
+// the end of their certificates.
 func (p *plugin) unattested(ctx context.Context) ([]observed.Refusal, error) {
 	var records v1alpha1.AttestedNodeList
 	if err := p.client.List(ctx, &records); err != nil {
@@ -65,7 +65,7 @@ func (p *plugin) unattested(ctx context.Context) ([]observed.Refusal, error) {
 		name, spec := records.Items[i].Name, &records.Items[i].Spec
 		bound[name] = spec.State == v1alpha1.NodeBound
 		if bound[name] && spec.LastEnd != nil && spec.Scope == insecure.Scope("").String() {
-			left = append(left, observed.Refusal{Node: name, Message: "a node without evidence, whose certificate is not renewed and ends " + spec.LastEnd.UTC().Format(time.RFC3339)})
+			left = append(left, observed.Refusal{Node: name, Message: "a node without evidence: its certificate is not renewed and ends " + spec.LastEnd.UTC().Format(time.RFC3339)})
 		}
 	}
 	for next := ""; ; {
@@ -76,7 +76,7 @@ func (p *plugin) unattested(ctx context.Context) ([]observed.Refusal, error) {
 		}
 		for i := range nodes.Items {
 			if name := nodes.Items[i].Name; !bound[name] {
-				left = append(left, observed.Refusal{Node: name, Message: "a Node, and no machine is recorded for it"})
+				left = append(left, observed.Refusal{Node: name, Message: "a Node for which no machine is recorded"})
 			}
 		}
 		if next = nodes.Continue; next == "" {

@@ -23,8 +23,8 @@ type waiting struct {
 	created            time.Time
 }
 
-// pending lists the machines that were refused because no record admits them. For a TPM that
-// is a hello; the machine of a document is not known before the answer.
+// pending lists the machines that were refused because no record admits them. A TPM's machine is known
+// from its hello, a document's from its answer.
 func (p *plugin) pending(ctx context.Context, _ string) error {
 	found := newest{}
 	if err := p.eachRequest(ctx, func(r *csr.Request) { p.waits(found, r) }); err != nil {
@@ -60,14 +60,14 @@ func (p *plugin) waits(found newest, r *csr.Request) {
 	}
 }
 
-// sorted returns them in the order of the nodes that they want to be.
+// sorted returns the requests by node name.
 func (found newest) sorted() []waiting {
 	return slices.SortedFunc(maps.Values(found), func(a, b waiting) int {
 		return cmp.Or(cmp.Compare(a.nodeName, b.nodeName), cmp.Compare(a.machine, b.machine), cmp.Compare(a.unread, b.unread))
 	})
 }
 
-// state says what records there are about a candidate.
+// state describes the records that a candidate concerns.
 func (p *plugin) state(ctx context.Context, c *candidate) (string, error) {
 	if c.unread != "" {
 		return "evidence of " + refusal.Text(c.unread) + " is not read by this program", nil
@@ -88,7 +88,7 @@ func (p *plugin) state(ctx context.Context, c *candidate) (string, error) {
 	if held.Name != nil {
 		claim.MachineUID, claim.ProviderID = held.Name.MachineUID, held.Name.ProviderID
 	}
-	if claim.Machine == "" && held.Name != nil { // only the controller knows whose evidence it is
+	if claim.Machine == "" && held.Name != nil { // only the controller can tell the machine
 		return "recorded for " + refusal.Text(string(held.Name.Machine)), nil
 	}
 	if claim.Machine != "" {

@@ -1,7 +1,7 @@
 // Package kubectl is the kubectl plugin of this module, kubectl nodeattest, for a main
-// function that adds kinds of evidence to those in the box. It is for people who run a
-// cluster whose nodes attest themselves. It shows what became of a node's request, shows and
-// decides requests that were kept in files, and changes by hand which machine is which node:
+// function that adds kinds of evidence to the built-in ones. It is for administrators of a
+// cluster whose nodes attest themselves. It explains a node's request, shows and
+// decides recorded requests from files, and changes which machine is recorded for a node:
 //
 //	kubectl nodeattest explain REQUEST
 //	kubectl nodeattest pending
@@ -15,17 +15,17 @@
 //	kubectl nodeattest inspect FILE...
 //	kubectl nodeattest verify FILE... --config FILE [--at TIME] [--key-ring FILE] [--records FILE]
 //
-// A command that changes which machine is which node decides about a machine, never about the name of a
-// request, which its requester chooses. Without the flag that names the machine that is recorded,
-// rebind, adopt and release show it and ask; if another one is recorded by then, nothing is done.
+// A command that changes a record takes the identity of a machine, never the name of a request, which its
+// requester chooses. Without the flag that names the recorded machine, rebind, adopt and release show
+// it and ask; they do nothing if the record changes meanwhile.
 //
 // inspect and verify need no cluster; - is standard input. verify fetches nothing, unless the
 // configuration has Google's keys or Azure's certificates fetched. The others take kubectl's
 // flags for the connection (--kubeconfig, --context, --user, --as and so on), and --namespace
-// for the namespace of the controller's configuration. What a user needs to be allowed to do is
+// for the namespace of the controller's configuration. The permissions that a user needs are
 // in kube/deploy/operator.yaml. The exit status is 0 on success, 1 after an error, 2 after a
-// wrong command line. That of verify is 0 if every request is admitted, 1 if one is refused,
-// and else 2: it could not decide.
+// wrong command line. For verify it is 0 if every request is admitted, 1 if one is refused,
+// and 2 if verify could not decide.
 package kubectl
 
 import (
@@ -55,21 +55,21 @@ import (
 )
 
 // Main is the program kubectl-nodeattest. It runs the command that args name, and returns its
-// exit status. Requests with evidence of a kind that is neither in the box nor given are shown
-// as such.
+// exit status. Requests with evidence of a kind that is neither built in nor given are
+// shown as such.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, kinds ...controlplane.Kind) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	return run(ctx, streams{stdin, stdout, stderr}, kinds, args)
 }
 
-// streams are the program's.
+// streams are the standard input, output and error.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
 }
 
-// plugin is one run of the controlplane.
+// plugin is one run of the program.
 type plugin struct {
 	streams
 	client    client.Client
@@ -103,28 +103,28 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"explain", "REQUEST", "show each rule for a certificate request, and who has to act next", true, nil, (*plugin).explain, nil},
-		{"pending", "", "list the machines that were refused and may be admitted", false, nil, (*plugin).pending, nil},
-		{"nodes", "", "list the records: which machine is which node, by what evidence, and until when a certificate of it may be valid", false, nil, (*plugin).nodes, nil},
+		{"pending", "", "list the refused machines that an administrator may approve", false, nil, (*plugin).pending, nil},
+		{"nodes", "", "list the records: the machine of each node, its kind of evidence, and when its last certificate ends", false, nil, (*plugin).nodes, nil},
 		{"observed", "", "list the nodes without a record, and why their requests would be refused if attestation were enforced", false, nil, (*plugin).observed, nil},
-		{"approve", "NODE", "admit a machine whose request was refused as the node; pending shows both", true, []string{"machine-uid", "provider-id", "machine", "existing-node", "without-inventory"}, (*plugin).approve, nil},
-		{"rebind", "NODE", "give a node another machine, such as after its board was replaced", true, []string{"machine", "replaces"}, (*plugin).rebind, nil},
-		{"adopt", "NODE", "give a node's record the UID of another Machine of the inventory, or the provider ID that its machine has now", true, []string{"machine-uid", "provider-id", "machine", "without-inventory"}, (*plugin).adopt, nil},
-		{"release", "NODE", "release a node whose machine is gone; approving it again undoes this", true, []string{"machine", "dry-run"}, (*plugin).release, nil},
-		{"token", "NODE", "print a bootstrap token, good for an hour, for a node whose certificates have all ended", true, []string{"machine"}, (*plugin).token, nil},
-		{"inspect", "FILE...", "show requests and evidence as a tree; decides nothing", true, nil, nil, (*plugin).inspect},
-		{"verify", "FILE...", "decide recorded requests by the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
+		{"approve", "NODE", "record a refused machine as the node; pending shows both", true, []string{"machine-uid", "provider-id", "machine", "existing-node", "without-inventory"}, (*plugin).approve, nil},
+		{"rebind", "NODE", "record another machine for a node, such as after its board was replaced", true, []string{"machine", "replaces"}, (*plugin).rebind, nil},
+		{"adopt", "NODE", "change the inventory UID or the provider ID in a node's record", true, []string{"machine-uid", "provider-id", "machine", "without-inventory"}, (*plugin).adopt, nil},
+		{"release", "NODE", "release a node whose machine is gone; approving the machine again undoes this", true, []string{"machine", "dry-run"}, (*plugin).release, nil},
+		{"token", "NODE", "print a bootstrap token, valid for an hour, for a node whose certificates have all expired", true, []string{"machine"}, (*plugin).token, nil},
+		{"inspect", "FILE...", "show requests and evidence as a tree, without deciding about them", true, nil, nil, (*plugin).inspect},
+		{"verify", "FILE...", "decide recorded requests with the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
 	}
 }
 
 // errUsage says that the command line is wrong.
 var errUsage = errors.New("see kubectl nodeattest --help")
 
-// exitStatus ends the program with a status, when everything has been said.
+// exitStatus ends the program with a status and no further message.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// run is the controlplane. It returns the exit status.
+// run is Main with a context.
 func run(ctx context.Context, std streams, kinds []controlplane.Kind, args []string) int {
 	err := try(ctx, std, kinds, args)
 	status, said := errors.AsType[exitStatus](err)
@@ -144,7 +144,7 @@ func run(ctx context.Context, std streams, kinds []controlplane.Kind, args []str
 // report prints an error, in one line.
 func report(w io.Writer, err error) { fmt.Fprintf(w, "error: %s\n", refusal.Escape(err.Error())) }
 
-// newPlugin makes one without a cluster. Nothing that it writes acts on a terminal.
+// newPlugin makes a plugin without a cluster. Its output is escaped for terminals.
 func newPlugin(std streams, kinds []controlplane.Kind) (*plugin, error) {
 	p := &plugin{streams: streams{std.in, escaped{std.out}, escaped{std.err}}, now: time.Now}
 	for _, k := range kinds {
@@ -179,15 +179,15 @@ func try(ctx context.Context, std streams, kinds []controlplane.Kind, args []str
 	flags.SortFlags = false
 	flags.StringVar(&p.machineUID, "machine-uid", "", "approve, adopt: the UID of the inventory's Machine")
 	flags.StringVar(&p.providerID, "provider-id", "", "approve, adopt: the machine's provider ID")
-	flags.StringVar(&p.machine, "machine", "", "the machine's identity, such as ek:sha256:...: approve, rebind: of the machine that is to be the node; adopt, release, token: of the one that is recorded")
-	flags.StringVar(&p.replaces, "replaces", "", "rebind: the identity of the machine that is recorded")
-	flags.BoolVar(&p.existingNode, "existing-node", false, "approve: even if there is a Node of that name")
+	flags.StringVar(&p.machine, "machine", "", "the machine's identity, such as ek:sha256:...; approve, rebind: of the machine to record; adopt, release, token: of the recorded machine")
+	flags.StringVar(&p.replaces, "replaces", "", "rebind: the identity of the machine recorded so far")
+	flags.BoolVar(&p.existingNode, "existing-node", false, "approve: even if a Node of that name exists")
 	flags.BoolVar(&p.withoutInventory, "without-inventory", false, "approve, adopt: even if the inventory cannot be read")
-	flags.StringVar(&p.dryRun, "dry-run", "none", "release: with server, only say what would be done")
+	flags.StringVar(&p.dryRun, "dry-run", "none", "release: with server, change nothing")
 	flags.StringVar(&p.config, "config", "", "verify: the controller's configuration file")
 	flags.StringVar(&p.at, "at", "", "verify: the time of the decision (RFC 3339); by default a second after the request was made")
-	flags.StringVar(&p.keyRing, "key-ring", "", "verify: the challenge keys, a Secret as kubectl get -o json gives it")
-	flags.StringVar(&p.records, "records", "", "verify: the AttestedNodes, and optionally the Nodes, as kubectl get -o json gives them")
+	flags.StringVar(&p.keyRing, "key-ring", "", "verify: the challenge keys: the output of kubectl get secret -o json")
+	flags.StringVar(&p.records, "records", "", "verify: the AttestedNodes, and optionally the Nodes: the output of kubectl get -o json")
 	own := []string{"machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "records"}
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
@@ -238,17 +238,17 @@ func (p *plugin) connect(rules clientcmd.ClientConfigLoader, overrides *clientcm
 	return err
 }
 
-// commandOf finds the command, and checks the arguments and flags against what it takes. It
-// returns the arguments, or the command itself if it takes none.
+// commandOf finds the command, and checks its arguments and flags. It returns the arguments, or the
+// command itself if it takes none.
 func commandOf(flags *pflag.FlagSet, own []string) (*command, []string, error) {
 	args := flags.Args()
 	if len(args) == 0 {
-		return nil, nil, fmt.Errorf("a command is missing; %w", errUsage)
+		return nil, nil, fmt.Errorf("no command given; %w", errUsage)
 	}
 	all := commands()
 	n := slices.IndexFunc(all, func(c command) bool { return c.name == args[0] })
 	if n < 0 {
-		return nil, nil, fmt.Errorf("there is no command %s; %w", refusal.Quote(args[0]), errUsage)
+		return nil, nil, fmt.Errorf("unknown command %s; %w", refusal.Quote(args[0]), errUsage)
 	}
 	c, want := &all[n], 1
 	if c.argument {

@@ -64,7 +64,7 @@ type scripted struct {
 	t        *testing.T
 	where    string
 	out, err bytes.Buffer
-	status   int // that nobody has asked for
+	status   int // of requests the script did not expect
 }
 
 func (s *scripted) do(f []string) {

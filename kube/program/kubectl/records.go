@@ -15,12 +15,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/registry"
@@ -44,8 +44,8 @@ func algorithm(spki []byte) string {
 	return ""
 }
 
-// ownCluster stands for the cluster of the API server: no verifier asks a registry of this
-// program, and no record has the name.
+// ownCluster stands for the cluster of the API server in the scopes of this program's registries: no
+// verifier uses them, and no record stores the cluster.
 const ownCluster = "that of the API server"
 
 // registry returns the registry of a scope.
@@ -54,8 +54,7 @@ func (p *plugin) registry(scope membership.Scope) (*registry.Registry, error) {
 	return registry.New(scope, p.client, p.client, registry.Options{Now: p.now})
 }
 
-// record finds the record of a node name, and the registry that it is in; nil if there is none
-// that counts.
+// record finds the live record of a node name, and its registry; nil without one.
 func (p *plugin) record(ctx context.Context, nodeName string) (*membership.Record, *registry.Registry, error) {
 	var object v1alpha1.AttestedNode
 	err := p.client.Get(ctx, client.ObjectKey{Name: nodeName}, &object)
@@ -77,7 +76,7 @@ func (p *plugin) record(ctx context.Context, nodeName string) (*membership.Recor
 	return record, r, err
 }
 
-// held returns the records around a claim, whatever their scope.
+// held returns the records that a claim concerns, of any scope.
 func (p *plugin) held(ctx context.Context, claim membership.Claim) (h membership.Held, err error) {
 	if h.Name, _, err = p.record(ctx, claim.NodeName); err != nil || claim.Machine == "" {
 		return h, err
@@ -97,10 +96,10 @@ func (p *plugin) held(ctx context.Context, claim membership.Claim) (h membership
 	return h, err
 }
 
-// noRecord says that a name that an operator wrote has no record, or cannot have one.
+// noRecord is the error about an operator's node name without a record.
 func noRecord(nodeName string) error {
-	if !names.ValidNode(nodeName) {
-		return fmt.Errorf("%s is not %s", refusal.Quote(nodeName), names.WantNode(nodeName))
+	if len(validation.IsDNS1123Subdomain(nodeName)) != 0 {
+		return fmt.Errorf("%s is no node name: want lower-case letters, digits, hyphens and dots", refusal.Quote(nodeName))
 	}
 	return fmt.Errorf("node %s has no record", nodeName)
 }
@@ -119,9 +118,8 @@ func (p *plugin) bound(ctx context.Context, nodeName string) (*membership.Record
 	return record, r, nil
 }
 
-// approve records that a machine whose request was refused is the node. The operator names both:
-// requesters choose the names of requests, and another one may have filed under a name since it was
-// listed.
+// approve records a machine whose request was refused as the node. The operator names both: requesters
+// choose the names of requests, so one may have filed another request under a listed name.
 func (p *plugin) approve(ctx context.Context, nodeName string) error {
 	if p.machine == "" {
 		return fmt.Errorf("approve takes NODE and --machine, both as kubectl nodeattest pending shows them; %w", errUsage)
@@ -149,9 +147,9 @@ func (p *plugin) approve(ctx context.Context, nodeName string) error {
 	return nil
 }
 
-// waitsAs returns the candidate that the operator names: the machine is --machine, and a request of it
-// to be the node was refused. A request that does not state its machine, since only the controller can
-// tell, is the named one's if its kind of evidence shows such identities.
+// waitsAs returns the candidate with the identity --machine whose request for the node was refused. A
+// request may not show its machine, since only the controller can tell: it matches if its kind of
+// evidence has such identities.
 func (p *plugin) waitsAs(ctx context.Context, nodeName string) (*candidate, error) {
 	found := newest{}
 	if err := p.eachRequest(ctx, func(r *csr.Request) { p.waits(found, r) }); err != nil {
@@ -177,15 +175,14 @@ func (p *plugin) waitsAs(ctx context.Context, nodeName string) (*candidate, erro
 	if named != nil {
 		return named, nil
 	}
-	return nil, fmt.Errorf("machine %s has no request for node %s that was refused for its machine; requests for that node were refused of %s: see kubectl nodeattest pending",
+	return nil, fmt.Errorf("machine %s has no refused request for node %s that can be approved; refused requests for that node: %s; see kubectl nodeattest pending",
 		refusal.Text(p.machine), refusal.Text(nodeName), refusal.OrNothing(strings.Join(others[:min(len(others), maxShown)], ", ")))
 }
 
 // maxShown is how many machines an error shows.
 const maxShown = 4
 
-// bind records a claim. An interrupt does not end it halfway: the record would have lost its last
-// end.
+// bind records a claim. It ignores interrupts, since the record would lose its last end halfway.
 func (p *plugin) bind(ctx context.Context, r *registry.Registry, claim membership.Claim) (*membership.Record, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
@@ -196,7 +193,7 @@ func (p *plugin) bind(ctx context.Context, r *registry.Registry, claim membershi
 		return nil, err
 	}
 	if of := held.Name; of != nil && of.Machine == claim.Machine && claim.ProviderID == "" {
-		claim.ProviderID = of.ProviderID // which the inventory does not have, and the machine's evidence has stated
+		claim.ProviderID = of.ProviderID // stated by the machine's evidence, and missing in the inventory
 	}
 	lastEnd, err := p.unrelease(ctx, r, claim, held, deadline)
 	if err == nil {
@@ -215,9 +212,9 @@ func (p *plugin) bind(ctx context.Context, r *registry.Registry, claim membershi
 	return record, err
 }
 
-// unrelease takes a release back: it turns a record that rests, of this very machine and
-// Machine, into a reservation, and returns the last end that this does not have. It does
-// nothing to others. Only an operator does this, who knows that the machine is not gone.
+// unrelease undoes a release: it turns the resting record of this machine and Machine into a reservation,
+// which has no last end, and returns the last end. It leaves other records alone. Only an operator may do
+// this, who knows that the machine is not gone.
 func (p *plugin) unrelease(ctx context.Context, r *registry.Registry, claim membership.Claim, held membership.Held, deadline time.Time) (lastEnd time.Time, err error) {
 	if held.Name == nil || held.Name.State != membership.StateResting || held.Machine != nil ||
 		held.Name.Machine != claim.Machine || held.Name.MachineUID != claim.MachineUID {
@@ -242,8 +239,8 @@ func (p *plugin) change(ctx context.Context, nodeName string, how func(s *v1alph
 	return p.client.Update(ctx, &object)
 }
 
-// fromInventory fills in what the inventory has about the machine, and refuses a claim that differs from
-// it: the controller compares them too.
+// fromInventory completes a claim from the inventory, and refuses one that differs from it, as the
+// controller would.
 func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, provider string) error {
 	if claim.ProviderID != "" {
 		if err := checkProviderID(claim.ProviderID); err != nil {
@@ -259,16 +256,16 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 		return nil
 	default:
 		return fmt.Errorf("the inventory cannot be read: namespace %s has no ConfigMap %s that this user may read, or it has no inventory; see --namespace, "+
-			"or say --without-inventory, with --machine-uid and --provider-id as the inventory has them", p.namespace, configMap)
+			"or add --without-inventory, with --machine-uid and --provider-id as the inventory has them", p.namespace, configMap)
 	}
 	machine := c.inventory(claim.NodeName)
 	if machine == nil {
-		return fmt.Errorf("the inventory has no node %s, so the controller would still refuse its machine: add it there first", claim.NodeName)
+		return fmt.Errorf("the inventory has no node %s, so the controller would still refuse the machine: add the node to the inventory first", claim.NodeName)
 	}
 	same, got, want := oid.SameProviderID(claim.ProviderID, machine.ProviderID)
 	switch {
 	case machine.Provider != provider:
-		return fmt.Errorf("the inventory knows node %s by %s, and the request has evidence of %s", claim.NodeName, machine.Provider, provider)
+		return fmt.Errorf("node %s has kind %s in the inventory, and the request has evidence of %s", claim.NodeName, machine.Provider, provider)
 	case machine.Identity != "" && machine.Identity != string(claim.Machine):
 		return fmt.Errorf("the inventory has machine %s for node %s, not %s", machine.Identity, claim.NodeName, claim.Machine)
 	case claim.MachineUID != "" && claim.MachineUID != machine.UID:
@@ -285,8 +282,8 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 	return nil
 }
 
-// checkNode refuses a name that has a Node but no record, unless that is what the operator
-// intends: the machine that is that Node now joined without attestation.
+// checkNode refuses a name that has a Node but no record, unless the operator gives --existing-node: the
+// machine of that Node joined without attestation.
 func (p *plugin) checkNode(ctx context.Context, claim *membership.Claim) error {
 	if p.existingNode {
 		return nil
@@ -300,12 +297,12 @@ func (p *plugin) checkNode(ctx context.Context, claim *membership.Claim) error {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err == nil:
-		return fmt.Errorf("there is a Node %s that came without attestation; if this machine is that one, say --existing-node", claim.NodeName)
+		return fmt.Errorf("Node %s exists and joined without attestation; if it is this machine, add --existing-node", claim.NodeName)
 	}
 	return err
 }
 
-// rebind gives a node another machine.
+// rebind records another machine for a node.
 func (p *plugin) rebind(ctx context.Context, nodeName string) error {
 	if p.machine == "" {
 		return fmt.Errorf("rebind takes --machine; %w", errUsage)
@@ -319,12 +316,12 @@ func (p *plugin) rebind(ctx context.Context, nodeName string) error {
 		return err
 	}
 	before := record.Machine
-	if err := p.confirm("replaces", p.replaces, record, fmt.Sprintf("Node %s is machine %s. Is it machine %s from now on, and that one no longer? [y/N] ", nodeName, before, machine)); err != nil {
+	if err := p.confirm("replaces", p.replaces, record, fmt.Sprintf("Node %s is machine %s. Record machine %s instead? [y/N] ", nodeName, before, machine)); err != nil {
 		return err
 	}
 	if record, err = r.Rebind(ctx, record, machine); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.out, "node %s is machine %s and no longer %s\n", nodeName, refusal.Text(string(record.Machine)), refusal.Text(string(before)))
+	fmt.Fprintf(p.out, "node %s is machine %s, no longer %s\n", nodeName, refusal.Text(string(record.Machine)), refusal.Text(string(before)))
 	return nil
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
 
-// TestRelease releases nothing that the operator does not want to, and takes a release back for
-// the same machine and nobody else.
+// TestRelease releases a record only with the operator's consent, and undoes a release for the same
+// machine only.
 func TestRelease(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1", ProviderID: "gce://project-1/zone-1/vm-1"}
@@ -46,7 +46,7 @@ func TestRelease(t *testing.T) {
 		"by another ID":       {named: claim.Machine, back: func(c *membership.Claim) { c.ProviderID += "2" }, want: membership.StateResting},
 		"for another machine": {named: claim.Machine, back: func(c *membership.Claim) { c.Machine = "gce:project-1/2" }, want: membership.StateResting},
 		"for another Machine": {named: claim.Machine, back: func(c *membership.Claim) { c.MachineUID = "uid-2" }, want: membership.StateResting},
-		"for nobody":          {named: claim.Machine, back: func(c *membership.Claim) { c.NodeName = "Node 2" }, want: membership.StateResting},
+		"for no valid name":   {named: claim.Machine, back: func(c *membership.Claim) { c.NodeName = "Node 2" }, want: membership.StateResting},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, said bytes.Buffer
@@ -107,7 +107,7 @@ func TestReleaseWithoutEvidence(t *testing.T) {
 			if answered := row.answer == "y\n"; (err == nil) != answered {
 				t.Errorf("release: %v", err)
 			}
-			loud := "whoever has the key of its certificate is node node-1 until 2030-01-02T04:04:05Z all the same"
+			loud := "its old certificate and key still authenticate as node node-1 until 2030-01-02T04:04:05Z"
 			if row.scope == insecure.Scope("") != strings.Contains(said.String(), loud) || row.free != strings.Contains(out.String(), loud) {
 				t.Errorf("asked %q, said %q", &said, &out)
 			}
@@ -127,7 +127,7 @@ func TestReleaseWithoutEvidence(t *testing.T) {
 // TestRecordOfNoName: a name that no node has is not one without a record.
 func TestRecordOfNoName(t *testing.T) {
 	p := &plugin{client: objectstore.New(), options: options{dryRun: "none"}}
-	for name, want := range map[string]string{"Node-1": "lower-case: node-1", "node_1": "a node name", "node-1.": "a node name", "node-1": "has no record"} {
+	for name, want := range map[string]string{"Node-1": "no node name", "node_1": "no node name", "node-1.": "no node name", "node-1": "has no record"} {
 		if err := p.release(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", name, err, want)
 		}
@@ -176,8 +176,7 @@ func (m *meanwhile) Read(b []byte) (int, error) {
 	return m.answer.Read(b)
 }
 
-// TestReleaseChanged has the record changed while the operator is asked: what he is asked about is
-// not there any more, and nothing is released.
+// TestReleaseChanged changes the record while the operator is asked: nothing is released.
 func TestReleaseChanged(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1"}
@@ -340,7 +339,7 @@ func TestInventoryUnread(t *testing.T) {
 	}
 }
 
-// TestNotes takes what agrees with the condition from Events that say they are the controller's.
+// TestNotes takes the notes that agree with the condition from Events under the controller's name.
 func TestNotes(t *testing.T) {
 	event := func(name, by, reason string) *corev1.Event {
 		return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, InvolvedObject: corev1.ObjectReference{UID: "uid"},

@@ -17,7 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// release says that a node's machine is gone.
+// release frees the name of a node whose machine is gone.
 func (p *plugin) release(ctx context.Context, nodeName string) error {
 	if p.dryRun != "none" && p.dryRun != "server" {
 		return fmt.Errorf("--dry-run=%s: want none or server; %w", refusal.Text(p.dryRun), errUsage)
@@ -32,15 +32,15 @@ func (p *plugin) release(ctx context.Context, nodeName string) error {
 	becomes, atOnce := "is free", r.Scope() == insecure.Scope(ownCluster)
 	switch end := record.LastEnd.UTC().Format(time.RFC3339); {
 	case !record.LastEnd.After(p.now()):
-	case atOnce: // no evidence tells its machine from the next one, and its certificate may end in a year
-		becomes = "is free for the next bootstrap token, and whoever has the key of its certificate is node " + refusal.Text(nodeName) + " until " + end + " all the same"
+	case atOnce: // no evidence tells two machines apart, and the certificate may be valid for a year
+		becomes = "is free for the next bootstrap token, but its old certificate and key still authenticate as node " + refusal.Text(nodeName) + " until " + end
 	default:
 		becomes = "rests until " + end + ", when the last certificate of its machine has expired"
 	}
 	if p.dryRun == "none" {
 		then := becomes
 		if !atOnce {
-			then += ", and until it is approved again this machine gets no certificate"
+			then += ", and the machine gets no certificate until it is approved again"
 		}
 		if err := p.confirm("machine", p.machine, record, fmt.Sprintf("Is machine %s gone? Then node %s %s. [y/N] ", record.Machine, nodeName, then)); err != nil {
 			return err
@@ -86,7 +86,7 @@ func (p *plugin) forget(ctx context.Context, nodeName string) error {
 	return client.IgnoreNotFound(p.client.Delete(ctx, &object, client.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion}))
 }
 
-// seen reads the record of a node only as long as it is of the machine that the operator has seen.
+// seen reads a node's record only while it has the machine that the operator was shown.
 type seen struct {
 	client.Client
 	record *membership.Record
@@ -106,15 +106,15 @@ func errChanged(nodeName string) error {
 	return fmt.Errorf("the record of node %s has changed: nothing was done; see kubectl nodeattest nodes", refusal.Text(nodeName))
 }
 
-var errNotAnswered = errors.New("nothing was done: answer y")
+var errNotAnswered = errors.New("nothing was done: the answer was not y")
 
-// confirm has the operator decide about the machine that is recorded for a node: he names it on the
-// command line, with a flag, or is asked.
+// confirm has the operator confirm the recorded machine of a node, by a flag that names it or by an
+// answer.
 func (p *plugin) confirm(flag, named string, record *membership.Record, question string) error {
 	switch {
 	case named == "":
 		if err := p.ask(question); err != nil {
-			return fmt.Errorf("%w, or name the machine that is recorded: --%s", err, flag)
+			return fmt.Errorf("%w; or name the recorded machine with --%s", err, flag)
 		}
 	case named != string(record.Machine):
 		return otherMachine(record, named)
@@ -122,12 +122,12 @@ func (p *plugin) confirm(flag, named string, record *membership.Record, question
 	return nil
 }
 
-// otherMachine says that the operator has named another machine than the recorded one.
+// otherMachine is the error that the operator named a machine other than the recorded one.
 func otherMachine(record *membership.Record, named string) error {
 	return fmt.Errorf("node %s is machine %s, not %s: nothing was done", record.NodeName, record.Machine, refusal.Text(named))
 }
 
-// ask has the operator answer a question with yes.
+// ask asks the operator a question; an answer other than yes is an error.
 func (p *plugin) ask(question string) error {
 	fmt.Fprint(p.err, refusal.Escape(question))
 	answer, err := bufio.NewReader(io.LimitReader(p.in, 16)).ReadString('\n')

@@ -23,7 +23,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 )
 
-// Where the controller's configuration is, according to kube/deploy.
+// The place of the controller's configuration, according to kube/deploy.
 const (
 	defaultNamespace = "nodeattest-system"
 	configMap        = "node-attestation"
@@ -39,17 +39,17 @@ func (p *plugin) getRequest(ctx context.Context, name string) (*csr.Request, err
 	return controller.Request(&object), nil
 }
 
-// pageSize is how many objects are asked for at once.
+// pageSize is how many objects are listed at once.
 const pageSize = 500
 
-// eachRequest calls a function for every request there is, one at a time.
+// eachRequest calls a function for each request.
 func (p *plugin) eachRequest(ctx context.Context, each func(r *csr.Request)) error {
 	_, err := requests.Each(ctx, p.api, fields.Everything(), func(o *certificatesv1.CertificateSigningRequest) { each(controller.Request(o)) })
 	return err
 }
 
-// refused reports whether a request was denied because its machine may not be the node: then
-// everything else that is checked before membership has passed.
+// refused reports whether a request was denied because its machine is not recorded as the node: every
+// check before membership has passed.
 func refused(r *csr.Request) bool {
 	reason := csr.Decide(attest.NotMember("")).Reason
 	return slices.ContainsFunc(r.Status.Conditions, func(c csr.Condition) bool {
@@ -57,20 +57,19 @@ func refused(r *csr.Request) bool {
 	})
 }
 
-// A candidate is the machine of a request, as stated by the request, and the node that it
-// wants to be.
+// A candidate is the machine that a request states, and the node name that it asks for.
 type candidate struct {
 	nodeName string
 	machine  attest.Identity
 	provider string
 	scope    membership.Scope
-	unread   string // the provider block of evidence that is not read
+	unread   string // the provider block, if no kind reads the evidence
 }
 
 var errEvidence = errors.New("its evidence is of a kind that this program does not read")
 
-// candidateOf reads the machine from a request. With errEvidence it returns the node that is
-// asked for, and the provider block.
+// candidateOf reads the machine from a request. With errEvidence it returns the requested node name and
+// the provider block.
 func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
 	parsed := r.Parsed()
 	bundle, err := parsed.Bundle()
@@ -109,8 +108,8 @@ func nodeName(r *x509.CertificateRequest) string {
 	return ""
 }
 
-// configuration is what the controller was started with, as far as it can be read: nil without
-// an error if there is no ConfigMap, or none that the user may read.
+// configuration is the controller's settings and inventory. It is nil without an error if the ConfigMap
+// does not exist or the user may not read it.
 type configuration struct {
 	settings *settings.Settings
 	machines map[string]csr.Machine
@@ -138,8 +137,7 @@ func (p *plugin) configuration(ctx context.Context) (*configuration, error) {
 	return c, nil
 }
 
-// inventory returns what the inventory has for a node name; nil if it has nothing or cannot be
-// read.
+// inventory returns the machine of a node name; nil if the inventory has none or cannot be read.
 func (c *configuration) inventory(nodeName string) *csr.Machine {
 	if c == nil {
 		return nil

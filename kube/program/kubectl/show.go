@@ -21,13 +21,13 @@ import (
 	"github.com/nodeattest/nodeattest/kube/signer"
 )
 
-// explain shows what became of a request.
+// explain shows the state of a request.
 func (p *plugin) explain(ctx context.Context, name string) error {
 	request, err := p.getRequest(ctx, name)
 	if err != nil {
 		return err
 	}
-	f := explain.Facts{Request: request, Kinds: p.kinds, Records: p.held, Now: p.now()}
+	f := explain.Facts{Request: request, Kinds: p.kinds, Held: p.held, Now: p.now()}
 	c, err := p.configuration(ctx)
 	if err != nil {
 		return err
@@ -51,8 +51,7 @@ func (p *plugin) explain(ctx context.Context, name string) error {
 	return x.WriteText(p.out)
 }
 
-// policy returns the controller's policy according to its configuration; nil if the inventory
-// is not known.
+// policy returns the controller's policy according to its configuration; nil without an inventory.
 func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 	if c.machines == nil {
 		return nil
@@ -61,7 +60,7 @@ func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 	if len(ids) == 0 { // the CA's file is the controller's
 		ids = []string{"the controller's"}
 	}
-	var signers []string // those of the file
+	var signers []string // of the configuration
 	if request.Spec.SignerName == csr.SignerKubeletServing && c.settings.Signers.BuiltInDuration.Duration != 0 ||
 		request.Spec.SignerName == csr.SignerClientInsecure && c.settings.InsecureSigner != nil {
 		signers = []string{request.Spec.SignerName}
@@ -97,7 +96,7 @@ func (p *plugin) related(ctx context.Context, request *csr.Request) ([]*csr.Requ
 	var all []*csr.Request
 	err = p.eachRequest(ctx, func(other *csr.Request) {
 		if b, err := other.Parsed().Bundle(); err == nil && other.Metadata.UID != request.Metadata.UID && bytes.Equal(b.Request, bundle.Request) && len(all) < maxRelated {
-			other.Spec.Request = nil // is that of the request
+			other.Spec.Request = nil // the same as the request's
 			all = append(all, other)
 		}
 	})
@@ -107,12 +106,12 @@ func (p *plugin) related(ctx context.Context, request *csr.Request) ([]*csr.Requ
 	return all, err
 }
 
-// maxRelated is how many requests with the same PKCS#10 request are kept: every reader can copy one.
+// maxRelated is how many requests with the same PKCS#10 request are kept: any account that reads requests can copy one.
 const maxRelated = 100
 
 // notes returns the notes of the Events about a request, which are in namespace "default". Every
-// node can write Events, so only those are taken that have the reason of the condition and say
-// that they are the controller's, or the signer's: which they prove as little.
+// node can write Events: only Events with the condition's reason and the controller's or a signer's name
+// are taken, neither of which is proven.
 func (p *plugin) notes(ctx context.Context, request *csr.Request) ([]string, error) {
 	var list corev1.EventList
 	err := p.client.List(ctx, &list, client.InNamespace(metav1.NamespaceDefault), client.Limit(maxEvents),
@@ -136,5 +135,5 @@ func (p *plugin) notes(ctx context.Context, request *csr.Request) ([]string, err
 	return notes, err
 }
 
-// maxEvents is how many Events about a request are looked at.
+// maxEvents is how many Events about a request are read.
 const maxEvents = 50

@@ -14,20 +14,20 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// tokenTTL is for how long a node may come back with a token.
+// tokenTTL is the validity of a token.
 const tokenTTL = time.Hour
 
-// token makes a bootstrap token for a node whose certificates have all ended, and writes it to
-// standard output and nowhere else. It lets the node's machine ask for the node's certificate, and
-// admits no machine without evidence.
+// token makes a bootstrap token for a node whose certificates have all expired, and writes it to
+// standard output only. With it the node's machine can request the node's certificate; its evidence is
+// still verified.
 func (p *plugin) token(ctx context.Context, nodeName string) error {
 	record, r, err := p.bound(ctx, nodeName)
 	switch {
 	case err != nil:
 		return err
 	case r.Scope().Road == attest.RoadDocument:
-		return fmt.Errorf("node %s is not known by a TPM, and whoever has its document, or only its name, gets no second key with a token: "+
-			"kubectl nodeattest release %[1]s, and let the machine join anew", nodeName)
+		return fmt.Errorf("node %s is not recorded by a TPM, and a copy of its document or its name alone must not get a second key with a token: "+
+			"run kubectl nodeattest release %[1]s, and let the machine join again", nodeName)
 	case p.machine != "" && p.machine != string(record.Machine):
 		return otherMachine(record, p.machine)
 	}
@@ -51,7 +51,7 @@ func (p *plugin) token(ctx context.Context, nodeName string) error {
 	}); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.err, "a bootstrap token for node %s and machine %s, until %s\n", record.NodeName, refusal.Text(string(record.Machine)), made.Expiration.Format(time.RFC3339))
+	fmt.Fprintf(p.err, "bootstrap token for node %s and machine %s, valid until %s\n", record.NodeName, refusal.Text(string(record.Machine)), made.Expiration.Format(time.RFC3339))
 	_, err = fmt.Fprintln(p.out, made.Token.Reveal())
 	return err
 }

@@ -33,7 +33,7 @@ func TestToken(t *testing.T) {
 		"a resting name":  {"node-1", v1alpha1.AttestedNodeSpec{Scope: "ek RSA-2048", State: v1alpha1.NodeResting, LastEnd: &metav1.Time{Time: now.Add(time.Hour)}}, "resting, not bound"},
 		"a reserved name": {"node-1", v1alpha1.AttestedNodeSpec{Scope: "ek RSA-2048", State: v1alpha1.NodeReserved, Deadline: &metav1.Time{Time: now.Add(time.Minute)}}, "reserved, not bound"},
 		"no record":       {"node-1", v1alpha1.AttestedNodeSpec{}, "node node-1 has no record"},
-		"no node's name":  {"Node-1", v1alpha1.AttestedNodeSpec{}, "lower-case: node-1"},
+		"no node's name":  {"Node-1", v1alpha1.AttestedNodeSpec{}, "no node name"},
 		"a document's":    {"node-1", v1alpha1.AttestedNodeSpec{Scope: "gce document", State: v1alpha1.NodeBound, LastEnd: ended}, "kubectl nodeattest release node-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestToken(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			store.Counts() // those of the test
+			store.Counts() // discards the counts so far
 			err := p.token(t.Context(), row.node)
 			if row.want != "" {
 				if _, writes := store.Counts(); err == nil || !strings.Contains(err.Error(), row.want) || writes != 0 || out.Len() != 0 {
@@ -84,14 +84,14 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestTokenThatIsNotMade: whoever may not make a token, or whose terminal is gone, is told so.
+// TestTokenThatIsNotMade: a forbidden write and a closed output are errors.
 func TestTokenThatIsNotMade(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	fault := errors.New("no such luck")
 	for name, row := range map[string]struct {
 		out   failingWriter
 		write error
-	}{"it may not": {write: fault}, "nobody reads": {out: failingWriter{fault}}} {
+	}{"it may not": {write: fault}, "closed output": {out: failingWriter{fault}}} {
 		t.Run(name, func(t *testing.T) {
 			store := objectstore.New()
 			p := &plugin{streams: streams{out: row.out, err: new(bytes.Buffer)}, client: store, now: func() time.Time { return now }}

@@ -35,9 +35,9 @@ func load(t testing.TB) (*environment, map[string]*documents.Vector) {
 	return e, list
 }
 
-// FuzzVerify holds the reader against github.com/smallstep/pkcs7, which transcodes BER: what is
-// accepted has the same content there, and a good signature. The fuzzer either sends what it
-// likes, or has a region's key sign it.
+// FuzzVerify compares the reader with github.com/smallstep/pkcs7, which transcodes BER: a document that is
+// accepted has the same content there, and a good signature. The fuzzer either sends its
+// own bytes, or has a region's key sign it.
 func FuzzVerify(f *testing.F) {
 	const region = "us-east-1"
 	cloud, err := cloudtest.OpenEC2(region)

@@ -60,7 +60,7 @@ func TestWeakVersions(t *testing.T) {
 		}
 		return names
 	}
-	before := gotIn() // what the other library lets in, which has no one shape
+	before := gotIn() // the attacks that the other library admits, of several kinds
 	for forget, want := range map[refusal.Check][]string{
 		refusal.Check("awsid-size"):      {"input-a-larger-one"},
 		refusal.Check("awsid-signer"):    {"region-naming-another-region", "region-signed-by-another-region"},

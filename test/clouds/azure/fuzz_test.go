@@ -12,7 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 )
 
-// FuzzVerify: of what is taken, another library reads the same certificate, signer and content.
+// FuzzVerify: another library reads the same certificate, signer and content of an accepted document.
 // The fuzzer either sends a document, or has the platform sign the content that it likes.
 func FuzzVerify(f *testing.F) {
 	cloud, err := cloudtest.OpenAzure(cloudtest.AzureOptions{})
@@ -64,7 +64,7 @@ func compare(t *testing.T, data []byte, d *azure.Document) {
 	}
 }
 
-// BenchmarkVerify sets a verification beside another library's, which reads no content.
+// BenchmarkVerify compares a verification with another library's, which reads no content.
 func BenchmarkVerify(b *testing.B) {
 	e, list := load(b)
 	der, v := list["as-it-is"].Document, e.verifier(b)

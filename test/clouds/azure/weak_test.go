@@ -60,7 +60,7 @@ func attributesOver(content []byte) []byte {
 	return append([]byte(before), digest[:]...)
 }
 
-// elsewhere are checks of the kind, which come after those of the document.
+// elsewhere are checks of the kind, which come after the document's.
 var elsewhere = []string{"azure-document-nonce", "azure-subscription", "machine-identity"}
 
 // weak are the checks that a verifier has to forget so that a vector gets in.

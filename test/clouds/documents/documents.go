@@ -18,7 +18,7 @@ type Vector struct {
 	Document              []byte
 }
 
-// Load reads the vectors of one kind, by name, and fills in what they have in common.
+// Load reads the vectors of one kind, by name, and fills in their common parts.
 func Load(t testing.TB, kind string, environment any) map[string]*Vector {
 	t.Helper()
 	dir := path.Join("cloud", kind)
@@ -48,7 +48,7 @@ func Load(t testing.TB, kind string, environment any) map[string]*Vector {
 	return list
 }
 
-// CheckWeak checks that the plain verifier takes what is good. It refuses every forgery but what a kind
+// CheckWeak checks that the plain verifier accepts good documents. It refuses every forgery but the ones that a kind
 // checks elsewhere, after the document, and lets it in once it forgets the checks that weak
 // lists for it: so a vector is the attack that its name says.
 func CheckWeak(t *testing.T, list map[string]*Vector, weak map[string][]string, elsewhere []string, verify func(document []byte, forget ...string) error) {

@@ -74,7 +74,7 @@ func (a *authority) sign(t testing.TB, payload []byte) []byte {
 	return data
 }
 
-// FuzzPayload has a good key sign the payload: of what is taken, other libraries read the same,
+// FuzzPayload has a good key sign the payload: other libraries read the same of an accepted document,
 // with their strictest options and with none.
 func FuzzPayload(f *testing.F) {
 	root := issue(f, "aws.nitro-enclaves", -1, nil)
@@ -95,7 +95,7 @@ func FuzzPayload(f *testing.F) {
 	f.Add(payload)
 	f.Add(bytes.Replace(payload, []byte("user data"), []byte("USER DATA"), 1))
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		// Most of what is mutated is refused before its signature is looked at.
+		// Most mutations are refused before the signature is checked.
 		if d, err := v.Verify(context.Background(), leaf.sign(t, payload), now); err == nil {
 			compare(t, payload, d)
 		}
@@ -144,7 +144,7 @@ func compare(t *testing.T, payload []byte, d *nitro.Document) {
 	}
 }
 
-// BenchmarkVerify sets a verification beside go-cose, fxamacker/cbor and crypto/x509, which
+// BenchmarkVerify compares a verification with go-cose, fxamacker/cbor and crypto/x509, which
 // check nothing else.
 func BenchmarkVerify(b *testing.B) {
 	e, list := load(b)

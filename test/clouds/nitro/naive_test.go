@@ -51,7 +51,7 @@ type naivePayload struct {
 	Nonce       []byte            `cbor:"nonce"`
 }
 
-// decode takes the library's defaults, or what it has against the faults of them.
+// decode uses the library's defaults, or its stricter options.
 func (p *naivePayload) decode(payload []byte, strict bool) error {
 	if !strict {
 		return cbor.Unmarshal(payload, p)

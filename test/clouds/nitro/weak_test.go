@@ -37,7 +37,7 @@ func verifier(t testing.TB, roots ...*x509.Certificate) *nitro.Verifier {
 	return v
 }
 
-// elsewhere are checks of the kind, which come after those of the document.
+// elsewhere are checks of the kind, which come after the document's.
 var elsewhere = []string{"nitro-document-nonce", "nitro-document-user-data", "nitro-pcrs"}
 
 // weak are the checks that a verifier has to forget so that a vector gets in.

@@ -39,7 +39,7 @@ func key() ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(seed[:])
 }
 
-// board is a document. What is signed begins with the version of the format.
+// board is a document. The signed bytes begin with the version of the format.
 type board struct {
 	Name      string
 	Value     []byte
@@ -50,7 +50,7 @@ func (b *board) signed(version int) []byte {
 	return append([]byte(provider+" "+strconv.Itoa(version)+" "+b.Name+" "), b.Value...)
 }
 
-// open makes the control plane's side. versions are those that it reads.
+// open makes the control plane's side. versions are the ones that it reads.
 func open(decode func(into any) error) (attest.Kind, error) {
 	var section struct {
 		Versions []int `json:"versions"`
@@ -91,7 +91,7 @@ func (r boards) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*do
 	return claims, nil
 }
 
-// openNode makes the node's side. versions are those that it writes, the newest first.
+// openNode makes the node's side. versions are the ones that it writes, the newest first.
 func openNode(decode func(into any) error) (authenticator.Kind, error) {
 	var section struct {
 		Board    string `json:"board"`

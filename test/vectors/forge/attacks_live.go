@@ -145,7 +145,7 @@ func (w *Bench) certificates(road attest.Road) []CertificateAttack {
 	})...)
 }
 
-// present makes the answer, and the challenge too, those of another EK.
+// present gives the answer, and the challenge too, another EK.
 func (f *Forgery) present(key crypto.PublicKey, s Sources) {
 	f.Sent = &s
 	f.B.MachineKey = Must(csr.SPKIHash(key))
@@ -196,7 +196,7 @@ func credentialAttacks() (out []Live) {
 		},
 		"credential-for-an-ak-in-software": func(f *Forgery) *thief {
 			key := ECKey(elliptic.P256(), "AK that is none", nil)
-			// What the TPM would load of it, and therefore open a credential for.
+			// The part that the TPM would load, and therefore open a credential for.
 			loaded := softak.PublicArea(key.Public(), SoftwareAttributes|statement.AttributeSensitiveDataOrigin, softak.ECDSA)
 			t := &thief{eks: []*SoftEK{f.EK}, names: [][]byte{f.AK.Public.Name(), loaded.Name()}}
 			*f = *f.w.Forge(&SoftAK{AK: *softak.NewAK(Repeatable{key}, softak.ECDSA)}, f.Join)
@@ -214,7 +214,7 @@ func credentialAttacks() (out []Live) {
 	return out
 }
 
-// bootAttacks are machines that booted something else, or do not show what they booted, when
+// bootAttacks are machines that booted something else, or do not prove their boot, when
 // the policy requires PCRs 0 to 7 with the values of PCRValue.
 func bootAttacks() []Forged {
 	bad := bytes.Repeat([]byte{0xbd}, sha256.Size) // PCR 4 of a machine that booted something else

@@ -105,7 +105,7 @@ type RequestTable struct {
 	Attacks []RequestAttack
 }
 
-// RequestTables are the attacks on requests, except those on what a kubelet files without
+// RequestTables are the attacks on requests, except on a kubelet's requests without
 // evidence.
 func (w *Bench) RequestTables() []RequestTable {
 	return []RequestTable{
@@ -220,7 +220,7 @@ func (w *Bench) contentAttacks() []RequestAttack {
 	})
 }
 
-// nodeAttacks are changes to what a node asks for.
+// nodeAttacks are changes to a node's request.
 func (w *Bench) nodeAttacks() []RequestAttack {
 	return listed("nodes' requests", map[string]func(*Asked){
 		"node-asks-for-another-node":                   as(OtherNode),

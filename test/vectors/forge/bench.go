@@ -53,9 +53,9 @@ const (
 // control plane's names. All keys are derived from their labels.
 type Bench struct {
 	Now time.Time // the clock
-	// ClusterID, ProviderID and Bootstrap are those of the good node's join.
+	// ClusterID, ProviderID and Bootstrap are of the good node's join.
 	ClusterID, ProviderID, Bootstrap string
-	Client, Serving                  string // signer names; "" means those of package attest
+	Client, Serving                  string // signer names; "" means package attest's
 	Quoted                           bool   // good answers have a quote
 
 	// CA certifies the keys; Stranger is a CA that no verifier trusts.
@@ -66,7 +66,7 @@ type Bench struct {
 	Request         []byte        // the good node's PKCS#10 request
 	AKP256, AKOther *SoftAK       // the good machine's AK, and another machine's
 
-	// Machines are those of a live world, by name.
+	// Machines are the machines of a live world, by name.
 	Machines map[string]*Machine
 	WeakEKs  map[string]*SoftEK // weak EKs that the world expects of the first machine, by attack
 
@@ -199,7 +199,7 @@ type Join struct {
 	EK         *SoftEK        // on the road of the EK
 }
 
-// Defaults fills in those of the good node: a bootstrap token asks for a client certificate.
+// Defaults fills in the good node's values: a bootstrap token asks for a client certificate.
 func (w *Bench) Defaults(j Join) Join {
 	if j.Request == nil {
 		j.Request, j.Key = w.Request, w.TLS
@@ -218,7 +218,7 @@ func (w *Bench) Defaults(j Join) Join {
 	return j
 }
 
-// Binding is what a verifier would bind a challenge to.
+// Binding is the content to which a verifier would bind a challenge.
 func (j *Join) Binding(w *Bench, ak crypto.PublicKey) *message.Binding {
 	issued := w.Now.Add(-time.Minute)
 	return &message.Binding{
@@ -237,7 +237,7 @@ func (j *Join) Binding(w *Bench, ak crypto.PublicKey) *message.Binding {
 }
 
 // infoHash is the SHA-256 of the CertificationRequestInfo, even for requests that package csr
-// refuses; if there is none, it is the SHA-256 of the whole.
+// refuses; otherwise it is the SHA-256 of the whole.
 func infoHash(request []byte) [sha256.Size]byte {
 	var body, info cryptobyte.String
 	s := cryptobyte.String(request)
@@ -318,13 +318,13 @@ func Secret(k, binding []byte) []byte {
 	return labelled(k, "nodeattest/tpm/v1 secret", binding)
 }
 
-// QualifyingData is what a certify statement must contain: HMAC-SHA256 under S over
+// QualifyingData is the required qualifying data of a certify statement: HMAC-SHA256 under S over
 // "nodeattest/tpm/v1 certify", a zero byte, and the DER of the binding.
 func QualifyingData(s, binding []byte) []byte {
 	return labelled(s, "nodeattest/tpm/v1 certify", binding)
 }
 
-// QuotedData is what a quote must contain: like QualifyingData, under the label
+// QuotedData is the required qualifying data of a quote: like QualifyingData, under the label
 // "nodeattest/tpm/v1 quote".
 func QuotedData(s, binding []byte) []byte {
 	return labelled(s, "nodeattest/tpm/v1 quote", binding)

@@ -18,7 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// SoftwareAttributes are those of software keys that were loaded to be certified.
+// SoftwareAttributes are the attributes of software keys that were loaded to be certified.
 const SoftwareAttributes = statement.AttributeUserWithAuth | statement.AttributeSign
 
 // SchemeECDSA384 is ECDSA with SHA-384.
@@ -64,7 +64,7 @@ func (s *Signing) Signed() (raw, signature []byte) {
 	return raw, Must(v.Marshal())
 }
 
-// patch changes what is signed.
+// patch changes the signed bytes.
 func patch(how func([]byte) []byte) func(*Signing) { return func(s *Signing) { s.patch = how } }
 
 // unsafe writes a 2 for the clock's safe flag.
@@ -82,16 +82,16 @@ func certifyInPlace(s *Signing, certified *statement.CertifyInfo) {
 type Forgery struct {
 	Join
 	Signing                                  // the certify statement
-	B       *message.Binding                 // what the challenge is bound to
+	B       *message.Binding                 // of the challenge
 	secret  []byte                           // S; nil for the one derived from the binding
 	Public  *statement.Public                // the public area
 	After   func(*statement.CertifyEvidence) // changes the evidence after it is signed
 
-	AKPublic []byte   // what the node sends, and what the statement is checked against
+	AKPublic []byte   // as the node sends it, and as the statement is checked
 	Sent     *Sources // what vouches for the AK; nil for the AK's certificates
-	Options  []string // what a caller of VerifyCertify sets
+	Options  []string // of a call of VerifyCertify
 
-	quote *Quoting // nil if there is none
+	quote *Quoting // nil without a quote
 	// Behind changes what follows the proof.
 	Behind  func([]message.Statement) []message.Statement
 	onQuote func(der []byte) []byte
@@ -99,7 +99,7 @@ type Forgery struct {
 	filed   time.Time    // zero for AnsweredAt
 }
 
-// Sources are what a node sends for its AK or EK: certificates, a bare key, or, as an attack,
+// Sources are the proofs that a node sends of its AK or EK: certificates, a bare key, or, as an attack,
 // both or neither.
 type Sources struct {
 	Chain  [][]byte // its certificates, leaf first
@@ -220,7 +220,7 @@ func (f *Forgery) Bundle() *csr.Bundle {
 	return bundleOf(f.Request, s.Chain, statements...)
 }
 
-// sources are what the node sends.
+// sources are the node's.
 func (f *Forgery) sources() Sources {
 	if f.Sent != nil {
 		return *f.Sent

@@ -39,7 +39,7 @@ const (
 	WeakExponent = "ek-exponent-3"
 )
 
-// MakeMachines makes what a live world has and the vectors do not: three machines with two EKs
+// MakeMachines makes the machines of a live world, which the vectors do not have: three machines with two EKs
 // each, and the weak EKs of the first. Call MakeKeys first.
 func (w *Bench) MakeMachines() {
 	third := w.NewSoftAK(ECKey(elliptic.P256(), "AK of machine 3", nil), softak.ECDSA, MachineThree)
@@ -112,7 +112,7 @@ func (t *Try) On(machine string, j Join) *Forgery {
 	return t.Forge(m.AK, j)
 }
 
-// Prove is what an honest machine does: hello, challenge, answer.
+// Prove runs an honest machine's join: hello, challenge, answer.
 func (t *Try) Prove(machine string, j Join) (*csr.Bundle, error) {
 	f := t.On(machine, j)
 	if err := t.follow(f, &thief{eks: []*SoftEK{t.Machines[machine].EK}, names: [][]byte{f.AK.Public.Name()}}); err != nil {
@@ -208,8 +208,8 @@ func lived[F any](class, prefix string, table []Attack[F], on func(F) func(*Forg
 	return out
 }
 
-// LiveAttacks are the attacks on TPM evidence on one road: those of the vectors, except those
-// that need RSA keys, and those that need a verifier's own challenge.
+// LiveAttacks are the attacks on TPM evidence on one road: the vectors' attacks, except the ones
+// that need RSA keys or a verifier's own challenge.
 func (w *Bench) LiveAttacks(road attest.Road, resident bool) []Live {
 	statements := slices.DeleteFunc(StatementAttacks(), func(a Forged) bool { return a.Resident && !resident })
 	out := slices.Concat(
@@ -269,7 +269,7 @@ func parametersOf(ek any) (crypto.Hash, int, error) {
 	return 0, 0, fmt.Errorf("an EK of type %T for which there are no credentials", ek)
 }
 
-// OpenCredential is what a TPM does in TPM2_ActivateCredential (TPM 2.0 Library, Part
+// OpenCredential opens a credential as TPM2_ActivateCredential does (TPM 2.0 Library, Part
 // 1, 24): the seed, the HMAC, and only then the secret.
 func OpenCredential(ek any, akName []byte, c *attest.Credential) ([]byte, error) {
 	hash, bits, err := parametersOf(ek)

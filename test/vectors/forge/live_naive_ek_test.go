@@ -333,8 +333,7 @@ func (n *naive) checkQuoteSignature(a *naiveAnswer, q *naiveQuote) error {
 		n.must("quote-signature", err == nil && ok && (ecdsa.VerifyASN1(key, sum[:], der) || sha1)))
 }
 
-// checkQuotedValues: the digest over the values of the selection, and what the policy
-// makes of them.
+// checkQuotedValues checks the digest over the values of the selection, and the policy's PCRs.
 func (n *naive) checkQuotedValues(q *naiveQuote) error {
 	selected := map[int]bool{}
 	bank := true

@@ -26,12 +26,12 @@ import (
 )
 
 // naive verifies answers as plainly as can be, one check after the other, and
-// forgets those that are named. It shares no check with package attest.
+// forgets the named ones. It shares no check with package attest.
 type naive struct {
 	w      *world
 	forget map[string]bool
 	policy *csr.Policy
-	tidy   bool // reads what a lenient PEM reader would make of the request
+	tidy   bool // reads the request as a lenient PEM reader would
 }
 
 // naiveRefusal is a refusal by one check.
@@ -68,7 +68,7 @@ func (n *naive) MachineName(_ context.Context, a *csr.Attested) (string, error) 
 	return a.InventoryName()
 }
 
-// naiveAnswer is what is read of an answer.
+// naiveAnswer is a parsed answer.
 type naiveAnswer struct {
 	checked *csr.Checked
 	request *csr.Request
@@ -184,7 +184,7 @@ func (n *naive) readCarrier(a *naiveAnswer, certificates [][]byte) (err error) {
 	return nil
 }
 
-// readStatement reads the TPM structures, past what is to be forgotten.
+// readStatement reads the TPM structures, without the forgotten checks.
 func (n *naive) readStatement(a *naiveAnswer) error {
 	raw := bytes.Clone(a.certify.Attest)
 	if err := n.must("magic", len(raw) > 6 && bytes.Equal(raw[:4], []byte{0xff, 'T', 'C', 'G'})); err != nil {

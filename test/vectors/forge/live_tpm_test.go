@@ -16,7 +16,7 @@ var everyWorld = []worldOptions{
 	{road: attest.RoadEK, resident: true, quoted: true},
 }
 
-// TestLiveAttacks: the verifier of package attest lets in what is honest, and no attack.
+// TestLiveAttacks: the verifier of package attest admits honest machines, and no attack.
 func TestLiveAttacks(t *testing.T) {
 	for _, o := range everyWorld {
 		t.Run(fmt.Sprintf("%v", o), func(t *testing.T) {

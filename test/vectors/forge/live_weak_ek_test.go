@@ -82,7 +82,7 @@ func TestWeakProvidersOnRoadEK(t *testing.T) {
 	})
 }
 
-// TestWeakChallenges are providers whose challenge can be opened by somebody else.
+// TestWeakChallenges are providers whose challenge another machine can open.
 func TestWeakChallenges(t *testing.T) {
 	for check, want := range map[string][]string{
 		"credential-machine": {"credential-of-another-machine"},

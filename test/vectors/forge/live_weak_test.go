@@ -6,7 +6,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 )
 
-// TestNaiveIsStrict: a provider that forgets nothing lets in what is honest, and no attack.
+// TestNaiveIsStrict: a provider that forgets nothing admits honest machines, and no attack.
 func TestNaiveIsStrict(t *testing.T) {
 	for _, o := range everyWorld {
 		w := newWorld(t, o)

@@ -26,7 +26,7 @@ type world struct {
 	config  attest.VerifierConfig             // of the real provider
 }
 
-// worldOptions say what is tried, beside what fits every kind of evidence.
+// worldOptions select attacks, in addition to the ones for every kind of evidence.
 type worldOptions struct {
 	road     attest.Road
 	resident bool // TLS keys must live in the TPM
@@ -124,7 +124,7 @@ func (w *world) try(ctx context.Context, p csr.Provider, road attest.Road) *Try 
 	}}
 }
 
-// prove makes good evidence for what an applicant asks, under a challenge of our own.
+// prove makes good evidence for an applicant's request, under a challenge of our own.
 func (w *world) prove(ctx context.Context, p csr.Provider, a *attesttest.Applicant) (*csr.Bundle, error) {
 	by, asks := a.Object.User, a.Object.Spec
 	return w.try(ctx, p, w.options.road).On(a.Machine, Join{Request: a.Request, Key: a.Key, Signer: asks.SignerName, Usages: asks.Usages,
@@ -203,7 +203,7 @@ func (w *world) requestAttacks() (attacks []attesttest.Attack) {
 	return attacks
 }
 
-// expectGotIn counts on the runner to name these attacks and no others. What it changes blindly is
+// expectGotIn counts on the runner to name these attacks and no others. Blind changes are
 // left to the strict providers.
 func expectGotIn(t *testing.T, p csr.Provider, w *world, want []string) {
 	t.Helper()

@@ -164,7 +164,7 @@ func BoundAttacks() []Forged {
 	})
 }
 
-// StolenAttacks make another machine's AK do what the node's should.
+// StolenAttacks use another machine's AK in place of the node's.
 func StolenAttacks() []Forged {
 	return listed("another machine's AK", map[string]func(*Forgery){
 		"answer-by-another-machine": func(f *Forgery) {

@@ -59,7 +59,7 @@ func PCRValue(bank tpm2.TPMAlgID, index int) statement.PCR {
 	return statement.PCR{Bank: bank, Index: index, Value: bytes.Repeat([]byte{byte(0x10 + index)}, size)}
 }
 
-// Digest computes what the TPM would.
+// Digest computes the digest as a TPM does.
 func (q *Quoting) Digest() {
 	h := Must(q.Scheme.Hash.Hash()).New()
 	for _, p := range q.PCRs {
@@ -99,7 +99,7 @@ func QuoteAttacks() []QuoteAttack {
 	return slices.Concat(quotedStatements(), quotedSelections(), quotedValues(), quotedSigners())
 }
 
-// quotes turns a change to what is signed into one to the quote.
+// quotes applies a change of the signed bytes to the quote.
 func quotes(how func(*Signing)) func(*Quoting) { return func(q *Quoting) { how(&q.Signing) } }
 
 // quotedStatements concern the TPMS_ATTEST and its qualifying data.

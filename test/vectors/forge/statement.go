@@ -22,7 +22,7 @@ func StatementAttacks() []Forged {
 	return slices.Concat(attestAttacks(), nameAttacks(), keyAttacks(), AKAttacks(), signatureAttacks(), schemeAttacks())
 }
 
-// of turns a change to what is signed into one to the certify statement.
+// of applies a change of the signed bytes to the certify statement.
 func of(how func(*Signing)) func(*Forgery) { return func(f *Forgery) { how(&f.Signing) } }
 
 // after changes the evidence after it is signed.

@@ -23,7 +23,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// resultOf is what is found about the good node's machine.
+// resultOf is the result for the good node's machine.
 func resultOf(resident bool) *vector.Result {
 	return &vector.Result{NodeName: forge.NodeName, Machine: forge.Identity("machine-1"), Profile: "TCG AK", ProviderID: providerID, TPMResident: &resident}
 }

@@ -18,7 +18,7 @@ import (
 type bootEvent struct {
 	pcr, kind uint32
 	data      []byte
-	measured  []byte // what is digested, nil for data
+	measured  []byte // the digested bytes, nil for data
 }
 
 func (e *bootEvent) digest(bank tpm2.TPMAlgID) []byte {

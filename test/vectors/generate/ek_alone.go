@@ -14,7 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/test/vectors/vector"
 )
 
-// eksAlone are EK certificates by themselves, with what an issuer's profile tolerates and what
+// eksAlone are EK certificates by themselves, with forms that an issuer's profile tolerates and forms that
 // it does not.
 func (w *world) eksAlone() {
 	v := w.newEKVendor()
@@ -199,7 +199,7 @@ func compressed(spki []byte) []byte {
 	return forge.TLV(0x30, e[0], forge.TLV(3, []byte{0, 2 + point[65]&1}, point[2:34]))
 }
 
-// revocations concern the lists of what an issuer revoked.
+// revocations concern issuers' revocation lists.
 func (v *ekVendor) revocations() {
 	ek := v.chain(v.issue(v.intermediate, v.p256, nil).Raw)
 	stale := func(l *x509.RevocationList) { l.NextUpdate = v.Now.Add(-time.Second) }

@@ -114,7 +114,7 @@ var (
 	rsaOAEP    = []byte("\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x07\x30\x00")
 )
 
-// signedAnew signs a certificate or list again, over SHA-1 if asked, after a change to what is
+// signedAnew signs a certificate or list again, over SHA-1 if asked, after a change to the bytes that are
 // signed that keeps all lengths.
 func signedAnew(der []byte, by *rsa.PrivateKey, overSHA1 bool, change func(tbs []byte) []byte) []byte {
 	tbs, algorithm, hash := change(bytes.Clone(forge.Elements(der)[0])), withSHA256, crypto.SHA256
@@ -164,7 +164,7 @@ func (v *ekVendor) environment(tolerances ...string) *vector.Environment {
 	return e
 }
 
-// chain is what a node sends: the leaf and the intermediate.
+// chain is a node's chain: the leaf and the intermediate.
 func (v *ekVendor) chain(leaf []byte) *vector.EK {
 	return &vector.EK{Certificates: [][]byte{leaf, v.intermediate.cert.Raw}}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/test/vectors/forge"
 )
 
-// The worked example on the page is that of the files beside it.
+// The worked example on the page is the one of the files.
 func TestProtocolExample(t *testing.T) {
 	example := exampleBegin + exampleText(os.DirFS(repository)) + exampleEnd
 	if !strings.Contains(string(read(t, repository, "docs/protocol.md")), example) {

@@ -32,8 +32,8 @@ func made(t *testing.T) (string, *vector.Set) {
 }
 
 // The generator makes the files of the repository: every file on which two runs
-// agree is there, byte for byte, and of the others, which hold what a TPM draws
-// itself, everything but that.
+// agree is there, byte for byte, and of the others, which hold random values of a TPM,
+// everything but these.
 func TestGenerate(t *testing.T) {
 	first, set := made(t)
 	second, _ := made(t)
@@ -88,7 +88,7 @@ func TestFreshVectors(t *testing.T) {
 	}
 }
 
-// files lists what the generator writes below root.
+// files lists the generator's files below root.
 func files(t *testing.T, root string) []string {
 	t.Helper()
 	var out []string

@@ -4,13 +4,13 @@
 //	generate [-index] [FOLDER]
 //
 // It writes vectors/data, vectors/INDEX.md and attest/testdata/messages below FOLDER, which is
-// the repository unless it is given, replacing those that are there, and the worked example of
+// the repository unless it is given, replacing the present ones, and the worked example of
 // docs/protocol.md. With -index it writes only INDEX.md and that example, from the files that are
 // there. Good evidence comes from the reference simulator
 // of a TPM; each attack is one change to it, or a statement that no TPM would make, signed by
 // an attestation key in software that the same CA has certified. Keys, certificates, requests
-// and nonces are derived from a seed and stay the same from run to run. What a TPM draws or
-// counts itself does not: keys that it makes, its clock, ECDSA and RSAPSS signatures.
+// and nonces are derived from a seed and stay the same from run to run. Values that a TPM draws or
+// counts itself differ: keys that it makes, its clock, ECDSA and RSAPSS signatures.
 package main
 
 import (

@@ -16,7 +16,7 @@ type oem struct {
 	*world
 	ca *tpmsim.CA
 	// good identifies machines by their TPM and tolerates nothing; tolerant identifies them by
-	// what was bought, and tolerates everything.
+	// the purchase, and tolerates everything.
 	good, tolerant *vector.Environment
 }
 
@@ -108,7 +108,7 @@ func (m *oem) usages() {
 		options{Edit: policies(oid.TCGCapVerifiedTPMResidency, oid.TCGCapVerifiedTPMFixed)}, m.tolerant)
 }
 
-// names are what the certificate says about machine and TPM.
+// names are the certificate's names of machine and TPM.
 func (m *oem) names() {
 	type options = tpmsim.CertificateOptions
 	serial := forge.TLV(4, []byte("SIM :1"))

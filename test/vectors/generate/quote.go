@@ -11,7 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/test/vectors/vector"
 )
 
-// heldQuote is a quote and what a caller checks it against, which hold changes.
+// heldQuote is a quote and a caller's expectations, which hold changes.
 type heldQuote struct {
 	*forge.Quoting
 	hold func(*vector.Quote)
@@ -72,7 +72,7 @@ func sha1AK(q *forge.Quoting) {
 	q.Digest()
 }
 
-// acceptedQuotes are the good ones, and what a caller knowingly tolerates.
+// acceptedQuotes are good quotes, and quotes that a caller knowingly tolerates.
 func (w *world) acceptedQuotes() {
 	trusted, untrusted := &vector.Result{ClockTrusted: new(true)}, &vector.Result{ClockTrusted: new(false)}
 	seven := forge.PCRValue(forge.BankSHA256, 7)

@@ -127,7 +127,7 @@ func uid(s string) func(*operation) { return func(o *operation) { o.MachineUID =
 // id sets the last call's provider ID.
 func id(s string) func(*operation) { return func(o *operation) { o.ProviderID = s } }
 
-// registry are calls to a registry that must not do what they ask for, and those that must.
+// registry are calls that a registry must refuse, and calls that it must perform.
 func (w *world) registry() {
 	for _, a := range slices.Concat(w.registryTaken(), w.registryTimes(), w.registryChanged()) {
 		last := a.Change.ops[len(a.Change.ops)-1]
@@ -216,8 +216,8 @@ func (w *world) registryAccepted() []forge.Attack[calls] {
 	})
 }
 
-// firstUse are whole answers and hellos that meet trust on first use: what the registry
-// contains, or what else there is, decides.
+// firstUse are whole answers and hellos under trust on first use: the registry's records, the list or
+// the Nodes decide.
 func (w *world) firstUse() {
 	day := int64(24 * time.Hour / time.Second)
 	machine, other := forge.Identity("machine-1"), forge.Identity("machine-2")
@@ -247,7 +247,7 @@ func (w *world) firstUse() {
 	otherID.ops[0].ProviderID = "sim://vectors/elsewhere"
 	newcomer, renews := w.Forge(w.AKP256, forge.Join{}).Answer(), w.Forge(w.AKP256, renewal).Answer()
 
-	// Instead of what is expected, its cause is listed.
+	// The cause is listed instead of the expected check.
 	for _, a := range listed("first use", map[string]*vector.Environment{
 		"node-without-record":           use(calls{}, node1),
 		"second-machine":                use(bound(node1, other), node1),

@@ -54,7 +54,7 @@ func (r *roadEK) forge(ek *forge.SoftEK) *forge.Forgery {
 	return r.Forge(r.AKP256, forge.Join{EK: ek})
 }
 
-// answer sends a forgery with what the node says about its EK.
+// answer sends a forgery with the node's proof of its EK.
 func (r *roadEK) answer(f *forge.Forgery, s forge.Sources) *forge.Forgery {
 	f.Sent = &s
 	return f

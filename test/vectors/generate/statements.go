@@ -85,7 +85,7 @@ func flipped(b []byte) []byte { b[100] ^= 1; return b }
 
 func truncated(b []byte) []byte { return b[:len(b)-1] }
 
-// statementOf is the statement of a forgery, and what it is checked against.
+// statementOf is the statement of a forgery, and the expectations of it.
 func (w *world) statementOf(f *forge.Forgery) *vector.Statement {
 	e := f.Evidence()
 	_, qd := f.Secrets(f.B)
@@ -94,7 +94,7 @@ func (w *world) statementOf(f *forge.Forgery) *vector.Statement {
 }
 
 // heldStatement is a statement that change, if not nil, changes before it is signed. Then last
-// changes it, or what it is checked against.
+// changes it, or the expectations of it.
 func (w *world) heldStatement(ak *forge.SoftAK, change func(*forge.Forgery), last func(*vector.Statement)) *vector.Statement {
 	f := w.Forge(ak, forge.Join{})
 	if change != nil {
@@ -154,7 +154,7 @@ func (w *world) refusedOptions() {
 }
 
 // akTrusts are callers whose AK no issuer vouches for, or whose qualifying data was lost on the
-// way: good evidence, and what it is good for.
+// way: good evidence, and its use.
 func (w *world) akTrusts() {
 	s := func(change func(*forge.Forgery), last func(*vector.Statement)) *vector.Statement {
 		return w.heldStatement(w.AKP256, change, last)
@@ -181,7 +181,7 @@ func (w *world) akTrusts() {
 	w.refuse("quote-for-a-caller-with-empty-qualifying-data", quote(nil, func(q *vector.Quote) { q.QualifyingData = []byte{} }), nil)
 }
 
-// tpmStatements are what the simulator's AK really signs, each with the right qualifying data,
+// tpmStatements are the statements that the simulator's AK really signs, each with the right qualifying data,
 // passed off as a certify statement.
 func (w *world) tpmStatements() {
 	ak := forge.Must(tpm2.CreatePrimary{
@@ -240,7 +240,7 @@ func (w *world) addTPMStatement(name, what string, raw []byte, sig tpm2.TPMTSign
 	w.refuseAs(name+"-in-answer", what, "attest-type", p, nil)
 }
 
-// statementIn is the statement in an answer, and what it is checked against.
+// statementIn is the statement in an answer, and the expectations of it.
 func (w *world) statementIn(p *forge.Parts) *vector.Statement {
 	_, qd := (&forge.Join{Ring: w.Ring}).Secrets(p.Binding)
 	return &vector.Statement{Attest: p.Certify.Attest, Signature: p.Certify.Signature, Public: p.Certify.Public,

@@ -20,7 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/test/vectors/vector"
 )
 
-// tokenPayload is what the tokens say; nothing reads it.
+// tokenPayload is the content of the tokens; nothing reads it.
 const tokenPayload = `{"aud":["https://sts.example.com"],"iss":"https://kubernetes.default.svc","sub":"system:serviceaccount:shop:cart"}`
 
 // tokenSigner signs tokens with the algorithm of its key.
@@ -170,10 +170,10 @@ func unusedBits(last byte) string {
 
 const (
 	tokenIssuer   = "https://kubernetes.default.svc"
-	tokenLifetime = 3607 // what the kubelet requests
+	tokenLifetime = 3607 // as the kubelet requests
 )
 
-// podClaims are those of a token for a pod, issued now, as kube-apiserver writes them.
+// podClaims are the claims of a token for a pod, issued now, as kube-apiserver writes them.
 func (w *world) podClaims() string {
 	b := apiserver.Bound{
 		ServiceAccount: &claims.Object{Namespace: "shop", Name: "cart", UID: "uid-of-cart"},

@@ -65,7 +65,7 @@ func generate() (*vector.Set, *messages) {
 		class string
 		make  []func()
 	}{
-		// The order matters: a CA counts what it issues.
+		// The order matters: a CA counts its certificates.
 		{"statement", []func(){w.statements, w.tpmStatements, w.quotes, w.akTrusts}},
 		{"certificate", []func(){w.certificates, w.eksAlone, w.withdrawals, w.issuers}},
 		{"binding", []func(){w.bindings, w.answersMixed, w.challenges, w.nodes, w.quotedAnswers, w.registry, w.firstUse, w.credentials}},

@@ -115,7 +115,7 @@ type Policy struct {
 	ReservedDNSNames []string `json:"reservedDNSNames,omitempty"`
 }
 
-// Machine is what the inventory answers for the node name Asked: Name, UID, NodeName,
+// Machine is the inventory's machine for the node name Asked: Name, UID, NodeName,
 // ProviderID, DNSNames, IPAddresses and BootstrapReady of a csr.Machine.
 type Machine struct {
 	Asked          string   `json:"asked"`

@@ -93,7 +93,7 @@ type Quote struct {
 	// AKTrust says where the trust in the AK comes from: "credential", "issuer" or "sender".
 	// If absent, it is a credential if there is only AKPublic, otherwise an issuer.
 	AKTrust string `json:"akTrust,omitempty"`
-	// QualifyingData is what the quote must contain; null for a caller that supplies none.
+	// QualifyingData is the data that the quote must contain; null for a caller that supplies none.
 	QualifyingData []byte `json:"qualifyingData"`
 	// Selection is what must have been quoted, no more and no less; absent for a caller that
 	// leaves that to the node.
@@ -157,7 +157,7 @@ type Boot struct {
 	// EventLog is a log of the TCG PC Client Platform Firmware Profile 1.06, 10.
 	EventLog []byte `json:"eventLog,omitempty"`
 	// Bank is the number of the hash of the bank that decides, absent for SHA-256; PCRs are
-	// those that must be covered, explained and measured into, absent for 0 to 7.
+	// the PCRs that must be covered, explained and measured into, absent for 0 to 7.
 	Bank tpm2.TPMAlgID `json:"bank,omitempty"`
 	PCRs []int         `json:"pcrs,omitempty"`
 	// Unexplained are PCRs that the log need not explain.

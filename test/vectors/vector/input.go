@@ -49,7 +49,7 @@ func (n *Node) answer(ctx context.Context) error {
 // stubHandle is the handle of the AK in a stubTPM.
 const stubHandle tpm2.TPMHandle = 0x81010100
 
-// stubTPM has one public area. It records whether it is asked to load a key: that is what the
+// stubTPM has one public area. It records whether it is asked to load a key: that is the operation that the
 // node does once it has no objection to a challenge.
 type stubTPM struct {
 	public    []byte

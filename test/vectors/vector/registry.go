@@ -92,7 +92,7 @@ func (o *Operation) call(ctx context.Context, r membership.Registry, seen *membe
 			MachineUID: o.MachineUID, ProviderID: o.ProviderID}, o.Deadline)
 	case "bind":
 		return r.Bind(ctx, seen, time.Time{}, nil)
-	case "raise": // must bind what is already bound
+	case "raise": // must bind a bound record
 		if seen.State != membership.StateBound {
 			return nil, &attest.Error{Check: membership.CheckRegistryConflict, Got: "a reservation", Want: "a bound record", Err: refusal.ErrRetry}
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
-// registryVectors are those of the level registry: there must be some.
+// registryVectors are the vectors of the level registry: there must be some.
 func registryVectors(t *testing.T) []*Vector {
 	t.Helper()
 	var out []*Vector

@@ -170,7 +170,7 @@ func (v *Vector) checkRequest(ctx context.Context, e *Environment) (*Result, err
 	return &Result{NodeName: checked.NodeName(), ProviderID: string(checked.ClaimedProviderID())}, nil
 }
 
-// parse also compares what is accepted with its own encoding.
+// parse also compares an accepted input with its own encoding.
 func (b *Bundle) parse() error {
 	switch b.Format {
 	case "proposal":
@@ -186,7 +186,7 @@ func (b *Bundle) parse() error {
 	return &brokenVector{fmt.Errorf("unknown format %q", b.Format)}
 }
 
-// sameAgain checks that what was parsed is marshalled to the same bytes again.
+// sameAgain checks that a parsed value is marshalled to the same bytes again.
 func sameAgain(want []byte, marshal func() ([]byte, error)) error {
 	again, err := marshal()
 	if err == nil && !bytes.Equal(again, want) {
@@ -248,7 +248,7 @@ func (v *Vector) judge(err error) error {
 	return nil
 }
 
-// names returns the stable names in an error: what refused, and not what is only the cause.
+// names returns the stable names in an error: the refusing check, not its cause.
 // Rules are sorted, each once.
 func names(err error) []string {
 	switch e := outermost(err).(type) { //nolint:errorlint // outermost has walked the tree

@@ -56,7 +56,7 @@ func TestReplayInPython(t *testing.T) {
 	t.Log(stdout)
 }
 
-// moreFaults are faults beside that of a vector: members of the environment, in JSON.
+// moreFaults are faults in addition to a vector's: members of the environment, in JSON.
 var moreFaults = map[string]string{
 	"another cluster":      `{"clusterIDs":["elsewhere"]}`,
 	"a stale ring":         `{"ringReadAt":"2026-03-02T11:00:00Z"}`,

@@ -11,7 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/vectors"
 )
 
-// definition is what this test reads of a JSON Schema.
+// definition is the part of a JSON Schema that this test reads.
 type definition struct {
 	Type                 any                        `json:"type"`
 	Description          string                     `json:"description"`

@@ -77,11 +77,11 @@ func (o *Object) UnmarshalJSON(text []byte) (err error) {
 
 // Vector is one file. Exactly the input of its level is set.
 type Vector struct {
-	// Name is the file's name without its extension: what was changed.
+	// Name is the file's name without its extension: it names the change.
 	Name string `json:"name"`
 	// Class is the folder's name, one of Classes.
 	Class string `json:"class"`
-	// Description says in one sentence what an attacker changed.
+	// Description says the attacker's change in one sentence.
 	Description string `json:"description"`
 	// Level is one of the constants above.
 	Level string `json:"level"`
@@ -131,7 +131,7 @@ type Vector struct {
 	Boot *Boot `json:"boot,omitempty"`
 }
 
-// Result is what is found about an accepted input. A member that is not set is not compared.
+// Result is the result for an accepted input. A member that is not set is not compared.
 type Result struct {
 	// NodeName is the node that the request is for.
 	NodeName string `json:"nodeName,omitempty"`
@@ -156,7 +156,7 @@ type Result struct {
 	// a list that is present and empty means none.
 	Source     string   `json:"source,omitempty"`
 	Tolerances []string `json:"tolerances,omitzero"`
-	// Secret is what a credential opens to.
+	// Secret is the secret in a credential.
 	Secret []byte `json:"secret,omitempty"`
 }
 
@@ -175,7 +175,7 @@ type Node struct {
 	Key []byte `json:"key"`
 }
 
-// Statement is one certify statement and what it is checked against.
+// Statement is one certify statement and the expectations of it.
 type Statement struct {
 	// Attest is a TPMS_ATTEST, Signature a TPMT_SIGNATURE unless RawSignature is set, Public a
 	// TPMT_PUBLIC, all without an outer size.
@@ -190,7 +190,7 @@ type Statement struct {
 	// AKTrust says where the trust in the AK comes from: "credential", "issuer" or "sender".
 	// If absent, it is a credential if there is only AKPublic, otherwise an issuer.
 	AKTrust string `json:"akTrust,omitempty"`
-	// QualifyingData is what the statement must contain; null for a caller that supplies none.
+	// QualifyingData is the data that the statement must contain; null for a caller that supplies none.
 	QualifyingData []byte `json:"qualifyingData"`
 	// Key is the SubjectPublicKeyInfo of the key that must have been certified; null for a
 	// caller that supplies none.
@@ -232,7 +232,7 @@ type Set struct {
 	Vectors []*Vector
 }
 
-// EnvironmentFile contains the common Environment. It stands beside the folders of the classes.
+// EnvironmentFile contains the common Environment. It stands next to the folders of the classes.
 const EnvironmentFile = "environment.json"
 
 // Committed is the folder of vectors in module vectors.

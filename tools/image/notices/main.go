@@ -1,6 +1,6 @@
 // Command notices writes what must go with programs that are given to others: into a folder, the
 // file THIRD_PARTY with the licence and notice of every module in them, and sbom.cdx.json, their
-// bill of materials (CycloneDX 1.6). Both come from what the go command has recorded in the
+// bill of materials (CycloneDX 1.6). Both come from the go command's records in the
 // programs; the same programs give the same bytes.
 //
 //	notices -o FOLDER PROGRAM...
@@ -81,7 +81,7 @@ func modulesOf(programs []string) (modules []module, goVersion string, err error
 		goVersion = cmp.Or(goVersion, info.GoVersion)
 		seen[module{info.Main.Path, info.Main.Version}] = true
 		for _, m := range info.Deps {
-			// What is replaced by a folder keeps its own path.
+			// A module that is replaced by a folder keeps its own path.
 			if r := m.Replace; r != nil && !filepath.IsAbs(r.Path) && !strings.HasPrefix(r.Path, ".") {
 				m = r
 			}
@@ -180,7 +180,7 @@ func billOf(modules []module, goVersion string) *cdx.BOM {
 }
 
 func component(m module) cdx.Component {
-	// (devel) and an empty version are those of sources that have no release.
+	// (devel) and an empty version stand for sources without a release.
 	version := strings.Trim(m.version, "()")
 	url := "pkg:golang/" + m.path
 	if version != "" {

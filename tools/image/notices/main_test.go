@@ -61,8 +61,8 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// TestNoticesRefuses checks that nothing is written for what nobody may give on, or for what is
-// no program.
+// TestNoticesRefuses checks that nothing is written for a licence that forbids copies, or for a
+// module without a program.
 func TestNoticesRefuses(t *testing.T) {
 	empty := t.TempDir()
 	if _, err := thirdParty([]module{{"example.com/unlicensed", "v1.0.0"}}, func(module) (string, error) { return empty, nil }); err == nil || !strings.Contains(err.Error(), "example.com/unlicensed v1.0.0: no licence") {

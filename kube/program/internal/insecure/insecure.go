@@ -1,6 +1,6 @@
-// Package insecure decides about nodes that cannot attest: a holder of a bootstrap token is the
-// node that it says it is, once. What remembers this is the registry of the nodes that attest, in a
-// scope of its own.
+// Package insecure decides the requests of nodes that cannot attest: a holder of a bootstrap token gets the
+// node name that it asks for, once. The names are recorded in the registry of attested nodes, in a scope
+// of their own.
 package insecure
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Names of what serves nodes without evidence: Signer is that of the service account too.
+// Signer is the controller name of the signer for nodes without evidence, and of its service account;
+// Approver is that of the approver.
 const (
 	Signer   = "node-attestation-insecure-signer"
 	Approver = Signer + "-approval"
@@ -27,25 +27,24 @@ const (
 type Config struct {
 	// Policy is for csr.SignerClientInsecure only.
 	Policy *csr.Policy
-	// Registry remembers the names that were used. Its scope is [Scope]'s.
+	// Registry records the used names. Its scope is [Scope]'s.
 	Registry membership.Registry
-	// NodeExists is that of membership.FirstUseConfig.
+	// NodeExists reports whether a Node exists (membership.FirstUseConfig).
 	NodeExists func(ctx context.Context, nodeName string) (bool, error)
-	// Used is told of each name that has got a certificate, until when; nil is not called.
+	// Used is called with each name that got a certificate, and its end; it may be nil.
 	Used func(nodeName string, end time.Time)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Scope is that of the registry of a cluster's nodes without evidence. Registries of other scopes
+// Scope returns the registry scope of a cluster's nodes without evidence. Registries of other scopes
 // refuse its records, and it refuses theirs.
 func Scope(cluster string) membership.Scope {
 	return membership.Scope{Cluster: cluster, Provider: csr.ProviderOf(csr.SignerClientInsecure), Road: attest.RoadDocument}
 }
 
 // Providers decide the requests to csr.SignerClientInsecure, as controller.Providers. A name gets
-// one certificate: not one that has a record, by evidence or not, until an operator releases it, and
-// not one that has a Node.
+// one certificate, unless it has a Node or an unreleased record, with evidence or without.
 type Providers struct {
 	provider csr.Provider
 	c        Config
@@ -68,8 +67,8 @@ func New(c Config) (*Providers, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case nilpointer.Is(c.Registry) || c.Registry.Scope() != Scope(c.Registry.Scope().Cluster):
-		return nil, refusal.Config("Registry", "", "one of the nodes without evidence")
+	case c.Registry == nil || c.Registry.Scope() != Scope(c.Registry.Scope().Cluster):
+		return nil, refusal.Config("Registry", "", "a registry of the scope of nodes without evidence")
 	case !slices.Contains(c.Policy.ClusterIDs, c.Registry.Scope().Cluster):
 		return nil, refusal.Config("Registry", "of cluster "+refusal.Quote(c.Registry.Scope().Cluster), "one of "+refusal.Quotes(c.Policy.ClusterIDs))
 	case c.NodeExists == nil:
@@ -83,18 +82,18 @@ func New(c Config) (*Providers, error) {
 
 // The checks of a name.
 const (
-	// checkUsed: the name has got its certificate. Only an operator says that another machine, or
-	// a new installation, is to have it.
+	// checkUsed: the name got its certificate. Only an operator can release it for another machine or
+	// a new installation.
 	checkUsed refusal.Check = "insecure-name-used"
 	// checkAttested: the name is recorded for a machine that has attested.
 	checkAttested refusal.Check = "insecure-name-attested"
-	// checkNode: there is a Node of that name, which came in another way.
+	// checkNode: a Node of that name exists, which joined in another way.
 	checkNode refusal.Check = "insecure-node-exists"
 )
 
-// Verify checks the request and that its name was not used. The result records the use when a
-// certificate is issued on it, before the certificate is published. The same key may have another
-// certificate, since the first may have been lost on its way; it ends when the first does.
+// Verify checks the request and that its name was not used. Issuing a certificate for the result records the
+// use before the certificate is published. The same key may get another certificate, since the first may
+// have been lost in transit; it ends when the first does.
 func (p *Providers) Verify(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
 	attested, err := csr.Verify(ctx, p.provider, request)
 	if err != nil {
@@ -113,8 +112,8 @@ func (p *Providers) Verify(ctx context.Context, request *csr.Request) (*csr.Atte
 	return checked.Vouch(attested.Machine(), grant, nil).Until(end), nil
 }
 
-// unused refuses a name that has a Node, or a record of another key. It returns the end of what was
-// issued for this one, or the zero time.
+// unused refuses a name that has a Node, or a record of another key. It returns the end of this key's
+// certificate, or the zero time.
 func (p *Providers) unused(ctx context.Context, nodeName string, key [sha256.Size]byte) (end time.Time, err error) {
 	record, err := p.c.Registry.Lookup(ctx, nodeName)
 	switch {
@@ -127,7 +126,7 @@ func (p *Providers) unused(ctx context.Context, nodeName string, key [sha256.Siz
 	case err != nil:
 		return end, err
 	case exists:
-		return end, &refusal.Error{Check: checkNode, Got: "a request for node " + nodeName + ", of which there is a Node", Want: "a name without one: an operator deletes the Node of a machine that is gone"}
+		return end, &refusal.Error{Check: checkNode, Got: "a request for node " + nodeName + ", and a Node of that name exists", Want: "a name without a Node: an operator has to delete the Node of a machine that is gone"}
 	}
 	return end, nil
 }
@@ -138,22 +137,22 @@ func usedBy(record *membership.Record, key [sha256.Size]byte) error {
 	if slices.ContainsFunc(record.Issued, own) { // which only a bound record has
 		return nil
 	}
-	return &refusal.Error{Check: checkUsed, Got: "another key for node " + record.NodeName, Want: "one for each name, until an operator says kubectl nodeattest release " + record.NodeName}
+	return &refusal.Error{Check: checkUsed, Got: "another key for node " + record.NodeName, Want: "one key for each name, until an operator runs kubectl nodeattest release " + record.NodeName}
 }
 
-// known says of which kind the record is that the registry refuses.
+// known turns the registry's refusal of a record with evidence into checkAttested.
 func known(nodeName string, err error) error {
 	if errors.Is(err, membership.CheckRegistryScope) && !errors.Is(err, refusal.ErrRetry) {
-		return &refusal.Error{Check: checkAttested, Got: "no evidence for node " + nodeName, Want: "that of the machine that is recorded for it", Err: err}
+		return &refusal.Error{Check: checkAttested, Got: "no evidence for node " + nodeName, Want: "evidence of the machine that is recorded for it", Err: err}
 	}
 	return err
 }
 
-// reservation is how long a name is reserved before it is bound, which is at once.
+// reservation is how long a name is reserved before it is bound, at once.
 const reservation = time.Minute
 
-// use records that a name has got its certificate. Of two requests at once, the one whose write
-// comes second fails, and is then refused.
+// use records that a name got its certificate. Of two concurrent requests, the second write fails, and its
+// request is then refused.
 func (p *Providers) use(ctx context.Context, claim membership.Claim, issued csr.IssuedRecord) error {
 	issued.MachineUID = claim.MachineUID
 	record, err := p.c.Registry.Reserve(ctx, claim, p.c.Now().Add(reservation))

@@ -35,8 +35,8 @@ type world struct {
 	ca      *csr.CA
 	machine csr.Machine
 	nodes   map[string]bool
-	noNodes error         // that of asking for a Node
-	later   time.Duration // that of the CA
+	noNodes error         // of reading a Node
+	later   time.Duration // added to the CA's clock
 	filed   int
 }
 
@@ -124,7 +124,7 @@ func (w *world) mustIssue(r *csr.Request) {
 	}
 }
 
-// refused has a request refused for good, by a check, before anybody approves it.
+// refused has a request denied by a check before approval.
 func (w *world) refused(r *csr.Request, check refusal.Check) {
 	w.Helper()
 	if _, err := w.Verify(w.Context(), r); !errors.Is(err, check) || csr.Decide(err).Verdict != csr.VerdictDeny {
@@ -140,13 +140,13 @@ func (w *world) record(nodeName string, s v1alpha1.AttestedNodeSpec) {
 	}
 }
 
-// TestOnce: the name's first request gets a certificate, and again if that was lost. Nobody else's
-// does, whatever token and key it comes with, until an operator has released the name.
+// TestOnce: the name's first request gets a certificate, and again if that was lost. A request with another
+// key gets none, whatever its token, until an operator has released the name.
 func TestOnce(t *testing.T) {
 	w := newWorld(t)
 	first, second := w.request("node-1"), w.request("node-1")
 	if _, err := w.Verify(t.Context(), second); err != nil {
-		t.Fatalf("as long as nobody has the name: %v", err)
+		t.Fatalf("while the name is free: %v", err)
 	}
 	w.mustIssue(first)
 	w.nodes["node-1"] = true
@@ -165,7 +165,7 @@ func TestOnce(t *testing.T) {
 	if released, err := w.c.Registry.Release(t.Context(), "node-1", ""); err != nil || !released {
 		t.Fatal(released, err)
 	}
-	w.refused(second, checkUsed) // its certificate is valid, and nobody has said that it may be
+	w.refused(second, checkUsed) // the first certificate is valid, and the record was not deleted
 	if err := w.store.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &record); err != nil {
 		t.Fatal(err)
 	}
@@ -178,8 +178,8 @@ func TestOnce(t *testing.T) {
 	w.refused(first, checkUsed)
 }
 
-// sameKey has the node ask again a while later, as it does if its program ended meanwhile: what it
-// gets ends with the first.
+// sameKey has the node ask again later, as after a restart of its program: the certificate ends with the
+// first.
 func (w *world) sameKey(first *csr.Request) {
 	w.Helper()
 	before, err := w.c.Registry.Lookup(w.Context(), "node-1")
@@ -251,7 +251,7 @@ func TestReservedMeanwhile(t *testing.T) {
 	w.refused(one, checkUsed)
 }
 
-// TestAttested: what a name is known by counts, in the inventory and in the records.
+// TestAttested: a name with evidence, in the inventory or the records, is refused.
 func TestAttested(t *testing.T) {
 	end := &metav1.Time{Time: time.Now().Add(time.Hour)}
 	for name, row := range map[string]struct {
@@ -328,7 +328,7 @@ func TestRequests(t *testing.T) {
 		"the signer of TPMs":             {func(_ *world, r *csr.Request) { r.Spec.SignerName = csr.SignerClientTPM }, csr.VerdictIgnore},
 		"Kubernetes' own signer":         {func(_ *world, r *csr.Request) { r.Spec.SignerName = csr.SignerKubeAPIServerClientKubelet }, csr.VerdictIgnore},
 		"a serving signer of its own":    {func(_ *world, r *csr.Request) { r.Spec.SignerName = "cluster.x-k8s.io/kubelet-serving-insecure" }, csr.VerdictIgnore},
-		"nobody knows whether it exists": {func(w *world, _ *csr.Request) { w.noNodes = errors.New("no answer") }, csr.VerdictRetry},
+		"Nodes cannot be read":           {func(w *world, _ *csr.Request) { w.noNodes = errors.New("no answer") }, csr.VerdictRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -365,7 +365,6 @@ func TestNew(t *testing.T) {
 		"a policy of another signer":      func(c *Config) { c.Policy = w.policy(csr.SignerClientTPM) },
 		"a policy of another signer too":  func(c *Config) { c.Policy = w.policy(csr.SignerClientInsecure, csr.SignerClientTPM) },
 		"no registry":                     func(c *Config) { c.Registry = nil },
-		"a nil registry":                  func(c *Config) { c.Registry = (*registry.Registry)(nil) },
 		"the registry of another kind":    func(c *Config) { c.Registry = byGCE },
 		"the registry of another cluster": func(c *Config) { c.Registry = elsewhere },
 		"no look-up of Nodes":             func(c *Config) { c.NodeExists = nil },

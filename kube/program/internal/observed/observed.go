@@ -1,6 +1,6 @@
-// Package observed is the table of what a controller that observes would have refused. It is in
-// a ConfigMap, a line for each node, for people who want to know which nodes are left before
-// they enforce.
+// Package observed keeps the table of requests that an observing controller would have refused, in a
+// ConfigMap with a line for each node. It shows an administrator which nodes would fail before he
+// enforces attestation.
 package observed
 
 import (
@@ -24,7 +24,7 @@ import (
 const (
 	// ConfigMap is the name of the table, according to kube/deploy.
 	ConfigMap = "node-attestation-observed"
-	// maxNodes is how many nodes the table holds: the newest. A line has under 1.5 KiB.
+	// maxNodes is how many nodes the table holds, the newest. A line has under 1.5 KiB.
 	maxNodes = 500
 	// interval is how often the table is written, if it has changed.
 	interval = 15 * time.Second
@@ -32,7 +32,7 @@ const (
 
 // Refusal is a line of the table: the last request of a node that would have been refused.
 type Refusal struct {
-	// Node is the name that the requester asked for; "-" for those that are no node's name.
+	// Node is the requested node name; "-" if the request has no valid one.
 	Node      string    `json:"-"`
 	Request   string    `json:"request"`
 	Signer    string    `json:"signer"`
@@ -58,7 +58,7 @@ func New(reader client.Reader, writer client.Writer, namespace string, now func(
 	return &Table{reader: reader, writer: writer, name: client.ObjectKey{Namespace: namespace, Name: ConfigMap}, now: now, changed: map[string]*Refusal{}}
 }
 
-// Observe is told of a decision about a request (controller.Config.Observe).
+// Observe takes a decision about a request into the table (controller.Config.Observe).
 func (t *Table) Observe(request *csr.Request, nodeName string, d csr.Decision) {
 	if len(validation.IsDNS1123Subdomain(nodeName)) != 0 {
 		nodeName = "-"
@@ -83,7 +83,7 @@ func (t *Table) Start(ctx context.Context) error { //goroutine: the API server's
 	defer tick.Stop()
 	for {
 		if err := t.Write(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "what was observed was not written")
+			log.FromContext(ctx).Error(err, "the table of observed refusals was not written and will be retried")
 		}
 		select {
 		case <-ctx.Done():
@@ -93,7 +93,7 @@ func (t *Table) Start(ctx context.Context) error { //goroutine: the API server's
 	}
 }
 
-// Write writes what has changed since the last time.
+// Write writes the changes since the last write.
 func (t *Table) Write(ctx context.Context) error {
 	t.mu.Lock()
 	changed := t.changed
@@ -108,7 +108,7 @@ func (t *Table) Write(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for node, line := range changed { // the next time
+	for node, line := range changed { // to be written next time
 		if _, newer := t.changed[node]; !newer && len(t.changed) < maxNodes {
 			t.changed[node] = line
 		}

@@ -62,7 +62,7 @@ func (w *world) lines(t *testing.T) (lines []Refusal, size int) {
 }
 
 func request(name string) *csr.Request {
-	return &csr.Request{Metadata: csr.Metadata{Name: name}, Spec: csr.Spec{SignerName: csr.SignerKubeAPIServerClientKubelet}, User: csr.User{Username: "somebody"}}
+	return &csr.Request{Metadata: csr.Metadata{Name: name}, Spec: csr.Spec{SignerName: csr.SignerKubeAPIServerClientKubelet}, User: csr.User{Username: "stranger"}}
 }
 
 func denied(reason string) csr.Decision {
@@ -79,7 +79,7 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines, _ := w.lines(t)
-	want := []Refusal{{"-", "r-3", csr.SignerKubeAPIServerClientKubelet, "somebody", "C", "no evidence", w.now}, {"node-1", "r-2", csr.SignerKubeAPIServerClientKubelet, "somebody", "B", "no evidence", w.now}}
+	want := []Refusal{{"-", "r-3", csr.SignerKubeAPIServerClientKubelet, "stranger", "C", "no evidence", w.now}, {"node-1", "r-2", csr.SignerKubeAPIServerClientKubelet, "stranger", "B", "no evidence", w.now}}
 	if fmt.Sprint(lines) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", lines, want)
 	}
@@ -89,7 +89,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("got %v, want %v", err, w.broken)
 	}
 	w.broken = nil
-	if err := w.Write(t.Context()); err != nil { // what was not written is not lost
+	if err := w.Write(t.Context()); err != nil { // the unwritten changes are kept
 		t.Fatal(err)
 	}
 	if lines, _ := w.lines(t); len(lines) != 1 || lines[0].Node != "-" {
@@ -139,7 +139,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestParse takes a line that somebody has edited for one that says nothing.
+// TestParse reads an edited, invalid line as an empty one.
 func TestParse(t *testing.T) {
 	lines := Parse(map[string]string{"node-1": "{", "node-2": "null"})
 	if len(lines) != 2 || lines[0].Node != "node-1" || lines[1].Node != "node-2" || lines[0].Message != "" {

@@ -7,12 +7,12 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A remedy is what ends a refusal.
+// A remedy is the action that ends a refusal.
 type remedy int
 
 const (
 	unknownRemedy  remedy = iota
-	fileAgain             // the node does so by itself
+	fileAgain             // the node does so without help
 	newChallenge          // likewise
 	addMachine            // to the inventory
 	matchMachine          // of the inventory
@@ -24,7 +24,7 @@ const (
 	mendSettings // the controller's
 )
 
-// remedies are those of every check that a node's request can break, by the checks' texts.
+// remedies lists the checks that a node's request can break, by remedy.
 var remedies = map[remedy]string{
 	fileAgain:      "answer-early answer-late answer-old hello-expired ec2-request-time",
 	newChallenge:   "ring-key",

@@ -86,7 +86,7 @@ func isCheck(e ast.Expr) bool {
 }
 
 // neverDenied are the checks that are the reason of no decision about a node's request. A name
-// that ends in a slash is a folder, for those of its checks that have no remedy.
+// that ends in a slash is a folder, for its checks without a remedy.
 var neverDenied = map[string]string{
 	"attest/attesttest/":                     "a kind for tests",
 	"attest/membership/boltregistry/":        "a registry's file: it is tried again",
@@ -99,7 +99,7 @@ var neverDenied = map[string]string{
 	"claims/internal/alive/":                 "tokens of service accounts",
 	"cloud/internal/metadata/":               "the node's side",
 	"internal/safefile/":                     "files, of the node or of a program",
-	"jws/":                                   "keys and key sets: whoever lacks one tries again",
+	"jws/":                                   "keys and key sets: tried again",
 	"kube/authenticator/":                    "the node's side",
 	"kube/program/node/":                     "the node's side",
 	"kube/authenticator/certstore/":          "the node's side",
@@ -112,9 +112,9 @@ var neverDenied = map[string]string{
 	"crl":           "a revocation list, which the configuration names",
 	"configuration": "the program's fault, so it is tried again", "evidence-kind": "the kind's fault, so it is tried again",
 	"certificate-revocation-unknown": "tried again", "ek-unjudged": "tried again", "ring-empty": "tried again", "ring-stale": "tried again",
-	"request-in-the-future": "tried again", "registry-inventory": "tried again", "hello-signer": "somebody else's request, so it is tried again",
+	"request-in-the-future": "tried again", "registry-inventory": "tried again", "hello-signer": "a request for another signer, so it is tried again",
 	"could not decide, try again": "tried again",
-	"provider-unknown":            "somebody else's request", "request-closed": "it was decided before", "unsupported-key": "the cause of another refusal",
+	"provider-unknown":            "a request for another signer", "request-closed": "it was decided before", "unsupported-key": "the cause of another refusal",
 	"issued-certificate": "of issuing", "not-checked": "of issuing", "verified-cluster": "of issuing", "verified-expired": "of issuing", "verified-machine": "of issuing",
 }
 
@@ -160,8 +160,8 @@ func TestRemedies(t *testing.T) {
 			t.Errorf("%s has a reason to have no remedy, and needs none", name)
 		}
 	}
-	if remedyOf("NobodyKnows") != unknownRemedy || remedyOf("") != unknownRemedy {
-		t.Error("a remedy for what nobody knows")
+	if remedyOf("UnknownReason") != unknownRemedy || remedyOf("") != unknownRemedy {
+		t.Error("a remedy for an unknown reason")
 	}
 }
 

@@ -1,7 +1,6 @@
-// Package explain says what became of a certificate request: each rule, what was found and
-// what the rule requires, and who has to act next. It reads only objects that an account can read that may
-// see requests and records. It does not need the controller's keys or anything that only the
-// controller's process has, and it says what it cannot know.
+// Package explain shows the state of a certificate request: each rule with the value found and the
+// value required, and who has to act next. It needs read access to requests and records only, none of
+// the controller's keys, and marks rules that only the controller can check as unknown.
 package explain
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Facts are what is known about a request.
+// Facts are the inputs of [Explain].
 type Facts struct {
 	// Request is the object as stored by the API server.
 	Request *csr.Request
@@ -24,16 +23,16 @@ type Facts struct {
 	Kinds []attest.Kind
 
 	// Policy is the controller's policy. Nil means one that serves the request's signer and is
-	// otherwise as strict as possible; what depends on the inventory is then not known.
+	// otherwise as strict as possible; rules about the inventory are then unknown.
 	Policy *csr.Policy
 	// ClusterIDs are the names of the cluster that the controller accepts; nil: not known.
 	ClusterIDs []string
-	// Records finds the records around a claim; nil: they are not known.
-	Records func(ctx context.Context, claim membership.Claim) (membership.Held, error)
+	// Held finds the records that a claim concerns; nil: they are not known.
+	Held func(ctx context.Context, claim membership.Claim) (membership.Held, error)
 	// Related are other requests with the same PKCS#10 request: a hello's answer, an answer's
 	// hello.
 	Related []*csr.Request
-	// Notes are those of the Events about the request, the newest last. Nodes can write Events,
+	// Notes are the notes of Events about the request, the newest last. Nodes can write Events,
 	// so they prove nothing.
 	Notes []string
 	// Now is the current time.
@@ -55,18 +54,18 @@ type Rule struct {
 	// Name is the name of the check, such as "subject-common-name".
 	Name  string
 	State State
-	// Got is what was found, and Want what the rule requires, if it is broken; if the state is
-	// unknown, Want says who knows. They may contain what a stranger sent, which
+	// Got is the value found and Want the value required, if the rule is broken; if the state is
+	// unknown, Want says who knows. They may contain the requester's text, which
 	// [Explanation.WriteText] escapes.
 	Got, Want string
 }
 
-// What kind of message a request is.
+// The messages that a request can be.
 const (
 	MessageHello   = "hello"
 	MessageAnswer  = "answer"
 	MessageServing = "serving request without evidence"
-	MessageOther   = "request that attestation does not decide about"
+	MessageOther   = "request that nodeattest does not decide"
 )
 
 // Explanation is the result.
@@ -79,15 +78,15 @@ type Explanation struct {
 	NodeName string
 	// Signer is the signer of the certificate; for a hello, the one that it states.
 	Signer string
-	// Reading is what the evidence says; nil if there is none that can be read.
+	// Reading is the evidence as read; nil without evidence that can be read.
 	Reading *attest.Message
-	// Decision is the condition that decides; nil if there is none.
+	// Decision is the condition that decides, or nil.
 	Decision *csr.Condition
 	// Notes are the notes of [Facts].
 	Notes []string
-	// Rules are all the rules, in the order in which they are tried.
+	// Rules are in the order in which they are tried.
 	Rules []Rule
-	// Next says who has to act.
+	// Next is the next action.
 	Next Next
 
 	unread   string // the provider block of evidence that none of the kinds reads
@@ -111,7 +110,7 @@ func Explain(ctx context.Context, f Facts) (*Explanation, error) {
 	evidence := x.readEvidence(&f, parsed)
 	x.setMessage(parsed)
 	if x.Message == MessageOther {
-		x.Next = Next{"the signer's own approver", "nodeattest leaves requests for " + x.Signer + " alone"}
+		x.Next = Next{"the signer's own approver", "nodeattest ignores requests for " + x.Signer}
 		return x, nil
 	}
 	machine := x.addPolicy(ctx, &f, parsed)
@@ -126,7 +125,7 @@ func Explain(ctx context.Context, f Facts) (*Explanation, error) {
 	return x, nil
 }
 
-// decision is the condition that decided, or would.
+// decision returns the condition that decides, or nil.
 func decision(r *csr.Request) *csr.Condition {
 	for _, kind := range []string{csr.ConditionFailed, csr.ConditionDenied, csr.ConditionApproved} {
 		for i := range r.Status.Conditions {
@@ -138,7 +137,7 @@ func decision(r *csr.Request) *csr.Condition {
 	return nil
 }
 
-// asFiled is the request as it was before it was decided.
+// asFiled returns the request as it was before the decision.
 func asFiled(r *csr.Request) *csr.Request {
 	filed := *r
 	filed.Status, filed.Metadata.DeletionTimestamp = csr.Status{}, nil
@@ -166,7 +165,7 @@ func (x *Explanation) readEvidence(f *Facts, parsed *csr.Parsed) []Rule {
 	return []Rule{{Name: string(attest.CheckStatements), State: Kept}}
 }
 
-// setMessage says what the request is.
+// setMessage sets Message and NodeName.
 func (x *Explanation) setMessage(parsed *csr.Parsed) {
 	x.Message = MessageOther
 	filed := x.Request.Spec.SignerName
@@ -186,7 +185,7 @@ func (x *Explanation) setMessage(parsed *csr.Parsed) {
 	}
 }
 
-// broken returns the rule that an error is about.
+// broken returns the broken rule that an error names.
 func broken(err error, otherwise refusal.Check) Rule {
 	if e, ok := errors.AsType[*refusal.Error](err); ok {
 		return Rule{Name: string(e.Check), State: Broken, Got: e.Got, Want: e.Want}

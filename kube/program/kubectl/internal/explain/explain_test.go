@@ -92,7 +92,7 @@ func TestExplainStatedProviderID(t *testing.T) {
 		Claim: membership.Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1", ProviderID: "gce://p/z/vm-1"}}}
 	for id, want := range map[string]State{"": Kept, "gce://p/z/vm-1": Kept, "gce://p/z/vm-2": Broken} {
 		x := &Explanation{NodeName: "node-1", Message: MessageAnswer, Reading: &attest.Message{Provider: "gce", Machine: "gce:p/1"}}
-		_, err := x.addMembership(t.Context(), &Facts{Now: now, Records: func(context.Context, membership.Claim) (membership.Held, error) { return held, nil }},
+		_, err := x.addMembership(t.Context(), &Facts{Now: now, Held: func(context.Context, membership.Claim) (membership.Held, error) { return held, nil }},
 			&csr.Machine{UID: "uid-1", ProviderID: id})
 		if err != nil || x.Rules[0].State != want {
 			t.Errorf("the inventory has %q: %+v, %v", id, x.Rules, err)
@@ -111,7 +111,7 @@ func brokenOf(x *Explanation) []string {
 	return names
 }
 
-// TestExplain tries what can become of a hello and an answer.
+// TestExplain explains hellos and answers in each state.
 func TestExplain(t *testing.T) {
 	e := load(t)
 	bound := membership.Record{Claim: membership.Claim{NodeName: e.NodeName, Machine: "ak:sha256:" + attest.Identity(strings.Repeat("0", 64))}, State: membership.StateBound}
@@ -129,14 +129,14 @@ func TestExplain(t *testing.T) {
 		who, what  string
 	}{
 		"a hello that is new":                 {now: soon, who: controller},
-		"a hello that nobody reads":           {now: late, who: operator, what: "nobody has decided"},
+		"an undecided hello":                  {now: late, who: operator, what: "undecided for"},
 		"a challenge":                         {conditions: []csr.Condition{challenge(soon)}, now: soon, who: node, what: "within ten minutes"},
-		"a challenge that is over":            {conditions: []csr.Condition{challenge(soon)}, now: late.Add(2 * time.Hour), who: node, what: "files again"},
-		"a challenge that was met":            {conditions: []csr.Condition{challenge(soon)}, related: []*csr.Request{e.object(e.SignerName, e.answer, e.AnswerCreated)}, now: late, who: nobody, what: "has answered"},
+		"a challenge that is over":            {conditions: []csr.Condition{challenge(soon)}, now: late.Add(2 * time.Hour), who: node, what: "will file a new request"},
+		"a challenge that was met":            {conditions: []csr.Condition{challenge(soon)}, related: []*csr.Request{e.object(e.SignerName, e.answer, e.AnswerCreated)}, now: late, who: noAction, what: "has answered"},
 		"a hello that came too late":          {conditions: []csr.Condition{denied(attest.CheckHelloExpired)}, now: late, broken: []string{"HelloExpired"}, who: node},
 		"a machine that is unknown":           {conditions: []csr.Condition{denied(attest.CheckMembership)}, now: soon, broken: []string{"not-a-member"}, who: operator, what: "kubectl nodeattest approve node-1 --machine IDENTITY, with the identity in the controller's log and Event"},
-		"a name that rests":                   {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Name: &resting}, now: soon, broken: []string{"not-a-member"}, who: nobody, what: "rests until"},
-		"a machine under a name":              {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Machine: &membership.Record{Claim: membership.Claim{NodeName: "other"}, State: membership.StateBound}}, now: soon, who: operator, what: "kubectl nodeattest release other", broken: []string{"registry-machine"}},
+		"a name that rests":                   {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Name: &resting}, now: soon, broken: []string{"not-a-member"}, who: noAction, what: "rests until"},
+		"a machine under a name":              {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Machine: &membership.Record{Claim: membership.Claim{NodeName: "other"}, State: membership.StateBound}}, now: soon, who: operator, what: "kubectl nodeattest release other", broken: []string{"not-a-member"}},
 		"a node that is not in the inventory": {conditions: []csr.Condition{denied(csr.CheckMachineUnknown)}, now: soon, broken: []string{"machine-unknown"}, who: operator, what: "add it there"},
 		"an unknown machine under a name":     {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Name: &bound}, now: soon, broken: []string{"not-a-member"}, who: operator, what: "cannot tell whether that machine"},
 		"another user":                        {change: func(r *csr.Request) { r.User.Username = "eve" }, conditions: []csr.Condition{denied(refusal.Check("request-username"))}, now: soon, broken: []string{"request-username"}, who: owner},
@@ -144,10 +144,10 @@ func TestExplain(t *testing.T) {
 		"a byte too few":                      {change: func(r *csr.Request) { r.Spec.Request = r.Spec.Request[:len(r.Spec.Request)-1] }, now: soon, who: controller, broken: []string{"signer-name"}},
 		"an answer":                           {text: e.answer, now: late.Add(-59 * time.Minute), who: operator},
 		"an answer that is approved":          {text: e.answer, conditions: []csr.Condition{{Type: csr.ConditionApproved, Reason: csr.ReasonApproved}}, held: membership.Held{Name: &bound}, now: e.AnswerCreated.Add(time.Second), who: signer},
-		"one that nobody signs":               {text: e.answer, conditions: []csr.Condition{{Type: csr.ConditionApproved, Reason: csr.ReasonApproved}}, now: late, who: operator, what: "nobody has signed"},
-		"one that is signed":                  {text: e.answer, change: func(r *csr.Request) { r.Status.Certificate = []byte("x") }, conditions: []csr.Condition{{Type: csr.ConditionApproved, Reason: csr.ReasonApproved}}, now: late, who: nobody},
-		"one that has failed":                 {text: e.answer, conditions: []csr.Condition{{Type: csr.ConditionFailed, Reason: "X"}}, now: late, broken: []string{"X"}, who: operator, what: "find out who approves"},
-		"somebody else's answer":              {text: e.answer, change: func(r *csr.Request) { r.User.Username = csr.BootstrapUserPrefix + "zzzzzz" }, now: late, broken: []string{"binding-requester"}, who: operator},
+		"one that is not signed":              {text: e.answer, conditions: []csr.Condition{{Type: csr.ConditionApproved, Reason: csr.ReasonApproved}}, now: late, who: operator, what: "but not signed"},
+		"one that is signed":                  {text: e.answer, change: func(r *csr.Request) { r.Status.Certificate = []byte("x") }, conditions: []csr.Condition{{Type: csr.ConditionApproved, Reason: csr.ReasonApproved}}, now: late, who: noAction},
+		"one that has failed":                 {text: e.answer, conditions: []csr.Condition{{Type: csr.ConditionFailed, Reason: "X"}}, now: late, broken: []string{"X"}, who: operator, what: "find out which account approves"},
+		"another requester's answer":          {text: e.answer, change: func(r *csr.Request) { r.User.Username = csr.BootstrapUserPrefix + "zzzzzz" }, now: late, broken: []string{"binding-requester"}, who: operator},
 		"another lifetime":                    {text: e.answer, change: func(r *csr.Request) { r.Spec.ExpirationSeconds = new(e.ExpirationSeconds + 1) }, now: late, broken: []string{"binding-expiration"}, who: operator},
 		"an answer after its window":          {text: e.answer, change: func(r *csr.Request) { r.Metadata.CreationTimestamp = late.Add(time.Hour) }, conditions: []csr.Condition{denied(attest.CheckAnswerLate)}, now: late, broken: []string{"answer-late"}, who: node},
 		"one before its challenge":            {text: e.answer, change: func(r *csr.Request) { r.Metadata.CreationTimestamp = e.HelloCreated.Add(-time.Hour) }, now: late, broken: []string{"answer-early"}, who: operator},
@@ -161,7 +161,7 @@ func TestExplain(t *testing.T) {
 				row.change(r)
 			}
 			x, err := Explain(t.Context(), Facts{Request: r, Kinds: []attest.Kind{new(tpm.Kind)}, ClusterIDs: []string{e.ClusterID}, Related: row.related, Now: row.now,
-				Records: func(context.Context, membership.Claim) (membership.Held, error) { return row.held, nil }})
+				Held: func(context.Context, membership.Claim) (membership.Held, error) { return row.held, nil }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -230,8 +230,7 @@ func TestExplainWithPolicy(t *testing.T) {
 	}
 }
 
-// Of evidence that no kind reads it says so: it calls nothing broken that it cannot see, and
-// advises nothing about whoever asks.
+// TestExplainStrangers: evidence that no kind reads is named as such, with no rule of it broken and no advice.
 func TestExplainStrangers(t *testing.T) {
 	e := load(t)
 	stranger := func(text []byte, provider string) []byte {
@@ -260,7 +259,7 @@ func TestExplainStrangers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x, err := Explain(t.Context(), Facts{Request: e.object(row.signer, row.text, e.HelloCreated, row.conditions...), Kinds: []attest.Kind{new(tpm.Kind)}, Now: e.HelloCreated,
-				Records: func(context.Context, membership.Claim) (membership.Held, error) {
+				Held: func(context.Context, membership.Claim) (membership.Held, error) {
 					return membership.Held{Name: &bound}, nil
 				}})
 			if err != nil {
@@ -281,7 +280,7 @@ func TestExplainStrangers(t *testing.T) {
 	}
 }
 
-// What is no request of ours is left alone, and what cannot be found out is an error.
+// TestExplainOthers: requests for other signers are ignored, and a failed read of the records is an error.
 func TestExplainOthers(t *testing.T) {
 	e := load(t)
 	x, err := Explain(t.Context(), Facts{Request: e.object("example.com/signer", e.answer, e.AnswerCreated), Now: e.AnswerCreated})
@@ -289,17 +288,17 @@ func TestExplainOthers(t *testing.T) {
 		t.Errorf("got %+v, %v", x, err)
 	}
 	if _, err := Explain(t.Context(), Facts{}); err == nil {
-		t.Error("nothing was explained")
+		t.Error("no request was accepted")
 	}
 	lost := errors.New("the API server is gone")
 	_, err = Explain(t.Context(), Facts{Request: e.object(e.ChallengeSigner, e.hello, e.HelloCreated), Kinds: []attest.Kind{new(tpm.Kind)},
-		Records: func(context.Context, membership.Claim) (membership.Held, error) { return membership.Held{}, lost }})
+		Held: func(context.Context, membership.Claim) (membership.Held, error) { return membership.Held{}, lost }})
 	if !errors.Is(err, lost) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// FuzzExplain explains whatever somebody has filed.
+// FuzzExplain explains arbitrary requests.
 func FuzzExplain(f *testing.F) {
 	e := load(f)
 	f.Add(e.hello, e.ChallengeSigner, e.Requester, "note")

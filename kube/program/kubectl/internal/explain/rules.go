@@ -13,7 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// isChallenge reports whether hellos are filed under a signer's name.
+// isChallenge reports whether a signer is a challenge signer, to which hellos are sent.
 func isChallenge(signer string) bool {
 	name, err := csr.SignerChallenge("tpm")
 	prefix := strings.TrimSuffix(name, "tpm")
@@ -30,11 +30,10 @@ func nodeNameOf(commonName string) string {
 	return ""
 }
 
-// ofMachine are the rules that look at the inventory's data.
+// ofMachine are the rules about the inventory.
 var ofMachine = [...]csr.Check{csr.CheckMachineUnknown, csr.CheckMachineNotReady, csr.CheckMachineOtherNode, csr.CheckProviderIDMismatch, csr.CheckSANNotOwn}
 
-// addPolicy adds the rules of the policy, and returns what the inventory has about the
-// machine; nil if it is not known.
+// addPolicy adds the rules of the policy, and returns the inventory's machine, or nil if it is unknown.
 func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parsed) *csr.Machine {
 	if x.unread != "" && x.Message == MessageHello {
 		x.Rules = append(x.Rules, Rule{Name: string(csr.CheckSignerName), State: Unknown, Want: "the signer that the hello names"})
@@ -48,7 +47,7 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 	policy := x.policy(f, &machine)
 	checked, err := policy.CheckUnsigned(ctx, parsed, x.Signer)
 	if errors.Is(err, refusal.CheckConfig) {
-		x.Rules = append(x.Rules, Rule{Name: string(csr.CheckSignerName), State: Unknown, Want: "a policy that can be used: " + err.Error()})
+		x.Rules = append(x.Rules, Rule{Name: string(csr.CheckSignerName), State: Unknown, Want: "a valid policy: " + err.Error()})
 		return nil
 	}
 	if errors.Is(err, csr.ErrOtherSigner) {
@@ -73,8 +72,7 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 	return machine
 }
 
-// policy returns the policy that the request is checked against. What its inventory finds is
-// stored in found.
+// policy returns the policy to check the request against. It stores the inventory's machine in found.
 func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 	policy := &csr.Policy{ClusterIDs: []string{"unknown"}, SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxLifetime,
 		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
@@ -91,30 +89,37 @@ func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 	}
 	if policy.IssuedRecord == nil {
 		policy.IssuedRecord = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
-			return nil, errors.New("the records of certificates are not known here")
+			return nil, errors.New("explain has no records of certificates")
 		}
 	}
 	return policy
 }
 
-// addTable adds a row for each rule of the table, and one for each broken rule of the
-// encoding; these end the table.
+// addTable adds a row for each rule of the policy and, before the rules about the request's content, one
+// for each broken rule of its encoding.
 func (x *Explanation) addTable(all csr.Errors, undecided, inventory bool) {
-	table := csr.PolicyChecks()
-	unread := slices.ContainsFunc(all, func(e *csr.Error) bool { return !slices.Contains(table, e.Check) && e.Check != csr.CheckSignature })
-	for _, check := range table {
-		if unread && check == csr.CheckAttestationProvider { // the first one that reads it
-			for _, e := range all {
-				if !slices.Contains(table, e.Check) {
-					x.Rules = append(x.Rules, Rule{Name: string(e.Check), State: Broken, Got: e.Got, Want: e.Want})
-				}
-			}
+	object, request := csr.PolicyChecks()
+	for _, check := range object {
+		x.Rules = append(x.Rules, tableRow(check, all, undecided, inventory))
+	}
+	unreadable := false
+	for _, e := range all {
+		if !slices.Contains(object, e.Check) && !slices.Contains(request, e.Check) && e.Check != csr.CheckSignature {
+			unreadable = true
+			x.Rules = append(x.Rules, broken(e, e.Check))
 		}
-		x.Rules = append(x.Rules, tableRow(check, all, unread, undecided, inventory))
+	}
+	for _, check := range request {
+		row := tableRow(check, all, undecided, inventory)
+		if unreadable && row.State == Kept {
+			row.State, row.Want = Unknown, "a request that can be read"
+		}
+		x.Rules = append(x.Rules, row)
 	}
 }
 
-func tableRow(check csr.Check, all csr.Errors, unread, undecided, inventory bool) Rule {
+// tableRow returns the row of one rule of the table.
+func tableRow(check csr.Check, all csr.Errors, undecided, inventory bool) Rule {
 	row := Rule{Name: string(check), State: Kept}
 	ofInventory := slices.Contains(ofMachine[:], check)
 	switch n := slices.IndexFunc(all, func(e *csr.Error) bool { return e.Check == check }); {
@@ -122,20 +127,17 @@ func tableRow(check csr.Check, all csr.Errors, unread, undecided, inventory bool
 		row.State, row.Want = Unknown, machineUnknown
 	case n >= 0:
 		row.State, row.Got, row.Want = Broken, all[n].Got, all[n].Want
-	case unread && slices.Index(csr.PolicyChecks(), check) >= slices.Index(csr.PolicyChecks(), csr.CheckAttestationProvider):
-		row.State, row.Want = Unknown, "a request that can be read"
 	case undecided && (ofInventory || check == csr.CheckCredential):
-		row.State, row.Want = Unknown, "an answer that could not be had now"
+		row.State, row.Want = Unknown, "an answer from the inventory or the records, which failed"
 	}
 	return row
 }
 
-// ofBinding are the rules about what an answer repeats of its challenge.
+// ofBinding are the rules that compare an answer with the challenge that it repeats.
 var ofBinding = [...]refusal.Check{attest.CheckBindingSigner, attest.CheckBindingRequester, attest.CheckBindingExpiration, attest.CheckBindingMachineKey,
 	attest.CheckBindingRequest, attest.CheckAnswerLate}
 
-// addEcho adds the rules about the message's cluster and, for an answer, about what it repeats
-// of its challenge.
+// addEcho adds the rules about the message's cluster and, for an answer, about the repeated challenge.
 func (x *Explanation) addEcho(f *Facts) {
 	if x.Reading == nil {
 		return
@@ -163,16 +165,16 @@ func (x *Explanation) addEcho(f *Facts) {
 
 // addMembership checks the claim against the registry's records.
 func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *csr.Machine) (*membership.Held, error) {
-	row := Rule{Name: string(attest.CheckMembership), State: Unknown, Want: "the controller decides who may be which node"}
+	row := Rule{Name: string(attest.CheckMembership), State: Unknown, Want: "the controller decides which machine may be which node"}
 	defer func() { x.Rules = append(x.Rules, row) }()
-	if f.Records == nil || x.NodeName == "" || x.Message == MessageServing {
+	if f.Held == nil || x.NodeName == "" || x.Message == MessageServing {
 		return nil, nil
 	}
 	claim := membership.Claim{NodeName: x.NodeName}
 	if x.Reading != nil {
 		claim.Machine = x.Reading.Machine
 	}
-	held, err := f.Records(ctx, claim)
+	held, err := f.Held(ctx, claim)
 	if err != nil {
 		return nil, err
 	}
@@ -187,25 +189,27 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 		row = Rule{Name: string(attest.CheckMembership), State: Broken, Got: "evidence of " + x.Reading.Provider, Want: "evidence of " + x.byOther + ", by which the inventory knows node " + x.NodeName}
 		return &held, nil
 	}
-	if claim.Machine == "" && held.Name != nil { // only a verifier that trusts it can tell
+	if claim.Machine == "" && held.Name != nil { // only a verifier that trusts the evidence can tell
 		row.Want = "whether it is " + string(held.Name.Machine)
 		return &held, nil
 	}
-	asked := claim
-	asked.Machine = cmp.Or(claim.Machine, "unread:machine")
-	if err := held.Admit(&asked, f.Now); err != nil {
-		row = broken(err, attest.CheckMembership)
-	} else if held.Name != nil && held.Name.State == membership.StateBound {
+	var refused error
+	if claim.Machine != "" {
+		refused = held.Admit(&claim, f.Now)
+	}
+	switch {
+	case refused != nil:
+		row = broken(refused, attest.CheckMembership)
+	case held.Name != nil && held.Name.State == membership.StateBound:
 		row = Rule{Name: string(attest.CheckMembership), State: Kept}
-		x.admitted = claim.Machine != ""
-	} else {
+		x.admitted = true
+	default:
 		row.Want = "the controller's mode decides, as neither the node nor the machine has a record"
 	}
 	return &held, nil
 }
 
-// addDecision merges the controller's decision into the rules: a rule that the controller
-// found broken is broken, whatever could be seen here.
+// addDecision marks the rule that the controller named as broken, even if it looks kept here.
 func (x *Explanation) addDecision() {
 	d := x.Decision
 	switch {
@@ -241,8 +245,7 @@ func last(notes []string) string {
 	return notes[len(notes)-1]
 }
 
-// addVerification adds what the key ring, the roots and the statements say, which only the
-// controller can know.
+// addVerification adds the rule of the evidence's verification, which only the controller can do.
 func (x *Explanation) addVerification(s State) {
 	if x.Reading == nil {
 		return

@@ -12,11 +12,10 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// WriteText writes an explanation for people to read. What strangers wrote is escaped and
-// shortened.
+// WriteText writes an explanation for people to read. Text of requesters is escaped and shortened.
 func (x *Explanation) WriteText(w io.Writer) error {
 	if x == nil || x.Request == nil || w == nil {
-		return errors.New("explain: no request, or nowhere to write")
+		return errors.New("explain: no request or no writer")
 	}
 	var out bytes.Buffer
 	t := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
@@ -50,7 +49,7 @@ func (x *Explanation) WriteText(w io.Writer) error {
 		line("event", note)
 	}
 	if len(x.Notes) != 0 {
-		line("", "(every node can write such an Event: the controller's log says whether this is its own)")
+		line("", "(any node can write such an Event: compare it with the controller's log)")
 	}
 	if len(x.Rules) != 0 {
 		fmt.Fprintln(t)

@@ -1,7 +1,6 @@
 // Package inspect shows certificate requests of nodes, and evidence, as an indented tree for
-// people to read. It recognises what it is given, reads each structure with this module's own
-// strict parsers, and decides nothing: it trusts no roots, and knows neither the challenge's
-// key nor the machine.
+// people to read. It recognises the form of its input, reads each structure with this module's
+// strict parsers, and decides nothing: it has no roots, challenge keys or records.
 package inspect
 
 import (
@@ -50,8 +49,7 @@ func Show(w io.Writer, name string, input []byte, kinds []attest.Kind) (faults [
 
 const begin = "-----BEGIN "
 
-// input recognises what an input is. Nothing in a file states its type, so its content has to
-// suffice.
+// input recognises the form of an input from its content: files state no type.
 func (t *tree) input(b []byte) {
 	text := bytes.TrimSpace(b)
 	switch {
@@ -74,17 +72,17 @@ func (t *tree) input(b []byte) {
 	}
 }
 
-// printable reports whether b has only what occurs in a text.
+// printable reports whether b is text.
 func printable(b []byte) bool {
 	return utf8.Valid(b) && !bytes.ContainsFunc(b, func(c rune) bool { return c < ' ' && c != '\n' && c != '\r' && c != '\t' })
 }
 
-// base64 shows what base64 holds: a challenge from a condition's message, or spec.request.
+// base64 shows decoded base64: a challenge from a condition's message, or spec.request.
 func (t *tree) base64(text string) {
 	b, err := base64.StdEncoding.DecodeString(text) // which lets line ends through
 	switch {
 	case err != nil:
-		t.fault("none of the forms that this program knows: " + err.Error())
+		t.fault("unknown form: " + err.Error())
 	case bytes.HasPrefix(b, []byte(begin)):
 		t.pem(b)
 	default:
@@ -139,7 +137,7 @@ func (t *tree) condition(c csr.Condition) {
 	}
 }
 
-// pem shows PEM of which no more is known: perhaps a request.
+// pem shows PEM, perhaps a request.
 func (t *tree) pem(text []byte) {
 	labels := t.blocks(text)
 	switch {
@@ -152,8 +150,8 @@ func (t *tree) pem(text []byte) {
 	}
 }
 
-// blocks shows the blocks of PEM one after the other, and returns their labels. What is around
-// them, and blocks of other labels, are not shown: they may hold a private key.
+// blocks shows the blocks of PEM one after the other, and returns their labels. Text around them and blocks
+// of other labels are not shown: they may hold a private key.
 func (t *tree) blocks(text []byte) map[string]bool {
 	labels := map[string]bool{}
 	for {
@@ -180,12 +178,12 @@ func (t *tree) blocks(text []byte) map[string]bool {
 		})
 	}
 	if rest := bytes.TrimSpace(text); len(rest) > 0 || len(labels) == 0 {
-		t.fault(sizeOf(len(rest)) + " that are no PEM block")
+		t.fault(sizeOf(len(rest)) + " outside a PEM block")
 	}
 	return labels
 }
 
-// message shows what a request's bundle says, as far as it can be read.
+// message shows the bundle of a request.
 func (t *tree) message(request *csr.Parsed) {
 	bundle, err := request.Bundle()
 	if err != nil {
@@ -230,7 +228,7 @@ func (t *tree) message(request *csr.Parsed) {
 	})
 }
 
-// echo is what an answer repeats from its challenge.
+// echo is the part of an answer that repeats its challenge.
 type echo struct {
 	KeyID                       []byte
 	IssuedAt, NotAfter          time.Time
@@ -239,7 +237,7 @@ type echo struct {
 	MachineKeyHash, RequestHash [32]byte
 }
 
-// echoOf returns what a message repeats, or nil for a hello.
+// echoOf returns the echo of an answer, or nil for a hello.
 func echoOf(m *attest.Message) *echo {
 	if len(m.KeyID) == 0 {
 		return nil

@@ -115,8 +115,8 @@ func TestRecognize(t *testing.T) {
 	}
 }
 
-// TestDamaged cuts every input, and changes single bytes in it: nothing panics, what is
-// written is clean, and a text that is cut short is a fault.
+// TestDamaged truncates every input, and changes single bytes in it: nothing panics, the output has no
+// control characters, and a truncated text is a fault.
 func TestDamaged(t *testing.T) {
 	for name, input := range inputs(t) {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestNotShown(t *testing.T) {
 	}
 }
 
-// FuzzShow neither panics nor writes what a terminal would obey.
+// FuzzShow neither panics nor writes control characters.
 func FuzzShow(f *testing.F) {
 	testkit.BeginFuzz(f)
 	for _, input := range inputs(f) {

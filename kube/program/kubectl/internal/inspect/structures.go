@@ -24,7 +24,7 @@ func parser[T any](name string, parse func([]byte) (T, error)) form {
 	return form{name, func(b []byte) (any, error) { return parse(b) }}
 }
 
-// forms are all of them. They are strict, so what one accepts is that.
+// forms are the known structures. Their parsers are strict, so at most one accepts an input.
 func forms() []form {
 	return []form{
 		parser("Certificate", x509.ParseCertificate),
@@ -54,7 +54,7 @@ func (t *tree) binary(b []byte) {
 	case len(b) > 0 && b[0] == sequence:
 		t.in("DER", "", func() { t.outline(b, 0, private) })
 	default:
-		t.fault(fmt.Sprintf("none of the forms that this program knows: %s, the first %x", sizeOf(len(b)), b[:min(2, len(b))]))
+		t.fault(fmt.Sprintf("unknown form: %s, the first %x", sizeOf(len(b)), b[:min(2, len(b))]))
 	}
 }
 
@@ -109,7 +109,7 @@ func (t *tree) refuse(b []byte, err error) {
 	}
 }
 
-// What an outline shows: everything, or neither octets nor a challengePassword.
+// Whether an outline shows everything, or neither octets nor a challengePassword.
 const (
 	public  = true
 	private = false
@@ -122,14 +122,14 @@ const sequence = 0x30
 const maxDepth = 32
 
 // outline lists the elements of DER, which begins at the given byte of the input, up to the
-// first fault. Elements that hold a structure that is known are shown as that.
+// first fault. Elements that hold a known structure are shown as such.
 func (t *tree) outline(b []byte, at int, shown bool) {
 	password := false
 	for len(b) > 0 && t.lines < maxLines {
 		var e asn1.RawValue
 		rest, err := asn1.Unmarshal(b, &e)
 		if err != nil || t.depth > maxDepth {
-			t.fault(fmt.Sprintf("byte %d: no DER that can be shown from here on", at))
+			t.fault(fmt.Sprintf("byte %d: not DER from here on", at))
 			return
 		}
 		label := fmt.Sprintf("byte %d, %s", at, tagName(&e))
@@ -147,7 +147,7 @@ func (t *tree) outline(b []byte, at int, shown bool) {
 	}
 }
 
-// known shows b if it is a structure that is known.
+// known shows b if it is a known structure.
 func (t *tree) known(label string, b []byte) bool {
 	name := recognize(b)
 	if name != "" {

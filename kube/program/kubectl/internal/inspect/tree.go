@@ -31,7 +31,7 @@ type tree struct {
 	faults []string
 }
 
-// line writes a name and a value. It is the only place that writes, so everything is escaped.
+// line writes a name and a value, escaped. All output goes through it.
 func (t *tree) line(name, value string) {
 	switch t.lines++; {
 	case t.lines > maxLines:
@@ -46,7 +46,7 @@ func (t *tree) line(name, value string) {
 	t.out.WriteString(strings.Repeat("  ", t.depth) + refusal.Escape(name) + "\n")
 }
 
-// in writes a line, and below it whatever inside writes.
+// in writes a line, and below it the output of inside.
 func (t *tree) in(name, value string, inside func()) {
 	t.line(name, value)
 	t.depth++

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	maxCertificate = 64 << 10 // bytes that crypto/x509 gets to see
-	maxRSABits     = 8192     // for keys that this program computes with
+	maxCertificate = 64 << 10 // bytes given to crypto/x509
+	maxRSABits     = 8192     // of keys whose signatures are checked
 )
 
 // request shows a PKCS#10 request: RFC 2986.
@@ -56,8 +56,8 @@ func (t *tree) request(b []byte) {
 	}
 }
 
-// certificate shows a certificate: RFC 5280, 4.1. What a TPM's certificate says about the TPM
-// comes from the module's own reader.
+// certificate shows a certificate: RFC 5280, 4.1. The attributes of a TPM in an EK certificate are read by
+// tpmcert.
 func (t *tree) certificate(b []byte) {
 	c, err := x509.ParseCertificate(b[:min(len(b), maxCertificate)])
 	if err != nil {
@@ -111,10 +111,9 @@ func (t *tree) extension(e pkix.Extension) {
 	})
 }
 
-// key writes what a key is, and the digest that represents it in identities. Its encoding may
-// be nil.
+// key writes the type of a key, and the digest that identities contain. Its encoding may be nil.
 func (t *tree) key(key crypto.PublicKey, spki []byte) {
-	kind := "of a kind that Go does not read"
+	kind := "of an unknown type"
 	switch key := key.(type) {
 	case *rsa.PublicKey:
 		kind = fmt.Sprintf("RSA, %d bits, exponent %d", key.N.BitLen(), key.E)
