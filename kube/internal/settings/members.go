@@ -8,7 +8,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/members"
 )
 
@@ -27,7 +26,7 @@ func (s *Settings) Scope(kind string) membership.Scope {
 // Kubernetes' own. It verifies each answer again with the same settings, and issues by csr.CA,
 // which binds the name (membership.FirstUseConfig.OwnSignersElsewhere).
 func (s *Settings) OwnSigners() []string {
-	return slices.DeleteFunc(slices.Clone(s.Signers.Names), func(name string) bool { return csr.ProviderOf(name) == "" })
+	return slices.DeleteFunc(slices.Clone(s.Signers.Names), kubernetesOwn)
 }
 
 // OpenRegistry opens the registry of a scope. stale is membership.FirstUseConfig.Stale.

@@ -281,14 +281,30 @@ func (s *Settings) complete() {
 // the thief of a TLS session of one has its user's rights until the certificate ends.
 const maxRecoveryLifetime = 90 * 24 * time.Hour
 
+// minRequested is the shortest lifetime that the API server lets a request state.
+const minRequested = 10 * time.Minute
+
+// kubernetesOwn reports whether a signer is one of Kubernetes' own.
+func kubernetesOwn(signerName string) bool { return csr.ProviderOf(signerName) == "" }
+
+// minLifetime is the least MaxLifetime. Kubernetes' own signers issue for the lifetime that a
+// request states; node-attestation-signer shortens it.
+func (g *Signers) minLifetime() time.Duration {
+	if slices.ContainsFunc(g.Names, kubernetesOwn) {
+		return minRequested
+	}
+	return csr.MinLifetime
+}
+
 // maxBuiltInDuration is the longest BuiltInDuration with which a kubelet always gets a serving
 // certificate: one that ends within MaxLifetime of the beginning of its client certificate
-// (csr.InheritAttestation). Nodes renew that after four fifths of its lifetime at the latest, which
-// for Kubernetes' own signer is BuiltInDuration, and for ours MaxLifetime.
+// (csr.InheritAttestation). Nodes renew the client certificate after four fifths of its lifetime at
+// the latest, which is BuiltInDuration from Kubernetes' own signer and MaxLifetime from
+// node-attestation-signer.
 func (g *Signers) maxBuiltInDuration() time.Duration {
 	ours := func(name string) bool {
 		purpose, err := csr.PurposeOf(name)
-		return err == nil && purpose == csr.PurposeClient && csr.ProviderOf(name) != ""
+		return err == nil && purpose == csr.PurposeClient && !kubernetesOwn(name)
 	}
 	if slices.ContainsFunc(g.Names, ours) {
 		return g.MaxLifetime.Duration / 5
@@ -296,26 +312,33 @@ func (g *Signers) maxBuiltInDuration() time.Duration {
 	return g.MaxLifetime.Duration / 2
 }
 
+// check checks the signers' names and the lifetimes.
+func (g *Signers) check() error {
+	least, longest, recovery, builtIn := g.minLifetime(), g.MaxLifetime.Duration, g.MaxRecoveryLifetime.Duration, g.BuiltInDuration.Duration
+	switch {
+	case slices.Contains(g.Names, csr.SignerKubeletServing):
+		return refusal.Config("signers.names", csr.SignerKubeletServing, "builtInDuration, for kubelets' own serving requests")
+	case longest < least:
+		return refusal.Config("signers.maxLifetime", longest.String(), least.String()+" or more")
+	case recovery < longest || recovery > maxRecoveryLifetime:
+		return refusal.Config("signers.maxRecoveryLifetime", recovery.String(),
+			"maxLifetime, "+longest.String()+", to "+maxRecoveryLifetime.String()+": a TLS session of a recovery certificate works without its key for as long")
+	case builtIn != 0 && (builtIn < minRequested || builtIn > g.maxBuiltInDuration()):
+		return refusal.Config("signers.builtInDuration", builtIn.String(), "0, or "+minRequested.String()+" to "+g.maxBuiltInDuration().String()+
+			", half of maxLifetime, or a fifth if node-attestation-signer makes client certificates: a serving certificate ends within maxLifetime of the beginning of the client certificate")
+	}
+	return nil
+}
+
 // check finds the errors that can be found without another file.
 func (s *Settings) check() error {
 	if err := s.Header.Check(fileKind); err != nil {
 		return err
 	}
-	g := &s.Signers
-	switch {
-	case s.Inventory.File == "":
+	if s.Inventory.File == "" {
 		return refusal.Config("inventory.file", "", "a path")
-	case slices.Contains(g.Names, csr.SignerKubeletServing):
-		return refusal.Config("signers.names", csr.SignerKubeletServing, "builtInDuration, for kubelets' own serving requests")
-	case g.MaxLifetime.Duration < time.Minute || g.MaxRecoveryLifetime.Duration < g.MaxLifetime.Duration:
-		return refusal.Config("signers.maxLifetime and maxRecoveryLifetime", g.MaxLifetime.Duration.String()+" and "+g.MaxRecoveryLifetime.Duration.String(), "a minute or more, and maxRecoveryLifetime not under maxLifetime")
-	case g.MaxRecoveryLifetime.Duration > maxRecoveryLifetime:
-		return refusal.Config("signers.maxRecoveryLifetime", g.MaxRecoveryLifetime.Duration.String(), "at most "+maxRecoveryLifetime.String()+": a TLS session of a recovery certificate is good without its key, for as long")
-	case g.BuiltInDuration.Duration < 0 || g.BuiltInDuration.Duration > g.maxBuiltInDuration():
-		return refusal.Config("signers.builtInDuration", g.BuiltInDuration.Duration.String(), "0 to "+g.maxBuiltInDuration().String()+
-			", half of maxLifetime, or a fifth if node-attestation-signer makes client certificates: a serving certificate ends within maxLifetime of the beginning of the client certificate")
 	}
-	if err := errors.Join(s.Cluster.check(), s.Controller.check()); err != nil {
+	if err := errors.Join(s.Signers.check(), s.Cluster.check(), s.Controller.check()); err != nil {
 		return err
 	}
 	if err := s.checkEvidence(); err != nil {
@@ -326,11 +349,10 @@ func (s *Settings) check() error {
 			return err
 		}
 	}
-	if i := slices.IndexFunc(g.Names, func(name string) bool {
-		provider := csr.ProviderOf(name)
-		return provider != "" && !slices.Contains(s.Opened(), provider)
+	if i := slices.IndexFunc(s.Signers.Names, func(name string) bool {
+		return !kubernetesOwn(name) && !slices.Contains(s.Opened(), csr.ProviderOf(name))
 	}); i >= 0 {
-		return refusal.Config("signers.names", refusal.Quote(g.Names[i]), "signers of kinds that are configured: "+strings.Join(s.Opened(), ", "))
+		return refusal.Config("signers.names", refusal.Quote(s.Signers.Names[i]), "signers of kinds that are configured: "+strings.Join(s.Opened(), ", "))
 	}
 	return s.checkMembership()
 }

@@ -66,7 +66,8 @@ func TestParse(t *testing.T) {
 		"kubelet-serving":                   {"    - kubernetes.io/kube-apiserver-client-kubelet", "    - kubernetes.io/kubelet-serving", "builtInDuration"},
 		"a duration of seconds":             {"maxLifetime: 24h", "maxLifetime: 1s", "maxLifetime"},
 		"a recovery of 91 days":             {"maxLifetime: 24h", "maxLifetime: 24h\n  maxRecoveryLifetime: 2184h", "signers.maxRecoveryLifetime"},
-		"a duration under a minute":         {"maxLifetime: 24h", "maxLifetime: 59.999999999s", "maxLifetime"},
+		"a lifetime no request can have":    {"maxLifetime: 24h", "maxLifetime: 5m", "signers.maxLifetime 5m0s, want 10m0s or more"},
+		"a built-in one like that":          {"builtInDuration: 0s", "builtInDuration: 9m59s", "signers.builtInDuration 9m59s, want 0, or 10m0s to 12h0m0s, half"},
 		"a shorter recovery":                {"maxLifetime: 24h", "maxLifetime: 24h\n  maxRecoveryLifetime: 23h", "maxRecoveryLifetime"},
 		"a negative built-in one":           {"builtInDuration: 0s", "builtInDuration: -1ns", "builtInDuration"},
 		"a duration of no unit":             {"maxLifetime: 24h", "maxLifetime: 24", "signers.maxLifetime: "},
@@ -91,9 +92,13 @@ func TestParse(t *testing.T) {
 	if err != nil || !s.Membership.RestoredAt.Equal(&metav1.Time{Time: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}) {
 		t.Errorf("restored at %v, %v", s, err)
 	}
-	for _, change := range [][]string{{"maxLifetime: 24h", "maxLifetime: 1m"}, {"builtInDuration: 0s", "builtInDuration: 12h"},
+	for _, change := range [][]string{{"maxLifetime: 24h", "maxLifetime: 10m"}, {"builtInDuration: 0s", "builtInDuration: 12h"}, {"builtInDuration: 0s", "builtInDuration: 10m"},
 		{"builtInDuration: 0s", "builtInDuration: 4h48m", "kubernetes.io/kube-apiserver-client-kubelet\n", "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm\n"}} {
-		if _, err := Parse([]byte(strings.NewReplacer(change...).Replace(good))); err != nil {
+		s, err := Parse([]byte(strings.NewReplacer(change...).Replace(good)))
+		if err == nil {
+			err = s.Policy([]string{"cluster-1"}, new(Machines)).Validate()
+		}
+		if err != nil {
 			t.Errorf("%s: %v", change[1], err)
 		}
 	}
@@ -338,14 +343,20 @@ func TestPolicyProviderIDs(t *testing.T) {
 // TestPolicyLifetimes has the cap on requests be that of Kubernetes' own signers alone: the
 // API takes no request for less than 10 minutes, which our own signers cut.
 func TestPolicyLifetimes(t *testing.T) {
-	s, err := Parse([]byte(strings.Replace(shipped(t), "maxLifetime: 24h", "maxLifetime: 90s", 1)))
+	short := func(lifetime string) (*Settings, error) {
+		return Parse([]byte(strings.NewReplacer("maxLifetime: 24h", "maxLifetime: "+lifetime, csr.SignerKubeAPIServerClientKubelet+"\n", csr.SignerClientTPM+"\n").Replace(shipped(t))))
+	}
+	if _, err := short("59.999999999s"); err == nil || !strings.Contains(err.Error(), "signers.maxLifetime 59.999999999s, want 1m0s or more") {
+		t.Errorf("under a minute: %v", err)
+	}
+	s, err := short("1m")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p := s.Policy(nil, new(Machines), csr.SignerClientTPM, csr.SignerServingTPM); p.MaxExpiration != 0 {
 		t.Errorf("our own signers: at most %s is asked for", p.MaxExpiration)
 	}
-	for _, signers := range [][]string{{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet}, {csr.SignerKubeletServing}, nil} {
+	for _, signers := range [][]string{{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet}, {csr.SignerKubeletServing}} {
 		if p := s.Policy(nil, new(Machines), signers...); p.MaxExpiration != s.Signers.MaxLifetime.Duration {
 			t.Errorf("%v: at most %s is asked for", signers, p.MaxExpiration)
 		}

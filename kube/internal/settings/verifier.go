@@ -19,8 +19,7 @@ func (s *Settings) Policy(clusterIDs []string, machines *Machines, signers ...st
 		ReservedIPs: s.Signers.ReservedIPs, ReservedDNSNames: s.Signers.ReservedDNSNames,
 		RequireProviderID: s.Signers.RequireProviderID && !slices.Contains(signers, csr.SignerKubeletServing),
 	}
-	// Our own signers shorten what is asked for, which the API limits to 10 minutes or more.
-	if slices.ContainsFunc(signers, func(name string) bool { return csr.ProviderOf(name) == "" }) {
+	if slices.ContainsFunc(signers, kubernetesOwn) { // node-attestation-signer shortens the lifetime instead
 		p.MaxExpiration, p.BuiltInSignerDuration = s.Signers.MaxLifetime.Duration, s.Signers.BuiltInDuration.Duration
 	}
 	return p
