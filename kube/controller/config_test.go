@@ -20,7 +20,7 @@ func TestNew(t *testing.T) {
 		"providers for no signer":         func(c *Config) { c.Providers = &fakeProviders{} },
 		"providers that are nil":          func(c *Config) { c.Providers = (*fakeProviders)(nil) },
 		"those of a nil verifier":         func(c *Config) { c.Providers = Of(nil) },
-		"a registry that is nil":          func(c *Config) { c.Records = none },
+		"a registry that is nil":          func(c *Config) { c.Registry = none },
 		"a cache that is nil":             func(c *Config) { c.Stale = none },
 		"a cluster that is nil":           func(c *Config) { c.Cluster = noCluster },
 		"serving without records":         func(c *Config) { c.Serving = &csr.Policy{SignerNames: []string{csr.SignerKubeletServing}} },

@@ -148,7 +148,7 @@ func TestObserveTries(t *testing.T) {
 func TestObserveSigned(t *testing.T) {
 	var told []string
 	w := newWorld(t, func(c *Config) {
-		c.Records = oneRecord{record: &membership.Record{State: membership.StateBound}}
+		c.Registry = oneRecord{record: &membership.Record{State: membership.StateBound}}
 		c.Observe = func(_ *csr.Request, nodeName string, d csr.Decision) { told = append(told, nodeName+" "+d.Reason) }
 	})
 	w.create("r", builtIn, signed(t, w.now.Add(time.Hour)))

@@ -68,7 +68,7 @@ func (r *Reconciler) look(ctx context.Context, key requests.Key) (reconcile.Resu
 	}
 	if len(object.Status.Certificate) != 0 {
 		switch {
-		case r.c.Records == nil || r.done.Has(&object):
+		case r.c.Registry == nil || r.done.Has(&object):
 			return reconcile.Result{}, nil
 		case key.SignerName == csr.SignerKubeAPIServerClientKubelet:
 			return reconcile.Result{}, r.recordSigned(ctx, &object)

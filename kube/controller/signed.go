@@ -76,7 +76,7 @@ func (r *Reconciler) completed(ctx context.Context, nodeName, uid string, leaf *
 			return nil
 		}
 	}
-	record, err := r.c.Records.Lookup(ctx, nodeName)
+	record, err := r.c.Registry.Lookup(ctx, nodeName)
 	if err != nil {
 		return err
 	}
@@ -99,14 +99,14 @@ func (r *Reconciler) completeIn(ctx context.Context, record *membership.Record, 
 		}
 		completed, err := issued.Completed(leaf)
 		if err != nil && leaf.NotAfter.After(record.LastEnd) { // it was signed long after the approval
-			if _, raised := r.c.Records.Bind(ctx, record, leaf.NotAfter, nil); raised != nil {
+			if _, raised := r.c.Registry.Bind(ctx, record, leaf.NotAfter, nil); raised != nil {
 				return raised
 			}
 		}
 		if err != nil {
 			return err
 		}
-		_, err = r.c.Records.Bind(ctx, record, time.Time{}, &completed)
+		_, err = r.c.Registry.Bind(ctx, record, time.Time{}, &completed)
 		return err
 	}
 	later := func(issued csr.IssuedRecord) bool { return !issued.NotBefore.Before(leaf.NotBefore) }

@@ -80,7 +80,7 @@ func TestForgotten(t *testing.T) {
 		"ended":                               {nil, now.Add(-time.Minute), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, func(c *Config) { c.Records = oneRecord{record: row.record} })
+			w := newWorld(t, func(c *Config) { c.Registry = oneRecord{record: row.record} })
 			w.create("request", builtIn, signed(t, row.until))
 			w.mustReconcile("request", builtIn)
 			if told := strings.Contains(strings.Join(w.events.notes, "\n"), reasonUnattested); told != row.alarm {
@@ -141,7 +141,7 @@ func TestSignedLongAfterItsApproval(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := new(raised)
-			w := newWorld(t, func(c *Config) { c.Records = r })
+			w := newWorld(t, func(c *Config) { c.Registry = r })
 			admitted := w.now.Add(time.Hour).Truncate(time.Second)
 			o := w.create("request", builtIn, signed(t, admitted.Add(row.late)))
 			leaf, err := leafOf(o.Status.Certificate)
@@ -186,7 +186,7 @@ func TestRecordedByCache(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r asked
-			w := newWorld(t, func(c *Config) { c.Records = &r })
+			w := newWorld(t, func(c *Config) { c.Registry = &r })
 			o := w.create("request", builtIn, signed(t, w.now.Add(time.Hour)))
 			leaf, err := leafOf(o.Status.Certificate)
 			if err != nil {

@@ -238,7 +238,7 @@ func TestNew(t *testing.T) {
 			}
 		})
 	}
-	for name, m := range map[string]*Members{"nil": nil, "zero": {}} {
+	for name, m := range map[string]*Authorizer{"nil": nil, "zero": {}} {
 		if err := m.CheckAuthorizer(attest.Opening{}); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -50,7 +50,7 @@ func (s *Settings) try() error {
 	if err != nil {
 		return err
 	}
-	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+	admits, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		records, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{})
 		return records, records, err
 	}, func(context.Context, string) (bool, error) { return false, nil })

@@ -304,27 +304,33 @@ func (o *other) Describe() attest.Description { return o.is }
 func TestOtherKinds(t *testing.T) {
 	grammar := []attest.Grammar{{Kind: "rack"}, {Kind: "shelf"}}
 	good := attest.Description{Provider: "rack", Versions: []int{1}, Roads: []attest.OpenRoad{{Road: attest.RoadDocument, Identities: grammar}}}
-	for name, change := range map[string]func(k *Kind, d *attest.Description) attest.Kind{
-		"good":             func(_ *Kind, d *attest.Description) attest.Kind { return &other{is: *d} },
-		"a name of none":   func(k *Kind, _ *attest.Description) attest.Kind { k.Name = "Rack"; return nil },
-		"the name of gce":  func(k *Kind, _ *attest.Description) attest.Kind { k.Name = "gce"; return nil },
-		"the TPMs' name":   func(k *Kind, _ *attest.Description) attest.Kind { k.Name = "tpm"; return nil },
-		"a section's name": func(k *Kind, _ *attest.Description) attest.Kind { k.Name = "signers"; return nil },
-		"no identities":    func(k *Kind, _ *attest.Description) attest.Kind { k.Identities = nil; return nil },
-		"no function":      func(k *Kind, _ *attest.Description) attest.Kind { k.Open = nil; return nil },
-		"nothing":          func(*Kind, *attest.Description) attest.Kind { return (*other)(nil) },
-		"another provider": func(_ *Kind, d *attest.Description) attest.Kind { d.Provider = "rock"; return &other{is: *d} },
-		"another version":  func(_ *Kind, d *attest.Description) attest.Kind { d.Versions = []int{1, 2}; return &other{is: *d} },
-		"the road of TPMs": func(_ *Kind, d *attest.Description) attest.Kind {
+	for name, change := range map[string]func(k *Documents, d *attest.Description) attest.Kind{
+		"good":             func(_ *Documents, d *attest.Description) attest.Kind { return &other{is: *d} },
+		"a name of none":   func(k *Documents, _ *attest.Description) attest.Kind { k.Name = "Rack"; return nil },
+		"the name of gce":  func(k *Documents, _ *attest.Description) attest.Kind { k.Name = "gce"; return nil },
+		"the TPMs' name":   func(k *Documents, _ *attest.Description) attest.Kind { k.Name = "tpm"; return nil },
+		"a section's name": func(k *Documents, _ *attest.Description) attest.Kind { k.Name = "signers"; return nil },
+		"no identities":    func(k *Documents, _ *attest.Description) attest.Kind { k.Identities = nil; return nil },
+		"no function":      func(k *Documents, _ *attest.Description) attest.Kind { k.Open = nil; return nil },
+		"nothing":          func(*Documents, *attest.Description) attest.Kind { return (*other)(nil) },
+		"another provider": func(_ *Documents, d *attest.Description) attest.Kind { d.Provider = "rock"; return &other{is: *d} },
+		"another version":  func(_ *Documents, d *attest.Description) attest.Kind { d.Versions = []int{1, 2}; return &other{is: *d} },
+		"the road of TPMs": func(_ *Documents, d *attest.Description) attest.Kind {
 			d.Roads[0].Road = attest.RoadEK
 			return &other{is: *d}
 		},
-		"its first, unsaid": func(k *Kind, d *attest.Description) attest.Kind { k.Identities = grammar[1:]; return &other{is: *d} },
-		"its last, unsaid":  func(k *Kind, d *attest.Description) attest.Kind { k.Identities = grammar[:1]; return &other{is: *d} },
+		"its first, unsaid": func(k *Documents, d *attest.Description) attest.Kind {
+			k.Identities = grammar[1:]
+			return &other{is: *d}
+		},
+		"its last, unsaid": func(k *Documents, d *attest.Description) attest.Kind {
+			k.Identities = grammar[:1]
+			return &other{is: *d}
+		},
 	} {
 		d := good
 		d.Roads = slices.Clone(good.Roads)
-		k := Kind{Name: "rack", Identities: grammar}
+		k := Documents{Name: "rack", Identities: grammar}
 		k.Open = func(func(any) error) (attest.Kind, error) { return nil, errors.New("not opened") }
 		if kind := change(&k, &d); kind != nil {
 			k.Open = func(func(any) error) (attest.Kind, error) { return kind, nil }
@@ -373,7 +379,7 @@ func TestProvidersRefused(t *testing.T) {
 		if _, err := s.Verifier(row.ring, new(Machines), authorizer); (err == nil) != (name == "good") || errors.Is(err, os.ErrNotExist) != (name == "no roots" || name == "no CA") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := s.NewMembers(open, nil); err == nil || errors.Is(err, opened) == strings.Contains(name, "CA") {
+		if _, err := s.NewAuthorizer(open, nil); err == nil || errors.Is(err, opened) == strings.Contains(name, "CA") {
 			t.Errorf("%s: members: %v", name, err)
 		}
 		if _, err := s.OpenInventory(); !errors.Is(err, os.ErrNotExist) {
@@ -387,7 +393,7 @@ func TestProvidersRefused(t *testing.T) {
 	if got := s.OwnSigners(); len(got) != 5 || slices.Contains(got, csr.SignerKubeAPIServerClientKubelet) {
 		t.Errorf("own signers: %q", got)
 	}
-	if _, err := s.NewMembers(func(membership.Scope) (membership.Registry, membership.Lookups, error) { return nil, nil, nil }, nil); !errors.Is(err, refusal.CheckConfig) {
+	if _, err := s.NewAuthorizer(func(membership.Scope) (membership.Registry, membership.Lookups, error) { return nil, nil, nil }, nil); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("members without a registry: %v", err)
 	}
 }
@@ -537,7 +543,7 @@ func (w *world) planeOf(t *testing.T, s *Settings, inventory string) *plane {
 		t.Fatal(err)
 	}
 	store, p := objectstore.New(), new(plane)
-	members, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+	members, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		r, err := registry.New(scope, store, store, registry.Options{})
 		p.records = append(p.records, r)
 		return r, nil, err

@@ -32,8 +32,8 @@ func (s *Settings) OwnSigners() []string {
 // OpenRegistry opens the registry of a scope. stale is membership.FirstUseConfig.Stale.
 type OpenRegistry func(scope membership.Scope) (registry membership.Registry, stale membership.Lookups, err error)
 
-// NewMembers makes the authorizer, with a registry for each kind of evidence.
-func (s *Settings) NewMembers(open OpenRegistry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*members.Members, error) {
+// NewAuthorizer makes the authorizer, with a registry for each kind of evidence.
+func (s *Settings) NewAuthorizer(open OpenRegistry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*members.Authorizer, error) {
 	ids, err := s.ClusterIDs()
 	if err != nil {
 		return nil, err

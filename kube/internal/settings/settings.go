@@ -48,7 +48,7 @@ type Settings struct {
 
 	// known are the kinds of evidence with documents that the program knows, and sections what
 	// the file says of them.
-	known    []Kind
+	known    []Documents
 	sections map[string]configfile.Section
 	// path is the file that was read, and sum the digest of its contents (Follow).
 	path string
@@ -213,7 +213,7 @@ type Signer struct {
 // Read reads and checks a file, for a program that knows some kinds beside those in the box.
 // An unknown or duplicate field is an error, and so is a second document. The sections of the
 // kinds are read by [Settings.Kinds].
-func Read(path string, kinds ...Kind) (*Settings, error) {
+func Read(path string, kinds ...Documents) (*Settings, error) {
 	text, err := files.Read(path, configfile.MaxSize)
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
@@ -230,7 +230,7 @@ func Read(path string, kinds ...Kind) (*Settings, error) {
 }
 
 // Parse is [Read] for the text of a file.
-func Parse(text []byte, kinds ...Kind) (*Settings, error) {
+func Parse(text []byte, kinds ...Documents) (*Settings, error) {
 	s := new(Settings)
 	if err := s.know(kinds); err != nil {
 		return nil, err

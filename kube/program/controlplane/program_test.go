@@ -60,8 +60,8 @@ func (r rack) Document(_ context.Context, value []byte) ([]byte, error) {
 }
 
 // rackKind is the kind of a main function of somebody else's.
-func rackKind() Kind {
-	return Kind{Name: "rack", Identities: []attest.Grammar{{Kind: "rack"}}, Open: func(decode func(into any) error) (attest.Kind, error) {
+func rackKind() Plugin {
+	return Plugin{Name: "rack", Identities: []attest.Grammar{{Kind: "rack"}}, Open: func(decode func(into any) error) (attest.Kind, error) {
 		var section struct {
 			PublicKey string `json:"publicKey"`
 		}
@@ -100,7 +100,7 @@ func TestKindOfOthers(t *testing.T) {
 	}
 	path := write(t, strings.ReplaceAll(configuration, "KEY", hex.EncodeToString(pub)))
 	var stderr bytes.Buffer
-	status := run("test", []string{"--config", path}, &stderr, []Kind{rackKind()}, func(_ context.Context, _ flags, s *settings.Settings) error {
+	status := run("test", []string{"--config", path}, &stderr, []Plugin{rackKind()}, func(_ context.Context, _ flags, s *settings.Settings) error {
 		for nodeName, slot := range map[string]byte{"slot-1": 1, "slot-2": 7} {
 			if err := join(t, s, nodeName, rack{slot: slot, key: key}); err != nil {
 				t.Errorf("%s: %v", nodeName, err)
@@ -130,7 +130,7 @@ func join(t *testing.T, s *settings.Settings, nodeName string, machine rack) err
 	if err != nil {
 		t.Fatal(err)
 	}
-	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+	admits, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		r, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{})
 		return r, nil, err
 	}, func(context.Context, string) (bool, error) { return false, nil })
@@ -207,37 +207,37 @@ func TestKindRefused(t *testing.T) {
 	others.Open = func(func(into any) error) (attest.Kind, error) {
 		return document.NewKind(document.KindConfig{Provider: "rack", Identities: []attest.Grammar{{Kind: "rack"}, {Kind: "row"}}, ValueSize: 32, Platform: rack{}})
 	}
-	second := Kind{Name: "rack", Identities: rackKind().Identities, Versions: []int{2}, Open: func(func(any) error) (attest.Kind, error) {
+	second := Plugin{Name: "rack", Identities: rackKind().Identities, Versions: []int{2}, Open: func(func(any) error) (attest.Kind, error) {
 		return document.NewKind(document.KindConfig{Provider: "rack", Versions: []int{2}, Identities: rackKind().Identities, ValueSize: 32, Platform: rack{}})
 	}}
-	named := func(name string) Kind {
+	named := func(name string) Plugin {
 		k := rackKind()
 		k.Name = name
 		return k
 	}
 	for name, row := range map[string]struct {
 		old, with string
-		kinds     []Kind
+		kinds     []Plugin
 		want      string // "": it is served
 	}{
-		"as it is":                      {"", "", []Kind{rackKind()}, ""},
+		"as it is":                      {"", "", []Plugin{rackKind()}, ""},
 		"a program without the kind":    {"", "", nil, "rack"},
-		"an unknown section":            {"rack: {", "shelf: {}\nrack: {", []Kind{rackKind()}, "shelf"},
-		"an unknown field":              {"publicKey", "publickey", []Kind{rackKind()}, "publickey"},
-		"a section of nothing":          {"rack: {publicKey: " + strings.Repeat("ab", 32) + "}", "rack:", []Kind{rackKind()}, "an object"},
-		"a bad key":                     {"abab", "ab", []Kind{rackKind()}, "publicKey is none"},
-		"no section":                    {"rack: {publicKey: " + strings.Repeat("ab", 32) + "}", "", []Kind{rackKind()}, "one kind of evidence"},
-		"twice":                         {"", "", []Kind{rackKind(), rackKind()}, "no other kind"},
-		"the name of a section":         {"", "", []Kind{named("cluster")}, "no other kind or section"},
-		"the name of one in the box":    {"", "", []Kind{named("tpm")}, "no other kind"},
-		"a bad name":                    {"", "", []Kind{named("Rack")}, "a-z"},
-		"nothing to open":               {"", "", []Kind{{Name: "rack", Identities: []attest.Grammar{{Kind: "rack"}}}}, "Open of rack"},
-		"no identities":                 {"", "", []Kind{{Name: "rack", Open: rackKind().Open}}, "Identities of rack"},
-		"a kind of another name":        {"", "", []Kind{tpms}, "shelf"},
-		"identities that are not named": {"", "", []Kind{others}, "without row"},
-		"a later version":               {"", "", []Kind{second}, ""},
-		"a version that is not named":   {"", "", []Kind{{Name: "rack", Identities: second.Identities, Open: second.Open}}, "Kind.Versions"},
-		"another kind's identity":       {"mode: FirstUse", "mode: Inventory", []Kind{{Name: "rack", Identities: []attest.Grammar{{Kind: "slot"}}, Open: rackKind().Open}}, "rack:01"},
+		"an unknown section":            {"rack: {", "shelf: {}\nrack: {", []Plugin{rackKind()}, "shelf"},
+		"an unknown field":              {"publicKey", "publickey", []Plugin{rackKind()}, "publickey"},
+		"a section of nothing":          {"rack: {publicKey: " + strings.Repeat("ab", 32) + "}", "rack:", []Plugin{rackKind()}, "an object"},
+		"a bad key":                     {"abab", "ab", []Plugin{rackKind()}, "publicKey is none"},
+		"no section":                    {"rack: {publicKey: " + strings.Repeat("ab", 32) + "}", "", []Plugin{rackKind()}, "one kind of evidence"},
+		"twice":                         {"", "", []Plugin{rackKind(), rackKind()}, "no other kind"},
+		"the name of a section":         {"", "", []Plugin{named("cluster")}, "no other kind or section"},
+		"the name of one in the box":    {"", "", []Plugin{named("tpm")}, "no other kind"},
+		"a bad name":                    {"", "", []Plugin{named("Rack")}, "a-z"},
+		"nothing to open":               {"", "", []Plugin{{Name: "rack", Identities: []attest.Grammar{{Kind: "rack"}}}}, "Open of rack"},
+		"no identities":                 {"", "", []Plugin{{Name: "rack", Open: rackKind().Open}}, "Identities of rack"},
+		"a kind of another name":        {"", "", []Plugin{tpms}, "shelf"},
+		"identities that are not named": {"", "", []Plugin{others}, "without row"},
+		"a later version":               {"", "", []Plugin{second}, ""},
+		"a version that is not named":   {"", "", []Plugin{{Name: "rack", Identities: second.Identities, Open: second.Open}}, "Plugin.Versions"},
+		"another kind's identity":       {"mode: FirstUse", "mode: Inventory", []Plugin{{Name: "rack", Identities: []attest.Grammar{{Kind: "slot"}}, Open: rackKind().Open}}, "rack:01"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, strings.Replace(good, row.old, row.with, 1))

@@ -120,7 +120,7 @@ func (o *offline) verifier(at time.Time, hello bool) (*attest.Verifier, error) {
 	if err != nil {
 		return nil, err
 	}
-	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+	admits, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		r, err := registry.New(scope, store, store, registry.Options{Now: func() time.Time { return at }})
 		return r, nil, err
 	}, o.nodeExists)
