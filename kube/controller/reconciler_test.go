@@ -136,9 +136,9 @@ func newWorld(t *testing.T, change func(c *Config)) *world {
 	if w.reconciler, err = New(config); err != nil {
 		t.Fatal(err)
 	}
-	w.reconciler.writer, w.reconciler.events, w.reconciler.readers = w.api, w.events, map[string]requests.Reader{}
+	w.reconciler.watched = &requests.Watched{Readers: map[string]requests.Reader{}, Writer: w.api, Events: w.events}
 	for _, signer := range w.reconciler.Signers() {
-		w.reconciler.readers[signer] = w.api
+		w.reconciler.watched.Readers[signer] = w.api
 	}
 	return w
 }
@@ -344,7 +344,7 @@ func TestStaleCache(t *testing.T) {
 	w := newWorld(t, nil)
 	before := w.create("r", builtIn, nil)
 	w.mustReconcile("r", builtIn)
-	w.reconciler.readers[builtIn] = stale{object: before}
+	w.reconciler.watched.Readers[builtIn] = stale{object: before}
 	w.mustReconcile("r", builtIn)
 	if w.providers.asked != 1 || w.writes["approval"] != 1 {
 		t.Errorf("%d verifications and %v writes, want one of each", w.providers.asked, w.writes)

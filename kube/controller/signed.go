@@ -53,7 +53,7 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 		r.metrics.recorded.WithLabelValues("refused").Inc()
 		logger.Info("a certificate was not recorded", "why", err.Error())
 		if r.c.Observe == nil {
-			r.tell(object, reasonUnattested, "Record", err.Error())
+			r.watched.Warn(object, reasonUnattested, "Record", err.Error())
 		} else {
 			r.observe(Request(object), nodeName, &csr.Decision{Verdict: csr.VerdictDeny, Reason: reasonUnattested, Message: err.Error()})
 		}

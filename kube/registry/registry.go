@@ -24,7 +24,7 @@ type Registry struct {
 	stale  client.Reader // may be nil
 	writer client.Writer
 	now    func() time.Time
-	recent *recent
+	recent recentNodes
 }
 
 // Options are the options of [New].
@@ -55,7 +55,7 @@ func New(scope membership.Scope, reader client.Reader, writer client.Writer, opt
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return &Registry{scope: scope, reader: reader, stale: opts.Stale, writer: writer, now: opts.Now, recent: newRecent()}, nil
+	return &Registry{scope: scope, reader: reader, stale: opts.Stale, writer: writer, now: opts.Now, recent: newRecentNodes()}, nil
 }
 
 // Stale returns the registry over Options.Stale, or this one if there is none. It is only for

@@ -81,7 +81,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.reconciler.issue = w.ca.Issue
-	w.reconciler.writer, w.reconciler.readers = w.api, map[string]requests.Reader{csr.SignerClientTPM: w.api}
+	w.reconciler.watched = &requests.Watched{Readers: map[string]requests.Reader{csr.SignerClientTPM: w.api}, Writer: w.api}
 	return w
 }
 
@@ -229,7 +229,7 @@ func TestUnread(t *testing.T) {
 	w := newWorld(t)
 	down := errors.New("down")
 	for _, c := range []struct{ err, want error }{{apierrors.NewNotFound(requestResource, "r"), nil}, {down, down}} {
-		w.reconciler.readers = map[string]requests.Reader{csr.SignerClientTPM: gone{err: c.err}}
+		w.reconciler.watched.Readers = map[string]requests.Reader{csr.SignerClientTPM: gone{err: c.err}}
 		if _, err := w.reconciler.look(t.Context(), requests.Key{SignerName: csr.SignerClientTPM, Name: "r"}); !errors.Is(err, c.want) {
 			t.Errorf("%v: %v", c.err, err)
 		}
@@ -283,7 +283,7 @@ var requestResource = certificatesv1.Resource("certificatesigningrequests")
 func TestFailedEvent(t *testing.T) {
 	w := newWorld(t)
 	told, writer := events.NewFakeRecorder(9), &refusing{SubResourceClientConstructor: w.api, err: apierrors.NewConflict(requestResource, "r", errors.New("changed"))}
-	w.reconciler.events, w.reconciler.writer = told, writer
+	w.reconciler.watched.Events, w.reconciler.watched.Writer = told, writer
 	o := w.answer("r", "Approved")
 	o.Spec.Username = csr.BootstrapUserPrefix + "zyxwvu"
 	if _, err := w.sign(o); err != nil || len(told.Events) != 0 {
@@ -301,7 +301,7 @@ func TestEveryAttemptIsOneCertificate(t *testing.T) {
 	w := newWorld(t)
 	// The right to sign is missing, or an admission policy or webhook is in the way.
 	writer := &refusing{SubResourceClientConstructor: w.api, err: apierrors.NewForbidden(requestResource, "r", errors.New("not permitted to sign"))}
-	w.reconciler.writer = writer
+	w.reconciler.watched.Writer = writer
 	o := w.answer("r", "Approved")
 	if _, err := w.sign(o); err == nil {
 		t.Fatal("written")

@@ -10,7 +10,6 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // small are bounds that a test reaches.
@@ -226,7 +225,7 @@ func TestBacklogChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newTestBacklog(Options{Done: done})
-			done.young, done.old = map[types.UID]struct{}{}, nil
+			*done = *NewRecent()
 			first := filed("n", ours, "r", 0)
 			first.UID = "first"
 			q.put(first, 0)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -68,7 +69,12 @@ func (p *pending) Start(ctx context.Context, _ workqueue.TypedRateLimitingInterf
 	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, p),
 		&certificatesv1.CertificateSigningRequest{}, p, cache.ReflectorOptions{Name: p.signer})
 	go reflector.RunWithContext(ctx) //goroutine: client-go and the backlog alone
-	go p.again(ctx)                  //goroutine: the backlog and its watch alone
+	go func() { //goroutine: the backlog and its watch alone
+		_ = wait.PollUntilContextCancel(ctx, relistInterval, false, func(context.Context) (bool, error) {
+			p.takeLeftOut()
+			return false, nil
+		})
+	}()
 	return nil
 }
 
@@ -78,20 +84,6 @@ func (*pending) IsWatchListSemanticsUnSupported() bool { return true }
 
 // relistInterval is how often the requests are listed again while some were left out.
 const relistInterval = time.Minute
-
-// again has the requests listed again for those that were left out.
-func (p *pending) again(ctx context.Context) {
-	tick := time.NewTicker(relistInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		p.takeLeftOut()
-	}
-}
 
 // takeLeftOut ends the watch if some requests were left out: a list comes next.
 func (p *pending) takeLeftOut() {

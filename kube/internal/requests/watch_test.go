@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -122,19 +121,17 @@ func TestWatch(t *testing.T) {
 	m := newManager(t, api)
 	var (
 		mu      sync.Mutex
-		readers map[string]Reader
-		check   healthz.Checker
+		watched *Watched
 		err     error
 		looks   = map[Key]int{}
 	)
 	want := map[Key]int{{SignerName: builtIn, Name: "listed"}: 2, {SignerName: builtIn, Name: "signed"}: 1, {SignerName: ours, Name: "later"}: 1}
 	done := make(chan struct{})
-	readers, check, err = Watch(m, m, []string{builtIn, ours}, Options{Name: "test", Workers: 2, Done: NewRecent()}, func(ctx context.Context, key Key) (reconcile.Result, error) {
+	watched, err = Watch(m, []string{builtIn, ours}, Options{Name: "test", Workers: 2, Done: NewRecent()}, func(ctx context.Context, key Key) (reconcile.Result, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		var o certificatesv1.CertificateSigningRequest
-		if err := readers[key.SignerName].Get(ctx, client.ObjectKey{Name: key.Name}, &o); err != nil || o.Spec.SignerName != key.SignerName {
-			t.Errorf("%v: %v, %+v", key, err, &o)
+		if o, err := watched.Get(ctx, key); err != nil || o == nil || o.Spec.SignerName != key.SignerName {
+			t.Errorf("%v: %v, %+v", key, err, o)
 		}
 		looks[key]++
 		left := 0
@@ -156,11 +153,11 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := check(nil); err != nil {
+	if err := watched.Check(nil); err != nil {
 		t.Errorf("before it leads: %v", err)
 	}
 	run(t, m, done, func() {
-		if err := check(nil); err != nil {
+		if err := watched.Check(nil); err != nil {
 			t.Errorf("while it looks: %v", err)
 		}
 	})
@@ -170,8 +167,8 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	for key := range want {
-		if err := readers[key.SignerName].Get(t.Context(), client.ObjectKey{Name: key.Name}, new(certificatesv1.CertificateSigningRequest)); !apierrors.IsNotFound(err) {
-			t.Errorf("%v is kept: %v", key, err)
+		if o, err := watched.Get(t.Context(), key); err != nil || o != nil {
+			t.Errorf("%v is kept: %v, %+v", key, err, o)
 		}
 	}
 }
@@ -184,7 +181,7 @@ func TestWatchPanics(t *testing.T) {
 	}}
 	m, done := newManager(t, api), make(chan struct{})
 	var panics atomic.Int32
-	_, _, err := Watch(m, m, []string{ours}, Options{Name: "panics", Workers: 1, Done: NewRecent()}, func(_ context.Context, key Key) (reconcile.Result, error) {
+	_, err := Watch(m, []string{ours}, Options{Name: "panics", Workers: 1, Done: NewRecent()}, func(_ context.Context, key Key) (reconcile.Result, error) {
 		if key.Name == "panics" && panics.Add(1) < 3 {
 			panic("a bug of a kind")
 		}
@@ -231,7 +228,7 @@ func TestWatchSlow(t *testing.T) {
 	api.listed["spec.signerName="+builtIn] = []*certificatesv1.CertificateSigningRequest{filed("honest", builtIn, "slow", 99)}
 	m, over, done := newManager(t, api), make(chan struct{}), make(chan struct{})
 	var slow, honest atomic.Int32
-	_, _, err := Watch(m, m, []string{ours, builtIn}, Options{Name: "slow", Workers: 8, Done: NewRecent()}, func(ctx context.Context, key Key) (reconcile.Result, error) {
+	_, err := Watch(m, []string{ours, builtIn}, Options{Name: "slow", Workers: 8, Done: NewRecent()}, func(ctx context.Context, key Key) (reconcile.Result, error) {
 		if key.Name != "honest" {
 			slow.Add(1)
 			<-over
