@@ -69,7 +69,7 @@ func (p *pending) Start(ctx context.Context, _ workqueue.TypedRateLimitingInterf
 	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, p),
 		&certificatesv1.CertificateSigningRequest{}, p, cache.ReflectorOptions{Name: p.signer})
 	go reflector.RunWithContext(ctx) //goroutine: client-go and the backlog alone
-	go func() { //goroutine: the backlog and its watch alone
+	go func() {                      //goroutine: the backlog and its watch alone
 		_ = wait.PollUntilContextCancel(ctx, relistInterval, false, func(context.Context) (bool, error) {
 			p.takeLeftOut()
 			return false, nil
