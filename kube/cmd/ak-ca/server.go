@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/internal/httpserver"
+	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
