@@ -12,7 +12,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -118,7 +117,7 @@ const (
 // The error is refusal.CheckConfig, or that of csr.Policy.Validate.
 func New(config Config) (*Reconciler, error) {
 	switch {
-	case nilpointer.Is(config.Providers):
+	case config.Providers == nil:
 		return nil, refusal.Config("Providers", "", "controller.Of a verifier, or others")
 	case len(config.Providers.SignerNames()) == 0:
 		return nil, refusal.Config("Providers", "none for any signer",
@@ -129,12 +128,6 @@ func New(config Config) (*Reconciler, error) {
 		return nil, refusal.Config("Serving.SignerNames", refusal.Quotes(config.Serving.SignerNames), csr.SignerKubeletServing+" alone")
 	case config.Serving != nil && config.Serving.Records != nil:
 		return nil, refusal.Config("Serving.Records", "a function", "none: Config.Registry is used")
-	case config.Registry != nil && nilpointer.Is(config.Registry):
-		return nil, refusal.Config("Registry", "a nil pointer", "one, or nil")
-	case config.Stale != nil && nilpointer.Is(config.Stale):
-		return nil, refusal.Config("Stale", "a nil pointer", "one, or nil")
-	case config.Cluster != nil && nilpointer.Is(config.Cluster):
-		return nil, refusal.Config("Cluster", "a nil pointer", "one, or nil")
 	case config.RequesterRate < 0 || config.RequesterBurst < 0 || config.Workers < 0:
 		return nil, refusal.Config("RequesterRate, RequesterBurst and Workers", "a negative one", "0 or more")
 	}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"net/http"
 
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -16,6 +17,9 @@ import (
 // update on certificatesigningrequests/approval and /status, and approve on the signers of
 // [Reconciler.Signers]; also sign, if another account's approval is to be failed.
 func (r *Reconciler) SetupWithManager(m manager.Manager) (err error) {
+	if r == nil || r.c.Providers == nil {
+		return errNotMade
+	}
 	r.watched, err = requests.Watch(m, r.Signers(), requests.Options{
 		Name: r.c.Name, Cluster: r.c.Cluster, Events: r.c.Events, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica,
 		Done: r.done, Limit: r.limit, LeftOut: r.metrics.leftOut.Inc,
@@ -25,4 +29,11 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) (err error) {
 
 // Check fails until the requests have been listed, and while they cannot be: for the manager's
 // readiness. On a replica that does not lead it never fails.
-func (r *Reconciler) Check(request *http.Request) error { return r.watched.Check(request) }
+func (r *Reconciler) Check(request *http.Request) error {
+	if r == nil {
+		return errNotMade
+	}
+	return r.watched.Check(request)
+}
+
+var errNotMade = errors.New("controller: a reconciler that New did not make")

@@ -29,7 +29,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -89,9 +88,9 @@ func (r *reading) active(now time.Time) (since time.Time) {
 // New checks the configuration. The error is refusal.CheckConfig.
 func New(config Config) (*Keeper, error) {
 	switch {
-	case nilpointer.Is(config.Reader):
+	case config.Reader == nil:
 		return nil, refusal.Config("Reader", "", "one that reads past caches")
-	case !config.ReadOnly && nilpointer.Is(config.Writer):
+	case !config.ReadOnly && config.Writer == nil:
 		return nil, refusal.Config("Writer", "", "one")
 	case config.Secret.Namespace == "" || config.Secret.Name == "":
 		return nil, refusal.Config("Secret", refusal.Quote(config.Secret.String()), "a namespace and a name")

@@ -229,8 +229,8 @@ func TestRefusedClaims(t *testing.T) {
 func TestNew(t *testing.T) {
 	store := objectstore.New()
 	for name, err := range map[string]error{
-		"no reader": second(registry.New(membership.Scope{Cluster: "c"}, (*failing)(nil), store, registry.Options{})),
-		"no writer": second(registry.New(membership.Scope{Cluster: "c"}, store, (*failing)(nil), registry.Options{})),
+		"no reader": second(registry.New(membership.Scope{Cluster: "c"}, nil, store, registry.Options{})),
+		"no writer": second(registry.New(membership.Scope{Cluster: "c"}, store, nil, registry.Options{})),
 		"no cache":  second(registry.Cached(t.Context(), nil)),
 	} {
 		if !errors.Is(err, refusal.CheckConfig) {

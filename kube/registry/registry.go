@@ -11,7 +11,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -45,12 +44,10 @@ func New(scope membership.Scope, reader client.Reader, writer client.Writer, opt
 		return nil, err
 	}
 	switch {
-	case nilpointer.Is(reader):
+	case reader == nil:
 		return nil, refusal.Config("reader", "", "one that reads past caches")
-	case nilpointer.Is(writer):
+	case writer == nil:
 		return nil, refusal.Config("writer", "", "one")
-	case opts.Stale != nil && nilpointer.Is(opts.Stale):
-		return nil, refusal.Config("Options.Stale", "that is a nil pointer", "a reader, or nil")
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now

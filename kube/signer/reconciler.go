@@ -65,6 +65,9 @@ func newMetrics(r prometheus.Registerer, name string) (*prometheus.CounterVec, e
 // It needs these rights in the API server: list and watch on certificatesigningrequests,
 // update on certificatesigningrequests/status, and sign on the signers.
 func (r *Reconciler) SetupWithManager(m manager.Manager) (err error) {
+	if r == nil || r.c.Providers == nil {
+		return errNotMade
+	}
 	r.watched, err = requests.Watch(m, r.c.Providers.SignerNames(), requests.Options{
 		Name: r.c.Name, Cluster: r.c.Cluster, Events: r.c.Events, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica, Approved: true, Done: r.done,
 	}, r.look)
@@ -73,7 +76,14 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) (err error) {
 
 // Check fails until the requests have been listed, and while they cannot be: for the manager's
 // readiness. On a replica that does not lead it never fails.
-func (r *Reconciler) Check(request *http.Request) error { return r.watched.Check(request) }
+func (r *Reconciler) Check(request *http.Request) error {
+	if r == nil {
+		return errNotMade
+	}
+	return r.watched.Check(request)
+}
+
+var errNotMade = errors.New("signer: a reconciler that New did not make")
 
 // conflictPause is how long after a lost write the request is looked at again, if no event
 // comes first.

@@ -28,7 +28,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
@@ -578,8 +577,6 @@ func (names) Challenge(context.Context, *csr.Request) ([]byte, error) {
 }
 func (names) Verify(context.Context, *csr.Request) (*csr.Attested, error) { return nil, nil }
 
-type noCluster struct{ cluster.Cluster }
-
 func TestConfig(t *testing.T) {
 	for name, c := range map[string]Config{
 		"no providers":      {CA: noCA},
@@ -587,7 +584,6 @@ func TestConfig(t *testing.T) {
 		"Kubernetes' own":   {Providers: names{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet}, CA: noCA},
 		"no CA":             {Providers: names{csr.SignerClientTPM}},
 		"a negative number": {Providers: names{csr.SignerClientTPM}, CA: noCA, Workers: -1},
-		"a nil cluster":     {Providers: names{csr.SignerClientTPM}, CA: noCA, Cluster: (*noCluster)(nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := New(c); !errors.Is(err, refusal.CheckConfig) {

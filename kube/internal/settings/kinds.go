@@ -14,7 +14,6 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -140,7 +139,7 @@ func (s *Settings) Kinds() ([]attest.Kind, error) {
 
 // check holds what Open has made against what the kind says.
 func (k *Documents) check(kind attest.Kind) error {
-	if nilpointer.Is(kind) {
+	if kind == nil {
 		return refusal.Config("Plugin.Open", "nothing", "a kind of evidence")
 	}
 	d := kind.Describe()

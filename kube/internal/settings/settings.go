@@ -13,13 +13,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/kube/internal/members"
@@ -360,9 +360,9 @@ func (s *Settings) check() error {
 // check refuses names that no object can have.
 func (c *Cluster) check() error {
 	switch {
-	case !names.ValidLabel(c.Namespace):
+	case len(validation.IsDNS1123Label(c.Namespace)) != 0:
 		return refusal.Config("cluster.namespace", refusal.Quote(c.Namespace), "the name of a namespace")
-	case !names.ValidNode(c.KeyRingSecret):
+	case len(validation.IsDNS1123Subdomain(c.KeyRingSecret)) != 0:
 		return refusal.Config("cluster.keyRingSecret", refusal.Quote(c.KeyRingSecret), "the name of a Secret")
 	}
 	return nil

@@ -216,7 +216,7 @@ func TestInventoryUID(t *testing.T) {
 func TestInventoryErrors(t *testing.T) {
 	byTPM := known(t)
 	for _, entry := range []string{"nodeName: 666", "nodeName: no", "nodeName: b, uid: 12345678", "nodeName: b, ipAddresses: [192.0.2.1/24]", "nodeName: b, dnsNames: [666]",
-		"nodeName: b, ipAddresses: 192.0.2.1", "nodeName: B", "nodeName: b, providerID: ' '", "nodeName: b, providerID: ' x'",
+		"nodeName: b, ipAddresses: 192.0.2.1", "nodeName: B", "nodeName: b, providerID: ' '", `nodeName: b, uid: "a\a"`, "nodeName: b, uid: " + strings.Repeat("u", 254), "nodeName: b, providerID: ' x'",
 		"nodeName: b, dnsNames: [b.example.]", "nodeName: b, dnsNames: ['*.example']", "nodeName: b, dnsNames: ['']", "nodeName: b, dnsNames: [kubernetes]",
 		"nodeName: b, dnsNames: ['666']", "nodeName: b, ipAddresses: ['fe80::1%eth0']", "nodeName: b, ipAddresses: [127.0.0.1]",
 		"nodeName: b, kind: c", "nodeName: a", "nodename: b"} {

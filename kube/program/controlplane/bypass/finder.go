@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -65,9 +64,9 @@ const (
 // NewFinder checks the configuration. The error is refusal.CheckConfig.
 func NewFinder(config Config) (*Finder, error) {
 	switch {
-	case nilpointer.Is(config.Reader):
+	case config.Reader == nil:
 		return nil, refusal.Config("Reader", "", "one of cluster roles and bindings")
-	case nilpointer.Is(config.Writer):
+	case config.Writer == nil:
 		return nil, refusal.Config("Writer", "", "one of access reviews")
 	}
 	if config.BootstrapGroups == nil {
