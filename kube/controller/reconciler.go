@@ -114,7 +114,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	if err := r.write(ctx, object, &decision, err); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			r.metrics.conflicts.Inc()
-			logger.Info("the request has changed before it was decided")
+			logger.Info("request changed before its decision was written; it is decided again")
 			return reconcile.Result{RequeueAfter: conflictPause}, nil
 		}
 		return reconcile.Result{}, err
@@ -122,10 +122,10 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	r.done.Add(object)
 	if decision.Reason == attest.ReasonChallenge {
 		r.metrics.challenges.WithLabelValues(kind, "issued").Inc()
-		logger.Info("challenged")
+		logger.Info("hello challenged")
 		return reconcile.Result{}, nil
 	}
-	logger.Info("decided", "why", reason)
+	logger.Info("request decided", "why", reason)
 	r.event(object, &decision, reason)
 	return reconcile.Result{}, nil
 }

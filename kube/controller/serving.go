@@ -38,7 +38,7 @@ func (r *Reconciler) countServing(ctx context.Context, object *certificatesv1.Ce
 	if leaf, err := leafOf(object.Status.Certificate); err == nil {
 		record, err := r.c.Registry.Lookup(ctx, strings.TrimPrefix(leaf.Subject.CommonName, csr.NodeUserPrefix))
 		if err == nil && record != nil && record.State == membership.StateBound && leaf.NotAfter.After(record.LastEnd) {
-			log.FromContext(ctx).Info("a serving certificate outlasts its approval: the name of the node is kept until its end",
+			log.FromContext(ctx).Info("serving certificate ends later than was approved: the node's name stays reserved until then",
 				"request", object.Name, "node", record.NodeName, "notAfter", leaf.NotAfter)
 			_, err = r.c.Registry.Bind(ctx, record, leaf.NotAfter, nil)
 		}

@@ -24,7 +24,7 @@ const reasonUnattested = "UnattestedCertificate"
 var errNoCertificate = errors.New("controller: no certificate in the status")
 
 // errNotAdmitted says that a certificate belongs to no request that was admitted here.
-var errNotAdmitted = errors.New("controller: nobody was admitted with this request and key")
+var errNotAdmitted = errors.New("controller: the registry has no approval of this request and key")
 
 // errForgotten says that a certificate that was once recorded would no longer be recorded.
 var errForgotten = errors.New("controller: the certificate has ended, or others of its node are kept that were issued later")
@@ -48,7 +48,7 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 		logger.Info("a certificate was recorded", "credential", csr.CredentialID(leaf), "notAfter", leaf.NotAfter)
 	case errors.Is(err, errForgotten): // seen again by a replica that has just become the leader
 		r.metrics.recorded.WithLabelValues("forgotten").Inc()
-		logger.Info("a certificate is not recorded any more", "credential", csr.CredentialID(leaf), "notAfter", leaf.NotAfter)
+		logger.Info("certificate not recorded: it has expired, or the node has newer ones", "credential", csr.CredentialID(leaf), "notAfter", leaf.NotAfter)
 	case errors.Is(err, errNotAdmitted), errors.Is(err, errNoCertificate), csr.Decide(err).Verdict == csr.VerdictDeny:
 		r.metrics.recorded.WithLabelValues("refused").Inc()
 		logger.Info("a certificate was not recorded", "why", err.Error())

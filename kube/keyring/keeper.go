@@ -138,7 +138,7 @@ func (k *Keeper) Start(ctx context.Context) error { //goroutine: the API server'
 		if err := k.Refresh(ctx); err == nil {
 			retry = firstRetry
 		} else if ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "the key ring was not read, or not rotated", "secret", k.c.Secret.String())
+			log.FromContext(ctx).Error(err, "failed to read or rotate the key ring; it is tried again", "secret", k.c.Secret.String())
 			wait, retry = min(retry, pause), min(2*retry, pause)
 		}
 		select {
@@ -248,7 +248,7 @@ func (k *Keeper) noKeys(ctx context.Context, data map[string][]byte) map[string]
 	maps.DeleteFunc(foreign, func(name string, _ []byte) bool { return strings.Trim(name, "0123456789abcdefABCDEF") == "" })
 	names := refusal.Quotes(slices.Sorted(maps.Keys(foreign)))
 	if *k.foreign.Swap(&names) != names && len(foreign) != 0 {
-		log.FromContext(ctx).Info("the Secret of the key ring has entries that are no keys; they are left as they are", "secret", k.c.Secret.String(), "entries", names)
+		log.FromContext(ctx).Info("the key ring's Secret has entries that are not keys; they are ignored and kept", "secret", k.c.Secret.String(), "entries", names)
 	}
 	return foreign
 }

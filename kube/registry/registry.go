@@ -73,7 +73,7 @@ func (r *Registry) over(reader client.Reader) *Registry {
 }
 
 // errNotMade says that a registry has no API server.
-var errNotMade = errors.New("registry: one that New did not make")
+var errNotMade = errors.New("registry: a Registry that New did not make")
 
 // check refuses a registry that New did not make, and a context that has ended.
 func (r *Registry) check(ctx context.Context) error {

@@ -46,7 +46,7 @@ func newReconciler(config Config, metrics *prometheus.CounterVec) *Reconciler {
 }
 
 // errNoCA says that [Config].CA has returned none.
-var errNoCA = errors.New("signer: there is no CA now")
+var errNoCA = errors.New("signer: no CA is loaded")
 
 func newMetrics(r prometheus.Registerer, name string) (*prometheus.CounterVec, error) {
 	signed := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -179,7 +179,7 @@ func (r *Reconciler) write(ctx context.Context, seen, object *certificatesv1.Cer
 		r.unwritten.forget(object.UID)
 		fallthrough
 	case apierrors.IsConflict(err):
-		log.FromContext(ctx).Info("the request has changed before it was signed", "request", object.Name)
+		log.FromContext(ctx).Info("request changed before its certificate was written; it is signed again", "request", object.Name)
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
 	case err != nil:
 		return reconcile.Result{}, err

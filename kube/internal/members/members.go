@@ -184,7 +184,7 @@ func (m *Authorizer) of(ctx context.Context, r *attest.Result) (*membership.Firs
 // unknown says why a machine named by neither the inventory nor a record is not admitted.
 func (m *Authorizer) unknown(r *attest.Result) error {
 	if m.config.Mode == ModeApproval {
-		return attest.NotMember("machine " + string(r.Machine) + ", which nobody has approved as node " + r.NodeName)
+		return attest.NotMember("machine " + string(r.Machine) + ", which no operator has approved as node " + r.NodeName)
 	}
 	return &attest.Error{Check: membership.CheckRegistryResting, Got: "machine " + string(r.Machine) + ", unknown as node " + r.NodeName,
 		Want: "one that is recorded, or first use after " + m.config.FirstUseAfter.Format(time.RFC3339) + ", as etcd was restored", Err: refusal.ErrRetry}

@@ -1,5 +1,5 @@
-// Package objectstore keeps Kubernetes objects in memory, for tests and for deciding about
-// objects that were kept in a file, with the rules of an API server that a registry relies on:
+// Package objectstore keeps Kubernetes objects in memory, for tests,
+// with the rules of an API server that a registry relies on:
 // versions that no other object ever has, writes over a version, preconditions, finalizers. It
 // knows no schemas: those are tested against a real API server.
 package objectstore

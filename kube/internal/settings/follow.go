@@ -27,7 +27,7 @@ func (s *Settings) Follow(ctx context.Context, end func()) {
 	files.Follow(ctx, followInterval, "the configuration", func() error {
 		changed, err := s.changed()
 		if changed {
-			log.FromContext(ctx).Info("the configuration has changed: the program ends, to be started again with it", "file", s.path)
+			log.FromContext(ctx).Info("configuration changed: the program exits, to be restarted with the new one", "file", s.path)
 			end()
 		}
 		return err

@@ -92,7 +92,7 @@ func (s *Settings) setKind(m *Machine) error {
 	case m.Evidence != noEvidence:
 		return refusal.Config("evidence", refusal.Quote(m.Evidence), noEvidence+", or a kind")
 	case s.InsecureSigner == nil:
-		return refusal.Config("evidence", noEvidence, "a section insecureSigner in the configuration, without which nobody serves such a machine")
+		return refusal.Config("evidence", noEvidence, "a section insecureSigner in the configuration, without which no signer serves such a machine")
 	case m.Kind+m.Identity != "":
 		return refusal.Config("kind and identity", refusal.Quote(m.Kind)+" and "+refusal.Quote(m.Identity), "neither: a machine with evidence: none proves nothing")
 	case len(m.DNSNames)+len(m.IPAddresses) != 0:

@@ -247,7 +247,7 @@ const minValueSize = 16 // has no meaning if nothing is verified
 // untrusting is a platform that refuses all documents.
 type untrusting struct{}
 
-var errUntrusting = refusal.Config("documents", "nobody who is trusted to sign them", "a controller's configuration")
+var errUntrusting = refusal.Config("documents", "no trusted signer", "a controller's configuration")
 
 func (untrusting) Read([]byte) (*document.Claims, error) { return nil, errUntrusting }
 

@@ -392,7 +392,7 @@ func (s *Settings) checkMembership() error {
 	case m.Mode == members.ModeFirstUse && m.Kind == nitro.Provider:
 		return refusal.Config("membership.mode", string(m.Mode)+" with kind "+nitro.Provider, "Inventory or Approval: no document of a NitroTPM names an account, so every customer of AWS could be first")
 	case m.Mode == members.ModeFirstUse && m.Kind == ec2.Provider:
-		return refusal.Config("membership.mode", string(m.Mode)+" with kind "+ec2.Provider, "Inventory: whoever may assume a role of the list chooses the machine")
+		return refusal.Config("membership.mode", string(m.Mode)+" with kind "+ec2.Provider, "Inventory: any account that may assume a role of the list chooses the machine")
 	case m.Mode == members.ModeFirstUse && m.Kind == tpm.Provider && s.TPM.everyCustomer(m.Road) != "":
 		return refusal.Config("membership.mode", string(m.Mode)+" with profile "+s.TPM.everyCustomer(m.Road),
 			"projects of that issuer, with profile "+googleProfile+", else Inventory or Approval: it certifies the machines of every customer of a platform")

@@ -80,7 +80,7 @@ func (s *Settings) Trust(metrics prometheus.Registerer) (*Trust, error) {
 	}, []string{"kind"})}
 	for name, kind := range t.kinds {
 		if kind.fetch != nil {
-			t.never[name] = fmt.Errorf("%s has not been tried", name)
+			t.never[name] = fmt.Errorf("%s: signing keys or intermediates have not been fetched yet", name)
 		}
 	}
 	for _, gauge := range []*prometheus.GaugeVec{t.fetch, t.expiry} {
@@ -134,18 +134,18 @@ func (t *Trust) fetched(ctx context.Context, name string, err error) {
 		t.fetch.WithLabelValues(name).Set(1)
 		delete(t.never, name)
 		if t.failed[name] != "" {
-			log.FromContext(ctx).Info("what this kind of evidence needs was fetched again", "kind", name)
+			log.FromContext(ctx).Info("signing keys or intermediates were fetched again", "kind", name)
 		}
 		t.failed[name] = ""
 		return
 	}
 	t.fetch.WithLabelValues(name).Set(0)
 	if t.never[name] != nil {
-		t.never[name] = fmt.Errorf("%s: nothing can be fetched: %w", name, err)
+		t.never[name] = fmt.Errorf("%s: signing keys or intermediates cannot be fetched: %w", name, err)
 	}
 	if t.failed[name] != err.Error() {
 		t.failed[name] = err.Error()
-		log.FromContext(ctx).Error(err, "what this kind of evidence needs could not be fetched; its nodes have to try later", "kind", name)
+		log.FromContext(ctx).Error(err, "failed to fetch signing keys or intermediates; requests of this kind will be retried", "kind", name)
 	}
 }
 
@@ -167,7 +167,7 @@ func (t *Trust) lookAtRoots(ctx context.Context) {
 		}
 		for _, c := range kind.roots {
 			if warn && now.Add(soon).After(c.NotAfter) {
-				log.FromContext(ctx).Info("a root ends soon or has ended", "kind", name, "root", refusal.Text(c.Subject.String()), "end", c.NotAfter.UTC())
+				log.FromContext(ctx).Info("root certificate expires soon or has expired", "kind", name, "root", refusal.Text(c.Subject.String()), "end", c.NotAfter.UTC())
 			}
 		}
 	}

@@ -93,7 +93,7 @@ func run(name string, args []string, stderr io.Writer, kinds []Plugin, serve fun
 		set.BoolVar(&f.observe, "observe", false, "leave requests without evidence to others, and be ready although there are ways around attestation")
 	}
 	if name == signer.DefaultName {
-		set.BoolVar(&f.insecure, "insecure", false, "serve the nodes that cannot attest (evidence: none in the inventory), and no others: whoever has a bootstrap token is such a node, once")
+		set.BoolVar(&f.insecure, "insecure", false, "serve the nodes that cannot attest (evidence: none in the inventory), and no others: the first holder of a bootstrap token becomes such a node")
 	}
 	set.BoolVar(&f.debug, "debug", false, "log more")
 	version := set.Bool("version", false, "print the version and exit")

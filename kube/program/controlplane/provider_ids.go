@@ -80,7 +80,7 @@ func (c *comparer) Start(ctx context.Context) error { //goroutine: the API serve
 	defer tick.Stop()
 	for {
 		if err := c.compare(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "the provider IDs of records and Nodes were not all compared")
+			log.FromContext(ctx).Error(err, "failed to compare all provider IDs of AttestedNodes and Nodes; they are compared again")
 		}
 		select {
 		case <-ctx.Done():

@@ -90,7 +90,7 @@ func (w *Watch) Start(ctx context.Context) error { //goroutine: the API server's
 	for {
 		pause := interval
 		if err := w.Look(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "ways around attestation could not be looked for")
+			log.FromContext(ctx).Error(err, "failed to look for ways around attestation; it is tried again")
 			pause /= 10
 		}
 		select {
