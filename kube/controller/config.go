@@ -16,8 +16,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Providers decide requests with evidence. [Of] makes them of a verifier; those of one's own call
-// csr.Verify.
+// Providers decide requests with evidence. [Of] makes them of a verifier; your own implementation
+// calls csr.Verify.
 type Providers interface {
 	// SignerNames returns the signers of certificates for which there is a provider.
 	SignerNames() []string
@@ -54,7 +54,7 @@ type Registry interface {
 // default: leaving one out is an error.
 //
 // A request with the annotation nodeattest.github.io/break-glass is not refused: the reconciler
-// needs the admission policies of kube/deploy beside it, which keep the annotation from nodes.
+// needs the admission policies of kube/deploy, which refuse the annotation from nodes.
 type Config struct {
 	// Providers decide the requests.
 	Providers Providers

@@ -17,8 +17,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// TestObserve has a reconciler that observes refuse nothing but evidence: what it would have
-// refused is told, and left to others.
+// TestObserve has a reconciler that observes refuse bad evidence alone: it reports every other refusal
+// and leaves the request to others.
 func TestObserve(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -52,7 +52,7 @@ func TestObserve(t *testing.T) {
 		signer    string // empty: Kubernetes' own
 		observe   bool
 		admit     bool
-		approved  bool // by somebody else
+		approved  bool // by another approver
 		change    func(o *certificatesv1.CertificateSigningRequest)
 		writes    int
 		told      string

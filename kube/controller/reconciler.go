@@ -73,7 +73,7 @@ func (r *Reconciler) look(ctx context.Context, key requests.Key) (reconcile.Resu
 	return r.decide(ctx, object, request)
 }
 
-// limit takes one look from what a requester may have, or says how long it waits for one.
+// limit takes one look from the requester's rate and returns zero, or returns how long to wait.
 func (r *Reconciler) limit(requester string) time.Duration {
 	wait := r.limits.wait(requester, r.c.Now())
 	if wait > 0 {
@@ -130,7 +130,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	return reconcile.Result{}, nil
 }
 
-// ask has the request decided. The error is what the decision is based on.
+// ask has the request decided. The decision is based on the error.
 func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request) (d csr.Decision, nodeName string, err error) {
 	switch what {
 	case messageHello:
@@ -144,7 +144,7 @@ func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request
 	return decided(attested, err)
 }
 
-// decided approves what was verified. Neither a result nor an error decides nothing.
+// decided approves a verified request. Without a result and an error, the request is retried.
 func decided(attested *csr.Attested, err error) (csr.Decision, string, error) {
 	checked := attested.Checked()
 	if err != nil || checked == nil {

@@ -126,7 +126,7 @@ func (r *raised) Bind(_ context.Context, record *membership.Record, lastEnd time
 	return record, r.err
 }
 
-// TestSignedLongAfterItsApproval: a certificate that outlives what was admitted is not recorded,
+// TestSignedLongAfterItsApproval: a certificate that outlives its grant is not recorded,
 // and the name is kept until it has ended. If that cannot be written, it is tried again.
 func TestSignedLongAfterItsApproval(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -167,8 +167,8 @@ func TestSignedLongAfterItsApproval(t *testing.T) {
 	}
 }
 
-// TestRecordedByCache records certificates by what a cache has: the registry is asked where
-// that does not do, and who was never admitted is none by either.
+// TestRecordedByCache records certificates by a cache, and asks the registry where the cache is behind.
+// A certificate without an approval is recorded by neither.
 func TestRecordedByCache(t *testing.T) {
 	for name, row := range map[string]struct {
 		cache          func(admitted, before *membership.Record) *asked

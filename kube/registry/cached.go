@@ -93,7 +93,7 @@ func Lean() toolscache.TransformFunc {
 	}
 }
 
-// digest is what a pointer is named after (v1alpha1.PointerName).
+// digest is the hash in a pointer's name (v1alpha1.PointerName).
 type digest = [sha256.Size]byte
 
 // pointers are the names of nodes by their machines or by their Machine UIDs, in a third of

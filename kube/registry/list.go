@@ -177,12 +177,11 @@ func (r *Registry) repoint(ctx context.Context, kind pointerKind, n *node) error
 // sweepAfter is how long ago a record must have ended: a clock that is fast by less frees no name.
 const sweepAfter = 24 * time.Hour
 
-// Sweep removes the records that have ended a day ago or more, those of other scopes too, and
-// their pointers, and returns how many records it has removed. A record that has ended counts
-// for no claim, but its object stays until the name or the machine is claimed again: somebody has
-// to sweep from time to time, as the node-attestation-controller does. Whoever claims a name at
-// the same time goes first. It needs the verbs list and delete on attestednodes, and
-// delete on pointers: without these, pointers stay, and do not count.
+// Sweep removes the records, of all scopes, that ended a day ago or more, and their pointers, and
+// returns how many records it has removed. A record that has ended affects no claim, but its object
+// stays until the name or the machine is claimed again: call Sweep from time to time, as the
+// node-attestation-controller does. A claim at the same time goes first. It needs the verbs list and
+// delete on attestednodes, and delete on pointers: without these, pointers stay, without effect.
 func (r *Registry) Sweep(ctx context.Context) (removed int, err error) {
 	err = r.nodes(ctx, func(n *node) error {
 		now := r.now()

@@ -170,8 +170,8 @@ func (r *Reconciler) sign(ctx context.Context, object *certificatesv1.Certificat
 	return nil
 }
 
-// write puts the result on exactly the object that it is about: both the resource version and
-// the UID are those of the object that was verified.
+// write puts the result on exactly the object that was verified: it has the same UID and resource
+// version.
 func (r *Reconciler) write(ctx context.Context, seen, object *certificatesv1.CertificateSigningRequest, result string) (reconcile.Result, error) {
 	err := r.watched.Writer.SubResource("status").Update(ctx, object)
 	switch {

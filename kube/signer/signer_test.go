@@ -50,7 +50,7 @@ type world struct {
 // noCA is where there is no CA.
 func noCA() *csr.CA { return nil }
 
-// counting counts what a CA issues, and fails as a test says.
+// counting counts the certificates of a CA, and fails as a test says.
 type counting struct {
 	ca     *csr.CA
 	issued int
@@ -136,7 +136,7 @@ func (w *world) again(o *certificatesv1.CertificateSigningRequest) (*certificate
 	return got, err
 }
 
-// TestReconcile signs what is approved and right, and nothing else.
+// TestReconcile signs approved requests with good evidence, and nothing else.
 func TestReconcile(t *testing.T) {
 	w := newWorld(t)
 	for name, c := range map[string]struct {
@@ -149,7 +149,7 @@ func TestReconcile(t *testing.T) {
 		"not approved":        {},
 		"denied":              {conditions: []string{"Denied"}},
 		"approved and failed": {conditions: []string{"Approved", "Failed"}},
-		"by somebody else": {conditions: []string{"Approved"}, failed: "BindingRequester", change: func(o *certificatesv1.CertificateSigningRequest) {
+		"by another user": {conditions: []string{"Approved"}, failed: "BindingRequester", change: func(o *certificatesv1.CertificateSigningRequest) {
 			o.Spec.Username = csr.BootstrapUserPrefix + "zyxwvu"
 		}},
 		"without evidence": {conditions: []string{"Approved"}, failed: "AttestationProvider", change: func(o *certificatesv1.CertificateSigningRequest) {
@@ -182,7 +182,7 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// A request that has its certificate, or is being deleted, is not looked at, whoever approved it, and
+// A request that has its certificate, or is being deleted, is not looked at, and
 // neither is one with a condition of a type that is not known.
 func TestApproved(t *testing.T) {
 	condition := func(types ...certificatesv1.RequestConditionType) (list []certificatesv1.CertificateSigningRequestCondition) {
@@ -604,7 +604,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// FuzzCA: no files make the reader panic, what it takes it takes again, and no error repeats
+// FuzzCA: no files make the reader panic, it accepts the same files again, and no error repeats
 // the key.
 func FuzzCA(f *testing.F) {
 	fuzzing.Begin(f)

@@ -73,7 +73,7 @@ func (c *cluster) create(t *testing.T, name string, request *csr.Request) {
 	}
 }
 
-// reconcile looks at a request once, and returns what has become of it.
+// reconcile looks at a request once, and returns it as it is then.
 func (c *cluster) reconcile(t *testing.T, name string) (*certificatesv1.CertificateSigningRequest, error) {
 	t.Helper()
 	key := client.ObjectKey{Name: name}

@@ -36,8 +36,8 @@ type Config struct {
 	Mode Mode
 	// Registries has an entry for each kind of evidence, at least one, whose registries are
 	// over the same objects, such as registry.Registry: a machine that is recorded by one kind
-	// is refused by another. Every machine that is admitted is recorded, including those of the
-	// inventory, so that certificates are known by their machine.
+	// is refused by another. Every machine that is admitted is recorded, including machines of
+	// the inventory, so that each certificate is recorded with its machine.
 	Registries []membership.FirstUseConfig
 
 	// Kind is the one kind by which ModeFirstUse admits machines; empty means "tpm".

@@ -28,9 +28,9 @@ type Reader interface {
 	Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error
 }
 
-// pending follows the requests to one signer, and puts those that wait into a backlog, which a
-// cache cannot do: the API server keeps a finished request for an hour, and no decision reads it
-// again. It is a source of keys for a controller, and what a reflector lists, watches and tells.
+// pending follows the requests to one signer, and puts undecided requests into a backlog. A cache
+// would also hold finished requests, which the API server keeps for an hour. It is a controller's
+// source of keys, and a reflector's list, watch and store.
 type pending struct {
 	signer  string
 	backlog *backlog
@@ -78,8 +78,8 @@ func (p *pending) Start(ctx context.Context, _ workqueue.TypedRateLimitingInterf
 	return nil
 }
 
-// IsWatchListSemanticsUnSupported says that a reflector has to list: it would hold the whole of
-// what it gets by a watch.
+// IsWatchListSemanticsUnSupported has the reflector list: a list by a watch would be held in memory
+// as a whole.
 func (*pending) IsWatchListSemanticsUnSupported() bool { return true }
 
 // relistInterval is how often the requests are listed again while some were left out.
@@ -103,7 +103,7 @@ func (p *pending) selector() fields.Selector {
 	return fields.OneTermEqualSelector("spec.signerName", p.signer)
 }
 
-// list puts all that wait into the backlog. What it returns for the reflector is empty.
+// list puts the undecided requests into the backlog, and returns an empty list to the reflector.
 func (p *pending) list(ctx context.Context) (runtime.Object, error) {
 	p.round++
 	version, err := Each(ctx, p.api, p.selector(), p.see)

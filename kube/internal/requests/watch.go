@@ -1,8 +1,8 @@
 // Package requests watches certificate requests by their signers, and remembers which ones
 // were decided, for the controller that decides requests and the one that signs them.
 //
-// It holds a bounded number of requests, takes those of each requester in turn, and slow requests
-// delay neither another signer's nor another requester's.
+// It holds a bounded number of requests and takes the requesters in turn. Slow requests delay
+// neither another signer's nor another requester's.
 package requests
 
 import (

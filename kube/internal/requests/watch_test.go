@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// apiServer lists requests by their signers, two at a time, and sends those that come later.
+// apiServer lists requests by their signers, two at a time, and sends later ones.
 type apiServer struct {
 	listed, later map[string][]*certificatesv1.CertificateSigningRequest // by field selector
 	fails         atomic.Bool                                            // lists fail
@@ -104,8 +104,8 @@ func newManager(t *testing.T, api *apiServer) manager.Manager {
 	return m
 }
 
-// TestWatch has a manager look at what is listed and at what comes later, under each signer
-// by itself: once at what is decided, again at what failed, and at nothing that is finished.
+// TestWatch has a manager look at listed and at later requests, for each signer separately: once at a
+// request that is decided, again after a failure, and never at a finished one.
 func TestWatch(t *testing.T) {
 	const other = "example.com/other"
 	api := &apiServer{
@@ -217,8 +217,8 @@ func run(t *testing.T, m manager.Manager, done <-chan struct{}, then func()) {
 	}
 }
 
-// TestWatchSlow has those of other signers and of other requesters looked at while as many of
-// one requester as there are hang.
+// TestWatchSlow has the requests of other signers and requesters looked at while all of one requester
+// hang.
 func TestWatchSlow(t *testing.T) {
 	api := &apiServer{listed: map[string][]*certificatesv1.CertificateSigningRequest{}}
 	for i := range 60 {
@@ -249,7 +249,7 @@ func TestWatchSlow(t *testing.T) {
 }
 
 // TestFollow holds a bounded part of a flood, reads the rest when its turn comes, lists again
-// what was left out, and says whether all of this works.
+// the requests that were left out, and reports whether all of this works.
 func TestFollow(t *testing.T) {
 	const selector = "spec.signerName=" + ours
 	api := &apiServer{listed: map[string][]*certificatesv1.CertificateSigningRequest{}}
@@ -330,8 +330,8 @@ func TestExpires(t *testing.T) {
 	}
 }
 
-// TestWatchOpens holds up nobody while a watch is opened, and ends it if a list is to come next by
-// then.
+// TestWatchOpens delays no reader while a watch is opened, and ends the watch if a list is to come
+// next by then.
 func TestWatchOpens(t *testing.T) {
 	api, p := &apiServer{}, newTestPending(ours)
 	api.watched = func() {
@@ -360,7 +360,7 @@ func TestWatchOpens(t *testing.T) {
 	}
 }
 
-// TestFollowFails says so while the requests cannot be listed or read, and holds on to what it had.
+// TestFollowFails says so while the requests cannot be listed or read, and keeps the requests that it had.
 func TestFollowFails(t *testing.T) {
 	api := &apiServer{listed: map[string][]*certificatesv1.CertificateSigningRequest{"spec.signerName=" + ours: {request("a", ours, ""), request("b", ours, ""), request("c", ours, "")}}}
 	p := newTestPending(ours)

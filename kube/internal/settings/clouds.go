@@ -58,7 +58,7 @@ type Nitro struct {
 	// RootsFile contains AWS' root in PEM.
 	RootsFile string `json:"rootsFile"`
 	// GoodPCRs are sets of values by index, in hexadecimal. A document must have one whole
-	// set; empty: it does not matter what was booted.
+	// set; empty: any boot chain.
 	GoodPCRs []map[int]string `json:"goodPCRs"`
 }
 

@@ -34,7 +34,7 @@ func (s *Settings) Follow(ctx context.Context, end func()) {
 	})
 }
 
-// changed reports whether the files differ from those that were read, and are good.
+// changed reports whether the files have changed since they were read, and can be used.
 func (s *Settings) changed() (bool, error) {
 	next, err := Read(s.path, s.known[len(boxed()):]...)
 	if err != nil || next.sum == s.sum {
@@ -44,7 +44,7 @@ func (s *Settings) changed() (bool, error) {
 	return err == nil, err
 }
 
-// try makes what a program makes at its start, with registries of its own.
+// try makes a verifier as a program does at its start, with registries in memory.
 func (s *Settings) try() error {
 	machines, err := s.OpenInventory()
 	if err != nil {
@@ -106,7 +106,7 @@ func named(tree any) []string {
 	return paths
 }
 
-// texts returns a string, or those of a list.
+// texts returns the strings in a string or list.
 func texts(tree any) []string {
 	switch node := tree.(type) {
 	case string:

@@ -64,7 +64,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 		return nil, err
 	}
 	if file.Machines == nil { // a file that was cut short, or emptied
-		return nil, refusal.Config("machines", "", "a list: [] if there are none")
+		return nil, refusal.Config("machines", "", "a list: [] for no machines")
 	}
 	machines, seen := make(map[string]csr.Machine, len(file.Machines)), map[string]bool{}
 	for i := range file.Machines {

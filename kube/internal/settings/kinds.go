@@ -17,8 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Documents says how to read one kind of evidence with documents. Its fields are those of
-// controlplane.Plugin.
+// Documents describes one kind of evidence with documents, in the fields of controlplane.Plugin.
 type Documents struct {
 	Name       string
 	Identities []attest.Grammar
@@ -26,7 +25,7 @@ type Documents struct {
 	Open       func(decode func(into any) error) (attest.Kind, error)
 }
 
-// boxed are the kinds in the box.
+// boxed are the built-in kinds with documents.
 func boxed() []Documents {
 	return []Documents{
 		{gce.Provider, []attest.Grammar{gce.Grammar()}, nil, section((*GCE).kind)},
@@ -47,7 +46,7 @@ func section[T any](open func(*T) (attest.Kind, error)) func(decode func(into an
 	}
 }
 
-// know takes the kinds in the box and others.
+// know sets the kinds with documents: the built-in ones and others.
 func (s *Settings) know(others []Documents) error {
 	s.known = append(boxed(), others...)
 	taken := []string{tpm.Provider, "apiVersion", "kind", "cluster", "signers", "inventory", "membership", "controller", "signer"}
@@ -82,7 +81,7 @@ func (s *Settings) Opened() []string {
 	return names
 }
 
-// checkEvidence checks what is trusted, as far as that needs no other file.
+// checkEvidence checks the sections of the kinds of evidence, as far as that needs no other file.
 func (s *Settings) checkEvidence() error {
 	switch {
 	case len(s.Opened()) == 0:
@@ -137,7 +136,7 @@ func (s *Settings) Kinds() ([]attest.Kind, error) {
 	return kinds, nil
 }
 
-// check holds what Open has made against what the kind says.
+// check compares the kind that Open returned with the fields of k.
 func (k *Documents) check(kind attest.Kind) error {
 	if kind == nil {
 		return refusal.Config("Plugin.Open", "nothing", "a kind of evidence")

@@ -22,8 +22,8 @@ func (s *Settings) Scope(kind string) membership.Scope {
 	return membership.Scope{Road: attest.RoadAK, IdentityClass: s.Membership.IdentityClass}
 }
 
-// OwnSigners returns the signers that the node-attestation-signer serves: those that are not
-// Kubernetes' own. It verifies each answer again with the same settings, and issues by csr.CA,
+// OwnSigners returns the signers that the node-attestation-signer serves: all but Kubernetes' own.
+// It verifies each answer again with the same settings, and issues by csr.CA,
 // which binds the name (membership.FirstUseConfig.OwnSignersElsewhere).
 func (s *Settings) OwnSigners() []string {
 	return slices.DeleteFunc(slices.Clone(s.Signers.Names), kubernetesOwn)
@@ -41,7 +41,7 @@ func (s *Settings) NewAuthorizer(open OpenRegistry, nodeExists func(ctx context.
 	config := members.Config{Mode: s.Membership.Mode, Kind: s.Membership.Kind, Now: s.now}
 	for _, kind := range s.Opened() {
 		scope := s.Scope(kind)
-		scope.Cluster = ids[0] // it is in no record: those of another cluster are in its API server
+		scope.Cluster = ids[0] // not recorded: each cluster has its records in its own API server
 		registry, stale, err := open(scope)
 		if err != nil {
 			return nil, fmt.Errorf("settings: membership: %s: %w", kind, err)

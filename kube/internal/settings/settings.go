@@ -1,6 +1,6 @@
-// Package settings reads the configuration file that the module's programs share, and makes
-// from it what they run: the kinds of evidence, the inventory, membership. The file is
-// documented in kube/deploy/config.yaml.
+// Package settings reads the configuration file that the control plane's programs share, and makes
+// the kinds of evidence, the inventory and the authorizer from it. The file is documented in
+// kube/deploy/config.yaml.
 package settings
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// fileKind is what the file must say it is.
+// fileKind is the file's kind.
 const fileKind = "NodeAttestation"
 
 // MaxInventorySize is the maximum length of an inventory in bytes, 16 MiB.
@@ -43,7 +43,7 @@ type Settings struct {
 	Membership Membership `json:"membership"`
 	Controller Controller `json:"controller"`
 	Signer     Signer     `json:"signer"`
-	// InsecureSigner serves the machines that cannot attest; nil: there are none.
+	// InsecureSigner serves the machines that cannot attest; nil: no such machines are served.
 	InsecureSigner *InsecureSigner `json:"insecureSigner"`
 
 	// known are the kinds of evidence with documents that the program knows, and sections what
@@ -53,7 +53,7 @@ type Settings struct {
 	// path is the file that was read, and sum the digest of its contents (Follow).
 	path string
 	sum  [sha256.Size]byte
-	now  func() time.Time // the clock of what is made of it; nil means time.Now
+	now  func() time.Time // the clock of the verifier and authorizer; nil means time.Now
 	// trusting are the kinds that [Settings.Kinds] made, if they depend on roots or fetches.
 	trusting map[string]*trusting
 }
@@ -65,8 +65,8 @@ func (s *Settings) clock() time.Time {
 	return s.now()
 }
 
-// At returns the settings with another clock, for deciding as at another time. What the
-// settings are made of is shared.
+// At returns the settings with another clock, for deciding as at another time. The copy shares the
+// memory of s.
 func (s *Settings) At(now time.Time) *Settings {
 	at := *s
 	at.now = func() time.Time { return now }
@@ -118,7 +118,7 @@ type TPM struct {
 	// RequireResident refuses keys that are not proved to be in the TPM.
 	RequireResident bool `json:"requireResident"`
 	// GoodPCRs are sets of values of the SHA-256 bank by index, in hexadecimal. Each answer must
-	// quote one whole set; empty: it does not matter what was booted.
+	// quote one whole set; empty: any boot chain.
 	GoodPCRs []map[int]string `json:"goodPCRs"`
 }
 
@@ -130,7 +130,7 @@ type Issuer struct {
 	// Profile is "tcg", "google", "intel" or "tpm12" for EKs. For AKs it is "tcg", "google",
 	// "azure" or "microsoft-aik"; for AKs certified by the machines' maker it is
 	// "oem-hwserial", where a machine is known by its TPM, or "oem-chassis", where it is known
-	// by what was bought.
+	// by its chassis.
 	Profile string `json:"profile"`
 	// Projects, with profile "google", are the IDs of the projects whose machines count; empty: any,
 	// and then no machine joins by first use, as every customer of Google has some.
@@ -141,8 +141,8 @@ type Issuer struct {
 	// OtherName, with profile "tcg", has a machine known by an OtherName of its AK's
 	// certificate and by nothing else.
 	OtherName *OtherName `json:"othername"`
-	// CRLFiles are revocation lists in DER or PEM, for EKs; RequireCRL refuses
-	// certificates for which there is none.
+	// CRLFiles are revocation lists in DER or PEM, for EKs; RequireCRL refuses certificates of an
+	// issuer without a list.
 	CRLFiles   []string `json:"crlFiles"`
 	RequireCRL bool     `json:"requireCRL"`
 }
@@ -185,7 +185,7 @@ type Controller struct {
 	// every client that reaches the metrics reads them, and ":8081"; "0": nowhere.
 	MetricsAddress string `json:"metricsAddress"`
 	HealthAddress  string `json:"healthAddress"`
-	// RequesterRate, RequesterBurst and Workers are those of controller.Config.
+	// RequesterRate, RequesterBurst and Workers are as in controller.Config.
 	RequesterRate  float64 `json:"requesterRate"`
 	RequesterBurst int     `json:"requesterBurst"`
 	Workers        int     `json:"workers"`
@@ -210,8 +210,7 @@ type Signer struct {
 	HealthAddress  string `json:"healthAddress"`
 }
 
-// Read reads and checks a file, for a program that knows some kinds beside those in the box.
-// An unknown or duplicate field is an error, and so is a second document. The sections of the
+// Read reads and checks a file, for a program that adds some kinds to the built-in ones. An unknown or duplicate field is an error, and so is a second document. The sections of the
 // kinds are read by [Settings.Kinds].
 func Read(path string, kinds ...Documents) (*Settings, error) {
 	text, err := files.Read(path, configfile.MaxSize)

@@ -47,7 +47,7 @@ func TestShipped(t *testing.T) {
 	}
 }
 
-// TestParse tries what is wrong with a file.
+// TestParse tries bad files.
 func TestParse(t *testing.T) {
 	good := shipped(t)
 	for name, row := range map[string]struct{ old, with, want string }{
@@ -59,7 +59,7 @@ func TestParse(t *testing.T) {
 		"another version":                   {"v1alpha1", "v1", "v1"},
 		"the group of the custom resources": {"config.nodeattest.github.io", "nodeattest.github.io", "write apiVersion: config.nodeattest.github.io/v1alpha1"},
 		"an unknown kind of evidence":       {"\ninventory:", "\nrack: {}\ninventory:", "rack"},
-		"an unknown mode":                   {"mode: Inventory", "mode: Anybody", "Anybody"},
+		"an unknown mode":                   {"mode: Inventory", "mode: Everything", "Everything"},
 		"no mode":                           {"mode: Inventory", "mode: ''", "membership.mode"},
 		"an unknown road":                   {"road: ek", "road: document", "document"},
 		"nothing to trust":                  {"    - rootsFile: /etc/nodeattest/ek-roots.pem\n      profile: tcg\n", "    []\n", "one kind of evidence"},
@@ -104,7 +104,7 @@ func TestParse(t *testing.T) {
 	}
 	long := strings.NewReplacer("builtInDuration: 0s", "builtInDuration: 4h48m1s", "kubernetes.io/kube-apiserver-client-kubelet\n", "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm\n").Replace(good)
 	if _, err := Parse([]byte(long)); !errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), "4h48m0s, half") {
-		t.Errorf("a long built-in one, beside client certificates of ours: %v", err)
+		t.Errorf("a long built-in one, and client certificates of ours: %v", err)
 	}
 	if _, err := Parse(nil); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("an empty file: %v", err)
@@ -226,7 +226,7 @@ func TestInventoryErrors(t *testing.T) {
 	}
 }
 
-// TestInventoryReserved: what the signers reserve is no machine's.
+// TestInventoryReserved: no machine may have a reserved name or address.
 func TestInventoryReserved(t *testing.T) {
 	s, err := Parse([]byte(strings.Replace(shipped(t), "reservedIPs: []", "reservedIPs: [10.96.0.0/12]", 1)))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// trusting is a kind of evidence that depends on certificates, which end, or on what it
-// fetches.
+// trusting is a kind of evidence that depends on root certificates, which expire, or on fetched keys or
+// intermediates.
 type trusting struct {
 	attest.Kind
 	roots []*x509.Certificate
@@ -47,8 +47,8 @@ func (k *trusting) ends(now time.Time) (end time.Time, valid bool) {
 	return end, valid
 }
 
-// Trust watches what the kinds of evidence depend on: that they can fetch what they fetch, and
-// that their roots have not ended. It is a manager.Runnable.
+// Trust checks from time to time that the kinds of evidence can fetch their keys and intermediates, and
+// that their roots have not expired. It is a manager.Runnable.
 type Trust struct {
 	kinds  map[string]*trusting
 	now    func() time.Time
@@ -175,7 +175,7 @@ func (t *Trust) lookAtRoots(ctx context.Context) {
 
 // Check is a readiness check (healthz.Checker). It returns an error until each kind that
 // fetches something has been able to do so once: a later failure is for the metric and the
-// log, since what was fetched is kept for a while.
+// log, since fetched keys are kept for a while.
 func (t *Trust) Check(*http.Request) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Policy returns the policy of a cluster ([Settings.ClusterIDs]) for requests to signers, or to
-// those of the file if none is given.
+// Policy returns the policy of a cluster ([Settings.ClusterIDs]) for requests to signers; no signers
+// means Signers.Names.
 func (s *Settings) Policy(clusterIDs []string, machines *Machines, signers ...string) *csr.Policy {
 	if len(signers) == 0 {
 		signers = s.Signers.Names
@@ -25,7 +25,7 @@ func (s *Settings) Policy(clusterIDs []string, machines *Machines, signers ...st
 	return p
 }
 
-// Verifier makes what decides requests to signers, or to those of the file if none is given.
+// Verifier makes the verifier of requests to signers; no signers means Signers.Names.
 func (s *Settings) Verifier(ring *attest.KeyRing, machines *Machines, members attest.Authorizer, signers ...string) (*attest.Verifier, error) {
 	kinds, err := s.Kinds()
 	if err != nil {

@@ -83,7 +83,7 @@ func runInsecureSigner(ctx context.Context, f flags, s *settings.Settings) error
 	return m.Start(ctx)
 }
 
-// addInsecure creates what approves requests, and what signs those that are approved. Both verify
+// addInsecure creates the reconciler that approves requests and the one that signs them. Both verify
 // them.
 func addInsecure(m manager.Manager, f flags, providers *insecure.Providers, ca *signer.FileCA) (map[string]healthz.Checker, error) {
 	approves, err := controller.New(controller.Config{Providers: providers, Name: insecure.Approver, EveryReplica: !f.leaderElection, Metrics: metrics.Registry})

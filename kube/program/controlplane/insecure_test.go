@@ -79,7 +79,7 @@ func TestEnds(t *testing.T) {
 			t.Errorf("the log does not have %s:\n%s", want, &said)
 		}
 	}
-	if strings.Count(said.String(), "it is not known") != 1 {
+	if strings.Count(said.String(), "failed to read when") != 1 {
 		t.Errorf("the log:\n%s", &said)
 	}
 	if e.used("node-2", end); gauges()["nodeattest_insecure_not_after_seconds node-2"] != 2e9 {

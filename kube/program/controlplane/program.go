@@ -1,5 +1,5 @@
 // Package controlplane is the programs node-attestation-controller and node-attestation-signer, for
-// a main function that adds kinds of evidence to those in the box:
+// a main function that adds kinds of evidence to the built-in ones:
 //
 //	func main() { os.Exit(controlplane.Controller(os.Args[1:], os.Stderr, rack)) }
 //
@@ -50,7 +50,7 @@ type Plugin struct {
 	// Identities are the kinds of attest.Identity that it finds, such as "rack", with their
 	// grammars. An inventory may have one of another kind for none of its machines.
 	Identities []attest.Grammar
-	// Versions are those of its attest.Description; nil means only version 1.
+	// Versions are as in its attest.Description; nil means only version 1.
 	Versions []int
 	// Open makes the kind. decode reads the section into a pointer to a struct whose fields
 	// have JSON tags: an unknown field, or a value of the wrong type, is an error. Files that
@@ -152,7 +152,7 @@ func versionOf() string {
 }
 
 // newManager connects to the API server. The manager listens at two addresses, of which "0"
-// means nowhere. It shuts down gracefully: it stops deciding, waits for what is under way, and
+// means nowhere. It shuts down gracefully: it stops deciding, waits for pending decisions, and
 // gives up its lease.
 func newManager(name string, f flags, s *settings.Settings, metricsAddress, healthAddress string) (manager.Manager, error) {
 	config, err := rest.InClusterConfig()

@@ -59,7 +59,7 @@ func (r rack) Document(_ context.Context, value []byte) ([]byte, error) {
 	return append(doc, ed25519.Sign(r.key, doc)...), nil
 }
 
-// rackKind is the kind of a main function of somebody else's.
+// rackKind is the plugin of another main function.
 func rackKind() Plugin {
 	return Plugin{Name: "rack", Identities: []attest.Grammar{{Kind: "rack"}}, Open: func(decode func(into any) error) (attest.Kind, error) {
 		var section struct {
@@ -70,7 +70,7 @@ func rackKind() Plugin {
 		}
 		pub, err := hex.DecodeString(section.PublicKey)
 		if err != nil || len(pub) != ed25519.PublicKeySize {
-			return nil, errors.New("publicKey is none")
+			return nil, errors.New("publicKey is not a key")
 		}
 		return document.NewKind(document.KindConfig{Provider: "rack", Identities: []attest.Grammar{{Kind: "rack"}}, ValueSize: 32, OwnMachines: true, Platform: rack{pub: pub}})
 	}}
@@ -91,8 +91,8 @@ const inventory = `machines:
 - {nodeName: slot-2}
 `
 
-// TestKindOfOthers runs the program with a made-up kind, whose machines join as those that the
-// inventory names and by first use.
+// TestKindOfOthers runs the program with a made-up kind, whose machines join by the
+// inventory and by first use.
 func TestKindOfOthers(t *testing.T) {
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -195,8 +195,7 @@ func write(t *testing.T, text string) (path string) {
 	return filepath.Join(dir, "config.yaml")
 }
 
-// TestKindRefused changes one thing after the other: what is wrong ends the program at its
-// start.
+// TestKindRefused changes one thing after the other: a fault ends the program at its start.
 func TestKindRefused(t *testing.T) {
 	good := strings.ReplaceAll(configuration, "KEY", strings.Repeat("ab", 32))
 	tpms := rackKind()
@@ -225,7 +224,7 @@ func TestKindRefused(t *testing.T) {
 		"an unknown section":            {"rack: {", "shelf: {}\nrack: {", []Plugin{rackKind()}, "shelf"},
 		"an unknown field":              {"publicKey", "publickey", []Plugin{rackKind()}, "publickey"},
 		"a section of nothing":          {"rack: {publicKey: " + strings.Repeat("ab", 32) + "}", "rack:", []Plugin{rackKind()}, "an object"},
-		"a bad key":                     {"abab", "ab", []Plugin{rackKind()}, "publicKey is none"},
+		"a bad key":                     {"abab", "ab", []Plugin{rackKind()}, "publicKey is not a key"},
 		"no section":                    {"rack: {publicKey: " + strings.Repeat("ab", 32) + "}", "", []Plugin{rackKind()}, "one kind of evidence"},
 		"twice":                         {"", "", []Plugin{rackKind(), rackKind()}, "no other kind"},
 		"the name of a section":         {"", "", []Plugin{named("cluster")}, "no other kind or section"},

@@ -94,8 +94,8 @@ type Finding struct {
 	// Role the name of its role. Both are empty if only an access review shows it. For an
 	// admission policy, Binding is its name.
 	Binding, Namespace, Role string
-	// Reason is what the access review said, or what is wrong with an admission policy; empty if
-	// a binding is named.
+	// Reason is the access review's, or the fault of an admission policy; empty if a binding is
+	// named.
 	Reason string
 	// Guarded says that the admission policies are in force and refuse what comes of the right: it
 	// is no way around as long as they are.
@@ -163,7 +163,7 @@ type requester struct {
 	groups []string
 }
 
-// requesters are those who ask for nodes' certificates, and everybody.
+// requesters are users that request nodes' certificates, and the groups that every user is in.
 func requesters(bootstrapGroups []string) []requester {
 	all := []requester{
 		{"a node", csr.NodeUserPrefix + "nodeattest-access-review", []string{csr.NodesGroup, csr.AuthenticatedGroup}},
@@ -179,8 +179,8 @@ func requesters(bootstrapGroups []string) []requester {
 	return all
 }
 
-// review has the API server say what requesters may do, and leaves out what a binding already
-// explains.
+// review asks the API server for the rights of requesters, and leaves out rights that a binding
+// already explains.
 func (f *Finder) review(ctx context.Context, groups []string, known []Finding) ([]Finding, error) {
 	var findings []Finding
 	for _, who := range requesters(groups) {
