@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestLibraries checks that whoever imports a library of this module gets no kind of evidence
-// beside the TPM's: those of package cloud are for the programs, and are handed to the packages
-// as interfaces. The programs themselves, for other main functions, are packages as well.
+// TestLibraries checks that importing a library of this module brings no kind of evidence but the
+// TPM's: the kinds of package cloud are for the programs, and are handed to the packages as
+// interfaces. The programs themselves, for other main functions, are packages as well.
 func TestLibraries(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{if ne .Name "main"}}{{.ImportPath}} {{join .Deps " "}}{{end}}`, "./...").CombinedOutput()
 	if err != nil {

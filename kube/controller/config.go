@@ -12,13 +12,12 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Providers decide requests with evidence. [Of] makes them of a verifier; those of one's own call
-// csr.Verify.
+// Providers decide requests with evidence. [Of] makes them of a verifier; your own implementation
+// calls csr.Verify.
 type Providers interface {
 	// SignerNames returns the signers of certificates for which there is a provider.
 	SignerNames() []string
@@ -44,8 +43,8 @@ func (v verifier) Verify(ctx context.Context, request *csr.Request) (*csr.Attest
 	return csr.Verify(ctx, v.Verifier, request)
 }
 
-// Records is the part of a membership.Registry that a [Reconciler] needs.
-type Records interface {
+// Registry is the part of a membership.Registry that a [Reconciler] needs.
+type Registry interface {
 	membership.Lookups
 	// Bind is the Bind of membership.Registry.
 	Bind(ctx context.Context, record *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error)
@@ -55,7 +54,7 @@ type Records interface {
 // default: leaving one out is an error.
 //
 // A request with the annotation nodeattest.github.io/break-glass is not refused: the reconciler
-// needs the admission policies of kube/deploy beside it, which keep the annotation from nodes.
+// needs the admission policies of kube/deploy, which refuse the annotation from nodes.
 type Config struct {
 	// Providers decide the requests.
 	Providers Providers
@@ -68,14 +67,14 @@ type Config struct {
 	Cluster cluster.Cluster
 	// Serving decides kubelets' own requests for serving certificates, which carry no evidence
 	// (csr.SignerKubeletServing). Its SignerNames must be that one name, and its Records nil:
-	// those of this Config are used. Nil leaves those requests alone.
+	// Registry is used. Nil leaves those requests alone.
 	Serving *csr.Policy
-	// Records is the registry by which Providers admit, such as *registry.Registry, or all of
+	// Registry is the registry by which Providers admit, such as *registry.Registry, or all of
 	// them (registry.Several). It remembers what Kubernetes' own signer has signed after an
 	// approval; Serving needs that. Nil remembers nothing.
-	Records Records
+	Registry Registry
 	// Stale looks up, from a cache that may be behind, where to record a certificate; nil
-	// means Records. The write is over the version that was looked up; if it fails, Records
+	// means Registry. The write is over the version that was looked up; if it fails, Registry
 	// is asked.
 	Stale membership.Lookups
 
@@ -118,23 +117,17 @@ const (
 // The error is refusal.CheckConfig, or that of csr.Policy.Validate.
 func New(config Config) (*Reconciler, error) {
 	switch {
-	case nilpointer.Is(config.Providers):
+	case config.Providers == nil:
 		return nil, refusal.Config("Providers", "", "controller.Of a verifier, or others")
 	case len(config.Providers.SignerNames()) == 0:
 		return nil, refusal.Config("Providers", "none for any signer",
 			"at least one: csr.Policy.SignerNames has the signers")
-	case config.Serving != nil && config.Records == nil:
-		return nil, refusal.Config("Records", "", "the issued certificates, for Serving")
+	case config.Serving != nil && config.Registry == nil:
+		return nil, refusal.Config("Registry", "", "the issued certificates, for Serving")
 	case config.Serving != nil && !slices.Equal(config.Serving.SignerNames, []string{csr.SignerKubeletServing}):
 		return nil, refusal.Config("Serving.SignerNames", refusal.Quotes(config.Serving.SignerNames), csr.SignerKubeletServing+" alone")
 	case config.Serving != nil && config.Serving.IssuedRecord != nil:
-		return nil, refusal.Config("Serving.IssuedRecord", "a function", "none: Config.Records is used")
-	case config.Records != nil && nilpointer.Is(config.Records):
-		return nil, refusal.Config("Records", "a nil pointer", "one, or nil")
-	case config.Stale != nil && nilpointer.Is(config.Stale):
-		return nil, refusal.Config("Stale", "a nil pointer", "one, or nil")
-	case config.Cluster != nil && nilpointer.Is(config.Cluster):
-		return nil, refusal.Config("Cluster", "a nil pointer", "one, or nil")
+		return nil, refusal.Config("Serving.IssuedRecord", "a function", "none: Config.Registry is used")
 	case config.RequesterRate < 0 || config.RequesterBurst < 0 || config.Workers < 0:
 		return nil, refusal.Config("RequesterRate, RequesterBurst and Workers", "a negative one", "0 or more")
 	}

@@ -4,25 +4,16 @@ import (
 	"errors"
 	"testing"
 
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
-
-	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // TestNew refuses what cannot work, each thing alone.
 func TestNew(t *testing.T) {
-	none := (*struct{ membership.Registry })(nil)
-	noCluster := (*struct{ cluster.Cluster })(nil)
 	for name, change := range map[string]func(c *Config){
 		"no providers":                    func(c *Config) { c.Providers = nil },
 		"providers for no signer":         func(c *Config) { c.Providers = &fakeProviders{} },
-		"providers that are nil":          func(c *Config) { c.Providers = (*fakeProviders)(nil) },
 		"those of a nil verifier":         func(c *Config) { c.Providers = Of(nil) },
-		"a registry that is nil":          func(c *Config) { c.Records = none },
-		"a cache that is nil":             func(c *Config) { c.Stale = none },
-		"a cluster that is nil":           func(c *Config) { c.Cluster = noCluster },
 		"serving without records":         func(c *Config) { c.Serving = &csr.Policy{SignerNames: []string{csr.SignerKubeletServing}} },
 		"a negative rate":                 func(c *Config) { c.RequesterRate = -1 },
 		"a negative burst":                func(c *Config) { c.RequesterBurst = -1 },

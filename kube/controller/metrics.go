@@ -67,7 +67,7 @@ func newMetrics(r prometheus.Registerer, name string) (*metrics, error) {
 	return m, nil
 }
 
-// decided counts a decision. err is what it is based on.
+// decided counts a decision that is based on err.
 func (m *metrics) decided(what message, kind, signer string, d *csr.Decision, err error, took time.Duration) {
 	m.decisions.WithLabelValues(string(what), kind, signer, d.Verdict.String(), d.Reason).Inc()
 	m.seconds.WithLabelValues(string(what), kind).Observe(took.Seconds())
@@ -81,7 +81,8 @@ func (m *metrics) decided(what message, kind, signer string, d *csr.Decision, er
 	}
 }
 
-// Kinds of evidence other than those that are served. A requester can write any name.
+// Labels for requests without evidence, and of a kind that is not served: a requester can write
+// any name.
 const (
 	kindNone  = "none"
 	kindOther = "other"

@@ -21,7 +21,7 @@ func (r *Reconciler) leaves(ctx context.Context, object *certificatesv1.Certific
 		return c.Type == certificatesv1.CertificateApproved && c.Reason == "AutoApproved" // by kube-controller-manager
 	})
 	if d.Verdict != csr.VerdictApprove && byHand && object.Annotations[requests.BreakGlass] != "" {
-		log.FromContext(ctx).Info("left to whoever breaks the glass", "request", object.Name, "why", object.Annotations[requests.BreakGlass])
+		log.FromContext(ctx).Info("not denied: break-glass annotation present", "request", object.Name, "why", object.Annotations[requests.BreakGlass])
 		if d.Verdict == csr.VerdictFail { // else it is looked at again once it is approved
 			r.done.Add(object)
 		}

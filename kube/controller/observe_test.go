@@ -17,8 +17,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// TestObserve has a reconciler that observes refuse nothing but evidence: what it would have
-// refused is told, and left to others.
+// TestObserve has a reconciler that observes refuse bad evidence alone: it reports every other refusal
+// and leaves the request to others.
 func TestObserve(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -52,7 +52,7 @@ func TestObserve(t *testing.T) {
 		signer    string // empty: Kubernetes' own
 		observe   bool
 		admit     bool
-		approved  bool // by somebody else
+		approved  bool // by another approver
 		change    func(o *certificatesv1.CertificateSigningRequest)
 		writes    int
 		told      string
@@ -148,7 +148,7 @@ func TestObserveTries(t *testing.T) {
 func TestObserveSigned(t *testing.T) {
 	var told []string
 	w := newWorld(t, func(c *Config) {
-		c.Records = oneRecord{record: &membership.Record{State: membership.StateBound}}
+		c.Registry = oneRecord{record: &membership.Record{State: membership.StateBound}}
 		c.Observe = func(_ *csr.Request, nodeName string, d csr.Decision) { told = append(told, nodeName+" "+d.Reason) }
 	})
 	w.create("r", builtIn, signed(t, w.now.Add(time.Hour)))

@@ -11,9 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -41,11 +38,7 @@ type Reconciler struct {
 	limits  *limits
 	done    *requests.Recent
 	metrics *metrics
-	// Set by SetupWithManager.
-	readers map[string]requests.Reader // by signer
-	listed  healthz.Checker
-	writer  client.SubResourceClientConstructor
-	events  events.EventRecorder
+	watched *requests.Watched // set by SetupWithManager
 }
 
 // conflictPause is how long after a lost write the request is looked at again, if no event
@@ -55,39 +48,32 @@ const conflictPause = 2 * time.Second
 // look looks at one request. If it returns an error, the request is looked at again, at
 // growing intervals.
 func (r *Reconciler) look(ctx context.Context, key requests.Key) (reconcile.Result, error) {
-	reader, ok := r.readers[key.SignerName]
-	if !ok {
-		return reconcile.Result{}, nil
-	}
-	var object certificatesv1.CertificateSigningRequest
-	if err := reader.Get(ctx, client.ObjectKey{Name: key.Name}, &object); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	if object.Spec.SignerName != key.SignerName { // deleted, and created again for another signer
-		return reconcile.Result{}, nil
+	object, err := r.watched.Get(ctx, key)
+	if err != nil || object == nil {
+		return reconcile.Result{}, err
 	}
 	if len(object.Status.Certificate) != 0 {
 		switch {
-		case r.c.Records == nil || r.done.Has(&object):
+		case r.c.Registry == nil || r.done.Has(object):
 			return reconcile.Result{}, nil
 		case key.SignerName == csr.SignerKubeAPIServerClientKubelet:
-			return reconcile.Result{}, r.recordSigned(ctx, &object)
+			return reconcile.Result{}, r.recordSigned(ctx, object)
 		case key.SignerName == csr.SignerKubeletServing:
-			return reconcile.Result{}, r.countServing(ctx, &object)
+			return reconcile.Result{}, r.countServing(ctx, object)
 		}
 		return reconcile.Result{}, nil
 	}
-	if r.done.Has(&object) {
+	if r.done.Has(object) {
 		return reconcile.Result{}, nil
 	}
-	request := Request(&object)
+	request := Request(object)
 	if csr.Decide(nil).For(request).Verdict == csr.VerdictIgnore { // it is finished
 		return reconcile.Result{}, nil
 	}
-	return r.decide(ctx, &object, request)
+	return r.decide(ctx, object, request)
 }
 
-// limit takes one look from what a requester may have, or says how long it waits for one.
+// limit takes one look from the requester's rate and returns zero, or returns how long to wait.
 func (r *Reconciler) limit(requester string) time.Duration {
 	wait := r.limits.wait(requester, r.c.Now())
 	if wait > 0 {
@@ -128,7 +114,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	if err := r.write(ctx, object, &decision, err); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			r.metrics.conflicts.Inc()
-			logger.Info("the request has changed before it was decided")
+			logger.Info("request changed before its decision was written; it is decided again")
 			return reconcile.Result{RequeueAfter: conflictPause}, nil
 		}
 		return reconcile.Result{}, err
@@ -136,15 +122,15 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	r.done.Add(object)
 	if decision.Reason == attest.ReasonChallenge {
 		r.metrics.challenges.WithLabelValues(kind, "issued").Inc()
-		logger.Info("challenged")
+		logger.Info("hello challenged")
 		return reconcile.Result{}, nil
 	}
-	logger.Info("decided", "why", reason)
+	logger.Info("request decided", "why", reason)
 	r.event(object, &decision, reason)
 	return reconcile.Result{}, nil
 }
 
-// ask has the request decided. The error is what the decision is based on.
+// ask has the request decided. The decision is based on the error.
 func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request) (d csr.Decision, nodeName string, err error) {
 	switch what {
 	case messageHello:
@@ -158,7 +144,7 @@ func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request
 	return decided(attested, err)
 }
 
-// decided approves what was verified. Neither a result nor an error decides nothing.
+// decided approves a verified request. Without a result and an error, the request is retried.
 func decided(attested *csr.Attested, err error) (csr.Decision, string, error) {
 	checked := attested.Checked()
 	if err != nil || checked == nil {
@@ -182,7 +168,7 @@ func (r *Reconciler) write(ctx context.Context, object *certificatesv1.Certifica
 		Type: certificatesv1.RequestConditionType(d.Condition), Status: corev1.ConditionTrue,
 		Reason: d.Reason, Message: d.Message, LastUpdateTime: now, LastTransitionTime: now,
 	})
-	return r.writer.SubResource(d.Subresource).Update(ctx, object)
+	return r.watched.Writer.SubResource(d.Subresource).Update(ctx, object)
 }
 
 // event reports a refusal to people. An approval is in the request, which says everything: an
@@ -190,15 +176,8 @@ func (r *Reconciler) write(ctx context.Context, object *certificatesv1.Certifica
 func (r *Reconciler) event(object *certificatesv1.CertificateSigningRequest, d *csr.Decision, note string) {
 	switch d.Verdict {
 	case csr.VerdictDeny:
-		r.tell(object, d.Reason, "Deny", note)
+		r.watched.Warn(object, d.Reason, "Deny", note)
 	case csr.VerdictFail:
-		r.tell(object, d.Reason, "Fail", note)
+		r.watched.Warn(object, d.Reason, "Fail", note)
 	}
-}
-
-func (r *Reconciler) tell(object *certificatesv1.CertificateSigningRequest, reason, action, note string) {
-	if r.events == nil {
-		return
-	}
-	r.events.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", requests.Note(note))
 }

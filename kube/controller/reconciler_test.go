@@ -32,7 +32,7 @@ import (
 
 const builtIn = csr.SignerKubeAPIServerClientKubelet
 
-// fakeProviders answer what a test says, and count.
+// fakeProviders give a test's answers, and count.
 type fakeProviders struct {
 	signers   []string
 	challenge func() ([]byte, error)
@@ -96,7 +96,7 @@ type world struct {
 	reconciler *Reconciler
 	events     *recorder
 	writes     map[string]int // by subresource
-	// annotations are those of the last write, which an API server takes there as well.
+	// annotations are the last write's, which an API server takes there as well.
 	annotations map[string]string
 	now         time.Time
 }
@@ -136,9 +136,9 @@ func newWorld(t *testing.T, change func(c *Config)) *world {
 	if w.reconciler, err = New(config); err != nil {
 		t.Fatal(err)
 	}
-	w.reconciler.writer, w.reconciler.events, w.reconciler.readers = w.api, w.events, map[string]requests.Reader{}
+	w.reconciler.watched = &requests.Watched{Readers: map[string]requests.Reader{}, Writer: w.api, Events: w.events}
 	for _, signer := range w.reconciler.Signers() {
-		w.reconciler.readers[signer] = w.api
+		w.reconciler.watched.Readers[signer] = w.api
 	}
 	return w
 }
@@ -194,8 +194,8 @@ func approvedBy(o *certificatesv1.CertificateSigningRequest) {
 	o.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: "True", Reason: "ByHand"}}
 }
 
-// TestVersions refuses evidence of a version that nobody reads here: the node finds those
-// that are read. What the requester wrote there is gone, and other refusals say nothing.
+// TestVersions refuses evidence of an unsupported version: the node finds the supported ones, in
+// place of the requester's annotation. Other refusals have no annotation.
 func TestVersions(t *testing.T) {
 	unsupported := &csr.Error{Check: csr.CheckProviderVersion, Got: "tpm/v1", Want: "tpm/v3 or tpm/v2",
 		Err: &csr.UnsupportedVersionError{Supported: []string{"tpm/v3", "tpm/v2"}}}
@@ -212,7 +212,7 @@ func TestVersions(t *testing.T) {
 			w := newWorld(t, nil)
 			w.providers.verify = refuse(row.err)
 			w.create("r", builtIn, func(o *certificatesv1.CertificateSigningRequest) {
-				o.Annotations = map[string]string{"cluster.x-k8s.io/kubelet-authenticator-attestation-versions": "tpm/v1"} // anybody's
+				o.Annotations = map[string]string{"cluster.x-k8s.io/kubelet-authenticator-attestation-versions": "tpm/v1"} // the requester's
 			})
 			w.mustReconcile("r", builtIn)
 			got, err := csr.ChooseVersion(w.annotations, row.speaks)
@@ -243,9 +243,9 @@ func TestReconcile(t *testing.T) {
 			message: denial.Error(), events: []string{"Warning QualifyingData Deny " + denial.Error()}, asked: 1},
 		"a machine is no member": {signer: builtIn, verify: refuse(member), want: []string{"Denied NotAMember"}, writes: map[string]int{"approval": 1},
 			message: csr.Decide(member).Message, events: []string{"Warning NotAMember Deny " + member.Error()}, asked: 1},
-		"somebody else approved what is false": {signer: builtIn, verify: refuse(denial), before: approvedBy, want: []string{"Approved ByHand", "Failed QualifyingData"},
+		"another approved false evidence": {signer: builtIn, verify: refuse(denial), before: approvedBy, want: []string{"Approved ByHand", "Failed QualifyingData"},
 			writes: map[string]int{"status": 1}, events: []string{"Warning QualifyingData Fail " + denial.Error()}, asked: 1},
-		"somebody else approved what is right": {signer: builtIn, verify: approve, before: approvedBy, want: []string{"Approved ByHand"}, asked: 1},
+		"another approved right evidence": {signer: builtIn, verify: approve, before: approvedBy, want: []string{"Approved ByHand"}, asked: 1},
 		"it is denied": {signer: builtIn, before: func(o *certificatesv1.CertificateSigningRequest) {
 			o.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied, Status: "True", Reason: "ByHand"}}
 		}, want: []string{"Denied ByHand"}},
@@ -344,7 +344,7 @@ func TestStaleCache(t *testing.T) {
 	w := newWorld(t, nil)
 	before := w.create("r", builtIn, nil)
 	w.mustReconcile("r", builtIn)
-	w.reconciler.readers[builtIn] = stale{object: before}
+	w.reconciler.watched.Readers[builtIn] = stale{object: before}
 	w.mustReconcile("r", builtIn)
 	if w.providers.asked != 1 || w.writes["approval"] != 1 {
 		t.Errorf("%d verifications and %v writes, want one of each", w.providers.asked, w.writes)
@@ -444,7 +444,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// TestMetrics checks what is counted, and that a second reconciler cannot register there.
+// TestMetrics checks the counters, and that a second reconciler cannot register there.
 func TestMetrics(t *testing.T) {
 	r := prometheus.NewRegistry()
 	w := newWorld(t, func(c *Config) { c.Metrics = r })
@@ -470,7 +470,7 @@ func TestMetrics(t *testing.T) {
 }
 
 // TestJoin has a node with a TPM join: hello, challenge, answer, approval; and the same
-// answer by somebody else is denied.
+// answer by another requester is denied.
 func TestJoin(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	verifier := attesttest.NewControlPlane(t, node).Verifier

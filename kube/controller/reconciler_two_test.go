@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// oneRequest is an API server with one pending request, which sends what is written to it.
+// oneRequest is an API server with one pending request, which sends the writes that it gets.
 type oneRequest struct {
 	name    string
 	written chan *certificatesv1.CertificateSigningRequest
@@ -114,7 +114,7 @@ func TestTwoClusters(t *testing.T) {
 				t.Errorf("%s: %+v was written", api.name, o)
 			}
 		case <-time.After(20 * time.Second):
-			t.Errorf("%s: nobody has decided", api.name)
+			t.Errorf("%s: no decision", api.name)
 		}
 	}
 	cancel()

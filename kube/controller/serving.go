@@ -15,7 +15,7 @@ import (
 // registry.
 func (r *Reconciler) setServing(policy *csr.Policy) error {
 	r.serving = policy.Clone()
-	r.serving.IssuedRecord = membership.IssuedRecords(r.c.Records)
+	r.serving.IssuedRecord = membership.IssuedRecords(r.c.Registry)
 	if err := r.serving.Validate(); err != nil {
 		return err
 	}
@@ -36,11 +36,11 @@ func (r *Reconciler) inherit(ctx context.Context, request *csr.Request) (*csr.At
 // ended. An approval is only of what ends before, but the signer counts from when it signs.
 func (r *Reconciler) countServing(ctx context.Context, object *certificatesv1.CertificateSigningRequest) error {
 	if leaf, err := leafOf(object.Status.Certificate); err == nil {
-		record, err := r.c.Records.Lookup(ctx, strings.TrimPrefix(leaf.Subject.CommonName, csr.NodeUserPrefix))
+		record, err := r.c.Registry.Lookup(ctx, strings.TrimPrefix(leaf.Subject.CommonName, csr.NodeUserPrefix))
 		if err == nil && record != nil && record.State == membership.StateBound && leaf.NotAfter.After(record.LastEnd) {
-			log.FromContext(ctx).Info("a serving certificate outlasts its approval: the name of the node is kept until its end",
+			log.FromContext(ctx).Info("serving certificate ends later than was approved: the node's name stays reserved until then",
 				"request", object.Name, "node", record.NodeName, "notAfter", leaf.NotAfter)
-			_, err = r.c.Records.Bind(ctx, record, leaf.NotAfter, nil)
+			_, err = r.c.Registry.Bind(ctx, record, leaf.NotAfter, nil)
 		}
 		if err != nil {
 			return err

@@ -67,7 +67,7 @@ func TestServingEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := new(raised)
-			w := newWorld(t, func(c *Config) { c.Records, c.Serving = r, servingPolicy(12*time.Hour) })
+			w := newWorld(t, func(c *Config) { c.Registry, c.Serving = r, servingPolicy(12*time.Hour) })
 			r.record = &membership.Record{State: membership.StateBound, LastEnd: w.now.Add(row.lastEnd), Issued: []csr.IssuedRecord{{CredentialID: "X509SHA256=00", NodeName: "node-1",
 				SignerName: builtIn, Machine: "ek:1", MachineUID: "uid-1", NotBefore: w.now.Add(row.begun), NotAfter: w.now.Add(2 * time.Minute)}}}
 			w.create("r", csr.SignerKubeletServing, asksToServe(t))
@@ -101,7 +101,7 @@ func TestCountServing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &raised{err: row.err}
-			w := newWorld(t, func(c *Config) { c.Records, c.Serving = r, servingPolicy(time.Hour) })
+			w := newWorld(t, func(c *Config) { c.Registry, c.Serving = r, servingPolicy(time.Hour) })
 			end := w.now.Add(time.Hour).Truncate(time.Second)
 			if r.record = row.record; r.record != nil {
 				r.record.LastEnd = end
@@ -126,7 +126,7 @@ func TestCountServing(t *testing.T) {
 			}
 		})
 	}
-	w := newWorld(t, func(c *Config) { c.Records, c.Serving = new(raised), servingPolicy(time.Hour) })
+	w := newWorld(t, func(c *Config) { c.Registry, c.Serving = new(raised), servingPolicy(time.Hour) })
 	w.create("r", csr.SignerKubeletServing, func(o *certificatesv1.CertificateSigningRequest) {
 		approvedBy(o)
 		o.Status.Certificate = []byte("none")

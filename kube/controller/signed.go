@@ -24,7 +24,7 @@ const reasonUnattested = "UnattestedCertificate"
 var errNoCertificate = errors.New("controller: no certificate in the status")
 
 // errNotAdmitted says that a certificate belongs to no request that was admitted here.
-var errNotAdmitted = errors.New("controller: nobody was admitted with this request and key")
+var errNotAdmitted = errors.New("controller: the registry has no approval of this request and key")
 
 // errForgotten says that a certificate that was once recorded would no longer be recorded.
 var errForgotten = errors.New("controller: the certificate has ended, or others of its node are kept that were issued later")
@@ -48,12 +48,12 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 		logger.Info("a certificate was recorded", "credential", csr.CredentialID(leaf), "notAfter", leaf.NotAfter)
 	case errors.Is(err, errForgotten): // seen again by a replica that has just become the leader
 		r.metrics.recorded.WithLabelValues("forgotten").Inc()
-		logger.Info("a certificate is not recorded any more", "credential", csr.CredentialID(leaf), "notAfter", leaf.NotAfter)
+		logger.Info("certificate not recorded: it has expired, or the node has newer ones", "credential", csr.CredentialID(leaf), "notAfter", leaf.NotAfter)
 	case errors.Is(err, errNotAdmitted), errors.Is(err, errNoCertificate), csr.Decide(err).Verdict == csr.VerdictDeny:
 		r.metrics.recorded.WithLabelValues("refused").Inc()
 		logger.Info("a certificate was not recorded", "why", err.Error())
 		if r.c.Observe == nil {
-			r.tell(object, reasonUnattested, "Record", err.Error())
+			r.watched.Warn(object, reasonUnattested, "Record", err.Error())
 		} else {
 			r.observe(Request(object), nodeName, &csr.Decision{Verdict: csr.VerdictDeny, Reason: reasonUnattested, Message: err.Error()})
 		}
@@ -76,7 +76,7 @@ func (r *Reconciler) completed(ctx context.Context, nodeName, uid string, leaf *
 			return nil
 		}
 	}
-	record, err := r.c.Records.Lookup(ctx, nodeName)
+	record, err := r.c.Registry.Lookup(ctx, nodeName)
 	if err != nil {
 		return err
 	}
@@ -99,14 +99,14 @@ func (r *Reconciler) completeIn(ctx context.Context, record *membership.Record, 
 		}
 		completed, err := issued.Completed(leaf)
 		if err != nil && leaf.NotAfter.After(record.LastEnd) { // it was signed long after the approval
-			if _, raised := r.c.Records.Bind(ctx, record, leaf.NotAfter, nil); raised != nil {
+			if _, raised := r.c.Registry.Bind(ctx, record, leaf.NotAfter, nil); raised != nil {
 				return raised
 			}
 		}
 		if err != nil {
 			return err
 		}
-		_, err = r.c.Records.Bind(ctx, record, time.Time{}, &completed)
+		_, err = r.c.Registry.Bind(ctx, record, time.Time{}, &completed)
 		return err
 	}
 	later := func(issued csr.IssuedRecord) bool { return !issued.NotBefore.Before(leaf.NotBefore) }

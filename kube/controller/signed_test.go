@@ -80,7 +80,7 @@ func TestForgotten(t *testing.T) {
 		"ended":                               {nil, now.Add(-time.Minute), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, func(c *Config) { c.Records = oneRecord{record: row.record} })
+			w := newWorld(t, func(c *Config) { c.Registry = oneRecord{record: row.record} })
 			w.create("request", builtIn, signed(t, row.until))
 			w.mustReconcile("request", builtIn)
 			if told := strings.Contains(strings.Join(w.events.notes, "\n"), reasonUnattested); told != row.alarm {
@@ -126,7 +126,7 @@ func (r *raised) Bind(_ context.Context, record *membership.Record, lastEnd time
 	return record, r.err
 }
 
-// TestSignedLongAfterItsApproval: a certificate that outlives what was admitted is not recorded,
+// TestSignedLongAfterItsApproval: a certificate that outlives its grant is not recorded,
 // and the name is kept until it has ended. If that cannot be written, it is tried again.
 func TestSignedLongAfterItsApproval(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -141,7 +141,7 @@ func TestSignedLongAfterItsApproval(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := new(raised)
-			w := newWorld(t, func(c *Config) { c.Records = r })
+			w := newWorld(t, func(c *Config) { c.Registry = r })
 			admitted := w.now.Add(time.Hour).Truncate(time.Second)
 			o := w.create("request", builtIn, signed(t, admitted.Add(row.late)))
 			leaf, err := leafOf(o.Status.Certificate)
@@ -167,8 +167,8 @@ func TestSignedLongAfterItsApproval(t *testing.T) {
 	}
 }
 
-// TestRecordedByCache records certificates by what a cache has: the registry is asked where
-// that does not do, and who was never admitted is none by either.
+// TestRecordedByCache records certificates by a cache, and asks the registry where the cache is behind.
+// A certificate without an approval is recorded by neither.
 func TestRecordedByCache(t *testing.T) {
 	for name, row := range map[string]struct {
 		cache          func(admitted, before *membership.Record) *asked
@@ -186,7 +186,7 @@ func TestRecordedByCache(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r asked
-			w := newWorld(t, func(c *Config) { c.Records = &r })
+			w := newWorld(t, func(c *Config) { c.Registry = &r })
 			o := w.create("request", builtIn, signed(t, w.now.Add(time.Hour)))
 			leaf, err := leafOf(o.Status.Certificate)
 			if err != nil {

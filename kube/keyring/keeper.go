@@ -29,7 +29,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -55,7 +54,7 @@ type Config struct {
 	// 30 days.
 	RotateAfter time.Duration
 	// Metrics is where nodeattest_key_ring_active_timestamp_seconds is registered: since when
-	// the key is active that makes challenges, 0 if there is none. While rotation fails, it
+	// the key that makes challenges is active, 0 without such a key. While rotation fails, it
 	// falls behind. Nil registers it nowhere.
 	Metrics prometheus.Registerer
 	// Now is the clock; nil means time.Now. It must be the verifier's clock.
@@ -70,13 +69,13 @@ type Keeper struct {
 	foreign atomic.Pointer[string] // the entries that are no keys, as they were logged
 }
 
-// reading is what the ring was last refreshed with.
+// reading is the last refresh of the ring.
 type reading struct {
 	at   time.Time
 	keys []attest.RingKey
 }
 
-// active is since when the key is active that makes challenges; the zero time if there is none.
+// active returns since when the key that makes challenges is active, or the zero time.
 func (r *reading) active(now time.Time) (since time.Time) {
 	for _, k := range r.keys {
 		if !k.ActiveAt.After(now) && (k.RetiredAt.IsZero() || k.RetiredAt.After(now)) && k.ActiveAt.After(since) {
@@ -89,9 +88,9 @@ func (r *reading) active(now time.Time) (since time.Time) {
 // New checks the configuration. The error is refusal.CheckConfig.
 func New(config Config) (*Keeper, error) {
 	switch {
-	case nilpointer.Is(config.Reader):
+	case config.Reader == nil:
 		return nil, refusal.Config("Reader", "", "one that reads past caches")
-	case !config.ReadOnly && nilpointer.Is(config.Writer):
+	case !config.ReadOnly && config.Writer == nil:
 		return nil, refusal.Config("Writer", "", "one")
 	case config.Secret.Namespace == "" || config.Secret.Name == "":
 		return nil, refusal.Config("Secret", refusal.Quote(config.Secret.String()), "a namespace and a name")
@@ -114,7 +113,7 @@ func New(config Config) (*Keeper, error) {
 	}
 	return k, config.Metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "nodeattest_key_ring_active_timestamp_seconds",
-		Help: "Since when the challenge key in use is active, in Unix seconds; 0 if there is none.",
+		Help: "Since when the challenge key in use is active, in Unix seconds; 0 without a key.",
 	}, func() float64 { return float64(max(0, k.last.Load().active(k.c.Now()).Unix())) }))
 }
 
@@ -139,7 +138,7 @@ func (k *Keeper) Start(ctx context.Context) error { //goroutine: the API server'
 		if err := k.Refresh(ctx); err == nil {
 			retry = firstRetry
 		} else if ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "the key ring was not read, or not rotated", "secret", k.c.Secret.String())
+			log.FromContext(ctx).Error(err, "failed to read or rotate the key ring; it is tried again", "secret", k.c.Secret.String())
 			wait, retry = min(retry, pause), min(2*retry, pause)
 		}
 		select {
@@ -153,9 +152,9 @@ func (k *Keeper) Start(ctx context.Context) error { //goroutine: the API server'
 // firstRetry is how long after a failed read the ring is read again, at first.
 const firstRetry = time.Second
 
-// Refresh reads the Secret once, and makes a key if there is none in use, or if it is old. If
-// several replicas do so at once, one wins, and the others take its key. The ring has what was
-// read even if there is an error because the next key cannot be stored.
+// Refresh reads the Secret once, and makes a key if no key is in use, or if it is old. If several
+// replicas do so at once, one wins, and the others take its key. If the next key cannot be stored,
+// Refresh returns an error and the ring has the keys that were read.
 func (k *Keeper) Refresh(ctx context.Context) error {
 	if !k.made() {
 		return errNone
@@ -172,7 +171,7 @@ func (k *Keeper) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// What is wrong with a key ring.
+// Errors of a keeper, and faults of a key ring.
 var (
 	errNone   = errors.New("keyring: a keeper that New did not make")
 	errStale  = errors.New("keyring: the key ring has not been read lately")
@@ -203,7 +202,7 @@ func (k *Keeper) Check(*http.Request) error {
 	return nil
 }
 
-// use has the ring use what was read.
+// use refreshes the ring with keys.
 func (k *Keeper) use(keys []attest.RingKey, at time.Time) error {
 	if err := k.c.Ring.Refresh(keys, at); err != nil {
 		return err
@@ -249,7 +248,7 @@ func (k *Keeper) noKeys(ctx context.Context, data map[string][]byte) map[string]
 	maps.DeleteFunc(foreign, func(name string, _ []byte) bool { return strings.Trim(name, "0123456789abcdefABCDEF") == "" })
 	names := refusal.Quotes(slices.Sorted(maps.Keys(foreign)))
 	if *k.foreign.Swap(&names) != names && len(foreign) != 0 {
-		log.FromContext(ctx).Info("the Secret of the key ring has entries that are no keys; they are left as they are", "secret", k.c.Secret.String(), "entries", names)
+		log.FromContext(ctx).Info("the key ring's Secret has entries that are not keys; they are ignored and kept", "secret", k.c.Secret.String(), "entries", names)
 	}
 	return foreign
 }

@@ -260,7 +260,7 @@ func TestOneLookOfAFastClock(t *testing.T) {
 	}
 }
 
-// TestClockSetBack: nothing is verified until the clock has caught up, and so nobody is ready.
+// TestClockSetBack: nothing is verified until the clock has caught up, and no keeper is ready.
 func TestClockSetBack(t *testing.T) {
 	k, now := timed(t, config(store(t)), began)
 	refresh(t, k)
@@ -276,8 +276,8 @@ func TestClockSetBack(t *testing.T) {
 	refresh(t, k)
 }
 
-// TestCheckLimits: a reading counts from its instant for as long as the ring takes it, and where it has
-// no key in use nobody is ready, who rotates keys or not.
+// TestCheckLimits: a reading counts from its instant for as long as the ring takes it, and without
+// a key in use no keeper is ready, whether it rotates keys or not.
 func TestCheckLimits(t *testing.T) {
 	c := store(t)
 	k, now := timed(t, config(c), began)
@@ -352,8 +352,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestDamaged gives a Secret that nobody should read keys from, or none: it is an error that
-// shows no value, and nothing is made.
+// TestDamaged gives a Secret without usable keys, or no Secret: the error shows no value, and no key is
+// made.
 func TestDamaged(t *testing.T) {
 	for name, change := range map[string]func(c client.Client, secret *corev1.Secret, conf *keyring.Config) error{
 		"no key under the name of one": func(c client.Client, secret *corev1.Secret, _ *keyring.Config) error {

@@ -12,7 +12,7 @@ import (
 // certificate; see membership.Registry. It takes one write. A reservation that is incomplete,
 // because its maker died, is refused as if it had changed.
 //
-// What this registry has read or written itself is not read again: the write fails if it has
+// Nodes that this registry has read or written are not read again: the write fails if the node has
 // changed.
 func (r *Registry) Bind(ctx context.Context, seen *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error) {
 	if err := r.check(ctx); err != nil {
@@ -54,9 +54,9 @@ func (r *Registry) bind(ctx context.Context, n *node, record *membership.Record)
 }
 
 // complete checks that the pointers of a reservation name its version. It is enough to check
-// the one that is written last: the other was written before it, and anyone who takes one away
-// ends the reservation first. For the same reason it is enough that a cache has seen it. (What a
-// person has changed or removed by force goes unnoticed until [Registry.Repair].)
+// the one that is written last: the other was written before it, and a claim that takes one away
+// ends the reservation first. For the same reason it is enough that a cache has seen it. (A pointer
+// that was edited or removed by hand goes unnoticed until [Registry.Repair].)
 func (r *Registry) complete(ctx context.Context, n *node) error {
 	kind := byMachine()
 	if n.record.MachineUID != "" {

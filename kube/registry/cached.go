@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -22,7 +21,7 @@ import (
 // pointers to a node follow from the node, so the pointers need no watch. It listens to
 // the cache, so it must be called before the cache starts.
 func Cached(ctx context.Context, nodes cache.Cache) (client.Reader, error) {
-	if nilpointer.Is(nodes) {
+	if nodes == nil {
 		return nil, refusal.Config("nodes", "", "a cache")
 	}
 	informer, err := nodes.GetInformer(ctx, new(v1alpha1.AttestedNode))
@@ -94,7 +93,7 @@ func Lean() toolscache.TransformFunc {
 	}
 }
 
-// digest is what a pointer is named after (v1alpha1.PointerName).
+// digest is the hash in a pointer's name (v1alpha1.PointerName).
 type digest = [sha256.Size]byte
 
 // pointers are the names of nodes by their machines or by their Machine UIDs, in a third of

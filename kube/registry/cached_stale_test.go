@@ -25,7 +25,7 @@ type frozen struct {
 	objects map[client.Object]bool
 }
 
-// freeze has what the store has for a claim now.
+// freeze copies the store's objects for a claim.
 func freeze(t *testing.T, store *objectstore.Store, c membership.Claim) *frozen {
 	t.Helper()
 	f := &frozen{objects: map[client.Object]bool{}}
@@ -115,7 +115,7 @@ func TestBindOfStale(t *testing.T) {
 				w.refused(claim("node-2", "1", "uid-2"), refusal.Check("registry-machine"))
 			})
 		}
-		t.Run(name+", it has what nobody finished", func(t *testing.T) {
+		t.Run(name+", it has an incomplete reservation", func(t *testing.T) {
 			w := newWorld(t)
 			w.dying(2, false, func() error { _, err := w.Reserve(t.Context(), c, w.clock.now().Add(time.Minute)); return err })
 			signer := signerOver(t, w, freeze(t, w.store, c), w.clock.now)
@@ -130,8 +130,8 @@ func TestBindOfStale(t *testing.T) {
 	}
 }
 
-// TestStolenSinceCached has somebody take machine, UID or name over since a cache has seen all
-// of a reservation: whoever believes it cannot bind it.
+// TestStolenSinceCached has another claim take machine, UID or name after a cache has seen a whole
+// reservation: a Bind by the cache fails.
 func TestStolenSinceCached(t *testing.T) {
 	c := claim("node-1", "1", "uid-1")
 	for name, stolen := range map[string]membership.Claim{
@@ -160,14 +160,11 @@ func TestStolenSinceCached(t *testing.T) {
 	}
 }
 
-// TestStaleOfNone has no cache, or a nil pointer in its place.
+// TestStaleOfNone has no cache.
 func TestStaleOfNone(t *testing.T) {
 	r := newRegistry(t, objectstore.New(), at)
 	if stale := r.Stale(); stale != r {
 		t.Errorf("got %v, want the registry", stale)
-	}
-	if _, err := registry.New(membership.Scope{Cluster: "cluster-1"}, objectstore.New(), objectstore.New(), registry.Options{Stale: (*frozen)(nil)}); !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("got %v, want %s", err, refusal.CheckConfig)
 	}
 }
 
@@ -231,7 +228,7 @@ func (a *asked) Get(_ context.Context, key client.ObjectKey, _ client.Object, op
 	return a.has[version]
 }
 
-// TestRemembered asks the API server's memory, and what is stored where that has nothing.
+// TestRemembered asks the API server's memory, and its storage for objects that are not there.
 func TestRemembered(t *testing.T) {
 	none, broken := notFound(client.ObjectKey{Name: "n"}), errors.New("broken")
 	for name, row := range map[string]struct {

@@ -62,7 +62,7 @@ func newNodesOnly(t *testing.T) (*nodesOnly, client.Reader) {
 	return nodes, reader
 }
 
-// see tells who listens what has become of the nodes.
+// see tells the listeners of changes to the nodes.
 func (n *nodesOnly) see() {
 	n.Helper()
 	var all v1alpha1.AttestedNodeList
@@ -97,7 +97,7 @@ func (n *nodesOnly) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 	return n.Client.Get(ctx, key, o, options...)
 }
 
-// TestCached finds by a cache of nodes alone what a registry finds by what points to them.
+// TestCached finds by a cache of nodes alone the records that a registry finds by pointers.
 func TestCached(t *testing.T) {
 	nodes, reader := newNodesOnly(t)
 	live, err := registry.New(membership.Scope{Cluster: "cluster-1"}, nodes.Client, nodes.Client, registry.Options{Stale: reader, Now: at})
@@ -132,8 +132,8 @@ func TestCached(t *testing.T) {
 		"a bound one":                     {claim("bound", "1", "uid-1"), "bound", "bound", "bound"},
 		"a reserved one":                  {claim("reserved", "4", "uid-4"), "reserved", "reserved", "reserved"},
 		"one that rests, and its machine": {claim("gone", "2", "uid-2"), "moved", "gone", "gone"},
-		"nobody":                          {claim("nobody", "9", "uid-9"), "", "", ""},
-		"without a UID":                   {claim("nobody", "9", ""), "", "", ""},
+		"unknown":                         {claim("unknown", "9", "uid-9"), "", "", ""},
+		"without a UID":                   {claim("unknown", "9", ""), "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, r := range []*registry.Registry{live, live.Stale()} {
@@ -151,8 +151,8 @@ func TestCached(t *testing.T) {
 	}
 }
 
-// TestCachedFollows finds a node by what it has now: not by what it had before its cache or
-// what listens to it has seen a change, and not when it is gone.
+// TestCachedFollows finds a node by its present identities: not by earlier ones, whether the cache or
+// its listener sees a change first, and not when it is gone.
 func TestCachedFollows(t *testing.T) {
 	nodes, reader := newNodesOnly(t)
 	find := func(machine, uid string) string {

@@ -25,7 +25,7 @@ func certificatesOf(issued []csr.IssuedRecord) []v1alpha1.IssuedCertificate {
 	return stored
 }
 
-var errDigest = errors.New("got a digest of a key that is none")
+var errDigest = errors.New("got a spkiSHA256 that is no SHA-256 digest in hexadecimal")
 
 // issuedOf is the inverse of certificatesOf.
 func issuedOf(nodeName string, stored []v1alpha1.IssuedCertificate) ([]csr.IssuedRecord, error) {

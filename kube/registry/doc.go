@@ -8,10 +8,10 @@
 // An API server changes one object at a time. The node's object is authoritative; a machine
 // and a Machine UID each have a pointer to it that counts only while the node's object has
 // them. Every write states the resource version that it replaces, and every read is live,
-// except those that the following write proves right (Options.Stale).
+// except reads whose result the following write confirms (Options.Stale).
 //
-// A reservation writes the node's object first, then the machine's pointer, then that of the
-// Machine UID. Each pointer names the version that the node's object was given. So a
+// A reservation writes the node's object first, then the machine's pointer, then the Machine
+// UID's. Each pointer names the version that the node's object was given. So a
 // reservation is complete when its last pointer names its version, and [Registry.Bind] checks
 // that. Anyone who takes a pointer away from a lapsed reservation first ends the reservation
 // itself, over its version: a Bind under way then fails. A change of a bound record (Rebind,
@@ -22,7 +22,7 @@
 // after its deadline, and until then the same call finishes it. A pointer that does not count
 // is overwritten by the next claim that needs it.
 //
-// # What has ended
+// # Records that have ended
 //
 // A lapsed reservation and a record that has rested long enough have no effect, like one that
 // was never made, but the API server keeps their objects. Unlike one of

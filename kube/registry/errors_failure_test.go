@@ -66,8 +66,8 @@ func (f *failing) Delete(ctx context.Context, o client.Object, options ...client
 	return f.Store.Delete(ctx, o, options...)
 }
 
-// TestEveryFailure has each call of the API server fail in turn: it is the error of what was asked
-// for, and nobody takes it for an answer. Only old pointers are left where they cannot be removed.
+// TestEveryFailure has each call of the API server fail in turn: the registry's method returns the
+// error, and it is no refusal. Only old pointers are left where they cannot be removed.
 func TestEveryFailure(t *testing.T) {
 	down := errors.New("the API server does not answer")
 	for name, row := range map[string]struct {
@@ -202,7 +202,7 @@ func TestWithoutDefinitions(t *testing.T) {
 	}
 }
 
-// TestRefusedClaims: what is no claim, and a record with another's name, change nothing.
+// TestRefusedClaims: a bad claim, and a record with another name, change nothing.
 func TestRefusedClaims(t *testing.T) {
 	w := newWorld(t)
 	reserved, err := w.Reserve(t.Context(), claimOf("node-1", "1"), w.clock.now().Add(time.Minute))
@@ -229,8 +229,8 @@ func TestRefusedClaims(t *testing.T) {
 func TestNew(t *testing.T) {
 	store := objectstore.New()
 	for name, err := range map[string]error{
-		"no reader": second(registry.New(membership.Scope{Cluster: "c"}, (*failing)(nil), store, registry.Options{})),
-		"no writer": second(registry.New(membership.Scope{Cluster: "c"}, store, (*failing)(nil), registry.Options{})),
+		"no reader": second(registry.New(membership.Scope{Cluster: "c"}, nil, store, registry.Options{})),
+		"no writer": second(registry.New(membership.Scope{Cluster: "c"}, store, nil, registry.Options{})),
 		"no cache":  second(registry.Cached(t.Context(), nil)),
 	} {
 		if !errors.Is(err, refusal.CheckConfig) {

@@ -99,51 +99,24 @@ func (s Several) Records(ctx context.Context) iter.Seq2[*membership.Record, erro
 // errEnough ends the iteration: the caller's yield returned false.
 var errEnough = errors.New("enough")
 
-// Repair gives the bound nodes their pointers back that are gone or lead elsewhere: somebody
-// removed one by force or changed it, or restored the one without the other. Until then a second
-// name can be had for such a machine. It returns how many pointers it has written. Whoever
-// changes a node at the same time goes first. It reads all nodes and pointers, in pages, and so is
-// meant for a program's start. It needs list on attestednodes and pointers, and get, create and
-// update on pointers. Two nodes of one machine, or of one Machine UID, are [ErrObject].
-// Records of nodes without evidence give way to them.
+// Repair writes the pointers of bound nodes again that are missing or name another node: the objects
+// were edited, or restored without each other. Until then such a machine can get a second name. It
+// returns how many pointers it has written. A node that changes at the same time is left as it then
+// is. It reads all nodes and pointers, in pages, and so is meant for a program's start. It needs list
+// on attestednodes and pointers, and get, create and update on pointers. Two nodes of one machine, or
+// of one Machine UID, are [ErrObject]. Records of nodes without evidence give way to attested nodes.
 func (r *Registry) Repair(ctx context.Context) (repaired int, err error) {
 	kinds := []pointerKind{byMachine(), byMachineUID()}
-	lost := []map[string]*node{{}, {}} // by the pointers' names
-	damaged := r.nodes(ctx, func(n *node) error {
-		for i, kind := range kinds {
-			identity := kind.of(&n.record.Claim)
-			pointer := v1alpha1.PointerName(identity)
-			if identity == "" || n.record.State != membership.StateBound || !n.mayHave(identity) {
-				continue
-			}
-			if other := lost[i][pointer]; other != nil {
-				return fmt.Errorf("registry: %w: nodes %s and %s have one %s", ErrObject, other.object.Name, n.object.Name, kind.what)
-			}
-			lost[i][pointer] = n
-		}
-		return nil
-	})
+	lost, damaged := r.boundNodes(ctx, kinds)
 	if damaged != nil && !errors.Is(damaged, ErrObject) {
 		return 0, damaged
 	}
 	for i, kind := range kinds {
-		err := r.pages(ctx, kind.list, func(o client.Object) error {
-			if n := lost[i][o.GetName()]; n != nil {
-				if _, to := kind.parts(o); to.NodeName == n.object.Name {
-					delete(lost[i], o.GetName())
-				}
-			}
-			return nil
-		})
-		if err != nil {
+		if err := r.withoutPointer(ctx, kind, lost[i]); err != nil {
 			return repaired, err
 		}
 		for _, n := range lost[i] {
-			p, err := r.readPointer(ctx, kind, kind.of(&n.record.Claim), n)
-			if err == nil && !p.pointsTo(n.object.Name) {
-				err = r.point(ctx, p, n)
-			}
-			switch {
+			switch err := r.repoint(ctx, kind, n); {
 			case err == nil:
 				repaired++
 			case !errors.Is(err, errSwapped) && !errors.Is(err, ErrObject):
@@ -156,15 +129,59 @@ func (r *Registry) Repair(ctx context.Context) (repaired int, err error) {
 	return repaired, damaged
 }
 
+// boundNodes returns the bound nodes for each kind of pointer, by the names of their pointers. It
+// goes on after two nodes of one identity, and returns an error at the end.
+func (r *Registry) boundNodes(ctx context.Context, kinds []pointerKind) ([]map[string]*node, error) {
+	found := make([]map[string]*node, len(kinds))
+	for i := range found {
+		found[i] = map[string]*node{}
+	}
+	err := r.nodes(ctx, func(n *node) error {
+		for i, kind := range kinds {
+			identity := kind.of(&n.record.Claim)
+			if identity == "" || n.record.State != membership.StateBound || !n.mayHave(identity) {
+				continue
+			}
+			pointer := v1alpha1.PointerName(identity)
+			if other := found[i][pointer]; other != nil {
+				return fmt.Errorf("registry: %w: nodes %s and %s have one %s", ErrObject, other.object.Name, n.object.Name, kind.what)
+			}
+			found[i][pointer] = n
+		}
+		return nil
+	})
+	return found, err
+}
+
+// withoutPointer removes the nodes whose pointers of a kind name them.
+func (r *Registry) withoutPointer(ctx context.Context, kind pointerKind, nodes map[string]*node) error {
+	return r.pages(ctx, kind.list, func(o client.Object) error {
+		if n := nodes[o.GetName()]; n != nil {
+			if _, to := kind.parts(o); to.NodeName == n.object.Name {
+				delete(nodes, o.GetName())
+			}
+		}
+		return nil
+	})
+}
+
+// repoint writes a node's pointer of a kind, unless it names the node by now.
+func (r *Registry) repoint(ctx context.Context, kind pointerKind, n *node) error {
+	p, err := r.readPointer(ctx, kind, kind.of(&n.record.Claim), n)
+	if err != nil || p.pointsTo(n.object.Name) {
+		return err
+	}
+	return r.point(ctx, p, n)
+}
+
 // sweepAfter is how long ago a record must have ended: a clock that is fast by less frees no name.
 const sweepAfter = 24 * time.Hour
 
-// Sweep removes the records that have ended a day ago or more, those of other scopes too, and
-// their pointers, and returns how many records it has removed. A record that has ended counts
-// for no claim, but its object stays until the name or the machine is claimed again: somebody has
-// to sweep from time to time, as the node-attestation-controller does. Whoever claims a name at
-// the same time goes first. It needs the verbs list and delete on attestednodes, and
-// delete on pointers: without these, pointers stay, and do not count.
+// Sweep removes the records, of all scopes, that ended a day ago or more, and their pointers, and
+// returns how many records it has removed. A record that has ended affects no claim, but its object
+// stays until the name or the machine is claimed again: call Sweep from time to time, as the
+// node-attestation-controller does. A claim at the same time goes first. It needs the verbs list and
+// delete on attestednodes, and delete on pointers: without these, pointers stay, without effect.
 func (r *Registry) Sweep(ctx context.Context) (removed int, err error) {
 	err = r.nodes(ctx, func(n *node) error {
 		now := r.now()

@@ -130,7 +130,7 @@ func TestRecords(t *testing.T) {
 	if removed, err := byRack.Sweep(t.Context()); err != nil || removed != 0 || len(list(all)) != many+2 {
 		t.Errorf("again: %d removed, %v, %d records", removed, err, len(list(all)))
 	}
-	for _, name := range []string{"resting", "lapsing"} { // are free for anybody
+	for _, name := range []string{"resting", "lapsing"} { // are free for any machine
 		join(byRack, name, time.Hour)
 	}
 	if _, err := byAK.Reserve(t.Context(), claim("rests-longer", "1", "uid-1"), now.Add(time.Minute)); !errors.Is(err, membership.CheckRegistryResting) {
@@ -138,7 +138,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestDamagedRecords lists and sweeps around an object that somebody has edited.
+// TestDamagedRecords lists and sweeps around an object that was edited.
 func TestDamagedRecords(t *testing.T) {
 	now := at()
 	store := objectstore.New()

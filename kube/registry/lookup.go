@@ -7,7 +7,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 )
 
-// Lookup returns the record of a node name, or nil if there is none.
+// Lookup returns the record of a node name, or nil.
 func (r *Registry) Lookup(ctx context.Context, nodeName string) (*membership.Record, error) {
 	if err := r.check(ctx); err != nil {
 		return nil, err
@@ -20,13 +20,13 @@ func (r *Registry) Lookup(ctx context.Context, nodeName string) (*membership.Rec
 	return r.counts(n, n.record)
 }
 
-// LookupMachine returns the reserved or bound record of a machine, or nil if there is none. A
-// machine that a bound node is about to get counts as reserved for it.
+// LookupMachine returns the reserved or bound record of a machine, or nil. A machine that a bound node
+// is about to get is reserved for it.
 func (r *Registry) LookupMachine(ctx context.Context, machine attest.Identity) (*membership.Record, error) {
 	return r.lookup(ctx, byMachine(), string(machine))
 }
 
-// LookupMachineUID returns the record of a Machine UID, or nil if there is none.
+// LookupMachineUID returns the record of a Machine UID, or nil.
 func (r *Registry) LookupMachineUID(ctx context.Context, machineUID string) (*membership.Record, error) {
 	return r.lookup(ctx, byMachineUID(), machineUID)
 }

@@ -34,7 +34,7 @@ func (n *node) mayHave(identity string) bool {
 // version changes with every write, and no other object ever has the same version.
 func version(o client.Object) string { return string(o.GetUID()) + "/" + o.GetResourceVersion() }
 
-// readNode reads the record of a name; nil if there is none.
+// readNode reads the record of a name. It returns nil for a name without a record.
 func (r *Registry) readNode(ctx context.Context, name string) (*node, error) {
 	object := new(v1alpha1.AttestedNode)
 	err := r.reader.Get(ctx, client.ObjectKey{Name: name}, object)

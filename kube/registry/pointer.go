@@ -63,9 +63,9 @@ func byMachineUID() pointerKind {
 type pointer struct {
 	kind     pointerKind
 	identity string
-	object   client.Object // nil if there is none
+	object   client.Object // nil: no such object
 	to       v1alpha1.NodeReference
-	target   *node // what it points to; nil if that does not exist
+	target   *node // the node that it names; nil if that does not exist
 }
 
 // readPointer reads the pointer of an identity and then the node that it points to, in this
@@ -117,8 +117,8 @@ func (p *pointer) record() *membership.Record {
 // pointsTo reports whether the pointer exists and names the node.
 func (p *pointer) pointsTo(nodeName string) bool { return p.object != nil && p.to.NodeName == nodeName }
 
-// point makes the pointer point to a version of a node. What it pointed to before must no
-// longer count.
+// point makes the pointer name a version of a node. The record that it named before must have
+// ended.
 func (r *Registry) point(ctx context.Context, p *pointer, to *node) error {
 	if err := r.end(ctx, p, to.record.NodeName); err != nil {
 		return err

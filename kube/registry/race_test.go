@@ -87,7 +87,7 @@ func TestFreeNoMore(t *testing.T) {
 				if !errors.Is(err, row.check) {
 					t.Errorf("got %v, want %s", err, row.check)
 				}
-				w.mustJoin(claim("node-1", "2", "uid-2")) // what it had begun keeps nobody from the name
+				w.mustJoin(claim("node-1", "2", "uid-2")) // the attempt does not keep other machines from the name
 				return
 			}
 			if err != nil || record.Claim != mine {
@@ -100,8 +100,8 @@ func TestFreeNoMore(t *testing.T) {
 	}
 }
 
-// TestPendingChange has a change of a bound record under way: what the node is about to
-// get is reserved for it.
+// TestPendingChange has a pending change of a bound record: the machine that the node is
+// about to get is reserved for it.
 func TestPendingChange(t *testing.T) {
 	ctx := context.Background()
 	w := newWorld(t)

@@ -1,50 +1,35 @@
 package registry
 
 import (
-	"sync"
-
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/kube/internal/recent"
 )
 
-// recentSize is how many nodes a generation of a recent holds.
+// recentSize is the size of a recentNodes (recent.New).
 const recentSize = 128
 
-// A recent keeps the nodes that were read or written last, for a write over one of them that
-// follows soon. If the node has changed since, the write fails. It keeps two generations, and
-// drops the older one when the younger is full.
-type recent struct {
-	mu         sync.Mutex
-	young, old map[string]*node // by version
+// recentNodes keeps the nodes that were read or written last, by version, for a write over one of
+// them that follows soon. If the node has changed since, the write fails.
+type recentNodes struct {
+	nodes *recent.Map[string, *node]
 }
 
-func newRecent() *recent { return &recent{young: map[string]*node{}} }
+func newRecentNodes() recentNodes { return recentNodes{recent.New[string, *node](recentSize)} }
 
 // add remembers a node. It never forgets that a version is complete.
-func (r *recent) add(n *node) {
-	if held := r.of(n.record); held != nil && held.complete {
-		return
+func (r recentNodes) add(n *node) {
+	if held := r.of(n.record); held == nil || !held.complete {
+		r.nodes.Put(n.record.Version, n)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.young) >= recentSize {
-		r.young, r.old = map[string]*node{}, r.young
-	}
-	r.young[n.record.Version] = n
 }
 
-// of finds the node of a record; nil if there is none.
-func (r *recent) of(record *membership.Record) *node {
+// of returns the node of a record, or nil.
+func (r recentNodes) of(record *membership.Record) *node {
 	if record == nil {
 		return nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := r.young[record.Version]
-	if n == nil {
-		n = r.old[record.Version]
+	if n, ok := r.nodes.Get(record.Version); ok && n.record.NodeName == record.NodeName {
+		return n
 	}
-	if n == nil || n.record.NodeName != record.NodeName {
-		return nil
-	}
-	return n
+	return nil
 }

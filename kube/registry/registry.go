@@ -11,7 +11,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -24,41 +23,39 @@ type Registry struct {
 	stale  client.Reader // may be nil
 	writer client.Writer
 	now    func() time.Time
-	recent *recent
+	recent recentNodes
 }
 
 // Options are the options of [New].
 type Options struct {
 	// Stale reads the same objects from a cache that may be behind, for [Registry.Stale] and
-	// for the pointers of a reservation that is to be bound. Nil means that there is none.
+	// for the pointers of a reservation that is to be bound. Nil means no cache.
 	Stale client.Reader
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
 // New makes a registry. The reader must be live, such as a manager's GetAPIReader: until the
-// write, one that answers from a cache refuses because of machines that are gone, and admits
-// what it would refuse had it seen more. Reader and writer must know the types of package
+// write, a reader from a cache refuses because of machines that are gone, and admits machines whose
+// refusing record it has not seen yet. Reader and writer must know the types of package
 // v1alpha1. The error is that of membership.Scope.Check, or refusal.CheckConfig.
 func New(scope membership.Scope, reader client.Reader, writer client.Writer, opts Options) (*Registry, error) {
 	if err := scope.Check(); err != nil {
 		return nil, err
 	}
 	switch {
-	case nilpointer.Is(reader):
+	case reader == nil:
 		return nil, refusal.Config("reader", "", "one that reads past caches")
-	case nilpointer.Is(writer):
+	case writer == nil:
 		return nil, refusal.Config("writer", "", "one")
-	case opts.Stale != nil && nilpointer.Is(opts.Stale):
-		return nil, refusal.Config("Options.Stale", "that is a nil pointer", "a reader, or nil")
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return &Registry{scope: scope, reader: reader, stale: opts.Stale, writer: writer, now: opts.Now, recent: newRecent()}, nil
+	return &Registry{scope: scope, reader: reader, stale: opts.Stale, writer: writer, now: opts.Now, recent: newRecentNodes()}, nil
 }
 
-// Stale returns the registry over Options.Stale, or this one if there is none. It is only for
+// Stale returns the registry over Options.Stale, or this one without a cache. It is only for
 // look-ups (membership.FirstUseConfig.Stale). A record that they find may be passed to this
 // registry's Bind, whose write fails if the record is no longer the latest.
 func (r *Registry) Stale() *Registry {
@@ -76,7 +73,7 @@ func (r *Registry) over(reader client.Reader) *Registry {
 }
 
 // errNotMade says that a registry has no API server.
-var errNotMade = errors.New("registry: one that New did not make")
+var errNotMade = errors.New("registry: a Registry that New did not make")
 
 // check refuses a registry that New did not make, and a context that has ended.
 func (r *Registry) check(ctx context.Context) error {
@@ -127,7 +124,7 @@ func newcomer(c *membership.Claim) *surroundings {
 	return s
 }
 
-// look reads the surroundings of a claim. What the claim leaves empty is not looked up.
+// look reads the surroundings of a claim. Empty fields of the claim are not looked up.
 func (r *Registry) look(ctx context.Context, c *membership.Claim) (*surroundings, error) {
 	if err := r.check(ctx); err != nil {
 		return nil, err

@@ -256,8 +256,8 @@ func TestCrashInRelease(t *testing.T) {
 	}
 }
 
-// TestStolenDuringBind lets somebody take machine or name over between a Bind's look and
-// its write: the Bind fails.
+// TestStolenDuringBind lets another claim take machine or name between a Bind's look and its write:
+// the Bind fails.
 func TestStolenDuringBind(t *testing.T) {
 	for name, stolen := range map[string]membership.Claim{
 		"the machine":     claim("node-2", "1", "uid-2"),

@@ -36,8 +36,8 @@ func (w *world) bindFor(c membership.Claim, length time.Duration) {
 }
 
 // TestEditedNodes: a person has changed a bound node's object, as kubectl edit can where the
-// custom resources' rules are missing. Nobody gets the name while its certificate lives, nor the
-// machine another one, and a release does not help.
+// custom resources' rules are missing. No other machine gets the name while its certificate
+// lives, nor the machine another name, and a release does not help.
 func TestEditedNodes(t *testing.T) {
 	for name, change := range map[string]func(s *v1alpha1.AttestedNodeSpec){
 		"nothing":                 func(*v1alpha1.AttestedNodeSpec) {},
@@ -90,8 +90,8 @@ func TestEditedNodes(t *testing.T) {
 	}
 }
 
-// TestReservationOfAClockAhead: what a replica whose clock was a year ahead has reserved, and never
-// bound, keeps nobody out, and is swept.
+// TestReservationOfAClockAhead: a reservation by a replica whose clock was a year ahead, never bound,
+// keeps no machine out, and is swept.
 func TestReservationOfAClockAhead(t *testing.T) {
 	w := newWorld(t)
 	ahead := newRegistry(t, w.store, func() time.Time { return w.clock.now().AddDate(1, 0, 0) })
@@ -152,7 +152,7 @@ func TestEditedCertificates(t *testing.T) {
 }
 
 // TestEditedPointers: a pointer counts for the machine that its node has, or is about to get while it
-// is bound, and one to a node of another scope is in nobody's way.
+// is bound, and one to a node of another scope has no effect.
 func TestEditedPointers(t *testing.T) {
 	w := newWorld(t)
 	w.bindFor(claimOf("node-1", "1"), time.Hour)

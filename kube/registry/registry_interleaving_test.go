@@ -37,13 +37,13 @@ type course struct {
 	store  *objectstore.Store
 	at     time.Time
 	states []state    // all that the store was in, the latest last
-	events chan *task // those that have come to an operation, or to their end
+	events chan *task // tasks that have come to an operation, or to their end
 	log    []string
 	issued []certificate
 	freed  map[string]int // by node: the last state in which it stopped being bound to a machine
 }
 
-// state is what the store had, by kind and name.
+// state is the store's objects, by kind and name.
 type state struct {
 	objects map[string]client.Object
 	at      time.Time
@@ -106,7 +106,7 @@ func (k *task) do(write bool, f func() error) error {
 
 func keyOf(o client.Object, name string) string { return fmt.Sprintf("%T %s", o, name) }
 
-// api is the API server, for the task of the context. What it remembers is behind.
+// api is the API server, for the task of the context. Its memory is behind.
 type api struct{ client.Client }
 
 func (api) Get(ctx context.Context, name client.ObjectKey, o client.Object, options ...client.GetOption) error {
@@ -251,7 +251,7 @@ func (c *course) logf(format string, args ...any) {
 	c.log = append(c.log, fmt.Sprintf("%d, %s: ", len(c.states)-1, c.at.Format(time.TimeOnly))+fmt.Sprintf(format, args...))
 }
 
-// checkedRequests are those of checkedRequest, by what they ask for.
+// checkedRequests are the requests of checkedRequest, by claim.
 var checkedRequests sync.Map
 
 // checkedRequest is a node's request with one of its keys.
@@ -348,7 +348,7 @@ func (c *course) join(ctx context.Context, p *process, claim membership.Claim, k
 }
 
 // checkIssued holds a certificate against the states of its call, in one of which the node was
-// the machine's, and against the certificates that are valid beside it.
+// the machine's, and against the other valid certificates.
 func (c *course) checkIssued(k *task, claim membership.Claim, key string, from int, began time.Time) {
 	if !slices.ContainsFunc(c.states[from:], func(s state) bool {
 		n, _ := s.objects[keyOf(new(v1alpha1.AttestedNode), claim.NodeName)].(*v1alpha1.AttestedNode)
@@ -362,14 +362,14 @@ func (c *course) checkIssued(k *task, claim membership.Claim, key string, from i
 			continue // it has ended, or an operator has decided since
 		}
 		if (other.node == it.node) != (other.machine == it.machine) || strings.HasPrefix(it.machine, "cloud:") && other.node == it.node && other.key != it.key {
-			c.Errorf("%s: %+v beside %+v", k.name, it, other)
+			c.Errorf("%s: %+v and %+v", k.name, it, other)
 		}
 	}
 	c.issued = append(c.issued, it)
 }
 
-// checkDenied looks for a state of the call that is the reason: nobody is denied for what a
-// cache alone has.
+// checkDenied looks for a state of the call that is the reason: no claim is denied for a record
+// that a cache alone has.
 func (c *course) checkDenied(k *task, claim membership.Claim, err error, from int) {
 	for _, s := range c.states[from:] {
 		for _, n := range s.nodes() {
@@ -488,8 +488,8 @@ func (c *course) run() {
 	c.checkClean(operator.scope)
 }
 
-// checkClean has two minutes pass, after which nothing that was left keeps anybody from a
-// name that has no record.
+// checkClean has two minutes pass, after which no left-over object keeps a machine from a name
+// without a record.
 func (c *course) checkClean(scope membership.Scope) {
 	c.at = c.at.Add(2*time.Minute + time.Second)
 	r := newScopedRegistry(c.T, scope, c.store, func() time.Time { return c.at })
@@ -507,8 +507,8 @@ func (c *course) checkClean(scope membership.Scope) {
 }
 
 // TestInterleavings runs courses: never has a machine two names, or a name two machines, no
-// certificate goes to another machine than the name is bound to, nobody is denied for what a
-// cache alone has, and what dies keeps nobody from a name for long.
+// certificate goes to another machine than the name is bound to, no claim is denied for a
+// record that a cache alone has, and a call that dies keeps no machine from a name for long.
 func TestInterleavings(t *testing.T) {
 	issued := 0
 	for seed := range uint64(300) {

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Remembered returns a reader of what the API server has in memory, which may lag behind what
-// is stored and is cheaper to read. An object that is not in memory is read from storage. It
+// Remembered returns a reader of the API server's memory, which may lag behind its storage and is
+// cheaper to read. An object that is not in memory is read from storage. It
 // is meant for the Options.Stale of a registry that runs after another one.
 func Remembered(live client.Reader) client.Reader { return remembered{live} }
 

@@ -69,4 +69,4 @@ func (s Several) first(ask func(*Registry) (*membership.Record, error)) (record 
 	return nil, err
 }
 
-var errNone = errors.New("registry: none of several")
+var errNone = errors.New("registry: a Several without registries")

@@ -10,7 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
 
-// TestSeveral: what an operator does to a record reaches the registry of its scope, whichever
+// TestSeveral: an operator's change to a record reaches the registry of its scope, whichever
 // comes first.
 func TestSeveral(t *testing.T) {
 	rack := membership.Scope{Cluster: "cluster-1", Provider: "rack", Road: attest.RoadDocument}

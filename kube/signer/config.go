@@ -10,7 +10,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/controller"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -49,7 +48,7 @@ type Config struct {
 // New checks the configuration. The error is refusal.CheckConfig.
 func New(config Config) (*Reconciler, error) {
 	switch {
-	case nilpointer.Is(config.Providers):
+	case config.Providers == nil:
 		return nil, refusal.Config("Providers", "", "controller.Of a verifier, or others")
 	case len(config.Providers.SignerNames()) == 0:
 		return nil, refusal.Config("Providers", "none for any signer",
@@ -60,8 +59,6 @@ func New(config Config) (*Reconciler, error) {
 		return nil, refusal.Config("CA", "", "FileCA.CA, or a function that returns a csr.CA")
 	case config.Workers < 0:
 		return nil, refusal.Config("Workers", "a negative one", "0 or more")
-	case config.Cluster != nil && nilpointer.Is(config.Cluster):
-		return nil, refusal.Config("Cluster", "a nil pointer", "one, or nil")
 	}
 	if config.Name == "" {
 		config.Name = DefaultName

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -14,9 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -36,11 +32,7 @@ type Reconciler struct {
 	unwritten unwritten
 	metrics   *prometheus.CounterVec
 	issue     func(ctx context.Context, ca *csr.CA, attested *csr.Attested) (*csr.Issued, error)
-	// Set by SetupWithManager.
-	readers map[string]requests.Reader
-	listed  healthz.Checker
-	writer  client.SubResourceClientConstructor
-	events  events.EventRecorder
+	watched   *requests.Watched // set by SetupWithManager
 }
 
 func newReconciler(config Config, metrics *prometheus.CounterVec) *Reconciler {
@@ -54,7 +46,7 @@ func newReconciler(config Config, metrics *prometheus.CounterVec) *Reconciler {
 }
 
 // errNoCA says that [Config].CA has returned none.
-var errNoCA = errors.New("signer: there is no CA now")
+var errNoCA = errors.New("signer: no CA is loaded")
 
 func newMetrics(r prometheus.Registerer, name string) (*prometheus.CounterVec, error) {
 	signed := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -72,41 +64,26 @@ func newMetrics(r prometheus.Registerer, name string) (*prometheus.CounterVec, e
 //
 // It needs these rights in the API server: list and watch on certificatesigningrequests,
 // update on certificatesigningrequests/status, and sign on the signers.
-func (r *Reconciler) SetupWithManager(m manager.Manager) error {
+func (r *Reconciler) SetupWithManager(m manager.Manager) (err error) {
 	if r == nil || r.c.Providers == nil {
 		return errNotMade
 	}
-	from := r.c.Cluster
-	if from == nil {
-		from = m
-	}
-	r.writer, r.events = from.GetClient(), r.c.Events
-	if r.events == nil {
-		r.events = from.GetEventRecorder(r.c.Name)
-	}
-	var err error
-	r.readers, r.listed, err = requests.Watch(m, from, r.c.Providers.SignerNames(), requests.Options{
-		Name: r.c.Name, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica, Approved: true, Done: r.done,
+	r.watched, err = requests.Watch(m, r.c.Providers.SignerNames(), requests.Options{
+		Name: r.c.Name, Cluster: r.c.Cluster, Events: r.c.Events, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica, Approved: true, Done: r.done,
 	}, r.look)
-	if err != nil {
-		return fmt.Errorf("signer: %w", err)
-	}
-	return nil
+	return err
 }
 
 // Check fails until the requests have been listed, and while they cannot be: for the manager's
 // readiness. On a replica that does not lead it never fails.
 func (r *Reconciler) Check(request *http.Request) error {
-	if r == nil || r.listed == nil {
-		return errNotSetUp
+	if r == nil {
+		return errNotMade
 	}
-	return r.listed(request)
+	return r.watched.Check(request)
 }
 
-var (
-	errNotMade  = errors.New("signer: a reconciler that New did not make")
-	errNotSetUp = errors.New("signer: SetupWithManager was not called")
-)
+var errNotMade = errors.New("signer: a reconciler that New did not make")
 
 // conflictPause is how long after a lost write the request is looked at again, if no event
 // comes first.
@@ -115,20 +92,12 @@ const conflictPause = 2 * time.Second
 // look looks at one request. If it returns an error, the request is looked at again, at
 // growing intervals.
 func (r *Reconciler) look(ctx context.Context, key requests.Key) (reconcile.Result, error) {
-	reader, ok := r.readers[key.SignerName]
-	if !ok {
-		return reconcile.Result{}, nil
+	seen, err := r.watched.Get(ctx, key)
+	if err != nil || seen == nil || !approved(seen) || r.done.Has(seen) {
+		return reconcile.Result{}, err
 	}
-	object := new(certificatesv1.CertificateSigningRequest)
-	if err := reader.Get(ctx, client.ObjectKey{Name: key.Name}, object); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	if object.Spec.SignerName != key.SignerName || !approved(object) || r.done.Has(object) {
-		return reconcile.Result{}, nil
-	}
-	seen := object
-	object = object.DeepCopy()
-	err := r.sign(ctx, object)
+	object := seen.DeepCopy()
+	err = r.sign(ctx, object)
 	if err == nil {
 		return r.write(ctx, seen, object, "signed")
 	}
@@ -146,8 +115,8 @@ func (r *Reconciler) look(ctx context.Context, key requests.Key) (reconcile.Resu
 		why := cmp.Or(decision.Detail, decision.Message)
 		log.FromContext(ctx).Info("failed", "request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName, "reason", decision.Reason, "why", why)
 		result, written := r.write(ctx, seen, object, "failed")
-		if r.events != nil && written == nil && result.RequeueAfter == 0 {
-			r.events.Eventf(object, nil, corev1.EventTypeWarning, decision.Reason, "Fail", "%s", requests.Note(why))
+		if written == nil && result.RequeueAfter == 0 {
+			r.watched.Warn(object, decision.Reason, "Fail", why)
 		}
 		return result, written
 	}
@@ -201,16 +170,16 @@ func (r *Reconciler) sign(ctx context.Context, object *certificatesv1.Certificat
 	return nil
 }
 
-// write puts the result on exactly the object that it is about: both the resource version and
-// the UID are those of the object that was verified.
+// write puts the result on exactly the object that was verified: it has the same UID and resource
+// version.
 func (r *Reconciler) write(ctx context.Context, seen, object *certificatesv1.CertificateSigningRequest, result string) (reconcile.Result, error) {
-	err := r.writer.SubResource("status").Update(ctx, object)
+	err := r.watched.Writer.SubResource("status").Update(ctx, object)
 	switch {
 	case apierrors.IsNotFound(err):
 		r.unwritten.forget(object.UID)
 		fallthrough
 	case apierrors.IsConflict(err):
-		log.FromContext(ctx).Info("the request has changed before it was signed", "request", object.Name)
+		log.FromContext(ctx).Info("request changed before its certificate was written; it is signed again", "request", object.Name)
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
 	case err != nil:
 		return reconcile.Result{}, err

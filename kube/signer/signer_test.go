@@ -28,7 +28,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
@@ -51,7 +50,7 @@ type world struct {
 // noCA is where there is no CA.
 func noCA() *csr.CA { return nil }
 
-// counting counts what a CA issues, and fails as a test says.
+// counting counts the certificates of a CA, and fails as a test says.
 type counting struct {
 	ca     *csr.CA
 	issued int
@@ -81,7 +80,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.reconciler.issue = w.ca.Issue
-	w.reconciler.writer, w.reconciler.readers = w.api, map[string]requests.Reader{csr.SignerClientTPM: w.api}
+	w.reconciler.watched = &requests.Watched{Readers: map[string]requests.Reader{csr.SignerClientTPM: w.api}, Writer: w.api}
 	return w
 }
 
@@ -137,7 +136,7 @@ func (w *world) again(o *certificatesv1.CertificateSigningRequest) (*certificate
 	return got, err
 }
 
-// TestReconcile signs what is approved and right, and nothing else.
+// TestReconcile signs approved requests with good evidence, and nothing else.
 func TestReconcile(t *testing.T) {
 	w := newWorld(t)
 	for name, c := range map[string]struct {
@@ -150,7 +149,7 @@ func TestReconcile(t *testing.T) {
 		"not approved":        {},
 		"denied":              {conditions: []string{"Denied"}},
 		"approved and failed": {conditions: []string{"Approved", "Failed"}},
-		"by somebody else": {conditions: []string{"Approved"}, failed: "BindingRequester", change: func(o *certificatesv1.CertificateSigningRequest) {
+		"by another user": {conditions: []string{"Approved"}, failed: "BindingRequester", change: func(o *certificatesv1.CertificateSigningRequest) {
 			o.Spec.Username = csr.BootstrapUserPrefix + "zyxwvu"
 		}},
 		"without evidence": {conditions: []string{"Approved"}, failed: "AttestationProvider", change: func(o *certificatesv1.CertificateSigningRequest) {
@@ -183,7 +182,7 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// A request that has its certificate, or is being deleted, is not looked at, whoever approved it, and
+// A request that has its certificate, or is being deleted, is not looked at, and
 // neither is one with a condition of a type that is not known.
 func TestApproved(t *testing.T) {
 	condition := func(types ...certificatesv1.RequestConditionType) (list []certificatesv1.CertificateSigningRequestCondition) {
@@ -229,7 +228,7 @@ func TestUnread(t *testing.T) {
 	w := newWorld(t)
 	down := errors.New("down")
 	for _, c := range []struct{ err, want error }{{apierrors.NewNotFound(requestResource, "r"), nil}, {down, down}} {
-		w.reconciler.readers = map[string]requests.Reader{csr.SignerClientTPM: gone{err: c.err}}
+		w.reconciler.watched.Readers = map[string]requests.Reader{csr.SignerClientTPM: gone{err: c.err}}
 		if _, err := w.reconciler.look(t.Context(), requests.Key{SignerName: csr.SignerClientTPM, Name: "r"}); !errors.Is(err, c.want) {
 			t.Errorf("%v: %v", c.err, err)
 		}
@@ -283,7 +282,7 @@ var requestResource = certificatesv1.Resource("certificatesigningrequests")
 func TestFailedEvent(t *testing.T) {
 	w := newWorld(t)
 	told, writer := events.NewFakeRecorder(9), &refusing{SubResourceClientConstructor: w.api, err: apierrors.NewConflict(requestResource, "r", errors.New("changed"))}
-	w.reconciler.events, w.reconciler.writer = told, writer
+	w.reconciler.watched.Events, w.reconciler.watched.Writer = told, writer
 	o := w.answer("r", "Approved")
 	o.Spec.Username = csr.BootstrapUserPrefix + "zyxwvu"
 	if _, err := w.sign(o); err != nil || len(told.Events) != 0 {
@@ -301,7 +300,7 @@ func TestEveryAttemptIsOneCertificate(t *testing.T) {
 	w := newWorld(t)
 	// The right to sign is missing, or an admission policy or webhook is in the way.
 	writer := &refusing{SubResourceClientConstructor: w.api, err: apierrors.NewForbidden(requestResource, "r", errors.New("not permitted to sign"))}
-	w.reconciler.writer = writer
+	w.reconciler.watched.Writer = writer
 	o := w.answer("r", "Approved")
 	if _, err := w.sign(o); err == nil {
 		t.Fatal("written")
@@ -578,8 +577,6 @@ func (names) Challenge(context.Context, *csr.Request) ([]byte, error) {
 }
 func (names) Verify(context.Context, *csr.Request) (*csr.Attested, error) { return nil, nil }
 
-type noCluster struct{ cluster.Cluster }
-
 func TestConfig(t *testing.T) {
 	for name, c := range map[string]Config{
 		"no providers":      {CA: noCA},
@@ -587,7 +584,6 @@ func TestConfig(t *testing.T) {
 		"Kubernetes' own":   {Providers: names{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet}, CA: noCA},
 		"no CA":             {Providers: names{csr.SignerClientTPM}},
 		"a negative number": {Providers: names{csr.SignerClientTPM}, CA: noCA, Workers: -1},
-		"a nil cluster":     {Providers: names{csr.SignerClientTPM}, CA: noCA, Cluster: (*noCluster)(nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := New(c); !errors.Is(err, refusal.CheckConfig) {
@@ -608,7 +604,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// FuzzCA: no files make the reader panic, what it takes it takes again, and no error repeats
+// FuzzCA: no files make the reader panic, it accepts the same files again, and no error repeats
 // the key.
 func FuzzCA(f *testing.F) {
 	testkit.BeginFuzz(f)

@@ -23,7 +23,7 @@ type unwritten struct {
 	held map[types.UID]kept
 }
 
-// kept is a certificate and what it was issued on.
+// kept is a certificate and the facts that it was issued on.
 type kept struct {
 	ca        *csr.CA
 	machine   string
@@ -32,7 +32,7 @@ type kept struct {
 	issued    *csr.Issued
 }
 
-// keptFor is what a certificate for this result would be issued on, by this CA.
+// keptFor returns the facts on which this CA would issue a certificate for this result.
 func keptFor(ca *csr.CA, attested *csr.Attested) kept {
 	grant := attested.Grant()
 	grant.Record, grant.NotAfter = nil, time.Time{} // which differ each time

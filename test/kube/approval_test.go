@@ -309,7 +309,7 @@ func (c *cluster) testBreakGlass(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() error {
-		if !strings.Contains(r.text(t), "left to whoever breaks the glass") {
+		if !strings.Contains(r.text(t), "not denied: break-glass annotation present") {
 			return errNotYet
 		}
 		return nil

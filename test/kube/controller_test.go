@@ -204,7 +204,7 @@ func (p *plane) run(t *testing.T, c *cluster, name string) {
 		t.Fatal(err)
 	}
 	reconciler, err := controller.New(controller.Config{
-		Providers: controller.Of(verifier), Records: machines, EveryReplica: true,
+		Providers: controller.Of(verifier), Registry: machines, EveryReplica: true,
 		Serving: &csr.Policy{ClusterIDs: p.clusterIDs, SignerNames: []string{csr.SignerKubeletServing}, Machines: p.inv.machine, BuiltInSignerDuration: time.Hour},
 	})
 	if err == nil {

@@ -56,12 +56,12 @@ type AttestedNodeSpec struct {
 	// node, at most 16, ordered by their end, earliest first. The one with which it files its
 	// requests stays, however many others it gets.
 	Certificates []IssuedCertificate `json:"certificates,omitempty"`
-	// Pending is a change of machine or Machine UID that is under way; nil if there is none.
+	// Pending is a change of machine or Machine UID that is under way, or nil.
 	Pending *PendingChange `json:"pending,omitempty"`
 }
 
-// PendingChange is what an operator's change to a bound record is about to make of it. Until
-// the deadline no other name gets the machine or the Machine UID.
+// PendingChange is an operator's change to a bound record before it is complete. Until the
+// deadline no other name gets the machine or the Machine UID.
 type PendingChange struct {
 	// Machine is the machine that the node is to become; empty if it does not change.
 	Machine string `json:"machine,omitempty"`
@@ -71,8 +71,8 @@ type PendingChange struct {
 	Deadline metav1.Time `json:"deadline"`
 }
 
-// IssuedCertificate is what is remembered about a certificate (csr.IssuedRecord), or about the
-// request for one that another signer has not yet made.
+// IssuedCertificate is the record of a certificate (csr.IssuedRecord), or of the request for one
+// that another signer has not yet made.
 type IssuedCertificate struct {
 	// CredentialID is "X509SHA256=" and 64 lower-case hexadecimal digits; empty as long as
 	// there is no certificate.

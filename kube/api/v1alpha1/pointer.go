@@ -35,7 +35,7 @@ type AttestedMachineSpec struct {
 	NodeReference `json:",inline"`
 }
 
-// NodeReference is what a pointer points to.
+// NodeReference names the node that a pointer points to.
 type NodeReference struct {
 	// NodeName is the name of an [AttestedNode]. The pointer counts only while that node has
 	// the pointer's machine or Machine UID.

@@ -2,8 +2,8 @@
 // controller-runtime: it challenges nodes, verifies their answers, approves and signs. It
 // needs the rights to get, list and watch CertificateSigningRequests, to update their
 // subresources approval and status, to approve and sign for the signers
-// cluster.x-k8s.io/kube-apiserver-challenge-tpm and -client-kubelet-tpm, and to get, create
-// and update the Secret of the key ring.
+// cluster.x-k8s.io/kube-apiserver-challenge-tpm and -client-kubelet-tpm, and to get and update
+// the Secret of the key ring, which the operator creates empty.
 package main
 
 import (
@@ -28,6 +28,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/keyring"
 )
 
 func main() {
@@ -51,8 +52,10 @@ func main() {
 		Kinds:  []attest.Kind{must(tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{trusted}}))},
 		Policy: &csr.Policy{ClusterIDs: clusterIDs, SignerNames: []string{csr.SignerClientTPM}, Machines: list.Machine},
 	}))
-	secret := client.ObjectKey{Namespace: *namespace, Name: "nodeattest-challenge-keys"}
-	must(0, manager.Add(&ringReader{Client: r.Client, reader: manager.GetAPIReader(), secret: secret, ring: ring}))
+	must(0, manager.Add(must(keyring.New(keyring.Config{
+		Reader: manager.GetAPIReader(), Writer: r.Client, Ring: ring,
+		Secret: client.ObjectKey{Namespace: *namespace, Name: "nodeattest-challenge-keys"},
+	}))))
 	must(0, ctrl.NewControllerManagedBy(manager).For(&certificatesv1.CertificateSigningRequest{}).Complete(r))
 	must(0, manager.Start(ctrl.SetupSignalHandler()))
 }

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -18,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/keyring"
 )
 
 // cluster is an API server of controller-runtime's fakes, with the reconciler on it, and a
@@ -25,7 +26,7 @@ import (
 type cluster struct {
 	client.Client
 	*reconciler
-	ring *ringReader
+	ring *keyring.Keeper
 	node *attesttest.Node
 }
 
@@ -44,12 +45,15 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &cluster{
-		Client: fakes, node: node,
-		reconciler: &reconciler{Client: fakes, verifier: verifier, ca: plane.CA},
-		ring: &ringReader{Client: fakes, reader: fakes, ring: config.KeyRing,
-			secret: client.ObjectKey{Namespace: "kube-system", Name: "keys"}},
+	secret := corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "keys"}}
+	if err := fakes.Create(t.Context(), &secret); err != nil {
+		t.Fatal(err)
 	}
+	ring, err := keyring.New(keyring.Config{Reader: fakes, Writer: fakes, Ring: config.KeyRing, Secret: client.ObjectKeyFromObject(&secret)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &cluster{Client: fakes, node: node, ring: ring, reconciler: &reconciler{Client: fakes, verifier: verifier, ca: plane.CA}}
 }
 
 // create files a request as the API server stores it.
@@ -69,7 +73,7 @@ func (c *cluster) create(t *testing.T, name string, request *csr.Request) {
 	}
 }
 
-// reconcile looks at a request once, and returns what has become of it.
+// reconcile looks at a request once, and returns it as it is then.
 func (c *cluster) reconcile(t *testing.T, name string) (*certificatesv1.CertificateSigningRequest, error) {
 	t.Helper()
 	key := client.ObjectKey{Name: name}
@@ -108,7 +112,7 @@ func TestReconcile(t *testing.T) {
 	if err == nil || len(object.Status.Conditions) != 0 {
 		t.Fatalf("without keys: %v, conditions %+v", err, object.Status.Conditions)
 	}
-	if err := c.ring.read(t.Context(), time.Now()); err != nil {
+	if err := c.ring.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if object, err = c.reconcile(t, "hello"); err != nil {
@@ -135,7 +139,7 @@ func TestReconcile(t *testing.T) {
 		t.Errorf("conditions %+v, want one, Approved", object.Status.Conditions)
 	}
 
-	// The same evidence, filed by somebody else.
+	// The same evidence, filed by another user.
 	answer.User.Username = csr.BootstrapUserPrefix + "zyxwvu"
 	c.create(t, "stolen", answer)
 	if object, err = c.reconcile(t, "stolen"); err != nil {
@@ -147,58 +151,4 @@ func TestReconcile(t *testing.T) {
 	if _, err := c.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "absent"}}); err != nil {
 		t.Errorf("a request that is gone: %v", err)
 	}
-}
-
-// TestRing checks that the Secret is made, kept, rotated and never guessed at.
-func TestRing(t *testing.T) {
-	c := newCluster(t)
-	now := time.Now()
-	keys := func() []attest.RingKey {
-		t.Helper()
-		var secret corev1.Secret
-		if err := c.Client.Get(t.Context(), c.ring.secret, &secret); err != nil {
-			t.Fatal(err)
-		}
-		keys, err := attest.ParseRingKeys(secret.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return keys
-	}
-	for _, step := range []struct {
-		name  string
-		after time.Duration
-		want  int
-	}{
-		{"the first key", 0, 1},
-		{"the same key", time.Hour, 1},
-		{"a second key, after its time", rotateAfter + time.Hour, 2},
-		{"no third one", rotateAfter + 2*time.Hour, 2},
-	} {
-		t.Run(step.name, func(t *testing.T) {
-			if err := c.ring.read(t.Context(), now.Add(step.after)); err != nil {
-				t.Fatal(err)
-			}
-			if got := len(keys()); got != step.want {
-				t.Errorf("%d keys, want %d", got, step.want)
-			}
-		})
-	}
-	t.Run("a damaged Secret", func(t *testing.T) {
-		secret := corev1.Secret{Data: map[string][]byte{"x": {1}}}
-		secret.Namespace, secret.Name = "kube-system", "keys"
-		if err := c.Client.Update(t.Context(), &secret); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.ring.read(t.Context(), now); err == nil {
-			t.Error("was taken")
-		}
-	})
-	t.Run("it ends with its context", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := c.ring.Start(ctx); err != nil {
-			t.Error(err)
-		}
-	})
 }

@@ -30,7 +30,7 @@ const APIVersion = "config." + v1alpha1.Group + "/v1alpha1"
 // MaxSize is the maximum length of a configuration file, and of a file that it names, in bytes.
 const MaxSize = 1 << 20
 
-// Header is what a configuration file says it is.
+// Header is the version and kind of a configuration file.
 type Header struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -49,7 +49,7 @@ func (h *Header) Check(kind string) error {
 	return nil
 }
 
-// A Section is a part of a file whose form is another package's to say.
+// A Section is a part of a file that another package decodes.
 type Section []byte
 
 // UnmarshalJSON keeps the section as it is.
@@ -70,17 +70,17 @@ func (s Section) Decode(into any) error {
 // errDocuments says that a file has more than one YAML document.
 var errDocuments = errors.New("more than one document")
 
-// nothing reads any YAML, and keeps nothing of it.
+// nothing accepts any YAML document and drops it.
 type nothing struct{}
 
 // UnmarshalYAML reads nothing.
 func (nothing) UnmarshalYAML(func(any) error) error { return nil }
 
-// yaml12 matches what says that a file is YAML 1.2, before its only document.
+// yaml12 matches the directive %YAML 1.2 before the document.
 var yaml12 = regexp.MustCompile(`\A(?:[ \t]*(?:#[^\n]*)?\r?\n)*%YAML 1\.2`)
 
-// JSON converts a file, YAML or JSON, with one document to JSON. A field may be there once. Scalars
-// are those of YAML 1.1, also where a file says that it is YAML 1.2.
+// JSON converts a file, YAML or JSON, with one document to JSON. It refuses duplicate fields.
+// Scalars are read as in YAML 1.1, also in a file with the directive %YAML 1.2.
 func JSON(text []byte) ([]byte, error) {
 	if end := len(yaml12.Find(text)); end != 0 { // the parser refuses the number, and reads the rest
 		text = slices.Concat(text[:end-1], []byte("1"), text[end:])
@@ -122,7 +122,7 @@ func Decode(text []byte, into any, sections ...string) (map[string]Section, erro
 }
 
 // decode reads JSON strictly. An error names the innermost value that cannot be read, by its path
-// below at: those of values that read themselves name nothing, and no other names an index.
+// below at. The errors of the decoder name neither an index nor a value with its own decoder.
 func decode(text []byte, into any, at string) error {
 	strict, err := json.UnmarshalStrict(text, into)
 	if err = errors.Join(append(strict, err)...); err == nil {

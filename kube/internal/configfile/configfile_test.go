@@ -14,7 +14,7 @@ type file struct {
 	Name   string `json:"name"`
 }
 
-// TestDecode reads a file with a section of somebody else's, and changes it.
+// TestDecode reads a file with a section of another package, and changes it.
 func TestDecode(t *testing.T) {
 	const good = "apiVersion: config.nodeattest.github.io/v1alpha1\nkind: K\nname: node\nrack: {slot: 1}\n"
 	for name, row := range map[string]struct{ old, with, want string }{
@@ -119,7 +119,7 @@ func TestErrorNamesTheField(t *testing.T) {
 		"labels: {z: {name: a}, b: {name: 1}}":       "labels.b.name: ",
 		"address: 192.0.2.1/24":                      "address: ",
 		"nets: ['10.0.0.0/8', '2001:db8:2403:3/64']": "nets[1]: ",
-		"name: [] # and a section is for somebody else\nparts: {a: {b: 1}}": "name: ",
+		"name: [] # and a section is for another package\nparts: {a: {b: 1}}": "name: ",
 		"[]": "json: ",
 	} {
 		if _, err := Decode([]byte(text), new(rack)); err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -135,7 +135,7 @@ func TestErrorNamesTheField(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks that what is read of a file is what is read of it as JSON.
+// FuzzDecode checks that a file and its JSON are read alike.
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{"--- # a\nname: a\n...\n", "%YAML 1.2\n---\n{name: a}\n", "name: a\n--- {name: b}\n", "name: 1e3", "name: &a b\napiVersion: *a\n", `{"name": "a"}`} {
 		f.Add([]byte(text))

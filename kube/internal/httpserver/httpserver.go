@@ -32,8 +32,7 @@ type Limits struct {
 // up to 4 KiB more before it replies with 431.
 const Headers = 4 << 10
 
-// Probes are the limits of /healthz and /readyz, Metrics those of /metrics, and Enrolments those of
-// ak-ca. With 8 KiB of the smallest headers on each connection, the connections of one server hold
+// Limits of /healthz and /readyz (Probes), of /metrics (Metrics) and of ak-ca (Enrolments). With 8 KiB of the smallest headers on each connection, the connections of one server hold
 // less than a tenth of the memory that the Deployments have.
 var (
 	Probes     = Limits{Connections: 256, PerAddress: 64, Patience: 5 * time.Second}

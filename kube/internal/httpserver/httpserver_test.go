@@ -88,7 +88,7 @@ func reply(t *testing.T, c net.Conn) (status, body string) {
 
 const get = "GET / HTTP/1.1\r\nHost: x\r\n"
 
-// TestLimits: what is as large as it may be gets a reply, and what is larger or later does not.
+// TestLimits: a request of the maximum size gets a reply, a larger or later one does not.
 func TestLimits(t *testing.T) {
 	s := serve(t, Limits{Connections: 8, PerAddress: 8, Body: 100, Patience: 300 * time.Millisecond})
 	post := func(n int) string {

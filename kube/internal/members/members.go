@@ -1,7 +1,6 @@
-// Package members decides who may be which node, from what a cluster knows in advance: an
-// inventory that has the identities of some machines, an operator who approves others, or
-// trust on first use. [Members] is an attest.Authorizer over the registries of several kinds
-// of evidence at once.
+// Package members decides which machine may be which node: a machine whose identity the inventory
+// has, a machine that an operator approved, or the first machine that attests as the node.
+// [Authorizer] is an attest.Authorizer over the registries of several kinds of evidence.
 package members
 
 import (
@@ -31,14 +30,14 @@ const (
 	ModeApproval Mode = "Approval"
 )
 
-// Config is the configuration of [Members]. The fields of the first group have no default:
+// Config is the configuration of [Authorizer]. The fields of the first group have no default:
 // leaving one out is an error.
 type Config struct {
 	Mode Mode
 	// Registries has an entry for each kind of evidence, at least one, whose registries are
 	// over the same objects, such as registry.Registry: a machine that is recorded by one kind
-	// is refused by another. Every machine that is admitted is recorded, including those of the
-	// inventory, so that certificates are known by their machine.
+	// is refused by another. Every machine that is admitted is recorded, including machines of
+	// the inventory, so that each certificate is recorded with its machine.
 	Registries []membership.FirstUseConfig
 
 	// Kind is the one kind by which ModeFirstUse admits machines; empty means "tpm".
@@ -51,23 +50,23 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Members is an attest.Authorizer.
-type Members struct {
+// Authorizer is an attest.Authorizer.
+type Authorizer struct {
 	config Config
-	byKind map[string]*kind
+	byKind map[string]*registered
 }
 
-// kind is the membership for one kind of evidence.
-type kind struct {
+// registered is first use and its registry, for one kind of evidence.
+type registered struct {
 	*membership.FirstUse
 	registry membership.Registry
 }
 
 // New checks the configuration. The error is refusal.CheckConfig, or that of
 // membership.NewFirstUse.
-func New(config Config) (*Members, error) {
+func New(config Config) (*Authorizer, error) {
 	config.Kind = cmp.Or(config.Kind, tpm.Provider)
-	m := &Members{config: config, byKind: map[string]*kind{}}
+	m := &Authorizer{config: config, byKind: map[string]*registered{}}
 	if m.config.Now == nil {
 		m.config.Now = time.Now
 	}
@@ -81,7 +80,7 @@ func New(config Config) (*Members, error) {
 		if m.byKind[name] != nil {
 			return nil, refusal.Config("Registries", "two for "+name, "one for each kind of evidence")
 		}
-		m.byKind[name] = &kind{first, c.Registry}
+		m.byKind[name] = &registered{first, c.Registry}
 		names = append(names, name)
 	}
 	switch {
@@ -98,9 +97,9 @@ func New(config Config) (*Members, error) {
 // CheckAuthorizer checks each kind's registry. If machines are admitted by their identity in
 // the inventory, or by an operator, they are not counted: then it does not matter that a
 // machine may have several identities.
-func (m *Members) CheckAuthorizer(open attest.Opening) error {
+func (m *Authorizer) CheckAuthorizer(open attest.Opening) error {
 	if m == nil || len(m.byKind) == 0 {
-		return refusal.Config("Members", "", "one that New made")
+		return refusal.Config("Authorizer", "", "one that New made")
 	}
 	for name, of := range m.byKind {
 		roads := slices.Clone(open.Roads)
@@ -120,14 +119,14 @@ func (m *Members) CheckAuthorizer(open attest.Opening) error {
 
 // firstUse reports whether machines that are not known in advance are admitted by evidence of
 // a kind.
-func (m *Members) firstUse(name string) bool {
+func (m *Authorizer) firstUse(name string) bool {
 	return m.config.Mode == ModeFirstUse && name == m.config.Kind
 }
 
 // Authorize admits the machine that the inventory names for the node; if the inventory names
 // none, the mode decides. The verifier has already refused every other machine, and kind of
 // evidence, than the inventory names (csr.Machine).
-func (m *Members) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
+func (m *Authorizer) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
 	first, named, err := m.of(ctx, r)
 	if err != nil {
 		return nil, err
@@ -142,7 +141,7 @@ func (m *Members) Authorize(ctx context.Context, r *attest.Result) (*attest.Auth
 }
 
 // AuthorizeHello refuses what Authorize refuses, as far as it is known.
-func (m *Members) AuthorizeHello(ctx context.Context, r *attest.Result) error {
+func (m *Authorizer) AuthorizeHello(ctx context.Context, r *attest.Result) error {
 	first, named, err := m.of(ctx, r)
 	if err != nil {
 		return err
@@ -152,9 +151,9 @@ func (m *Members) AuthorizeHello(ctx context.Context, r *attest.Result) error {
 
 // of returns the first use that decides about a machine and, where the inventory or an operator
 // has named the machine, a result that does not count its identities (see CheckAuthorizer).
-func (m *Members) of(ctx context.Context, r *attest.Result) (*membership.FirstUse, *attest.Result, error) {
+func (m *Authorizer) of(ctx context.Context, r *attest.Result) (*membership.FirstUse, *attest.Result, error) {
 	if m == nil || r == nil || r.Checked() == nil || r.Checked().Machine() == nil {
-		return nil, nil, attest.NotMember("a result without a machine of the inventory, or Members that New has not made")
+		return nil, nil, attest.NotMember("a result without a machine of the inventory, or Authorizer that New has not made")
 	}
 	machine := r.Checked().Machine()
 	of := m.byKind[r.Provider]
@@ -183,9 +182,9 @@ func (m *Members) of(ctx context.Context, r *attest.Result) (*membership.FirstUs
 }
 
 // unknown says why a machine named by neither the inventory nor a record is not admitted.
-func (m *Members) unknown(r *attest.Result) error {
+func (m *Authorizer) unknown(r *attest.Result) error {
 	if m.config.Mode == ModeApproval {
-		return attest.NotMember("machine " + string(r.Machine) + ", which nobody has approved as node " + r.NodeName)
+		return attest.NotMember("machine " + string(r.Machine) + ", which no operator has approved as node " + r.NodeName)
 	}
 	return &attest.Error{Check: membership.CheckRegistryResting, Got: "machine " + string(r.Machine) + ", unknown as node " + r.NodeName,
 		Want: "one that is recorded, or first use after " + m.config.FirstUseAfter.Format(time.RFC3339) + ", as etcd was restored", Err: refusal.ErrRetry}

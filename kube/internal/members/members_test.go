@@ -35,7 +35,7 @@ func messages(t *testing.T, plane *attesttest.ControlPlane, node *attesttest.Nod
 }
 
 // TestMembers has a node say hello and answer under each mode, with and without its identity
-// in the inventory: what is refused is refused at the hello already.
+// in the inventory: a machine that is refused is refused at the hello already.
 func TestMembers(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{Road: attest.RoadEK})
 	plane := attesttest.NewControlPlane(t, node)
@@ -170,7 +170,7 @@ func TestManyIdentities(t *testing.T) {
 	}
 }
 
-// manyIdentities makes the verifier of a plane whose members are those of a mode: node-1 is the
+// manyIdentities makes the verifier of a plane whose authorizer has a mode: node-1 is the
 // machine, which the inventory names in mode Inventory and an operator in mode Approval.
 func manyIdentities(t *testing.T, plane *attesttest.ControlPlane, mode Mode, identity string) (*attest.Verifier, membership.Registry, error) {
 	t.Helper()
@@ -238,7 +238,7 @@ func TestNew(t *testing.T) {
 			}
 		})
 	}
-	for name, m := range map[string]*Members{"nil": nil, "zero": {}} {
+	for name, m := range map[string]*Authorizer{"nil": nil, "zero": {}} {
 		if err := m.CheckAuthorizer(attest.Opening{}); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -26,7 +26,7 @@ func (n *nodes) Get(_ context.Context, key client.ObjectKey, o client.Object, _ 
 	return n.err
 }
 
-// TestNodeExists asks a cache, and then the API server about what the cache has.
+// TestNodeExists asks a cache, and then the API server about Nodes in the cache.
 func TestNodeExists(t *testing.T) {
 	none, broken := apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "node-1"), errors.New("broken")
 	for name, row := range map[string]struct {

@@ -1,42 +1,44 @@
-// Package objectstore keeps Kubernetes objects in memory, for tests and for deciding about
-// objects that were kept in a file, with the rules of an API server that a registry relies on:
-// versions that no other object ever has, writes over a version, preconditions, finalizers. It
-// knows no schemas: those are tested against a real API server.
+// Package objectstore keeps Kubernetes objects in memory, for tests: controller-runtime's fake client
+// with the UIDs, conflicts and preconditions of an API server, whose calls are counted and can fail.
 package objectstore
 
 import (
 	"context"
-	"encoding/json"
-	"maps"
-	"reflect"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
-	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 )
 
-// Store is a client.Reader and client.Writer of cluster-scoped objects. Methods that a
-// registry does not need panic.
+// Store is a client of the registry's objects and Secrets.
 type Store struct {
-	client.Client // nil
+	client.Client
 
-	mu      sync.Mutex
-	objects map[string][]byte
-	version int
-	reads   int
-	writes  int
-	fault   func(write int) (before, after error)
+	mu     sync.Mutex
+	uids   int
+	reads  int
+	writes int
+	fault  func(write int) (before, after error)
 }
 
 // New makes an empty store.
-func New() *Store { return &Store{objects: map[string][]byte{}} }
+func New() *Store {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err)
+		}
+	}
+	return &Store{Client: fake.NewClientBuilder().WithScheme(scheme).Build()}
+}
 
 // Fault has f asked about each write from now on, counted from 1: an error before is returned
 // instead of the write, an error after is returned although the write was done. Nil ends this.
@@ -55,66 +57,45 @@ func (s *Store) Counts() (reads, writes int) {
 	return reads, writes
 }
 
-// Len returns how many objects there are.
+// Len returns how many objects of a registry there are.
 func (s *Store) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.objects)
+	var nodes v1alpha1.AttestedNodeList
+	var machines v1alpha1.AttestedMachineList
+	var uids v1alpha1.AttestedMachineUIDList
+	for _, list := range []client.ObjectList{&nodes, &machines, &uids} {
+		if err := s.Client.List(context.Background(), list); err != nil {
+			panic(err)
+		}
+	}
+	return len(nodes.Items) + len(machines.Items) + len(uids.Items)
 }
 
-func key(o client.Object, name string) string { return reflect.TypeOf(o).String() + " " + name }
-
-func resource(o client.Object) schema.GroupResource {
-	return schema.GroupResource{Group: "test", Resource: reflect.TypeOf(o).Elem().Name()}
+func (s *Store) read(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads++
+	return ctx.Err()
 }
 
 // Get reads an object.
-func (s *Store) Get(ctx context.Context, name client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	if err := ctx.Err(); err != nil {
+func (s *Store) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if err := s.read(ctx); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reads++
-	text, ok := s.objects[key(into, name.Name)]
-	if !ok {
-		return apierrors.NewNotFound(resource(into), name.Name)
-	}
-	return decode(text, into)
+	return s.Client.Get(ctx, key, into, options...)
 }
 
-// List reads all objects of a kind, in the order of their names.
-func (s *Store) List(ctx context.Context, into client.ObjectList, _ ...client.ListOption) error {
-	if err := ctx.Err(); err != nil {
+// List reads all objects of a kind.
+func (s *Store) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	if err := s.read(ctx); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reads++
-	items := reflect.ValueOf(into).Elem().FieldByName("Items")
-	items.SetZero()
-	prefix := reflect.PointerTo(items.Type().Elem()).String() + " "
-	for _, k := range slices.Sorted(maps.Keys(s.objects)) {
-		if !strings.HasPrefix(k, prefix) {
-			continue
-		}
-		item := reflect.New(items.Type().Elem())
-		if err := json.Unmarshal(s.objects[k], item.Interface()); err != nil {
-			return err
-		}
-		items.Set(reflect.Append(items, item.Elem()))
-	}
-	return nil
+	return s.Client.List(ctx, into, options...)
 }
 
-func decode(text []byte, into client.Object) error {
-	v := reflect.ValueOf(into).Elem()
-	v.Set(reflect.Zero(v.Type()))
-	return json.Unmarshal(text, into)
-}
-
-// write counts a write and runs f between the faults.
-func (s *Store) write(ctx context.Context, f func() error) error {
+// write counts a write and runs f between the faults. It refuses a write over another object of
+// the same name; uid is nil for a new object.
+func (s *Store) write(ctx context.Context, o client.Object, uid *types.UID, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -128,106 +109,39 @@ func (s *Store) write(ctx context.Context, f func() error) error {
 	if before != nil {
 		return before
 	}
+	if uid != nil {
+		old := o.DeepCopyObject().(client.Object)
+		if err := s.Client.Get(ctx, client.ObjectKeyFromObject(o), old); err == nil && old.GetUID() != *uid {
+			return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), nil)
+		}
+	}
 	if err := f(); err != nil {
 		return err
 	}
 	return after
 }
 
-// reset removes managed fields if the writer wants none.
-func reset(o client.Object) {
-	if m := o.GetManagedFields(); len(m) == 1 && reflect.DeepEqual(m[0], metav1.ManagedFieldsEntry{}) {
-		o.SetManagedFields(nil)
-	}
-}
-
-func (s *Store) put(o client.Object) error {
-	s.version++
-	o.SetResourceVersion(strconv.Itoa(s.version))
-	text, err := json.Marshal(o)
-	if err != nil {
-		return err
-	}
-	s.objects[key(o, o.GetName())] = text
-	return decode(text, o)
-}
-
 // Create stores a new object.
-func (s *Store) Create(ctx context.Context, o client.Object, _ ...client.CreateOption) error {
-	return s.write(ctx, func() error {
-		if _, ok := s.objects[key(o, o.GetName())]; ok {
-			return apierrors.NewAlreadyExists(resource(o), o.GetName())
-		}
-		o.SetUID(types.UID("uid-" + strconv.Itoa(s.version+1)))
-		o.SetCreationTimestamp(metav1.Now())
-		return s.put(o)
+func (s *Store) Create(ctx context.Context, o client.Object, options ...client.CreateOption) error {
+	return s.write(ctx, o, nil, func() error {
+		s.uids++
+		o.SetUID(types.UID("uid-" + strconv.Itoa(s.uids)))
+		return s.Client.Create(ctx, o, options...)
 	})
-}
-
-// current returns the stored object that has the name of another one.
-func (s *Store) current(o client.Object) (client.Object, error) {
-	text, ok := s.objects[key(o, o.GetName())]
-	if !ok {
-		return nil, apierrors.NewNotFound(resource(o), o.GetName())
-	}
-	old := reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
-	if err := decode(text, old); err != nil {
-		return nil, err
-	}
-	return old, nil
 }
 
 // Update stores an object over the version that it has.
-func (s *Store) Update(ctx context.Context, o client.Object, _ ...client.UpdateOption) error {
-	return s.write(ctx, func() error {
-		old, err := s.current(o)
-		if err != nil {
-			return err
-		}
-		if old.GetResourceVersion() != o.GetResourceVersion() || old.GetUID() != o.GetUID() {
-			return apierrors.NewConflict(resource(o), o.GetName(), nil)
-		}
-		reset(o)
-		o.SetDeletionTimestamp(old.GetDeletionTimestamp())
-		if o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 {
-			delete(s.objects, key(o, o.GetName()))
-			return nil
-		}
-		if same(old, o) {
-			return nil
-		}
-		return s.put(o)
-	})
-}
-
-// same reports whether two objects are stored alike: then an API server writes nothing.
-func same(a, b client.Object) bool {
-	x, err1 := json.Marshal(a)
-	y, err2 := json.Marshal(b)
-	return err1 == nil && err2 == nil && string(x) == string(y)
+func (s *Store) Update(ctx context.Context, o client.Object, options ...client.UpdateOption) error {
+	uid := o.GetUID()
+	return s.write(ctx, o, &uid, func() error { return s.Client.Update(ctx, o, options...) })
 }
 
 // Delete removes an object, or marks it if it has finalizers.
 func (s *Store) Delete(ctx context.Context, o client.Object, options ...client.DeleteOption) error {
-	var all client.DeleteOptions
-	all.ApplyOptions(options)
-	return s.write(ctx, func() error {
-		old, err := s.current(o)
-		if err != nil {
-			return err
-		}
-		if p := all.Preconditions; p != nil && (p.UID != nil && *p.UID != old.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != old.GetResourceVersion()) {
-			return apierrors.NewConflict(resource(o), o.GetName(), nil)
-		}
-		if len(old.GetFinalizers()) == 0 {
-			delete(s.objects, key(o, o.GetName()))
-			return nil
-		}
-		if old.GetDeletionTimestamp() == nil {
-			now := metav1.NewTime(time.Now())
-			old.SetDeletionTimestamp(&now)
-			return s.put(old)
-		}
-		return nil
-	})
+	all := new(client.DeleteOptions).ApplyOptions(options)
+	var uid *types.UID
+	if all.Preconditions != nil {
+		uid = all.Preconditions.UID
+	}
+	return s.write(ctx, o, uid, func() error { return s.Client.Delete(ctx, o, options...) })
 }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// bounds limit what a backlog holds. A request beyond the first two is left out until a later
-// list; one beyond the others is held by its name alone, and read when its turn comes.
+// bounds limit the requests in a backlog. A request beyond the first two bounds is left out until a
+// later list; one beyond the others is held by its name alone, and read when its turn comes.
 type bounds struct {
 	requests, ofRequester int // how many, in all, and of one requester to one signer
 	bytes, ofRequesterB   int // how many bytes, likewise
@@ -39,7 +39,7 @@ type backlog struct {
 	mu    sync.Mutex
 	work  *sync.Cond // there may be something for Get
 	items map[Key]*item
-	busy  map[Key]*item // those that are looked at now
+	busy  map[Key]*item // looked at now
 	lines map[Key]*line // by signer and, as Name, requester
 	desks map[string]*desk
 	bytes int
@@ -173,8 +173,8 @@ func (q *backlog) count(it *item, size int) {
 	it.line.bytes += size
 }
 
-// enqueue puts a request into its line, behind those that were filed before it if it is new,
-// and else at the end.
+// enqueue puts a new request into its line by the time at which it was filed, and any other at the
+// end.
 func (q *backlog) enqueue(it *item, isNew bool) {
 	stop(&it.retry)
 	switch l := it.line; {
@@ -227,7 +227,7 @@ func (q *backlog) tidy(l *line) {
 	}
 }
 
-// settle has a line among those that can be served, or not.
+// settle adds a line to its desk's open lines, or removes it.
 func (q *backlog) settle(l *line) {
 	switch open := l.waiting.Len() != 0 && l.running < q.ofRequester() && l.pause == nil; {
 	case open && l.place == nil:

@@ -10,7 +10,6 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // small are bounds that a test reaches.
@@ -102,8 +101,8 @@ func TestBacklogSlow(t *testing.T) {
 	want(t, "when one is done", q.take(20), "slow-0002")
 }
 
-// TestBacklogLimit has a requester wait without a look for each of its requests, and nobody
-// else wait. A certificate that is to be recorded takes nothing.
+// TestBacklogLimit has a requester wait without a look for each of its requests, and no other
+// requester wait. A certificate to be recorded needs no token of the rate.
 func TestBacklogLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const second = time.Second
@@ -174,7 +173,7 @@ func TestBacklogBounds(t *testing.T) {
 	}
 }
 
-// TestBacklogBytes holds what is too large by its name alone.
+// TestBacklogBytes holds large requests by their names alone.
 func TestBacklogBytes(t *testing.T) {
 	q := newTestBacklog(Options{})
 	for i := range 6 {
@@ -226,7 +225,7 @@ func TestBacklogChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newTestBacklog(Options{Done: done})
-			done.young, done.old = map[types.UID]struct{}{}, nil
+			*done = *NewRecent()
 			first := filed("n", ours, "r", 0)
 			first.UID = "first"
 			q.put(first, 0)
@@ -243,7 +242,7 @@ func TestBacklogChanges(t *testing.T) {
 	}
 }
 
-// TestBacklogRetry tries again what has failed, at growing intervals, or at once if it changes.
+// TestBacklogRetry tries failed requests again, at growing intervals, or at once if it changes.
 func TestBacklogRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTestBacklog(Options{})

@@ -35,8 +35,8 @@ func Client(config *rest.Config, http *http.Client, scheme *runtime.Scheme) (res
 
 // Each calls a function for each request that a selector finds, and returns the resource
 // version of the list's beginning. It holds one request at a time, however large the list is: it
-// asks for pages, and reads them as streams. If the list expires, it goes on with the rest as that
-// is then; a watch from the version tells what has changed before.
+// asks for pages, and reads them as streams. If the list expires, it goes on with the present
+// rest; a watch from the version reports the changes before that.
 func Each(ctx context.Context, api rest.Interface, selector fields.Selector, each func(o *certificatesv1.CertificateSigningRequest)) (version string, err error) {
 	options := metav1.ListOptions{FieldSelector: selector.String(), Limit: pageSize}
 	for {

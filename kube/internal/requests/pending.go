@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -27,9 +28,9 @@ type Reader interface {
 	Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error
 }
 
-// pending follows the requests to one signer, and puts those that wait into a backlog, which a
-// cache cannot do: the API server keeps a finished request for an hour, and no decision reads it
-// again. It is a source of keys for a controller, and what a reflector lists, watches and tells.
+// pending follows the requests to one signer, and puts undecided requests into a backlog. A cache
+// would also hold finished requests, which the API server keeps for an hour. It is a controller's
+// source of keys, and a reflector's list, watch and store.
 type pending struct {
 	signer  string
 	backlog *backlog
@@ -68,30 +69,21 @@ func (p *pending) Start(ctx context.Context, _ workqueue.TypedRateLimitingInterf
 	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, p),
 		&certificatesv1.CertificateSigningRequest{}, p, cache.ReflectorOptions{Name: p.signer})
 	go reflector.RunWithContext(ctx) //goroutine: client-go and the backlog alone
-	go p.again(ctx)                  //goroutine: the backlog and its watch alone
+	go func() {                      //goroutine: the backlog and its watch alone
+		_ = wait.PollUntilContextCancel(ctx, relistInterval, false, func(context.Context) (bool, error) {
+			p.takeLeftOut()
+			return false, nil
+		})
+	}()
 	return nil
 }
 
-// IsWatchListSemanticsUnSupported says that a reflector has to list: it would hold the whole of
-// what it gets by a watch.
+// IsWatchListSemanticsUnSupported has the reflector list: a list by a watch would be held in memory
+// as a whole.
 func (*pending) IsWatchListSemanticsUnSupported() bool { return true }
 
 // relistInterval is how often the requests are listed again while some were left out.
 const relistInterval = time.Minute
-
-// again has the requests listed again for those that were left out.
-func (p *pending) again(ctx context.Context) {
-	tick := time.NewTicker(relistInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		p.takeLeftOut()
-	}
-}
 
 // takeLeftOut ends the watch if some requests were left out: a list comes next.
 func (p *pending) takeLeftOut() {
@@ -111,7 +103,7 @@ func (p *pending) selector() fields.Selector {
 	return fields.OneTermEqualSelector("spec.signerName", p.signer)
 }
 
-// list puts all that wait into the backlog. What it returns for the reflector is empty.
+// list puts the undecided requests into the backlog, and returns an empty list to the reflector.
 func (p *pending) list(ctx context.Context) (runtime.Object, error) {
 	p.round++
 	version, err := Each(ctx, p.api, p.selector(), p.see)

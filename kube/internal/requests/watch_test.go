@@ -22,13 +22,12 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// apiServer lists requests by their signers, two at a time, and sends those that come later.
+// apiServer lists requests by their signers, two at a time, and sends later ones.
 type apiServer struct {
 	listed, later map[string][]*certificatesv1.CertificateSigningRequest // by field selector
 	fails         atomic.Bool                                            // lists fail
@@ -105,8 +104,8 @@ func newManager(t *testing.T, api *apiServer) manager.Manager {
 	return m
 }
 
-// TestWatch has a manager look at what is listed and at what comes later, under each signer
-// by itself: once at what is decided, again at what failed, and at nothing that is finished.
+// TestWatch has a manager look at listed and at later requests, for each signer separately: once at a
+// request that is decided, again after a failure, and never at a finished one.
 func TestWatch(t *testing.T) {
 	const other = "example.com/other"
 	api := &apiServer{
@@ -122,19 +121,17 @@ func TestWatch(t *testing.T) {
 	m := newManager(t, api)
 	var (
 		mu      sync.Mutex
-		readers map[string]Reader
-		check   healthz.Checker
+		watched *Watched
 		err     error
 		looks   = map[Key]int{}
 	)
 	want := map[Key]int{{SignerName: builtIn, Name: "listed"}: 2, {SignerName: builtIn, Name: "signed"}: 1, {SignerName: ours, Name: "later"}: 1}
 	done := make(chan struct{})
-	readers, check, err = Watch(m, m, []string{builtIn, ours}, Options{Name: "test", Workers: 2, Done: NewRecent()}, func(ctx context.Context, key Key) (reconcile.Result, error) {
+	watched, err = Watch(m, []string{builtIn, ours}, Options{Name: "test", Workers: 2, Done: NewRecent()}, func(ctx context.Context, key Key) (reconcile.Result, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		var o certificatesv1.CertificateSigningRequest
-		if err := readers[key.SignerName].Get(ctx, client.ObjectKey{Name: key.Name}, &o); err != nil || o.Spec.SignerName != key.SignerName {
-			t.Errorf("%v: %v, %+v", key, err, &o)
+		if o, err := watched.Get(ctx, key); err != nil || o == nil || o.Spec.SignerName != key.SignerName {
+			t.Errorf("%v: %v, %+v", key, err, o)
 		}
 		looks[key]++
 		left := 0
@@ -156,11 +153,11 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := check(nil); err != nil {
+	if err := watched.Check(nil); err != nil {
 		t.Errorf("before it leads: %v", err)
 	}
 	run(t, m, done, func() {
-		if err := check(nil); err != nil {
+		if err := watched.Check(nil); err != nil {
 			t.Errorf("while it looks: %v", err)
 		}
 	})
@@ -170,8 +167,8 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	for key := range want {
-		if err := readers[key.SignerName].Get(t.Context(), client.ObjectKey{Name: key.Name}, new(certificatesv1.CertificateSigningRequest)); !apierrors.IsNotFound(err) {
-			t.Errorf("%v is kept: %v", key, err)
+		if o, err := watched.Get(t.Context(), key); err != nil || o != nil {
+			t.Errorf("%v is kept: %v, %+v", key, err, o)
 		}
 	}
 }
@@ -184,7 +181,7 @@ func TestWatchPanics(t *testing.T) {
 	}}
 	m, done := newManager(t, api), make(chan struct{})
 	var panics atomic.Int32
-	_, _, err := Watch(m, m, []string{ours}, Options{Name: "panics", Workers: 1, Done: NewRecent()}, func(_ context.Context, key Key) (reconcile.Result, error) {
+	_, err := Watch(m, []string{ours}, Options{Name: "panics", Workers: 1, Done: NewRecent()}, func(_ context.Context, key Key) (reconcile.Result, error) {
 		if key.Name == "panics" && panics.Add(1) < 3 {
 			panic("a bug of a kind")
 		}
@@ -220,8 +217,8 @@ func run(t *testing.T, m manager.Manager, done <-chan struct{}, then func()) {
 	}
 }
 
-// TestWatchSlow has those of other signers and of other requesters looked at while as many of
-// one requester as there are hang.
+// TestWatchSlow has the requests of other signers and requesters looked at while all of one requester
+// hang.
 func TestWatchSlow(t *testing.T) {
 	api := &apiServer{listed: map[string][]*certificatesv1.CertificateSigningRequest{}}
 	for i := range 60 {
@@ -231,7 +228,7 @@ func TestWatchSlow(t *testing.T) {
 	api.listed["spec.signerName="+builtIn] = []*certificatesv1.CertificateSigningRequest{filed("honest", builtIn, "slow", 99)}
 	m, over, done := newManager(t, api), make(chan struct{}), make(chan struct{})
 	var slow, honest atomic.Int32
-	_, _, err := Watch(m, m, []string{ours, builtIn}, Options{Name: "slow", Workers: 8, Done: NewRecent()}, func(ctx context.Context, key Key) (reconcile.Result, error) {
+	_, err := Watch(m, []string{ours, builtIn}, Options{Name: "slow", Workers: 8, Done: NewRecent()}, func(ctx context.Context, key Key) (reconcile.Result, error) {
 		if key.Name != "honest" {
 			slow.Add(1)
 			<-over
@@ -252,7 +249,7 @@ func TestWatchSlow(t *testing.T) {
 }
 
 // TestFollow holds a bounded part of a flood, reads the rest when its turn comes, lists again
-// what was left out, and says whether all of this works.
+// the requests that were left out, and reports whether all of this works.
 func TestFollow(t *testing.T) {
 	const selector = "spec.signerName=" + ours
 	api := &apiServer{listed: map[string][]*certificatesv1.CertificateSigningRequest{}}
@@ -333,8 +330,8 @@ func TestExpires(t *testing.T) {
 	}
 }
 
-// TestWatchOpens holds up nobody while a watch is opened, and ends it if a list is to come next by
-// then.
+// TestWatchOpens delays no reader while a watch is opened, and ends the watch if a list is to come
+// next by then.
 func TestWatchOpens(t *testing.T) {
 	api, p := &apiServer{}, newTestPending(ours)
 	api.watched = func() {
@@ -363,7 +360,7 @@ func TestWatchOpens(t *testing.T) {
 	}
 }
 
-// TestFollowFails says so while the requests cannot be listed or read, and holds on to what it had.
+// TestFollowFails says so while the requests cannot be listed or read, and keeps the requests that it had.
 func TestFollowFails(t *testing.T) {
 	api := &apiServer{listed: map[string][]*certificatesv1.CertificateSigningRequest{"spec.signerName=" + ours: {request("a", ours, ""), request("b", ours, ""), request("c", ours, "")}}}
 	p := newTestPending(ours)

@@ -58,7 +58,7 @@ type Nitro struct {
 	// RootsFile contains AWS' root in PEM.
 	RootsFile string `json:"rootsFile"`
 	// GoodPCRs are sets of values by index, in hexadecimal. A document must have one whole
-	// set; empty: it does not matter what was booted.
+	// set; empty: any boot chain.
 	GoodPCRs []map[int]string `json:"goodPCRs"`
 }
 
@@ -78,7 +78,7 @@ const keysMaxAge = time.Minute
 func (g *GCE) kind() (attest.Kind, error) {
 	switch {
 	case len(g.Projects) == 0:
-		return nil, refusal.Config("projects", "", "the IDs of the projects whose machines may join: Google signs tokens about everybody's")
+		return nil, refusal.Config("projects", "", "the IDs of the projects whose machines may join: Google signs tokens for the machines of every customer")
 	case g.KeysURL != "" && g.KeysFile != "":
 		return nil, refusal.Config("keysURL and keysFile", g.KeysURL+" and "+g.KeysFile, "one of them")
 	case ofGoogle(g.KeysURL) && g.KeysURL != gce.KeysURL:
@@ -122,7 +122,7 @@ func ofGoogle(at string) bool {
 
 func (a *Azure) kind() (attest.Kind, error) {
 	if len(a.Subscriptions) == 0 {
-		return nil, refusal.Config("subscriptions", "", "the IDs of the subscriptions whose machines may join: Azure signs documents about everybody's")
+		return nil, refusal.Config("subscriptions", "", "the IDs of the subscriptions whose machines may join: Azure signs documents for the machines of every customer")
 	}
 	if a.FetchOverHTTPS && !a.FetchIntermediates {
 		return nil, refusal.Config("fetchOverHTTPS", "without fetchIntermediates", "both, or neither")
@@ -197,7 +197,7 @@ func (e *EC2) kind() (attest.Kind, error) {
 // offline sends nothing.
 type offline struct{}
 
-var errOffline = errors.New("it is not asked about what was recorded: a request to it is good for 15 minutes")
+var errOffline = errors.New("AWS STS is not asked about a recorded request, which is valid for 15 minutes")
 
 // RoundTrip returns an error.
 func (offline) RoundTrip(*http.Request) (*http.Response, error) { return nil, errOffline }

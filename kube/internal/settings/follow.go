@@ -27,14 +27,14 @@ func (s *Settings) Follow(ctx context.Context, end func()) {
 	files.Follow(ctx, followInterval, "the configuration", func() error {
 		changed, err := s.changed()
 		if changed {
-			log.FromContext(ctx).Info("the configuration has changed: the program ends, to be started again with it", "file", s.path)
+			log.FromContext(ctx).Info("configuration changed: the program exits, to be restarted with the new one", "file", s.path)
 			end()
 		}
 		return err
 	})
 }
 
-// changed reports whether the files differ from those that were read, and are good.
+// changed reports whether the files have changed since they were read, and can be used.
 func (s *Settings) changed() (bool, error) {
 	next, err := Read(s.path, s.known[len(boxed()):]...)
 	if err != nil || next.sum == s.sum {
@@ -44,13 +44,13 @@ func (s *Settings) changed() (bool, error) {
 	return err == nil, err
 }
 
-// try makes what a program makes at its start, with registries of its own.
+// try makes a verifier as a program does at its start, with registries in memory.
 func (s *Settings) try() error {
 	machines, err := s.OpenInventory()
 	if err != nil {
 		return err
 	}
-	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+	admits, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		records, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{})
 		return records, records, err
 	}, func(context.Context, string) (bool, error) { return false, nil })
@@ -106,7 +106,7 @@ func named(tree any) []string {
 	return paths
 }
 
-// texts returns a string, or those of a list.
+// texts returns the strings in a string or list.
 func texts(tree any) []string {
 	switch node := tree.(type) {
 	case string:

@@ -51,7 +51,7 @@ func TestChanged(t *testing.T) {
 	}{
 		"nothing":                    {},
 		"the inventory":              {file: "inventory.yaml", text: "machines: [{nodeName: node-1}]\n"},
-		"a file that nobody names":   {file: "other.pem", text: ca()},
+		"an unnamed file":            {file: "other.pem", text: ca()},
 		"the roots":                  {file: "ek-roots.pem", text: roots + ca(), want: true},
 		"the roots are broken":       {file: "ek-roots.pem", text: "-----BEGIN", broken: true},
 		"a revocation list":          {file: "list.crl", text: list(t, 2), want: true},
@@ -70,7 +70,7 @@ func TestChanged(t *testing.T) {
 		"a negative rate":            {old: "requesterRate: 0", with: "requesterRate: -1", broken: true},
 		"a Secret of no name":        {old: "keyRingSecret: challenge-keys", with: "keyRingSecret: Challenge_Keys", broken: true},
 		"a namespace with a dot":     {old: "namespace: nodeattest-system", with: "namespace: node.attest", broken: true},
-		"roots that nobody can find": {old: "ek-roots.pem", with: "none.pem", broken: true},
+		"roots that are missing":     {old: "ek-roots.pem", with: "none.pem", broken: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -28,8 +28,8 @@ type InsecureSigner struct {
 	HealthAddress  string          `json:"healthAddress"`
 }
 
-// maxInsecureLifetime is what a certificate gets that nothing was proven for, at most. There is no
-// renewal, so it is not short.
+// maxInsecureLifetime is the longest lifetime of a certificate without evidence. There is no renewal,
+// so it is not short.
 const maxInsecureLifetime = 365 * 24 * time.Hour
 
 func (i *InsecureSigner) complete() {
@@ -54,8 +54,8 @@ func (i *InsecureSigner) check(attested *Signer) error {
 	return nil
 }
 
-// CheckInsecureCA refuses a CA that is the cluster's, or below it: then the certificates of nodes
-// that attest could not be trusted without those of nodes that do not.
+// CheckInsecureCA refuses the cluster's CA, and a CA below it: a party that trusts the certificates of
+// attested nodes would trust certificates without evidence, too.
 func (s *Settings) CheckInsecureCA() error {
 	chain, err := readCertificates(s.InsecureSigner.CertificateFile)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *Settings) setKind(m *Machine) error {
 	case m.Evidence != noEvidence:
 		return refusal.Config("evidence", refusal.Quote(m.Evidence), noEvidence+", or a kind")
 	case s.InsecureSigner == nil:
-		return refusal.Config("evidence", noEvidence, "a section insecureSigner in the configuration, without which nobody serves such a machine")
+		return refusal.Config("evidence", noEvidence, "a section insecureSigner in the configuration, without which no signer serves such a machine")
 	case m.Kind+m.Identity != "":
 		return refusal.Config("kind and identity", refusal.Quote(m.Kind)+" and "+refusal.Quote(m.Identity), "neither: a machine with evidence: none proves nothing")
 	case len(m.DNSNames)+len(m.IPAddresses) != 0:

@@ -25,7 +25,7 @@ import (
 // insecureSection is a section of the configuration for machines that cannot attest.
 const insecureSection = "\ninsecureSigner: {certificateFile: insecure.crt, keyFile: insecure.key}\n"
 
-// TestInsecureSigner tries what is wrong with the section, and what is not.
+// TestInsecureSigner tries good and bad sections.
 func TestInsecureSigner(t *testing.T) {
 	good := shipped(t) + insecureSection
 	s, err := Parse([]byte(good))
@@ -91,7 +91,7 @@ func TestInventoryWithoutEvidence(t *testing.T) {
 		})
 	}
 	if _, err := known(t).ParseInventory([]byte("machines: [{nodeName: node-1, evidence: none}]")); !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("nobody serves such a machine: %v", err)
+		t.Errorf("no signer serves such a machine: %v", err)
 	}
 	all, err := s.ParseInventory([]byte("machines: [{nodeName: b, evidence: none}, {nodeName: c}, {nodeName: a, evidence: none}]"))
 	if names := (&Machines{all: all}).WithoutEvidence(); err != nil || !slices.Equal(names, []string{"a", "b"}) {
@@ -100,7 +100,7 @@ func TestInventoryWithoutEvidence(t *testing.T) {
 }
 
 // TestWithoutEvidenceTakesNone has machines with evidence of each kind ask for the name of one
-// without: nobody knows that name by evidence, whatever identity it shows.
+// without evidence: no evidence is accepted for that name, whatever its identity.
 func TestWithoutEvidenceTakesNone(t *testing.T) {
 	w := newWorld(t)
 	for kind, prover := range w.provers(t) {
@@ -151,7 +151,7 @@ func plain(t *testing.T, nodeName, signer string) *csr.Request {
 	return filed(spec)
 }
 
-// TestInsecureCA: whoever trusts the cluster's CA does not trust that of nodes without evidence.
+// TestInsecureCA: a party that trusts the cluster's CA does not trust the CA of nodes without evidence.
 func TestInsecureCA(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, certificates ...*x509.Certificate) string {

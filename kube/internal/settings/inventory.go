@@ -5,20 +5,21 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
-	"github.com/nodeattest/nodeattest/attest/membership"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/azure"
 	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/oid"
@@ -63,44 +64,71 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 		return nil, err
 	}
 	if file.Machines == nil { // a file that was cut short, or emptied
-		return nil, refusal.Config("machines", "", "a list: [] if there are none")
+		return nil, refusal.Config("machines", "", "a list: [] for no machines")
 	}
-	policy := csr.Policy{ReservedDNSNames: s.Signers.ReservedDNSNames, ReservedIPs: s.Signers.ReservedIPs}
 	machines, seen := make(map[string]csr.Machine, len(file.Machines)), map[string]bool{}
 	for i := range file.Machines {
-		m := &file.Machines[i]
-		orElse(&m.UID, uidOf(m.NodeName))
-		if err := s.setKind(m); err != nil {
+		machine, err := s.machineOf(&file.Machines[i])
+		if err == nil {
+			err = addUnique(seen, &machine)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("machines[%d]: %w", i, err)
 		}
-		claim := membership.Claim{NodeName: m.NodeName, Machine: "any:any", MachineUID: m.UID, ProviderID: m.ProviderID}
-		if m.Identity != "" {
-			id, err := s.parseIdentity(m.Identity, m.Kind)
-			if err != nil {
-				return nil, fmt.Errorf("machines[%d]: %w", i, err)
-			}
-			claim.Machine, m.Identity = id, string(id)
-		}
-		if err := errors.Join(claim.Check(), policy.CheckMachine(&csr.Machine{ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}), m.checkCloud()); err != nil {
-			return nil, fmt.Errorf("machines[%d]: %w", i, err)
-		}
-		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity, "provider ID " + oid.CanonicalProviderID((&csr.Machine{ProviderID: m.ProviderID}).KnownProviderID())} {
-			if seen[unique] && unique != "identity " && unique != "provider ID " {
-				return nil, fmt.Errorf("machines[%d]: %s stands twice", i, refusal.Text(unique))
-			}
-			seen[unique] = true
-		}
-		machines[m.NodeName] = csr.Machine{Name: m.NodeName, NodeName: m.NodeName, UID: m.UID, Identity: m.Identity, Provider: m.Kind,
-			ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, BootstrapReady: true}
+		machines[machine.NodeName] = machine
 	}
 	for i := range file.Machines {
 		for _, name := range file.Machines[i].DNSNames {
-			if of, ok := machines[names.Lower(name)]; ok && of.Name != file.Machines[i].NodeName {
+			if of, ok := machines[strings.ToLower(name)]; ok && of.Name != file.Machines[i].NodeName {
 				return nil, fmt.Errorf("machines[%d]: %w", i, refusal.Config("DNS name", refusal.Quote(name), "no name of another node"))
 			}
 		}
 	}
 	return machines, nil
+}
+
+// machineOf checks an entry of the inventory, fills in its defaults and returns its machine.
+func (s *Settings) machineOf(m *Machine) (csr.Machine, error) {
+	orElse(&m.UID, uidOf(m.NodeName))
+	err := cmp.Or(s.setKind(m), m.check())
+	if err == nil && m.Identity != "" {
+		var id attest.Identity
+		id, err = s.parseIdentity(m.Identity, m.Kind)
+		m.Identity = string(id)
+	}
+	machine := csr.Machine{Name: m.NodeName, NodeName: m.NodeName, UID: m.UID, Identity: m.Identity, Provider: m.Kind,
+		ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, BootstrapReady: true}
+	if err == nil {
+		policy := csr.Policy{ReservedDNSNames: s.Signers.ReservedDNSNames, ReservedIPs: s.Signers.ReservedIPs}
+		err = cmp.Or(policy.CheckMachine(&machine), m.checkCloud())
+	}
+	return machine, err
+}
+
+// check refuses a node name or UID that no record can have.
+func (m *Machine) check() error {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	switch {
+	case len(validation.IsDNS1123Subdomain(m.NodeName)) != 0:
+		return refusal.Config("nodeName", refusal.Quote(m.NodeName), "the name of a Node: at most 253 lower-case letters, digits, hyphens and dots")
+	case len(m.UID) > maxUIDSize || strings.ContainsFunc(m.UID, unprintable):
+		return refusal.Config("uid", refusal.Quote(m.UID), "at most 253 bytes of printable text")
+	}
+	return nil
+}
+
+// addUnique refuses a machine that shares a name, UID, identity or provider ID with one before.
+func addUnique(seen map[string]bool, m *csr.Machine) error {
+	for _, field := range []struct{ name, value string }{
+		{"node", m.NodeName}, {"UID", m.UID}, {"identity", m.Identity}, {"provider ID", oid.CanonicalProviderID(m.KnownProviderID())},
+	} {
+		key := field.name + " " + field.value
+		if field.value != "" && seen[key] {
+			return fmt.Errorf("%s is in the inventory twice", refusal.Text(key))
+		}
+		seen[key] = true
+	}
+	return nil
 }
 
 // checkCloud refuses a provider ID that no evidence could bear out: of another cloud than that of the
@@ -123,9 +151,12 @@ func (m *Machine) checkCloud() error {
 	return refusal.Config("providerID", refusal.Quote(m.ProviderID)+" of kind "+m.Kind, strings.TrimSuffix(own+":// with "+part, " with "))
 }
 
+// maxUIDSize is the maximum length of a UID, in bytes (membership.Claim).
+const maxUIDSize = 253
+
 // uidOf makes the UID of a machine whose entry has none.
 func uidOf(nodeName string) string {
-	if uid := "inventory:" + nodeName; len(uid) <= names.MaxNodeSize {
+	if uid := "inventory:" + nodeName; len(uid) <= maxUIDSize {
 		return uid
 	}
 	return fmt.Sprintf("inventory:sha256:%x", sha256.Sum256([]byte(nodeName)))

@@ -14,21 +14,20 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Kind is a kind of evidence with documents; see program.Kind.
-type Kind struct {
+// Documents describes one kind of evidence with documents, in the fields of controlplane.Plugin.
+type Documents struct {
 	Name       string
 	Identities []attest.Grammar
 	Versions   []int
 	Open       func(decode func(into any) error) (attest.Kind, error)
 }
 
-// boxed are the kinds in the box.
-func boxed() []Kind {
-	return []Kind{
+// boxed are the built-in kinds with documents.
+func boxed() []Documents {
+	return []Documents{
 		{gce.Provider, []attest.Grammar{gce.Grammar()}, nil, section((*GCE).kind)},
 		{azure.Provider, []attest.Grammar{azure.Grammar()}, []int{2}, section((*Azure).kind)},
 		{nitro.Provider, []attest.Grammar{nitro.Grammar()}, nil, section((*Nitro).kind)},
@@ -47,21 +46,21 @@ func section[T any](open func(*T) (attest.Kind, error)) func(decode func(into an
 	}
 }
 
-// know takes the kinds in the box and others.
-func (s *Settings) know(others []Kind) error {
+// know sets the kinds with documents: the built-in ones and others.
+func (s *Settings) know(others []Documents) error {
 	s.known = append(boxed(), others...)
 	taken := []string{tpm.Provider, "apiVersion", "kind", "cluster", "signers", "inventory", "membership", "controller", "signer"}
 	for _, k := range s.known {
 		_, err := csr.SignerChallenge(k.Name)
 		switch {
 		case err != nil:
-			return refusal.Config("Kind.Name", refusal.Quote(k.Name), "1 to 63 bytes of a-z, 0-9 and inner hyphens")
+			return refusal.Config("Plugin.Name", refusal.Quote(k.Name), "1 to 63 bytes of a-z, 0-9 and inner hyphens")
 		case slices.Contains(taken, k.Name):
-			return refusal.Config("Kind.Name", refusal.Quote(k.Name), "the name of no other kind or section")
+			return refusal.Config("Plugin.Name", refusal.Quote(k.Name), "the name of no other kind or section")
 		case len(k.Identities) == 0:
-			return refusal.Config("Kind.Identities of "+k.Name, "", "at least one")
+			return refusal.Config("Plugin.Identities of "+k.Name, "", "at least one")
 		case k.Open == nil:
-			return refusal.Config("Kind.Open of "+k.Name, "", "a function")
+			return refusal.Config("Plugin.Open of "+k.Name, "", "a function")
 		}
 		taken = append(taken, k.Name)
 	}
@@ -82,7 +81,7 @@ func (s *Settings) Opened() []string {
 	return names
 }
 
-// checkEvidence checks what is trusted, as far as that needs no other file.
+// checkEvidence checks the sections of the kinds of evidence, as far as that needs no other file.
 func (s *Settings) checkEvidence() error {
 	switch {
 	case len(s.Opened()) == 0:
@@ -137,39 +136,39 @@ func (s *Settings) Kinds() ([]attest.Kind, error) {
 	return kinds, nil
 }
 
-// check holds what Open has made against what the kind says.
-func (k *Kind) check(kind attest.Kind) error {
-	if nilpointer.Is(kind) {
-		return refusal.Config("Kind.Open", "nothing", "a kind of evidence")
+// check compares the kind that Open returned with the fields of k.
+func (k *Documents) check(kind attest.Kind) error {
+	if kind == nil {
+		return refusal.Config("Plugin.Open", "nothing", "a kind of evidence")
 	}
 	d := kind.Describe()
 	if d.Provider != k.Name {
-		return refusal.Config("Kind.Open", "a kind with provider "+refusal.Quote(d.Provider), k.Name)
+		return refusal.Config("Plugin.Open", "a kind with provider "+refusal.Quote(d.Provider), k.Name)
 	}
 	if versions := k.versions(); slices.ContainsFunc(d.Versions, func(v int) bool { return !slices.Contains(versions, v) }) {
-		return refusal.Config("Kind.Versions", fmt.Sprint(versions, ", and a kind with ", d.Versions), "all that it reads")
+		return refusal.Config("Plugin.Versions", fmt.Sprint(versions, ", and a kind with ", d.Versions), "all that it reads")
 	}
 	for _, road := range d.Roads {
 		switch other := slices.IndexFunc(road.Identities, func(g attest.Grammar) bool { return k.grammar(g.Kind) == nil }); {
 		case road.Road != attest.RoadDocument:
-			return refusal.Config("Kind.Open", "a kind with road "+road.Road.String(), "only the road of documents")
+			return refusal.Config("Plugin.Open", "a kind with road "+road.Road.String(), "only the road of documents")
 		case other >= 0:
-			return refusal.Config("Kind.Identities", refusal.Quotes(k.identities())+" without "+road.Identities[other].Kind, "all that its road has")
+			return refusal.Config("Plugin.Identities", refusal.Quotes(k.identities())+" without "+road.Identities[other].Kind, "all that its road has")
 		}
 	}
 	return nil
 }
 
 // find finds a kind with documents.
-func (s *Settings) find(name string) *Kind {
-	if n := slices.IndexFunc(s.known, func(k Kind) bool { return k.Name == name }); n >= 0 {
+func (s *Settings) find(name string) *Documents {
+	if n := slices.IndexFunc(s.known, func(k Documents) bool { return k.Name == name }); n >= 0 {
 		return &s.known[n]
 	}
 	return nil
 }
 
 // grammar returns the grammar of a kind of identity, or nil for one that the kind never shows.
-func (k *Kind) grammar(kind string) *attest.Grammar {
+func (k *Documents) grammar(kind string) *attest.Grammar {
 	if n := slices.IndexFunc(k.Identities, func(g attest.Grammar) bool { return g.Kind == kind }); n >= 0 {
 		return &k.Identities[n]
 	}
@@ -177,14 +176,14 @@ func (k *Kind) grammar(kind string) *attest.Grammar {
 }
 
 // versions returns the versions of the data format that the kind reads.
-func (k *Kind) versions() []int {
+func (k *Documents) versions() []int {
 	if k.Versions == nil {
 		return []int{1}
 	}
 	return k.Versions
 }
 
-func (k *Kind) identities() []string {
+func (k *Documents) identities() []string {
 	names := make([]string, len(k.Identities))
 	for n, g := range k.Identities {
 		names[n] = g.Kind
@@ -202,7 +201,7 @@ func (s *Settings) parseIdentity(text, name string) (attest.Identity, error) {
 	}
 	k := s.find(name)
 	if k == nil {
-		k = &Kind{Identities: append(tpmcert.Grammars(), attest.Grammar{Kind: "ek"})}
+		k = &Documents{Identities: append(tpmcert.Grammars(), attest.Grammar{Kind: "ek"})}
 	}
 	grammar := k.grammar(id.Kind())
 	switch {
@@ -216,7 +215,7 @@ func (s *Settings) parseIdentity(text, name string) (attest.Identity, error) {
 
 // ParseIdentity reads the identity of a machine that is known by a kind of evidence, as an
 // inventory has it.
-func ParseIdentity(text, kind string, others ...Kind) (attest.Identity, error) {
+func ParseIdentity(text, kind string, others ...Documents) (attest.Identity, error) {
 	s := new(Settings)
 	if err := s.know(others); err != nil {
 		return "", err
@@ -226,7 +225,7 @@ func ParseIdentity(text, kind string, others ...Kind) (attest.Identity, error) {
 
 // Readers returns all kinds of evidence that a program knows, for showing what messages say:
 // they read, but trust no issuer and verify nothing.
-func Readers(others ...Kind) ([]attest.Kind, error) {
+func Readers(others ...Documents) ([]attest.Kind, error) {
 	s := new(Settings)
 	if err := s.know(others); err != nil {
 		return nil, err
@@ -247,7 +246,7 @@ const minValueSize = 16 // has no meaning if nothing is verified
 // untrusting is a platform that refuses all documents.
 type untrusting struct{}
 
-var errUntrusting = refusal.Config("documents", "nobody who is trusted to sign them", "a controller's configuration")
+var errUntrusting = refusal.Config("documents", "no trusted signer", "a controller's configuration")
 
 func (untrusting) Read([]byte) (*document.Claims, error) { return nil, errUntrusting }
 

@@ -33,7 +33,7 @@ func TestKindsPage(t *testing.T) {
 	for _, block := range blocks {
 		switch name, text := block[1], "#"+block[2]; name {
 		case "config.yaml":
-			if s, err = Parse([]byte(strings.ReplaceAll(beside(t, text), "/etc/nodeattest", w.dir))); err != nil {
+			if s, err = Parse([]byte(strings.ReplaceAll(withSections(t, text), "/etc/nodeattest", w.dir))); err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
 			if _, err := s.Kinds(); err != nil {
@@ -56,8 +56,8 @@ func TestKindsPage(t *testing.T) {
 	}
 }
 
-// beside is the shipped file with other sections in place of its own.
-func beside(t *testing.T, text string) string {
+// withSections returns the shipped file with other sections in place of its own.
+func withSections(t *testing.T, text string) string {
 	t.Helper()
 	file := map[string]any{}
 	for _, text := range []string{shipped(t), text} {

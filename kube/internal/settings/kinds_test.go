@@ -45,7 +45,7 @@ const (
 	instanceID   = "i-0123456789abcdef0"
 )
 
-// world is the clouds, a maker of TPMs, and a folder with what is trusted of each.
+// world is the clouds, a maker of TPMs, and a folder with the trust anchors of each.
 type world struct {
 	dir    string
 	vendor *tpmsim.CA
@@ -129,7 +129,7 @@ func TestKindsRefused(t *testing.T) {
 		t.Fatal(kinds, err)
 	}
 	for name, change := range map[string][2]string{
-		"an ended root beside a good one":         {"rootsFile: @/azure.pem", "rootsFile: @/roots.pem"},
+		"an ended root and a good one":            {"rootsFile: @/azure.pem", "rootsFile: @/roots.pem"},
 		"the issuing CA as a root":                {"rootsFile: @/azure.pem, intermediatesFile: @/intermediates.pem", "rootsFile: @/intermediates.pem"},
 		"a fetcher in the place of intermediates": {"intermediatesFile: @/intermediates.pem", "fetchIntermediates: true"},
 		"a fetcher over https":                    {"intermediatesFile: @/intermediates.pem", "fetchIntermediates: true, fetchOverHTTPS: true"},
@@ -185,8 +185,8 @@ func TestKindsRefused(t *testing.T) {
 		"no hexadecimal digits":             {"8: '" + zeros, "8: 'x" + zeros[1:], "goodPCRs[0]"},
 		"a short PCR":                       {"8: '" + zeros, "8: '" + zeros[2:], "48 bytes"},
 		"a NitroTPM's PCR of nothing":       {"8: '" + zeros, "4: '" + zeros, "after a reset"},
-		"a PCR of anybody's":                {"8: '", "16: '", "PCR 16"},
-		"a TPM's PCR of anybody's":          {"akIssuers:", "goodPCRs: [{16: '" + zeros[:64] + "'}], akIssuers:", "SHA256:16"},
+		"a PCR that resets":                 {"8: '", "16: '", "PCR 16"},
+		"a TPM's PCR that resets":           {"akIssuers:", "goodPCRs: [{16: '" + zeros[:64] + "'}], akIssuers:", "SHA256:16"},
 		"a TPM's PCR of nothing":            {"akIssuers:", "goodPCRs: [{7: '" + zeros[:64] + "'}], akIssuers:", "nothing was measured"},
 		"a PCR that no TPM has":             {"akIssuers:", "goodPCRs: [{32: '" + zeros[:64] + "'}], akIssuers:", "goodPCRs"},
 		"no PCR of a TPM":                   {"akIssuers:", "goodPCRs: [{}], akIssuers:", "no PCR"},
@@ -206,21 +206,21 @@ func TestKindsRefused(t *testing.T) {
 		"a region without an endpoint":      {"eu-west-1: @/ec2.pem", "eu-test-1: @/ec2.pem", "Certificates \"eu-test-1\""},
 		"a region's certificate that ended": {"@/ec2.pem", "@/ended.pem", "ec2: configuration: got rootsFile"},
 		"a maker of no name":                {"profile: google", "profile: oem-chassis", "maker"},
-		"a maker beside Google":             {"profile: google", "profile: google, maker: acme", "maker"},
+		"a maker and Google":                {"profile: google", "profile: google, maker: acme", "maker"},
 		"a maker of a bad name":             {"profile: google", "profile: oem-hwserial, maker: A", "Issuer"},
 		"a maker's other keys":              {"profile: google", "profile: oem, maker: acme", "oem-chassis"},
 		"a maker of EKs":                    {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, maker: acme}], akIssuers: [{", "maker"},
 		"a maker of EKs' names":             {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, othername: {issuer: a}}], akIssuers: [{", "othername"},
 		"an OtherName of Google":            {"profile: google", "profile: google, othername: {issuer: a}", "othername of profile google"},
-		"an OtherName of nobody":            {"profile: google", "profile: tcg, othername: {}", "neither issuer nor types"},
+		"an OtherName without fields":       {"profile: google", "profile: tcg, othername: {}", "neither issuer nor types"},
 		"an issuer of a bad name":           {"profile: google", "profile: tcg, othername: {issuer: A}", "of issuer \"A\""},
-		"a type that is none":               {"profile: google", "profile: tcg, othername: {issuer: a, types: [1.3.6.1.5.5.7.8.3, upn]}", "akIssuers[0]: othername.types[1]"},
+		"a type that is no OID":             {"profile: google", "profile: tcg, othername: {issuer: a, types: [1.3.6.1.5.5.7.8.3, upn]}", "akIssuers[0]: othername.types[1]"},
 		"one name of two roots":             {"profile: google", "profile: tcg, othername: {issuer: a}}, {rootsFile: @/nitro.pem, profile: tcg, othername: {issuer: a}", "an Issuer of its own"},
 		"a mirror of no URL":                {"keysFile: @/keys.json", "keysURL: 'https://a b/keys'", "gce: "},
 		"an unknown AK profile":             {"profile: google", "profile: googol", "tcg, google, azure"},
 		"an unknown EK profile":             {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: google2}], akIssuers: [{", "tcg, google, intel or tpm12"},
-		"projects of nobody":                {"profile: google", "profile: tcg, projects: [example-project]", "projects of profile tcg"},
-		"projects of EKs of nobody":         {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, projects: [example-project]}], akIssuers: [{", "projects of profile tcg"},
+		"projects of profile tcg":           {"profile: google", "profile: tcg, projects: [example-project]", "projects of profile tcg"},
+		"EKs' projects of profile tcg":      {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, projects: [example-project]}], akIssuers: [{", "projects of profile tcg"},
 		"a project's number":                {"profile: google", "profile: google, projects: ['1234']", "and not its number"},
 		"every customer on first use":       {"mode: Inventory", "mode: FirstUse", "every customer of a platform"},
 		"a CRL of AKs":                      {"profile: google", "profile: google, crlFiles: [@/ak.pem]", "crlFiles"},
@@ -228,7 +228,7 @@ func TestKindsRefused(t *testing.T) {
 		"no roots of EKs":                   {"akIssuers: [{", "ekIssuers: [{rootsFile: @/none.pem, profile: tcg}], akIssuers: [{", "none.pem"},
 		"roots of EKs in JSON":              {"akIssuers: [{", "ekIssuers: [{rootsFile: @/keys.json, profile: tcg}], akIssuers: [{", "keys.json"},
 		"no CRL of EKs":                     {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/none.crl]}], akIssuers: [{", "none.crl"},
-		"a CRL that is none":                {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/keys.json]}], akIssuers: [{", "ekIssuers[0]"},
+		"a CRL that cannot be read":         {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/keys.json]}], akIssuers: [{", "ekIssuers[0]"},
 		"a CRL, and no roots":               {"akIssuers: [{", "ekIssuers: [{rootsFile: @/none.pem, profile: tcg, crlFiles: [@/list.crl]}], akIssuers: [{", "none.pem"},
 		"no roots, but others":              {"rootsFile: @/ak.pem", "rootsFile: @/none.pem, intermediatesFile: @/ak.pem", "none.pem"},
 		"a signer of no kind":               {"client-kubelet-gce", "client-kubelet-gcp", "signers.names"},
@@ -300,32 +300,38 @@ type other struct {
 
 func (o *other) Describe() attest.Description { return o.is }
 
-// TestOtherKinds: a kind that is not in the box has to be what it says.
+// TestOtherKinds: a kind that is not built in has to match its description.
 func TestOtherKinds(t *testing.T) {
 	grammar := []attest.Grammar{{Kind: "rack"}, {Kind: "shelf"}}
 	good := attest.Description{Provider: "rack", Versions: []int{1}, Roads: []attest.OpenRoad{{Road: attest.RoadDocument, Identities: grammar}}}
-	for name, change := range map[string]func(k *Kind, d *attest.Description) attest.Kind{
-		"good":             func(_ *Kind, d *attest.Description) attest.Kind { return &other{is: *d} },
-		"a name of none":   func(k *Kind, _ *attest.Description) attest.Kind { k.Name = "Rack"; return nil },
-		"the name of gce":  func(k *Kind, _ *attest.Description) attest.Kind { k.Name = "gce"; return nil },
-		"the TPMs' name":   func(k *Kind, _ *attest.Description) attest.Kind { k.Name = "tpm"; return nil },
-		"a section's name": func(k *Kind, _ *attest.Description) attest.Kind { k.Name = "signers"; return nil },
-		"no identities":    func(k *Kind, _ *attest.Description) attest.Kind { k.Identities = nil; return nil },
-		"no function":      func(k *Kind, _ *attest.Description) attest.Kind { k.Open = nil; return nil },
-		"nothing":          func(*Kind, *attest.Description) attest.Kind { return (*other)(nil) },
-		"another provider": func(_ *Kind, d *attest.Description) attest.Kind { d.Provider = "rock"; return &other{is: *d} },
-		"another version":  func(_ *Kind, d *attest.Description) attest.Kind { d.Versions = []int{1, 2}; return &other{is: *d} },
-		"the road of TPMs": func(_ *Kind, d *attest.Description) attest.Kind {
+	for name, change := range map[string]func(k *Documents, d *attest.Description) attest.Kind{
+		"good":             func(_ *Documents, d *attest.Description) attest.Kind { return &other{is: *d} },
+		"a name of none":   func(k *Documents, _ *attest.Description) attest.Kind { k.Name = "Rack"; return nil },
+		"the name of gce":  func(k *Documents, _ *attest.Description) attest.Kind { k.Name = "gce"; return nil },
+		"the TPMs' name":   func(k *Documents, _ *attest.Description) attest.Kind { k.Name = "tpm"; return nil },
+		"a section's name": func(k *Documents, _ *attest.Description) attest.Kind { k.Name = "signers"; return nil },
+		"no identities":    func(k *Documents, _ *attest.Description) attest.Kind { k.Identities = nil; return nil },
+		"no function":      func(k *Documents, _ *attest.Description) attest.Kind { k.Open = nil; return nil },
+		"nothing":          func(*Documents, *attest.Description) attest.Kind { return nil },
+		"another provider": func(_ *Documents, d *attest.Description) attest.Kind { d.Provider = "rock"; return &other{is: *d} },
+		"another version":  func(_ *Documents, d *attest.Description) attest.Kind { d.Versions = []int{1, 2}; return &other{is: *d} },
+		"the road of TPMs": func(_ *Documents, d *attest.Description) attest.Kind {
 			d.Roads[0].Road = attest.RoadEK
 			return &other{is: *d}
 		},
-		"its first, unsaid": func(k *Kind, d *attest.Description) attest.Kind { k.Identities = grammar[1:]; return &other{is: *d} },
-		"its last, unsaid":  func(k *Kind, d *attest.Description) attest.Kind { k.Identities = grammar[:1]; return &other{is: *d} },
+		"its first, unsaid": func(k *Documents, d *attest.Description) attest.Kind {
+			k.Identities = grammar[1:]
+			return &other{is: *d}
+		},
+		"its last, unsaid": func(k *Documents, d *attest.Description) attest.Kind {
+			k.Identities = grammar[:1]
+			return &other{is: *d}
+		},
 	} {
 		d := good
 		d.Roads = slices.Clone(good.Roads)
-		k := Kind{Name: "rack", Identities: grammar}
-		k.Open = func(func(any) error) (attest.Kind, error) { return nil, errors.New("not opened") }
+		k := Documents{Name: "rack", Identities: grammar}
+		k.Open = func(func(any) error) (attest.Kind, error) { return nil, nil }
 		if kind := change(&k, &d); kind != nil {
 			k.Open = func(func(any) error) (attest.Kind, error) { return kind, nil }
 		}
@@ -346,7 +352,7 @@ func TestOtherKinds(t *testing.T) {
 	}
 }
 
-// TestProvidersRefused: what is wrong with any part of what decides is said.
+// TestProvidersRefused: an error in any part of a verifier is reported.
 func TestProvidersRefused(t *testing.T) {
 	w := newWorld(t)
 	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))
@@ -363,17 +369,19 @@ func TestProvidersRefused(t *testing.T) {
 		"no ring":           {nil, nil},
 		"no roots":          {ring, []string{"rootsFile: @/nitro.pem", "rootsFile: @/none.pem"}},
 		"no CA":             {ring, []string{"ids: [c]", "caFile: @/none.pem"}},
-		"a CA that is none": {ring, []string{"ids: [c]", "caFile: @/keys.json"}},
+		"a CA file of JSON": {ring, []string{"ids: [c]", "caFile: @/keys.json"}},
 	} {
 		s, err := w.settings(row.changes...)
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		authorizer := attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) { return nil, errors.New("nobody") })
+		authorizer := attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
+			return nil, errors.New("no member")
+		})
 		if _, err := s.Verifier(row.ring, new(Machines), authorizer); (err == nil) != (name == "good") || errors.Is(err, os.ErrNotExist) != (name == "no roots" || name == "no CA") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := s.NewMembers(open, nil); err == nil || errors.Is(err, opened) == strings.Contains(name, "CA") {
+		if _, err := s.NewAuthorizer(open, nil); err == nil || errors.Is(err, opened) == strings.Contains(name, "CA") {
 			t.Errorf("%s: members: %v", name, err)
 		}
 		if _, err := s.OpenInventory(); !errors.Is(err, os.ErrNotExist) {
@@ -387,7 +395,7 @@ func TestProvidersRefused(t *testing.T) {
 	if got := s.OwnSigners(); len(got) != 5 || slices.Contains(got, csr.SignerKubeAPIServerClientKubelet) {
 		t.Errorf("own signers: %q", got)
 	}
-	if _, err := s.NewMembers(func(membership.Scope) (membership.Registry, membership.Lookups, error) { return nil, nil, nil }, nil); !errors.Is(err, refusal.CheckConfig) {
+	if _, err := s.NewAuthorizer(func(membership.Scope) (membership.Registry, membership.Lookups, error) { return nil, nil, nil }, nil); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("members without a registry: %v", err)
 	}
 }
@@ -537,7 +545,7 @@ func (w *world) planeOf(t *testing.T, s *Settings, inventory string) *plane {
 		t.Fatal(err)
 	}
 	store, p := objectstore.New(), new(plane)
-	members, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+	members, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		r, err := registry.New(scope, store, store, registry.Options{})
 		p.records = append(p.records, r)
 		return r, nil, err
@@ -635,7 +643,7 @@ func TestEveryKindJoins(t *testing.T) {
 			if _, err := p.records.LookupMachine(t.Context(), record.Machine); err != nil {
 				t.Error(err)
 			}
-			if err := p.join(t, provers[provider], "by-nobody", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, csr.CheckMachineUnknown) {
+			if err := p.join(t, provers[provider], "unknown", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, csr.CheckMachineUnknown) {
 				t.Errorf("as another node: %v", err)
 			}
 		})
@@ -645,8 +653,8 @@ func TestEveryKindJoins(t *testing.T) {
 	}
 }
 
-// TestRecorded: where it is decided as at another time, STS is not asked, and nobody is admitted or
-// refused without it. What is refused anyway is refused.
+// TestRecorded: as at another time, STS is not asked, so EC2 evidence is neither admitted nor refused.
+// A request that another rule refuses is refused.
 func TestRecorded(t *testing.T) {
 	w := newWorld(t)
 	s, err := w.settings()
@@ -658,7 +666,7 @@ func TestRecorded(t *testing.T) {
 	if err := p.join(t, prover, "by-ec2", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, errOffline) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("got %v, want %v", err, errOffline)
 	}
-	if err := p.join(t, prover, "by-nobody", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, csr.CheckMachineUnknown) {
+	if err := p.join(t, prover, "unknown", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, csr.CheckMachineUnknown) {
 		t.Errorf("as another node: %v", err)
 	}
 }
@@ -683,7 +691,7 @@ func TestStepDown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := w.plane(t, "machines: ["+row.inventory+"]", row.changes...)
-			if row.changes == nil { // what is listed is refused by the other kind from the first
+			if row.changes == nil { // a listed machine is refused by the other kind from the first
 				if err := p.join(t, provers[row.other], row.node, csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, attest.CheckMembership) {
 					t.Errorf("before it has joined: %v", err)
 				}
@@ -696,11 +704,11 @@ func TestStepDown(t *testing.T) {
 					t.Errorf("%s: %v", signer, err)
 				}
 			}
-			// Under the other's name it is evidence of nobody.
+			// The other kind's signer accepts no such evidence.
 			if err := p.join(t, provers[row.other], row.node, "cluster.x-k8s.io/kube-apiserver-client-kubelet-"+row.known); err == nil {
 				t.Error("it is taken under the other kind's signer")
 			}
-			if row.known == "gce" { // and nobody on the machine gets a second key for a token
+			if row.known == "gce" { // no process on the machine gets a second key for a token
 				if err := p.join(t, provers["gce"], "node-1", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, attest.Check("registry-requester")) {
 					t.Errorf("a bootstrap token and a document: %v", err)
 				}

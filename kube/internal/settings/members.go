@@ -8,7 +8,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/members"
 )
 
@@ -23,18 +22,18 @@ func (s *Settings) Scope(kind string) membership.Scope {
 	return membership.Scope{Road: attest.RoadAK, IdentityClass: s.Membership.IdentityClass}
 }
 
-// OwnSigners returns the signers that the node-attestation-signer serves: those that are not
-// Kubernetes' own. It verifies each answer again with the same settings, and issues by csr.CA,
+// OwnSigners returns the signers that the node-attestation-signer serves: all but Kubernetes' own.
+// It verifies each answer again with the same settings, and issues by csr.CA,
 // which binds the name (membership.FirstUseConfig.OwnSignersElsewhere).
 func (s *Settings) OwnSigners() []string {
-	return slices.DeleteFunc(slices.Clone(s.Signers.Names), func(name string) bool { return csr.ProviderOf(name) == "" })
+	return slices.DeleteFunc(slices.Clone(s.Signers.Names), kubernetesOwn)
 }
 
 // OpenRegistry opens the registry of a scope. stale is membership.FirstUseConfig.Stale.
 type OpenRegistry func(scope membership.Scope) (registry membership.Registry, stale membership.Lookups, err error)
 
-// NewMembers makes the authorizer, with a registry for each kind of evidence.
-func (s *Settings) NewMembers(open OpenRegistry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*members.Members, error) {
+// NewAuthorizer makes the authorizer, with a registry for each kind of evidence.
+func (s *Settings) NewAuthorizer(open OpenRegistry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*members.Authorizer, error) {
 	ids, err := s.ClusterIDs()
 	if err != nil {
 		return nil, err
@@ -42,7 +41,7 @@ func (s *Settings) NewMembers(open OpenRegistry, nodeExists func(ctx context.Con
 	config := members.Config{Mode: s.Membership.Mode, Kind: s.Membership.Kind, Now: s.now}
 	for _, kind := range s.Opened() {
 		scope := s.Scope(kind)
-		scope.Cluster = ids[0] // it is in no record: those of another cluster are in its API server
+		scope.Cluster = ids[0] // not recorded: each cluster has its records in its own API server
 		registry, stale, err := open(scope)
 		if err != nil {
 			return nil, fmt.Errorf("settings: membership: %s: %w", kind, err)

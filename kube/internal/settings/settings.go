@@ -1,6 +1,6 @@
-// Package settings reads the configuration file that the module's programs share, and makes
-// from it what they run: the kinds of evidence, the inventory, membership. The file is
-// documented in kube/deploy/config.yaml.
+// Package settings reads the configuration file that the control plane's programs share, and makes
+// the kinds of evidence, the inventory and the authorizer from it. The file is documented in
+// kube/deploy/config.yaml.
 package settings
 
 import (
@@ -13,20 +13,20 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/kube/internal/members"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// fileKind is what the file must say it is.
+// fileKind is the file's kind.
 const fileKind = "NodeAttestation"
 
 // MaxInventorySize is the maximum length of an inventory in bytes, 16 MiB.
@@ -43,17 +43,17 @@ type Settings struct {
 	Membership Membership `json:"membership"`
 	Controller Controller `json:"controller"`
 	Signer     Signer     `json:"signer"`
-	// InsecureSigner serves the machines that cannot attest; nil: there are none.
+	// InsecureSigner serves the machines that cannot attest; nil: no such machines are served.
 	InsecureSigner *InsecureSigner `json:"insecureSigner"`
 
 	// known are the kinds of evidence with documents that the program knows, and sections what
 	// the file says of them.
-	known    []Kind
+	known    []Documents
 	sections map[string]configfile.Section
 	// path is the file that was read, and sum the digest of its contents (Follow).
 	path string
 	sum  [sha256.Size]byte
-	now  func() time.Time // the clock of what is made of it; nil means time.Now
+	now  func() time.Time // the clock of the verifier and authorizer; nil means time.Now
 	// trusting are the kinds that [Settings.Kinds] made, if they depend on roots or fetches.
 	trusting map[string]*trusting
 }
@@ -65,8 +65,8 @@ func (s *Settings) clock() time.Time {
 	return s.now()
 }
 
-// At returns the settings with another clock, for deciding as at another time. What the
-// settings are made of is shared.
+// At returns the settings with another clock, for deciding as at another time. The copy shares the
+// memory of s.
 func (s *Settings) At(now time.Time) *Settings {
 	at := *s
 	at.now = func() time.Time { return now }
@@ -118,7 +118,7 @@ type TPM struct {
 	// RequireResident refuses keys that are not proved to be in the TPM.
 	RequireResident bool `json:"requireResident"`
 	// GoodPCRs are sets of values of the SHA-256 bank by index, in hexadecimal. Each answer must
-	// quote one whole set; empty: it does not matter what was booted.
+	// quote one whole set; empty: any boot chain.
 	GoodPCRs []map[int]string `json:"goodPCRs"`
 }
 
@@ -130,7 +130,7 @@ type Issuer struct {
 	// Profile is "tcg", "google", "intel" or "tpm12" for EKs. For AKs it is "tcg", "google",
 	// "azure" or "microsoft-aik"; for AKs certified by the machines' maker it is
 	// "oem-hwserial", where a machine is known by its TPM, or "oem-chassis", where it is known
-	// by what was bought.
+	// by its chassis.
 	Profile string `json:"profile"`
 	// Projects, with profile "google", are the IDs of the projects whose machines count; empty: any,
 	// and then no machine joins by first use, as every customer of Google has some.
@@ -141,8 +141,8 @@ type Issuer struct {
 	// OtherName, with profile "tcg", has a machine known by an OtherName of its AK's
 	// certificate and by nothing else.
 	OtherName *OtherName `json:"othername"`
-	// CRLFiles are revocation lists in DER or PEM, for EKs; RequireCRL refuses
-	// certificates for which there is none.
+	// CRLFiles are revocation lists in DER or PEM, for EKs; RequireCRL refuses certificates of an
+	// issuer without a list.
 	CRLFiles   []string `json:"crlFiles"`
 	RequireCRL bool     `json:"requireCRL"`
 }
@@ -185,7 +185,7 @@ type Controller struct {
 	// every client that reaches the metrics reads them, and ":8081"; "0": nowhere.
 	MetricsAddress string `json:"metricsAddress"`
 	HealthAddress  string `json:"healthAddress"`
-	// RequesterRate, RequesterBurst and Workers are those of controller.Config.
+	// RequesterRate, RequesterBurst and Workers are as in controller.Config.
 	RequesterRate  float64 `json:"requesterRate"`
 	RequesterBurst int     `json:"requesterBurst"`
 	Workers        int     `json:"workers"`
@@ -210,10 +210,9 @@ type Signer struct {
 	HealthAddress  string `json:"healthAddress"`
 }
 
-// Read reads and checks a file, for a program that knows some kinds beside those in the box.
-// An unknown or duplicate field is an error, and so is a second document. The sections of the
+// Read reads and checks a file, for a program that adds some kinds to the built-in ones. An unknown or duplicate field is an error, and so is a second document. The sections of the
 // kinds are read by [Settings.Kinds].
-func Read(path string, kinds ...Kind) (*Settings, error) {
+func Read(path string, kinds ...Documents) (*Settings, error) {
 	text, err := files.Read(path, configfile.MaxSize)
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
@@ -230,7 +229,7 @@ func Read(path string, kinds ...Kind) (*Settings, error) {
 }
 
 // Parse is [Read] for the text of a file.
-func Parse(text []byte, kinds ...Kind) (*Settings, error) {
+func Parse(text []byte, kinds ...Documents) (*Settings, error) {
 	s := new(Settings)
 	if err := s.know(kinds); err != nil {
 		return nil, err
@@ -281,14 +280,30 @@ func (s *Settings) complete() {
 // the thief of a TLS session of one has its user's rights until the certificate ends.
 const maxRecoveryLifetime = 90 * 24 * time.Hour
 
+// minRequested is the shortest lifetime that the API server lets a request state.
+const minRequested = 10 * time.Minute
+
+// kubernetesOwn reports whether a signer is one of Kubernetes' own.
+func kubernetesOwn(signerName string) bool { return csr.ProviderOf(signerName) == "" }
+
+// minLifetime is the least MaxLifetime. Kubernetes' own signers issue for the lifetime that a
+// request states; node-attestation-signer shortens it.
+func (g *Signers) minLifetime() time.Duration {
+	if slices.ContainsFunc(g.Names, kubernetesOwn) {
+		return minRequested
+	}
+	return csr.MinLifetime
+}
+
 // maxBuiltInDuration is the longest BuiltInDuration with which a kubelet always gets a serving
 // certificate: one that ends within MaxLifetime of the beginning of its client certificate
-// (csr.InheritAttestation). Nodes renew that after four fifths of its lifetime at the latest, which
-// for Kubernetes' own signer is BuiltInDuration, and for ours MaxLifetime.
+// (csr.InheritAttestation). Nodes renew the client certificate after four fifths of its lifetime at
+// the latest, which is BuiltInDuration from Kubernetes' own signer and MaxLifetime from
+// node-attestation-signer.
 func (g *Signers) maxBuiltInDuration() time.Duration {
 	ours := func(name string) bool {
 		purpose, err := csr.PurposeOf(name)
-		return err == nil && purpose == csr.PurposeClient && csr.ProviderOf(name) != ""
+		return err == nil && purpose == csr.PurposeClient && !kubernetesOwn(name)
 	}
 	if slices.ContainsFunc(g.Names, ours) {
 		return g.MaxLifetime.Duration / 5
@@ -296,26 +311,33 @@ func (g *Signers) maxBuiltInDuration() time.Duration {
 	return g.MaxLifetime.Duration / 2
 }
 
+// check checks the signers' names and the lifetimes.
+func (g *Signers) check() error {
+	least, longest, recovery, builtIn := g.minLifetime(), g.MaxLifetime.Duration, g.MaxRecoveryLifetime.Duration, g.BuiltInDuration.Duration
+	switch {
+	case slices.Contains(g.Names, csr.SignerKubeletServing):
+		return refusal.Config("signers.names", csr.SignerKubeletServing, "builtInDuration, for kubelets' own serving requests")
+	case longest < least:
+		return refusal.Config("signers.maxLifetime", longest.String(), least.String()+" or more")
+	case recovery < longest || recovery > maxRecoveryLifetime:
+		return refusal.Config("signers.maxRecoveryLifetime", recovery.String(),
+			"maxLifetime, "+longest.String()+", to "+maxRecoveryLifetime.String()+": a TLS session of a recovery certificate works without its key for as long")
+	case builtIn != 0 && (builtIn < minRequested || builtIn > g.maxBuiltInDuration()):
+		return refusal.Config("signers.builtInDuration", builtIn.String(), "0, or "+minRequested.String()+" to "+g.maxBuiltInDuration().String()+
+			", half of maxLifetime, or a fifth if node-attestation-signer makes client certificates: a serving certificate ends within maxLifetime of the beginning of the client certificate")
+	}
+	return nil
+}
+
 // check finds the errors that can be found without another file.
 func (s *Settings) check() error {
 	if err := s.Header.Check(fileKind); err != nil {
 		return err
 	}
-	g := &s.Signers
-	switch {
-	case s.Inventory.File == "":
+	if s.Inventory.File == "" {
 		return refusal.Config("inventory.file", "", "a path")
-	case slices.Contains(g.Names, csr.SignerKubeletServing):
-		return refusal.Config("signers.names", csr.SignerKubeletServing, "builtInDuration, for kubelets' own serving requests")
-	case g.MaxLifetime.Duration < time.Minute || g.MaxRecoveryLifetime.Duration < g.MaxLifetime.Duration:
-		return refusal.Config("signers.maxLifetime and maxRecoveryLifetime", g.MaxLifetime.Duration.String()+" and "+g.MaxRecoveryLifetime.Duration.String(), "a minute or more, and maxRecoveryLifetime not under maxLifetime")
-	case g.MaxRecoveryLifetime.Duration > maxRecoveryLifetime:
-		return refusal.Config("signers.maxRecoveryLifetime", g.MaxRecoveryLifetime.Duration.String(), "at most "+maxRecoveryLifetime.String()+": a TLS session of a recovery certificate is good without its key, for as long")
-	case g.BuiltInDuration.Duration < 0 || g.BuiltInDuration.Duration > g.maxBuiltInDuration():
-		return refusal.Config("signers.builtInDuration", g.BuiltInDuration.Duration.String(), "0 to "+g.maxBuiltInDuration().String()+
-			", half of maxLifetime, or a fifth if node-attestation-signer makes client certificates: a serving certificate ends within maxLifetime of the beginning of the client certificate")
 	}
-	if err := errors.Join(s.Cluster.check(), s.Controller.check()); err != nil {
+	if err := errors.Join(s.Signers.check(), s.Cluster.check(), s.Controller.check()); err != nil {
 		return err
 	}
 	if err := s.checkEvidence(); err != nil {
@@ -326,11 +348,10 @@ func (s *Settings) check() error {
 			return err
 		}
 	}
-	if i := slices.IndexFunc(g.Names, func(name string) bool {
-		provider := csr.ProviderOf(name)
-		return provider != "" && !slices.Contains(s.Opened(), provider)
+	if i := slices.IndexFunc(s.Signers.Names, func(name string) bool {
+		return !kubernetesOwn(name) && !slices.Contains(s.Opened(), csr.ProviderOf(name))
 	}); i >= 0 {
-		return refusal.Config("signers.names", refusal.Quote(g.Names[i]), "signers of kinds that are configured: "+strings.Join(s.Opened(), ", "))
+		return refusal.Config("signers.names", refusal.Quote(s.Signers.Names[i]), "signers of kinds that are configured: "+strings.Join(s.Opened(), ", "))
 	}
 	return s.checkMembership()
 }
@@ -338,9 +359,9 @@ func (s *Settings) check() error {
 // check refuses names that no object can have.
 func (c *Cluster) check() error {
 	switch {
-	case !names.ValidLabel(c.Namespace):
+	case len(validation.IsDNS1123Label(c.Namespace)) != 0:
 		return refusal.Config("cluster.namespace", refusal.Quote(c.Namespace), "the name of a namespace")
-	case !names.ValidNode(c.KeyRingSecret):
+	case len(validation.IsDNS1123Subdomain(c.KeyRingSecret)) != 0:
 		return refusal.Config("cluster.keyRingSecret", refusal.Quote(c.KeyRingSecret), "the name of a Secret")
 	}
 	return nil
@@ -370,7 +391,7 @@ func (s *Settings) checkMembership() error {
 	case m.Mode == members.ModeFirstUse && m.Kind == nitro.Provider:
 		return refusal.Config("membership.mode", string(m.Mode)+" with kind "+nitro.Provider, "Inventory or Approval: no document of a NitroTPM names an account, so every customer of AWS could be first")
 	case m.Mode == members.ModeFirstUse && m.Kind == ec2.Provider:
-		return refusal.Config("membership.mode", string(m.Mode)+" with kind "+ec2.Provider, "Inventory: whoever may assume a role of the list chooses the machine")
+		return refusal.Config("membership.mode", string(m.Mode)+" with kind "+ec2.Provider, "Inventory: any account that may assume a role of the list chooses the machine")
 	case m.Mode == members.ModeFirstUse && m.Kind == tpm.Provider && s.TPM.everyCustomer(m.Road) != "":
 		return refusal.Config("membership.mode", string(m.Mode)+" with profile "+s.TPM.everyCustomer(m.Road),
 			"projects of that issuer, with profile "+googleProfile+", else Inventory or Approval: it certifies the machines of every customer of a platform")

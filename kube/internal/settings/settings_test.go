@@ -47,7 +47,7 @@ func TestShipped(t *testing.T) {
 	}
 }
 
-// TestParse tries what is wrong with a file.
+// TestParse tries bad files.
 func TestParse(t *testing.T) {
 	good := shipped(t)
 	for name, row := range map[string]struct{ old, with, want string }{
@@ -59,14 +59,15 @@ func TestParse(t *testing.T) {
 		"another version":                   {"v1alpha1", "v1", "v1"},
 		"the group of the custom resources": {"config.nodeattest.github.io", "nodeattest.github.io", "write apiVersion: config.nodeattest.github.io/v1alpha1"},
 		"an unknown kind of evidence":       {"\ninventory:", "\nrack: {}\ninventory:", "rack"},
-		"an unknown mode":                   {"mode: Inventory", "mode: Anybody", "Anybody"},
+		"an unknown mode":                   {"mode: Inventory", "mode: Everything", "Everything"},
 		"no mode":                           {"mode: Inventory", "mode: ''", "membership.mode"},
 		"an unknown road":                   {"road: ek", "road: document", "document"},
 		"nothing to trust":                  {"    - rootsFile: /etc/nodeattest/ek-roots.pem\n      profile: tcg\n", "    []\n", "one kind of evidence"},
 		"kubelet-serving":                   {"    - kubernetes.io/kube-apiserver-client-kubelet", "    - kubernetes.io/kubelet-serving", "builtInDuration"},
 		"a duration of seconds":             {"maxLifetime: 24h", "maxLifetime: 1s", "maxLifetime"},
 		"a recovery of 91 days":             {"maxLifetime: 24h", "maxLifetime: 24h\n  maxRecoveryLifetime: 2184h", "signers.maxRecoveryLifetime"},
-		"a duration under a minute":         {"maxLifetime: 24h", "maxLifetime: 59.999999999s", "maxLifetime"},
+		"a lifetime no request can have":    {"maxLifetime: 24h", "maxLifetime: 5m", "signers.maxLifetime 5m0s, want 10m0s or more"},
+		"a built-in one like that":          {"builtInDuration: 0s", "builtInDuration: 9m59s", "signers.builtInDuration 9m59s, want 0, or 10m0s to 12h0m0s, half"},
 		"a shorter recovery":                {"maxLifetime: 24h", "maxLifetime: 24h\n  maxRecoveryLifetime: 23h", "maxRecoveryLifetime"},
 		"a negative built-in one":           {"builtInDuration: 0s", "builtInDuration: -1ns", "builtInDuration"},
 		"a duration of no unit":             {"maxLifetime: 24h", "maxLifetime: 24", "signers.maxLifetime: "},
@@ -91,15 +92,19 @@ func TestParse(t *testing.T) {
 	if err != nil || !s.Membership.RestoredAt.Equal(&metav1.Time{Time: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}) {
 		t.Errorf("restored at %v, %v", s, err)
 	}
-	for _, change := range [][]string{{"maxLifetime: 24h", "maxLifetime: 1m"}, {"builtInDuration: 0s", "builtInDuration: 12h"},
+	for _, change := range [][]string{{"maxLifetime: 24h", "maxLifetime: 10m"}, {"builtInDuration: 0s", "builtInDuration: 12h"}, {"builtInDuration: 0s", "builtInDuration: 10m"},
 		{"builtInDuration: 0s", "builtInDuration: 4h48m", "kubernetes.io/kube-apiserver-client-kubelet\n", "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm\n"}} {
-		if _, err := Parse([]byte(strings.NewReplacer(change...).Replace(good))); err != nil {
+		s, err := Parse([]byte(strings.NewReplacer(change...).Replace(good)))
+		if err == nil {
+			err = s.Policy([]string{"cluster-1"}, new(Machines)).Validate()
+		}
+		if err != nil {
 			t.Errorf("%s: %v", change[1], err)
 		}
 	}
 	long := strings.NewReplacer("builtInDuration: 0s", "builtInDuration: 4h48m1s", "kubernetes.io/kube-apiserver-client-kubelet\n", "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm\n").Replace(good)
 	if _, err := Parse([]byte(long)); !errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), "4h48m0s, half") {
-		t.Errorf("a long built-in one, beside client certificates of ours: %v", err)
+		t.Errorf("a long built-in one, and client certificates of ours: %v", err)
 	}
 	if _, err := Parse(nil); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("an empty file: %v", err)
@@ -211,7 +216,7 @@ func TestInventoryUID(t *testing.T) {
 func TestInventoryErrors(t *testing.T) {
 	byTPM := known(t)
 	for _, entry := range []string{"nodeName: 666", "nodeName: no", "nodeName: b, uid: 12345678", "nodeName: b, ipAddresses: [192.0.2.1/24]", "nodeName: b, dnsNames: [666]",
-		"nodeName: b, ipAddresses: 192.0.2.1", "nodeName: B", "nodeName: b, providerID: ' '", "nodeName: b, providerID: ' x'",
+		"nodeName: b, ipAddresses: 192.0.2.1", "nodeName: B", "nodeName: b, providerID: ' '", `nodeName: b, uid: "a\a"`, "nodeName: b, uid: " + strings.Repeat("u", 254), "nodeName: b, providerID: ' x'",
 		"nodeName: b, dnsNames: [b.example.]", "nodeName: b, dnsNames: ['*.example']", "nodeName: b, dnsNames: ['']", "nodeName: b, dnsNames: [kubernetes]",
 		"nodeName: b, dnsNames: ['666']", "nodeName: b, ipAddresses: ['fe80::1%eth0']", "nodeName: b, ipAddresses: [127.0.0.1]",
 		"nodeName: b, kind: c", "nodeName: a", "nodename: b"} {
@@ -221,7 +226,7 @@ func TestInventoryErrors(t *testing.T) {
 	}
 }
 
-// TestInventoryReserved: what the signers reserve is no machine's.
+// TestInventoryReserved: no machine may have a reserved name or address.
 func TestInventoryReserved(t *testing.T) {
 	s, err := Parse([]byte(strings.Replace(shipped(t), "reservedIPs: []", "reservedIPs: [10.96.0.0/12]", 1)))
 	if err != nil {
@@ -338,14 +343,20 @@ func TestPolicyProviderIDs(t *testing.T) {
 // TestPolicyLifetimes has the cap on requests be that of Kubernetes' own signers alone: the
 // API takes no request for less than 10 minutes, which our own signers cut.
 func TestPolicyLifetimes(t *testing.T) {
-	s, err := Parse([]byte(strings.Replace(shipped(t), "maxLifetime: 24h", "maxLifetime: 90s", 1)))
+	short := func(lifetime string) (*Settings, error) {
+		return Parse([]byte(strings.NewReplacer("maxLifetime: 24h", "maxLifetime: "+lifetime, csr.SignerKubeAPIServerClientKubelet+"\n", csr.SignerClientTPM+"\n").Replace(shipped(t))))
+	}
+	if _, err := short("59.999999999s"); err == nil || !strings.Contains(err.Error(), "signers.maxLifetime 59.999999999s, want 1m0s or more") {
+		t.Errorf("under a minute: %v", err)
+	}
+	s, err := short("1m")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p := s.Policy(nil, new(Machines), csr.SignerClientTPM, csr.SignerServingTPM); p.MaxLifetime != 0 {
 		t.Errorf("our own signers: at most %s is asked for", p.MaxLifetime)
 	}
-	for _, signers := range [][]string{{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet}, {csr.SignerKubeletServing}, nil} {
+	for _, signers := range [][]string{{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet}, {csr.SignerKubeletServing}} {
 		if p := s.Policy(nil, new(Machines), signers...); p.MaxLifetime != s.Signers.MaxLifetime.Duration {
 			t.Errorf("%v: at most %s is asked for", signers, p.MaxLifetime)
 		}

@@ -135,8 +135,8 @@ func (i *Issuer) ak() (tpmcert.Issuer, error) {
 // googleProfile is the profile whose certificates name projects.
 const googleProfile = "google"
 
-// everyCustomer is the profile of an issuer that certifies the machines of every customer of a platform,
-// which no projects narrow, on a road; "" if there is none. tpm.Kind knows the same of the profiles.
+// everyCustomer returns the profile of the first issuer for a road that certifies the machines of
+// every customer of a platform and is not limited to projects, or "". tpm.Kind has the same rule.
 func (t *TPM) everyCustomer(road string) string {
 	issuers := t.AKIssuers
 	if road == attest.RoadEK.String() {

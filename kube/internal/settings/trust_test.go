@@ -80,7 +80,7 @@ func TestTPMsTrusted(t *testing.T) {
 		"other PCRs":                {vendor + ", goodPCRs: [" + bad + "]", true, "pcr-policy"},
 		"a PCR that is not quoted":  {vendor + ", goodPCRs: [{8: '" + zeros[:64] + "'}]", true, statement.CheckPCRNotQuoted},
 		"no quote":                  {vendor + ", goodPCRs: [" + good + "]", false, "quote-missing"},
-		"a quote that nobody asks":  {vendor + ", goodPCRs: []", true, ""},
+		"an empty quote policy":     {vendor + ", goodPCRs: []", true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			options := tpm.ProverOptions{EK: &origin, Intermediates: [][]byte{w.vendor.EKIntermediate().Raw}}
@@ -103,7 +103,7 @@ func TestTPMsTrusted(t *testing.T) {
 	}
 }
 
-// TestRestored: after a restore nobody comes by first use, until every certificate has ended.
+// TestRestored: after a restore no machine is admitted by first use, until every certificate has ended.
 func TestRestored(t *testing.T) {
 	w := newWorld(t)
 	prover := w.provers(t)["tpm"]

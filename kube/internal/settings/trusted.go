@@ -16,8 +16,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// trusting is a kind of evidence that depends on certificates, which end, or on what it
-// fetches.
+// trusting is a kind of evidence that depends on root certificates, which expire, or on fetched keys or
+// intermediates.
 type trusting struct {
 	attest.Kind
 	roots []*x509.Certificate
@@ -47,8 +47,8 @@ func (k *trusting) ends(now time.Time) (end time.Time, valid bool) {
 	return end, valid
 }
 
-// Trust watches what the kinds of evidence depend on: that they can fetch what they fetch, and
-// that their roots have not ended. It is a manager.Runnable.
+// Trust checks from time to time that the kinds of evidence can fetch their keys and intermediates, and
+// that their roots have not expired. It is a manager.Runnable.
 type Trust struct {
 	kinds  map[string]*trusting
 	now    func() time.Time
@@ -80,7 +80,7 @@ func (s *Settings) Trust(metrics prometheus.Registerer) (*Trust, error) {
 	}, []string{"kind"})}
 	for name, kind := range t.kinds {
 		if kind.fetch != nil {
-			t.never[name] = fmt.Errorf("%s has not been tried", name)
+			t.never[name] = fmt.Errorf("%s: signing keys or intermediates have not been fetched yet", name)
 		}
 	}
 	for _, gauge := range []*prometheus.GaugeVec{t.fetch, t.expiry} {
@@ -134,18 +134,18 @@ func (t *Trust) fetched(ctx context.Context, name string, err error) {
 		t.fetch.WithLabelValues(name).Set(1)
 		delete(t.never, name)
 		if t.failed[name] != "" {
-			log.FromContext(ctx).Info("what this kind of evidence needs was fetched again", "kind", name)
+			log.FromContext(ctx).Info("signing keys or intermediates were fetched again", "kind", name)
 		}
 		t.failed[name] = ""
 		return
 	}
 	t.fetch.WithLabelValues(name).Set(0)
 	if t.never[name] != nil {
-		t.never[name] = fmt.Errorf("%s: nothing can be fetched: %w", name, err)
+		t.never[name] = fmt.Errorf("%s: signing keys or intermediates cannot be fetched: %w", name, err)
 	}
 	if t.failed[name] != err.Error() {
 		t.failed[name] = err.Error()
-		log.FromContext(ctx).Error(err, "what this kind of evidence needs could not be fetched; its nodes have to try later", "kind", name)
+		log.FromContext(ctx).Error(err, "failed to fetch signing keys or intermediates; requests of this kind will be retried", "kind", name)
 	}
 }
 
@@ -167,7 +167,7 @@ func (t *Trust) lookAtRoots(ctx context.Context) {
 		}
 		for _, c := range kind.roots {
 			if warn && now.Add(soon).After(c.NotAfter) {
-				log.FromContext(ctx).Info("a root ends soon or has ended", "kind", name, "root", refusal.Text(c.Subject.String()), "end", c.NotAfter.UTC())
+				log.FromContext(ctx).Info("root certificate expires soon or has expired", "kind", name, "root", refusal.Text(c.Subject.String()), "end", c.NotAfter.UTC())
 			}
 		}
 	}
@@ -175,7 +175,7 @@ func (t *Trust) lookAtRoots(ctx context.Context) {
 
 // Check is a readiness check (healthz.Checker). It returns an error until each kind that
 // fetches something has been able to do so once: a later failure is for the metric and the
-// log, since what was fetched is kept for a while.
+// log, since fetched keys are kept for a while.
 func (t *Trust) Check(*http.Request) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Policy returns the policy of a cluster ([Settings.ClusterIDs]) for requests to signers, or to
-// those of the file if none is given.
+// Policy returns the policy of a cluster ([Settings.ClusterIDs]) for requests to signers; no signers
+// means Signers.Names.
 func (s *Settings) Policy(clusterIDs []string, machines *Machines, signers ...string) *csr.Policy {
 	if len(signers) == 0 {
 		signers = s.Signers.Names
@@ -19,14 +19,13 @@ func (s *Settings) Policy(clusterIDs []string, machines *Machines, signers ...st
 		ReservedIPs: s.Signers.ReservedIPs, ReservedDNSNames: s.Signers.ReservedDNSNames,
 		RequireProviderID: s.Signers.RequireProviderID && !slices.Contains(signers, csr.SignerKubeletServing),
 	}
-	// Our own signers shorten what is asked for, which the API limits to 10 minutes or more.
-	if slices.ContainsFunc(signers, func(name string) bool { return csr.ProviderOf(name) == "" }) {
+	if slices.ContainsFunc(signers, kubernetesOwn) { // node-attestation-signer shortens the lifetime instead
 		p.MaxLifetime, p.BuiltInSignerDuration = s.Signers.MaxLifetime.Duration, s.Signers.BuiltInDuration.Duration
 	}
 	return p
 }
 
-// Verifier makes what decides requests to signers, or to those of the file if none is given.
+// Verifier makes the verifier of requests to signers; no signers means Signers.Names.
 func (s *Settings) Verifier(ring *attest.KeyRing, machines *Machines, members attest.Authorizer, signers ...string) (*attest.Verifier, error) {
 	kinds, err := s.Kinds()
 	if err != nil {

@@ -88,7 +88,7 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 		return nil, fmt.Errorf("the cache of Nodes: %w", err)
 	}
 	var records, cached registry.Several
-	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+	admits, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		live, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: nodes})
 		if err != nil {
 			return nil, nil, err
@@ -116,7 +116,7 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 		return nil, err
 	}
 	c := controller.Config{
-		Providers: controller.Of(verifier), Records: records, Stale: cached, EveryReplica: !f.leaderElection,
+		Providers: controller.Of(verifier), Registry: records, Stale: cached, EveryReplica: !f.leaderElection,
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
 	}
 	if f.observe {

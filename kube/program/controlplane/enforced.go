@@ -53,7 +53,7 @@ func (e *enforcement) Start(ctx context.Context) error { //goroutine: the API se
 		done, err := e.look(ctx)
 		if err != nil && ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
-			log.FromContext(ctx).Error(err, "the Lease does not say yet whether the cluster enforces; it is tried again", "lease", e.lease)
+			log.FromContext(ctx).Error(err, "failed to note on the Lease whether attestation is enforced; it is tried again", "lease", e.lease)
 		}
 		if done {
 			tick.Stop()

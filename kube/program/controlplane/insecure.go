@@ -83,7 +83,7 @@ func runInsecureSigner(ctx context.Context, f flags, s *settings.Settings) error
 	return m.Start(ctx)
 }
 
-// addInsecure creates what approves requests, and what signs those that are approved. Both verify
+// addInsecure creates the reconciler that approves requests and the one that signs them. Both verify
 // them.
 func addInsecure(m manager.Manager, f flags, providers *insecure.Providers, ca *signer.FileCA) (map[string]healthz.Checker, error) {
 	approves, err := controller.New(controller.Config{Providers: providers, Name: insecure.Approver, EveryReplica: !f.leaderElection, Metrics: metrics.Registry})
@@ -120,7 +120,7 @@ func newEnds(names func() []string, records membership.Lookups, r prometheus.Reg
 	e := &ends{names: names, records: records, now: time.Now,
 		count: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "nodeattest_insecure_nodes",
-			Help: "How many machines of the inventory cannot attest: whoever had a bootstrap token first is one of these nodes.",
+			Help: "How many machines of the inventory cannot attest: the first holder of a bootstrap token becomes such a node.",
 		}),
 		end: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nodeattest_insecure_not_after_seconds",
@@ -163,7 +163,7 @@ func (e *ends) look(ctx context.Context) {
 	warn := now.Sub(e.warned) >= 24*time.Hour
 	if warn {
 		e.warned = now
-		logger.Info("INSECURE: this program makes a node of whoever has a bootstrap token, once for each name without evidence", "nodes", len(names))
+		logger.Info("INSECURE: any holder of a bootstrap token can become a node without evidence, once for each such name", "nodes", len(names))
 	}
 	e.count.Set(float64(len(names)))
 	e.end.Reset()
@@ -171,7 +171,7 @@ func (e *ends) look(ctx context.Context) {
 		record, err := e.records.Lookup(ctx, name)
 		if err != nil && !errors.Is(err, membership.CheckRegistryScope) { // of one that has attested, in the past
 			if ctx.Err() == nil {
-				logger.Error(err, "it is not known when the certificate of a node without evidence ends", "node", name)
+				logger.Error(err, "failed to read when the certificate of a node without evidence ends", "node", name)
 			}
 			continue
 		}

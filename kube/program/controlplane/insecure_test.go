@@ -74,12 +74,12 @@ func TestEnds(t *testing.T) {
 		"nodeattest_insecure_not_after_seconds node-attested": 0}) {
 		t.Errorf("metrics %v", got)
 	}
-	for _, want := range []string{"INSECURE: this program makes a node of whoever", `"node"="node-1"`, "2033-05-18", "kubectl nodeattest release node-1", "no answer"} {
+	for _, want := range []string{"INSECURE: any holder of a bootstrap token", `"node"="node-1"`, "2033-05-18", "kubectl nodeattest release node-1", "no answer"} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("the log does not have %s:\n%s", want, &said)
 		}
 	}
-	if strings.Count(said.String(), "it is not known") != 1 {
+	if strings.Count(said.String(), "failed to read when") != 1 {
 		t.Errorf("the log:\n%s", &said)
 	}
 	if e.used("node-2", end); gauges()["nodeattest_insecure_not_after_seconds node-2"] != 2e9 {

@@ -1,7 +1,7 @@
 // Package controlplane is the programs node-attestation-controller and node-attestation-signer, for
-// a main function that adds kinds of evidence to those in the box:
+// a main function that adds kinds of evidence to the built-in ones:
 //
-//	func main() { os.Exit(program.Controller(os.Args[1:], os.Stderr, rack)) }
+//	func main() { os.Exit(controlplane.Controller(os.Args[1:], os.Stderr, rack)) }
 //
 // The node's side of such a kind is for package node.
 package controlplane
@@ -41,16 +41,16 @@ import (
 	"github.com/nodeattest/nodeattest/kube/signer"
 )
 
-// Kind is a kind of evidence that a program accepts beside those in the box. It opens the road
+// Plugin is a kind of evidence that a program accepts in addition to the built-in ones. It opens the road
 // of documents alone (package attest/document).
-type Kind struct {
+type Plugin struct {
 	// Name is the kind's name: the Provider of its attest.Description, and the name of its
 	// section of the configuration file. The kind is accepted if the section is there.
 	Name string
 	// Identities are the kinds of attest.Identity that it finds, such as "rack", with their
 	// grammars. An inventory may have one of another kind for none of its machines.
 	Identities []attest.Grammar
-	// Versions are those of its attest.Description; nil means only version 1.
+	// Versions are as in its attest.Description; nil means only version 1.
 	Versions []int
 	// Open makes the kind. decode reads the section into a pointer to a struct whose fields
 	// have JSON tags: an unknown field, or a value of the wrong type, is an error. Files that
@@ -73,16 +73,16 @@ type flags struct {
 // Controller is the program node-attestation-controller. It runs until it is told to end or
 // its configuration has changed, and returns its exit status: 0, 1 after an error, 2 after a
 // wrong command line.
-func Controller(args []string, stderr io.Writer, kinds ...Kind) int {
+func Controller(args []string, stderr io.Writer, kinds ...Plugin) int {
 	return run(controller.DefaultName, args, stderr, kinds, runController)
 }
 
 // Signer is the program node-attestation-signer, in the same way.
-func Signer(args []string, stderr io.Writer, kinds ...Kind) int {
+func Signer(args []string, stderr io.Writer, kinds ...Plugin) int {
 	return run(signer.DefaultName, args, stderr, kinds, runSigner)
 }
 
-func run(name string, args []string, stderr io.Writer, kinds []Kind, serve func(ctx context.Context, f flags, s *settings.Settings) error) int {
+func run(name string, args []string, stderr io.Writer, kinds []Plugin, serve func(ctx context.Context, f flags, s *settings.Settings) error) int {
 	var f flags
 	set := flag.NewFlagSet(name, flag.ContinueOnError)
 	set.SetOutput(stderr)
@@ -93,7 +93,7 @@ func run(name string, args []string, stderr io.Writer, kinds []Kind, serve func(
 		set.BoolVar(&f.observe, "observe", false, "leave requests without evidence to others, and be ready although there are ways around attestation")
 	}
 	if name == signer.DefaultName {
-		set.BoolVar(&f.insecure, "insecure", false, "serve the nodes that cannot attest (evidence: none in the inventory), and no others: whoever has a bootstrap token is such a node, once")
+		set.BoolVar(&f.insecure, "insecure", false, "serve the nodes that cannot attest (evidence: none in the inventory), and no others: the first holder of a bootstrap token becomes such a node")
 	}
 	set.BoolVar(&f.debug, "debug", false, "log more")
 	version := set.Bool("version", false, "print the version and exit")
@@ -118,9 +118,9 @@ func run(name string, args []string, stderr io.Writer, kinds []Kind, serve func(
 	klog.SetLogger(logger.WithName("client-go"))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	known := make([]settings.Kind, len(kinds))
+	known := make([]settings.Documents, len(kinds))
 	for i, k := range kinds {
-		known[i] = settings.Kind(k)
+		known[i] = settings.Documents(k)
 	}
 	s, err := settings.Read(f.config, known...)
 	if err == nil {
@@ -152,7 +152,7 @@ func versionOf() string {
 }
 
 // newManager connects to the API server. The manager listens at two addresses, of which "0"
-// means nowhere. It shuts down gracefully: it stops deciding, waits for what is under way, and
+// means nowhere. It shuts down gracefully: it stops deciding, waits for pending decisions, and
 // gives up its lease.
 func newManager(name string, f flags, s *settings.Settings, metricsAddress, healthAddress string) (manager.Manager, error) {
 	config, err := rest.InClusterConfig()

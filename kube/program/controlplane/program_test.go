@@ -59,9 +59,9 @@ func (r rack) Document(_ context.Context, value []byte) ([]byte, error) {
 	return append(doc, ed25519.Sign(r.key, doc)...), nil
 }
 
-// rackKind is the kind of a main function of somebody else's.
-func rackKind() Kind {
-	return Kind{Name: "rack", Identities: []attest.Grammar{{Kind: "rack"}}, Open: func(decode func(into any) error) (attest.Kind, error) {
+// rackKind is the plugin of another main function.
+func rackKind() Plugin {
+	return Plugin{Name: "rack", Identities: []attest.Grammar{{Kind: "rack"}}, Open: func(decode func(into any) error) (attest.Kind, error) {
 		var section struct {
 			PublicKey string `json:"publicKey"`
 		}
@@ -70,7 +70,7 @@ func rackKind() Kind {
 		}
 		pub, err := hex.DecodeString(section.PublicKey)
 		if err != nil || len(pub) != ed25519.PublicKeySize {
-			return nil, errors.New("publicKey is none")
+			return nil, errors.New("publicKey is not a key")
 		}
 		return document.NewKind(document.KindConfig{Provider: "rack", Identities: []attest.Grammar{{Kind: "rack"}}, ValueSize: 32, OwnMachines: true, Platform: rack{pub: pub}})
 	}}
@@ -91,8 +91,8 @@ const inventory = `machines:
 - {nodeName: slot-2}
 `
 
-// TestKindOfOthers runs the program with a made-up kind, whose machines join as those that the
-// inventory names and by first use.
+// TestKindOfOthers runs the program with a made-up kind, whose machines join by the
+// inventory and by first use.
 func TestKindOfOthers(t *testing.T) {
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -100,7 +100,7 @@ func TestKindOfOthers(t *testing.T) {
 	}
 	path := write(t, strings.ReplaceAll(configuration, "KEY", hex.EncodeToString(pub)))
 	var stderr bytes.Buffer
-	status := run("test", []string{"--config", path}, &stderr, []Kind{rackKind()}, func(_ context.Context, _ flags, s *settings.Settings) error {
+	status := run("test", []string{"--config", path}, &stderr, []Plugin{rackKind()}, func(_ context.Context, _ flags, s *settings.Settings) error {
 		for nodeName, slot := range map[string]byte{"slot-1": 1, "slot-2": 7} {
 			if err := join(t, s, nodeName, rack{slot: slot, key: key}); err != nil {
 				t.Errorf("%s: %v", nodeName, err)
@@ -130,7 +130,7 @@ func join(t *testing.T, s *settings.Settings, nodeName string, machine rack) err
 	if err != nil {
 		t.Fatal(err)
 	}
-	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+	admits, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		r, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{})
 		return r, nil, err
 	}, func(context.Context, string) (bool, error) { return false, nil })
@@ -195,8 +195,7 @@ func write(t *testing.T, text string) (path string) {
 	return filepath.Join(dir, "config.yaml")
 }
 
-// TestKindRefused changes one thing after the other: what is wrong ends the program at its
-// start.
+// TestKindRefused changes one thing after the other: a fault ends the program at its start.
 func TestKindRefused(t *testing.T) {
 	good := strings.ReplaceAll(configuration, "KEY", strings.Repeat("ab", 32))
 	tpms := rackKind()
@@ -207,37 +206,37 @@ func TestKindRefused(t *testing.T) {
 	others.Open = func(func(into any) error) (attest.Kind, error) {
 		return document.NewKind(document.KindConfig{Provider: "rack", Identities: []attest.Grammar{{Kind: "rack"}, {Kind: "row"}}, ValueSize: 32, Platform: rack{}})
 	}
-	second := Kind{Name: "rack", Identities: rackKind().Identities, Versions: []int{2}, Open: func(func(any) error) (attest.Kind, error) {
+	second := Plugin{Name: "rack", Identities: rackKind().Identities, Versions: []int{2}, Open: func(func(any) error) (attest.Kind, error) {
 		return document.NewKind(document.KindConfig{Provider: "rack", Versions: []int{2}, Identities: rackKind().Identities, ValueSize: 32, Platform: rack{}})
 	}}
-	named := func(name string) Kind {
+	named := func(name string) Plugin {
 		k := rackKind()
 		k.Name = name
 		return k
 	}
 	for name, row := range map[string]struct {
 		old, with string
-		kinds     []Kind
+		kinds     []Plugin
 		want      string // "": it is served
 	}{
-		"as it is":                      {"", "", []Kind{rackKind()}, ""},
+		"as it is":                      {"", "", []Plugin{rackKind()}, ""},
 		"a program without the kind":    {"", "", nil, "rack"},
-		"an unknown section":            {"rack: {", "shelf: {}\nrack: {", []Kind{rackKind()}, "shelf"},
-		"an unknown field":              {"publicKey", "publickey", []Kind{rackKind()}, "publickey"},
-		"a section of nothing":          {"rack: {publicKey: " + strings.Repeat("ab", 32) + "}", "rack:", []Kind{rackKind()}, "an object"},
-		"a bad key":                     {"abab", "ab", []Kind{rackKind()}, "publicKey is none"},
-		"no section":                    {"rack: {publicKey: " + strings.Repeat("ab", 32) + "}", "", []Kind{rackKind()}, "one kind of evidence"},
-		"twice":                         {"", "", []Kind{rackKind(), rackKind()}, "no other kind"},
-		"the name of a section":         {"", "", []Kind{named("cluster")}, "no other kind or section"},
-		"the name of one in the box":    {"", "", []Kind{named("tpm")}, "no other kind"},
-		"a bad name":                    {"", "", []Kind{named("Rack")}, "a-z"},
-		"nothing to open":               {"", "", []Kind{{Name: "rack", Identities: []attest.Grammar{{Kind: "rack"}}}}, "Open of rack"},
-		"no identities":                 {"", "", []Kind{{Name: "rack", Open: rackKind().Open}}, "Identities of rack"},
-		"a kind of another name":        {"", "", []Kind{tpms}, "shelf"},
-		"identities that are not named": {"", "", []Kind{others}, "without row"},
-		"a later version":               {"", "", []Kind{second}, ""},
-		"a version that is not named":   {"", "", []Kind{{Name: "rack", Identities: second.Identities, Open: second.Open}}, "Kind.Versions"},
-		"another kind's identity":       {"mode: FirstUse", "mode: Inventory", []Kind{{Name: "rack", Identities: []attest.Grammar{{Kind: "slot"}}, Open: rackKind().Open}}, "rack:01"},
+		"an unknown section":            {"rack: {", "shelf: {}\nrack: {", []Plugin{rackKind()}, "shelf"},
+		"an unknown field":              {"publicKey", "publickey", []Plugin{rackKind()}, "publickey"},
+		"a section of nothing":          {"rack: {publicKey: " + strings.Repeat("ab", 32) + "}", "rack:", []Plugin{rackKind()}, "an object"},
+		"a bad key":                     {"abab", "ab", []Plugin{rackKind()}, "publicKey is not a key"},
+		"no section":                    {"rack: {publicKey: " + strings.Repeat("ab", 32) + "}", "", []Plugin{rackKind()}, "one kind of evidence"},
+		"twice":                         {"", "", []Plugin{rackKind(), rackKind()}, "no other kind"},
+		"the name of a section":         {"", "", []Plugin{named("cluster")}, "no other kind or section"},
+		"the name of one in the box":    {"", "", []Plugin{named("tpm")}, "no other kind"},
+		"a bad name":                    {"", "", []Plugin{named("Rack")}, "a-z"},
+		"nothing to open":               {"", "", []Plugin{{Name: "rack", Identities: []attest.Grammar{{Kind: "rack"}}}}, "Open of rack"},
+		"no identities":                 {"", "", []Plugin{{Name: "rack", Open: rackKind().Open}}, "Identities of rack"},
+		"a kind of another name":        {"", "", []Plugin{tpms}, "shelf"},
+		"identities that are not named": {"", "", []Plugin{others}, "without row"},
+		"a later version":               {"", "", []Plugin{second}, ""},
+		"a version that is not named":   {"", "", []Plugin{{Name: "rack", Identities: second.Identities, Open: second.Open}}, "Plugin.Versions"},
+		"another kind's identity":       {"mode: FirstUse", "mode: Inventory", []Plugin{{Name: "rack", Identities: []attest.Grammar{{Kind: "slot"}}, Open: rackKind().Open}}, "rack:01"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, strings.Replace(good, row.old, row.with, 1))

@@ -33,9 +33,9 @@ const (
 	reasonAgrees  = "ProviderIDAgrees"
 )
 
-// comparer compares the provider IDs of the records with those of the Nodes, for the operator: it
-// denies nothing. A record without one, and a Node that has none yet, differ from
-// nothing. It is a manager.Runnable, of the leader.
+// comparer compares the provider IDs in the records with the Nodes', for the operator: it
+// denies nothing. A record or a Node without a provider ID does not differ. It is a manager.Runnable,
+// of the leader.
 //
 // The API server refuses to change the provider ID of a Node that has one. So each Node is read until
 // it has one, and a difference begins and ends with a Node or by an operator's change of a record: a
@@ -49,7 +49,7 @@ type comparer struct {
 	differ      map[string]difference // by node name; these were told
 }
 
-// nodeID is what is known of the provider ID of a Node: "" in that version.
+// nodeID is the provider ID of a Node, "" if the Node has none in that version.
 type nodeID struct {
 	uid     types.UID
 	version string
@@ -80,7 +80,7 @@ func (c *comparer) Start(ctx context.Context) error { //goroutine: the API serve
 	defer tick.Stop()
 	for {
 		if err := c.compare(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "the provider IDs of records and Nodes were not all compared")
+			log.FromContext(ctx).Error(err, "failed to compare all provider IDs of AttestedNodes and Nodes; they are compared again")
 		}
 		select {
 		case <-ctx.Done():
@@ -90,8 +90,8 @@ func (c *comparer) Start(ctx context.Context) error { //goroutine: the API serve
 	}
 }
 
-// compare compares once, and tells what has changed since the last time. It goes on after a Node that
-// cannot be read, of which what was known before counts, and returns the last error.
+// compare compares once, and reports changes since the last time. It goes on after a Node that cannot
+// be read, keeps the earlier result for it, and returns the last error.
 func (c *comparer) compare(ctx context.Context) (failed error) {
 	var records v1alpha1.AttestedNodeList
 	if err := c.cache.List(ctx, &records, client.UnsafeDisableDeepCopy); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// compared is an API server, what is read of it, and what a comparer tells.
+// compared is an API server, the reads of it, and a comparer's reports.
 type compared struct {
 	client.Client // where there is no cache: Nodes are read from it
 	*comparer
@@ -153,7 +153,7 @@ func TestComparer(t *testing.T) {
 	c.tells("released", 0, 0, "Agrees")
 }
 
-// What differs from nothing, and what is spelt in another way.
+// Empty provider IDs, and other spellings of one.
 func TestComparerAgrees(t *testing.T) {
 	const vm = "azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c9/resourceGroups/a/providers/Microsoft.Compute/virtualMachines/1"
 	long := strings.Repeat("x", oid.MaxProviderIDSize)

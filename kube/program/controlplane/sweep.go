@@ -22,18 +22,18 @@ func (s sweeper) Start(ctx context.Context) error { //goroutine: the API server'
 	defer tick.Stop()
 	repaired, err := s.records.Repair(ctx)
 	if err != nil && ctx.Err() == nil {
-		log.FromContext(ctx).Error(err, "not all pointers from machines to their nodes were repaired")
+		log.FromContext(ctx).Error(err, "failed to repair all AttestedMachine and AttestedMachineUID objects; the next start tries again")
 	}
 	if repaired != 0 {
-		log.FromContext(ctx).Info("pointers from machines to their nodes were gone or led elsewhere: somebody has changed or restored objects of the registry", "pointers", repaired)
+		log.FromContext(ctx).Info("repaired AttestedMachine and AttestedMachineUID objects that were missing or named another node: they were edited or restored outside the controller", "pointers", repaired)
 	}
 	for {
 		removed, err := s.records.Sweep(ctx)
 		if err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "not all records that have ended were removed")
+			log.FromContext(ctx).Error(err, "failed to remove all AttestedNodes that have ended; the next sweep tries again")
 		}
 		if removed != 0 {
-			log.FromContext(ctx).Info("records that have ended were removed", "records", removed)
+			log.FromContext(ctx).Info("removed AttestedNodes that have ended", "records", removed)
 		}
 		select {
 		case <-ctx.Done():

@@ -20,8 +20,8 @@ import (
 )
 
 // strange is a kind that is not built in: documents of a platform, without trusted issuers.
-func strange() controlplane.Kind {
-	return controlplane.Kind{Name: "strange", Identities: []attest.Grammar{{Kind: "strange"}}, Open: func(decode func(into any) error) (attest.Kind, error) {
+func strange() controlplane.Plugin {
+	return controlplane.Plugin{Name: "strange", Identities: []attest.Grammar{{Kind: "strange"}}, Open: func(decode func(into any) error) (attest.Kind, error) {
 		if err := decode(new(struct{})); err != nil {
 			return nil, err
 		}

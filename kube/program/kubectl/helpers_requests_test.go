@@ -60,7 +60,7 @@ func operates(t *testing.T, inventory string, objects ...client.Object) *operate
 	t.Cleanup(server.Close)
 	o := new(operated)
 	var err error
-	if o.plugin, err = newPlugin(streams{new(bytes.Buffer), &o.out, &o.err}, []controlplane.Kind{strange()}); err != nil {
+	if o.plugin, err = newPlugin(streams{new(bytes.Buffer), &o.out, &o.err}, []controlplane.Plugin{strange()}); err != nil {
 		t.Fatal(err)
 	}
 	o.now = func() time.Time { return time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC) }

@@ -15,8 +15,8 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
-	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/registry"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -93,6 +93,9 @@ func (p *plugin) readRecords(o *offline) error {
 			if !slices.Contains(states[:], n.Spec.State) {
 				return fmt.Errorf("AttestedNode %s in state %s", refusal.Text(n.Name), refusal.Quote(string(n.Spec.State)))
 			}
+			if slices.ContainsFunc(o.nodes, func(other v1alpha1.AttestedNode) bool { return other.Name == n.Name }) {
+				return fmt.Errorf("AttestedNode %s twice", refusal.Text(n.Name))
+			}
 			o.nodes = append(o.nodes, n)
 		default:
 			return fmt.Errorf("a %s, where AttestedNodes and Nodes are expected", is.Kind)
@@ -116,13 +119,10 @@ func (o *offline) verifier(at time.Time, hello bool) (*attest.Verifier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--key-ring: %w", err)
 	}
-	store, err := o.store()
-	if err != nil {
-		return nil, err
-	}
-	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
-		r, err := registry.New(scope, store, store, registry.Options{Now: func() time.Time { return at }})
-		return r, nil, err
+	admits, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+		var none struct{ client.Writer } // nothing is written
+		r, err := registry.New(scope, o, none, registry.Options{Now: func() time.Time { return at }})
+		return dryRun{r, at}, nil, err
 	}, o.nodeExists)
 	if err != nil {
 		return nil, err
@@ -142,47 +142,70 @@ func (o *offline) nodeExists(_ context.Context, name string) (bool, error) {
 	return o.names[name], nil
 }
 
-// states are those of a record, in the order in which they have their machine.
+// states are the states of a record. Of several records of one machine, the first state here has it.
 var states = [...]v1alpha1.NodeState{v1alpha1.NodeBound, v1alpha1.NodeReserved, v1alpha1.NodeResting}
 
-// store has the records in memory, and what points to them, which follows from them; without
-// records it answers nothing.
-func (o *offline) store() (client.Client, error) {
-	store := objectstore.New()
+// Get reads a record, or the pointer to it from its machine or Machine UID.
+func (o *offline) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	if o.nodes == nil {
-		return noRecords{store}, nil
+		return errNoRecords
 	}
-	ctx := context.Background()
 	for _, state := range states {
 		for i := range o.nodes {
-			n := o.nodes[i].DeepCopy()
-			if n.Spec.State != state {
-				continue
-			}
-			if err := store.Create(ctx, n); err != nil {
-				return nil, fmt.Errorf("--records: %w", err)
-			}
-			to := v1alpha1.NodeReference{NodeName: n.Name, Reservation: string(n.UID) + "/" + n.ResourceVersion}
-			machine, uid := new(v1alpha1.AttestedMachine), new(v1alpha1.AttestedMachineUID)
-			machine.Name, machine.Spec.Machine, machine.Spec.NodeReference = v1alpha1.PointerName(n.Spec.Machine), n.Spec.Machine, to
-			uid.Name, uid.Spec.MachineUID, uid.Spec.NodeReference = v1alpha1.PointerName(n.Spec.MachineUID), n.Spec.MachineUID, to
-			pointers := []client.Object{machine}
-			if n.Spec.MachineUID != "" {
-				pointers = append(pointers, uid)
-			}
-			for _, pointer := range pointers {
-				if err := store.Create(ctx, pointer); err != nil && !apierrors.IsAlreadyExists(err) {
-					return nil, err
-				}
+			if n := &o.nodes[i]; n.Spec.State == state && read(n, key.Name, into) {
+				return nil
 			}
 		}
 	}
-	return store, nil
+	return apierrors.NewNotFound(v1alpha1.GroupVersion().WithResource("records").GroupResource(), key.Name)
 }
 
-// noRecords is a store that was not given: it can neither say yes nor no.
-type noRecords struct{ client.Client }
+// read fills in an object that follows from a record, if it has this name.
+func read(n *v1alpha1.AttestedNode, name string, into client.Object) bool {
+	to := v1alpha1.NodeReference{NodeName: n.Name}
+	switch into := into.(type) {
+	case *v1alpha1.AttestedMachine:
+		into.Spec = v1alpha1.AttestedMachineSpec{Machine: n.Spec.Machine, NodeReference: to}
+		return v1alpha1.PointerName(n.Spec.Machine) == name
+	case *v1alpha1.AttestedMachineUID:
+		into.Spec = v1alpha1.AttestedMachineUIDSpec{MachineUID: n.Spec.MachineUID, NodeReference: to}
+		return v1alpha1.PointerName(n.Spec.MachineUID) == name
+	case *v1alpha1.AttestedNode:
+		n.DeepCopyInto(into)
+	}
+	return n.Name == name
+}
 
-func (noRecords) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
-	return errNoRecords
+// List is not needed to decide a request.
+func (o *offline) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.ErrUnsupported
+}
+
+// dryRun is a registry that decides by the rules of membership.Held and writes nothing.
+type dryRun struct {
+	*registry.Registry
+	at time.Time
+}
+
+// Reserve returns the record that a registry would write.
+func (d dryRun) Reserve(ctx context.Context, claim membership.Claim, deadline time.Time) (*membership.Record, error) {
+	var h membership.Held
+	var err error
+	if h.Name, err = d.Lookup(ctx, claim.NodeName); err != nil {
+		return nil, err
+	}
+	if h.Machine, err = d.LookupMachine(ctx, claim.Machine); err != nil {
+		return nil, err
+	}
+	if h.MachineUID, err = d.LookupMachineUID(ctx, claim.MachineUID); err != nil {
+		return nil, err
+	}
+	change, err := h.Reserve(claim, deadline, d.at)
+	return change.Record, err
+}
+
+// Bind returns the record that a registry would write over the one that Reserve returned.
+func (d dryRun) Bind(_ context.Context, record *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error) {
+	change, err := membership.Held{Name: record}.Bind(record, lastEnd, issued, d.at)
+	return change.Record, err
 }

@@ -119,7 +119,7 @@ func TestWaiting(t *testing.T) {
 	if _, err := p.candidateOf(all[4]); !errors.Is(err, errEvidence) {
 		t.Errorf("a stranger's machine was read: %v", err)
 	}
-	if p.kinds, err = settings.Readers(settings.Kind(strange())); err != nil {
+	if p.kinds, err = settings.Readers(settings.Documents(strange())); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := p.candidateOf(object("strange.json", "a hello", "NotAMember", 0)); err != nil || c.machine != "strange:1" || c.unread != "" {

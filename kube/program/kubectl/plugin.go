@@ -57,7 +57,7 @@ import (
 // Main is the program kubectl-nodeattest. It runs the command that args name, and returns its
 // exit status. Requests with evidence of a kind that is neither built in nor given are
 // shown as such.
-func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, kinds ...controlplane.Kind) int {
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, kinds ...controlplane.Plugin) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	return run(ctx, streams{stdin, stdout, stderr}, kinds, args)
@@ -74,7 +74,7 @@ type plugin struct {
 	streams
 	client    client.Client
 	api       rest.Interface // of certificate requests
-	others    []settings.Kind
+	others    []settings.Documents
 	kinds     []attest.Kind // which read, and trust no issuer
 	namespace string
 	now       func() time.Time
@@ -125,7 +125,7 @@ type exitStatus int
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // run is Main with a context.
-func run(ctx context.Context, std streams, kinds []controlplane.Kind, args []string) int {
+func run(ctx context.Context, std streams, kinds []controlplane.Plugin, args []string) int {
 	err := try(ctx, std, kinds, args)
 	status, said := errors.AsType[exitStatus](err)
 	switch {
@@ -145,10 +145,10 @@ func run(ctx context.Context, std streams, kinds []controlplane.Kind, args []str
 func report(w io.Writer, err error) { fmt.Fprintf(w, "error: %s\n", refusal.Escape(err.Error())) }
 
 // newPlugin makes a plugin without a cluster. Its output is escaped for terminals.
-func newPlugin(std streams, kinds []controlplane.Kind) (*plugin, error) {
+func newPlugin(std streams, kinds []controlplane.Plugin) (*plugin, error) {
 	p := &plugin{streams: streams{std.in, escaped{std.out}, escaped{std.err}}, now: time.Now}
 	for _, k := range kinds {
-		p.others = append(p.others, settings.Kind(k))
+		p.others = append(p.others, settings.Documents(k))
 	}
 	var err error
 	p.kinds, err = settings.Readers(p.others...)
@@ -169,7 +169,7 @@ func (w escaped) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func try(ctx context.Context, std streams, kinds []controlplane.Kind, args []string) error {
+func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []string) error {
 	p, err := newPlugin(std, kinds)
 	if err != nil {
 		return err

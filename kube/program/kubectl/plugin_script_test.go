@@ -85,7 +85,7 @@ func (s *scripted) do(f []string) {
 		}
 		s.out.Reset()
 		s.err.Reset()
-		s.status = run(s.t.Context(), streams{bytes.NewReader(in), &s.out, &s.err}, []controlplane.Kind{strange()}, f[1:])
+		s.status = run(s.t.Context(), streams{bytes.NewReader(in), &s.out, &s.err}, []controlplane.Plugin{strange()}, f[1:])
 	case f[0] == "status" && len(f) == 2:
 		if strconv.Itoa(s.status) != f[1] {
 			s.t.Errorf("%s: got status %d\n%s%s", s.where, s.status, &s.out, &s.err)

@@ -23,7 +23,7 @@ import (
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "controller" {
-		os.Exit(controlplane.Controller(os.Args[2:], os.Stderr, controlplane.Kind{Name: provider, Identities: []attest.Grammar{{Kind: provider}}, Versions: []int{1, 2}, Open: open}))
+		os.Exit(controlplane.Controller(os.Args[2:], os.Stderr, controlplane.Plugin{Name: provider, Identities: []attest.Grammar{{Kind: provider}}, Versions: []int{1, 2}, Open: open}))
 	}
 	os.Exit(node.Main(os.Args[1:], os.Stdout, os.Stderr, node.Kind{Name: provider, Open: openNode}))
 }

@@ -68,8 +68,8 @@ func (f *Finder) admission(ctx context.Context) ([]Finding, error) {
 
 var errNotInForce = errors.New("not in force")
 
-// checkPolicy holds a policy against the shipped one. What the API server adds to it narrows
-// nothing as it is added.
+// checkPolicy compares a policy with the shipped one. The defaults that the API server adds narrow
+// nothing.
 func checkPolicy(want, got *unstructured.Unstructured) error {
 	for _, field := range []string{"failurePolicy", "paramKind", "matchConditions", "variables", "validations"} {
 		if err := same(want, got, "spec", field); err != nil {

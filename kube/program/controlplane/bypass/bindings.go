@@ -93,8 +93,8 @@ func rolesIn[T any](ctx context.Context, reader client.Reader, namespace string,
 	return rules, err
 }
 
-// holders returns the subjects to whom bindings give a right that no admission policy guards, and
-// those who may pass for one of them.
+// holders returns the subjects to whom bindings give a right that no admission policy guards, and the
+// subjects that may impersonate one of them.
 func (f *Finder) holders(all []bound) []right {
 	known := knownHolders()
 	for {
@@ -129,7 +129,7 @@ func (f *Finder) given(b *bound, wanted []right) (given []right) {
 	return given
 }
 
-// found finds what a binding gives to subjects who do not have it by their office. Of the rights
+// found returns the rights that a binding gives to subjects beyond their office. Of the rights
 // of programs, which come in dozens, there is one finding for each way.
 func (f *Finder) found(b *bound, wanted []right) (findings []Finding) {
 	given := f.given(b, wanted)
@@ -159,7 +159,7 @@ func (f *Finder) found(b *bound, wanted []right) (findings []Finding) {
 }
 
 // expected reports whether a subject has a right of a way by its office: exactly this one, and
-// by whichever binding. The controllers of Kubernetes have those of programs by their own.
+// by whichever binding. Kubernetes' controllers are expected to have the rights of programs.
 func (f *Finder) expected(way Way, s *rbacv1.Subject, binding string) bool {
 	account := func(namespace, name string) bool {
 		return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == name

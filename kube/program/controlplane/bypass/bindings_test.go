@@ -79,8 +79,8 @@ func TestProgramRights(t *testing.T) {
 	}
 }
 
-// TestOffices gives rights of programs to those that have them by their office, and to others of
-// their names.
+// TestOffices gives rights of programs to subjects that have them by their office, and to others of the
+// same names.
 func TestOffices(t *testing.T) {
 	pods, secrets := rule("create", "", "pods"), rule("get", "", "secrets", "challenge-keys")
 	for name, row := range map[string]struct {

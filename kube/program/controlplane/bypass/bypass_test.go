@@ -165,8 +165,8 @@ func rule(verb, group, resource string, names ...string) rbacv1.PolicyRule {
 func subject(kind, name string) rbacv1.Subject { return rbacv1.Subject{Kind: kind, Name: name} }
 
 // The approvers of serving certificates that clusters have for the metrics server approve what the
-// controller would refuse: any name and address, without an attested client certificate. Where it
-// does not decide about those, they are nobody's business here.
+// controller would refuse: any name and address, without an attested client certificate. A
+// controller that does not decide about serving certificates does not report them.
 func TestServing(t *testing.T) {
 	const serving = "kubernetes.io/kubelet-serving"
 	controller := rbacv1.Subject{Kind: "ServiceAccount", Namespace: "nodeattest-system", Name: controllerAccount}
@@ -213,7 +213,7 @@ func TestBindings(t *testing.T) {
 		"an approver of all":            {rule("approve", group, "signers"), wayApproval},
 		"an approver of others":         {rule("approve", group, "signers", "kubernetes.io/kubelet-serving"), ""},
 		"an approver of API clients":    {rule("approve", group, "signers", "kubernetes.io/kube-apiserver-client"), wayApproval},
-		"an approver of somebody's":     {rule("approve", group, "signers", "example.com/*"), ""},
+		"an approver of another signer": {rule("approve", group, "signers", "example.com/*"), ""},
 		"a signer":                      {rule("sign", group, "signers", "kubernetes.io/kube-apiserver-client-kubelet"), ""},
 		"an impersonator":               {rule("impersonate", "", "users"), wayImpersonation},
 		"an impersonator of a node":     {rule("impersonate", "", "users", "system:node:a"), wayImpersonation},
@@ -268,7 +268,7 @@ func account(namespace, name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: "ServiceAccount", Namespace: namespace, Name: name}
 }
 
-// TestExpected gives rights to those who have them by their office, and to one more in the same
+// TestExpected gives rights to subjects that have them by their office, and to one more in the same
 // binding: that one alone is found.
 func TestExpected(t *testing.T) {
 	const ours, system = "nodeattest-system", "kube-system"
@@ -299,7 +299,7 @@ func TestExpected(t *testing.T) {
 	}
 }
 
-// Who may do all with everything administers, and nobody else.
+// Only subjects with every verb on every resource administer.
 func TestAdministers(t *testing.T) {
 	for name, row := range map[string]struct {
 		rule rbacv1.PolicyRule
@@ -352,7 +352,7 @@ func TestRoleBindings(t *testing.T) {
 }
 
 // shipped returns the shipped admission policies as they are where they are enforced, with
-// what an API server adds, and their manifests.
+// an API server's defaults, and their manifests.
 func shipped(t *testing.T) (objects []client.Object, manifests [][]byte) {
 	t.Helper()
 	for _, file := range []string{"admission.yaml", "approval.yaml", "enforce/*.yaml"} {
@@ -485,11 +485,11 @@ func TestReview(t *testing.T) {
 	}
 	c := newCluster(t)
 	for user, want := range map[string]string{
-		"system:node:":                      "a node",
-		"nodeattest:recovery:":              "a node's recovery user",
-		"system:anonymous":                  "everybody",
-		"system:bootstrappers:kubeadm:":     "a bootstrap token of the group system:bootstrappers:kubeadm:default-node-token",
-		"somebody who is asked about never": "",
+		"system:node:":                     "a node",
+		"nodeattest:recovery:":             "a node's recovery user",
+		"system:anonymous":                 "everybody",
+		"system:bootstrappers:kubeadm:":    "a bootstrap token of the group system:bootstrappers:kubeadm:default-node-token",
+		"a user that is never asked about": "",
 	} {
 		t.Run(user, func(t *testing.T) {
 			c.review = allow(user, "webhook")
@@ -574,7 +574,7 @@ func TestStartRetries(t *testing.T) {
 	})
 }
 
-// TestWatch checks what a readiness check says, and what is counted.
+// TestWatch checks the readiness check and the metric.
 func TestWatch(t *testing.T) {
 	c := newCluster(t, role("r", rule("impersonate", "", "users")), binding("b", "r", subject("Group", "g")))
 	metrics := prometheus.NewRegistry()
@@ -601,7 +601,7 @@ func TestWatch(t *testing.T) {
 	}
 	for _, w := range []*Watch{w, loud} {
 		if err := w.Check(nil); err == nil {
-			t.Error("ready before anybody has looked")
+			t.Error("ready before the first look")
 		}
 		if err := w.Look(t.Context()); err != nil {
 			t.Fatal(err)
@@ -613,7 +613,7 @@ func TestWatch(t *testing.T) {
 	if err := loud.Check(nil); err != nil {
 		t.Errorf("InsecureAllow: %v", err)
 	}
-	want := "# HELP nodeattest_ways_around Rights by which somebody becomes a node without attestation and that no admission policy guards, by way.\n# TYPE nodeattest_ways_around gauge\n"
+	want := "# HELP nodeattest_ways_around Rights by which an account becomes a node without attestation and that no admission policy guards, by way.\n# TYPE nodeattest_ways_around gauge\n"
 	for _, way := range slices.Sorted(slices.Values(ways())) {
 		n := "0"
 		if way == wayImpersonation {

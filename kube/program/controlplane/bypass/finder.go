@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -65,9 +64,9 @@ const (
 // NewFinder checks the configuration. The error is refusal.CheckConfig.
 func NewFinder(config Config) (*Finder, error) {
 	switch {
-	case nilpointer.Is(config.Reader):
+	case config.Reader == nil:
 		return nil, refusal.Config("Reader", "", "one of cluster roles and bindings")
-	case nilpointer.Is(config.Writer):
+	case config.Writer == nil:
 		return nil, refusal.Config("Writer", "", "one of access reviews")
 	}
 	if config.BootstrapGroups == nil {
@@ -95,8 +94,8 @@ type Finding struct {
 	// Role the name of its role. Both are empty if only an access review shows it. For an
 	// admission policy, Binding is its name.
 	Binding, Namespace, Role string
-	// Reason is what the access review said, or what is wrong with an admission policy; empty if
-	// a binding is named.
+	// Reason is the access review's, or the fault of an admission policy; empty if a binding is
+	// named.
 	Reason string
 	// Guarded says that the admission policies are in force and refuse what comes of the right: it
 	// is no way around as long as they are.
@@ -164,7 +163,7 @@ type requester struct {
 	groups []string
 }
 
-// requesters are those who ask for nodes' certificates, and everybody.
+// requesters are users that request nodes' certificates, and the groups that every user is in.
 func requesters(bootstrapGroups []string) []requester {
 	all := []requester{
 		{"a node", csr.NodeUserPrefix + "nodeattest-access-review", []string{csr.NodesGroup, csr.AuthenticatedGroup}},
@@ -180,8 +179,8 @@ func requesters(bootstrapGroups []string) []requester {
 	return all
 }
 
-// review has the API server say what requesters may do, and leaves out what a binding already
-// explains.
+// review asks the API server for the rights of requesters, and leaves out rights that a binding
+// already explains.
 func (f *Finder) review(ctx context.Context, groups []string, known []Finding) ([]Finding, error) {
 	var findings []Finding
 	for _, who := range requesters(groups) {

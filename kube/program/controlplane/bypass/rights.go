@@ -36,7 +36,7 @@ const (
 	wayPods Way = "Pods"
 	// wayRecords: a program may write which machine is which node.
 	wayRecords Way = "Records"
-	// wayConfiguration: a program may write what the programs or the API server decide by, or
+	// wayConfiguration: a program may write the configuration of the programs or the API server, or
 	// read the keys that decisions rest on.
 	wayConfiguration Way = "Configuration"
 	// wayAdministration: a program may do everything, with whatever runs in its pods.
@@ -101,7 +101,7 @@ func grants(name string) bool { return name == "cluster-admin" || strings.HasPre
 // a way around too.
 type holders map[string]bool
 
-// knownHolders are those that every cluster has, and the accounts of the programs.
+// knownHolders are subjects with rights in every cluster, and the accounts of the programs.
 func knownHolders() holders {
 	h := holders{}
 	for kind, names := range map[string][]string{
@@ -126,7 +126,8 @@ func programs() []string {
 	return []string{controllerAccount, "node-attestation-signer", "node-attestation-insecure-signer"}
 }
 
-// rights are those that are looked for, with that to approve kubelets' serving requests or without.
+// rights returns the rights that the finder looks for, with or without the right to approve kubelets'
+// serving requests.
 func rights(serving bool, h holders) []right {
 	const certificates, authentication, rbac = "certificates.k8s.io", "authentication.k8s.io", rbacv1.GroupName
 	users, groups, accounts := h.named(rbacv1.UserKind), h.named(rbacv1.GroupKind), h.named(rbacv1.ServiceAccountKind)

@@ -66,7 +66,7 @@ func NewWatch(config WatchConfig) (*Watch, error) {
 	}
 	w := &Watch{c: config, err: errNotLooked, told: map[Finding]time.Time{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "nodeattest_ways_around",
-		Help: "Rights by which somebody becomes a node without attestation and that no admission policy guards, by way.",
+		Help: "Rights by which an account becomes a node without attestation and that no admission policy guards, by way.",
 	}, []string{"way"}), looked: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "nodeattest_ways_around_looked_seconds",
 		Help: "When ways around attestation were last looked for without a failure, in seconds since 1970; 0: not yet.",
@@ -90,7 +90,7 @@ func (w *Watch) Start(ctx context.Context) error { //goroutine: the API server's
 	for {
 		pause := interval
 		if err := w.Look(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "ways around attestation could not be looked for")
+			log.FromContext(ctx).Error(err, "failed to look for ways around attestation; it is tried again")
 			pause /= 10
 		}
 		select {
@@ -101,7 +101,7 @@ func (w *Watch) Start(ctx context.Context) error { //goroutine: the API server's
 	}
 }
 
-// Look looks once, and reports what it finds. The error is that of [Finder.Find].
+// Look looks once, and reports the findings. It returns the error of [Finder.Find].
 func (w *Watch) Look(ctx context.Context) error {
 	if !w.made() {
 		return errNotMade
