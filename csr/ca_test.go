@@ -80,7 +80,6 @@ func TestNewCARefuses(t *testing.T) {
 		{"negative lifetime", good, p256Key(), options(func(o *csr.CAConfig) { o.MaxLifetime = -1 })},
 		{"lifetime under a minute", good, p256Key(), options(func(o *csr.CAConfig) { o.MaxLifetime = time.Minute - 1 })},
 		{"recovery lifetime under that", good, p256Key(), options(func(o *csr.CAConfig) { o.MaxRecoveryLifetime = time.Minute - 1 })},
-		{"nil key", good, (*ecdsa.PrivateKey)(nil), goodOptions()},
 		{"key without a point", good, &ecdsa.PrivateKey{PublicKey: ecdsa.PublicKey{Curve: p256Curve}}, goodOptions()},
 		{"public part of the key", good, &ecdsa.PrivateKey{PublicKey: *p256Key().Public().(*ecdsa.PublicKey)}, goodOptions()},
 		{"no subject", []*x509.Certificate{makeCA(t, caTemplate(""), p256Key(), nil, nil)}, p256Key(), goodOptions()},

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -123,13 +122,10 @@ type Decision struct {
 //   - [refusal.ErrRetry], [refusal.CheckConfig], context.Canceled, context.DeadlineExceeded and
 //     every error of an unknown kind mean retry. So does a refusal that was itself caused by
 //     one of the first four: its question has no answer yet.
-//   - A nil pointer stored in an error, anywhere in the tree, means retry: it says nothing.
 func Decide(err error) Decision {
 	switch {
 	case err == nil:
 		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "no error, and nothing that was verified"}
-	case nilInside(err):
-		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "an error that is a nil pointer"}
 	case errors.Is(err, CheckRequestClosed), errors.Is(err, ErrOtherSigner):
 		return Decision{Verdict: VerdictIgnore, Reason: reasonIgnored, Message: cleanMessage(err.Error())}
 	}
@@ -195,7 +191,7 @@ func (d Decision) placed() Decision {
 func refusedWith(err error) (reason string, ok bool) {
 	switch e := err.(type) { //nolint:errorlint // this walks the tree itself
 	case *Error:
-		if e.Check == refusal.ErrRetry || e.Check == refusal.CheckConfig || undecided(e.Err) {
+		if e == nil || e.Check == refusal.ErrRetry || e.Check == refusal.CheckConfig || undecided(e.Err) {
 			return "", false // whatever caused it, there is no answer yet
 		}
 		return e.Reason(), true
@@ -227,12 +223,6 @@ func checkNames(err error) (names []string) {
 		names = append(names, checkNames(inner)...)
 	}
 	return names
-}
-
-// nilInside reports whether an error in the tree of err is a nil pointer, whose methods
-// cannot be called.
-func nilInside(err error) bool {
-	return err != nil && typednil.Is(err) || slices.ContainsFunc(causes(err), nilInside)
 }
 
 // causes returns the errors that err wraps.

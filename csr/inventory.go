@@ -72,9 +72,15 @@ type Machine struct {
 func (m *Machine) KnownProviderID() string { return names.KnownProviderID(m.ProviderID) }
 
 // CheckMachine checks a machine when an inventory is read. It refuses, with [refusal.CheckConfig], a
-// provider ID, a DNS name or an address that this policy refuses in every request. Of the policy it
-// reads ReservedIPs and ReservedDNSNames.
+// node name, a provider ID, a DNS name or an address that this policy refuses in every request. Of the
+// policy it reads ReservedIPs and ReservedDNSNames.
 func (p *Policy) CheckMachine(m *Machine) error {
+	if p == nil || m == nil {
+		return refusal.Config("Policy and Machine", "", "both")
+	}
+	if !names.ValidNode(m.NodeName) {
+		return refusal.Config("nodeName", refusal.Quote(m.NodeName), names.WantNode(m.NodeName))
+	}
 	if id := m.KnownProviderID(); id != "" && oid.CheckProviderID(id) != nil {
 		return refusal.Config("providerID", refusal.Quote(id), "<scheme>://<the platform's name of the machine>, or none")
 	}

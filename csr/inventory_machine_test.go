@@ -2,10 +2,13 @@ package csr_test
 
 import (
 	"errors"
+	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // What the inventory says about a machine is held against what any provider has found, wherever
@@ -146,5 +149,33 @@ func TestInsecureProviderHasOnlyItsOwnMachines(t *testing.T) {
 				t.Errorf("got %v, %v", a, err)
 			}
 		})
+	}
+}
+
+// A machine of an inventory has nothing that the policy refuses in every request.
+func TestCheckMachine(t *testing.T) {
+	policy := &csr.Policy{ReservedDNSNames: []string{".corp.example"}, ReservedIPs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}}
+	for name, c := range map[string]struct {
+		change func(*csr.Machine)
+		ok     bool
+	}{
+		"good":            {func(*csr.Machine) {}, true},
+		"no provider ID":  {func(m *csr.Machine) { m.ProviderID = "" }, true},
+		"none ever":       {func(m *csr.Machine) { m.ProviderID = "none" }, true},
+		"a provider ID":   {func(m *csr.Machine) { m.ProviderID = "metal" }, false},
+		"a space":         {func(m *csr.Machine) { m.ProviderID += " " }, false},
+		"no node":         {func(m *csr.Machine) { m.NodeName = "" }, false},
+		"a reserved name": {func(m *csr.Machine) { m.DNSNames = []string{"api.corp.example"} }, false},
+		"a service's IP":  {func(m *csr.Machine) { m.IPAddresses = []netip.Addr{netip.MustParseAddr("10.96.0.1")} }, false},
+		"a wildcard name": {func(m *csr.Machine) { m.DNSNames = []string{"*.example"} }, false},
+	} {
+		m := csr.Machine{NodeName: "node-1", ProviderID: "metal://1", DNSNames: []string{"node-1.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+		c.change(&m)
+		if err := policy.CheckMachine(&m); (err == nil) != c.ok || err != nil && !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got, want := m.KnownProviderID(), strings.TrimPrefix(m.ProviderID, "none"); got != want {
+			t.Errorf("%s: known is %q", name, got)
+		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -86,7 +85,7 @@ func SPKIHash(pub crypto.PublicKey) ([32]byte, error) {
 // completeKey reports whether a private key can be asked for its public key, and that public
 // key is of a type supported here. crypto's own types panic if a part is missing.
 func completeKey(key crypto.Signer) bool {
-	missing := typednil.Is(key)
+	missing := key == nil
 	switch k := key.(type) {
 	case *ecdsa.PrivateKey:
 		missing = missing || k.D == nil //nolint:staticcheck // nothing else tells whether there is a private part

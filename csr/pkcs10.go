@@ -12,7 +12,6 @@ import (
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -189,7 +188,9 @@ func (p *PKCS10) CheckSignature() error {
 // Attribute returns the value of the attribute id as received, with tag and length. It
 // returns false if the request has no such attribute, or one with several values.
 func (p *PKCS10) Attribute(id oid.OID) ([]byte, bool) {
-	p = typednil.OrZero(p)
+	if p == nil {
+		return nil, false
+	}
 	for _, a := range p.attributes {
 		var value cryptobyte.String
 		var tag cryptobyteasn1.Tag

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -34,19 +35,6 @@ func rsaOf(bits, exponent int, even bool) keyAlone {
 	return keyAlone{&rsa.PublicKey{N: n, E: exponent}}
 }
 
-// flawedModulus has 2048 bits and the fingerprint of CVE-2017-15361: it is 1 modulo each small prime.
-func flawedModulus() *big.Int {
-	m := big.NewInt(1)
-	for n := range int64(168) {
-		if p := big.NewInt(n); p.ProbablyPrime(0) {
-			m.Mul(m, p)
-		}
-	}
-	n := new(big.Int).Lsh(big.NewInt(1), 2047)
-	n.Sub(n, new(big.Int).Mod(n, m))
-	return n.Add(n, m.Add(m, big.NewInt(1)))
-}
-
 func TestPolicyRSAKeys(t *testing.T) {
 	for name, c := range map[string]struct {
 		key keyAlone
@@ -61,7 +49,7 @@ func TestPolicyRSAKeys(t *testing.T) {
 		"exponent 65535": {rsaOf(2048, 65535, false), false},
 		"exponent 3":     {rsaOf(2048, 3, false), false},
 		"even modulus":   {rsaOf(2048, 65537, true), false},
-		"CVE-2017-15361": {keyAlone{&rsa.PublicKey{N: flawedModulus(), E: 65537}}, false},
+		"CVE-2017-15361": {keyAlone{&rsa.PublicKey{N: tpmlab.FlawedModulus(), E: 65537}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/internal/names"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -60,7 +59,7 @@ type Challenger interface {
 // evidence says ([ProviderOf]). Kubelets' own requests to [SignerKubeletServing] carry no
 // evidence, and no provider verifies them; see [InheritAttestation].
 func Verify(ctx context.Context, provider Provider, request *Request) (*Attested, error) {
-	if typednil.Is(provider) {
+	if provider == nil {
 		return nil, refusal.Config("Provider", "", "one")
 	}
 	verify, parsed := provider.VerifyClientAttestationData, request.Parsed()

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -95,7 +94,9 @@ func isCertificateID(id string) bool {
 // certificate, or of one from [SignerClientInsecure], is not. Times are not compared:
 // kube-apiserver never states a credential that has expired.
 func (r *IssuedRecord) ClientOf(nodeName, credentialID string) bool {
-	r = typednil.OrZero(r)
+	if r == nil {
+		return false
+	}
 	purpose, provider, _ := parseSignerName(r.SignerName)
 	return purpose == PurposeClient && provider != providerInsecure &&
 		nodeName != "" && r.NodeName == nodeName &&

@@ -250,11 +250,11 @@ var excused = map[string]string{
 		(*bootstraptoken.Secret).Expired`,
 	"says what is there, or compares, and whoever asks decides": `(*csr.Request).HasCondition (*attest.Evidence).Is (*membership.Record).Live
 		(*membership.Record).HoldsMachine statement.Attributes.Has statement.Attributes.HasAny statement.PCR.Equal statement.SortedPCRs
-		claims.Facts.Has (*bootstraptoken.ClusterInfo).Equal oid.OID.Valid refusal.Retry (*apiserver.ReviewError).Unwrap (*certstore.Pair).Usable`,
+		claims.Facts.Has (*bootstraptoken.ClusterInfo).Equal oid.OID.Valid oid.ContradictsProviderID refusal.Retry (*apiserver.ReviewError).Unwrap (*certstore.Pair).Usable`,
 	"returns what is there, and nothing is an answer": `tpmcert.ChassisIdentity.Identify tpmcert.GCEIdentity.Identify tpmcert.HardwareIdentity.Identify
 		tpmcert.OtherNameIdentity.Identify tpmcert.ParseEKChain (*jws.StaticKeySet).Keys bootstraptoken.Sweep claims.FreshObjects.Get
 		(*azure.HTTPFetcher).FetchIssuer`,
-	"asks what it is given, which here says yes to everything": `attest.AuthorizerFunc.Authorize attest.CheckAuthorizer (*attest.Result).AskAtHello`,
+	"asks what it is given, which here says yes to everything": `attest.AuthorizerFunc.Authorize attest.CheckAuthorizer (*attest.Result).AskAtHello recovered.Call`,
 	"makes what admits nobody, or can be made of what was given": `attest.NewAttester document.NewKind document.NewProver membership.NewStaticList
 		membership.ParseStaticList claims.NewMemoryReplayCache claims.FreshObjects.Check
 		azure.NewProver azure.NewSource ec2.NewProver ec2.NewSource gce.NewKind gce.NewProver gce.NewSource nitro.NewProver nitro.NewSource nitro.NewVerifier tpm.TrustEKs

@@ -81,7 +81,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 			}
 			claim.Machine, m.Identity = id, string(id)
 		}
-		if err := errors.Join(claim.Check(), policy.CheckMachine(&csr.Machine{ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}), m.checkCloud()); err != nil {
+		if err := errors.Join(claim.Check(), policy.CheckMachine(&csr.Machine{NodeName: m.NodeName, ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}), m.checkCloud()); err != nil {
 			return nil, fmt.Errorf("machines[%d]: %w", i, err)
 		}
 		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity, "provider ID " + oid.CanonicalProviderID((&csr.Machine{ProviderID: m.ProviderID}).KnownProviderID())} {
