@@ -214,7 +214,7 @@ func Membership(ctx context.Context, a Authorizer, r *Result) error {
 	}
 	if r.checked != nil {
 		p.attested = r.checked.Vouch(string(machine), *given, r) // what is written may read it
-		_, err = csr.RecordOf(nil, p.attested)
+		_, err = p.attested.Record(nil)
 		err = contradicted(err)
 	}
 	if err == nil {

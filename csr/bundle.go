@@ -68,7 +68,7 @@ func Parse(pem []byte) (*Bundle, error) {
 	if b.Provider = "tpm/v1"; string(blocks[1]) != b.Provider { // nearly always equal, which saves an allocation
 		b.Provider = string(blocks[1])
 	}
-	if _, _, err := ProviderVersion(b.Provider); err != nil {
+	if _, _, err := b.ProviderVersion(); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -85,7 +85,7 @@ func (b *Bundle) Marshal() ([]byte, error) {
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: BlockRequest, Bytes: b.Request})
 	if b.Provider != "" || b.Data != nil {
-		if _, _, err := ProviderVersion(b.Provider); err != nil {
+		if _, _, err := b.ProviderVersion(); err != nil {
 			return nil, err
 		}
 		if len(b.Data) == 0 {

@@ -112,8 +112,8 @@ func ExampleCreate() {
 	// configuration: got DNSNames or IPAddresses in a client certificate, want none
 }
 
-func ExampleProviderVersion() {
-	name, version, err := csr.ProviderVersion("tpm/v1")
+func ExampleBundle_ProviderVersion() {
+	name, version, err := (&csr.Bundle{Provider: "tpm/v1"}).ProviderVersion()
 	fmt.Println(name, version, err)
 	// Output: tpm 1 <nil>
 }

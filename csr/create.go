@@ -37,7 +37,7 @@ type CreateOptions struct {
 }
 
 // Create makes a node's certificate request and returns it as PKCS#10 DER, for use as
-// Bundle.Request. The subject is that of [SubjectNames]. key signs the request: RSA with at
+// Bundle.Request. The subject is that of [Purpose.SubjectNames]. key signs the request: RSA with at
 // least 2048 bits (RSASSA-PKCS1-v1_5 with SHA-256), or ECDSA on P-256 or P-384 (SHA-256 and
 // SHA-384). It may live in a TPM.
 //
@@ -50,7 +50,7 @@ func Create(purpose Purpose, key crypto.Signer, nodeName string, o CreateOptions
 	if !names.ValidNode(nodeName) {
 		return nil, refusal.Config("node name", refusal.Quote(nodeName), names.WantNode(nodeName))
 	}
-	commonName, organization := SubjectNames(purpose, nodeName)
+	commonName, organization := purpose.SubjectNames(nodeName)
 	if commonName == "" {
 		return nil, refusal.Config("purpose", purpose.String(), "client, serving or recovery")
 	}

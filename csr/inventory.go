@@ -31,11 +31,11 @@ type Machine struct {
 	Name string
 	// UID distinguishes the machine from a later one with the same name; "" if the inventory
 	// has none. Policies do not read it; it is recorded with every certificate that is
-	// issued ([IssuedRecord]) and compared by [InheritAttestation].
+	// issued ([IssuedRecord]) and compared by [Checked.Inherit].
 	UID string
 	// Identity is the canonical identity that is registered for the machine, such as
 	// "ek:sha256:<hex>"; "" if the inventory does not keep it. [Checked.Vouch] holds every
-	// provider's result to it, and [InheritAttestation] compares it.
+	// provider's result to it, and [Checked.Inherit] compares it.
 	Identity string
 	// Provider is the kind of evidence by which the machine is known, such as "tpm"; ""
 	// leaves it open to all but the insecure provider, whose machines have "insecure" here. By

@@ -52,7 +52,7 @@ func TestInventoryHoldsEveryProvider(t *testing.T) {
 			opts := goodOptions()
 			opts.SignerNames = []string{f.target}
 			_, issued := newCA(t, opts).Issue(t.Context(), a)
-			_, recorded := csr.RecordOf(nil, a)
+			_, recorded := a.Record(nil)
 			decided := error(nil)
 			if d := a.Decision(); d.Verdict != csr.VerdictApprove {
 				decided = check
@@ -93,7 +93,7 @@ func TestMachineUIDThatIsVouchedFor(t *testing.T) {
 			if issued, err := newCA(t, goodOptions()).Issue(t.Context(), a); err == nil {
 				got = issued.Record.MachineUID
 			}
-			record, err := csr.RecordOf(nil, a)
+			record, err := a.Record(nil)
 			if got != c.want || (err != nil) != (c.want == "refused") || err == nil && record.MachineUID != c.want {
 				t.Errorf("got %q, record of %q, %v, want %q", got, record.MachineUID, err, c.want)
 			}
@@ -119,7 +119,7 @@ func TestProviderIDThatIsVouchedFor(t *testing.T) {
 			} else if !errors.Is(err, csr.CheckProviderIDMismatch) {
 				t.Errorf("got %v", err)
 			}
-			record, err := csr.RecordOf(nil, a)
+			record, err := a.Record(nil)
 			if got != c.want || (err != nil) != (c.want == "refused") || err == nil && record.ProviderID != c.want || (a.Decision().Verdict == csr.VerdictDeny) != (c.want == "refused") {
 				t.Errorf("got %q, record of %q, %v, %v, want %q", got, record.ProviderID, err, a.Decision(), c.want)
 			}

@@ -143,7 +143,7 @@ func (ca *CA) sign(template *x509.Certificate, c *Checked, now time.Time) (*x509
 // random, positive, and at most 20 bytes long (RFC 5280, 4.1.2.2).
 func (ca *CA) template(attested *Attested, now time.Time) (*x509.Certificate, error) {
 	c, v := attested.checked, &attested.grant
-	commonName, organization := SubjectNames(c.purpose, c.nodeName)
+	commonName, organization := c.purpose.SubjectNames(c.nodeName)
 	keyID, err := der.KeyIdentifier(c.pkcs10.CSR.RawSubjectPublicKeyInfo)
 	if err != nil || commonName == "" {
 		return nil, Errors{{Check: checkNotChecked, Got: "a request that no policy has checked", Err: err}}

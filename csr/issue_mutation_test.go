@@ -201,7 +201,7 @@ func TestAttestedCheckWithoutARequest(t *testing.T) {
 func TestSignerNamesOfLongProviders(t *testing.T) {
 	for size, ok := range map[int]bool{63: true, 64: false} {
 		name := strings.Repeat("a", size)
-		signer, err := csr.SignerClient(name)
+		signer, err := csr.PurposeClient.SignerName(name)
 		if ok != (err == nil) || err != nil && !errors.Is(err, csr.CheckSignerName) {
 			t.Errorf("%d bytes: got %q, %v", size, signer, err)
 		}
@@ -215,12 +215,12 @@ func TestChooseVersionSizes(t *testing.T) {
 		if len(value) != size {
 			t.Fatalf("%d bytes, want %d", len(value), size)
 		}
-		got, err := csr.ChooseVersion(map[string]string{csr.AnnotationVersions: value}, []string{"tpm/v2"})
+		got, err := (&csr.Metadata{Annotations: map[string]string{csr.AnnotationVersions: value}}).ChooseVersion([]string{"tpm/v2"})
 		if ok != (err == nil) || err != nil && !errors.Is(err, csr.CheckProviderVersion) {
 			t.Errorf("%d bytes: got %q, %v", size, got, err)
 		}
 	}
-	if _, err := csr.ChooseVersion(nil, []string{"tpm/v2"}); !errors.Is(err, csr.CheckProviderVersion) {
+	if _, err := new(csr.Metadata).ChooseVersion([]string{"tpm/v2"}); !errors.Is(err, csr.CheckProviderVersion) {
 		t.Errorf("no annotation: got %v", err)
 	}
 }

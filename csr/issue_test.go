@@ -27,7 +27,7 @@ import (
 
 func TestIssueClientCertificate(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-	f.request.Spec.Usages = csr.Usages(csr.PurposeClient, true)
+	f.request.Spec.Usages = csr.PurposeClient.Usages(true)
 	checked := f.mustCheck(t)
 	issued := mustIssue(t, newCA(t, goodOptions()), goodVerified(checked))
 	c := issued.Certificate

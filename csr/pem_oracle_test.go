@@ -29,7 +29,7 @@ func oldParse(pem []byte) (*Bundle, error) {
 	if b.Provider = "tpm/v1"; string(provider) != b.Provider { // nearly always equal, which saves an allocation
 		b.Provider = string(provider)
 	}
-	if _, _, err := ProviderVersion(b.Provider); err != nil {
+	if _, _, err := b.ProviderVersion(); err != nil {
 		return nil, err
 	}
 	return b, nil

@@ -49,7 +49,7 @@ type Policy struct {
 	// SignerNames has [SignerKubeletServing]: a kubelet sends no evidence with its serving
 	// request, so it inherits the attestation of the client certificate that it uses.
 	// It is called once for a request, which it must not keep or change, and the record
-	// is kept for [InheritAttestation].
+	// is kept for [Checked.Inherit].
 	IssuedRecord func(ctx context.Context, credentialID string, r *Request) (*IssuedRecord, error)
 
 	// RequireProviderID refuses requests that claim no provider ID. The proposal requires
@@ -177,7 +177,7 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 		return nil, err
 	}
 	if x.out.provider = x.provider; x.provider == "" { // under Kubernetes' own signers
-		x.out.provider, _, _ = ProviderVersion(x.out.bundle.Provider)
+		x.out.provider, _, _ = x.out.bundle.ProviderVersion()
 	}
 	return x.out, nil
 }

@@ -106,7 +106,7 @@ func ExampleParseServerObject() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	requester, err := csr.RequesterOf(request.User.Username, request.User.Groups)
+	requester, err := request.User.Requester()
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -219,23 +219,23 @@ func TestRequesterTokenIDAlphabet(t *testing.T) {
 	groups := []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
 	for b := range 256 {
 		want := 'a' <= b && b <= 'z' || '0' <= b && b <= '9'
-		_, err := csr.RequesterOf(csr.BootstrapUserPrefix+"abc12"+string([]byte{byte(b)}), groups)
+		_, err := (&csr.User{Username: csr.BootstrapUserPrefix + "abc12" + string([]byte{byte(b)}), Groups: groups}).Requester()
 		if want != (err == nil) || err != nil && !errors.Is(err, csr.CheckRequestUsername) {
 			t.Errorf("byte %#x: %v", b, err)
 		}
 	}
 }
 
-// TestInheritAttestationOfHello: a hello gets no certificate, not even from a policy that
+// TestInheritOfHello: a hello gets no certificate, not even from a policy that
 // lets nodes challenge for the kubelet's own signer.
-func TestInheritAttestationOfHello(t *testing.T) {
+func TestInheritOfHello(t *testing.T) {
 	f, _ := inheritingFixture()
 	f.request.Spec.SignerName = csr.SignerChallengeTPM
 	checked := f.mustCheck(t)
-	if a, err := csr.InheritAttestation(checked, issueTime); a != nil || !errors.Is(err, csr.CheckInheritedPurpose) {
+	if a, err := checked.Inherit(issueTime); a != nil || !errors.Is(err, csr.CheckInheritedPurpose) {
 		t.Errorf("got %+v, %v, want %v", a, err, csr.CheckInheritedPurpose)
 	}
-	if a, err := csr.InheritAttestation(new(csr.Checked), issueTime); a != nil || !errors.Is(err, csr.CheckNotChecked) {
+	if a, err := new(csr.Checked).Inherit(issueTime); a != nil || !errors.Is(err, csr.CheckNotChecked) {
 		t.Errorf("nothing checked: got %+v, %v, want %v", a, err, csr.CheckNotChecked)
 	}
 }

@@ -203,9 +203,9 @@ var objectRules = []rule{
 	{checkUsages, known, func(x *run) {
 		asked := x.request.Spec.Usages
 		x.out.keyEncipherment = slices.Contains(asked, usageKeyEncipherment)
-		needed := Usages(x.out.purpose, x.out.keyEncipherment)
+		needed := x.out.purpose.Usages(x.out.keyEncipherment)
 		if len(asked) != len(needed) || !subset(needed, asked) {
-			x.refuse(refusal.Quotes(asked), strings.Join(Usages(x.out.purpose, false), ", ")+", perhaps "+usageKeyEncipherment)
+			x.refuse(refusal.Quotes(asked), strings.Join(x.out.purpose.Usages(false), ", ")+", perhaps "+usageKeyEncipherment)
 		}
 	}},
 	{checkExpiration, nil, (*run).checkExpiration},

@@ -196,7 +196,7 @@ func TestPolicyRulesOfTheSubject(t *testing.T) {
 	runRuleCases(t, csr.SignerRecoveryTPM, csr.RequesterNode, []ruleCase{
 		{"node's name", rdns(one(organization("nodeattest:recovery")), cn), rules(csr.CheckSubjectCommonName)},
 		{"nodes' organization", rdns(o, one(commonName("nodeattest:recovery:node-1"))), rules(csr.CheckSubjectOrganization)},
-		{"key encipherment", func(f *requestFixture) { f.request.Spec.Usages = csr.Usages(csr.PurposeRecovery, true) }, nil},
+		{"key encipherment", func(f *requestFixture) { f.request.Spec.Usages = csr.PurposeRecovery.Usages(true) }, nil},
 	})
 }
 

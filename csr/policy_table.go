@@ -32,7 +32,7 @@ const (
 	// checkRequesterPurpose: a requester of this class may ask for a certificate of this
 	// kind. See [RequesterClass].
 	checkRequesterPurpose Check = "requester-purpose"
-	// checkUsages: the usages are exactly those of [Usages], in any order, with or without
+	// checkUsages: the usages are exactly those of [Purpose.Usages], in any order, with or without
 	// key encipherment, and none is repeated.
 	checkUsages Check = "usages"
 	// checkExpiration: expirationSeconds is absent or at least 600. For Kubernetes' own

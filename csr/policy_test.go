@@ -221,7 +221,7 @@ func TestCheckUnsigned(t *testing.T) {
 func TestCheckedSaysWhatWasChecked(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterNode)
 	f.request.Spec.SignerName = csr.SignerChallengeTPM
-	f.request.Spec.Usages = csr.Usages(csr.PurposeClient, true)
+	f.request.Spec.Usages = csr.PurposeClient.Usages(true)
 	f.builder.extensions = append(f.builder.extensions, providerIDExtension(t, goodProviderID))
 	c := f.mustCheck(t)
 	if !reflect.DeepEqual(c.Machine(), f.machine) || c.NodeName() != goodNode || c.Purpose() != csr.PurposeClient {

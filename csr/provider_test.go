@@ -2,9 +2,6 @@ package csr_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -175,27 +172,6 @@ func TestVerifyErrors(t *testing.T) {
 	}
 }
 
-func TestEndorsementKeyAnnotation(t *testing.T) {
-	name, value, err := csr.EndorsementKeyAnnotation(p256Key().Public())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if name != "cluster-x-k8s-io/tpm-endorsement-key" {
-		t.Errorf("the proposal spells it otherwise: %s", name)
-	}
-	block, rest := pem.Decode([]byte(value))
-	if block == nil || len(rest) > 0 || block.Type != "PUBLIC KEY" {
-		t.Fatalf("value %q", value)
-	}
-	key, err := x509.ParsePKIXPublicKey(block.Bytes)
-	if err != nil || !p256Key().Public().(*ecdsa.PublicKey).Equal(key) {
-		t.Errorf("key %v, %v", key, err)
-	}
-	if _, _, err := csr.EndorsementKeyAnnotation("no key"); !errors.Is(err, csr.CheckUnsupportedKey) {
-		t.Errorf("no key: %v", err)
-	}
-}
-
 // TestNegotiation is the whole round: what a provider reads, the annotation, and the version that
 // both know.
 func TestNegotiation(t *testing.T) {
@@ -203,7 +179,7 @@ func TestNegotiation(t *testing.T) {
 	if key != csr.AnnotationVersions || value != "tpm/v3,tpm/v2" {
 		t.Errorf("annotation %s: %s", key, value)
 	}
-	if chosen, err := csr.ChooseVersion(map[string]string{key: value}, []string{"tpm/v2", "tpm/v3", "tpm/v4"}); err != nil || chosen != "tpm/v3" {
+	if chosen, err := (&csr.Metadata{Annotations: map[string]string{key: value}}).ChooseVersion([]string{"tpm/v2", "tpm/v3", "tpm/v4"}); err != nil || chosen != "tpm/v3" {
 		t.Errorf("chose %q, %v", chosen, err)
 	}
 }
@@ -224,7 +200,7 @@ func TestChooseVersion(t *testing.T) {
 		{strings.Repeat("tpm/v3,", 200) + "tpm/v3", ""},
 	} {
 		t.Run(fmt.Sprint(row), func(t *testing.T) {
-			got, err := csr.ChooseVersion(map[string]string{csr.AnnotationVersions: c.value}, speaks)
+			got, err := (&csr.Metadata{Annotations: map[string]string{csr.AnnotationVersions: c.value}}).ChooseVersion(speaks)
 			if got != c.want || (err == nil) != (c.want != "") {
 				t.Errorf("%.40q: got %q, %v", c.value, got, err)
 			}
@@ -233,7 +209,7 @@ func TestChooseVersion(t *testing.T) {
 			}
 		})
 	}
-	if _, err := csr.ChooseVersion(nil, speaks); err == nil {
+	if _, err := new(csr.Metadata).ChooseVersion(speaks); err == nil {
 		t.Error("no annotations")
 	}
 }
@@ -243,7 +219,7 @@ func FuzzChooseVersion(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		got, err := csr.ChooseVersion(map[string]string{csr.AnnotationVersions: value}, []string{"tpm/v1", "tpm/v2"})
+		got, err := (&csr.Metadata{Annotations: map[string]string{csr.AnnotationVersions: value}}).ChooseVersion([]string{"tpm/v1", "tpm/v2"})
 		if err == nil && !strings.Contains(","+value+",", ","+got+",") || err != nil && got != "" {
 			t.Errorf("%q: got %q, %v", value, got, err)
 		}

@@ -147,7 +147,7 @@ type Spec struct {
 	// ExpirationSeconds is the lifetime asked for, in seconds; nil if none is.
 	// kube-apiserver requires 600 or more.
 	ExpirationSeconds *int32 `json:"expirationSeconds,omitempty"`
-	// Usages are the key usages asked for, in the words of the API; see [Usages].
+	// Usages are the key usages asked for, in the words of the API; see [Purpose.Usages].
 	Usages []string `json:"usages,omitempty"`
 }
 
@@ -193,7 +193,7 @@ func (b *Bundle) specUnder(filedUnder, target string, expirationSeconds int32) (
 		return nil, err
 	}
 	_, encipherment := request.CSR.PublicKey.(*rsa.PublicKey)
-	spec := &Spec{Request: text, SignerName: filedUnder, Usages: Usages(purpose, encipherment)}
+	spec := &Spec{Request: text, SignerName: filedUnder, Usages: purpose.Usages(encipherment)}
 	if expirationSeconds != 0 {
 		spec.ExpirationSeconds = &expirationSeconds
 	}

@@ -24,7 +24,7 @@ type Config struct {
 	Chain []*x509.Certificate
 	Key   crypto.Signer
 	// Kinds are the kinds of evidence that are trusted, each of another provider. Nodes file
-	// under the client signers of these kinds ([csr.SignerClient]), and no others are served.
+	// under the client signers of these kinds ([csr.Purpose.SignerName]), and no others are served.
 	Kinds []attest.Kind
 	// Members says which machine may be which node. No other machine gets a certificate. Where
 	// another machine is listed for a node's name, the Err of the [Reply] has the identity of
@@ -95,7 +95,7 @@ func clientSigners(kinds []attest.Kind) (names []string, err error) {
 		if typednil.Is(k) {
 			return nil, refusal.Config("Kinds", "a nil kind", "kinds of evidence")
 		}
-		name, err := csr.SignerClient(k.Describe().Provider)
+		name, err := csr.PurposeClient.SignerName(k.Describe().Provider)
 		if err != nil {
 			return nil, &attest.Error{Check: refusal.CheckConfig, Got: "an unusable kind in Kinds", Err: err}
 		}

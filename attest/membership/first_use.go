@@ -209,7 +209,7 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result) (*attest.Aut
 	j.notAfter = a.NotAfter // anyone who gets the authorization may change it
 	write := func(ctx context.Context) error { return j.bind(ctx, j.requested) }
 	if checked := r.Checked(); checked != nil {
-		requested, err := csr.RecordOf(nil, checked.Vouch(string(r.Machine), a.Grant, nil))
+		requested, err := checked.Vouch(string(r.Machine), a.Grant, nil).Record(nil)
 		if err != nil {
 			return nil, err
 		}

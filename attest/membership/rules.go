@@ -186,7 +186,7 @@ func (h Held) change(seen *Record, or State, now time.Time, how func(r *Record) 
 //
 // lastEnd is until when a certificate may be valid, rounded up to whole seconds; the zero
 // time, and an end before the recorded one, change nothing. issued, which may be nil, is the
-// record of the certificate or, while there is none, that of the request (csr.RecordOf). It
+// record of the certificate or, while there is none, that of the request (csr.Attested.Record). It
 // must be of the record's node and machine, and end by the last end (registry-claim). A
 // record of a request is kept once, and only until that of its certificate replaces it. A
 // record of a certificate is kept once too, except that a Node UID it lacks is filled in. What

@@ -283,7 +283,7 @@ const maxRecoveryLifetime = 90 * 24 * time.Hour
 
 // maxBuiltInDuration is the longest BuiltInDuration with which a kubelet always gets a serving
 // certificate: one that ends within MaxLifetime of the beginning of its client certificate
-// (csr.InheritAttestation). Nodes renew that after four fifths of its lifetime at the latest, which
+// (csr.Checked.Inherit). Nodes renew that after four fifths of its lifetime at the latest, which
 // for Kubernetes' own signer is BuiltInDuration, and for ours MaxLifetime.
 func (g *Signers) maxBuiltInDuration() time.Duration {
 	ours := func(name string) bool {
