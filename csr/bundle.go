@@ -114,7 +114,7 @@ var proposalBlocks = []string{BlockRequest, BlockProposalData}
 // written.
 //
 // It is as strict as [Parse], with one exception: the data may be a single line of any
-// length, as in the proposal's example. The errors are those of Parse.
+// length, as in the proposal's example. Errors are as for Parse.
 func ParseProposal(pem []byte) (*Bundle, error) {
 	blocks, err := readBlocks(pem, proposalBlocks)
 	if err != nil {

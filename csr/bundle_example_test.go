@@ -52,7 +52,7 @@ func Example_bundle() {
 	// signature: <nil>
 }
 
-// What is not exactly in the one form is refused, with the rule that it breaks.
+// A bundle in any other form is refused, with the rule that it breaks.
 func ExampleParse() {
 	const text = "-----BEGIN CERTIFICATE REQUEST-----\r\nMAkwADAAAwIAAA==\r\n-----END CERTIFICATE REQUEST-----\r\n"
 	_, err := csr.Parse([]byte(text))

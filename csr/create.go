@@ -44,7 +44,7 @@ type CreateOptions struct {
 // SANs are refused for client and recovery certificates and required for serving
 // certificates. What no policy would accept gives [refusal.CheckConfig]; for a provider ID
 // or flag it wraps the error of package oid or names the check "flag". Other errors are the
-// signer's or those of [ParsePKCS10]: the request is read back, and its signature verified,
+// signer's or as for [ParsePKCS10]: the request is read back, and its signature verified,
 // before it is returned.
 func Create(purpose Purpose, key crypto.Signer, nodeName string, o CreateOptions) ([]byte, error) {
 	if !names.ValidNode(nodeName) {

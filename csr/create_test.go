@@ -102,7 +102,7 @@ func TestCreateAsksForNothingUnasked(t *testing.T) {
 	}
 }
 
-// A cloud names a machine in capital letters, and the kubelet its Node in lower case: what is wrong
+// A cloud names a machine in capital letters, and the kubelet its Node in lower case: the fault
 // with the name is said to who makes the request, and to who judges one.
 func TestCreateSaysWhatIsWrongWithAName(t *testing.T) {
 	for name, want := range map[string]string{"pool-vmss00000A": "lower-case: pool-vmss00000a", "node_1": `lower-case letters, digits, "-" and "."`} {

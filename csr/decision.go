@@ -47,7 +47,7 @@ func (v Verdict) String() string {
 // status "True", and never lets one be removed. A writer of either subresource needs a
 // permission for the signer in addition to the one for the subresource: "approve" for approval,
 // "sign" for status (Kubernetes, "Certificates and Certificate Signing Requests",
-// "Authorization"). The reasons are those of decisions that are not named after a rule.
+// "Authorization"). The reasons belong to decisions that are not named after a rule.
 const (
 	ConditionApproved = "Approved" // an approver has said yes
 	ConditionDenied   = "Denied"   // final
@@ -84,12 +84,12 @@ type Decision struct {
 	Verdict Verdict
 	// Condition is the type of the condition to write, with the status "True":
 	// ConditionApproved, ConditionDenied or ConditionFailed. It is "" if nothing is to be
-	// written: to retry, to ignore, and to approve what is already approved.
+	// written: to retry, to ignore, and to approve an approved request again.
 	Condition string
 	// Subresource is where to write the condition: SubresourceApproval or SubresourceStatus,
 	// or "" if Condition is "".
 	Subresource string
-	// UID and ResourceVersion are those of the object that was checked, as [Decision.For]
+	// UID and ResourceVersion identify the object that was checked, as [Decision.For]
 	// found them: the decision is about that object only. An approval has the UID from the
 	// beginning.
 	UID, ResourceVersion string
@@ -117,7 +117,7 @@ type Decision struct {
 //     under a signer that the policy does not serve ([ErrOtherSigner]): nothing is to be
 //     written, and the controller need not look at it again.
 //   - A [*Error], [Errors], or any error with a method DenyReason() string, anywhere in the
-//     tree of err, denies, even if other parts of the tree could not be decided: what is
+//     tree of err, denies, even if other parts of the tree could not be decided: a request that is
 //     wrong stays wrong. The method's result is the reason.
 //   - [refusal.ErrRetry], [refusal.CheckConfig], context.Canceled, context.DeadlineExceeded and
 //     every error of an unknown kind mean retry. So does a refusal that was itself caused by
@@ -209,7 +209,7 @@ func refusedWith(err error) (reason string, ok bool) {
 	return "", false
 }
 
-// hiddenChecks are those whose refusals reveal what the requester may not know: which
+// hiddenChecks are the checks whose refusals reveal what the requester may not know: which
 // machine is which node. The first two belong to package attest.
 var hiddenChecks = []Check{"not-a-member", "provider-id", CheckMachineNotReady, CheckMachineOtherNode, CheckProviderIDMismatch, checkProviderIDNotVouched,
 	CheckSANNotOwn, CheckCredential, checkInheritedMachine, checkInheritedNode, checkInventoryMachine}

@@ -9,7 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Question is what an inventory is asked: which machine is to be this node.
+// Question asks an inventory which machine is to be this node.
 type Question struct {
 	// ClusterIDs are the names of the cluster ([Policy.ClusterIDs]), so that one inventory
 	// can serve several clusters.
@@ -23,7 +23,7 @@ type Question struct {
 	Request *Request
 }
 
-// Machine is what the operator's own inventory says about the machine that is to be a node:
+// Machine is the entry of the operator's own inventory for the machine that is to be a node:
 // a Cluster API Machine, an entry in a list, a row in a database. It must come neither from
 // the Node object, which the kubelet writes itself, nor from the request.
 type Machine struct {
@@ -46,7 +46,7 @@ type Machine struct {
 	// compared as UID is. It is the only thing here that comes from the Node: a kubelet
 	// cannot write it.
 	NodeUID string
-	// NodeName is the one node that the machine may be. "" leaves it open: then what the
+	// NodeName is the one node that the machine may be. "" leaves it open: then the machine that the
 	// inventory returns for a node name applies to that node name.
 	NodeName string
 	// ProviderID is the machine's provider ID; "" if it is not known yet, and "none" if the machine
@@ -61,7 +61,7 @@ type Machine struct {
 	// mapped into IPv6. Addresses that [Policy] reserves are refused even if they are
 	// listed.
 	IPAddresses []netip.Addr
-	// BootstrapReady says that the machine has been given what it needs to join
+	// BootstrapReady says that the machine has its data for joining
 	// (the Cluster API's condition BootstrapConfigReady). While it is not ready, requests with
 	// a bootstrap token are refused, and the node files again; those with a certificate do not
 	// depend on it.

@@ -11,7 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// What the inventory says about a machine is held against what any provider has found, wherever
+// The inventory's machine is compared with the machine that any provider has found, wherever
 // something comes of it: in [csr.Verify], a decision, a certificate and a record.
 func TestInventoryHoldsEveryProvider(t *testing.T) {
 	const check = csr.Check("inventory-machine")
@@ -69,7 +69,7 @@ func TestInventoryHoldsEveryProvider(t *testing.T) {
 	}
 }
 
-// What no policy has checked is nobody's machine.
+// A request that no policy has checked has no machine.
 func TestCheckMachineOfNothing(t *testing.T) {
 	for name, c := range map[string]*csr.Checked{"nil": nil, "zero": new(csr.Checked)} {
 		if err := c.CheckMachine(goodIdentity); !errors.Is(err, csr.CheckProviderResult) {
@@ -79,10 +79,10 @@ func TestCheckMachineOfNothing(t *testing.T) {
 }
 
 // An authorizer may name the machine of a pool, whose UID the inventory cannot tell by the node's
-// name. What the inventory does say stands.
+// name. The inventory's own UID stands.
 func TestMachineUIDThatIsVouchedFor(t *testing.T) {
 	for name, c := range map[string]struct{ inventory, vouched, want string }{
-		"nobody's": {"", "", ""}, "the inventory's": {"uid-1", "", "uid-1"}, "of a slot": {"", "slot-7", "slot-7"},
+		"no UID": {"", "", ""}, "the inventory's": {"uid-1", "", "uid-1"}, "of a slot": {"", "slot-7", "slot-7"},
 		"the same": {"uid-1", "uid-1", "uid-1"}, "another": {"uid-1", "uid-2", "refused"}, "a longer one": {"uid-1", "uid-11", "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,9 +105,9 @@ func TestMachineUIDThatIsVouchedFor(t *testing.T) {
 // ours, nor recorded nor issued. "none" in an inventory is a word about the machine, and no provider ID.
 func TestProviderIDThatIsVouchedFor(t *testing.T) {
 	for name, c := range map[string]struct{ inventory, vouched, want string }{
-		"nobody's": {"", "", ""}, "the inventory's": {"test://1", "test://1", "test://1"}, "not known in the inventory": {"", "test://1", "test://1"},
+		"no ID": {"", "", ""}, "the inventory's": {"test://1", "test://1", "test://1"}, "not known in the inventory": {"", "test://1", "test://1"},
 		"not vouched for": {"test://1", "", ""}, "another": {"test://1", "test://2", "refused"}, "of an instance": {"aws:////i-1", "aws:///a/i-1", "aws:///a/i-1"},
-		"none, ever": {"none", "", ""}, "the inventory's none": {"none", "none", ""}, "one where there is none": {"none", "test://1", "refused"},
+		"none, ever": {"none", "", ""}, "the inventory's none": {"none", "none", ""}, "one instead of none": {"none", "test://1", "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)

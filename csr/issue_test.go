@@ -220,7 +220,7 @@ func TestIssueLifetimes(t *testing.T) {
 	}
 }
 
-// What was verified is held against what was checked, field by field.
+// The grant is compared with the checked request, field by field.
 func TestIssueRefusesWhatIsNotVouchedFor(t *testing.T) {
 	f := goodFixture(csr.SignerServingTPM, csr.RequesterNode)
 	f.builder.extensions = append(f.builder.extensions, providerIDExtension(t, goodProviderID))

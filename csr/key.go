@@ -20,7 +20,7 @@ import (
 )
 
 // keyAlgorithms are the complete AlgorithmIdentifiers of the keys that are supported, and how many
-// bytes such a key has: for a curve, those of an uncompressed point; 0 for RSA, whose keys are of
+// bytes such a key has: for a curve, the size of an uncompressed point; 0 for RSA, whose keys are of
 // any size. It is never modified.
 var keyAlgorithms = map[string]struct {
 	algorithm x509.PublicKeyAlgorithm
@@ -73,7 +73,7 @@ func IsCanonicalSPKI(spki []byte) bool {
 }
 
 // SPKIHash returns the SHA-256 of [CanonicalSPKI], which identifies a key whatever its
-// original encoding. Its errors are those of CanonicalSPKI.
+// original encoding. Errors are as for CanonicalSPKI.
 func SPKIHash(pub crypto.PublicKey) ([32]byte, error) {
 	spki, err := CanonicalSPKI(pub)
 	if err != nil {
@@ -156,7 +156,7 @@ var signatureAlgorithms = map[string]x509.PublicKeyAlgorithm{
 	"\x30\x05\x06\x03\x2b\x65\x70":                                 x509.Ed25519, // id-Ed25519
 }
 
-// foreignAlgorithms are those that other software also writes: RSA without parameters. It is
+// foreignAlgorithms are the algorithms that other software also writes: RSA without parameters. It is
 // never modified.
 var foreignAlgorithms = map[string]x509.PublicKeyAlgorithm{
 	"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b": x509.RSA,

@@ -76,7 +76,7 @@ const (
 	misspeltPrefix = "cluster-x-k8s-io/"
 )
 
-// Purpose is what a certificate is for. The signer name of a request determines it; see
+// Purpose is the use of a certificate. The signer name of a request determines it; see
 // [PurposeOf]. The zero value is not a purpose and is refused everywhere.
 type Purpose int
 
@@ -98,19 +98,19 @@ func (p Purpose) String() string {
 	return nameOf("purpose", int(p), "", "client", "serving", "recovery")
 }
 
-// purposes says for each purpose what the common name begins with, what the organization is,
+// purposes has for each purpose the prefix of the common name, the organization,
 // and which usage the key has in addition to signatures. It is never modified.
 var purposes = map[Purpose]struct {
 	prefix, organization, auth string
-	extKeyUsage                x509.ExtKeyUsage // what the certificate's key is for
+	extKeyUsage                x509.ExtKeyUsage // of the certificate
 }{
 	PurposeClient:   {NodeUserPrefix, NodesGroup, usageClientAuth, x509.ExtKeyUsageClientAuth},
 	PurposeServing:  {NodeUserPrefix, NodesGroup, usageServerAuth, x509.ExtKeyUsageServerAuth},
 	PurposeRecovery: {RecoveryUserPrefix, RecoveryGroup, usageClientAuth, x509.ExtKeyUsageClientAuth},
 }
 
-// PurposeOf returns what a signer's certificates are for. It knows the names that are
-// constants here and those that [Purpose.SignerName] and [Purpose.SignerName] make. For every other
+// PurposeOf returns the purpose of a signer's certificates. It knows the names that are
+// constants here and all names that [Purpose.SignerName] makes. For every other
 // name it returns a [*Error] of [CheckSignerName]: among others for the challenge signer,
 // for which no signer signs, for a serving signer of the insecure provider, and for the
 // proposal's spelling cluster-x-k8s-io/, which kube-apiserver refuses.
@@ -170,7 +170,7 @@ func ProviderOf(signerName string) string {
 }
 
 // parseSignerName returns the purpose and the provider of a signer name. For a name without
-// a purpose it returns 0, "" and what was wanted instead.
+// a purpose it returns 0, "" and the wanted name, for an error.
 func parseSignerName(name string) (purpose Purpose, provider, want string) {
 	switch name {
 	case SignerKubeAPIServerClientKubelet:
@@ -194,7 +194,7 @@ func parseSignerName(name string) (purpose Purpose, provider, want string) {
 		return 0, "", "the prefix cluster.x-k8s.io/: kube-apiserver refuses cluster-x-k8s-io/"
 	}
 	if strings.HasPrefix(name, challengeSignerPrefix) {
-		return 0, "", "the signer that the certificate is meant for: nobody signs for the challenge signer"
+		return 0, "", "the signer of the certificate: no certificate is signed for the challenge signer"
 	}
 	return 0, "", "a signer of node certificates"
 }
@@ -249,7 +249,7 @@ func (p Purpose) SubjectNames(nodeName string) (commonName, organization string)
 }
 
 // nodeNameAfter cuts the prefix off a user name or common name. It returns "" and false if
-// what is left is not a node name.
+// the rest is not a node name.
 func nodeNameAfter(prefix, name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, prefix)
 	if !ok || !names.ValidNode(rest) {
@@ -258,7 +258,7 @@ func nodeNameAfter(prefix, name string) (string, bool) {
 	return rest, true
 }
 
-// RequesterClass says who files a request, and so what they may ask for. The zero value is
+// RequesterClass says who files a request, and so which certificates they may ask for. The zero value is
 // no user and may ask for nothing.
 //
 //	class      user name                   groups                                client  serving  recovery
@@ -304,7 +304,7 @@ type Requester struct {
 // Requester reads Username and Groups; the groups may be in any order. The error is a [*Error] of "request-username" or, for a user name of one of the three forms,
 // of "request-groups".
 //
-// The groups must be exactly those of the class: a certificate with O=system:nodes gives
+// The groups must be exactly the groups of the class: a certificate with O=system:nodes gives
 // system:nodes, kube-apiserver adds system:authenticated, and a bootstrap token adds only
 // groups below system:bootstrappers:. Anything else means that the requester is more than a
 // node, or that an authenticator unknown to this SDK is in use.

@@ -8,7 +8,7 @@ import (
 )
 
 // FuzzNames reads any text as the names that a request object and a provider block
-// hold: what is taken is spelt one way only, and nothing panics.
+// hold: accepted text is spelt one way only, and nothing panics.
 func FuzzNames(f *testing.F) {
 	for _, s := range []string{"tpm/v1", "tpm/v01", SignerClientTPM, SignerKubeletServing, "cluster-x-k8s-io/kubelet-serving-tpm",
 		"system:node:a", "system:bootstrap:abcdef", "nodeattest:recovery:a", "system:node:", ""} {

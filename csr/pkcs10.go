@@ -76,7 +76,7 @@ const (
 type PKCS10 struct {
 	// Raw is the whole request as received.
 	Raw []byte
-	// Info is the CertificationRequestInfo as received, with tag and length: what the
+	// Info is the CertificationRequestInfo as received, with tag and length: the bytes that the
 	// request's signature covers.
 	Info []byte
 	// InfoHash is the SHA-256 of Info.
@@ -115,7 +115,7 @@ type attribute struct {
 	values cryptobyte.String
 }
 
-// ParsePKCS10 reads a certificate request (RFC 2986) and refuses what is not in its one
+// ParsePKCS10 reads a certificate request (RFC 2986) and refuses a request that is not in its one
 // canonical encoding: see the Rules named Request, "request-signature-algorithm" and
 // "request-provider-id". Attributes other than extensionRequest are kept for the caller to
 // judge. It does not check the signature; [PKCS10.CheckSignature] does.

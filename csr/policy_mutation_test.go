@@ -17,7 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// keyAlone is a public key that signs nonsense: what it is in is checked unsigned.
+// keyAlone is a public key that signs nonsense: its request is checked unsigned.
 type keyAlone struct{ crypto.PublicKey }
 
 func (k keyAlone) Public() crypto.PublicKey { return k.PublicKey }
@@ -95,7 +95,7 @@ func TestPolicyReservedNames(t *testing.T) {
 	}
 }
 
-// TestPolicyReservedAddresses: the first and last address of what is always reserved, and
+// TestPolicyReservedAddresses: the first and last address of the networks that are always reserved, and
 // its neighbours.
 func TestPolicyReservedAddresses(t *testing.T) {
 	for address, reserved := range map[string]bool{
@@ -144,7 +144,7 @@ func TestPolicySANCountExactly(t *testing.T) {
 	}
 }
 
-// TestPolicyRulesAlone: what is wrong is one thing, and reported as that alone.
+// TestPolicyRulesAlone: one fault is reported as that rule alone.
 func TestPolicyRulesAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		signer string
@@ -184,7 +184,7 @@ func TestPolicyRulesAlone(t *testing.T) {
 			if got := brokenRules(err); !slices.Equal(got, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
-			// What a name without a domain stands for is nobody's here.
+			// A name without a domain belongs to no machine here.
 			if other := f.request.Spec.SignerName == "tpm"; errors.Is(err, csr.ErrOtherSigner) != other {
 				t.Errorf("another signer's: %v", !other)
 			}

@@ -16,7 +16,7 @@ import (
 //
 // A provider is self-contained. It checks the request against a [Policy] itself, since only
 // a Policy makes the [Checked] in its result, and it must not trust anything that the
-// requester could have set: annotations, labels, and what the evidence says about itself.
+// requester could have set: annotations, labels, and unsigned statements in the evidence.
 // Annotations least of all, such as the proposal's "cluster-x-k8s-io/tpm-endorsement-key".
 //
 // A refusal is a [*Error], [Errors] or an error with a method DenyReason() string. An error

@@ -82,7 +82,7 @@ func ExampleMetadata_ChooseVersion() {
 }
 
 func ExampleChecked_Inherit() {
-	// What was recorded when node-1 got its client certificate.
+	// The record of node-1's client certificate.
 	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	record := &csr.IssuedRecord{CredentialID: goodCredential, NodeName: "node-1", SignerName: csr.SignerClientTPM,
 		Machine: "ak:sha256:00ff", MachineUID: "8f6e", NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
@@ -113,7 +113,7 @@ func ExampleChecked_Inherit() {
 	// true
 }
 
-// fileServingRequest is what the API server keeps of a kubelet's own request.
+// fileServingRequest returns the object of a kubelet's own request.
 func fileServingRequest(nodeName string) *csr.Request {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

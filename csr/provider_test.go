@@ -14,13 +14,13 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// fakeProvider verifies by the policy of a fixture alone, and notes what it was asked.
+// fakeProvider verifies by the policy of a fixture alone, and notes the calls.
 type fakeProvider struct {
 	policy *csr.Policy
 	change func(*csr.Attested) *csr.Attested
 	err    error
 	asked  []string
-	seen   func(*csr.Parsed) // what it is given, if set
+	seen   func(*csr.Parsed) // called with the request, if set
 }
 
 func (p *fakeProvider) verify(ctx context.Context, r *csr.Parsed, what string) (*csr.Attested, error) {
@@ -112,10 +112,10 @@ func TestVerifyResult(t *testing.T) {
 	other.builder.key = p384Key()
 	otherAttested := goodVerified(other.mustCheck(t))
 	for name, change := range map[string]func(*csr.Attested) *csr.Attested{
-		"nothing":           func(*csr.Attested) *csr.Attested { return nil },
-		"checked by nobody": func(*csr.Attested) *csr.Attested { return new(csr.Checked).Vouch("x", csr.Grant{}, nil) },
-		"another request":   func(*csr.Attested) *csr.Attested { return otherAttested },
-		"no machine":        func(a *csr.Attested) *csr.Attested { return a.Checked().Vouch("", a.Grant(), nil) },
+		"nothing":         func(*csr.Attested) *csr.Attested { return nil },
+		"not checked":     func(*csr.Attested) *csr.Attested { return new(csr.Checked).Vouch("x", csr.Grant{}, nil) },
+		"another request": func(*csr.Attested) *csr.Attested { return otherAttested },
+		"no machine":      func(a *csr.Attested) *csr.Attested { return a.Checked().Vouch("", a.Grant(), nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
@@ -172,7 +172,7 @@ func TestVerifyErrors(t *testing.T) {
 	}
 }
 
-// TestNegotiation is the whole round: what a provider reads, the annotation, and the version that
+// TestNegotiation is the whole round: a provider's versions, the annotation, and the version that
 // both know.
 func TestNegotiation(t *testing.T) {
 	key, value := (&csr.UnsupportedVersionError{Supported: []string{"tpm/v3", "tpm/v2"}}).Annotation()
@@ -191,7 +191,7 @@ func TestChooseVersion(t *testing.T) {
 		{"tpm/v2", "tpm/v2"},
 		{"tpm/v2,tpm/v9,aws/v3", "tpm/v2"},
 		{"", ""},
-		{"tpm/v1", ""}, // whoever writes the annotation cannot make the node go back to v1
+		{"tpm/v1", ""}, // a writer of the annotation cannot make the node go back to v1
 		{"aws/v3", ""},
 		{"tpm/v3, tpm/v2", ""},
 		{"tpm/v3,", ""},
@@ -275,9 +275,9 @@ func TestVerifyNeedsMachineName(t *testing.T) {
 // TestInventoryNameOfNothing: each part of a result is needed.
 func TestInventoryNameOfNothing(t *testing.T) {
 	for name, a := range map[string]*csr.Attested{
-		"nil":               nil,
-		"nothing":           {},
-		"checked by nobody": new(csr.Checked).Vouch("x", csr.Grant{}, nil),
+		"nil":         nil,
+		"nothing":     {},
+		"not checked": new(csr.Checked).Vouch("x", csr.Grant{}, nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := a.InventoryName(); got != "" || !errors.Is(err, csr.CheckProviderResult) {
@@ -334,7 +334,7 @@ func TestInsecureRefuses(t *testing.T) {
 		"recovery":                 {func(f *requestFixture) { f.ask(csr.RequesterRecovery) }, csr.CheckRequesterPurpose},
 		"evidence of another kind": {func(f *requestFixture) { f.provider, f.data = "tpm/v1", []byte{1} }, csr.CheckAttestationProvider},
 		"unknown machine":          {func(f *requestFixture) { f.machine = nil }, csr.CheckMachineUnknown},
-		"where there is none":      {func(f *requestFixture) { f.machine.ProviderID = "none" }, csr.CheckProviderIDMismatch},
+		"instead of none":          {func(f *requestFixture) { f.machine.ProviderID = "none" }, csr.CheckProviderIDMismatch},
 		"another provider ID":      {func(f *requestFixture) { f.machine.ProviderID = "test://zone/instance-2" }, csr.CheckProviderIDMismatch},
 		"SANs": {func(f *requestFixture) {
 			f.builder.extensions = append(f.builder.extensions, sanExtension(dnsSAN(goodNode)))
@@ -360,7 +360,7 @@ func TestInsecureRefuses(t *testing.T) {
 	}
 	f.policy.SignerNames = []string{csr.SignerClientInsecure, csr.SignerClientTPM}
 	if _, err := csr.NewInsecureProvider(f.policy); !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("beside another signer: %v", err)
+		t.Errorf("with another signer: %v", err)
 	}
 	if _, err := csr.NewInsecureProvider(nil); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("no policy: %v", err)

@@ -199,7 +199,7 @@ const minInherited = MinLifetime / 2
 // Inherit decides about a kubelet's own request for a serving certificate, which
 // carries no evidence: it inherits the attestation of the client certificate that the
 // kubelet used. kube-apiserver states that certificate in spec.extra ([ExtraCredentialID]),
-// and [Policy.IssuedRecord] has found what was recorded when it was issued ([IssuedRecord]).
+// and [Policy.IssuedRecord] has found its record ([IssuedRecord]).
 //
 // It is a pure function of its arguments: it sees the request and the record as the policy
 // saw them. The policy has compared the two: the record is of a client certificate (neither
@@ -208,8 +208,8 @@ const minInherited = MinLifetime / 2
 // returned as [Errors].
 //
 // A node's name may have passed to another machine while the old machine's certificate is
-// still valid, so the name alone proves nothing. What the record says about the
-// certificate's machine is compared with what the inventory says about the machine that is
+// still valid, so the name alone proves nothing. The record of the
+// certificate's machine is compared with the inventory's entry for the machine that is
 // the node now ([Machine]): the UIDs must be equal, even if one side has none; provider IDs
 // and identities must be equal if both sides have one; and at least one of the three must be
 // present and equal. An inventory that states none of the three cannot tell machines apart:

@@ -25,7 +25,7 @@ func inheritingFixture() (*requestFixture, *csr.IssuedRecord) {
 	return f, record
 }
 
-// inherit asks the policy, then for what is inherited.
+// inherit has the policy check the request, then calls Inherit.
 func inherit(t *testing.T, f *requestFixture) (*csr.Attested, error) {
 	t.Helper()
 	checked, err := f.check(t)
@@ -126,7 +126,7 @@ func TestInheritSeesTheCheckedRequest(t *testing.T) {
 	if _, err := checked.Inherit(issueTime); err != nil {
 		t.Errorf("the request that was checked: %v", err)
 	}
-	// Record and machine are those that the policy saw, too.
+	// Record and machine are as the policy saw them, too.
 	record.Machine, record.MachineUID, f.machine.UID = "ak:sha256:00fe", "uid-of-machine-2", "uid-of-machine-2"
 	attested, err := checked.Inherit(issueTime)
 	if err != nil || attested.Machine() != goodIdentity {
@@ -218,7 +218,7 @@ func TestInheritTooLittleLeft(t *testing.T) {
 	}
 }
 
-// Records is asked once, with the request, and what it finds is what counts.
+// IssuedRecord is called once, with the request, and its result is used.
 func TestRecordsIsAskedOnce(t *testing.T) {
 	f, record := inheritingFixture()
 	asked := 0

@@ -47,7 +47,7 @@ func TestIssuedRecordClientOf(t *testing.T) {
 		})
 	}
 	if new(csr.IssuedRecord).ClientOf("", "") {
-		t.Error("the zero record is somebody's")
+		t.Error("the zero record belongs to a node")
 	}
 }
 
@@ -108,7 +108,7 @@ func TestAttestedRecord(t *testing.T) {
 	if _, err := f.mustCheck(t).Vouch(goodIdentity, azure, nil).Record(certificate(extension("azure:///a"), own)); err != nil {
 		t.Errorf("with its provider ID in another case: %v", err)
 	}
-	// Without the certificate it is what the certificate completes, later and elsewhere.
+	// Without the certificate it is a record that the certificate completes, later and elsewhere.
 	requested, err := attested.Record(nil)
 	if err != nil || requested.CredentialID != "" || requested.ClientOf(goodNode, "") || !requested.NotAfter.Equal(at.Add(time.Hour)) {
 		t.Errorf("the request: got %+v, %v", requested, err)
@@ -169,7 +169,7 @@ func TestRecordFiledWith(t *testing.T) {
 	}
 }
 
-// What is to be written beside a certificate is written before it leaves.
+// The record is written before the certificate is returned.
 func TestIssueRecords(t *testing.T) {
 	checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
 	ca := newCA(t, goodOptions())

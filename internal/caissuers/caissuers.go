@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// MaxSize bounds what is read, in bytes.
+	// MaxSize bounds the input, in bytes.
 	MaxSize = 64 << 10
 	// maxCertificates bounds the certificates in it.
 	maxCertificates = 16
@@ -43,7 +43,7 @@ var (
 // Certificates returns the certificates in it, each the DER of one SEQUENCE that is not
 // looked into, and all parts of data: a certificate in DER, or a certs-only message of CMS
 // (PKCS#7) in BER or DER, the two forms of RFC 5280; or either in PEM, which some CAs serve.
-// White space may follow. There are 1 to 16. An error says what it is instead.
+// White space may follow. There are 1 to 16. An error names the content instead.
 func Certificates(data []byte) (all [][]byte, err error) {
 	switch {
 	case len(data) > MaxSize:
@@ -61,7 +61,7 @@ func Certificates(data []byte) (all [][]byte, err error) {
 	return all, err
 }
 
-// inPEM reads blocks, and passes over the text between them and over those of other types.
+// inPEM reads blocks, and passes over the text between them and over blocks of other types.
 func inPEM(data []byte) (all [][]byte, err error) {
 	blocks := 0
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -133,7 +133,7 @@ func certsOnly(data []byte) ([][]byte, error) {
 	return certificatesOf(certificates)
 }
 
-// certificatesOf splits a CertificateSet. What is no X.509 certificate has another tag.
+// certificatesOf splits a CertificateSet. Other certificates than X.509 have another tag.
 func certificatesOf(set []byte) (all [][]byte, err error) {
 	for len(set) > 0 {
 		_, rest, ok := element(set, maxDepth)

@@ -246,7 +246,7 @@ func (r *Reader) literal(texts ...string) error {
 	return r.syntax()
 }
 
-// syntax refuses what is not JSON. Text that begins with the mark of an encoding is told
+// syntax refuses text that is not JSON. Text that begins with the mark of an encoding is told
 // apart: it looks well to people. So is a page, which servers and proxies send in place of JSON.
 func (r *Reader) syntax() error {
 	for _, mark := range []string{"\ufeff", "\xff\xfe", "\xfe\xff"} {

@@ -30,7 +30,7 @@ func (r *Reader) Text() ([]byte, error) {
 	return []byte(text), nil
 }
 
-// scanString reads a string and returns what is between its quotes, checked.
+// scanString reads a string and returns the checked text between its quotes.
 func (r *Reader) scanString() ([]byte, error) {
 	if err := r.want(StringKind); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func collision(other string, name []byte) Reason {
 }
 
 // fold returns a text that is the same for names that bytes.EqualFold considers equal: each
-// letter becomes the smallest of those that differ from it only in case.
+// letter becomes the smallest letter that differs from it only in case.
 func fold(name []byte) string {
 	return strings.Map(func(c rune) rune {
 		smallest := c

@@ -295,7 +295,7 @@ func TestTrimNVCertificate(t *testing.T) {
 func TestTrimNVCertificateNotWrittenYet(t *testing.T) {
 	for text, want := range map[string]bool{strings.Repeat("\x00", 9): true, strings.Repeat("\xff", 9): true, "\x00\xff": false, "": false} {
 		_, err := der.TrimNVCertificate([]byte(text))
-		if err == nil || strings.Contains(err.Error(), "nobody has written one yet") != want {
+		if err == nil || strings.Contains(err.Error(), "no certificate has been written yet") != want {
 			t.Errorf("%x: got %v", text, err)
 		}
 	}
