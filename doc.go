@@ -12,18 +12,18 @@
 //
 // Package csr is the node's request: the bundle of PEM blocks in the spec.request field of a
 // CertificateSigningRequest, a builder for the node, and for the control plane a strict
-// parser, the policy that says what a node may ask for, the decision (approve, deny or try
+// parser, the policy about the requests of nodes, the decision (approve, deny or try
 // again) and the issuing of the certificate. It knows nothing about TPMs.
 //
 // Package attest is the join. On the node an Attester makes a hello and answers a challenge.
 // On the control plane a Verifier makes the challenge, verifies the answer and says which
-// machine it came from. What the evidence is, is left to kinds of evidence.
+// machine it came from. Kinds of evidence read and verify the proof itself.
 //
 // Package attest/tpm is the TPM's kind of evidence: the node's key is certified by an
 // attestation key whose certificate, or whose TPM's certificate, is trusted. Beneath it,
 // attest/tpm/statement verifies one statement or quote of a TPM by itself, attest/tpm/tpmcert
 // the certificates of TPMs, attest/tpm/tpmkey makes and keeps keys in a TPM, and
-// attest/tpm/eventlog judges what a machine booted: it replays the firmware's event log
+// attest/tpm/eventlog judges the software that a machine booted: it replays the firmware's event log
 // against the quote of an answer and reads the state of Secure Boot.
 //
 // Package attest/document is for authors of other kinds: a platform signs a document over
@@ -60,13 +60,13 @@
 // strictly than the Kubernetes API server does, and compares them with the machine that
 // attested.
 //
-// Package claims/apiserver is what the API server does with them: it issues tokens and reviews
+// Package claims/apiserver is the API server's side: it issues tokens and reviews
 // them.
 //
 // Package claims/extsigner is the core of an external signer of tokens.
 //
-// Package refusal defines what a refusal is in all of them: a named check, what was found and
-// what was wanted, and the difference between "no" and "could not decide".
+// Package refusal defines refusals for all of them: a named check, the value found and
+// the value wanted, and the difference between "no" and "could not decide".
 //
 // Package secret has the one type in which they hold secrets. Package recovered turns a panic in a
 // caller's code, such as a kind of evidence, into an error.

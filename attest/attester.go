@@ -65,7 +65,7 @@ func NewAttester(prover Prover) (*Attester, error) {
 		return nil, &Error{Check: refusal.CheckConfig, Got: "a Prover of that name", Err: err}
 	}
 	format := formatOf(prover.Provider(), prover.Version())
-	if _, _, err := csr.ProviderVersion(format); err != nil {
+	if _, _, err := (&csr.Bundle{Provider: format}).ProviderVersion(); err != nil {
 		return nil, &Error{Check: refusal.CheckConfig, Got: "a Prover of that version", Err: err}
 	}
 	return &Attester{prover: prover, format: format}, nil

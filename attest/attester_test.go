@@ -365,7 +365,7 @@ func TestSpecsOfMessages(t *testing.T) {
 	}
 	for want, r := range map[string]*csr.Request{signer: n.hello(t), n.subject.SignerName: n.answer(t, challenge)} {
 		if r.Spec.SignerName != want || r.Spec.ExpirationSeconds == nil || *r.Spec.ExpirationSeconds != 3600 ||
-			!slices.Equal(r.Spec.Usages, csr.Usages(csr.PurposeClient, false)) {
+			!slices.Equal(r.Spec.Usages, csr.PurposeClient.Usages(false)) {
 			t.Errorf("%+v", r.Spec)
 		}
 		bundle, err := csr.Parse(r.Spec.Request)

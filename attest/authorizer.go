@@ -209,7 +209,7 @@ func AskMembership(ctx context.Context, a Authorizer, r *Result) error {
 	}
 	if r.checked != nil {
 		pending.attested = r.checked.Vouch(string(machine), *grant, r) // the writes may read it
-		_, err = csr.RecordOf(nil, pending.attested)
+		_, err = pending.attested.Record(nil)
 		err = contradicted(err)
 	}
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 // TestOpeningMaxLifetime: an authorizer is told how long Kubernetes' own signers' certificates may
 // last, and nothing where they are not served.
 func TestOpeningMaxLifetime(t *testing.T) {
-	own, err := csr.SignerClient("fake")
+	own, err := csr.PurposeClient.SignerName("fake")
 	if err != nil {
 		t.Fatal(err)
 	}

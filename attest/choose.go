@@ -51,7 +51,7 @@ func (v *Verifier) choose(ctx context.Context, request *csr.Parsed) (*openKind, 
 	if bundle.Provider != "" {
 		got = refusal.Quote(bundle.Provider)
 	}
-	name, version, _ := csr.ProviderVersion(bundle.Provider) // "" without a provider block
+	name, version, _ := bundle.ProviderVersion() // "" without a provider block
 	if !slices.Contains(names, name) {
 		return nil, &Error{Check: csr.CheckAttestationProvider, Got: got, Want: "evidence for provider " + strings.Join(names, " or ")}
 	}

@@ -280,7 +280,7 @@ func newFakeNode(t testing.TB, p *fakeProver) *fakeNode {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := csr.SignerClient(p.provider)
+	signer, err := csr.PurposeClient.SignerName(p.provider)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +354,7 @@ func fakeConfig(t testing.TB, kinds ...Kind) VerifierConfig {
 			return &csr.Machine{Name: "machine-of-" + q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
 		}}
 	for _, k := range kinds {
-		signer, err := csr.SignerClient(k.Describe().Provider)
+		signer, err := csr.PurposeClient.SignerName(k.Describe().Provider)
 		if err != nil {
 			t.Fatal(err)
 		}

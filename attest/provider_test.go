@@ -1,6 +1,7 @@
 package attest
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 func TestVerifierIsAProvider(t *testing.T) {
 	var v interface {
 		csr.Provider
-		csr.Challenger
+		Challenge(ctx context.Context, hello *csr.Request) ([]byte, error)
 	} = newFakeVerifier(t, &fakeKind{})
 	n := newFakeNode(t, newFakeProver())
 	challenge, err := v.Challenge(t.Context(), n.hello(t))

@@ -61,7 +61,7 @@ func ReadMessage(request *csr.Parsed, kinds ...Kind) (*Message, error) {
 		return m, err
 	}
 	var version int
-	if m.Provider, version, err = csr.ProviderVersion(bundle.Provider); err != nil {
+	if m.Provider, version, err = bundle.ProviderVersion(); err != nil {
 		return m, err
 	}
 	if m.Evidence, err = evidenceOf(bundle, version); err != nil {

@@ -51,7 +51,7 @@ type VerifierConfig struct {
 // keeps no state except the key ring, so any replica can verify an answer to another one's challenge.
 // It is made once and is safe for use from many goroutines.
 //
-// A Verifier is a [csr.Provider] and a [csr.Challenger], for [csr.Verify].
+// A Verifier is a [csr.Provider], for [csr.Verify].
 type Verifier struct {
 	c       VerifierConfig
 	kinds   []*openKind
@@ -177,7 +177,7 @@ func newOpenKind(k Kind) (*openKind, error) {
 	o.challengeSigner = signer
 	slices.Sort(o.Versions)
 	for _, version := range o.Versions {
-		if _, _, err := csr.ProviderVersion(formatOf(o.Provider, version)); err != nil {
+		if _, _, err := (&csr.Bundle{Provider: formatOf(o.Provider, version)}).ProviderVersion(); err != nil {
 			return nil, err
 		}
 	}
@@ -339,7 +339,7 @@ func checkHelloAge(request *csr.Request, now time.Time) (time.Time, error) {
 
 // read reads the evidence of one message with its kind.
 func read[T any](k *openKind, bundle *csr.Bundle, parse func(*Evidence) (T, error)) (m T, version int, err error) {
-	_, version, _ = csr.ProviderVersion(bundle.Provider) // choose has checked it
+	_, version, _ = bundle.ProviderVersion() // choose has checked it
 	e, err := evidenceOf(bundle, version)
 	if err != nil {
 		return m, 0, err

@@ -21,7 +21,7 @@ func TestVerifierConfig(t *testing.T) {
 	}
 	var signers []string
 	for _, name := range []string{"fake", "other"} {
-		signer, err := csr.SignerClient(name)
+		signer, err := csr.PurposeClient.SignerName(name)
 		if err != nil {
 			t.Fatal(err)
 		}

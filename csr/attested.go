@@ -14,14 +14,14 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Grant is what is vouched for about a machine beyond its identity. The issuer of a certificate
-// writes the provider ID, and those of the names and addresses that the request asks for.
+// Grant holds the facts that are vouched for about a machine in addition to its identity. The issuer of a certificate
+// writes the provider ID, and the granted names and addresses that the request asks for.
 type Grant struct {
 	// ProviderID is the provider ID. It is written even if the request claims none; a request
 	// that claims another is refused. "" vouches for none: a request that claims one is
 	// refused.
 	ProviderID string
-	// DNSNames are DNS names, in upper or lower case. Those that a serving request asks for
+	// DNSNames are DNS names, in upper or lower case. The names that a serving request asks for
 	// are written, in lower case. The others are not, and a name that is asked for but not
 	// vouched for is refused.
 	DNSNames []string
@@ -47,8 +47,8 @@ func (g Grant) clone() Grant {
 	return g
 }
 
-// Attested is a checked request together with what the evidence in it has shown and what is
-// vouched for. [Checked.Vouch] alone makes it, for that one request. Nothing in it can be set:
+// Attested is a checked request together with the machine that its evidence has shown and the
+// grant. [Checked.Vouch] alone makes it, for that one request. Nothing in it can be set:
 // it can only be narrowed, by [Attested.Until]. It is what an approval and a certificate are
 // made from ([Attested.Decision], [CA.Issue]), and it does not last: neither takes one whose
 // request was checked over an hour ago, since a machine may have left the inventory since.
@@ -87,7 +87,7 @@ func (c *Checked) compareProviderIDs(granted string) (ids providerIDs) {
 }
 
 // Vouch returns an Attested for this very request and a machine, given by its canonical
-// identity, such as "ek:sha256:<hex>", with what is vouched for. details is the kind's own
+// identity, such as "ek:sha256:<hex>", with the grant. details is the kind's own
 // result, such as an *attest.Result, and nil if it has none; nothing in this package reads it.
 //
 // A machine that [Checked.CheckMachine] refuses, and one that is vouched for by another UID or
@@ -100,7 +100,7 @@ func (c *Checked) Vouch(machine string, grant Grant, details any) *Attested {
 		fault: cmp.Or(c.CheckMachine(machine), c.checkUID(grant.MachineUID), ids.mismatch)}
 }
 
-// checkUID holds a UID that is vouched for against the inventory's.
+// checkUID compares a granted UID with the inventory's.
 func (c *Checked) checkUID(uid string) error {
 	if c == nil || uid == "" || c.machine.UID == "" || uid == c.machine.UID {
 		return nil
@@ -108,8 +108,8 @@ func (c *Checked) checkUID(uid string) error {
 	return &Error{Check: checkInventoryMachine, Got: "the machine with UID " + refusal.Quote(uid), Want: refusal.Quote(c.machine.UID) + " for node " + c.nodeName}
 }
 
-// CheckMachine holds a machine, given by its canonical identity, against what the inventory says
-// about the machine that is to be the node: the identity must be the same, if the inventory has
+// CheckMachine compares a machine, given by its canonical identity, with the inventory's entry
+// for the machine that is to be the node: the identity must be the same, if the inventory has
 // one, and so must the provider of the evidence. The insecure provider has only the machines
 // that the inventory gives it by its name. A fault of the weaker of two providers
 // thus admits no machine of the other. [Checked.Vouch] does this for every
@@ -137,7 +137,7 @@ const checkInventoryMachine Check = "inventory-machine"
 // the certificate.
 func (a *Attested) Machine() string { return a.machine }
 
-// Grant returns a copy of what is vouched for.
+// Grant returns a copy of the grant.
 func (a *Attested) Grant() Grant { return a.grant.clone() }
 
 // Details returns the kind's own result.
@@ -160,7 +160,7 @@ func (a *Attested) Until(end time.Time) *Attested {
 	return &narrowed
 }
 
-// Checked returns the request that this is for, or nil if there is none.
+// Checked returns the request, or nil if a has no request.
 func (a *Attested) Checked() *Checked {
 	if a == nil {
 		return nil
@@ -222,7 +222,7 @@ func (a *Attested) InventoryName() (string, error) {
 // denied.
 //
 // Nothing is approved that would outlast the NotAfter of the [Grant]. A [CA] shortens certificates;
-// Kubernetes' own signers give what is asked for, or else [Policy.BuiltInSignerDuration], and get a
+// Kubernetes' own signers give the requested lifetime, or else [Policy.BuiltInSignerDuration], and get a
 // minute to sign. Any other signer has to shorten certificates itself. What would end too late is
 // denied as "expiration", except a kubelet's request for a serving certificate without
 // expirationSeconds, which gives a retry.

@@ -12,7 +12,7 @@ import (
 
 // A node with a TPM sends its request and its evidence in one text. The control plane reads it,
 // checks the request, has the evidence verified, and issues a certificate with the provider ID that
-// is vouched for. Node and verifier are those of package attesttest, with a simulated TPM.
+// is vouched for. Node and verifier come from package attesttest, with a simulated TPM.
 func Example_tpm() {
 	ctx := context.Background()
 	node, err := attesttest.OpenNode(attesttest.NodeOptions{})
@@ -40,7 +40,7 @@ func Example_tpm() {
 	}
 	fmt.Println(checked.NodeName(), "claims", checked.ClaimedProviderID())
 
-	// What has verified it says which machine it is, and vouches for its provider ID.
+	// The verifier says which machine it is, and vouches for its provider ID.
 	result, err := plane.Verifier.Verify(ctx, request)
 	if err != nil {
 		log.Fatal(err)
@@ -52,7 +52,7 @@ func Example_tpm() {
 	id, err := oid.ParseProviderID(issued.Certificate.Extensions)
 	fmt.Println(issued.Certificate.Subject, "has", id, err)
 
-	// The same request, for which nobody vouches.
+	// The same request, without a verifier's word.
 	_, err = plane.CA.Issue(ctx, checked.Vouch(string(result.Machine), csr.Grant{}, nil))
 	fmt.Println(csr.Decide(err).Verdict, csr.Decide(err).Reason)
 	// Output:

@@ -42,7 +42,7 @@ func TestAttestedDecision(t *testing.T) {
 		"nil":                 {nil, csr.VerdictRetry},
 		"zero":                {new(csr.Attested), csr.VerdictRetry},
 		"of no request":       {nobody.Vouch(goodIdentity, csr.Grant{}, nil), csr.VerdictRetry},
-		"checked by nobody":   {new(csr.Checked).Vouch(goodIdentity, csr.Grant{}, nil), csr.VerdictRetry},
+		"not checked":         {new(csr.Checked).Vouch(goodIdentity, csr.Grant{}, nil), csr.VerdictRetry},
 		"without machine":     {checked.Vouch("", csr.Grant{}, nil), csr.VerdictRetry},
 		"of a hello":          {hello.mustCheck(t).Vouch(goodIdentity, csr.Grant{}, nil), csr.VerdictRetry},
 		"good, and narrowed":  {goodVerified(checked).Until(issueTime.Add(1)), csr.VerdictApprove},
@@ -64,7 +64,7 @@ func TestAttestedDecision(t *testing.T) {
 	}
 }
 
-// TestAttestedDecisionIsForItsObject: what was verified approves no other object, not even one
+// TestAttestedDecisionIsForItsObject: a verified request approves no other object, not even one
 // that was made again under the same name.
 func TestAttestedDecisionIsForItsObject(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
@@ -115,7 +115,7 @@ func insecureAttested(t *testing.T) *csr.Attested {
 	return a
 }
 
-// TestAttestedSays: what was vouched is said again, and Verify adds a name.
+// TestAttestedSays: an Attested returns its grant, and Verify adds a name.
 func TestAttestedSays(t *testing.T) {
 	checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
 	details := new(int)
@@ -128,7 +128,7 @@ func TestAttestedSays(t *testing.T) {
 	}
 }
 
-// TestVouchSharesNothing: neither what was given to Vouch nor what Grant returned changes what
+// TestVouchSharesNothing: neither the arguments of Vouch nor the result of Grant change the grant that
 // is vouched for.
 func TestVouchSharesNothing(t *testing.T) {
 	checked := goodFixture(csr.SignerServingTPM, csr.RequesterNode).mustCheck(t)
@@ -175,7 +175,7 @@ func TestUntilNarrows(t *testing.T) {
 			}
 		})
 	}
-	// What was narrowed keeps all else, and is what is issued.
+	// A narrowed Attested keeps all else, and is issued.
 	narrowed := throughProvider(t).Until(half)
 	if narrowed.Machine() != goodIdentity || narrowed.MachineName() != "machine-1" || narrowed.Grant().ProviderID != goodProviderID {
 		t.Errorf("got %+v", narrowed)
@@ -223,7 +223,7 @@ func TestIssueAge(t *testing.T) {
 	mustIssue(t, ca, goodVerified(f.mustCheck(t)))
 }
 
-// TestDecisionAge: an approval too is of what was found out within the hour.
+// TestDecisionAge: an approval too is of a check within the hour.
 func TestDecisionAge(t *testing.T) {
 	for age, want := range map[time.Duration]csr.Verdict{
 		0: csr.VerdictApprove, 59*time.Minute + 59*time.Second: csr.VerdictApprove, time.Hour: csr.VerdictApprove,
@@ -246,7 +246,7 @@ func TestDecisionAge(t *testing.T) {
 	}
 }
 
-// TestIssueCluster: what was checked for one cluster gets no certificate of another.
+// TestIssueCluster: a request that was checked for one cluster gets no certificate of another.
 func TestIssueCluster(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy, ca []string
@@ -289,7 +289,7 @@ func swapKey(t *testing.T, request *x509.CertificateRequest) {
 	request.PublicKey, request.DNSNames = p384Key().Public(), []string{"other.example"}
 }
 
-// TestCheckedGivesCopies: what is changed on what a Checked returns is not what is issued.
+// TestCheckedGivesCopies: changes of the values that a Checked returns do not reach the certificate.
 func TestCheckedGivesCopies(t *testing.T) {
 	f := goodFixture(csr.SignerServingTPM, csr.RequesterNode)
 	f.builder.extensions = append(f.builder.extensions, providerIDExtension(t, goodProviderID))
@@ -345,7 +345,7 @@ func TestCheckedGivesCopies(t *testing.T) {
 	}
 }
 
-// TestInsecureProviderKeepsItsPolicy: what is changed afterwards in the policy that it was made
+// TestInsecureProviderKeepsItsPolicy: later changes in the policy that it was made
 // from opens no other signer.
 func TestInsecureProviderKeepsItsPolicy(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)

@@ -68,7 +68,7 @@ func Parse(pem []byte) (*Bundle, error) {
 	if b.Provider = "tpm/v1"; string(blocks[1]) != b.Provider { // nearly always equal, which saves an allocation
 		b.Provider = string(blocks[1])
 	}
-	if _, _, err := ProviderVersion(b.Provider); err != nil {
+	if _, _, err := b.ProviderVersion(); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -85,7 +85,7 @@ func (b *Bundle) Marshal() ([]byte, error) {
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: BlockRequest, Bytes: b.Request})
 	if b.Provider != "" || b.Data != nil {
-		if _, _, err := ProviderVersion(b.Provider); err != nil {
+		if _, _, err := b.ProviderVersion(); err != nil {
 			return nil, err
 		}
 		if len(b.Data) == 0 {
@@ -114,7 +114,7 @@ var proposalBlocks = []string{BlockRequest, BlockProposalData}
 // written.
 //
 // It is as strict as [Parse], with one exception: the data may be a single line of any
-// length, as in the proposal's example. The errors are those of Parse.
+// length, as in the proposal's example. Errors are as for Parse.
 func ParseProposal(pem []byte) (*Bundle, error) {
 	blocks, err := readBlocks(pem, proposalBlocks)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// benchBundle is about what a node with an RSA AK and its certificate files.
+// benchBundle is about as large as that of a node with an RSA AK and its certificate.
 func benchBundle(b *testing.B, key crypto.Signer) []byte {
 	bundle := attestedBundle(b, 3000)
 	bundle.Request = clientRequest(b, key)

@@ -52,7 +52,7 @@ func Example_bundle() {
 	// signature: <nil>
 }
 
-// What is not exactly in the one form is refused, with the rule that it breaks.
+// A bundle in any other form is refused, with the rule that it breaks.
 func ExampleParse() {
 	const text = "-----BEGIN CERTIFICATE REQUEST-----\r\nMAkwADAAAwIAAA==\r\n-----END CERTIFICATE REQUEST-----\r\n"
 	_, err := csr.Parse([]byte(text))
@@ -112,8 +112,8 @@ func ExampleCreate() {
 	// configuration: got DNSNames or IPAddresses in a client certificate, want none
 }
 
-func ExampleProviderVersion() {
-	name, version, err := csr.ProviderVersion("tpm/v1")
+func ExampleBundle_ProviderVersion() {
+	name, version, err := (&csr.Bundle{Provider: "tpm/v1"}).ProviderVersion()
 	fmt.Println(name, version, err)
 	// Output: tpm 1 <nil>
 }

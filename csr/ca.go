@@ -20,7 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// CAConfig says what a [CA] may sign.
+// CAConfig configures a [CA].
 type CAConfig struct {
 	// SignerNames are the signers whose certificates the CA issues: at least one, each in
 	// full and known to [PurposeOf]. [SignerClientInsecure] must be the only one if it is
@@ -28,7 +28,7 @@ type CAConfig struct {
 	// nothing need a CA of their own.
 	SignerNames []string
 	// ClusterIDs are the names of the one cluster whose nodes the CA's certificates are for,
-	// as in [Policy.ClusterIDs]: what was verified for another cluster is refused.
+	// as in [Policy.ClusterIDs]: a request verified for another cluster is refused.
 	ClusterIDs []string
 	// MaxLifetime is the longest lifetime of a certificate, counted from now,
 	// [MinLifetime] or more; 0 means [DefaultMaxLifetime], 24 hours. Certificates cannot
@@ -63,7 +63,7 @@ type CA struct {
 // P-256 or a longer curve, or Ed25519, in memory, in an HSM or elsewhere. The chain may end
 // before its root. Every certificate in it must be a CA (basicConstraints) with keyCertSign
 // in its keyUsage, have a subject, and have a path length that leaves room for a non-CA
-// certificate below the first. Extended key usages in the chain must cover those of every
+// certificate below the first. Extended key usages in the chain must cover the usage of every
 // signer, and name constraints must leave some DNS name or address for serving certificates;
 // an individual certificate that they forbid is refused when it is issued. A certificate names
 // the next by what its issuer's name means (RFC 5280, 7.1); programs in Go, such as

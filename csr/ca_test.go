@@ -76,11 +76,10 @@ func TestNewCARefuses(t *testing.T) {
 		{"no signer names", good, p256Key(), options(func(o *csr.CAConfig) { o.SignerNames = nil })},
 		{"unknown signer name", good, p256Key(), options(func(o *csr.CAConfig) { o.SignerNames = []string{"example.com/x"} })},
 		{"challenge signer", good, p256Key(), options(func(o *csr.CAConfig) { o.SignerNames = []string{csr.SignerChallengeTPM} })},
-		{"insecure beside attested", good, p256Key(), options(func(o *csr.CAConfig) { o.SignerNames = append(o.SignerNames, csr.SignerClientInsecure) })},
+		{"insecure and attested", good, p256Key(), options(func(o *csr.CAConfig) { o.SignerNames = append(o.SignerNames, csr.SignerClientInsecure) })},
 		{"negative lifetime", good, p256Key(), options(func(o *csr.CAConfig) { o.MaxLifetime = -1 })},
 		{"lifetime under a minute", good, p256Key(), options(func(o *csr.CAConfig) { o.MaxLifetime = time.Minute - 1 })},
 		{"recovery lifetime under that", good, p256Key(), options(func(o *csr.CAConfig) { o.MaxRecoveryLifetime = time.Minute - 1 })},
-		{"nil key", good, (*ecdsa.PrivateKey)(nil), goodOptions()},
 		{"key without a point", good, &ecdsa.PrivateKey{PublicKey: ecdsa.PublicKey{Curve: p256Curve}}, goodOptions()},
 		{"public part of the key", good, &ecdsa.PrivateKey{PublicKey: *p256Key().Public().(*ecdsa.PublicKey)}, goodOptions()},
 		{"no subject", []*x509.Certificate{makeCA(t, caTemplate(""), p256Key(), nil, nil)}, p256Key(), goodOptions()},
@@ -143,7 +142,7 @@ func TestNewCARefuses(t *testing.T) {
 }
 
 // A chain holds whose certificates spell the name of the CA above in another way than that
-// does (RFC 5280, 7.1), and a root in two spellings is still left out of what is issued.
+// does (RFC 5280, 7.1), and a root in two spellings is still left out of the PEM.
 func TestCAOfOtherSpellings(t *testing.T) {
 	called := func(tag int, name string) []byte {
 		type attribute struct {
@@ -190,7 +189,7 @@ func TestCAOfOtherSpellings(t *testing.T) {
 	}
 }
 
-// The PEM holds the leaf and what is between it and the root.
+// The PEM holds the leaf and the CAs between it and the root.
 func TestIssuedPEMHoldsTheChain(t *testing.T) {
 	root := makeCA(t, caTemplate("root"), p384Key(), nil, nil)
 	short := caTemplate("intermediate")

@@ -30,14 +30,14 @@ type Checked struct {
 	purpose         Purpose
 	keyEncipherment bool
 	lifetime        time.Duration // asked for, in whole seconds; 0 if none is
-	given           time.Duration // by one of Kubernetes' own signers; 0 under others, which shorten what is asked for
+	given           time.Duration // by one of Kubernetes' own signers; 0 under others, which shorten certificates
 	longest         time.Duration // of the policy, for Kubernetes' own signers
 	username        string        // spec.username
 	dnsNames        []string      // lower case
 	ipAddresses     []netip.Addr  // IPv4 unmapped
 	uid             string        // metadata.uid of the object
-	credentialID    string        // that the requester used, "" if there is none
-	provider        string        // of the evidence, "" if there is none
+	credentialID    string        // that the requester used, or ""
+	provider        string        // of the evidence, or ""
 	record          *IssuedRecord // of that credential, if it can be inherited from
 
 	signatureOnce sync.Once
@@ -59,7 +59,7 @@ func (c *Checked) PKCS10() PKCS10 {
 // NodeName returns the node that the certificate is for.
 func (c *Checked) NodeName() string { return c.nodeName }
 
-// Purpose returns what the certificate is for.
+// Purpose returns the purpose of the certificate.
 func (c *Checked) Purpose() Purpose { return c.purpose }
 
 // SignerName returns the signer of the certificate. For a hello it differs from the one that
@@ -94,7 +94,7 @@ func (c *Checked) ClaimedProviderID() Claimed {
 // is approved. It is 0 under other signers, whose [CA] shortens certificates.
 func (c *Checked) BuiltInLifetime() time.Duration { return c.given }
 
-// Claimed is what a node says about itself. It has a type of its own, so that no authorizer vouches
+// Claimed is a node's statement about itself. It has a type of its own, so that no authorizer vouches
 // for it by assigning it.
 type Claimed string
 
@@ -106,7 +106,7 @@ func (c *Checked) DNSNames() []string { return slices.Clone(c.dnsNames) }
 // machine. IPv4 addresses are not mapped into IPv6.
 func (c *Checked) IPAddresses() []netip.Addr { return slices.Clone(c.ipAddresses) }
 
-// maxAge is how long what was found out about a request lasts.
+// maxAge is how long the check of a request stays valid.
 const maxAge = time.Hour
 
 // fresh checks how long before or after now the request was checked; the error matches

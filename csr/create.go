@@ -37,20 +37,20 @@ type CreateOptions struct {
 }
 
 // Create makes a node's certificate request and returns it as PKCS#10 DER, for use as
-// Bundle.Request. The subject is that of [SubjectNames]. key signs the request: RSA with at
+// Bundle.Request. The subject is that of [Purpose.SubjectNames]. key signs the request: RSA with at
 // least 2048 bits (RSASSA-PKCS1-v1_5 with SHA-256), or ECDSA on P-256 or P-384 (SHA-256 and
 // SHA-384). It may live in a TPM.
 //
 // SANs are refused for client and recovery certificates and required for serving
 // certificates. What no policy would accept gives [refusal.CheckConfig]; for a provider ID
 // or flag it wraps the error of package oid or names the check "flag". Other errors are the
-// signer's or those of [ParsePKCS10]: the request is read back, and its signature verified,
+// signer's or as for [ParsePKCS10]: the request is read back, and its signature verified,
 // before it is returned.
 func Create(purpose Purpose, key crypto.Signer, nodeName string, o CreateOptions) ([]byte, error) {
 	if !names.ValidNode(nodeName) {
 		return nil, refusal.Config("node name", refusal.Quote(nodeName), names.WantNode(nodeName))
 	}
-	commonName, organization := SubjectNames(purpose, nodeName)
+	commonName, organization := purpose.SubjectNames(nodeName)
 	if commonName == "" {
 		return nil, refusal.Config("purpose", purpose.String(), "client, serving or recovery")
 	}

@@ -102,7 +102,7 @@ func TestCreateAsksForNothingUnasked(t *testing.T) {
 	}
 }
 
-// A cloud names a machine in capital letters, and the kubelet its Node in lower case: what is wrong
+// A cloud names a machine in capital letters, and the kubelet its Node in lower case: the fault
 // with the name is said to who makes the request, and to who judges one.
 func TestCreateSaysWhatIsWrongWithAName(t *testing.T) {
 	for name, want := range map[string]string{"pool-vmss00000A": "lower-case: pool-vmss00000a", "node_1": `lower-case letters, digits, "-" and "."`} {
@@ -167,8 +167,6 @@ func TestCreateRefuses(t *testing.T) {
 		"name of the API server":    {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"kubernetes.default.svc"}}, refusal.CheckConfig},
 		"loopback":                  {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}, refusal.CheckConfig},
 		"loopback mapped into IPv6": {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr("::ffff:127.0.0.1")}}, refusal.CheckConfig},
-		"nil ECDSA key":             {PurposeServing, (*ecdsa.PrivateKey)(nil), "node-1", good, refusal.CheckConfig},
-		"nil RSA key":               {PurposeServing, (*rsa.PrivateKey)(nil), "node-1", good, refusal.CheckConfig},
 		"nil Ed25519 key":           {PurposeServing, ed25519.PrivateKey(nil), "node-1", good, refusal.CheckConfig},
 		"ECDSA key without a point": {PurposeServing, &ecdsa.PrivateKey{PublicKey: ecdsa.PublicKey{Curve: elliptic.P256()}}, "node-1", good, refusal.CheckConfig},
 		"ECDSA key, public alone":   {PurposeServing, &ecdsa.PrivateKey{PublicKey: *keyP256().Public().(*ecdsa.PublicKey)}, "node-1", good, refusal.CheckConfig},

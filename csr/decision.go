@@ -8,7 +8,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -48,7 +47,7 @@ func (v Verdict) String() string {
 // status "True", and never lets one be removed. A writer of either subresource needs a
 // permission for the signer in addition to the one for the subresource: "approve" for approval,
 // "sign" for status (Kubernetes, "Certificates and Certificate Signing Requests",
-// "Authorization"). The reasons are those of decisions that are not named after a rule.
+// "Authorization"). The reasons belong to decisions that are not named after a rule.
 const (
 	ConditionApproved = "Approved" // an approver has said yes
 	ConditionDenied   = "Denied"   // final
@@ -85,12 +84,12 @@ type Decision struct {
 	Verdict Verdict
 	// Condition is the type of the condition to write, with the status "True":
 	// ConditionApproved, ConditionDenied or ConditionFailed. It is "" if nothing is to be
-	// written: to retry, to ignore, and to approve what is already approved.
+	// written: to retry, to ignore, and to approve an approved request again.
 	Condition string
 	// Subresource is where to write the condition: SubresourceApproval or SubresourceStatus,
 	// or "" if Condition is "".
 	Subresource string
-	// UID and ResourceVersion are those of the object that was checked, as [Decision.For]
+	// UID and ResourceVersion identify the object that was checked, as [Decision.For]
 	// found them: the decision is about that object only. An approval has the UID from the
 	// beginning.
 	UID, ResourceVersion string
@@ -118,18 +117,15 @@ type Decision struct {
 //     under a signer that the policy does not serve ([ErrOtherSigner]): nothing is to be
 //     written, and the controller need not look at it again.
 //   - A [*Error], [Errors], or any error with a method DenyReason() string, anywhere in the
-//     tree of err, denies, even if other parts of the tree could not be decided: what is
+//     tree of err, denies, even if other parts of the tree could not be decided: a request that is
 //     wrong stays wrong. The method's result is the reason.
 //   - [refusal.ErrRetry], [refusal.CheckConfig], context.Canceled, context.DeadlineExceeded and
 //     every error of an unknown kind mean retry. So does a refusal that was itself caused by
 //     one of the first four: its question has no answer yet.
-//   - A nil pointer stored in an error, anywhere in the tree, means retry: it says nothing.
 func Decide(err error) Decision {
 	switch {
 	case err == nil:
 		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "no error, and nothing that was verified"}
-	case nilInside(err):
-		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "an error that is a nil pointer"}
 	case errors.Is(err, CheckRequestClosed), errors.Is(err, ErrOtherSigner):
 		return Decision{Verdict: VerdictIgnore, Reason: reasonIgnored, Message: cleanMessage(err.Error())}
 	}
@@ -195,7 +191,7 @@ func (d Decision) placed() Decision {
 func refusedWith(err error) (reason string, ok bool) {
 	switch e := err.(type) { //nolint:errorlint // this walks the tree itself
 	case *Error:
-		if e.Check == refusal.ErrRetry || e.Check == refusal.CheckConfig || undecided(e.Err) {
+		if e == nil || e.Check == refusal.ErrRetry || e.Check == refusal.CheckConfig || undecided(e.Err) {
 			return "", false // whatever caused it, there is no answer yet
 		}
 		return e.Reason(), true
@@ -213,7 +209,7 @@ func refusedWith(err error) (reason string, ok bool) {
 	return "", false
 }
 
-// hiddenChecks are those whose refusals reveal what the requester may not know: which
+// hiddenChecks are the checks whose refusals reveal what the requester may not know: which
 // machine is which node. The first two belong to package attest.
 var hiddenChecks = []Check{"not-a-member", "provider-id", CheckMachineNotReady, CheckMachineOtherNode, CheckProviderIDMismatch, checkProviderIDNotVouched,
 	CheckSANNotOwn, CheckCredential, checkInheritedMachine, checkInheritedNode, checkInventoryMachine}
@@ -227,12 +223,6 @@ func checkNames(err error) (names []string) {
 		names = append(names, checkNames(inner)...)
 	}
 	return names
-}
-
-// nilInside reports whether an error in the tree of err is a nil pointer, whose methods
-// cannot be called.
-func nilInside(err error) bool {
-	return err != nil && typednil.Is(err) || slices.ContainsFunc(causes(err), nilInside)
 }
 
 // causes returns the errors that err wraps.

@@ -12,7 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// outcomes are what a verification can come to, by the verdict on a request that nobody has
+// outcomes are the results of a verification, by the verdict on a request that no approver has
 // approved.
 func outcomes(t *testing.T) map[csr.Verdict]csr.Decision {
 	t.Helper()
@@ -83,7 +83,7 @@ func TestDecisionFor(t *testing.T) {
 	}
 }
 
-// checkPlace holds what a decision writes against what an API server takes.
+// checkPlace compares the condition of a decision with the rules of an API server.
 func checkPlace(t *testing.T, d csr.Decision, r *csr.Request) {
 	t.Helper()
 	want := map[csr.Verdict][2]string{

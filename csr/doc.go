@@ -1,12 +1,12 @@
 // Package csr handles a node's certificate request from both sides. A node makes one with
 // [Create] and [Bundle.Spec], and sends it. A control plane takes it in four steps:
 //
-//  1. [Filed] puts together what the node has sent and what the server knows about the
+//  1. [Filed] joins the node's request with the facts that the server has about the
 //     sender. On Kubernetes the API server does that; see [ParseServerObject].
 //  2. [Policy.Check] holds the request against every rule, and asks the inventory which
 //     machine is to be the node. It knows nothing about evidence: what passes is [Checked].
-//  3. [Checked.Vouch], called by what has verified the evidence, says which machine has
-//     proven to be the one, and what is granted to it. The result is [Attested].
+//  3. [Checked.Vouch], called by the verifier of the evidence, says which machine has
+//     proven to be the one, and grants it names. The result is [Attested].
 //  4. [CA.Issue] makes the certificate from that value and from nothing else.
 //
 // The package's example is these four. Steps 2 and 3 are usually a verifier's. If you accept

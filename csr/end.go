@@ -12,8 +12,8 @@ import (
 const signingTime = time.Minute
 
 // end returns when a certificate ends that would otherwise end at latest. It is the one rule about
-// the end of what is vouched for, for every signer: no certificate outlasts the NotAfter of the
-// [Grant]. [CA.Issue] shortens a certificate to it. What a signer gives that shortens nothing is
+// the end of a grant, for every signer: no certificate outlasts the NotAfter of the
+// [Grant]. [CA.Issue] shortens a certificate to it. The certificate of a signer that shortens nothing is
 // approved and recorded only if it need not be shortened (checkEnd).
 func (a *Attested) end(latest time.Time) time.Time {
 	if !a.grant.NotAfter.IsZero() && a.grant.NotAfter.Before(latest) {
@@ -28,7 +28,7 @@ func (a *Attested) ended(now time.Time) fault {
 	return fault{!notAfter.IsZero() && !notAfter.After(now), checkVerifiedExpired, rfc3339(notAfter), "after " + rfc3339(now)}
 }
 
-// checkEnd refuses a request that must not be approved or recorded at now: what is vouched for has
+// checkEnd refuses a request that must not be approved or recorded at now: the grant has
 // ended, or it is for one of Kubernetes' own signers, whose certificate would outlast it. A node can
 // ask for a shorter lifetime, and is refused. A kubelet's own request for a serving certificate
 // states none: the error is [refusal.ErrRetry], and the kubelet asks again by itself, mostly with a

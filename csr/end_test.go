@@ -67,7 +67,7 @@ func TestDecisionEnds(t *testing.T) {
 					continue // Until removes no end
 				}
 				d := attested.Decision()
-				_, err := csr.RecordOf(nil, attested)
+				_, err := attested.Record(nil)
 				if d.Verdict != c.want || (err == nil) != (c.want == csr.VerdictApprove) || err != nil && csr.Decide(err).Verdict != c.want {
 					t.Errorf("got %+v, and for its record %v, want %v", d, err, c.want)
 				}
@@ -149,7 +149,7 @@ func TestInheritedEnd(t *testing.T) {
 	if err != nil || attested.Decision().Reason != "Expiration" {
 		t.Errorf("a day by two minutes: got %+v, %v", attested.Decision(), err)
 	}
-	if _, err := csr.RecordOf(nil, attested); !errors.Is(err, csr.Check("expiration")) || errors.Is(err, refusal.ErrRetry) {
+	if _, err := attested.Record(nil); !errors.Is(err, csr.Check("expiration")) || errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("its record: got %v", err)
 	}
 }

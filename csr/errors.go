@@ -59,7 +59,7 @@ func (f faults) all() (all Errors) {
 	return all
 }
 
-// first returns the first of them, or nil if there is none.
+// first returns the first fault, or nil.
 func (f faults) first() error {
 	if all := f.all(); len(all) > 0 {
 		return all[0]

@@ -19,7 +19,7 @@ import (
 // Example is the whole way of a request, without Kubernetes: a node sends one, and a server
 // of one's own files, checks, vouches and issues.
 //
-// The server has no evidence to verify, so it takes its inventory's word: whoever has a
+// The server has no evidence to verify, so it takes its inventory's word: a caller with a
 // bootstrap token may be any machine that is ready and that the inventory says can prove nothing.
 // Package attest proves which machine it is.
 func Example() {
@@ -28,7 +28,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// The user is who the server has authenticated, never what the body says.
+	// The user comes from the server's authentication, never from the body.
 	user := csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
 	for _, name := range []string{"node-1", "node-2"} {
 		body, err := nodeRequest(name)
@@ -49,7 +49,7 @@ func Example() {
 	// node-2: deny MachineUnknown
 }
 
-// nodeRequest is the node's side: what it sends to get a certificate for an hour.
+// nodeRequest is the node's side: its request for a certificate of an hour.
 func nodeRequest(nodeName string) ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

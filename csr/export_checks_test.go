@@ -2,7 +2,6 @@ package csr
 
 // Names for the tests of package csr_test.
 const (
-	AnnotationEndorsementKey  = annotationEndorsementKey
 	AnnotationVersions        = annotationVersions
 	CheckAttributeNotAllowed  = checkAttributeNotAllowed
 	CheckBlock                = checkBlock

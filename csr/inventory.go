@@ -9,7 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Question is what an inventory is asked: which machine is to be this node.
+// Question asks an inventory which machine is to be this node.
 type Question struct {
 	// ClusterIDs are the names of the cluster ([Policy.ClusterIDs]), so that one inventory
 	// can serve several clusters.
@@ -23,7 +23,7 @@ type Question struct {
 	Request *Request
 }
 
-// Machine is what the operator's own inventory says about the machine that is to be a node:
+// Machine is the entry of the operator's own inventory for the machine that is to be a node:
 // a Cluster API Machine, an entry in a list, a row in a database. It must come neither from
 // the Node object, which the kubelet writes itself, nor from the request.
 type Machine struct {
@@ -31,11 +31,11 @@ type Machine struct {
 	Name string
 	// UID distinguishes the machine from a later one with the same name; "" if the inventory
 	// has none. Policies do not read it; it is recorded with every certificate that is
-	// issued ([IssuedRecord]) and compared by [InheritAttestation].
+	// issued ([IssuedRecord]) and compared by [Checked.Inherit].
 	UID string
 	// Identity is the canonical identity that is registered for the machine, such as
 	// "ek:sha256:<hex>"; "" if the inventory does not keep it. [Checked.Vouch] holds every
-	// provider's result to it, and [InheritAttestation] compares it.
+	// provider's result to it, and [Checked.Inherit] compares it.
 	Identity string
 	// Provider is the kind of evidence by which the machine is known, such as "tpm"; ""
 	// leaves it open to all but the insecure provider, whose machines have "insecure" here. By
@@ -46,7 +46,7 @@ type Machine struct {
 	// compared as UID is. It is the only thing here that comes from the Node: a kubelet
 	// cannot write it.
 	NodeUID string
-	// NodeName is the one node that the machine may be. "" leaves it open: then what the
+	// NodeName is the one node that the machine may be. "" leaves it open: then the machine that the
 	// inventory returns for a node name applies to that node name.
 	NodeName string
 	// ProviderID is the machine's provider ID; "" if it is not known yet, and "none" if the machine
@@ -61,7 +61,7 @@ type Machine struct {
 	// mapped into IPv6. Addresses that [Policy] reserves are refused even if they are
 	// listed.
 	IPAddresses []netip.Addr
-	// BootstrapReady says that the machine has been given what it needs to join
+	// BootstrapReady says that the machine has its data for joining
 	// (the Cluster API's condition BootstrapConfigReady). While it is not ready, requests with
 	// a bootstrap token are refused, and the node files again; those with a certificate do not
 	// depend on it.
@@ -72,9 +72,15 @@ type Machine struct {
 func (m *Machine) KnownProviderID() string { return names.KnownProviderID(m.ProviderID) }
 
 // CheckMachine checks a machine when an inventory is read. It refuses, with [refusal.CheckConfig], a
-// provider ID, a DNS name or an address that this policy refuses in every request. Of the policy it
-// reads ReservedIPs and ReservedDNSNames.
+// node name, a provider ID, a DNS name or an address that this policy refuses in every request. Of the
+// policy it reads ReservedIPs and ReservedDNSNames.
 func (p *Policy) CheckMachine(m *Machine) error {
+	if p == nil || m == nil {
+		return refusal.Config("Policy and Machine", "", "both")
+	}
+	if !names.ValidNode(m.NodeName) {
+		return refusal.Config("nodeName", refusal.Quote(m.NodeName), names.WantNode(m.NodeName))
+	}
 	if id := m.KnownProviderID(); id != "" && oid.CheckProviderID(id) != nil {
 		return refusal.Config("providerID", refusal.Quote(id), "<scheme>://<the platform's name of the machine>, or none")
 	}

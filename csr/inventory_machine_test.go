@@ -2,13 +2,16 @@ package csr_test
 
 import (
 	"errors"
+	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// What the inventory says about a machine is held against what any provider has found, wherever
+// The inventory's machine is compared with the machine that any provider has found, wherever
 // something comes of it: in [csr.Verify], a decision, a certificate and a record.
 func TestInventoryHoldsEveryProvider(t *testing.T) {
 	const check = csr.Check("inventory-machine")
@@ -49,7 +52,7 @@ func TestInventoryHoldsEveryProvider(t *testing.T) {
 			opts := goodOptions()
 			opts.SignerNames = []string{f.target}
 			_, issued := newCA(t, opts).Issue(t.Context(), a)
-			_, recorded := csr.RecordOf(nil, a)
+			_, recorded := a.Record(nil)
 			decided := error(nil)
 			if d := a.Decision(); d.Verdict != csr.VerdictApprove {
 				decided = check
@@ -66,7 +69,7 @@ func TestInventoryHoldsEveryProvider(t *testing.T) {
 	}
 }
 
-// What no policy has checked is nobody's machine.
+// A request that no policy has checked has no machine.
 func TestCheckMachineOfNothing(t *testing.T) {
 	for name, c := range map[string]*csr.Checked{"nil": nil, "zero": new(csr.Checked)} {
 		if err := c.CheckMachine(goodIdentity); !errors.Is(err, csr.CheckProviderResult) {
@@ -76,10 +79,10 @@ func TestCheckMachineOfNothing(t *testing.T) {
 }
 
 // An authorizer may name the machine of a pool, whose UID the inventory cannot tell by the node's
-// name. What the inventory does say stands.
+// name. The inventory's own UID stands.
 func TestMachineUIDThatIsVouchedFor(t *testing.T) {
 	for name, c := range map[string]struct{ inventory, vouched, want string }{
-		"nobody's": {"", "", ""}, "the inventory's": {"uid-1", "", "uid-1"}, "of a slot": {"", "slot-7", "slot-7"},
+		"no UID": {"", "", ""}, "the inventory's": {"uid-1", "", "uid-1"}, "of a slot": {"", "slot-7", "slot-7"},
 		"the same": {"uid-1", "uid-1", "uid-1"}, "another": {"uid-1", "uid-2", "refused"}, "a longer one": {"uid-1", "uid-11", "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +93,7 @@ func TestMachineUIDThatIsVouchedFor(t *testing.T) {
 			if issued, err := newCA(t, goodOptions()).Issue(t.Context(), a); err == nil {
 				got = issued.Record.MachineUID
 			}
-			record, err := csr.RecordOf(nil, a)
+			record, err := a.Record(nil)
 			if got != c.want || (err != nil) != (c.want == "refused") || err == nil && record.MachineUID != c.want {
 				t.Errorf("got %q, record of %q, %v, want %q", got, record.MachineUID, err, c.want)
 			}
@@ -102,9 +105,9 @@ func TestMachineUIDThatIsVouchedFor(t *testing.T) {
 // ours, nor recorded nor issued. "none" in an inventory is a word about the machine, and no provider ID.
 func TestProviderIDThatIsVouchedFor(t *testing.T) {
 	for name, c := range map[string]struct{ inventory, vouched, want string }{
-		"nobody's": {"", "", ""}, "the inventory's": {"test://1", "test://1", "test://1"}, "not known in the inventory": {"", "test://1", "test://1"},
+		"no ID": {"", "", ""}, "the inventory's": {"test://1", "test://1", "test://1"}, "not known in the inventory": {"", "test://1", "test://1"},
 		"not vouched for": {"test://1", "", ""}, "another": {"test://1", "test://2", "refused"}, "of an instance": {"aws:////i-1", "aws:///a/i-1", "aws:///a/i-1"},
-		"none, ever": {"none", "", ""}, "the inventory's none": {"none", "none", ""}, "one where there is none": {"none", "test://1", "refused"},
+		"none, ever": {"none", "", ""}, "the inventory's none": {"none", "none", ""}, "one instead of none": {"none", "test://1", "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
@@ -116,7 +119,7 @@ func TestProviderIDThatIsVouchedFor(t *testing.T) {
 			} else if !errors.Is(err, csr.CheckProviderIDMismatch) {
 				t.Errorf("got %v", err)
 			}
-			record, err := csr.RecordOf(nil, a)
+			record, err := a.Record(nil)
 			if got != c.want || (err != nil) != (c.want == "refused") || err == nil && record.ProviderID != c.want || (a.Decision().Verdict == csr.VerdictDeny) != (c.want == "refused") {
 				t.Errorf("got %q, record of %q, %v, %v, want %q", got, record.ProviderID, err, a.Decision(), c.want)
 			}
@@ -146,5 +149,33 @@ func TestInsecureProviderHasOnlyItsOwnMachines(t *testing.T) {
 				t.Errorf("got %v, %v", a, err)
 			}
 		})
+	}
+}
+
+// A machine of an inventory has nothing that the policy refuses in every request.
+func TestCheckMachine(t *testing.T) {
+	policy := &csr.Policy{ReservedDNSNames: []string{".corp.example"}, ReservedIPs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}}
+	for name, c := range map[string]struct {
+		change func(*csr.Machine)
+		ok     bool
+	}{
+		"good":            {func(*csr.Machine) {}, true},
+		"no provider ID":  {func(m *csr.Machine) { m.ProviderID = "" }, true},
+		"none ever":       {func(m *csr.Machine) { m.ProviderID = "none" }, true},
+		"a provider ID":   {func(m *csr.Machine) { m.ProviderID = "metal" }, false},
+		"a space":         {func(m *csr.Machine) { m.ProviderID += " " }, false},
+		"no node":         {func(m *csr.Machine) { m.NodeName = "" }, false},
+		"a reserved name": {func(m *csr.Machine) { m.DNSNames = []string{"api.corp.example"} }, false},
+		"a service's IP":  {func(m *csr.Machine) { m.IPAddresses = []netip.Addr{netip.MustParseAddr("10.96.0.1")} }, false},
+		"a wildcard name": {func(m *csr.Machine) { m.DNSNames = []string{"*.example"} }, false},
+	} {
+		m := csr.Machine{NodeName: "node-1", ProviderID: "metal://1", DNSNames: []string{"node-1.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+		c.change(&m)
+		if err := policy.CheckMachine(&m); (err == nil) != c.ok || err != nil && !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got, want := m.KnownProviderID(), strings.TrimPrefix(m.ProviderID, "none"); got != want {
+			t.Errorf("%s: known is %q", name, got)
+		}
 	}
 }

@@ -43,15 +43,15 @@ type Issued struct {
 // and the NotAfter of the [Grant].
 //
 // A machine that [Checked.Vouch] refuses gets its error. Other broken rules, all of them,
-// are returned as [Errors]: those that begin with verified-, "provider-id-not-vouched", "san-not-vouched", and [CheckSignerName] for a hello, which
+// are returned as [Errors]: the checks that begin with verified-, "provider-id-not-vouched", "san-not-vouched", and [CheckSignerName] for a hello, which
 // gets a challenge and no certificate. A signature that does not verify is an [*Error] with
 // [CheckSignature]. A chain that is not valid now, a
 // ctx that is done, and a key that does not sign give [refusal.ErrRetry]; a signer that is not this
 // CA's gives [ErrOtherSigner]. The new certificate is verified against the CA before it is
 // returned, and its record is given to Record of the [Grant]. If that returns an error, Issue
-// returns the error and withholds the certificate. What was checked over an hour ago gives
+// returns the error and withholds the certificate. A request that was checked over an hour ago gives
 // [refusal.ErrRetry]: verify it again. So does a time of the check that is as far ahead, since
-// then the policy has another clock. What was checked for another cluster than the CA's is
+// then the policy has another clock. A request that was checked for another cluster than the CA's is
 // refused as "verified-cluster".
 //
 // Issue does not ask whether the request was approved: on Kubernetes a signer looks at the
@@ -94,7 +94,7 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 	return &Issued{Certificate: certificate, PEM: append(encodeCertificate(certificate.Raw), ca.chainPEM...), Record: record}, nil
 }
 
-// faults compares what is vouched for with what is asked for.
+// faults compares the grant with the request.
 func (a *Attested) faults(clusters []string, now time.Time) Errors {
 	c, v := a.checked, a.grant
 	all := faults{
@@ -113,7 +113,7 @@ func (a *Attested) faults(clusters []string, now time.Time) Errors {
 // checkVerifiedCluster: the verification is for the cluster of the CA.
 const checkVerifiedCluster Check = "verified-cluster"
 
-// subset reports whether all of some names are among those of the others.
+// subset reports whether others contains all of some.
 func subset(some, others []string) bool {
 	return !slices.ContainsFunc(some, func(name string) bool { return !slices.Contains(others, name) })
 }
@@ -143,7 +143,7 @@ func (ca *CA) sign(template *x509.Certificate, c *Checked, now time.Time) (*x509
 // random, positive, and at most 20 bytes long (RFC 5280, 4.1.2.2).
 func (ca *CA) template(attested *Attested, now time.Time) (*x509.Certificate, error) {
 	c, v := attested.checked, &attested.grant
-	commonName, organization := SubjectNames(c.purpose, c.nodeName)
+	commonName, organization := c.purpose.SubjectNames(c.nodeName)
 	keyID, err := der.KeyIdentifier(c.pkcs10.CSR.RawSubjectPublicKeyInfo)
 	if err != nil || commonName == "" {
 		return nil, Errors{{Check: checkNotChecked, Got: "a request that no policy has checked", Err: err}}
@@ -198,12 +198,12 @@ func (ca *CA) end(c *Checked, now time.Time) time.Time {
 	return end
 }
 
-// allowedExtensions are those of an issued certificate.
+// allowedExtensions are the extensions that an issued certificate may have.
 var allowedExtensions = [...]oid.OID{oid.KeyUsage, oid.ExtendedKeyUsage, oid.BasicConstraints,
 	oid.AuthorityKeyIdentifier, oid.SubjectKeyIdentifier, oid.SubjectAltName, oid.KubernetesNodeProviderIdentifier}
 
-// checkIssued reads the new certificate as others will, and compares it with what it should
-// say. It finds nothing unless crypto/x509 or this package is at fault.
+// checkIssued reads the new certificate as others will, and compares it with the template and
+// the request. It finds nothing unless crypto/x509 or this package is at fault.
 func checkIssued(got, want *x509.Certificate, c *Checked) error {
 	fault := ""
 	switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The last look at a new certificate finds every difference from what was meant.
+// The last look at a new certificate finds every difference from the template.
 func TestCheckIssued(t *testing.T) {
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	certificate := func() *x509.Certificate {

@@ -68,7 +68,7 @@ func newCA(t testing.TB, opts csr.CAConfig) *csr.CA {
 // goodVerified vouches for everything that a checked request of goodFixture has.
 func goodVerified(c *csr.Checked) *csr.Attested { return verifiedWith(c, func(*csr.Grant) {}) }
 
-// verifiedWith is goodVerified with something changed in what is vouched for.
+// verifiedWith is goodVerified with something changed in the grant.
 func verifiedWith(c *csr.Checked, change func(*csr.Grant)) *csr.Attested {
 	grant := csr.Grant{ProviderID: goodProviderID,
 		DNSNames: []string{"NODE-1", "other.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.7")}}

@@ -50,7 +50,7 @@ func TestNewCARefusesAlone(t *testing.T) {
 	middle := makeCA(t, caTemplate("middle"), p384Key(), one, p521Key())
 	critical := caTemplate("critical")
 	critical.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 999, 1}, Critical: true, Value: []byte{5, 0}}}
-	// A CA whose key is of an algorithm that nobody knows: id-ecPublicKey, a digit changed.
+	// A CA whose key is of an unknown algorithm: id-ecPublicKey, a digit changed.
 	der := bytes.Clone(makeCA(t, caTemplate("CA"), p256Key(), nil, nil).Raw)
 	unknown := &x509.Certificate{Raw: bytes.Replace(der, []byte("\x2a\x86\x48\xce\x3d\x02\x01"), []byte("\x2a\x86\x48\xce\x3d\x02\x7f"), 1)}
 	short, shortOK := newRSAKey(2047).(*rsa.PrivateKey)
@@ -78,7 +78,7 @@ func TestNewCARefusesAlone(t *testing.T) {
 	opts := goodOptions()
 	opts.SignerNames = []string{csr.SignerClientTPM, csr.SignerClientInsecure}
 	if _, err := csr.NewCA([]*x509.Certificate{makeCA(t, caTemplate("CA"), p256Key(), nil, nil)}, p256Key(), opts); !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("insecure beside one other: got %v", err)
+		t.Errorf("insecure and one other: got %v", err)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestCreateVerifiesWhatWasSigned(t *testing.T) {
 	}
 }
 
-// TestAttestedCheckWithoutARequest: results and objects that lack what is compared.
+// TestAttestedCheckWithoutARequest: results and objects without the compared fields.
 func TestAttestedCheckWithoutARequest(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	checked := f.mustCheck(t)
@@ -191,17 +191,17 @@ func TestAttestedCheckWithoutARequest(t *testing.T) {
 	if err := good.Check(empty.Parsed()); !errors.Is(err, csr.CheckProviderResult) {
 		t.Errorf("an object that lost its request: got %v", err)
 	}
-	// A result that was checked by nobody is like an object without anything but a request.
+	// A result without a check is like an object without anything but a request.
 	bare := &csr.Request{Spec: csr.Spec{Request: f.request.Spec.Request}}
 	if err := new(csr.Attested).Check(bare.Parsed()); !errors.Is(err, csr.CheckProviderResult) {
-		t.Errorf("a result checked by nobody: got %v", err)
+		t.Errorf("a result without a check: got %v", err)
 	}
 }
 
 func TestSignerNamesOfLongProviders(t *testing.T) {
 	for size, ok := range map[int]bool{63: true, 64: false} {
 		name := strings.Repeat("a", size)
-		signer, err := csr.SignerClient(name)
+		signer, err := csr.PurposeClient.SignerName(name)
 		if ok != (err == nil) || err != nil && !errors.Is(err, csr.CheckSignerName) {
 			t.Errorf("%d bytes: got %q, %v", size, signer, err)
 		}
@@ -215,12 +215,12 @@ func TestChooseVersionSizes(t *testing.T) {
 		if len(value) != size {
 			t.Fatalf("%d bytes, want %d", len(value), size)
 		}
-		got, err := csr.ChooseVersion(map[string]string{csr.AnnotationVersions: value}, []string{"tpm/v2"})
+		got, err := (&csr.Metadata{Annotations: map[string]string{csr.AnnotationVersions: value}}).ChooseVersion([]string{"tpm/v2"})
 		if ok != (err == nil) || err != nil && !errors.Is(err, csr.CheckProviderVersion) {
 			t.Errorf("%d bytes: got %q, %v", size, got, err)
 		}
 	}
-	if _, err := csr.ChooseVersion(nil, []string{"tpm/v2"}); !errors.Is(err, csr.CheckProviderVersion) {
+	if _, err := new(csr.Metadata).ChooseVersion([]string{"tpm/v2"}); !errors.Is(err, csr.CheckProviderVersion) {
 		t.Errorf("no annotation: got %v", err)
 	}
 }

@@ -27,7 +27,7 @@ import (
 
 func TestIssueClientCertificate(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-	f.request.Spec.Usages = csr.Usages(csr.PurposeClient, true)
+	f.request.Spec.Usages = csr.PurposeClient.Usages(true)
 	checked := f.mustCheck(t)
 	issued := mustIssue(t, newCA(t, goodOptions()), goodVerified(checked))
 	c := issued.Certificate
@@ -220,7 +220,7 @@ func TestIssueLifetimes(t *testing.T) {
 	}
 }
 
-// What was verified is held against what was checked, field by field.
+// The grant is compared with the checked request, field by field.
 func TestIssueRefusesWhatIsNotVouchedFor(t *testing.T) {
 	f := goodFixture(csr.SignerServingTPM, csr.RequesterNode)
 	f.builder.extensions = append(f.builder.extensions, providerIDExtension(t, goodProviderID))

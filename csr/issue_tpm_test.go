@@ -14,7 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// TestIssueForTPM takes what a node with a TPM sends through this package: its bundle is read,
+// TestIssueForTPM takes the request of a node with a TPM through this package: its bundle is read,
 // its request checked, and a certificate issued with its provider ID.
 func TestIssueForTPM(t *testing.T) {
 	for name, o := range map[string]attesttest.NodeOptions{
@@ -63,7 +63,7 @@ func TestIssueForTPM(t *testing.T) {
 			}
 			notVouched := checked.Vouch(string(result.Machine), csr.Grant{}, nil)
 			if _, err := plane.CA.Issue(context.Background(), notVouched); !errors.Is(err, csr.Check("provider-id-not-vouched")) {
-				t.Errorf("a provider ID that nobody vouches for: %v", err)
+				t.Errorf("a provider ID that is not vouched for: %v", err)
 			}
 		})
 	}

@@ -15,13 +15,12 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // keyAlgorithms are the complete AlgorithmIdentifiers of the keys that are supported, and how many
-// bytes such a key has: for a curve, those of an uncompressed point; 0 for RSA, whose keys are of
+// bytes such a key has: for a curve, the size of an uncompressed point; 0 for RSA, whose keys are of
 // any size. It is never modified.
 var keyAlgorithms = map[string]struct {
 	algorithm x509.PublicKeyAlgorithm
@@ -74,7 +73,7 @@ func IsCanonicalSPKI(spki []byte) bool {
 }
 
 // SPKIHash returns the SHA-256 of [CanonicalSPKI], which identifies a key whatever its
-// original encoding. Its errors are those of CanonicalSPKI.
+// original encoding. Errors are as for CanonicalSPKI.
 func SPKIHash(pub crypto.PublicKey) ([32]byte, error) {
 	spki, err := CanonicalSPKI(pub)
 	if err != nil {
@@ -86,7 +85,7 @@ func SPKIHash(pub crypto.PublicKey) ([32]byte, error) {
 // completeKey reports whether a private key can be asked for its public key, and that public
 // key is of a type supported here. crypto's own types panic if a part is missing.
 func completeKey(key crypto.Signer) bool {
-	missing := typednil.Is(key)
+	missing := key == nil
 	switch k := key.(type) {
 	case *ecdsa.PrivateKey:
 		missing = missing || k.D == nil //nolint:staticcheck // nothing else tells whether there is a private part
@@ -157,7 +156,7 @@ var signatureAlgorithms = map[string]x509.PublicKeyAlgorithm{
 	"\x30\x05\x06\x03\x2b\x65\x70":                                 x509.Ed25519, // id-Ed25519
 }
 
-// foreignAlgorithms are those that other software also writes: RSA without parameters. It is
+// foreignAlgorithms are the algorithms that other software also writes: RSA without parameters. It is
 // never modified.
 var foreignAlgorithms = map[string]x509.PublicKeyAlgorithm{
 	"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b": x509.RSA,

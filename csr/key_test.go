@@ -56,7 +56,7 @@ func TestCanonicalSPKIIsWhatX509Writes(t *testing.T) {
 	}
 }
 
-// FuzzIsCanonicalSPKI holds what the encoding is said to be against the encoding of the key
+// FuzzIsCanonicalSPKI compares the answer about an encoding with the encoding of the key
 // that crypto/x509 reads out of it.
 func FuzzIsCanonicalSPKI(f *testing.F) {
 	for _, key := range []crypto.PublicKey{&rsa.PublicKey{N: big.NewInt(255), E: 65537}, &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 2047), E: 3},

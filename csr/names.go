@@ -12,8 +12,9 @@ import (
 )
 
 // The names of the signers that are built into this SDK (Cluster API kubelet authentication,
-// "Core Specification" and "Provider Specification"). For a provider of your own use
-// [SignerClient] and [SignerServing].
+// "Core Specification" and "Provider Specification"; for a provider of your own use
+// [Purpose.SignerName]), and the names of a node's users and groups. They are fixed: RBAC, the
+// node authorizer and kube-apiserver's admission compare them byte for byte.
 const (
 	// SignerClientTPM signs client certificates of nodes that attest with a TPM.
 	SignerClientTPM = clientSignerPrefix + "tpm"
@@ -36,6 +37,30 @@ const (
 	// certificates. A kubelet's requests to it carry no evidence of their own; see
 	// [Policy].
 	SignerKubeletServing = "kubernetes.io/kubelet-serving"
+
+	// ExtraCredentialID is the key of [User].Extra under which kube-apiserver states which
+	// credential the requester used. For a client certificate the only value is "X509SHA256="
+	// and the hexadecimal SHA-256 of the leaf's DER; see [CredentialID].
+	ExtraCredentialID = "authentication.kubernetes.io/credential-id"
+	// NodeUserPrefix comes before a node's name in its user name, which is also the common
+	// name of its certificates.
+	NodeUserPrefix = "system:node:"
+	// NodesGroup is the group of all nodes, and the one organization of their
+	// certificates.
+	NodesGroup = "system:nodes"
+	// RecoveryUserPrefix comes before a node's name in the user name of its recovery
+	// certificate, which may be used only to ask for a new client certificate.
+	RecoveryUserPrefix = "nodeattest:recovery:"
+	// RecoveryGroup is the one organization of recovery certificates.
+	RecoveryGroup = "nodeattest:recovery"
+	// BootstrapUserPrefix comes before a bootstrap token's ID in the user name of anyone who
+	// uses that token.
+	BootstrapUserPrefix = "system:bootstrap:"
+	// BootstrappersGroup is the group of everyone who uses a bootstrap token. A token's own
+	// groups begin with this name and a colon.
+	BootstrappersGroup = "system:bootstrappers"
+	// AuthenticatedGroup is the group of everyone that kube-apiserver has authenticated.
+	AuthenticatedGroup = "system:authenticated"
 )
 
 // providerInsecure is the name of the provider that attests nothing.
@@ -51,7 +76,7 @@ const (
 	misspeltPrefix = "cluster-x-k8s-io/"
 )
 
-// Purpose is what a certificate is for. The signer name of a request determines it; see
+// Purpose is the use of a certificate. The signer name of a request determines it; see
 // [PurposeOf]. The zero value is not a purpose and is refused everywhere.
 type Purpose int
 
@@ -73,19 +98,19 @@ func (p Purpose) String() string {
 	return nameOf("purpose", int(p), "", "client", "serving", "recovery")
 }
 
-// purposes says for each purpose what the common name begins with, what the organization is,
+// purposes has for each purpose the prefix of the common name, the organization,
 // and which usage the key has in addition to signatures. It is never modified.
 var purposes = map[Purpose]struct {
 	prefix, organization, auth string
-	extKeyUsage                x509.ExtKeyUsage // what the certificate's key is for
+	extKeyUsage                x509.ExtKeyUsage // of the certificate
 }{
 	PurposeClient:   {NodeUserPrefix, NodesGroup, usageClientAuth, x509.ExtKeyUsageClientAuth},
 	PurposeServing:  {NodeUserPrefix, NodesGroup, usageServerAuth, x509.ExtKeyUsageServerAuth},
 	PurposeRecovery: {RecoveryUserPrefix, RecoveryGroup, usageClientAuth, x509.ExtKeyUsageClientAuth},
 }
 
-// PurposeOf returns what a signer's certificates are for. It knows the names that are
-// constants here and those that [SignerClient] and [SignerServing] make. For every other
+// PurposeOf returns the purpose of a signer's certificates. It knows the names that are
+// constants here and all names that [Purpose.SignerName] makes. For every other
 // name it returns a [*Error] of [CheckSignerName]: among others for the challenge signer,
 // for which no signer signs, for a serving signer of the insecure provider, and for the
 // proposal's spelling cluster-x-k8s-io/, which kube-apiserver refuses.
@@ -97,24 +122,24 @@ func PurposeOf(signerName string) (Purpose, error) {
 	return purpose, nil
 }
 
-// SignerClient returns the name of the signer of client certificates for nodes that attest
-// through this provider. The provider's name is 1 to 63 bytes of lower-case letters, digits
-// and "-", beginning and ending with a letter or digit; for any other name the error is a
-// [*Error] of [CheckSignerName].
-func SignerClient(provider string) (string, error) {
-	return signerOf(clientSignerPrefix, provider)
-}
-
-// SignerServing returns the name of the signer of serving certificates for nodes that attest
-// through this provider. It refuses what [SignerClient] refuses, and also "insecure": an
-// insecure provider has no serving certificates.
-func SignerServing(provider string) (string, error) {
-	return signerOf(servingSignerPrefix, provider)
+// SignerName returns the name of the signer of client or serving certificates for nodes that
+// attest through this provider. The provider's name is 1 to 63 bytes of lower-case letters,
+// digits and "-", beginning and ending with a letter or digit. The error is a [*Error] of
+// [CheckSignerName] for any other name, for the serving certificates of "insecure", which has
+// none, and for other purposes.
+func (p Purpose) SignerName(provider string) (string, error) {
+	switch p {
+	case PurposeClient:
+		return signerOf(clientSignerPrefix, provider)
+	case PurposeServing:
+		return signerOf(servingSignerPrefix, provider)
+	}
+	return "", &Error{Check: CheckSignerName, Got: "purpose " + p.String(), Want: "client or serving"}
 }
 
 // SignerChallenge returns the name under which nodes that attest through this provider file
-// a hello, whose target is the certificate's own signer. It refuses what [SignerServing]
-// refuses: an insecure provider challenges no node.
+// a hello, whose target is the certificate's own signer. It refuses the names that
+// [Purpose.SignerName] refuses for serving certificates: an insecure provider challenges no node.
 func SignerChallenge(provider string) (string, error) {
 	return signerOf(challengeSignerPrefix, provider)
 }
@@ -145,7 +170,7 @@ func ProviderOf(signerName string) string {
 }
 
 // parseSignerName returns the purpose and the provider of a signer name. For a name without
-// a purpose it returns 0, "" and what was wanted instead.
+// a purpose it returns 0, "" and the wanted name, for an error.
 func parseSignerName(name string) (purpose Purpose, provider, want string) {
 	switch name {
 	case SignerKubeAPIServerClientKubelet:
@@ -169,7 +194,7 @@ func parseSignerName(name string) (purpose Purpose, provider, want string) {
 		return 0, "", "the prefix cluster.x-k8s.io/: kube-apiserver refuses cluster-x-k8s-io/"
 	}
 	if strings.HasPrefix(name, challengeSignerPrefix) {
-		return 0, "", "the signer that the certificate is meant for: nobody signs for the challenge signer"
+		return 0, "", "the signer of the certificate: no certificate is signed for the challenge signer"
 	}
 	return 0, "", "a signer of node certificates"
 }
@@ -194,15 +219,15 @@ func validProvider(name string) bool { return names.ValidLabel(name) }
 // encipherment" if keyEncipherment is set, then "client auth" or, for [PurposeServing],
 // "server auth". Kubernetes accepts key encipherment with any key; kubelets ask for it with
 // RSA keys only. Usages returns nil for a value that is not a purpose.
-func Usages(purpose Purpose, keyEncipherment bool) []string {
-	p, known := purposes[purpose]
+func (p Purpose) Usages(keyEncipherment bool) []string {
+	of, known := purposes[p]
 	switch {
 	case !known:
 		return nil
 	case keyEncipherment:
-		return []string{usageDigitalSignature, usageKeyEncipherment, p.auth}
+		return []string{usageDigitalSignature, usageKeyEncipherment, of.auth}
 	}
-	return []string{usageDigitalSignature, p.auth}
+	return []string{usageDigitalSignature, of.auth}
 }
 
 const (
@@ -212,39 +237,11 @@ const (
 	usageServerAuth       = "server auth"
 )
 
-// The names by which Kubernetes and this SDK know a node. They are fixed: RBAC, the node
-// authorizer and kube-apiserver's admission compare them byte for byte.
-const (
-	// ExtraCredentialID is the key of [User].Extra under which kube-apiserver states which
-	// credential the requester used. For a client certificate the only value is "X509SHA256="
-	// and the hexadecimal SHA-256 of the leaf's DER; see [CredentialID].
-	ExtraCredentialID = "authentication.kubernetes.io/credential-id"
-	// NodeUserPrefix comes before a node's name in its user name, which is also the common
-	// name of its certificates.
-	NodeUserPrefix = "system:node:"
-	// NodesGroup is the group of all nodes, and the one organization of their
-	// certificates.
-	NodesGroup = "system:nodes"
-	// RecoveryUserPrefix comes before a node's name in the user name of its recovery
-	// certificate, which may be used only to ask for a new client certificate.
-	RecoveryUserPrefix = "nodeattest:recovery:"
-	// RecoveryGroup is the one organization of recovery certificates.
-	RecoveryGroup = "nodeattest:recovery"
-	// BootstrapUserPrefix comes before a bootstrap token's ID in the user name of anyone who
-	// uses that token.
-	BootstrapUserPrefix = "system:bootstrap:"
-	// BootstrappersGroup is the group of everyone who uses a bootstrap token. A token's own
-	// groups begin with this name and a colon.
-	BootstrappersGroup = "system:bootstrappers"
-	// AuthenticatedGroup is the group of everyone that kube-apiserver has authenticated.
-	AuthenticatedGroup = "system:authenticated"
-)
-
 // SubjectNames returns the one common name and the one organization that a certificate for
 // this purpose and node has, in a request and when issued. Both are "" if the purpose is
 // none of the three or the name is not a node name.
-func SubjectNames(purpose Purpose, nodeName string) (commonName, organization string) {
-	subject, known := purposes[purpose]
+func (p Purpose) SubjectNames(nodeName string) (commonName, organization string) {
+	subject, known := purposes[p]
 	if !known || !names.ValidNode(nodeName) {
 		return "", ""
 	}
@@ -252,7 +249,7 @@ func SubjectNames(purpose Purpose, nodeName string) (commonName, organization st
 }
 
 // nodeNameAfter cuts the prefix off a user name or common name. It returns "" and false if
-// what is left is not a node name.
+// the rest is not a node name.
 func nodeNameAfter(prefix, name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, prefix)
 	if !ok || !names.ValidNode(rest) {
@@ -261,7 +258,7 @@ func nodeNameAfter(prefix, name string) (string, bool) {
 	return rest, true
 }
 
-// RequesterClass says who files a request, and so what they may ask for. The zero value is
+// RequesterClass says who files a request, and so which certificates they may ask for. The zero value is
 // no user and may ask for nothing.
 //
 //	class      user name                   groups                                client  serving  recovery
@@ -304,18 +301,17 @@ type Requester struct {
 	TokenID string
 }
 
-// RequesterOf reads the Username and Groups of a [User]; the groups may be in any order. The
-// error is a [*Error] of "request-username" or, for a user name of one of the three forms,
+// Requester reads Username and Groups; the groups may be in any order. The error is a [*Error] of "request-username" or, for a user name of one of the three forms,
 // of "request-groups".
 //
-// The groups must be exactly those of the class: a certificate with O=system:nodes gives
+// The groups must be exactly the groups of the class: a certificate with O=system:nodes gives
 // system:nodes, kube-apiserver adds system:authenticated, and a bootstrap token adds only
 // groups below system:bootstrappers:. Anything else means that the requester is more than a
 // node, or that an authenticator unknown to this SDK is in use.
-func RequesterOf(username string, groups []string) (Requester, error) {
-	q, err := requesterOf(username)
+func (u *User) Requester() (Requester, error) {
+	q, err := requesterOf(u.Username)
 	if err == nil {
-		err = q.readGroups(groups)
+		err = q.readGroups(u.Groups)
 	}
 	if err != nil {
 		return Requester{}, err

@@ -7,7 +7,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-func TestRequesterOf(t *testing.T) {
+func TestRequester(t *testing.T) {
 	for _, c := range []struct {
 		user   string
 		groups []string
@@ -25,9 +25,9 @@ func TestRequesterOf(t *testing.T) {
 		{"", nil, csr.Requester{}, csr.CheckRequestUsername},
 	} {
 		t.Run(c.user, func(t *testing.T) {
-			got, err := csr.RequesterOf(c.user, c.groups)
+			got, err := (&csr.User{Username: c.user, Groups: c.groups}).Requester()
 			if got != c.want || c.rule == "" && err != nil || c.rule != "" && !errors.Is(err, c.rule) {
-				t.Errorf("RequesterOf(%q, %q) = %+v, %v; want %+v, %s", c.user, c.groups, got, err, c.want, c.rule)
+				t.Errorf("Requester(%q, %q) = %+v, %v; want %+v, %s", c.user, c.groups, got, err, c.want, c.rule)
 			}
 		})
 	}

@@ -61,7 +61,7 @@ func TestSignersOfProviders(t *testing.T) {
 		make func(string) (string, error)
 		want string
 	}{
-		{csr.SignerClient, csr.SignerClientTPM}, {csr.SignerServing, csr.SignerServingTPM}, {csr.SignerChallenge, csr.SignerChallengeTPM},
+		{csr.PurposeClient.SignerName, csr.SignerClientTPM}, {csr.PurposeServing.SignerName, csr.SignerServingTPM}, {csr.SignerChallenge, csr.SignerChallengeTPM},
 	} {
 		t.Run(fmt.Sprint(row), func(t *testing.T) {
 			if got, err := c.make("tpm"); got != c.want || err != nil {
@@ -74,13 +74,16 @@ func TestSignersOfProviders(t *testing.T) {
 			}
 		})
 	}
-	if got, err := csr.SignerClient(csr.ProviderInsecure); got != csr.SignerClientInsecure || err != nil {
+	if got, err := csr.PurposeClient.SignerName(csr.ProviderInsecure); got != csr.SignerClientInsecure || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
-	for _, f := range []func(string) (string, error){csr.SignerServing, csr.SignerChallenge} {
+	for _, f := range []func(string) (string, error){csr.PurposeServing.SignerName, csr.SignerChallenge} {
 		if _, err := f(csr.ProviderInsecure); !errors.Is(err, csr.CheckSignerName) {
 			t.Errorf("insecure: %v", err)
 		}
+	}
+	if got, err := csr.PurposeRecovery.SignerName("tpm"); got != "" || !errors.Is(err, csr.CheckSignerName) {
+		t.Errorf("recovery: got %q, %v", got, err)
 	}
 }
 
@@ -98,13 +101,13 @@ func TestUsages(t *testing.T) {
 		{0, false, nil},
 	} {
 		t.Run(fmt.Sprint(c.key), func(t *testing.T) {
-			if got := csr.Usages(c.purpose, c.key); !slices.Equal(got, c.want) {
+			if got := c.purpose.Usages(c.key); !slices.Equal(got, c.want) {
 				t.Errorf("Usages(%v, %v) = %q, want %q", c.purpose, c.key, got, c.want)
 			}
 		})
 	}
-	csr.Usages(csr.PurposeClient, false)[0] = "any"
-	if got := csr.Usages(csr.PurposeClient, false)[0]; got != "digital signature" {
+	csr.PurposeClient.Usages(false)[0] = "any"
+	if got := csr.PurposeClient.Usages(false)[0]; got != "digital signature" {
 		t.Errorf("a caller changed the next one's usages: %q", got)
 	}
 }

@@ -22,7 +22,7 @@ func TestSubjectNames(t *testing.T) {
 		{4, "n", "", ""},
 	} {
 		t.Run(fmt.Sprint(row), func(t *testing.T) {
-			if cn, o := csr.SubjectNames(c.purpose, c.node); cn != c.cn || o != c.o {
+			if cn, o := c.purpose.SubjectNames(c.node); cn != c.cn || o != c.o {
 				t.Errorf("SubjectNames(%v, %q) = %q, %q; want %q, %q", c.purpose, c.node, cn, o, c.cn, c.o)
 			}
 		})

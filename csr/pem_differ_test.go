@@ -61,7 +61,7 @@ func readerSeeds(t testing.TB) (seeds [][]byte) {
 	return append(seeds, encodeBundle(t, attestedBundle(t, 3000)))
 }
 
-// fragments are what a mutation puts into a text.
+// fragments are texts that a mutation inserts.
 var fragments = []string{
 	"\n", "\r", "\r\n", " ", "\t", "\x00", "=", "==", "===", "====", "-", "--", "-----", "A", "AA==", "AAA=", "AAAA", "AB==",
 	"AAAA\n", "a: b\n", "a: b\n\n", ":", "_", "+", "/", strings.Repeat("A", 64) + "\n", strings.Repeat("A", 68) + "\n",

@@ -29,7 +29,7 @@ func oldParse(pem []byte) (*Bundle, error) {
 	if b.Provider = "tpm/v1"; string(provider) != b.Provider { // nearly always equal, which saves an allocation
 		b.Provider = string(provider)
 	}
-	if _, _, err := ProviderVersion(b.Provider); err != nil {
+	if _, _, err := b.ProviderVersion(); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -90,7 +90,7 @@ type oldReader struct {
 	labels    []string          // of the format's blocks, in order
 	unwrapped string            // label of a block that may have all its base64 on one line
 	bodies    [maxBlocks][]byte // one for each of labels, nil if there is no such block
-	rest      []byte            // what is left to read
+	rest      []byte            // still to be read
 	last      int               // index of the last block read, initially -1
 	inside    bool              // between a BEGIN and an END line
 	buf       []byte            // holds all bodies
@@ -162,7 +162,7 @@ func (r *oldReader) begin() (int, error) {
 	return 0, &Error{Check: oldCheckBlockUnknown, Got: refusal.Quote(string(inner)), Want: strings.Join(r.labels, ", ")}
 }
 
-// labelOf returns what is between a mark and the dashes that end its line.
+// labelOf returns the text between a mark and the dashes that end its line.
 func labelOf(line []byte, mark string) (label []byte, ok bool) {
 	label, begins := bytes.CutPrefix(line, []byte(mark))
 	label, ends := bytes.CutSuffix(label, []byte(dashes))

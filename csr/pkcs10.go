@@ -12,7 +12,6 @@ import (
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -77,7 +76,7 @@ const (
 type PKCS10 struct {
 	// Raw is the whole request as received.
 	Raw []byte
-	// Info is the CertificationRequestInfo as received, with tag and length: what the
+	// Info is the CertificationRequestInfo as received, with tag and length: the bytes that the
 	// request's signature covers.
 	Info []byte
 	// InfoHash is the SHA-256 of Info.
@@ -116,7 +115,7 @@ type attribute struct {
 	values cryptobyte.String
 }
 
-// ParsePKCS10 reads a certificate request (RFC 2986) and refuses what is not in its one
+// ParsePKCS10 reads a certificate request (RFC 2986) and refuses a request that is not in its one
 // canonical encoding: see the Rules named Request, "request-signature-algorithm" and
 // "request-provider-id". Attributes other than extensionRequest are kept for the caller to
 // judge. It does not check the signature; [PKCS10.CheckSignature] does.
@@ -189,7 +188,9 @@ func (p *PKCS10) CheckSignature() error {
 // Attribute returns the value of the attribute id as received, with tag and length. It
 // returns false if the request has no such attribute, or one with several values.
 func (p *PKCS10) Attribute(id oid.OID) ([]byte, bool) {
-	p = typednil.OrZero(p)
+	if p == nil {
+		return nil, false
+	}
 	for _, a := range p.attributes {
 		var value cryptobyte.String
 		var tag cryptobyteasn1.Tag

@@ -140,7 +140,7 @@ func TestKeyRefusalsName(t *testing.T) {
 	for name, c := range map[string]struct {
 		spki, algorithm []byte
 		rule            Check
-		want            string // a part of what was got
+		want            string // a part of the error's Got
 	}{
 		"secp256k1":             {sequence(sequence(oidDER(oid.ECPublicKey), oidDER("\x2b\x81\x04\x00\x0a")), point), rsaSHA256, checkRequestKey, "on 1.3.132.0.10"},
 		"RSASSA-PSS":            {sequence(sequence(oidDER(oid.RSASSAPSS)), point), rsaSHA256, checkRequestKey, "1.2.840.113549.1.1.10 "},

@@ -233,11 +233,11 @@ func TestCanonicalSPKINeedsBothCoordinates(t *testing.T) {
 // TestProviderAlphabets tries every byte in a provider's name and version.
 func TestProviderAlphabets(t *testing.T) {
 	for b := range 256 {
-		_, _, name := ProviderVersion("a" + string([]byte{byte(b)}) + "a/v1")
+		_, _, name := (&Bundle{Provider: "a" + string([]byte{byte(b)}) + "a/v1"}).ProviderVersion()
 		if want := strings.IndexByte("abcdefghijklmnopqrstuvwxyz0123456789-", byte(b)) >= 0; (name == nil) != want {
 			t.Errorf("byte %#x in a name: %v", b, name)
 		}
-		_, _, version := ProviderVersion("tpm/v1" + string([]byte{byte(b)}))
+		_, _, version := (&Bundle{Provider: "tpm/v1" + string([]byte{byte(b)})}).ProviderVersion()
 		if want := strings.IndexByte("0123456789", byte(b)) >= 0; (version == nil) != want {
 			t.Errorf("byte %#x in a version: %v", b, version)
 		}

@@ -224,7 +224,7 @@ func isKnownExtension(id asn1.ObjectIdentifier) bool {
 }
 
 // hasFlag looks for the extension of [flagExtension], of which there is one at most. It returns
-// false without an error if there is none, and a [*Error] with "flag" if it is critical or has
+// false without an error if the request has no flag, and a [*Error] with "flag" if it is critical or has
 // another value.
 func hasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error) {
 	i := slices.IndexFunc(extensions, func(e pkix.Extension) bool { return e.Id.Equal(id) })

@@ -100,7 +100,7 @@ func providerIDAttribute(between, value []byte) [][]byte {
 	return withExtensions(extensionDER(oid.KubernetesNodeProviderIdentifier, between, value))
 }
 
-// sameAsParts puts a parsed request together again, from what was read of it, and
+// sameAsParts puts a parsed request together again from its fields, and
 // fails the test where the bytes differ.
 func sameAsParts(t *testing.T, der []byte, p *PKCS10) {
 	t.Helper()

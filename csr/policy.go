@@ -23,7 +23,7 @@ import (
 // [refusal.CheckConfig]. Everything else may stay zero and is then at its strictest. Once in
 // use, a Policy is only read, so many goroutines may share one.
 //
-// The rules are those of the Cluster API's kubelet authentication ("Node Attestation") and
+// The rules are taken from the Cluster API's kubelet authentication ("Node Attestation") and
 // of Kubernetes 1.36 (pkg/apis/certificates/helpers.go), and more where Kubernetes does not
 // check: empty node names, organizational units, extensions, SANs that are neither DNS names
 // nor addresses, a user's UID in the subject. Each is a constant whose name begins with
@@ -38,18 +38,18 @@ type Policy struct {
 	// tools give to every cluster. See attest.ClusterID.
 	ClusterIDs []string
 	// Machines finds the machine that is to be the node. It is called once per check for
-	// every request that names a node, and returns [ErrNoMachine] if there is none. Any other
+	// every request that names a node, and returns [ErrNoMachine] if it has no machine. Any other
 	// error, and a nil Machine without an error, means that the check could not be decided.
 	// It may be called from many goroutines, and must not keep or change the question. The
 	// machine is copied, except its slices, in which the inventory must not write afterwards.
 	Machines func(ctx context.Context, q Question) (*Machine, error)
 
 	// IssuedRecord finds the record of a certificate that was issued through attestation, by its
-	// credential ID, and returns [ErrNoRecord] if there is none. It must be set if
+	// credential ID, and returns [ErrNoRecord] if it has no record. It must be set if
 	// SignerNames has [SignerKubeletServing]: a kubelet sends no evidence with its serving
 	// request, so it inherits the attestation of the client certificate that it uses.
 	// It is called once for a request, which it must not keep or change, and the record
-	// is kept for [InheritAttestation].
+	// is kept for [Checked.Inherit].
 	IssuedRecord func(ctx context.Context, credentialID string, r *Request) (*IssuedRecord, error)
 
 	// RequireProviderID refuses requests that claim no provider ID. The proposal requires
@@ -177,7 +177,7 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 		return nil, err
 	}
 	if x.out.provider = x.provider; x.provider == "" { // under Kubernetes' own signers
-		x.out.provider, _, _ = ProviderVersion(x.out.bundle.Provider)
+		x.out.provider, _, _ = x.out.bundle.ProviderVersion()
 	}
 	return x.out, nil
 }

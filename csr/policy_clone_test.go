@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Every field is copied, and no slice is shared: those that are added one day too.
+// Every field is copied, and no slice is shared, in future fields too.
 func TestPolicyClone(t *testing.T) {
 	full := &Policy{
 		SignerNames:       []string{SignerClientTPM},

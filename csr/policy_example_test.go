@@ -16,7 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// inventory is a list of machines, and what a policy asks.
+// inventory is a list of machines, which a policy asks.
 type inventory map[string]*csr.Machine
 
 func (list inventory) find(_ context.Context, q csr.Question) (*csr.Machine, error) {
@@ -26,7 +26,7 @@ func (list inventory) find(_ context.Context, q csr.Question) (*csr.Machine, err
 	return nil, csr.ErrNoMachine
 }
 
-// fileRequest is what a node sends and a server files: a request with evidence, by the user of
+// fileRequest makes the object that a server files for a node: a request with evidence, by the user of
 // a bootstrap token.
 func fileRequest(nodeName string) *csr.Request {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -106,7 +106,7 @@ func ExampleParseServerObject() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	requester, err := csr.RequesterOf(request.User.Username, request.User.Groups)
+	requester, err := request.User.Requester()
 	if err != nil {
 		log.Fatal(err)
 	}

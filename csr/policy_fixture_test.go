@@ -40,7 +40,7 @@ func goodFixture(signerName string, class csr.RequesterClass) *requestFixture {
 	if err != nil {
 		panic(err)
 	}
-	cn, o := csr.SubjectNames(purpose, goodNode)
+	cn, o := purpose.SubjectNames(goodNode)
 	expiration := int32(3600)
 	f := &requestFixture{
 		builder: &requestBuilder{rdns: [][]subjectAttribute{{organization(o)}, {commonName(cn)}}, key: p256Key()},
@@ -62,7 +62,7 @@ func goodFixture(signerName string, class csr.RequesterClass) *requestFixture {
 	}
 	f.request = &csr.Request{
 		Metadata: csr.Metadata{UID: "u"},
-		Spec:     csr.Spec{SignerName: signerName, ExpirationSeconds: &expiration, Usages: csr.Usages(purpose, false)},
+		Spec:     csr.Spec{SignerName: signerName, ExpirationSeconds: &expiration, Usages: purpose.Usages(false)},
 		User:     csr.User{Extra: map[string][]string{csr.ExtraCredentialID: {goodCredential}}},
 	}
 	f.ask(class)

@@ -13,10 +13,11 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// keyAlone is a public key that signs nonsense: what it is in is checked unsigned.
+// keyAlone is a public key that signs nonsense: its request is checked unsigned.
 type keyAlone struct{ crypto.PublicKey }
 
 func (k keyAlone) Public() crypto.PublicKey { return k.PublicKey }
@@ -34,19 +35,6 @@ func rsaOf(bits, exponent int, even bool) keyAlone {
 	return keyAlone{&rsa.PublicKey{N: n, E: exponent}}
 }
 
-// flawedModulus has 2048 bits and the fingerprint of CVE-2017-15361: it is 1 modulo each small prime.
-func flawedModulus() *big.Int {
-	m := big.NewInt(1)
-	for n := range int64(168) {
-		if p := big.NewInt(n); p.ProbablyPrime(0) {
-			m.Mul(m, p)
-		}
-	}
-	n := new(big.Int).Lsh(big.NewInt(1), 2047)
-	n.Sub(n, new(big.Int).Mod(n, m))
-	return n.Add(n, m.Add(m, big.NewInt(1)))
-}
-
 func TestPolicyRSAKeys(t *testing.T) {
 	for name, c := range map[string]struct {
 		key keyAlone
@@ -61,7 +49,7 @@ func TestPolicyRSAKeys(t *testing.T) {
 		"exponent 65535": {rsaOf(2048, 65535, false), false},
 		"exponent 3":     {rsaOf(2048, 3, false), false},
 		"even modulus":   {rsaOf(2048, 65537, true), false},
-		"CVE-2017-15361": {keyAlone{&rsa.PublicKey{N: flawedModulus(), E: 65537}}, false},
+		"CVE-2017-15361": {keyAlone{&rsa.PublicKey{N: tpmlab.FlawedModulus(), E: 65537}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
@@ -107,7 +95,7 @@ func TestPolicyReservedNames(t *testing.T) {
 	}
 }
 
-// TestPolicyReservedAddresses: the first and last address of what is always reserved, and
+// TestPolicyReservedAddresses: the first and last address of the networks that are always reserved, and
 // its neighbours.
 func TestPolicyReservedAddresses(t *testing.T) {
 	for address, reserved := range map[string]bool{
@@ -156,7 +144,7 @@ func TestPolicySANCountExactly(t *testing.T) {
 	}
 }
 
-// TestPolicyRulesAlone: what is wrong is one thing, and reported as that alone.
+// TestPolicyRulesAlone: one fault is reported as that rule alone.
 func TestPolicyRulesAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		signer string
@@ -196,7 +184,7 @@ func TestPolicyRulesAlone(t *testing.T) {
 			if got := brokenRules(err); !slices.Equal(got, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
-			// What a name without a domain stands for is nobody's here.
+			// A name without a domain belongs to no machine here.
 			if other := f.request.Spec.SignerName == "tpm"; errors.Is(err, csr.ErrOtherSigner) != other {
 				t.Errorf("another signer's: %v", !other)
 			}
@@ -231,23 +219,23 @@ func TestRequesterTokenIDAlphabet(t *testing.T) {
 	groups := []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
 	for b := range 256 {
 		want := 'a' <= b && b <= 'z' || '0' <= b && b <= '9'
-		_, err := csr.RequesterOf(csr.BootstrapUserPrefix+"abc12"+string([]byte{byte(b)}), groups)
+		_, err := (&csr.User{Username: csr.BootstrapUserPrefix + "abc12" + string([]byte{byte(b)}), Groups: groups}).Requester()
 		if want != (err == nil) || err != nil && !errors.Is(err, csr.CheckRequestUsername) {
 			t.Errorf("byte %#x: %v", b, err)
 		}
 	}
 }
 
-// TestInheritAttestationOfHello: a hello gets no certificate, not even from a policy that
+// TestInheritOfHello: a hello gets no certificate, not even from a policy that
 // lets nodes challenge for the kubelet's own signer.
-func TestInheritAttestationOfHello(t *testing.T) {
+func TestInheritOfHello(t *testing.T) {
 	f, _ := inheritingFixture()
 	f.request.Spec.SignerName = csr.SignerChallengeTPM
 	checked := f.mustCheck(t)
-	if a, err := csr.InheritAttestation(checked, issueTime); a != nil || !errors.Is(err, csr.CheckInheritedPurpose) {
+	if a, err := checked.Inherit(issueTime); a != nil || !errors.Is(err, csr.CheckInheritedPurpose) {
 		t.Errorf("got %+v, %v, want %v", a, err, csr.CheckInheritedPurpose)
 	}
-	if a, err := csr.InheritAttestation(new(csr.Checked), issueTime); a != nil || !errors.Is(err, csr.CheckNotChecked) {
+	if a, err := new(csr.Checked).Inherit(issueTime); a != nil || !errors.Is(err, csr.CheckNotChecked) {
 		t.Errorf("nothing checked: got %+v, %v, want %v", a, err, csr.CheckNotChecked)
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// requestBuilder makes PKCS#10 requests that Create does not make: it writes what it
+// requestBuilder makes PKCS#10 requests that Create does not make: it writes the parts that it
 // is told, and signs it.
 type requestBuilder struct {
 	rdns         [][]subjectAttribute

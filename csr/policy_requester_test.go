@@ -7,7 +7,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Who may ask for what: every class beside every signer.
+// Who may ask for what: every class with every signer.
 func TestPolicyRequesterAndPurpose(t *testing.T) {
 	signers := []string{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet, csr.SignerServingTPM,
 		csr.SignerKubeletServing, csr.SignerRecoveryTPM, csr.SignerClientInsecure}

@@ -122,7 +122,7 @@ var requestRules = []rule{
 	{checkKeyStrength, nil, (*run).checkKeyStrength},
 }
 
-// one returns the value of the subject's only attribute of a type. If there is none, or more
+// one returns the value of the subject's only attribute of a type. If it has no such attribute, or more
 // than one, or one that is not text, it says so instead.
 func (x *run) one(id oid.OID) (value []byte, fault string) {
 	var tag cryptobyteasn1.Tag
@@ -203,9 +203,9 @@ var objectRules = []rule{
 	{checkUsages, known, func(x *run) {
 		asked := x.request.Spec.Usages
 		x.out.keyEncipherment = slices.Contains(asked, usageKeyEncipherment)
-		needed := Usages(x.out.purpose, x.out.keyEncipherment)
+		needed := x.out.purpose.Usages(x.out.keyEncipherment)
 		if len(asked) != len(needed) || !subset(needed, asked) {
-			x.refuse(refusal.Quotes(asked), strings.Join(Usages(x.out.purpose, false), ", ")+", perhaps "+usageKeyEncipherment)
+			x.refuse(refusal.Quotes(asked), strings.Join(x.out.purpose.Usages(false), ", ")+", perhaps "+usageKeyEncipherment)
 		}
 	}},
 	{checkExpiration, nil, (*run).checkExpiration},
@@ -255,7 +255,7 @@ func (x *run) checkExpiration() {
 		x.out.lifetime = time.Duration(*asked) * time.Second
 	}
 	if x.out.purpose == 0 || x.provider != "" {
-		return // our own signers cap what they issue
+		return // our own signers cap the lifetime
 	}
 	longest := x.policy.maxLifetime()
 	x.out.given, x.out.longest = cmp.Or(x.out.lifetime, x.policy.BuiltInSignerDuration), longest

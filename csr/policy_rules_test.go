@@ -75,8 +75,8 @@ func TestPolicyRulesOfTheObject(t *testing.T) {
 		{"denied", condition("Denied", "True"), rules(csr.CheckRequestClosed)},
 		{"denied with another status", condition("Denied", "False"), rules(csr.CheckRequestClosed)},
 		{"failed", condition("Failed", "True"), rules(csr.CheckRequestClosed)},
-		{"approved by somebody", condition("Approved", "True"), nil},
-		{"condition of somebody's own", condition("Seen", "True"), nil},
+		{"approved", condition("Approved", "True"), nil},
+		{"condition of another type", condition("Seen", "True"), nil},
 		{"has a certificate", func(f *requestFixture) { f.request.Status.Certificate = []byte{1} }, rules(csr.CheckRequestClosed)},
 		{"being deleted", func(f *requestFixture) { f.request.Metadata.DeletionTimestamp = new(time.Time) }, rules(csr.CheckRequestClosed)},
 		{"annotation of the requester", func(f *requestFixture) {
@@ -196,7 +196,7 @@ func TestPolicyRulesOfTheSubject(t *testing.T) {
 	runRuleCases(t, csr.SignerRecoveryTPM, csr.RequesterNode, []ruleCase{
 		{"node's name", rdns(one(organization("nodeattest:recovery")), cn), rules(csr.CheckSubjectCommonName)},
 		{"nodes' organization", rdns(o, one(commonName("nodeattest:recovery:node-1"))), rules(csr.CheckSubjectOrganization)},
-		{"key encipherment", func(f *requestFixture) { f.request.Spec.Usages = csr.Usages(csr.PurposeRecovery, true) }, nil},
+		{"key encipherment", func(f *requestFixture) { f.request.Spec.Usages = csr.PurposeRecovery.Usages(true) }, nil},
 	})
 }
 
@@ -238,7 +238,7 @@ func TestPolicyRulesOfAttributesAndExtensions(t *testing.T) {
 		{"name constraints", extension(pkix.Extension{Id: id(2, 5, 29, 30), Value: []byte("\x30\x00")}), rules(csr.CheckExtensionNotAllowed)},
 		{"private extension", extension(pkix.Extension{Id: id(1, 2, 3, 4), Value: []byte{5, 0}}), rules(csr.CheckExtensionNotAllowed)},
 
-		{"flag that nobody knows", extension(pkix.Extension{Id: flag, Value: []byte("\x01\x01\xff")}), rules(csr.CheckExtensionNotAllowed)},
+		{"unknown flag", extension(pkix.Extension{Id: flag, Value: []byte("\x01\x01\xff")}), rules(csr.CheckExtensionNotAllowed)},
 		{"flag", flagged("\x01\x01\xff", false), nil},
 		{"flag, required", func(f *requestFixture) { flagged("\x01\x01\xff", false)(f); f.policy.RequireFlag = true }, nil},
 		{"no flag, required", func(f *requestFixture) { f.policy.Flag, f.policy.RequireFlag = flag, true }, rules(csr.CheckFlag)},
@@ -309,7 +309,7 @@ func TestPolicyRulesOfMachines(t *testing.T) {
 	}
 }
 
-// TestInventoryReason tells those who run the cluster what the inventory says of a machine that
+// TestInventoryReason: operators are told the inventory's reason for refusing a machine that
 // it does not have, and not the requester.
 func TestInventoryReason(t *testing.T) {
 	for name, row := range map[string]struct {

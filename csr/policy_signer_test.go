@@ -12,11 +12,11 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A controller that watches all requests must not deny those of other people, however
+// A controller that watches all requests must not deny requests to other signers, however
 // many rules they break.
 func TestPolicyLeavesOtherSignersAlone(t *testing.T) {
 	for name, change := range map[string]func(*requestFixture){
-		"somebody's signer": func(f *requestFixture) { f.request.Spec.SignerName = "example.com/kubelet" },
+		"another signer": func(f *requestFixture) { f.request.Spec.SignerName = "example.com/kubelet" },
 		"Kubernetes' signer of clients": func(f *requestFixture) {
 			f.request.Spec.SignerName = "kubernetes.io/kube-apiserver-client"
 		},
@@ -45,7 +45,7 @@ func TestPolicyLeavesOtherSignersAlone(t *testing.T) {
 	}
 }
 
-// What is filed for this policy is denied for its target; what is not, is not. A good hello is
+// A request filed for this policy is denied for its target; another is not. A good hello is
 // neither refused nor approved.
 func TestPolicyOfTargetSigners(t *testing.T) {
 	const builtIn = csr.SignerKubeAPIServerClientKubelet

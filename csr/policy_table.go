@@ -10,7 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The rules of a [Policy], in the order in which [Policy.Check] tries them: those of the
+// The rules of a [Policy], in the order in which [Policy.Check] tries them: the rules of the
 // object, of the request inside, and of the machine. Between the first two come the rules of
 // the PEM bundle ([Parse]) and of PKCS#10 ([ParsePKCS10]): if one of those is broken,
 // nothing else can be said, and the list of violations ends. [CheckSignature] is tried last.
@@ -27,12 +27,12 @@ const (
 	// checkRequestUsername: the requester's user name has one of the three forms of
 	// [RequesterClass].
 	checkRequestUsername Check = "request-username"
-	// checkRequestGroups: the requester's groups are those of its class.
+	// checkRequestGroups: the requester's groups are exactly the groups of its class.
 	checkRequestGroups Check = "request-groups"
 	// checkRequesterPurpose: a requester of this class may ask for a certificate of this
 	// kind. See [RequesterClass].
 	checkRequesterPurpose Check = "requester-purpose"
-	// checkUsages: the usages are exactly those of [Usages], in any order, with or without
+	// checkUsages: the usages are exactly the result of [Purpose.Usages], in any order, with or without
 	// key encipherment, and none is repeated.
 	checkUsages Check = "usages"
 	// checkExpiration: expirationSeconds is absent or at least 600. For Kubernetes' own
@@ -193,7 +193,7 @@ func (x *run) refuse(got, want string) {
 	}
 }
 
-// refuseErr reports what a parser or the check of the signature has found; nil is fine.
+// refuseErr adds the error of a parser or of the signature's check; nil adds nothing.
 func (x *run) refuseErr(err error) {
 	if err == nil {
 		return
@@ -217,7 +217,7 @@ func (x *run) broken(rule Check) bool {
 	return slices.ContainsFunc(x.found, func(e *Error) bool { return e.Check == rule })
 }
 
-// read reads the bundle and the request in it, or takes what was read before. If it returns
+// read parses the bundle and the request in it, unless that was done before. If it returns
 // false, nothing more can be said about the request.
 func (x *run) read(parsed *Parsed) bool {
 	var err error

@@ -120,7 +120,7 @@ func TestLifetimeOutOfBounds(t *testing.T) {
 	}
 }
 
-// What a callback could not answer is asked again, unless the request is refused for
+// A callback that could not answer is asked again, unless the request is refused for
 // another reason.
 func TestPolicyCallbacksThatDoNotAnswer(t *testing.T) {
 	down := errors.New("inventory is down")
@@ -154,7 +154,7 @@ func TestPolicyCallbacksThatDoNotAnswer(t *testing.T) {
 			f.request.Spec.Usages = []string{"any"}
 			_, err = f.check(t)
 			if d := csr.Decide(err); d.Verdict != csr.VerdictDeny || d.Reason != "Usages" {
-				t.Errorf("machines, %s, beside a violation: %+v", name, d)
+				t.Errorf("machines, %s, and a violation: %+v", name, d)
 			}
 		})
 	}
@@ -221,7 +221,7 @@ func TestCheckUnsigned(t *testing.T) {
 func TestCheckedSaysWhatWasChecked(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterNode)
 	f.request.Spec.SignerName = csr.SignerChallengeTPM
-	f.request.Spec.Usages = csr.Usages(csr.PurposeClient, true)
+	f.request.Spec.Usages = csr.PurposeClient.Usages(true)
 	f.builder.extensions = append(f.builder.extensions, providerIDExtension(t, goodProviderID))
 	c := f.mustCheck(t)
 	if !reflect.DeepEqual(c.Machine(), f.machine) || c.NodeName() != goodNode || c.Purpose() != csr.PurposeClient {
@@ -261,7 +261,7 @@ func TestPolicyIsSafeForManyGoroutines(t *testing.T) {
 	wait.Wait()
 }
 
-// The policy's own work is small beside reading the request: what is read stands in one
+// The policy's own work is small compared with reading the request: parsed fields stand in one
 // Parsed.
 func TestPolicyAllocations(t *testing.T) {
 	for signer, most := range map[string]float64{csr.SignerClientTPM: 3, csr.SignerServingTPM: 5} {
@@ -283,7 +283,7 @@ func TestPolicyAllocations(t *testing.T) {
 			}
 		})
 		if checking-parsing > most {
-			t.Errorf("%s: %v allocations beside %v for parsing, want at most %v", signer, checking-parsing, parsing, most)
+			t.Errorf("%s: %v allocations in addition to %v for parsing, want at most %v", signer, checking-parsing, parsing, most)
 		}
 	}
 }
@@ -314,7 +314,7 @@ func BenchmarkCheckUnsigned(b *testing.B) {
 }
 
 // Kubernetes' own cases of what its approver takes for a kubelet's client request,
-// with this policy beside it. The two agree on subject, usages and signer. The
+// and by this policy. The two agree on subject, usages and signer. The
 // approver's "self" recognizer also wants the requester to be the node.
 func TestPolicyAgainstKubernetesApprover(t *testing.T) {
 	corpus := os.Getenv("NODEATTEST_CORPUS")
@@ -352,13 +352,13 @@ func TestPolicyAgainstKubernetesApprover(t *testing.T) {
 		if err != nil {
 			t.Fatalf("case %d: %v", i, err)
 		}
-		// What the cases leave out, and the recognizers do not look at.
+		// Fields that the cases leave out, and the recognizers do not read.
 		expiration := int32(3600)
 		r.User.Groups = []string{"system:nodes", "system:authenticated"}
 		r.Spec.ExpirationSeconds = &expiration
 		_, err = policy.Check(context.Background(), r.Parsed())
 		broken := brokenRules(err)
-		if strings.HasSuffix(c.Recognizer, ".isNodeClientCert") { // whoever asks
+		if strings.HasSuffix(c.Recognizer, ".isNodeClientCert") { // for every requester
 			broken = slices.DeleteFunc(broken, func(r csr.Check) bool {
 				return r == csr.CheckRequestUsername || r == csr.CheckRequesterOtherNode
 			})

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/internal/names"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -19,8 +18,8 @@ import (
 //
 // A provider is self-contained. It checks the request against a [Policy] itself, since only
 // a Policy makes the [Checked] in its result, and it must not trust anything that the
-// requester could have set: annotations, labels, and what the evidence says about itself.
-// Annotations least of all; see "cluster-x-k8s-io/tpm-endorsement-key".
+// requester could have set: annotations, labels, and unsigned statements in the evidence.
+// Annotations least of all, such as the proposal's "cluster-x-k8s-io/tpm-endorsement-key".
 //
 // A refusal is a [*Error], [Errors] or an error with a method DenyReason() string. An error
 // for what could not be decided wraps [refusal.ErrRetry]: a provider whose inventory or platform
@@ -42,15 +41,6 @@ type Provider interface {
 	MachineName(ctx context.Context, attested *Attested) (string, error)
 }
 
-// Challenger is a [Provider] that wants to ask the node something before it
-// verifies.
-type Challenger interface {
-	// Challenge checks a hello and returns the bytes that the node is to answer. The request
-	// is filed under the challenge signer of the provider ([SignerChallenge]). The caller
-	// delivers the bytes: on Kubernetes, in the Denied condition of the hello.
-	Challenge(ctx context.Context, request *Request) ([]byte, error)
-}
-
 // Verify has a provider verify the evidence of a request, for the purpose of its signer name, and
 // then asks for the machine's name. The provider's result is checked against the request
 // ([Attested.Check]), and the request's signature is verified. A provider that names no machine
@@ -58,9 +48,9 @@ type Challenger interface {
 //
 // A caller with several providers gives each the requests under its own signers, whatever their
 // evidence says ([ProviderOf]). Kubelets' own requests to [SignerKubeletServing] carry no
-// evidence, and no provider verifies them; see [InheritAttestation].
+// evidence, and no provider verifies them; see [Checked.Inherit].
 func Verify(ctx context.Context, provider Provider, request *Request) (*Attested, error) {
-	if typednil.Is(provider) {
+	if provider == nil {
 		return nil, refusal.Config("Provider", "", "one")
 	}
 	verify, parsed := provider.VerifyClientAttestationData, request.Parsed()
@@ -136,9 +126,13 @@ func (insecureProvider) MachineName(_ context.Context, attested *Attested) (stri
 // maxVersionDigits is how many digits the longest version number has.
 const maxVersionDigits = 9
 
-// ProviderVersion splits the Provider of a bundle, such as "tpm/v1", into the provider's
-// name and the version of its data format. The error is a [*Error] with "bundle-provider".
-func ProviderVersion(provider string) (name string, version int, err error) {
+// ProviderVersion splits Provider, such as "tpm/v1", into the provider's name and the version of
+// its data format. The error is a [*Error] with "bundle-provider".
+func (b *Bundle) ProviderVersion() (name string, version int, err error) {
+	return providerVersion(b.Provider)
+}
+
+func providerVersion(provider string) (name string, version int, err error) {
 	name, digits, _ := strings.Cut(provider, "/v")
 	if !names.ValidLabel(name) || digits == "" || len(digits) > maxVersionDigits || digits[0] == '0' ||
 		strings.Trim(digits, "0123456789") != "" {
@@ -148,19 +142,12 @@ func ProviderVersion(provider string) (name string, version int, err error) {
 	return name, version, err
 }
 
-// Keys of the annotations that the control plane writes on a request. It never reads them: a
-// requester can set them to anything.
-const (
-	// annotationVersions lists, on a request that was refused for its version, the versions
-	// that the control plane reads (Cluster API kubelet authentication, "Version Skew
-	// Strategy", which names no key). The value is a list of names as in [Bundle.Provider],
-	// newest first and separated by commas: "tpm/v2,tpm/v1". It is for the node.
-	annotationVersions = "cluster.x-k8s.io/kubelet-authenticator-attestation-versions"
-	// annotationEndorsementKey is the endorsement key that the platform names for the
-	// machine (Cluster API kubelet authentication, "TPM based providers"). It is for
-	// people.
-	annotationEndorsementKey = "cluster-x-k8s-io/tpm-endorsement-key"
-)
+// annotationVersions is the annotation that the control plane writes on a request that was refused for
+// its version: the versions that it reads (Cluster API kubelet authentication, "Version Skew Strategy",
+// which names no key). The value is a list of names as in [Bundle.Provider], newest first and separated by
+// commas: "tpm/v2,tpm/v1". It is for the node. The control plane never reads it: a requester can set it to
+// anything.
+const annotationVersions = "cluster.x-k8s.io/kubelet-authenticator-attestation-versions"
 
 // maxVersionsSize bounds the annotation's value, in bytes, and thus the number of versions
 // in it.
@@ -189,21 +176,21 @@ func (e *UnsupportedVersionError) Annotation() (key, value string) {
 // written, can choose among these but not add to them. The error is a [*Error] of
 // [CheckProviderVersion]: no annotation, one that is not a list of versions, or nothing in
 // common.
-func ChooseVersion(annotations map[string]string, speaks []string) (string, error) {
+func (m *Metadata) ChooseVersion(speaks []string) (string, error) {
 	refuse := func(got, want string) (string, error) {
 		return "", &Error{Check: CheckProviderVersion, Got: got, Want: want}
 	}
-	value := annotations[annotationVersions]
+	value := m.Annotations[annotationVersions]
 	if len(value) > maxVersionsSize {
 		return refuse("a list of "+strconv.Itoa(len(value))+" bytes", "at most "+strconv.Itoa(maxVersionsSize))
 	}
 	offered := strings.Split(value, ",")
-	if slices.ContainsFunc(offered, func(name string) bool { _, _, err := ProviderVersion(name); return err != nil }) {
+	if slices.ContainsFunc(offered, func(name string) bool { _, _, err := providerVersion(name); return err != nil }) {
 		return refuse(refusal.Quote(value), "names such as tpm/v1 with a comma between two")
 	}
 	best, newest := "", 0
 	for _, name := range speaks {
-		_, version, err := ProviderVersion(name)
+		_, version, err := providerVersion(name)
 		if err == nil && slices.Contains(offered, name) && version > newest {
 			best, newest = name, version
 		}
@@ -213,6 +200,10 @@ func ChooseVersion(annotations map[string]string, speaks []string) (string, erro
 	}
 	return best, nil
 }
+
+// annotationEndorsementKey is the annotation of the endorsement key that the platform names for the machine
+// (Cluster API kubelet authentication, "TPM based providers"). It is for people.
+const annotationEndorsementKey = "cluster-x-k8s-io/tpm-endorsement-key"
 
 // EndorsementKeyAnnotation returns the annotation for an endorsement key that the caller got
 // from the platform or verified: the key as PEM of type PUBLIC KEY (RFC 7468, 13), in the

@@ -74,15 +74,15 @@ func ExampleVerify() {
 	// cluster.x-k8s.io/kubelet-authenticator-attestation-versions rack/v2
 }
 
-func ExampleChooseVersion() {
+func ExampleMetadata_ChooseVersion() {
 	annotations := map[string]string{"cluster.x-k8s.io/kubelet-authenticator-attestation-versions": "tpm/v3,tpm/v2"}
-	version, err := csr.ChooseVersion(annotations, []string{"tpm/v1", "tpm/v2"})
+	version, err := (&csr.Metadata{Annotations: annotations}).ChooseVersion([]string{"tpm/v1", "tpm/v2"})
 	fmt.Println(version, err)
 	// Output: tpm/v2 <nil>
 }
 
-func ExampleInheritAttestation() {
-	// What was recorded when node-1 got its client certificate.
+func ExampleChecked_Inherit() {
+	// The record of node-1's client certificate.
 	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	record := &csr.IssuedRecord{CredentialID: goodCredential, NodeName: "node-1", SignerName: csr.SignerClientTPM,
 		Machine: "ak:sha256:00ff", MachineUID: "8f6e", NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
@@ -100,20 +100,20 @@ func ExampleInheritAttestation() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	attested, err := csr.InheritAttestation(checked, now)
+	attested, err := checked.Inherit(now)
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(attested.Machine(), attested.Grant().DNSNames)
 
-	_, err = csr.InheritAttestation(checked, now.Add(2*time.Hour))
+	_, err = checked.Inherit(now.Add(2 * time.Hour))
 	fmt.Println(errors.Is(err, refusal.Check("inherited-expired")))
 	// Output:
 	// ak:sha256:00ff [node-1]
 	// true
 }
 
-// fileServingRequest is what the API server keeps of a kubelet's own request.
+// fileServingRequest returns the object of a kubelet's own request.
 func fileServingRequest(nodeName string) *csr.Request {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -17,9 +17,9 @@ func TestProviderVersion(t *testing.T) {
 		strings.Repeat("a", 63) + "/v999999999": {strings.Repeat("a", 63), 999999999},
 	} {
 		t.Run(provider, func(t *testing.T) {
-			name, version, err := ProviderVersion(provider)
+			name, version, err := (&Bundle{Provider: provider}).ProviderVersion()
 			if err != nil || name != want.name || version != want.version {
-				t.Errorf("ProviderVersion(%q) = %q, %d, %v", provider, name, version, err)
+				t.Errorf("(&Bundle{Provider: %q}).ProviderVersion() = %q, %d, %v", provider, name, version, err)
 			}
 		})
 	}
@@ -34,7 +34,7 @@ func TestProviderNameIsStrict(t *testing.T) {
 		"tpm/v1/v1", "tpm/v1000000000", strings.Repeat("a", 64) + "/v1", "t\u03c1m/v1", "tpm/v\u0661", "tpm/v1;insecure/v1",
 		strings.Repeat("a", 500_000),
 	} {
-		_, _, err := ProviderVersion(provider)
+		_, _, err := (&Bundle{Provider: provider}).ProviderVersion()
 		wantRule(t, "ProviderVersion", err, checkProvider)
 		_, err = Parse(join(request, block(BlockProvider, []byte(provider)), data))
 		wantRule(t, "Parse", err, checkProvider)
@@ -42,6 +42,6 @@ func TestProviderNameIsStrict(t *testing.T) {
 			t.Errorf("error of %d bytes", len(err.Error()))
 		}
 	}
-	_, _, err := ProviderVersion("")
+	_, _, err := (&Bundle{Provider: ""}).ProviderVersion()
 	wantRule(t, "nothing", err, checkProvider)
 }

@@ -17,13 +17,13 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// fakeProvider verifies by the policy of a fixture alone, and notes what it was asked.
+// fakeProvider verifies by the policy of a fixture alone, and notes the calls.
 type fakeProvider struct {
 	policy *csr.Policy
 	change func(*csr.Attested) *csr.Attested
 	err    error
 	asked  []string
-	seen   func(*csr.Parsed) // what it is given, if set
+	seen   func(*csr.Parsed) // called with the request, if set
 }
 
 func (p *fakeProvider) verify(ctx context.Context, r *csr.Parsed, what string) (*csr.Attested, error) {
@@ -115,10 +115,10 @@ func TestVerifyResult(t *testing.T) {
 	other.builder.key = p384Key()
 	otherAttested := goodVerified(other.mustCheck(t))
 	for name, change := range map[string]func(*csr.Attested) *csr.Attested{
-		"nothing":           func(*csr.Attested) *csr.Attested { return nil },
-		"checked by nobody": func(*csr.Attested) *csr.Attested { return new(csr.Checked).Vouch("x", csr.Grant{}, nil) },
-		"another request":   func(*csr.Attested) *csr.Attested { return otherAttested },
-		"no machine":        func(a *csr.Attested) *csr.Attested { return a.Checked().Vouch("", a.Grant(), nil) },
+		"nothing":         func(*csr.Attested) *csr.Attested { return nil },
+		"not checked":     func(*csr.Attested) *csr.Attested { return new(csr.Checked).Vouch("x", csr.Grant{}, nil) },
+		"another request": func(*csr.Attested) *csr.Attested { return otherAttested },
+		"no machine":      func(a *csr.Attested) *csr.Attested { return a.Checked().Vouch("", a.Grant(), nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
@@ -166,10 +166,8 @@ func TestVerifyErrors(t *testing.T) {
 	if _, err := csr.Verify(t.Context(), fake, nil); !errors.Is(err, csr.CheckNotChecked) {
 		t.Errorf("no request: %v", err)
 	}
-	for name, p := range map[string]csr.Provider{"none": nil, "a nil pointer": (*fakeProvider)(nil)} {
-		if _, err := csr.Verify(t.Context(), p, f.request); !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("provider %s: %v", name, err)
-		}
+	if _, err := csr.Verify(t.Context(), nil, f.request); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("no provider: %v", err)
 	}
 	f.machine.Name = ""
 	if _, err := csr.Verify(t.Context(), fake, f.request); !errors.Is(err, csr.CheckMachineUnknown) {
@@ -177,35 +175,14 @@ func TestVerifyErrors(t *testing.T) {
 	}
 }
 
-func TestEndorsementKeyAnnotation(t *testing.T) {
-	name, value, err := csr.EndorsementKeyAnnotation(p256Key().Public())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if name != "cluster-x-k8s-io/tpm-endorsement-key" {
-		t.Errorf("the proposal spells it otherwise: %s", name)
-	}
-	block, rest := pem.Decode([]byte(value))
-	if block == nil || len(rest) > 0 || block.Type != "PUBLIC KEY" {
-		t.Fatalf("value %q", value)
-	}
-	key, err := x509.ParsePKIXPublicKey(block.Bytes)
-	if err != nil || !p256Key().Public().(*ecdsa.PublicKey).Equal(key) {
-		t.Errorf("key %v, %v", key, err)
-	}
-	if _, _, err := csr.EndorsementKeyAnnotation("no key"); !errors.Is(err, csr.CheckUnsupportedKey) {
-		t.Errorf("no key: %v", err)
-	}
-}
-
-// TestNegotiation is the whole round: what a provider reads, the annotation, and the version that
+// TestNegotiation is the whole round: a provider's versions, the annotation, and the version that
 // both know.
 func TestNegotiation(t *testing.T) {
 	key, value := (&csr.UnsupportedVersionError{Supported: []string{"tpm/v3", "tpm/v2"}}).Annotation()
 	if key != csr.AnnotationVersions || value != "tpm/v3,tpm/v2" {
 		t.Errorf("annotation %s: %s", key, value)
 	}
-	if chosen, err := csr.ChooseVersion(map[string]string{key: value}, []string{"tpm/v2", "tpm/v3", "tpm/v4"}); err != nil || chosen != "tpm/v3" {
+	if chosen, err := (&csr.Metadata{Annotations: map[string]string{key: value}}).ChooseVersion([]string{"tpm/v2", "tpm/v3", "tpm/v4"}); err != nil || chosen != "tpm/v3" {
 		t.Errorf("chose %q, %v", chosen, err)
 	}
 }
@@ -217,7 +194,7 @@ func TestChooseVersion(t *testing.T) {
 		{"tpm/v2", "tpm/v2"},
 		{"tpm/v2,tpm/v9,aws/v3", "tpm/v2"},
 		{"", ""},
-		{"tpm/v1", ""}, // whoever writes the annotation cannot make the node go back to v1
+		{"tpm/v1", ""}, // a writer of the annotation cannot make the node go back to v1
 		{"aws/v3", ""},
 		{"tpm/v3, tpm/v2", ""},
 		{"tpm/v3,", ""},
@@ -226,7 +203,7 @@ func TestChooseVersion(t *testing.T) {
 		{strings.Repeat("tpm/v3,", 200) + "tpm/v3", ""},
 	} {
 		t.Run(fmt.Sprint(row), func(t *testing.T) {
-			got, err := csr.ChooseVersion(map[string]string{csr.AnnotationVersions: c.value}, speaks)
+			got, err := (&csr.Metadata{Annotations: map[string]string{csr.AnnotationVersions: c.value}}).ChooseVersion(speaks)
 			if got != c.want || (err == nil) != (c.want != "") {
 				t.Errorf("%.40q: got %q, %v", c.value, got, err)
 			}
@@ -235,7 +212,7 @@ func TestChooseVersion(t *testing.T) {
 			}
 		})
 	}
-	if _, err := csr.ChooseVersion(nil, speaks); err == nil {
+	if _, err := new(csr.Metadata).ChooseVersion(speaks); err == nil {
 		t.Error("no annotations")
 	}
 }
@@ -245,7 +222,7 @@ func FuzzChooseVersion(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		got, err := csr.ChooseVersion(map[string]string{csr.AnnotationVersions: value}, []string{"tpm/v1", "tpm/v2"})
+		got, err := (&csr.Metadata{Annotations: map[string]string{csr.AnnotationVersions: value}}).ChooseVersion([]string{"tpm/v1", "tpm/v2"})
 		if err == nil && !strings.Contains(","+value+",", ","+got+",") || err != nil && got != "" {
 			t.Errorf("%q: got %q, %v", value, got, err)
 		}
@@ -301,9 +278,9 @@ func TestVerifyNeedsMachineName(t *testing.T) {
 // TestInventoryNameOfNothing: each part of a result is needed.
 func TestInventoryNameOfNothing(t *testing.T) {
 	for name, a := range map[string]*csr.Attested{
-		"nil":               nil,
-		"nothing":           {},
-		"checked by nobody": new(csr.Checked).Vouch("x", csr.Grant{}, nil),
+		"nil":         nil,
+		"nothing":     {},
+		"not checked": new(csr.Checked).Vouch("x", csr.Grant{}, nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := a.InventoryName(); got != "" || !errors.Is(err, csr.CheckProviderResult) {
@@ -360,7 +337,7 @@ func TestInsecureRefuses(t *testing.T) {
 		"recovery":                 {func(f *requestFixture) { f.ask(csr.RequesterRecovery) }, csr.CheckRequesterPurpose},
 		"evidence of another kind": {func(f *requestFixture) { f.provider, f.data = "tpm/v1", []byte{1} }, csr.CheckAttestationProvider},
 		"unknown machine":          {func(f *requestFixture) { f.machine = nil }, csr.CheckMachineUnknown},
-		"where there is none":      {func(f *requestFixture) { f.machine.ProviderID = "none" }, csr.CheckProviderIDMismatch},
+		"instead of none":          {func(f *requestFixture) { f.machine.ProviderID = "none" }, csr.CheckProviderIDMismatch},
 		"another provider ID":      {func(f *requestFixture) { f.machine.ProviderID = "test://zone/instance-2" }, csr.CheckProviderIDMismatch},
 		"SANs": {func(f *requestFixture) {
 			f.builder.extensions = append(f.builder.extensions, sanExtension(dnsSAN(goodNode)))
@@ -386,9 +363,30 @@ func TestInsecureRefuses(t *testing.T) {
 	}
 	f.policy.SignerNames = []string{csr.SignerClientInsecure, csr.SignerClientTPM}
 	if _, err := csr.NewInsecureProvider(f.policy); !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("beside another signer: %v", err)
+		t.Errorf("with another signer: %v", err)
 	}
 	if _, err := csr.NewInsecureProvider(nil); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("no policy: %v", err)
+	}
+}
+
+func TestEndorsementKeyAnnotation(t *testing.T) {
+	name, value, err := csr.EndorsementKeyAnnotation(p256Key().Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name != "cluster-x-k8s-io/tpm-endorsement-key" {
+		t.Errorf("the proposal spells it otherwise: %s", name)
+	}
+	block, rest := pem.Decode([]byte(value))
+	if block == nil || len(rest) > 0 || block.Type != "PUBLIC KEY" {
+		t.Fatalf("value %q", value)
+	}
+	key, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil || !p256Key().Public().(*ecdsa.PublicKey).Equal(key) {
+		t.Errorf("key %v, %v", key, err)
+	}
+	if _, _, err := csr.EndorsementKeyAnnotation("no key"); !errors.Is(err, csr.CheckUnsupportedKey) {
+		t.Errorf("no key: %v", err)
 	}
 }

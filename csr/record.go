@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -19,12 +18,12 @@ import (
 // IssuedRecord is what to remember about an issued certificate. A node that later asks for a
 // serving certificate under [SignerKubeletServing] is recognised by it: the request's
 // credential ID must be one that was issued to this node, and to the machine that is this
-// node now; see [Policy.IssuedRecord] and [InheritAttestation]. Keep it until NotAfter has
+// node now; see [Policy.IssuedRecord] and [Checked.Inherit]. Keep it until NotAfter has
 // passed, or until the machine is gone. It holds nothing secret.
 type IssuedRecord struct {
 	// CredentialID is "X509SHA256=" and the hexadecimal SHA-256 of the certificate's DER, as
 	// kube-apiserver states it; see [CredentialID]. It is "" while there is no certificate
-	// yet; see [RecordOf].
+	// yet; see [Attested.Record].
 	CredentialID string
 	// NodeName is the node that the certificate was issued to.
 	NodeName string
@@ -49,7 +48,7 @@ type IssuedRecord struct {
 	RequestUID string
 	// KeyResidence says where the evidence has shown the certificate's key to be: "TPM" for a
 	// key that cannot leave its TPM, "Software" for one that can be copied, "" if it shows
-	// nothing about that. [RecordOf] leaves it empty: the keeper of the record, which has the
+	// nothing about that. [Attested.Record] leaves it empty: the keeper of the record, which has the
 	// kind's result, writes it.
 	KeyResidence string `json:",omitempty"`
 	// FiledWith is the credential ID of the client certificate with which the API server knew the
@@ -95,7 +94,9 @@ func isCertificateID(id string) bool {
 // certificate, or of one from [SignerClientInsecure], is not. Times are not compared:
 // kube-apiserver never states a credential that has expired.
 func (r *IssuedRecord) ClientOf(nodeName, credentialID string) bool {
-	r = typednil.OrZero(r)
+	if r == nil {
+		return false
+	}
 	purpose, provider, _ := parseSignerName(r.SignerName)
 	return purpose == PurposeClient && provider != providerInsecure &&
 		nodeName != "" && r.NodeName == nodeName &&
@@ -106,25 +107,25 @@ func (r *IssuedRecord) ClientOf(nodeName, credentialID string) bool {
 // was verified, and says no more than that.
 const checkIssuedCertificate Check = "issued-certificate"
 
-// RecordOf returns the record of a certificate that any signer, for example Kubernetes' own,
+// Record returns the record of a certificate that any signer, for example Kubernetes' own,
 // has made for an attested request; [CA.Issue] returns the record of its own certificates.
 // If certificate is nil, it is the record of the request, to be stored before the request is
 // approved: with it, [IssuedRecord.Completed] recognises the certificate that comes later.
 // The error is that of Completed or of [Checked.CheckMachine], an [*Error] of
 // [CheckProviderResult] if nothing is attested or, without a certificate, that of a request that
 // [Attested.Decision] does not approve because of its end.
-func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, error) {
-	c := attested.sound()
+func (a *Attested) Record(certificate *x509.Certificate) (IssuedRecord, error) {
+	c := a.sound()
 	if c == nil {
 		return IssuedRecord{}, noResult()
 	}
-	if attested.fault != nil {
-		return IssuedRecord{}, attested.fault
+	if a.fault != nil {
+		return IssuedRecord{}, a.fault
 	}
 	if certificate == nil {
-		return attested.record(), attested.checkEnd(c.now())
+		return a.record(), a.checkEnd(c.now())
 	}
-	return attested.record().Completed(certificate)
+	return a.record().Completed(certificate)
 }
 
 // record returns the record without its certificate.
@@ -155,7 +156,7 @@ func (r IssuedRecord) Completed(certificate *x509.Certificate) (IssuedRecord, er
 		return IssuedRecord{}, &Error{Check: checkIssuedCertificate, Got: "no certificate", Want: "one"}
 	}
 	purpose, _, _ := parseSignerName(r.SignerName)
-	commonName, organization := SubjectNames(purpose, r.NodeName)
+	commonName, organization := purpose.SubjectNames(r.NodeName)
 	subject, spki := certificate.Subject, sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
 	providerID, err := oid.ParseProviderID(certificate.Extensions)
 	same, got, want := oid.SameProviderID(providerID, r.ProviderID)
@@ -195,10 +196,10 @@ const (
 // minInherited is the shortest time that an inherited certificate lasts.
 const minInherited = MinLifetime / 2
 
-// InheritAttestation decides about a kubelet's own request for a serving certificate, which
+// Inherit decides about a kubelet's own request for a serving certificate, which
 // carries no evidence: it inherits the attestation of the client certificate that the
 // kubelet used. kube-apiserver states that certificate in spec.extra ([ExtraCredentialID]),
-// and [Policy.IssuedRecord] has found what was recorded when it was issued ([IssuedRecord]).
+// and [Policy.IssuedRecord] has found its record ([IssuedRecord]).
 //
 // It is a pure function of its arguments: it sees the request and the record as the policy
 // saw them. The policy has compared the two: the record is of a client certificate (neither
@@ -207,8 +208,8 @@ const minInherited = MinLifetime / 2
 // returned as [Errors].
 //
 // A node's name may have passed to another machine while the old machine's certificate is
-// still valid, so the name alone proves nothing. What the record says about the
-// certificate's machine is compared with what the inventory says about the machine that is
+// still valid, so the name alone proves nothing. The record of the
+// certificate's machine is compared with the inventory's entry for the machine that is
 // the node now ([Machine]): the UIDs must be equal, even if one side has none; provider IDs
 // and identities must be equal if both sides have one; and at least one of the three must be
 // present and equal. An inventory that states none of the three cannot tell machines apart:
@@ -223,23 +224,23 @@ const minInherited = MinLifetime / 2
 // the same lifetime, and so the later one ends later. In the client certificate's last half minute the error is [refusal.ErrRetry]: a kubelet that gets so short a
 // lifetime asks again at once. Anyone who has stolen the client certificate's key can ask in
 // this way too.
-func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
-	if checked == nil || checked.pkcs10 == nil {
+func (c *Checked) Inherit(now time.Time) (*Attested, error) {
+	if c == nil || c.pkcs10 == nil {
 		return nil, Errors{{Check: checkNotChecked, Got: "a request that no policy has checked"}}
 	}
-	by := checked.requester // a policy accepts kubelet-serving only for a node's own request
-	all := faults{{checked.filedUnder != SignerKubeletServing, checkInheritedPurpose,
-		"a request by " + by.Class.String() + " " + refusal.Quote(by.NodeName) + " to " + refusal.Quote(checked.signerName),
-		"one by node " + refusal.Quote(checked.nodeName) + " to " + SignerKubeletServing}}.all()
-	record := checked.record
+	by := c.requester // a policy accepts kubelet-serving only for a node's own request
+	all := faults{{c.filedUnder != SignerKubeletServing, checkInheritedPurpose,
+		"a request by " + by.Class.String() + " " + refusal.Quote(by.NodeName) + " to " + refusal.Quote(c.signerName),
+		"one by node " + refusal.Quote(c.nodeName) + " to " + SignerKubeletServing}}.all()
+	record := c.record
 	if record == nil {
-		return nil, append(all, &Error{Check: CheckCredential, Got: refusal.OrNothing(refusal.Quote(checked.credentialID)),
+		return nil, append(all, &Error{Check: CheckCredential, Got: refusal.OrNothing(refusal.Quote(c.credentialID)),
 			Want: "a client certificate that was issued to this node through attestation"})
 	}
 	all = append(all, faults{{now.Before(record.NotBefore) || now.After(record.NotAfter), checkInheritedExpired,
 		"a client certificate from " + rfc3339(record.NotBefore) + " to " + rfc3339(record.NotAfter),
 		"one that is valid at " + rfc3339(now)}}.all()...)
-	different, unknown := checked.machine.holdAgainst(record)
+	different, unknown := c.machine.holdAgainst(record)
 	if all = append(all, different...); len(all) > 0 {
 		return nil, all
 	}
@@ -249,8 +250,8 @@ func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 	if unknown != nil {
 		return nil, unknown
 	}
-	grant := Grant{ProviderID: record.ProviderID, DNSNames: checked.dnsNames, IPAddresses: checked.ipAddresses, NotAfter: checked.inheritedEnd(record)}
-	return checked.Vouch(record.Machine, grant, nil), nil
+	grant := Grant{ProviderID: record.ProviderID, DNSNames: c.dnsNames, IPAddresses: c.ipAddresses, NotAfter: c.inheritedEnd(record)}
+	return c.Vouch(record.Machine, grant, nil), nil
 }
 
 // holdAgainst compares the machine that is the node now with the one that a certificate was

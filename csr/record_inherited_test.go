@@ -25,21 +25,21 @@ func inheritingFixture() (*requestFixture, *csr.IssuedRecord) {
 	return f, record
 }
 
-// inherit asks the policy, then for what is inherited.
+// inherit has the policy check the request, then calls Inherit.
 func inherit(t *testing.T, f *requestFixture) (*csr.Attested, error) {
 	t.Helper()
 	checked, err := f.check(t)
 	if err != nil {
 		return nil, err
 	}
-	return csr.InheritAttestation(checked, issueTime)
+	return checked.Inherit(issueTime)
 }
 
-func TestInheritAttestation(t *testing.T) {
+func TestInherit(t *testing.T) {
 	f, record := inheritingFixture()
 	checked := f.mustCheck(t)
 	before := *record
-	attested, err := csr.InheritAttestation(checked, issueTime)
+	attested, err := checked.Inherit(issueTime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestInheritAttestation(t *testing.T) {
 	}
 }
 
-func TestInheritAttestationRefuses(t *testing.T) {
+func TestInheritRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*csr.IssuedRecord)
 		want   csr.Check
@@ -92,16 +92,16 @@ func TestInheritAttestationRefuses(t *testing.T) {
 	if _, err := inherit(t, f); !errors.Is(err, csr.CheckCredential) {
 		t.Errorf("no record: %v", err)
 	}
-	if _, err := csr.InheritAttestation(nil, issueTime); !errors.Is(err, csr.CheckNotChecked) {
+	if _, err := (*csr.Checked)(nil).Inherit(issueTime); !errors.Is(err, csr.CheckNotChecked) {
 		t.Errorf("no request: %v", err)
 	}
 }
 
-// TestInheritAttestationOthersRequests gives requests that have evidence of their own.
-func TestInheritAttestationOthersRequests(t *testing.T) {
+// TestInheritOthersRequests gives requests that have evidence of their own.
+func TestInheritOthersRequests(t *testing.T) {
 	for _, signer := range []string{csr.SignerServingTPM, csr.SignerClientTPM} {
 		f := goodFixture(signer, csr.RequesterNode)
-		if _, err := csr.InheritAttestation(f.mustCheck(t), issueTime); !errors.Is(err, csr.CheckInheritedPurpose) {
+		if _, err := f.mustCheck(t).Inherit(issueTime); !errors.Is(err, csr.CheckInheritedPurpose) {
 			t.Errorf("%s: %v", signer, err)
 		}
 	}
@@ -116,27 +116,27 @@ func TestInheritAttestationOthersRequests(t *testing.T) {
 	}
 }
 
-// TestInheritAttestationSeesTheCheckedRequest changes the object after the check, to
+// TestInheritSeesTheCheckedRequest changes the object after the check, to
 // come with another credential than the one that the policy saw.
-func TestInheritAttestationSeesTheCheckedRequest(t *testing.T) {
+func TestInheritSeesTheCheckedRequest(t *testing.T) {
 	const stolen = "X509SHA256=0000000000000000000000000000000000000000000000000000000000000002"
 	f, record := inheritingFixture()
 	checked := f.mustCheck(t)
 	f.request.User.Extra[csr.ExtraCredentialID] = []string{stolen}
-	if _, err := csr.InheritAttestation(checked, issueTime); err != nil {
+	if _, err := checked.Inherit(issueTime); err != nil {
 		t.Errorf("the request that was checked: %v", err)
 	}
-	// Record and machine are those that the policy saw, too.
+	// Record and machine are as the policy saw them, too.
 	record.Machine, record.MachineUID, f.machine.UID = "ak:sha256:00fe", "uid-of-machine-2", "uid-of-machine-2"
-	attested, err := csr.InheritAttestation(checked, issueTime)
+	attested, err := checked.Inherit(issueTime)
 	if err != nil || attested.Machine() != goodIdentity {
 		t.Errorf("got %+v, %v", attested, err)
 	}
 }
 
-// TestInheritAttestationNeedsTheMachine tries what inventories state of their machines.
+// TestInheritNeedsTheMachine tries what inventories state of their machines.
 // goodIdentity and goodProviderID are the machine's, and it was recorded under both.
-func TestInheritAttestationNeedsTheMachine(t *testing.T) {
+func TestInheritNeedsTheMachine(t *testing.T) {
 	for name, c := range map[string]struct {
 		inventory csr.Machine
 		change    func(*csr.IssuedRecord)
@@ -188,7 +188,7 @@ func TestInheritAttestationNeedsTheMachine(t *testing.T) {
 
 // A client certificate that is about to end gives nothing, and is no refusal; one that is
 // another's is refused all the same.
-func TestInheritAttestationTooLittleLeft(t *testing.T) {
+func TestInheritTooLittleLeft(t *testing.T) {
 	for _, c := range []struct {
 		left  time.Duration
 		other bool
@@ -218,7 +218,7 @@ func TestInheritAttestationTooLittleLeft(t *testing.T) {
 	}
 }
 
-// Records is asked once, with the request, and what it finds is what counts.
+// IssuedRecord is called once, with the request, and its result is used.
 func TestRecordsIsAskedOnce(t *testing.T) {
 	f, record := inheritingFixture()
 	asked := 0

@@ -47,7 +47,7 @@ func TestIssuedRecordClientOf(t *testing.T) {
 		})
 	}
 	if new(csr.IssuedRecord).ClientOf("", "") {
-		t.Error("the zero record is somebody's")
+		t.Error("the zero record belongs to a node")
 	}
 }
 
@@ -57,9 +57,9 @@ func TestCredentialIDOfNoCertificate(t *testing.T) {
 	}
 }
 
-// TestRecordOf takes the certificates of a signer that is not ours: as
+// TestAttestedRecord takes the certificates of a signer that is not ours: as
 // kube-controller-manager makes them, and with one thing changed.
-func TestRecordOf(t *testing.T) {
+func TestAttestedRecord(t *testing.T) {
 	f := goodFixture(csr.SignerKubeAPIServerClientKubelet, csr.RequesterBootstrap)
 	f.request.Metadata.UID, *f.request.Spec.ExpirationSeconds = "request-1", 3540 // and a minute to sign
 	checked := f.mustCheck(t)
@@ -95,21 +95,21 @@ func TestRecordOf(t *testing.T) {
 		}
 	}
 	good := certificate(func(*x509.Certificate) {}, own)
-	record, err := csr.RecordOf(good, attested)
+	record, err := attested.Record(good)
 	if err != nil || !record.ClientOf(goodNode, csr.CredentialID(good)) || record.Machine != goodIdentity || record.MachineUID != goodMachineUID ||
 		record.ProviderID != goodProviderID || record.RequestUID != "request-1" || !record.NotBefore.Equal(at) || !record.NotAfter.Equal(good.NotAfter) {
 		t.Errorf("got %+v, %v", record, err)
 	}
-	if _, err := csr.RecordOf(certificate(extension(goodProviderID), own), attested); err != nil {
+	if _, err := attested.Record(certificate(extension(goodProviderID), own)); err != nil {
 		t.Errorf("with its provider ID: %v", err)
 	}
 	azure := goodVerified(checked).Grant()
 	azure.ProviderID, f.machine.ProviderID = "azure:///A", "azure:///A"
-	if _, err := csr.RecordOf(certificate(extension("azure:///a"), own), f.mustCheck(t).Vouch(goodIdentity, azure, nil)); err != nil {
+	if _, err := f.mustCheck(t).Vouch(goodIdentity, azure, nil).Record(certificate(extension("azure:///a"), own)); err != nil {
 		t.Errorf("with its provider ID in another case: %v", err)
 	}
-	// Without the certificate it is what the certificate completes, later and elsewhere.
-	requested, err := csr.RecordOf(nil, attested)
+	// Without the certificate it is a record that the certificate completes, later and elsewhere.
+	requested, err := attested.Record(nil)
 	if err != nil || requested.CredentialID != "" || requested.ClientOf(goodNode, "") || !requested.NotAfter.Equal(at.Add(time.Hour)) {
 		t.Errorf("the request: got %+v, %v", requested, err)
 	}
@@ -135,7 +135,7 @@ func TestRecordOf(t *testing.T) {
 		"a second too long": certificate(func(c *x509.Certificate) { c.NotAfter = c.NotAfter.Add(time.Second) }, own),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := csr.RecordOf(bad, attested); bad != nil && !errors.Is(err, csr.CheckIssuedCertificate) {
+			if got, err := attested.Record(bad); bad != nil && !errors.Is(err, csr.CheckIssuedCertificate) {
 				t.Errorf("%s: got %+v, %v", name, got, err)
 			}
 			if got, err := requested.Completed(bad); !errors.Is(err, csr.CheckIssuedCertificate) {
@@ -145,7 +145,7 @@ func TestRecordOf(t *testing.T) {
 	}
 	for name, nothing := range map[string]*csr.Attested{"nothing": nil, "no request": {}, "an empty request": new(csr.Checked).Vouch("x", csr.Grant{}, nil)} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := csr.RecordOf(good, nothing); !errors.Is(err, csr.CheckProviderResult) {
+			if got, err := nothing.Record(good); !errors.Is(err, csr.CheckProviderResult) {
 				t.Errorf("%s: got %+v, %v", name, got, err)
 			}
 		})
@@ -162,14 +162,14 @@ func TestRecordFiledWith(t *testing.T) {
 	} {
 		f := goodFixture(csr.SignerClientTPM, csr.RequesterNode)
 		f.request.User.Extra = map[string][]string{csr.ExtraCredentialID: {id}}
-		record, err := csr.RecordOf(nil, goodVerified(f.mustCheck(t)))
+		record, err := goodVerified(f.mustCheck(t)).Record(nil)
 		if err != nil || record.FiledWith != id && recorded || record.FiledWith != "" && !recorded {
 			t.Errorf("%q: got %q, %v, want it recorded: %t", id, record.FiledWith, err, recorded)
 		}
 	}
 }
 
-// What is to be written beside a certificate is written before it leaves.
+// The record is written before the certificate is returned.
 func TestIssueRecords(t *testing.T) {
 	checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
 	ca := newCA(t, goodOptions())

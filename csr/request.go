@@ -24,13 +24,13 @@ const (
 	requestKind       = "CertificateSigningRequest"
 )
 
-// Request is what this package needs to see of a CertificateSigningRequest of
-// certificates.k8s.io/v1, without any Kubernetes module. What the client sent stands apart
-// from what the server knows: Spec is the client's, and so are the name, labels and
+// Request has the fields that this package needs of a CertificateSigningRequest of
+// certificates.k8s.io/v1, without any Kubernetes module. The client's fields stand apart
+// from the server's: Spec is the client's, and so are the name, labels and
 // annotations in Metadata, by which nothing in this SDK is decided. User, Status and the rest
 // of Metadata are the server's, which never lets the client write them.
 //
-// A server of your own makes it with [Filed]. What an API server returned is read with
+// A server of your own makes it with [Filed]. An API server's object is read with
 // [ParseServerObject]. encoding/json does not read it, since the JSON of a client can state
 // the server's half as well.
 type Request struct {
@@ -40,18 +40,18 @@ type Request struct {
 	Kind string
 	// Metadata is the object's identity.
 	Metadata Metadata
-	// Spec is what is asked for.
+	// Spec is the client's part.
 	Spec Spec
 	// User is who asks, as the server authenticated it.
 	User User
-	// Status is what has been decided about it.
+	// Status has the decisions so far.
 	Status Status
 
 	kept *content // see KeepParsed
 }
 
 // User is who filed a request, as the server authenticated it: spec.username, uid, groups and
-// extra of the object. Take nothing in it from what the client says about itself.
+// extra of the object. Take nothing in it from the client's own statements.
 type User struct {
 	// Username is the name, such as "system:bootstrap:abcdef".
 	Username string `json:"username,omitempty"`
@@ -64,9 +64,9 @@ type User struct {
 }
 
 // Filed returns the request that a client has filed with a server that is not an API server
-// of Kubernetes: what the client sent, by whom, and when. The server takes by from its own
+// of Kubernetes: the client's spec, the user, and the time. The server takes by from its own
 // authentication and at from its own clock; at counts in whole seconds. The UID is a digest of all
-// three, so that what is decided about one request is never about another ([Decision.For]). Nothing
+// three, so that a decision about one request never fits another ([Decision.For]). Nothing
 // is shared with spec or by.
 func Filed(spec *Spec, by User, at time.Time) *Request {
 	r := &Request{Metadata: Metadata{CreationTimestamp: at.Truncate(time.Second)}, User: by}
@@ -137,24 +137,24 @@ type Metadata struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Spec is what the client asks for. kube-apiserver keeps it unchanged for the object's life.
+// Spec is the client's part of a request. kube-apiserver keeps it unchanged for the object's life.
 type Spec struct {
 	// Request is the PEM that [Parse] reads: base64 in JSON, at most
 	// 1 MiB once decoded.
 	Request []byte `json:"request"`
-	// SignerName says who is to sign, and so what the certificate is for; see [PurposeOf].
+	// SignerName is the signer, which determines the certificate's purpose; see [PurposeOf].
 	SignerName string `json:"signerName"`
 	// ExpirationSeconds is the lifetime asked for, in seconds; nil if none is.
 	// kube-apiserver requires 600 or more.
 	ExpirationSeconds *int32 `json:"expirationSeconds,omitempty"`
-	// Usages are the key usages asked for, in the words of the API; see [Usages].
+	// Usages are the key usages asked for, in the words of the API; see [Purpose.Usages].
 	Usages []string `json:"usages,omitempty"`
 }
 
-// Spec returns what a node files to get a certificate from a signer: the bundle as
+// Spec returns the spec that a node files to get a certificate from a signer: the bundle as
 // [Bundle.Marshal] writes it, the signer's name, the usages of the signer's [Purpose], with
 // key encipherment for an RSA key, and the lifetime asked for: in seconds, 600 or more, or 0
-// for none. The server adds the requester ([Filed]). Errors are those of Marshal,
+// for none. The server adds the requester ([Filed]). Errors are as for Marshal,
 // [ParsePKCS10] and [PurposeOf]; a lifetime that cannot be asked for gives
 // [refusal.CheckConfig].
 func (b *Bundle) Spec(signerName string, expirationSeconds int32) (*Spec, error) {
@@ -162,7 +162,7 @@ func (b *Bundle) Spec(signerName string, expirationSeconds int32) (*Spec, error)
 }
 
 // HelloSpec is Spec for a hello: it is filed under the challenge signer of the bundle's
-// provider ([SignerChallenge]), and otherwise says what the request for the certificate will
+// provider ([SignerChallenge]), and otherwise states the same as the request for the certificate will
 // say.
 func (b *Bundle) HelloSpec(targetSigner string, expirationSeconds int32) (*Spec, error) {
 	provider := ""
@@ -193,14 +193,14 @@ func (b *Bundle) specUnder(filedUnder, target string, expirationSeconds int32) (
 		return nil, err
 	}
 	_, encipherment := request.CSR.PublicKey.(*rsa.PublicKey)
-	spec := &Spec{Request: text, SignerName: filedUnder, Usages: Usages(purpose, encipherment)}
+	spec := &Spec{Request: text, SignerName: filedUnder, Usages: purpose.Usages(encipherment)}
 	if expirationSeconds != 0 {
 		spec.ExpirationSeconds = &expirationSeconds
 	}
 	return spec, nil
 }
 
-// Status is what has been decided about a request.
+// Status has the decisions about a request.
 type Status struct {
 	// Conditions are the decisions so far, one of each type.
 	Conditions []Condition `json:"conditions,omitempty"`
@@ -229,7 +229,7 @@ type Condition struct {
 // 4 MiB, an apiVersion or kind that is present but different, and anything after the object.
 // The request inside is not read yet: [Policy.Check] does that.
 //
-// Not: for what a client sent. The object says who filed it and when, so only an API server's
+// Not for a client's JSON. The object says who filed it and when, so only an API server's
 // own answer counts; see [Filed]. Like encoding/json, ParseServerObject takes the last of two
 // members with the same name and ignores the case of names.
 func ParseServerObject(data []byte) (*Request, error) {
@@ -258,7 +258,7 @@ func (r *Request) HasCondition(conditionType string) bool {
 }
 
 // CredentialID returns the credential that the requester used, as the API server states it
-// under [ExtraCredentialID]. It is "" if there is none, or more than one.
+// under [ExtraCredentialID]. It is "" unless there is exactly one.
 func (r *Request) CredentialID() string {
 	ids := r.User.Extra[ExtraCredentialID]
 	if len(ids) != 1 {
@@ -317,7 +317,7 @@ func (r *Request) Parsed() *Parsed {
 	return &Parsed{r, &content{text: r.Spec.Request}}
 }
 
-// Request returns the object that was filed, or nil if there is none.
+// Request returns the object that was filed, or nil.
 func (p *Parsed) Request() *Request {
 	if p == nil {
 		return nil
@@ -336,7 +336,7 @@ func (p *Parsed) Bundle() (*Bundle, error) {
 }
 
 // PKCS10 returns a copy of the result of [ParsePKCS10] for the request in the bundle, with its
-// errors and those of [Parsed.Bundle].
+// errors and the errors of [Parsed.Bundle].
 func (p *Parsed) PKCS10() (*PKCS10, error) {
 	shared, err := p.sharedPKCS10()
 	if err != nil {
@@ -358,7 +358,7 @@ func (p *Parsed) sharedPKCS10() (*PKCS10, error) {
 }
 
 // der returns the PKCS#10 request that kube-apiserver reads in Spec.Request: the first
-// block, whatever is around it. It is nil if there is none.
+// block, whatever is around it, or nil.
 func (p *Parsed) der() []byte {
 	if bundle, err := p.Bundle(); err == nil {
 		return bundle.Request

@@ -22,7 +22,7 @@ const clientJSON = `{"request": "aGVsbG8=", "signerName": "s", "expirationSecond
 	"extra": {"authentication.kubernetes.io/credential-id": ["X509SHA256=00ff"]},
 	"metadata": {"creationTimestamp": "2026-11-20T10:00:00Z"}, "status": {"conditions": [{"type": "Approved"}]}}`
 
-// TestFiled: what the client sent and what the server knows come from nowhere else.
+// TestFiled: the client's fields come from the client alone, and the server's from the server.
 func TestFiled(t *testing.T) {
 	var spec csr.Spec
 	if err := json.Unmarshal([]byte(clientJSON), &spec); err != nil {

@@ -86,7 +86,7 @@ func block(label string, body []byte) []byte {
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
-// wantRule fails the test unless err is one Error of the check that says what it got.
+// wantRule fails the test unless err is one Error of the check with a Got.
 func wantRule(t testing.TB, name string, err error, rule Check) {
 	t.Helper()
 	var v *Error
@@ -109,7 +109,7 @@ func corpus(t testing.TB) string {
 	return dir
 }
 
-// openssl runs the tool with input and returns what it prints.
+// openssl runs the tool with input and returns its output.
 func openssl(t testing.TB, input []byte, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath("openssl")

@@ -55,7 +55,7 @@ func FuzzParseRequestAndCheck(f *testing.F) {
 				}
 				continue
 			}
-			cn, o := csr.SubjectNames(checked.Purpose(), checked.NodeName())
+			cn, o := checked.Purpose().SubjectNames(checked.NodeName())
 			subject := checked.PKCS10().CSR.Subject
 			if cn == "" || subject.CommonName != cn || len(subject.Organization) != 1 || subject.Organization[0] != o {
 				t.Fatalf("checked with subject %v", subject)
@@ -82,9 +82,9 @@ func FuzzValidNodeName(f *testing.F) {
 		if got := names.ValidNode(s); got != want {
 			t.Errorf("names.ValidNode(%q) = %v", s, got)
 		}
-		q, err := csr.RequesterOf(csr.NodeUserPrefix+s, []string{csr.NodesGroup, csr.AuthenticatedGroup})
+		q, err := (&csr.User{Username: csr.NodeUserPrefix + s, Groups: []string{csr.NodesGroup, csr.AuthenticatedGroup}}).Requester()
 		if (err == nil) != want || want && q.NodeName != s || !want && !errors.Is(err, csr.CheckRequestUsername) {
-			t.Errorf("RequesterOf with %q: %+v, %v", s, q, err)
+			t.Errorf("Requester of %q: %+v, %v", s, q, err)
 		}
 	})
 }

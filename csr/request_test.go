@@ -137,7 +137,7 @@ func TestParseServerObjectRefuses(t *testing.T) {
 	}
 }
 
-// TestSpec files what a bundle's Spec says, under each kind of signer: a policy passes it.
+// TestSpec files the result of a bundle's Spec, under each kind of signer: a policy passes it.
 func TestSpec(t *testing.T) {
 	for name, c := range map[string]struct {
 		signer     string
@@ -216,7 +216,7 @@ func TestSpecRefuses(t *testing.T) {
 }
 
 // tripwire overwrites the text of a request when it is asked for the nth time whether it
-// is done: whoever reads the text from then on reads nothing.
+// is done: a later reader of the text reads nothing.
 type tripwire struct {
 	context.Context
 	request *csr.Request
@@ -240,7 +240,7 @@ func TestVerifyReadsOnce(t *testing.T) {
 			text := f.request.Spec.Request
 			var parsed *csr.Parsed
 			provider := &fakeProvider{policy: f.policy, seen: func(p *csr.Parsed) { parsed = p }}
-			// The first question comes before anybody reads, and the second never.
+			// The first question comes before the text is read, and the second never.
 			for n := 1; n <= 2; n++ {
 				f.request.Spec.Request = bytes.Clone(text)
 				attested, err := csr.Verify(&tripwire{t.Context(), f.request, n}, provider, f.request)

@@ -6,7 +6,7 @@ import "strings"
 const tokenGroup = "system:bootstrappers:nodeattest:node:"
 
 // TokenGroup returns the extra group of a bootstrap token that is for one node. A token's group cannot
-// contain a dot, so colons replace those of the name. kube-apiserver refuses the token if the name has
+// contain a dot, so colons replace the dots of the name. kube-apiserver refuses the token if the name has
 // more than 240 bytes.
 func TokenGroup(nodeName string) string { return tokenGroup + strings.ReplaceAll(nodeName, ".", ":") }
 

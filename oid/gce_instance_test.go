@@ -274,7 +274,7 @@ func withSecurity(t *testing.T, behindName string) []byte {
 	return b.BytesOrPanic()
 }
 
-// TestParseGCEInstanceSecurity changes one thing of what is stated about security.
+// TestParseGCEInstanceSecurity changes one field of the security statements.
 func TestParseGCEInstanceSecurity(t *testing.T) {
 	const version, production, further = "\xa0\x03\x02\x01\x01", "\xa1\x03\x01\x01\xff", "\xa2\x00"
 	security := func(fields string) string {

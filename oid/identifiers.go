@@ -12,7 +12,7 @@ const (
 	// it. KubernetesUserUID, 1.3.6.1.4.1.57683.2.
 	KubernetesUID OID = "\x2b\x06\x01\x04\x01\x83\xc2\x53\x02"
 	// AzureKpAK is the extended key usage that all AK certificates of Azure have: Microsoft's
-	// "document signing". Those of today have TCGKpAIKCertificate beside it.
+	// "document signing". Today's certificates have TCGKpAIKCertificate too.
 	// szOID_KP_DOCUMENT_SIGNING, 1.3.6.1.4.1.311.10.3.12.
 	AzureKpAK OID = "\x2b\x06\x01\x04\x01\x82\x37\x0a\x03\x0c"
 )

@@ -103,7 +103,7 @@ func (o OID) decode() (id x509.OID, ok bool) {
 
 // Valid reports whether o is an identifier, and not the text of one that was converted and
 // should have been parsed: OID("2.23.133.8.3") has the bytes of an identifier, but of one
-// below 1.10, where there are none.
+// below 1.10, where no OIDs are.
 func (o OID) Valid() bool {
 	_, ok := o.decode()
 	_, err := Parse(string(o))

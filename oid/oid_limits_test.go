@@ -36,7 +36,7 @@ func TestGCEInstanceAlphabets(t *testing.T) {
 }
 
 // TestParseGCEInstanceStopsAnywhere cuts a value short at every field, with lengths that
-// fit what is left.
+// fit the rest.
 func TestParseGCEInstanceStopsAnywhere(t *testing.T) {
 	fields := [][]byte{[]byte("\x0c\x01a"), []byte("\x02\x01\x01"), []byte("\x0c\x01b"), []byte("\x02\x01\x02"), []byte("\x0c\x01c")}
 	for n := range len(fields) + 1 {
@@ -89,7 +89,7 @@ func TestOIDSizes(t *testing.T) {
 	}
 }
 
-// TestParseOIDDigits: each character beside the digits is none.
+// TestParseOIDDigits: no other character is a digit.
 func TestParseOIDDigits(t *testing.T) {
 	for _, c := range []string{"/", ":", "-", "+", "x"} {
 		if o, err := Parse("2.5." + c); !errors.Is(err, checkSyntax) {

@@ -273,7 +273,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzFromASN1 reads any bytes as arcs of 8 bytes each: what is taken converts back,
+// FuzzFromASN1 reads any bytes as arcs of 8 bytes each: an accepted OID converts back,
 // and is the same identifier in every way of writing it.
 func FuzzFromASN1(f *testing.F) {
 	add := func(arcs ...int) {

@@ -31,7 +31,7 @@ const (
 	checkProviderIDSize refusal.Check = "provider-id-size"
 	// checkProviderIDText: the text is not valid UTF-8, has a character that does not print
 	// or changes how others print (controls, line and paragraph separators, spaces other
-	// than U+0020, and format characters such as those that change the direction of text:
+	// than U+0020, and format characters such as marks that change the direction of text:
 	// everything that unicode.IsPrint refuses), or begins or ends with a space.
 	checkProviderIDText refusal.Check = "provider-id-text"
 )
@@ -65,7 +65,7 @@ func UnmarshalProviderID(der []byte) (string, error) {
 
 // ProviderIDExtension makes the extension that carries a provider ID in a request or a
 // certificate. It is not critical: software that does not know it must ignore it. Errors are
-// those of [MarshalProviderID].
+// as for [MarshalProviderID].
 func ProviderIDExtension(id string) (pkix.Extension, error) {
 	value, err := MarshalProviderID(id)
 	if err != nil {
@@ -78,8 +78,8 @@ func ProviderIDExtension(id string) (pkix.Extension, error) {
 // ParseProviderID finds the provider ID among the extensions of a request or a certificate: the
 // extension must be present ([CheckProviderIDMissing]) and the only one (the check
 // "provider-id-duplicate"), must not be critical (the check "provider-id-critical"), and must
-// hold what [UnmarshalProviderID] accepts. The provider ID is what the owner claims if it is in
-// a request, and what the issuer vouches for if it is in a certificate.
+// hold what [UnmarshalProviderID] accepts. In a request the provider ID is the owner's claim, in
+// a certificate the issuer vouches for it.
 func ParseProviderID(extensions []pkix.Extension) (string, error) {
 	provides := func(e pkix.Extension) bool { return KubernetesNodeProviderIdentifier.Equal(e.Id) }
 	switch n := slices.IndexFunc(extensions, provides); {
@@ -94,7 +94,7 @@ func ParseProviderID(extensions []pkix.Extension) (string, error) {
 	}
 }
 
-// checkProviderID requires a text of which people can see exactly what it is.
+// checkProviderID requires a text that people can read unambiguously.
 func checkProviderID(id string) error {
 	if id == "" || len(id) > MaxProviderIDSize {
 		return refuse(checkProviderIDSize, strconv.Itoa(len(id))+" bytes", "1 to "+strconv.Itoa(MaxProviderIDSize))

@@ -22,7 +22,7 @@ const noProviderID = "none"
 // CheckProviderID checks a provider ID that an operator writes: it must be <scheme>://<the platform's
 // name of the machine>, in a text that [MarshalProviderID] accepts. The scheme has letters, digits, "+",
 // "-" and "."; the name is more than slashes and does not end with one (a cloud provider writes
-// "vsphere://" while a machine has no UUID yet). Errors are those of [MarshalProviderID], or
+// "vsphere://" while a machine has no UUID yet). Errors are as for [MarshalProviderID], or
 // [refusal.CheckConfig].
 func CheckProviderID(id string) error {
 	if err := checkProviderID(id); err != nil {
@@ -71,7 +71,7 @@ func CanonicalProviderID(id string) string {
 
 // ContradictsProviderID reports whether a machine cannot have a provider ID, by the identity and the
 // provider ID that its evidence states (stated is "" if it states none). Evidence of a cloud decides
-// about provider IDs of the clouds, and not about those of other platforms.
+// about provider IDs of the clouds, and about no others.
 func ContradictsProviderID(id, machine, stated string) bool {
 	scheme, rest := split(id)
 	kind, name, _ := strings.Cut(machine, ":")

@@ -73,7 +73,7 @@ func TestGo(t *testing.T) {
 
 func TestDial(t *testing.T) {
 	if Dial(nil) != nil {
-		t.Error("a dialler where there was none")
+		t.Error("a dialler made of nil")
 	}
 	here, _ := net.Pipe()
 	conn, err := Dial(func(_ context.Context, network, address string) (net.Conn, error) {

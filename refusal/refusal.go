@@ -1,5 +1,5 @@
-// Package refusal defines what a refusal is in every package of this module: a named check
-// that failed, what was found, and what was wanted ([Error]). It distinguishes a refusal
+// Package refusal defines refusals for every package of this module: a named check
+// that failed, the value found, and the value wanted ([Error]). It distinguishes a refusal
 // from a question that could not be answered ([ErrRetry]), and it has the only way by which
 // text from outside gets into an error or a log ([Text]).
 //
@@ -30,14 +30,14 @@ const CheckConfig Check = "configuration"
 
 // Error is one failed check. A package returns it as *Error.
 //
-// Got and Want are for people. They may hold what a stranger sent; the method Error escapes
+// Got and Want are for people. They may hold untrusted text; the method Error escapes
 // and shortens them. They never hold a secret.
 type Error struct {
 	// Check is the check that failed, or [ErrRetry].
 	Check Check
-	// Got is what was found; "" if nothing was.
+	// Got is the value found; "" for nothing.
 	Got string
-	// Want is what the check requires; "" if there is nothing to say.
+	// Want is the value that the check requires; "" if there is nothing to say.
 	Want string
 	// Err is the cause, if another function found the fault; it may be nil.
 	Err error
@@ -96,7 +96,7 @@ func (e *Error) Reason() string {
 }
 
 // Config says that a field of a configuration cannot be used: errors.Is finds [CheckConfig]
-// in the result. got is the field's value, "" for nothing, and want is what it may be;
+// in the result. got is the field's value, "" for nothing, and want describes its valid values;
 // neither is a secret.
 func Config(field, got, want string) error {
 	if got == "" {

@@ -1,6 +1,6 @@
 // Package secret has the only type in which this module holds secrets: passwords, private
 // keys, the secrets of bootstrap tokens, bearer tokens and the keys that challenges are made
-// with. [Value] keeps what it holds out of logs, errors and encoded objects, even in an
+// with. [Value] keeps its secret out of logs, errors and encoded objects, even in an
 // unexported field.
 //
 // It guards against mistakes, not against the process: anyone who can call [Value.Reveal],
@@ -14,14 +14,14 @@ import (
 	"log/slog"
 )
 
-// Redacted is what is shown in place of the secret in a [Value].
+// Redacted is shown in place of the secret in a [Value].
 const Redacted = "[secret]"
 
 // errEncoding is returned by everything that would store or restore a [Value]: a secret
 // leaves it only through [Value.Reveal].
 var errEncoding = errors.New("secret: a secret is not encoded or decoded; Reveal it where it must be stored")
 
-// Value holds one secret of type T. Its zero value holds none. Copies share what they hold.
+// Value holds one secret of type T. Its zero value holds none. Copies share the secret.
 // It shows [Redacted] with every verb of package fmt, and in log/slog, encoding/json and
 // every encoder that asks for text; gob and decoders get an error.
 //
@@ -41,7 +41,7 @@ func New[T any](v T) Value[T] {
 	return Value[T]{held: &p}
 }
 
-// Reveal returns the secret, or T's zero value if there is none.
+// Reveal returns the secret, or T's zero value if v is empty.
 func (v Value[T]) Reveal() T {
 	if v.held == nil {
 		var none T

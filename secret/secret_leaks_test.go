@@ -19,7 +19,7 @@ import (
 const window = 8
 
 // leaks yields one line for each way in which v shows eight consecutive bytes of a secret.
-// A line contains what was written, including the secret.
+// A line contains the written text, including the secret.
 //
 // T matters: fmt does not call the methods of a value in an unexported field, so v is also
 // put, with its static type, into fields of both kinds, by value and by pointer, into slices,
@@ -64,7 +64,7 @@ var (
 	binary = []byte{0x07, 0xff, 0x80, 0xfe, 0x41, 0x00, 0x9b, 0x0a, 0xc3, 0x28, 0x7f, 0x22, 0x5c, 0xe2, 0x10, 0x99}
 )
 
-// hidden keeps what it holds behind two pointers and prints nothing of it.
+// hidden keeps its value behind two pointers and prints nothing of it.
 type hidden struct{ p **[]byte }
 
 func hide(b []byte) hidden {

@@ -34,7 +34,7 @@ func readings(output []byte) []reading {
 		{form: "hexadecimal numbers", content: numbers(output, hexNumber, 16)},
 		{form: "one decimal number", content: runs(bigNumber, output, 0, bigDecimal)},
 	}
-	// A secret may be anywhere in what was encoded.
+	// A secret may be anywhere in the encoded text.
 	digits := hexSeparator.ReplaceAllString(string(output), "")
 	for offset := range 2 {
 		all = append(all, reading{form: "hexadecimal", content: runs(hexRun, []byte(digits), offset, hex.DecodeString)})
@@ -70,7 +70,7 @@ func numbers(output []byte, pattern *regexp.Regexp, base int) []byte {
 }
 
 // runs is every run of digits, read from one of its first digits, with a newline after each.
-// What a decoder returns along with an error, as for an odd trailing digit, counts.
+// The bytes that a decoder returns along with an error, as for an odd trailing digit, counts.
 func runs(pattern *regexp.Regexp, output []byte, offset int, decode func(string) ([]byte, error)) []byte {
 	var content []byte
 	for _, run := range pattern.FindAllString(string(output), -1) {

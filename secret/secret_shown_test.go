@@ -41,7 +41,7 @@ type (
 	failure[T any] struct{ value T }
 )
 
-// Error is how an error type that nobody thought about prints what it has.
+// Error prints the fields of an error type that no rule covers.
 func (f *failure[T]) Error() string { return fmt.Sprint("failed: ", f.value) }
 
 // shown writes v, by itself and in every place, in every way. Equal outputs are listed once.
@@ -110,7 +110,7 @@ func logged(v any) []showing {
 	return all
 }
 
-// encoded is what the standard library's encoders write, or their error, which may contain the
+// encoded is the output of the standard library's encoders, or their error, which may contain the
 // value.
 func encoded(v any) []showing {
 	var all []showing

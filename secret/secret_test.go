@@ -61,7 +61,7 @@ func TestValue(t *testing.T) {
 	}
 	empty := secret.New([]byte{})
 	if empty.IsZero() || empty.String() != secret.Redacted {
-		t.Error("an empty secret is none")
+		t.Error("an empty secret is taken for none at all")
 	}
 	if got := secret.New(password).Reveal(); got != password {
 		t.Errorf("got %q", got)

@@ -46,7 +46,7 @@ func (w *World) applicant(i requestOptions) *Applicant {
 		by = csr.User{Username: csr.NodeUserPrefix + node, Groups: []string{"system:nodes", "system:authenticated"}}
 	}
 	a.Request = must(csr.Create(purpose, a.Key, node, options))
-	a.Object = *csr.Filed(&csr.Spec{SignerName: signer, Usages: csr.Usages(purpose, false)}, by, w.answeredAt())
+	a.Object = *csr.Filed(&csr.Spec{SignerName: signer, Usages: purpose.Usages(false)}, by, w.answeredAt())
 	a.Object.APIVersion, a.Object.Kind = "certificates.k8s.io/v1", "CertificateSigningRequest"
 	a.Object.Metadata.Name, a.Object.Metadata.UID = "csr-1", "6f2b0f6a-0000-4000-8000-000000000001"
 	if i.object != nil {
@@ -106,9 +106,11 @@ func (a *attempt) prove(ctx context.Context, applicant *Applicant, challenged bo
 
 // challenge has the provider challenge a hello.
 func (a *attempt) challenge(ctx context.Context, hello *csr.Request) ([]byte, error) {
-	challenger, ok := a.provider.(csr.Challenger)
+	challenger, ok := a.provider.(interface {
+		Challenge(ctx context.Context, hello *csr.Request) ([]byte, error)
+	})
 	if !ok {
-		return nil, errAttackFailed("the provider is no csr.Challenger")
+		return nil, errAttackFailed("the provider has no method Challenge")
 	}
 	hello.Spec.SignerName = a.challenges
 	return challenger.Challenge(ctx, hello)

@@ -80,7 +80,7 @@ func NewWorld(t testing.TB, opts WorldOptions) *World {
 }
 
 // OpenWorld is [NewWorld] for use outside tests. An error has refusal.CheckConfig, or is that of
-// [csr.SignerClient] for the name of the provider.
+// [csr.Purpose.SignerName] for the name of the provider.
 func OpenWorld(opts WorldOptions) (_ *World, err error) {
 	defer caught(&err)
 	w := &World{options: opts, now: time.Now().Truncate(time.Second)}
@@ -93,7 +93,7 @@ func OpenWorld(opts WorldOptions) (_ *World, err error) {
 	if slices.ContainsFunc(opts.Attacks, func(a Attack) bool { return a.Make == nil }) {
 		return nil, refusal.Config("Attacks", "one without Make", "what makes its request")
 	}
-	w.client, w.serving = must(csr.SignerClient(w.options.Provider)), must(csr.SignerServing(w.options.Provider))
+	w.client, w.serving = must(csr.PurposeClient.SignerName(w.options.Provider)), must(csr.PurposeServing.SignerName(w.options.Provider))
 	w.challenges = must(csr.SignerChallenge(w.options.Provider))
 	w.key, w.other = must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	w.ring, w.retired, w.later = attest.NewRingKey(w.now.Add(-time.Hour)), attest.NewRingKey(w.now.Add(-48*time.Hour)), attest.NewRingKey(w.now.Add(time.Hour))

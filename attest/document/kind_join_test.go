@@ -110,7 +110,7 @@ func newJoin(t *testing.T) *join {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := csr.SignerClient(attesttest.PlatformProvider)
+	signer, err := csr.PurposeClient.SignerName(attesttest.PlatformProvider)
 	if err != nil {
 		t.Fatal(err)
 	}

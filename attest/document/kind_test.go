@@ -116,7 +116,7 @@ func TestAnswersElsewhere(t *testing.T) {
 		change(j)
 		return j.verifier(t)
 	}
-	otherSigner, err := csr.SignerClient("platform-b")
+	otherSigner, err := csr.PurposeClient.SignerName("platform-b")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func (n *Node) Join(ctx context.Context, file File) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	signer, err := csr.SignerClient(n.Prover.Provider())
+	signer, err := csr.PurposeClient.SignerName(n.Prover.Provider())
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (n *Node) check(text []byte) error {
 	if err != nil {
 		return err
 	}
-	commonName, organization := csr.SubjectNames(csr.PurposeClient, n.Name)
+	commonName, organization := csr.PurposeClient.SubjectNames(n.Name)
 	switch {
 	case !bytes.Equal(certificate.RawSubjectPublicKeyInfo, key):
 		return &refusal.Error{Check: checkCertificate, Got: "a certificate for another key", Want: "one for the node's key"}

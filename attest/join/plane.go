@@ -22,7 +22,7 @@ type Config struct {
 	Chain []*x509.Certificate
 	Key   crypto.Signer
 	// Kinds are the kinds of evidence that are trusted, each of another provider. Nodes file
-	// under the client signers of these kinds ([csr.SignerClient]), and no others are served.
+	// under the client signers of these kinds ([csr.Purpose.SignerName]), and no others are served.
 	Kinds []attest.Kind
 	// Members decide which machine may be which node. No other machine gets a certificate. If
 	// another machine is listed for a node's name, the Err of the [Reply] has the identity of the
@@ -92,7 +92,7 @@ func clientSigners(kinds []attest.Kind) (names []string, err error) {
 		if k == nil {
 			return nil, refusal.Config("Kinds", "a nil kind", "kinds of evidence")
 		}
-		name, err := csr.SignerClient(k.Describe().Provider)
+		name, err := csr.PurposeClient.SignerName(k.Describe().Provider)
 		if err != nil {
 			return nil, &attest.Error{Check: refusal.CheckConfig, Got: "an unusable kind in Kinds", Err: err}
 		}

@@ -216,7 +216,7 @@ func TestSplices(t *testing.T) {
 			data = out.BytesOrPanic()
 		}
 		text := must((&csr.Bundle{Request: request, Provider: a.bundle.Provider, Data: data}).Marshal())
-		reply := w.planes[p].Handle(t.Context(), csr.Filed(&csr.Spec{Request: text, SignerName: a.signer, Usages: csr.Usages(csr.PurposeClient, false)}, bootstrapper, time.Now()))
+		reply := w.planes[p].Handle(t.Context(), csr.Filed(&csr.Spec{Request: text, SignerName: a.signer, Usages: csr.PurposeClient.Usages(false)}, bootstrapper, time.Now()))
 		w.checkMessage(t, reply, a, b)
 		switch whole := slices.ContainsFunc(w.sent, func(s recorded) bool {
 			return s.plane == p && s.answer && bytes.Equal(s.bundle.Data, data) && bytes.Equal(s.bundle.Request, request)

@@ -120,7 +120,7 @@ func (w *endWorld) ask(signer string, seconds int32) *csr.Checked {
 func (w *endWorld) attested(checked *csr.Checked) (*csr.Attested, error) {
 	switch checked.SignerName() {
 	case csr.SignerKubeletServing:
-		return csr.InheritAttestation(checked, w.at)
+		return checked.Inherit(w.at)
 	case csr.SignerClientInsecure:
 		return checked.Vouch("insecure:node-1", csr.Grant{}, nil), nil
 	}
@@ -164,7 +164,7 @@ func (w *endWorld) sign(attested *csr.Attested) (*csr.IssuedRecord, error) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	record, err := csr.RecordOf(leaf, attested)
+	record, err := attested.Record(leaf)
 	if err != nil {
 		w.Fatalf("a certificate of %s is none of what was approved: %v", checked.SignerName(), err)
 	}

@@ -198,7 +198,7 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result) (*attest.Aut
 	j.notAfter = a.NotAfter // callers may change the authorization
 	write := func(ctx context.Context) error { return j.bind(ctx, j.requested) }
 	if checked := r.Checked(); checked != nil {
-		requested, err := csr.RecordOf(nil, checked.Vouch(string(r.Machine), a.Grant, nil))
+		requested, err := checked.Vouch(string(r.Machine), a.Grant, nil).Record(nil)
 		if err != nil {
 			return nil, err
 		}

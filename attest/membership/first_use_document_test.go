@@ -203,7 +203,7 @@ func TestFirstUseDocumentOwnSigners(t *testing.T) {
 		if err := attest.AskMembership(t.Context(), f, r); err != nil {
 			t.Fatal(err)
 		}
-		issued, err := csr.RecordOf(nil, r.Attested())
+		issued, err := r.Attested().Record(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

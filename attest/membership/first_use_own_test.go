@@ -37,7 +37,7 @@ func TestFirstUseOwnSigners(t *testing.T) {
 		t.Fatalf("got %+v", r)
 	}
 	signer := admitted()
-	issued, err := csr.RecordOf(nil, signer.Attested())
+	issued, err := signer.Attested().Record(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -199,7 +199,7 @@ func (s *simulation) issue(a simulatedApproval) {
 		if grant.NotAfter.Before(c.end) {
 			c.end = grant.NotAfter
 		}
-		record, err := csr.RecordOf(nil, a.result.Attested())
+		record, err := a.result.Attested().Record(nil)
 		if err != nil {
 			s.t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, pur
 	if class == csr.RequesterNode {
 		by = csr.User{Username: "system:node:" + nodeName, Groups: []string{"system:nodes", "system:authenticated"}}
 	}
-	r := csr.Filed(&csr.Spec{Request: pem, SignerName: signer, Usages: csr.Usages(purpose, false)}, by, time.Now().Add(-time.Second))
+	r := csr.Filed(&csr.Spec{Request: pem, SignerName: signer, Usages: purpose.Usages(false)}, by, time.Now().Add(-time.Second))
 	r.Metadata.Name, r.Metadata.UID = "csr", "u"
 	machine.NodeName, machine.BootstrapReady = nodeName, true
 	policy := &csr.Policy{SignerNames: []string{signer}, ClusterIDs: []string{"another name", testCluster},

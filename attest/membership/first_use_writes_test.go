@@ -298,7 +298,7 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 				r := answerOf(t, "node-1", "gce:p/1")
 				err := attest.AskMembership(ctx, f, r)
 				if own != nil && err == nil {
-					issued, err1 := csr.RecordOf(nil, r.Attested())
+					issued, err1 := r.Attested().Record(nil)
 					if err1 != nil {
 						t.Fatal(err1)
 					}
@@ -346,7 +346,7 @@ func TestFirstUseStaleReservationWithNode(t *testing.T) {
 				r := answerOf(t, "node-1", "gce:p/1")
 				err = attest.AskMembership(t.Context(), f, r)
 				if own != nil && err == nil {
-					issued, err1 := csr.RecordOf(nil, r.Attested())
+					issued, err1 := r.Attested().Record(nil)
 					if err1 != nil {
 						t.Fatal(err1)
 					}

@@ -182,7 +182,7 @@ func (h Held) change(seen *Record, or State, now time.Time, how func(r *Record) 
 //
 // lastEnd is the latest end of a certificate, rounded up to whole seconds; the zero time, and an end
 // before the recorded one, change nothing. issued, which may be nil, is the record of the certificate
-// or, before it is signed, of the request (csr.RecordOf). It must have the record's node and machine,
+// or, before it is signed, of the request (csr.Attested.Record). It must have the record's node and machine,
 // and end by the last end (registry-claim). The record of a request is kept once, until the record of its
 // certificate replaces it. The record of a certificate is kept once too; a missing Node UID is filled in.
 // Ended certificates are removed. If there are more than MaxIssued, one is removed that the node has

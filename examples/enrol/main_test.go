@@ -45,7 +45,7 @@ func start(t *testing.T, device *tpmsim.TPM, maker *tpmsim.CA, machine string) (
 	return out.String(), errs.String()
 }
 
-// A machine that was bought enrols, twice, and is the same machine; nobody else does.
+// A machine that was bought enrols, twice, and is the same machine; no other machine does.
 func TestEnrol(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{})
 	ek, err := tpmcert.ParseEK(device.EKCertificate(tpmsim.RSA2048).Raw)

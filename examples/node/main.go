@@ -28,7 +28,7 @@ import (
 
 var (
 	name     = flag.String("name", "", "the node's name")
-	cluster  = flag.String("cluster", "", "the cluster's ID, from whoever runs it")
+	cluster  = flag.String("cluster", "", "the cluster's ID, from its administrator")
 	provider = flag.String("provider-id", "", "the node's provider ID, if it has one")
 	chain    = flag.String("chain", "", "PEM file: what stands between the AK certificate and its root, if anything")
 	folder   = flag.String("folder", "/var/lib/kubelet/pki", "where key, request and certificate are kept")
@@ -86,7 +86,7 @@ func open() (transport.TPM, *attest.Attester) {
 	return shared, must(attest.NewAttester(must(tpm.NewProver(shared, tpm.GCERSA(), options))))
 }
 
-// subject is what the node's proof is bound to.
+// subject names the request that the node's proof is bound to.
 func subject(request []byte) attest.Subject {
 	return attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: *cluster}
 }

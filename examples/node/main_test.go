@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// start runs the program. It returns what it wrote on standard output and, if it failed,
+// start runs the program. It returns its standard output and, if it failed,
 // on standard error.
 func start(t *testing.T, stdin any, args ...string) (stdout []byte, stderr string) {
 	t.Helper()
@@ -48,7 +48,7 @@ func start(t *testing.T, stdin any, args ...string) (stdout []byte, stderr strin
 	return out.Bytes(), errs.String()
 }
 
-// filed does what the API server does with an object.
+// filed stores an object as the API server does.
 func filed(t *testing.T, object []byte, name string) *csr.Request {
 	t.Helper()
 	sent, err := csr.ParseServerObject(object)

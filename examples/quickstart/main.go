@@ -143,7 +143,7 @@ func (s *story) filed(request *csr.Request, reply *join.Reply) {
 	s.step("answer from the node, certificate from the control plane", details...)
 }
 
-// attackWithEvidence is what an attacker who has read node-1's answer may try.
+// attackWithEvidence makes the attacks of an attacker who has read node-1's answer.
 func attackWithEvidence(ctx context.Context, s *story, plane *controlPlane, answer *csr.Request) {
 	flipEveryByte(ctx, s, plane, answer)
 	bundle := must(csr.Parse(answer.Spec.Request))
@@ -172,7 +172,7 @@ func attackWithEvidence(ctx context.Context, s *story, plane *controlPlane, answ
 	}
 }
 
-// flipEveryByte changes each byte of what the node filed, one at a time: headings,
+// flipEveryByte changes each byte of the node's request, one at a time: headings,
 // request, statement, binding, certificates.
 func flipEveryByte(ctx context.Context, s *story, plane *controlPlane, answer *csr.Request) {
 	tampered := *answer

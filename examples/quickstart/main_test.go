@@ -72,7 +72,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestStory holds the golden file itself to what the demonstration is for.
+// TestStory checks that the golden file itself shows the attacks.
 func TestStory(t *testing.T) {
 	golden, err := os.ReadFile(filepath.Join("testdata", "output.golden"))
 	if err != nil {

@@ -30,7 +30,7 @@ func instance(n uint64) *oid.GCEInstance {
 
 func providerID(nodeName string) string { return "gce://example-project/europe-west1-b/" + nodeName }
 
-// file does what the API server does with a request: it stores it, with the time and
+// file stores a request as the API server does: it stores it, with the time and
 // the user that it has authenticated, here the holder of a bootstrap token.
 func file(spec *csr.Spec) *csr.Request {
 	by := csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
@@ -97,7 +97,7 @@ func (s *story) chapter(title string) {
 // start says that the next step begins now, and not when the last one was printed.
 func (s *story) start() { s.started = time.Now() }
 
-// step prints what has just been done, how long it took, and details: alternating names and
+// step prints the step, how long it took, and details: alternating names and
 // values.
 func (s *story) step(what string, details ...string) {
 	took := time.Since(s.started)
@@ -142,7 +142,7 @@ func (s *story) refusal(attack string, err error, want refusal.Check) {
 	s.step("REFUSED  "+attack, "check", string(want), "got", refused.Got, "want", refused.Want)
 }
 
-// end prints what the node has now, and the outcome of the attacks.
+// end prints the node's certificate, and the outcome of the attacks.
 func (s *story) end(issued *csr.Issued) {
 	certificate := issued.Certificate
 	s.chapter("What node-1 has now")

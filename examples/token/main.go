@@ -1,4 +1,4 @@
-// Token makes bootstrap tokens, and says which of those that a cluster has are good and which
+// Token makes bootstrap tokens, and says which of a cluster's tokens are good and which
 // have expired. It talks to no cluster and stores nothing: kubectl does both.
 //
 //	go run ./examples/token generate
@@ -7,7 +7,7 @@
 //	kubectl get secrets -n kube-system -o json | go run ./examples/token sweep | xargs -r kubectl delete -n kube-system
 //	go run ./examples/token delete abcdef | xargs -r kubectl delete -n kube-system
 //
-// The commands are those of `kubeadm token`, and sweep does what Kubernetes' token cleaner
+// The commands are as in `kubeadm token`, and sweep works as Kubernetes' token cleaner
 // does. The differences are: create prints the manifest of the token's Secret and, on standard
 // error, the token, once; list hides the secrets unless -insecure-show-secrets is given, and names
 // on standard error the Secrets that it refuses, with the reason; a token that never expires must

@@ -199,7 +199,7 @@ func TestSweepKeepsWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// TestSweepPassesOver what is being deleted already, and other Secrets.
+// TestSweepPassesOver Secrets that are being deleted already, and other Secrets.
 func TestSweepPassesOver(t *testing.T) {
 	good := manifest(t, "abcdef.0123456789abcdef", bootstraptoken.CreateOptions{})
 	deleted := strings.Replace(good, "metadata:\n", "metadata:\n  deletionTimestamp: \"2026-11-21T12:00:00Z\"\n", 1)

@@ -14,7 +14,7 @@ import (
 // both directions. Only the first fault counts.
 type Codec struct {
 	message string
-	in      cryptobyte.String   // what is left to read
+	in      cryptobyte.String   // still to be read
 	out     *cryptobyte.Builder // nil when reading
 	err     error
 }

@@ -166,7 +166,7 @@ func TrimNVCertificate(data []byte) ([]byte, error) {
 		data = bytes.TrimPrefix(stored, []byte{0x10, 0x02})
 	}
 	if len(data) != 0 && CheckPadding(data) == nil {
-		return nil, fmt.Errorf("%d bytes of padding: nobody has written one yet", len(data))
+		return nil, fmt.Errorf("%d bytes of padding: no certificate has been written yet", len(data))
 	}
 	rest := cryptobyte.String(data)
 	var der cryptobyte.String

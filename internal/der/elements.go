@@ -17,12 +17,12 @@ const (
 	maxObjectIdentifier = 128
 )
 
-// CountElements counts the elements of what a stranger has sent, before a parser makes something
+// CountElements counts the elements of untrusted DER, before a parser makes something
 // of each: those inside constructed elements, and inside an OCTET STRING around a SEQUENCE, as the
 // value of an extension is, count too. More than most, or an OBJECT IDENTIFIER of over 128 bytes,
 // is an error with [CheckSize]. It says nothing about whether the bytes are DER.
 //
-// message says what it is, such as "an AK certificate".
+// message names the input, such as "an AK certificate".
 func CountElements(message string, data []byte, most int) (int, error) {
 	left := most
 	if !countElements(data, &left, maxDepth) {

@@ -7,7 +7,7 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// TPMNames is what the subjectAltName of a TPM's certificate says: otherNames, and the TPM's
+// TPMNames holds the subjectAltName of a TPM's certificate: otherNames, and the TPM's
 // manufacturer, model and version unless they are empty.
 type TPMNames struct {
 	Others                       []OtherName

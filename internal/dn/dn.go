@@ -1,4 +1,4 @@
-// Package dn compares the distinguished names of certificates by what they mean, as RFC 5280,
+// Package dn compares the distinguished names of certificates by their meaning, as RFC 5280,
 // section 7.1, requires: CAs spell the name of the CA above them, and their own, in more than
 // one way.
 package dn
@@ -157,7 +157,7 @@ func Text(tag asn1.Tag, value []byte) (text string, ok bool) {
 	return "", false
 }
 
-// validText refuses what is not a character: half a surrogate pair, or a number beyond the
+// validText refuses code points that are no characters: half a surrogate pair, or a number beyond the
 // last code point.
 func validText(runes []rune) (string, bool) {
 	return string(runes), !slices.ContainsFunc(runes, func(r rune) bool { return !utf8.ValidRune(r) || r == utf8.RuneError })

@@ -41,7 +41,7 @@ type Statement struct {
 }
 
 // Marshal returns the DER of b. It returns a [*refusal.Error] with [der.CheckEncoding] or
-// [der.CheckSize] if b is outside the limits: it parses again what it has written.
+// [der.CheckSize] if b is outside the limits: it parses its own output.
 func (b *Bundle) Marshal() ([]byte, error) {
 	for _, c := range b.Certificates {
 		if _, err := readCertificate(c); err != nil {

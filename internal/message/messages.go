@@ -23,7 +23,7 @@ const (
 	MaxNameSize = 2 + 64
 )
 
-// Binding is what a proof is bound to: every fact that the control plane knew when it issued
+// Binding holds the facts that a proof is bound to: every fact that the control plane knew when it issued
 // the challenge. The verifier rebuilds it for the answer, taking only KeyID, Nonce and the two
 // times from the echo, and compares the bytes.
 //
@@ -97,7 +97,7 @@ func ParseBinding(data []byte) (*Binding, error) {
 }
 
 // Road says how trust gets from a TPM to a decision. The zero value is [RoadAK]: the numbers
-// are those of the wire format.
+// come from the wire format.
 type Road int
 
 const (

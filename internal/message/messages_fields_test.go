@@ -147,7 +147,7 @@ func TestFieldsOfBinding(t *testing.T) {
 		"no signer":                {func(b *Binding) { b.SignerName = "" }, "binding signerName"},
 		"the longest signer":       {func(b *Binding) { b.SignerName = strings.Repeat("s", der.MaxSignerNameSize) }, ""},
 		"a longer signer":          {func(b *Binding) { b.SignerName = strings.Repeat("s", der.MaxSignerNameSize+1) }, "binding signerName"},
-		"nobody asks":              {func(b *Binding) { b.Requester = "" }, ""},
+		"no requester":             {func(b *Binding) { b.Requester = "" }, ""},
 		"the longest requester":    {func(b *Binding) { b.Requester = strings.Repeat("r", der.MaxRequesterSize) }, ""},
 		"a longer requester":       {func(b *Binding) { b.Requester = strings.Repeat("r", der.MaxRequesterSize+1) }, "binding requester"},
 		"a requester not in UTF-8": {func(b *Binding) { b.Requester = "\xff" }, "binding requester"},

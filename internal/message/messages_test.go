@@ -203,7 +203,7 @@ func TestBindingFields(t *testing.T) {
 	}
 }
 
-// The wire format is ASN.1 that anybody's encoder writes: encoding/asn1 agrees.
+// The wire format is plain ASN.1: encoding/asn1 agrees.
 func TestBindingIsASN1(t *testing.T) {
 	type binding struct {
 		Version            int

@@ -12,7 +12,7 @@ func Secret(ringKey []byte, format string, binding []byte) []byte {
 	return QualifyingData(ringKey, format, "secret", binding)
 }
 
-// QualifyingData is what a statement must cover, 32 bytes: HMAC-SHA256 under S over
+// QualifyingData is the value that a statement must cover, 32 bytes: HMAC-SHA256 under S over
 // "nodeattest/<format> <label>", one zero byte and the DER of the Binding. A TPM's
 // labels are "certify" and "quote", a document's is "document".
 func QualifyingData(secret []byte, format, label string, binding []byte) []byte {

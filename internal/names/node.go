@@ -18,7 +18,7 @@ func ValidNode(name string) bool {
 	if len(name) > MaxNodeSize {
 		return false
 	}
-	previous := byte('.') // also what the empty name ends with
+	previous := byte('.') // the empty name ends with it too
 	for i := 0; i < len(name); i++ {
 		c := name[i]
 		switch {
@@ -48,7 +48,7 @@ func Lower(s string) string {
 	return string(b)
 }
 
-// WantNode says what a name that is not ValidNode should be, for an error. Clouds name machines in capital
+// WantNode describes a valid node name, for an error about one that is not. Clouds name machines in capital
 // letters, which the kubelet writes in lower case.
 func WantNode(name string) string {
 	if lower := Lower(name); ValidNode(lower) {

@@ -10,7 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ServingDNS returns a DNS name in lower case, since names have no case (RFC 4343), or "" and what is
+// ServingDNS returns a DNS name in lower case, since names have no case (RFC 4343), or "" and the form that is
 // wanted of one that no certificate can have.
 func ServingDNS(name string) (lower, want string) {
 	lower = Lower(name)
@@ -34,8 +34,8 @@ func endsInNumber(name string) bool {
 	return strings.Trim(label, "0123456789") == ""
 }
 
-// Reserved are the names and addresses of a cluster that no node may have, beside those that none
-// ever has. The zero value adds none.
+// Reserved are the names and addresses of a cluster that no node may have, in addition to those that no node
+// ever has. The zero value adds nothing.
 type Reserved struct {
 	// DNSNames are names, in upper or lower case; a dot in front stands for all names below.
 	DNSNames []string

@@ -135,7 +135,7 @@ func ramDisk(name string) bool {
 	return strings.HasPrefix(name, "ram") || strings.HasPrefix(name, "zram")
 }
 
-// escapes are those of mount options in /proc, where a backslash may itself be an escape: of mount(8).
+// escapes has the escapes of mount options in /proc, where a backslash may itself be an escape: of mount(8).
 var escapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\054`, ",", `\134\134`, `\`, `\134`, "")
 
 // upperDirectory returns that of an overlay, as its mount had it (proc_pid_mountinfo(5)).

@@ -13,7 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
-// TestLasting: what a restart empties is refused, for a directory, for one in it that is missing, and
+// TestLasting: a file system that a restart empties is refused, for a directory, for one in it that is missing, and
 // for a file; a disk is taken, behind an overlay and a mount, too.
 func TestLasting(t *testing.T) {
 	if !mounttest.Enter(t) {
@@ -106,7 +106,7 @@ func TestLastingBlockDevice(t *testing.T) {
 			t.Skipf("no loop device: %v: %s", err, out)
 		}
 		err := safefile.CheckLasting(at)
-		if in != dir { // the image is hidden by what is mounted over it
+		if in != dir { // the image is hidden by the mount over it
 			mounttest.Bind(t, at, in)
 			if err := safefile.CheckLasting(at); !errors.Is(err, safefile.ErrUnknown) {
 				t.Errorf("an image that is out of sight: got %v, want %v", err, safefile.ErrUnknown)

@@ -24,10 +24,10 @@ import (
 // system do not match it.
 const CheckFile refusal.Check = "file"
 
-// ErrUnknown says, with [CheckFile], that [CheckLasting] cannot see what a file system lies on.
+// ErrUnknown says, with [CheckFile], that [CheckLasting] cannot see the device of a file system.
 var ErrUnknown = errors.New("unknown whether it is in memory")
 
-// Access says who besides the owner may read or write a file.
+// Access says who may read or write a file in addition to the owner.
 type Access int
 
 const (

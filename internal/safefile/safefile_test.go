@@ -51,7 +51,7 @@ func TestCreate(t *testing.T) {
 	checkFiles(t, dir, "secret")
 }
 
-// TestSweep removes what is being written under one name, as a writer that is killed leaves it.
+// TestSweep removes the temporary files of one name, as a writer that is killed leaves it.
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
@@ -91,7 +91,7 @@ func TestReplace(t *testing.T) {
 	checkFiles(t, dir, "cache")
 }
 
-// What was there stays, and nothing is left over.
+// The old file stays, and no temporary file.
 func TestWriteFails(t *testing.T) {
 	for name, write := range map[string]func(string, func(*os.File) error) error{"Create": Create, "Replace": Replace} {
 		t.Run(name, func(t *testing.T) {

@@ -40,7 +40,7 @@ func checkOpen(dir, where string, unless fs.FileMode) (fs.FileInfo, error) {
 		return nil, err
 	}
 	if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&unless == 0 {
-		return nil, refuse("directory "+dir+" of mode "+mode.String()+where, "one that nobody else can write to")
+		return nil, refuse("directory "+dir+" of mode "+mode.String()+where, "one that only its owner can write to")
 	}
 	return info, checkOwner(info, true)
 }
@@ -48,7 +48,7 @@ func checkOpen(dir, where string, unless fs.FileMode) (fs.FileInfo, error) {
 // CheckWay is [CheckDirectory], and refuses a directory that others could replace by another
 // one: every directory on the way to it, by its name and by where it is, must be this
 // user's or root's, and no other user may be able to write to it, unless it is one such as /tmp,
-// where everybody may remove only what is theirs.
+// where a user may remove only their own files.
 func CheckWay(dir string) error {
 	name, err := filepath.Abs(dir)
 	if err != nil {

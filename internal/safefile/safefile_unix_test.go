@@ -166,15 +166,15 @@ func TestCheckWay(t *testing.T) {
 		through string // a symbolic link that leads there, in such a directory
 		refused bool
 	}{
-		"nobody else":                         {mode: 0o755},
-		"everybody":                           {mode: 0o777, refused: true},
-		"a group":                             {mode: 0o775, refused: true},
-		"everybody, each what is theirs":      {mode: 0o777 | fs.ModeSticky},
-		"its owner":                           {mode: 0o755, owner: 65534, refused: true},
-		"nobody else, through a link":         {mode: 0o755, through: "private"},
-		"everybody, through a link":           {mode: 0o777, through: "private", refused: true},
-		"nobody else, through everybody's":    {mode: 0o755, through: "shared", refused: true},
-		"nobody else, through somebody's own": {mode: 0o755, through: "foreign", refused: true},
+		"no other user":                        {mode: 0o755},
+		"everybody":                            {mode: 0o777, refused: true},
+		"a group":                              {mode: 0o775, refused: true},
+		"everybody, each what is theirs":       {mode: 0o777 | fs.ModeSticky},
+		"its owner":                            {mode: 0o755, owner: 65534, refused: true},
+		"no other user, through a link":        {mode: 0o755, through: "private"},
+		"everybody, through a link":            {mode: 0o777, through: "private", refused: true},
+		"no other user, through a shared one":  {mode: 0o755, through: "shared", refused: true},
+		"no other user, through a foreign one": {mode: 0o755, through: "foreign", refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if (c.owner != 0 || c.through == "foreign") && os.Geteuid() != 0 {

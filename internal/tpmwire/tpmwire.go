@@ -36,7 +36,7 @@ var algorithms = map[tpm2.TPMAlgID]string{
 	tpm2.TPMAlgHMAC:      "HMAC",
 }
 
-// hashes has 0 for those that the SDK does not compute.
+// hashes has 0 for algorithms that the SDK does not compute.
 var hashes = map[tpm2.TPMAlgID]struct {
 	name string
 	hash crypto.Hash
@@ -79,7 +79,7 @@ func Refuse(c refusal.Check, got, want string) error {
 // DefaultRSAExponent is what exponent 0 of a TPMT_PUBLIC means: Part 2, 12.2.3.5.
 const DefaultRSAExponent = 65537
 
-// Curve is what the SDK needs to know about an ECC curve.
+// Curve describes an ECC curve.
 type Curve struct {
 	ID    tpm2.TPMECCCurve // of the TCG Algorithm Registry
 	Curve elliptic.Curve

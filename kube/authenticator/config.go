@@ -95,7 +95,7 @@ type Config struct {
 // the kubelet's configuration must name that file: the kubelet picks up a new certificate from
 // it without a restart.
 type Serving struct {
-	// SignerName is the signer; "" means the signer of the kind (csr.SignerServing).
+	// SignerName is the signer; "" means the signer of the kind (csr.Purpose.SignerName).
 	SignerName string
 	// DNSNames and IPAddresses are the names of the node, at least one. The control plane
 	// grants those that it knows, all or none.
@@ -158,7 +158,7 @@ func New(config Config) (*Authenticator, error) {
 	case config.Lifetime < 0 || config.Lifetime != 0 && config.Lifetime < 10*time.Minute || config.Lifetime%time.Second != 0 || config.Lifetime > math.MaxInt32*time.Second:
 		return nil, refusal.Config("Lifetime", config.Lifetime.String(), "whole seconds, from 10m to 68 years")
 	}
-	if _, organization := csr.SubjectNames(csr.PurposeClient, config.NodeName); organization == "" {
+	if _, organization := csr.PurposeClient.SubjectNames(config.NodeName); organization == "" {
 		return nil, refusal.Config("NodeName", refusal.Quote(config.NodeName), "a node's name: a lower-case DNS subdomain")
 	}
 	if _, err := csr.SignerChallenge(config.provider()); err != nil && config.Kind != nil {
@@ -241,7 +241,7 @@ func (a *Authenticator) setItems() error {
 		c.Serving = &serving
 		if serving.SignerName == "" {
 			var err error
-			if serving.SignerName, err = csr.SignerServing(c.provider()); err != nil {
+			if serving.SignerName, err = csr.PurposeServing.SignerName(c.provider()); err != nil {
 				return &refusal.Error{Check: refusal.CheckConfig, Got: "no Serving.SignerName", Err: err}
 			}
 		}

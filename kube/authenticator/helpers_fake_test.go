@@ -133,7 +133,7 @@ func (f *fakeAPI) newVerifier(versions ...int) *attest.Verifier {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	serving, err := csr.SignerServing(attesttest.PlatformProvider)
+	serving, err := csr.PurposeServing.SignerName(attesttest.PlatformProvider)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -97,7 +97,7 @@ func (r *Reconciler) kindOf(request *csr.Request) string {
 	case bundle.Provider == "":
 		return kindNone
 	}
-	name, _, err := csr.ProviderVersion(bundle.Provider)
+	name, _, err := bundle.ProviderVersion()
 	if err != nil {
 		return kindOther
 	}

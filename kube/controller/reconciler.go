@@ -155,7 +155,7 @@ func decided(attested *csr.Attested, err error) (csr.Decision, string, error) {
 
 // write puts the decision on exactly the object that it is about. If the evidence has a
 // version that is not supported here, it adds the supported ones, for the node
-// (csr.ChooseVersion).
+// (csr.Metadata.ChooseVersion).
 func (r *Reconciler) write(ctx context.Context, object *certificatesv1.CertificateSigningRequest, d *csr.Decision, why error) error {
 	object = object.DeepCopy()
 	if unsupported, ok := errors.AsType[*csr.UnsupportedVersionError](why); ok {

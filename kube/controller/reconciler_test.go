@@ -215,7 +215,7 @@ func TestVersions(t *testing.T) {
 				o.Annotations = map[string]string{"cluster.x-k8s.io/kubelet-authenticator-attestation-versions": "tpm/v1"} // the requester's
 			})
 			w.mustReconcile("r", builtIn)
-			got, err := csr.ChooseVersion(w.annotations, row.speaks)
+			got, err := (&csr.Metadata{Annotations: w.annotations}).ChooseVersion(row.speaks)
 			if got != row.want || row.want == "" && !errors.Is(err, csr.CheckProviderVersion) {
 				t.Errorf("got %q, %v, want %q", got, err, row.want)
 			}

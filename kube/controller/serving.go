@@ -29,7 +29,7 @@ func (r *Reconciler) inherit(ctx context.Context, request *csr.Request) (*csr.At
 	if err != nil {
 		return nil, err
 	}
-	return csr.InheritAttestation(checked, r.c.Now())
+	return checked.Inherit(r.c.Now())
 }
 
 // countServing has the name of a node rest until a serving certificate of Kubernetes' own signer has

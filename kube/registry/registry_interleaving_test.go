@@ -275,7 +275,7 @@ func checkedRequest(t *testing.T, node, uid, key string) *csr.Checked {
 	}
 	r := &csr.Request{
 		Metadata: csr.Metadata{Name: "csr", UID: id, CreationTimestamp: time.Now().Add(-time.Second)},
-		Spec:     csr.Spec{Request: pem, SignerName: csr.SignerClientTPM, Usages: csr.Usages(csr.PurposeClient, false)},
+		Spec:     csr.Spec{Request: pem, SignerName: csr.SignerClientTPM, Usages: csr.PurposeClient.Usages(false)},
 		User:     csr.User{Username: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:authenticated"}},
 	}
 	machine := csr.Machine{Name: "m", UID: uid, NodeName: node, BootstrapReady: true}
@@ -327,7 +327,7 @@ func (c *course) join(ctx context.Context, p *process, claim membership.Claim, k
 	err := attest.AskMembership(ctx, c.firstUse(p), r)
 	issued := err == nil && !p.own
 	if err == nil && p.signer {
-		record, err1 := csr.RecordOf(nil, r.Attested())
+		record, err1 := r.Attested().Record(nil)
 		if err1 != nil {
 			c.Error(err1)
 		}

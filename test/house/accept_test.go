@@ -239,7 +239,7 @@ func (a *acceptance) run(t *testing.T, root string) (list []outcome) {
 // may say true or return no error; they may not panic.
 var excused = map[string]string{
 	"writes or makes bytes, and decides nothing": `oid.MarshalProviderID oid.OID.ASN1 oid.ProviderIDExtension secret.Value.MarshalText
-		csr.Request.MarshalJSON csr.SignerChallenge csr.SignerClient csr.SignerServing attest.Result.MarshalJSON (*document.Hello).Marshal
+		csr.Request.MarshalJSON csr.SignerChallenge csr.Purpose.SignerName attest.Result.MarshalJSON (*document.Hello).Marshal
 		document.MarshalStatement statement.MarshalEventLog statement.MarshalTCGAttestCertify (*jws.Detached).Sign jws.MarshalJWKS jws.NewDetached
 		(*bootstraptoken.Object).RevealYAML (*authenticator.Status).Write
 		bootstraptoken.Token.MarshalText (*claims.Claims).Marshal
@@ -250,11 +250,11 @@ var excused = map[string]string{
 		(*bootstraptoken.Secret).Expired`,
 	"reports a fact or compares, and the caller decides": `(*csr.Request).HasCondition (*attest.Evidence).Is (*membership.Record).Live
 		(*membership.Record).HoldsMachine statement.Attributes.Has statement.Attributes.HasAny statement.PCR.Equal statement.SortedPCRs
-		claims.Facts.Has (*bootstraptoken.ClusterInfo).Equal oid.OID.Valid refusal.Retry (*apiserver.ReviewError).Unwrap (*certstore.Pair).Usable`,
+		claims.Facts.Has (*bootstraptoken.ClusterInfo).Equal oid.OID.Valid oid.ContradictsProviderID refusal.Retry (*apiserver.ReviewError).Unwrap (*certstore.Pair).Usable`,
 	"returns what is there, and nothing is an answer": `tpmcert.ChassisIdentity.Identify tpmcert.GCEIdentity.Identify tpmcert.HardwareIdentity.Identify
 		tpmcert.OtherNameIdentity.Identify tpmcert.ParseEKChain (*jws.StaticKeySet).Keys bootstraptoken.Sweep claims.FreshObjects.Get
 		(*azure.HTTPFetcher).FetchIssuer`,
-	"asks what it is given, which here says yes to everything": `attest.AuthorizerFunc.Authorize attest.CheckAuthorizer (*attest.Result).AskAtHello`,
+	"asks what it is given, which here says yes to everything": `attest.AuthorizerFunc.Authorize attest.CheckAuthorizer (*attest.Result).AskAtHello recovered.Call`,
 	"constructs a value that admits nothing, or is valid from its arguments": `attest.NewAttester document.NewKind document.NewProver membership.NewStaticList
 		membership.ParseStaticList claims.NewMemoryReplayCache claims.FreshObjects.Check
 		azure.NewProver azure.NewSource ec2.NewProver ec2.NewSource gce.NewKind gce.NewProver gce.NewSource nitro.NewProver nitro.NewSource nitro.NewVerifier tpm.TrustEKs

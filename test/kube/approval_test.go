@@ -69,7 +69,7 @@ func (c *cluster) plainFor(t *testing.T, nodeName, signer string) *csr.Spec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec.SignerName, spec.Usages = signer, csr.Usages(purpose, false)
+	spec.SignerName, spec.Usages = signer, purpose.Usages(false)
 	return spec
 }
 

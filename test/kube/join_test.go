@@ -160,7 +160,7 @@ func testServing(t *testing.T, c *cluster, node *attesttest.Node, leaf *x509.Cer
 			t.Fatal(err)
 		}
 		return &csr.Spec{Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}),
-			SignerName: csr.SignerKubeletServing, Usages: csr.Usages(csr.PurposeServing, false)}
+			SignerName: csr.SignerKubeletServing, Usages: csr.PurposeServing.Usages(false)}
 	}
 	kubelet := c.withCertificate(t, tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: node.Key, Leaf: leaf})
 	signed := decided(t, c.admin, file(t, kubelet, serving(node.Name)))

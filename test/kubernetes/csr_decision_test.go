@@ -81,7 +81,7 @@ func TestDecisionsAreTaken(t *testing.T) {
 func accepted(t *testing.T) csr.Decision {
 	t.Helper()
 	object := decidedRequest(t, nil)
-	spec := &csr.Spec{Request: object.Spec.Request, SignerName: object.Spec.SignerName, Usages: csr.Usages(csr.PurposeClient, false)}
+	spec := &csr.Spec{Request: object.Spec.Request, SignerName: object.Spec.SignerName, Usages: csr.PurposeClient.Usages(false)}
 	user := csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
 	policy := &csr.Policy{ClusterIDs: []string{"a-cluster"}, SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
 		return &csr.Machine{Name: "machine-1", UID: "uid-1", NodeName: "node-1", BootstrapReady: true}, nil

@@ -118,19 +118,6 @@ func TestPublicKeyRefuses(t *testing.T) {
 	}
 }
 
-// flawedModulus has 2048 bits and the fingerprint of CVE-2017-15361: it is 1 modulo each small prime.
-func flawedModulus() *big.Int {
-	m := big.NewInt(1)
-	for n := range int64(168) {
-		if p := big.NewInt(n); p.ProbablyPrime(0) {
-			m.Mul(m, p)
-		}
-	}
-	n := new(big.Int).Lsh(big.NewInt(1), 2047)
-	n.Sub(n, new(big.Int).Mod(n, m))
-	return n.Add(n, m.Add(m, big.NewInt(1)))
-}
-
 // TestFlawedModulusOfAnArea: a public area is held to the same.
 func TestFlawedModulusOfAnArea(t *testing.T) {
 	for _, c := range []struct {
@@ -138,7 +125,7 @@ func TestFlawedModulusOfAnArea(t *testing.T) {
 		want refusal.Check
 	}{
 		{&Public{Type: tpm2.TPMAlgRSA, Modulus: tpmlab.RSA2048().N.Bytes()}, ""},
-		{&Public{Type: tpm2.TPMAlgRSA, Modulus: flawedModulus().Bytes()}, checkWeakKey},
+		{&Public{Type: tpm2.TPMAlgRSA, Modulus: tpmlab.FlawedModulus().Bytes()}, checkWeakKey},
 		{&Public{Type: tpm2.TPMAlgECC}, ""},
 	} {
 		tpmlab.ExpectCheck(t, c.key.checkFactors(), c.want)
@@ -160,7 +147,7 @@ func TestKeyStrength(t *testing.T) {
 		"exponent 3":      {&rsa.PublicKey{N: k.N, E: 3}, checkWeakKey},
 		"exponent 65538":  {&rsa.PublicKey{N: k.N, E: 65538}, checkWeakKey},
 		"exponent −65537": {&rsa.PublicKey{N: k.N, E: -65537}, checkWeakKey},
-		"CVE-2017-15361":  {&rsa.PublicKey{N: flawedModulus(), E: 65537}, checkWeakKey},
+		"CVE-2017-15361":  {&rsa.PublicKey{N: tpmlab.FlawedModulus(), E: 65537}, checkWeakKey},
 		"P-224":           {tpmlab.P224().Public(), checkWeakKey},
 		"nil":             {nil, checkWeakKey},
 		"nil RSA":         {(*rsa.PublicKey)(nil), checkWeakKey},

@@ -83,7 +83,7 @@ func TestAKThatCanBeFactored(t *testing.T) {
 	made, err := CreateAKCertificate(t.Context(), akTemplate(tpmlab.RSA2048().Public()), ca.Cert, ca.Key)
 	testkit.NoError(t, err)
 	issuers := []Issuer{{Roots: []*x509.Certificate{ca.Cert}, Profile: ProfileTCG()}}
-	for n, want := range map[*big.Int]refusal.Check{tpmlab.RSA2048().N: "", rocaModulus(): "tpm-key-strength"} {
+	for n, want := range map[*big.Int]refusal.Check{tpmlab.RSA2048().N: "", tpmlab.FlawedModulus(): "tpm-key-strength"} {
 		leaf := *made.Chain[0]
 		leaf.ExtraExtensions = leaf.Extensions
 		der, err := x509.CreateCertificate(rand.Reader, &leaf, ca.Cert, &rsa.PublicKey{N: n, E: 65537}, ca.Key)
@@ -125,7 +125,7 @@ func TestCreateAKCertificateRefuses(t *testing.T) {
 		"no key":                    {change(func(a *AKTemplate) { a.Key = nil }), refusal.Check("tpm-key-strength")},
 		"an Ed25519 key":            {change(func(a *AKTemplate) { a.Key = edKey.Public() }), refusal.Check("tpm-key-strength")},
 		"RSA of 1024 bits":          {change(func(a *AKTemplate) { a.Key = weak.Public() }), refusal.Check("tpm-key-strength")},
-		"CVE-2017-15361":            {change(func(a *AKTemplate) { a.Key = &rsa.PublicKey{N: rocaModulus(), E: 65537} }), refusal.Check("tpm-key-strength")},
+		"CVE-2017-15361":            {change(func(a *AKTemplate) { a.Key = &rsa.PublicKey{N: tpmlab.FlawedModulus(), E: 65537} }), refusal.Check("tpm-key-strength")},
 		"no machine":                {change(func(a *AKTemplate) { a.PermanentIdentifier = "" }), der.CheckEncoding},
 		"a longer machine":          {change(func(a *AKTemplate) { a.PermanentIdentifier = strings.Repeat("m", 256) }), der.CheckEncoding},
 		"a machine not in UTF-8":    {change(func(a *AKTemplate) { a.PermanentIdentifier = "\xff" }), der.CheckEncoding},

@@ -166,7 +166,7 @@ func mustSPKI(t *testing.T, key *rsa.PublicKey) []byte {
 
 // Keys that can be computed or are too weak are refused, in certificates and without.
 func TestWeakEKs(t *testing.T) {
-	roca := &rsa.PublicKey{N: rocaModulus(), E: 65537}
+	roca := &rsa.PublicKey{N: tpmlab.FlawedModulus(), E: 65537}
 	good := rsaTestKeys()[0].Public().(*rsa.PublicKey)
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
 	testkit.NoError(t, err)

@@ -92,7 +92,7 @@ func tell(ctx context.Context, w io.Writer, plane *controlPlane, m *machine) (re
 // join runs the protocol between a machine and the control plane: hello, challenge and answer.
 // It returns the answer as filed.
 func join(ctx context.Context, plane *controlPlane, m *machine, nodeName string) (*csr.Request, error) {
-	signer, err := csr.SignerClient(m.provider)
+	signer, err := csr.PurposeClient.SignerName(m.provider)
 	if err != nil {
 		return nil, err
 	}

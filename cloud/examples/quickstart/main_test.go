@@ -125,7 +125,7 @@ func TestStepDown(t *testing.T) {
 			continue
 		}
 		for _, way := range []*machine{m, m.otherWay} {
-			own, err := csr.SignerClient(way.provider)
+			own, err := csr.PurposeClient.SignerName(way.provider)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,7 +141,7 @@ func TestStepDown(t *testing.T) {
 				})
 			}
 			// Under another kind's signer name the evidence names no machine.
-			foreign, err := csr.SignerClient(map[string]string{"tpm": "gce", "gce": "tpm", "nitro": "ec2", "ec2": "nitro"}[way.provider])
+			foreign, err := csr.PurposeClient.SignerName(map[string]string{"tpm": "gce", "gce": "tpm", "nitro": "ec2", "ec2": "nitro"}[way.provider])
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -40,7 +40,7 @@ func newControlPlane(w *world) (*controlPlane, error) {
 	}
 	var signers []string
 	for _, k := range kinds {
-		signer, err := csr.SignerClient(k.Describe().Provider)
+		signer, err := csr.PurposeClient.SignerName(k.Describe().Provider)
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"math/big"
 	"sync"
 	"testing"
 
@@ -50,4 +51,18 @@ func Parsed(t testing.TB, der []byte) *x509.Certificate {
 	cert, err := x509.ParseCertificate(der)
 	testkit.NoError(t, err)
 	return cert
+}
+
+// FlawedModulus returns 2048 bits with the fingerprint of CVE-2017-15361: the number is 1 modulo each
+// of the first primes. Its factors are not known.
+func FlawedModulus() *big.Int {
+	m := big.NewInt(1)
+	for n := range int64(168) {
+		if p := big.NewInt(n); p.ProbablyPrime(0) {
+			m.Mul(m, p)
+		}
+	}
+	n := new(big.Int).Lsh(big.NewInt(1), 2047)
+	n.Sub(n, new(big.Int).Mod(n, m))
+	return n.Add(n, m.Add(m, big.NewInt(1)))
 }

@@ -112,7 +112,7 @@ func TestWithoutEvidenceTakesNone(t *testing.T) {
 			mode = "mode: Approval, kind: " + kind
 		}
 		p := w.plane(t, "machines: [{nodeName: node-1, evidence: none}]", "profile: google}", "profile: google, projects: [example-project]}", "mode: Inventory", mode, "\ninventory:", insecureSection+"\ninventory:")
-		signer, err := csr.SignerClient(kind)
+		signer, err := csr.PurposeClient.SignerName(kind)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -297,7 +297,7 @@ func (g *Signers) minLifetime() time.Duration {
 
 // maxBuiltInDuration is the longest BuiltInDuration with which a kubelet always gets a serving
 // certificate: one that ends within MaxLifetime of the beginning of its client certificate
-// (csr.InheritAttestation). Nodes renew the client certificate after four fifths of its lifetime at
+// (csr.Checked.Inherit). Nodes renew the client certificate after four fifths of its lifetime at
 // the latest, which is BuiltInDuration from Kubernetes' own signer and MaxLifetime from
 // node-attestation-signer.
 func (g *Signers) maxBuiltInDuration() time.Duration {

@@ -73,7 +73,7 @@ func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 		}
 		return &m, nil
 	}
-	node, _ := csr.RequesterOf(request.User.Username, request.User.Groups)
+	node, _ := request.User.Requester()
 	policy.IssuedRecord = func(ctx context.Context, credentialID string, request *csr.Request) (*csr.IssuedRecord, error) {
 		_, r, err := p.record(ctx, node.NodeName)
 		if err != nil {

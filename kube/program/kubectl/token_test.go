@@ -77,7 +77,7 @@ func TestToken(t *testing.T) {
 				t.Fatal(err)
 			}
 			user := s.User()
-			if q, err := csr.RequesterOf(user.Name, append(user.Groups, csr.AuthenticatedGroup)); err != nil || q.NodeName != row.node || q.TokenID != token.ID() || len(user.Groups) != 2 {
+			if q, err := (&csr.User{Username: user.Name, Groups: append(user.Groups, csr.AuthenticatedGroup)}).Requester(); err != nil || q.NodeName != row.node || q.TokenID != token.ID() || len(user.Groups) != 2 {
 				t.Errorf("it is %+v in %q, %v", q, user.Groups, err)
 			}
 		})

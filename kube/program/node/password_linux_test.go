@@ -199,7 +199,7 @@ func TestManagedPasswordRefused(t *testing.T) {
 		"a symbolic link":            {"", func(t *testing.T, file string) error { return os.Symlink(written(t, "password", good), file) }, "", "a symbolic link", refusal.Check("password-file")},
 		"a folder":                   {"", func(_ *testing.T, file string) error { return os.Mkdir(file, 0o700) }, "", "a regular file", refusal.Check("password-file")},
 		"a file of another form":     {"", func(_ *testing.T, file string) error { return os.WriteFile(file, good[1:], 0o600) }, "", "32 characters of base64url and a line feed", refusal.Check("password-file")},
-		"a folder that others write": {"", func(_ *testing.T, file string) error { return os.Chmod(filepath.Dir(file), 0o770) }, "", "one that nobody else can write to", refusal.Check("file")},
+		"a folder that others write": {"", func(_ *testing.T, file string) error { return os.Chmod(filepath.Dir(file), 0o770) }, "", "one that only its owner can write to", refusal.Check("file")},
 		"no folder above it":         {"", nil, "/nonexistent/tpm/password", "/nonexistent/tpm", fs.ErrNotExist},
 		"a read-only disk":           {"", nil, disk + "/tpm/password", "read-only file system", unix.EROFS},
 	} {

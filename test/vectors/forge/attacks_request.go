@@ -44,7 +44,7 @@ func (w *Bench) NodeAsks() *Asked {
 // NodeServes is a node that asks for a serving certificate with evidence of its own.
 func (w *Bench) NodeServes() *Asked {
 	a := w.NodeAsks()
-	a.Signer, a.Usages = cmp.Or(w.Serving, csr.SignerServingTPM), csr.Usages(csr.PurposeServing, false)
+	a.Signer, a.Usages = cmp.Or(w.Serving, csr.SignerServingTPM), csr.PurposeServing.Usages(false)
 	a.Extensions = append(a.Extensions, SANOf(dns("node-1.example.com"), general{7, "\xc0\x00\x02\x01"}))
 	return a
 }
@@ -76,7 +76,7 @@ func as(node string) func(*Asked) { return func(a *Asked) { a.As(node) } }
 
 // ForRecovery asks for a node's recovery certificate.
 func (a *Asked) ForRecovery() {
-	a.Signer, a.Usages = csr.SignerRecoveryTPM, csr.Usages(csr.PurposeRecovery, false)
+	a.Signer, a.Usages = csr.SignerRecoveryTPM, csr.PurposeRecovery.Usages(false)
 	a.Subject = []Rdn{Text(oid.Organization, "nodeattest:recovery"), Text(oid.CommonName, "nodeattest:recovery:"+NodeName)}
 }
 
@@ -256,6 +256,6 @@ func servingAttacks() []RequestAttack {
 		"san-uri":                     san(own, general{6, "spiffe://example.com/x"}),
 		"san-registered-id":           san(own, general{8, "\x2a\x03\x04"}),
 		"san-too-many":                san(many...),
-		"serving-with-client-usages":  func(a *Asked) { a.Usages = csr.Usages(csr.PurposeClient, false) },
+		"serving-with-client-usages":  func(a *Asked) { a.Usages = csr.PurposeClient.Usages(false) },
 	})
 }

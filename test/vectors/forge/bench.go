@@ -209,7 +209,7 @@ func (w *Bench) Defaults(j Join) Join {
 	}
 	j.Signer = cmp.Or(j.Signer, w.Client, csr.SignerClientTPM)
 	if j.Usages == nil {
-		j.Usages = csr.Usages(Must(csr.PurposeOf(j.Signer)), false)
+		j.Usages = Must(csr.PurposeOf(j.Signer)).Usages(false)
 	}
 	if j.Ring.ActiveAt.IsZero() {
 		j.Ring = w.Ring

@@ -225,7 +225,7 @@ func (w *world) acceptedRequests() {
 	changed("for-recovery", w.NodeAsks(), (*forge.Asked).ForRecovery)
 	changed("as-a-hello", w.BootstrapAsks(), func(a *forge.Asked) { a.Target, a.Signer = csr.SignerClientTPM, csr.SignerChallengeTPM })
 	changed("with-an-rsa-key", w.BootstrapAsks(), func(a *forge.Asked) {
-		a.Usages, a.PKCS10.Key = csr.Usages(csr.PurposeClient, true), forge.Repeatable{Signer: w.RSATLS}
+		a.Usages, a.PKCS10.Key = csr.PurposeClient.Usages(true), forge.Repeatable{Signer: w.RSATLS}
 	})
 	changed("without-a-provider-id", w.BootstrapAsks(), func(a *forge.Asked) { a.Extensions = nil })
 	a := w.BootstrapAsks()

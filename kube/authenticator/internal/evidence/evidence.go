@@ -92,7 +92,7 @@ func (v *Versions) Older(ctx context.Context, denied int, annotations map[string
 		format := prover.Provider() + "/v" + strconv.Itoa(version)
 		if version >= minimum {
 			speaks = append(speaks, format)
-			if _, err := csr.ChooseVersion(annotations, speaks); err == nil {
+			if _, err := (&csr.Metadata{Annotations: annotations}).ChooseVersion(speaks); err == nil {
 				return prover, attester, nil
 			}
 		}
@@ -101,7 +101,7 @@ func (v *Versions) Older(ctx context.Context, denied int, annotations map[string
 		}
 		last = version
 	}
-	_, err := csr.ChooseVersion(annotations, speaks)
+	_, err := (&csr.Metadata{Annotations: annotations}).ChooseVersion(speaks)
 	return nil, nil, fmt.Errorf("no older version to try, where MinimumVersion is %d: %w", v.Minimum, err)
 }
 

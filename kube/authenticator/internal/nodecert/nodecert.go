@@ -62,14 +62,14 @@ func unfit(got, want string) error {
 
 // User is the name by which the API server knows the holder of the certificate.
 func (w *Wanted) User() string {
-	name, _ := csr.SubjectNames(w.Purpose, w.NodeName)
+	name, _ := w.Purpose.SubjectNames(w.NodeName)
 	return name
 }
 
 // Check checks what a certificate must be whenever it is used: for this node and purpose, and
 // such that it can be used. The error is [certstore.CheckPair].
 func (w *Wanted) Check(leaf *x509.Certificate) error {
-	name, organization := csr.SubjectNames(w.Purpose, w.NodeName)
+	name, organization := w.Purpose.SubjectNames(w.NodeName)
 	usage := x509.ExtKeyUsageClientAuth
 	if w.Purpose == csr.PurposeServing {
 		usage = x509.ExtKeyUsageServerAuth

@@ -52,7 +52,7 @@ func authority(t testing.TB, id byte) (*x509.Certificate, *ecdsa.PrivateKey) {
 // signed is a certificate of an hour, dated back by five minutes, that came now.
 func signed(t testing.TB, w *Wanted, ca *x509.Certificate, by *ecdsa.PrivateKey, change func(*x509.Certificate)) *certstore.Pair {
 	t.Helper()
-	name, organization := csr.SubjectNames(w.Purpose, w.NodeName)
+	name, organization := w.Purpose.SubjectNames(w.NodeName)
 	usage := x509.ExtKeyUsageClientAuth
 	if w.Purpose == csr.PurposeServing {
 		usage = x509.ExtKeyUsageServerAuth
