@@ -32,9 +32,7 @@ func TestCheckerLearnsTheRoads(t *testing.T) {
 	a := &checkedAuthorizer{}
 	config := fakeConfig(t, &fakeKind{describe: allRoads}, &fakeKind{describe: func(d *Description) { d.Provider = "fake-b" }})
 	config.Policy.ClusterIDs, config.Authorizer = []string{"cluster-1", "cluster-2"}, a
-	if _, err := NewVerifier(config); err != nil {
-		t.Fatal(err)
-	}
+	must(NewVerifier(config))
 	var roads []string
 	for _, r := range a.opened.Roads {
 		roads = append(roads, r.Provider+" "+r.Road.String())
@@ -169,10 +167,7 @@ func TestClaimedProviderID(t *testing.T) {
 
 // A reading from the future is no reading, and a key that waits is enough.
 func TestKeyRingEdges(t *testing.T) {
-	ring, err := newKeyRing([]RingKey{NewRingKey(ringTime.Add(-time.Hour))}, ringTime.Add(clockSkew))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(newKeyRing([]RingKey{NewRingKey(ringTime.Add(-time.Hour))}, ringTime.Add(clockSkew)))
 	if _, err := ring.newest(ringTime); err != nil {
 		t.Errorf("a reading within the skew: %v", err)
 	}
@@ -183,10 +178,7 @@ func TestKeyRingEdges(t *testing.T) {
 	for n := range 600 { // every minute for ten hours
 		keys, _ = RotateKeys(keys, ringTime.Add(time.Duration(n)*time.Minute), 0)
 	}
-	data, err := MarshalRingKeys(keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must(MarshalRingKeys(keys))
 	if back, err := ParseRingKeys(data); err != nil || len(back) != len(keys) {
 		t.Errorf("%d of %d keys, %v", len(back), len(keys), err)
 	}

@@ -17,18 +17,9 @@ import (
 func TestInventoryNamesTheMachine(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	plane := attesttest.NewControlPlane(t, node)
-	answer, err := plane.Evidence(t.Context(), node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hello, err := node.Hello(t.Context(), plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	result, err := plane.Verifier.Verify(t.Context(), answer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must(plane.Evidence(t.Context(), node))
+	hello := must(node.Hello(t.Context(), plane.Now()))
+	result := must(plane.Verifier.Verify(t.Context(), answer))
 	own := string(result.Machine)
 	for name, row := range map[string]struct {
 		provider, identity string
@@ -45,10 +36,7 @@ func TestInventoryNamesTheMachine(t *testing.T) {
 			config.Policy.Machines = func(context.Context, csr.Question) (*csr.Machine, error) {
 				return &csr.Machine{Name: node.Name, NodeName: node.Name, Provider: row.provider, Identity: row.identity, ProviderID: node.ProviderID, BootstrapReady: true}, nil
 			}
-			verifier, err := attest.NewVerifier(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			verifier := must(attest.NewVerifier(config))
 			if _, err := verifier.Challenge(t.Context(), hello); !errors.Is(err, want) {
 				t.Errorf("hello: %v, want %v", err, want)
 			}

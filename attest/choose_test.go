@@ -29,10 +29,7 @@ func choosing(t *testing.T, open bool) *Verifier {
 		c.Policy.SignerNames = append(c.Policy.SignerNames, csr.SignerKubeAPIServerClientKubelet, csr.SignerKubeletServing)
 		c.Policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, csr.ErrNoRecord }
 	}
-	v, err := NewVerifier(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(NewVerifier(c))
 	return v
 }
 

@@ -32,10 +32,7 @@ func goodFinding() *finding {
 // accept is what the join makes of it.
 func (f *finding) accept(t *testing.T) (*Result, error) {
 	t.Helper()
-	k, err := newOpenKind(&fakeKind{describe: f.describe})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must(newOpenKind(&fakeKind{describe: f.describe}))
 	f.presented.Road = f.road
 	r := &Result{Stage: f.stage}
 	return r, r.accept(k, &f.presented, &f.inquiry, &f.found)
@@ -204,10 +201,7 @@ func TestStandingsOfFindings(t *testing.T) {
 			f.found.MachineStanding, f.found.ResidenceStanding, f.found.TPMResident = c.machine, c.residence, true
 			f.found.Facts, f.found.Residence, f.found.Details = func() []Fact { return facts }, func() string { return "in a TPM" }, "details"
 			f.found.IdentityClass, f.found.ManyIdentities = "class", "many"
-			r, err := f.accept(t)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must(f.accept(t))
 			if r.MachineStanding != c.wantMachine || r.ResidenceStanding != c.resident || r.TPMResident != c.isResident {
 				t.Errorf("machine %q, residence %q, %t", r.MachineStanding, r.ResidenceStanding, r.TPMResident)
 			}

@@ -21,10 +21,7 @@ func TestFakeJoin(t *testing.T) {
 		t.Run(road.String(), func(t *testing.T) {
 			k, p := &fakeKind{describe: allRoads}, newFakeProver()
 			p.road = road
-			r, err := joinFake(t, newFakeVerifier(t, k), newFakeNode(t, p))
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must(joinFake(t, newFakeVerifier(t, k), newFakeNode(t, p)))
 			if r.Provider != "fake" || r.Road != road || r.Machine != "fake:m1" || r.MachineStanding != Asserted || r.TPMResident || r.NodeName != "node-1" || r.Attested() == nil ||
 				r.MachineKey != hashOf([]byte("key of fake:m1")) || !r.IssuedAt.Equal(fakeNow) {
 				t.Errorf("%+v", r)
@@ -58,12 +55,9 @@ func TestFailingKinds(t *testing.T) {
 	t.Run("Present of an answer", func(t *testing.T) {
 		k, n := &fakeKind{}, newFakeNode(t, newFakeProver())
 		v := newFakeVerifier(t, k)
-		challenge, err := v.Challenge(t.Context(), n.hello(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		challenge := must(v.Challenge(t.Context(), n.hello(t)))
 		k.fails = "Present"
-		_, err = v.Verify(t.Context(), n.answer(t, challenge))
+		_, err := v.Verify(t.Context(), n.answer(t, challenge))
 		expectRefusal(t, err, errFake.Check)
 	})
 }
@@ -239,10 +233,7 @@ func TestSelectionAmongKinds(t *testing.T) {
 				if signer != "" {
 					nodes[n].subject.SignerName = signer
 				}
-				r, err := joinFake(t, v, nodes[n])
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := must(joinFake(t, v, nodes[n]))
 				if r.Provider != name || len(kinds[1-n].asked) != 0 || r.SignerName != nodes[n].subject.SignerName {
 					t.Errorf("provider %s under %s, and the other kind was asked for %q", r.Provider, r.SignerName, kinds[1-n].asked)
 				}
@@ -255,15 +246,9 @@ func TestSelectionAmongKinds(t *testing.T) {
 func TestOtherKindsEvidence(t *testing.T) {
 	v, kinds, nodes := twoKinds(t)
 	hello := nodes[0].hello(t)
-	challenge, err := v.Challenge(t.Context(), hello)
-	if err != nil {
-		t.Fatal(err)
-	}
+	challenge := must(v.Challenge(t.Context(), hello))
 	answer := nodes[0].answer(t, challenge)
-	other, err := csr.SignerChallenge("fake-b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must(csr.SignerChallenge("fake-b"))
 	under := func(r *csr.Request, signer string) *csr.Request {
 		again := *r
 		again.Spec.SignerName = signer
@@ -286,11 +271,8 @@ func TestOtherKindsEvidence(t *testing.T) {
 		}
 	})
 	t.Run("an answer under the signer of hellos", func(t *testing.T) {
-		own, err := csr.SignerChallenge("fake")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = v.Verify(t.Context(), under(answer, own))
+		own := must(csr.SignerChallenge("fake"))
+		_, err := v.Verify(t.Context(), under(answer, own))
 		expectRefusal(t, err, csr.CheckSignerName)
 	})
 	t.Run("an answer under the other's signer", func(t *testing.T) {
@@ -330,18 +312,13 @@ func TestOtherKindsEvidence(t *testing.T) {
 // relabelled is the request with another provider in its block; none with "".
 func relabelled(t *testing.T, r *csr.Request, block string) *csr.Request {
 	t.Helper()
-	bundle, err := csr.Parse(r.Spec.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundle := must(csr.Parse(r.Spec.Request))
 	bundle.Provider = block
 	if block == "" {
 		bundle.Data = nil
 	}
 	again := *r
-	if again.Spec.Request, err = bundle.Marshal(); err != nil {
-		t.Fatal(err)
-	}
+	again.Spec.Request = must(bundle.Marshal())
 	return &again
 }
 
@@ -351,26 +328,18 @@ func TestOneKindsValuesForAnother(t *testing.T) {
 	v, kinds, nodes := twoKinds(t)
 	n := nodes[0]
 	n.subject.SignerName = csr.SignerKubeAPIServerClientKubelet
-	challenge, err := v.Challenge(t.Context(), n.hello(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	challenge := must(v.Challenge(t.Context(), n.hello(t)))
 	answer := n.answer(t, challenge)
-	if _, err := v.Verify(t.Context(), answer); err != nil {
-		t.Fatal(err)
-	}
-	_, err = v.Verify(t.Context(), relabelled(t, answer, "fake-b/v1"))
+	must(v.Verify(t.Context(), answer))
+	_, err := v.Verify(t.Context(), relabelled(t, answer, "fake-b/v1"))
 	expectRefusal(t, err, CheckQualifyingData)
 	if want := []string{"Read answer", "Present", "Check"}; !slices.Equal(kinds[1].asked, want) {
 		t.Errorf("asked for %q, want %q", kinds[1].asked, want)
 	}
 	t.Run("nor under the other's derived from its secret", func(t *testing.T) {
-		c, err := message.ParseChallenge(challenge)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must(message.ParseChallenge(challenge))
 		nodes[1].subject, nodes[1].key = n.subject, n.key
-		_, err = v.Verify(t.Context(), nodes[1].answer(t, challenge))
+		_, err := v.Verify(t.Context(), nodes[1].answer(t, challenge))
 		expectRefusal(t, err, CheckQualifyingData)
 		if bytes.Equal(c.Clear, message.QualifyingData(c.Clear, "fake/v1", "document", nil)) {
 			t.Error("the secret is its own qualifying data")
@@ -437,15 +406,9 @@ func TestAnswersElsewhere(t *testing.T) {
 			now := fakeNow
 			config := fakeConfig(t, &fakeKind{})
 			config.Now = func() time.Time { return now }
-			v, err := NewVerifier(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must(NewVerifier(config))
 			n := newFakeNode(t, newFakeProver())
-			challenge, err := v.Challenge(t.Context(), n.hello(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			challenge := must(v.Challenge(t.Context(), n.hello(t)))
 			answer := n.answer(t, challenge)
 			c.change(answer)
 			now = now.Add(c.later)

@@ -16,10 +16,7 @@ func TestVerifierIsAProvider(t *testing.T) {
 		csr.Challenger
 	} = newFakeVerifier(t, &fakeKind{})
 	n := newFakeNode(t, newFakeProver())
-	challenge, err := v.Challenge(t.Context(), n.hello(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	challenge := must(v.Challenge(t.Context(), n.hello(t)))
 	answer := n.answer(t, challenge)
 	a, err := csr.Verify(t.Context(), v, answer)
 	if err != nil || a.MachineName() == "" {

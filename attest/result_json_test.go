@@ -108,17 +108,11 @@ const resultGolden = `{
 // gets into encoding/json.
 func TestResultDocument(t *testing.T) {
 	r := fullResult()
-	hash, err := csr.SPKIHash(r.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := must(csr.SPKIHash(r.Key))
 	want := strings.Replace(resultGolden, "GENERATOR", fmt.Sprintf("%x", hash), 1)
 	for name, v := range map[string]any{"a pointer": r, "a value": *r, "a field": struct{ R any }{*r}, "an element": []attest.Result{*r}} {
 		t.Run(name, func(t *testing.T) {
-			got, err := json.MarshalIndent(v, "", "  ")
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must(json.MarshalIndent(v, "", "  "))
 			if v == any(r) || reflect.TypeOf(v) == reflect.TypeOf(*r) {
 				if diff := cmp.Diff(want, string(got)); diff != "" {
 					t.Errorf("-want +got:\n%s", diff)

@@ -11,10 +11,7 @@ import (
 func TestRingsAreNotShown(t *testing.T) {
 	key := NewRingKey(ringTime)
 	t.Run("RingKey", func(t *testing.T) { secrettest.Check(t, key, revealed(&key)) })
-	ring, err := NewStaticKeyRing(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(NewStaticKeyRing(key))
 	t.Run("KeyRing", func(t *testing.T) { secrettest.Check(t, ring, revealed(&key)) })
 	t.Run("VerifierConfig", func(t *testing.T) { secrettest.Check(t, VerifierConfig{KeyRing: ring}, revealed(&key)) })
 	t.Run("Verifier", func(t *testing.T) { secrettest.Check(t, &Verifier{c: VerifierConfig{KeyRing: ring}}, revealed(&key)) })

@@ -15,16 +15,10 @@ import (
 
 // A verifier that lacks one thing is refused when it is made.
 func TestVerifierConfig(t *testing.T) {
-	ring, err := NewStaticKeyRing(NewRingKey(ringTime))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(NewStaticKeyRing(NewRingKey(ringTime)))
 	var signers []string
 	for _, name := range []string{"fake", "other"} {
-		signer, err := csr.SignerClient(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		signer := must(csr.SignerClient(name))
 		signers = append(signers, signer)
 	}
 	good := VerifierConfig{
@@ -34,9 +28,7 @@ func TestVerifierConfig(t *testing.T) {
 			Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return nil, csr.ErrNoMachine }},
 		Authorizer: AuthorizerFunc(func(context.Context, *Result) (*Authorization, error) { return nil, nil }),
 	}
-	if _, err := NewVerifier(good); err != nil {
-		t.Fatal(err)
-	}
+	must(NewVerifier(good))
 	long := strings.Repeat("c", der.MaxClusterIDSize)
 	for name, c := range map[string]struct {
 		change func(*VerifierConfig)
@@ -124,10 +116,7 @@ func TestVerifierConfig(t *testing.T) {
 	if _, err := NewVerifier(c); err == nil || !strings.Contains(err.Error(), "Policy") {
 		t.Errorf("no policy: %v", err)
 	}
-	v, err := NewVerifier(good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(NewVerifier(good))
 	if _, err := v.Verify(context.Background(), nil); err == nil {
 		t.Error("no request: accepted")
 	}

@@ -89,10 +89,7 @@ func TestHellos(t *testing.T) {
 			if c.plane != nil {
 				c.plane(&config)
 			}
-			v, err := NewVerifier(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must(NewVerifier(config))
 			n := newFakeNode(t, newFakeProver())
 			if c.node != nil {
 				c.node(n)
@@ -146,15 +143,9 @@ func TestAnswersBesideTheBinding(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := fakeConfig(t, &fakeKind{})
-			v, err := NewVerifier(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must(NewVerifier(config))
 			n := newFakeNode(t, newFakeProver())
-			challenge, err := v.Challenge(t.Context(), n.hello(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			challenge := must(v.Challenge(t.Context(), n.hello(t)))
 			if c.node != nil {
 				c.node(n)
 			}
@@ -162,9 +153,7 @@ func TestAnswersBesideTheBinding(t *testing.T) {
 			if c.plane != nil {
 				c.plane(&config)
 			}
-			if v, err = NewVerifier(config); err != nil {
-				t.Fatal(err)
-			}
+			v = must(NewVerifier(config))
 			r, err := v.Verify(t.Context(), answer)
 			expectRefusal(t, err, c.want)
 			if (r != nil) != (err == nil) {
@@ -243,10 +232,7 @@ func TestCredentialsOverTheirSize(t *testing.T) {
 	t.Run("the secret in it is the challenge's alone", func(t *testing.T) {
 		p := newFakeProver()
 		p.road = RoadEK
-		challenge, err := newFakeVerifier(t, &fakeKind{describe: allRoads}).Challenge(t.Context(), newFakeNode(t, p).hello(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		challenge := must(newFakeVerifier(t, &fakeKind{describe: allRoads}).Challenge(t.Context(), newFakeNode(t, p).hello(t)))
 		if c, err := message.ParseChallenge(challenge); err != nil || c.Clear != nil || c.Credential == nil {
 			t.Errorf("%v, %v", c, err)
 		}

@@ -25,10 +25,7 @@ func TestCostliestMessages(t *testing.T) {
 		t.Run(stage.String(), func(t *testing.T) {
 			j := newJoin(t)
 			v := j.verifier(t)
-			spec, err := j.attester(t).Hello(t.Context(), j.subject)
-			if err != nil {
-				t.Fatal(err)
-			}
+			spec := must(j.attester(t).Hello(t.Context(), j.subject))
 			filed, verify := j.object(spec), func(r *csr.Request) error { _, err := v.Challenge(t.Context(), r); return err }
 			if stage == attest.StageAnswer {
 				filed, verify = j.answer(t, v), func(r *csr.Request) error { _, err := v.Verify(t.Context(), r); return err }
@@ -54,14 +51,8 @@ type messageParts struct{ statements, request *costsearch.Tree }
 
 func readParts(t *testing.T, r *csr.Request) messageParts {
 	t.Helper()
-	bundle, err := csr.Parse(r.Spec.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	evidence, err := message.ParseBundle(bundle.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundle := must(csr.Parse(r.Spec.Request))
+	evidence := must(message.ParseBundle(bundle.Data))
 	p := messageParts{&costsearch.Tree{Tag: asn1.SEQUENCE}, costsearch.Trees(bundle.Request)[0].Members[0]}
 	for _, s := range evidence.Statements {
 		p.statements.Members = append(p.statements.Members, costsearch.Trees(s.Stmt)...)

@@ -98,10 +98,7 @@ func TestBadPlatforms(t *testing.T) {
 			c.Details = "details"
 		})
 		v := j.verifier(t)
-		r, err := v.Verify(t.Context(), j.answer(t, v))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(v.Verify(t.Context(), j.answer(t, v)))
 		if f := r.Facts(); f[1].Standing != attest.Asserted || f[2].Standing != "" || r.Details != "details" {
 			t.Errorf("%v, details %v", f, r.Details)
 		}
@@ -116,10 +113,7 @@ func TestAnswersElsewhere(t *testing.T) {
 		change(j)
 		return j.verifier(t)
 	}
-	otherSigner, err := csr.SignerClient("platform-b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	otherSigner := must(csr.SignerClient("platform-b"))
 	for name, c := range map[string]struct {
 		plane   func(*join)
 		request func(t *testing.T, j *join, r *csr.Request)
@@ -214,10 +208,7 @@ func TestNewKind(t *testing.T) {
 		t.Run("verifier, "+name, func(t *testing.T) {
 			j := newJoin(t)
 			c.change(&j.kind)
-			k, err := document.NewKind(j.kind)
-			if err != nil {
-				t.Fatal(err)
-			}
+			k := must(document.NewKind(j.kind))
 			j.config.Kinds = []attest.Kind{k}
 			if v, err := attest.NewVerifier(j.config); (err == nil) != c.good || (v != nil) != c.good || !c.good && !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("got %v, %v", v, err)

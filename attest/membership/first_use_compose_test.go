@@ -66,24 +66,15 @@ func newcomer(t testing.TB) *attest.Result {
 
 func firstUse(t testing.TB) (*membership.FirstUse, membership.Registry) {
 	t.Helper()
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
-		NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{}))
+	f := must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
+		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}))
 	return f, registry
 }
 
 func recorded(t testing.TB, registry membership.Registry) bool {
 	t.Helper()
-	r, err := registry.Lookup(t.Context(), "node-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(registry.Lookup(t.Context(), "node-1"))
 	return r != nil
 }
 

@@ -104,9 +104,7 @@ func TestFirstUseBindsAgain(t *testing.T) {
 		t.Error(err)
 	}
 	// A reservation whose maker died is bound by the same machine at once.
-	if _, err := f.registry.Reserve(t.Context(), Claim{NodeName: "node-2", Machine: "gce:p/2", MachineUID: "uid-2", ProviderID: "test://2"}, f.at.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must(f.registry.Reserve(t.Context(), Claim{NodeName: "node-2", Machine: "gce:p/2", MachineUID: "uid-2", ProviderID: "test://2"}, f.at.Add(time.Minute)))
 	second := answerOf(t, "node-2", "gce:p/2")
 	f.admit(t, inventoried(t, second, csr.RequesterBootstrap, csr.Machine{UID: "uid-2", ProviderID: "test://2"}))
 	if got := f.record(t, "node-2"); got.State != StateBound || len(got.Issued) != 1 {
@@ -211,25 +209,17 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 	other := Claim{NodeName: "node-1", Machine: "gce:p/2", MachineUID: "uid-2", ProviderID: "test://2"}
 	reserved := func(t *testing.T, f *firstUse, c Claim) *Record {
 		t.Helper()
-		r, err := f.registry.Reserve(ctx, c, f.at.Add(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(f.registry.Reserve(ctx, c, f.at.Add(time.Minute)))
 		return r
 	}
 	bound := func(t *testing.T, f *firstUse, c Claim) *Record {
 		t.Helper()
-		r, err := f.registry.Bind(ctx, reserved(t, f, c), f.at.Add(time.Hour), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(f.registry.Bind(ctx, reserved(t, f, c), f.at.Add(time.Hour), nil))
 		return r
 	}
 	released := func(t *testing.T, f *firstUse, c Claim) {
 		t.Helper()
-		if _, err := f.registry.Release(ctx, c.NodeName, c.MachineUID); err != nil {
-			t.Fatal(err)
-		}
+		must(f.registry.Release(ctx, c.NodeName, c.MachineUID))
 	}
 	for name, row := range map[string]struct {
 		prepare func(t *testing.T, f *firstUse) *Record // which the cache has
@@ -277,9 +267,7 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 		}, CheckRegistryResting, 1},
 		"bound by it, and another's now": {func(t *testing.T, f *firstUse) *Record {
 			seen := bound(t, f, mine)
-			if _, err := f.registry.Rebind(ctx, seen, other.Machine); err != nil {
-				t.Fatal(err)
-			}
+			must(f.registry.Rebind(ctx, seen, other.Machine))
 			return seen
 		}, checkRegistryName, 1},
 		"another's, and free now": {func(t *testing.T, f *firstUse) *Record {
@@ -298,10 +286,7 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 				r := answerOf(t, "node-1", "gce:p/1")
 				err := attest.AskMembership(ctx, f, r)
 				if own != nil && err == nil {
-					issued, err1 := csr.RecordOf(nil, r.Attested())
-					if err1 != nil {
-						t.Fatal(err1)
-					}
+					issued := must(csr.RecordOf(nil, r.Attested()))
 					issued.CredentialID = "X509SHA256=00"
 					err = r.Attested().Grant().Record(ctx, issued)
 				}
@@ -331,25 +316,17 @@ func TestFirstUseStaleReservationWithNode(t *testing.T) {
 			t.Run(signs+", "+behind, func(t *testing.T) {
 				f := newFirstUse(t, Scope{})
 				mine := Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1", ProviderID: "test://1"}
-				seen, err := f.registry.Reserve(t.Context(), mine, f.at.Add(time.Minute))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
-					t.Fatal(err)
-				}
+				seen := must(f.registry.Reserve(t.Context(), mine, f.at.Add(time.Minute)))
+				must(f.registry.Release(t.Context(), "node-1", "uid-1"))
 				f.nodes["node-1"] = true
 				f.own = own
 				if stale {
 					f.c.Stale = snapshot{"node-1": seen}
 				}
 				r := answerOf(t, "node-1", "gce:p/1")
-				err = attest.AskMembership(t.Context(), f, r)
+				err := attest.AskMembership(t.Context(), f, r)
 				if own != nil && err == nil {
-					issued, err1 := csr.RecordOf(nil, r.Attested())
-					if err1 != nil {
-						t.Fatal(err1)
-					}
+					issued := must(csr.RecordOf(nil, r.Attested()))
 					issued.CredentialID = "X509SHA256=00"
 					err = r.Attested().Grant().Record(t.Context(), issued)
 				}
@@ -410,9 +387,7 @@ func TestIssuedRecords(t *testing.T) {
 	r := f.record(t, "node-1")
 	issued := r.Issued[0]
 	issued.CredentialID = "c"
-	if _, err := f.registry.Bind(t.Context(), r, time.Time{}, &issued); err != nil {
-		t.Fatal(err)
-	}
+	must(f.registry.Bind(t.Context(), r, time.Time{}, &issued))
 	if got, err := ask("node-1", "c"); err != nil || got.Machine != "gce:p/1" {
 		t.Errorf("got %+v, %v", got, err)
 	}

@@ -17,21 +17,12 @@ type embedsFirstUse struct{ *FirstUse }
 func TestCheckAuthorizer(t *testing.T) {
 	f := newFirstUse(t, Scope{}).FirstUse
 	ofEKs := newFirstUse(t, Scope{Road: attest.RoadEK, IdentityClass: "P-256"}).FirstUse
-	registry, err := NewMemoryRegistry(Scope{Cluster: "cluster-2"}, RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	registry := must(NewMemoryRegistry(Scope{Cluster: "cluster-2"}, RegistryOptions{}))
 	c := f.c
 	c.Registry = registry
-	another, err := NewFirstUse(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	another := must(NewFirstUse(c))
 	list := func(text string) *StaticList {
-		l, err := ParseStaticList([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(ParseStaticList([]byte(text)))
 		return l
 	}
 	ak, ek, bothRoads := ofTPM("", attest.RoadAK), ofTPM("", attest.RoadEK), ofTPM("", attest.RoadAK, attest.RoadEK)

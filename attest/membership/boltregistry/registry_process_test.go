@@ -160,13 +160,8 @@ func TestKill(t *testing.T) {
 // It returns the whole lines that it said.
 func killOne(t *testing.T, path string, seed int) []string {
 	c := process(path, "write", strconv.Itoa(seed))
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must(c.StdoutPipe())
+	noError(t, c.Start())
 	reader := bufio.NewReader(out)
 	first, err := reader.ReadString('\n')
 	if err != nil {
@@ -180,13 +175,8 @@ func killOne(t *testing.T, path string, seed int) []string {
 		first += line
 	}
 	time.Sleep(time.Duration(rand.Int64N(int64(15 * time.Millisecond))))
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	rest, err := io.ReadAll(reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, c.Process.Kill())
+	rest := must(io.ReadAll(reader))
 	_ = c.Wait() // killed
 	whole := first + string(rest)
 	whole = whole[:strings.LastIndexByte(whole, '\n')] // a line can be cut off
@@ -197,10 +187,7 @@ func killOne(t *testing.T, path string, seed int) []string {
 // were made that nobody was told of.
 func checkSurvivors(t *testing.T, path string, known, asked map[string]string) (unacknowledged int) {
 	t.Helper()
-	r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(Open(t.Context(), path, testScope, membership.RegistryOptions{}))
 	defer r.Close()
 	found := map[string]string{}
 	for record, err := range r.Records(t.Context()) {
@@ -309,9 +296,7 @@ func raceProcesses(t *testing.T, path string, racer func(i int) string) []string
 		c := process(path, "race", racer(i))
 		in, err1 := c.StdinPipe()
 		out, err2 := c.StdoutPipe()
-		if err := errors.Join(err1, err2, c.Start()); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, errors.Join(err1, err2, c.Start()))
 		go func() {
 			defer done.Done()
 			reader := bufio.NewReader(out)
@@ -399,9 +384,7 @@ func TestOpenWaits(t *testing.T) {
 	holder := process(path, "hold", "")
 	in, err1 := holder.StdinPipe()
 	out, err2 := holder.StdoutPipe()
-	if err := errors.Join(err1, err2, holder.Start()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(err1, err2, holder.Start()))
 	if said, _ := bufio.NewReader(out).ReadString('\n'); said != "open\n" {
 		t.Fatalf("the holder said %q", said)
 	}
