@@ -112,7 +112,7 @@ func TestInputsOfMessages(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a signer of nobody's", func(t *testing.T) {
+	t.Run("an unknown signer", func(t *testing.T) {
 		subject := good
 		subject.SignerName = "example.com/signer"
 		if _, err := n.attester.Hello(t.Context(), subject); !errors.Is(err, csr.CheckSignerName) {
@@ -121,8 +121,7 @@ func TestInputsOfMessages(t *testing.T) {
 	})
 }
 
-// A key that is not the request's is not certified, nor is anything for what is no
-// challenge of this node's.
+// Only the request's key is certified, and only a challenge for this node is answered.
 func TestInputsOfAnswers(t *testing.T) {
 	n := newFakeNode(t, newFakeProver())
 	changed := func(change func(*message.Challenge)) []byte {
@@ -174,7 +173,7 @@ func TestInputsOfAnswers(t *testing.T) {
 		})
 	}
 	t.Run("what only the verifier knows", func(t *testing.T) {
-		n.answer(t, bound(func(b *message.Binding) { b.Requester = "somebody else" }))
+		n.answer(t, bound(func(b *message.Binding) { b.Requester = "another user" }))
 	})
 }
 
@@ -193,7 +192,7 @@ func TestAnswersForAnotherAK(t *testing.T) {
 	}
 }
 
-// What the prover opens is the secret, or nothing is made with it.
+// A credential must contain a whole secret, or no answer is made.
 func TestSizesOfSecrets(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -257,7 +256,7 @@ func TestWhatTheProverIsGiven(t *testing.T) {
 	}
 }
 
-// What a prover cannot make, or makes wrongly, is an error of the message.
+// A prover's error, or malformed evidence, is an error of the message.
 func TestFailingProvers(t *testing.T) {
 	statement := Statement{DER: []byte{5, 0}}
 	broken := errors.New("broken")
@@ -271,7 +270,7 @@ func TestFailingProvers(t *testing.T) {
 		"one without a type": {func(p *fakeProver) {
 			p.evidence = func(Stage, *Evidence) *Evidence { return &Evidence{Statements: []Statement{statement}} }
 		}, checkEncoding},
-		"what is no certificate": {func(p *fakeProver) {
+		"not a certificate": {func(p *fakeProver) {
 			p.evidence = func(_ Stage, e *Evidence) *Evidence { e.Certificates = [][]byte{{1}}; return e }
 		}, checkEncoding},
 		"evidence over its limit": {func(p *fakeProver) {

@@ -27,7 +27,7 @@ func (c *checkedAuthorizer) CheckAuthorizer(open Opening) error {
 	return c.err
 }
 
-// A checker learns what the verifier is open for.
+// A checker gets the verifier's clusters and roads.
 func TestCheckerLearnsTheRoads(t *testing.T) {
 	a := &checkedAuthorizer{}
 	config := fakeConfig(t, &fakeKind{describe: allRoads}, &fakeKind{describe: func(d *Description) { d.Provider = "fake-b" }})
@@ -42,8 +42,7 @@ func TestCheckerLearnsTheRoads(t *testing.T) {
 	}
 }
 
-// What authorizers hand in is written in its order after everything has been asked, and
-// not at all where the machine is not admitted.
+// Pending writes run in order after every authorizer, and not at all for a machine that is not admitted.
 func TestWhenAdmitted(t *testing.T) {
 	broken := errors.New("disk full")
 	yes := func(r *Result) (*Authorization, error) {
@@ -188,7 +187,7 @@ func TestKeyRingEdges(t *testing.T) {
 	}
 }
 
-// However an authorizer wraps the check, it is a refusal; anything else is none.
+// An error that wraps the check in any way is a refusal; any other is a retry.
 func TestRefusalsOfAuthorizers(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error

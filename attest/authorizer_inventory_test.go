@@ -12,8 +12,8 @@ import (
 )
 
 // A machine that the inventory knows by one kind of evidence is refused by another, and so is
-// another machine than the one that it has for the node, whoever decides about membership: at
-// the hello, and where the inventory has changed since, at the answer.
+// another machine than the one that it has for the node, by every authorizer: at the hello, and at the
+// answer if the inventory has changed since.
 func TestInventoryNamesTheMachine(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	plane := attesttest.NewControlPlane(t, node)

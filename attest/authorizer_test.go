@@ -89,8 +89,7 @@ func (s *twoStages) Authorize(_ context.Context, r *Result) (*Authorization, err
 	return s.answer(r)
 }
 
-// What was granted is the authorizer's no longer: whatever is changed afterwards, by it or on
-// the Result, is not in what a certificate is made from.
+// A grant is a copy: later changes by the authorizer, or to the Result, do not reach the certificate.
 func TestGrantsAreCopies(t *testing.T) {
 	var given *Authorization
 	config := fakeConfig(t, &fakeKind{})
@@ -112,15 +111,14 @@ func TestGrantsAreCopies(t *testing.T) {
 	r.Machine, r.NodeName = "fake:m2", "node-2"
 	a := r.Attested()
 	if g := a.Grant(); g.ProviderID != "p://1" || g.DNSNames[0] != "a.example" || g.IPAddresses[0].String() != "192.0.2.1" {
-		t.Errorf("the result changed what is issued: %+v", g)
+		t.Errorf("the result changed the grant: %+v", g)
 	}
 	if a.Machine() != "fake:m1" || a.Checked().NodeName() != "node-1" || a.Details() != any(r) {
 		t.Errorf("it is machine %s as node %s", a.Machine(), a.Checked().NodeName())
 	}
 }
 
-// An authorizer that drops the error of a write that it handed in admits nobody; its own refusal
-// stays one.
+// An authorizer that drops the error of WhenAdmitted admits no machine; its own refusal is unchanged.
 func TestDroppedErrorsOfWrites(t *testing.T) {
 	refused := NotMember("x")
 	for name, c := range map[string]struct {
@@ -210,7 +208,7 @@ func TestCheckAuthorizer(t *testing.T) {
 			if c.want == errNoAuthorizer { //nolint:errorlint // the very one
 				r := &Result{Stage: StageAnswer}
 				if err := AskMembership(t.Context(), c.authorizer, r); !errors.Is(err, refusal.ErrRetry) || r.Attested() != nil {
-					t.Errorf("Membership: got %v", err)
+					t.Errorf("AskMembership: got %v", err)
 				}
 			}
 		})
@@ -221,8 +219,8 @@ func TestCheckAuthorizer(t *testing.T) {
 	}
 }
 
-// An authorizer that asks another through Membership, and so decides inside a decision, admits
-// nobody, whatever it makes of the answer; nothing of the inner one is written.
+// An authorizer that calls AskMembership inside Authorize admits no machine, whatever it does with the
+// result, and no write of the inner authorizer runs.
 func TestMembershipInsideAuthorize(t *testing.T) {
 	for name, nested := range map[string]func(ctx context.Context, inner Authorizer, r *Result) (*Authorization, error){
 		"passed on": func(ctx context.Context, inner Authorizer, r *Result) (*Authorization, error) {

@@ -21,8 +21,7 @@ func writes(t *testing.T, version int) *fakeNode {
 	return newFakeNode(t, p)
 }
 
-// A kind counts its versions for itself, and one that has turned out to be weak is refused, with
-// a list of those that are not.
+// A version below the minimum is refused, with a list of the accepted versions.
 func TestVersions(t *testing.T) {
 	for name, c := range map[string]struct {
 		minimum, version int
@@ -60,7 +59,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// What is bound to one version answers no challenge of another.
+// An answer in one version does not answer a challenge of another.
 func TestVersionsDoNotMix(t *testing.T) {
 	for name, c := range map[string]struct {
 		hello, answer int

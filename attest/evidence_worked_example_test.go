@@ -69,7 +69,7 @@ func loadWorkedExample(t testing.TB) *workedExample {
 	return e
 }
 
-// file returns one file, and notes that somebody looked at it.
+// file returns one file, and marks it as read.
 func (e *workedExample) file(t testing.TB, name string) []byte {
 	t.Helper()
 	data := e.files[name]
@@ -165,7 +165,7 @@ func TestWorkedExample(t *testing.T) {
 	checkOtherRoad(t, e)
 	for name := range e.files {
 		if !e.read[name] {
-			t.Errorf("%s: nobody reads it", name)
+			t.Errorf("%s: no test reads it", name)
 		}
 	}
 }

@@ -41,10 +41,10 @@ func (m *fakeMessage) present() *Presented {
 	return &Presented{Road: Road(m.Road), MachineKey: []byte("key of " + m.Machine), AKName: m.AKName, Machine: Identity(m.Machine)}
 }
 
-// fakeKind is a kind of evidence that believes what it reads, and does one thing wrong.
+// fakeKind is a kind of evidence that verifies nothing, and can do one thing wrong.
 type fakeKind struct {
 	describe func(*Description)
-	// hello and answer return what the kind is to return; nil means what was read.
+	// hello and answer replace the kind's result; nil changes nothing.
 	hello   func(*fakeEvidence) HelloEvidence
 	answer  func(*fakeEvidence) AnswerEvidence
 	present func(Stage, *Presented) *Presented
@@ -142,7 +142,7 @@ func (m *fakeEvidence) Seal(_ context.Context, _ *Inquiry, secret []byte) (*Cred
 	return fakeCredential(secret), nil
 }
 
-// fakeCredential is one that anybody opens.
+// fakeCredential returns a credential that any machine opens.
 func fakeCredential(secret []byte) *Credential {
 	return &Credential{IDObject: bytes.Clone(secret), EncryptedSecret: []byte{1}}
 }
@@ -182,7 +182,7 @@ type fakeProver struct {
 	road     Road
 	machine  string
 	labels   []string
-	// open returns what is in a credential; nil means what fakeCredential put there.
+	// open opens a credential; nil opens one of fakeCredential.
 	open     func(*Credential) ([]byte, error)
 	evidence func(Stage, *Evidence) *Evidence
 	presents error
@@ -285,7 +285,7 @@ func newFakeKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// object is what the API server keeps of a spec.
+// object returns the request object of a spec.
 func (n *fakeNode) object(spec *csr.Spec) *csr.Request {
 	return csr.Filed(spec, csr.User{Username: n.username, Groups: []string{"system:bootstrappers", "system:authenticated"}}, fakeNow)
 }
@@ -318,7 +318,7 @@ func (n *fakeNode) answer(t testing.TB, challenge []byte) *csr.Request {
 	return n.object(spec)
 }
 
-// fakeConfig is a configuration for nodes of fake kinds, which admits everybody.
+// fakeConfig is a configuration for nodes of fake kinds, which admits every machine.
 func fakeConfig(t testing.TB, kinds ...Kind) VerifierConfig {
 	t.Helper()
 	ring := must(NewStaticKeyRing(NewRingKey(fakeNow.Add(-time.Hour))))
@@ -337,7 +337,7 @@ func fakeConfig(t testing.TB, kinds ...Kind) VerifierConfig {
 // admitAll admits everybody.
 func admitAll(_ context.Context, r *Result) (*Authorization, error) { return r.Admit(r.NodeName), nil }
 
-// helloFunc is an authorizer that is asked at hellos, and admits nobody at the answer.
+// helloFunc is an authorizer with an AuthorizeHello, which admits no machine at the answer.
 type helloFunc func(ctx context.Context, r *Result) error
 
 func (f helloFunc) AuthorizeHello(ctx context.Context, r *Result) error { return f(ctx, r) }

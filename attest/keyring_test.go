@@ -127,7 +127,7 @@ func TestRotateKeys(t *testing.T) {
 	}
 }
 
-// What is a key in use, or one that will be in a moment, for a rotation once a day.
+// With a rotation once a day: which keys are replaced, and which are retired when.
 func TestRotateKeysWhenDue(t *testing.T) {
 	const day = 24 * time.Hour
 	latest := 2*message.MaxRingAge + clockSkew
@@ -150,14 +150,14 @@ func TestRotateKeysWhenDue(t *testing.T) {
 		"it waits for a clock behind": {[]RingKey{at(latest, 0)}, false, nil},
 		"of a clock ahead":            {[]RingKey{at(latest+time.Second, 0)}, true, []time.Duration{0}},
 		"retired in use":              {[]RingKey{at(-time.Hour, -time.Second)}, true, nil},
-		"beside one of a clock ahead": {[]RingKey{at(-time.Hour, 10*365*day), at(10*365*day, 0)}, false, nil},
+		"with one of a clock ahead":   {[]RingKey{at(-time.Hour, 10*365*day), at(10*365*day, 0)}, false, nil},
 		"kept alive by a clock ahead": {[]RingKey{at(-day, 10*365*day), at(10*365*day, 0)}, true, []time.Duration{2*message.MaxRingAge + 2*time.Hour, 0}},
 		"about to be retired":         {[]RingKey{at(-2*day, time.Minute), at(-day, 0)}, true, []time.Duration{time.Minute, 2*message.MaxRingAge + 2*time.Hour}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, due := RotateKeys(c.keys, ringTime, day)
 			if due != c.due || due && len(got) != len(c.ends)+1 || !due && len(got) != len(c.keys) {
-				t.Fatalf("got %d keys, due %t, want %t and those of %v", len(got), due, c.due, c.ends)
+				t.Fatalf("got %d keys, due %t, want %t and ends %v", len(got), due, c.due, c.ends)
 			}
 			if err := checkRingKeys(got); err != nil {
 				t.Error(err)
@@ -234,10 +234,7 @@ func revealed(k *RingKey) []byte {
 	return key[:]
 }
 
-// The two derivations are HMAC-SHA256 over label, 00 and the binding; the values
-// are Python's hmac's.
-// A ring that somebody stores as JSON would come back without its secrets: the mistake shows
-// when it is stored.
+// A ring that is stored as JSON would lose its secrets, so storing it is an error.
 func TestKeysAreNotJSON(t *testing.T) {
 	keys := []RingKey{NewRingKey(ringTime)}
 	for name, v := range map[string]any{"a key": keys[0], "a pointer": &keys[0], "keys": keys, "in a struct": struct{ Keys []RingKey }{keys}} {
@@ -251,6 +248,8 @@ func TestKeysAreNotJSON(t *testing.T) {
 	}
 }
 
+// The two derivations are HMAC-SHA256 over label, 00 and the binding; the values are those of
+// Python's hmac.
 func TestDerivations(t *testing.T) {
 	key := RingKey{Secret: secret.New([message.SecretSize]byte(bytes.Repeat([]byte{1}, 32)))}
 	s := key.challengeSecret("tpm/v1", []byte("b"))
@@ -345,7 +344,7 @@ func TestAgesOfReadings(t *testing.T) {
 	}
 }
 
-// A key that is retired makes no challenge, though it is the newest.
+// A retired key makes no challenge, even if it is the newest.
 func TestNewestKeyIsRetired(t *testing.T) {
 	old, newer := NewRingKey(ringTime.Add(-2*time.Hour)), NewRingKey(ringTime.Add(-time.Hour))
 	newer.RetiredAt = ringTime.Add(-time.Minute)
@@ -382,12 +381,12 @@ func TestTextsOfIdentities(t *testing.T) {
 	}
 }
 
-// What a node claims is shown where it claims something that nobody vouched for.
+// A claimed provider ID is a fact of its own, unless it was granted.
 func TestClaimsOfResults(t *testing.T) {
 	for name, c := range map[string]struct {
 		claimed, vouched string
 		want             int
-	}{"nothing": {"", "", 0}, "nothing, vouched": {"", "p", 0}, "what is vouched for": {"p", "p", 0}, "something": {"p", "", 1}, "something else": {"p", "q", 1}} {
+	}{"nothing": {"", "", 0}, "nothing, vouched": {"", "p", 0}, "the granted one": {"p", "p", 0}, "something": {"p", "", 1}, "something else": {"p", "q", 1}} {
 		t.Run(name, func(t *testing.T) {
 			r := &Result{ClaimedProviderID: csr.Claimed(c.claimed), Granted: csr.Grant{ProviderID: c.vouched}}
 			if got := r.Facts()[1:]; len(got) != c.want {

@@ -62,8 +62,8 @@ func TestFailingKinds(t *testing.T) {
 	})
 }
 
-// A kind that contradicts its own description is a fault of the control plane's program:
-// nobody gets in, and nobody is refused for good.
+// A kind that contradicts its own description is a fault of the control plane's program: no machine is
+// admitted, and none is refused for good.
 func TestFaultsOfKinds(t *testing.T) {
 	at := func(stage Stage, change func(*Presented)) func(Stage, *Presented) *Presented {
 		return func(s Stage, p *Presented) *Presented {
@@ -91,8 +91,8 @@ func TestFaultsOfKinds(t *testing.T) {
 	}{
 		"no hello":                    {RoadAK, fakeKind{hello: func(*fakeEvidence) HelloEvidence { return nil }}, false},
 		"no answer":                   {RoadAK, fakeKind{answer: func(*fakeEvidence) AnswerEvidence { return nil }}, true},
-		"nobody says hello":           {RoadAK, fakeKind{present: func(Stage, *Presented) *Presented { return nil }}, false},
-		"nobody answers":              {RoadAK, fakeKind{present: func(s Stage, p *Presented) *Presented { return map[Stage]*Presented{StageHello: p}[s] }}, true},
+		"no machine in a hello":       {RoadAK, fakeKind{present: func(Stage, *Presented) *Presented { return nil }}, false},
+		"no machine in an answer":     {RoadAK, fakeKind{present: func(s Stage, p *Presented) *Presented { return map[Stage]*Presented{StageHello: p}[s] }}, true},
 		"a hello of another road":     {RoadAK, fakeKind{present: at(StageHello, func(p *Presented) { p.Road = RoadDocument })}, false},
 		"a hello of no road":          {RoadAK, fakeKind{present: at(StageHello, func(p *Presented) { p.Road = none })}, false},
 		"a hello of no key":           {RoadAK, fakeKind{present: at(StageHello, func(p *Presented) { p.MachineKey = nil })}, false},
@@ -131,8 +131,7 @@ func TestFaultsOfKinds(t *testing.T) {
 	}
 }
 
-// An answer's kind reads the road out of the echoed binding: a machine of another one is
-// the fault of whoever filed it, as one of a road that is closed is.
+// The road of an answer must be the challenge's, and open: another one is the requester's fault.
 func TestRoadsOfAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		presented Road
@@ -160,12 +159,12 @@ func TestRoadsOfAnswers(t *testing.T) {
 		_, err := newFakeVerifier(t, k).Challenge(t.Context(), newFakeNode(t, p).hello(t))
 		expectRefusal(t, err, CheckBindingRoad)
 		if slices.Contains(k.asked, "Present") {
-			t.Error("what is presented was read")
+			t.Error("Present was called")
 		}
 	})
 }
 
-// A refusal of qualifying data does not show what was expected: it would be an answer.
+// A refusal of qualifying data does not show the expected value: that would be an answer.
 func TestCoversKeepsTheSecret(t *testing.T) {
 	q := goodFinding().inquiry
 	want := q.challenged.QualifyingData("document")
@@ -177,7 +176,7 @@ func TestCoversKeepsTheSecret(t *testing.T) {
 		t.Error(err)
 	}
 	if err := (&Inquiry{}).Covers("document", nil); !errors.Is(err, CheckKind) || !errors.Is(err, refusal.ErrRetry) {
-		t.Errorf("an Inquiry of nobody's: %v", err)
+		t.Errorf("an Inquiry without a challenge: %v", err)
 	}
 }
 
@@ -258,7 +257,7 @@ func TestOtherKindsEvidence(t *testing.T) {
 		_, err := v.Challenge(t.Context(), under(hello, other))
 		expectRefusal(t, err, csr.CheckAttestationProvider)
 	})
-	t.Run("a hello under nobody's signer", func(t *testing.T) {
+	t.Run("a hello under an unknown signer", func(t *testing.T) {
 		_, err := v.Challenge(t.Context(), under(hello, "example.com/x"))
 		if !errors.Is(err, refusal.Check("provider-unknown")) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("got %v", err)
@@ -283,7 +282,7 @@ func TestOtherKindsEvidence(t *testing.T) {
 		_, err := v.Verify(t.Context(), under(answer, csr.SignerKubeAPIServerClientKubelet))
 		expectRefusal(t, err, CheckBindingSigner)
 	})
-	for name, block := range map[string]string{"the other": "fake-b/v1", "nobody": "nobody/v1", "no provider": ""} {
+	for name, block := range map[string]string{"the other": "fake-b/v1", "no kind": "unknown/v1", "no provider": ""} {
 		t.Run("an answer that says it is of "+name, func(t *testing.T) {
 			r, err := v.Verify(t.Context(), relabelled(t, answer, block))
 			expectRefusal(t, err, csr.CheckAttestationProvider)
@@ -298,7 +297,7 @@ func TestOtherKindsEvidence(t *testing.T) {
 		_, err := v.Verify(t.Context(), relabelled(t, answer, "fake/v2"))
 		expectRefusal(t, err, csr.CheckProviderVersion)
 	})
-	for block, want := range map[string]Check{"nobody/v1": csr.CheckAttestationProvider, "fake/v2": csr.CheckProviderVersion, "": csr.CheckAttestationProvider} {
+	for block, want := range map[string]Check{"unknown/v1": csr.CheckAttestationProvider, "fake/v2": csr.CheckProviderVersion, "": csr.CheckAttestationProvider} {
 		t.Run("under Kubernetes' signer, as "+block, func(t *testing.T) {
 			_, err := v.Verify(t.Context(), relabelled(t, under(answer, csr.SignerKubeAPIServerClientKubelet), block))
 			expectRefusal(t, err, want)

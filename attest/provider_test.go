@@ -8,8 +8,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// TestVerifierIsAProvider: each method takes what is for its purpose, and names what the inventory
-// names.
+// TestVerifierIsAProvider: each method accepts requests for its purpose, and MachineName is the
+// inventory's.
 func TestVerifierIsAProvider(t *testing.T) {
 	var v interface {
 		csr.Provider
@@ -36,7 +36,7 @@ func TestVerifierIsAProvider(t *testing.T) {
 		"serving": func() (*csr.Attested, error) { return v.VerifyServingAttestationData(t.Context(), answer.Parsed()) },
 	} {
 		if a, err := verify(); a != nil || !errors.Is(err, checkProviderUnknown) || !errors.Is(err, csr.ErrOtherSigner) {
-			t.Errorf("%s under nobody's signer: got %v", name, err)
+			t.Errorf("%s under an unknown signer: got %v", name, err)
 		}
 	}
 	if a, err := v.VerifyClientAttestationData(t.Context(), nil); a != nil || !errors.Is(err, errNotMade) {

@@ -34,8 +34,7 @@ func (e *workedExample) filed(t testing.TB, text []byte, signer string, created 
 	return r
 }
 
-// The messages of the worked example are read by a kind that trusts nobody, with or without
-// the signer under which they were filed.
+// A kind without roots reads the messages of the worked example, with or without their signer.
 func TestReadMessage(t *testing.T) {
 	e := loadWorkedExample(t)
 	for _, c := range []struct {
@@ -128,8 +127,7 @@ func TestMessageDifferences(t *testing.T) {
 	}
 }
 
-// What is no message of a kind is refused by the name of its fault, and what could be read of
-// it is there all the same.
+// A malformed message is refused with the check of its fault, and the fields read before are returned.
 func TestReadMessageRefuses(t *testing.T) {
 	e := loadWorkedExample(t)
 	hello, answer := e.file(t, "hello.pem"), e.file(t, "answer.pem")
@@ -169,7 +167,7 @@ func TestReadMessageRefuses(t *testing.T) {
 	}
 }
 
-// FuzzReadMessage reads whatever somebody has filed.
+// FuzzReadMessage reads any request.
 func FuzzReadMessage(f *testing.F) {
 	fuzzing.Begin(f)
 	kinds := []attest.Kind{new(tpm.Kind)}
@@ -188,7 +186,7 @@ func FuzzReadMessage(f *testing.F) {
 	})
 }
 
-// What a request that somebody filed says, without trusting anybody.
+// Read a filed request, without roots of trust.
 func ExampleReadMessage() {
 	text, err := os.ReadFile("testdata/messages/answer.pem")
 	if err != nil {
@@ -210,8 +208,8 @@ func ExampleReadMessage() {
 	// tcg-attest-tpm-certify, nodeattest-proof
 }
 
-// tripwire overwrites the text of a request when it is asked for the nth time whether it
-// is done: whoever reads the text from then on reads nothing.
+// tripwire is a context that overwrites the text of a request at the nth call of Err: code that reads
+// the text from then on reads nothing.
 type tripwire struct {
 	context.Context
 	request *csr.Request

@@ -125,7 +125,7 @@ func TestResultDocument(t *testing.T) {
 	}
 }
 
-// A Result of nothing says what it is and nothing else.
+// An empty Result has the required members and no others.
 func TestResultDocumentOfNothing(t *testing.T) {
 	got, err := json.Marshal(attest.Result{})
 	want := `{"stage":"stage(?)","provider":"","road":"ak","machine":"","nodeName":"","purpose":"purpose(0)","tpmResident":false,"facts":[{"standing":"","name":"machine","value":""}]}`
@@ -141,7 +141,7 @@ func TestResultDocumentOfNothing(t *testing.T) {
 // Every exported field of a Result changes its document, or is left out for a reason.
 func TestResultDocumentIsWhole(t *testing.T) {
 	leftOut := map[string]string{
-		"Details": "its form is that of the kind's package; what it says to people is in facts",
+		"Details": "its form is that of the kind's package; its readable part is in facts",
 	}
 	seen := 0
 	for field := range reflect.TypeFor[attest.Result]().Fields() {

@@ -16,10 +16,9 @@ import (
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
-// Of the messages that a search tries, which repeats and lengthens what is in the statements and
-// in the PKCS#10 request, none takes much more memory or counted work than a good one of its size.
-// Parsing makes the more memory of the request, the more elements it has. What a document costs is
-// its platform's to bound.
+// A search repeats and lengthens the elements of the statements and of the PKCS#10 request. No message
+// that it tries takes much more memory or counted work than a good one of its size, although memory grows
+// with the number of elements. The cost of a document is its platform's to limit.
 func TestCostliestMessages(t *testing.T) {
 	for _, stage := range []attest.Stage{attest.StageHello, attest.StageAnswer} {
 		t.Run(stage.String(), func(t *testing.T) {
@@ -46,7 +45,7 @@ func TestCostliestMessages(t *testing.T) {
 	}
 }
 
-// messageParts are what is changed in a message.
+// messageParts are the parts of a message that the search changes.
 type messageParts struct{ statements, request *costsearch.Tree }
 
 func readParts(t *testing.T, r *csr.Request) messageParts {

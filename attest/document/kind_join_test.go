@@ -39,7 +39,7 @@ type join struct {
 	refuse   bool           // the machine is no member
 }
 
-// spy is a platform that says something else than what it found.
+// spy is a platform that returns claims other than the document's.
 type spy struct {
 	*attesttest.Platform
 	read, verify func(*document.Claims) (*document.Claims, error)
@@ -67,7 +67,7 @@ func (s *spy) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*docu
 	return claims, err
 }
 
-// source is a machine that may ask for something else than what it is asked for.
+// source is a machine that may request a document over another value.
 type source struct {
 	platform *attesttest.Platform
 	identity attest.Identity // that it claims
@@ -115,7 +115,7 @@ func newJoin(t *testing.T) *join {
 		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			j.asked = append(j.asked, r.Stage)
 			if j.refuse {
-				return nil, attest.NotMember("it is none")
+				return nil, attest.NotMember("not listed")
 			}
 			return r.Admit(r.NodeName), nil
 		})}

@@ -73,7 +73,7 @@ func TestBadPlatforms(t *testing.T) {
 		"reads another machine":             {machine("platform:m2"), nil, attest.CheckMachineClaim},
 		"verifies another machine":          {nil, machine("platform:m2"), attest.CheckMachineClaim},
 		"verifies no machine":               {nil, machine(""), attest.CheckIdentity},
-		"verifies what is no identity":      {nil, machine("m1"), attest.CheckIdentity},
+		"verifies a malformed identity":     {nil, machine("m1"), attest.CheckIdentity},
 		"verifies another kind of identity": {nil, machine("ek:m1"), attest.CheckKind},
 		"reads another value":               {value, nil, attest.CheckQualifyingData},
 		"verifies another value":            {nil, value, attest.CheckQualifyingData},
@@ -156,8 +156,8 @@ func TestRequiredResidence(t *testing.T) {
 	expect(t, r, err, refusal.Check("key-not-resident"))
 }
 
-// A machine that is no member is challenged, since its claim is nobody's word yet, and
-// refused at the answer.
+// A machine that is not a member is challenged, since a hello only claims an identity, and refused at
+// the answer.
 func TestMembership(t *testing.T) {
 	j := newJoin(t)
 	j.refuse = true

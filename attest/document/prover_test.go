@@ -28,7 +28,7 @@ func TestNewProver(t *testing.T) {
 	}
 }
 
-// What a source cannot say, or says wrongly, is an error of the message.
+// A source's error, or a wrong value of it, is an error of the message.
 func TestFailingSources(t *testing.T) {
 	size := func(n int) func([]byte) []byte { return func([]byte) []byte { return make([]byte, n) } }
 	for name, c := range map[string]struct {
@@ -62,7 +62,7 @@ func TestFailingSources(t *testing.T) {
 	}
 }
 
-// What a session cannot write is its own error, and no evidence.
+// A session that cannot encode a message returns its error and no evidence.
 func TestEvidenceThatCannotBeWritten(t *testing.T) {
 	j := newJoin(t)
 	p := must(document.NewProver(attesttest.PlatformProvider, 1, j.source))

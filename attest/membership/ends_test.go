@@ -55,7 +55,7 @@ func (w *endWorld) newCA(signers ...string) *csr.CA {
 	return ca
 }
 
-// ask has a policy check a request of node-1 for a lifetime; 0 is none.
+// ask has a policy check a request of node-1 for a lifetime; 0 requests no lifetime.
 func (w *endWorld) ask(signer string, seconds int32) *csr.Checked {
 	w.Helper()
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
@@ -85,8 +85,8 @@ func (w *endWorld) ask(signer string, seconds int32) *csr.Checked {
 	return checked
 }
 
-// attested is what the evidence of node-1 shows, its client certificate or, for the insecure signer,
-// nothing.
+// attested returns the attestation of node-1: by evidence, by its client certificate or, for the insecure
+// signer, without proof.
 func (w *endWorld) attested(checked *csr.Checked) (*csr.Attested, error) {
 	switch checked.SignerName() {
 	case csr.SignerKubeletServing:
@@ -130,7 +130,7 @@ func (w *endWorld) sign(attested *csr.Attested) (*csr.IssuedRecord, error) {
 	leaf := must(x509.ParseCertificate(der))
 	record, err := csr.RecordOf(leaf, attested)
 	if err != nil {
-		w.Fatalf("a certificate of %s is none of what was approved: %v", checked.SignerName(), err)
+		w.Fatalf("a certificate of %s was not approved: %v", checked.SignerName(), err)
 	}
 	if checked.Purpose() == csr.PurposeClient { // as a controller does
 		must(w.registry.Bind(w.Context(), w.record(w.T, "node-1"), time.Time{}, &record))
@@ -146,12 +146,12 @@ func (w *endWorld) join(signer string) {
 	w.leaf = *leaf
 }
 
-// noReason has a bound held; another text says why there is none to hold.
+// noReason as the reason has the bound checked; another text says why there is no bound.
 const noReason = ""
 
-// TestEnds: whatever is vouched for has an end, and no certificate outlasts it, whoever signs. The
-// table has a cell for each signer and each bound: with every lifetime that a node may ask for, the
-// certificate ends in time, or there is none; and with one of them there is one.
+// TestEnds: each grant has an end, and no certificate of any signer outlasts it. The table has a cell for
+// each signer and each bound: with every requested lifetime the certificate ends in time or is refused, and
+// with at least one it is issued.
 func TestEnds(t *testing.T) {
 	const (
 		byEvidence = "trust on first use never sees it; the CA's MaxLifetime holds, and kube/internal/insecure keeps the name until the end"

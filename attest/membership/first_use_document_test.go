@@ -54,7 +54,7 @@ func TestFirstUseDocument(t *testing.T) {
 	f.admit(t, hello)
 }
 
-// What an operator does frees the name for a new key.
+// An operator's release or rebind admits a new key.
 func TestFirstUseDocumentReleased(t *testing.T) {
 	f := newFirstUse(t, documentScope)
 	f.admit(t, documented(t, csr.RequesterBootstrap))
@@ -164,7 +164,7 @@ func TestFirstUseDocumentKinds(t *testing.T) {
 	}
 }
 
-// The same, where it was bound since a cache has looked: it is not admitted, whoever signs.
+// The same, if the name was bound after the cache was filled: refused for every signer.
 func TestFirstUseDocumentStale(t *testing.T) {
 	for signs, own := range map[string][]string{"Kubernetes' own signer": nil, "our signer": {csr.SignerClientTPM}} {
 		t.Run(signs, func(t *testing.T) {

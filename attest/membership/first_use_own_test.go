@@ -56,7 +56,7 @@ func TestFirstUseOwnSigners(t *testing.T) {
 	if got := count.calls(); got != [4]int{0, 0, 0, 1} {
 		t.Errorf("got %v look-ups, Reserve and Bind, want one Bind", got)
 	}
-	// What is released in between gets no certificate.
+	// A node that is released in between gets no certificate.
 	late := admitted()
 	must(f.registry.Release(t.Context(), "node-1", "uid-1"))
 	if err := late.Attested().Grant().Record(t.Context(), issued); !errors.Is(err, CheckRegistryResting) || !errors.Is(err, attest.CheckMembership) {
@@ -76,8 +76,8 @@ func caOf(t *testing.T, signers ...string) *csr.CA {
 	return ca
 }
 
-// Which signers are waited for: those of the CA, and those that the operator vouches for; never
-// one of Kubernetes' own, to whom an approval is enough.
+// The signers for which CA.Issue binds the name: the CA's and OwnSignersElsewhere, never Kubernetes' own, to
+// which an approval is enough.
 func TestFirstUseWhoseCABinds(t *testing.T) {
 	const client, serving, kubernetes = csr.SignerClientTPM, csr.SignerServingTPM, csr.SignerKubeAPIServerClientKubelet
 	for name, c := range map[string]struct {
@@ -85,13 +85,13 @@ func TestFirstUseWhoseCABinds(t *testing.T) {
 		elsewhere []string
 		want      []string // nil if it is refused
 	}{
-		"nobody":                 {nil, nil, []string{}},
+		"no signer":              {nil, nil, []string{}},
 		"the CA":                 {caOf(t, client, serving), nil, []string{client, serving}},
 		"the CA, and another":    {caOf(t, client), []string{serving}, []string{client, serving}},
 		"another":                {nil, []string{client}, []string{client}},
 		"the CA, but Kubernetes": {caOf(t, client, kubernetes), nil, []string{client}},
 		"only Kubernetes":        {caOf(t, kubernetes), nil, nil},
-		"a CA that is none":      {new(csr.CA), nil, nil},
+		"a zero CA":              {new(csr.CA), nil, nil},
 		"Kubernetes elsewhere":   {nil, []string{client, kubernetes}, nil},
 		"a foreign signer":       {nil, []string{"example.com/signer"}, nil},
 	} {

@@ -18,8 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkedRequest is a request that a policy passed: what a verifier has when it
-// asks for membership.
+// checkedRequest is a request that passed a policy.
 func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, purpose csr.Purpose, machine csr.Machine) *csr.Checked {
 	t.Helper()
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
@@ -67,7 +66,7 @@ func newFirstUse(t testing.TB, scope Scope) *firstUse {
 	return f
 }
 
-// answerOf is what a verifier knows of a machine that has answered.
+// answerOf returns the result of a machine's answer.
 func answerOf(t testing.TB, nodeName string, machine attest.Identity) *attest.Result {
 	r := attest.NewResult(attest.StageAnswer, checkedRequest(t, nodeName, csr.RequesterBootstrap, csr.PurposeClient, csr.Machine{Name: "m", UID: "uid-1", ProviderID: "test://1",
 		DNSNames: []string{"a.example", "b.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}))
@@ -168,8 +167,8 @@ func TestFirstUseNewcomers(t *testing.T) {
 	}
 }
 
-// A node with a certificate that nobody recorded gets its record by its own request, where its
-// machine has the name reserved: as long as that lasts, and no other machine does.
+// A node whose certificate is in no record gets its record by its own request while its name is reserved for
+// its machine; no other machine does.
 func TestFirstUseOfPlainNodes(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	f.nodes["node-1"] = true
@@ -226,8 +225,7 @@ func TestFirstUseScope(t *testing.T) {
 	f.admit(t, ak)
 }
 
-// Where nobody has called CheckAuthorizer, a machine that is to join another cluster is not
-// admitted, and that is not its fault.
+// Without a call of CheckAuthorizer, a machine that is to join another cluster is a retry.
 func TestFirstUseOfAnotherCluster(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	f.admit(t, answerOf(t, "node-1", "gce:p/1")) // "another name" is its first
@@ -278,7 +276,7 @@ func (s stubRegistry) Bind(ctx context.Context, r *Record, end time.Time, issued
 	return s.Registry.Bind(ctx, r, end, issued)
 }
 
-// What a registry cannot answer now is tried again, and never admits.
+// An error of the registry is a retry, and never admits.
 func TestFirstUseUndecided(t *testing.T) {
 	broken := errors.New("disk full")
 	for name, stub := range map[string]stubRegistry{

@@ -142,8 +142,8 @@ func TestFirstUseRecovery(t *testing.T) {
 	}
 }
 
-// A cache answers for hellos, and says of an answer that its name is free. It lets through
-// what the write finds, and refuses nobody.
+// A cache decides about hellos, and about free names of answers. Its errors are found by the write, and it
+// refuses no machine.
 func TestFirstUseStale(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	live, stale := &countingRegistry{Registry: f.registry}, newFirstUse(t, Scope{})
@@ -155,13 +155,13 @@ func TestFirstUseStale(t *testing.T) {
 		return &h
 	}
 	r := answerOf(t, "node-1", "gce:p/1")
-	f.nodesErr = errors.New("nobody asks for Nodes")
+	f.nodesErr = errors.New("NodeExists was called")
 	f.admit(t, hello(r))
 	if live.calls() != [4]int{} || cache.calls() != [4]int{1, 2, 0, 0} {
 		t.Error("a hello was looked up in the registry")
 	}
 	if _, err := asked(t, f, r); !errors.Is(err, f.nodesErr) {
-		t.Errorf("an answer: got %v, want what the look-up of Nodes said", err)
+		t.Errorf("an answer: got %v, want the error of NodeExists", err)
 	}
 	f.nodesErr = nil
 	live.calls()
@@ -201,8 +201,7 @@ func (s snapshot) LookupMachine(context.Context, attest.Identity) (*Record, erro
 
 func (s snapshot) LookupMachineUID(context.Context, string) (*Record, error) { return nil, nil }
 
-// What a cache says of a name is not believed where no write proves it, and the write proves
-// the rest, whoever signs.
+// A cache's record is only used if a write follows that fails if the record has changed, for every signer.
 func TestFirstUseStaleAnswers(t *testing.T) {
 	ctx := t.Context()
 	mine := Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1", ProviderID: "test://1"}
@@ -308,8 +307,8 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 	}
 }
 
-// A reservation that only a cache still has, of a name that has got a Node since it went: that
-// nobody asks for a Node of a name that is reserved does not let the machine in.
+// A reservation that only a cache still has, of a name that has a Node by now: NodeExists is called before
+// the machine is admitted.
 func TestFirstUseStaleReservationWithNode(t *testing.T) {
 	for signs, own := range map[string][]string{"Kubernetes' own signer": nil, "our signer": {csr.SignerClientTPM}} {
 		for behind, stale := range map[string]bool{"the cache is behind": true, "without a cache": false} {
@@ -370,7 +369,7 @@ func TestFirstUseGoneWithNode(t *testing.T) {
 	}
 }
 
-// IssuedRecords finds what a kubelet comes with.
+// IssuedRecords finds the certificate that a kubelet presents.
 func TestIssuedRecords(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	find := IssuedRecords(f.registry)
@@ -432,7 +431,7 @@ func TestFirstUseRefusalsHide(t *testing.T) {
 	}
 }
 
-// What the evidence shows about where the key is goes into the record of its certificate.
+// The location of the key is in the record of its certificate.
 func TestFirstUseKeyResidence(t *testing.T) {
 	for want, result := range map[string]attest.Result{
 		"TPM":      {TPMResident: true, ResidenceStanding: attest.Proven},

@@ -8,7 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 )
 
-// asked is what a verifier does with an authorizer.
+// asked calls an authorizer as a verifier does.
 func asked(t testing.TB, a attest.Authorizer, r *attest.Result) (*attest.Authorization, error) {
 	t.Helper()
 	copied := *r

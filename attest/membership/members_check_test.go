@@ -12,8 +12,7 @@ import (
 
 type embedsFirstUse struct{ *FirstUse }
 
-// What an operator could have left out or misconfigured is an error when the verifier is
-// made.
+// A missing or wrong configuration is an error when the verifier is made.
 func TestCheckAuthorizer(t *testing.T) {
 	f := newFirstUse(t, Scope{}).FirstUse
 	ofEKs := newFirstUse(t, Scope{Road: attest.RoadEK, IdentityClass: "P-256"}).FirstUse
@@ -94,7 +93,7 @@ func TestCheckAuthorizer(t *testing.T) {
 	}
 }
 
-// Where no verifier has asked, what is not made admits nobody and does not panic.
+// Without CheckAuthorizer, an authorizer that no constructor made admits no machine and does not panic.
 func TestNotMadeAdmitsNobody(t *testing.T) {
 	for name, a := range map[string]attest.Authorizer{
 		"nil first use": (*FirstUse)(nil), "zero first use": &FirstUse{}, "embeds nil": embedsFirstUse{},

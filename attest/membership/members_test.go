@@ -44,7 +44,7 @@ func TestWith(t *testing.T) {
 	}
 }
 
-// A list is the inventory of what it lists, and of nothing else.
+// A list is the inventory of its own nodes, and of no others.
 func TestStaticListMachine(t *testing.T) {
 	list := must(ParseStaticList([]byte("gce:p/1 node-1 test://1\ncloud:2 node-2 provider=cloud\n")))
 	for node, want := range map[string]csr.Machine{

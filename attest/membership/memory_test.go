@@ -82,7 +82,7 @@ func (c *counting) Due(now time.Time, limit int) ([]string, error) {
 // Each call touches a number of records that does not depend on how many there are: it
 // is counted, not timed.
 func TestCallsTouchFewRecords(t *testing.T) {
-	const most = 3 + 2 + 2*sweepSize // what stands around a claim, what is replaced, what is swept
+	const most = 3 + 2 + 2*sweepSize // records around a claim, replaced records, swept records
 	counts := map[string][]int{}
 	for _, size := range []int{10, 100, 1000} {
 		_, memory, at := memoryOf(t, size)
@@ -126,7 +126,7 @@ func TestCallsTouchFewRecords(t *testing.T) {
 	}
 }
 
-// What has come to its end goes with later writes, whether anybody asks for it or not.
+// Ended records are removed by later writes, without a look-up of them.
 func TestMemoryDropsWhatEnded(t *testing.T) {
 	const records = 100
 	r, store, at := memoryOf(t, records)
@@ -142,11 +142,11 @@ func TestMemoryDropsWhatEnded(t *testing.T) {
 		joinMemory(t, r, Claim{NodeName: fmt.Sprintf("new-%d", i), Machine: attest.Identity(fmt.Sprintf("test:new-%d", i))}, *at)
 	}
 	if len(store.records) != writes || slices.ContainsFunc(store.records, func(r *Record) bool { return r.State != StateBound }) {
-		t.Errorf("%d records are left, want those of %d joins", len(store.records), writes)
+		t.Errorf("%d records are left, want the records of %d joins", len(store.records), writes)
 	}
 }
 
-// What is handed out is the caller's: a reader who changes a record's certificates changes nothing.
+// Returned records are copies: changing the certificates of one changes nothing.
 func TestMemoryHandsOutCopies(t *testing.T) {
 	r, _, at := memoryOf(t, 1)
 	c, end := testClaim(0), at.Add(time.Hour)
@@ -196,7 +196,7 @@ func TestRecordsInPieces(t *testing.T) {
 	n := 0
 	for record, err := range r.Records(over) {
 		if n++; n == 300 {
-			cancel() // what has been read already still comes
+			cancel() // records that were read already are still yielded
 		}
 		if err != nil && (!errors.Is(err, context.Canceled) || record != nil || n != 2*listSize+1) {
 			t.Errorf("a context that ends: got %v, %v as number %d", record, err, n)
@@ -207,8 +207,8 @@ func TestRecordsInPieces(t *testing.T) {
 	}
 }
 
-// Whoever gets a machine or a Machine UID whose reservation has ended takes it for good: for a
-// clock that is a moment behind, the reservation is over too.
+// A record that takes over a machine or Machine UID removes its ended reservation: a clock that is behind
+// does not find it again.
 func TestEndedReservationIsNotBoundByAClockBehind(t *testing.T) {
 	const reserved = 3 * sweepSize
 	for name, take := range map[string]func(r Registry, c *Claim) error{

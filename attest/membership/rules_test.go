@@ -114,18 +114,18 @@ func TestIssuedInUseIsKept(t *testing.T) {
 	previous := func(n int) string { return "other" + strconv.Itoa(n-1) }
 	for name, c := range map[string]struct {
 		before []string           // in the record, each filed with the one before it; the last is in use
-		filed  func(n int) string // with what the n-th of the others is filed
+		filed  func(n int) string // the credential with which the n-th other is filed
 		kept   []string
 		lost   string
 	}{
-		"a node throws away what it gets":          {[]string{"used"}, func(int) string { return "used" }, []string{"used"}, ""},
+		"a node loses its new certificates":        {[]string{"used"}, func(int) string { return "used" }, []string{"used"}, ""},
 		"the same, renewed before":                 {[]string{"old", "used"}, func(int) string { return "used" }, []string{"used"}, ""},
 		"others come with bootstrap tokens":        {[]string{"used"}, token, []string{"used"}, ""},
 		"the same, renewed before, with tokens":    {[]string{"old", "used"}, token, []string{"used"}, ""},
-		"others use what they get once":            {[]string{"used"}, previous, []string{"used"}, ""},
+		"others use each new certificate once":     {[]string{"used"}, previous, []string{"used"}, ""},
 		"the same, renewed before, each used once": {[]string{"old", "used"}, previous, []string{"used"}, ""},
 		"others come with a recovery certificate":  {[]string{"old", "used"}, func(int) string { return "recovery" }, []string{"used"}, ""},
-		"others fork what they get":                {[]string{"old", "used"}, func(n int) string { return "other" + strconv.Itoa(n/2) }, []string{"used"}, ""},
+		"others use each certificate twice":        {[]string{"old", "used"}, func(n int) string { return "other" + strconv.Itoa(n/2) }, []string{"used"}, ""},
 		"a node renews again and again":            {[]string{"used"}, func(n int) string { return []string{"used", previous(n)}[min(n, 1)] }, []string{previous(tries)}, "used"},
 		"a node throws away, and renews with the last": {[]string{"used"}, func(n int) string {
 			if n == tries-1 {
@@ -280,7 +280,7 @@ func TestRules(t *testing.T) {
 		got  error
 		want error
 	}{
-		{"nobody has anything", reserve(Held{}, time.Minute), nil},
+		{"no records", reserve(Held{}, time.Minute), nil},
 		{"longest reservation", reserve(Held{}, maxReservation), nil},
 		{"longer reservation", reserve(Held{}, maxReservation+time.Second), checkRegistryClaim},
 		{"shortest reservation", reserve(Held{}, time.Second), nil},
@@ -306,8 +306,8 @@ func TestRules(t *testing.T) {
 
 		{"bind", bind(Held{Name: reserved}, reserved), nil},
 		{"bind nothing", bind(Held{Name: reserved}, nil), errNoRecord},
-		{"bind what is gone", bind(Held{}, reserved), CheckRegistryConflict},
-		{"bind what has changed", bind(Held{Name: reserved}, otherVersion), CheckRegistryConflict},
+		{"bind a removed record", bind(Held{}, reserved), CheckRegistryConflict},
+		{"bind a changed record", bind(Held{Name: reserved}, otherVersion), CheckRegistryConflict},
 		{"bind by a record of another name", bind(Held{Name: reserved}, otherName), CheckRegistryConflict},
 		{"bind what rests", bind(Held{Name: resting}, resting), CheckRegistryConflict},
 
@@ -320,14 +320,14 @@ func TestRules(t *testing.T) {
 		{"rebind to nothing", rebind(Held{Name: bound}, bound, ""), checkRegistryClaim},
 		{"rebind a reservation", rebind(Held{Name: reserved}, reserved, "t:2"), CheckRegistryConflict},
 		{"rebind to a machine elsewhere", rebind(Held{Name: bound, Machine: other}, bound, "t:2"), checkRegistryMachine},
-		{"rebind what has changed", rebind(Held{Name: bound}, otherVersion, bound.Machine), CheckRegistryConflict},
+		{"rebind a changed record", rebind(Held{Name: bound}, otherVersion, bound.Machine), CheckRegistryConflict},
 
 		{"adopt", adopt(Held{Name: bound}, bound, "uid-2"), nil},
 		{"adopt nothing", adopt(Held{Name: bound}, bound, ""), checkRegistryClaim},
 		{"adopt too much", adopt(Held{Name: bound}, bound, strings.Repeat("u", maxMachineUIDSize+1)), checkRegistryClaim},
 		{"adopt for a reservation", adopt(Held{Name: reserved}, reserved, "uid-2"), CheckRegistryConflict},
 		{"adopt a UID elsewhere", adopt(Held{Name: bound, MachineUID: other}, bound, "uid-2"), checkRegistryUID},
-		{"adopt what has changed", adopt(Held{Name: bound}, otherVersion, bound.MachineUID), CheckRegistryConflict},
+		{"adopt for a changed record", adopt(Held{Name: bound}, otherVersion, bound.MachineUID), CheckRegistryConflict},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.want == nil && c.got != nil || !errors.Is(c.got, c.want) {

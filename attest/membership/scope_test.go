@@ -8,7 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 )
 
-// A scope is read from what it is written as, and from nothing else.
+// ParseScope reads the text of String, and no other.
 func TestParseScope(t *testing.T) {
 	for _, s := range []Scope{
 		{},

@@ -125,7 +125,7 @@ func TestParseStaticListRefuses(t *testing.T) {
 	}
 }
 
-// What an editor on Windows, or a cloud's list of machines, leaves in a list is named.
+// Errors name characters that an editor on Windows, or a cloud's list of machines, leaves in a list.
 func TestParseStaticListSaysWhat(t *testing.T) {
 	for text, want := range map[string]string{
 		"row:7 pool-vmss00000A\n":          "lower-case: pool-vmss00000a",
@@ -228,7 +228,7 @@ func FuzzParseStaticList(f *testing.F) {
 		if err != nil || !slices.Equal(again.Members(), l.Members()) {
 			t.Errorf("%q: %v", marshal(l), err)
 		}
-		// What is written is what was read, without the lines for people.
+		// Written again, the list is the same without comments.
 		var lines []string
 		for line := range strings.Lines(string(text)) {
 			if line != "\n" && line[0] != '#' {

@@ -88,8 +88,7 @@ func (t faultyTx) Due(now time.Time, limit int) ([]string, error) {
 	return t.memoryStore.Due(now, limit)
 }
 
-// What a store cannot find out or do is an error of the call, never an answer, and admits
-// no machine.
+// An error of the store is an error of the call, and admits no machine.
 func TestFaultyStore(t *testing.T) {
 	for _, fails := range []string{"ByName", "ByMachine", "ByMachineUID", "Put", "Drop", "Due"} {
 		t.Run(fails, func(t *testing.T) {

@@ -29,7 +29,7 @@ func thiefOf(node string) membership.Claim {
 	return c
 }
 
-// closedFile is a registry's file with bound records, and what is read from it.
+// closedFile is a registry's file with bound records, and the records in it.
 func closedFile(t testing.TB, nodes int) (path string, text []byte, want []*membership.Record) {
 	t.Helper()
 	path = newFile(t)
@@ -46,7 +46,7 @@ func closedFile(t testing.TB, nodes int) (path string, text []byte, want []*memb
 	return path, text, want
 }
 
-// opened opens a file; nil if it was refused for what it is.
+// opened opens a file; nil if it was refused as damaged.
 func opened(t testing.TB, path string) *Registry {
 	t.Helper()
 	r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
@@ -56,12 +56,12 @@ func opened(t testing.TB, path string) *Registry {
 	return r
 }
 
-// differs says what a registry, which it closes, forgets or tells otherwise, without an error,
-// before and after a write.
+// differs returns the first record that a registry lost or changed without an error, before and after a
+// write, and closes the registry.
 func differs(t testing.TB, r *Registry, want []*membership.Record) string {
 	t.Helper()
 	defer r.Close()
-	r.file.db.NoSync = true // what a sync would find is not asked here
+	r.file.db.NoSync = true // faster: no fault here is found by a sync
 	for _, when := range []string{"", " after a write"} {
 		for _, w := range want {
 			for what, find := range map[string]func() (*membership.Record, error){
@@ -81,8 +81,8 @@ func differs(t testing.TB, r *Registry, want []*membership.Record) string {
 	return ""
 }
 
-// A copy of the file that is written over it while it is open, an older or another one, is
-// noticed by the next call, and by all later ones: nobody gets a name that it does not know.
+// A file that is overwritten while it is open, with an older copy or another file, makes every later call
+// fail: no name is given that only the former file had.
 func TestCopiedOverWhileOpen(t *testing.T) {
 	for _, before := range []int{1, 20, 40, 80} {
 		for _, after := range []int{2, 3, 5, 8, 13, 21} {
@@ -156,7 +156,7 @@ func TestCopiedOverBeforeReopening(t *testing.T) {
 	}
 }
 
-// One bit of each byte in use is flipped: a file that is opened anyway tells what it told.
+// One bit of each byte in use is flipped: a file that is opened anyway has the same records.
 func TestFlippedBits(t *testing.T) {
 	path, good, want := closedFile(t, 4)
 	flips, refused := 0, 0
@@ -181,7 +181,7 @@ func TestFlippedBits(t *testing.T) {
 	}
 	writeInPlace(t, path, good)
 	if r := opened(t, path); r == nil || differs(t, r, want) != "" {
-		t.Error("the good file does not tell what it told")
+		t.Error("the good file has other records")
 	}
 }
 
@@ -242,8 +242,8 @@ func TestLockAfterDamage(t *testing.T) {
 	}
 }
 
-// FuzzOpen: a file is refused with checkFile, or what it tells hangs together: each record is
-// found by its name, machine and UID.
+// FuzzOpen: a file is refused with checkFile, or each of its records is found by its name, machine and
+// UID.
 func FuzzOpen(f *testing.F) {
 	fuzzing.Begin(f)
 	_, good, _ := closedFile(f, 2)

@@ -18,8 +18,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 )
 
-// fillDisk is a process whose files may not grow for a while: to it the disk is full. It
-// says what was acknowledged before, that the disk was full, and what was after.
+// fillDisk is a process whose files may not grow for a while, as on a full disk. It prints the writes that
+// succeeded before, that the disk was full, and the writes after.
 func fillDisk(path, _ string) error {
 	ctx := context.Background()
 	signal.Ignore(syscall.SIGXFSZ)
@@ -50,7 +50,7 @@ func fillDisk(path, _ string) error {
 		if !full {
 			fmt.Println("full", err)
 			full = true
-			// What was acknowledged can be read all the while.
+			// Acknowledged writes can be read all the time.
 			if record, err := r.Lookup(ctx, "node-0"); i > 0 && (err != nil || record == nil) {
 				return fmt.Errorf("on a full disk: got %v, %v", record, err)
 			}

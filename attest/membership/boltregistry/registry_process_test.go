@@ -58,8 +58,8 @@ func unixOrZero(t time.Time) int64 {
 	return t.Unix()
 }
 
-// writeUntilKilled lets nodes join, live and go. It says what it is about
-// to do ("?"), and what was acknowledged ("!"), one line each:
+// writeUntilKilled lets nodes join, live and go. It prints a line before each write ("?") and after it has
+// succeeded ("!"):
 //
 //	<mark> <node> <state> <last end in Unix seconds>
 func writeUntilKilled(path, seedText string) error {
@@ -107,8 +107,8 @@ func writeUntilKilled(path, seedText string) error {
 	}
 }
 
-// killPoints is how many processes TestKill kills: by default what a run of all tests has
-// time for, and what NODEATTEST_KILL_POINTS says.
+// killPoints is the number of processes that TestKill kills: NODEATTEST_KILL_POINTS, or a default that a
+// run of all tests has time for.
 func killPoints(t *testing.T) int {
 	if text := os.Getenv("NODEATTEST_KILL_POINTS"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -183,8 +183,8 @@ func killOne(t *testing.T, path string, seed int) []string {
 	return strings.Split(whole, "\n")
 }
 
-// checkSurvivors reads the file as a new process does. It returns how many changes
-// were made that nobody was told of.
+// checkSurvivors reads the file as a new process does. It returns the number of changes that were made
+// but not acknowledged.
 func checkSurvivors(t *testing.T, path string, known, asked map[string]string) (unacknowledged int) {
 	t.Helper()
 	r := must(Open(t.Context(), path, testScope, membership.RegistryOptions{}))
@@ -256,7 +256,7 @@ func race(path, arg string) error {
 	default:
 		return err
 	}
-	return joinInTurn(ctx, path, claim("own-"+strconv.Itoa(os.Getpid()))) // nobody who lost is stuck
+	return joinInTurn(ctx, path, claim("own-"+strconv.Itoa(os.Getpid()))) // no loser is stuck
 }
 
 // joinInTurn opens the file for each call, and so takes turns with others.
@@ -282,8 +282,7 @@ func joinInTurn(ctx context.Context, path string, c membership.Claim) error {
 	})
 }
 
-// raceProcesses starts 8 processes, lets them off together and returns what they
-// said after "ready".
+// raceProcesses starts 8 processes, releases them together and returns their output after "ready".
 func raceProcesses(t *testing.T, path string, racer func(i int) string) []string {
 	t.Helper()
 	const racers = 8

@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// What was acknowledged is there when the file is opened again, under each of its keys.
+// An acknowledged record is found by each of its keys after the file is opened again.
 func TestRecordsSurvive(t *testing.T) {
 	path, now := newFile(t), time.Now()
 	r := open(t, path, nil)
@@ -174,7 +174,7 @@ func TestOpenTwiceInOneProcess(t *testing.T) {
 // A writer that waits for another one can give up.
 func TestUpdateHonoursItsContext(t *testing.T) {
 	r := open(t, newFile(t), nil)
-	r.file.writer <- struct{}{} // somebody writes
+	r.file.writer <- struct{}{} // another call writes
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := r.Reserve(ctx, claim("node-1"), time.Now().Add(time.Minute)); !errors.Is(err, context.DeadlineExceeded) {
@@ -195,8 +195,8 @@ func TestUpdateHonoursItsContext(t *testing.T) {
 	}
 }
 
-// An old copy that is put back while the file is open is not written past: nobody is
-// told that something was recorded which the next start would not find.
+// After an old copy was put back while the file is open, no write is acknowledged that the next start
+// would not find.
 func TestReplacedFile(t *testing.T) {
 	path := newFile(t)
 	copied := must(os.ReadFile(path))

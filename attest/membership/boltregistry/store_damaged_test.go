@@ -116,17 +116,17 @@ func TestDamagedRecords(t *testing.T) {
 		bad         bool
 	}{
 		"nothing":                        {func(*tx) error { return nil }, byMachine(bound.Machine), false},
-		"a machine of nobody":            {put(machines, "test:x", "nobody"), byMachine("test:x"), true},
+		"a machine without a record":     {put(machines, "test:x", "node-9"), byMachine("test:x"), true},
 		"a machine of another":           {put(machines, "test:x", "node-1"), byMachine("test:x"), true},
 		"a machine that has been left":   {put(machines, string(resting.Machine), "node-2"), byMachine(resting.Machine), true},
-		"a UID of nobody":                {put(uids, "x", "nobody"), func(w *tx) error { _, err := w.ByMachineUID("x"); return err }, true},
+		"a UID without a record":         {put(uids, "x", "node-9"), func(w *tx) error { _, err := w.ByMachineUID("x"); return err }, true},
 		"a UID of another":               {put(uids, "x", "node-1"), func(w *tx) error { _, err := w.ByMachineUID("x"); return err }, true},
 		"a record by its name":           {put(names, "node-1", "x"), func(w *tx) error { _, err := w.ByName("node-1"); return err }, true},
 		"a record by its machine":        {put(names, "node-1", "x"), byMachine(bound.Machine), true},
 		"a record in the list":           {put(names, "node-1", "x"), func(w *tx) error { _, err := w.After("", 10); return err }, true},
 		"a record that is written over":  {put(names, "node-1", "x"), func(w *tx) error { _, err := w.Put(bound); return err }, true},
 		"a record that is dropped":       {put(names, "node-1", "x"), func(w *tx) error { return w.Drop("node-1") }, true},
-		"an end of nobody":               {put(ends, "\x00\x00\x00\x00\x00\x00\x00\x01", ""), func(w *tx) error { _, err := w.Due(at, 10); return err }, true},
+		"an end without a record":        {put(ends, "\x00\x00\x00\x00\x00\x00\x00\x01", ""), func(w *tx) error { _, err := w.Due(at, 10); return err }, true},
 		"half an end":                    {put(ends, "\x00\x00", ""), func(w *tx) error { _, err := w.Due(at, 10); return err }, true},
 		"an end of a name of one letter": {put(ends, "\x00\x00\x00\x00\x00\x00\x00\x01n", ""), func(w *tx) error { _, err := w.Due(at, 10); return err }, false},
 		"a record that cannot be written": {func(*tx) error { return nil }, func(w *tx) error {
@@ -155,7 +155,7 @@ func TestDamagedRecords(t *testing.T) {
 			})
 		})
 	}
-	t.Run("what a record leaves", func(t *testing.T) {
+	t.Run("remains of a record", func(t *testing.T) {
 		withDB(t, newFile(t), func(b *bbolt.Tx) error {
 			w, err := newTx(b)
 			if err != nil {

@@ -75,7 +75,7 @@ func pagesOf(t testing.TB, r *Registry, calls int, do func(i int)) pageCosts {
 	}
 }
 
-// growth is what a join and a look-up cost in a registry of that many records.
+// growth is the cost of a join and of a look-up in a registry of that many records.
 func growth(t testing.TB, r *Registry, size int) (joins, lookups pageCosts) {
 	const calls = 20
 	joins = pagesOf(t, r, calls, func(i int) { join(t, r, claim(fmt.Sprintf("new-%d-%d", size, i)), time.Now()) })
@@ -147,8 +147,8 @@ func listInMemory(t testing.TB, r *Registry, keep bool) (listed int, most uint64
 	return listed, most
 }
 
-// BenchmarkRegistry reports what a join (three writes) and a look-up cost in registries
-// that grow, and what it costs to open them.
+// BenchmarkRegistry reports the cost of a join (three writes), of a look-up and of opening, for growing
+// registries.
 func BenchmarkRegistry(b *testing.B) {
 	path := newFile(b)
 	r := open(b, path, nil)
