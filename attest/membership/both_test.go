@@ -175,7 +175,8 @@ func TestBothOfAnotherResult(t *testing.T) {
 func TestBothSlotOfFirstUse(t *testing.T) {
 	asked := 0
 	b := Both(says(&csr.Grant{MachineUID: "slot-1"}, nil, &asked), says(&csr.Grant{}, nil, &asked)).(*both)
-	if contains(b, remembers) || !contains(Both(b, &FirstUse{}), remembers) || contains(Both(b, &FirstUse{}), lists) || !contains(Both(b, &StaticList{}), lists) {
+	withFirstUse := Both(b, &FirstUse{})
+	if contains[*FirstUse](b) || !contains[*FirstUse](withFirstUse) || contains[*StaticList](withFirstUse) || !contains[*StaticList](Both(b, &StaticList{})) {
 		t.Error("who is asked is not seen")
 	}
 }
