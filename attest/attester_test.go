@@ -30,10 +30,7 @@ func TestClusterIDOfNoCA(t *testing.T) {
 		})
 	}
 	key := newFakeKey(t)
-	want, err := csr.SPKIHash(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must(csr.SPKIHash(key.Public()))
 	if id, err := ClusterID(&x509.Certificate{PublicKey: key.Public()}); err != nil || len(id) != 64 || strings.ToLower(id) != id {
 		t.Errorf("of a CA: %q, %v", id, err)
 	} else if !strings.HasPrefix(id, hexOf(want[:4])) {
@@ -82,10 +79,7 @@ func TestNewAttester(t *testing.T) {
 func TestInputsOfMessages(t *testing.T) {
 	n := newFakeNode(t, newFakeProver())
 	good := n.subject
-	challenge, err := n.challenge(t).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	challenge := must(n.challenge(t).Marshal())
 	n.hello(t)
 	n.answer(t, challenge)
 	for name, c := range map[string]struct {
@@ -118,7 +112,7 @@ func TestInputsOfMessages(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a signer of nobody's", func(t *testing.T) {
+	t.Run("an unknown signer", func(t *testing.T) {
 		subject := good
 		subject.SignerName = "example.com/signer"
 		if _, err := n.attester.Hello(t.Context(), subject); !errors.Is(err, csr.CheckSignerName) {
@@ -127,27 +121,20 @@ func TestInputsOfMessages(t *testing.T) {
 	})
 }
 
-// A key that is not the request's is not certified, nor is anything for what is no
-// challenge of this node's.
+// Only the request's key is certified, and only a challenge for this node is answered.
 func TestInputsOfAnswers(t *testing.T) {
 	n := newFakeNode(t, newFakeProver())
 	changed := func(change func(*message.Challenge)) []byte {
 		c := n.challenge(t)
 		change(c)
-		data, err := c.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must(c.Marshal())
 		return data
 	}
 	bound := func(change func(*message.Binding)) []byte {
 		return changed(func(c *message.Challenge) { change(&c.Binding) })
 	}
 	good := bound(func(*message.Binding) {})
-	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rsaKey := must(rsa.GenerateKey(rand.Reader, 2048))
 	for name, c := range map[string]struct {
 		challenge []byte
 		key       crypto.Signer
@@ -186,7 +173,7 @@ func TestInputsOfAnswers(t *testing.T) {
 		})
 	}
 	t.Run("what only the verifier knows", func(t *testing.T) {
-		n.answer(t, bound(func(b *message.Binding) { b.Requester = "somebody else" }))
+		n.answer(t, bound(func(b *message.Binding) { b.Requester = "another user" }))
 	})
 }
 
@@ -197,18 +184,15 @@ func TestAnswersForAnotherAK(t *testing.T) {
 	n := newFakeNode(t, p)
 	c := n.challenge(t)
 	c.Binding.AKName = append(bytes.Clone(c.Binding.AKName[:33]), 1)
-	data, err := c.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = n.attester.Answer(t.Context(), data, n.key, n.subject)
+	data := must(c.Marshal())
+	_, err := n.attester.Answer(t.Context(), data, n.key, n.subject)
 	expectRefusal(t, err, checkBindingAKName)
 	if slices.Contains(p.asked, "Open") {
 		t.Error("the credential was opened")
 	}
 }
 
-// What the prover opens is the secret, or nothing is made with it.
+// A credential must contain a whole secret, or no answer is made.
 func TestSizesOfSecrets(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -235,11 +219,8 @@ func TestSizesOfSecrets(t *testing.T) {
 				return secret, c.err
 			}
 			n := newFakeNode(t, p)
-			challenge, err := n.challenge(t).Marshal()
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = n.attester.Answer(t.Context(), challenge, n.key, n.subject)
+			challenge := must(n.challenge(t).Marshal())
+			_, err := n.attester.Answer(t.Context(), challenge, n.key, n.subject)
 			if c.good != (err == nil) || c.good != slices.Contains(p.asked, "Answer") || c.err != nil && !errors.Is(err, c.err) {
 				t.Errorf("%v, asked for %q", err, p.asked)
 			}
@@ -255,19 +236,13 @@ func TestSizesOfSecrets(t *testing.T) {
 func TestWhatTheProverIsGiven(t *testing.T) {
 	n := newFakeNode(t, newFakeProver())
 	c := n.challenge(t)
-	data, err := c.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must(c.Marshal())
 	n.prover.asked = nil
 	n.answer(t, data)
 	if want := []string{"Use answer", "Present", "Answer", "used"}; !slices.Equal(n.prover.asked, want) {
 		t.Errorf("asked for %q, want %q", n.prover.asked, want)
 	}
-	binding, err := c.Binding.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binding := must(c.Binding.Marshal())
 	if n.prover.key != crypto.Signer(n.key) || !bytes.Equal(n.prover.challenged.Binding(), binding) {
 		t.Error("another key or binding")
 	}
@@ -281,7 +256,7 @@ func TestWhatTheProverIsGiven(t *testing.T) {
 	}
 }
 
-// What a prover cannot make, or makes wrongly, is an error of the message.
+// A prover's error, or malformed evidence, is an error of the message.
 func TestFailingProvers(t *testing.T) {
 	statement := Statement{DER: []byte{5, 0}}
 	broken := errors.New("broken")
@@ -295,7 +270,7 @@ func TestFailingProvers(t *testing.T) {
 		"one without a type": {func(p *fakeProver) {
 			p.evidence = func(Stage, *Evidence) *Evidence { return &Evidence{Statements: []Statement{statement}} }
 		}, checkEncoding},
-		"what is no certificate": {func(p *fakeProver) {
+		"not a certificate": {func(p *fakeProver) {
 			p.evidence = func(_ Stage, e *Evidence) *Evidence { e.Certificates = [][]byte{{1}}; return e }
 		}, checkEncoding},
 		"evidence over its limit": {func(p *fakeProver) {
@@ -307,10 +282,7 @@ func TestFailingProvers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newFakeNode(t, newFakeProver())
-			challenge, err := n.challenge(t).Marshal()
-			if err != nil {
-				t.Fatal(err)
-			}
+			challenge := must(n.challenge(t).Marshal())
 			c.change(n.prover)
 			spec, err := n.attester.Hello(t.Context(), n.subject)
 			if err == nil || spec != nil || c.want != nil && !errors.Is(err, c.want) {
@@ -355,23 +327,14 @@ func TestSameKey(t *testing.T) {
 // challenges, both with the certificate's usages and lifetime.
 func TestSpecsOfMessages(t *testing.T) {
 	n := newFakeNode(t, newFakeProver())
-	challenge, err := n.challenge(t).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := csr.SignerChallenge("fake")
-	if err != nil {
-		t.Fatal(err)
-	}
+	challenge := must(n.challenge(t).Marshal())
+	signer := must(csr.SignerChallenge("fake"))
 	for want, r := range map[string]*csr.Request{signer: n.hello(t), n.subject.SignerName: n.answer(t, challenge)} {
 		if r.Spec.SignerName != want || r.Spec.ExpirationSeconds == nil || *r.Spec.ExpirationSeconds != 3600 ||
 			!slices.Equal(r.Spec.Usages, csr.PurposeClient.Usages(false)) {
 			t.Errorf("%+v", r.Spec)
 		}
-		bundle, err := csr.Parse(r.Spec.Request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		bundle := must(csr.Parse(r.Spec.Request))
 		if bundle.Provider != "fake/v1" || !bytes.Equal(bundle.Request, n.subject.Request) {
 			t.Errorf("provider %q", bundle.Provider)
 		}

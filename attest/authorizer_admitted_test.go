@@ -27,14 +27,12 @@ func (c *checkedAuthorizer) CheckAuthorizer(open Opening) error {
 	return c.err
 }
 
-// A checker learns what the verifier is open for.
+// A checker gets the verifier's clusters and roads.
 func TestCheckerLearnsTheRoads(t *testing.T) {
 	a := &checkedAuthorizer{}
 	config := fakeConfig(t, &fakeKind{describe: allRoads}, &fakeKind{describe: func(d *Description) { d.Provider = "fake-b" }})
 	config.Policy.ClusterIDs, config.Authorizer = []string{"cluster-1", "cluster-2"}, a
-	if _, err := NewVerifier(config); err != nil {
-		t.Fatal(err)
-	}
+	must(NewVerifier(config))
 	var roads []string
 	for _, r := range a.opened.Roads {
 		roads = append(roads, r.Provider+" "+r.Road.String())
@@ -44,8 +42,7 @@ func TestCheckerLearnsTheRoads(t *testing.T) {
 	}
 }
 
-// What authorizers hand in is written in its order after everything has been asked, and
-// not at all where the machine is not admitted.
+// Pending writes run in order after every authorizer, and not at all for a machine that is not admitted.
 func TestWhenAdmitted(t *testing.T) {
 	broken := errors.New("disk full")
 	yes := func(r *Result) (*Authorization, error) {
@@ -169,10 +166,7 @@ func TestClaimedProviderID(t *testing.T) {
 
 // A reading from the future is no reading, and a key that waits is enough.
 func TestKeyRingEdges(t *testing.T) {
-	ring, err := newKeyRing([]RingKey{NewRingKey(ringTime.Add(-time.Hour))}, ringTime.Add(clockSkew))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(newKeyRing([]RingKey{NewRingKey(ringTime.Add(-time.Hour))}, ringTime.Add(clockSkew)))
 	if _, err := ring.newest(ringTime); err != nil {
 		t.Errorf("a reading within the skew: %v", err)
 	}
@@ -183,10 +177,7 @@ func TestKeyRingEdges(t *testing.T) {
 	for n := range 600 { // every minute for ten hours
 		keys, _ = RotateKeys(keys, ringTime.Add(time.Duration(n)*time.Minute), 0)
 	}
-	data, err := MarshalRingKeys(keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must(MarshalRingKeys(keys))
 	if back, err := ParseRingKeys(data); err != nil || len(back) != len(keys) {
 		t.Errorf("%d of %d keys, %v", len(back), len(keys), err)
 	}
@@ -196,7 +187,7 @@ func TestKeyRingEdges(t *testing.T) {
 	}
 }
 
-// However an authorizer wraps the check, it is a refusal; anything else is none.
+// An error that wraps the check in any way is a refusal; any other is a retry.
 func TestRefusalsOfAuthorizers(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error

@@ -12,23 +12,14 @@ import (
 )
 
 // A machine that the inventory knows by one kind of evidence is refused by another, and so is
-// another machine than the one that it has for the node, whoever decides about membership: at
-// the hello, and where the inventory has changed since, at the answer.
+// another machine than the one that it has for the node, by every authorizer: at the hello, and at the
+// answer if the inventory has changed since.
 func TestInventoryNamesTheMachine(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	plane := attesttest.NewControlPlane(t, node)
-	answer, err := plane.Evidence(t.Context(), node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hello, err := node.Hello(t.Context(), plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	result, err := plane.Verifier.Verify(t.Context(), answer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must(plane.Evidence(t.Context(), node))
+	hello := must(node.Hello(t.Context(), plane.Now()))
+	result := must(plane.Verifier.Verify(t.Context(), answer))
 	own := string(result.Machine)
 	for name, row := range map[string]struct {
 		provider, identity string
@@ -45,10 +36,7 @@ func TestInventoryNamesTheMachine(t *testing.T) {
 			config.Policy.Machines = func(context.Context, csr.Question) (*csr.Machine, error) {
 				return &csr.Machine{Name: node.Name, NodeName: node.Name, Provider: row.provider, Identity: row.identity, ProviderID: node.ProviderID, BootstrapReady: true}, nil
 			}
-			verifier, err := attest.NewVerifier(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			verifier := must(attest.NewVerifier(config))
 			if _, err := verifier.Challenge(t.Context(), hello); !errors.Is(err, want) {
 				t.Errorf("hello: %v, want %v", err, want)
 			}

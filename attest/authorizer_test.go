@@ -56,10 +56,7 @@ func TestAuthorizations(t *testing.T) {
 			config.Authorizer = &twoStages{func(r *Result) { atHello, hello = r.Admit(r.NodeName), r }, func(r *Result) (*Authorization, error) {
 				return c.admit(r), r.WhenAdmitted(func(context.Context) error { written = true; return nil })
 			}}
-			v, err := NewVerifier(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must(NewVerifier(config))
 			p := newFakeProver()
 			p.road = RoadAK
 			r, err := joinFake(t, v, newFakeNode(t, p))
@@ -92,8 +89,7 @@ func (s *twoStages) Authorize(_ context.Context, r *Result) (*Authorization, err
 	return s.answer(r)
 }
 
-// What was granted is the authorizer's no longer: whatever is changed afterwards, by it or on
-// the Result, is not in what a certificate is made from.
+// A grant is a copy: later changes by the authorizer, or to the Result, do not reach the certificate.
 func TestGrantsAreCopies(t *testing.T) {
 	var given *Authorization
 	config := fakeConfig(t, &fakeKind{})
@@ -102,14 +98,8 @@ func TestGrantsAreCopies(t *testing.T) {
 		given.ProviderID, given.DNSNames, given.IPAddresses = "p://1", []string{"a.example"}, []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 		return given, nil
 	})
-	v, err := NewVerifier(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := joinFake(t, v, newFakeNode(t, newFakeProver()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(NewVerifier(config))
+	r := must(joinFake(t, v, newFakeNode(t, newFakeProver())))
 	change := func(g *csr.Grant) {
 		g.ProviderID, g.DNSNames[0], g.IPAddresses[0] = "p://2", "b.example", netip.MustParseAddr("192.0.2.2")
 	}
@@ -121,15 +111,14 @@ func TestGrantsAreCopies(t *testing.T) {
 	r.Machine, r.NodeName = "fake:m2", "node-2"
 	a := r.Attested()
 	if g := a.Grant(); g.ProviderID != "p://1" || g.DNSNames[0] != "a.example" || g.IPAddresses[0].String() != "192.0.2.1" {
-		t.Errorf("the result changed what is issued: %+v", g)
+		t.Errorf("the result changed the grant: %+v", g)
 	}
 	if a.Machine() != "fake:m1" || a.Checked().NodeName() != "node-1" || a.Details() != any(r) {
 		t.Errorf("it is machine %s as node %s", a.Machine(), a.Checked().NodeName())
 	}
 }
 
-// An authorizer that drops the error of a write that it handed in admits nobody; its own refusal
-// stays one.
+// An authorizer that drops the error of WhenAdmitted admits no machine; its own refusal is unchanged.
 func TestDroppedErrorsOfWrites(t *testing.T) {
 	refused := NotMember("x")
 	for name, c := range map[string]struct {
@@ -177,10 +166,7 @@ func TestHellosWriteNothing(t *testing.T) {
 		bound[r.NodeName] = r.Machine
 		return r.Admit(r.NodeName), nil
 	})
-	v, err := NewVerifier(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(NewVerifier(config))
 	for _, road := range []Road{RoadAK, RoadEK, RoadDocument} {
 		p := newFakeProver()
 		p.road = road
@@ -222,7 +208,7 @@ func TestCheckAuthorizer(t *testing.T) {
 			if c.want == errNoAuthorizer { //nolint:errorlint // the very one
 				r := &Result{Stage: StageAnswer}
 				if err := AskMembership(t.Context(), c.authorizer, r); !errors.Is(err, refusal.ErrRetry) || r.Attested() != nil {
-					t.Errorf("Membership: got %v", err)
+					t.Errorf("AskMembership: got %v", err)
 				}
 			}
 		})
@@ -233,8 +219,8 @@ func TestCheckAuthorizer(t *testing.T) {
 	}
 }
 
-// An authorizer that asks another through Membership, and so decides inside a decision, admits
-// nobody, whatever it makes of the answer; nothing of the inner one is written.
+// An authorizer that calls AskMembership inside Authorize admits no machine, whatever it does with the
+// result, and no write of the inner authorizer runs.
 func TestMembershipInsideAuthorize(t *testing.T) {
 	for name, nested := range map[string]func(ctx context.Context, inner Authorizer, r *Result) (*Authorization, error){
 		"passed on": func(ctx context.Context, inner Authorizer, r *Result) (*Authorization, error) {
@@ -268,10 +254,7 @@ func TestMembershipInsideAuthorize(t *testing.T) {
 				}
 				return a, err
 			})
-			v, err := NewVerifier(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must(NewVerifier(config))
 			r, err := joinFake(t, v, newFakeNode(t, newFakeProver()))
 			if r != nil || !errors.Is(err, refusal.ErrRetry) || written != 0 {
 				t.Errorf("got %v, %v, written %d times", r, err, written)
@@ -338,12 +321,10 @@ func TestPanicsOfKindsAndAuthorizers(t *testing.T) {
 		fault("authorizer")
 		return r.Admit(r.NodeName), nil
 	})
-	v, err := NewVerifier(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(NewVerifier(config))
 	for _, panics = range []string{"kind", "authorizer", ""} {
 		var result *Result
+		var err error
 		var caught any
 		func() {
 			defer func() { caught = recover() }()
@@ -373,10 +354,7 @@ func TestWhenMembershipIsAsked(t *testing.T) {
 				counting.asked = nil
 				config := fakeConfig(t, &fakeKind{describe: allRoads})
 				config.Authorizer = c.authorizer
-				v, err := NewVerifier(config)
-				if err != nil {
-					t.Fatal(err)
-				}
+				v := must(NewVerifier(config))
 				p := newFakeProver()
 				p.road = road
 				if _, err := joinFake(t, v, newFakeNode(t, p)); err != nil || !slices.Equal(counting.asked, want) {
@@ -405,10 +383,7 @@ func TestMembershipRefusesHellos(t *testing.T) {
 				want, k := c.want[road], &fakeKind{describe: allRoads}
 				config := fakeConfig(t, k)
 				config.Authorizer = c.authorizer
-				v, err := NewVerifier(config)
-				if err != nil {
-					t.Fatal(err)
-				}
+				v := must(NewVerifier(config))
 				p := newFakeProver()
 				p.road = road
 				n := newFakeNode(t, p)

@@ -23,9 +23,7 @@ func TestSignaturesAtTheLimit(t *testing.T) {
 		"of a request":   {NewBudget(helloSignatures), 10},
 		"after its encryption": {func() *Budget {
 			b := NewBudget(2)
-			if err := b.Encryption(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, b.Encryption(t.Context()))
 			return b
 		}(), 2},
 	} {
@@ -50,9 +48,7 @@ func TestSignaturesAtTheLimit(t *testing.T) {
 
 func TestOneEncryption(t *testing.T) {
 	b := NewBudget(1)
-	if err := b.Signature(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, b.Signature(t.Context()))
 	if err := b.Encryption(t.Context()); err != nil || encryptionsOf(b) != 1 {
 		t.Fatalf("the first: %v, %d are counted", err, encryptionsOf(b))
 	}
@@ -117,9 +113,7 @@ func TestWorkAtTheLimit(t *testing.T) {
 		t.Errorf("%d, %d and %d are counted", signatures, encryptions, work)
 	}
 	b = NewBudget(1)
-	if err := errors.Join(b.Signature(t.Context()), b.Encryption(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(b.Signature(t.Context()), b.Encryption(t.Context())))
 	if _, _, work := b.Spent(); work != 2*64<<10 {
 		t.Errorf("two operations count for %d", work)
 	}

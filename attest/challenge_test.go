@@ -30,7 +30,7 @@ func TestChallengeDecision(t *testing.T) {
 		"an empty challenge":        {[]byte{}, nil, csr.Decide(nil)},
 		"a refusal":                 {nil, refused, csr.Decide(refused)},
 		"no decision":               {nil, undecided, csr.Decide(undecided)},
-		"somebody else's request":   {nil, others, csr.Decide(others)},
+		"another party's request":   {nil, others, csr.Decide(others)},
 		"a challenge and a refusal": {[]byte{1}, refused, csr.Decide(refused)},
 		"a challenge and no answer": {[]byte{1}, undecided, csr.Decide(undecided)},
 	} {
@@ -82,7 +82,7 @@ func FuzzParseChallengeMessage(f *testing.F) {
 	testkit.BeginFuzz(f)
 	f.Add(challengeMessage([]byte{1, 2, 3, 4}))
 	f.Add("AQID")
-	f.Add("") // nobody makes it: it is no message of a challenge, and no challenge when read
+	f.Add("") // never made: an empty message is not a challenge
 	f.Fuzz(func(t *testing.T, message string) {
 		data, err := parseChallengeMessage(message)
 		if err == nil && message != "" && challengeMessage(data) != message {

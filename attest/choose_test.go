@@ -29,10 +29,7 @@ func choosing(t *testing.T, open bool) *Verifier {
 		c.Policy.SignerNames = append(c.Policy.SignerNames, csr.SignerKubeAPIServerClientKubelet, csr.SignerKubeletServing)
 		c.Policy.IssuedRecord = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, csr.ErrNoRecord }
 	}
-	v, err := NewVerifier(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(NewVerifier(c))
 	return v
 }
 
@@ -60,9 +57,9 @@ func TestChoose(t *testing.T) {
 		"no evidence":                {csr.SignerClientTPM, "", "", csr.CheckAttestationProvider, csr.VerdictDeny},
 		"built-in, no evidence":      {csr.SignerKubeAPIServerClientKubelet, "", "", csr.CheckAttestationProvider, csr.VerdictDeny},
 		"evidence of another":        {csr.SignerClientTPM, "aws/v1", "", csr.CheckAttestationProvider, csr.VerdictDeny},
-		"evidence of nobody":         {csr.SignerClientTPM, "x/v2", "", csr.CheckAttestationProvider, csr.VerdictDeny},
+		"evidence of no kind":        {csr.SignerClientTPM, "x/v2", "", csr.CheckAttestationProvider, csr.VerdictDeny},
 		"evidence of the insecure":   {csr.SignerClientTPM, "insecure/v1", "", csr.CheckAttestationProvider, csr.VerdictDeny},
-		"built-in, of nobody":        {csr.SignerKubeAPIServerClientKubelet, "x/v1", "", csr.CheckAttestationProvider, csr.VerdictDeny},
+		"built-in, of no kind":       {csr.SignerKubeAPIServerClientKubelet, "x/v1", "", csr.CheckAttestationProvider, csr.VerdictDeny},
 		"hello of another":           {challengeSigner + "aws", "tpm/v2", "", csr.CheckAttestationProvider, csr.VerdictDeny},
 		"another signer":             {clientSigner + "gce", "gce/v1", "", checkProviderUnknown, csr.VerdictIgnore},
 		"hello to another":           {challengeSigner + "gce", "gce/v1", "", checkProviderUnknown, csr.VerdictIgnore},
@@ -75,7 +72,7 @@ func TestChoose(t *testing.T) {
 		"the insecure signer":        {csr.SignerClientInsecure, "tpm/v2", "", checkProviderUnknown, csr.VerdictIgnore},
 		"built-in serving":           {csr.SignerKubeletServing, "tpm/v2", "", checkProviderUnknown, csr.VerdictIgnore},
 		"the proposal's spelling":    {"cluster-x-k8s-io/kube-apiserver-client-kubelet-tpm", "tpm/v2", "", checkProviderUnknown, csr.VerdictIgnore},
-		"somebody else's":            {"example.com/x", "tpm/v2", "", checkProviderUnknown, csr.VerdictIgnore},
+		"another product's":          {"example.com/x", "tpm/v2", "", checkProviderUnknown, csr.VerdictIgnore},
 		"no signer":                  {"", "tpm/v2", "", checkProviderUnknown, csr.VerdictDeny},
 	} {
 		t.Run(name, func(t *testing.T) {

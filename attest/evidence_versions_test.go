@@ -21,8 +21,7 @@ func writes(t *testing.T, version int) *fakeNode {
 	return newFakeNode(t, p)
 }
 
-// A kind counts its versions for itself, and one that has turned out to be weak is refused, with
-// a list of those that are not.
+// A version below the minimum is refused, with a list of the accepted versions.
 func TestVersions(t *testing.T) {
 	for name, c := range map[string]struct {
 		minimum, version int
@@ -43,10 +42,7 @@ func TestVersions(t *testing.T) {
 			k.find = func(_ Stage, q *Inquiry, f *Findings) *Findings { inquired = append(inquired, q.Version); return f }
 			config := fakeConfig(t, k)
 			config.MinimumVersions = map[string]int{"fake": c.minimum}
-			v, err := NewVerifier(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must(NewVerifier(config))
 			r, err := joinFake(t, v, writes(t, c.version))
 			if c.supported == nil {
 				if want := []int{c.version, c.version}; err != nil || r.Attested() == nil || !slices.Equal(k.versions, want) || !slices.Equal(inquired, want) {
@@ -63,7 +59,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// What is bound to one version answers no challenge of another.
+// An answer in one version does not answer a challenge of another.
 func TestVersionsDoNotMix(t *testing.T) {
 	for name, c := range map[string]struct {
 		hello, answer int
@@ -74,10 +70,7 @@ func TestVersionsDoNotMix(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v, first, second := newFakeVerifier(t, reads()), writes(t, c.hello), writes(t, c.answer)
 			second.key, second.subject = first.key, first.subject
-			challenge, err := v.Challenge(t.Context(), first.hello(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			challenge := must(v.Challenge(t.Context(), first.hello(t)))
 			r, err := v.Verify(t.Context(), second.answer(t, challenge))
 			expectRefusal(t, err, c.want)
 			if (r != nil) != (c.want == "") {
@@ -87,11 +80,8 @@ func TestVersionsDoNotMix(t *testing.T) {
 	}
 	t.Run("relabelled", func(t *testing.T) {
 		v, n := newFakeVerifier(t, reads()), writes(t, 1)
-		challenge, err := v.Challenge(t.Context(), n.hello(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = v.Verify(t.Context(), relabelled(t, n.answer(t, challenge), "fake/v2"))
+		challenge := must(v.Challenge(t.Context(), n.hello(t)))
+		_, err := v.Verify(t.Context(), relabelled(t, n.answer(t, challenge), "fake/v2"))
 		expectRefusal(t, err, CheckQualifyingData)
 	})
 }
@@ -100,11 +90,8 @@ func TestVersionsDoNotMix(t *testing.T) {
 func TestMinimumVersionsAreCopied(t *testing.T) {
 	config := fakeConfig(t, reads())
 	config.MinimumVersions = map[string]int{"fake": 2}
-	v, err := NewVerifier(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(NewVerifier(config))
 	config.MinimumVersions["fake"] = 1
-	_, err = joinFake(t, v, writes(t, 1))
+	_, err := joinFake(t, v, writes(t, 1))
 	expectRefusal(t, err, csr.CheckProviderVersion)
 }

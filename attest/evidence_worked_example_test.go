@@ -58,25 +58,18 @@ func (h *hexText) UnmarshalText(text []byte) (err error) {
 func loadWorkedExample(t testing.TB) *workedExample {
 	t.Helper()
 	dir := filepath.Join("testdata", "messages")
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must(os.ReadDir(dir))
 	e := &workedExample{files: map[string][]byte{}, read: map[string]bool{"README.md": true, "example.json": true}}
 	for _, entry := range entries {
-		if e.files[entry.Name()], err = os.ReadFile(filepath.Join(dir, entry.Name())); err != nil {
-			t.Fatal(err)
-		}
+		e.files[entry.Name()] = must(os.ReadFile(filepath.Join(dir, entry.Name())))
 	}
 	d := json.NewDecoder(bytes.NewReader(e.files["example.json"]))
 	d.DisallowUnknownFields()
-	if err := d.Decode(e); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, d.Decode(e))
 	return e
 }
 
-// file returns one file, and notes that somebody looked at it.
+// file returns one file, and marks it as read.
 func (e *workedExample) file(t testing.TB, name string) []byte {
 	t.Helper()
 	data := e.files[name]
@@ -96,10 +89,7 @@ func (e *workedExample) certificates(t *testing.T, name string) []*x509.Certific
 		if block, rest = pem.Decode(rest); block == nil {
 			t.Fatalf("%s: no PEM", name)
 		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must(x509.ParseCertificate(block.Bytes))
 		out = append(out, c)
 	}
 	return out
@@ -135,18 +125,9 @@ func TestWorkedExample(t *testing.T) {
 
 	der := e.file(t, "binding.der")
 	secret := exampleHMAC(e.RingKey.Secret, "nodeattest/tpm/v1 secret\x00", der)
-	request, err := csr.ParsePKCS10(e.file(t, "request.der"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	akKey, err := ak.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
-	machineKey, err := csr.SPKIHash(akKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must(csr.ParsePKCS10(e.file(t, "request.der")))
+	akKey := must(ak.Key())
+	machineKey := must(csr.SPKIHash(akKey))
 	want := message.Binding{Road: message.RoadAK, KeyID: [8]byte(e.RingKey.ID), Nonce: [16]byte(e.Nonce), IssuedAt: e.IssuedAt, NotAfter: e.NotAfter,
 		ClusterID: e.ClusterID, SignerName: e.SignerName, Requester: e.Requester, ExpirationSeconds: e.ExpirationSeconds,
 		MachineKey: machineKey, RequestHash: request.InfoHash, AKName: []byte{}}
@@ -184,7 +165,7 @@ func TestWorkedExample(t *testing.T) {
 	checkOtherRoad(t, e)
 	for name := range e.files {
 		if !e.read[name] {
-			t.Errorf("%s: nobody reads it", name)
+			t.Errorf("%s: no test reads it", name)
 		}
 	}
 }
@@ -203,10 +184,7 @@ func checkExampleKey(t *testing.T, e *workedExample, certified *statement.Public
 	if block == nil {
 		t.Fatal("tls-key.pem: no PEM")
 	}
-	private, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := must(x509.ParsePKCS8PrivateKey(block.Bytes))
 	public := private.(crypto.Signer).Public()
 	if !certified.SameKey(public) || !certified.SameKey(request.CSR.PublicKey) {
 		t.Error("private key, request and statement are of different keys")
@@ -257,14 +235,8 @@ func checkOtherRoad(t *testing.T, e *workedExample) {
 	binding := same(t, e, "binding-ek.der", message.ParseBinding)
 	challenge := same(t, e, "challenge-ek.der", message.ParseChallenge)
 	proof := same(t, e, "proof-ek.der", parseProof)
-	ek, err := x509.ParsePKIXPublicKey(hello.EKPublic)
-	if err != nil {
-		t.Fatal(err)
-	}
-	machineKey, err := csr.SPKIHash(ek)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ek := must(x509.ParsePKIXPublicKey(hello.EKPublic))
+	machineKey := must(csr.SPKIHash(ek))
 	if binding.Road != message.RoadEK || binding.MachineKey != machineKey || !bytes.Equal(binding.AKName, e.AKName) ||
 		!bytes.Equal(proof.EKPublic, hello.EKPublic) || challenge.Credential == nil || challenge.Clear != nil {
 		t.Errorf("binding %+v, challenge %+v", binding, challenge)
@@ -279,15 +251,9 @@ func checkOtherRoad(t *testing.T, e *workedExample) {
 func TestWorkedExampleVerifies(t *testing.T) {
 	e := loadWorkedExample(t)
 	key := attest.RingKey{ID: [8]byte(e.RingKey.ID), Secret: secret.New([message.SecretSize]byte(e.RingKey.Secret)), ActiveAt: e.RingKey.ActiveAt}
-	ring, err := attest.NewStaticKeyRing(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kind, err := tpm.TrustAKs(e.certificates(t, "root.pem"), tpmcert.ProfileTCG())
-	if err != nil {
-		t.Fatal(err)
-	}
-	verifier, err := attest.NewVerifier(attest.VerifierConfig{
+	ring := must(attest.NewStaticKeyRing(key))
+	kind := must(tpm.TrustAKs(e.certificates(t, "root.pem"), tpmcert.ProfileTCG()))
+	verifier := must(attest.NewVerifier(attest.VerifierConfig{
 		KeyRing: ring,
 		Kinds:   []attest.Kind{kind},
 		Policy: &csr.Policy{ClusterIDs: []string{e.ClusterID}, SignerNames: []string{e.SignerName}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
@@ -302,34 +268,19 @@ func TestWorkedExampleVerifies(t *testing.T) {
 			return a, nil
 		}),
 		Now: func() time.Time { return e.Verified },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	object := func(file, signer string, created time.Time) *csr.Request {
 		return csr.Filed(&csr.Spec{Request: e.file(t, file), SignerName: signer, ExpirationSeconds: &e.ExpirationSeconds, Usages: e.Usages},
 			csr.User{Username: e.Requester, Groups: e.Groups}, created)
 	}
 	ctx := context.Background()
-	r, err := verifier.Verify(ctx, object("answer.pem", e.SignerName, e.AnswerCreated))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(verifier.Verify(ctx, object("answer.pem", e.SignerName, e.AnswerCreated)))
 	if r.NodeName != e.NodeName || r.TPMResident || !tpm.DetailsOf(r).AKPrimary {
 		t.Errorf("node %s, resident %v, primary %v", r.NodeName, r.TPMResident, tpm.DetailsOf(r).AKPrimary)
 	}
-	der, err := verifier.Challenge(ctx, object("hello.pem", e.ChallengeSigner, e.HelloCreated))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := message.ParseChallenge(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := message.ParseChallenge(e.file(t, "challenge.der"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must(verifier.Challenge(ctx, object("hello.pem", e.ChallengeSigner, e.HelloCreated)))
+	got := must(message.ParseChallenge(der))
+	want := must(message.ParseChallenge(e.file(t, "challenge.der")))
 	if got.Binding.Nonce == want.Binding.Nonce || slices.Equal(got.Clear, want.Clear) {
 		t.Error("two challenges with one nonce")
 	}
@@ -342,4 +293,20 @@ func TestWorkedExampleVerifies(t *testing.T) {
 func parseProof(der []byte) (*message.Proof, error) {
 	p, _, err := message.ParseProof(der)
 	return p, err
+}
+
+// must returns v, and panics on an error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// noError ends the test on an error.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

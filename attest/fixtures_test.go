@@ -41,10 +41,10 @@ func (m *fakeMessage) present() *Presented {
 	return &Presented{Road: Road(m.Road), MachineKey: []byte("key of " + m.Machine), AKName: m.AKName, Machine: Identity(m.Machine)}
 }
 
-// fakeKind is a kind of evidence that believes what it reads, and does one thing wrong.
+// fakeKind is a kind of evidence that verifies nothing, and can do one thing wrong.
 type fakeKind struct {
 	describe func(*Description)
-	// hello and answer return what the kind is to return; nil means what was read.
+	// hello and answer replace the kind's result; nil changes nothing.
 	hello   func(*fakeEvidence) HelloEvidence
 	answer  func(*fakeEvidence) AnswerEvidence
 	present func(Stage, *Presented) *Presented
@@ -142,7 +142,7 @@ func (m *fakeEvidence) Seal(_ context.Context, _ *Inquiry, secret []byte) (*Cred
 	return fakeCredential(secret), nil
 }
 
-// fakeCredential is one that anybody opens.
+// fakeCredential returns a credential that any machine opens.
 func fakeCredential(secret []byte) *Credential {
 	return &Credential{IDObject: bytes.Clone(secret), EncryptedSecret: []byte{1}}
 }
@@ -182,7 +182,7 @@ type fakeProver struct {
 	road     Road
 	machine  string
 	labels   []string
-	// open returns what is in a credential; nil means what fakeCredential put there.
+	// open opens a credential; nil opens one of fakeCredential.
 	open     func(*Credential) ([]byte, error)
 	evidence func(Stage, *Evidence) *Evidence
 	presents error
@@ -272,56 +272,35 @@ type fakeNode struct {
 func newFakeNode(t testing.TB, p *fakeProver) *fakeNode {
 	t.Helper()
 	n := &fakeNode{prover: p, key: newFakeKey(t), username: csr.BootstrapUserPrefix + "abcdef"}
-	var err error
-	if n.attester, err = NewAttester(p); err != nil {
-		t.Fatal(err)
-	}
-	request, err := csr.Create(csr.PurposeClient, n.key, "node-1", csr.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := csr.PurposeClient.SignerName(p.provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n.attester = must(NewAttester(p))
+	request := must(csr.Create(csr.PurposeClient, n.key, "node-1", csr.CreateOptions{}))
+	signer := must(csr.PurposeClient.SignerName(p.provider))
 	n.subject = Subject{Request: request, SignerName: signer, ClusterID: "cluster-1", ExpirationSeconds: 3600}
 	return n
 }
 
 func newFakeKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	return key
 }
 
-// object is what the API server keeps of a spec.
+// object returns the request object of a spec.
 func (n *fakeNode) object(spec *csr.Spec) *csr.Request {
 	return csr.Filed(spec, csr.User{Username: n.username, Groups: []string{"system:bootstrappers", "system:authenticated"}}, fakeNow)
 }
 
 func (n *fakeNode) hello(t testing.TB) *csr.Request {
 	t.Helper()
-	spec, err := n.attester.Hello(t.Context(), n.subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := must(n.attester.Hello(t.Context(), n.subject))
 	return n.object(spec)
 }
 
 // challenge is one that this node answers, made without a verifier.
 func (n *fakeNode) challenge(t testing.TB) *message.Challenge {
 	t.Helper()
-	p, err := n.prover.Present()
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := csr.ParsePKCS10(n.subject.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(n.prover.Present())
+	parsed := must(csr.ParsePKCS10(n.subject.Request))
 	r := &Result{Road: p.Road, SignerName: n.subject.SignerName, MachineKey: hashOf(p.MachineKey), RequestHash: parsed.InfoHash, ClusterID: n.subject.ClusterID}
 	b := expected(r, p, &csr.Request{User: csr.User{Username: n.username}, Spec: csr.Spec{ExpirationSeconds: &n.subject.ExpirationSeconds}})
 	b.IssuedAt, b.NotAfter = fakeNow.Unix(), fakeNow.Add(time.Minute).Unix()
@@ -335,29 +314,20 @@ func (n *fakeNode) challenge(t testing.TB) *message.Challenge {
 // answer answers a challenge, given as DER.
 func (n *fakeNode) answer(t testing.TB, challenge []byte) *csr.Request {
 	t.Helper()
-	spec, err := n.attester.Answer(t.Context(), challenge, n.key, n.subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := must(n.attester.Answer(t.Context(), challenge, n.key, n.subject))
 	return n.object(spec)
 }
 
-// fakeConfig is a configuration for nodes of fake kinds, which admits everybody.
+// fakeConfig is a configuration for nodes of fake kinds, which admits every machine.
 func fakeConfig(t testing.TB, kinds ...Kind) VerifierConfig {
 	t.Helper()
-	ring, err := NewStaticKeyRing(NewRingKey(fakeNow.Add(-time.Hour)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(NewStaticKeyRing(NewRingKey(fakeNow.Add(-time.Hour))))
 	policy := &csr.Policy{ClusterIDs: []string{"cluster-1"}, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet},
 		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 			return &csr.Machine{Name: "machine-of-" + q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
 		}}
 	for _, k := range kinds {
-		signer, err := csr.PurposeClient.SignerName(k.Describe().Provider)
-		if err != nil {
-			t.Fatal(err)
-		}
+		signer := must(csr.PurposeClient.SignerName(k.Describe().Provider))
 		policy.SignerNames = append(policy.SignerNames, signer)
 	}
 	return VerifierConfig{KeyRing: ring, Kinds: kinds, Policy: policy, Now: func() time.Time { return fakeNow },
@@ -367,7 +337,7 @@ func fakeConfig(t testing.TB, kinds ...Kind) VerifierConfig {
 // admitAll admits everybody.
 func admitAll(_ context.Context, r *Result) (*Authorization, error) { return r.Admit(r.NodeName), nil }
 
-// helloFunc is an authorizer that is asked at hellos, and admits nobody at the answer.
+// helloFunc is an authorizer with an AuthorizeHello, which admits no machine at the answer.
 type helloFunc func(ctx context.Context, r *Result) error
 
 func (f helloFunc) AuthorizeHello(ctx context.Context, r *Result) error { return f(ctx, r) }
@@ -376,10 +346,7 @@ func (helloFunc) Authorize(context.Context, *Result) (*Authorization, error) { r
 
 func newFakeVerifier(t testing.TB, kinds ...Kind) *Verifier {
 	t.Helper()
-	v, err := NewVerifier(fakeConfig(t, kinds...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(NewVerifier(fakeConfig(t, kinds...)))
 	return v
 }
 
@@ -411,5 +378,21 @@ func expectRefusal(t testing.TB, err error, want Check) {
 		t.Errorf("got %v, want %q", err, want)
 	case want != "" && errors.Is(err, refusal.ErrRetry) != (want == CheckKind):
 		t.Errorf("%v: to be tried again: %t", err, want != CheckKind)
+	}
+}
+
+// must returns v, and panics on an error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// noError ends the test on an error.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -95,9 +95,7 @@ func TestRingKeysAtTheirLimits(t *testing.T) {
 		var keys []RingKey
 		for n := range maxRingKeys + 1 {
 			if n == maxRingKeys {
-				if _, err := MarshalRingKeys(keys); err != nil {
-					t.Fatal(err)
-				}
+				must(MarshalRingKeys(keys))
 			}
 			keys = append(keys, NewRingKey(time.Unix(1, 0)))
 		}

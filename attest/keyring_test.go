@@ -49,10 +49,7 @@ func TestKeyRingRefuses(t *testing.T) {
 
 func TestKeyRingRefresh(t *testing.T) {
 	first, second := NewRingKey(ringTime), NewRingKey(ringTime.Add(time.Minute))
-	ring, err := newKeyRing([]RingKey{first}, ringTime)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(newKeyRing([]RingKey{first}, ringTime))
 	if err := ring.Refresh([]RingKey{second}, ringTime.Add(-time.Second)); err == nil {
 		t.Error("an older reading was taken")
 	}
@@ -62,9 +59,7 @@ func TestKeyRingRefresh(t *testing.T) {
 	if k, err := ring.newest(ringTime); err != nil || k.ID != first.ID {
 		t.Errorf("after refused readings: %v, %v", k, err)
 	}
-	if err := ring.Refresh([]RingKey{first, second}, ringTime.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, ring.Refresh([]RingKey{first, second}, ringTime.Add(time.Minute)))
 	for at, want := range map[time.Duration][8]byte{0: first.ID, time.Minute: second.ID} {
 		if k, err := ring.newest(ringTime.Add(at)); err != nil || k.ID != want {
 			t.Errorf("newest after %s: %v, %v, want %s", at, k, err, want)
@@ -76,10 +71,7 @@ func TestKeyRingRefresh(t *testing.T) {
 	if _, err := ring.newest(ringTime.Add(time.Minute + message.MaxRingAge + 1)); !errors.Is(err, checkRingStale) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("over it: %v", err)
 	}
-	static, err := NewStaticKeyRing(first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	static := must(NewStaticKeyRing(first))
 	if _, err := static.newest(ringTime.Add(1e6 * time.Hour)); err != nil {
 		t.Errorf("a static ring grew stale: %v", err)
 	}
@@ -93,10 +85,7 @@ func TestKeyRingRefresh(t *testing.T) {
 func TestKeyRingLookup(t *testing.T) {
 	key := NewRingKey(ringTime)
 	key.RetiredAt = ringTime.Add(time.Hour)
-	ring, err := NewStaticKeyRing(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(NewStaticKeyRing(key))
 	for at, want := range map[time.Duration]struct{ refused, retry bool }{
 		-61 * time.Second:         {true, false},
 		-60 * time.Second:         {true, true},
@@ -138,7 +127,7 @@ func TestRotateKeys(t *testing.T) {
 	}
 }
 
-// What is a key in use, or one that will be in a moment, for a rotation once a day.
+// With a rotation once a day: which keys are replaced, and which are retired when.
 func TestRotateKeysWhenDue(t *testing.T) {
 	const day = 24 * time.Hour
 	latest := 2*message.MaxRingAge + clockSkew
@@ -161,14 +150,14 @@ func TestRotateKeysWhenDue(t *testing.T) {
 		"it waits for a clock behind": {[]RingKey{at(latest, 0)}, false, nil},
 		"of a clock ahead":            {[]RingKey{at(latest+time.Second, 0)}, true, []time.Duration{0}},
 		"retired in use":              {[]RingKey{at(-time.Hour, -time.Second)}, true, nil},
-		"beside one of a clock ahead": {[]RingKey{at(-time.Hour, 10*365*day), at(10*365*day, 0)}, false, nil},
+		"with one of a clock ahead":   {[]RingKey{at(-time.Hour, 10*365*day), at(10*365*day, 0)}, false, nil},
 		"kept alive by a clock ahead": {[]RingKey{at(-day, 10*365*day), at(10*365*day, 0)}, true, []time.Duration{2*message.MaxRingAge + 2*time.Hour, 0}},
 		"about to be retired":         {[]RingKey{at(-2*day, time.Minute), at(-day, 0)}, true, []time.Duration{time.Minute, 2*message.MaxRingAge + 2*time.Hour}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, due := RotateKeys(c.keys, ringTime, day)
 			if due != c.due || due && len(got) != len(c.ends)+1 || !due && len(got) != len(c.keys) {
-				t.Fatalf("got %d keys, due %t, want %t and those of %v", len(got), due, c.due, c.ends)
+				t.Fatalf("got %d keys, due %t, want %t and ends %v", len(got), due, c.due, c.ends)
 			}
 			if err := checkRingKeys(got); err != nil {
 				t.Error(err)
@@ -192,10 +181,7 @@ func TestRotateKeysWhenDue(t *testing.T) {
 func TestEncodeKeys(t *testing.T) {
 	a, b := NewRingKey(ringTime), NewRingKey(ringTime.Add(time.Second))
 	b.RetiredAt = ringTime.Add(time.Hour)
-	data, err := MarshalRingKeys([]RingKey{a, b})
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must(MarshalRingKeys([]RingKey{a, b}))
 	back, err := ParseRingKeys(data)
 	same := cmp.Comparer(func(x, y secret.Value[[message.SecretSize]byte]) bool { return x.Reveal() == y.Reveal() })
 	if diff := cmp.Diff([]RingKey{a, b}, back, same); err != nil || diff != "" {
@@ -227,10 +213,7 @@ func TestEncodeKeys(t *testing.T) {
 // TestNoKeys leaves out entries whose names cannot be identifiers, and no others.
 func TestNoKeys(t *testing.T) {
 	key := NewRingKey(ringTime)
-	data, err := MarshalRingKeys([]RingKey{key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must(MarshalRingKeys([]RingKey{key}))
 	for i := range maxRingKeys {
 		data[fmt.Sprintf("README.%d", i)] = data[hexID(key.ID)]
 	}
@@ -251,10 +234,7 @@ func revealed(k *RingKey) []byte {
 	return key[:]
 }
 
-// The two derivations are HMAC-SHA256 over label, 00 and the binding; the values
-// are Python's hmac's.
-// A ring that somebody stores as JSON would come back without its secrets: the mistake shows
-// when it is stored.
+// A ring that is stored as JSON would lose its secrets, so storing it is an error.
 func TestKeysAreNotJSON(t *testing.T) {
 	keys := []RingKey{NewRingKey(ringTime)}
 	for name, v := range map[string]any{"a key": keys[0], "a pointer": &keys[0], "keys": keys, "in a struct": struct{ Keys []RingKey }{keys}} {
@@ -262,15 +242,14 @@ func TestKeysAreNotJSON(t *testing.T) {
 			t.Errorf("%s: got %s, %v, want an error that names MarshalRingKeys", name, text, err)
 		}
 	}
-	data, err := MarshalRingKeys(keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must(MarshalRingKeys(keys))
 	if text, err := json.Marshal(data); err != nil {
 		t.Errorf("what MarshalRingKeys returns: %s, %v", text, err)
 	}
 }
 
+// The two derivations are HMAC-SHA256 over label, 00 and the binding; the values are those of
+// Python's hmac.
 func TestDerivations(t *testing.T) {
 	key := RingKey{Secret: secret.New([message.SecretSize]byte(bytes.Repeat([]byte{1}, 32)))}
 	s := key.challengeSecret("tpm/v1", []byte("b"))
@@ -283,10 +262,7 @@ func TestDerivations(t *testing.T) {
 }
 
 func FuzzParseRingKeys(f *testing.F) {
-	data, err := MarshalRingKeys([]RingKey{NewRingKey(ringTime)})
-	if err != nil {
-		f.Fatal(err)
-	}
+	data := must(MarshalRingKeys([]RingKey{NewRingKey(ringTime)}))
 	for name, value := range data {
 		f.Add(name, value)
 	}
@@ -346,9 +322,7 @@ func TestUnreadKeyRing(t *testing.T) {
 		})
 	}
 	t.Run("read", func(t *testing.T) {
-		if err := ring.Refresh([]RingKey{key}, ringTime); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, ring.Refresh([]RingKey{key}, ringTime))
 		check(t, nil)
 	})
 	t.Run("not read again", func(t *testing.T) {
@@ -361,10 +335,7 @@ func TestUnreadKeyRing(t *testing.T) {
 // A reading is used from a minute before it, as clocks differ, to its largest age, each
 // exactly.
 func TestAgesOfReadings(t *testing.T) {
-	ring, err := newKeyRing([]RingKey{NewRingKey(ringTime.Add(-24 * time.Hour))}, ringTime)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(newKeyRing([]RingKey{NewRingKey(ringTime.Add(-24 * time.Hour))}, ringTime))
 	for at, good := range map[time.Duration]bool{-clockSkew - 1: false, -clockSkew: true, 0: true, message.MaxRingAge: true, message.MaxRingAge + 1: false} {
 		_, err := ring.fresh(ringTime.Add(at))
 		if good != (err == nil) || !good && !errors.Is(err, checkRingStale) {
@@ -373,21 +344,16 @@ func TestAgesOfReadings(t *testing.T) {
 	}
 }
 
-// A key that is retired makes no challenge, though it is the newest.
+// A retired key makes no challenge, even if it is the newest.
 func TestNewestKeyIsRetired(t *testing.T) {
 	old, newer := NewRingKey(ringTime.Add(-2*time.Hour)), NewRingKey(ringTime.Add(-time.Hour))
 	newer.RetiredAt = ringTime.Add(-time.Minute)
-	ring, err := newKeyRing([]RingKey{old, newer}, ringTime)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(newKeyRing([]RingKey{old, newer}, ringTime))
 	if k, err := ring.newest(ringTime); err != nil || k.ID != old.ID {
 		t.Errorf("got %v, %v", k, err)
 	}
 	old.RetiredAt = newer.RetiredAt
-	if ring, err = newKeyRing([]RingKey{old, newer}, ringTime); err != nil {
-		t.Fatal(err)
-	}
+	ring = must(newKeyRing([]RingKey{old, newer}, ringTime))
 	if k, err := ring.newest(ringTime); !errors.Is(err, checkRingEmpty) || !errors.Is(err, refusal.ErrRetry) || k != nil {
 		t.Errorf("all are retired: %v, %v", k, err)
 	}
@@ -415,12 +381,12 @@ func TestTextsOfIdentities(t *testing.T) {
 	}
 }
 
-// What a node claims is shown where it claims something that nobody vouched for.
+// A claimed provider ID is a fact of its own, unless it was granted.
 func TestClaimsOfResults(t *testing.T) {
 	for name, c := range map[string]struct {
 		claimed, vouched string
 		want             int
-	}{"nothing": {"", "", 0}, "nothing, vouched": {"", "p", 0}, "what is vouched for": {"p", "p", 0}, "something": {"p", "", 1}, "something else": {"p", "q", 1}} {
+	}{"nothing": {"", "", 0}, "nothing, vouched": {"", "p", 0}, "the granted one": {"p", "p", 0}, "something": {"p", "", 1}, "something else": {"p", "q", 1}} {
 		t.Run(name, func(t *testing.T) {
 			r := &Result{ClaimedProviderID: csr.Claimed(c.claimed), Granted: csr.Grant{ProviderID: c.vouched}}
 			if got := r.Facts()[1:]; len(got) != c.want {

@@ -9,7 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// finding is a kind's word about an answer, with what it is held against.
+// finding is a kind's findings about an answer, with description, claim and inputs.
 type finding struct {
 	road      Road
 	stage     Stage
@@ -29,13 +29,10 @@ func goodFinding() *finding {
 	return f
 }
 
-// accept is what the join makes of it.
+// accept returns the verifier's result.
 func (f *finding) accept(t *testing.T) (*Result, error) {
 	t.Helper()
-	k, err := newOpenKind(&fakeKind{describe: f.describe})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must(newOpenKind(&fakeKind{describe: f.describe}))
 	f.presented.Road = f.road
 	r := &Result{Stage: f.stage}
 	return r, r.accept(k, &f.presented, &f.inquiry, &f.found)
@@ -52,10 +49,10 @@ func TestIdentitiesOfFindings(t *testing.T) {
 		"none is found":               {"fake:m1", "", CheckIdentity},
 		"neither":                     {"", "", CheckIdentity},
 		"no kind":                     {"", ":m1", CheckIdentity},
-		"no colon":                    {"", "nobody", CheckIdentity},
+		"no colon":                    {"", "name", CheckIdentity},
 		"no name":                     {"", "fake:", CheckIdentity},
 		"a kind alone":                {"", "fake", CheckIdentity},
-		"of a kind that is no kind":   {"", "nobody:m1", CheckKind},
+		"of a kind that is no kind":   {"", "unknown:m1", CheckKind},
 		"of the beginning of a kind":  {"", "fak:m1", CheckKind},
 		"another than the claimed":    {"fake:m1", "fake:m2", CheckMachineClaim},
 		"another spelling":            {"fake:m1", "fake:M1", CheckMachineClaim},
@@ -150,7 +147,7 @@ func TestValuesOfFindings(t *testing.T) {
 	}
 }
 
-// What a kind states is lowered to what it declared.
+// A standing is lowered to the declared one.
 func TestStandingsAreLowered(t *testing.T) {
 	for name, c := range map[string]struct {
 		standing, most, want Standing
@@ -182,7 +179,7 @@ func TestStandingsOfFindings(t *testing.T) {
 	facts := []Fact{{Proven, "a", "1"}, {Claimed, "b", "2"}, {Vouched, "c", "3"}}
 	for name, c := range map[string]struct {
 		road                               OpenRoad
-		machine, residence, fact, resident Standing // found, and last what the key is known by
+		machine, residence, fact, resident Standing // found, and last the key's in the result
 		wantMachine                        Standing
 		isResident                         bool
 	}{
@@ -204,10 +201,7 @@ func TestStandingsOfFindings(t *testing.T) {
 			f.found.MachineStanding, f.found.ResidenceStanding, f.found.TPMResident = c.machine, c.residence, true
 			f.found.Facts, f.found.Residence, f.found.Details = func() []Fact { return facts }, func() string { return "in a TPM" }, "details"
 			f.found.IdentityClass, f.found.ManyIdentities = "class", "many"
-			r, err := f.accept(t)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must(f.accept(t))
 			if r.MachineStanding != c.wantMachine || r.ResidenceStanding != c.resident || r.TPMResident != c.isResident {
 				t.Errorf("machine %q, residence %q, %t", r.MachineStanding, r.ResidenceStanding, r.TPMResident)
 			}

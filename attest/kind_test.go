@@ -21,10 +21,7 @@ func TestFakeJoin(t *testing.T) {
 		t.Run(road.String(), func(t *testing.T) {
 			k, p := &fakeKind{describe: allRoads}, newFakeProver()
 			p.road = road
-			r, err := joinFake(t, newFakeVerifier(t, k), newFakeNode(t, p))
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must(joinFake(t, newFakeVerifier(t, k), newFakeNode(t, p)))
 			if r.Provider != "fake" || r.Road != road || r.Machine != "fake:m1" || r.MachineStanding != Asserted || r.TPMResident || r.NodeName != "node-1" || r.Attested() == nil ||
 				r.MachineKey != hashOf([]byte("key of fake:m1")) || !r.IssuedAt.Equal(fakeNow) {
 				t.Errorf("%+v", r)
@@ -58,18 +55,15 @@ func TestFailingKinds(t *testing.T) {
 	t.Run("Present of an answer", func(t *testing.T) {
 		k, n := &fakeKind{}, newFakeNode(t, newFakeProver())
 		v := newFakeVerifier(t, k)
-		challenge, err := v.Challenge(t.Context(), n.hello(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		challenge := must(v.Challenge(t.Context(), n.hello(t)))
 		k.fails = "Present"
-		_, err = v.Verify(t.Context(), n.answer(t, challenge))
+		_, err := v.Verify(t.Context(), n.answer(t, challenge))
 		expectRefusal(t, err, errFake.Check)
 	})
 }
 
-// A kind that contradicts its own description is a fault of the control plane's program:
-// nobody gets in, and nobody is refused for good.
+// A kind that contradicts its own description is a fault of the control plane's program: no machine is
+// admitted, and none is refused for good.
 func TestFaultsOfKinds(t *testing.T) {
 	at := func(stage Stage, change func(*Presented)) func(Stage, *Presented) *Presented {
 		return func(s Stage, p *Presented) *Presented {
@@ -97,8 +91,8 @@ func TestFaultsOfKinds(t *testing.T) {
 	}{
 		"no hello":                    {RoadAK, fakeKind{hello: func(*fakeEvidence) HelloEvidence { return nil }}, false},
 		"no answer":                   {RoadAK, fakeKind{answer: func(*fakeEvidence) AnswerEvidence { return nil }}, true},
-		"nobody says hello":           {RoadAK, fakeKind{present: func(Stage, *Presented) *Presented { return nil }}, false},
-		"nobody answers":              {RoadAK, fakeKind{present: func(s Stage, p *Presented) *Presented { return map[Stage]*Presented{StageHello: p}[s] }}, true},
+		"no machine in a hello":       {RoadAK, fakeKind{present: func(Stage, *Presented) *Presented { return nil }}, false},
+		"no machine in an answer":     {RoadAK, fakeKind{present: func(s Stage, p *Presented) *Presented { return map[Stage]*Presented{StageHello: p}[s] }}, true},
 		"a hello of another road":     {RoadAK, fakeKind{present: at(StageHello, func(p *Presented) { p.Road = RoadDocument })}, false},
 		"a hello of no road":          {RoadAK, fakeKind{present: at(StageHello, func(p *Presented) { p.Road = none })}, false},
 		"a hello of no key":           {RoadAK, fakeKind{present: at(StageHello, func(p *Presented) { p.MachineKey = nil })}, false},
@@ -137,8 +131,7 @@ func TestFaultsOfKinds(t *testing.T) {
 	}
 }
 
-// An answer's kind reads the road out of the echoed binding: a machine of another one is
-// the fault of whoever filed it, as one of a road that is closed is.
+// The road of an answer must be the challenge's, and open: another one is the requester's fault.
 func TestRoadsOfAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		presented Road
@@ -166,12 +159,12 @@ func TestRoadsOfAnswers(t *testing.T) {
 		_, err := newFakeVerifier(t, k).Challenge(t.Context(), newFakeNode(t, p).hello(t))
 		expectRefusal(t, err, CheckBindingRoad)
 		if slices.Contains(k.asked, "Present") {
-			t.Error("what is presented was read")
+			t.Error("Present was called")
 		}
 	})
 }
 
-// A refusal of qualifying data does not show what was expected: it would be an answer.
+// A refusal of qualifying data does not show the expected value: that would be an answer.
 func TestCoversKeepsTheSecret(t *testing.T) {
 	q := goodFinding().inquiry
 	want := q.challenged.QualifyingData("document")
@@ -183,7 +176,7 @@ func TestCoversKeepsTheSecret(t *testing.T) {
 		t.Error(err)
 	}
 	if err := (&Inquiry{}).Covers("document", nil); !errors.Is(err, CheckKind) || !errors.Is(err, refusal.ErrRetry) {
-		t.Errorf("an Inquiry of nobody's: %v", err)
+		t.Errorf("an Inquiry without a challenge: %v", err)
 	}
 }
 
@@ -239,10 +232,7 @@ func TestSelectionAmongKinds(t *testing.T) {
 				if signer != "" {
 					nodes[n].subject.SignerName = signer
 				}
-				r, err := joinFake(t, v, nodes[n])
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := must(joinFake(t, v, nodes[n]))
 				if r.Provider != name || len(kinds[1-n].asked) != 0 || r.SignerName != nodes[n].subject.SignerName {
 					t.Errorf("provider %s under %s, and the other kind was asked for %q", r.Provider, r.SignerName, kinds[1-n].asked)
 				}
@@ -255,15 +245,9 @@ func TestSelectionAmongKinds(t *testing.T) {
 func TestOtherKindsEvidence(t *testing.T) {
 	v, kinds, nodes := twoKinds(t)
 	hello := nodes[0].hello(t)
-	challenge, err := v.Challenge(t.Context(), hello)
-	if err != nil {
-		t.Fatal(err)
-	}
+	challenge := must(v.Challenge(t.Context(), hello))
 	answer := nodes[0].answer(t, challenge)
-	other, err := csr.SignerChallenge("fake-b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must(csr.SignerChallenge("fake-b"))
 	under := func(r *csr.Request, signer string) *csr.Request {
 		again := *r
 		again.Spec.SignerName = signer
@@ -273,7 +257,7 @@ func TestOtherKindsEvidence(t *testing.T) {
 		_, err := v.Challenge(t.Context(), under(hello, other))
 		expectRefusal(t, err, csr.CheckAttestationProvider)
 	})
-	t.Run("a hello under nobody's signer", func(t *testing.T) {
+	t.Run("a hello under an unknown signer", func(t *testing.T) {
 		_, err := v.Challenge(t.Context(), under(hello, "example.com/x"))
 		if !errors.Is(err, refusal.Check("provider-unknown")) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("got %v", err)
@@ -286,11 +270,8 @@ func TestOtherKindsEvidence(t *testing.T) {
 		}
 	})
 	t.Run("an answer under the signer of hellos", func(t *testing.T) {
-		own, err := csr.SignerChallenge("fake")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = v.Verify(t.Context(), under(answer, own))
+		own := must(csr.SignerChallenge("fake"))
+		_, err := v.Verify(t.Context(), under(answer, own))
 		expectRefusal(t, err, csr.CheckSignerName)
 	})
 	t.Run("an answer under the other's signer", func(t *testing.T) {
@@ -301,7 +282,7 @@ func TestOtherKindsEvidence(t *testing.T) {
 		_, err := v.Verify(t.Context(), under(answer, csr.SignerKubeAPIServerClientKubelet))
 		expectRefusal(t, err, CheckBindingSigner)
 	})
-	for name, block := range map[string]string{"the other": "fake-b/v1", "nobody": "nobody/v1", "no provider": ""} {
+	for name, block := range map[string]string{"the other": "fake-b/v1", "no kind": "unknown/v1", "no provider": ""} {
 		t.Run("an answer that says it is of "+name, func(t *testing.T) {
 			r, err := v.Verify(t.Context(), relabelled(t, answer, block))
 			expectRefusal(t, err, csr.CheckAttestationProvider)
@@ -316,7 +297,7 @@ func TestOtherKindsEvidence(t *testing.T) {
 		_, err := v.Verify(t.Context(), relabelled(t, answer, "fake/v2"))
 		expectRefusal(t, err, csr.CheckProviderVersion)
 	})
-	for block, want := range map[string]Check{"nobody/v1": csr.CheckAttestationProvider, "fake/v2": csr.CheckProviderVersion, "": csr.CheckAttestationProvider} {
+	for block, want := range map[string]Check{"unknown/v1": csr.CheckAttestationProvider, "fake/v2": csr.CheckProviderVersion, "": csr.CheckAttestationProvider} {
 		t.Run("under Kubernetes' signer, as "+block, func(t *testing.T) {
 			_, err := v.Verify(t.Context(), relabelled(t, under(answer, csr.SignerKubeAPIServerClientKubelet), block))
 			expectRefusal(t, err, want)
@@ -330,18 +311,13 @@ func TestOtherKindsEvidence(t *testing.T) {
 // relabelled is the request with another provider in its block; none with "".
 func relabelled(t *testing.T, r *csr.Request, block string) *csr.Request {
 	t.Helper()
-	bundle, err := csr.Parse(r.Spec.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundle := must(csr.Parse(r.Spec.Request))
 	bundle.Provider = block
 	if block == "" {
 		bundle.Data = nil
 	}
 	again := *r
-	if again.Spec.Request, err = bundle.Marshal(); err != nil {
-		t.Fatal(err)
-	}
+	again.Spec.Request = must(bundle.Marshal())
 	return &again
 }
 
@@ -351,26 +327,18 @@ func TestOneKindsValuesForAnother(t *testing.T) {
 	v, kinds, nodes := twoKinds(t)
 	n := nodes[0]
 	n.subject.SignerName = csr.SignerKubeAPIServerClientKubelet
-	challenge, err := v.Challenge(t.Context(), n.hello(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	challenge := must(v.Challenge(t.Context(), n.hello(t)))
 	answer := n.answer(t, challenge)
-	if _, err := v.Verify(t.Context(), answer); err != nil {
-		t.Fatal(err)
-	}
-	_, err = v.Verify(t.Context(), relabelled(t, answer, "fake-b/v1"))
+	must(v.Verify(t.Context(), answer))
+	_, err := v.Verify(t.Context(), relabelled(t, answer, "fake-b/v1"))
 	expectRefusal(t, err, CheckQualifyingData)
 	if want := []string{"Read answer", "Present", "Check"}; !slices.Equal(kinds[1].asked, want) {
 		t.Errorf("asked for %q, want %q", kinds[1].asked, want)
 	}
 	t.Run("nor under the other's derived from its secret", func(t *testing.T) {
-		c, err := message.ParseChallenge(challenge)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must(message.ParseChallenge(challenge))
 		nodes[1].subject, nodes[1].key = n.subject, n.key
-		_, err = v.Verify(t.Context(), nodes[1].answer(t, challenge))
+		_, err := v.Verify(t.Context(), nodes[1].answer(t, challenge))
 		expectRefusal(t, err, CheckQualifyingData)
 		if bytes.Equal(c.Clear, message.QualifyingData(c.Clear, "fake/v1", "document", nil)) {
 			t.Error("the secret is its own qualifying data")
@@ -437,15 +405,9 @@ func TestAnswersElsewhere(t *testing.T) {
 			now := fakeNow
 			config := fakeConfig(t, &fakeKind{})
 			config.Now = func() time.Time { return now }
-			v, err := NewVerifier(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must(NewVerifier(config))
 			n := newFakeNode(t, newFakeProver())
-			challenge, err := v.Challenge(t.Context(), n.hello(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			challenge := must(v.Challenge(t.Context(), n.hello(t)))
 			answer := n.answer(t, challenge)
 			c.change(answer)
 			now = now.Add(c.later)

@@ -9,18 +9,15 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// TestVerifierIsAProvider: each method takes what is for its purpose, and names what the inventory
-// names.
+// TestVerifierIsAProvider: each method accepts requests for its purpose, and MachineName is the
+// inventory's.
 func TestVerifierIsAProvider(t *testing.T) {
 	var v interface {
 		csr.Provider
 		Challenge(ctx context.Context, hello *csr.Request) ([]byte, error)
 	} = newFakeVerifier(t, &fakeKind{})
 	n := newFakeNode(t, newFakeProver())
-	challenge, err := v.Challenge(t.Context(), n.hello(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	challenge := must(v.Challenge(t.Context(), n.hello(t)))
 	answer := n.answer(t, challenge)
 	a, err := csr.Verify(t.Context(), v, answer)
 	if err != nil || a.MachineName() == "" {
@@ -40,7 +37,7 @@ func TestVerifierIsAProvider(t *testing.T) {
 		"serving": func() (*csr.Attested, error) { return v.VerifyServingAttestationData(t.Context(), answer.Parsed()) },
 	} {
 		if a, err := verify(); a != nil || !errors.Is(err, checkProviderUnknown) || !errors.Is(err, csr.ErrOtherSigner) {
-			t.Errorf("%s under nobody's signer: got %v", name, err)
+			t.Errorf("%s under an unknown signer: got %v", name, err)
 		}
 	}
 	if a, err := v.VerifyClientAttestationData(t.Context(), nil); a != nil || !errors.Is(err, errNotMade) {

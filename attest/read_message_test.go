@@ -29,19 +29,12 @@ func (e *workedExample) filed(t testing.TB, text []byte, signer string, created 
 	if change != nil {
 		change(spec, metadata)
 	}
-	object, err := json.Marshal(map[string]any{"spec": spec, "metadata": metadata})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := csr.ParseServerObject(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	object := must(json.Marshal(map[string]any{"spec": spec, "metadata": metadata}))
+	r := must(csr.ParseServerObject(object))
 	return r
 }
 
-// The messages of the worked example are read by a kind that trusts nobody, with or without
-// the signer under which they were filed.
+// A kind without roots reads the messages of the worked example, with or without their signer.
 func TestReadMessage(t *testing.T) {
 	e := loadWorkedExample(t)
 	for _, c := range []struct {
@@ -54,10 +47,7 @@ func TestReadMessage(t *testing.T) {
 	} {
 		for _, signer := range []string{c.signer, ""} {
 			t.Run(c.file+" "+signer, func(t *testing.T) {
-				m, err := attest.ReadMessage(e.filed(t, e.file(t, c.file), signer, c.created, nil).Parsed(), new(tpm.Kind))
-				if err != nil {
-					t.Fatal(err)
-				}
+				m := must(attest.ReadMessage(e.filed(t, e.file(t, c.file), signer, c.created, nil).Parsed(), new(tpm.Kind)))
 				if m.Stage != c.stage || m.Provider != tpm.Provider || m.Evidence.Version != 1 || m.Road != attest.RoadAK || m.ClusterID != e.ClusterID ||
 					m.TargetSigner != e.SignerName || m.Machine != "" || len(m.MachineKey) == 0 || len(m.Evidence.Certificates) != 2 {
 					t.Errorf("got %+v", m)
@@ -77,14 +67,8 @@ func TestReadMessage(t *testing.T) {
 // Each fact that an answer repeats is held against the request by the verifier's own rules.
 func TestMessageDifferences(t *testing.T) {
 	e := loadWorkedExample(t)
-	bundle, err := csr.Parse(e.file(t, "answer.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := message.ParseBundle(bundle.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundle := must(csr.Parse(e.file(t, "answer.pem")))
+	data := must(message.ParseBundle(bundle.Data))
 	// changed is the answer with another binding.
 	changed := func(change func(*message.Binding)) []byte {
 		proof, binding, err := message.ParseProof(data.Statements[1].Stmt)
@@ -99,9 +83,7 @@ func TestMessageDifferences(t *testing.T) {
 		b := *bundle
 		b.Data = text
 		out, err4 := b.Marshal()
-		if err := errors.Join(err1, err2, err3, err4); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, errors.Join(err1, err2, err3, err4))
 		return out
 	}
 	for name, row := range map[string]struct {
@@ -133,10 +115,7 @@ func TestMessageDifferences(t *testing.T) {
 			if row.binding != nil {
 				text = changed(row.binding)
 			}
-			m, err := attest.ReadMessage(e.filed(t, text, e.SignerName, e.AnswerCreated, row.change).Parsed(), new(tpm.Kind))
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must(attest.ReadMessage(e.filed(t, text, e.SignerName, e.AnswerCreated, row.change).Parsed(), new(tpm.Kind)))
 			var got []attest.Check
 			for _, d := range m.Differences {
 				got = append(got, d.Check)
@@ -148,21 +127,14 @@ func TestMessageDifferences(t *testing.T) {
 	}
 }
 
-// What is no message of a kind is refused by the name of its fault, and what could be read of
-// it is there all the same.
+// A malformed message is refused with the check of its fault, and the fields read before are returned.
 func TestReadMessageRefuses(t *testing.T) {
 	e := loadWorkedExample(t)
 	hello, answer := e.file(t, "hello.pem"), e.file(t, "answer.pem")
 	changed := func(change func(*csr.Bundle)) []byte {
-		b, err := csr.Parse(hello)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must(csr.Parse(hello))
 		change(b)
-		text, err := b.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must(b.Marshal())
 		return text
 	}
 	for name, row := range map[string]struct {
@@ -195,15 +167,12 @@ func TestReadMessageRefuses(t *testing.T) {
 	}
 }
 
-// FuzzReadMessage reads whatever somebody has filed.
+// FuzzReadMessage reads any request.
 func FuzzReadMessage(f *testing.F) {
 	testkit.BeginFuzz(f)
 	kinds := []attest.Kind{new(tpm.Kind)}
 	for _, name := range []string{"hello", "answer"} {
-		text, err := os.ReadFile("testdata/messages/" + name + ".pem")
-		if err != nil {
-			f.Fatal(err)
-		}
+		text := must(os.ReadFile("testdata/messages/" + name + ".pem"))
 		f.Add(text, csr.SignerChallengeTPM)
 		f.Add(text, csr.SignerClientTPM)
 		f.Add(text[:len(text)*2/3], "")
@@ -217,7 +186,7 @@ func FuzzReadMessage(f *testing.F) {
 	})
 }
 
-// What a request that somebody filed says, without trusting anybody.
+// Read a filed request, without roots of trust.
 func ExampleReadMessage() {
 	text, err := os.ReadFile("testdata/messages/answer.pem")
 	if err != nil {
@@ -239,8 +208,8 @@ func ExampleReadMessage() {
 	// tcg-attest-tpm-certify, nodeattest-proof
 }
 
-// tripwire overwrites the text of a request when it is asked for the nth time whether it
-// is done: whoever reads the text from then on reads nothing.
+// tripwire is a context that overwrites the text of a request at the nth call of Err: code that reads
+// the text from then on reads nothing.
 type tripwire struct {
 	context.Context
 	request *csr.Request
@@ -260,18 +229,9 @@ func (w *tripwire) Err() error {
 func TestMessagesAreReadOnce(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	plane := attesttest.NewControlPlane(t, node)
-	hello, err := node.Hello(t.Context(), plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	challenge, err := plane.Verifier.Challenge(t.Context(), hello)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := node.Answer(t.Context(), challenge, plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hello := must(node.Hello(t.Context(), plane.Now()))
+	challenge := must(plane.Verifier.Challenge(t.Context(), hello))
+	answer := must(node.Answer(t.Context(), challenge, plane.Now()))
 	for name, c := range map[string]struct {
 		request *csr.Request
 		before  int // questions to the context before the text is read

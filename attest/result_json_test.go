@@ -108,17 +108,11 @@ const resultGolden = `{
 // gets into encoding/json.
 func TestResultDocument(t *testing.T) {
 	r := fullResult()
-	hash, err := csr.SPKIHash(r.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := must(csr.SPKIHash(r.Key))
 	want := strings.Replace(resultGolden, "GENERATOR", fmt.Sprintf("%x", hash), 1)
 	for name, v := range map[string]any{"a pointer": r, "a value": *r, "a field": struct{ R any }{*r}, "an element": []attest.Result{*r}} {
 		t.Run(name, func(t *testing.T) {
-			got, err := json.MarshalIndent(v, "", "  ")
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must(json.MarshalIndent(v, "", "  "))
 			if v == any(r) || reflect.TypeOf(v) == reflect.TypeOf(*r) {
 				if diff := cmp.Diff(want, string(got)); diff != "" {
 					t.Errorf("-want +got:\n%s", diff)
@@ -131,7 +125,7 @@ func TestResultDocument(t *testing.T) {
 	}
 }
 
-// A Result of nothing says what it is and nothing else.
+// An empty Result has the required members and no others.
 func TestResultDocumentOfNothing(t *testing.T) {
 	got, err := json.Marshal(attest.Result{})
 	want := `{"stage":"stage(?)","provider":"","road":"ak","machine":"","nodeName":"","purpose":"purpose(0)","tpmResident":false,"facts":[{"standing":"","name":"machine","value":""}]}`
@@ -147,7 +141,7 @@ func TestResultDocumentOfNothing(t *testing.T) {
 // Every exported field of a Result changes its document, or is left out for a reason.
 func TestResultDocumentIsWhole(t *testing.T) {
 	leftOut := map[string]string{
-		"Details": "its form is that of the kind's package; what it says to people is in facts",
+		"Details": "its form is that of the kind's package; its readable part is in facts",
 	}
 	seen := 0
 	for field := range reflect.TypeFor[attest.Result]().Fields() {

@@ -11,15 +11,10 @@ import (
 func TestRingsAreNotShown(t *testing.T) {
 	key := NewRingKey(ringTime)
 	t.Run("RingKey", func(t *testing.T) { testkit.CheckSecrets(t, key, revealed(&key)) })
-	ring, err := NewStaticKeyRing(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(NewStaticKeyRing(key))
 	t.Run("KeyRing", func(t *testing.T) { testkit.CheckSecrets(t, ring, revealed(&key)) })
 	t.Run("VerifierConfig", func(t *testing.T) { testkit.CheckSecrets(t, VerifierConfig{KeyRing: ring}, revealed(&key)) })
-	t.Run("Verifier", func(t *testing.T) {
-		testkit.CheckSecrets(t, &Verifier{c: VerifierConfig{KeyRing: ring}}, revealed(&key))
-	})
+	t.Run("Verifier", func(t *testing.T) { testkit.CheckSecrets(t, &Verifier{c: VerifierConfig{KeyRing: ring}}, revealed(&key)) })
 }
 
 // A challenge that the node has opened, or that the verifier holds an answer against, keeps

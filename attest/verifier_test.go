@@ -15,16 +15,10 @@ import (
 
 // A verifier that lacks one thing is refused when it is made.
 func TestVerifierConfig(t *testing.T) {
-	ring, err := NewStaticKeyRing(NewRingKey(ringTime))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(NewStaticKeyRing(NewRingKey(ringTime)))
 	var signers []string
 	for _, name := range []string{"fake", "other"} {
-		signer, err := csr.PurposeClient.SignerName(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		signer := must(csr.PurposeClient.SignerName(name))
 		signers = append(signers, signer)
 	}
 	good := VerifierConfig{
@@ -34,9 +28,7 @@ func TestVerifierConfig(t *testing.T) {
 			Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return nil, csr.ErrNoMachine }},
 		Authorizer: AuthorizerFunc(func(context.Context, *Result) (*Authorization, error) { return nil, nil }),
 	}
-	if _, err := NewVerifier(good); err != nil {
-		t.Fatal(err)
-	}
+	must(NewVerifier(good))
 	long := strings.Repeat("c", der.MaxClusterIDSize)
 	for name, c := range map[string]struct {
 		change func(*VerifierConfig)
@@ -65,7 +57,7 @@ func TestVerifierConfig(t *testing.T) {
 		"a minimum of 0":              {minimum("fake", 0), true},
 		"a minimum of -1":             {minimum("fake", -1), false},
 		"a minimum that none reaches": {minimum("fake", 2), false},
-		"a minimum of nobody's":       {minimum("fake-b", 1), false},
+		"a minimum of no kind":        {minimum("fake-b", 1), false},
 		"a minimum of no provider":    {minimum("", 1), false},
 		"identities in capitals":      {kinds(func(d *Description) { d.Roads[0].Identities = []Grammar{{Kind: "Fake"}} }), false},
 		"identities without a name":   {kinds(func(d *Description) { d.Roads[0].Identities = []Grammar{{Kind: "fake"}, {}} }), false},
@@ -74,7 +66,7 @@ func TestVerifierConfig(t *testing.T) {
 		"a kind called insecure":      {kinds(func(d *Description) { d.Provider = "insecure" }), false},
 		"a kind without roads":        {kinds(func(d *Description) { d.Roads = nil }), false},
 		"a road twice":                {kinds(func(d *Description) { d.Roads = append(d.Roads, d.Roads[0]) }), false},
-		"a road that is none":         {kinds(func(d *Description) { d.Roads[0].Road = 3 }), false},
+		"an unknown road":             {kinds(func(d *Description) { d.Roads[0].Road = 3 }), false},
 		"a road below all":            {kinds(func(d *Description) { d.Roads[0].Road = -1 }), false},
 		"no identities":               {kinds(func(d *Description) { d.Roads[0].Identities = nil }), false},
 		"no standing":                 {kinds(func(d *Description) { d.Roads[0].Machine = "" }), false},
@@ -124,10 +116,7 @@ func TestVerifierConfig(t *testing.T) {
 	if _, err := NewVerifier(c); err == nil || !strings.Contains(err.Error(), "Policy") {
 		t.Errorf("no policy: %v", err)
 	}
-	v, err := NewVerifier(good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(NewVerifier(good))
 	if _, err := v.Verify(context.Background(), nil); err == nil {
 		t.Error("no request: accepted")
 	}
@@ -144,7 +133,7 @@ func minimum(provider string, version int) func(*VerifierConfig) {
 	return func(c *VerifierConfig) { c.MinimumVersions = map[string]int{provider: version} }
 }
 
-// clusters are those of the policy.
+// clusters sets the policy's ClusterIDs.
 func clusters(ids []string) func(*VerifierConfig) {
 	return func(c *VerifierConfig) {
 		c.Policy = c.Policy.Clone()
@@ -162,7 +151,7 @@ func kinds(describe ...func(*Description)) func(*VerifierConfig) {
 	}
 }
 
-// What is missing is named by the field or argument that the caller left out.
+// An error names the missing field or argument.
 func TestMissingIsNamed(t *testing.T) {
 	v, err := NewVerifier(VerifierConfig{KeyRing: new(KeyRing), Policy: &csr.Policy{}})
 	if v != nil || !errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), "Kinds") {

@@ -1,7 +1,6 @@
 package attest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
@@ -141,32 +140,22 @@ func compareBindings(got, want *message.Binding) error {
 
 // differences returns a refusal for each field that differs, without key, nonce and times.
 func differences(got, want *message.Binding) (all []*Error) {
-	differ := func(check Check, got, want string) {
-		all = append(all, &Error{Check: check, Got: got, Want: refusal.OrNothing(want)})
-	}
-	if got.Road != want.Road {
-		differ(CheckBindingRoad, got.Road.String(), want.Road.String())
-	}
-	if got.ClusterID != want.ClusterID {
-		differ(CheckBindingCluster, got.ClusterID, want.ClusterID)
-	}
-	if got.SignerName != want.SignerName {
-		differ(CheckBindingSigner, got.SignerName, want.SignerName)
-	}
-	if got.ExpirationSeconds != want.ExpirationSeconds {
-		differ(CheckBindingExpiration, strconv.Itoa(int(got.ExpirationSeconds)), strconv.Itoa(int(want.ExpirationSeconds)))
-	}
-	if got.MachineKey != want.MachineKey {
-		differ(CheckBindingMachineKey, hex.EncodeToString(got.MachineKey[:]), hex.EncodeToString(want.MachineKey[:]))
-	}
-	if !bytes.Equal(got.AKName, want.AKName) {
-		differ(checkBindingAKName, hex.EncodeToString(got.AKName), hex.EncodeToString(want.AKName))
-	}
-	if got.RequestHash != want.RequestHash {
-		differ(CheckBindingRequest, hex.EncodeToString(got.RequestHash[:]), hex.EncodeToString(want.RequestHash[:]))
-	}
-	if got.Requester != want.Requester {
-		differ(CheckBindingRequester, got.Requester, want.Requester)
+	for _, field := range []struct {
+		check     Check
+		got, want string
+	}{
+		{CheckBindingRoad, got.Road.String(), want.Road.String()},
+		{CheckBindingCluster, got.ClusterID, want.ClusterID},
+		{CheckBindingSigner, got.SignerName, want.SignerName},
+		{CheckBindingExpiration, strconv.Itoa(int(got.ExpirationSeconds)), strconv.Itoa(int(want.ExpirationSeconds))},
+		{CheckBindingMachineKey, hex.EncodeToString(got.MachineKey[:]), hex.EncodeToString(want.MachineKey[:])},
+		{checkBindingAKName, hex.EncodeToString(got.AKName), hex.EncodeToString(want.AKName)},
+		{CheckBindingRequest, hex.EncodeToString(got.RequestHash[:]), hex.EncodeToString(want.RequestHash[:])},
+		{CheckBindingRequester, got.Requester, want.Requester},
+	} {
+		if field.got != field.want {
+			all = append(all, &Error{Check: field.check, Got: field.got, Want: refusal.OrNothing(field.want)})
+		}
 	}
 	return all
 }

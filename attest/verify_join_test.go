@@ -15,7 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// The node finds its challenge in the status of its hello, or learns what was decided.
+// The node finds its challenge in the status of its hello, or gets the decision as an error.
 func TestChallengeOf(t *testing.T) {
 	good := csr.Condition{Type: csr.ConditionDenied, Reason: message.ReasonChallenge, Message: challengeMessage([]byte{1, 2, 3})}
 	with := func(conditions ...csr.Condition) *csr.Request {
@@ -40,7 +40,7 @@ func TestChallengeOf(t *testing.T) {
 		"denied":                    {with(under(csr.ConditionDenied, "x")), checkNoChallenge, false},
 		"approved":                  {with(under(csr.ConditionApproved, message.ReasonChallenge)), checkNoChallenge, false},
 		"failed":                    {with(under(csr.ConditionFailed, message.ReasonChallenge)), checkNoChallenge, false},
-		"what is no challenge":      {with(csr.Condition{Type: csr.ConditionDenied, Reason: message.ReasonChallenge, Message: "%"}), checkEncoding, false},
+		"not a challenge":           {with(csr.Condition{Type: csr.ConditionDenied, Reason: message.ReasonChallenge, Message: "%"}), checkEncoding, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ChallengeOf(c.hello)
@@ -78,7 +78,7 @@ func TestHellos(t *testing.T) {
 			c.Policy.SignerNames = []string{csr.SignerKubeAPIServerClientKubelet}
 		}, want: csr.CheckSignerName},
 		"a ring not read": {plane: func(c *VerifierConfig) { c.KeyRing = new(KeyRing) }, want: checkRingStale, retry: true},
-		"evidence that is none": {change: func(r *csr.Request) {
+		"malformed evidence": {change: func(r *csr.Request) {
 			b, _ := csr.Parse(r.Spec.Request)
 			b.Data = []byte{1}
 			r.Spec.Request, _ = b.Marshal()
@@ -89,10 +89,7 @@ func TestHellos(t *testing.T) {
 			if c.plane != nil {
 				c.plane(&config)
 			}
-			v, err := NewVerifier(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must(NewVerifier(config))
 			n := newFakeNode(t, newFakeProver())
 			if c.node != nil {
 				c.node(n)
@@ -115,7 +112,7 @@ func badSignature(n *fakeNode) {
 	n.subject.Request[len(n.subject.Request)-1] ^= 1
 }
 
-// What the binding cannot tell apart is found by what comes after it.
+// Faults that the Binding does not show are found by later checks.
 func TestAnswersBesideTheBinding(t *testing.T) {
 	echo := func(binding []byte) func(*fakeNode) {
 		return func(n *fakeNode) {
@@ -146,15 +143,9 @@ func TestAnswersBesideTheBinding(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := fakeConfig(t, &fakeKind{})
-			v, err := NewVerifier(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must(NewVerifier(config))
 			n := newFakeNode(t, newFakeProver())
-			challenge, err := v.Challenge(t.Context(), n.hello(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			challenge := must(v.Challenge(t.Context(), n.hello(t)))
 			if c.node != nil {
 				c.node(n)
 			}
@@ -162,9 +153,7 @@ func TestAnswersBesideTheBinding(t *testing.T) {
 			if c.plane != nil {
 				c.plane(&config)
 			}
-			if v, err = NewVerifier(config); err != nil {
-				t.Fatal(err)
-			}
+			v = must(NewVerifier(config))
 			r, err := v.Verify(t.Context(), answer)
 			expectRefusal(t, err, c.want)
 			if (r != nil) != (err == nil) {
@@ -243,10 +232,7 @@ func TestCredentialsOverTheirSize(t *testing.T) {
 	t.Run("the secret in it is the challenge's alone", func(t *testing.T) {
 		p := newFakeProver()
 		p.road = RoadEK
-		challenge, err := newFakeVerifier(t, &fakeKind{describe: allRoads}).Challenge(t.Context(), newFakeNode(t, p).hello(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		challenge := must(newFakeVerifier(t, &fakeKind{describe: allRoads}).Challenge(t.Context(), newFakeNode(t, p).hello(t)))
 		if c, err := message.ParseChallenge(challenge); err != nil || c.Clear != nil || c.Credential == nil {
 			t.Errorf("%v, %v", c, err)
 		}
@@ -279,8 +265,7 @@ func TestEvidenceTypes(t *testing.T) {
 	}
 }
 
-// Nothing can be asked of what was not made, and nothing is issued for what was not
-// decided.
+// Values that no constructor made return errors, and an undecided result has no Attested.
 func TestWhatWasNotMade(t *testing.T) {
 	n := newFakeNode(t, newFakeProver())
 	hello := n.hello(t)
@@ -305,7 +290,7 @@ func TestWhatWasNotMade(t *testing.T) {
 		})
 	}
 	if NewResult(StageAnswer, nil).Attested() != nil {
-		t.Error("a result of nobody's is verified")
+		t.Error("a result without a decision is attested")
 	}
 	if a, err := AuthorizerFunc(nil).Authorize(t.Context(), nil); a != nil || err == nil {
 		t.Errorf("a nil function: %v, %v", a, err)

@@ -3,7 +3,6 @@ package attesttest
 import (
 	"bytes"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -85,10 +84,7 @@ func (w *World) evidenceAttacks() []Attack {
 
 // filedAgain returns an honest request of the day before. The world's clock stays a day later.
 func filedAgain(ctx context.Context, a *attempt) (*csr.Request, error) {
-	request, err := requestOptions{challenged: true}.make(ctx, a)
-	if err != nil {
-		return nil, errors.Join(errNotMade, err)
-	}
+	request := must(requestOptions{challenged: true}.make(ctx, a))
 	a.advance(24 * time.Hour)
 	request.Metadata.CreationTimestamp = a.Now().Add(-time.Minute)
 	return request, nil

@@ -4,7 +4,9 @@ import "errors"
 
 // failure is the panic value of must, which caught turns into an error: a long setup of one-line steps
 // stops at its first error.
-type failure struct{ err error }
+type failure struct{ error }
+
+func (f failure) Unwrap() error { return f.error }
 
 // must returns v, and panics with a failure on an error.
 func must[T any](v T, err error) T {
@@ -19,7 +21,7 @@ func caught(err *error) {
 	switch f := recover().(type) {
 	case nil:
 	case failure:
-		*err = errors.Join(*err, f.err)
+		*err = errors.Join(*err, f)
 	default:
 		panic(f)
 	}

@@ -145,12 +145,12 @@ func (o *oneByOne) Bind(_ context.Context, seen *membership.Record, end time.Tim
 	return o.store(seen.NodeName, &r), nil
 }
 
-// TestRegistryRunnerCatchesRaces: what is atomic in each step and not as a whole.
+// TestRegistryRunnerCatchesRaces: each step of this registry is atomic, and no call is.
 func TestRegistryRunnerCatchesRaces(t *testing.T) {
 	for _, c := range registryChecks {
 		switch c.name {
 		case "of two changes to one version one succeeds", "one machine wins a race for a name", "one name wins a race for a machine", "one name wins a race for a Machine UID":
-			synctest.Test(t, func(t *testing.T) { // where nobody writes before all have looked
+			synctest.Test(t, func(t *testing.T) { // in which all callers read before the first one writes
 				err := c.try(t, func(_ testing.TB, now func() time.Time) []membership.Registry {
 					return []membership.Registry{&oneByOne{plainRegistry{now: now}}}
 				})

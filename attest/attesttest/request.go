@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto"
-	"errors"
 	"net/netip"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -65,9 +64,6 @@ func (a *Applicant) filed(evidence *csr.Bundle) *csr.Request {
 	r.Spec.Request = must(whole.Marshal())
 	return &r
 }
-
-// errNotMade is a fault of the runner or of WorldOptions.Prove: it failed to make a request.
-var errNotMade = errors.New("attesttest: an attack could not be made")
 
 // errAttackFailed is the outcome of an attack for which no request could be made: the provider is safe.
 type errAttackFailed string

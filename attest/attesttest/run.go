@@ -114,19 +114,11 @@ func attacksIn(w *World) []Attack {
 
 // made makes the request of an attack.
 func (a *Attack) made(ctx context.Context, at *attempt) (request *csr.Request, err error) {
-	failed := func() (failed error) {
-		defer caught(&failed)
-		if a.Make != nil {
-			request, err = a.Make(ctx, at.provider)
-		} else {
-			request, err = a.make(ctx, at)
-		}
-		return nil
-	}()
-	if failed != nil {
-		return nil, errors.Join(errNotMade, failed)
+	defer caught(&err)
+	if a.Make != nil {
+		return a.Make(ctx, at.provider)
 	}
-	return request, err
+	return a.make(ctx, at)
 }
 
 // try makes one attack and returns its outcome.
@@ -134,8 +126,9 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 	o.Attack = *attack
 	at := &attempt{World: w, provider: provider}
 	request, err := attack.made(ctx, at)
+	_, failed := errors.AsType[failure](err)
 	switch {
-	case errors.Is(err, errNotMade):
+	case failed:
 		o.Err, o.Fault = err, "the request of the attack could not be made: a fault of the runner or of Prove"
 		return o
 	case err == nil:
@@ -183,24 +176,11 @@ func (w *World) issue(ctx context.Context, provider csr.Provider, request *csr.R
 		}
 	}()
 	before, _ := json.Marshal(request)
-	verify := provider.VerifyClientAttestationData
-	if purpose, err := csr.PurposeOf(request.Spec.SignerName); err == nil && purpose == csr.PurposeServing {
-		verify = provider.VerifyServingAttestationData
-	}
-	attested, err := verify(ctx, request.Parsed())
+	attested, err := csr.Verify(ctx, provider, request)
 	if after, _ := json.Marshal(request); !bytes.Equal(before, after) {
 		return errChanged
 	}
 	if err != nil {
-		return err
-	}
-	if attested == nil {
-		return &csr.Error{Check: csr.CheckProviderResult, Got: "no result and no error", Want: "one of them"}
-	}
-	if err := attested.Check(request.Parsed()); err != nil {
-		return err
-	}
-	if _, err := provider.MachineName(ctx, attested); err != nil {
 		return err
 	}
 	_, err = w.ca.Issue(ctx, attested)

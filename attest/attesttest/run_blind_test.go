@@ -28,7 +28,7 @@ type device struct {
 	signature, value, identity bool // unsigned, or read from an unsigned field
 	undated                    bool // documents have no date
 	custom                     bool // values have an encoding of the company's own
-	chainless                  bool // certificates are by anybody
+	chainless                  bool // certificates of any issuer are accepted
 	company                    *company
 }
 
@@ -92,11 +92,11 @@ func (k *device) Verify(_ context.Context, data []byte, q *attest.Inquiry) (*doc
 		return nil, err
 	}
 	if err := leaf.CheckSignatureFrom(k.company.ca); err != nil && !k.chainless {
-		return nil, &attest.Error{Check: checkDevice, Got: "somebody's certificate", Err: err}
+		return nil, &attest.Error{Check: checkDevice, Got: "a certificate of another issuer", Err: err}
 	}
 	key, ok := leaf.PublicKey.(*ecdsa.PublicKey)
 	if !k.signature && !(ok && ecdsa.VerifyASN1(key, k.digest(d), d.Signature)) {
-		return nil, &attest.Error{Check: checkDevice, Got: "somebody's signature"}
+		return nil, &attest.Error{Check: checkDevice, Got: "a signature by another key"}
 	}
 	if age := q.Now.Sub(time.Unix(d.Time, 0)); !k.undated && (age < 0 || age > time.Minute) {
 		return nil, &attest.Error{Check: checkDevice, Got: "an old document"}
@@ -188,8 +188,8 @@ func (k *device) world(t *testing.T) *World {
 	return NewWorld(t, WorldOptions{Documents: &Documents{Kind: kind, Source: k.company.sources(k), Attacker: newCompany(t).sources(k), Undated: k.undated}})
 }
 
-// TestBlindAttacks: what a kind of a stranger's forgets is named by attacks that know nothing
-// of its documents, and nothing is named that it does right.
+// TestBlindAttacks: for each check that a kind of an unknown format forgets, the right attack succeeds, and
+// no other.
 func TestBlindAttacks(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind device
@@ -288,7 +288,7 @@ func TestUndated(t *testing.T) {
 	}
 }
 
-// TestTryReplacements lists what is tried where a value stands in a document.
+// TestTryReplacements lists the documents that are tried for a value in them.
 func TestTryReplacements(t *testing.T) {
 	was, is := []byte("value-1"), []byte("value-2")
 	inside := base64.RawURLEncoding.EncodeToString
@@ -355,7 +355,7 @@ func TestTryByteChanges(t *testing.T) {
 	}
 }
 
-// TestTrySplices lists what is tried of two documents.
+// TestTrySplices lists the documents that are tried for two others.
 func TestTrySplices(t *testing.T) {
 	for name, c := range map[string]struct {
 		document, other string

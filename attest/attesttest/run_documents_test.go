@@ -77,8 +77,8 @@ func (p *weakPlatform) Verify(ctx context.Context, data []byte, q *attest.Inquir
 	return p.verify(ctx, d, data, q)
 }
 
-// weakKind is a kind that looks at documents as it likes: it does not compare them with
-// the proof before it verifies them, and may change what it has found out.
+// weakKind is a kind that does not compare documents with the proof before it verifies them, and may
+// change its findings.
 type weakKind struct {
 	attest.Kind
 	find func(*attest.Findings, *attest.Presented)
@@ -257,7 +257,7 @@ func (n *naive) verify(ctx context.Context, parsed *csr.Parsed) (*csr.Attested, 
 	return checked.Vouch(a.proof.Machine, csr.Grant{ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}, nil), nil
 }
 
-// documentAnswer is what is read of an answer.
+// documentAnswer is a parsed answer.
 type documentAnswer struct {
 	checked *csr.Checked
 	request *csr.Request

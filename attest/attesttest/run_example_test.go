@@ -30,8 +30,7 @@ func (d cloudDocument) signed() []byte {
 	return b
 }
 
-// cloudProvider is a provider of one's own. It takes the policy, the members and the
-// clock from whoever runs it.
+// cloudProvider is a csr.Provider. Its policy, members and clock are the caller's.
 type cloudProvider struct {
 	policy   *csr.Policy
 	member   func(nodeName, machine string) error

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestInsecureNull: every attack that only evidence could stop gets past the null
-// attestor, and nothing else does. An attack of these classes that it stops is none.
+// TestInsecureNull: every attack that only evidence could stop gets past the null attestor, and no other
+// does. If it stops an attack of these classes, the attack is worth nothing.
 func TestInsecureNull(t *testing.T) {
 	w := NewWorld(t, WorldOptions{Documents: toyDocuments(t, strictKind)})
 	policy := []string{"node-unknown", "node-not-ready", "unknown-node-by-stranger", "inventory-of-another-machine", "inventory-of-another-provider"}

@@ -82,7 +82,7 @@ func TestMisbehavingProviders(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(*csr.Request)
 		after  func(*csr.Attested, error) (*csr.Attested, error)
-		want   string // among what is reported
+		want   string // one of the reported names
 	}{
 		"panics": {before: func(r *csr.Request) {
 			if len(r.Spec.Usages) == 0 {

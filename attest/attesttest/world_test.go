@@ -62,8 +62,7 @@ func TestWorldOptions(t *testing.T) {
 	}
 }
 
-// TestAttacksAreOneThing: a forgery that nothing was done to is let in by the strict
-// reader, so what is refused is refused for the one thing that an attack changes.
+// TestAttacksAreOneThing: an unchanged forgery is admitted, so an attack is refused for its one change.
 func TestAttacksAreOneThing(t *testing.T) {
 	n, w := newNaive(t)
 	for _, i := range []requestOptions{{}, {serving: true}, {machine: MachineTwo, node: NodeName2}} {

@@ -16,19 +16,15 @@ import (
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
 
-// Of the messages that a search tries, which repeats and lengthens what is in the statements and
-// in the PKCS#10 request, none takes much more memory or counted work than a good one of its size.
-// Parsing makes the more memory of the request, the more elements it has. What a document costs is
-// its platform's to bound.
+// A search repeats and lengthens the elements of the statements and of the PKCS#10 request. No message
+// that it tries takes much more memory or counted work than a good one of its size, although memory grows
+// with the number of elements. The cost of a document is its platform's to limit.
 func TestCostliestMessages(t *testing.T) {
 	for _, stage := range []attest.Stage{attest.StageHello, attest.StageAnswer} {
 		t.Run(stage.String(), func(t *testing.T) {
 			j := newJoin(t)
 			v := j.verifier(t)
-			spec, err := j.attester(t).Hello(t.Context(), j.subject)
-			if err != nil {
-				t.Fatal(err)
-			}
+			spec := must(j.attester(t).Hello(t.Context(), j.subject))
 			filed, verify := j.object(spec), func(r *csr.Request) error { _, err := v.Challenge(t.Context(), r); return err }
 			if stage == attest.StageAnswer {
 				filed, verify = j.answer(t, v), func(r *csr.Request) error { _, err := v.Verify(t.Context(), r); return err }
@@ -49,19 +45,13 @@ func TestCostliestMessages(t *testing.T) {
 	}
 }
 
-// messageParts are what is changed in a message.
+// messageParts are the parts of a message that the search changes.
 type messageParts struct{ statements, request *costsearch.Tree }
 
 func readParts(t *testing.T, r *csr.Request) messageParts {
 	t.Helper()
-	bundle, err := csr.Parse(r.Spec.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	evidence, err := message.ParseBundle(bundle.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundle := must(csr.Parse(r.Spec.Request))
+	evidence := must(message.ParseBundle(bundle.Data))
 	p := messageParts{&costsearch.Tree{Tag: asn1.SEQUENCE}, costsearch.Trees(bundle.Request)[0].Members[0]}
 	for _, s := range evidence.Statements {
 		p.statements.Members = append(p.statements.Members, costsearch.Trees(s.Stmt)...)

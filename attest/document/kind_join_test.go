@@ -39,7 +39,7 @@ type join struct {
 	refuse   bool           // the machine is no member
 }
 
-// spy is a platform that says something else than what it found.
+// spy is a platform that returns claims other than the document's.
 type spy struct {
 	*attesttest.Platform
 	read, verify func(*document.Claims) (*document.Claims, error)
@@ -67,7 +67,7 @@ func (s *spy) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*docu
 	return claims, err
 }
 
-// source is a machine that may ask for something else than what it is asked for.
+// source is a machine that may request a document over another value.
 type source struct {
 	platform *attesttest.Platform
 	identity attest.Identity // that it claims
@@ -106,14 +106,8 @@ func newJoin(t *testing.T) *join {
 	platform.Now = func() time.Time { return now }
 	j := &join{platform: &spy{Platform: platform}, source: &source{platform: platform, identity: "platform:m1", name: "m1"}}
 	j.kind = document.KindConfig{Provider: attesttest.PlatformProvider, Identities: []attest.Grammar{{Kind: "platform"}}, ValueSize: 32, Platform: j.platform}
-	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(now.Add(-time.Hour)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := csr.PurposeClient.SignerName(attesttest.PlatformProvider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(attest.NewStaticKeyRing(attest.NewRingKey(now.Add(-time.Hour))))
+	signer := must(csr.PurposeClient.SignerName(attesttest.PlatformProvider))
 	j.config = attest.VerifierConfig{KeyRing: ring, Now: func() time.Time { return now },
 		Policy: &csr.Policy{ClusterIDs: []string{"cluster-1"}, SignerNames: []string{signer}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 			return &csr.Machine{Name: "machine-of-" + q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
@@ -121,49 +115,33 @@ func newJoin(t *testing.T) *join {
 		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			j.asked = append(j.asked, r.Stage)
 			if j.refuse {
-				return nil, attest.NotMember("it is none")
+				return nil, attest.NotMember("not listed")
 			}
 			return r.Admit(r.NodeName), nil
 		})}
-	if j.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
-	}
+	j.key = must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	j.subject = attest.Subject{SignerName: signer, ClusterID: "cluster-1", ExpirationSeconds: 3600}
-	if j.subject.Request, err = csr.Create(csr.PurposeClient, j.key, "node-1", csr.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	j.subject.Request = must(csr.Create(csr.PurposeClient, j.key, "node-1", csr.CreateOptions{}))
 	j.username = csr.BootstrapUserPrefix + "abcdef"
 	return j
 }
 
 func (j *join) verifier(t *testing.T) *attest.Verifier {
 	t.Helper()
-	kind, err := document.NewKind(j.kind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kind := must(document.NewKind(j.kind))
 	j.config.Kinds = []attest.Kind{kind}
-	v, err := attest.NewVerifier(j.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(attest.NewVerifier(j.config))
 	return v
 }
 
 func (j *join) attester(t *testing.T) *attest.Attester {
 	t.Helper()
-	prover, err := document.NewProver(attesttest.PlatformProvider, 1, j.source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := attest.NewAttester(&tampering{prover, func(s attest.Stage, e *attest.Evidence) {
+	prover := must(document.NewProver(attesttest.PlatformProvider, 1, j.source))
+	a := must(attest.NewAttester(&tampering{prover, func(s attest.Stage, e *attest.Evidence) {
 		if j.tamper != nil {
 			j.tamper(s, e)
 		}
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))
 	return a
 }
 
@@ -206,24 +184,15 @@ func (j *join) object(spec *csr.Spec) *csr.Request {
 // challenge is the verifier's answer to the node's hello.
 func (j *join) challenge(t *testing.T, v *attest.Verifier) ([]byte, error) {
 	t.Helper()
-	spec, err := j.attester(t).Hello(t.Context(), j.subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := must(j.attester(t).Hello(t.Context(), j.subject))
 	return v.Challenge(t.Context(), j.object(spec))
 }
 
 // answer is a request with the answer to a good challenge.
 func (j *join) answer(t *testing.T, v *attest.Verifier) *csr.Request {
 	t.Helper()
-	challenge, err := j.challenge(t, v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec, err := j.attester(t).Answer(t.Context(), challenge, j.key, j.subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	challenge := must(j.challenge(t, v))
+	spec := must(j.attester(t).Answer(t.Context(), challenge, j.key, j.subject))
 	return j.object(spec)
 }
 
@@ -243,10 +212,7 @@ func TestJoin(t *testing.T) {
 	j := newJoin(t)
 	j.kind.ManyIdentities = "it may have two"
 	v := j.verifier(t)
-	r, err := v.Verify(t.Context(), j.answer(t, v))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(v.Verify(t.Context(), j.answer(t, v)))
 	if r.Provider != "platform" || r.Road != attest.RoadDocument || r.Machine != "platform:m1" || r.MachineStanding != attest.Asserted ||
 		r.TPMResident || r.ResidenceStanding != "" || r.ManyIdentities != "it may have two" || r.Attested() == nil {
 		t.Errorf("%+v", r)
@@ -300,30 +266,17 @@ func TestSizesOfValues(t *testing.T) {
 }
 
 func newJoinRing(t *testing.T) *attest.KeyRing {
-	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(now.Add(-time.Hour)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(attest.NewStaticKeyRing(attest.NewRingKey(now.Add(-time.Hour))))
 	return ring
 }
 
 // graft puts the evidence after another request, with a key of its own.
 func graft(node string) func(*testing.T, *join, *csr.Request) {
 	return func(t *testing.T, _ *join, r *csr.Request) {
-		bundle, err := csr.Parse(r.Spec.Request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if bundle.Request, err = csr.Create(csr.PurposeClient, key, node, csr.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if r.Spec.Request, err = bundle.Marshal(); err != nil {
-			t.Fatal(err)
-		}
+		bundle := must(csr.Parse(r.Spec.Request))
+		key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+		bundle.Request = must(csr.Create(csr.PurposeClient, key, node, csr.CreateOptions{}))
+		r.Spec.Request = must(bundle.Marshal())
 	}
 }
 
@@ -409,4 +362,20 @@ type answeringSession struct {
 func (s *answeringSession) Answer(ctx context.Context, key crypto.Signer, c *attest.Challenged) (*attest.Evidence, error) {
 	s.show(s.Session, c)
 	return s.Session.Answer(ctx, key, c)
+}
+
+// must returns v, and panics on an error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// noError ends the test on an error.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

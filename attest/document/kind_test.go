@@ -73,7 +73,7 @@ func TestBadPlatforms(t *testing.T) {
 		"reads another machine":             {machine("platform:m2"), nil, attest.CheckMachineClaim},
 		"verifies another machine":          {nil, machine("platform:m2"), attest.CheckMachineClaim},
 		"verifies no machine":               {nil, machine(""), attest.CheckIdentity},
-		"verifies what is no identity":      {nil, machine("m1"), attest.CheckIdentity},
+		"verifies a malformed identity":     {nil, machine("m1"), attest.CheckIdentity},
 		"verifies another kind of identity": {nil, machine("ek:m1"), attest.CheckKind},
 		"reads another value":               {value, nil, attest.CheckQualifyingData},
 		"verifies another value":            {nil, value, attest.CheckQualifyingData},
@@ -98,10 +98,7 @@ func TestBadPlatforms(t *testing.T) {
 			c.Details = "details"
 		})
 		v := j.verifier(t)
-		r, err := v.Verify(t.Context(), j.answer(t, v))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(v.Verify(t.Context(), j.answer(t, v)))
 		if f := r.Facts(); f[1].Standing != attest.Asserted || f[2].Standing != "" || r.Details != "details" {
 			t.Errorf("%v, details %v", f, r.Details)
 		}
@@ -116,10 +113,7 @@ func TestAnswersElsewhere(t *testing.T) {
 		change(j)
 		return j.verifier(t)
 	}
-	otherSigner, err := csr.PurposeClient.SignerName("platform-b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	otherSigner := must(csr.PurposeClient.SignerName("platform-b"))
 	for name, c := range map[string]struct {
 		plane   func(*join)
 		request func(t *testing.T, j *join, r *csr.Request)
@@ -162,8 +156,8 @@ func TestRequiredResidence(t *testing.T) {
 	expect(t, r, err, refusal.Check("key-not-resident"))
 }
 
-// A machine that is no member is challenged, since its claim is nobody's word yet, and
-// refused at the answer.
+// A machine that is not a member is challenged, since a hello only claims an identity, and refused at
+// the answer.
 func TestMembership(t *testing.T) {
 	j := newJoin(t)
 	j.refuse = true
@@ -214,10 +208,7 @@ func TestNewKind(t *testing.T) {
 		t.Run("verifier, "+name, func(t *testing.T) {
 			j := newJoin(t)
 			c.change(&j.kind)
-			k, err := document.NewKind(j.kind)
-			if err != nil {
-				t.Fatal(err)
-			}
+			k := must(document.NewKind(j.kind))
 			j.config.Kinds = []attest.Kind{k}
 			if v, err := attest.NewVerifier(j.config); (err == nil) != c.good || (v != nil) != c.good || !c.good && !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("got %v, %v", v, err)

@@ -21,17 +21,14 @@ func TestNewProver(t *testing.T) {
 		t.Errorf("%v, %v", p, err)
 	}
 	for name, format := range map[string]int{"": 1, "platform": 0} {
-		p, err = document.NewProver(name, format, &source{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p = must(document.NewProver(name, format, &source{}))
 		if _, err := attest.NewAttester(p); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("name %q and version %d: %v", name, format, err)
 		}
 	}
 }
 
-// What a source cannot say, or says wrongly, is an error of the message.
+// A source's error, or a wrong value of it, is an error of the message.
 func TestFailingSources(t *testing.T) {
 	size := func(n int) func([]byte) []byte { return func([]byte) []byte { return make([]byte, n) } }
 	for name, c := range map[string]struct {
@@ -51,12 +48,9 @@ func TestFailingSources(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJoin(t)
-			challenge, err := j.challenge(t, j.verifier(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			challenge := must(j.challenge(t, j.verifier(t)))
 			c.change(j.source)
-			_, err = j.attester(t).Hello(t.Context(), j.subject)
+			_, err := j.attester(t).Hello(t.Context(), j.subject)
 			if (err == nil) != (c.hello == nil) || c.hello != nil && !errors.Is(err, c.hello) {
 				t.Errorf("hello: got %v, want %v", err, c.hello)
 			}
@@ -68,13 +62,10 @@ func TestFailingSources(t *testing.T) {
 	}
 }
 
-// What a session cannot write is its own error, and no evidence.
+// A session that cannot encode a message returns its error and no evidence.
 func TestEvidenceThatCannotBeWritten(t *testing.T) {
 	j := newJoin(t)
-	p, err := document.NewProver(attesttest.PlatformProvider, 1, j.source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(document.NewProver(attesttest.PlatformProvider, 1, j.source))
 	expectNothing := func(t *testing.T, e *attest.Evidence, err error) error {
 		t.Helper()
 		if e != nil || !errors.Is(err, refusal.Check("message-encoding")) {
@@ -101,21 +92,15 @@ func TestEvidenceThatCannotBeWritten(t *testing.T) {
 		})
 	})
 	t.Run("document", func(t *testing.T) {
-		challenge, err := j.challenge(t, j.verifier(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		challenge := must(j.challenge(t, j.verifier(t)))
 		j.source.document = func([]byte) []byte { return make([]byte, document.MaxDocumentSize+1) }
 		asked := false
-		a, err := attest.NewAttester(&answering{p, func(s attest.Session, c *attest.Challenged) {
+		a := must(attest.NewAttester(&answering{p, func(s attest.Session, c *attest.Challenged) {
 			asked = true
 			e, err := s.Answer(t.Context(), j.key, c)
 			_ = expectNothing(t, e, err)
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err = a.Answer(t.Context(), challenge, j.key, j.subject); !errors.Is(err, refusal.Check("message-encoding")) || !asked {
+		}}))
+		if _, err := a.Answer(t.Context(), challenge, j.key, j.subject); !errors.Is(err, refusal.Check("message-encoding")) || !asked {
 			t.Errorf("%v, asked %t", err, asked)
 		}
 	})
@@ -123,11 +108,8 @@ func TestEvidenceThatCannotBeWritten(t *testing.T) {
 
 // A session of documents opens no credential.
 func TestNoCredentials(t *testing.T) {
-	p, err := document.NewProver("platform", 1, newJoin(t).source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = p.Use(t.Context(), attest.StageAnswer, func(s attest.Session) error {
+	p := must(document.NewProver("platform", 1, newJoin(t).source))
+	err := p.Use(t.Context(), attest.StageAnswer, func(s attest.Session) error {
 		secret, err := s.Open(t.Context(), &attest.Credential{IDObject: []byte{1}, EncryptedSecret: []byte{1}})
 		if secret != nil {
 			t.Error("opened")

@@ -50,7 +50,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// ask returns the plane's reply to a request, and what a server stores.
+// ask returns the plane's reply to a request, and the object that a server stores.
 func (w *world) ask(t *testing.T, request *csr.Request) (*join.Reply, *csr.Request) {
 	t.Helper()
 	reply := w.plane.Handle(t.Context(), request)
@@ -102,7 +102,7 @@ func TestRefused(t *testing.T) {
 		}, attest.CheckAnswerLate},
 		"no group":       {func(_ *world, r *csr.Request) { r.User.Groups = nil }, "request-groups"},
 		"another signer": {func(_ *world, r *csr.Request) { r.Spec.SignerName = csr.SignerClientTPM }, refusal.Check("hello-signer")},
-		"denied by somebody": {func(_ *world, r *csr.Request) {
+		"denied by an administrator": {func(_ *world, r *csr.Request) {
 			r.Status.Conditions = []csr.Condition{{Type: csr.ConditionDenied, Status: "True"}}
 		}, csr.CheckRequestClosed},
 		"a byte of it changed": {func(_ *world, r *csr.Request) { r.Spec.Request[len(r.Spec.Request)-50] ^= 1 }, ""},
@@ -139,8 +139,8 @@ func TestNotMembers(t *testing.T) {
 		"a machine that is not listed": {func(w *world) {
 			w.node.Prover = must(document.NewProver(attesttest.PlatformProvider, 1, w.platform.Machine("m3")))
 		}, "not-a-member"},
-		"another cluster":                       {func(w *world) { w.node.ClusterID = "another" }, "binding-cluster"},
-		"a provider ID that nobody vouches for": {func(w *world) { w.node.ProviderID = "metal://rack-1/7" }, "provider-id"},
+		"another cluster":               {func(w *world) { w.node.ClusterID = "another" }, "binding-cluster"},
+		"a provider ID without a grant": {func(w *world) { w.node.ProviderID = "metal://rack-1/7" }, "provider-id"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -183,7 +183,7 @@ func TestExpiredHello(t *testing.T) {
 	}
 }
 
-// A hello that is refused is filed once, and what a File says is returned as it is.
+// A refused hello is filed once, and a File's error is returned unchanged.
 func TestFiledOnce(t *testing.T) {
 	down := errors.New("no API server")
 	for name, row := range map[string]struct {
@@ -304,7 +304,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// Whoever has no plane, request or file gets an error and no panic.
+// A missing plane, request or file is an error and not a panic.
 func TestNothing(t *testing.T) {
 	w := newWorld(t)
 	var none *join.Plane

@@ -238,7 +238,7 @@ func TestSplices(t *testing.T) {
 	t.Logf("%d tries, %d whole answers, %d challenges", tries, replays, challenges)
 }
 
-// checkMessage checks what a denial tells the requester.
+// checkMessage checks the text of a denial.
 func (w *spliceWorld) checkMessage(t *testing.T, reply *join.Reply, a, b recorded) {
 	t.Helper()
 	message := reply.Decision.Reason + reply.Decision.Message

@@ -29,26 +29,23 @@ func Both(first, second attest.Authorizer) attest.Authorizer { return &both{firs
 
 type both [2]attest.Authorizer
 
-// lists reports whether an authorizer is a StaticList, and remembers whether it is a FirstUse.
-func lists(a attest.Authorizer) bool     { _, ok := a.(*StaticList); return ok }
-func remembers(a attest.Authorizer) bool { _, ok := a.(*FirstUse); return ok }
-
-// contains reports whether such is true of an authorizer, or of one inside it.
-func contains(a attest.Authorizer, such func(attest.Authorizer) bool) bool {
+// contains reports whether an authorizer, or one inside it, has type T.
+func contains[T attest.Authorizer](a attest.Authorizer) bool {
 	switch a := a.(type) {
 	case *with:
-		return contains(a.authorizer, such)
+		return contains[T](a.authorizer)
 	case *both:
-		return contains(a[0], such) || contains(a[1], such)
+		return contains[T](a[0]) || contains[T](a[1])
 	}
-	return such(a)
+	_, ok := a.(T)
+	return ok
 }
 
 // named returns the result for the two: if neither evidence nor inventory has a provider ID, with the
 // list's.
 func (b *both) named(r *attest.Result) *attest.Result {
 	id := listedProviderID(b, r)
-	if !contains(b, lists) || r.ManyIdentities == "" && (id == "" || r.Granted.ProviderID != "") {
+	if !contains[*StaticList](b) || r.ManyIdentities == "" && (id == "" || r.Granted.ProviderID != "") {
 		return r
 	}
 	named := *r
@@ -79,7 +76,7 @@ func listedProviderID(a attest.Authorizer, r *attest.Result) string {
 func (b *both) CheckAuthorizer(open attest.Opening) error {
 	open.Roads = slices.Clone(open.Roads)
 	for i := range open.Roads {
-		if contains(b, lists) {
+		if contains[*StaticList](b) {
 			open.Roads[i].ManyIdentities = ""
 		}
 	}
@@ -109,10 +106,13 @@ func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authori
 	unknown := false // trust on first use has no Machine UID
 	for i, a := range b {
 		var err error
-		if given[i], err = ask(ctx, a, named); err != nil {
+		if given[i], err = a.Authorize(ctx, named); err != nil {
 			return nil, err
 		}
-		unknown = unknown || given[i].MachineUID == "" && contains(a, remembers)
+		if given[i] == nil {
+			return nil, attest.NotMember("machine " + string(r.Machine) + " (no authorization was given)")
+		}
+		unknown = unknown || given[i].MachineUID == "" && contains[*FirstUse](a)
 	}
 	both, err := intersect(r, named, given[0], given[1])
 	if err == nil && both.MachineUID != "" && inventoryOf(r).UID == "" && unknown {
@@ -124,15 +124,6 @@ func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authori
 		}
 	}
 	return both, err
-}
-
-// ask calls Authorize.
-func ask(ctx context.Context, a attest.Authorizer, r *attest.Result) (*attest.Authorization, error) {
-	authorization, err := a.Authorize(ctx, r)
-	if err == nil && authorization == nil {
-		return nil, attest.NotMember("machine " + string(r.Machine) + " (no authorization was given)")
-	}
-	return authorization, err
 }
 
 // intersect returns the common part of two grants.

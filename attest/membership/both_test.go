@@ -97,8 +97,8 @@ func (refusesHello) AuthorizeHello(context.Context, *attest.Result) error {
 	return attest.NotMember("x")
 }
 
-// Whoever stands where, trust on first use records nothing that another one or the
-// claim refuses.
+// In any order, trust on first use records no machine that the other authorizer or the claimed provider ID
+// refuses.
 func TestBothWritesLast(t *testing.T) {
 	count := 0
 	no, yes := refusesHello{says(nil, attest.NotMember("x"), &count)}, says(&csr.Grant{ProviderID: "test://1"}, nil, &count)
@@ -144,7 +144,7 @@ func TestBothWritesLast(t *testing.T) {
 	}
 }
 
-// An error while the record is written admits nobody.
+// An error of the write refuses the machine.
 func TestBothWriteFails(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	broken, count := errors.New("disk full"), 0
@@ -155,8 +155,7 @@ func TestBothWriteFails(t *testing.T) {
 	}
 }
 
-// TestBothOfAnotherResult: an authorization that was kept from another machine's result admits
-// nobody through Both either.
+// TestBothOfAnotherResult: Both refuses an authorization of another machine's result.
 func TestBothOfAnotherResult(t *testing.T) {
 	kept := (&attest.Result{Stage: attest.StageAnswer, NodeName: "node-1", Machine: "gce:p/1"}).Admit("node-1")
 	cache := attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) { return kept, nil })
@@ -176,7 +175,8 @@ func TestBothOfAnotherResult(t *testing.T) {
 func TestBothSlotOfFirstUse(t *testing.T) {
 	asked := 0
 	b := Both(says(&csr.Grant{MachineUID: "slot-1"}, nil, &asked), says(&csr.Grant{}, nil, &asked)).(*both)
-	if contains(b, remembers) || !contains(Both(b, &FirstUse{}), remembers) || contains(Both(b, &FirstUse{}), lists) || !contains(Both(b, &StaticList{}), lists) {
+	withFirstUse := Both(b, &FirstUse{})
+	if contains[*FirstUse](b) || !contains[*FirstUse](withFirstUse) || contains[*StaticList](withFirstUse) || !contains[*StaticList](Both(b, &StaticList{})) {
 		t.Error("who is asked is not seen")
 	}
 }

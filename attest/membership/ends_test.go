@@ -39,48 +39,27 @@ func newEndWorld(t *testing.T) *endWorld {
 	w.insecure = w.newCA(csr.SignerClientInsecure)
 	config := w.c
 	config.OwnCA = w.ca
-	var err error
-	if w.FirstUse, err = NewFirstUse(config); err != nil {
-		t.Fatal(err)
-	}
+	w.FirstUse = must(NewFirstUse(config))
 	return w
 }
 
 func (w *endWorld) newCA(signers ...string) *csr.CA {
 	w.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		w.Fatal(err)
-	}
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	w.caKey = key
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign, NotBefore: w.at.AddDate(0, 0, -1), NotAfter: w.at.AddDate(1, 0, 0)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		w.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		w.Fatal(err)
-	}
-	ca, err := csr.NewCA([]*x509.Certificate{certificate}, key, csr.CAConfig{SignerNames: signers, ClusterIDs: []string{testCluster}, MaxLifetime: endCap, Now: func() time.Time { return w.at }})
-	if err != nil {
-		w.Fatal(err)
-	}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	certificate := must(x509.ParseCertificate(der))
+	ca := must(csr.NewCA([]*x509.Certificate{certificate}, key, csr.CAConfig{SignerNames: signers, ClusterIDs: []string{testCluster}, MaxLifetime: endCap, Now: func() time.Time { return w.at }}))
 	return ca
 }
 
-// ask has a policy check a request of node-1 for a lifetime; 0 is none.
+// ask has a policy check a request of node-1 for a lifetime; 0 requests no lifetime.
 func (w *endWorld) ask(signer string, seconds int32) *csr.Checked {
 	w.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		w.Fatal(err)
-	}
-	purpose, err := csr.PurposeOf(signer)
-	if err != nil {
-		w.Fatal(err)
-	}
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	purpose := must(csr.PurposeOf(signer))
 	options, by := csr.CreateOptions{}, csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
 	if purpose == csr.PurposeServing {
 		options.DNSNames = []string{"node-1"}
@@ -89,18 +68,12 @@ func (w *endWorld) ask(signer string, seconds int32) *csr.Checked {
 		by = csr.User{Username: csr.NodeUserPrefix + "node-1", Groups: []string{csr.NodesGroup, csr.AuthenticatedGroup},
 			Extra: map[string][]string{csr.ExtraCredentialID: {w.leaf.CredentialID}}}
 	}
-	der, err := csr.Create(purpose, key, "node-1", options)
-	if err != nil {
-		w.Fatal(err)
-	}
+	der := must(csr.Create(purpose, key, "node-1", options))
 	bundle := &csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte{0x30, 0}}
 	if signer == csr.SignerKubeletServing || signer == csr.SignerClientInsecure {
 		bundle.Provider, bundle.Data = "", nil
 	}
-	spec, err := bundle.Spec(signer, seconds)
-	if err != nil {
-		w.Fatal(err)
-	}
+	spec := must(bundle.Spec(signer, seconds))
 	machine := csr.Machine{Name: "m", UID: "uid-1", NodeName: "node-1", BootstrapReady: true, DNSNames: []string{"node-1"}}
 	if signer == csr.SignerClientInsecure {
 		machine.Provider = csr.ProviderOf(signer)
@@ -108,15 +81,12 @@ func (w *endWorld) ask(signer string, seconds int32) *csr.Checked {
 	policy := &csr.Policy{SignerNames: []string{signer}, ClusterIDs: []string{testCluster}, MaxLifetime: endCap, BuiltInSignerDuration: 12 * time.Hour,
 		IssuedRecord: IssuedRecords(w.registry), Now: func() time.Time { return w.at },
 		Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return &machine, nil }}
-	checked, err := policy.Check(w.Context(), csr.Filed(spec, by, w.at).Parsed())
-	if err != nil {
-		w.Fatal(err)
-	}
+	checked := must(policy.Check(w.Context(), csr.Filed(spec, by, w.at).Parsed()))
 	return checked
 }
 
-// attested is what the evidence of node-1 shows, its client certificate or, for the insecure signer,
-// nothing.
+// attested returns the attestation of node-1: by evidence, by its client certificate or, for the insecure
+// signer, without proof.
 func (w *endWorld) attested(checked *csr.Checked) (*csr.Attested, error) {
 	switch checked.SignerName() {
 	case csr.SignerKubeletServing:
@@ -156,22 +126,14 @@ func (w *endWorld) sign(attested *csr.Attested) (*csr.IssuedRecord, error) {
 	}
 	signed := w.at.Add(time.Minute)
 	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: subject, NotBefore: signed.Add(-5 * time.Minute), NotAfter: signed.Add(given), ExtKeyUsage: []x509.ExtKeyUsage{usage}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, checked.PKCS10().CSR.PublicKey, w.caKey)
-	if err != nil {
-		w.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		w.Fatal(err)
-	}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, checked.PKCS10().CSR.PublicKey, w.caKey))
+	leaf := must(x509.ParseCertificate(der))
 	record, err := attested.Record(leaf)
 	if err != nil {
-		w.Fatalf("a certificate of %s is none of what was approved: %v", checked.SignerName(), err)
+		w.Fatalf("a certificate of %s was not approved: %v", checked.SignerName(), err)
 	}
 	if checked.Purpose() == csr.PurposeClient { // as a controller does
-		if _, err := w.registry.Bind(w.Context(), w.record(w.T, "node-1"), time.Time{}, &record); err != nil {
-			w.Fatal(err)
-		}
+		must(w.registry.Bind(w.Context(), w.record(w.T, "node-1"), time.Time{}, &record))
 	}
 	return &record, nil
 }
@@ -179,23 +141,17 @@ func (w *endWorld) sign(attested *csr.Attested) (*csr.IssuedRecord, error) {
 // join has node-1 get its client certificate from a signer: ours gives a day, Kubernetes' 12 hours.
 func (w *endWorld) join(signer string) {
 	w.Helper()
-	attested, err := w.attested(w.ask(signer, 0))
-	if err != nil {
-		w.Fatal(err)
-	}
-	leaf, err := w.sign(attested)
-	if err != nil {
-		w.Fatal(err)
-	}
+	attested := must(w.attested(w.ask(signer, 0)))
+	leaf := must(w.sign(attested))
 	w.leaf = *leaf
 }
 
-// noReason has a bound held; another text says why there is none to hold.
+// noReason as the reason has the bound checked; another text says why there is no bound.
 const noReason = ""
 
-// TestEnds: whatever is vouched for has an end, and no certificate outlasts it, whoever signs. The
-// table has a cell for each signer and each bound: with every lifetime that a node may ask for, the
-// certificate ends in time, or there is none; and with one of them there is one.
+// TestEnds: each grant has an end, and no certificate of any signer outlasts it. The table has a cell for
+// each signer and each bound: with every requested lifetime the certificate ends in time or is refused, and
+// with at least one it is issued.
 func TestEnds(t *testing.T) {
 	const (
 		byEvidence = "trust on first use never sees it; the CA's MaxLifetime holds, and kube/internal/insecure keeps the name until the end"

@@ -73,8 +73,8 @@ func ExampleFirstUse() {
 	// registry-scope: got a registry of cluster "shop-eu-1", want one of the verifier's cluster: "shop-us-1"
 }
 
-// A rule of one's own in front of trust on first use: the type embeds what it builds on.
-// Its Authorize is the one that is asked, alone or in Both.
+// A rule in front of trust on first use: the type embeds a FirstUse, and its own Authorize is called, alone
+// or in Both.
 type officeHours struct {
 	*membership.FirstUse
 	now func() time.Time
@@ -87,8 +87,8 @@ func (o officeHours) Authorize(ctx context.Context, r *attest.Result) (*attest.A
 	return o.FirstUse.Authorize(ctx, r)
 }
 
-// A list in front of trust on first use, and a rule of one's own: whoever is to join must be
-// admitted by all of them, and nothing is recorded of a machine that one of them refuses.
+// A list in front of trust on first use, and a further rule: a machine must be admitted by all of them, and
+// nothing is recorded about a machine that one of them refuses.
 func ExampleBoth() {
 	now := func() time.Time { return time.Date(2030, 1, 2, 3, 0, 0, 0, time.UTC) }
 	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "shop-eu-1"}, membership.RegistryOptions{Now: now})
@@ -118,8 +118,7 @@ func ExampleBoth() {
 	// not-a-member: got a machine that joins at night
 }
 
-// The calls that [membership.FirstUse] makes itself, and those that are left to the
-// operator.
+// The calls that [membership.FirstUse] makes itself, and the calls that are the operator's.
 func ExampleRegistry() {
 	ctx := context.Background()
 	scope := membership.Scope{Cluster: "shop-eu-1", Road: attest.RoadEK, IdentityClass: "P-256"}
@@ -151,7 +150,7 @@ func ExampleRegistry() {
 	}
 	fmt.Println(record.Machine, err)
 
-	// Whoever runs the inventory says which Machines are gone: here in a sweep.
+	// The inventory's owner releases Machines that are gone, here in a sweep.
 	gone := func(machineUID string) bool { return machineUID == "93d0" }
 	for record, err := range registry.Records(ctx) {
 		if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 )
 
-// closed and closedValue are an integrator's authorizers: trust on first use, and a rule
-// that admits nobody now. They embed what they build on.
+// closed and closedValue are authorizers that embed trust on first use and refuse every machine.
 type closed struct {
 	*membership.FirstUse
 	asked int
@@ -20,7 +19,7 @@ type closed struct {
 
 func (c *closed) Authorize(context.Context, *attest.Result) (*attest.Authorization, error) {
 	c.asked++
-	return nil, attest.NotMember("nobody joins now")
+	return nil, attest.NotMember("joining is closed")
 }
 
 type closedValue struct {
@@ -30,7 +29,7 @@ type closedValue struct {
 
 func (c closedValue) Authorize(context.Context, *attest.Result) (*attest.Authorization, error) {
 	*c.asked++
-	return nil, attest.NotMember("nobody joins now")
+	return nil, attest.NotMember("joining is closed")
 }
 
 // closedAny embeds the interface.
@@ -41,11 +40,10 @@ type closedAny struct {
 
 func (c closedAny) Authorize(context.Context, *attest.Result) (*attest.Authorization, error) {
 	*c.asked++
-	return nil, attest.NotMember("nobody joins now")
+	return nil, attest.NotMember("joining is closed")
 }
 
-// renamed admits what the embedded one admits, and answers with an authorization of its
-// own making.
+// renamed admits the same machines as the embedded authorizer, with an authorization of its own.
 type renamed struct{ *membership.FirstUse }
 
 func (n renamed) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
@@ -57,7 +55,7 @@ func (n renamed) Authorize(ctx context.Context, r *attest.Result) (*attest.Autho
 	return a, nil
 }
 
-// newcomer is an answer of a machine that nobody knows, with its bootstrap token.
+// newcomer is an answer of a machine without a record, with a bootstrap token.
 func newcomer(t testing.TB) *attest.Result {
 	t.Helper()
 	r := membership.AnswerOf(t, "node-1", "gce:p/1")
@@ -66,29 +64,20 @@ func newcomer(t testing.TB) *attest.Result {
 
 func firstUse(t testing.TB) (*membership.FirstUse, membership.Registry) {
 	t.Helper()
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
-		NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{}))
+	f := must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
+		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}))
 	return f, registry
 }
 
 func recorded(t testing.TB, registry membership.Registry) bool {
 	t.Helper()
-	r, err := registry.Lookup(t.Context(), "node-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(registry.Lookup(t.Context(), "node-1"))
 	return r != nil
 }
 
-// A type that embeds a FirstUse and has an Authorize of its own is asked by that one,
-// wherever it stands, and what it refuses is not recorded.
+// If a type embeds a FirstUse and has its own Authorize, that one is called in every combination, and a
+// machine that it refuses is not recorded.
 func TestEmbeddedAuthorizeIsCalled(t *testing.T) {
 	for name, c := range map[string]func(f *membership.FirstUse, n *int) attest.Authorizer{
 		"pointer":          func(f *membership.FirstUse, n *int) attest.Authorizer { return &counted{closed{FirstUse: f}, n} },
@@ -168,8 +157,7 @@ func TestTwoFirstUses(t *testing.T) {
 	}
 }
 
-// FirstUse that is asked outside a decision has nowhere to hand its write to, and
-// admits nobody.
+// FirstUse called outside a decision cannot add its write, and admits no machine.
 func TestFirstUseOutsideADecision(t *testing.T) {
 	f, registry := firstUse(t)
 	if a, err := f.Authorize(t.Context(), newcomer(t)); a != nil || err == nil || recorded(t, registry) {

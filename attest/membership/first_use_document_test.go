@@ -37,19 +37,14 @@ func TestFirstUseDocument(t *testing.T) {
 	f.admit(t, renewed)
 	f.admit(t, first) // a key that it has been admitted for
 	f.refuse(t, second, checkRegistryRequester)
-	record, err := f.registry.Lookup(t.Context(), "node-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	record := must(f.registry.Lookup(t.Context(), "node-1"))
 	f.at = record.LastEnd
 	f.refuse(t, second, checkRegistryRequester)
 	f.at = f.at.Add(365 * 24 * time.Hour)
 	f.refuse(t, second, checkRegistryRequester)
 	f.admit(t, first)
 	f.at = f.at.Add(365 * 24 * time.Hour)
-	if _, err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
-		t.Fatal(err)
-	}
+	must(f.registry.Release(t.Context(), "node-1", "uid-1"))
 	f.admit(t, second)
 	f.refuse(t, documented(t, csr.RequesterBootstrap), checkRegistryRequester)
 
@@ -59,17 +54,12 @@ func TestFirstUseDocument(t *testing.T) {
 	f.admit(t, hello)
 }
 
-// What an operator does frees the name for a new key.
+// An operator's release or rebind admits a new key.
 func TestFirstUseDocumentReleased(t *testing.T) {
 	f := newFirstUse(t, documentScope)
 	f.admit(t, documented(t, csr.RequesterBootstrap))
-	record, err := f.registry.Lookup(t.Context(), "node-1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.registry.Rebind(t.Context(), record, "cloud:2"); err != nil {
-		t.Fatal(err)
-	}
+	record := must(f.registry.Lookup(t.Context(), "node-1"))
+	must(f.registry.Rebind(t.Context(), record, "cloud:2"))
 	replaced := documented(t, csr.RequesterBootstrap)
 	f.refuse(t, replaced, checkRegistryName)
 	replaced.Machine = "cloud:2"
@@ -77,9 +67,7 @@ func TestFirstUseDocumentReleased(t *testing.T) {
 	other := documented(t, csr.RequesterBootstrap)
 	other.Machine = "cloud:2"
 	f.refuse(t, other, checkRegistryRequester)
-	if _, err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
-		t.Fatal(err)
-	}
+	must(f.registry.Release(t.Context(), "node-1", "uid-1"))
 	f.refuse(t, other, CheckRegistryResting)
 }
 
@@ -112,10 +100,7 @@ func TestFirstUseTPMRejoins(t *testing.T) {
 // that a machine may have several identities, and the first key is the only one; where none does,
 // it matters.
 func TestListedMachinesOfManyIdentities(t *testing.T) {
-	list, err := NewStaticList([]Member{{Machine: "cloud:1", NodeName: "node-1", Provider: "cloud"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must(NewStaticList([]Member{{Machine: "cloud:1", NodeName: "node-1", Provider: "cloud"}}))
 	const why = "documents of every customer's machines"
 	open := attest.Opening{ClusterIDs: []string{testCluster}, Roads: []attest.OpenRoad{{Provider: "cloud", Road: attest.RoadDocument,
 		Identities: []attest.Grammar{{Kind: "cloud"}}, ManyIdentities: why}}}
@@ -179,7 +164,7 @@ func TestFirstUseDocumentKinds(t *testing.T) {
 	}
 }
 
-// The same, where it was bound since a cache has looked: it is not admitted, whoever signs.
+// The same, if the name was bound after the cache was filled: refused for every signer.
 func TestFirstUseDocumentStale(t *testing.T) {
 	for signs, own := range map[string][]string{"Kubernetes' own signer": nil, "our signer": {csr.SignerClientTPM}} {
 		t.Run(signs, func(t *testing.T) {
@@ -200,21 +185,14 @@ func TestFirstUseDocumentOwnSigners(t *testing.T) {
 	f.own = []string{csr.SignerClientTPM}
 	admitted := func() (*attest.Result, csr.IssuedRecord) {
 		r := documented(t, csr.RequesterBootstrap)
-		if err := attest.AskMembership(t.Context(), f, r); err != nil {
-			t.Fatal(err)
-		}
-		issued, err := r.Attested().Record(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, attest.AskMembership(t.Context(), f, r))
+		issued := must(r.Attested().Record(nil))
 		issued.CredentialID = "X509SHA256=00"
 		return r, issued
 	}
 	first, firstIssued := admitted()
 	second, secondIssued := admitted()
-	if err := first.Attested().Grant().Record(t.Context(), firstIssued); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, first.Attested().Grant().Record(t.Context(), firstIssued))
 	if err := second.Attested().Grant().Record(t.Context(), secondIssued); !errors.Is(err, checkRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("got %v, want %s", err, checkRegistryRequester)
 	}

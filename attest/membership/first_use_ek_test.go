@@ -18,10 +18,7 @@ import (
 // name has one machine.
 func TestFirstUseOfEKs(t *testing.T) {
 	ctx := context.Background()
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must(tpmsim.NewCA(tpmsim.CAOptions{}))
 	ours := tpmsim.New(t, tpmsim.Options{CA: ca})
 	theirs := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	node := func(device *tpmsim.TPM, name string, ek tpmkind.EKOrigin) *attesttest.Node {
@@ -30,31 +27,18 @@ func TestFirstUseOfEKs(t *testing.T) {
 	}
 	first := node(ours, "node-1", tpmkind.EKRSA2048())
 	plane := attesttest.NewControlPlane(t, first, node(ours, "node-2", tpmkind.EKRSA2048()), node(ours, "node-3", tpmkind.EKP256()))
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID, Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID, Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now}))
 	existing := map[string]bool{"node-4": true}
-	use, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
-		NodeExists: func(_ context.Context, name string) (bool, error) { return existing[name], nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	use := must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+		NodeExists: func(_ context.Context, name string) (bool, error) { return existing[name], nil }}))
 	config := plane.Config
 	config.Authorizer = use
-	if plane.Verifier, err = attest.NewVerifier(config); err != nil {
-		t.Fatal(err)
-	}
-	if err := plane.Admit(node(ours, "node-4", tpmkind.EKRSA2048())); err != nil {
-		t.Fatal(err)
-	}
+	plane.Verifier = must(attest.NewVerifier(config))
+	noError(t, plane.Admit(node(ours, "node-4", tpmkind.EKRSA2048())))
 
 	join := func(n *attesttest.Node) error {
 		n.ProviderID = ""
-		n.Subject.Request, err = csr.Create(n.Purpose, n.Key, n.Name, csr.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		n.Subject.Request = must(csr.Create(n.Purpose, n.Key, n.Name, csr.CreateOptions{}))
 		_, err := plane.Join(ctx, n)
 		return err
 	}

@@ -24,41 +24,21 @@ func TestFirstUseJoin(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{Profile: profile})
 	plane := attesttest.NewControlPlane(t, node)
 
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: plane.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: plane.Now}))
 	const lifetime = 24 * time.Hour
-	first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: lifetime, Now: plane.Now,
-		NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: lifetime, Now: plane.Now,
+		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}))
 	config := plane.Config
 	config.Authorizer = membership.Both(config.Authorizer, first)
-	if plane.Verifier, err = attest.NewVerifier(config); err != nil {
-		t.Fatal(err)
-	}
+	plane.Verifier = must(attest.NewVerifier(config))
 
-	challenge, err := plane.Challenge(ctx, node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	challenge := must(plane.Challenge(ctx, node))
 	if r, err := registry.Lookup(ctx, node.Name); err != nil || r != nil {
 		t.Fatalf("after the hello: got record %+v, %v", r, err)
 	}
-	answer, err := node.Answer(ctx, challenge, plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	result, err := plane.Verifier.Verify(ctx, answer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	issued, err := plane.CA.Issue(ctx, result.Attested())
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must(node.Answer(ctx, challenge, plane.Now()))
+	result := must(plane.Verifier.Verify(ctx, answer))
+	issued := must(plane.CA.Issue(ctx, result.Attested()))
 	r, err := registry.Lookup(ctx, node.Name)
 	if err != nil || r == nil || r.State != membership.StateBound || r.Machine != result.Machine {
 		t.Fatalf("after the answer: got record %+v, %v", r, err)
@@ -67,9 +47,7 @@ func TestFirstUseJoin(t *testing.T) {
 		t.Errorf("the certificate lives until %s, the record says %s", issued.Certificate.NotAfter, r.LastEnd)
 	}
 
-	if _, err := registry.Release(ctx, node.Name, r.MachineUID); err != nil {
-		t.Fatal(err)
-	}
+	must(registry.Release(ctx, node.Name, r.MachineUID))
 	_, err = plane.Verifier.Verify(ctx, answer) // filed again
 	if !errors.Is(err, membership.CheckRegistryResting) || csr.Decide(err).Verdict != csr.VerdictDeny {
 		t.Errorf("after the machine has gone: got %v, want %s", err, membership.CheckRegistryResting)
@@ -94,22 +72,13 @@ func TestFirstUseOwnCA(t *testing.T) {
 	plane := attesttest.NewControlPlane(t, node)
 	config := plane.Config
 	members := func(cluster string) (attest.Authorizer, membership.Registry) {
-		registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: cluster}, membership.RegistryOptions{Now: plane.Now})
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now, OwnCA: plane.CA,
-			NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: cluster}, membership.RegistryOptions{Now: plane.Now}))
+		first := must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now, OwnCA: plane.CA,
+			NodeExists: func(context.Context, string) (bool, error) { return false, nil }}))
 		return membership.Both(config.Authorizer, first), registry
 	}
 	authorizer, _ := members("cluster-2")
-	typo, err := membership.NewStaticList([]membership.Member{{Machine: "gce:p/1", NodeName: "node-1"}, {Machine: "gec:p/2", NodeName: "node-2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	typo := must(membership.NewStaticList([]membership.Member{{Machine: "gce:p/1", NodeName: "node-1"}, {Machine: "gec:p/2", NodeName: "node-2"}}))
 	for want, a := range map[attest.Check]attest.Authorizer{membership.CheckRegistryScope: authorizer, "member-list": typo} {
 		refused := config
 		refused.Authorizer = a
@@ -120,30 +89,32 @@ func TestFirstUseOwnCA(t *testing.T) {
 
 	authorizer, registry := members(attesttest.ClusterID)
 	config.Authorizer = authorizer
-	if plane.Verifier, err = attest.NewVerifier(config); err != nil {
-		t.Fatal(err)
-	}
-	challenge, err := plane.Challenge(ctx, node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := node.Answer(ctx, challenge, plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	result, err := plane.Verifier.Verify(ctx, answer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plane.Verifier = must(attest.NewVerifier(config))
+	challenge := must(plane.Challenge(ctx, node))
+	answer := must(node.Answer(ctx, challenge, plane.Now()))
+	result := must(plane.Verifier.Verify(ctx, answer))
 	if r, err := registry.Lookup(ctx, node.Name); err != nil || r == nil || r.State != membership.StateReserved {
 		t.Fatalf("after the answer: got record %+v, %v", r, err)
 	}
-	issued, err := plane.CA.Issue(ctx, result.Attested())
-	if err != nil {
-		t.Fatal(err)
-	}
+	issued := must(plane.CA.Issue(ctx, result.Attested()))
 	r, err := registry.Lookup(ctx, node.Name)
 	if err != nil || r == nil || r.State != membership.StateBound || len(r.Issued) != 1 || r.Issued[0].CredentialID != issued.Record.CredentialID {
 		t.Errorf("after the certificate: got record %+v, %v", r, err)
+	}
+}
+
+// must returns v, and panics on an error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// noError ends the test on an error.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -58,8 +58,8 @@ func TestCheckAuthorizerMaxLifetime(t *testing.T) {
 	}
 }
 
-// TestEndBeforeWrites: what an authorization ends before is refused before anything is recorded, and
-// by the rule that says what to ask for.
+// TestEndBeforeWrites: a request for longer than the grant is refused before anything is recorded, with the
+// rule about lifetimes.
 func TestEndBeforeWrites(t *testing.T) {
 	w := newEndWorld(t)
 	short := attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {

@@ -15,8 +15,8 @@ type ended struct {
 
 func (e ended) Lookup(context.Context, string) (*Record, error) { return e.record, nil }
 
-// TestEndedReservationAsksForNode: a reservation that has ended is none, whoever returns it: a name
-// that has a Node stays taken.
+// TestEndedReservationAsksForNode: an ended reservation that a look-up returns is ignored: a name that has a
+// Node stays taken.
 func TestEndedReservationAsksForNode(t *testing.T) {
 	for name, deadline := range map[string]time.Duration{"a minute ago": -time.Minute, "now": 0, "too far away": 2 * maxReservation} {
 		t.Run(name, func(t *testing.T) {

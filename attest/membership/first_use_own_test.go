@@ -27,9 +27,7 @@ func TestFirstUseOwnSigners(t *testing.T) {
 	f.c.Registry = count
 	admitted := func() *attest.Result {
 		r := answerOf(t, "node-1", "gce:p/1")
-		if err := attest.AskMembership(t.Context(), f, r); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, attest.AskMembership(t.Context(), f, r))
 		return r
 	}
 	admitted() // the controller
@@ -37,10 +35,7 @@ func TestFirstUseOwnSigners(t *testing.T) {
 		t.Fatalf("got %+v", r)
 	}
 	signer := admitted()
-	issued, err := signer.Attested().Record(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	issued := must(signer.Attested().Record(nil))
 	issued.CredentialID = "X509SHA256=00"
 	for name, change := range map[string]func(r *csr.IssuedRecord){
 		"of another machine":  func(r *csr.IssuedRecord) { r.Machine = "gce:p/2" },
@@ -53,9 +48,7 @@ func TestFirstUseOwnSigners(t *testing.T) {
 		}
 	}
 	count.calls()
-	if err := signer.Attested().Grant().Record(t.Context(), issued); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, signer.Attested().Grant().Record(t.Context(), issued))
 	r := f.record(t, "node-1")
 	if r.State != StateBound || len(r.Issued) != 1 || r.Issued[0].CredentialID != issued.CredentialID || r.LastEnd.Before(issued.NotAfter) {
 		t.Errorf("got %+v", r)
@@ -63,11 +56,9 @@ func TestFirstUseOwnSigners(t *testing.T) {
 	if got := count.calls(); got != [4]int{0, 0, 0, 1} {
 		t.Errorf("got %v look-ups, Reserve and Bind, want one Bind", got)
 	}
-	// What is released in between gets no certificate.
+	// A node that is released in between gets no certificate.
 	late := admitted()
-	if _, err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
-		t.Fatal(err)
-	}
+	must(f.registry.Release(t.Context(), "node-1", "uid-1"))
 	if err := late.Attested().Grant().Record(t.Context(), issued); !errors.Is(err, CheckRegistryResting) || !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("after its release: got %v, want %v", err, CheckRegistryResting)
 	}
@@ -76,29 +67,17 @@ func TestFirstUseOwnSigners(t *testing.T) {
 // caOf is a CA of some signers.
 func caOf(t *testing.T, signers ...string) *csr.CA {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := csr.NewCA([]*x509.Certificate{certificate}, key, csr.CAConfig{SignerNames: signers, ClusterIDs: []string{testCluster}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	certificate := must(x509.ParseCertificate(der))
+	ca := must(csr.NewCA([]*x509.Certificate{certificate}, key, csr.CAConfig{SignerNames: signers, ClusterIDs: []string{testCluster}}))
 	return ca
 }
 
-// Which signers are waited for: those of the CA, and those that the operator vouches for; never
-// one of Kubernetes' own, to whom an approval is enough.
+// The signers for which CA.Issue binds the name: the CA's and OwnSignersElsewhere, never Kubernetes' own, to
+// which an approval is enough.
 func TestFirstUseWhoseCABinds(t *testing.T) {
 	const client, serving, kubernetes = csr.SignerClientTPM, csr.SignerServingTPM, csr.SignerKubeAPIServerClientKubelet
 	for name, c := range map[string]struct {
@@ -106,13 +85,13 @@ func TestFirstUseWhoseCABinds(t *testing.T) {
 		elsewhere []string
 		want      []string // nil if it is refused
 	}{
-		"nobody":                 {nil, nil, []string{}},
+		"no signer":              {nil, nil, []string{}},
 		"the CA":                 {caOf(t, client, serving), nil, []string{client, serving}},
 		"the CA, and another":    {caOf(t, client), []string{serving}, []string{client, serving}},
 		"another":                {nil, []string{client}, []string{client}},
 		"the CA, but Kubernetes": {caOf(t, client, kubernetes), nil, []string{client}},
 		"only Kubernetes":        {caOf(t, kubernetes), nil, nil},
-		"a CA that is none":      {new(csr.CA), nil, nil},
+		"a zero CA":              {new(csr.CA), nil, nil},
 		"Kubernetes elsewhere":   {nil, []string{client, kubernetes}, nil},
 		"a foreign signer":       {nil, []string{"example.com/signer"}, nil},
 	} {

@@ -103,19 +103,13 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 	for n := range 3 {
 		s.offsets = append(s.offsets, time.Duration(s.IntN(60)-30)*time.Second)
 		now := func() time.Time { return s.now.Add(s.offsets[n]) }
-		registry, err := NewRegistry(s.scope, store, RegistryOptions{Now: now})
-		if err != nil {
-			t.Fatal(err)
-		}
+		registry := must(NewRegistry(s.scope, store, RegistryOptions{Now: now}))
 		c := FirstUseConfig{Registry: registry, MaxLifetime: testLifetime, Now: now,
 			NodeExists: func(_ context.Context, name string) (bool, error) { return s.nodes[name], nil }}
 		if n == 2 {
 			c.Stale = &staleRegistry{registry, s, map[string]*Record{}}
 		}
-		f, err := NewFirstUse(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must(NewFirstUse(c))
 		f.own = []string{csr.SignerClientTPM}
 		s.firstUse, s.registry = append(s.firstUse, f), registry
 	}

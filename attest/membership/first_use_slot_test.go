@@ -25,34 +25,23 @@ func TestFirstUseSlot(t *testing.T) {
 		return &csr.Machine{Name: "pool", NodeName: node.Name, ProviderID: node.ProviderID, BootstrapReady: true}, nil
 	}
 	join := func(slot string, slotErr error, around func(attest.Authorizer) attest.Authorizer) (*membership.Record, *csr.Issued, error) {
-		registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: plane.Now})
-		if err != nil {
-			t.Fatal(err)
-		}
+		registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: plane.Now}))
 		config := membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now, OwnCA: plane.CA,
 			NodeExists: func(context.Context, string) (bool, error) { return false, nil }}
 		if slot != "" || slotErr != nil {
 			config.Slot = func(context.Context, *attest.Result) (string, error) { return slot, slotErr }
 		}
-		first, err := membership.NewFirstUse(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := must(membership.NewFirstUse(config))
 		c := plane.Config
 		c.Authorizer = around(first)
-		if plane.Verifier, err = attest.NewVerifier(c); err != nil {
-			t.Fatal(err)
-		}
+		plane.Verifier = must(attest.NewVerifier(c))
 		var issued *csr.Issued
 		for range 2 { // the second time it is known
 			challenge, err := plane.Challenge(t.Context(), node)
 			if err != nil {
 				return nil, nil, err
 			}
-			answer, err := node.Answer(t.Context(), challenge, plane.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := must(node.Answer(t.Context(), challenge, plane.Now()))
 			result, err := plane.Verifier.Verify(t.Context(), answer)
 			if err != nil {
 				return nil, nil, err

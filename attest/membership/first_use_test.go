@@ -18,27 +18,17 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkedRequest is a request that a policy passed: what a verifier has when it
-// asks for membership.
+// checkedRequest is a request that passed a policy.
 func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, purpose csr.Purpose, machine csr.Machine) *csr.Checked {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	options := csr.CreateOptions{}
 	signer := csr.SignerClientTPM
 	if purpose == csr.PurposeServing {
 		options.DNSNames, signer = machine.DNSNames, csr.SignerServingTPM
 	}
-	der, err := csr.Create(purpose, key, nodeName, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pem, err := (&csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte{0x30, 0}}).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must(csr.Create(purpose, key, nodeName, options))
+	pem := must((&csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte{0x30, 0}}).Marshal())
 	by := csr.User{Username: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:authenticated"}}
 	if class == csr.RequesterNode {
 		by = csr.User{Username: "system:node:" + nodeName, Groups: []string{"system:nodes", "system:authenticated"}}
@@ -48,10 +38,7 @@ func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, pur
 	machine.NodeName, machine.BootstrapReady = nodeName, true
 	policy := &csr.Policy{SignerNames: []string{signer}, ClusterIDs: []string{"another name", testCluster},
 		Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return &machine, nil }}
-	checked, err := policy.CheckUnsigned(context.Background(), r.Parsed(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	checked := must(policy.CheckUnsigned(context.Background(), r.Parsed(), signer))
 	return checked
 }
 
@@ -73,19 +60,13 @@ func newFirstUse(t testing.TB, scope Scope) *firstUse {
 	scope.Cluster = testCluster
 	f := &firstUse{at: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), nodes: map[string]bool{}}
 	now := func() time.Time { return f.at }
-	var err error
-	if f.registry, err = NewMemoryRegistry(scope, RegistryOptions{Now: now}); err != nil {
-		t.Fatal(err)
-	}
-	f.FirstUse, err = NewFirstUse(FirstUseConfig{Registry: f.registry, MaxLifetime: testLifetime, Now: now,
-		NodeExists: func(_ context.Context, nodeName string) (bool, error) { return f.nodes[nodeName], f.nodesErr }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.registry = must(NewMemoryRegistry(scope, RegistryOptions{Now: now}))
+	f.FirstUse = must(NewFirstUse(FirstUseConfig{Registry: f.registry, MaxLifetime: testLifetime, Now: now,
+		NodeExists: func(_ context.Context, nodeName string) (bool, error) { return f.nodes[nodeName], f.nodesErr }}))
 	return f
 }
 
-// answerOf is what a verifier knows of a machine that has answered.
+// answerOf returns the result of a machine's answer.
 func answerOf(t testing.TB, nodeName string, machine attest.Identity) *attest.Result {
 	r := attest.NewResult(attest.StageAnswer, checkedRequest(t, nodeName, csr.RequesterBootstrap, csr.PurposeClient, csr.Machine{Name: "m", UID: "uid-1", ProviderID: "test://1",
 		DNSNames: []string{"a.example", "b.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}))
@@ -102,10 +83,7 @@ func inventoried(t testing.TB, r *attest.Result, class csr.RequesterClass, machi
 
 func (f *firstUse) admit(t testing.TB, r *attest.Result) *attest.Authorization {
 	t.Helper()
-	a, err := asked(t, f, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must(asked(t, f, r))
 	return a
 }
 
@@ -159,9 +137,7 @@ func TestFirstUse(t *testing.T) {
 	f.refuse(t, inventoried(t, first, csr.RequesterBootstrap, csr.Machine{UID: "uid-2", ProviderID: "test://1"}), checkRegistryUID)
 	f.refuse(t, inventoried(t, first, csr.RequesterBootstrap, csr.Machine{UID: "uid-1", ProviderID: "test://2"}), checkRegistryProviderID)
 
-	if _, err := f.registry.Release(ctx, "node-1", "uid-1"); err != nil {
-		t.Fatal(err)
-	}
+	must(f.registry.Release(ctx, "node-1", "uid-1"))
 	f.refuse(t, first, CheckRegistryResting) // an answer that is filed again
 	f.at = f.at.Add(testLifetime + 2*message.MaxAnswerAge + 2*time.Second)
 	f.refuse(t, first, checkRegistryNode) // its Node is still there
@@ -191,8 +167,8 @@ func TestFirstUseNewcomers(t *testing.T) {
 	}
 }
 
-// A node with a certificate that nobody recorded gets its record by its own request, where its
-// machine has the name reserved: as long as that lasts, and no other machine does.
+// A node whose certificate is in no record gets its record by its own request while its name is reserved for
+// its machine; no other machine does.
 func TestFirstUseOfPlainNodes(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	f.nodes["node-1"] = true
@@ -202,9 +178,7 @@ func TestFirstUseOfPlainNodes(t *testing.T) {
 	f.refuse(t, asNode("gce:p/1"), checkRegistryRequester)
 	reserve := func() {
 		t.Helper()
-		if _, err := f.registry.Reserve(t.Context(), Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1"}, f.at.Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		must(f.registry.Reserve(t.Context(), Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1"}, f.at.Add(time.Minute)))
 	}
 	reserve()
 	if _, err := asked(t, f, asNode("gce:p/2")); !errors.Is(err, refusal.ErrRetry) {
@@ -251,15 +225,11 @@ func TestFirstUseScope(t *testing.T) {
 	f.admit(t, ak)
 }
 
-// Where nobody has called CheckAuthorizer, a machine that is to join another cluster is not
-// admitted, and that is not its fault.
+// Without a call of CheckAuthorizer, a machine that is to join another cluster is a retry.
 func TestFirstUseOfAnotherCluster(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	f.admit(t, answerOf(t, "node-1", "gce:p/1")) // "another name" is its first
-	registry, err := NewMemoryRegistry(Scope{Cluster: "cluster-2"}, RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	registry := must(NewMemoryRegistry(Scope{Cluster: "cluster-2"}, RegistryOptions{}))
 	f.c.Registry = registry
 	for _, stage := range []attest.Stage{attest.StageHello, attest.StageAnswer} {
 		r := answerOf(t, "node-1", "gce:p/1")
@@ -306,7 +276,7 @@ func (s stubRegistry) Bind(ctx context.Context, r *Record, end time.Time, issued
 	return s.Registry.Bind(ctx, r, end, issued)
 }
 
-// What a registry cannot answer now is tried again, and never admits.
+// An error of the registry is a retry, and never admits.
 func TestFirstUseUndecided(t *testing.T) {
 	broken := errors.New("disk full")
 	for name, stub := range map[string]stubRegistry{
@@ -347,10 +317,7 @@ func TestFirstUseUndecided(t *testing.T) {
 }
 
 func TestNewFirstUse(t *testing.T) {
-	m, err := NewMemoryRegistry(testScope, RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must(NewMemoryRegistry(testScope, RegistryOptions{}))
 	good := FirstUseConfig{Registry: m, MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil }}
 	if _, err := NewFirstUse(good); err != nil {
 		t.Error(err)
@@ -389,10 +356,7 @@ func TestNewFirstUse(t *testing.T) {
 
 // Limits of the configuration, at the limit and one over it.
 func TestNewFirstUseLimits(t *testing.T) {
-	registry, err := NewMemoryRegistry(testScope, RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	registry := must(NewMemoryRegistry(testScope, RegistryOptions{}))
 	for name, c := range map[string]struct {
 		lifetime, recovery time.Duration
 		ok                 bool

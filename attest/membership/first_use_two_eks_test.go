@@ -20,25 +20,11 @@ import (
 // highRange is the certificate of a TPM's EK of the high range, as its vendor issues it.
 func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek tpmkind.EKOrigin) [][]byte {
 	t.Helper()
-	rsp, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*ek.Template)}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := (tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(tpm); err != nil {
-		t.Fatal(err)
-	}
-	public, err := statement.ParsePublic(rsp.OutPublic.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := public.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := ca.IssueEK(key, tpmsim.CertificateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rsp := must(tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*ek.Template)}.Execute(tpm))
+	must((tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(tpm))
+	public := must(statement.ParsePublic(rsp.OutPublic.Bytes()))
+	key := must(public.Key())
+	cert := must(ca.IssueEK(key, tpmsim.CertificateOptions{}))
 	return [][]byte{cert.Raw, ca.EKIntermediate().Raw}
 }
 
@@ -46,10 +32,7 @@ func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek tpmkind.EKOrigin
 // vendor's certificate. It gets one name for one Machine of the inventory, and none where
 // the inventory tells no Machines apart.
 func TestTwoEKsOfOneAlgorithm(t *testing.T) {
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must(tpmsim.NewCA(tpmsim.CAOptions{}))
 	device := tpmsim.New(t, tpmsim.Options{CA: ca})
 	high := tpmkind.EKHigh(1)
 	certificates := highRange(t, device, ca, high)
@@ -72,28 +55,20 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 		{"no UIDs, insecure", "", true, nil, nil, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID, Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now})
-			if err != nil {
-				t.Fatal(err)
-			}
+			registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID, Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now}))
 			config := plane.Config
-			config.Authorizer, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
-				InsecureAllowNoMachineUID: c.insecure, NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			config.Authorizer = must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+				InsecureAllowNoMachineUID: c.insecure, NodeExists: func(context.Context, string) (bool, error) { return false, nil }}))
 			config.Policy = &csr.Policy{SignerNames: plane.Config.Policy.SignerNames, ClusterIDs: plane.Config.Policy.ClusterIDs,
 				Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 					name := q.NodeName
 					return &csr.Machine{Name: "machine", UID: c.uid, NodeName: name, BootstrapReady: true}, nil
 				}}
-			if plane.Verifier, err = attest.NewVerifier(config); err != nil {
-				t.Fatal(err)
-			}
+			plane.Verifier = must(attest.NewVerifier(config))
 			if err := joinWithoutID(t, plane, one); c.first == nil && err != nil || !errors.Is(err, c.first) {
 				t.Errorf("the first EK: got %v, want %v", err, c.first)
 			}
-			err = joinWithoutID(t, plane, two)
+			err := joinWithoutID(t, plane, two)
 			if c.second == nil && err != nil || !errors.Is(err, c.second) {
 				t.Errorf("the second EK: got %v, want %v", err, c.second)
 			}
@@ -108,9 +83,7 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 func joinWithoutID(t testing.TB, plane *attesttest.ControlPlane, n *attesttest.Node) (err error) {
 	t.Helper()
 	n.ProviderID = ""
-	if n.Subject.Request, err = csr.Create(n.Purpose, n.Key, n.Name, csr.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	n.Subject.Request = must(csr.Create(n.Purpose, n.Key, n.Name, csr.CreateOptions{}))
 	_, err = plane.Join(t.Context(), n)
 	return err
 }

@@ -37,11 +37,8 @@ func TestTwoIssuersOfOneKey(t *testing.T) {
 			var nodes [2]*attesttest.Node
 			for i, field := range c.fields {
 				ca := tpmlab.Sign(t, nil, "AK CA", func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-time.Hour), now.Add(time.Hour) })
-				made, err := tpmcert.CreateAKCertificate(t.Context(), tpmcert.AKTemplate{Key: device.AKCertificate(tpmsim.RSA2048).PublicKey, PermanentIdentifier: "the machine",
-					NotBefore: now.Add(-time.Minute), NotAfter: now.Add(30 * time.Minute)}, ca.Cert, ca.Key)
-				if err != nil {
-					t.Fatal(err)
-				}
+				made := must(tpmcert.CreateAKCertificate(t.Context(), tpmcert.AKTemplate{Key: device.AKCertificate(tpmsim.RSA2048).PublicKey, PermanentIdentifier: "the machine",
+					NotBefore: now.Add(-time.Minute), NotAfter: now.Add(30 * time.Minute)}, ca.Cert, ca.Key))
 				profile := tpmcert.ProfileTCG()
 				profile.Identity, profile.OneAKPerMachine = []tpmcert.IdentitySource{tpmcert.OtherNameIdentity{Issuer: field}}, true
 				if i == 0 || field != c.fields[0] {
@@ -51,29 +48,18 @@ func TestTwoIssuersOfOneKey(t *testing.T) {
 				last.Roots = append(last.Roots, ca.Cert)
 				nodes[i] = attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: []string{"node-1", "node-2"}[i], Certificates: tpmcert.CertificatesDER(made.Chain)})
 			}
-			kind, err := tpmkind.NewKind(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kind := must(tpmkind.NewKind(config))
 			plane := attesttest.NewControlPlane(t, nodes[0], nodes[1])
-			registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: plane.Now})
-			if err != nil {
-				t.Fatal(err)
-			}
-			firstUse, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
-				NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: plane.Now}))
+			firstUse := must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+				NodeExists: func(context.Context, string) (bool, error) { return false, nil }}))
 			verifier := plane.Config
 			verifier.Kinds, verifier.Authorizer = []attest.Kind{kind}, firstUse
 			if _, err := attest.NewVerifier(verifier); !errors.Is(err, c.refuse) || err != nil && c.refuse == nil {
 				t.Errorf("got %v, want %v", err, c.refuse)
 			}
 			verifier.Authorizer = attest.AuthorizerFunc(firstUse.Authorize) // which hides the question
-			if plane.Verifier, err = attest.NewVerifier(verifier); err != nil {
-				t.Fatal(err)
-			}
+			plane.Verifier = must(attest.NewVerifier(verifier))
 			if err := joinWithoutID(t, plane, nodes[0]); (err != nil) != (c.refuse != nil) {
 				t.Errorf("the first name: got %v", err)
 			}

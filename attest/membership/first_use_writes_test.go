@@ -104,9 +104,7 @@ func TestFirstUseBindsAgain(t *testing.T) {
 		t.Error(err)
 	}
 	// A reservation whose maker died is bound by the same machine at once.
-	if _, err := f.registry.Reserve(t.Context(), Claim{NodeName: "node-2", Machine: "gce:p/2", MachineUID: "uid-2", ProviderID: "test://2"}, f.at.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must(f.registry.Reserve(t.Context(), Claim{NodeName: "node-2", Machine: "gce:p/2", MachineUID: "uid-2", ProviderID: "test://2"}, f.at.Add(time.Minute)))
 	second := answerOf(t, "node-2", "gce:p/2")
 	f.admit(t, inventoried(t, second, csr.RequesterBootstrap, csr.Machine{UID: "uid-2", ProviderID: "test://2"}))
 	if got := f.record(t, "node-2"); got.State != StateBound || len(got.Issued) != 1 {
@@ -144,8 +142,8 @@ func TestFirstUseRecovery(t *testing.T) {
 	}
 }
 
-// A cache answers for hellos, and says of an answer that its name is free. It lets through
-// what the write finds, and refuses nobody.
+// A cache decides about hellos, and about free names of answers. Its errors are found by the write, and it
+// refuses no machine.
 func TestFirstUseStale(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	live, stale := &countingRegistry{Registry: f.registry}, newFirstUse(t, Scope{})
@@ -157,13 +155,13 @@ func TestFirstUseStale(t *testing.T) {
 		return &h
 	}
 	r := answerOf(t, "node-1", "gce:p/1")
-	f.nodesErr = errors.New("nobody asks for Nodes")
+	f.nodesErr = errors.New("NodeExists was called")
 	f.admit(t, hello(r))
 	if live.calls() != [4]int{} || cache.calls() != [4]int{1, 2, 0, 0} {
 		t.Error("a hello was looked up in the registry")
 	}
 	if _, err := asked(t, f, r); !errors.Is(err, f.nodesErr) {
-		t.Errorf("an answer: got %v, want what the look-up of Nodes said", err)
+		t.Errorf("an answer: got %v, want the error of NodeExists", err)
 	}
 	f.nodesErr = nil
 	live.calls()
@@ -203,33 +201,24 @@ func (s snapshot) LookupMachine(context.Context, attest.Identity) (*Record, erro
 
 func (s snapshot) LookupMachineUID(context.Context, string) (*Record, error) { return nil, nil }
 
-// What a cache says of a name is not believed where no write proves it, and the write proves
-// the rest, whoever signs.
+// A cache's record is only used if a write follows that fails if the record has changed, for every signer.
 func TestFirstUseStaleAnswers(t *testing.T) {
 	ctx := t.Context()
 	mine := Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1", ProviderID: "test://1"}
 	other := Claim{NodeName: "node-1", Machine: "gce:p/2", MachineUID: "uid-2", ProviderID: "test://2"}
 	reserved := func(t *testing.T, f *firstUse, c Claim) *Record {
 		t.Helper()
-		r, err := f.registry.Reserve(ctx, c, f.at.Add(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(f.registry.Reserve(ctx, c, f.at.Add(time.Minute)))
 		return r
 	}
 	bound := func(t *testing.T, f *firstUse, c Claim) *Record {
 		t.Helper()
-		r, err := f.registry.Bind(ctx, reserved(t, f, c), f.at.Add(time.Hour), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(f.registry.Bind(ctx, reserved(t, f, c), f.at.Add(time.Hour), nil))
 		return r
 	}
 	released := func(t *testing.T, f *firstUse, c Claim) {
 		t.Helper()
-		if _, err := f.registry.Release(ctx, c.NodeName, c.MachineUID); err != nil {
-			t.Fatal(err)
-		}
+		must(f.registry.Release(ctx, c.NodeName, c.MachineUID))
 	}
 	for name, row := range map[string]struct {
 		prepare func(t *testing.T, f *firstUse) *Record // which the cache has
@@ -277,9 +266,7 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 		}, CheckRegistryResting, 1},
 		"bound by it, and another's now": {func(t *testing.T, f *firstUse) *Record {
 			seen := bound(t, f, mine)
-			if _, err := f.registry.Rebind(ctx, seen, other.Machine); err != nil {
-				t.Fatal(err)
-			}
+			must(f.registry.Rebind(ctx, seen, other.Machine))
 			return seen
 		}, checkRegistryName, 1},
 		"another's, and free now": {func(t *testing.T, f *firstUse) *Record {
@@ -298,10 +285,7 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 				r := answerOf(t, "node-1", "gce:p/1")
 				err := attest.AskMembership(ctx, f, r)
 				if own != nil && err == nil {
-					issued, err1 := r.Attested().Record(nil)
-					if err1 != nil {
-						t.Fatal(err1)
-					}
+					issued := must(r.Attested().Record(nil))
 					issued.CredentialID = "X509SHA256=00"
 					err = r.Attested().Grant().Record(ctx, issued)
 				}
@@ -323,33 +307,25 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 	}
 }
 
-// A reservation that only a cache still has, of a name that has got a Node since it went: that
-// nobody asks for a Node of a name that is reserved does not let the machine in.
+// A reservation that only a cache still has, of a name that has a Node by now: NodeExists is called before
+// the machine is admitted.
 func TestFirstUseStaleReservationWithNode(t *testing.T) {
 	for signs, own := range map[string][]string{"Kubernetes' own signer": nil, "our signer": {csr.SignerClientTPM}} {
 		for behind, stale := range map[string]bool{"the cache is behind": true, "without a cache": false} {
 			t.Run(signs+", "+behind, func(t *testing.T) {
 				f := newFirstUse(t, Scope{})
 				mine := Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1", ProviderID: "test://1"}
-				seen, err := f.registry.Reserve(t.Context(), mine, f.at.Add(time.Minute))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
-					t.Fatal(err)
-				}
+				seen := must(f.registry.Reserve(t.Context(), mine, f.at.Add(time.Minute)))
+				must(f.registry.Release(t.Context(), "node-1", "uid-1"))
 				f.nodes["node-1"] = true
 				f.own = own
 				if stale {
 					f.c.Stale = snapshot{"node-1": seen}
 				}
 				r := answerOf(t, "node-1", "gce:p/1")
-				err = attest.AskMembership(t.Context(), f, r)
+				err := attest.AskMembership(t.Context(), f, r)
 				if own != nil && err == nil {
-					issued, err1 := r.Attested().Record(nil)
-					if err1 != nil {
-						t.Fatal(err1)
-					}
+					issued := must(r.Attested().Record(nil))
 					issued.CredentialID = "X509SHA256=00"
 					err = r.Attested().Grant().Record(t.Context(), issued)
 				}
@@ -393,7 +369,7 @@ func TestFirstUseGoneWithNode(t *testing.T) {
 	}
 }
 
-// IssuedRecords finds what a kubelet comes with.
+// IssuedRecords finds the certificate that a kubelet presents.
 func TestIssuedRecords(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	find := IssuedRecords(f.registry)
@@ -410,9 +386,7 @@ func TestIssuedRecords(t *testing.T) {
 	r := f.record(t, "node-1")
 	issued := r.Issued[0]
 	issued.CredentialID = "c"
-	if _, err := f.registry.Bind(t.Context(), r, time.Time{}, &issued); err != nil {
-		t.Fatal(err)
-	}
+	must(f.registry.Bind(t.Context(), r, time.Time{}, &issued))
 	if got, err := ask("node-1", "c"); err != nil || got.Machine != "gce:p/1" {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -457,7 +431,7 @@ func TestFirstUseRefusalsHide(t *testing.T) {
 	}
 }
 
-// What the evidence shows about where the key is goes into the record of its certificate.
+// The location of the key is in the record of its certificate.
 func TestFirstUseKeyResidence(t *testing.T) {
 	for want, result := range map[string]attest.Result{
 		"TPM":      {TPMResident: true, ResidenceStanding: attest.Proven},

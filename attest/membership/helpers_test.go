@@ -8,7 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 )
 
-// asked is what a verifier does with an authorizer.
+// asked calls an authorizer as a verifier does.
 func asked(t testing.TB, a attest.Authorizer, r *attest.Result) (*attest.Authorization, error) {
 	t.Helper()
 	copied := *r
@@ -43,4 +43,20 @@ func recordsOf(t testing.TB, s Registry) []Record {
 // AnswerOf is answerOf for tests from outside.
 func AnswerOf(t testing.TB, nodeName string, machine attest.Identity) *attest.Result {
 	return answerOf(t, nodeName, machine)
+}
+
+// must returns v, and panics on an error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// noError ends the test on an error.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

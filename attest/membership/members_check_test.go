@@ -12,26 +12,16 @@ import (
 
 type embedsFirstUse struct{ *FirstUse }
 
-// What an operator could have left out or misconfigured is an error when the verifier is
-// made.
+// A missing or wrong configuration is an error when the verifier is made.
 func TestCheckAuthorizer(t *testing.T) {
 	f := newFirstUse(t, Scope{}).FirstUse
 	ofEKs := newFirstUse(t, Scope{Road: attest.RoadEK, IdentityClass: "P-256"}).FirstUse
-	registry, err := NewMemoryRegistry(Scope{Cluster: "cluster-2"}, RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	registry := must(NewMemoryRegistry(Scope{Cluster: "cluster-2"}, RegistryOptions{}))
 	c := f.c
 	c.Registry = registry
-	another, err := NewFirstUse(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	another := must(NewFirstUse(c))
 	list := func(text string) *StaticList {
-		l, err := ParseStaticList([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(ParseStaticList([]byte(text)))
 		return l
 	}
 	ak, ek, bothRoads := ofTPM("", attest.RoadAK), ofTPM("", attest.RoadEK), ofTPM("", attest.RoadAK, attest.RoadEK)
@@ -103,7 +93,7 @@ func TestCheckAuthorizer(t *testing.T) {
 	}
 }
 
-// Where no verifier has asked, what is not made admits nobody and does not panic.
+// Without CheckAuthorizer, an authorizer that no constructor made admits no machine and does not panic.
 func TestNotMadeAdmitsNobody(t *testing.T) {
 	for name, a := range map[string]attest.Authorizer{
 		"nil first use": (*FirstUse)(nil), "zero first use": &FirstUse{}, "embeds nil": embedsFirstUse{},

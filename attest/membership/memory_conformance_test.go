@@ -10,10 +10,7 @@ import (
 
 func TestMemoryRegistry(t *testing.T) {
 	attesttest.RunRegistry(t, func(t testing.TB, now func() time.Time) []membership.Registry {
-		m, err := membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: now})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: now}))
 		return []membership.Registry{m}
 	})
 }

@@ -23,10 +23,7 @@ func memoryOf(t testing.TB, records int) (Registry, *memoryStore, *time.Time) {
 	t.Helper()
 	at := testTime()
 	store := new(memoryStore)
-	r, err := NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return at }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return at }}))
 	for i := range records {
 		joinMemory(t, r, testClaim(i), at)
 	}
@@ -85,15 +82,12 @@ func (c *counting) Due(now time.Time, limit int) ([]string, error) {
 // Each call touches a number of records that does not depend on how many there are: it
 // is counted, not timed.
 func TestCallsTouchFewRecords(t *testing.T) {
-	const most = 3 + 2 + 2*sweepSize // what stands around a claim, what is replaced, what is swept
+	const most = 3 + 2 + 2*sweepSize // records around a claim, replaced records, swept records
 	counts := map[string][]int{}
 	for _, size := range []int{10, 100, 1000} {
 		_, memory, at := memoryOf(t, size)
 		store := &counting{Store: memory}
-		r, err := NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return *at }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return *at }}))
 		ctx, next := t.Context(), testClaim(size)
 		var record *Record
 		for _, call := range []struct {
@@ -118,15 +112,11 @@ func TestCallsTouchFewRecords(t *testing.T) {
 		}
 		// Half of them end at the same time; each write still sweeps only a few.
 		for i := range size / 2 {
-			if _, err := r.Release(ctx, "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)); err != nil {
-				t.Fatal(err)
-			}
+			must(r.Release(ctx, "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)))
 		}
 		*at = at.Add(2 * time.Hour)
 		store.touched = 0
-		if _, err := r.Reserve(ctx, testClaim(size+1), at.Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		must(r.Reserve(ctx, testClaim(size+1), at.Add(time.Minute)))
 		counts["Reserve with many ended"] = append(counts["Reserve with many ended"], store.touched)
 	}
 	for call, n := range counts {
@@ -136,14 +126,12 @@ func TestCallsTouchFewRecords(t *testing.T) {
 	}
 }
 
-// What has come to its end goes with later writes, whether anybody asks for it or not.
+// Ended records are removed by later writes, without a look-up of them.
 func TestMemoryDropsWhatEnded(t *testing.T) {
 	const records = 100
 	r, store, at := memoryOf(t, records)
 	for i := range records {
-		if _, err := r.Release(t.Context(), "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)); err != nil {
-			t.Fatal(err)
-		}
+		must(r.Release(t.Context(), "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)))
 	}
 	if len(store.records) != records {
 		t.Fatalf("%d records rest, want %d", len(store.records), records)
@@ -154,11 +142,11 @@ func TestMemoryDropsWhatEnded(t *testing.T) {
 		joinMemory(t, r, Claim{NodeName: fmt.Sprintf("new-%d", i), Machine: attest.Identity(fmt.Sprintf("test:new-%d", i))}, *at)
 	}
 	if len(store.records) != writes || slices.ContainsFunc(store.records, func(r *Record) bool { return r.State != StateBound }) {
-		t.Errorf("%d records are left, want those of %d joins", len(store.records), writes)
+		t.Errorf("%d records are left, want the records of %d joins", len(store.records), writes)
 	}
 }
 
-// What is handed out is the caller's: a reader who changes a record's certificates changes nothing.
+// Returned records are copies: changing the certificates of one changes nothing.
 func TestMemoryHandsOutCopies(t *testing.T) {
 	r, _, at := memoryOf(t, 1)
 	c, end := testClaim(0), at.Add(time.Hour)
@@ -192,9 +180,7 @@ func TestMemoryHandsOutCopies(t *testing.T) {
 // A list of a registry is whole, in order, and without what ended, over several pieces.
 func TestRecordsInPieces(t *testing.T) {
 	r, _, at := memoryOf(t, 600)
-	if _, err := r.Reserve(t.Context(), testClaim(9999), at.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must(r.Reserve(t.Context(), testClaim(9999), at.Add(time.Minute)))
 	*at = at.Add(time.Minute)
 	got := recordsOf(t, r)
 	for i := 1; i < len(got); i++ {
@@ -210,7 +196,7 @@ func TestRecordsInPieces(t *testing.T) {
 	n := 0
 	for record, err := range r.Records(over) {
 		if n++; n == 300 {
-			cancel() // what has been read already still comes
+			cancel() // records that were read already are still yielded
 		}
 		if err != nil && (!errors.Is(err, context.Canceled) || record != nil || n != 2*listSize+1) {
 			t.Errorf("a context that ends: got %v, %v as number %d", record, err, n)
@@ -221,8 +207,8 @@ func TestRecordsInPieces(t *testing.T) {
 	}
 }
 
-// Whoever gets a machine or a Machine UID whose reservation has ended takes it for good: for a
-// clock that is a moment behind, the reservation is over too.
+// A record that takes over a machine or Machine UID removes its ended reservation: a clock that is behind
+// does not find it again.
 func TestEndedReservationIsNotBoundByAClockBehind(t *testing.T) {
 	const reserved = 3 * sweepSize
 	for name, take := range map[string]func(r Registry, c *Claim) error{
@@ -254,15 +240,10 @@ func TestEndedReservationIsNotBoundByAClockBehind(t *testing.T) {
 			r, _, at := memoryOf(t, 1)
 			var last *Record // a sweep takes it last
 			for i := range reserved {
-				var err error
-				if last, err = r.Reserve(t.Context(), testClaim(10+i), at.Add(time.Minute)); err != nil {
-					t.Fatal(err)
-				}
+				last = must(r.Reserve(t.Context(), testClaim(10+i), at.Add(time.Minute)))
 			}
 			*at = at.Add(61 * time.Second)
-			if err := take(r, &last.Claim); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, take(r, &last.Claim))
 			*at = at.Add(-3 * time.Second)
 			_, err := r.Bind(t.Context(), last, at.Add(time.Hour), nil)
 			if taken := name != "nothing"; taken != errors.Is(err, CheckRegistryConflict) || !taken && err != nil {

@@ -74,10 +74,7 @@ func TestProviderIDsOfAzure(t *testing.T) {
 		t.Errorf("got %v, want both machines of the set", err)
 	}
 
-	l, err := NewStaticList([]Member{{Machine: "rack:1", NodeName: "node-1", ProviderID: recorded}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(NewStaticList([]Member{{Machine: "rack:1", NodeName: "node-1", ProviderID: recorded}}))
 	for inventory, ok := range map[string]bool{now: true, recorded: true, c.ProviderID: false} {
 		a, err := asked(t, l, inventoried(t, answerOf(t, "node-1", "rack:1"), csr.RequesterBootstrap, csr.Machine{ProviderID: inventory}))
 		if (err == nil) != ok || ok && a.ProviderID != recorded {
@@ -93,10 +90,7 @@ func TestIssuedAgainAndAgain(t *testing.T) {
 	issue := func(request string, n int) {
 		c := csr.IssuedRecord{CredentialID: request + strconv.Itoa(n), RequestUID: request, NodeName: "node-1", Machine: string(record.Machine),
 			MachineUID: record.MachineUID, NotAfter: now.Add(time.Minute + time.Duration(n)*time.Second)}
-		change, err := Held{Name: record}.Bind(record, time.Time{}, &c, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		change := must(Held{Name: record}.Bind(record, time.Time{}, &c, now))
 		record = change.Record
 	}
 	issue("used", 0)
@@ -120,18 +114,18 @@ func TestIssuedInUseIsKept(t *testing.T) {
 	previous := func(n int) string { return "other" + strconv.Itoa(n-1) }
 	for name, c := range map[string]struct {
 		before []string           // in the record, each filed with the one before it; the last is in use
-		filed  func(n int) string // with what the n-th of the others is filed
+		filed  func(n int) string // the credential with which the n-th other is filed
 		kept   []string
 		lost   string
 	}{
-		"a node throws away what it gets":          {[]string{"used"}, func(int) string { return "used" }, []string{"used"}, ""},
+		"a node loses its new certificates":        {[]string{"used"}, func(int) string { return "used" }, []string{"used"}, ""},
 		"the same, renewed before":                 {[]string{"old", "used"}, func(int) string { return "used" }, []string{"used"}, ""},
 		"others come with bootstrap tokens":        {[]string{"used"}, token, []string{"used"}, ""},
 		"the same, renewed before, with tokens":    {[]string{"old", "used"}, token, []string{"used"}, ""},
-		"others use what they get once":            {[]string{"used"}, previous, []string{"used"}, ""},
+		"others use each new certificate once":     {[]string{"used"}, previous, []string{"used"}, ""},
 		"the same, renewed before, each used once": {[]string{"old", "used"}, previous, []string{"used"}, ""},
 		"others come with a recovery certificate":  {[]string{"old", "used"}, func(int) string { return "recovery" }, []string{"used"}, ""},
-		"others fork what they get":                {[]string{"old", "used"}, func(n int) string { return "other" + strconv.Itoa(n/2) }, []string{"used"}, ""},
+		"others use each certificate twice":        {[]string{"old", "used"}, func(n int) string { return "other" + strconv.Itoa(n/2) }, []string{"used"}, ""},
 		"a node renews again and again":            {[]string{"used"}, func(n int) string { return []string{"used", previous(n)}[min(n, 1)] }, []string{previous(tries)}, "used"},
 		"a node throws away, and renews with the last": {[]string{"used"}, func(n int) string {
 			if n == tries-1 {
@@ -147,10 +141,7 @@ func TestIssuedInUseIsKept(t *testing.T) {
 				issued := csr.IssuedRecord{CredentialID: id, RequestUID: "request of " + id, FiledWith: filedWith, NodeName: "node-1", Machine: string(record.Machine),
 					MachineUID: record.MachineUID, NotBefore: at, NotAfter: now.Add(lifetime)}
 				at = at.Add(time.Second)
-				change, err := Held{Name: record}.Bind(record, time.Time{}, &issued, now)
-				if err != nil {
-					t.Fatal(err)
-				}
+				change := must(Held{Name: record}.Bind(record, time.Time{}, &issued, now))
 				record = change.Record
 			}
 			with := ""
@@ -189,10 +180,7 @@ func TestIssuedRequestsAreNewest(t *testing.T) {
 		if id != "" {
 			c.NotBefore = at
 		}
-		change, err := Held{Name: record}.Bind(record, time.Time{}, &c, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		change := must(Held{Name: record}.Bind(record, time.Time{}, &c, now))
 		record = change.Record
 	}
 	request := func(n int) { issue("", "request"+strconv.Itoa(n), "") }
@@ -259,10 +247,7 @@ func TestIssuedNewestIsKept(t *testing.T) {
 		id := "request" + strconv.Itoa(n)
 		c := csr.IssuedRecord{CredentialID: id, RequestUID: id, NodeName: "node-1", Machine: string(record.Machine), MachineUID: record.MachineUID,
 			NotAfter: now.Add(time.Hour - time.Duration(n)*time.Minute)}
-		change, err := Held{Name: record}.Bind(record, time.Time{}, &c, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		change := must(Held{Name: record}.Bind(record, time.Time{}, &c, now))
 		record = change.Record
 	}
 	if first := record.Issued[0].CredentialID; len(record.Issued) != MaxIssued || first != "request"+strconv.Itoa(MaxIssued) {
@@ -295,7 +280,7 @@ func TestRules(t *testing.T) {
 		got  error
 		want error
 	}{
-		{"nobody has anything", reserve(Held{}, time.Minute), nil},
+		{"no records", reserve(Held{}, time.Minute), nil},
 		{"longest reservation", reserve(Held{}, maxReservation), nil},
 		{"longer reservation", reserve(Held{}, maxReservation+time.Second), checkRegistryClaim},
 		{"shortest reservation", reserve(Held{}, time.Second), nil},
@@ -321,8 +306,8 @@ func TestRules(t *testing.T) {
 
 		{"bind", bind(Held{Name: reserved}, reserved), nil},
 		{"bind nothing", bind(Held{Name: reserved}, nil), errNoRecord},
-		{"bind what is gone", bind(Held{}, reserved), CheckRegistryConflict},
-		{"bind what has changed", bind(Held{Name: reserved}, otherVersion), CheckRegistryConflict},
+		{"bind a removed record", bind(Held{}, reserved), CheckRegistryConflict},
+		{"bind a changed record", bind(Held{Name: reserved}, otherVersion), CheckRegistryConflict},
 		{"bind by a record of another name", bind(Held{Name: reserved}, otherName), CheckRegistryConflict},
 		{"bind what rests", bind(Held{Name: resting}, resting), CheckRegistryConflict},
 
@@ -335,14 +320,14 @@ func TestRules(t *testing.T) {
 		{"rebind to nothing", rebind(Held{Name: bound}, bound, ""), checkRegistryClaim},
 		{"rebind a reservation", rebind(Held{Name: reserved}, reserved, "t:2"), CheckRegistryConflict},
 		{"rebind to a machine elsewhere", rebind(Held{Name: bound, Machine: other}, bound, "t:2"), checkRegistryMachine},
-		{"rebind what has changed", rebind(Held{Name: bound}, otherVersion, bound.Machine), CheckRegistryConflict},
+		{"rebind a changed record", rebind(Held{Name: bound}, otherVersion, bound.Machine), CheckRegistryConflict},
 
 		{"adopt", adopt(Held{Name: bound}, bound, "uid-2"), nil},
 		{"adopt nothing", adopt(Held{Name: bound}, bound, ""), checkRegistryClaim},
 		{"adopt too much", adopt(Held{Name: bound}, bound, strings.Repeat("u", maxMachineUIDSize+1)), checkRegistryClaim},
 		{"adopt for a reservation", adopt(Held{Name: reserved}, reserved, "uid-2"), CheckRegistryConflict},
 		{"adopt a UID elsewhere", adopt(Held{Name: bound, MachineUID: other}, bound, "uid-2"), checkRegistryUID},
-		{"adopt what has changed", adopt(Held{Name: bound}, otherVersion, bound.MachineUID), CheckRegistryConflict},
+		{"adopt for a changed record", adopt(Held{Name: bound}, otherVersion, bound.MachineUID), CheckRegistryConflict},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.want == nil && c.got != nil || !errors.Is(c.got, c.want) {
@@ -382,10 +367,7 @@ func TestRulesOfIssuedRecords(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(2 * time.Hour), Issued: []csr.IssuedRecord{c.has}}
-			change, err := Held{Name: r}.Bind(r, time.Time{}, &c.given, now.Add(c.later))
-			if err != nil {
-				t.Fatal(err)
-			}
+			change := must(Held{Name: r}.Bind(r, time.Time{}, &c.given, now.Add(c.later)))
 			var got []string
 			for _, i := range change.Record.Issued {
 				got = append(got, i.CredentialID+" "+i.RequestUID+" "+strconv.Itoa(int(i.SPKIHash[0])))
@@ -408,9 +390,7 @@ func TestRulesOfIssuedRecords(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(2 * time.Hour)}
 			given := record("c", "r1", 1, 2*time.Hour)
-			if _, err := (Held{Name: r}).Bind(r, time.Time{}, &given, now); err != nil {
-				t.Fatal(err)
-			}
+			must((Held{Name: r}).Bind(r, time.Time{}, &given, now))
 			c.change(&given)
 			if _, err := (Held{Name: r}).Bind(r, time.Time{}, &given, now); !errors.Is(err, checkRegistryClaim) {
 				t.Errorf("got %v, want %s", err, checkRegistryClaim)

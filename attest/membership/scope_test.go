@@ -8,7 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 )
 
-// A scope is read from what it is written as, and from nothing else.
+// ParseScope reads the text of String, and no other.
 func TestParseScope(t *testing.T) {
 	for _, s := range []Scope{
 		{},
@@ -30,10 +30,7 @@ func TestParseScope(t *testing.T) {
 
 // The cluster is required, and stands apart from the text.
 func TestScopeCluster(t *testing.T) {
-	s, err := ParseScope("ek RSA-2048")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(ParseScope("ek RSA-2048"))
 	if err := s.Check(); !errors.Is(err, CheckRegistryScope) {
 		t.Errorf("no cluster: got %v", err)
 	}

@@ -33,10 +33,7 @@ func marshal(l *StaticList) string {
 }
 
 func TestParseStaticList(t *testing.T) {
-	l, err := ParseStaticList([]byte(goodMembers))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(ParseStaticList([]byte(goodMembers)))
 	want := []Member{{Machine: "ek:sha256:" + testDigest, NodeName: "node-1"}, {Machine: "gce:proj/42", NodeName: "node-2", ProviderID: "gce://proj/zone/node-2"}, {Machine: "row:7", NodeName: "node-3"}}
 	if got := l.Members(); !slices.Equal(got, want) {
 		t.Errorf("got %+v", got)
@@ -128,7 +125,7 @@ func TestParseStaticListRefuses(t *testing.T) {
 	}
 }
 
-// What an editor on Windows, or a cloud's list of machines, leaves in a list is named.
+// Errors name characters that an editor on Windows, or a cloud's list of machines, leaves in a list.
 func TestParseStaticListSaysWhat(t *testing.T) {
 	for text, want := range map[string]string{
 		"row:7 pool-vmss00000A\n":          "lower-case: pool-vmss00000a",
@@ -151,10 +148,7 @@ func TestParseStaticListSaysWhat(t *testing.T) {
 }
 
 func TestStaticListAuthorize(t *testing.T) {
-	l, err := ParseStaticList([]byte("gce:p/1 node-1\ngce:p/2 node-2 test://1\ngce:p/3 node-3 test://3\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(ParseStaticList([]byte("gce:p/1 node-1\ngce:p/2 node-2 test://1\ngce:p/3 node-3 test://3\n")))
 	for _, c := range []struct {
 		node    string
 		machine attest.Identity
@@ -171,10 +165,7 @@ func TestStaticListAuthorize(t *testing.T) {
 			}
 		})
 	}
-	empty, err := ParseStaticList(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	empty := must(ParseStaticList(nil))
 	if _, err := empty.Authorize(context.Background(), answerOf(t, "node-1", "gce:p/1")); !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("an empty list: got %v", err)
 	}
@@ -202,11 +193,8 @@ func TestStaticListLinesFit(t *testing.T) {
 		"an identity in capitals": {"azure:" + strings.ToUpper(machine[6:]) + " node-3 provider=azure", "want it as " + machine},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := ParseStaticList([]byte(many + c.line + "\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = attest.CheckAuthorizer(l, attest.Opening{Roads: open})
+			l := must(ParseStaticList([]byte(many + c.line + "\n")))
+			err := attest.CheckAuthorizer(l, attest.Opening{Roads: open})
 			if c.want == "" {
 				if err != nil {
 					t.Error(err)
@@ -240,7 +228,7 @@ func FuzzParseStaticList(f *testing.F) {
 		if err != nil || !slices.Equal(again.Members(), l.Members()) {
 			t.Errorf("%q: %v", marshal(l), err)
 		}
-		// What is written is what was read, without the lines for people.
+		// Written again, the list is the same without comments.
 		var lines []string
 		for line := range strings.Lines(string(text)) {
 			if line != "\n" && line[0] != '#' {
@@ -259,10 +247,7 @@ func FuzzParseStaticList(f *testing.F) {
 
 // An identity counts on the road on which it is found, and on no other.
 func TestStaticListLooksAtTheRoad(t *testing.T) {
-	l, err := ParseStaticList([]byte("ek:sha256:" + testDigest + " node-1\ngce:p/1 node-2\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(ParseStaticList([]byte("ek:sha256:" + testDigest + " node-1\ngce:p/1 node-2\n")))
 	for _, c := range []struct {
 		name, node string
 		machine    attest.Identity

@@ -88,26 +88,17 @@ func (t faultyTx) Due(now time.Time, limit int) ([]string, error) {
 	return t.memoryStore.Due(now, limit)
 }
 
-// What a store cannot find out or do is an error of the call, never an answer, and admits
-// no machine.
+// An error of the store is an error of the call, and admits no machine.
 func TestFaultyStore(t *testing.T) {
 	for _, fails := range []string{"ByName", "ByMachine", "ByMachineUID", "Put", "Drop", "Due"} {
 		t.Run(fails, func(t *testing.T) {
 			at := testTime()
 			store := &faultyStore{memoryStore: new(memoryStore)}
-			r, err := NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return at }})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := r.Reserve(t.Context(), testClaim(9), at.Add(time.Second)); err != nil { // something to sweep
-				t.Fatal(err)
-			}
+			r := must(NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return at }}))
+			must(r.Reserve(t.Context(), testClaim(9), at.Add(time.Second)))
 			at = at.Add(time.Minute)
-			use, err := NewFirstUse(FirstUseConfig{Registry: r, MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil },
-				Now: func() time.Time { return at }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			use := must(NewFirstUse(FirstUseConfig{Registry: r, MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil },
+				Now: func() time.Time { return at }}))
 			store.fails = fails
 			if got, err := r.Reserve(t.Context(), testClaim(5), at.Add(time.Minute)); got != nil || !errors.Is(err, errStore) {
 				t.Errorf("Reserve: got %v, %v", got, err)
@@ -123,10 +114,7 @@ func TestFaultyStore(t *testing.T) {
 		})
 	}
 	store := &faultyStore{memoryStore: new(memoryStore), fails: "After"}
-	r, err := NewRegistry(testScope, store, RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(NewRegistry(testScope, store, RegistryOptions{}))
 	for record, err := range r.Records(t.Context()) {
 		if record != nil || !errors.Is(err, errStore) {
 			t.Errorf("Records: got %v, %v", record, err)

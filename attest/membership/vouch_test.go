@@ -23,23 +23,20 @@ func (unvouching) Authorize(_ context.Context, r *attest.Result) (*attest.Author
 	return r.Admit(r.NodeName), nil
 }
 
-// TestProviderIDOfEvidence: where the inventory has no provider ID, that of the evidence is vouched for
-// and recorded, and what the node says of itself is held against it.
+// TestProviderIDOfEvidence: if the inventory has no provider ID, the evidence's is granted and recorded, and
+// compared with the node's claim.
 func TestProviderIDOfEvidence(t *testing.T) {
 	const ours, theirs = "gce://project/zone/vm-1", "gce://project/zone/vm-2"
-	list, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must(NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1"}}))
 	for name, c := range map[string]struct {
 		inventory string
 		details   any
 		claimed   string
-		want      string // what is vouched for
+		want      string // the granted one
 		refused   error
 	}{
-		"nobody has one":                {"", nil, "", "", nil},
-		"nobody, and it is claimed":     {"", nil, ours, "", refusal.Check("provider-id")},
+		"no provider ID":                {"", nil, "", "", nil},
+		"none, and one is claimed":      {"", nil, ours, "", refusal.Check("provider-id")},
 		"the evidence's":                {"", &stated{ours}, "", ours, nil},
 		"the evidence's, and claimed":   {"", &stated{ours}, ours, ours, nil},
 		"another machine's is claimed":  {"", &stated{ours}, theirs, "", refusal.Check("provider-id")},
@@ -68,7 +65,7 @@ func TestProviderIDOfEvidence(t *testing.T) {
 			}
 			_, without := asked(t, unvouching{}, r)
 			if c.claimed != "" && !errors.Is(without, refusal.Check("provider-id")) && !errors.Is(without, c.refused) || errors.Is(without, refusal.ErrRetry) != unknown {
-				t.Errorf("nobody vouches: got %v", without)
+				t.Errorf("without a grant: got %v", without)
 			}
 			for _, a := range []attest.Authorizer{f, list} {
 				got, err := asked(t, a, r)
@@ -141,10 +138,7 @@ func TestProviderIDOfEvidenceLater(t *testing.T) {
 func TestListContradictsEvidence(t *testing.T) {
 	const ours, theirs = "gce://project/zone/vm-1", "gce://project/zone/vm-2"
 	for id, want := range map[string]error{ours: nil, theirs: attest.CheckMembership, "metal3://ns/vm-1": nil} {
-		list, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: id}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := must(NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: id}}))
 		for name, in := range map[string]func(f attest.Authorizer) attest.Authorizer{
 			"alone":      func(attest.Authorizer) attest.Authorizer { return list },
 			"in front":   func(f attest.Authorizer) attest.Authorizer { return Both(list, f) },
@@ -172,10 +166,7 @@ func TestListContradictsEvidence(t *testing.T) {
 // comes back.
 func TestRecordHasReconciledProviderID(t *testing.T) {
 	const id = "metal://rack-1/7"
-	list, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: id}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must(NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: id}}))
 	for name, in := range map[string]func(f *FirstUse) attest.Authorizer{
 		"a list in front":   func(f *FirstUse) attest.Authorizer { return Both(list, f) },
 		"a list at the end": func(f *FirstUse) attest.Authorizer { return Both(f, list) },

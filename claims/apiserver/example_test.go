@@ -54,9 +54,9 @@ func ExampleIssuer_Issue() {
 	signer, _ := exampleKeys()
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
 		Policy: apiserver.Policy{
-			Issuer:        "https://kubernetes.default.svc",
-			APIAudiences:  []string{"https://kubernetes.default.svc"},
-			MaxExpiration: 2 * time.Hour,
+			Issuer:       "https://kubernetes.default.svc",
+			APIAudiences: []string{"https://kubernetes.default.svc"},
+			MaxLifetime:  2 * time.Hour,
 		},
 		Signer:  signer,
 		Objects: exampleObjects(),

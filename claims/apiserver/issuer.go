@@ -52,8 +52,8 @@ func (p *Policy) Check() error {
 		return refusal.Config("Issuer", "", "the issuer's URL")
 	case len(p.APIAudiences) == 0 || slices.Contains(p.APIAudiences, ""):
 		return refusal.Config("APIAudiences", "without one, or with an empty one", "at least one, none empty")
-	case p.MaxExpiration != 0 && (p.MaxExpiration < minExpirationSeconds*time.Second || p.MaxExpiration > longest):
-		return refusal.Config("MaxExpiration", p.MaxExpiration.String(), "0, or 600 to 2^32 seconds")
+	case p.MaxLifetime != 0 && (p.MaxLifetime < minExpirationSeconds*time.Second || p.MaxLifetime > longest):
+		return refusal.Config("MaxExpiration", p.MaxLifetime.String(), "0, or 600 to 2^32 seconds")
 	case p.MaxExtendedExpiration != 0 && (p.MaxExtendedExpiration < minExpirationSeconds*time.Second || p.MaxExtendedExpiration > longest):
 		return refusal.Config("MaxExtendedExpiration", p.MaxExtendedExpiration.String(), "0, or 600 to 2^32 seconds")
 	}
@@ -64,7 +64,7 @@ func (p *Policy) Check() error {
 // objects of b, but for the Token. It reads no clock, makes no calls and signs nothing.
 func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now time.Time) (*Issued, error) {
 	g := &Issued{ExpirationSeconds: seconds}
-	if most := int64(p.MaxExpiration / time.Second); most > 0 && seconds > most {
+	if most := int64(p.MaxLifetime / time.Second); most > 0 && seconds > most {
 		g.Warnings = append(g.Warnings, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", seconds, most))
 		g.ExpirationSeconds = most
 	}

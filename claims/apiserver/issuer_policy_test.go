@@ -78,7 +78,7 @@ type recordedRequest struct {
 func (r *recordedRequest) policy() Policy {
 	return Policy{
 		Issuer: testIssuer, APIAudiences: r.Policy.APIAudiences, ExtendExpiration: r.Policy.Extend,
-		MaxExpiration:         time.Duration(r.Policy.Max) * time.Second,
+		MaxLifetime:           time.Duration(r.Policy.Max) * time.Second,
 		MaxExtendedExpiration: time.Duration(r.Policy.MaxExtended) * time.Second,
 	}
 }
@@ -179,9 +179,9 @@ func TestPolicyCheck(t *testing.T) {
 		"no issuer":         func(p *Policy) { p.Issuer = "" },
 		"no audience":       func(p *Policy) { p.APIAudiences = nil },
 		"an empty audience": func(p *Policy) { p.APIAudiences = []string{"api", ""} },
-		"a short maximum":   func(p *Policy) { p.MaxExpiration = 10*time.Minute - 1 },
-		"a long maximum":    func(p *Policy) { p.MaxExpiration = 1<<32*time.Second + 1 },
-		"a negative one":    func(p *Policy) { p.MaxExpiration = -time.Hour },
+		"a short maximum":   func(p *Policy) { p.MaxLifetime = 10*time.Minute - 1 },
+		"a long maximum":    func(p *Policy) { p.MaxLifetime = 1<<32*time.Second + 1 },
+		"a negative one":    func(p *Policy) { p.MaxLifetime = -time.Hour },
 		"a short extension": func(p *Policy) { p.MaxExtendedExpiration = time.Minute },
 		"a long extension":  func(p *Policy) { p.MaxExtendedExpiration = 1<<32*time.Second + 1 },
 	} {
@@ -204,7 +204,7 @@ func TestPolicyCheck(t *testing.T) {
 	if err := (*Policy)(nil).Check(); !errors.Is(err, refusal.CheckConfig) {
 		t.Error(err)
 	}
-	good.MaxExpiration, good.MaxExtendedExpiration = 10*time.Minute, 1<<32*time.Second
+	good.MaxLifetime, good.MaxExtendedExpiration = 10*time.Minute, 1<<32*time.Second
 	if err := good.Check(); err != nil {
 		t.Error(err)
 	}
@@ -224,7 +224,7 @@ func FuzzGrant(f *testing.F) {
 		}
 		f.Add(r.Request.Namespace, r.Request.Name, strings.Join(r.Request.Audiences, ","), seconds, b.Kind, b.APIVersion, b.Name, b.UID)
 	}
-	p := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}, MaxExpiration: 2 * time.Hour, ExtendExpiration: true}
+	p := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}, MaxLifetime: 2 * time.Hour, ExtendExpiration: true}
 	issuer := newIssuer(f, issuerConfig(f, objects))
 	f.Fuzz(func(t *testing.T, namespace, name, audiences string, seconds int64, kind, version, object, uid string) {
 		r := &TokenRequest{

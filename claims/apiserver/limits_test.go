@@ -50,7 +50,7 @@ func TestPolicyLimits(t *testing.T) {
 		good     bool
 	}{"the least": {least, true}, "less": {least - 1, false}, "the most": {most, true}, "more": {most + 1, false}, "negative": {-1, false}} {
 		t.Run(name, func(t *testing.T) {
-			for _, p := range []Policy{{MaxExpiration: tt.lifetime}, {MaxExtendedExpiration: tt.lifetime}} {
+			for _, p := range []Policy{{MaxLifetime: tt.lifetime}, {MaxExtendedExpiration: tt.lifetime}} {
 				p.Issuer, p.APIAudiences = "https://h", []string{"api"}
 				if err := p.Check(); (err == nil) != tt.good || !tt.good && !errors.Is(err, refusal.CheckConfig) {
 					t.Errorf("%+v: %v", p, err)

@@ -41,7 +41,7 @@ func ExampleOpen() {
 	})
 	fmt.Println(first != nil, err)
 
-	// Every start after the first opens it while nobody else has it open.
+	// Every start after the first opens it, once no other process has it open.
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	_, err = boltregistry.Open(short, path, scope, membership.RegistryOptions{})

@@ -15,7 +15,7 @@ type paged struct {
 	head, other      []byte // the newer one and the older one
 	root, free       []byte // pages
 	branch, leaf     []byte // of the names, and the branch's first child
-	inline, external []byte // elements of the root: the bucket of what the file is, and of names
+	inline, external []byte // elements of the root: the buckets meta and names
 }
 
 func (p *paged) page(id uint64) []byte {
@@ -83,7 +83,7 @@ func TestPagesThatDoNotHangTogether(t *testing.T) {
 		"heads of one write":                   func(p *paged) { add(p.other[48:], 1); p.sealed() },
 		"heads two writes apart":               func(p *paged) { add(p.other[48:], -1); p.sealed() },
 		"fewer pages":                          func(p *paged) { add(p.head[40:], -1); p.sealed() },
-		"a page that nobody uses":              func(p *paged) { add(p.head[40:], 1); p.sealed() },
+		"an unused page":                       func(p *paged) { add(p.head[40:], 1); p.sealed() },
 		"more pages than the file":             func(p *paged) { add(p.head[40:], len(p.text)/p.size); p.sealed() },
 		"no page but the heads":                func(p *paged) { order.PutUint64(p.head[40:], 1); p.sealed() },
 		"the root outside":                     func(p *paged) { order.PutUint64(p.head[16:], 1<<40); p.sealed() },
@@ -151,7 +151,7 @@ func TestPagesThatDoNotHangTogether(t *testing.T) {
 	}
 	p := newPaged(t, good)
 	exact := p.text[:int(order.Uint64(p.head[40:]))*p.size]
-	for name, text := range map[string][]byte{"good": good, "without what is behind its pages": exact} {
+	for name, text := range map[string][]byte{"good": good, "without the bytes after its pages": exact} {
 		if err := checkPages(bytes.NewReader(text), int64(len(text)), p.size); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -19,9 +19,7 @@ import (
 // writeInPlace writes a file as cp does: over the same inode, which it cuts off first.
 func writeInPlace(t testing.TB, path string, text []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, text, 0o600))
 }
 
 // thiefOf is another machine's claim to a node's name.
@@ -31,33 +29,24 @@ func thiefOf(node string) membership.Claim {
 	return c
 }
 
-// closedFile is a registry's file with bound records, and what is read from it.
+// closedFile is a registry's file with bound records, and the records in it.
 func closedFile(t testing.TB, nodes int) (path string, text []byte, want []*membership.Record) {
 	t.Helper()
 	path = newFile(t)
-	r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(Open(t.Context(), path, testScope, membership.RegistryOptions{}))
 	for i := range nodes {
 		c := claim(fmt.Sprintf("node-%d", i))
 		bound, end := join(t, r, c, time.Now()), time.Now().Add(time.Hour)
 		issued := csr.IssuedRecord{CredentialID: "X509SHA256=" + c.NodeName, NodeName: c.NodeName, Machine: string(c.Machine), MachineUID: c.MachineUID, NotAfter: end}
-		if bound, err = r.Bind(t.Context(), bound, end, &issued); err != nil {
-			t.Fatal(err)
-		}
+		bound = must(r.Bind(t.Context(), bound, end, &issued))
 		want = append(want, bound)
 	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if text, err = os.ReadFile(path); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, r.Close())
+	text = must(os.ReadFile(path))
 	return path, text, want
 }
 
-// opened opens a file; nil if it was refused for what it is.
+// opened opens a file; nil if it was refused as damaged.
 func opened(t testing.TB, path string) *Registry {
 	t.Helper()
 	r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
@@ -67,12 +56,12 @@ func opened(t testing.TB, path string) *Registry {
 	return r
 }
 
-// differs says what a registry, which it closes, forgets or tells otherwise, without an error,
-// before and after a write.
+// differs returns the first record that a registry lost or changed without an error, before and after a
+// write, and closes the registry.
 func differs(t testing.TB, r *Registry, want []*membership.Record) string {
 	t.Helper()
 	defer r.Close()
-	r.file.db.NoSync = true // what a sync would find is not asked here
+	r.file.db.NoSync = true // faster: no fault here is found by a sync
 	for _, when := range []string{"", " after a write"} {
 		for _, w := range want {
 			for what, find := range map[string]func() (*membership.Record, error){
@@ -92,18 +81,15 @@ func differs(t testing.TB, r *Registry, want []*membership.Record) string {
 	return ""
 }
 
-// A copy of the file that is written over it while it is open, an older or another one, is
-// noticed by the next call, and by all later ones: nobody gets a name that it does not know.
+// A file that is overwritten while it is open, with an older copy or another file, makes every later call
+// fail: no name is given that only the former file had.
 func TestCopiedOverWhileOpen(t *testing.T) {
 	for _, before := range []int{1, 20, 40, 80} {
 		for _, after := range []int{2, 3, 5, 8, 13, 21} {
 			path := newFile(t)
 			r := open(t, path, nil)
 			fillWith(t, r, 0, before)
-			backup, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			backup := must(os.ReadFile(path))
 			for i := range after {
 				join(t, r, claim(fmt.Sprintf("node-%d", i)), time.Now())
 			}
@@ -143,10 +129,7 @@ func TestCopiedOverBeforeReopening(t *testing.T) {
 	path := newFile(t)
 	r := open(t, path, nil)
 	join(t, r, claim("old"), time.Now())
-	backup, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	backup := must(os.ReadFile(path))
 	want := join(t, r, claim("node-1"), time.Now())
 	_ = r.file.failed(errors.New("a full disk"))
 	if got, err := r.Lookup(t.Context(), "node-1"); err != nil || !cmp.Equal(got, want) {
@@ -155,17 +138,12 @@ func TestCopiedOverBeforeReopening(t *testing.T) {
 	_ = r.file.failed(errors.New("a full disk"))
 	other := opened(t, path)
 	want = join(t, other, claim("node-2"), time.Now())
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, other.Close())
 	if got, err := r.Lookup(t.Context(), "node-2"); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("another's: got %v, %v", got, err)
 	}
 	_ = r.file.failed(errors.New("a full disk"))
-	newer, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	newer := must(os.ReadFile(path))
 	writeInPlace(t, path, backup)
 	for range 2 {
 		if got, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, checkFile) {
@@ -178,7 +156,7 @@ func TestCopiedOverBeforeReopening(t *testing.T) {
 	}
 }
 
-// One bit of each byte in use is flipped: a file that is opened anyway tells what it told.
+// One bit of each byte in use is flipped: a file that is opened anyway has the same records.
 func TestFlippedBits(t *testing.T) {
 	path, good, want := closedFile(t, 4)
 	flips, refused := 0, 0
@@ -203,7 +181,7 @@ func TestFlippedBits(t *testing.T) {
 	}
 	writeInPlace(t, path, good)
 	if r := opened(t, path); r == nil || differs(t, r, want) != "" {
-		t.Error("the good file does not tell what it told")
+		t.Error("the good file has other records")
 	}
 }
 
@@ -225,9 +203,7 @@ func TestCutsAndZeros(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s, then the good file: %v", what, err)
 		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, r.Close())
 	}
 	cuts := 0
 	for at := 0; at < len(good); at += max(1, len(good)/256) {
@@ -248,13 +224,8 @@ func TestCutsAndZeros(t *testing.T) {
 // A registry that met a damaged page has let its file go: the good one is put back and opened.
 func TestLockAfterDamage(t *testing.T) {
 	path, good, want := closedFile(t, 100)
-	r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(path, 2*int64(os.Getpagesize())); err != nil {
-		t.Fatal(err)
-	}
+	r := must(Open(t.Context(), path, testScope, membership.RegistryOptions{}))
+	noError(t, os.Truncate(path, 2*int64(os.Getpagesize())))
 	if _, err := r.Lookup(t.Context(), "node-7"); !errors.Is(err, checkFile) {
 		t.Fatalf("got %v, want checkFile", err)
 	}
@@ -271,8 +242,8 @@ func TestLockAfterDamage(t *testing.T) {
 	}
 }
 
-// FuzzOpen: a file is refused with checkFile, or what it tells hangs together: each record is
-// found by its name, machine and UID.
+// FuzzOpen: a file is refused with checkFile, or each of its records is found by its name, machine and
+// UID.
 func FuzzOpen(f *testing.F) {
 	testkit.BeginFuzz(f)
 	_, good, _ := closedFile(f, 2)

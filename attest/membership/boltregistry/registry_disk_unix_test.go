@@ -18,8 +18,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 )
 
-// fillDisk is a process whose files may not grow for a while: to it the disk is full. It
-// says what was acknowledged before, that the disk was full, and what was after.
+// fillDisk is a process whose files may not grow for a while, as on a full disk. It prints the writes that
+// succeeded before, that the disk was full, and the writes after.
 func fillDisk(path, _ string) error {
 	ctx := context.Background()
 	signal.Ignore(syscall.SIGXFSZ)
@@ -50,7 +50,7 @@ func fillDisk(path, _ string) error {
 		if !full {
 			fmt.Println("full", err)
 			full = true
-			// What was acknowledged can be read all the while.
+			// Acknowledged writes can be read all the time.
 			if record, err := r.Lookup(ctx, "node-0"); i > 0 && (err != nil || record == nil) {
 				return fmt.Errorf("on a full disk: got %v, %v", record, err)
 			}
@@ -115,9 +115,7 @@ func TestOpenRefusesModes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := newFile(t)
-			if err := c.change(path); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, c.change(path))
 			r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				// Whom modes do not stop opens a file that is not writable.
@@ -148,9 +146,7 @@ func TestOpenRefusesOwners(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			path := newFile(t)
-			if err := os.Chown(of(path), 65534, -1); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.Chown(of(path), 65534, -1))
 			if _, err := Open(t.Context(), path, testScope, membership.RegistryOptions{}); !errors.Is(err, checkFile) || !strings.Contains(err.Error(), "65534") {
 				t.Errorf("got %v, want checkFile with the owner", err)
 			}
@@ -167,9 +163,7 @@ func TestCutOffWhileOpen(t *testing.T) {
 	for i := range 200 {
 		last = join(t, r, claim("node-"+strconv.Itoa(i)), time.Now())
 	}
-	if err := os.Truncate(path, 0); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Truncate(path, 0))
 	for range 2 {
 		if _, err := r.Lookup(t.Context(), "node-7"); !errors.Is(err, checkFile) {
 			t.Errorf("a look-up: got %v, want checkFile", err)

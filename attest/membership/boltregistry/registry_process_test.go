@@ -58,8 +58,8 @@ func unixOrZero(t time.Time) int64 {
 	return t.Unix()
 }
 
-// writeUntilKilled lets nodes join, live and go. It says what it is about
-// to do ("?"), and what was acknowledged ("!"), one line each:
+// writeUntilKilled lets nodes join, live and go. It prints a line before each write ("?") and after it has
+// succeeded ("!"):
 //
 //	<mark> <node> <state> <last end in Unix seconds>
 func writeUntilKilled(path, seedText string) error {
@@ -107,8 +107,8 @@ func writeUntilKilled(path, seedText string) error {
 	}
 }
 
-// killPoints is how many processes TestKill kills: by default what a run of all tests has
-// time for, and what NODEATTEST_KILL_POINTS says.
+// killPoints is the number of processes that TestKill kills: NODEATTEST_KILL_POINTS, or a default that a
+// run of all tests has time for.
 func killPoints(t *testing.T) int {
 	if text := os.Getenv("NODEATTEST_KILL_POINTS"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -160,13 +160,8 @@ func TestKill(t *testing.T) {
 // It returns the whole lines that it said.
 func killOne(t *testing.T, path string, seed int) []string {
 	c := process(path, "write", strconv.Itoa(seed))
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must(c.StdoutPipe())
+	noError(t, c.Start())
 	reader := bufio.NewReader(out)
 	first, err := reader.ReadString('\n')
 	if err != nil {
@@ -180,27 +175,19 @@ func killOne(t *testing.T, path string, seed int) []string {
 		first += line
 	}
 	time.Sleep(time.Duration(rand.Int64N(int64(15 * time.Millisecond))))
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	rest, err := io.ReadAll(reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, c.Process.Kill())
+	rest := must(io.ReadAll(reader))
 	_ = c.Wait() // killed
 	whole := first + string(rest)
 	whole = whole[:strings.LastIndexByte(whole, '\n')] // a line can be cut off
 	return strings.Split(whole, "\n")
 }
 
-// checkSurvivors reads the file as a new process does. It returns how many changes
-// were made that nobody was told of.
+// checkSurvivors reads the file as a new process does. It returns the number of changes that were made
+// but not acknowledged.
 func checkSurvivors(t *testing.T, path string, known, asked map[string]string) (unacknowledged int) {
 	t.Helper()
-	r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(Open(t.Context(), path, testScope, membership.RegistryOptions{}))
 	defer r.Close()
 	found := map[string]string{}
 	for record, err := range r.Records(t.Context()) {
@@ -269,7 +256,7 @@ func race(path, arg string) error {
 	default:
 		return err
 	}
-	return joinInTurn(ctx, path, claim("own-"+strconv.Itoa(os.Getpid()))) // nobody who lost is stuck
+	return joinInTurn(ctx, path, claim("own-"+strconv.Itoa(os.Getpid()))) // no loser is stuck
 }
 
 // joinInTurn opens the file for each call, and so takes turns with others.
@@ -295,8 +282,7 @@ func joinInTurn(ctx context.Context, path string, c membership.Claim) error {
 	})
 }
 
-// raceProcesses starts 8 processes, lets them off together and returns what they
-// said after "ready".
+// raceProcesses starts 8 processes, releases them together and returns their output after "ready".
 func raceProcesses(t *testing.T, path string, racer func(i int) string) []string {
 	t.Helper()
 	const racers = 8
@@ -309,9 +295,7 @@ func raceProcesses(t *testing.T, path string, racer func(i int) string) []string
 		c := process(path, "race", racer(i))
 		in, err1 := c.StdinPipe()
 		out, err2 := c.StdoutPipe()
-		if err := errors.Join(err1, err2, c.Start()); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, errors.Join(err1, err2, c.Start()))
 		go func() {
 			defer done.Done()
 			reader := bufio.NewReader(out)
@@ -399,9 +383,7 @@ func TestOpenWaits(t *testing.T) {
 	holder := process(path, "hold", "")
 	in, err1 := holder.StdinPipe()
 	out, err2 := holder.StdoutPipe()
-	if err := errors.Join(err1, err2, holder.Start()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(err1, err2, holder.Start()))
 	if said, _ := bufio.NewReader(out).ReadString('\n'); said != "open\n" {
 		t.Fatalf("the holder said %q", said)
 	}

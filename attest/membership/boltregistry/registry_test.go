@@ -25,22 +25,15 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// What was acknowledged is there when the file is opened again, under each of its keys.
+// An acknowledged record is found by each of its keys after the file is opened again.
 func TestRecordsSurvive(t *testing.T) {
 	path, now := newFile(t), time.Now()
 	r := open(t, path, nil)
 	want := join(t, r, claim("node-1"), now)
-	reserved, err := r.Reserve(t.Context(), claim("node-2"), now.Add(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	reserved := must(r.Reserve(t.Context(), claim("node-2"), now.Add(time.Minute)))
 	join(t, r, claim("node-3"), now)
-	if _, err := r.Release(t.Context(), "node-3", "uid-node-3"); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(r.Release(t.Context(), "node-3", "uid-node-3"))
+	noError(t, r.Close())
 	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: got %v", err)
 	}
@@ -102,10 +95,7 @@ func TestCreate(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	good := newFile(t)
-	content, err := os.ReadFile(good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must(os.ReadFile(good))
 	page := os.Getpagesize()
 	damaged := append([]byte{}, content...)
 	for i := range 2 * page {
@@ -130,9 +120,7 @@ func TestOpenRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(filepath.Dir(good), "copy")
-			if err := os.WriteFile(path, c.content, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.WriteFile(path, c.content, 0o600))
 			r, err := Open(t.Context(), path, c.scope, membership.RegistryOptions{})
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
@@ -142,9 +130,7 @@ func TestOpenRefuses(t *testing.T) {
 			} else {
 				err = nil
 			}
-			if err := errors.Join(err, os.Remove(path)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, errors.Join(err, os.Remove(path)))
 		})
 	}
 	if _, err := Open(t.Context(), good+"-absent", testScope, membership.RegistryOptions{}); !errors.Is(err, fs.ErrNotExist) {
@@ -169,9 +155,7 @@ func TestOpenTwiceInOneProcess(t *testing.T) {
 		t.Errorf("the first one afterwards: %v", err)
 	}
 	open(t, newFile(t), nil) // another file
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, first.Close())
 	second := open(t, path, nil)
 	if err := first.Close(); err != nil {
 		t.Errorf("closed twice: %v", err)
@@ -181,9 +165,7 @@ func TestOpenTwiceInOneProcess(t *testing.T) {
 	if _, err := second.Lookup(t.Context(), "node-1"); !errors.Is(err, ErrInUse) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("its file is another's now: got %v, want ErrInUse to be tried again", err)
 	}
-	if err := third.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, third.Close())
 	if _, err := second.Lookup(t.Context(), "node-1"); err != nil {
 		t.Errorf("and free again: %v", err)
 	}
@@ -192,7 +174,7 @@ func TestOpenTwiceInOneProcess(t *testing.T) {
 // A writer that waits for another one can give up.
 func TestUpdateHonoursItsContext(t *testing.T) {
 	r := open(t, newFile(t), nil)
-	r.file.writer <- struct{}{} // somebody writes
+	r.file.writer <- struct{}{} // another call writes
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := r.Reserve(ctx, claim("node-1"), time.Now().Add(time.Minute)); !errors.Is(err, context.DeadlineExceeded) {
@@ -213,31 +195,22 @@ func TestUpdateHonoursItsContext(t *testing.T) {
 	}
 }
 
-// An old copy that is put back while the file is open is not written past: nobody is
-// told that something was recorded which the next start would not find.
+// After an old copy was put back while the file is open, no write is acknowledged that the next start
+// would not find.
 func TestReplacedFile(t *testing.T) {
 	path := newFile(t)
-	copied, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	copied := must(os.ReadFile(path))
 	r := open(t, path, nil)
 	record := join(t, r, claim("node-1"), time.Now())
-	if err := os.WriteFile(path+"-old", copied, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+"-old", path); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path+"-old", copied, 0o600))
+	noError(t, os.Rename(path+"-old", path))
 	if _, err := r.Bind(t.Context(), record, time.Now().Add(24*time.Hour), nil); !errors.Is(err, checkFile) {
 		t.Errorf("a write: got %v, want checkFile", err)
 	}
 	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, checkFile) {
 		t.Errorf("a look-up: got %v, want checkFile", err)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Remove(path))
 	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, checkFile) {
 		t.Errorf("no file: got %v, want checkFile", err)
 	}
@@ -276,9 +249,7 @@ func TestEndedRecordsGo(t *testing.T) {
 	r := open(t, newFile(t), now)
 	const ended = 20
 	for i := range ended {
-		if _, err := r.Reserve(t.Context(), claim("old-"+string(rune('a'+i))), now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		must(r.Reserve(t.Context(), claim("old-"+string(rune('a'+i))), now().Add(time.Minute)))
 	}
 	at.Add(60)
 	moved := claim("old-a")

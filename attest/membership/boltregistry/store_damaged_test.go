@@ -19,13 +19,8 @@ import (
 // withDB edits a registry's file with bbolt only, past the registry's rules.
 func withDB(t *testing.T, path string, change func(b *bbolt.Tx) error) {
 	t.Helper()
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(db.Update(change), db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	db := must(bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second}))
+	noError(t, errors.Join(db.Update(change), db.Close()))
 }
 
 // A database that is no registry, or lacks a part of one, is not opened.
@@ -121,17 +116,17 @@ func TestDamagedRecords(t *testing.T) {
 		bad         bool
 	}{
 		"nothing":                        {func(*tx) error { return nil }, byMachine(bound.Machine), false},
-		"a machine of nobody":            {put(machines, "test:x", "nobody"), byMachine("test:x"), true},
+		"a machine without a record":     {put(machines, "test:x", "node-9"), byMachine("test:x"), true},
 		"a machine of another":           {put(machines, "test:x", "node-1"), byMachine("test:x"), true},
 		"a machine that has been left":   {put(machines, string(resting.Machine), "node-2"), byMachine(resting.Machine), true},
-		"a UID of nobody":                {put(uids, "x", "nobody"), func(w *tx) error { _, err := w.ByMachineUID("x"); return err }, true},
+		"a UID without a record":         {put(uids, "x", "node-9"), func(w *tx) error { _, err := w.ByMachineUID("x"); return err }, true},
 		"a UID of another":               {put(uids, "x", "node-1"), func(w *tx) error { _, err := w.ByMachineUID("x"); return err }, true},
 		"a record by its name":           {put(names, "node-1", "x"), func(w *tx) error { _, err := w.ByName("node-1"); return err }, true},
 		"a record by its machine":        {put(names, "node-1", "x"), byMachine(bound.Machine), true},
 		"a record in the list":           {put(names, "node-1", "x"), func(w *tx) error { _, err := w.After("", 10); return err }, true},
 		"a record that is written over":  {put(names, "node-1", "x"), func(w *tx) error { _, err := w.Put(bound); return err }, true},
 		"a record that is dropped":       {put(names, "node-1", "x"), func(w *tx) error { return w.Drop("node-1") }, true},
-		"an end of nobody":               {put(ends, "\x00\x00\x00\x00\x00\x00\x00\x01", ""), func(w *tx) error { _, err := w.Due(at, 10); return err }, true},
+		"an end without a record":        {put(ends, "\x00\x00\x00\x00\x00\x00\x00\x01", ""), func(w *tx) error { _, err := w.Due(at, 10); return err }, true},
 		"half an end":                    {put(ends, "\x00\x00", ""), func(w *tx) error { _, err := w.Due(at, 10); return err }, true},
 		"an end of a name of one letter": {put(ends, "\x00\x00\x00\x00\x00\x00\x00\x01n", ""), func(w *tx) error { _, err := w.Due(at, 10); return err }, false},
 		"a record that cannot be written": {func(*tx) error { return nil }, func(w *tx) error {
@@ -160,7 +155,7 @@ func TestDamagedRecords(t *testing.T) {
 			})
 		})
 	}
-	t.Run("what a record leaves", func(t *testing.T) {
+	t.Run("remains of a record", func(t *testing.T) {
 		withDB(t, newFile(t), func(b *bbolt.Tx) error {
 			w, err := newTx(b)
 			if err != nil {
@@ -195,10 +190,7 @@ func TestOpenReadsTheRecords(t *testing.T) {
 		{Claim: membership.Claim{NodeName: "node-3", Machine: "test:3"}, State: membership.StateReserved, Deadline: at},
 	}
 	end := func(w *tx, name string) []byte {
-		r, err := w.ByName(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(w.ByName(name))
 		e := w.entries(r)
 		return e[len(e)-1].key
 	}
@@ -262,10 +254,7 @@ func TestDeadlineOutOfRange(t *testing.T) {
 
 func checkDeadlines(t *testing.T, r *membership.Record) {
 	t.Helper()
-	value, err := encodeRecord(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := must(encodeRecord(r))
 	own := r.Deadline.Format(time.RFC3339)
 	for deadline, good := range map[string]bool{own: true, "1969-12-31T23:59:59Z": false, "1970-01-01T00:00:00Z": r.State == membership.StateReserved, "10000-01-01T00:00:00Z": false} {
 		changed := bytes.Replace(value, []byte(`"Deadline":"`+own), []byte(`"Deadline":"`+deadline), 1)

@@ -19,7 +19,7 @@ func fillWith(t testing.TB, r *Registry, from, to int) {
 	t.Helper()
 	batch := max(1, (to-from)/8)
 	for first := from; first < to; first += batch {
-		err := r.file.Update(t.Context(), func(w membership.Tx) error {
+		noError(t, r.file.Update(t.Context(), func(w membership.Tx) error {
 			for i := first; i < min(first+batch, to); i++ {
 				record := membership.Record{Claim: claim(nodeOf(i)), State: membership.StateBound, LastEnd: time.Now().Add(time.Hour).Truncate(time.Second)}
 				if _, err := w.Put(record); err != nil {
@@ -27,10 +27,7 @@ func fillWith(t testing.TB, r *Registry, from, to int) {
 				}
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 }
 
@@ -43,15 +40,12 @@ func nodeOf(i int) string {
 func depth(t testing.TB, db *bbolt.DB) int {
 	t.Helper()
 	deepest := 0
-	err := db.View(func(b *bbolt.Tx) error {
+	noError(t, db.View(func(b *bbolt.Tx) error {
 		for _, name := range buckets {
 			deepest = max(deepest, b.Bucket(name).Stats().Depth)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return deepest
 }
 
@@ -81,7 +75,7 @@ func pagesOf(t testing.TB, r *Registry, calls int, do func(i int)) pageCosts {
 	}
 }
 
-// growth is what a join and a look-up cost in a registry of that many records.
+// growth is the cost of a join and of a look-up in a registry of that many records.
 func growth(t testing.TB, r *Registry, size int) (joins, lookups pageCosts) {
 	const calls = 20
 	joins = pagesOf(t, r, calls, func(i int) { join(t, r, claim(fmt.Sprintf("new-%d-%d", size, i)), time.Now()) })
@@ -153,8 +147,8 @@ func listInMemory(t testing.TB, r *Registry, keep bool) (listed int, most uint64
 	return listed, most
 }
 
-// BenchmarkRegistry reports what a join (three writes) and a look-up cost in registries
-// that grow, and what it costs to open them.
+// BenchmarkRegistry reports the cost of a join (three writes), of a look-up and of opening, for growing
+// registries.
 func BenchmarkRegistry(b *testing.B) {
 	path := newFile(b)
 	r := open(b, path, nil)
@@ -176,24 +170,15 @@ func BenchmarkRegistry(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("lookup/%d", size), func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
-				if _, err := r.LookupMachine(b.Context(), claim(nodeOf(i%size)).Machine); err != nil {
-					b.Fatal(err)
-				}
+				must(r.LookupMachine(b.Context(), claim(nodeOf(i%size)).Machine))
 			}
 			b.ReportMetric(lookups.read, "pages-read/op")
 		})
-		if err := r.Close(); err != nil {
-			b.Fatal(err)
-		}
+		noError(b, r.Close())
 		b.Run(fmt.Sprintf("open/%d", size), func(b *testing.B) {
 			for b.Loop() {
-				o, err := Open(b.Context(), path, testScope, membership.RegistryOptions{})
-				if err != nil {
-					b.Fatal(err)
-				}
-				if err := o.Close(); err != nil {
-					b.Fatal(err)
-				}
+				o := must(Open(b.Context(), path, testScope, membership.RegistryOptions{}))
+				noError(b, o.Close())
 			}
 			if info, err := os.Stat(path); err == nil {
 				b.ReportMetric(float64(info.Size())/(1<<20), "file-MiB")

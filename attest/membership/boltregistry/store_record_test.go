@@ -38,10 +38,7 @@ func testRecords() map[string]*membership.Record {
 func TestRecordRoundTrip(t *testing.T) {
 	for name, r := range testRecords() {
 		t.Run(name, func(t *testing.T) {
-			value, err := encodeRecord(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			value := must(encodeRecord(r))
 			if got, err := decodeRecord(r.NodeName, value); err != nil || !cmp.Equal(got, r) {
 				t.Errorf("got %v, %v", got, err)
 			}
@@ -94,10 +91,7 @@ func TestRecordRefuses(t *testing.T) {
 			}
 		})
 	}
-	good, err := encodeRecord(testRecords()["bound"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must(encodeRecord(testRecords()["bound"]))
 	for name, change := range map[string][2]string{
 		"another state":   {`"State":"bound"`, `"State":"Bound"`},
 		"a version of 0":  {`"Version":"2"`, `"Version":"02"`},
@@ -120,10 +114,7 @@ func TestRecordRefuses(t *testing.T) {
 // A record of exactly the largest size is written and read, one of a byte more is not.
 func TestSizeOfRecords(t *testing.T) {
 	r := testRecords()["with certificates"]
-	small, err := encodeRecord(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	small := must(encodeRecord(r))
 	r.Issued[0].SignerName = strings.Repeat("s", maxRecordSize-len(small))
 	if value, err := encodeRecord(r); err != nil || len(value) != maxRecordSize {
 		t.Errorf("got %d bytes, %v", len(value), err)
@@ -136,10 +127,7 @@ func TestSizeOfRecords(t *testing.T) {
 
 func FuzzDecodeRecord(f *testing.F) {
 	for _, r := range testRecords() {
-		value, err := encodeRecord(r)
-		if err != nil {
-			f.Fatal(err)
-		}
+		value := must(encodeRecord(r))
 		f.Add(r.NodeName, value)
 	}
 	f.Add("", []byte{})
@@ -159,10 +147,7 @@ func FuzzDecodeRecord(f *testing.F) {
 // Records of certificates have one encoding, too.
 func TestIssuedRefuses(t *testing.T) {
 	r := testRecords()["with certificates"]
-	good, err := encodeRecord(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must(encodeRecord(r))
 	for name, change := range map[string][2]string{
 		"a space":     {`"CredentialID":"X509SHA256=00"`, `"CredentialID": "X509SHA256=0"`},
 		"other cases": {`"CredentialID"`, `"credentialID"`},
