@@ -335,7 +335,7 @@ func (s *session) Hello(_ context.Context, h attest.Head) (*attest.Evidence, err
 // certify.
 func (s *session) Open(ctx context.Context, c *attest.Credential) ([]byte, error) {
 	if s.ek == nil {
-		return nil, fmt.Errorf("%w: this node goes the road of its AK's certificate", checkCredential)
+		return nil, fmt.Errorf("%w: this node takes the road of its AK's certificate", checkCredential)
 	}
 	o := &s.prover.options
 	secret, err := activate(ctx, s.handles, s.ak, s.ek, o.EndorsementPassword.Reveal(), c)

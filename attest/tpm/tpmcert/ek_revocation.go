@@ -77,7 +77,7 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 			}
 		}
 		if r.required {
-			r.fault = cmp.Or(r.fault, errors.New("none"))
+			r.fault = cmp.Or(r.fault, errors.New("no list"))
 		}
 		if !r.current {
 			broken = cmp.Or(broken, r.fault)

@@ -146,7 +146,7 @@ func TestNewEKVerifier(t *testing.T) {
 	}
 	for want, c := range map[string]EKVerifierConfig{
 		"no Issuers, Allowed":   {},
-		"no Issuers, want some": {Allowed: []attest.Identity{allZero}, Denied: []DeniedTPM{{Vendor: "IFX", Last: 1, Reason: "r"}}},
+		"no Issuers, want at least one with Denied": {Allowed: []attest.Identity{allZero}, Denied: []DeniedTPM{{Vendor: "IFX", Last: 1, Reason: "r"}}},
 		"RequireCRL with InsecureAllowExpiredEK": with(func(i *EKIssuer) {
 			i.CRLs, i.RequireCRL, i.Profile.InsecureAllowExpiredEK = &CRLStore{}, true, true
 		}),
