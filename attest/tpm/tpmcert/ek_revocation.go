@@ -33,8 +33,8 @@ type checkedLists struct {
 	err error
 }
 
-// lists returns the lists that an issuer's store holds now. It fails if there are none yet, or if
-// they cannot be used under the issuer's CAs, which is checked once for each Replace.
+// lists returns the lists that an issuer's store holds now. It fails while the store is empty, or
+// if the lists cannot be used under the issuer's CAs, which is checked once for each Replace.
 func (i *ekIssuer) lists() (*crlSet, error) {
 	set := i.CRLs.current()
 	if len(*set) == 0 {
