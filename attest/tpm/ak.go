@@ -80,7 +80,8 @@ func checkSource(what string, handle tpm2.TPMHandle, templates ...bool) error {
 // loadAK creates or finds the attestation key. A key that a verifier would refuse is an error
 // here, before a challenge is spent on it. chain is the key's, if known; a nil chain of a
 // manufacturer is read from NV.
-func loadAK(ctx context.Context, h *tpmop.Handles, source *AKSource, chain [][]byte, endorsementPassword []byte) (ak *tpmop.LoadedKey, err error) {
+func loadAK(ctx context.Context, h *tpmop.Handles, source *AKSource, chain [][]byte, endorsementPassword []byte) (
+	ak *tpmop.LoadedKey, err error) {
 	if err := source.check(); err != nil {
 		return nil, err
 	}
