@@ -1,10 +1,6 @@
 package tpmsim
 
-import (
-	"testing"
-
-	"github.com/nodeattest/nodeattest/internal/testkit"
-)
+import "testing"
 
 // Open starts the in-process simulator and provisions it. A process has only one: while
 // another is open, Open returns [ErrInUse] at once and names its opener. Without
@@ -27,7 +23,9 @@ func Open(opts Options) (*TPM, error) {
 func New(t testing.TB, opts Options) *TPM {
 	t.Helper()
 	tpm, err := Open(opts)
-	testkit.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	closeAfter(t, tpm)
 	return tpm
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
-	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/tpmsocket"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -35,7 +34,9 @@ func Swtpm(t testing.TB, opts Options) *TPM {
 	if errors.Is(err, errNoSwtpm) {
 		t.Skip(err)
 	}
-	testkit.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	closeAfter(t, tpm)
 	t.Cleanup(func() {
 		if t.Failed() {

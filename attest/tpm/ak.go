@@ -78,14 +78,10 @@ func checkSource(what string, handle tpm2.TPMHandle, templates ...bool) error {
 }
 
 // loadAK creates or finds the attestation key. A key that a verifier would refuse is an error
-// here, before a challenge is spent on it.
-func loadAK(ctx context.Context, h *tpmop.Handles, source *AKSource, endorsementPassword []byte) (*tpmop.LoadedKey, error) {
-	return loadCertifiedAK(ctx, h, source, nil, endorsementPassword)
-}
-
-// loadCertifiedAK is loadAK for a key whose certificate chain is known; if it is nil, a
-// manufacturer's is read from NV.
-func loadCertifiedAK(ctx context.Context, h *tpmop.Handles, source *AKSource, chain [][]byte, endorsementPassword []byte) (ak *tpmop.LoadedKey, err error) {
+// here, before a challenge is spent on it. chain is the key's, if known; a nil chain of a
+// manufacturer is read from NV.
+func loadAK(ctx context.Context, h *tpmop.Handles, source *AKSource, chain [][]byte, endorsementPassword []byte) (
+	ak *tpmop.LoadedKey, err error) {
 	if err := source.check(); err != nil {
 		return nil, err
 	}

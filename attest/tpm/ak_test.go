@@ -23,7 +23,7 @@ import (
 func akOf(t testing.TB, tpm transport.TPM, source AKSource, password []byte) (*statement.Public, error) {
 	t.Helper()
 	return do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*statement.Public, error) {
-		ak, err := loadAK(ctx, h, &source, password)
+		ak, err := loadAK(ctx, h, &source, nil, password)
 		if err != nil {
 			return nil, err
 		}
@@ -244,7 +244,7 @@ func TestSharedTPMAfterAPanic(t *testing.T) {
 			}
 		}()
 		shared.Do(t.Context(), func(h *tpmop.Handles) error {
-			if _, err := loadAK(t.Context(), h, &AKSource{Template: AKTemplateECDSAP256()}, nil); err != nil {
+			if _, err := loadAK(t.Context(), h, &AKSource{Template: AKTemplateECDSAP256()}, nil, nil); err != nil {
 				t.Error(err)
 			}
 			panic("on purpose")

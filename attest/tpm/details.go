@@ -64,8 +64,8 @@ type Details struct {
 // names it is gce://<project ID>/<zone>/<instance name>.
 func (d *Details) ProviderID() string { return d.providerID }
 
-// readProviderID reads it. A certificate that states one which cannot be read is refused, whatever
-// its issuer's profile: it could not be held against the inventory.
+// readProviderID reads it. A malformed provider ID is refused, whatever the issuer's profile: it
+// could not be compared with the inventory.
 func (d *Details) readProviderID() (err error) {
 	if len(d.Chain) == 0 {
 		return nil
@@ -179,7 +179,7 @@ func (d *Details) residence() string {
 	return where + " (" + d.KeyAttributes.String() + ")"
 }
 
-// facts says for human readers what carries the trust.
+// facts returns the facts that the trust rests on, for human readers.
 func (d *Details) facts(road attest.Road, standing attest.Standing) []attest.Fact {
 	name, by := "restricted AK in a TPM", ""
 	if road == attest.RoadEK {

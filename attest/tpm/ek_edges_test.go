@@ -64,7 +64,7 @@ func TestTemplatesAndNonces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
-				return loadAK(ctx, h, &AKSource{TemplateIndex: c.template, NonceIndex: c.nonce}, nil)
+				return loadAK(ctx, h, &AKSource{TemplateIndex: c.template, NonceIndex: c.nonce}, nil, nil)
 			})
 			_, err2 := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 				return (&AKSource{TemplateIndex: c.template, NonceIndex: c.nonce}).load(ctx, h, nil, true)

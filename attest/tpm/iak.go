@@ -31,7 +31,7 @@ const (
 // errIAK says that the IAK's certificate is not for any key of the TPM: it is another
 // machine's certificate, the TPM has been given a new endorsement seed, or the manufacturer's
 // template is not one of [IAKTemplates].
-var errIAK = errors.New("no key of this TPM is that of the IAK's certificate")
+var errIAK = errors.New("no key of this TPM fits the IAK's certificate")
 
 // OEMIAK returns the source of the initial attestation key (IAK) that the machine's
 // manufacturer has certified. Its certificate is in the NV indexes 0x01c90100 to 0x01c901ff,

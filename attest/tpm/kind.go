@@ -139,9 +139,9 @@ type evidence struct {
 	akKey    crypto.PublicKey
 }
 
-// read parses what the node's road needs: the AK, and the EK or the AK's certificate, which must be
-// for the key of the public area. Trust, membership, the binding and the credential use the key
-// that is read here, and no other. On road EK the AK's key is that of its public area: the
+// read parses the evidence of the node's road: the AK, and the EK or the AK's certificate, which
+// must be for the key of the public area. Trust, membership, the binding and the credential use the
+// key that is read here, and no other. On road EK the AK's key is that of its public area: the
 // credential is for the area's Name, and so proves the area.
 func (e *evidence) read(road message.Road, akPublic, ekPublic []byte) (err error) {
 	e.road = attest.Road(road)

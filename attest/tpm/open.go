@@ -47,7 +47,8 @@ func OpenTPM(path string) (transport.TPMCloser, error) {
 
 func explainOpening(err error) error {
 	if errors.Is(err, syscall.EBUSY) {
-		return refusal.Retry(fmt.Errorf("%w: another program has the TPM to itself; let both open /dev/tpmrm0, which the kernel shares", err))
+		return refusal.Retry(fmt.Errorf("%w: another program has opened the TPM exclusively; let both open /dev/tpmrm0, which the kernel shares",
+			err))
 	}
 	return err
 }

@@ -137,7 +137,7 @@ func (o *ProverOptions) check(ak *AKSource) error {
 func AKPublic(ctx context.Context, tpm transport.TPM, source AKSource, endorsementPassword secret.Value[[]byte]) (*statement.Public, error) {
 	var ak *tpmop.LoadedKey
 	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) (err error) {
-		ak, err = loadAK(ctx, h, &source, endorsementPassword.Reveal())
+		ak, err = loadAK(ctx, h, &source, nil, endorsementPassword.Reveal())
 		return err
 	})
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *session) load(ctx context.Context) (err error) {
 	if s.chain, err = s.readChain(ctx); err != nil {
 		return err
 	}
-	if s.ak, err = loadCertifiedAK(ctx, s.handles, &s.prover.source, s.chain, o.EndorsementPassword.Reveal()); err != nil {
+	if s.ak, err = loadAK(ctx, s.handles, &s.prover.source, s.chain, o.EndorsementPassword.Reveal()); err != nil {
 		return err
 	}
 	if tpmop.CheckPersistent(s.ak.Handle) == nil {
@@ -335,7 +335,7 @@ func (s *session) Hello(_ context.Context, h attest.Head) (*attest.Evidence, err
 // certify.
 func (s *session) Open(ctx context.Context, c *attest.Credential) ([]byte, error) {
 	if s.ek == nil {
-		return nil, fmt.Errorf("%w: this node goes the road of its AK's certificate", checkCredential)
+		return nil, fmt.Errorf("%w: this node takes the road of its AK's certificate", checkCredential)
 	}
 	o := &s.prover.options
 	secret, err := activate(ctx, s.handles, s.ak, s.ek, o.EndorsementPassword.Reveal(), c)

@@ -47,7 +47,7 @@ func activateWith(t testing.TB, tpm transport.TPM, origin EKOrigin, template *tp
 func activateFor(t testing.TB, tpm transport.TPM, origin EKOrigin, source AKSource, password, secret []byte, change func(*attest.Credential)) ([]byte, error) {
 	t.Helper()
 	return do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) {
-		ak, err := loadAK(ctx, h, &source, password)
+		ak, err := loadAK(ctx, h, &source, nil, password)
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +125,7 @@ func TestActivateWithEndorsementPassword(t *testing.T) {
 	}
 	// Persistent keys need no password to be made: the EK's policy asks for it.
 	_, err = do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
-		ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, password)
+		ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil, password)
 		if err != nil {
 			return nil, err
 		}
@@ -207,7 +207,7 @@ func TestActivateForOthers(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			named, err := loadAK(ctx, h, &AKSource{Template: akOfMaker}, nil)
+			named, err := loadAK(ctx, h, &AKSource{Template: akOfMaker}, nil, nil)
 			if err != nil {
 				return nil, err
 			}
@@ -222,7 +222,7 @@ func TestActivateForOthers(t *testing.T) {
 			if err := errors.Join(h.Flush(maker.Handle), h.Flush(named.Handle)); err != nil {
 				return nil, err
 			}
-			ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil)
+			ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil, nil)
 			if err != nil {
 				return nil, err
 			}

@@ -45,7 +45,7 @@ type certified struct {
 func certifyWith(t testing.TB, tpm transport.TPM, source AKSource, key tpmkey.Certifiable, qualifyingData []byte) (certified, error) {
 	t.Helper()
 	return do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (certified, error) {
-		ak, err := loadAK(ctx, h, &source, nil)
+		ak, err := loadAK(ctx, h, &source, nil, nil)
 		if err != nil {
 			return certified{}, err
 		}
@@ -276,7 +276,7 @@ func cancelAfterEach(t *testing.T, tpm transport.TPM, key tpmkey.Certifiable, to
 		faulty := tpmsim.Faulty(tpm, tpmsim.At(n, tpmsim.Fault{Before: cancel}))
 		certified := false
 		err := tpmop.Share(faulty).Do(ctx, func(h *tpmop.Handles) error {
-			ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil)
+			ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil, nil)
 			if err != nil {
 				return err
 			}
@@ -319,7 +319,7 @@ func TestCertifyRefusesTheAKItself(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	tpmlab.Persist(t, tpm, tpm2.TPMRHEndorsement, AKTemplateECDSAP256(), 0x81010002)
 	_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
-		ak, err := loadAK(ctx, h, &AKSource{Handle: 0x81010002}, nil)
+		ak, err := loadAK(ctx, h, &AKSource{Handle: 0x81010002}, nil, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -59,7 +59,7 @@ const toolsSecret = "a secret of tools, 32 bytes long"
 func persistent(t *testing.T, tpm transport.TPM, f func(ctx context.Context, h *tpmop.Handles, ak, ek *tpmop.LoadedKey) ([]byte, error)) []byte {
 	t.Helper()
 	got, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) {
-		ak, err := loadAK(ctx, h, &AKSource{Handle: 0x81000010}, nil)
+		ak, err := loadAK(ctx, h, &AKSource{Handle: 0x81000010}, nil, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -143,7 +143,7 @@ func TestTPM2ToolsCredentialFromPEM(t *testing.T) {
 		testkit.NoError(t, err)
 		write(t, x, "ek.pem", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 		got, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) {
-			ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil)
+			ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil, nil)
 			if err != nil {
 				return nil, err
 			}

@@ -31,7 +31,7 @@ type quoteMade struct {
 func quoteWith(t testing.TB, tpm transport.TPM, source AKSource, selection []statement.PCRSelection, qualifyingData []byte) (quoteMade, error) {
 	t.Helper()
 	return do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (quoteMade, error) {
-		ak, err := loadAK(ctx, h, &source, nil)
+		ak, err := loadAK(ctx, h, &source, nil, nil)
 		if err != nil {
 			return quoteMade{}, err
 		}

@@ -44,7 +44,7 @@ func TestNothingIsSent(t *testing.T) {
 	otherPolicy.Template.AuthPolicy = tpm2.TPM2BDigest{Buffer: filled(32, 1)}
 	withAK := func(use func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error) func(context.Context, *tpmop.Handles) error {
 		return func(ctx context.Context, h *tpmop.Handles) error {
-			ak, err := loadAK(ctx, h, &ecdsaAK, nil)
+			ak, err := loadAK(ctx, h, &ecdsaAK, nil, nil)
 			testkit.NoError(t, err)
 			return use(ctx, h, ak)
 		}
@@ -60,11 +60,11 @@ func TestNothingIsSent(t *testing.T) {
 		run   func(ctx context.Context, h *tpmop.Handles) error
 	}{
 		"an AK without a source": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
-			_, err := loadAK(ctx, h, &AKSource{}, nil)
+			_, err := loadAK(ctx, h, &AKSource{}, nil, nil)
 			return err
 		}},
 		"an AK of two sources": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
-			_, err := loadAK(ctx, h, &AKSource{Template: ecdsaAK.Template, Handle: 0x81000001}, nil)
+			_, err := loadAK(ctx, h, &AKSource{Template: ecdsaAK.Template, Handle: 0x81000001}, nil, nil)
 			return err
 		}},
 		"no index": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
@@ -219,7 +219,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 		lost := tpmsim.Faulty(&tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCGetCapability, Alter: func(b []byte) { b[14] = 2 }},
 			tpmsim.At(1, tpmsim.Fault{Err: tpmsim.ErrInjected}))
 		_, err := do(t, lost, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
-			return loadAK(ctx, h, &source, nil)
+			return loadAK(ctx, h, &source, nil, nil)
 		})
 		if !errors.Is(err, tpmsim.ErrInjected) {
 			t.Errorf("got %v", err)
@@ -263,7 +263,7 @@ func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 	}{
 		"an attestation key": {tpm2.TPMCCCreatePrimary, false, func(t *testing.T, tpm transport.TPM) error {
 			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
-				return loadAK(ctx, h, &source, nil)
+				return loadAK(ctx, h, &source, nil, nil)
 			})
 			return err
 		}},

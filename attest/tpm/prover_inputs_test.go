@@ -121,13 +121,13 @@ func newNodeOfTest(t *testing.T) *nodeOfTest {
 func testProofOf(t *testing.T) []byte {
 	t.Helper()
 	b := &message.Binding{ClusterID: "cluster", SignerName: csr.SignerClientTPM}
-	return tpmlab.Must((&message.Proof{Binding: tpmlab.Must(b.Marshal()), AKPublic: []byte{1}}).Marshal())
+	return testkit.Must((&message.Proof{Binding: testkit.Must(b.Marshal()), AKPublic: []byte{1}}).Marshal())
 }
 
 // A subject that the node cannot mean is refused before the TPM is asked for anything.
 func TestSubjectsBeforeTheTPM(t *testing.T) {
 	n := newNodeOfTest(t)
-	challenge := tpmlab.Must(n.challenge.Marshal())
+	challenge := testkit.Must(n.challenge.Marshal())
 	if _, err := n.attester.Hello(t.Context(), n.subject); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestNothingIsCertified(t *testing.T) {
 	changed := func(change func(*message.Challenge)) []byte {
 		c := n.challenge
 		change(&c)
-		return tpmlab.Must(c.Marshal())
+		return testkit.Must(c.Marshal())
 	}
 	der := changed(func(*message.Challenge) {})
 	onEK := changed(func(c *message.Challenge) {

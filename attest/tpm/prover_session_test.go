@@ -96,7 +96,7 @@ func speakSecrets(t *testing.T, bus *tapped, owner, endorsement, secret []byte) 
 func certifyUnder(t *testing.T, tpm transport.TPM, key tpmkey.Certifiable, endorsement []byte) {
 	t.Helper()
 	_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*statement.CertifyEvidence, error) {
-		ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, endorsement)
+		ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil, endorsement)
 		if err != nil {
 			return nil, err
 		}

@@ -24,7 +24,7 @@ func wholeAnswer(t testing.TB, tpm transport.TPM, key tpmkey.Certifiable, endors
 	_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (struct{}, error) {
 		origin := EKP256()
 		origin.TemplateIndex, origin.NonceIndex = 0, 0
-		ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, endorsement)
+		ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil, endorsement)
 		if err != nil {
 			return struct{}{}, err
 		}

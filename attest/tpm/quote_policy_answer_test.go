@@ -69,7 +69,7 @@ func TestStatementsOfMessages(t *testing.T) {
 // without them has none.
 func TestMeasurementsOfAnswers(t *testing.T) {
 	f := goodCertifyForgery(t, softak.NewAK(tpmlab.RSA2048b(), softak.RSASSA), tpmlab.P256b().Public())
-	certify := tpmlab.Must(statement.MarshalTCGAttestCertify(f.Evidence(t)))
+	certify := testkit.Must(statement.MarshalTCGAttestCertify(f.Evidence(t)))
 	proof := testProofOf(t)
 	good := []attest.Statement{{Type: oid.TCGAttestTPMCertify, DER: certify}, {Type: oid.NodeAttestProof, DER: proof}}
 	quote := attest.Statement{Type: oid.NodeAttestQuote, DER: []byte{5, 0}}
@@ -88,7 +88,7 @@ func TestMeasurementsOfAnswers(t *testing.T) {
 	}
 	bare := f.Evidence(t)
 	bare.Public = nil
-	_, err = read(attest.Statement{Type: oid.TCGAttestTPMCertify, DER: tpmlab.Must(statement.MarshalTCGAttestCertify(bare))}, good[1])
+	_, err = read(attest.Statement{Type: oid.TCGAttestTPMCertify, DER: testkit.Must(statement.MarshalTCGAttestCertify(bare))}, good[1])
 	tpmlab.ExpectCheck(t, err, refusal.Check("message-encoding"))
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -63,7 +64,7 @@ func TestEKCertificates(t *testing.T) {
 func TestAKCertificates(t *testing.T) {
 	ca := tpmlab.Sign(t, nil, "AK CA", nil)
 	directory := tpmcert.DirectoryName{Manufacturer: "id:494E5443", Vendor: "INTC", Model: "ADL", Version: "id:00020000"}
-	for name, key := range map[string]crypto.Signer{"RSA-2048": tpmlab.Must(rsa.GenerateKey(rand.Reader, 2048)), "P-256": tpmlab.NewP256(t),
+	for name, key := range map[string]crypto.Signer{"RSA-2048": testkit.Must(rsa.GenerateKey(rand.Reader, 2048)), "P-256": tpmlab.NewP256(t),
 		"P-384": tpmlab.NewECDSA(t, elliptic.P384()), "P-521": tpmlab.NewECDSA(t, elliptic.P521())} {
 		t.Run(name, func(t *testing.T) {
 			made, err := tpmcert.CreateAKCertificate(t.Context(), tpmcert.AKTemplate{Key: key.Public(), PermanentIdentifier: "machine-7",
@@ -80,7 +81,7 @@ func TestAKCertificates(t *testing.T) {
 			for _, e := range cert.Extensions {
 				if oid.SubjectAltName.Equal(e.Id) {
 					found++
-					checkNames(t, tpmlab.Must(x509ext.ParseSubjectAltName(e)), directory, "machine-7")
+					checkNames(t, testkit.Must(x509ext.ParseSubjectAltName(e)), directory, "machine-7")
 				}
 			}
 			if found != 1 {

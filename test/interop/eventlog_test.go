@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/eventlog"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/softak"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -157,10 +158,10 @@ func quoted(t *testing.T, pcrs []statement.PCR) *statement.Quoted {
 		sum.Write(p.Value)
 		indexes = append(indexes, p.Index)
 	}
-	selection := tpmlab.Must(statement.NewPCRSelection(pcrs[0].Bank, indexes...))
-	raw := tpmlab.Must((&statement.Attestation{Type: tpm2.TPMSTAttestQuote, QualifiedSigner: ak.Primary(),
+	selection := testkit.Must(statement.NewPCRSelection(pcrs[0].Bank, indexes...))
+	raw := testkit.Must((&statement.Attestation{Type: tpm2.TPMSTAttestQuote, QualifiedSigner: ak.Primary(),
 		Quote: &statement.QuoteInfo{Selections: []statement.PCRSelection{selection}, PCRDigest: sum.Sum(nil)}}).Marshal())
-	evidence := &statement.QuoteEvidence{Attest: raw, Signature: tpmlab.Must(ak.Sign(softak.ECDSA, raw).Marshal()), PCRs: pcrs}
+	evidence := &statement.QuoteEvidence{Attest: raw, Signature: testkit.Must(ak.Sign(softak.ECDSA, raw).Marshal()), PCRs: pcrs}
 	q, err := statement.VerifyQuote(evidence, statement.QuoteOptions{AK: statement.AKFromCredential(ak.Public.Raw),
 		InsecureEmptyQualifyingData: true, InsecureAllowSHA1Bank: true})
 	if err != nil {

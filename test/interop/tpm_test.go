@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/oid"
@@ -62,7 +63,7 @@ func onBoth(t *testing.T, test func(t *testing.T, device *tpmsim.TPM, client *go
 // handles where it looks for them.
 func TestEKsOfTPMs(t *testing.T) {
 	onBoth(t, func(t *testing.T, device *tpmsim.TPM, client *goattestation.TPM) {
-		eks := tpmlab.Must(client.EKCertificates())
+		eks := testkit.Must(client.EKCertificates())
 		if len(eks) != 2 {
 			t.Fatalf("go-attestation finds %d EK certificates, want 2", len(eks))
 		}
@@ -75,7 +76,7 @@ func TestEKsOfTPMs(t *testing.T) {
 			if err != nil {
 				t.Fatalf("persistent EK %v: %v", algorithm, err)
 			}
-			key := tpmlab.Must(tpm2.Pub(*tpmlab.Must(rsp.OutPublic.Contents())))
+			key := testkit.Must(tpm2.Pub(*testkit.Must(rsp.OutPublic.Contents())))
 			if !key.(interface{ Equal(crypto.PublicKey) bool }).Equal(device.EKPublic(algorithm)) {
 				t.Errorf("the persistent EK %v is %v", algorithm, key)
 			}
@@ -86,12 +87,12 @@ func TestEKsOfTPMs(t *testing.T) {
 // Our credentials open with go-attestation's client, and go-attestation's with ours.
 func TestCredentials(t *testing.T) {
 	onBoth(t, func(t *testing.T, device *tpmsim.TPM, client *goattestation.TPM) {
-		ak := tpmlab.Must(client.NewAK(nil))
+		ak := testkit.Must(client.NewAK(nil))
 		public := ak.AttestationParameters().Public
 		source := tpm.AKSource{Handle: persisted(t, device, public)}
 		secret := []byte("opens in go-attestation, 32 byte")
 		for n, origin := range []tpm.EKOrigin{tpm.EKRSA2048(), tpm.EKP256()} {
-			ek := tpmlab.Must(client.EKCertificates())[n]
+			ek := testkit.Must(client.EKCertificates())[n]
 			ours := sealed(t, ek.Public, public, secret)
 			got, err := ak.ActivateCredentialWithEK(client, goattestation.EncryptedCredential{
 				Credential: tpm2.Marshal(tpm2.TPM2BIDObject{Buffer: ours.IDObject}),
@@ -120,7 +121,7 @@ func TestCredentials(t *testing.T) {
 func persisted(t *testing.T, device transport.TPM, public []byte) tpm2.TPMHandle {
 	t.Helper()
 	const handle tpm2.TPMHandle = 0x81000100
-	loaded, area := tpmlab.LoadedHandles(t, device), tpmlab.Must(statement.ParsePublic(public))
+	loaded, area := tpmlab.LoadedHandles(t, device), testkit.Must(statement.ParsePublic(public))
 	if len(loaded) != 1 {
 		t.Fatalf("loaded: %x", loaded)
 	}
@@ -136,7 +137,7 @@ func persisted(t *testing.T, device transport.TPM, public []byte) tpm2.TPMHandle
 func sealed(t *testing.T, ek crypto.PublicKey, ak, secret []byte) *attest.Credential {
 	t.Helper()
 	hello, err := (&message.Hello{Road: message.RoadEK, ClusterID: attesttest.ClusterID, TargetSigner: csr.SignerClientTPM,
-		EKPublic: tpmlab.Must(csr.CanonicalSPKI(ek)), AKPublic: ak}).Marshal()
+		EKPublic: testkit.Must(csr.CanonicalSPKI(ek)), AKPublic: ak}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,19 +182,19 @@ func TestQuotes(t *testing.T) {
 		} {
 			for selected, selection := range map[string][]statement.PCRSelection{
 				"default": tpm.DefaultPCRs(),
-				"one":     {tpmlab.Must(statement.NewPCRSelection(tpm2.TPMAlgSHA256, 10))},
-				"all":     {tpmlab.Must(statement.NewPCRSelection(tpm2.TPMAlgSHA256, all...))},
+				"one":     {testkit.Must(statement.NewPCRSelection(tpm2.TPMAlgSHA256, 10))},
+				"all":     {testkit.Must(statement.NewPCRSelection(tpm2.TPMAlgSHA256, all...))},
 			} {
 				t.Run(name+"/"+selected, func(t *testing.T) {
 					a := answerOf(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpm.EKP256(),
 						AK: tpm.AKSource{Template: template}, Quote: selection})
 					// It is verified there, too, that this covers the challenge.
-					nonce := tpmlab.Must(statement.ParseAttestation(a.quote.Attest)).ExtraData
+					nonce := testkit.Must(statement.ParseAttestation(a.quote.Attest)).ExtraData
 					pcrs := make([]goattestation.PCR, len(a.quote.PCRs))
 					for n, p := range a.quote.PCRs {
 						pcrs[n] = goattestation.PCR{Index: p.Index, Digest: p.Value, DigestAlg: tpmwire.HashOf(p.Bank)}
 					}
-					ak := tpmlab.Must(goattestation.ParseAKPublic(a.ak))
+					ak := testkit.Must(goattestation.ParseAKPublic(a.ak))
 					if err := ak.Verify(goattestation.Quote{Quote: a.quote.Attest, Signature: a.quote.Signature}, pcrs, nonce); err != nil {
 						t.Errorf("go-attestation: %v", err)
 					}

@@ -18,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -42,13 +43,13 @@ func newBenchmarked(b *testing.B, opts attesttest.NodeOptions) *benchmarked {
 	opts.TPMKey = tpmkey.ECDSAP256
 	a := answerOf(b, opts)
 	out := &benchmarked{answered: a, root: opts.TPM.CA().Root(),
-		attested: tpmlab.Must(statement.ParseTCGAttestCertify(a.bundle.Statements[0].Stmt)),
-		key:      tpmlab.Must(tpmlab.Must(statement.ParsePublic(a.ak)).Key()),
+		attested: testkit.Must(statement.ParseTCGAttestCertify(a.bundle.Statements[0].Stmt)),
+		key:      testkit.Must(testkit.Must(statement.ParsePublic(a.ak)).Key()),
 		leaf:     tpmlab.Parsed(b, a.bundle.Certificates[0]), middle: tpmlab.Parsed(b, a.bundle.Certificates[1])}
 	out.digest = sha256.Sum256(out.attested.Attest)
-	signature := tpmlab.Must(statement.ParseSignature(out.attested.Signature))
+	signature := testkit.Must(statement.ParseSignature(out.attested.Signature))
 	if out.rsaSig = signature.RSA; out.rsaSig == nil {
-		out.ecdsaSig = tpmlab.Must(signature.MarshalECDSA())
+		out.ecdsaSig = testkit.Must(signature.MarshalECDSA())
 	}
 	return out
 }

@@ -143,7 +143,7 @@ func (r *stateReader) read(n int, e *Event) error {
 	data, covered := r.measured(e)
 	v, isVariable := readVariable(data)
 	if !covered && (isVariable && v.more == 0 || data == nil) {
-		return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("event %d of PCR 7, %s, with other data than were measured", n, e.UntrustedType),
+		return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("event %d of PCR 7, %s, with data that do not have its digest", n, e.UntrustedType),
 			"a digest of the data in every event of PCR 7; firmware or a boot loader that logs something else takes an update")
 	}
 	switch text := strings.TrimSuffix(string(data), "\x00"); {
@@ -271,11 +271,11 @@ func (r *stateReader) result() (*SecureBoot, error) {
 	case !r.state.Enabled:
 		return &r.state, nil
 	case !r.authority:
-		return nil, tpmwire.Refuse(checkSecureBoot, "Secure Boot on, and nothing that a key allowed to start", "the key of what was started")
+		return nil, tpmwire.Refuse(checkSecureBoot, "Secure Boot on, and no program that a key allowed to start", "the key of at least one")
 	}
 	for _, name := range []string{"PK", "KEK", "db"} {
 		if !r.set[name] {
-			return nil, tpmwire.Refuse(checkSecureBoot, "Secure Boot on, and no value of "+name, "the keys that it goes by")
+			return nil, tpmwire.Refuse(checkSecureBoot, "Secure Boot on, and no value of "+name, "the keys that it checks with")
 		}
 	}
 	return &r.state, nil

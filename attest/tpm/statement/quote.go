@@ -270,7 +270,8 @@ func (in *QuoteInput) ParseQuote(e *QuoteEvidence) (err error) {
 func (in *QuoteInput) CheckBeforeSignature() error {
 	in = cmp.Or(in, new(QuoteInput))
 	if in.Attest == nil || in.Attest.Quote == nil {
-		return tpmwire.Refuse(checkStatementType, statementTypeName(cmp.Or(in.Attest, new(Attestation)).Type), statementTypeName(tpm2.TPMSTAttestQuote))
+		return tpmwire.Refuse(checkStatementType, statementTypeName(cmp.Or(in.Attest, new(Attestation)).Type),
+			statementTypeName(tpm2.TPMSTAttestQuote))
 	}
 	return inOrder(in.checkQualifyingData, in.checkSelection, in.checkValues, in.checkAK, in.checkQualifiedSigner,
 		in.checkSignatureForm, in.checkDigest)

@@ -158,7 +158,7 @@ func (o *CertifyOptions) checkCommon(c refusal.Check) error {
 	case len(o.QualifyingData) == 0 && !empty && !anyData:
 		return tpmwire.Refuse(c, "empty qualifying data", "QualifyingData, InsecureEmptyQualifyingData or InsecureAllowAnyQualifyingData")
 	case len(o.QualifyingData) != 0 && (empty || anyData):
-		return tpmwire.Refuse(c, "QualifyingData with an option that is for none", "one of them")
+		return tpmwire.Refuse(c, "QualifyingData with an option that excludes it", "one of them")
 	}
 	return nil
 }

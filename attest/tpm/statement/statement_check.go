@@ -61,7 +61,8 @@ type CertifyInput struct {
 func (in *CertifyInput) CheckBeforeSignature() error {
 	in = cmp.Or(in, new(CertifyInput))
 	if in.Attest == nil || in.Attest.Certified == nil {
-		return tpmwire.Refuse(checkStatementType, statementTypeName(cmp.Or(in.Attest, new(Attestation)).Type), statementTypeName(tpm2.TPMSTAttestCertify))
+		return tpmwire.Refuse(checkStatementType, statementTypeName(cmp.Or(in.Attest, new(Attestation)).Type),
+			statementTypeName(tpm2.TPMSTAttestCertify))
 	}
 	return inOrder(in.checkQualifyingData, in.checkCertifiedKey, in.checkAK, in.checkQualifiedSigner,
 		in.checkKeyAttributes, in.checkResidency, in.checkSignatureForm)

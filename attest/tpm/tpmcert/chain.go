@@ -205,7 +205,7 @@ func (s *chainSearch) signed(ctx context.Context, chain []*certificate) bool {
 	}
 	constrained := slices.IndexFunc(chain[1:], func(c *certificate) bool { return c.constrained }) + 1
 	if constrained > 0 && usedSHA1(chain) {
-		s.fail(len(chain), nil, inCertificate(chain[constrained].Certificate, refuse(CheckCertificateChain, "constraints on names or policies, which are not looked at together with SHA-1,",
+		s.fail(len(chain), nil, inCertificate(chain[constrained].Certificate, refuse(CheckCertificateChain, "constraints on names or policies, which are not checked together with SHA-1,",
 			"none")))
 		return false
 	}

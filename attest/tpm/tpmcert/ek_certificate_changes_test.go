@@ -166,7 +166,7 @@ func TestOAEPKeyChanges(t *testing.T) {
 		"an OCTET STRING":        oaepSPKI(key, []byte{4, 0}),
 		"bits left over":         bytes.Replace(oaepSPKI(key, nil), []byte{3, 0x82, 1, 15, 0}, []byte{3, 0x82, 1, 15, 1}, 1),
 		"rsaEncryption":          x509.MarshalPKCS1PublicKey(key),
-		"another algorithm":      tpmlab.Must(x509.MarshalPKIXPublicKey(key)),
+		"another algorithm":      testkit.Must(x509.MarshalPKIXPublicKey(key)),
 		"nothing":                nil,
 		"a byte after it":        append(oaepSPKI(key, nil), 0),
 		"two parameters":         oaepSPKI(key, []byte{5, 0, 5, 0}),

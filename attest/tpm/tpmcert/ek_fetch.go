@@ -110,7 +110,7 @@ func (w *links) addFetched(found []byte, cert *certificate, place int) bool {
 	return len(w.fetched) > known
 }
 
-// usableIssuers parses fetched certificates and returns those of cert's issuer, by name and key
+// usableIssuers parses fetched certificates and returns the ones of cert's issuer, by name and key
 // identifier. If none is left, the error describes the last one.
 func usableIssuers(found []byte, cert *certificate) ([]*certificate, error) {
 	all, err := caissuers.Certificates(found)

@@ -33,8 +33,8 @@ type checkedLists struct {
 	err error
 }
 
-// lists returns the lists that an issuer's store holds now. It fails if there are none yet, or if
-// they cannot be used under the issuer's CAs, which is checked once for each Replace.
+// lists returns the lists that an issuer's store holds now. It fails while the store is empty, or
+// if the lists cannot be used under the issuer's CAs, which is checked once for each Replace.
 func (i *ekIssuer) lists() (*crlSet, error) {
 	set := i.CRLs.current()
 	if len(*set) == 0 {
@@ -77,7 +77,7 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 			}
 		}
 		if r.required {
-			r.fault = cmp.Or(r.fault, errors.New("none"))
+			r.fault = cmp.Or(r.fault, errors.New("no list"))
 		}
 		if !r.current {
 			broken = cmp.Or(broken, r.fault)

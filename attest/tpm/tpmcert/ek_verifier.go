@@ -144,7 +144,7 @@ func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
 		return nil, refusal.Config("Issuers, Allowed and Platform", "", "one of them")
 	}
 	if len(config.Denied) > 0 && len(config.Issuers) == 0 {
-		return nil, refusal.Config("Issuers", "", "some with Denied: no certificate holds, so nothing could be denied")
+		return nil, refusal.Config("Issuers", "", "at least one with Denied: without a trusted certificate nothing can be denied")
 	}
 	v := &EKVerifier{allowed: map[attest.Identity]bool{}, platform: config.Platform, known: newLinkMemory()}
 	for n := range config.Issuers {

@@ -145,8 +145,8 @@ func TestNewEKVerifier(t *testing.T) {
 		return c
 	}
 	for want, c := range map[string]EKVerifierConfig{
-		"no Issuers, Allowed":   {},
-		"no Issuers, want some": {Allowed: []attest.Identity{allZero}, Denied: []DeniedTPM{{Vendor: "IFX", Last: 1, Reason: "r"}}},
+		"no Issuers, Allowed":                       {},
+		"no Issuers, want at least one with Denied": {Allowed: []attest.Identity{allZero}, Denied: []DeniedTPM{{Vendor: "IFX", Last: 1, Reason: "r"}}},
 		"RequireCRL with InsecureAllowExpiredEK": with(func(i *EKIssuer) {
 			i.CRLs, i.RequireCRL, i.Profile.InsecureAllowExpiredEK = &CRLStore{}, true, true
 		}),

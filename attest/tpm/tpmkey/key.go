@@ -193,7 +193,7 @@ func (k *Key) restore(ctx context.Context, h *tpmop.Handles, gone error) (*tpmop
 	if err != nil {
 		return nil, fmt.Errorf("the TPM was reset, or does not hold the key any more (%s), and cannot load it from its file; Load needs the owner's password if there is one: %w", gone.Error(), err)
 	}
-	if !h.Of(k.tpm) { // who has another turn does not change the key
+	if !h.Of(k.tpm) { // only the user that has the TPM's turn may change the key
 		return loaded, nil
 	}
 	return loaded, k.keep(ctx, h, loaded)

@@ -11,18 +11,16 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 )
 
-// The costs of an input: bytes of memory, counted work, and nanoseconds.
+// The costs of an input: bytes of memory, and counted work.
 const (
 	Memory = iota
 	Counted
-	duration
 	goals
 )
 
-var goalNames = [goals]string{"memory", "counted work", "time"}
+var goalNames = [goals]string{"memory", "counted work"}
 
 // Search is a search among inputs, each of which T describes.
 type Search[T any] struct {
@@ -44,8 +42,7 @@ type Search[T any] struct {
 	Class   func(T) int
 	Classes int
 
-	timed bool
-	good  []line
+	good []line
 }
 
 // line is what good inputs of one class cost, by their size. A byte more costs at least one of
@@ -65,13 +62,12 @@ type tried[T any] struct {
 
 // Run tries so many inputs. It fails t for one that costs more than most times as much memory, or
 // counted work, as a good one of its size that is read for the first time. The variable SEARCH sets
-// how many are tried, and SEED where the search begins; then time is looked for, too, and what
-// costs most is logged.
-func (s *Search[T]) Run(t *testing.T, turns int, most [duration]float64) {
+// how many are tried, and SEED where the search begins; then the costliest inputs are logged.
+func (s *Search[T]) Run(t *testing.T, turns int, most [goals]float64) {
 	t.Helper()
-	seed := uint64(1)
+	seed, verbose := uint64(1), false
 	if n, err := strconv.Atoi(os.Getenv("SEARCH")); err == nil {
-		turns, s.timed = n, true
+		turns, verbose = n, true
 	}
 	if n, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
 		seed = n
@@ -83,9 +79,9 @@ func (s *Search[T]) Run(t *testing.T, turns int, most [duration]float64) {
 				t.Errorf("%.1f times the %s of a good one: %d bytes, class %d, %v", x, goalNames[one], len(c.data), s.classOf(c), c.err)
 			}
 		}
-		if s.timed {
-			t.Logf("most %s: %.1f x memory (%.0f KiB), %.1f x counted work, %.1f x time of a good one: %d bytes, class %d, %.200v", goalNames[goal],
-				s.excess(c, Memory), c.cost[Memory]/1024, s.excess(c, Counted), s.slowness(c), len(c.data), s.classOf(c), c.err)
+		if verbose {
+			t.Logf("most %s: %.1f x memory (%.0f KiB), %.1f x counted work of a good one: %d bytes, class %d, %.200v", goalNames[goal],
+				s.excess(c, Memory), c.cost[Memory]/1024, s.excess(c, Counted), len(c.data), s.classOf(c), c.err)
 		}
 	}
 }
@@ -118,11 +114,7 @@ func (s *Search[T]) best(t testing.TB, seed uint64, turns int) (best [goals]*tri
 		keep(input)
 	}
 	for range turns {
-		goal := r.IntN(goals)
-		if goal == duration && !s.timed {
-			goal = Counted
-		}
-		from := kept[goal]
+		from := kept[min(r.IntN(3), Counted)] // costly work takes more tries
 		keep(s.Change(r, from[r.IntN(len(from))].input))
 	}
 	for goal := range best {
@@ -164,12 +156,12 @@ func (s *Search[T]) classOf(c *tried[T]) int {
 }
 
 func (s *Search[T]) try(input T, data []byte) *tried[T] {
-	c := &tried[T]{input: input, data: data, cost: [goals]float64{Memory: math.Inf(1), duration: math.Inf(1)}}
+	c := &tried[T]{input: input, data: data, cost: [goals]float64{Memory: math.Inf(1)}}
 	s.measure(c)
 	return c
 }
 
-// measure reads an input and records its cost: of memory and time, the minimum over all readings.
+// measure reads an input and records its cost: of memory, the minimum over all readings.
 func (s *Search[T]) measure(c *tried[T]) {
 	for range 2 {
 		var before, after runtime.MemStats
@@ -179,25 +171,4 @@ func (s *Search[T]) measure(c *tried[T]) {
 		c.err, c.cost[Counted] = err, float64(work)
 		c.cost[Memory] = min(c.cost[Memory], float64(after.TotalAlloc-before.TotalAlloc))
 	}
-	for n := 0; s.timed && n < 3; n++ {
-		c.cost[duration] = min(c.cost[duration], s.took(c.data))
-	}
-}
-
-// took is how long reading takes, in nanoseconds.
-func (s *Search[T]) took(data []byte) float64 {
-	start := time.Now()
-	_, _ = s.Read(data)
-	return float64(time.Since(start))
-}
-
-// slowness is how long an input takes as a multiple of a good one of its size: the median of pairs,
-// on a machine that others use, too.
-func (s *Search[T]) slowness(c *tried[T]) float64 {
-	good, ratios := s.Good(s.classOf(c), len(c.data)), make([]float64, 101)
-	for i := range ratios {
-		ratios[i] = s.took(c.data) / s.took(good)
-	}
-	slices.Sort(ratios)
-	return ratios[50]
 }

@@ -144,7 +144,7 @@ func text(s string) []byte { return Element(cbasn1.UTF8String, []byte(s)) }
 func identifier(id oid.OID) []byte { return Element(cbasn1.OBJECT_IDENTIFIER, []byte(id)) }
 
 // value is the DER of what encoding/asn1 knows.
-func value(v any) []byte { return Must(asn1.Marshal(v)) }
+func value(v any) []byte { return testkit.Must(asn1.Marshal(v)) }
 
 // spkiOf is a key's SubjectPublicKeyInfo.
-func spkiOf(key crypto.PublicKey) []byte { return Must(x509.MarshalPKIXPublicKey(key)) }
+func spkiOf(key crypto.PublicKey) []byte { return testkit.Must(x509.MarshalPKIXPublicKey(key)) }

@@ -71,11 +71,3 @@ func ByTurns(b *testing.B, before func(), names []string, rows ...func()) {
 	}
 	b.ReportMetric(0, "ns/op")
 }
-
-// Must is the value, or a panic, where there is no test yet.
-func Must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}

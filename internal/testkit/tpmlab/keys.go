@@ -38,11 +38,11 @@ var (
 )
 
 func ofSize(bits int) func() *rsa.PrivateKey {
-	return sync.OnceValue(func() *rsa.PrivateKey { return Must(rsa.GenerateKey(rand.Reader, bits)) })
+	return sync.OnceValue(func() *rsa.PrivateKey { return testkit.Must(rsa.GenerateKey(rand.Reader, bits)) })
 }
 
 func onCurve(c elliptic.Curve) func() *ecdsa.PrivateKey {
-	return sync.OnceValue(func() *ecdsa.PrivateKey { return Must(ecdsa.GenerateKey(c, rand.Reader)) })
+	return sync.OnceValue(func() *ecdsa.PrivateKey { return testkit.Must(ecdsa.GenerateKey(c, rand.Reader)) })
 }
 
 // Parsed parses a certificate that must be one.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -81,7 +82,7 @@ func signature(algorithm string, tbs []byte, by crypto.Signer) []byte {
 	}
 	hash := opts.HashFunc().New()
 	hash.Write(tbs)
-	out := Must(by.Sign(rand.Reader, hash.Sum(nil), opts))
+	out := testkit.Must(by.Sign(rand.Reader, hash.Sum(nil), opts))
 	if !isECDSA {
 		rsaMade.Store(of, out)
 	}

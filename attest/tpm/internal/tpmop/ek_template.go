@@ -174,7 +174,7 @@ func Padded[S ~string | ~[]byte](s S, size int) []byte {
 func MarshalTemplate(area *tpm2.TPMTPublic) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("template: its fields do not go together: %v", p)
+			err = fmt.Errorf("template: its fields contradict each other: %v", p)
 		}
 	}()
 	return tpm2.Marshal(area), nil

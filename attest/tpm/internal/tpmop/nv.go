@@ -61,7 +61,7 @@ func ReadNV(ctx context.Context, h *Handles, index tpm2.TPMHandle) ([]byte, erro
 			err = ExplainPassword(err, tpm2.TPMRHOwner, nil)
 		}
 		if isWrongPassword(err) {
-			err = fmt.Errorf("NV index 0x%08x is not read by the empty password, and a node has no other: %s has to change that: %w", uint32(index), nvMaker(area), err)
+			err = fmt.Errorf("NV index 0x%08x cannot be read with the empty password, and a node has no other: %s has to change that: %w", uint32(index), nvMaker(area), err)
 		}
 		if err != nil {
 			return nil, err
@@ -92,7 +92,7 @@ func nvReaders(area *tpm2.TPMSNVPublic) (readers []tpm2.TPMHandle, err error) {
 		if a.AuthRead {
 			got = "TPMA_NV_AUTHREAD without TPMA_NV_NO_DA, so that a wrong password would count towards the TPM's lockout"
 		}
-		err = fmt.Errorf("NV index 0x%08x is not read: it has %s: %s has to make it anew with TPMA_NV_OWNERREAD, or with TPMA_NV_AUTHREAD and TPMA_NV_NO_DA",
+		err = fmt.Errorf("NV index 0x%08x cannot be read: it has %s: %s has to recreate it with TPMA_NV_OWNERREAD, or with TPMA_NV_AUTHREAD and TPMA_NV_NO_DA",
 			uint32(area.NVIndex), got, nvMaker(area))
 	}
 	return readers, err
@@ -120,7 +120,7 @@ func ReadNVPublic(ctx context.Context, h *Handles, index tpm2.TPMHandle) (*tpm2.
 	}
 	area, err := rsp.NVPublic.Contents()
 	if err == nil && area.NVIndex != index {
-		err = fmt.Errorf("it is that of 0x%08x", uint32(area.NVIndex))
+		err = fmt.Errorf("the TPM returned the area of 0x%08x", uint32(area.NVIndex))
 	}
 	if err != nil {
 		return nil, tpm2.TPM2BName{}, fmt.Errorf("public area of NV index 0x%08x: %w", uint32(index), err)

@@ -135,7 +135,7 @@ func TestReadNVThatIsNotForUs(t *testing.T) {
 	}{
 		"for the platform":                    {tpm2.TPMANV{PPRead: true, NoDA: true, NT: tpm2.TPMNTOrdinary}, 0, nil, "neither TPMA_NV_AUTHREAD nor TPMA_NV_OWNERREAD"},
 		"a password that would count":         {reading(true, false, false), 0, nil, "TPMA_NV_AUTHREAD without TPMA_NV_NO_DA"},
-		"a password of its own":               {reading(true, false, true), 1, tpm2.TPMRCBadAuth, "is not read by the empty password"},
+		"a password of its own":               {reading(true, false, true), 1, tpm2.TPMRCBadAuth, "cannot be read with the empty password"},
 		"two passwords":                       {reading(true, true, true), 2, ErrHierarchyPassword, "owner hierarchy has a password"},
 		"two passwords, and wrong ones count": {reading(true, true, false), 1, ErrHierarchyPassword, "owner hierarchy has a password"},
 	} {

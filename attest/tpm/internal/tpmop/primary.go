@@ -111,7 +111,7 @@ func ExplainPassword(err error, hierarchy tpm2.TPMHandle, password []byte) error
 }
 
 // ErrKeyPassword says that a key has a password other than the one that was given.
-var ErrKeyPassword = errors.New("the TPM key has another password")
+var ErrKeyPassword = errors.New("wrong password for the TPM key")
 
 // ExplainKeyPassword explains a TPM's refusal to use a key.
 func ExplainKeyPassword(err error) error {

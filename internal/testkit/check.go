@@ -9,3 +9,11 @@ func NoError(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// Must returns v, or panics: for values that are made where there is no test yet.
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
