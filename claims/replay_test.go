@@ -324,13 +324,6 @@ func TestReplayClockForthAndBack(t *testing.T) {
 	wantCheck(t, use("new", until.Add(time.Second)), checkReplay)
 }
 
-// TestReplayZero: the zero value holds nothing, and refuses.
-func TestReplayZero(t *testing.T) {
-	for _, c := range []*MemoryReplayCache{nil, {}} {
-		wantCheck(t, c.Use(t.Context(), "i", "a", time.Now().Add(time.Hour)), refusal.CheckConfig)
-	}
-}
-
 // TestReplayAfterTheEnd: an ID whose end has passed may have been kept and dropped, so
 // it may not be new.
 func TestReplayAfterTheEnd(t *testing.T) {

@@ -377,7 +377,4 @@ func TestStrictTimeLimits(t *testing.T) {
 	w.claims.IssuedAt = NumericDate{}
 	_, err = w.strict(t).Validate(t.Context(), w.token(t))
 	wantCheck(t, err, checkLifetime)
-
-	_, _, err = (*Validator)(nil).ValidateOnNode(t.Context(), "", attested())
-	wantCheck(t, err, refusal.CheckConfig)
 }

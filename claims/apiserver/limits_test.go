@@ -21,6 +21,8 @@ func TestIssuerAsksForWhatItNeeds(t *testing.T) {
 		change  func(o *worldObjects)
 		asked   []string
 	}{
+		"no name":            {TokenRequest{Namespace: "ns", BoundObject: pod}, nil, nil},
+		"no namespace":       {TokenRequest{Name: "app", BoundObject: pod}, nil, nil},
 		"another name":       {TokenRequest{Namespace: "ns", Name: "app", MetadataName: "x", BoundObject: pod}, nil, nil},
 		"another account":    {TokenRequest{Namespace: "ns", Name: "app", UID: "x", BoundObject: pod}, nil, []string{"serviceaccounts"}},
 		"a short lifetime":   {TokenRequest{Namespace: "ns", Name: "app", ExpirationSeconds: &short, BoundObject: pod}, nil, []string{"serviceaccounts"}},
@@ -83,42 +85,5 @@ func wantReason(t testing.TB, err error, want refusal.Check) {
 	e, ok := errors.AsType[*ReviewError](err)
 	if !ok || e.Reason == nil || e.Reason.Check != want {
 		t.Errorf("got %v, want the check %s", err, string(want))
-	}
-}
-
-// TestIssueKinds: another object to bind to is refused, and not left out.
-func TestIssueKinds(t *testing.T) {
-	objects := &claims.MemoryObjects{}
-	objects.Put("serviceaccounts", claims.Object{Namespace: "ns", Name: "sa", UID: "u"})
-	objects.Put("nodes", claims.Object{Name: "n", UID: "u"})
-	issuer := newIssuer(t, issuerConfig(t, objects))
-	for name, ref := range map[string]BoundObjectReference{
-		"another kind":  {Kind: "Job", APIVersion: "v1", Name: "n"},
-		"another group": {Kind: "Node", APIVersion: "x/v1", Name: "n"},
-		"no kind":       {Name: "n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := &TokenRequest{Namespace: "ns", Name: "sa", BoundObject: &ref}
-			if g, err := issuer.Issue(t.Context(), r); g != nil || !errors.Is(err, reasonBadRequest) {
-				t.Errorf("%+v, %v, want %v", g, err, reasonBadRequest)
-			}
-		})
-	}
-}
-
-// TestIssueNeedsNames: a request without namespace or name is refused, also where
-// there is an account without.
-func TestIssueNeedsNames(t *testing.T) {
-	for name, r := range map[string]*TokenRequest{
-		"no name":      {Namespace: "ns"},
-		"no namespace": {Name: "sa"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			objects := &claims.MemoryObjects{}
-			objects.Put("serviceaccounts", claims.Object{Namespace: r.Namespace, Name: r.Name, UID: "u"})
-			if g, err := newIssuer(t, issuerConfig(t, objects)).Issue(t.Context(), r); g != nil || !errors.Is(err, reasonBadRequest) {
-				t.Errorf("%+v, %v, want %v", g, err, reasonBadRequest)
-			}
-		})
 	}
 }

@@ -202,12 +202,7 @@ type ReviewError struct {
 }
 
 // Error returns the message of kube-apiserver.
-func (e *ReviewError) Error() string {
-	if e == nil {
-		return "apiserver: an error that is nil"
-	}
-	return e.Message
-}
+func (e *ReviewError) Error() string { return e.Message }
 
 // Unwrap lets errors.Is find the check, or [refusal.ErrRetry] if no answer could be had, and
 // errors.As find the cause.

@@ -318,13 +318,6 @@ type keysOf struct{ issuer string }
 func (k keysOf) Keys(context.Context, string) ([]*jws.Key, error) { return nil, nil }
 func (k keysOf) Issuer() string                                   { return k.issuer }
 
-func TestReviewErrorNil(t *testing.T) {
-	var e *ReviewError
-	if e.Error() == "" || e.Unwrap() != nil || (&ReviewError{}).Unwrap() != nil {
-		t.Error("a nil error, or one without a reason, misbehaves")
-	}
-}
-
 // TestValidatorIssuerOfWhatCannotBeRead: a claim set that encoding/json does not read, or
 // that is too long, has no issuer, whatever it says.
 func TestValidatorIssuerOfWhatCannotBeRead(t *testing.T) {
