@@ -82,7 +82,7 @@ func (c *joinedCluster) serve(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.issuer, err = apiserver.NewIssuer(apiserver.IssuerConfig{
-		Policy: apiserver.Policy{Issuer: exampleIssuer, APIAudiences: []string{exampleIssuer}},
+		Issuer: exampleIssuer, APIAudiences: []string{exampleIssuer},
 		Signer: signer, Objects: c.objects,
 	})
 	if err != nil {

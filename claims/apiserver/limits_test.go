@@ -36,7 +36,7 @@ func TestIssuerAsksForWhatItNeeds(t *testing.T) {
 			if tt.change != nil {
 				tt.change(w.objects)
 			}
-			issuer := newIssuer(t, IssuerConfig{Policy: Policy{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}}, Signer: w.signer, Objects: w.objects, Now: w.clock})
+			issuer := newIssuer(t, IssuerConfig{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}, Signer: w.signer, Objects: w.objects, Now: w.clock})
 			_, _ = issuer.Issue(t.Context(), &tt.request)
 			if !slices.Equal(w.objects.asked, tt.asked) {
 				t.Errorf("asked for %q, want %q", w.objects.asked, tt.asked)
@@ -45,17 +45,17 @@ func TestIssuerAsksForWhatItNeeds(t *testing.T) {
 	}
 }
 
-func TestPolicyLimits(t *testing.T) {
+func TestIssuerLimits(t *testing.T) {
 	const least, most = 600 * time.Second, 1 << 32 * time.Second
 	for name, tt := range map[string]struct {
 		lifetime time.Duration
 		good     bool
 	}{"the least": {least, true}, "less": {least - 1, false}, "the most": {most, true}, "more": {most + 1, false}, "negative": {-1, false}} {
 		t.Run(name, func(t *testing.T) {
-			for _, p := range []Policy{{MaxExpiration: tt.lifetime}, {MaxExtendedExpiration: tt.lifetime}} {
-				p.Issuer, p.APIAudiences = "https://h", []string{"api"}
-				if err := p.Check(); (err == nil) != tt.good || !tt.good && !errors.Is(err, refusal.CheckConfig) {
-					t.Errorf("%+v: %v", p, err)
+			for _, c := range []IssuerConfig{{MaxLifetime: tt.lifetime}, {MaxExtendedLifetime: tt.lifetime}} {
+				c.Issuer, c.APIAudiences, c.Signer, c.Objects = "https://h", []string{"api"}, newECDSA(t), &claims.MemoryObjects{}
+				if _, err := NewIssuer(c); (err == nil) != tt.good || !tt.good && !errors.Is(err, refusal.CheckConfig) {
+					t.Errorf("%+v: %v", c, err)
 				}
 			}
 		})

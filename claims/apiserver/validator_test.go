@@ -366,7 +366,7 @@ func TestMembers(t *testing.T) {
 // TestIssuerAsksEachTime: no token is issued for an object out of a cache.
 func TestIssuerAsksEachTime(t *testing.T) {
 	w := newWorld(t)
-	config := IssuerConfig{Policy: Policy{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}}, Signer: w.signer, Objects: staleObjects{w.objects}, Now: w.clock}
+	config := IssuerConfig{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}, Signer: w.signer, Objects: staleObjects{w.objects}, Now: w.clock}
 	if _, err := NewIssuer(config); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("out of a cache: %v", err)
 	}

@@ -21,7 +21,6 @@ func TestZeroValues(t *testing.T) {
 		},
 		"Validator":            func() error { _, err := new(Validator).Validate(ctx, token); return err },
 		"Validator, no issuer": func() error { _, err := new(Validator).Validate(ctx, nobodys); return err },
-		"Policy":               func() error { return new(Policy).Check() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := call(); !errors.Is(err, refusal.CheckConfig) {
