@@ -29,7 +29,7 @@ type ValidatorConfig struct {
 	// asks for none, and as the audiences of a token that has none.
 	Audiences []string
 	// MaxStaleness is how old an answer of Objects may be; 0 refuses any but
-	// [claims.LiveObjects]. An older answer counts as none ("stale-answer",
+	// [claims.LiveObjects]. An older answer is refused ("stale-answer",
 	// [refusal.ErrRetry]).
 	MaxStaleness time.Duration
 	// Now is the clock; it may be nil for time.Now.
@@ -284,8 +284,9 @@ type emptyNameError struct{}
 func (emptyNameError) Error() string { return "resource name may not be empty" }
 func (emptyNameError) Unwrap() error { return claims.ErrNotFound }
 
-// checkAlive compares an answer with the object that the token names. As in kube-apiserver, an object
-// that could not be read counts as gone; refusal.ErrRetry in the chain distinguishes the two.
+// checkAlive compares an answer with the object that the token names. As in kube-apiserver, an
+// object that could not be read counts as gone; refusal.ErrRetry in the chain distinguishes the
+// two.
 func checkAlive(resource alive.Resource, claim claims.Ref, a alive.Answer, deletedBefore time.Time) error {
 	err := resource.Compare(claim.Name, claim.UID, a, deletedBefore)
 	if errors.Is(err, refusal.ErrRetry) {

@@ -192,11 +192,11 @@ func (s *Service) checkClaims(c *claims.Claims) error {
 }
 
 // FetchKeys returns the published keys, followed by the keys that only verify, each once.
-// DataTimestamp is when the service first saw the keys as they are now: it changes only when they do. The error
-// is "signer-keys" for keys that kube-apiserver 1.36 would not take
-// (pkg/serviceaccount/externaljwt/plugin/keycache.go in k8s.io/kubernetes) or could not put in
-// a discovery document: none, over 256, one for an algorithm other than RS256, ES256, ES384
-// and ES512, two for one key ID and algorithm, or one that is published and only verifies.
+// DataTimestamp is when the service first saw the keys as they are now: it changes only when they
+// do. The error is "signer-keys" for keys that kube-apiserver 1.36 would not take
+// (pkg/serviceaccount/externaljwt/plugin/keycache.go in k8s.io/kubernetes) or could not put in a
+// discovery document: none, over 256, one for an algorithm other than RS256, ES256, ES384 and
+// ES512, two for one key ID and algorithm, or one that is published and only verifies.
 func (s *Service) FetchKeys(ctx context.Context) (*Keys, error) {
 	published, verifyOnly, err := s.keys(ctx)
 	if err != nil {
