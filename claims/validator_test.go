@@ -104,7 +104,7 @@ func TestStrictRefuses(t *testing.T) {
 		{"account deleted", func(w *world) { w.objects.account.Deleted = w.ago(61 * time.Second) }, CheckServiceAccountDeleted},
 		{"no secret", func(w *world) { w.bind("secret"); w.objects.secret = nil }, Check("secret-gone")},
 		{"secret made again", func(w *world) { w.bind("secret"); w.objects.secret.UID = "x" }, Check("secret-uid")},
-		{"no pod", func(w *world) { w.objects.pod = nil }, Check("pod-gone")},
+		{"no pod", func(w *world) { w.objects.pod = nil }, checkPodGone},
 		{"pod made again", func(w *world) { w.objects.pod.UID = "x" }, Check("pod-uid")},
 		{"pod deleted", func(w *world) { w.objects.pod.Deleted = w.ago(61 * time.Second) }, Check("pod-deleted")},
 		{"pod of another account", func(w *world) { w.objects.pod.ServiceAccountName = "admin" }, checkPodServiceAccount},
