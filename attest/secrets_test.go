@@ -14,7 +14,9 @@ func TestRingsAreNotShown(t *testing.T) {
 	ring := must(NewStaticKeyRing(key))
 	t.Run("KeyRing", func(t *testing.T) { testkit.CheckSecrets(t, ring, revealed(&key)) })
 	t.Run("VerifierConfig", func(t *testing.T) { testkit.CheckSecrets(t, VerifierConfig{KeyRing: ring}, revealed(&key)) })
-	t.Run("Verifier", func(t *testing.T) { testkit.CheckSecrets(t, &Verifier{c: VerifierConfig{KeyRing: ring}}, revealed(&key)) })
+	t.Run("Verifier", func(t *testing.T) {
+		testkit.CheckSecrets(t, &Verifier{c: VerifierConfig{KeyRing: ring}}, revealed(&key))
+	})
 }
 
 // A challenge that the node has opened, or that the verifier holds an answer against, keeps

@@ -18,7 +18,7 @@ type SecretGetter func(ctx context.Context, namespace, name string) (*Object, er
 // ErrNotFound is the error of a [SecretGetter] that looked and found no such Secret.
 var ErrNotFound = errors.New("not found")
 
-// checkCredential: no token Secret has this ID and this secret. The requester is not told which of the
+// checkCredential: no token Secret has this ID and this secret. The error does not say which of the
 // two was wrong.
 const checkCredential Check = "credential"
 

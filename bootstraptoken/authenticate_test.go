@@ -23,39 +23,9 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
-// A token that equals the presented one in a Secret that is read unchecked may have ended, or be for signing
-// alone: only Authenticate knows.
-func TestAuthenticateIsMoreThanEqual(t *testing.T) {
-	presented, err := Parse(testToken)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, tt := range map[string]struct {
-		secret Secret
-		want   error
-	}{
-		"ended":           {Secret{Token: presented, Expiration: testNow.Add(-time.Hour), Usages: Usages{Authentication: true}}, checkExpired},
-		"signs alone":     {Secret{Token: presented, Expiration: testNow.Add(time.Hour), Usages: Usages{Signing: true}}, checkUsage},
-		"may be used now": {Secret{Token: presented, Expiration: testNow.Add(time.Hour), Usages: Usages{Authentication: true}}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o, err := tt.secret.Object()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if s, err := ParseSecretUnchecked(o); err != nil || !s.Token.Equal(presented) {
-				t.Fatalf("%v, %v", s, err)
-			}
-			_, err = Authenticate(t.Context(), testToken, getting(o), testNow)
-			if !errors.Is(err, tt.want) {
-				t.Errorf("got %v, want %v", err, tt.want)
-			}
-		})
-	}
-}
-
 func TestAuthenticateRefuses(t *testing.T) {
-	good := getting(goodObject(t))
+	good, signing := getting(goodObject(t)), goodObject(t)
+	delete(signing.Data.Reveal(), keyAuthentication)
 	for name, test := range map[string]struct {
 		bearer string
 		get    SecretGetter
@@ -68,6 +38,7 @@ func TestAuthenticateRefuses(t *testing.T) {
 		"capitals":           {"ABCDEF." + testSecret, good, testNow, checkToken},
 		"unknown ID":         {"abcdeg." + testSecret, good, testNow, checkCredential},
 		"wrong secret":       {testID + ".0123456789abcdeg", good, testNow, checkCredential},
+		"for signing alone":  {testToken, getting(signing), testNow, checkUsage},
 		"expired":            {testToken, good, testNow.Add(time.Hour), checkExpired},
 		"no getter":          {testToken, nil, testNow, refusal.CheckConfig},
 		"no clock":           {testToken, good, time.Time{}, refusal.CheckConfig},

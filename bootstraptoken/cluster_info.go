@@ -13,9 +13,9 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ClusterInfo is the address of a cluster's API server, and the CAs that identify it (Kubernetes bootstrap discovery, "Cluster location information"). It
-// travels as a kubeconfig with one unnamed cluster and no credentials. The zero ClusterInfo is
-// refused everywhere.
+// ClusterInfo is the address of a cluster's API server, and the CAs that identify it (Kubernetes
+// bootstrap discovery, "Cluster location information"). It travels as a kubeconfig with one
+// unnamed cluster and no credentials. The zero ClusterInfo is refused everywhere.
 type ClusterInfo struct {
 	// Server is the API server's URL, https://host[:port][/path].
 	Server string

@@ -82,7 +82,7 @@ type Discovered struct {
 //     of them now, as the CA below a pinned root does. Such a CA is not kept if one above it has
 //     name constraints, which its certificates would escape: it needs a pin of its own.
 //     kubeadm wants one CA of the bundle to have a pin, and then trusts the whole bundle,
-//     other people's CAs included;
+//     CAs without a pin included;
 //  4. reads the ConfigMap again over TLS verified only by those CAs: signature and kubeconfig
 //     must be the same. kubeadm does so only if there are pins, and does not look at the
 //     second signature.
@@ -97,9 +97,8 @@ type Discovered struct {
 // The last problem at each address is in the error, a [*DiscoverError]: [CheckPinned],
 // "cluster-info-agreement", "no-ca", "cluster-info-object", "cluster-info-kubeconfig",
 // "cluster-info-no-signature", [CheckSignature], and the checks of [ParseKubeconfig] and of the
-// network.
-// An incomplete config fails with [refusal.CheckConfig] or, for the token, pins and addresses,
-// with their own checks.
+// network. An incomplete config fails with [refusal.CheckConfig] or, for the token, pins and
+// addresses, with their own checks.
 func Discover(ctx context.Context, config DiscoverConfig) (*Discovered, error) {
 	if err := config.check(); err != nil {
 		return nil, err
@@ -201,9 +200,9 @@ func awaitedKubeconfig(data map[string]string, token Token) (string, error) {
 	return kubeconfig, err
 }
 
-// discovered reads the kubeconfig that was found at an address. With pins, it keeps
-// the pinned CAs and the CAs that verify up to them at now; without pins, all. A kubeconfig without CAs is refused unless
-// systemRoots is set.
+// discovered reads the kubeconfig that was found at an address. With pins, it keeps the pinned
+// CAs and the CAs that verify up to them at now; without pins, all. A kubeconfig without CAs is
+// refused unless systemRoots is set.
 func discovered(kubeconfig []byte, address string, pins []Pin, systemRoots bool, now time.Time) (*Discovered, error) {
 	info, err := ParseKubeconfig(kubeconfig)
 	if err != nil {

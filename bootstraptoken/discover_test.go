@@ -598,7 +598,8 @@ func TestDiscoverContext(t *testing.T) {
 	}
 }
 
-// A status is explained. The search goes on: until a pinned CA has verified it, the answer may be an attacker's.
+// A status is explained. The search goes on: until a pinned CA has verified it, the answer may be
+// an attacker's.
 func TestDiscoverStatus(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	for status, want := range map[int]struct {

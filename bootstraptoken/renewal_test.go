@@ -169,12 +169,3 @@ func TestRenewRefuses(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestShortestTTL(t *testing.T) {
-	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	for ttl, good := range map[time.Duration]bool{0: false, time.Second - 1: false, time.Second: true} {
-		if _, err := Renew(RenewalState{Owner: OwnerMachine, TTL: ttl}, now); good != (err == nil) || !good && !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%v: %v", ttl, err)
-		}
-	}
-}

@@ -110,7 +110,7 @@ var groupPattern = regexp.MustCompile(`\A` + groupPrefix + `[a-z0-9:-]{0,255}[a-
 
 // Object makes the object that kubeadm would: in [Namespace], with its expiration in UTC
 // seconds and no key for an empty field. A fraction of a second in Expiration is dropped, so a
-// token never lives longer than it was told to. The errors are from [ParseSecretUnchecked],
+// token never lives longer than Expiration. The errors are from [ParseSecretUnchecked],
 // which reads the result and must give s back; and "unknown-key"
 // if s was read from a Secret with a key that would be lost.
 func (s *Secret) Object() (*Object, error) {

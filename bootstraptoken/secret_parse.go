@@ -56,9 +56,10 @@ const (
 )
 
 // ParseSecretUnchecked reads a token Secret. It checks the form of everything, but not expiration
-// and usages, since a list shows every token: [ParseSecretFor] does. The error is the first check that fails, of "namespace", "name",
-// "deleted", "type", "size", "token-secret", "bootstrap-token-id",
-// "bootstrap-token-expiration", "usage", "auth-extra-groups", "description" and "unknown-key".
+// and usages, since a list shows every token: [ParseSecretFor] does. The error is the first check
+// that fails, of "namespace", "name", "deleted", "type", "size", "token-secret",
+// "bootstrap-token-id", "bootstrap-token-expiration", "usage", "auth-extra-groups", "description"
+// and "unknown-key".
 //
 // It does not authenticate: a token that is Equal to s.Token may have expired years ago, or may
 // only sign. [Authenticate] decides.

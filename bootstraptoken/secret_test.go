@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -64,17 +63,9 @@ var groupTable = map[string]bool{
 }
 
 func TestGroupPattern(t *testing.T) {
-	pattern := regexp.MustCompile(`\Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z`)
 	for group, want := range groupTable {
-		if groupPattern.MatchString(group) != want || pattern.MatchString(group) != want {
-			t.Errorf("%.60q: %v, the pattern says %v, want %v", group, groupPattern.MatchString(group), pattern.MatchString(group), want)
-		}
-	}
-	for c := range 256 {
-		for _, group := range []string{groupPrefix + "a" + string([]byte{byte(c)}), groupPrefix + string([]byte{byte(c)}) + "a"} {
-			if groupPattern.MatchString(group) != pattern.MatchString(group) {
-				t.Errorf("%q: %v", group, groupPattern.MatchString(group))
-			}
+		if got := groupPattern.MatchString(group); got != want {
+			t.Errorf("%.60q: %v, want %v", group, got, want)
 		}
 	}
 }

@@ -15,7 +15,7 @@ type Sweeping struct {
 	// with the preconditions UID and ResourceVersion, if they are not empty, so that a Secret
 	// that has meanwhile been recreated under its name, or given more time, stays.
 	Delete []*Object
-	// Refused lists the token Secrets for which it cannot be told whether they have expired.
+	// Refused lists the token Secrets whose expiration cannot be read.
 	// They stay, and need a person's attention.
 	Refused []Refusal
 	// Next is when to look again: when the first of the remaining tokens expires, but at most
@@ -24,11 +24,11 @@ type Sweeping struct {
 	Next time.Time
 }
 
-// Sweep says which token Secrets have expired at now, and when to look again. objects may be
-// all Secrets of the cluster: other types and namespaces than [SecretType] and [Namespace], and
-// Secrets that are being deleted, are skipped. A Secret needs nothing more than a readable expiration:
-// an expired one with a wrong name or bad groups goes too, as with Kubernetes' token cleaner
-// (pkg/controller/bootstrap/tokencleaner.go, evalSecret).
+// Sweep says which token Secrets have expired at now, and when to look again. objects may be all
+// Secrets of the cluster: other types and namespaces than [SecretType] and [Namespace], and
+// Secrets that are being deleted, are skipped. A Secret needs nothing more than a readable
+// expiration: an expired one with a wrong name or bad groups goes too, as with Kubernetes' token
+// cleaner (pkg/controller/bootstrap/tokencleaner.go, evalSecret).
 //
 // Sweep differs from it in two ways. A Secret whose expiration is not an RFC 3339 time is
 // reported in Refused with "bootstrap-token-expiration", whereas the token cleaner silently
@@ -64,10 +64,10 @@ func Sweep(objects []*Object, now time.Time) (*Sweeping, error) {
 	return found, nil
 }
 
-// List decodes the token Secrets among objects, in order, for a view. objects may be all
-// Secrets of the cluster: other types and namespaces than [SecretType] and [Namespace] are
-// skipped. Secrets that [ParseSecretUnchecked] refuses are in refused, with the reason. An expired token is
-// listed like any other. (kubeadm token list shows tokens that kube-apiserver refuses, and
+// List decodes the token Secrets among objects, in order, for a view. objects may be all Secrets
+// of the cluster: other types and namespaces than [SecretType] and [Namespace] are skipped.
+// Secrets that [ParseSecretUnchecked] refuses are in refused, with the reason. An expired token
+// is listed like any other. (kubeadm token list shows tokens that kube-apiserver refuses, and
 // usages that no component knows.)
 func List(objects []*Object) (secrets []*Secret, refused []Refusal) {
 	for _, o := range objects {

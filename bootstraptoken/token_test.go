@@ -36,6 +36,7 @@ func TestParseSaysWhy(t *testing.T) {
 		"abcde." + testSecret + "0":                 "no dot after the ID",
 		testToken[:7] + strings.ToUpper(testSecret): "a secret with capital letters",
 		testToken + "0":                             "24 bytes",
+		testSecret + "." + testID:                   "no dot after the ID",
 		"K10" + digest + "::" + testToken:           "a token of k3s or RKE2",
 		"K10" + digest + "::server:" + testSecret:   "a token of k3s or RKE2",
 		"192.0.2.1:25000/" + digest[:32] + "/2c0c":  "a token of MicroK8s",
@@ -92,16 +93,6 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestParseErrorsKeepTheSecret: a token with a slip in it is still almost a secret.
-func TestParseErrorsKeepTheSecret(t *testing.T) {
-	for _, s := range []string{testToken + "0", "ABCDEF." + testSecret, testID + ":" + testSecret, testSecret + "." + testID} {
-		_, err := Parse(s)
-		if err == nil || strings.Contains(err.Error(), testSecret) {
-			t.Errorf("%q: %v", s, err)
-		}
-	}
-}
-
 func TestEqual(t *testing.T) {
 	a, b := mustParse(t, testToken), mustParse(t, testToken)
 	if !a.Equal(b) || !a.Equal(a) {
@@ -121,14 +112,6 @@ func TestZeroToken(t *testing.T) {
 	var zero Token
 	if !zero.IsZero() || zero.ID() != "" || zero.Reveal() != "" || zero.key() != nil || zero.String() != "no token" {
 		t.Errorf("%q, %q, %q", zero.ID(), zero.Reveal(), zero)
-	}
-}
-
-func TestKeyIsACopy(t *testing.T) {
-	token := mustParse(t, testToken)
-	token.key()[0] = 'x'
-	if token.Reveal() != testToken {
-		t.Error("the caller can change a token")
 	}
 }
 

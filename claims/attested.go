@@ -20,10 +20,9 @@ import (
 )
 
 // AttestedNode identifies the node and the machine at the other end of a connection. Fill it from
-// a verified
-// certificate ([AttestedNodeFromTLS]), from the record of an issued certificate
-// ([AttestedNodeFromRecord]), or from the result of a verification by package attest. The
-// zero value is not a node and is refused.
+// a verified certificate ([AttestedNodeFromTLS]), from the record of an issued certificate
+// ([AttestedNodeFromRecord]), or from the result of a verification by package attest. The zero
+// value is not a node and is refused.
 type AttestedNode struct {
 	// Name is the node's name. It is required.
 	Name string
@@ -67,8 +66,8 @@ const (
 	// FactNodeUID: the token names the Node object that exists now, by its UID. Always
 	// required.
 	FactNodeUID
-	// FactAttestedUID: so did the attestation. It is a fact about the Node alone, which may be
-	// kept for another machine.
+	// FactAttestedUID: the attestation was made for this Node object, too. It is a fact about the
+	// Node only, which may be kept for another machine.
 	FactAttestedUID
 	// FactCertificateProviderID: the Node's provider ID is the one that was verified when the
 	// machine was attested. It is a fact about the presenter.
@@ -172,13 +171,13 @@ func attestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOpt
 		return nil, certificateError("a certificate valid from "+cert.NotBefore.UTC().Format(time.RFC3339)+" to "+cert.NotAfter.UTC().Format(time.RFC3339),
 			"one valid at "+now.UTC().Format(time.RFC3339), nil)
 	case !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
-		return nil, certificateError("a certificate for something else", "one for client authentication", nil)
+		return nil, certificateError("a certificate without the usage client authentication", "one with it", nil)
 	case slices.ContainsFunc(cert.Extensions, func(e pkix.Extension) bool { return oid.SubjectAltName.Equal(e.Id) }):
 		return nil, certificateError("subject alternative names", "none", nil)
 	}
 	id, err := oid.ParseProviderID(cert.Extensions)
 	if err != nil && (opts.RequireProviderID || !errors.Is(err, oid.CheckProviderIDMissing)) {
-		return nil, certificateError("no good provider ID", "one", err)
+		return nil, certificateError("a missing or malformed provider ID", "a provider ID", err)
 	}
 	return &AttestedNode{Name: name, ProviderID: id}, nil
 }
@@ -202,7 +201,7 @@ func attestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOpt
 //
 // Don't use PeerCertificates, which any client signs for itself where the server only asks for a
 // certificate (tls.RequestClientCert). Behind a proxy that ends TLS, verify the certificate
-// that it passes on with x509.Certificate.Verify, and hand in the chains as VerifiedChains.
+// that it passes on with x509.Certificate.Verify, and pass the chains as VerifiedChains.
 func AttestedNodeFromTLS(state *tls.ConnectionState, opts NodeCertificateOptions) (*AttestedNode, error) {
 	if state == nil || len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) == 0 {
 		return nil, certificateError("a connection without a verified client certificate", "one", nil)
@@ -258,9 +257,10 @@ type CertificateRecord struct {
 }
 
 // AttestedNodeFromRecord is [AttestedNodeFromTLS] with the machine from the certificate's record.
-// The record must belong to this very certificate, and name a machine: a different credential ID or node name, two provider IDs that differ, and a record without a
-// Machine, are refused with "node-certificate". A provider ID that the certificate lacks is the
-// record's; one that the record lacks was not verified, and is refused.
+// The record must belong to this very certificate, and name a machine: a different credential ID
+// or node name, two provider IDs that differ, and a record without a Machine, are refused with
+// "node-certificate". A provider ID that the certificate lacks is the record's; one that the
+// record lacks was not verified, and is refused.
 func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, opts NodeCertificateOptions) (*AttestedNode, error) {
 	node, err := attestedNodeFromCertificate(cert, opts)
 	if err != nil {

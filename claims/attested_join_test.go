@@ -1,10 +1,10 @@
 package claims_test
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -20,13 +20,13 @@ import (
 // A joinedCluster is a cluster of two nodes that joined by TPM attestation, with a pod of
 // shop/cart on each, and a service that takes tokens from attested nodes only.
 type joinedCluster struct {
+	joined
+
 	issuer  *apiserver.Issuer
 	objects *claims.MemoryObjects
 	server  *httptest.Server
-	records map[string]csr.IssuedRecord // by credential ID
-	nodes   map[string]*tls.Certificate
-	facts   claims.Facts // of the last request that was let through
-	refusal error        // of the last that was not
+	facts   claims.Facts // of the last accepted request
+	refusal error        // of the last refused one
 }
 
 // TestAttestedJoin joins node-a with the in-process simulator and node-b with swtpm, and
@@ -36,21 +36,22 @@ func TestAttestedJoin(t *testing.T) {
 	nodeA := attesttest.NewNode(t, attesttest.NodeOptions{Name: "node-a", ProviderID: "sim:///node-a"})
 	nodeB := attesttest.NewNode(t, attesttest.NodeOptions{Name: "node-b", ProviderID: "sim:///node-b", TPM: theirs})
 	plane := attesttest.NewControlPlane(t, nodeA, nodeB)
-	c := &joinedCluster{objects: &claims.MemoryObjects{}, records: map[string]csr.IssuedRecord{}, nodes: map[string]*tls.Certificate{}}
+	c := &joinedCluster{joined{map[string]csr.IssuedRecord{}, x509.NewCertPool(), map[string]*tls.Certificate{}}, nil, &claims.MemoryObjects{}, nil, 0, nil}
+	c.cas.AddCert(plane.CACert)
 	for _, node := range []*attesttest.Node{nodeA, nodeB} {
 		issued, err := plane.Join(t.Context(), node)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.records[issued.Record.CredentialID] = issued.Record
-		c.nodes[node.Name] = &tls.Certificate{Certificate: [][]byte{issued.Certificate.Raw}, PrivateKey: node.Key}
+		c.records[node.Name] = issued.Record
+		c.clients[node.Name] = &tls.Certificate{Certificate: [][]byte{issued.Certificate.Raw}, PrivateKey: node.Key}
 		c.objects.Put("nodes", claims.Object{Name: node.Name, UID: node.Name + "-uid", ProviderID: node.ProviderID})
 		c.objects.Put("pods", claims.Object{Namespace: "shop", Name: "cart-on-" + node.Name, UID: "cart-on-" + node.Name + "-uid",
 			ServiceAccountName: "cart", NodeName: node.Name,
 		})
 	}
 	c.objects.Put("serviceaccounts", claims.Object{Namespace: "shop", Name: "cart", UID: "cart-uid"})
-	c.serve(t, plane)
+	c.serve(t)
 
 	tokenA, tokenB := c.issue(t, "node-a"), c.issue(t, "node-b")
 	c.want(t, "node-a", tokenA, 200, "")
@@ -60,12 +61,9 @@ func TestAttestedJoin(t *testing.T) {
 	c.want(t, "", tokenA, 403, claims.Check("node-certificate"))
 
 	// Another machine has got a certificate for node-b's name, as its record says.
-	for id, record := range c.records {
-		if record.NodeName == "node-b" {
-			record.Machine = "ak:sha256:another"
-			c.records[id] = record
-		}
-	}
+	record := c.records["node-b"]
+	record.Machine = "ak:sha256:another"
+	c.records["node-b"] = record
 	c.want(t, "node-b", tokenB, 401, claims.Check("registered-machine"))
 
 	// The Node is made again: tokens and pods of the old one are worth nothing.
@@ -76,7 +74,7 @@ func TestAttestedJoin(t *testing.T) {
 }
 
 // serve starts the service behind the handler.
-func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
+func (c *joinedCluster) serve(t *testing.T) {
 	t.Helper()
 	signer := exampleSigner()
 	keys, err := jws.NewStaticKeySet(signer.Key())
@@ -84,27 +82,18 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 		t.Fatal(err)
 	}
 	c.issuer, err = apiserver.NewIssuer(apiserver.IssuerConfig{
-		Policy: apiserver.Policy{Issuer: exampleIssuer, APIAudiences: []string{exampleIssuer}},
+		Issuer: exampleIssuer, APIAudiences: []string{exampleIssuer},
 		Signer: signer, Objects: c.objects,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	machines := map[string]claims.RegisteredMachine{} // registered at the join
-	for _, record := range c.records {
-		machines[record.NodeName] = claims.RegisteredMachine{Identity: record.Machine, ProviderID: record.ProviderID}
-	}
+	registry := joined{records: maps.Clone(c.records)} // of the machines that joined
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuers: map[string]jws.KeySet{exampleIssuer: keys}, Audiences: []string{exampleAudience}, Objects: c.objects, InsecureAllowReplay: true,
 		Node: claims.NodeCheck{
-			FindMachine: func(_ context.Context, name string) (*claims.RegisteredMachine, error) {
-				machine, ok := machines[name]
-				if !ok {
-					return nil, claims.ErrNotFound
-				}
-				return &machine, nil
-			},
-			Require: claims.FactCertificateProviderID | claims.FactRegisteredProviderID | claims.FactRegisteredMachine,
+			FindMachine: registry.machine,
+			Require:     claims.FactCertificateProviderID | claims.FactRegisteredProviderID | claims.FactRegisteredMachine,
 		},
 	})
 	if err != nil {
@@ -118,24 +107,10 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := x509.NewCertPool()
-	pool.AddCert(plane.CACert)
 	c.server = httptest.NewUnstartedServer(handler)
-	c.server.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool}
+	c.server.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: c.cas}
 	c.server.StartTLS()
 	t.Cleanup(c.server.Close)
-}
-
-// record returns the record of a certificate that was issued to an attested node.
-func (c *joinedCluster) record(_ context.Context, credentialID string) (*claims.CertificateRecord, error) {
-	record, ok := c.records[credentialID]
-	if !ok || !record.ClientOf(record.NodeName, credentialID) {
-		return nil, claims.ErrNotFound
-	}
-	return &claims.CertificateRecord{
-		CredentialID: record.CredentialID, NodeName: record.NodeName, NodeUID: record.NodeUID,
-		Machine: record.Machine, MachineUID: record.MachineUID, ProviderID: record.ProviderID,
-	}, nil
 }
 
 func (c *joinedCluster) issue(t *testing.T, nodeName string) string {
@@ -155,7 +130,7 @@ func (c *joinedCluster) want(t *testing.T, from, token string, status int, check
 	t.Helper()
 	transport := c.server.Client().Transport.(*http.Transport).Clone()
 	defer transport.CloseIdleConnections()
-	if certificate := c.nodes[from]; certificate != nil {
+	if certificate := c.clients[from]; certificate != nil {
 		transport.TLSClientConfig.Certificates = []tls.Certificate{*certificate}
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.server.URL, nil)

@@ -56,7 +56,7 @@ func exampleObjects() *claims.MemoryObjects {
 func examplePodToken(objects claims.Objects) (token string, keys *jws.StaticKeySet) {
 	signer := exampleSigner()
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
-		Policy: apiserver.Policy{Issuer: exampleIssuer, APIAudiences: []string{exampleIssuer}},
+		Issuer: exampleIssuer, APIAudiences: []string{exampleIssuer},
 		Signer: signer, Objects: objects, Now: exampleClock,
 		NewID: func() string { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab" },
 	})

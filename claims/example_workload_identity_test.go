@@ -167,7 +167,7 @@ func tokenOnNodeA(ctx context.Context) (token string, keys *jws.StaticKeySet, ob
 		log.Fatal(err)
 	}
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
-		Policy: apiserver.Policy{Issuer: "https://kubernetes.default.svc", APIAudiences: []string{"https://kubernetes.default.svc"}},
+		Issuer: "https://kubernetes.default.svc", APIAudiences: []string{"https://kubernetes.default.svc"},
 		Signer: signer, Objects: objects,
 	})
 	if err != nil {

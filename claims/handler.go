@@ -14,7 +14,7 @@ import (
 // 2.1).
 const checkBearer Check = "bearer-token"
 
-// Workload is the sender of a request that a [Handler] let through.
+// Workload is the sender of a request that a [Handler] accepted.
 type Workload struct {
 	// Result is the validated token.
 	Result *Result
@@ -38,7 +38,7 @@ type HandlerOptions struct {
 	FindRecord func(ctx context.Context, credentialID string) (*CertificateRecord, error)
 	// Certificate holds the options for reading the client's certificate.
 	Certificate NodeCertificateOptions
-	// Refused, if not nil, is called with every request that was not let through, and
+	// Refused, if not nil, is called with every request that was refused, and
 	// the reason. The error holds names and UIDs, but no token.
 	Refused func(r *http.Request, err error)
 }

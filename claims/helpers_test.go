@@ -3,7 +3,6 @@ package claims
 import (
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -34,11 +33,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := jws.NewSigner(private, jws.SignerOptions{})
+	signer, err := jws.NewSigner(newECKey(t), jws.SignerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,11 +68,7 @@ func (w *world) clock() time.Time { return w.now }
 // token signs the world's claims.
 func (w *world) token(t testing.TB) string {
 	t.Helper()
-	payload, err := w.claims.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w.sign(t, payload)
+	return w.sign(t, w.payload(t))
 }
 
 func (w *world) sign(t testing.TB, payload []byte) string {
@@ -225,10 +216,7 @@ var testContext = context.Background()
 // raw signs any header and payload with a key of its own, which the world then knows.
 func (w *world) raw(t testing.TB, header string, payload []byte) string {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := newECKey(t)
 	key, err := jws.NewKey(&private.PublicKey, jws.KeyOptions{KeyID: "raw"})
 	if err != nil {
 		t.Fatal(err)

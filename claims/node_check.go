@@ -55,9 +55,9 @@ const (
 // NodeCheck decides whether a token was issued to a workload on the very machine that
 // presents it (KEP-4193, user story 1). The zero value refuses everything.
 //
-// The node's name and UID in the token, the Node object and its provider ID, the
-// provider ID that was verified when the machine was attested, and the machine that is registered for the
-// name must all agree as far as they are known. The following are always required:
+// The node's name and UID in the token, the Node object and its provider ID, the provider ID that
+// was verified when the machine was attested, and the machine that is registered for the name
+// must all agree as far as they are known. The following are always required:
 //
 //   - [FactNodeName] and [FactNodeUID].
 //   - A fact from the registry: [FactRegisteredProviderID], [FactRegisteredMachine] or
@@ -190,7 +190,7 @@ func checkNode(claim *Ref, node *AttestedNode, object *Object, now time.Time) er
 		return &Error{Check: checkAttestedUID, Got: "a machine attested for Node UID " + refusal.Text(node.UID), Want: refusal.Text(claim.UID)}
 	}
 	if object.Deleted != nil && object.Deleted.Before(now) {
-		return &Error{Check: checkNodeDeleted, Got: "Node " + refusal.Text(claim.Name) + ", deleted", Want: "one that lives"}
+		return &Error{Check: checkNodeDeleted, Got: "Node " + refusal.Text(claim.Name) + ", which is being deleted", Want: "one that is not"}
 	}
 	return nil
 }

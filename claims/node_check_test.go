@@ -280,16 +280,3 @@ func TestNodeCheckRefusesCopies(t *testing.T) {
 		t.Errorf("on the caller's word: %v", err)
 	}
 }
-
-func TestNodeCheckUndecided(t *testing.T) {
-	w := newWorld(t)
-	r := w.result(t)
-	c := w.nodeCheck()
-	c.FindMachine = silentMachines(errDead)
-	_, err := c.Check(t.Context(), w.objects, r, attested(), w.now)
-	wantCheck(t, err, refusal.ErrRetry)
-	c = w.nodeCheck()
-	w.objects.fail = errDead
-	_, err = c.Check(t.Context(), w.objects, r, attested(), w.now)
-	wantCheck(t, err, refusal.ErrRetry)
-}

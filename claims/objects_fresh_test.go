@@ -50,39 +50,8 @@ func TestStaleAnswers(t *testing.T) {
 	}
 }
 
-// TestStaleAnswersWithoutServer: the API server is gone, and the cache in front of it goes
-// on answering; for no longer than was agreed to.
-func TestStaleAnswersWithoutServer(t *testing.T) {
+func TestStaleAnswersOfNodeCheck(t *testing.T) {
 	w := newWorld(t)
-	w.objects.age(w.now, 0)
-	config := w.strictConfig()
-	config.Objects, config.MaxStaleness, config.Node = staleObjects{w.objects}, 5*time.Second, NodeCheck{}
-	v := w.strictWith(t, config)
-	start := w.now
-	for after, want := range []error{nil, nil, nil, nil, nil, nil, refusal.ErrRetry, refusal.ErrRetry, refusal.ErrRetry} { // by the second
-		w.now = start.Add(time.Duration(after) * time.Second)
-		if _, err := v.Validate(t.Context(), w.token(t)); want != nil && !errors.Is(err, want) || want == nil && err != nil {
-			t.Errorf("after %d s: got %v, want %v", after, err, want)
-		}
-	}
-}
-
-func TestStaleAnswersSecretsAndNodes(t *testing.T) {
-	w := newWorld(t)
-	w.bind("secret")
-	config := w.strictConfig()
-	config.MaxStaleness = time.Second
-	w.objects.secret.AsOf = *w.ago(time.Second)
-	if _, err := w.strictWith(t, config).Validate(t.Context(), w.token(t)); err != nil {
-		t.Error(err)
-	}
-	w.objects.secret.AsOf = *w.ago(time.Second + 1)
-	_, err := w.strictWith(t, config).Validate(t.Context(), w.token(t))
-	if !errors.Is(err, checkStaleAnswer) {
-		t.Errorf("an old Secret: %v", err)
-	}
-
-	w = newWorld(t)
 	r, err := w.strict(t).Validate(t.Context(), w.token(t))
 	if err != nil {
 		t.Fatal(err)

@@ -14,15 +14,14 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Validator validates bound tokens for everyone except the API server itself. It refuses
-// what kube-apiserver refuses (see apiserver.Validator) and, in addition, a token
+// Validator validates bound tokens for every service except the API server itself. It refuses
+// each token that kube-apiserver refuses (see apiserver.Validator) and, in addition, a token
 //
 //   - whose header or claims can be read in more than one way, or with a "typ" other than
 //     "JWT";
 //   - of a legacy kind, or without "exp", "nbf", "iat", "jti" or key ID;
 //   - that lives longer than MaxLifetime, or is used after its "warnafter" has passed;
-//   - that has a private claim which is not known, or anything else that no API server writes
-//     ([Claims.Check]), or whose pod's node did not exist;
+//   - that has an unknown private claim, or claims that no API server writes ([Claims.Check]), or whose pod's node did not exist;
 //   - whose pod is on a different node or has a different service account;
 //   - whose Node is gone, deleted or recreated, even if it is bound to a pod;
 //   - that was presented before.
@@ -126,7 +125,7 @@ func (v *Validator) verify(ctx context.Context, token string) (*Claims, *jws.Key
 	return c, verified.Key, nil
 }
 
-// checkHeader checks what costs nothing to check: the header and, unverified, "iss".
+// checkHeader makes the cheap checks before the signature: the header and, unverified, "iss".
 func (v *Validator) checkHeader(t *jws.Token) (*Claims, error) {
 	switch typ := t.Type(); {
 	case typ != "" && typ != "JWT":
@@ -168,12 +167,11 @@ const maxTokenIDSize = 256
 // (pkg/registry/core/serviceaccount/storage/token.go in k8s.io/kubernetes 1.37).
 const maxWebhookLifetime = 600
 
-// Check refuses claims that no API server writes, by comparing them with each other: a name
-// that is not a DNS name, an object without a UID except a pod's node, which may not have
-// existed ("private-claims"), more than one object
-// ("binding"), attestations without a webhook configuration or the other way round ("binding"),
-// no ID or a long one ("token-id"), and another subject ("subject"). It looks at no clock, and
-// not at the issuer.
+// Check refuses claims that no API server writes, by comparing them with each other: a name that
+// is not a DNS name, an object without a UID except a pod's node, which may not have existed
+// ("private-claims"), more than one object ("binding"), attestations without a webhook
+// configuration or the other way round ("binding"), no ID or a long one ("token-id"), and another
+// subject ("subject"). It looks at no clock, and not at the issuer.
 func (c *Claims) Check() error {
 	if c == nil {
 		c = &Claims{}
@@ -209,8 +207,8 @@ func (c *Claims) Check() error {
 	return c.checkAttestations()
 }
 
-// checkAttestations checks a token for an admission webhook: it has what kube-apiserver 1.37
-// lets through, and no other token has attestations.
+// checkAttestations checks a token for an admission webhook as kube-apiserver 1.37 does, and that
+// no other token has attestations.
 func (c *Claims) checkAttestations() error {
 	k := &c.Kubernetes
 	bound, life := k.ValidatingWebhookConfiguration != nil || k.MutatingWebhookConfiguration != nil, c.Expiry.Unix-c.IssuedAt.Unix

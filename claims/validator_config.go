@@ -23,34 +23,35 @@ const (
 // ValidatorConfig configures a [Validator]. Issuers, Audiences, one of Objects and
 // InsecureSkipObjects, and one of Replay and InsecureAllowReplay are required.
 type ValidatorConfig struct {
-	// Issuers are the accepted values of "iss", compared byte for byte, each with the keys, such as a
-	// [jws.RemoteKeySet], that may sign for it. A key set that is fetched for an issuer stands for
-	// no other. There is one issuer, except while that of a cluster changes: then kube-apiserver
-	// accepts tokens of the old one too (--service-account-issuer, given twice), and so does a service
-	// that has both here. It publishes the keys of both in one set, and a discovery document of the
-	// new issuer alone: the old one takes a key set of RemoteConfig.JWKSURL.
+	// Issuers are the accepted values of "iss", compared byte for byte, each with the keys, such
+	// as a [jws.RemoteKeySet], that may sign for it. A key set that is fetched for an issuer must
+	// not be used for another. There is one issuer, except while that of a cluster changes: then
+	// kube-apiserver accepts tokens of the old one too (--service-account-issuer, given twice),
+	// and so does a service that has both here. It publishes the keys of both in one set, but a
+	// discovery document of the new issuer only: for the old one, use a key set of
+	// RemoteConfig.JWKSURL.
 	//
-	// Don't mix two clusters, neither by their issuers nor by their keys for the same issuer, such as
-	// kubeadm's default: service accounts of one name would be one user; only the Key and the
-	// Issuer of a Result say which cluster signed.
+	// Don't mix two clusters, neither by their issuers nor by their keys for the same issuer,
+	// such as kubeadm's default: service accounts of one name would be one user; only the Key and
+	// the Issuer of a Result say which cluster signed.
 	Issuers map[string]jws.KeySet
 	// Audiences are the names of the validating service; a token must be for one of them.
 	//
-	// Don't use the API server's audience. A token for it, such as the one that is mounted into each
-	// pod by default, could be stolen here and used there. An API server's audience is its
+	// Don't use the API server's audience. A token for it, such as the one that is mounted into
+	// each pod by default, could be stolen here and used there. An API server's audience is its
 	// issuer unless it is configured otherwise, so Issuers are refused as Audiences.
 	Audiences []string
 	// InsecureAPIServerAudience allows Audiences to have issuers among them.
 	InsecureAPIServerAudience bool
 	// Objects gets the objects that tokens name, and the Node for Node.
 	Objects Objects
-	// InsecureSkipObjects validates without Objects, for a service that has no access to
-	// the API server: a token is accepted until it ends, whatever has become of its service
-	// account, pod, Secret, Node and webhook configuration. Objects and Node must then be unset. Keep MaxLifetime
+	// InsecureSkipObjects validates without Objects, for a service that has no access to the API
+	// server: a token is accepted until it ends, even if its service account, pod, Secret, Node
+	// or webhook configuration was deleted. Objects and Node must then be unset. Keep MaxLifetime
 	// short when using it.
 	InsecureSkipObjects bool
 	// MaxStaleness is how old an answer of Objects may be; 0 refuses any but [LiveObjects]. An
-	// older answer counts as none ("stale-answer", [refusal.ErrRetry]). A token whose
+	// older answer is refused ("stale-answer", [refusal.ErrRetry]). A token whose
 	// object is gone may still be accepted for that long.
 	MaxStaleness time.Duration
 	// Replay remembers tokens, so that each is accepted only once.

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -61,23 +60,4 @@ func TestValidatorKeysOfAnotherIssuer(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestValidatorConfigStaleObjects(t *testing.T) {
-	w := newWorld(t)
-	for name, change := range map[string]func(*ValidatorConfig){
-		"no machines": func(c *ValidatorConfig) { c.Node = NodeCheck{Require: FactRegisteredMachine} },
-		"a lister":    func(c *ValidatorConfig) { c.Objects = staleObjects{w.objects} },
-		"embedded":    func(c *ValidatorConfig) { c.Objects = struct{ *MemoryObjects }{&MemoryObjects{}} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			config := w.strictConfig()
-			change(&config)
-			_, err := NewValidator(config)
-			wantCheck(t, err, refusal.CheckConfig)
-		})
-	}
-	config := w.strictConfig()
-	config.Objects, config.MaxStaleness = staleObjects{w.objects}, time.Second
-	w.strictWith(t, config) // told how old its answers may be
 }

@@ -118,8 +118,8 @@ func TestWebhookTokenRefused(t *testing.T) {
 	}
 }
 
-// A validator that can look up no webhook configuration refuses a token that is bound to one, and one
-// that gets no answer does not decide.
+// A validator that can look up no webhook configuration refuses a token that is bound to one, and
+// one that gets no answer does not decide.
 func TestWebhookTokenWithoutAnswer(t *testing.T) {
 	w, objects := newHookWorld(t)
 	_, err := w.validateHook(t, w.objects)

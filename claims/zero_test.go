@@ -17,17 +17,14 @@ func TestZeroValues(t *testing.T) {
 	nobodys := w.token(t)
 	ctx := t.Context()
 	for name, call := range map[string]func() error{
-		"nil Validator":           func() error { _, err := (*Validator)(nil).Validate(ctx, token); return err },
-		"Validator":               func() error { _, err := new(Validator).Validate(ctx, token); return err },
-		"Validator, no issuer":    func() error { _, err := new(Validator).Validate(ctx, nobodys); return err },
-		"nil Validator on a node": func() error { _, _, err := (*Validator)(nil).ValidateOnNode(ctx, nobodys, attested()); return err },
-		"Validator on a node":     func() error { _, _, err := new(Validator).ValidateOnNode(ctx, nobodys, attested()); return err },
+		"Validator":            func() error { _, err := new(Validator).Validate(ctx, token); return err },
+		"Validator, no issuer": func() error { _, err := new(Validator).Validate(ctx, nobodys); return err },
+		"Validator on a node":  func() error { _, _, err := new(Validator).ValidateOnNode(ctx, nobodys, attested()); return err },
 		"NodeCheck": func() error {
 			_, err := NodeCheck{}.Check(ctx, w.objects, &Result{}, &AttestedNode{}, w.now)
 			return err
 		},
-		"nil MemoryReplayCache": func() error { return (*MemoryReplayCache)(nil).Use(ctx, "i", "a", w.now) },
-		"MemoryReplayCache":     func() error { return new(MemoryReplayCache).Use(ctx, "i", "a", w.now) },
+		"MemoryReplayCache": func() error { return new(MemoryReplayCache).Use(ctx, "i", "a", w.now) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := call(); !errors.Is(err, refusal.CheckConfig) {

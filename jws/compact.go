@@ -19,7 +19,7 @@ import (
 // everything that it says. [VerifySignature] and [Key.Verify] check its signature. The zero
 // value is refused by both.
 //
-// A token is a credential, and its text is untrusted: package fmt and the like show only its
+// A token is a credential, and its text is untrusted: package fmt and encoders show only its
 // algorithm and key ID.
 type Token struct {
 	content secret.Value[tokenContent]

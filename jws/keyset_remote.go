@@ -71,7 +71,7 @@ type RemoteConfig struct {
 	// Hosts are additional hosts, each "name" or "name:port" without wildcards, to which a
 	// jwks_uri or a redirect may lead. The host of Issuer or JWKSURL, with its port, is always
 	// allowed, and no other is: the issuer's server must not choose which of the hosts
-	// that this process can reach it asks. The Client decides which address a name stands for.
+	// that this process can reach it asks. The Client resolves the names.
 	Hosts []string
 	// Fetch gets the keys if they do not come over HTTPS, such as from a signer at a socket,
 	// and says how long they may be kept. It must return when ctx ends. A panic is a failed fetch.

@@ -204,7 +204,8 @@ func TestRemoteKeySetHeaders(t *testing.T) {
 	}
 }
 
-// The error names a page that a portal or a proxy sends instead of a document, and explains a status.
+// The error names a page that a portal or a proxy sends instead of a document, and explains a
+// status.
 func TestRemoteKeySetSaysWhy(t *testing.T) {
 	const page = "\r\n<!DOCTYPE html><html><body>Please log in</body></html>"
 	discovery := testIssuer + "/.well-known/openid-configuration"

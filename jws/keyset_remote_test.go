@@ -267,15 +267,6 @@ func TestRemoteKeySetNeverFetched(t *testing.T) {
 	}
 }
 
-// A clock that is set back makes the set stale and stops no fetch.
-func TestRemoteKeySetClockSetBack(t *testing.T) {
-	set, issuer, now := newRemote(t, nil)
-	wantKeys(t, set, issuer, "k", 1, 1)
-	now.Advance(-time.Hour)
-	wantKeys(t, set, issuer, "x", 0, 1)
-	wantKeys(t, set, issuer, "k", 1, 0)
-}
-
 // After the clock was set back the age of the held keys is unknown: one that the issuer
 // withdrew is not answered for as fresh.
 func TestRemoteKeySetClockSetBackWithdrawn(t *testing.T) {

@@ -261,10 +261,10 @@ func (r *RotatingSigner) replace(change func(rotation) (rotation, error)) error 
 }
 
 // Revoke removes a key from the key set at once, for when it can no longer be trusted: tokens
-// that it signed are refused by this key set from now on, and by each verifier that keeps a copy once it
-// fetches again. A key that is on its way never signs. If the key that signs is revoked,
-// the next one signs in its place at once, with no time for others to learn of it. If there is
-// no next one, or the ID is not published, the error is [refusal.CheckConfig] and nothing has
+// that it signed are refused by this key set from now on, and by each verifier that keeps a copy
+// once it fetches again. A key that is on its way never signs. If the key that signs is revoked,
+// the next one signs in its place at once, with no time for others to learn of it. If there is no
+// next one, or the ID is not published, the error is [refusal.CheckConfig] and nothing has
 // changed.
 func (r *RotatingSigner) Revoke(keyID string) error {
 	return r.replace(func(state rotation) (rotation, error) {

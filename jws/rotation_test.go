@@ -97,16 +97,6 @@ func TestRotatingSigner(t *testing.T) {
 	}
 }
 
-// A rotation that is due long ago takes the old key out at the time that was said.
-func TestRotatingSignerNobodyLooked(t *testing.T) {
-	r, now := newRotating(t)
-	if _, err := r.Rotate(namedSigner(t, "b")); err != nil {
-		t.Fatal(err)
-	}
-	now.Advance(testPublish + testRetain)
-	wantState(t, "late", r, "b", "b")
-}
-
 func TestRotatingSignerPublished(t *testing.T) {
 	old := named(t, "old")
 	r, now := newRotating(t, old)
@@ -156,25 +146,6 @@ func TestRotatingSignerRotateRefuses(t *testing.T) {
 	now.Advance(1)
 	refuse("the one that signs", namedSigner(t, "b"))
 	refuse("the one before", namedSigner(t, "a"))
-}
-
-func TestRotatingSignerTooManyKeys(t *testing.T) {
-	now := newClock()
-	r, err := NewRotatingSigner(namedSigner(t, "a"), RotationConfig{Publish: 1, Retain: time.Hour, Now: now.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range maxRetired {
-		if _, err := r.Rotate(namedSigner(t, fmt.Sprint(n))); err != nil {
-			t.Fatal(n, err)
-		}
-		now.Advance(1)
-	}
-	_, err = r.Rotate(namedSigner(t, "one more"))
-	refusedFor(t, "one more", err, refusal.CheckConfig)
-	if got := len(r.Published()); got != 1+maxRetired {
-		t.Errorf("%d keys", got)
-	}
 }
 
 func TestRotatingSignerRevoke(t *testing.T) {

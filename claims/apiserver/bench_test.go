@@ -42,8 +42,8 @@ func measuredWays(t testing.TB, algorithm jws.Algorithm) []measured {
 	}
 }
 
-// BenchmarkValidate has whole validations (parsing, signature, claims, getters in memory)
-// next to the check of the signature by itself. Module test/interop has the bare public-key operation.
+// BenchmarkValidate has whole validations (parsing, signature, claims, getters in memory) next to
+// the check of the signature by itself. Module test/interop has the bare public-key operation.
 func BenchmarkValidate(b *testing.B) {
 	for _, algorithm := range []jws.Algorithm{jws.ES256, jws.RS256} {
 		for _, way := range measuredWays(b, algorithm) {

@@ -6,7 +6,7 @@
 //
 // # Issuing
 //
-// [Issuer] serves the API server's TokenRequest according to a [Policy]; a [jws.Signer]
+// [Issuer] serves the API server's TokenRequest within the limits of [IssuerConfig]; a [jws.Signer]
 // signs. A refusal is a [*StatusError] in Kubernetes' words. The tokens of admission webhooks, an
 // alpha feature of 1.37, are not issued.
 //

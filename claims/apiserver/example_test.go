@@ -53,15 +53,13 @@ const exampleClaims = `{"aud":["https://identity.example"],"exp":1700003600,"iat
 func ExampleIssuer_Issue() {
 	signer, _ := exampleKeys()
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
-		Policy: apiserver.Policy{
-			Issuer:       "https://kubernetes.default.svc",
-			APIAudiences: []string{"https://kubernetes.default.svc"},
-			MaxLifetime:  2 * time.Hour,
-		},
-		Signer:  signer,
-		Objects: exampleObjects(),
-		Now:     func() time.Time { return time.Unix(1700000000, 0) },
-		NewID:   func() string { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab" },
+		Issuer:       "https://kubernetes.default.svc",
+		APIAudiences: []string{"https://kubernetes.default.svc"},
+		MaxLifetime:  2 * time.Hour,
+		Signer:       signer,
+		Objects:      exampleObjects(),
+		Now:          func() time.Time { return time.Unix(1700000000, 0) },
+		NewID:        func() string { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab" },
 	})
 	if err != nil {
 		log.Fatal(err)

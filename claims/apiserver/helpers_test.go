@@ -46,7 +46,7 @@ func newWorld(t testing.TB) *world {
 	}}
 	w.useSigner(t, newECDSA(t))
 	issued, err := newIssuer(t, IssuerConfig{
-		Policy: Policy{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}}, Signer: w.signer, Objects: w.objects, Now: w.clock,
+		Issuer: worldIssuer, APIAudiences: []string{worldIssuer}, Signer: w.signer, Objects: w.objects, Now: w.clock,
 		NewID: func() string { return "3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10" },
 	}).Issue(t.Context(), &TokenRequest{Namespace: "ns", Name: "app", Audiences: []string{worldAudience},
 		BoundObject: &BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "pod"}})

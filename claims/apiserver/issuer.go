@@ -16,53 +16,31 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Policy limits the tokens that an issuer grants. The zero value grants nothing: Issuer is required.
-type Policy struct {
-	// Issuer is the value of "iss", the issuer's URL (--service-account-issuer). It is
-	// required.
-	Issuer string
-	// APIAudiences are the audiences that the API server itself accepts
-	// (--api-audiences). A request that states no audiences gets these; at least one is
-	// required.
-	APIAudiences []string
-	// MaxExpiration is the longest lifetime that is granted
-	// (--service-account-max-token-expiration), 600 to 2^32 seconds, truncated to whole
-	// seconds; longer requests are shortened, with a warning. 0 means that every
-	// lifetime that a request may state is granted. kube-apiserver's flag takes an hour or
-	// more; a lower value comes from an external signer.
-	MaxExpiration time.Duration
-	// ExtendExpiration makes the token that the kubelet projects into a pod live for
-	// MaxExtendedExpiration (--service-account-extend-token-expiration, which defaults to
-	// true for kube-apiserver). MaxExpiration does not limit it.
-	ExtendExpiration bool
-	// MaxExtendedExpiration is that lifetime in whole seconds; 0 means 365 days. An
-	// external signer may allow less.
-	MaxExtendedExpiration time.Duration
-}
-
 // issuedCredentialIDKey is the audit annotation that holds the credential ID of the
 // token that was issued (k8s.io/apiserver, authentication/serviceaccount/util.go).
 const issuedCredentialIDKey = "authentication.kubernetes.io/issued-credential-id"
 
-// Check reports a missing or wrong field, as a [refusal.CheckConfig] error.
-func (p *Policy) Check() error {
+// check reports a missing or wrong field, as a [refusal.CheckConfig] error.
+func (p *IssuerConfig) check() error {
 	const longest = maxExpirationSeconds * time.Second
 	switch {
-	case p == nil || p.Issuer == "":
+	case p.Issuer == "":
 		return refusal.Config("Issuer", "", "the issuer's URL")
 	case len(p.APIAudiences) == 0 || slices.Contains(p.APIAudiences, ""):
 		return refusal.Config("APIAudiences", "without one, or with an empty one", "at least one, none empty")
 	case p.MaxLifetime != 0 && (p.MaxLifetime < minExpirationSeconds*time.Second || p.MaxLifetime > longest):
-		return refusal.Config("MaxExpiration", p.MaxLifetime.String(), "0, or 600 to 2^32 seconds")
-	case p.MaxExtendedExpiration != 0 && (p.MaxExtendedExpiration < minExpirationSeconds*time.Second || p.MaxExtendedExpiration > longest):
-		return refusal.Config("MaxExtendedExpiration", p.MaxExtendedExpiration.String(), "0, or 600 to 2^32 seconds")
+		return refusal.Config("MaxLifetime", p.MaxLifetime.String(), "0, or 600 to 2^32 seconds")
+	case p.MaxExtendedLifetime != 0 && (p.MaxExtendedLifetime < minExpirationSeconds*time.Second || p.MaxExtendedLifetime > longest):
+		return refusal.Config("MaxExtendedLifetime", p.MaxExtendedLifetime.String(), "0, or 600 to 2^32 seconds")
+	case p.Signer == nil:
+		return refusal.Config("Signer", "", "a jws.Signer")
 	}
 	return nil
 }
 
 // grant answers a request for a token of that many seconds, with the given ID, bound to the
 // objects of b, but for the Token. It reads no clock, makes no calls and signs nothing.
-func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now time.Time) (*Issued, error) {
+func (p *IssuerConfig) grant(r *TokenRequest, b Bound, seconds int64, id string, now time.Time) (*Issued, error) {
 	g := &Issued{ExpirationSeconds: seconds}
 	if most := int64(p.MaxLifetime / time.Second); most > 0 && seconds > most {
 		g.Warnings = append(g.Warnings, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", seconds, most))
@@ -74,7 +52,7 @@ func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now t
 	}
 	lives, warnAfter := g.ExpirationSeconds, int64(0)
 	if p.extends(&b, g.ExpirationSeconds, audiences) {
-		extended := cmp.Or(p.MaxExtendedExpiration, maxExtendedExpirationSeconds*time.Second)
+		extended := cmp.Or(p.MaxExtendedLifetime, maxExtendedExpirationSeconds*time.Second)
 		lives, warnAfter = int64(extended/time.Second), g.ExpirationSeconds
 	}
 	var err error
@@ -91,8 +69,8 @@ func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now t
 
 // extends reports whether a request is the kubelet's own for a pod's projected token,
 // valid only for the API server.
-func (p *Policy) extends(b *Bound, seconds int64, audiences []string) bool {
-	if !p.ExtendExpiration || b.Pod == nil || seconds != extendedRequestSeconds {
+func (p *IssuerConfig) extends(b *Bound, seconds int64, audiences []string) bool {
+	if !p.ExtendLifetime || b.Pod == nil || seconds != extendedRequestSeconds {
 		return false
 	}
 	return !slices.ContainsFunc(audiences, func(a string) bool { return !slices.Contains(p.APIAudiences, a) })
@@ -155,8 +133,26 @@ func programming(message string) *StatusError {
 
 // IssuerConfig configures an Issuer.
 type IssuerConfig struct {
-	// Policy limits the tokens that are granted. It is required.
-	Policy Policy
+	// Issuer is the value of "iss", the issuer's URL (--service-account-issuer). It is
+	// required.
+	Issuer string
+	// APIAudiences are the audiences that the API server itself accepts
+	// (--api-audiences). A request that states no audiences gets these; at least one is
+	// required.
+	APIAudiences []string
+	// MaxLifetime is the longest lifetime that is granted
+	// (--service-account-max-token-expiration), 600 to 2^32 seconds, truncated to whole
+	// seconds; longer requests are shortened, with a warning. 0 means that every
+	// lifetime that a request may state is granted. kube-apiserver's flag takes an hour or
+	// more; a lower value comes from an external signer.
+	MaxLifetime time.Duration
+	// ExtendLifetime makes the token that the kubelet projects into a pod live for
+	// MaxExtendedLifetime (--service-account-extend-token-expiration, which defaults to
+	// true for kube-apiserver). MaxLifetime does not limit it.
+	ExtendLifetime bool
+	// MaxExtendedLifetime is that lifetime in whole seconds; 0 means 365 days. An
+	// external signer may allow less.
+	MaxExtendedLifetime time.Duration
 	// Signer signs the tokens. It is required. The tokens of kube-apiserver's own
 	// signers have no "typ" in their header, and of an external signer "JWT".
 	Signer jws.Signer
@@ -183,7 +179,7 @@ type Issued struct {
 	Claims *claims.Claims
 	// ExpirationSeconds is spec.expirationSeconds of the answer: the requested
 	// lifetime, shortened if necessary. The token itself may live longer; see
-	// Policy.ExtendExpiration.
+	// IssuerConfig.ExtendLifetime.
 	ExpirationSeconds int64
 	// Expiration is status.expirationTimestamp of the answer: now plus
 	// ExpirationSeconds.
@@ -196,11 +192,8 @@ type Issued struct {
 
 // NewIssuer checks a configuration. Its errors are [refusal.CheckConfig].
 func NewIssuer(config IssuerConfig) (*Issuer, error) {
-	if err := config.Policy.Check(); err != nil {
+	if err := config.check(); err != nil {
 		return nil, err
-	}
-	if config.Signer == nil {
-		return nil, refusal.Config("Signer", "", "a jws.Signer")
 	}
 	if config.Now == nil {
 		config.Now = time.Now
@@ -235,7 +228,7 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if err != nil {
 		return nil, err
 	}
-	issued, err := i.config.Policy.grant(r, b, seconds, i.config.NewID(), i.config.Now())
+	issued, err := i.config.grant(r, b, seconds, i.config.NewID(), i.config.Now())
 	if err != nil {
 		return nil, err
 	}

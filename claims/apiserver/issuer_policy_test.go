@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // recordedObject is any of the objects that the recorded requests are about.
@@ -75,12 +74,10 @@ type recordedRequest struct {
 	} `json:"private"`
 }
 
-func (r *recordedRequest) policy() Policy {
-	return Policy{
-		Issuer: testIssuer, APIAudiences: r.Policy.APIAudiences, ExtendExpiration: r.Policy.Extend,
-		MaxLifetime:           time.Duration(r.Policy.Max) * time.Second,
-		MaxExtendedExpiration: time.Duration(r.Policy.MaxExtended) * time.Second,
-	}
+// limit sets the limits of the recorded kube-apiserver.
+func (r *recordedRequest) limit(c *IssuerConfig) {
+	c.APIAudiences, c.ExtendLifetime = r.Policy.APIAudiences, r.Policy.Extend
+	c.MaxLifetime, c.MaxExtendedLifetime = time.Duration(r.Policy.Max)*time.Second, time.Duration(r.Policy.MaxExtended)*time.Second
 }
 
 func (r *recordedRequest) request() *TokenRequest {
@@ -158,7 +155,7 @@ func (r *recordedRequest) check(t *testing.T, g *Issued, err error, now time.Tim
 }
 
 func TestGrantSharesNothing(t *testing.T) {
-	p := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}}
+	p := IssuerConfig{Issuer: testIssuer, APIAudiences: []string{"api"}}
 	b := Bound{ServiceAccount: &claims.Object{Namespace: "ns", Name: "sa", UID: "u"}}
 	g, err := p.grant(&TokenRequest{Namespace: "ns", Name: "sa"}, b, 3600, "", time.Unix(1, 0))
 	if err != nil {
@@ -170,43 +167,6 @@ func TestGrantSharesNothing(t *testing.T) {
 	}
 	if g.AuditAnnotations != nil {
 		t.Errorf("without an ID: %v", g.AuditAnnotations)
-	}
-}
-
-func TestPolicyCheck(t *testing.T) {
-	good := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}}
-	for what, change := range map[string]func(*Policy){
-		"no issuer":         func(p *Policy) { p.Issuer = "" },
-		"no audience":       func(p *Policy) { p.APIAudiences = nil },
-		"an empty audience": func(p *Policy) { p.APIAudiences = []string{"api", ""} },
-		"a short maximum":   func(p *Policy) { p.MaxLifetime = 10*time.Minute - 1 },
-		"a long maximum":    func(p *Policy) { p.MaxLifetime = 1<<32*time.Second + 1 },
-		"a negative one":    func(p *Policy) { p.MaxLifetime = -time.Hour },
-		"a short extension": func(p *Policy) { p.MaxExtendedExpiration = time.Minute },
-		"a long extension":  func(p *Policy) { p.MaxExtendedExpiration = 1<<32*time.Second + 1 },
-	} {
-		t.Run(what, func(t *testing.T) {
-			p := good
-			change(&p)
-			if err := p.Check(); !errors.Is(err, refusal.CheckConfig) {
-				t.Errorf("%s: %v", what, err)
-			}
-			config := issuerConfig(t, &claims.MemoryObjects{})
-			config.Policy = p
-			if i, err := NewIssuer(config); i != nil || !errors.Is(err, refusal.CheckConfig) {
-				t.Errorf("%s: an issuer, %v", what, err)
-			}
-		})
-	}
-	if err := good.Check(); err != nil {
-		t.Error(err)
-	}
-	if err := (*Policy)(nil).Check(); !errors.Is(err, refusal.CheckConfig) {
-		t.Error(err)
-	}
-	good.MaxLifetime, good.MaxExtendedExpiration = 10*time.Minute, 1<<32*time.Second
-	if err := good.Check(); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -224,7 +184,7 @@ func FuzzGrant(f *testing.F) {
 		}
 		f.Add(r.Request.Namespace, r.Request.Name, strings.Join(r.Request.Audiences, ","), seconds, b.Kind, b.APIVersion, b.Name, b.UID)
 	}
-	p := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}, MaxLifetime: 2 * time.Hour, ExtendExpiration: true}
+	p := IssuerConfig{Issuer: testIssuer, APIAudiences: []string{"api"}, MaxLifetime: 2 * time.Hour, ExtendLifetime: true}
 	issuer := newIssuer(f, issuerConfig(f, objects))
 	f.Fuzz(func(t *testing.T, namespace, name, audiences string, seconds int64, kind, version, object, uid string) {
 		r := &TokenRequest{

@@ -19,7 +19,7 @@ var testContext = context.Background()
 
 func issuerConfig(t testing.TB, objects claims.Objects) IssuerConfig {
 	return IssuerConfig{
-		Policy:  Policy{Issuer: testIssuer, APIAudiences: []string{"api"}},
+		Issuer: testIssuer, APIAudiences: []string{"api"},
 		Signer:  newECDSA(t),
 		Objects: objects,
 		Now:     func() time.Time { return time.Unix(1700000000, 0) },
@@ -45,7 +45,7 @@ func TestIssueLikeKubernetes(t *testing.T) {
 	for _, r := range cases {
 		t.Run(r.What, func(t *testing.T) {
 			config := config
-			config.Policy = r.policy()
+			r.limit(&config)
 			issued, err := newIssuer(t, config).Issue(testContext, r.request())
 			if err != nil {
 				r.check(t, nil, err, config.Now())
@@ -66,9 +66,11 @@ func TestIssueLikeKubernetes(t *testing.T) {
 
 func TestNewIssuerRefuses(t *testing.T) {
 	for what, change := range map[string]func(*IssuerConfig){
-		"no policy":  func(c *IssuerConfig) { c.Policy = Policy{} },
-		"no signer":  func(c *IssuerConfig) { c.Signer = nil },
-		"no objects": func(c *IssuerConfig) { c.Objects = nil },
+		"no issuer":         func(c *IssuerConfig) { c.Issuer = "" },
+		"no audience":       func(c *IssuerConfig) { c.APIAudiences = nil },
+		"an empty audience": func(c *IssuerConfig) { c.APIAudiences = []string{"api", ""} },
+		"no signer":         func(c *IssuerConfig) { c.Signer = nil },
+		"no objects":        func(c *IssuerConfig) { c.Objects = nil },
 	} {
 		t.Run(what, func(t *testing.T) {
 			config := issuerConfig(t, &claims.MemoryObjects{})

@@ -21,6 +21,8 @@ func TestIssuerAsksForWhatItNeeds(t *testing.T) {
 		change  func(o *worldObjects)
 		asked   []string
 	}{
+		"no name":            {TokenRequest{Namespace: "ns", BoundObject: pod}, nil, nil},
+		"no namespace":       {TokenRequest{Name: "app", BoundObject: pod}, nil, nil},
 		"another name":       {TokenRequest{Namespace: "ns", Name: "app", MetadataName: "x", BoundObject: pod}, nil, nil},
 		"another account":    {TokenRequest{Namespace: "ns", Name: "app", UID: "x", BoundObject: pod}, nil, []string{"serviceaccounts"}},
 		"a short lifetime":   {TokenRequest{Namespace: "ns", Name: "app", ExpirationSeconds: &short, BoundObject: pod}, nil, []string{"serviceaccounts"}},
@@ -34,7 +36,7 @@ func TestIssuerAsksForWhatItNeeds(t *testing.T) {
 			if tt.change != nil {
 				tt.change(w.objects)
 			}
-			issuer := newIssuer(t, IssuerConfig{Policy: Policy{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}}, Signer: w.signer, Objects: w.objects, Now: w.clock})
+			issuer := newIssuer(t, IssuerConfig{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}, Signer: w.signer, Objects: w.objects, Now: w.clock})
 			_, _ = issuer.Issue(t.Context(), &tt.request)
 			if !slices.Equal(w.objects.asked, tt.asked) {
 				t.Errorf("asked for %q, want %q", w.objects.asked, tt.asked)
@@ -43,17 +45,17 @@ func TestIssuerAsksForWhatItNeeds(t *testing.T) {
 	}
 }
 
-func TestPolicyLimits(t *testing.T) {
+func TestIssuerLimits(t *testing.T) {
 	const least, most = 600 * time.Second, 1 << 32 * time.Second
 	for name, tt := range map[string]struct {
 		lifetime time.Duration
 		good     bool
 	}{"the least": {least, true}, "less": {least - 1, false}, "the most": {most, true}, "more": {most + 1, false}, "negative": {-1, false}} {
 		t.Run(name, func(t *testing.T) {
-			for _, p := range []Policy{{MaxLifetime: tt.lifetime}, {MaxExtendedExpiration: tt.lifetime}} {
-				p.Issuer, p.APIAudiences = "https://h", []string{"api"}
-				if err := p.Check(); (err == nil) != tt.good || !tt.good && !errors.Is(err, refusal.CheckConfig) {
-					t.Errorf("%+v: %v", p, err)
+			for _, c := range []IssuerConfig{{MaxLifetime: tt.lifetime}, {MaxExtendedLifetime: tt.lifetime}} {
+				c.Issuer, c.APIAudiences, c.Signer, c.Objects = "https://h", []string{"api"}, newECDSA(t), &claims.MemoryObjects{}
+				if _, err := NewIssuer(c); (err == nil) != tt.good || !tt.good && !errors.Is(err, refusal.CheckConfig) {
+					t.Errorf("%+v: %v", c, err)
 				}
 			}
 		})
@@ -65,16 +67,8 @@ func TestPolicyLimits(t *testing.T) {
 // of them another issuer is refused by the second look.
 func TestValidatorTwoIssuers(t *testing.T) {
 	w := newWorld(t)
-	payload, err := w.claims.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = w.kubernetes(t).Validate(t.Context(), w.sign(t, payload))
-	if err != nil {
-		t.Fatal(err)
-	}
-	two := strings.Replace(string(payload), `"iss":"`+worldIssuer+`"`, `"iss":"https://other.example","ISS":"`+worldIssuer+`"`, 1)
-	_, err = w.kubernetes(t).Validate(t.Context(), w.sign(t, []byte(two)))
+	two := strings.Replace(string(w.payload(t)), `"iss":"`+worldIssuer+`"`, `"iss":"https://other.example","ISS":"`+worldIssuer+`"`, 1)
+	_, err := w.kubernetes(t).Validate(t.Context(), w.sign(t, []byte(two)))
 	wantReason(t, err, claims.CheckIssuer)
 }
 
@@ -83,42 +77,5 @@ func wantReason(t testing.TB, err error, want refusal.Check) {
 	e, ok := errors.AsType[*ReviewError](err)
 	if !ok || e.Reason == nil || e.Reason.Check != want {
 		t.Errorf("got %v, want the check %s", err, string(want))
-	}
-}
-
-// TestIssueKinds: another object to bind to is refused, and not left out.
-func TestIssueKinds(t *testing.T) {
-	objects := &claims.MemoryObjects{}
-	objects.Put("serviceaccounts", claims.Object{Namespace: "ns", Name: "sa", UID: "u"})
-	objects.Put("nodes", claims.Object{Name: "n", UID: "u"})
-	issuer := newIssuer(t, issuerConfig(t, objects))
-	for name, ref := range map[string]BoundObjectReference{
-		"another kind":  {Kind: "Job", APIVersion: "v1", Name: "n"},
-		"another group": {Kind: "Node", APIVersion: "x/v1", Name: "n"},
-		"no kind":       {Name: "n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := &TokenRequest{Namespace: "ns", Name: "sa", BoundObject: &ref}
-			if g, err := issuer.Issue(t.Context(), r); g != nil || !errors.Is(err, reasonBadRequest) {
-				t.Errorf("%+v, %v, want %v", g, err, reasonBadRequest)
-			}
-		})
-	}
-}
-
-// TestIssueNeedsNames: a request without namespace or name is refused, also where
-// there is an account without.
-func TestIssueNeedsNames(t *testing.T) {
-	for name, r := range map[string]*TokenRequest{
-		"no name":      {Namespace: "ns"},
-		"no namespace": {Name: "sa"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			objects := &claims.MemoryObjects{}
-			objects.Put("serviceaccounts", claims.Object{Namespace: r.Namespace, Name: r.Name, UID: "u"})
-			if g, err := newIssuer(t, issuerConfig(t, objects)).Issue(t.Context(), r); g != nil || !errors.Is(err, reasonBadRequest) {
-				t.Errorf("%+v, %v, want %v", g, err, reasonBadRequest)
-			}
-		})
 	}
 }

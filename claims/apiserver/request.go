@@ -176,18 +176,10 @@ type StatusError struct {
 }
 
 // Error returns the API server's message, without a prefix.
-func (e *StatusError) Error() string {
-	if e == nil {
-		return "apiserver: an error that is nil"
-	}
-	return e.Message
-}
+func (e *StatusError) Error() string { return e.Message }
 
 // Unwrap lets errors.Is find the reason and errors.As find the cause.
 func (e *StatusError) Unwrap() []error {
-	if e == nil {
-		return nil
-	}
 	if e.Err == nil {
 		return []error{e.Reason}
 	}

@@ -29,7 +29,7 @@ type ValidatorConfig struct {
 	// asks for none, and as the audiences of a token that has none.
 	Audiences []string
 	// MaxStaleness is how old an answer of Objects may be; 0 refuses any but
-	// [claims.LiveObjects]. An older answer counts as none ("stale-answer",
+	// [claims.LiveObjects]. An older answer is refused ("stale-answer",
 	// [refusal.ErrRetry]).
 	MaxStaleness time.Duration
 	// Now is the clock; it may be nil for time.Now.
@@ -202,12 +202,7 @@ type ReviewError struct {
 }
 
 // Error returns the message of kube-apiserver.
-func (e *ReviewError) Error() string {
-	if e == nil {
-		return "apiserver: an error that is nil"
-	}
-	return e.Message
-}
+func (e *ReviewError) Error() string { return e.Message }
 
 // Unwrap lets errors.Is find the check, or [refusal.ErrRetry] if no answer could be had, and
 // errors.As find the cause.
@@ -289,8 +284,9 @@ type emptyNameError struct{}
 func (emptyNameError) Error() string { return "resource name may not be empty" }
 func (emptyNameError) Unwrap() error { return claims.ErrNotFound }
 
-// checkAlive compares an answer with the object that the token names. As in kube-apiserver, an object
-// that could not be read counts as gone; refusal.ErrRetry in the chain distinguishes the two.
+// checkAlive compares an answer with the object that the token names. As in kube-apiserver, an
+// object that could not be read counts as gone; refusal.ErrRetry in the chain distinguishes the
+// two.
 func checkAlive(resource alive.Resource, claim claims.Ref, a alive.Answer, deletedBefore time.Time) error {
 	err := resource.Compare(claim.Name, claim.UID, a, deletedBefore)
 	if errors.Is(err, refusal.ErrRetry) {

@@ -32,7 +32,7 @@ func ExampleNewService() {
 	}
 	service, err := extsigner.NewService(extsigner.ServiceConfig{
 		Issuer: "https://issuer.example", Signer: rotating, Keys: rotating,
-		RefreshHint: time.Hour, MaxTokenLifetime: 24 * time.Hour,
+		RefreshHint: time.Hour, MaxLifetime: 24 * time.Hour,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -91,7 +91,7 @@ func TestServiceLimits(t *testing.T) {
 		t.Error("a second longer ago: signed")
 	}
 	config := serviceConfig(t, newClock())
-	config.MaxTokenLifetime, config.Keys = maxLifetime, overlap{config.Keys, time.Minute, maxLifetime + time.Minute}
+	config.MaxLifetime, config.Keys = maxLifetime, overlap{config.Keys, time.Minute, maxLifetime + time.Minute}
 	s = newService(t, config)
 	if timeless.Expiry = goodClaims().Expiry; !errors.Is(sign(timeless), checkSignerClaims) {
 		t.Error("without iat, and for as long as can be: signed")

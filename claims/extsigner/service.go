@@ -32,7 +32,7 @@ type ServiceConfig struct {
 	Signer jws.Signer
 	// Keys are the keys that verify the tokens of Signer, each published before it signs;
 	// a [jws.RotatingSigner] is both. It is required. If it has
-	// the method Overlap of a RotatingSigner, RefreshHint and MaxTokenLifetime are checked
+	// the method Overlap of a RotatingSigner, RefreshHint and MaxLifetime are checked
 	// against it.
 	Keys jws.KeySet
 	// VerifyOnly are keys that no longer sign and that appear in no discovery document.
@@ -41,11 +41,11 @@ type ServiceConfig struct {
 	// whole seconds. It is required, and must not be longer than the time for which
 	// Keys publishes a new key before it signs.
 	RefreshHint time.Duration
-	// MaxTokenLifetime is the longest lifetime that is signed, 3607 to 2^32 seconds,
+	// MaxLifetime is the longest lifetime that is signed, 3607 to 2^32 seconds,
 	// truncated to whole seconds; 0 means 3607 seconds. With less, kube-apiserver would shorten
 	// the tokens that the kubelet requests and leave out their "warnafter". After a key signs for the
 	// last time, Keys must keep it published for this long plus DefaultLeeway.
-	MaxTokenLifetime time.Duration
+	MaxLifetime time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -63,7 +63,7 @@ type Service struct {
 
 // NewService checks a configuration. The error is [refusal.CheckConfig].
 func NewService(config ServiceConfig) (*Service, error) {
-	config.MaxTokenLifetime = cmp.Or(config.MaxTokenLifetime, kubeletLifetime)
+	config.MaxLifetime = cmp.Or(config.MaxLifetime, kubeletLifetime)
 	switch {
 	case config.Issuer == "":
 		return nil, refusal.Config("Issuer", "", "the issuer's URL")
@@ -73,8 +73,8 @@ func NewService(config ServiceConfig) (*Service, error) {
 		return nil, refusal.Config("Keys", "", "a jws.KeySet")
 	case config.RefreshHint < time.Second:
 		return nil, refusal.Config("RefreshHint", config.RefreshHint.String(), "at least 1s")
-	case config.MaxTokenLifetime < kubeletLifetime || config.MaxTokenLifetime > maxLifetime:
-		return nil, refusal.Config("MaxTokenLifetime", config.MaxTokenLifetime.String(), kubeletLifetime.String()+" to 2^32 seconds")
+	case config.MaxLifetime < kubeletLifetime || config.MaxLifetime > maxLifetime:
+		return nil, refusal.Config("MaxLifetime", config.MaxLifetime.String(), kubeletLifetime.String()+" to 2^32 seconds")
 	}
 	if keys, ok := config.Keys.(interface {
 		Overlap() (publish, retain time.Duration)
@@ -83,9 +83,9 @@ func NewService(config ServiceConfig) (*Service, error) {
 		if publish < config.RefreshHint {
 			return nil, refusal.Config("Keys", "that are published for "+publish.String()+" before they sign", "RefreshHint, "+config.RefreshHint.String()+", or more")
 		}
-		if most := config.MaxTokenLifetime + claims.DefaultLeeway; retain < most {
+		if most := config.MaxLifetime + claims.DefaultLeeway; retain < most {
 			return nil, refusal.Config("Keys", "that stay published for "+retain.String()+" after they signed",
-				"MaxTokenLifetime, "+config.MaxTokenLifetime.String()+", and a leeway of "+claims.DefaultLeeway.String()+", or more")
+				"MaxLifetime, "+config.MaxLifetime.String()+", and a leeway of "+claims.DefaultLeeway.String()+", or more")
 		}
 	}
 	config.VerifyOnly = slices.Clone(config.VerifyOnly)
@@ -105,7 +105,7 @@ func (s *Service) ready() error {
 
 // Sign signs the claims of a bound token: claims of the issuer, encoded exactly as
 // [claims.Claims.Marshal] encodes them with nothing added, which pass [claims.Claims.Check],
-// and a lifetime of at most MaxTokenLifetime that has begun and not ended.
+// and a lifetime of at most MaxLifetime that has begun and not ended.
 // Otherwise the error is "signer-claims". segment is the token's second segment: the claims
 // in base64url without padding.
 //
@@ -170,7 +170,7 @@ func (s *Service) checkPayload(segment string) ([]byte, error) {
 }
 
 func (s *Service) checkClaims(c *claims.Claims) error {
-	longest := int64(s.config.MaxTokenLifetime / time.Second)
+	longest := int64(s.config.MaxLifetime / time.Second)
 	now := s.config.Now()
 	latest, earliest := now.Add(claims.DefaultLeeway).Unix(), now.Add(-claims.DefaultLeeway).Unix()
 	if err := c.Check(); err != nil {
@@ -192,11 +192,11 @@ func (s *Service) checkClaims(c *claims.Claims) error {
 }
 
 // FetchKeys returns the published keys, followed by the keys that only verify, each once.
-// DataTimestamp is when the service first saw the keys as they are now: it changes only when they do. The error
-// is "signer-keys" for keys that kube-apiserver 1.36 would not take
-// (pkg/serviceaccount/externaljwt/plugin/keycache.go in k8s.io/kubernetes) or could not put in
-// a discovery document: none, over 256, one for an algorithm other than RS256, ES256, ES384
-// and ES512, two for one key ID and algorithm, or one that is published and only verifies.
+// DataTimestamp is when the service first saw the keys as they are now: it changes only when they
+// do. The error is "signer-keys" for keys that kube-apiserver 1.36 would not take
+// (pkg/serviceaccount/externaljwt/plugin/keycache.go in k8s.io/kubernetes) or could not put in a
+// discovery document: none, over 256, one for an algorithm other than RS256, ES256, ES384 and
+// ES512, two for one key ID and algorithm, or one that is published and only verifies.
 func (s *Service) FetchKeys(ctx context.Context) (*Keys, error) {
 	published, verifyOnly, err := s.keys(ctx)
 	if err != nil {
@@ -273,5 +273,5 @@ func (s *Service) Metadata(context.Context) (*Metadata, error) {
 	if err := s.ready(); err != nil {
 		return nil, err
 	}
-	return &Metadata{MaxTokenExpirationSeconds: int64(s.config.MaxTokenLifetime / time.Second)}, nil
+	return &Metadata{MaxTokenExpirationSeconds: int64(s.config.MaxLifetime / time.Second)}, nil
 }

@@ -46,7 +46,7 @@ func TestService(t *testing.T) {
 	objects.Put("serviceaccounts", claims.Object{Namespace: "ns", Name: "sa", UID: "sa-uid"})
 	objects.Put("pods", claims.Object{Namespace: "ns", Name: "pod", UID: "pod-uid", ServiceAccountName: "sa"})
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
-		Policy: apiserver.Policy{Issuer: testIssuer, APIAudiences: []string{"api"}}, Objects: objects, Now: clock.Now,
+		Issuer: testIssuer, APIAudiences: []string{"api"}, Objects: objects, Now: clock.Now,
 		Signer: signerFunc(func(ctx context.Context, payload []byte) (*jws.Signature, error) {
 			signed, err := service.Sign(ctx, encode(string(payload)))
 			if err != nil {
@@ -223,8 +223,8 @@ func TestServiceRefuses(t *testing.T) {
 
 func TestNewServiceRefuses(t *testing.T) {
 	for what, change := range map[string]func(*ServiceConfig){
-		"a negative lifetime":              func(c *ServiceConfig) { c.MaxTokenLifetime = -1 },
-		"a second below the kubelet's":     func(c *ServiceConfig) { c.MaxTokenLifetime = (3607 - 1) * time.Second },
+		"a negative lifetime":              func(c *ServiceConfig) { c.MaxLifetime = -1 },
+		"a second below the kubelet's":     func(c *ServiceConfig) { c.MaxLifetime = (3607 - 1) * time.Second },
 		"published for less than the hint": func(c *ServiceConfig) { c.RefreshHint++ },
 		"withdrawn a nanosecond early": func(c *ServiceConfig) {
 			c.Keys = overlap{c.Keys, time.Minute, kubeletLifetime + claims.DefaultLeeway - 1}
@@ -234,11 +234,11 @@ func TestNewServiceRefuses(t *testing.T) {
 		"no keys":          func(c *ServiceConfig) { c.Keys = nil },
 		"no refresh hint":  func(c *ServiceConfig) { c.RefreshHint = 0 },
 		"a short one":      func(c *ServiceConfig) { c.RefreshHint = time.Second - 1 },
-		"a short lifetime": func(c *ServiceConfig) { c.MaxTokenLifetime = kubeletLifetime - 1 },
+		"a short lifetime": func(c *ServiceConfig) { c.MaxLifetime = kubeletLifetime - 1 },
 		"a long lifetime with keys for it": func(c *ServiceConfig) {
-			c.MaxTokenLifetime, c.Keys = 1<<32*time.Second+1, overlap{c.Keys, time.Minute, 1 << 62}
+			c.MaxLifetime, c.Keys = 1<<32*time.Second+1, overlap{c.Keys, time.Minute, 1 << 62}
 		},
-		"a long lifetime": func(c *ServiceConfig) { c.MaxTokenLifetime = 1<<32*time.Second + 1 },
+		"a long lifetime": func(c *ServiceConfig) { c.MaxLifetime = 1<<32*time.Second + 1 },
 	} {
 		t.Run(what, func(t *testing.T) {
 			config := serviceConfig(t, newClock())
@@ -265,14 +265,14 @@ func TestNewServiceAccepts(t *testing.T) {
 		want   time.Duration
 	}{
 		"by default": {func(*ServiceConfig) {}, 3607 * time.Second},
-		"kubelet's":  {func(c *ServiceConfig) { c.MaxTokenLifetime = 3607 * time.Second }, 3607 * time.Second},
+		"kubelet's":  {func(c *ServiceConfig) { c.MaxLifetime = 3607 * time.Second }, 3607 * time.Second},
 		"the longest": {func(c *ServiceConfig) {
-			c.MaxTokenLifetime = 1 << 32 * time.Second
+			c.MaxLifetime = 1 << 32 * time.Second
 			c.Keys = overlap{c.Keys, time.Minute, 1<<32*time.Second + time.Minute}
 		}, 1 << 32 * time.Second},
 		"a key set that does not say": {func(c *ServiceConfig) {
 			keys := c.Keys
-			c.RefreshHint, c.MaxTokenLifetime = time.Hour, 24*time.Hour
+			c.RefreshHint, c.MaxLifetime = time.Hour, 24*time.Hour
 			c.Keys = keySetFunc(func(ctx context.Context, id string) ([]*jws.Key, error) { return keys.Keys(ctx, id) })
 		}, 24 * time.Hour},
 		"the shortest hint": {func(c *ServiceConfig) { c.RefreshHint = time.Second }, 3607 * time.Second},

@@ -354,7 +354,7 @@ jwt:
 	objects := &claims.MemoryObjects{}
 	objects.Put("serviceaccounts", claims.Object{Namespace: tenant, Name: account, UID: "1"})
 	i, err := apiserver.NewIssuer(apiserver.IssuerConfig{
-		Policy: apiserver.Policy{Issuer: ours, APIAudiences: []string{audience}}, Signer: signer, Objects: objects,
+		Issuer: ours, APIAudiences: []string{audience}, Signer: signer, Objects: objects,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ func newContest(t testing.TB, private crypto.Signer) *contest {
 	objects.Put("nodes", claims.Object{Name: "node-1", UID: "node-1-uid"})
 	objects.Put("pods", claims.Object{Namespace: "default", Name: "pod-1", UID: "pod-1-uid", ServiceAccountName: "builder", NodeName: "node-1"})
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
-		Policy: apiserver.Policy{Issuer: benchIssuer, APIAudiences: []string{benchAudience}}, Signer: signer, Objects: objects,
+		Issuer: benchIssuer, APIAudiences: []string{benchAudience}, Signer: signer, Objects: objects,
 	})
 	must(err)
 	issued, err := issuer.Issue(t.Context(), &apiserver.TokenRequest{Namespace: "default", Name: "builder",

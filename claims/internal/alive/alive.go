@@ -78,7 +78,7 @@ func (r Resource) Compare(name, uid string, a Answer, deletedBefore time.Time) e
 	case a.UID != uid:
 		return &refusal.Error{Check: r.Check("uid"), Got: what + " with UID " + refusal.OrNothing(refusal.Text(a.UID)), Want: refusal.OrNothing(refusal.Text(uid))}
 	case a.Deleted != nil && (deletedBefore.IsZero() || a.Deleted.Before(deletedBefore)):
-		return &refusal.Error{Check: r.Check("deleted"), Got: what + ", deleted at " + a.Deleted.UTC().Format(time.RFC3339), Want: "one that lives"}
+		return &refusal.Error{Check: r.Check("deleted"), Got: what + ", deleted at " + a.Deleted.UTC().Format(time.RFC3339), Want: "one that is not"}
 	}
 	return nil
 }

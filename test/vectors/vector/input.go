@@ -120,7 +120,7 @@ func (s *Signer) sign(ctx context.Context, e *Environment) error {
 	keys := forge.Must(jws.NewStaticKeySet(signer.Key()))
 	service := forge.Must(extsigner.NewService(extsigner.ServiceConfig{
 		Issuer: s.Issuer, Signer: signer, Keys: keys, RefreshHint: time.Minute,
-		MaxTokenLifetime: time.Duration(s.MaxLifetimeSeconds) * time.Second, Now: func() time.Time { return e.Now },
+		MaxLifetime: time.Duration(s.MaxLifetimeSeconds) * time.Second, Now: func() time.Time { return e.Now },
 	}))
 	segment := base64.RawURLEncoding.EncodeToString(s.Claims)
 	answer, err := service.Sign(ctx, segment)
