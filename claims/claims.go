@@ -338,9 +338,6 @@ var escapes = strings.NewReplacer(`\\`, `\\`, `\b`, `\u0008`, `\f`, `\u000c`, `\
 // HTML characters, \u0008 and \u000c, \u2028 and \u2029. Bytes that are not UTF-8 become
 // U+FFFD, as they do there. A claim set longer than [MaxClaimsSize] gives [CheckSize].
 func (c *Claims) Marshal() ([]byte, error) {
-	if c == nil {
-		c = &Claims{}
-	}
 	payload, err := json.Marshal(c)
 	if err != nil {
 		return nil, err

@@ -86,10 +86,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token, tokenErr := bearer(r.Header)
 	r = r.Clone(r.Context())
 	r.Header.Del("Authorization") // nothing after this may see or replay it
-	if h == nil || h.validator == nil {
-		http.Error(w, "refused: configuration", http.StatusServiceUnavailable)
-		return
-	}
 	workload, status := &Workload{}, http.StatusForbidden
 	var err error
 	if workload.Node, err = h.node(r); err == nil {
@@ -162,9 +158,6 @@ type workloadKey struct{}
 // WorkloadFrom returns the sender of a request, in a handler that a [Handler] passed it to.
 // Anywhere else it returns false.
 func WorkloadFrom(ctx context.Context) (*Workload, bool) {
-	if ctx == nil {
-		return nil, false
-	}
 	w, ok := ctx.Value(workloadKey{}).(*Workload)
 	return w, ok
 }

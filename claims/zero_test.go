@@ -2,8 +2,6 @@ package claims
 
 import (
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -29,15 +27,6 @@ func TestZeroValues(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if err := call(); !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("got %v, want %v", err, refusal.CheckConfig)
-			}
-		})
-	}
-	for name, h := range map[string]*Handler{"nil Handler": nil, "Handler": {}} {
-		t.Run(name, func(t *testing.T) {
-			answer := httptest.NewRecorder()
-			h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
-			if answer.Code != http.StatusServiceUnavailable {
-				t.Errorf("got %d, want 503", answer.Code)
 			}
 		})
 	}

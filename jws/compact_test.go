@@ -310,7 +310,6 @@ func TestVerifyRefused(t *testing.T) {
 		keys  KeySet
 		want  Check
 	}{
-		"no set":             {good, nil, checkKeySet},
 		"no token":           {"", &toldSet{keys: []*Key{f.key}}, checkTokenSize},
 		"no key of this ID":  {good, &toldSet{}, CheckKeyID},
 		"a set that lies":    {good, &toldSet{keys: []*Key{named}}, CheckKeyID},

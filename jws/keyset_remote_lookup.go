@@ -48,7 +48,9 @@ func (s *RemoteKeySet) ask(keyID string) ([]*Key, *flight, error) {
 	}
 	now := s.config.Now()
 	keys := s.lookup(keyID, now)
-	known, fresh := len(keys) > 0, s.fresh(now)
+	known := len(keys) > 0
+	// A clock that was set back to before the fetch makes the keys stale: their age is then unknown.
+	fresh := !passed(now, s.status.FreshUntil) && !now.Before(s.status.Fetched)
 	if fresh && (known || now.Before(s.unknown[keyID])) { // the issuer did not have it a short time ago
 		return keys, nil, nil
 	}
@@ -96,12 +98,6 @@ func (s *RemoteKeySet) lookup(keyID string, now time.Time) []*Key {
 // stands still while a machine sleeps.
 func passed(now, t time.Time) bool {
 	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
-}
-
-// fresh reports whether the held keys need no fetch. A clock that was set back to before the
-// fetch makes them stale: their age is then unknown.
-func (s *RemoteKeySet) fresh(now time.Time) bool {
-	return !passed(now, s.status.FreshUntil) && !now.Before(s.status.Fetched)
 }
 
 // tried reports whether a stale set is in use: since it went stale, or since the last fetch

@@ -256,8 +256,12 @@ func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, seconds 
 	if b.ServiceAccount, err = found(i.config.Objects.Get(ctx, alive.ServiceAccount.Plural, r.Namespace, r.Name)); err != nil {
 		return b, 0, err
 	}
-	if err := r.checkServiceAccount(b.ServiceAccount); err != nil {
-		return b, 0, err
+	switch account := b.ServiceAccount; {
+	case account == nil:
+		return b, 0, notFound("serviceaccounts", r.Name)
+	case r.UID != "" && r.UID != account.UID:
+		return b, 0, conflict(tokenRequestGroup, tokenRequestKind, r.Name, fmt.Sprintf(
+			"the UID in the token request (%s) does not match the UID of the service account (%s)", r.UID, account.UID))
 	}
 	if seconds, err = r.lifetime(); err != nil || r.BoundObject == nil {
 		return b, seconds, err

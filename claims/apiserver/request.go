@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -91,17 +90,6 @@ func (r *TokenRequest) checkMetadata() error {
 	return nil
 }
 
-func (r *TokenRequest) checkServiceAccount(account *claims.Object) error {
-	if account == nil {
-		return notFound("serviceaccounts", r.Name)
-	}
-	if r.UID != "" && r.UID != account.UID {
-		return conflict(tokenRequestGroup, tokenRequestKind, r.Name, fmt.Sprintf(
-			"the UID in the token request (%s) does not match the UID of the service account (%s)", r.UID, account.UID))
-	}
-	return nil
-}
-
 // lifetime returns the requested lifetime in seconds.
 func (r *TokenRequest) lifetime() (int64, error) {
 	if r.ExpirationSeconds == nil {
@@ -120,14 +108,14 @@ func (r *TokenRequest) lifetime() (int64, error) {
 
 // splitAPIVersion is as lenient as the API server: an invalid version has no group.
 func splitAPIVersion(apiVersion string) (group, version string) {
-	switch strings.Count(apiVersion, "/") {
-	case 0:
+	group, version, found := strings.Cut(apiVersion, "/")
+	switch {
+	case !found:
 		return "", apiVersion
-	case 1:
-		group, version, _ = strings.Cut(apiVersion, "/")
-		return group, version
+	case strings.Contains(version, "/"):
+		return "", ""
 	}
-	return "", ""
+	return group, version
 }
 
 // StatusReason is why the API server refuses a request, as in metav1.Status.reason. Each is
