@@ -69,10 +69,7 @@ func cases(b *bench) (cases vectors.Cases) {
 func parsed(t *testing.T, list [][]byte) (out []*x509.Certificate) {
 	t.Helper()
 	for _, der := range list {
-		c, err := x509.ParseCertificate(der)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must(x509.ParseCertificate(der))
 		out = append(out, c)
 	}
 	return out

@@ -38,17 +38,11 @@ func TestVectors(t *testing.T) {
 	}
 	var e environment
 	list := cases.Files(t, "ec2", common, &e)
-	var err error
 	config := KindConfig{Certificates: awsid.Certificates{}, Roles: e.Roles, Transport: imitation(e.Sessions)}
 	for region, der := range e.Certificates {
-		if config.Certificates[region], err = x509.ParseCertificate(der); err != nil {
-			t.Fatal(err)
-		}
+		config.Certificates[region] = must(x509.ParseCertificate(der))
 	}
-	p, err := newPlatform(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(newPlatform(config))
 	kindtest.Replay(t, p, e.Time, list)
 }
 

@@ -53,16 +53,10 @@ func TestVectors(t *testing.T) {
 	list := cases.Files(t, "nitro", environment{testTime, [][]byte{b.root.Raw}, map[int][]byte{4: pcr(4), 12: pcr(12)}}, &e)
 	var c VerifierConfig
 	for _, der := range e.Roots {
-		root, err := x509.ParseCertificate(der)
-		if err != nil {
-			t.Fatal(err)
-		}
+		root := must(x509.ParseCertificate(der))
 		c.Roots = append(c.Roots, root)
 	}
-	verifier, err := NewVerifier(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	verifier := must(NewVerifier(c))
 	p := &platform{verifier, []map[int][]byte{e.PCRs}}
 	kindtest.Replay(t, p, e.Time, list)
 }
