@@ -90,10 +90,7 @@ func attacksOn(plane *controlPlane, m *machine, answer *csr.Request) ([]attack, 
 // stolen is a thief's request for a node's name, with the thief's own key and someone else's
 // evidence.
 func stolen(answer *csr.Request, evidence *csr.Bundle, nodeName string) (*csr.Request, error) {
-	key, err := newKey()
-	if err != nil {
-		return nil, err
-	}
+	key := newKey()
 	request, err := csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{})
 	if err != nil {
 		return nil, err

@@ -30,18 +30,20 @@ func main() {
 	}
 }
 
+// must returns v, and ends the program on an error of its set-up.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // run tells the story. It returns an error if a machine cannot join, or if an attack is not
 // refused by the very check that exists for it.
 func run(ctx context.Context, w io.Writer) error {
-	world, err := newWorld()
-	if err != nil {
-		return err
-	}
+	world := newWorld()
 	defer world.close()
-	plane, err := newControlPlane(world)
-	if err != nil {
-		return err
-	}
+	plane := newControlPlane(world)
 	refused := 0
 	for _, m := range world.machines {
 		n, err := tell(ctx, w, plane, m)
@@ -50,7 +52,7 @@ func run(ctx context.Context, w io.Writer) error {
 		}
 		refused += n
 	}
-	_, err = fmt.Fprintf(w, "%d machines joined, %d attacks were refused.\n", len(world.machines), refused)
+	_, err := fmt.Fprintf(w, "%d machines joined, %d attacks were refused.\n", len(world.machines), refused)
 	return err
 }
 
@@ -113,10 +115,7 @@ func joinUnder(ctx context.Context, plane *controlPlane, m *machine, nodeName, s
 	if err != nil {
 		return nil, err
 	}
-	key, err := newKey()
-	if err != nil {
-		return nil, err
-	}
+	key := newKey()
 	request, err := csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{})
 	if err != nil {
 		return nil, err

@@ -104,9 +104,9 @@ func Example() {
 // A machine that is known by one kind of evidence is refused by the other that it has,
 // under every signer name: that of the kind, that of the other, and Kubernetes' own.
 func TestStepDown(t *testing.T) {
-	w := must(newWorld())
+	w := newWorld()
 	defer w.close()
-	plane := must(newControlPlane(w))
+	plane := newControlPlane(w)
 	config := plane.config
 	policy := *config.Policy
 	policy.SignerNames = append([]string{csr.SignerKubeAPIServerClientKubelet}, policy.SignerNames...)
@@ -142,9 +142,9 @@ func TestStepDown(t *testing.T) {
 // node, and no process on it gets a second key for a bootstrap token. Where every customer of a
 // cloud has documents it is an error of the configuration.
 func TestFirstUse(t *testing.T) {
-	w := must(newWorld())
+	w := newWorld()
 	defer w.close()
-	plane := must(newControlPlane(w))
+	plane := newControlPlane(w)
 	byFirstUse := func(provider string) error {
 		registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: "quickstart", Provider: provider, Road: attest.RoadDocument}, membership.RegistryOptions{}))
 		config := plane.config
@@ -209,9 +209,9 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, errBroken }
 
 // An attack that succeeds ends the story.
 func TestAttackSucceeds(t *testing.T) {
-	w := must(newWorld())
+	w := newWorld()
 	defer w.close()
-	plane := must(newControlPlane(w))
+	plane := newControlPlane(w)
 	plane.config.Policy = plane.config.Policy.Clone()
 	plane.config.Policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) { // which names no identity
 		return &csr.Machine{Name: q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
@@ -227,12 +227,4 @@ func TestAttackSucceeds(t *testing.T) {
 	if m.provider != tpm.Provider {
 		t.Error(m.provider)
 	}
-}
-
-// must returns v, and panics on an error.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
