@@ -8,6 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/internal/testkit/vectortest"
 )
 
 // environment is what all vectors have in common: these roles are admitted, and STS knows these
@@ -37,7 +38,7 @@ func TestVectors(t *testing.T) {
 		cases.Add(v)
 	}
 	var e environment
-	list := cases.Files(t, "ec2", common, &e)
+	list := must(cases.Files(vectortest.Folder(t, "cloud", "ec2"), common, &e))
 	config := KindConfig{Certificates: awsid.Certificates{}, Roles: e.Roles, Transport: imitation(e.Sessions)}
 	for region, der := range e.Certificates {
 		config.Certificates[region] = must(x509.ParseCertificate(der))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/internal/testkit/vectortest"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -50,7 +51,7 @@ func TestVectors(t *testing.T) {
 		cases.Add(vectors.Vector{Name: a.name, Expect: string(a.want), Document: a.forged(b)})
 	}
 	var e environment
-	list := cases.Files(t, "nitro", environment{testTime, [][]byte{b.root.Raw}, map[int][]byte{4: pcr(4), 12: pcr(12)}}, &e)
+	list := must(cases.Files(vectortest.Folder(t, "cloud", "nitro"), environment{testTime, [][]byte{b.root.Raw}, map[int][]byte{4: pcr(4), 12: pcr(12)}}, &e))
 	var c VerifierConfig
 	for _, der := range e.Roots {
 		root := must(x509.ParseCertificate(der))

@@ -41,7 +41,7 @@ func (l Limits) Client(transport http.RoundTripper) *http.Client {
 	return &http.Client{Transport: transport, Timeout: l.Timeout, CheckRedirect: l.Redirect}
 }
 
-// ErrRequest: the method or the URL is invalid, so that nothing was sent.
+// ErrRequest is the error of an invalid method or URL: nothing was sent.
 var ErrRequest = errors.New("a request that cannot be made")
 
 // Do sends a request without a body. The caller closes the body of the response.

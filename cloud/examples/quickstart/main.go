@@ -74,10 +74,7 @@ func tell(ctx context.Context, w io.Writer, plane *controlPlane, m *machine) (re
 	if err != nil {
 		return 0, err
 	}
-	attacks, err := attacksOn(plane, m, answer)
-	if err != nil {
-		return 0, err
-	}
+	attacks := attacksOn(plane, m, answer)
 	for _, a := range attacks {
 		err := a.try(ctx)
 		if csr.Decide(err).Verdict != csr.VerdictDeny || !errors.Is(err, a.want) {
@@ -94,11 +91,7 @@ func tell(ctx context.Context, w io.Writer, plane *controlPlane, m *machine) (re
 // join runs the protocol between a machine and the control plane: hello, challenge and answer.
 // It returns the answer as filed.
 func join(ctx context.Context, plane *controlPlane, m *machine, nodeName string) (*csr.Request, error) {
-	signer, err := csr.SignerClient(m.provider)
-	if err != nil {
-		return nil, err
-	}
-	return joinUnder(ctx, plane, m, nodeName, signer)
+	return joinUnder(ctx, plane, m, nodeName, must(csr.SignerClient(m.provider)))
 }
 
 // lifetime is what machines ask for, in seconds.
@@ -111,10 +104,7 @@ func joinUnder(ctx context.Context, plane *controlPlane, m *machine, nodeName, s
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	attester, err := attest.NewAttester(prover)
-	if err != nil {
-		return nil, err
-	}
+	attester := must(attest.NewAttester(prover))
 	key := newKey()
 	request, err := csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{})
 	if err != nil {
