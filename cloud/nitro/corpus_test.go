@@ -89,12 +89,12 @@ func TestRecordings(t *testing.T) {
 				t.Errorf("today: %v", err)
 			}
 			verified, err := v.Verify(context.Background(), data, made)
-			if !r.enclave && (err != nil || verified.Identity() != d.Identity()) || r.enclave && !errors.Is(err, checkDocumentKind) {
+			if !r.enclave && (err != nil || verified.Identity() != d.Identity()) || r.enclave && !errors.Is(err, checkEnclave) {
 				t.Errorf("verified: %v", err)
 			}
 			want := chain.CheckExpired
 			if r.enclave {
-				want = checkDocumentKind
+				want = checkEnclave
 			}
 			if _, err := v.Verify(context.Background(), data, today); !errors.Is(err, want) {
 				t.Errorf("verified today: %v, want %s", err, want)
