@@ -147,7 +147,7 @@ func (n *Network) get(ctx context.Context, r *request) ([]byte, *http.Response, 
 	defer cancel()
 	var sent atomic.Bool // a URL has reached a server, which may repeat it
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
-	limits := fetch.Limits{Header: 64 << 10, Redirect: r.redirect} // the context limits the time, and maxSize the body
+	limits := fetch.Limits{Redirect: r.redirect} // the context limits the time, and maxSize the body
 	transport := limits.Transport(n.proxy)
 	transport.DialContext, transport.TLSClientConfig = recovered.Dial(n.Dial), r.tls
 	header := map[string]string{"Accept-Encoding": "identity"}

@@ -31,10 +31,7 @@ var openEC2 = sync.OnceValues(func() (*cloudtest.EC2, error) { return cloudtest.
 // ec2 is a cloud whose clock stands at now, the same for all tests.
 func ec2(t testing.TB) *cloudtest.EC2 {
 	t.Helper()
-	shared, err := openEC2()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shared := must(openEC2())
 	cloud := *shared
 	cloud.Now = func() time.Time { return now }
 	return &cloud
@@ -46,11 +43,7 @@ func machine() cloudtest.EC2Machine {
 
 func document(t testing.TB, m cloudtest.EC2Machine) []byte {
 	t.Helper()
-	data, err := ec2(t).Document(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return must(ec2(t).Document(m))
 }
 
 // authority is a region's key that signs whatever a test wants.
@@ -199,9 +192,13 @@ func corpus(t testing.TB) string {
 
 func readFile(t testing.TB, path ...string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(path...))
+	return must(os.ReadFile(filepath.Join(path...)))
+}
+
+// must returns v, and panics on an error.
+func must[T any](v T, err error) T {
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
-	return data
+	return v
 }

@@ -57,15 +57,10 @@ func keep(t *testing.T, name string, data []byte, want refusal.Check) {
 // TestVectors replays the vectors that are kept.
 func TestVectors(t *testing.T) {
 	var e environment
-	list, err := vectors.Load(testkit.VectorFolder(t, "cloud", "awsid"), &e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must(vectors.Load(testkit.VectorFolder(t, "cloud", "awsid"), &e))
 	certificates := awsid.Certificates{}
 	for region, der := range e.Certificates {
-		if certificates[region], err = x509.ParseCertificate(der); err != nil {
-			t.Fatal(err)
-		}
+		certificates[region] = must(x509.ParseCertificate(der))
 	}
 	for _, v := range list {
 		t.Run(v.Name, func(t *testing.T) {

@@ -26,10 +26,7 @@ func expect(t *testing.T, d *awsid.Document, err error, want refusal.Check) {
 }
 
 func TestVerify(t *testing.T) {
-	d, err := awsid.Verify(document(t, machine()), ec2(t).Certificates(), now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must(awsid.Verify(document(t, machine()), ec2(t).Certificates(), now))
 	if d.AccountID != "123456789012" || d.Region != regionOne || d.InstanceID != "i-0123456789abcdef0" || d.AvailabilityZone != regionOne+"a" ||
 		d.PendingTime != now.Add(-time.Hour) || d.SigningTime != now.Add(-time.Hour+2*time.Second) || d.ImageID == "" || d.InstanceType != "m7i.large" ||
 		d.Architecture != "x86_64" || d.PrivateIP != "10.0.0.17" || d.Version != "2017-09-30" || d.BillingProducts != nil || !bytes.HasPrefix(d.JSON, []byte("{\n")) {
@@ -314,10 +311,7 @@ func TestInputs(t *testing.T) {
 // TestRecorded verifies what AWS signed.
 func TestRecorded(t *testing.T) {
 	dir := corpus(t)
-	table, err := awsid.ParseCertificates(readFile(t, dir, "regions-rsa2048.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must(awsid.ParseCertificates(readFile(t, dir, "regions-rsa2048.pem")))
 	if len(table) != 39 {
 		t.Errorf("%d regions", len(table))
 	}
@@ -343,10 +337,7 @@ func TestRecorded(t *testing.T) {
 	d, err := awsid.Verify(readFile(t, dir, "ec2-2016-dsa.p7"), table, then)
 	expect(t, d, err, refusal.Check("awsid-algorithm"))
 	for _, name := range []string{"coder", "taskcluster-2019"} {
-		signature, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(string(readFile(t, dir, name+"-signature.b64")), "\n", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		signature := must(base64.StdEncoding.DecodeString(strings.ReplaceAll(string(readFile(t, dir, name+"-signature.b64")), "\n", "")))
 		d, err := awsid.Verify(signature, table, then)
 		expect(t, d, err, refusal.Check("awsid-algorithm"))
 		d, err = awsid.Verify(readFile(t, dir, name+"-document.json"), table, then)

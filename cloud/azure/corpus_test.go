@@ -27,11 +27,7 @@ func corpus(t testing.TB) string {
 
 func readFile(t testing.TB, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(corpus(t), name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return must(os.ReadFile(filepath.Join(corpus(t), name)))
 }
 
 func readPEM(t testing.TB, name string) (list []*x509.Certificate) {
@@ -41,10 +37,7 @@ func readPEM(t testing.TB, name string) (list []*x509.Certificate) {
 		if block == nil {
 			return list
 		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must(x509.ParseCertificate(block.Bytes))
 		list, data = append(list, c), rest
 	}
 }
@@ -65,11 +58,7 @@ func recordedConfig(t testing.TB) VerifierConfig {
 
 func newVerifier(t testing.TB, c VerifierConfig) *Verifier {
 	t.Helper()
-	v, err := NewVerifier(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must(NewVerifier(c))
 }
 
 // today is when the recorded documents were looked at: all are too old.
@@ -135,14 +124,8 @@ func TestRecordings(t *testing.T) {
 	for _, r := range recordings() {
 		t.Run(r.file, func(t *testing.T) {
 			data := readFile(t, r.file+".p7")
-			created, err := time.Parse(time.RFC3339, r.created)
-			if err != nil {
-				t.Fatal(err)
-			}
-			read, err := parseInsecure(data)
-			if err != nil {
-				t.Fatal(err)
-			}
+			created := must(time.Parse(time.RFC3339, r.created))
+			read := must(parseInsecure(data))
 			if !read.CreatedOn.Equal(created) || read.SubscriptionID != r.subscription || read.Chain != nil || read.Name != "" {
 				t.Errorf("read as %+v", read)
 			}

@@ -30,10 +30,7 @@ func TestIdentitiesOfLists(t *testing.T) {
 // What people write for a machine, which no document names, is refused at the start. Capital letters
 // are not, as Azure's interface spells UUIDs in either case.
 func TestListedMachines(t *testing.T) {
-	kind, err := NewKind(KindConfig{Verifier: cloudVerifier(t, cloudtest.NewAzure(t, cloudtest.AzureOptions{})), Subscriptions: []string{testSubscription}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kind := must(NewKind(KindConfig{Verifier: cloudVerifier(t, cloudtest.NewAzure(t, cloudtest.AzureOptions{})), Subscriptions: []string{testSubscription}}))
 	id := "azure:" + testSubscription + "/" + testVM
 	kindtest.Lines(t, kind, map[string]string{
 		id + " node-1 provider=azure":                "",

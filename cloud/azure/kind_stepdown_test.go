@@ -2,9 +2,6 @@ package azure_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -38,8 +35,8 @@ func listed(t *testing.T) *kindtest.Machine {
 	server := cloud.Serve(machine)
 	t.Cleanup(server.Close)
 	return &kindtest.Machine{Provider: azure.Provider, ID: attest.Identity("azure:" + strings.ToLower(machine.SubscriptionID+"/"+machine.VMID)),
-		Config: func() (attest.VerifierConfig, error) { return verifierConfig(cloud, machine) },
-		Join:   func(v *attest.Verifier) error { return join(v, server.URL) }}
+		Config: func() attest.VerifierConfig { return verifierConfig(cloud, machine) },
+		Join:   func(v *attest.Verifier) error { return joinAt(v, server.URL) }}
 }
 
 // The machines of the operator's subscriptions can be trusted on first use: the first one is
@@ -54,29 +51,18 @@ func TestFirstUse(t *testing.T) {
 	stranger.SubscriptionID = "00000000-0000-0000-0000-000000000001"
 	other := cloud.Serve(stranger)
 	defer other.Close()
-	config, err := verifierConfig(cloud, machine)
-	if err != nil {
-		t.Fatal(err)
-	}
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Provider: azure.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if config.Authorizer, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
-		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}); err != nil {
-		t.Fatal(err)
-	}
-	v, err := attest.NewVerifier(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := join(v, other.URL); !errors.Is(err, refusal.Check("azure-subscription")) {
+	config := verifierConfig(cloud, machine)
+	registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Provider: azure.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{}))
+	config.Authorizer = must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
+		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}))
+	v := must(attest.NewVerifier(config))
+	if err := joinAt(v, other.URL); !errors.Is(err, refusal.Check("azure-subscription")) {
 		t.Errorf("another subscription: %v", err)
 	}
-	if err := join(v, server.URL); err != nil {
+	if err := joinAt(v, server.URL); err != nil {
 		t.Errorf("the first machine: %v", err)
 	}
-	if err := join(v, server.URL); !errors.Is(err, attest.CheckMembership) {
+	if err := joinAt(v, server.URL); !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("a second key: %v", err)
 	}
 }
@@ -98,24 +84,15 @@ func (a otherAgent) Document(_ context.Context, value []byte) ([]byte, error) { 
 func TestNonceOfAnotherProtocol(t *testing.T) {
 	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
 	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}
-	id, err := azure.Identity(machine.SubscriptionID, machine.VMID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := newVerifier(cloud, machine)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := must(azure.Identity(machine.SubscriptionID, machine.VMID))
+	v := must(attest.NewVerifier(verifierConfig(cloud, machine)))
 	for name, nonce := range map[string]func(value []byte) string{
 		"32 hexadecimal digits": func(value []byte) string { return hex.EncodeToString(value[:16]) },
 		"base64":                func(value []byte) string { return base64.StdEncoding.EncodeToString(value[:16]) },
 		"the whole value, cut":  func(value []byte) string { return base64.RawURLEncoding.EncodeToString(value)[:32] },
 	} {
 		t.Run(name, func(t *testing.T) {
-			prover, err := document.NewProver(azure.Provider, 2, otherAgent{id, func(value []byte) ([]byte, error) { return cloud.Document(machine, nonce(value)) }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			prover := must(document.NewProver(azure.Provider, 2, otherAgent{id, func(value []byte) ([]byte, error) { return cloud.Document(machine, nonce(value)) }}))
 			if err := joinBy(v, prover); !errors.Is(err, refusal.Check("azure-document-nonce")) {
 				t.Errorf("got %v, want azure-document-nonce", err)
 			}
@@ -130,65 +107,23 @@ func TestFormerVersion(t *testing.T) {
 	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}
 	server := cloud.Serve(machine)
 	defer server.Close()
-	v, err := newVerifier(cloud, machine)
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := azure.NewSource(azure.SourceOptions{URL: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(attest.NewVerifier(verifierConfig(cloud, machine)))
+	source := must(azure.NewSource(azure.SourceOptions{URL: server.URL}))
 	for version, want := range map[int]error{1: csr.CheckProviderVersion, 2: nil, 3: csr.CheckProviderVersion} {
-		prover, err := document.NewProver(azure.Provider, version, source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		prover := must(document.NewProver(azure.Provider, version, source))
 		if err := joinBy(v, prover); !errors.Is(err, want) {
 			t.Errorf("version %d: %v, want %v", version, err, want)
 		}
 	}
 }
 
-// join is a join of node-1 with the documents of the machine that has the server.
-func join(v *attest.Verifier, url string) error {
-	prover, err := azure.NewProver(azure.SourceOptions{URL: url})
-	if err != nil {
-		return err
-	}
-	return joinBy(v, prover)
+// joinAt is a join of node-1 with the documents of the machine that has the server.
+func joinAt(v *attest.Verifier, url string) error {
+	return joinBy(v, must(azure.NewProver(azure.SourceOptions{URL: url})))
 }
 
-func joinBy(v *attest.Verifier, prover attest.Prover) error { return joinClaiming(v, prover, "") }
-
-// joinClaiming is a join in which the node claims a provider ID.
-func joinClaiming(v *attest.Verifier, prover attest.Prover, providerID string) error {
-	ctx := context.Background()
-	attester, err := attest.NewAttester(prover)
-	if err != nil {
-		return err
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	request, err := csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{ProviderID: providerID})
-	if err != nil {
-		return err
-	}
-	subject := attest.Subject{Request: request, SignerName: signerName, ClusterID: "cluster-1"}
-	hello, err := attester.Hello(ctx, subject)
-	if err != nil {
-		return err
-	}
-	challenge, err := v.Challenge(ctx, filed(hello))
-	if err != nil {
-		return err
-	}
-	answer, err := attester.Answer(ctx, challenge, key, subject)
-	if err != nil {
-		return err
-	}
-	_, err = v.Verify(ctx, filed(answer))
+func joinBy(v *attest.Verifier, prover attest.Prover) error {
+	_, err := join(v, prover, "")
 	return err
 }
 
@@ -219,14 +154,8 @@ func TestProviderIDsOfOneMachine(t *testing.T) {
 	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}
 	server := cloud.Serve(machine)
 	defer server.Close()
-	identity, err := azure.Identity(machine.SubscriptionID, machine.VMID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	prover, err := azure.NewProver(azure.SourceOptions{URL: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	identity := must(azure.Identity(machine.SubscriptionID, machine.VMID))
+	prover := must(azure.NewProver(azure.SourceOptions{URL: server.URL}))
 	const prefix, set = "azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c9/resourceGroups/", "/providers/Microsoft.Compute/virtualMachineScaleSets/aks-pool-1-vmss/virtualMachines/"
 	const interfaces, kubelets = prefix + "MC_Example-RG_aks_eastus" + set + "0", prefix + "mc_example-rg_aks_eastus" + set + "0"
 	lower, other := strings.ToLower(interfaces), strings.TrimSuffix(interfaces, "0")+"1"
@@ -245,22 +174,13 @@ func TestProviderIDsOfOneMachine(t *testing.T) {
 		"claimed against the list":       {other, "", interfaces, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config, err := verifierConfig(cloud, machine)
-			if err != nil {
-				t.Fatal(err)
-			}
+			config := verifierConfig(cloud, machine)
 			config.Policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 				return &csr.Machine{Name: "vm-1", NodeName: q.NodeName, BootstrapReady: true, ProviderID: c.inventory}, nil
 			}
-			config.Authorizer, err = membership.NewStaticList([]membership.Member{{Machine: identity, NodeName: "node-1", Provider: azure.Provider, ProviderID: c.list}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			v, err := attest.NewVerifier(config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = joinClaiming(v, prover, c.claimed)
+			config.Authorizer = must(membership.NewStaticList([]membership.Member{{Machine: identity, NodeName: "node-1", Provider: azure.Provider, ProviderID: c.list}}))
+			v := must(attest.NewVerifier(config))
+			_, err := join(v, prover, c.claimed)
 			if c.ok && err == nil {
 				return
 			}

@@ -94,10 +94,7 @@ func TestConformance(t *testing.T) {
 			[]string{"honest-second-machine", "document-of-another-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kind, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: identityKind}}, ValueSize: valueSize, Versions: []int{formatVersion}, Platform: c.platform})
-			if err != nil {
-				t.Fatal(err)
-			}
+			kind := must(document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: identityKind}}, ValueSize: valueSize, Versions: []int{formatVersion}, Platform: c.platform}))
 			kindtest.Conformance(t, &attesttest.Documents{Kind: kind, Source: ours.source, Attacker: theirs.source}, c.want)
 		})
 	}
@@ -134,10 +131,7 @@ func TestClaims(t *testing.T) {
 		"a machine with another hyphen": {cloudtest.AzureMachine{SubscriptionID: testSubscription, VMID: strings.Replace(testVM, "-", "_", 1)}, nil, nonce, attest.CheckIdentity},
 	} {
 		t.Run(name, func(t *testing.T) {
-			data, err := cloud.Document(c.machine, c.nonce)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must(cloud.Document(c.machine, c.nonce))
 			if c.subscriptions == nil {
 				c.subscriptions = []string{testSubscription, another}
 			}

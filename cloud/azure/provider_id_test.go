@@ -89,10 +89,7 @@ func TestProviderIDOfNothing(t *testing.T) {
 		if retry { // it is asked until then
 			timeout = 120 * time.Millisecond
 		}
-		s, err := NewSource(SourceOptions{URL: server.URL, Timeout: timeout})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must(NewSource(SourceOptions{URL: server.URL, Timeout: timeout}))
 		if got, err := s.ProviderID(t.Context()); got != "" || !errors.Is(err, metadata.CheckMetadata) || errors.Is(err, refusal.ErrRetry) != retry {
 			t.Errorf("%q: got %q, %v", body, got, err)
 		}

@@ -23,11 +23,7 @@ import (
 // testSource asks a server, and waits by a clock that it moves on itself.
 func testSource(t *testing.T, url string, sleep func(time.Duration) error) *Source {
 	t.Helper()
-	s, err := NewSource(SourceOptions{URL: url, Sleep: func(_ context.Context, d time.Duration) error { return sleep(d) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must(NewSource(SourceOptions{URL: url, Sleep: func(_ context.Context, d time.Duration) error { return sleep(d) }}))
 }
 
 var testValue = bytes.Repeat([]byte{0x5a}, 32)
@@ -42,10 +38,7 @@ func TestSource(t *testing.T) {
 	if err != nil || id != "azure:"+testSubscription+"/b1310a36-d400-46f6-82cb-6217df846581" {
 		t.Errorf("machine %s, %v", id, err)
 	}
-	data, err := s.Document(context.Background(), testValue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must(s.Document(context.Background(), testValue))
 	d, err := cloudVerifier(t, cloud).Verify(context.Background(), data, time.Now())
 	if err != nil || d.Nonce != nonceOf(testValue) {
 		t.Errorf("got %+v, %v", d, err)
@@ -235,10 +228,7 @@ func TestSourceAnswers(t *testing.T) {
 func TestSourceRetries(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))
 	defer server.Close()
-	s, err := NewSource(SourceOptions{URL: server.URL, Timeout: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(NewSource(SourceOptions{URL: server.URL, Timeout: 50 * time.Millisecond}))
 	_, err1 := s.Machine(t.Context())
 	_, err2 := s.Document(t.Context(), testValue)
 	for _, err := range []error{err1, err2} {
@@ -248,7 +238,7 @@ func TestSourceRetries(t *testing.T) {
 	}
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"encoding":"jws"}`)) }))
 	defer other.Close()
-	_, err = testSource(t, other.URL, nil).Document(t.Context(), testValue)
+	_, err := testSource(t, other.URL, nil).Document(t.Context(), testValue)
 	if e, ok := errors.AsType[*refusal.Error](err); !ok || e.Check != metadata.CheckMetadata || !strings.Contains(e.Got, "jws") {
 		t.Errorf("another encoding: %v", err)
 	}
@@ -260,14 +250,11 @@ func TestProver(t *testing.T) {
 	server := cloud.Serve(machine("1"))
 	defer server.Close()
 	server.Fail(http.StatusTooManyRequests, 1)
-	p, err := NewProver(SourceOptions{URL: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(NewProver(SourceOptions{URL: server.URL}))
 	if p.Provider() != Provider {
 		t.Errorf("provider %s", p.Provider())
 	}
-	err = p.Use(context.Background(), attest.StageHello, func(s attest.Session) error {
+	err := p.Use(context.Background(), attest.StageHello, func(s attest.Session) error {
 		presented, err := s.Present()
 		if err == nil && presented.Machine.Kind() != identityKind {
 			t.Errorf("presents %+v", presented)

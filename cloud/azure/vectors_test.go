@@ -9,6 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // environment is what all vectors have in common: with this trust and at this time a
@@ -69,10 +70,7 @@ func cases(b *bench) (cases vectors.Cases) {
 func parsed(t *testing.T, list [][]byte) (out []*x509.Certificate) {
 	t.Helper()
 	for _, der := range list {
-		c, err := x509.ParseCertificate(der)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must(x509.ParseCertificate(der))
 		out = append(out, c)
 	}
 	return out
@@ -82,8 +80,8 @@ func parsed(t *testing.T, list [][]byte) (out []*x509.Certificate) {
 func TestVectors(t *testing.T) {
 	b := testBench(t)
 	var e environment
-	list := cases(b).Files(t, "azure", environment{testTime, [][]byte{b.root.Certificate.Raw},
-		[][]byte{b.issuing.Certificate.Raw, b.cross.Certificate.Raw}, []string{domainPublic}, []string{testSubscription}}, &e)
+	list := must(cases(b).Files(testkit.VectorFolder(t, "cloud", "azure"), environment{testTime, [][]byte{b.root.Certificate.Raw},
+		[][]byte{b.issuing.Certificate.Raw, b.cross.Certificate.Raw}, []string{domainPublic}, []string{testSubscription}}, &e))
 	p := &platform{newVerifier(t, VerifierConfig{Roots: parsed(t, e.Roots), Intermediates: parsed(t, e.Intermediates), Domains: e.Domains}), e.Subscriptions}
 	kindtest.Replay(t, p, e.Time, list)
 }

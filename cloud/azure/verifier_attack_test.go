@@ -58,11 +58,7 @@ var newBench = sync.OnceValues(func() (*bench, error) {
 
 func testBench(t testing.TB) *bench {
 	t.Helper()
-	b, err := newBench()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return must(newBench())
 }
 
 func (b *bench) config() VerifierConfig {

@@ -19,22 +19,13 @@ import (
 // ask asks a server; headers are names and values by turns.
 func ask(t *testing.T, method, url string, headers ...string) (int, string, http.Header) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(http.NewRequestWithContext(t.Context(), method, url, nil))
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must(http.DefaultClient.Do(r))
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must(io.ReadAll(response.Body))
 	return response.StatusCode, string(body), response.Header
 }
 
@@ -78,14 +69,8 @@ func TestGCEServer(t *testing.T) {
 			path += "&format=full"
 		}
 		_, token, _ := ask(t, "GET", path, flavor, google)
-		keys, err := jws.NewStaticKeySet(cloud.Keys()...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		v, err := jws.VerifySignature(t.Context(), token, keys)
-		if err != nil {
-			t.Fatal(err)
-		}
+		keys := must(jws.NewStaticKeySet(cloud.Keys()...))
+		v := must(jws.VerifySignature(t.Context(), token, keys))
 		var claims struct {
 			Aud    string
 			Exp    int64
@@ -142,11 +127,7 @@ func TestAzureServer(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &reply); err != nil || reply.Encoding != "pkcs7" {
 			t.Fatalf("%s, %v", body, err)
 		}
-		data, err := base64.StdEncoding.DecodeString(reply.Signature)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
+		return must(base64.StdEncoding.DecodeString(reply.Signature))
 	}
 	if first := document("one"); !bytes.Contains(first, []byte(`"nonce":"one"`)) || !bytes.Contains(first, []byte(`"vmId":"b1"`)) {
 		t.Errorf("%q", first)
@@ -221,4 +202,12 @@ func TestServerFails(t *testing.T) {
 	if got, want := s.Requests(), []string{"GET /a?b", "GET /a?b", "GET /a?b"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
+}
+
+// must returns v, and panics on an error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

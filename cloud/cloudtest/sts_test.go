@@ -19,19 +19,10 @@ func signedRequest(t *testing.T, cloud *cloudtest.EC2) *http.Request {
 	t.Helper()
 	server := cloud.Serve(cloudtest.EC2Machine{AccountID: "123456789012", Region: "us-east-2", InstanceID: "i-0123456789abcdef0", Role: "node"})
 	defer server.Close()
-	source, err := ec2.NewSource(ec2.SourceOptions{URL: server.URL, Now: cloud.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	evidence, err := source.Document(t.Context(), make([]byte, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must(ec2.NewSource(ec2.SourceOptions{URL: server.URL, Now: cloud.Now}))
+	evidence := must(source.Document(t.Context(), make([]byte, 32)))
 	url, _, _ := bytes.Cut(evidence[bytes.Index(evidence, []byte("https://sts.")):], []byte(valueHeader))
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, string(url)+valueHeader, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(http.NewRequestWithContext(t.Context(), http.MethodGet, string(url)+valueHeader, nil))
 	r.Header.Set(valueHeader, string(evidence[len(evidence)-64:]))
 	return r
 }
@@ -71,10 +62,7 @@ func TestSTS(t *testing.T) {
 			row.change(r)
 			later := *cloud
 			later.Now = func() time.Time { return now.Add(row.after) }
-			answer, err := later.RoundTrip(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := must(later.RoundTrip(r))
 			want := "<Code>" + row.code + "</Code>"
 			if row.code == "" {
 				want = "<Arn>arn:aws:sts::123456789012:assumed-role/node/i-0123456789abcdef0</Arn>"

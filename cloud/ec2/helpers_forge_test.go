@@ -122,10 +122,7 @@ type lab struct{ cloud *cloudtest.EC2 }
 
 func newLab(t testing.TB) *lab {
 	t.Helper()
-	cloud, err := openCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cloud := must(openCloud())
 	return &lab{cloud}
 }
 
@@ -147,11 +144,7 @@ func (l *lab) certificates() awsid.Certificates {
 // platform is a control plane with roles in testAccount, whose STS is at a transport.
 func (l *lab) platform(t testing.TB, transport http.RoundTripper) *platform {
 	t.Helper()
-	p, err := newPlatform(KindConfig{Certificates: l.certificates(), Roles: testRoles, Transport: transport})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must(newPlatform(KindConfig{Certificates: l.certificates(), Roles: testRoles, Transport: transport}))
 }
 
 // parts are what evidence is made of.
@@ -240,18 +233,20 @@ func (l *lab) plane(t *testing.T, key attest.RingKey, sts http.RoundTripper, now
 // newRequest is the request of node-1, and its key.
 func newRequest(t *testing.T) (crypto.Signer, []byte) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	request := must(csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{}))
 	return key, request
 }
 
 // filed is a message as the server stores it, by the holder of a bootstrap token.
 func filed(spec *csr.Spec, at time.Time) *csr.Request {
 	return csr.Filed(spec, csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}, at)
+}
+
+// must returns v, and panics on an error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

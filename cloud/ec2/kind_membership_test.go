@@ -16,9 +16,9 @@ func listed(t *testing.T) *kindtest.Machine {
 	cloud := cloudtest.NewEC2(t, "us-east-2")
 	machine := cloudtest.EC2Machine{AccountID: "123456789012", Region: "us-east-2", InstanceID: "i-0123456789abcdef0", Role: "node"}
 	return &kindtest.Machine{Provider: ec2.Provider, ID: "aws:aws/us-east-2/i-0123456789abcdef0",
-		Config: func() (attest.VerifierConfig, error) { return verifierConfig(cloud) },
+		Config: func() attest.VerifierConfig { return verifierConfig(cloud) },
 		Join: func(v *attest.Verifier) error {
-			_, err := join(t.Context(), v, cloud, machine)
+			_, err := joinAs(v, cloud, machine)
 			return err
 		}}
 }
@@ -31,11 +31,7 @@ func TestStepDown(t *testing.T) {
 
 // A principal that may assume a role chooses the machine: no machine is trusted on first use.
 func TestFirstUse(t *testing.T) {
-	config, err := listed(t).Config()
-	if err != nil {
-		t.Fatal(err)
-	}
-	kindtest.NoFirstUse(t, ec2.Provider, config)
+	kindtest.NoFirstUse(t, ec2.Provider, listed(t).Config())
 }
 
 // The inventory's provider ID of the machine is compared with its document.

@@ -37,11 +37,7 @@ func sources(t testing.TB, cloud *cloudtest.EC2) func(string, time.Time) documen
 		if !at.IsZero() {
 			options.Now = func() time.Time { return at }
 		}
-		s, err := NewSource(options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
+		return must(NewSource(options))
 	}
 }
 
@@ -51,11 +47,7 @@ func sources(t testing.TB, cloud *cloudtest.EC2) func(string, time.Time) documen
 func TestConformance(t *testing.T) {
 	ours, theirs := cloudtest.NewEC2(t, testRegion), cloudtest.NewEC2(t, testRegion)
 	open := func(trusts, sts *cloudtest.EC2) *platform {
-		p, err := newPlatform(KindConfig{Certificates: trusts.Certificates(), Roles: testRoles, Transport: sts})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
+		return must(newPlatform(KindConfig{Certificates: trusts.Certificates(), Roles: testRoles, Transport: sts}))
 	}
 	strict := open(ours, ours)
 	claimed := attest.Identity("aws:aws/us-east-2/i-0123456789abcdef1")
@@ -73,10 +65,7 @@ func TestConformance(t *testing.T) {
 			[]string{"honest-second-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kind, err := kindOf(c.platform)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kind := must(kindOf(c.platform))
 			var random []string // the byte in the middle is at a random place
 			if c.want != nil {
 				random = []string{"evidence-byte-changed"}
@@ -152,10 +141,7 @@ func TestCallerOfAnotherListedAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := endpointOf(testRegion)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must(endpointOf(testRegion))
 	d := &awsid.Document{AccountID: testAccount, Region: testRegion, InstanceID: testInstance}
 	for c, want := range map[caller]refusal.Check{
 		{"aws", "123456789012", "node", testInstance}:    "",
@@ -194,10 +180,7 @@ func TestIdentities(t *testing.T) {
 	for _, p := range partitions() {
 		for region := range strings.FieldsSeq(p.regions) {
 			n++
-			e, err := endpointOf(region)
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := must(endpointOf(region))
 			id, err := nitro.Identity(region, testInstance)
 			if err != nil || string(id) != "aws:"+e.partition+"/"+region+"/"+testInstance {
 				t.Errorf("%s: %s, %v", region, id, err)

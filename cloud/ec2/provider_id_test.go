@@ -21,10 +21,7 @@ func TestProviderID(t *testing.T) {
 	server := l.cloud.Serve(m)
 	defer server.Close()
 	server.Fail(http.StatusServiceUnavailable, 1)
-	s, err := NewSource(SourceOptions{URL: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(NewSource(SourceOptions{URL: server.URL}))
 	if got, err := s.ProviderID(t.Context()); err != nil || got != "aws:///"+m.Region+"a/"+m.InstanceID {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -64,14 +61,8 @@ func TestProviderIDRefusals(t *testing.T) {
 			if c.field != "" {
 				document[c.field] = c.value
 			}
-			text, err := json.Marshal(document)
-			if err != nil {
-				t.Fatal(err)
-			}
-			signed, err := l.cloud.Sign(region, text, testTime)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must(json.Marshal(document))
+			signed := must(l.cloud.Sign(region, text, testTime))
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch {
 				case c.retry:
@@ -87,10 +78,7 @@ func TestProviderIDRefusals(t *testing.T) {
 			if c.retry { // it is asked until then
 				options.Timeout = 120 * time.Millisecond
 			}
-			s, err := NewSource(options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must(NewSource(options))
 			got, err := s.ProviderID(t.Context())
 			if c.want == "" {
 				if err != nil || got == "" {

@@ -8,6 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // environment is what all vectors have in common: these roles are admitted, and STS knows these
@@ -37,18 +38,12 @@ func TestVectors(t *testing.T) {
 		cases.Add(v)
 	}
 	var e environment
-	list := cases.Files(t, "ec2", common, &e)
-	var err error
+	list := must(cases.Files(testkit.VectorFolder(t, "cloud", "ec2"), common, &e))
 	config := KindConfig{Certificates: awsid.Certificates{}, Roles: e.Roles, Transport: imitation(e.Sessions)}
 	for region, der := range e.Certificates {
-		if config.Certificates[region], err = x509.ParseCertificate(der); err != nil {
-			t.Fatal(err)
-		}
+		config.Certificates[region] = must(x509.ParseCertificate(der))
 	}
-	p, err := newPlatform(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(newPlatform(config))
 	kindtest.Replay(t, p, e.Time, list)
 }
 

@@ -30,10 +30,7 @@ var openGoogle = sync.OnceValues(cloudtest.OpenGCE) // it takes a key, which tak
 // google is a cloud whose clock stands at now, the same for all tests.
 func google(t testing.TB) *cloudtest.GCE {
 	t.Helper()
-	shared, err := openGoogle()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shared := must(openGoogle())
 	cloud := *shared
 	cloud.Now = func() time.Time { return now }
 	return &cloud
@@ -41,11 +38,7 @@ func google(t testing.TB) *cloudtest.GCE {
 
 func keySet(t testing.TB, keys ...*jws.Key) *jws.StaticKeySet {
 	t.Helper()
-	set, err := jws.NewStaticKeySet(keys...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
+	return must(jws.NewStaticKeySet(keys...))
 }
 
 // trust is a configuration that trusts a cloud.
@@ -57,10 +50,7 @@ func trust(t testing.TB, cloud *cloudtest.GCE) gce.KindConfig {
 // payload has a token's claims, to be changed.
 func payload(t testing.TB, token string) map[string]any {
 	t.Helper()
-	parsed, err := jws.Parse(token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := must(jws.Parse(token))
 	var claims map[string]any
 	if err := json.Unmarshal(parsed.UnverifiedPayload(), &claims); err != nil {
 		t.Fatal(err)
@@ -77,11 +67,7 @@ func payload(t testing.TB, token string) map[string]any {
 
 func marshal(t testing.TB, v any) []byte {
 	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return must(json.Marshal(v))
 }
 
 func audienceOf(value []byte) string {
@@ -89,3 +75,11 @@ func audienceOf(value []byte) string {
 }
 
 var httpClient = &http.Client{Timeout: 10 * time.Second}
+
+// must returns v, and panics on an error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -51,10 +51,7 @@ func TestFetchedKeys(t *testing.T) {
 	server := httptest.NewTLSServer(served)
 	defer server.Close()
 	clock := now
-	set, err := jws.NewRemoteKeySet(jws.RemoteConfig{Client: server.Client(), JWKSURL: server.URL + "/oauth2/v3/certs", Now: func() time.Time { return clock }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must(jws.NewRemoteKeySet(jws.RemoteConfig{Client: server.Client(), JWKSURL: server.URL + "/oauth2/v3/certs", Now: func() time.Time { return clock }}))
 	verify := func(cloud *cloudtest.GCE) error {
 		_, err := gce.VerifyToken(t.Context(), tokenOf(t, cloud.Token, audience), audience, gce.KindConfig{Keys: set, Projects: []string{project}}, now)
 		return err

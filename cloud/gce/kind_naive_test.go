@@ -193,9 +193,5 @@ func valueOf(audience string) []byte {
 
 func attestKey(t testing.TB) crypto.Signer {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+	return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 }

@@ -56,11 +56,7 @@ func (m *machines) source(t testing.TB) func(string, time.Time) document.Source 
 		m.mu.Lock()
 		m.at = at
 		m.mu.Unlock()
-		s, err := gce.NewSource(gce.SourceOptions{URL: m.servers[machine].URL})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
+		return must(gce.NewSource(gce.SourceOptions{URL: m.servers[machine].URL}))
 	}
 }
 
@@ -69,10 +65,7 @@ func documents(t testing.TB, weaken func(attest.Kind, *cloudtest.GCE) attest.Kin
 	t.Helper()
 	cloud, own := serveMachines(t)
 	_, foreign := serveMachines(t)
-	kind, err := gce.NewKind(trust(t, cloud))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kind := must(gce.NewKind(trust(t, cloud)))
 	return &attesttest.Documents{Kind: weaken(kind, cloud), Source: own.source(t), Attacker: foreign.source(t)}
 }
 
@@ -80,11 +73,7 @@ func strict(k attest.Kind, _ *cloudtest.GCE) attest.Kind { return k }
 
 func provider(t testing.TB, c attest.VerifierConfig) csr.Provider {
 	t.Helper()
-	v, err := attest.NewVerifier(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must(attest.NewVerifier(c))
 }
 
 func TestConformance(t *testing.T) {
@@ -149,20 +138,13 @@ func claimsOf(d *gce.Details) *document.Claims {
 
 func weakKind(t *testing.T, p weakPlatform) attest.Kind {
 	t.Helper()
-	k, err := document.NewKind(document.KindConfig{Provider: gce.Provider, Identities: []attest.Grammar{{Kind: "gce"}}, ValueSize: 32, Platform: p})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
+	return must(document.NewKind(document.KindConfig{Provider: gce.Provider, Identities: []attest.Grammar{{Kind: "gce"}}, ValueSize: 32, Platform: p}))
 }
 
 // A join, over a metadata server, and its result.
 func TestJoin(t *testing.T) {
 	j := newJoin(t)
-	r, err := j.run()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(j.run())
 	if r.Provider != "gce" || r.Road != attest.RoadDocument || r.Machine != "gce:example-project/4711000000000000001" ||
 		r.MachineStanding != attest.Asserted || r.TPMResident || r.ResidenceStanding != "" {
 		t.Errorf("%+v", r)
@@ -204,10 +186,7 @@ func newJoin(t *testing.T) *join {
 	cloud := google(t)
 	j := &join{t: t, cloud: cloud, machine: instance(1), hello: instance(1), trust: trust(t, cloud)}
 	j.known = csr.Machine{Name: "vm-1", NodeName: "node-1", ProviderID: "gce://example-project/europe-west1-b/vm-1", BootstrapReady: true}
-	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(now.Add(-time.Hour)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(attest.NewStaticKeyRing(attest.NewRingKey(now.Add(-time.Hour))))
 	j.config = attest.VerifierConfig{KeyRing: ring, Now: func() time.Time { return now },
 		Policy: &csr.Policy{ClusterIDs: []string{attesttest.ClusterID}, SignerNames: []string{clientSigner}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
 			return &j.known, nil
@@ -375,10 +354,7 @@ func engineOf(claims map[string]any) map[string]any {
 // The identity is that of the machine's AK certificate.
 func TestSameIdentityAsAKCertificate(t *testing.T) {
 	m := instance(1)
-	value, err := m.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := must(m.Marshal())
 	id := []int{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}
 	got, err := tpmcert.GCEIdentity{}.Identify(&x509.Certificate{Extensions: []pkix.Extension{{Id: id, Value: value}}})
 	if d := (&gce.Details{Instance: m}); err != nil || got != d.Machine() {

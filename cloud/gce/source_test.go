@@ -21,11 +21,7 @@ import (
 
 func newSource(t *testing.T, url string, timeout time.Duration) *gce.Source {
 	t.Helper()
-	s, err := gce.NewSource(gce.SourceOptions{URL: url, Timeout: timeout})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must(gce.NewSource(gce.SourceOptions{URL: url, Timeout: timeout}))
 }
 
 func TestSource(t *testing.T) {
@@ -39,10 +35,7 @@ func TestSource(t *testing.T) {
 		t.Errorf("%q, %v", machine, err)
 	}
 	value := bytes.Repeat([]byte{0xfb}, 32) // its base64url is no base64
-	token, err := s.Document(t.Context(), value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := must(s.Document(t.Context(), value))
 	if _, err := gce.VerifyToken(t.Context(), string(token), audienceOf(value), trust(t, cloud), now); err != nil {
 		t.Error(err)
 	}
@@ -51,10 +44,7 @@ func TestSource(t *testing.T) {
 	if want := "GET /computeMetadata/v1/instance/service-accounts/default/identity?format=full&audience=" + url.QueryEscape(audienceOf(value)); last != want {
 		t.Errorf("got %s, want %s", last, want)
 	}
-	bearer, err := s.Token(t.Context(), "https://example.com/?a=b&c d")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bearer := must(s.Token(t.Context(), "https://example.com/?a=b&c d"))
 	if _, err := gce.VerifyToken(t.Context(), bearer, "https://example.com/?a=b&c d", trust(t, cloud), now); err != nil {
 		t.Error(err)
 	}
@@ -84,20 +74,11 @@ func TestNoServiceAccount(t *testing.T) {
 func TestSourceRefusals(t *testing.T) {
 	cloud := google(t)
 	value := make([]byte, 32)
-	good, err := cloud.Token(instance(1), audienceOf(value))
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := cloud.Token(instance(1), audienceOf(bytes.Repeat([]byte{1}, 32)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must(cloud.Token(instance(1), audienceOf(value)))
+	other := must(cloud.Token(instance(1), audienceOf(bytes.Repeat([]byte{1}, 32))))
 	claims := payload(t, good)
 	delete(claims, "google")
-	standard, err := cloud.Sign(marshal(t, claims))
-	if err != nil {
-		t.Fatal(err)
-	}
+	standard := must(cloud.Sign(marshal(t, claims)))
 	flavor := func(body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Metadata-Flavor", "Google")

@@ -206,10 +206,9 @@ func parseClaims(payload []byte) (*Details, error) {
 			return err
 		},
 	})
-	google := m.read(strictjson.Fields{"compute_engine": engine.Read})
 	err := m.read(strictjson.Fields{
 		"aud": strictjson.Into(&d.Audience), "iss": strictjson.Into(&d.issuer), "sub": strictjson.Into(&d.Subject), "azp": strictjson.Into(&party),
-		"email": strictjson.Into(&d.Email), "iat": number(&issuedAt), "exp": number(&expires), "nbf": number(&notBefore), "google": google.Read,
+		"email": strictjson.Into(&d.Email), "iat": number(&issuedAt), "exp": number(&expires), "nbf": number(&notBefore), "google": strictjson.Fields{"compute_engine": engine.Read}.Read,
 	}).Parse(payload)
 	switch {
 	case err != nil:
@@ -218,11 +217,9 @@ func parseClaims(payload []byte) (*Details, error) {
 		return nil, refuse(checkClaims, "claims of which at least one is missing", "aud, azp, exp, iat, iss and sub")
 	case d.Subject != party:
 		return nil, refuse(checkClaims, "azp "+refusal.Quote(party), "sub, "+refusal.Quote(d.Subject))
-	case m.lack("compute_engine"):
-		return nil, refuse(checkMachine, "a token without google.compute_engine", "one of a machine, with format=full")
 	case m.lack("instance_creation_timestamp", "instance_id", "instance_name", "project_id", "project_number", "zone"):
-		return nil, refuse(checkMachine, "google.compute_engine with a missing member",
-			"instance_creation_timestamp, instance_id, instance_name, project_id, project_number and zone")
+		return nil, refuse(checkMachine, "google.compute_engine that is absent, or lacks a member",
+			"a machine's token with format=full, which has instance_creation_timestamp, instance_id, instance_name, project_id, project_number and zone")
 	}
 	d.Created, d.IssuedAt, d.Expires = seconds(created), seconds(issuedAt), seconds(expires)
 	d.notBefore = seconds(max(issuedAt, notBefore))

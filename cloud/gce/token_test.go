@@ -25,14 +25,8 @@ const audience = "https://example.com/once/17"
 
 func TestVerifyToken(t *testing.T) {
 	cloud := google(t)
-	token, err := cloud.Token(instance(1), audience)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := gce.VerifyToken(t.Context(), token, audience, trust(t, cloud), now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := must(cloud.Token(instance(1), audience))
+	d := must(gce.VerifyToken(t.Context(), token, audience, trust(t, cloud), now))
 	if d.Instance != instance(1) || d.Machine() != "gce:example-project/4711000000000000001" || d.Audience != audience ||
 		d.IssuedAt != now || d.Expires != now.Add(time.Hour) || d.Created != now.Add(-24*time.Hour) || d.Licenses != nil ||
 		d.Subject != "104718209461873290581" || d.Email != "123456789012-compute@developer.gserviceaccount.com" ||
@@ -48,10 +42,7 @@ func TestVerifyToken(t *testing.T) {
 // everything that another signer might.
 func TestClaims(t *testing.T) {
 	cloud := google(t)
-	good, err := cloud.Token(instance(1), audience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must(cloud.Token(instance(1), audience))
 	in := func(claims map[string]any) map[string]any {
 		return claims["google"].(map[string]any)["compute_engine"].(map[string]any)
 	}
@@ -127,10 +118,7 @@ func TestClaims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			claims := payload(t, good)
 			c.change(claims)
-			token, err := cloud.Sign(marshal(t, claims))
-			if err != nil {
-				t.Fatal(err)
-			}
+			token := must(cloud.Sign(marshal(t, claims)))
 			d, err := gce.VerifyToken(t.Context(), token, audience, trust(t, cloud), now)
 			expect(t, d, err, c.want)
 			keep(t, "claims "+name, token, c.want)
@@ -149,10 +137,7 @@ func expect(t *testing.T, d *gce.Details, err error, want attest.Check) {
 // Payloads that are no object of claims, or that have more than one reading.
 func TestPayloads(t *testing.T) {
 	cloud := google(t)
-	good, err := cloud.Token(instance(1), audience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must(cloud.Token(instance(1), audience))
 	text := string(marshal(t, payload(t, good)))
 	for name, p := range map[string]string{
 		"nothing":             "",
@@ -166,10 +151,7 @@ func TestPayloads(t *testing.T) {
 		"deep":                `{"x":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + "," + text[1:],
 	} {
 		t.Run(name, func(t *testing.T) {
-			token, err := cloud.Sign([]byte(p))
-			if err != nil {
-				t.Fatal(err)
-			}
+			token := must(cloud.Sign([]byte(p)))
 			d, err := gce.VerifyToken(t.Context(), token, audience, trust(t, cloud), now)
 			expect(t, d, err, refusal.Check("gce-claims"))
 			keep(t, "payload "+name, token, refusal.Check("gce-claims"))
@@ -181,10 +163,7 @@ func TestPayloads(t *testing.T) {
 func TestForgedTokens(t *testing.T) {
 	cloud, other := google(t), cloudtest.NewGCE(t)
 	other.Now = cloud.Now
-	good, err := cloud.Token(instance(1), audience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must(cloud.Token(instance(1), audience))
 	head, rest, _ := strings.Cut(good, ".")
 	body, signature, _ := strings.Cut(rest, ".")
 	raw := base64.RawURLEncoding
@@ -199,21 +178,12 @@ func TestForgedTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := signer.Sign(t.Context(), marshal(t, claims))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must(signer.Sign(t.Context(), marshal(t, claims)))
 		return s.Token(marshal(t, claims))
 	}
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must(rsa.GenerateKey(rand.Reader, 2048))
 	// A configuration that trusts a key of another algorithm, too.
-	es256, err := openES256()
-	if err != nil {
-		t.Fatal(err)
-	}
+	es256 := must(openES256())
 	keys.Keys = keySet(t, append(cloud.Keys(), es256.Key())...)
 
 	for name, c := range map[string]struct {
@@ -264,11 +234,7 @@ func TestForgedTokens(t *testing.T) {
 
 func tokenOf(t *testing.T, token func(oid.GCEInstance, string) (string, error), audience string) string {
 	t.Helper()
-	s, err := token(instance(1), audience)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must(token(instance(1), audience))
 }
 
 // A huge token is refused before it is looked at.
@@ -336,11 +302,7 @@ func corpus(t testing.TB) string {
 
 func readFile(t testing.TB, path string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return must(os.ReadFile(path))
 }
 
 // TestRecorded verifies tokens that Google signed, at their own time.
@@ -356,10 +318,7 @@ func TestRecorded(t *testing.T) {
 	}
 	keys := map[string]jws.KeySet{}
 	for _, s := range samples {
-		parsed, err := jws.ParseJWKS(readFile(t, filepath.Join(dir, s.name+".jwks.json")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		parsed := must(jws.ParseJWKS(readFile(t, filepath.Join(dir, s.name+".jwks.json"))))
 		keys[s.name] = keySet(t, parsed...)
 	}
 	for _, s := range samples {
@@ -404,10 +363,7 @@ func TestRecorded(t *testing.T) {
 // What people write for a machine or a project, which no token names, is refused at the start.
 func TestListedInstances(t *testing.T) {
 	good := trust(t, google(t))
-	kind, err := gce.NewKind(good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kind := must(gce.NewKind(good))
 	kindtest.Lines(t, kind, map[string]string{
 		"gce:example-project/4711000000000000001 node-1 provider=gce":     "",
 		"gce:example.com:project/4711000000000000001 node-1 provider=gce": "",

@@ -69,13 +69,8 @@ func keep(t *testing.T, name, token string, want attest.Check) {
 // loadVectors reads the vectors that are kept.
 func loadVectors(t *testing.T) (list []vectors.Vector, e environment, keys []*jws.Key) {
 	t.Helper()
-	list, err := vectors.Load(testkit.VectorFolder(t, "cloud", "gce"), &e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if keys, err = jws.ParseJWKS(e.Keys); err != nil {
-		t.Fatal(err)
-	}
+	list = must(vectors.Load(testkit.VectorFolder(t, "cloud", "gce"), &e))
+	keys = must(jws.ParseJWKS(e.Keys))
 	return list, e, keys
 }
 

@@ -32,11 +32,7 @@ func corpus(t testing.TB) string {
 
 func readFile(t testing.TB, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(corpus(t), name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return must(os.ReadFile(filepath.Join(corpus(t), name)))
 }
 
 // recordedVerifier trusts AWS' root.
@@ -50,15 +46,8 @@ func recordedVerifier(t testing.TB) *Verifier {
 	if hex.EncodeToString(sum[:]) != rootG1SHA256 {
 		t.Errorf("a root of digest %x", sum)
 	}
-	root, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := NewVerifier(VerifierConfig{Roots: []*x509.Certificate{root}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	root := must(x509.ParseCertificate(block.Bytes))
+	return must(NewVerifier(VerifierConfig{Roots: []*x509.Certificate{root}}))
 }
 
 // today is when the recorded documents were looked at: all are too old.
@@ -87,14 +76,8 @@ func TestRecordings(t *testing.T) {
 	} {
 		t.Run(r.file, func(t *testing.T) {
 			data := readFile(t, r.file+".cose")
-			made, err := time.Parse(time.RFC3339, r.made)
-			if err != nil {
-				t.Fatal(err)
-			}
-			d, err := parse(data)
-			if err != nil {
-				t.Fatal(err)
-			}
+			made := must(time.Parse(time.RFC3339, r.made))
+			d := must(parse(data))
 			if string(d.Identity()) != r.identity || !d.Timestamp.Equal(made) || d.enclave != r.enclave || len(d.PCRs) != r.pcrs || len(d.PCRs[0]) != 48 ||
 				size(d.Nonce) != r.nonce || size(d.UserData) != r.userData || size(d.PublicKey) != r.publicKey {
 				t.Errorf("read as %+v", d)
@@ -106,12 +89,12 @@ func TestRecordings(t *testing.T) {
 				t.Errorf("today: %v", err)
 			}
 			verified, err := v.Verify(context.Background(), data, made)
-			if !r.enclave && (err != nil || verified.Identity() != d.Identity()) || r.enclave && !errors.Is(err, checkDocumentKind) {
+			if !r.enclave && (err != nil || verified.Identity() != d.Identity()) || r.enclave && !errors.Is(err, checkEnclave) {
 				t.Errorf("verified: %v", err)
 			}
 			want := chain.CheckExpired
 			if r.enclave {
-				want = checkDocumentKind
+				want = checkEnclave
 			}
 			if _, err := v.Verify(context.Background(), data, today); !errors.Is(err, want) {
 				t.Errorf("verified today: %v, want %s", err, want)

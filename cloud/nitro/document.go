@@ -24,9 +24,9 @@ const (
 
 // Checks on the subject of a document.
 const (
-	// checkDocumentKind: it is a document of a Nitro Enclave. Those have the same root, and
+	// checkEnclave: it is a document of a Nitro Enclave. Those have the same root, and
 	// every customer of AWS can get them over any nonce.
-	checkDocumentKind refusal.Check = "nitro-document-kind"
+	checkEnclave refusal.Check = "nitro-document-kind"
 	// checkModule: its module_id is not that of an instance's NitroTPM, or not that of the
 	// certificate that signs.
 	checkModule refusal.Check = "nitro-module"
@@ -68,7 +68,7 @@ func parseInsecure(document []byte) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.checkKind(); err != nil {
+	if err := d.refuseEnclave(); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -201,10 +201,10 @@ func (d *Document) readNames() error {
 	return nil
 }
 
-// checkKind checks that it is the document of a NitroTPM.
-func (d *Document) checkKind() error {
+// refuseEnclave checks that the document is a NitroTPM's.
+func (d *Document) refuseEnclave() error {
 	if d.enclave {
-		return refuse(checkDocumentKind, "pcrs, as an enclave has", "nitrotpm_pcrs")
+		return refuse(checkEnclave, "pcrs, as an enclave has", "nitrotpm_pcrs")
 	}
 	tpm, ok := strings.CutPrefix(d.ModuleID, d.InstanceID+"-tpm")
 	if !ok || len(tpm) != 16 || !isHex(tpm) {

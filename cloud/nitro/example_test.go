@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"fmt"
-	"log"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -20,27 +19,18 @@ import (
 // An instance that booted the right image joins as the node that a list has for it. The
 // platform is a fake: with the real one the root comes from a file, and Ask is nitro.Tool("").
 func Example() {
-	ctx := context.Background()
-	platform, err := cloudtest.OpenNitro()
-	if err != nil {
-		log.Fatal(err)
-	}
+	platform := must(cloudtest.OpenNitro())
 	machine := cloudtest.NitroMachine{InstanceID: "i-0123456789abcdef0", Region: "us-east-2", PCRs: map[int][]byte{4: image(1)}}
-	verifier, err := newVerifier(platform, machine)
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	prover, err := nitro.NewProver(nitro.SourceConfig{Ask: platform.Asker(machine)})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(join(ctx, verifier, prover))
+	verifier := must(attest.NewVerifier(verifierConfig(platform, machine)))
+	prover := must(nitro.NewProver(nitro.SourceConfig{Ask: platform.Asker(machine)}))
+	result := must(join(verifier, prover))
+	fmt.Println(result.NodeName, "is", result.Machine)
 	machine.PCRs[4] = image(2)
-	fmt.Println(join(ctx, verifier, prover))
+	_, err := join(verifier, prover)
+	fmt.Println(err)
 	// Output:
-	// node-1 is aws:aws/us-east-2/i-0123456789abcdef0 <nil>
-	//  nitro-pcrs: got PCR 4 000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000002, want the values of a good set
+	// node-1 is aws:aws/us-east-2/i-0123456789abcdef0
+	// nitro-pcrs: got PCR 4 000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000002, want the values of a good set
 }
 
 // image is the PCR of an image.
@@ -48,94 +38,59 @@ func image(n byte) []byte { return append(make([]byte, 47), n) }
 
 const signerName = "cluster.x-k8s.io/kube-apiserver-client-kubelet-nitro"
 
-// join is hello, challenge and answer, and says who joined.
-func join(ctx context.Context, verifier *attest.Verifier, prover attest.Prover) (string, error) {
-	attester, err := attest.NewAttester(prover)
-	if err != nil {
-		return "", err
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", err
-	}
-	request, err := csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{})
-	if err != nil {
-		return "", err
-	}
+// join is hello, challenge and answer.
+func join(verifier *attest.Verifier, prover attest.Prover) (*attest.Result, error) {
+	ctx := context.Background()
+	attester := must(attest.NewAttester(prover))
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	request := must(csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{}))
 	subject := attest.Subject{Request: request, SignerName: signerName, ClusterID: "cluster-1"}
 	hello, err := attester.Hello(ctx, subject)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	challenge, err := verifier.Challenge(ctx, filed(hello))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	answer, err := attester.Answer(ctx, challenge, key, subject)
 	if err != nil {
-		return "", err
-	}
-	result, err := verifier.Verify(ctx, filed(answer))
-	if err != nil {
-		return "", err
-	}
-	return result.NodeName + " is " + string(result.Machine), nil
-}
-
-// newVerifier is a control plane that knows one instance, as node-1, and one image.
-func newVerifier(platform *cloudtest.Nitro, machine cloudtest.NitroMachine) (*attest.Verifier, error) {
-	config, err := verifierConfig(platform, machine)
-	if err != nil {
 		return nil, err
 	}
-	return attest.NewVerifier(config)
+	return verifier.Verify(ctx, filed(answer))
 }
 
-func verifierConfig(platform *cloudtest.Nitro, machine cloudtest.NitroMachine) (c attest.VerifierConfig, err error) {
-	documents, err := nitro.NewVerifier(nitro.VerifierConfig{Roots: []*x509.Certificate{platform.Root()}})
+func must[T any](v T, err error) T {
 	if err != nil {
-		return c, err
+		panic(err)
 	}
-	kind, err := nitro.NewKind(nitro.KindConfig{Verifier: documents, GoodPCRs: []map[int][]byte{{4: image(1)}}})
-	if err != nil {
-		return c, err
-	}
-	id, err := nitro.Identity(machine.Region, machine.InstanceID)
-	if err != nil {
-		return c, err
-	}
-	list, err := membership.NewStaticList([]membership.Member{{Machine: id, NodeName: "node-1", Provider: nitro.Provider}})
-	if err != nil {
-		return c, err
-	}
+	return v
+}
+
+// verifierConfig is a control plane that knows one instance, as node-1, and one image.
+func verifierConfig(platform *cloudtest.Nitro, machine cloudtest.NitroMachine) attest.VerifierConfig {
+	documents := must(nitro.NewVerifier(nitro.VerifierConfig{Roots: []*x509.Certificate{platform.Root()}}))
+	kind := must(nitro.NewKind(nitro.KindConfig{Verifier: documents, GoodPCRs: []map[int][]byte{{4: image(1)}}}))
+	id := must(nitro.Identity(machine.Region, machine.InstanceID))
+	list := must(membership.NewStaticList([]membership.Member{{Machine: id, NodeName: "node-1", Provider: nitro.Provider}}))
 	// A pod may ask for documents too: behind the list, the first key is remembered, here in memory,
 	// otherwise in a file (boltregistry).
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Provider: nitro.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
-	if err != nil {
-		return c, err
-	}
-	keys, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour,
-		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}) // ask the API server
-	if err != nil {
-		return c, err
-	}
-	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))
-	if err != nil {
-		return c, err
-	}
+	scope := membership.Scope{Cluster: "cluster-1", Provider: nitro.Provider, Road: attest.RoadDocument}
+	keys := must(membership.NewFirstUse(membership.FirstUseConfig{
+		Registry: must(membership.NewMemoryRegistry(scope, membership.RegistryOptions{})), MaxLifetime: 24 * time.Hour,
+		NodeExists: func(context.Context, string) (bool, error) { return false, nil }})) // ask the API server
 	return attest.VerifierConfig{
-		KeyRing: ring,
+		KeyRing: must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))),
 		Kinds:   []attest.Kind{kind},
 		Policy: &csr.Policy{
 			ClusterIDs:  []string{"cluster-1"},
 			SignerNames: []string{signerName},
 			Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-				name := q.NodeName
-				return &csr.Machine{Name: "instance-1", NodeName: name, BootstrapReady: true}, nil
+				return &csr.Machine{Name: "instance-1", NodeName: q.NodeName, BootstrapReady: true}, nil
 			},
 		},
 		Authorizer: membership.Both(list, keys),
-	}, nil
+	}
 }
 
 // filed is a node's spec as a server stores it: the user is from the server's own

@@ -98,11 +98,7 @@ func (b *bench) roots() []*x509.Certificate { return []*x509.Certificate{b.root.
 
 func (b *bench) verifier(t testing.TB) *Verifier {
 	t.Helper()
-	v, err := NewVerifier(VerifierConfig{Roots: b.roots()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must(NewVerifier(VerifierConfig{Roots: b.roots()}))
 }
 
 // member is a pair of the payload, both parts CBOR.

@@ -165,10 +165,7 @@ func slicesOf(n int) []byte {
 // TestListedInstances: what people write for an instance, which no document names, is refused at the
 // start.
 func TestListedInstances(t *testing.T) {
-	kind, err := NewKind(KindConfig{Verifier: newBench().verifier(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kind := must(NewKind(KindConfig{Verifier: newBench().verifier(t)}))
 	kindtest.Lines(t, kind, map[string]string{
 		"aws:aws/us-east-1/i-0123456789abcdef0 node-1 provider=nitro":          "",
 		"aws:aws-cn/cn-north-1/i-0123456789abcdef0 node-1 provider=nitro":      "",

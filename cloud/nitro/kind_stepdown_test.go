@@ -1,7 +1,6 @@
 package nitro_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -17,11 +16,7 @@ func TestStepDown(t *testing.T) {
 	m := listed(t)
 	m.StepDown(t, [2]attest.Identity{"aws:aws/us-east-2/i-1123456789abcdef0", "aws:aws/us-east-2/i-f123456789abcdef0"}, "azure")
 	// No document names an account: no machine is trusted on first use.
-	config, err := m.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
-	kindtest.NoFirstUse(t, nitro.Provider, config)
+	kindtest.NoFirstUse(t, nitro.Provider, m.Config())
 }
 
 // The inventory's provider ID of the machine is compared with its document.
@@ -52,14 +47,11 @@ func TestInventory(t *testing.T) {
 func listed(t *testing.T) *kindtest.Machine {
 	platform := cloudtest.NewNitro(t)
 	machine := cloudtest.NitroMachine{InstanceID: "i-0123456789abcdef0", Region: "us-east-2", PCRs: map[int][]byte{4: image(1)}}
-	prover, err := nitro.NewProver(nitro.SourceConfig{Ask: platform.Asker(machine)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	prover := must(nitro.NewProver(nitro.SourceConfig{Ask: platform.Asker(machine)}))
 	return &kindtest.Machine{Provider: nitro.Provider, ID: "aws:aws/us-east-2/i-0123456789abcdef0",
-		Config: func() (attest.VerifierConfig, error) { return verifierConfig(platform, machine) },
+		Config: func() attest.VerifierConfig { return verifierConfig(platform, machine) },
 		Join: func(v *attest.Verifier) error {
-			_, err := join(context.Background(), v, prover)
+			_, err := join(v, prover)
 			return err
 		}}
 }

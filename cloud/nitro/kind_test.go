@@ -31,11 +31,7 @@ func sources(t testing.TB, platform *cloudtest.Nitro) func(string, time.Time) do
 		if stopped.Now = func() time.Time { return at }; at.IsZero() {
 			stopped.Now = nil
 		}
-		s, err := NewSource(SourceConfig{Ask: stopped.Asker(machine(name))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
+		return must(NewSource(SourceConfig{Ask: stopped.Asker(machine(name))}))
 	}
 }
 
@@ -45,11 +41,7 @@ func platformVerifier(t testing.TB, platforms ...*cloudtest.Nitro) *Verifier {
 	for _, p := range platforms {
 		c.Roots = append(c.Roots, p.Root())
 	}
-	v, err := NewVerifier(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must(NewVerifier(c))
 }
 
 // TestConformance: the kind lets honest machines in and no attack, and one that forgets a
@@ -80,10 +72,7 @@ func TestConformance(t *testing.T) {
 			[]string{"honest-second-machine", "document-of-another-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kind, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: identityKind}}, ValueSize: 32, Platform: c.platform})
-			if err != nil {
-				t.Fatal(err)
-			}
+			kind := must(document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: identityKind}}, ValueSize: 32, Platform: c.platform}))
 			kindtest.Conformance(t, &attesttest.Documents{Kind: kind, Source: sources(t, ours), Attacker: sources(t, theirs)}, c.want)
 		})
 	}

@@ -32,10 +32,7 @@ func TestSource(t *testing.T) {
 			t.Errorf("machine %s, %v", id, err)
 		}
 	}
-	data, err := s.Document(context.Background(), testNonce)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must(s.Document(context.Background(), testNonce))
 	d, err := parseInsecure(data)
 	if err != nil || !bytes.Equal(d.Nonce, testNonce) || string(d.UserData) != userData || d.PublicKey != nil || asked != 2 {
 		t.Errorf("got %+v, %v, asked %d times", d, err, asked)
@@ -58,10 +55,7 @@ func TestSourceAnswers(t *testing.T) {
 		"of another time":    func(nonce, _ []byte) ([]byte, error) { return b.good().marshal()[1:], nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := NewSource(SourceConfig{Ask: func(_ context.Context, nonce, userData []byte) ([]byte, error) { return ask(nonce, userData) }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must(NewSource(SourceConfig{Ask: func(_ context.Context, nonce, userData []byte) ([]byte, error) { return ask(nonce, userData) }}))
 			if _, err := s.Document(context.Background(), bytes.Repeat([]byte{1}, 32)); !errors.Is(err, checkTPM) || errors.Is(err, broken) != (name == "an error") {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -85,10 +79,7 @@ func script(t *testing.T, lines string) string {
 // The tool gets nonce and user data in files, which are gone afterwards.
 func TestTool(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	got, err := Tool(script(t, `echo "$@"; cat "$2"; echo; cat "$4"`))(context.Background(), []byte("a nonce"), []byte("user data"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must(Tool(script(t, `echo "$@"; cat "$2"; echo; cat "$4"`))(context.Background(), []byte("a nonce"), []byte("user data")))
 	lines := strings.Split(string(got), "\n")
 	if len(lines) != 3 || lines[1] != "a nonce" || lines[2] != "user data" || !strings.HasPrefix(lines[0], "--nonce "+os.Getenv("TMPDIR")) || !strings.Contains(lines[0], " --user-data ") {
 		t.Errorf("got %q", lines)
@@ -99,7 +90,7 @@ func TestTool(t *testing.T) {
 	if got, err := Tool(script(t, `head -c 1000000 /dev/zero`))(context.Background(), nil, nil); err != nil || len(got) != maxDocumentSize+1 {
 		t.Errorf("a megabyte: %d bytes, %v", len(got), err)
 	}
-	_, err = Tool(script(t, `echo no such device >&2; exit 3`))(context.Background(), nil, nil)
+	_, err := Tool(script(t, `echo no such device >&2; exit 3`))(context.Background(), nil, nil)
 	if !errors.Is(err, checkTPM) || !strings.Contains(err.Error(), "no such device") {
 		t.Errorf("a failure: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -50,19 +51,13 @@ func TestVectors(t *testing.T) {
 		cases.Add(vectors.Vector{Name: a.name, Expect: string(a.want), Document: a.forged(b)})
 	}
 	var e environment
-	list := cases.Files(t, "nitro", environment{testTime, [][]byte{b.root.Raw}, map[int][]byte{4: pcr(4), 12: pcr(12)}}, &e)
+	list := must(cases.Files(testkit.VectorFolder(t, "cloud", "nitro"), environment{testTime, [][]byte{b.root.Raw}, map[int][]byte{4: pcr(4), 12: pcr(12)}}, &e))
 	var c VerifierConfig
 	for _, der := range e.Roots {
-		root, err := x509.ParseCertificate(der)
-		if err != nil {
-			t.Fatal(err)
-		}
+		root := must(x509.ParseCertificate(der))
 		c.Roots = append(c.Roots, root)
 	}
-	verifier, err := NewVerifier(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	verifier := must(NewVerifier(c))
 	p := &platform{verifier, []map[int][]byte{e.PCRs}}
 	kindtest.Replay(t, p, e.Time, list)
 }

@@ -158,8 +158,8 @@ func payloadAttacks() []attack {
 // machineAttacks are about whose document it is.
 func machineAttacks() []attack {
 	return []attack{
-		{name: "enclave", want: checkDocumentKind, make: func(b *bench, p *parts) { *p = *b.enclave() }},
-		{name: "enclave-called-tpm", want: checkDocumentKind, make: func(_ *bench, p *parts) { p.rename("nitrotpm_pcrs", "pcrs") }},
+		{name: "enclave", want: checkEnclave, make: func(b *bench, p *parts) { *p = *b.enclave() }},
+		{name: "enclave-called-tpm", want: checkEnclave, make: func(_ *bench, p *parts) { p.rename("nitrotpm_pcrs", "pcrs") }},
 		{name: "enclave-with-both", want: checkEncoding, make: func(_ *bench, p *parts) { p.add("pcrs", pcrs(16)) }},
 		{name: "enclave-with-pcrs-of-a-tpm", want: checkModule, make: func(b *bench, p *parts) {
 			*p = *b.enclave()

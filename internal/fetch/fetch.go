@@ -4,6 +4,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -19,7 +20,7 @@ type Limits struct {
 	// Timeout bounds a request, from dialling to the last byte of the body. Zero leaves it to the
 	// context.
 	Timeout time.Duration
-	// Header bounds the header of a response, in bytes.
+	// Header bounds the header of a response, in bytes. Zero means 64 KiB.
 	Header int64
 	// Idle is how long a connection is kept for the next request. Zero closes it after each.
 	Idle time.Duration
@@ -30,7 +31,7 @@ type Limits struct {
 
 // Transport makes a transport with the limits on headers and connections, which does not decompress.
 func (l Limits) Transport(proxy func(*http.Request) (*url.URL, error)) *http.Transport {
-	return &http.Transport{Proxy: proxy, DisableCompression: true, MaxResponseHeaderBytes: l.Header, DisableKeepAlives: l.Idle == 0, IdleConnTimeout: l.Idle}
+	return &http.Transport{Proxy: proxy, DisableCompression: true, MaxResponseHeaderBytes: cmp.Or(l.Header, 64<<10), DisableKeepAlives: l.Idle == 0, IdleConnTimeout: l.Idle}
 }
 
 // Client makes a client with the limits on time and redirects.
@@ -41,7 +42,7 @@ func (l Limits) Client(transport http.RoundTripper) *http.Client {
 	return &http.Client{Transport: transport, Timeout: l.Timeout, CheckRedirect: l.Redirect}
 }
 
-// ErrRequest: the method or the URL is invalid, so that nothing was sent.
+// ErrRequest is the error of an invalid method or URL: nothing was sent.
 var ErrRequest = errors.New("a request that cannot be made")
 
 // Do sends a request without a body. The caller closes the body of the response.

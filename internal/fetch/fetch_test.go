@@ -50,8 +50,11 @@ func TestLimits(t *testing.T) {
 	if _, err := get(t, fetch.Limits{Redirect: func(*http.Request, []*http.Request) error { return refused }}, redirect); !errors.Is(err, refused) {
 		t.Errorf("with a rule: %v", err)
 	}
-	if _, err := get(t, fetch.Limits{Header: 4 << 10}, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 16<<10)) }); err == nil {
-		t.Error("a large header")
+	for _, limit := range []int64{4 << 10, 0} {
+		large := func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 128<<10)) }
+		if _, err := get(t, fetch.Limits{Header: limit}, large); err == nil {
+			t.Errorf("a header over %d bytes", limit)
+		}
 	}
 	slow := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	if _, err := get(t, fetch.Limits{Timeout: 20 * time.Millisecond}, slow); !errors.Is(err, context.DeadlineExceeded) {

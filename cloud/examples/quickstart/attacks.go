@@ -17,23 +17,14 @@ type attack struct {
 }
 
 // attacksOn lists the attacks on one machine.
-func attacksOn(plane *controlPlane, m *machine, answer *csr.Request) ([]attack, error) {
-	bundle, err := csr.Parse(answer.Spec.Request)
-	if err != nil {
-		return nil, err
-	}
-	otherKey, err := stolen(answer, bundle, m.nodeName)
-	if err != nil {
-		return nil, err
-	}
+func attacksOn(plane *controlPlane, m *machine, answer *csr.Request) []attack {
+	bundle := must(csr.Parse(answer.Spec.Request))
+	otherKey := stolen(answer, bundle, m.nodeName)
 	otherName := "node-1"
 	if m.nodeName == otherName {
 		otherName = "node-2"
 	}
-	otherNode, err := stolen(answer, bundle, otherName)
-	if err != nil {
-		return nil, err
-	}
+	otherNode := stolen(answer, bundle, otherName)
 	otherUser := *answer
 	otherUser.User.Username = csr.BootstrapUserPrefix + "zyxwvu"
 	late := *answer
@@ -49,11 +40,7 @@ func attacksOn(plane *controlPlane, m *machine, answer *csr.Request) ([]attack, 
 		return func(ctx context.Context) error {
 			config := plane.config // it shares the key ring
 			change(&config)
-			verifier, err := attest.NewVerifier(config)
-			if err != nil {
-				return err
-			}
-			_, err = verifier.Verify(ctx, r)
+			_, err := must(attest.NewVerifier(config)).Verify(ctx, r)
 			return err
 		}
 	}
@@ -84,23 +71,14 @@ func attacksOn(plane *controlPlane, m *machine, answer *csr.Request) ([]attack, 
 	if m.otherWay != nil {
 		attacks = append(attacks, attack{"the same machine, by " + m.otherWay.provider, attest.CheckMembership, joins(m.otherWay, m.nodeName)})
 	}
-	return attacks, nil
+	return attacks
 }
 
 // stolen is a thief's request for a node's name, with the thief's own key and someone else's
 // evidence.
-func stolen(answer *csr.Request, evidence *csr.Bundle, nodeName string) (*csr.Request, error) {
-	key, err := newKey()
-	if err != nil {
-		return nil, err
-	}
-	request, err := csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{})
-	if err != nil {
-		return nil, err
-	}
-	spec, err := (&csr.Bundle{Request: request, Provider: evidence.Provider, Data: evidence.Data}).Spec(answer.Spec.SignerName, lifetime)
-	if err != nil {
-		return nil, err
-	}
-	return file(spec), nil
+func stolen(answer *csr.Request, evidence *csr.Bundle, nodeName string) *csr.Request {
+	key := newKey()
+	request := must(csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{}))
+	bundle := &csr.Bundle{Request: request, Provider: evidence.Provider, Data: evidence.Data}
+	return file(must(bundle.Spec(answer.Spec.SignerName, lifetime)))
 }

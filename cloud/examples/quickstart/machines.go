@@ -56,34 +56,17 @@ type world struct {
 	servers  []*cloudtest.Server
 }
 
-func newWorld() (*world, error) {
-	w := &world{}
-	var err error
-	if w.vendor, err = tpmsim.NewCA(tpmsim.CAOptions{Name: "Example Cloud"}); err != nil {
-		return nil, err
+func newWorld() *world {
+	w := &world{
+		vendor: must(tpmsim.NewCA(tpmsim.CAOptions{Name: "Example Cloud"})),
+		oem:    must(tpmsim.NewCA(tpmsim.CAOptions{Name: "Example OEM"})),
+		google: must(cloudtest.OpenGCE()),
+		azure:  must(cloudtest.OpenAzure(cloudtest.AzureOptions{})),
+		nitro:  must(cloudtest.OpenNitro()),
+		ec2:    must(cloudtest.OpenEC2(region)),
 	}
-	if w.oem, err = tpmsim.NewCA(tpmsim.CAOptions{Name: "Example OEM"}); err != nil {
-		return nil, err
-	}
-	if w.google, err = cloudtest.OpenGCE(); err != nil {
-		return nil, err
-	}
-	if w.azure, err = cloudtest.OpenAzure(cloudtest.AzureOptions{}); err != nil {
-		return nil, err
-	}
-	if w.nitro, err = cloudtest.OpenNitro(); err != nil {
-		return nil, err
-	}
-	if w.ec2, err = cloudtest.OpenEC2(region); err != nil {
-		return nil, err
-	}
-	byEK, err := w.byEK("server-1")
-	if err != nil {
-		return nil, err
-	}
-	if byEK.stranger, err = w.byEK("server-2"); err != nil {
-		return nil, err
-	}
+	byEK := w.byEK("server-1")
+	byEK.stranger = w.byEK("server-2")
 	byAK, byToken := w.byAK(1), w.byToken(2)
 	byAK.stranger, byAK.otherWay = w.byAK(666), w.byToken(1)
 	byToken.stranger, byToken.otherWay = w.byToken(666), w.byAK(2)
@@ -99,7 +82,7 @@ func newWorld() (*world, error) {
 	for n, m := range w.machines {
 		m.nodeName = "node-" + strconv.Itoa(n+1)
 	}
-	return w, nil
+	return w
 }
 
 func (w *world) close() {
@@ -146,21 +129,16 @@ func (w *world) byAK(n uint64) *machine {
 }
 
 // byEK is a machine with a TPM, and no cloud. Its EK has been known since it was bought.
-func (w *world) byEK(name string) (*machine, error) {
+func (w *world) byEK(name string) *machine {
 	options := tpmsim.Options{Seed: []byte(name), CA: w.vendor}
-	simulated, err := tpmsim.Open(options)
-	if err != nil {
-		return nil, err
-	}
+	simulated := must(tpmsim.Open(options))
 	digest, err := csr.SPKIHash(simulated.EKPublic(tpmsim.RSA2048))
-	if err := errors.Join(err, simulated.Close()); err != nil {
-		return nil, err
-	}
+	digest = must(digest, errors.Join(err, simulated.Close()))
 	ek := tpm.EKRSA2048()
 	return &machine{what: "its TPM's endorsement key", provider: tpm.Provider, identity: attest.Identity("ek:sha256:" + hex.EncodeToString(digest[:])),
 		prover: w.byTPM(options, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, func(simulated *tpmsim.TPM) tpm.ProverOptions {
 			return tpm.ProverOptions{EK: &ek, Intermediates: [][]byte{simulated.CA().EKIntermediate().Raw}}
-		})}, nil
+		})}
 }
 
 // byIAK is a server whose maker has certified its TPM's initial attestation key, and left key

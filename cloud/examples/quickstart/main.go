@@ -30,18 +30,20 @@ func main() {
 	}
 }
 
+// must returns v, and ends the program on an error of its set-up.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // run tells the story. It returns an error if a machine cannot join, or if an attack is not
 // refused by the very check that exists for it.
 func run(ctx context.Context, w io.Writer) error {
-	world, err := newWorld()
-	if err != nil {
-		return err
-	}
+	world := newWorld()
 	defer world.close()
-	plane, err := newControlPlane(world)
-	if err != nil {
-		return err
-	}
+	plane := newControlPlane(world)
 	refused := 0
 	for _, m := range world.machines {
 		n, err := tell(ctx, w, plane, m)
@@ -50,7 +52,7 @@ func run(ctx context.Context, w io.Writer) error {
 		}
 		refused += n
 	}
-	_, err = fmt.Fprintf(w, "%d machines joined, %d attacks were refused.\n", len(world.machines), refused)
+	_, err := fmt.Fprintf(w, "%d machines joined, %d attacks were refused.\n", len(world.machines), refused)
 	return err
 }
 
@@ -72,10 +74,7 @@ func tell(ctx context.Context, w io.Writer, plane *controlPlane, m *machine) (re
 	if err != nil {
 		return 0, err
 	}
-	attacks, err := attacksOn(plane, m, answer)
-	if err != nil {
-		return 0, err
-	}
+	attacks := attacksOn(plane, m, answer)
 	for _, a := range attacks {
 		err := a.try(ctx)
 		if csr.Decide(err).Verdict != csr.VerdictDeny || !errors.Is(err, a.want) {
@@ -92,11 +91,7 @@ func tell(ctx context.Context, w io.Writer, plane *controlPlane, m *machine) (re
 // join runs the protocol between a machine and the control plane: hello, challenge and answer.
 // It returns the answer as filed.
 func join(ctx context.Context, plane *controlPlane, m *machine, nodeName string) (*csr.Request, error) {
-	signer, err := csr.PurposeClient.SignerName(m.provider)
-	if err != nil {
-		return nil, err
-	}
-	return joinUnder(ctx, plane, m, nodeName, signer)
+	return joinUnder(ctx, plane, m, nodeName, must(csr.PurposeClient.SignerName(m.provider)))
 }
 
 // lifetime is what machines ask for, in seconds.
@@ -109,14 +104,8 @@ func joinUnder(ctx context.Context, plane *controlPlane, m *machine, nodeName, s
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	attester, err := attest.NewAttester(prover)
-	if err != nil {
-		return nil, err
-	}
-	key, err := newKey()
-	if err != nil {
-		return nil, err
-	}
+	attester := must(attest.NewAttester(prover))
+	key := newKey()
 	request, err := csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{})
 	if err != nil {
 		return nil, err

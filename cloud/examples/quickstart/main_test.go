@@ -104,31 +104,20 @@ func Example() {
 // A machine that is known by one kind of evidence is refused by the other that it has,
 // under every signer name: that of the kind, that of the other, and Kubernetes' own.
 func TestStepDown(t *testing.T) {
-	w, err := newWorld()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld()
 	defer w.close()
-	plane, err := newControlPlane(w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plane := newControlPlane(w)
 	config := plane.config
 	policy := *config.Policy
 	policy.SignerNames = append([]string{csr.SignerKubeAPIServerClientKubelet}, policy.SignerNames...)
 	config.Policy = &policy
-	if plane.verifier, err = attest.NewVerifier(config); err != nil {
-		t.Fatal(err)
-	}
+	plane.verifier = must(attest.NewVerifier(config))
 	for _, m := range w.machines {
 		if m.otherWay == nil {
 			continue
 		}
 		for _, way := range []*machine{m, m.otherWay} {
-			own, err := csr.PurposeClient.SignerName(way.provider)
-			if err != nil {
-				t.Fatal(err)
-			}
+			own := must(csr.PurposeClient.SignerName(way.provider))
 			for _, signer := range []string{own, csr.SignerKubeAPIServerClientKubelet} {
 				t.Run(m.nodeName+" by "+way.provider+" under "+strings.ReplaceAll(signer, "/", "_"), func(t *testing.T) {
 					answer, err := joinUnder(t.Context(), plane, way, m.nodeName, signer)
@@ -141,10 +130,7 @@ func TestStepDown(t *testing.T) {
 				})
 			}
 			// Under another kind's signer name the evidence names no machine.
-			foreign, err := csr.PurposeClient.SignerName(map[string]string{"tpm": "gce", "gce": "tpm", "nitro": "ec2", "ec2": "nitro"}[way.provider])
-			if err != nil {
-				t.Fatal(err)
-			}
+			foreign := must(csr.PurposeClient.SignerName(map[string]string{"tpm": "gce", "gce": "tpm", "nitro": "ec2", "ec2": "nitro"}[way.provider]))
 			if _, err := joinUnder(t.Context(), plane, way, m.nodeName, foreign); err == nil {
 				t.Errorf("%s by %s under %s: %v", m.nodeName, way.provider, foreign, err)
 			}
@@ -156,28 +142,18 @@ func TestStepDown(t *testing.T) {
 // node, and no process on it gets a second key for a bootstrap token. Where every customer of a
 // cloud has documents it is an error of the configuration.
 func TestFirstUse(t *testing.T) {
-	w, err := newWorld()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld()
 	defer w.close()
-	plane, err := newControlPlane(w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plane := newControlPlane(w)
 	byFirstUse := func(provider string) error {
-		registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "quickstart", Provider: provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: "quickstart", Provider: provider, Road: attest.RoadDocument}, membership.RegistryOptions{}))
 		config := plane.config
 		config.Policy = config.Policy.Clone()
 		config.Policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) { // which knows no machine by its evidence
 			return &csr.Machine{Name: q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
 		}
-		if config.Authorizer, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, NodeExists: noNode, MaxLifetime: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
+		config.Authorizer = must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, NodeExists: noNode, MaxLifetime: time.Hour}))
+		var err error
 		plane.verifier, err = attest.NewVerifier(config)
 		return err
 	}
@@ -192,17 +168,11 @@ func TestFirstUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		verify := func(by *machine, nodeName string) (*csr.Request, error) {
-			answer, err := join(t.Context(), plane, by, nodeName)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = plane.verifier.Verify(t.Context(), answer)
+			answer := must(join(t.Context(), plane, by, nodeName))
+			_, err := plane.verifier.Verify(t.Context(), answer)
 			return answer, err
 		}
-		first, err := verify(m, m.nodeName)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := must(verify(m, m.nodeName))
 		if _, err := plane.verifier.Verify(t.Context(), first); err != nil {
 			t.Errorf("%s, the same answer again: %v", m.provider, err)
 		}
@@ -239,15 +209,9 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, errBroken }
 
 // An attack that succeeds ends the story.
 func TestAttackSucceeds(t *testing.T) {
-	w, err := newWorld()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld()
 	defer w.close()
-	plane, err := newControlPlane(w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plane := newControlPlane(w)
 	plane.config.Policy = plane.config.Policy.Clone()
 	plane.config.Policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) { // which names no identity
 		return &csr.Machine{Name: q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
@@ -255,9 +219,7 @@ func TestAttackSucceeds(t *testing.T) {
 	plane.config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 		return r.Admit(r.NodeName), nil
 	})
-	if plane.verifier, err = attest.NewVerifier(plane.config); err != nil {
-		t.Fatal(err)
-	}
+	plane.verifier = must(attest.NewVerifier(plane.config))
 	m := w.machines[0]
 	if _, err := tell(t.Context(), &bytes.Buffer{}, plane, m); err == nil || !strings.Contains(err.Error(), "another machine of this kind") {
 		t.Error(err)

@@ -33,115 +33,63 @@ type controlPlane struct {
 // newControlPlane returns a control plane that knows the machines of the world: what each is,
 // which node it may be, and by which kind of evidence it is known. A machine that is listed by
 // its TPM is not admitted on its cloud's word, which anything on it could ask for.
-func newControlPlane(w *world) (*controlPlane, error) {
-	kinds, err := newKinds(w)
-	if err != nil {
-		return nil, err
-	}
+func newControlPlane(w *world) *controlPlane {
+	kinds := newKinds(w)
 	var signers []string
 	for _, k := range kinds {
-		signer, err := csr.PurposeClient.SignerName(k.Describe().Provider)
-		if err != nil {
-			return nil, err
-		}
-		signers = append(signers, signer)
+		signers = append(signers, must(csr.PurposeClient.SignerName(k.Describe().Provider)))
 	}
 	var members []membership.Member
 	for _, m := range w.machines {
 		members = append(members, membership.Member{NodeName: m.nodeName, Machine: m.identity, Provider: m.provider})
 	}
-	list, err := membership.NewStaticList(members)
-	if err != nil {
-		return nil, err
-	}
-	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))
-	if err != nil {
-		return nil, err
-	}
+	list := must(membership.NewStaticList(members))
 	p := &controlPlane{clusterID: "quickstart"}
 	p.config = attest.VerifierConfig{
-		KeyRing:    ring,
+		KeyRing:    must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))),
 		Kinds:      kinds,
 		Policy:     &csr.Policy{ClusterIDs: []string{p.clusterID}, SignerNames: signers, Machines: list.Machine},
 		Authorizer: list,
 	}
-	if p.verifier, err = attest.NewVerifier(p.config); err != nil {
-		return nil, err
-	}
-	p.ca, err = newClusterCA(p.clusterID, signers)
-	return p, err
+	p.verifier = must(attest.NewVerifier(p.config))
+	p.ca = newClusterCA(p.clusterID, signers)
+	return p
 }
 
 // newKinds says whose word counts, for each kind of evidence.
-func newKinds(w *world) ([]attest.Kind, error) {
+func newKinds(w *world) []attest.Kind {
 	roots := []*x509.Certificate{w.vendor.Root()}
-	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: roots, Profile: tpmcert.EKProfileTCG()}}})
-	if err != nil {
-		return nil, err
-	}
-	byTPM, err := tpm.NewKind(tpm.KindConfig{EKs: eks, AKIssuers: []tpmcert.Issuer{
+	eks := must(tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: roots, Profile: tpmcert.EKProfileTCG()}}}))
+	byTPM := must(tpm.NewKind(tpm.KindConfig{EKs: eks, AKIssuers: []tpmcert.Issuer{
 		{Roots: roots, Profile: tpmcert.ProfileGoogle()},
 		{Roots: []*x509.Certificate{w.oem.Root()}, Profile: tpmcert.ProfileOEM(bought)},
-	}})
-	if err != nil {
-		return nil, err
-	}
+	}}))
 
 	// Google's keys; outside tests jws.NewRemoteKeySet fetches them from gce.KeysURL.
-	keys, err := jws.NewStaticKeySet(w.google.Keys()...)
-	if err != nil {
-		return nil, err
-	}
-	byGCE, err := gce.NewKind(gce.KindConfig{Keys: keys, Projects: []string{googleProject}})
-	if err != nil {
-		return nil, err
-	}
+	keys := must(jws.NewStaticKeySet(w.google.Keys()...))
+	byGCE := must(gce.NewKind(gce.KindConfig{Keys: keys, Projects: []string{googleProject}}))
 
-	azureVerifier, err := azure.NewVerifier(azure.VerifierConfig{
+	azureVerifier := must(azure.NewVerifier(azure.VerifierConfig{
 		Roots:         []*x509.Certificate{w.azure.Root()},
 		Intermediates: []*x509.Certificate{w.azure.Intermediate()},
-	})
-	if err != nil {
-		return nil, err
-	}
-	byAzure, err := azure.NewKind(azure.KindConfig{Verifier: azureVerifier, Subscriptions: []string{azureSubscription}})
-	if err != nil {
-		return nil, err
-	}
+	}))
+	byAzure := must(azure.NewKind(azure.KindConfig{Verifier: azureVerifier, Subscriptions: []string{azureSubscription}}))
 
-	nitroVerifier, err := nitro.NewVerifier(nitro.VerifierConfig{Roots: []*x509.Certificate{w.nitro.Root()}})
-	if err != nil {
-		return nil, err
-	}
-	byNitroTPM, err := nitro.NewKind(nitro.KindConfig{Verifier: nitroVerifier})
-	if err != nil {
-		return nil, err
-	}
-	byRole, err := ec2.NewKind(ec2.KindConfig{Certificates: w.ec2.Certificates(), Roles: []string{"arn:aws:iam::123456789012:role/node"}, Transport: w.ec2})
-	if err != nil {
-		return nil, err
-	}
-	return []attest.Kind{byTPM, byGCE, byAzure, byNitroTPM, byRole}, nil
+	nitroVerifier := must(nitro.NewVerifier(nitro.VerifierConfig{Roots: []*x509.Certificate{w.nitro.Root()}}))
+	byNitroTPM := must(nitro.NewKind(nitro.KindConfig{Verifier: nitroVerifier}))
+	byRole := must(ec2.NewKind(ec2.KindConfig{Certificates: w.ec2.Certificates(), Roles: []string{"arn:aws:iam::123456789012:role/node"}, Transport: w.ec2}))
+	return []attest.Kind{byTPM, byGCE, byAzure, byNitroTPM, byRole}
 }
 
 // newClusterCA makes the cluster's CA, valid for a day.
-func newClusterCA(clusterID string, signers []string) (*csr.CA, error) {
-	key, err := newKey()
-	if err != nil {
-		return nil, err
-	}
+func newClusterCA(clusterID string, signers []string) *csr.CA {
+	key := newKey()
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "quickstart cluster CA"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, err
-	}
-	return csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{ClusterIDs: []string{clusterID}, SignerNames: signers})
+	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	cert := must(x509.ParseCertificate(der))
+	return must(csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{ClusterIDs: []string{clusterID}, SignerNames: signers}))
 }
 
-func newKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+func newKey() crypto.Signer { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }

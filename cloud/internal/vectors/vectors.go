@@ -18,10 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 	"time"
-
-	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // Vector is one file.
@@ -114,25 +111,17 @@ func (c Cases) Compare(folder string) error {
 	return errors.Join(faults...)
 }
 
-// Files compares the cases with the files of a kind, or writes these anew with the flag -update, and
+// Files compares the cases with the files in folder, or writes these anew with the flag -update, and
 // returns the files with their environment.
-func (c Cases) Files(t *testing.T, kind string, environment, read any) []Vector {
-	t.Helper()
-	folder := testkit.VectorFolder(t, "cloud", kind)
+func (c Cases) Files(folder string, environment, read any) ([]Vector, error) {
 	var err error
 	if *update {
 		err = c.Write(folder, environment)
 	} else {
 		err = c.Compare(folder)
 	}
-	if err != nil {
-		t.Error(err)
-	}
-	list, err := Load(folder, read)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list
+	list, loading := Load(folder, read)
+	return list, errors.Join(err, loading)
 }
 
 // Main runs the tests of a package that add cases throughout. If all of them ran, it compares the cases
