@@ -113,10 +113,6 @@ func TestEveryFailure(t *testing.T) {
 			_, err := r.Release(w.Context(), "node-1", "uid-node-1")
 			return err
 		}},
-		"Release of several": {3, func(w *world, r *registry.Registry) error {
-			_, err := registry.Several{r, w.Registry}.Release(w.Context(), "node-1", "uid-node-1")
-			return err
-		}},
 		"Repair": {0, func(w *world, r *registry.Registry) error { _, err := r.Repair(w.Context()); return err }},
 		"Sweep":  {3, func(w *world, r *registry.Registry) error { _, err := r.Sweep(w.Context()); return err }},
 	} {
