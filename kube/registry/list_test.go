@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
@@ -145,13 +146,9 @@ func TestDamagedRecords(t *testing.T) {
 		}
 	}
 	var b v1alpha1.AttestedNode
-	if err := store.Get(t.Context(), client.ObjectKey{Name: "b"}, &b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(store.Get(t.Context(), client.ObjectKey{Name: "b"}, &b))
 	b.Spec.Deadline = &metav1.Time{}
-	if err := store.Update(t.Context(), &b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(store.Update(t.Context(), &b))
 	var names []string
 	var err error
 	for record, e := range r.Records(t.Context()) {

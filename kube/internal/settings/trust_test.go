@@ -15,6 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -55,10 +56,7 @@ func TestTPMsTrusted(t *testing.T) {
 	w := newWorld(t)
 	device := tpmsim.New(t, tpmsim.Options{CA: w.vendor})
 	origin := tpm.EKRSA2048()
-	ek, err := tpmcert.ParseEK(device.EKCertificate(tpmsim.RSA2048).Raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ek := must.Get(tpmcert.ParseEK(device.EKCertificate(tpmsim.RSA2048).Raw))
 	const vendor = "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg}]"
 	tpmlab.ExtendPCR(t, device, 0)
 	tpmlab.ExtendPCR(t, device, 7)
@@ -87,10 +85,7 @@ func TestTPMsTrusted(t *testing.T) {
 			if row.quotes {
 				options.Quote = tpm.DefaultPCRs()
 			}
-			prover, err := tpm.NewProver(device, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			prover := must.Get(tpm.NewProver(device, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, options))
 			p := w.plane(t, "machines: [{nodeName: node-1, identity: '"+string(ek.Identity())+"'}]",
 				"akIssuers: [{rootsFile: @/ak.pem, profile: google}]", row.tpm, "road: ak", "road: ek, identityClass: RSA-2048")
 			if err := p.join(t, prover, "node-1", csr.SignerClientTPM); row.want == "" && err != nil || row.want != "" && !errors.Is(err, row.want) {
