@@ -63,17 +63,8 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 	}
 	enforces := &enforcement{watch: watch.Check, reader: m.GetAPIReader(), writer: m.GetClient(), observes: f.observe, ignores: s.Controller.InsecureAllowWaysAround || f.observe,
 		lease: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: controller.DefaultName}}
-	for _, r := range []manager.Runnable{machines, keeper, watch, enforces} {
-		if err := m.Add(r); err != nil {
-			return err
-		}
-	}
-	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": enforces.Check, "caches": synced(m), "requests": decider.Check} {
-		if err := addReady(m, name, check); err != nil {
-			return err
-		}
-	}
-	return m.Start(ctx)
+	return start(ctx, m, []manager.Runnable{machines, keeper, watch, enforces},
+		map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": enforces.Check, "caches": synced(m), "requests": decider.Check})
 }
 
 // addDecider creates what decides requests.

@@ -62,20 +62,11 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range []manager.Runnable{machines, keeper, ca} {
-		if err := m.Add(r); err != nil {
-			return err
-		}
-	}
-	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ca": ca.Check, "requests": signs.Check} {
-		if err := addReady(m, name, check); err != nil {
-			return err
-		}
-	}
 	if err := registerCA(ca); err != nil {
 		return err
 	}
-	return m.Start(ctx)
+	return start(ctx, m, []manager.Runnable{machines, keeper, ca},
+		map[string]healthz.Checker{"key-ring": keeper.Check, "ca": ca.Check, "requests": signs.Check})
 }
 
 // registerCA has a metric say when the CA ends.
