@@ -46,8 +46,8 @@ type Settings struct {
 	// InsecureSigner serves the machines that cannot attest; nil: no such machines are served.
 	InsecureSigner *InsecureSigner `json:"insecureSigner"`
 
-	// known are the kinds of evidence with documents that the program knows, and sections what
-	// the file says of them.
+	// known are the kinds of evidence with documents that the program knows, and sections their
+	// sections of the file.
 	known    []Documents
 	sections map[string]configfile.Section
 	// path is the file that was read, and sum the digest of its contents (Follow).
@@ -124,7 +124,7 @@ type TPM struct {
 
 // Issuer is one issuer of EK or AK certificates.
 type Issuer struct {
-	// RootsFile contains the trust anchors in PEM, IntermediatesFile what nodes need not send.
+	// RootsFile contains the trust anchors in PEM, IntermediatesFile CAs that nodes need not send.
 	RootsFile         string `json:"rootsFile"`
 	IntermediatesFile string `json:"intermediatesFile"`
 	// Profile is "tcg", "google", "intel" or "tpm12" for EKs. For AKs it is "tcg", "google",
@@ -179,7 +179,7 @@ type Membership struct {
 	RestoredAt *metav1.Time `json:"restoredAt"`
 }
 
-// Controller is what only the node-attestation-controller needs.
+// Controller is the section of the node-attestation-controller.
 type Controller struct {
 	// MetricsAddress and HealthAddress are where it listens; empty: "127.0.0.1:8080", since
 	// every client that reaches the metrics reads them, and ":8081"; "0": nowhere.
@@ -198,7 +198,7 @@ type Controller struct {
 	InsecureAllowWaysAround bool `json:"insecureAllowWaysAround"`
 }
 
-// Signer is what only the node-attestation-signer needs.
+// Signer is the section of the node-attestation-signer.
 type Signer struct {
 	// CertificateFile contains the CA's chain in PEM, the issuing CA first, and KeyFile its
 	// key (PKCS #8, PKCS #1 or SEC 1). Both are read again when they change.
@@ -367,8 +367,8 @@ func (c *Cluster) check() error {
 	return nil
 }
 
-// check refuses what keyring.New and controller.New would refuse: the program that follows its
-// configuration has ended by then.
+// check refuses values that keyring.New and controller.New would refuse: a program that follows its
+// configuration would have ended by then.
 func (c *Controller) check() error {
 	switch {
 	case c.RequesterRate < 0 || c.RequesterBurst < 0 || c.Workers < 0:

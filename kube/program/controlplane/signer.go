@@ -77,7 +77,7 @@ func registerCA(ca *signer.FileCA) error {
 	}, func() float64 { return float64(ca.NotAfter().Unix()) }))
 }
 
-// addSigner creates what signs requests.
+// addSigner creates the reconciler that signs requests.
 func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines, ca *signer.FileCA, names []string) (*signer.Reconciler, error) {
 	admits, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		records, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: registry.Remembered(m.GetAPIReader())})
