@@ -26,7 +26,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// fileKind is the file's kind.
 const fileKind = "NodeAttestation"
 
 // MaxInventorySize is the maximum length of an inventory in bytes, 16 MiB.
@@ -276,8 +275,8 @@ func (s *Settings) complete() {
 	}
 }
 
-// maxRecoveryLifetime bounds the lifetime of recovery certificates. Their keys stay in the TPM, but
-// the thief of a TLS session of one has its user's rights until the certificate ends.
+// maxRecoveryLifetime bounds recovery certificates: a stolen TLS session of one has its user's rights
+// until the certificate ends.
 const maxRecoveryLifetime = 90 * 24 * time.Hour
 
 // minRequested is the shortest lifetime that the API server lets a request state.
@@ -286,8 +285,7 @@ const minRequested = 10 * time.Minute
 // kubernetesOwn reports whether a signer is one of Kubernetes' own.
 func kubernetesOwn(signerName string) bool { return csr.ProviderOf(signerName) == "" }
 
-// minLifetime is the least MaxLifetime. Kubernetes' own signers issue for the lifetime that a
-// request states; node-attestation-signer shortens it.
+// minLifetime is the least MaxLifetime: node-attestation-signer shortens the stated lifetime.
 func (g *Signers) minLifetime() time.Duration {
 	if slices.ContainsFunc(g.Names, kubernetesOwn) {
 		return minRequested
@@ -297,9 +295,7 @@ func (g *Signers) minLifetime() time.Duration {
 
 // maxBuiltInDuration is the longest BuiltInDuration with which a kubelet always gets a serving
 // certificate: one that ends within MaxLifetime of the beginning of its client certificate
-// (csr.InheritAttestation). Nodes renew the client certificate after four fifths of its lifetime at
-// the latest, which is BuiltInDuration from Kubernetes' own signer and MaxLifetime from
-// node-attestation-signer.
+// (csr.InheritAttestation), which is renewed after four fifths of its lifetime at the latest.
 func (g *Signers) maxBuiltInDuration() time.Duration {
 	ours := func(name string) bool {
 		purpose, err := csr.PurposeOf(name)
@@ -348,10 +344,10 @@ func (s *Settings) check() error {
 			return err
 		}
 	}
-	if i := slices.IndexFunc(s.Signers.Names, func(name string) bool {
-		return !kubernetesOwn(name) && !slices.Contains(s.Opened(), csr.ProviderOf(name))
-	}); i >= 0 {
-		return refusal.Config("signers.names", refusal.Quote(s.Signers.Names[i]), "signers of kinds that are configured: "+strings.Join(s.Opened(), ", "))
+	for _, name := range s.Signers.Names {
+		if !kubernetesOwn(name) && !slices.Contains(s.Opened(), csr.ProviderOf(name)) {
+			return refusal.Config("signers.names", refusal.Quote(name), "signers of kinds that are configured: "+strings.Join(s.Opened(), ", "))
+		}
 	}
 	return s.checkMembership()
 }

@@ -131,7 +131,7 @@ func (*ends) NeedLeaderElection() bool { return false }
 
 // Start looks until ctx ends.
 func (e *ends) Start(ctx context.Context) error { //goroutine: the registry and metrics alone
-	wait.UntilWithContext(ctx, e.look, endsInterval)
+	wait.UntilWithContext(ctx, e.look, endsInterval) //goroutine: in this one; the registry and metrics alone
 	return nil
 }
 

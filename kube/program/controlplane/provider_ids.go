@@ -77,7 +77,7 @@ func newComparer(cache, live client.Reader, recorder events.EventRecorder, r pro
 
 // Start compares until ctx ends.
 func (c *comparer) Start(ctx context.Context) error { //goroutine: the API server's client alone
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) { //goroutine: in this one; the API server's client alone
 		if err := c.compare(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "failed to compare all provider IDs of AttestedNodes and Nodes; they are compared again")
 		}

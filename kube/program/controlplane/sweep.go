@@ -27,7 +27,7 @@ func (s sweeper) Start(ctx context.Context) error { //goroutine: the API server'
 		log.FromContext(ctx).Info("repaired AttestedMachine and AttestedMachineUID objects that were missing or named another node: "+
 			"they were edited or restored outside the controller", "objects", repaired)
 	}
-	wait.UntilWithContext(ctx, s.sweep, sweepInterval)
+	wait.UntilWithContext(ctx, s.sweep, sweepInterval) //goroutine: in this one; the API server's client alone
 	return nil
 }
 
