@@ -17,3 +17,10 @@ func Must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// MustDo panics on an error.
+func MustDo(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

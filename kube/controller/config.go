@@ -70,8 +70,8 @@ type Config struct {
 	// Registry is used. Nil leaves those requests alone.
 	Serving *csr.Policy
 	// Registry is the registry by which Providers admit, such as *registry.Registry, or all of
-	// them (registry.Several). It remembers what Kubernetes' own signer has signed after an
-	// approval; Serving needs that. Nil remembers nothing.
+	// them (registry.Several). Certificates that Kubernetes' own signer made after an approval are
+	// recorded there; Serving needs these records. Nil records no certificate.
 	Registry Registry
 	// Stale looks up, from a cache that may be behind, where to record a certificate; nil
 	// means Registry. The write is over the version that was looked up; if it fails, Registry

@@ -19,7 +19,7 @@ type metrics struct {
 	limited   prometheus.Counter
 	leftOut   prometheus.Counter
 	recorded  *prometheus.CounterVec
-	// challenges are counted by kind and by what became of them.
+	// challenges are counted by kind and outcome.
 	challenges *prometheus.CounterVec
 }
 

@@ -12,10 +12,9 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 )
 
-// leaves reports whether a decision is left to others. That is the refusal of a request to
-// Kubernetes' own signers that brings no evidence, where the reconciler observes; and that of
-// a request whose annotation says that an administrator breaks the glass, and why, unless it was
-// approved automatically.
+// leaves reports whether a refusal is left to others. That is so for a request to Kubernetes' own
+// signers without evidence, where the reconciler observes, and for a request with the break-glass
+// annotation of an administrator, unless it was approved automatically.
 func (r *Reconciler) leaves(ctx context.Context, object *certificatesv1.CertificateSigningRequest, request *csr.Request, nodeName string, d *csr.Decision) bool {
 	byHand := !slices.ContainsFunc(object.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
 		return c.Type == certificatesv1.CertificateApproved && c.Reason == "AutoApproved" // by kube-controller-manager

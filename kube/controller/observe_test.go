@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -20,19 +21,10 @@ import (
 // TestObserve has a reconciler that observes refuse bad evidence alone: it reports every other refusal
 // and leaves the request to others.
 func TestObserve(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkcs10, err := csr.Create(csr.PurposeClient, key, "node-7", csr.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	pkcs10 := testkit.Must(csr.Create(csr.PurposeClient, key, "node-7", csr.CreateOptions{}))
 	bundle := func(b *csr.Bundle) []byte {
-		spec, err := b.Spec(builtIn, 3600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		spec := testkit.Must(b.Spec(builtIn, 3600))
 		return spec.Request
 	}
 	plain := pem.EncodeToMemory(&pem.Block{Type: csr.BlockRequest, Bytes: pkcs10})
@@ -122,9 +114,7 @@ func TestBreakGlass(t *testing.T) {
 		}
 		approvedBy(o)
 		o.Status.Conditions[0].Reason = reason
-		if err := w.api.SubResource("approval").Update(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(w.api.SubResource("approval").Update(t.Context(), o))
 		w.mustReconcile("r", builtIn)
 		if w.writes["status"] != want {
 			t.Errorf("%s: %d writes of the status, want %d", reason, w.writes["status"], want)

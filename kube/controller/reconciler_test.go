@@ -26,6 +26,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -117,9 +118,7 @@ func newWorld(t *testing.T, change func(c *Config)) *world {
 	w := &world{T: t, writes: map[string]int{}, events: new(recorder), now: time.Now(),
 		providers: &fakeProviders{signers: []string{builtIn}, verify: approve, challenge: func() ([]byte, error) { return []byte("challenge"), nil }}}
 	scheme := runtime.NewScheme()
-	if err := certificatesv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(certificatesv1.AddToScheme(scheme))
 	w.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			SubResourceUpdate: func(ctx context.Context, c client.Client, name string, o client.Object, options ...client.SubResourceUpdateOption) error {
@@ -153,14 +152,10 @@ func (w *world) create(name, signer string, change func(o *certificatesv1.Certif
 		change(o)
 	}
 	status := o.Status
-	if err := w.api.Create(w.Context(), o); err != nil {
-		w.Fatal(err)
-	}
+	testkit.MustDo(w.api.Create(w.Context(), o))
 	if len(status.Conditions) != 0 || len(status.Certificate) != 0 {
 		o.Status = status
-		if err := w.api.Status().Update(w.Context(), o); err != nil {
-			w.Fatal(err)
-		}
+		testkit.MustDo(w.api.Status().Update(w.Context(), o))
 	}
 	clear(w.writes)
 	return o
@@ -169,9 +164,7 @@ func (w *world) create(name, signer string, change func(o *certificatesv1.Certif
 func (w *world) get(name string) *certificatesv1.CertificateSigningRequest {
 	w.Helper()
 	o := new(certificatesv1.CertificateSigningRequest)
-	if err := w.api.Get(w.Context(), client.ObjectKey{Name: name}, o); err != nil {
-		w.Fatal(err)
-	}
+	testkit.MustDo(w.api.Get(w.Context(), client.ObjectKey{Name: name}, o))
 	return o
 }
 
@@ -307,10 +300,7 @@ func TestRetry(t *testing.T) {
 // TestNothingVerified has providers that neither refuse nor show a machine: nothing is
 // written, and the request comes again.
 func TestNothingVerified(t *testing.T) {
-	verified, err := approve(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	verified := testkit.Must(approve(t.Context()))
 	for name, attested := range map[string]*csr.Attested{
 		"nothing":                         nil,
 		"the zero value":                  new(csr.Attested),
@@ -358,14 +348,10 @@ func TestChangedMeanwhile(t *testing.T) {
 		"changed": func(w *world) {
 			o := w.get("r")
 			o.Annotations = map[string]string{"a": "b"}
-			if err := w.api.Update(w.Context(), o); err != nil {
-				w.Fatal(err)
-			}
+			testkit.MustDo(w.api.Update(w.Context(), o))
 		},
 		"deleted": func(w *world) {
-			if err := w.api.Delete(w.Context(), w.get("r")); err != nil {
-				w.Fatal(err)
-			}
+			testkit.MustDo(w.api.Delete(w.Context(), w.get("r")))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -430,14 +416,8 @@ func TestRequest(t *testing.T) {
 	}
 	for name, o := range map[string]*certificatesv1.CertificateSigningRequest{"whole": object,
 		"bare": {TypeMeta: object.TypeMeta, Spec: certificatesv1.CertificateSigningRequestSpec{Request: []byte("r")}}} {
-		text, err := json.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := csr.ParseServerObject(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testkit.Must(json.Marshal(o))
+		want := testkit.Must(csr.ParseServerObject(text))
 		if got := Request(o); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got\n%+v, want\n%+v", name, got, want)
 		}
@@ -450,10 +430,7 @@ func TestMetrics(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.Metrics = r })
 	w.create("r", builtIn, nil)
 	w.mustReconcile("r", builtIn)
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := testkit.Must(r.Gather())
 	found := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.Metric {
@@ -481,31 +458,15 @@ func TestJoin(t *testing.T) {
 		if change != nil {
 			change(request)
 		}
-		text, err := json.Marshal(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testkit.Must(json.Marshal(request))
 		o := new(certificatesv1.CertificateSigningRequest)
-		if err := json.Unmarshal(text, o); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.api.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(json.Unmarshal(text, o))
+		testkit.MustDo(w.api.Create(t.Context(), o))
 		return name
 	}
-	hello, err := node.Hello(t.Context(), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	challenge, err := attest.ChallengeOf(Request(w.mustReconcile(as("hello", hello, nil), csr.SignerChallengeTPM)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := node.Answer(t.Context(), challenge, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hello := testkit.Must(node.Hello(t.Context(), time.Now()))
+	challenge := testkit.Must(attest.ChallengeOf(Request(w.mustReconcile(as("hello", hello, nil), csr.SignerChallengeTPM))))
+	answer := testkit.Must(node.Answer(t.Context(), challenge, time.Now()))
 	o := w.mustReconcile(as("answer", answer, nil), csr.SignerClientTPM)
 	if len(o.Status.Conditions) != 1 || o.Status.Conditions[0].Type != certificatesv1.CertificateApproved {
 		t.Errorf("conditions %+v, want Approved", o.Status.Conditions)

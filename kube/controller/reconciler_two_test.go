@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // oneRequest is an API server with one pending request, which sends the writes that it gets.
@@ -65,9 +67,7 @@ func (s *oneRequest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // count them side by side. A second one of the same name is refused.
 func TestTwoClusters(t *testing.T) {
 	scheme := runtime.NewScheme()
-	if err := certificatesv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(certificatesv1.AddToScheme(scheme))
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), meta.RESTScopeRoot)
 	mappers := func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil }
@@ -78,18 +78,10 @@ func TestTwoClusters(t *testing.T) {
 		return api, &rest.Config{Host: web.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	}
 	first, config := serve("first")
-	m, err := manager.New(config, manager.Options{Scheme: scheme, Metrics: server.Options{BindAddress: "0"}, MapperProvider: mappers})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testkit.Must(manager.New(config, manager.Options{Scheme: scheme, Metrics: server.Options{BindAddress: "0"}, MapperProvider: mappers}))
 	second, config := serve("second")
-	other, err := cluster.New(config, func(o *cluster.Options) { o.Scheme, o.MapperProvider = scheme, mappers })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Add(other); err != nil {
-		t.Fatal(err)
-	}
+	other := testkit.Must(cluster.New(config, func(o *cluster.Options) { o.Scheme, o.MapperProvider = scheme, mappers }))
+	testkit.MustDo(m.Add(other))
 	counters := prometheus.NewRegistry()
 	for _, c := range []Config{{Metrics: counters}, {Name: "of-the-second", Cluster: other, Metrics: counters}} {
 		c.Providers = &fakeProviders{signers: []string{builtIn}, verify: approve}
@@ -121,10 +113,7 @@ func TestTwoClusters(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	families, err := counters.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := testkit.Must(counters.Gather())
 	var names []string
 	for _, f := range families {
 		for _, metric := range f.Metric {

@@ -32,8 +32,8 @@ func (r *Reconciler) inherit(ctx context.Context, request *csr.Request) (*csr.At
 	return checked.Inherit(r.c.Now())
 }
 
-// countServing has the name of a node rest until a serving certificate of Kubernetes' own signer has
-// ended. An approval is only of what ends before, but the signer counts from when it signs.
+// countServing reserves the name of a node until a serving certificate of Kubernetes' own signer has
+// ended. The approved certificate ends within the record, but the signer counts from when it signs.
 func (r *Reconciler) countServing(ctx context.Context, object *certificatesv1.CertificateSigningRequest) error {
 	if leaf, err := leafOf(object.Status.Certificate); err == nil {
 		record, err := r.c.Registry.Lookup(ctx, strings.TrimPrefix(leaf.Subject.CommonName, csr.NodeUserPrefix))

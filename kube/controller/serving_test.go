@@ -15,6 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -30,18 +31,9 @@ func servingPolicy(duration time.Duration) *csr.Policy {
 // asksToServe is a kubelet's own request, filed with its client certificate.
 func asksToServe(t *testing.T) func(o *certificatesv1.CertificateSigningRequest) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := csr.Create(csr.PurposeServing, key, "node-1", csr.CreateOptions{DNSNames: []string{"node-1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec, err := (&csr.Bundle{Request: der}).Spec(csr.SignerKubeletServing, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	der := testkit.Must(csr.Create(csr.PurposeServing, key, "node-1", csr.CreateOptions{DNSNames: []string{"node-1"}}))
+	spec := testkit.Must((&csr.Bundle{Request: der}).Spec(csr.SignerKubeletServing, 0))
 	return func(o *certificatesv1.CertificateSigningRequest) {
 		o.Spec.Request, o.Spec.Username, o.Spec.Groups = spec.Request, csr.NodeUserPrefix+"node-1", []string{csr.NodesGroup, csr.AuthenticatedGroup}
 		o.Spec.Extra = map[string]certificatesv1.ExtraValue{csr.ExtraCredentialID: {"X509SHA256=00"}}

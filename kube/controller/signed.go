@@ -29,8 +29,8 @@ var errNotAdmitted = errors.New("controller: the registry has no approval of thi
 // errForgotten says that a certificate that was once recorded would no longer be recorded.
 var errForgotten = errors.New("controller: the certificate has ended, or others of its node are kept that were issued later")
 
-// recordSigned remembers the certificate that Kubernetes' own signer has put into a client
-// request. No request can inherit from a certificate that the registry does not know.
+// recordSigned records the certificate that Kubernetes' own signer has put into a client request. A
+// serving request inherits the attestation of recorded certificates alone.
 func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.CertificateSigningRequest) error {
 	nodeName := ""
 	leaf, err := leafOf(object.Status.Certificate)
@@ -64,8 +64,8 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 	return nil
 }
 
-// completed turns the record of a request into that of its certificate. What Stale has is
-// enough if the write succeeds.
+// completed turns the record of a request into the record of its certificate. A record from Stale is
+// enough if the write over it succeeds.
 func (r *Reconciler) completed(ctx context.Context, nodeName, uid string, leaf *x509.Certificate) error {
 	if r.c.Now().After(leaf.NotAfter) {
 		return errForgotten
@@ -86,8 +86,8 @@ func (r *Reconciler) completed(ctx context.Context, nodeName, uid string, leaf *
 	return r.completeIn(ctx, record, uid, leaf)
 }
 
-// completeIn does this in a record. A certificate that says something else than was admitted is
-// not recorded, but the name does not rest before it has ended.
+// completeIn completes the certificate's entry in a record. A certificate that differs from its grant
+// is not recorded, but the name stays reserved until it has ended.
 func (r *Reconciler) completeIn(ctx context.Context, record *membership.Record, uid string, leaf *x509.Certificate) error {
 	for i := range record.Issued {
 		issued := &record.Issued[i]

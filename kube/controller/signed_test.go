@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -33,20 +34,11 @@ func (r oneRecord) Lookup(context.Context, string) (*membership.Record, error) {
 // signed makes a request with a certificate until a time.
 func signed(t *testing.T, until time.Time) func(o *certificatesv1.CertificateSigningRequest) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	request := testkit.Must(csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{}))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: until.Add(-time.Hour), NotAfter: until,
 		Subject: pkix.Name{CommonName: csr.NodeUserPrefix + "node-1", Organization: []string{csr.NodesGroup}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	leaf, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	leaf := testkit.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
 	return func(o *certificatesv1.CertificateSigningRequest) {
 		approvedBy(o)
 		o.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: csr.BlockRequest, Bytes: request})
@@ -144,10 +136,7 @@ func TestSignedLongAfterItsApproval(t *testing.T) {
 			w := newWorld(t, func(c *Config) { c.Registry = r })
 			admitted := w.now.Add(time.Hour).Truncate(time.Second)
 			o := w.create("request", builtIn, signed(t, admitted.Add(row.late)))
-			leaf, err := leafOf(o.Status.Certificate)
-			if err != nil {
-				t.Fatal(err)
-			}
+			leaf := testkit.Must(leafOf(o.Status.Certificate))
 			key, err := csr.SPKIHash(leaf.PublicKey)
 			if err != nil {
 				t.Fatal(err)
@@ -188,14 +177,8 @@ func TestRecordedByCache(t *testing.T) {
 			var r asked
 			w := newWorld(t, func(c *Config) { c.Registry = &r })
 			o := w.create("request", builtIn, signed(t, w.now.Add(time.Hour)))
-			leaf, err := leafOf(o.Status.Certificate)
-			if err != nil {
-				t.Fatal(err)
-			}
-			key, err := csr.SPKIHash(leaf.PublicKey)
-			if err != nil {
-				t.Fatal(err)
-			}
+			leaf := testkit.Must(leafOf(o.Status.Certificate))
+			key := testkit.Must(csr.SPKIHash(leaf.PublicKey))
 			record := func(uid string) *membership.Record {
 				return &membership.Record{State: membership.StateBound, Issued: []csr.IssuedRecord{
 					{NodeName: "node-1", SignerName: builtIn, RequestUID: uid, SPKIHash: key, NotAfter: w.now.Add(2 * time.Hour)}}}

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/keyring"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -30,9 +31,7 @@ import (
 func store(t testing.TB) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(corev1.AddToScheme(scheme))
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(empty("kube-system", "keys")).Build()
 }
 
@@ -49,13 +48,8 @@ func config(c client.Client) keyring.Config {
 func keysIn(t *testing.T, c client.Client) []attest.RingKey {
 	t.Helper()
 	var secret corev1.Secret
-	if err := c.Get(t.Context(), config(c).Secret, &secret); err != nil {
-		t.Fatal(err)
-	}
-	keys, err := attest.ParseRingKeys(secret.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(c.Get(t.Context(), config(c).Secret, &secret))
+	keys := testkit.Must(attest.ParseRingKeys(secret.Data))
 	return keys
 }
 
@@ -65,10 +59,7 @@ func TestRefresh(t *testing.T) {
 	now := began
 	conf := config(c)
 	conf.Now = func() time.Time { return now }
-	keeper, err := keyring.New(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	keeper := testkit.Must(keyring.New(conf))
 	for _, step := range []struct {
 		name  string
 		after time.Duration
@@ -100,16 +91,12 @@ func TestForeignEntries(t *testing.T) {
 	var secret corev1.Secret
 	change := func(change func(data map[string][]byte)) {
 		t.Helper()
-		if err := c.Get(t.Context(), config(c).Secret, &secret); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(c.Get(t.Context(), config(c).Secret, &secret))
 		if secret.Data == nil {
 			secret.Data = map[string][]byte{}
 		}
 		change(secret.Data)
-		if err := c.Update(t.Context(), &secret); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(c.Update(t.Context(), &secret))
 	}
 	var logged []string
 	ctx := log.IntoContext(t.Context(), funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}))
@@ -154,19 +141,14 @@ func timed(t *testing.T, conf keyring.Config, at time.Time) (*keyring.Keeper, *t
 	t.Helper()
 	now := at
 	conf.Now = func() time.Time { return now }
-	k, err := keyring.New(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := testkit.Must(keyring.New(conf))
 	return k, &now
 }
 
 // refresh expects a keeper to read the Secret and to be ready.
 func refresh(t *testing.T, k *keyring.Keeper) {
 	t.Helper()
-	if err := errors.Join(k.Refresh(t.Context()), k.Check(nil)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(errors.Join(k.Refresh(t.Context()), k.Check(nil)))
 }
 
 var began = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -224,9 +206,7 @@ func TestFirstKeyOfAFastClock(t *testing.T) {
 	fast, _ := timed(t, config(c), began.AddDate(1, 0, 0))
 	refresh(t, fast)
 	k, now := timed(t, config(c), began)
-	if err := k.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(k.Refresh(t.Context()))
 	if err := k.Check(nil); err == nil {
 		t.Error("ready without a key in use")
 	}
@@ -244,9 +224,7 @@ func TestOneLookOfAFastClock(t *testing.T) {
 	k, now := timed(t, config(c), began)
 	refresh(t, k)
 	fast, _ := timed(t, config(c), began.AddDate(10, 0, 0))
-	if err := fast.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(fast.Refresh(t.Context()))
 	for n := range 24 {
 		*now = began.Add(time.Duration(n) * month)
 		refresh(t, k)
@@ -336,10 +314,7 @@ func TestReplicas(t *testing.T) {
 	c := store(t)
 	errs := make(chan error)
 	for range 8 {
-		keeper, err := keyring.New(config(c))
-		if err != nil {
-			t.Fatal(err)
-		}
+		keeper := testkit.Must(keyring.New(config(c)))
 		go func() { errs <- keeper.Refresh(context.Background()) }()
 	}
 	for range 8 {
@@ -371,9 +346,7 @@ func TestDamaged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := store(t)
 			conf := config(c)
-			if err := change(c, empty("kube-system", "keys"), &conf); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(change(c, empty("kube-system", "keys"), &conf))
 			keeper, err := keyring.New(conf)
 			if err != nil {
 				t.Fatal(err)
@@ -394,31 +367,19 @@ func TestDamaged(t *testing.T) {
 func TestRetired(t *testing.T) {
 	c := store(t)
 	conf := config(c)
-	keeper, err := keyring.New(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := keeper.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	keeper := testkit.Must(keyring.New(conf))
+	testkit.MustDo(keeper.Refresh(t.Context()))
 	leaked := keysIn(t, c)
 	patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/data"}]`))
-	if err := c.Patch(t.Context(), empty(conf.Secret.Namespace, conf.Secret.Name), patch); err != nil {
-		t.Fatal(err)
-	}
-	if err := keeper.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(c.Patch(t.Context(), empty(conf.Secret.Namespace, conf.Secret.Name), patch))
+	testkit.MustDo(keeper.Refresh(t.Context()))
 	if now := keysIn(t, c); len(now) != 1 || reflect.DeepEqual(now, leaked) {
 		t.Errorf("%d keys, the leaked one among them: %t", len(now), reflect.DeepEqual(now, leaked))
 	}
 }
 
 func TestStartEndsWithItsContext(t *testing.T) {
-	keeper, err := keyring.New(config(store(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	keeper := testkit.Must(keyring.New(config(store(t))))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := keeper.Start(ctx); err != nil {
@@ -452,10 +413,7 @@ func TestStartRetries(t *testing.T) {
 		reader := &unread{Reader: c, fails: 7}
 		k := config(c)
 		k.Reader = reader
-		keeper, err := keyring.New(k)
-		if err != nil {
-			t.Fatal(err)
-		}
+		keeper := testkit.Must(keyring.New(k))
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		if err := keeper.Start(ctx); err != nil {
@@ -539,10 +497,7 @@ func (s stored) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ..
 // is an error and nothing can be verified. A keeper that only reads takes a key of any age.
 func FuzzSecret(f *testing.F) {
 	for _, active := range []time.Time{began, began.Add(-12 * month), began.Add(month)} {
-		data, err := attest.MarshalRingKeys([]attest.RingKey{attest.NewRingKey(active)})
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := testkit.Must(attest.MarshalRingKeys([]attest.RingKey{attest.NewRingKey(active)}))
 		for name, value := range data {
 			f.Add(name, value)
 			f.Add(name, value[1:])
@@ -553,10 +508,7 @@ func FuzzSecret(f *testing.F) {
 		conf := config(nil)
 		conf.Reader, conf.Writer, conf.ReadOnly = stored{data: map[string][]byte{name: value}}, nil, true
 		conf.Now = func() time.Time { return began }
-		keeper, err := keyring.New(conf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		keeper := testkit.Must(keyring.New(conf))
 		refreshed, checked := keeper.Refresh(t.Context()), keeper.Check(nil)
 		if refreshed != nil && checked == nil {
 			t.Fatalf("refreshed: %v, ready: %v", refreshed, checked)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
@@ -60,10 +61,7 @@ func (f *frozen) Get(_ context.Context, key client.ObjectKey, into client.Object
 // signerOver is the registry of a process that binds what another one has reserved.
 func signerOver(t *testing.T, w *world, stale client.Reader, now func() time.Time) *registry.Registry {
 	t.Helper()
-	r, err := registry.New(membership.Scope{Cluster: "cluster-1"}, w.store, w.store, registry.Options{Stale: stale, Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(registry.New(membership.Scope{Cluster: "cluster-1"}, w.store, w.store, registry.Options{Stale: stale, Now: now}))
 	return r
 }
 
@@ -198,13 +196,9 @@ func TestNoManagedFields(t *testing.T) {
 	c := claim("node-1", "1", "uid-1")
 	w.mustReserve(c)
 	o := new(v1alpha1.AttestedNode)
-	if err := w.store.Get(t.Context(), client.ObjectKey{Name: c.NodeName}, o); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(w.store.Get(t.Context(), client.ObjectKey{Name: c.NodeName}, o))
 	o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}} // as an API server has them of a creation
-	if err := w.store.Update(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(w.store.Update(t.Context(), o))
 	w.mustJoin(c)
 	if err := w.store.Get(t.Context(), client.ObjectKey{Name: c.NodeName}, o); err != nil || len(o.ManagedFields) != 0 {
 		t.Errorf("got %v, %+v", err, o.ManagedFields)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
@@ -51,14 +52,9 @@ func (c asCache) GetInformer(context.Context, client.Object, ...cache.InformerGe
 func newNodesOnly(t *testing.T) (*nodesOnly, client.Reader) {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(v1alpha1.AddToScheme(scheme))
 	nodes := &nodesOnly{T: t, Client: fake.NewClientBuilder().WithScheme(scheme).Build(), informer: controllertest.NewFakeInformer(controllertest.Synced)}
-	reader, err := registry.Cached(t.Context(), asCache{nodes: nodes})
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader := testkit.Must(registry.Cached(t.Context(), asCache{nodes: nodes}))
 	return nodes, reader
 }
 
@@ -100,10 +96,7 @@ func (n *nodesOnly) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 // TestCached finds by a cache of nodes alone the records that a registry finds by pointers.
 func TestCached(t *testing.T) {
 	nodes, reader := newNodesOnly(t)
-	live, err := registry.New(membership.Scope{Cluster: "cluster-1"}, nodes.Client, nodes.Client, registry.Options{Stale: reader, Now: at})
-	if err != nil {
-		t.Fatal(err)
-	}
+	live := testkit.Must(registry.New(membership.Scope{Cluster: "cluster-1"}, nodes.Client, nodes.Client, registry.Options{Stale: reader, Now: at}))
 	join := func(c membership.Claim, lastEnd time.Time) {
 		t.Helper()
 		record, err := live.Reserve(t.Context(), c, at().Add(time.Minute))
@@ -140,9 +133,7 @@ func TestCached(t *testing.T) {
 				byName, err1 := r.Lookup(t.Context(), row.claim.NodeName)
 				byMachine, err2 := r.LookupMachine(t.Context(), row.claim.Machine)
 				byUID, err3 := r.LookupMachineUID(t.Context(), row.claim.MachineUID)
-				if err := errors.Join(err1, err2, err3); err != nil {
-					t.Fatal(err)
-				}
+				testkit.MustDo(errors.Join(err1, err2, err3))
 				if nameOf(byName) != row.byName || nameOf(byMachine) != row.byMachine || nameOf(byUID) != row.byUID {
 					t.Errorf("found %q, %q, %q, want %q, %q, %q", nameOf(byName), nameOf(byMachine), nameOf(byUID), row.byName, row.byMachine, row.byUID)
 				}
@@ -161,9 +152,7 @@ func TestCachedFollows(t *testing.T) {
 		var byUID v1alpha1.AttestedMachineUID
 		err1 := reader.Get(t.Context(), client.ObjectKey{Name: v1alpha1.PointerName(machine)}, &byMachine)
 		err2 := reader.Get(t.Context(), client.ObjectKey{Name: v1alpha1.PointerName(uid)}, &byUID)
-		if err := errors.Join(client.IgnoreNotFound(err1), client.IgnoreNotFound(err2)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(errors.Join(client.IgnoreNotFound(err1), client.IgnoreNotFound(err2)))
 		if err1 == nil && byMachine.Spec.Machine != machine || err2 == nil && byUID.Spec.MachineUID != uid {
 			t.Errorf("found %q and %q, want %q and %q", byMachine.Spec.Machine, byUID.Spec.MachineUID, machine, uid)
 		}
@@ -176,24 +165,18 @@ func TestCachedFollows(t *testing.T) {
 		}
 	}
 	o := &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.AttestedNodeSpec{Machine: "test:1", MachineUID: "uid-1", State: v1alpha1.NodeBound}}
-	if err := nodes.Create(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(nodes.Create(t.Context(), o))
 	want("not seen", "test:1", "uid-1", " ")
 	nodes.see()
 	want("seen", "test:1", "uid-1", "a a")
 	nodes.see() // again, as after a resync
 	o.Spec.Machine = "test:2"
-	if err := nodes.Update(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(nodes.Update(t.Context(), o))
 	want("rebound, not seen", "test:1", "uid-1", " a")
 	nodes.see()
 	want("rebound, before", "test:1", "uid-1", " a")
 	want("rebound, now", "test:2", "uid-1", "a a")
-	if err := nodes.Delete(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(nodes.Delete(t.Context(), o))
 	want("deleted, not seen", "test:2", "uid-1", " ")
 	nodes.see()
 	want("deleted", "test:2", "uid-1", " ")
@@ -201,19 +184,13 @@ func TestCachedFollows(t *testing.T) {
 		return &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.AttestedNodeSpec{Machine: "test:3", MachineUID: uid, State: v1alpha1.NodeBound}}
 	}
 	one, two := node("b", "uid-3"), node("c", "uid-4")
-	if err := errors.Join(nodes.Create(t.Context(), one), nodes.Create(t.Context(), two)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(errors.Join(nodes.Create(t.Context(), one), nodes.Create(t.Context(), two)))
 	nodes.see()
-	if err := nodes.Delete(t.Context(), one); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(nodes.Delete(t.Context(), one))
 	nodes.see()
 	want("one of two deleted", "test:3", "uid-4", "c c")
 	two.Spec.MachineUID = "uid-5"
-	if err := nodes.Update(t.Context(), two); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(nodes.Update(t.Context(), two))
 	nodes.see()
 	want("adopted", "test:3", "uid-5", "c c")
 	nodes.down = errors.New("the cache has not started")

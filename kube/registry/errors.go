@@ -12,8 +12,8 @@ import (
 )
 
 // ErrObject says that an object is not as a registry writes it: another program has changed it.
-// This is not an answer: whatever depends on the object has to be retried until a person has
-// looked at it.
+// It is no refusal: a call that depends on the object has to be retried until an administrator has
+// repaired it.
 var ErrObject = errors.New("an object of the registry is damaged")
 
 // errSwapped says that an object has changed between a read and a write.

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
@@ -27,18 +28,12 @@ func (b *between) Update(ctx context.Context, o client.Object, options ...client
 
 func newRegistryOver(t testing.TB, c client.Client, now func() time.Time) *registry.Registry {
 	t.Helper()
-	r, err := registry.New(membership.Scope{Cluster: "cluster-1"}, c, c, registry.Options{Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(registry.New(membership.Scope{Cluster: "cluster-1"}, c, c, registry.Options{Now: now}))
 	return r
 }
 
 func newScopedRegistry(t testing.TB, scope membership.Scope, c client.Client, now func() time.Time) *registry.Registry {
 	t.Helper()
-	r, err := registry.New(scope, c, c, registry.Options{Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(registry.New(scope, c, c, registry.Options{Now: now}))
 	return r
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -66,30 +65,16 @@ func (r *Registry) nodes(ctx context.Context, each func(*node) error) error {
 // names; see membership.Registry. It reads them in pages, so changes made meanwhile may or may
 // not be seen. A damaged object is left out, and at the end the error is [ErrObject].
 func (r *Registry) Records(ctx context.Context) iter.Seq2[*membership.Record, error] {
-	return Several{r}.Records(ctx)
-}
-
-// Records is the Records of all registries at once.
-func (s Several) Records(ctx context.Context) iter.Seq2[*membership.Record, error] {
 	return func(yield func(*membership.Record, error) bool) {
-		if len(s) == 0 {
-			yield(nil, errNone)
-			return
+		err := r.check(ctx)
+		if err == nil {
+			err = r.nodes(ctx, func(n *node) error {
+				if n.record.Live(r.now()) && n.object.Spec.Scope == r.scope.String() && !yield(clone(n.record), nil) {
+					return errEnough
+				}
+				return nil
+			})
 		}
-		scopes := make([]string, len(s))
-		for i, r := range s {
-			if err := r.check(ctx); err != nil {
-				yield(nil, err)
-				return
-			}
-			scopes[i] = r.scope.String()
-		}
-		err := s[0].nodes(ctx, func(n *node) error {
-			if n.record.Live(s[0].now()) && slices.Contains(scopes, n.object.Spec.Scope) && !yield(clone(n.record), nil) {
-				return errEnough
-			}
-			return nil
-		})
 		if err != nil && !errors.Is(err, errEnough) {
 			yield(nil, err)
 		}

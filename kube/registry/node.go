@@ -24,8 +24,8 @@ type node struct {
 }
 
 // mayHave reports whether a node's record can have an identity. A node without evidence has no
-// Machine UID and no machine but its own: what else its record has keeps nothing from the nodes
-// that attest.
+// Machine UID and no machine but its own: other identities in its record keep none from attested
+// nodes.
 func (n *node) mayHave(identity string) bool {
 	without := membership.Scope{Provider: csr.ProviderOf(csr.SignerClientInsecure), Road: attest.RoadDocument}
 	return n.object.Spec.Scope != without.String() || identity == without.Provider+":"+n.object.Name

@@ -12,7 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A pointerKind is what distinguishes the two kinds of pointers.
+// A pointerKind is one of the two kinds of pointers: by machine or by Machine UID.
 type pointerKind struct {
 	what string
 	// empty returns a new object, parts its identity and reference.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -46,10 +47,7 @@ func TestIncompleteReservation(t *testing.T) {
 
 func (w *world) mustReserve(c membership.Claim) *membership.Record {
 	w.Helper()
-	record, err := w.Reserve(context.Background(), c, w.clock.now().Add(time.Minute))
-	if err != nil {
-		w.Fatal(err)
-	}
+	record := testkit.Must(w.Reserve(context.Background(), c, w.clock.now().Add(time.Minute)))
 	return record
 }
 
@@ -116,10 +114,7 @@ func TestPendingChange(t *testing.T) {
 		t.Errorf("LookupMachine of the machine that it still is: %+v, %v", got, err)
 	}
 	// Whatever else is written ends the change.
-	found, err := w.Lookup(ctx, "node-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := testkit.Must(w.Lookup(ctx, "node-1"))
 	if _, err := w.Bind(ctx, found, at().Add(time.Hour), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -181,16 +176,12 @@ func TestDeletedByHand(t *testing.T) {
 	w.mustJoin(c)
 	pointer := &v1alpha1.AttestedMachine{}
 	pointer.Name = v1alpha1.PointerName("test:1")
-	if err := w.store.Delete(ctx, pointer); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(w.store.Delete(ctx, pointer))
 	w.mustJoin(c)
 	w.refused(claim("node-2", "1", "uid-2"), attest.Check("registry-machine"))
 	object := &v1alpha1.AttestedNode{}
 	object.Name = "node-1"
-	if err := w.store.Delete(ctx, object); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(w.store.Delete(ctx, object))
 	if got, err := w.Lookup(ctx, "node-1"); err != nil || got != nil {
 		t.Fatalf("after it: %+v, %v, want no record", got, err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
@@ -267,10 +268,7 @@ func TestStolenDuringBind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			slow := newRegistry(t, w.store, at) // its clock stands
-			reserved, err := slow.Reserve(context.Background(), claim("node-1", "1", "uid-1"), at().Add(time.Minute))
-			if err != nil {
-				t.Fatal(err)
-			}
+			reserved := testkit.Must(slow.Reserve(context.Background(), claim("node-1", "1", "uid-1"), at().Add(time.Minute)))
 			w.clock.advance(2 * time.Minute)
 			var thief *membership.Record
 			w.store.Fault(func(write int) (error, error) { return nil, nil })

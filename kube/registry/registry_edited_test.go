@@ -13,6 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
@@ -65,13 +66,9 @@ func TestEditedNodes(t *testing.T) {
 			w := newWorld(t)
 			w.bindFor(claimOf("node-1", "1"), 24*time.Hour)
 			var o v1alpha1.AttestedNode
-			if err := w.store.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &o); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(w.store.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &o))
 			change(&o.Spec)
-			if err := w.store.Update(t.Context(), &o); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(w.store.Update(t.Context(), &o))
 			thief, second := claimOf("node-1", "2"), claimOf("node-2", "1")
 			until := w.clock.now().Add(time.Minute)
 			for range 2 {
@@ -95,10 +92,7 @@ func TestEditedNodes(t *testing.T) {
 func TestReservationOfAClockAhead(t *testing.T) {
 	w := newWorld(t)
 	ahead := newRegistry(t, w.store, func() time.Time { return w.clock.now().AddDate(1, 0, 0) })
-	seen, err := ahead.Reserve(t.Context(), claimOf("node-1", "1"), w.clock.now().AddDate(1, 0, 0).Add(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	seen := testkit.Must(ahead.Reserve(t.Context(), claimOf("node-1", "1"), w.clock.now().AddDate(1, 0, 0).Add(time.Minute)))
 	for _, c := range []membership.Claim{claimOf("node-1", "2"), claimOf("node-2", "1")} {
 		if _, err := w.Reserve(t.Context(), c, w.clock.now().Add(time.Minute)); err != nil {
 			t.Errorf("%s for %s: %v", c.NodeName, c.Machine, err)
@@ -133,9 +127,7 @@ func (w *world) edit(name string, change func(n *v1alpha1.AttestedNode)) {
 func (w *world) lead(machine, node string) {
 	w.Helper()
 	p := &v1alpha1.AttestedMachine{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.PointerName(machine)}, Spec: v1alpha1.AttestedMachineSpec{Machine: machine, NodeReference: v1alpha1.NodeReference{NodeName: node}}}
-	if err := w.store.Create(w.Context(), p); err != nil {
-		w.Fatal(err)
-	}
+	testkit.MustDo(w.store.Create(w.Context(), p))
 }
 
 // TestEditedCertificates: a record whose certificates cannot be read is damaged, and does not pass for
@@ -197,9 +189,7 @@ func TestRepair(t *testing.T) {
 			w.bindFor(claimOf("node-1", "1"), time.Hour)
 			w.bindFor(claimOf("node-2", "2"), time.Hour)
 			p := new(v1alpha1.AttestedMachine)
-			if err := w.store.Get(t.Context(), client.ObjectKey{Name: v1alpha1.PointerName("test:1")}, p); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(w.store.Get(t.Context(), client.ObjectKey{Name: v1alpha1.PointerName("test:1")}, p))
 			change := c.change
 			if change == nil {
 				change = func(p *v1alpha1.AttestedMachine) { p.Finalizers = nil }
@@ -229,9 +219,7 @@ func TestRepair(t *testing.T) {
 		w.bindFor(claimOf("node-2", "2"), time.Hour)
 		_, released := w.Release(t.Context(), "node-2", "uid-node-2")
 		_, reserved := w.Reserve(t.Context(), claimOf("node-3", "3"), w.clock.now().Add(time.Minute))
-		if err := errors.Join(released, reserved); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(errors.Join(released, reserved))
 		if repaired, err := w.Repair(t.Context()); repaired != 0 || err != nil {
 			t.Errorf("repaired %d, %v, want none", repaired, err)
 		}
@@ -240,13 +228,9 @@ func TestRepair(t *testing.T) {
 		w := newWorld(t)
 		w.bindFor(claimOf("node-1", "1"), time.Hour)
 		copied := new(v1alpha1.AttestedNode)
-		if err := w.store.Get(t.Context(), client.ObjectKey{Name: "node-1"}, copied); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(w.store.Get(t.Context(), client.ObjectKey{Name: "node-1"}, copied))
 		copied.ObjectMeta = metav1.ObjectMeta{Name: "node-2"}
-		if err := w.store.Create(t.Context(), copied); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(w.store.Create(t.Context(), copied))
 		if repaired, err := w.Repair(t.Context()); repaired != 0 || !errors.Is(err, registry.ErrObject) {
 			t.Errorf("repaired %d, %v, want ErrObject", repaired, err)
 		}

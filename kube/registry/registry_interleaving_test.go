@@ -23,6 +23,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
@@ -261,18 +262,9 @@ func checkedRequest(t *testing.T, node, uid, key string) *csr.Checked {
 	if held, ok := checkedRequests.Load(id); ok {
 		return held.(*csr.Checked)
 	}
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := csr.Create(csr.PurposeClient, private, node, csr.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pem, err := (&csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte{0x30, 0}}).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	der := testkit.Must(csr.Create(csr.PurposeClient, private, node, csr.CreateOptions{}))
+	pem := testkit.Must((&csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte{0x30, 0}}).Marshal())
 	r := &csr.Request{
 		Metadata: csr.Metadata{Name: "csr", UID: id, CreationTimestamp: time.Now().Add(-time.Second)},
 		Spec:     csr.Spec{Request: pem, SignerName: csr.SignerClientTPM, Usages: csr.PurposeClient.Usages(false)},
@@ -281,10 +273,7 @@ func checkedRequest(t *testing.T, node, uid, key string) *csr.Checked {
 	machine := csr.Machine{Name: "m", UID: uid, NodeName: node, BootstrapReady: true}
 	policy := &csr.Policy{ClusterIDs: []string{"cluster-1"}, SignerNames: []string{csr.SignerClientTPM},
 		Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return &machine, nil }}
-	checked, err := policy.CheckUnsigned(t.Context(), r.Parsed(), csr.SignerClientTPM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	checked := testkit.Must(policy.CheckUnsigned(t.Context(), r.Parsed(), csr.SignerClientTPM))
 	checkedRequests.Store(id, checked)
 	return checked
 }
@@ -308,10 +297,7 @@ func (c *course) firstUse(p *process) *membership.FirstUse {
 	if p.own {
 		config.OwnSignersElsewhere = []string{csr.SignerClientTPM}
 	}
-	f, err := membership.NewFirstUse(config)
-	if err != nil {
-		c.Fatal(err)
-	}
+	f := testkit.Must(membership.NewFirstUse(config))
 	return f
 }
 

@@ -6,16 +6,14 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
 
 func newRegistry(t testing.TB, store *objectstore.Store, now func() time.Time) *registry.Registry {
 	t.Helper()
-	r, err := registry.New(membership.Scope{Cluster: "cluster-1"}, store, store, registry.Options{Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(registry.New(membership.Scope{Cluster: "cluster-1"}, store, store, registry.Options{Now: now}))
 	return r
 }
 

@@ -36,28 +36,6 @@ func (s Several) Bind(ctx context.Context, record *membership.Record, lastEnd ti
 	return s.first(func(r *Registry) (*membership.Record, error) { return r.Bind(ctx, record, lastEnd, issued) })
 }
 
-// Rebind is the Rebind of the registry that has the record.
-func (s Several) Rebind(ctx context.Context, record *membership.Record, machine attest.Identity) (*membership.Record, error) {
-	return s.first(func(r *Registry) (*membership.Record, error) { return r.Rebind(ctx, record, machine) })
-}
-
-// Adopt is the Adopt of the registry that has the record.
-func (s Several) Adopt(ctx context.Context, record *membership.Record, machineUID string) (*membership.Record, error) {
-	return s.first(func(r *Registry) (*membership.Record, error) { return r.Adopt(ctx, record, machineUID) })
-}
-
-// Release is the Release of the registry that has the record.
-func (s Several) Release(ctx context.Context, nodeName, machineUID string) (bool, error) {
-	err := errNone
-	for _, r := range s {
-		var released bool
-		if released, err = r.Release(ctx, nodeName, machineUID); released || err != nil {
-			return released, err
-		}
-	}
-	return false, err
-}
-
 // first asks the registries in turn until one says that the record is of its scope.
 func (s Several) first(ask func(*Registry) (*membership.Record, error)) (record *membership.Record, err error) {
 	err = errNone

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 )
 
@@ -74,9 +75,7 @@ func TestWithoutEvidence(t *testing.T) {
 
 func (w *world) create(o client.Object) {
 	w.Helper()
-	if err := w.store.Create(w.Context(), o); err != nil {
-		w.Fatal(err)
-	}
+	testkit.MustDo(w.store.Create(w.Context(), o))
 }
 
 // leads has the pointers of node-1 lead to another node.
@@ -85,9 +84,7 @@ func (w *world) leads(nodeName string) {
 	machine, uid := w.pointersOfNode1()
 	machine.Spec.NodeName, uid.Spec.NodeName = nodeName, nodeName
 	for _, o := range []client.Object{machine, uid} {
-		if err := w.store.Update(w.Context(), o); err != nil {
-			w.Fatal(err)
-		}
+		testkit.MustDo(w.store.Update(w.Context(), o))
 	}
 }
 
@@ -101,11 +98,7 @@ func (w *world) checkLeads(nodeName string) {
 func (w *world) pointersOfNode1() (*v1alpha1.AttestedMachine, *v1alpha1.AttestedMachineUID) {
 	w.Helper()
 	machine, uid := new(v1alpha1.AttestedMachine), new(v1alpha1.AttestedMachineUID)
-	if err := w.store.Get(w.Context(), client.ObjectKey{Name: v1alpha1.PointerName("test:1")}, machine); err != nil {
-		w.Fatal(err)
-	}
-	if err := w.store.Get(w.Context(), client.ObjectKey{Name: v1alpha1.PointerName("uid-node-1")}, uid); err != nil {
-		w.Fatal(err)
-	}
+	testkit.MustDo(w.store.Get(w.Context(), client.ObjectKey{Name: v1alpha1.PointerName("test:1")}, machine))
+	testkit.MustDo(w.store.Get(w.Context(), client.ObjectKey{Name: v1alpha1.PointerName("uid-node-1")}, uid))
 	return machine, uid
 }

@@ -70,9 +70,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{T: t, node: attesttest.NewNode(t, attesttest.NodeOptions{})}
 	w.plane = attesttest.NewControlPlane(t, w.node)
 	scheme := runtime.NewScheme()
-	if err := certificatesv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(certificatesv1.AddToScheme(scheme))
 	w.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).Build()
 	w.ca = &counting{ca: w.plane.CA}
 	var err error
@@ -87,23 +85,12 @@ func newWorld(t *testing.T) *world {
 // answer is the node's answer as an object, with conditions.
 func (w *world) answer(name string, conditions ...string) *certificatesv1.CertificateSigningRequest {
 	w.Helper()
-	challenge, err := w.plane.Challenge(w.Context(), w.node)
-	if err != nil {
-		w.Fatal(err)
-	}
-	request, err := w.node.Answer(w.Context(), challenge, w.plane.Now())
-	if err != nil {
-		w.Fatal(err)
-	}
+	challenge := testkit.Must(w.plane.Challenge(w.Context(), w.node))
+	request := testkit.Must(w.node.Answer(w.Context(), challenge, w.plane.Now()))
 	request.Metadata.Name, request.Metadata.UID = name, "uid-of-"+name
-	text, err := json.Marshal(request)
-	if err != nil {
-		w.Fatal(err)
-	}
+	text := testkit.Must(json.Marshal(request))
 	o := new(certificatesv1.CertificateSigningRequest)
-	if err := json.Unmarshal(text, o); err != nil {
-		w.Fatal(err)
-	}
+	testkit.MustDo(json.Unmarshal(text, o))
 	for _, c := range conditions {
 		o.Status.Conditions = append(o.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.RequestConditionType(c), Status: "True", Reason: "ByHand"})
 	}
@@ -114,14 +101,10 @@ func (w *world) answer(name string, conditions ...string) *certificatesv1.Certif
 func (w *world) sign(o *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
 	w.Helper()
 	status := o.Status
-	if err := w.api.Create(w.Context(), o); err != nil {
-		w.Fatal(err)
-	}
+	testkit.MustDo(w.api.Create(w.Context(), o))
 	if len(status.Conditions) != 0 {
 		o.Status = status
-		if err := w.api.Status().Update(w.Context(), o); err != nil {
-			w.Fatal(err)
-		}
+		testkit.MustDo(w.api.Status().Update(w.Context(), o))
 	}
 	return w.again(o)
 }
@@ -130,9 +113,7 @@ func (w *world) again(o *certificatesv1.CertificateSigningRequest) (*certificate
 	w.Helper()
 	_, err := w.reconciler.look(w.Context(), requests.Key{SignerName: o.Spec.SignerName, Name: o.Name})
 	got := new(certificatesv1.CertificateSigningRequest)
-	if err := w.api.Get(w.Context(), client.ObjectKeyFromObject(o), got); err != nil {
-		w.Fatal(err)
-	}
+	testkit.MustDo(w.api.Get(w.Context(), client.ObjectKeyFromObject(o), got))
 	return got, err
 }
 
@@ -164,10 +145,7 @@ func TestReconcile(t *testing.T) {
 			if c.change != nil {
 				c.change(o)
 			}
-			got, err := w.sign(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := testkit.Must(w.sign(o))
 			if signed := len(got.Status.Certificate) != 0; signed != c.signed {
 				t.Errorf("signed: %t, conditions %+v", signed, got.Status.Conditions)
 			}
@@ -330,10 +308,7 @@ func TestEveryAttemptIsOneCertificate(t *testing.T) {
 func TestUnwritten(t *testing.T) {
 	w := newWorld(t)
 	o := w.answer("r", "Approved")
-	verified, err := w.reconciler.c.Providers.Verify(t.Context(), controller.Request(o))
-	if err != nil {
-		t.Fatal(err)
-	}
+	verified := testkit.Must(w.reconciler.c.Providers.Verify(t.Context(), controller.Request(o)))
 	ca, now := w.plane.CA, w.plane.Now()
 	vouch := func(change func(g *csr.Grant)) *csr.Attested {
 		g := verified.Grant()
@@ -411,10 +386,7 @@ func chainOf(t testing.TB, length int, from time.Time) (chain, key []byte) {
 	var above *x509.Certificate
 	var aboveKey *ecdsa.PrivateKey
 	for i := range length {
-		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		private := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 		template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca " + strconv.Itoa(i)}, NotBefore: from, NotAfter: from.Add(2 * time.Hour),
 			KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true}
 		if above == nil {
@@ -425,9 +397,7 @@ func chainOf(t testing.TB, length int, from time.Time) (chain, key []byte) {
 			above, err = x509.ParseCertificate(der)
 		}
 		pkcs8, keyErr := x509.MarshalPKCS8PrivateKey(private)
-		if err := errors.Join(err, keyErr); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(errors.Join(err, keyErr))
 		aboveKey = private
 		chain = append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), chain...)
 		key = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
@@ -467,9 +437,7 @@ func TestCAOutsideItsTime(t *testing.T) {
 	config := csr.CAConfig{ClusterIDs: []string{"a-cluster"}, SignerNames: []string{csr.SignerClientTPM}, Now: func() time.Time { return now }}
 	write := func(from time.Time) {
 		chain, key := chainOf(t, 2, from)
-		if err := errors.Join(os.WriteFile(certificateFile, chain, 0o600), os.WriteFile(keyFile, key, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(errors.Join(os.WriteFile(certificateFile, chain, 0o600), os.WriteFile(keyFile, key, 0o600)))
 	}
 	write(now.Add(-time.Hour))
 	f, err := OpenCA(certificateFile, keyFile, config)
@@ -506,18 +474,13 @@ func TestFileCA(t *testing.T) {
 	certificateFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	write := func(path string, text []byte) {
 		t.Helper()
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.WriteFile(path, text, 0o600))
 	}
 	config := csr.CAConfig{ClusterIDs: []string{"a-cluster"}, SignerNames: []string{csr.SignerClientTPM}}
 	certificate, key := pair(t)
 	write(certificateFile, certificate)
 	write(keyFile, key)
-	f, err := OpenCA(certificateFile, keyFile, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(OpenCA(certificateFile, keyFile, config))
 	first := f.ca
 	if err := f.Reload(); err != nil || f.ca != first {
 		t.Errorf("without a change: %v, another CA: %t", err, f.ca != first)

@@ -23,8 +23,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// APIVersion is what every configuration file says in its first line. Its group is not that of
-// the custom resources: a configuration file cannot be applied to a cluster.
+// APIVersion is the apiVersion of every configuration file. Its group is not the custom resources'
+// group: a configuration file cannot be applied to a cluster.
 const APIVersion = "config." + v1alpha1.Group + "/v1alpha1"
 
 // MaxSize is the maximum length of a configuration file, and of a file that it names, in bytes.

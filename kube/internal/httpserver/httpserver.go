@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Limits are what clients may hold of a server.
+// Limits bound the connections, memory and time that clients may take of a server.
 type Limits struct {
 	// Connections may be open at a time, and PerAddress of them from one IPv4 address or one /64
 	// of IPv6. Each carries one request.
@@ -43,7 +43,7 @@ var (
 // connKey is the key of a request's connection in its context.
 type connKey struct{}
 
-// New returns a server with the limits, to serve what [Limits.Listen] returns. Handlers get a
+// New returns a server with the limits, for the listener of [Limits.Listen]. Handlers get a
 // request whose body has arrived. Errors that clients cause are not logged; a handler's panic is.
 func New(h http.Handler, l Limits, errorLog slog.Handler) *http.Server {
 	s := &http.Server{

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // served is a server that replies with the size of the body.
@@ -41,10 +43,7 @@ func (b *buffer) String() string {
 
 func serve(t *testing.T, l Limits) *served {
 	t.Helper()
-	bare, err := l.Listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bare := testkit.Must(l.Listen(t.Context(), "127.0.0.1:0"))
 	s := &served{bare.(*listener), bare.Addr().String(), new(buffer)}
 	h := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/panic" {
@@ -62,10 +61,7 @@ func serve(t *testing.T, l Limits) *served {
 // dial connects from an address of 127.0.0.0/8, and writes.
 func (s *served) dial(t *testing.T, from byte, text string) net.Conn {
 	t.Helper()
-	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}}).DialContext(t.Context(), "tcp", s.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testkit.Must((&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}}).DialContext(t.Context(), "tcp", s.address))
 	t.Cleanup(func() { _ = c.Close() })
 	_, _ = io.WriteString(c, text) // unless it was evicted already
 	return c
@@ -74,9 +70,7 @@ func (s *served) dial(t *testing.T, from byte, text string) net.Conn {
 // reply reads until the server hangs up, and returns the status and the body.
 func reply(t *testing.T, c net.Conn) (status, body string) {
 	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(c.SetReadDeadline(time.Now().Add(20 * time.Second)))
 	text, err := io.ReadAll(c)
 	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
 		t.Fatal("the server does not hang up")
@@ -128,10 +122,7 @@ func TestLimits(t *testing.T) {
 // TestEviction: at a limit, a connection goes of the address that has most: the oldest whose request
 // has not arrived, and else the oldest.
 func TestEviction(t *testing.T) {
-	bare, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bare := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	l := Limits{Connections: 5, PerAddress: 3}.bound(bare)
 	defer l.Close()
 	s := &served{l, bare.Addr().String(), nil}
@@ -151,10 +142,7 @@ func TestEviction(t *testing.T) {
 		{4, true, 7}, {5, true, 9}, {6, true, 0}, {7, true, 5}, {8, true, 8}, // one of each: the oldest
 	} {
 		s.dial(t, row.from, "")
-		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testkit.Must(l.Accept())
 		accepted = append(accepted, c.(*conn))
 		if row.served {
 			accepted[n].arrived()

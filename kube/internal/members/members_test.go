@@ -13,6 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -20,18 +21,9 @@ import (
 // messages are the hello of a node and its answer to a challenge of the plane's.
 func messages(t *testing.T, plane *attesttest.ControlPlane, node *attesttest.Node) (hello, answer *csr.Request) {
 	t.Helper()
-	hello, err := node.Hello(t.Context(), plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	challenge, err := plane.Verifier.Challenge(t.Context(), hello)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if answer, err = node.Answer(t.Context(), challenge, plane.Now()); err != nil {
-		t.Fatal(err)
-	}
-	return hello, answer
+	hello = testkit.Must(node.Hello(t.Context(), plane.Now()))
+	challenge := testkit.Must(plane.Verifier.Challenge(t.Context(), hello))
+	return hello, testkit.Must(node.Answer(t.Context(), challenge, plane.Now()))
 }
 
 // TestMembers has a node say hello and answer under each mode, with and without its identity
@@ -40,10 +32,7 @@ func TestMembers(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{Road: attest.RoadEK})
 	plane := attesttest.NewControlPlane(t, node)
 	hello, answer := messages(t, plane, node)
-	ek, err := tpmcert.ParseEK(node.TPM.EKCertificate(tpmsim.RSA2048).Raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ek := testkit.Must(tpmcert.ParseEK(node.TPM.EKCertificate(tpmsim.RSA2048).Raw))
 	ours, other := string(ek.Identity()), "ek:sha256:0000000000000000000000000000000000000000000000000000000000000000"
 	for name, row := range map[string]struct {
 		mode     Mode
@@ -79,10 +68,7 @@ func TestMembers(t *testing.T) {
 				config.FirstUseAfter = plane.Now().Add(24*time.Hour - row.restored)
 			}
 			scope := membership.Scope{Cluster: attesttest.ClusterID, Road: attest.RoadEK, IdentityClass: "RSA-2048"}
-			registry, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{Now: plane.Now})
-			if err != nil {
-				t.Fatal(err)
-			}
+			registry := testkit.Must(membership.NewMemoryRegistry(scope, membership.RegistryOptions{Now: plane.Now}))
 			machine := csr.Machine{Name: node.Name, NodeName: node.Name, UID: "uid-1", Identity: row.identity, ProviderID: node.ProviderID, BootstrapReady: true}
 			if row.approved != "" {
 				claim := membership.Claim{NodeName: node.Name, Machine: row.approved, MachineUID: machine.UID, ProviderID: machine.ProviderID}
@@ -96,17 +82,11 @@ func TestMembers(t *testing.T) {
 			}
 			config.Registries = []membership.FirstUseConfig{{Registry: registry, MaxLifetime: 24 * time.Hour,
 				NodeExists: func(context.Context, string) (bool, error) { return false, nil }}}
-			members, err := New(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			members := testkit.Must(New(config))
 			of := plane.Config
 			of.Authorizer, of.Policy = members, of.Policy.Clone()
 			of.Policy.Machines = func(context.Context, csr.Question) (*csr.Machine, error) { return &machine, nil }
-			verifier, err := attest.NewVerifier(of)
-			if err != nil {
-				t.Fatal(err)
-			}
+			verifier := testkit.Must(attest.NewVerifier(of))
 			_, atHello := verifier.Challenge(t.Context(), hello)
 			result, atAnswer := verifier.Verify(t.Context(), answer)
 			check := cmp.Or(row.check, attest.CheckMembership)
@@ -210,10 +190,7 @@ func manyIdentities(t *testing.T, plane *attesttest.ControlPlane, mode Mode, ide
 // TestNew refuses what cannot work, each thing alone.
 func TestNew(t *testing.T) {
 	first := func(scope membership.Scope) membership.FirstUseConfig {
-		registry, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		registry := testkit.Must(membership.NewMemoryRegistry(scope, membership.RegistryOptions{}))
 		return membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour, NodeExists: NodeExists()}
 	}
 	byTPM, byRack := first(membership.Scope{Cluster: "cluster-1"}), first(membership.Scope{Cluster: "cluster-1", Provider: "rack", Road: attest.RoadDocument})

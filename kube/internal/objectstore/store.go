@@ -57,19 +57,6 @@ func (s *Store) Counts() (reads, writes int) {
 	return reads, writes
 }
 
-// Len returns how many objects of a registry there are.
-func (s *Store) Len() int {
-	var nodes v1alpha1.AttestedNodeList
-	var machines v1alpha1.AttestedMachineList
-	var uids v1alpha1.AttestedMachineUIDList
-	for _, list := range []client.ObjectList{&nodes, &machines, &uids} {
-		if err := s.Client.List(context.Background(), list); err != nil {
-			panic(err)
-		}
-	}
-	return len(nodes.Items) + len(machines.Items) + len(uids.Items)
-}
-
 func (s *Store) read(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

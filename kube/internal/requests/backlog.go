@@ -46,7 +46,7 @@ type backlog struct {
 	over  bool
 }
 
-// desk is what looks at the requests to one signer: slow ones hold up no other signer's.
+// desk serves the requests to one signer: slow ones delay no other signer's.
 type desk struct {
 	running int
 	open    list.List // of the lines whose first request can be looked at
@@ -89,7 +89,7 @@ func newBacklog(opts Options, b bounds) *backlog {
 }
 
 // ofRequester is how many requests of one requester to one signer are looked at at a time, so
-// that slow ones hold up no other requester's.
+// that slow ones delay no other requester's.
 func (q *backlog) ofRequester() int { return max(1, q.opts.Workers/4) }
 
 // put takes a request as it is now.

@@ -70,7 +70,7 @@ func (p *pending) Start(ctx context.Context, _ workqueue.TypedRateLimitingInterf
 		&certificatesv1.CertificateSigningRequest{}, p, cache.ReflectorOptions{Name: p.signer})
 	go reflector.RunWithContext(ctx) //goroutine: client-go and the backlog alone
 	go func() {                      //goroutine: the backlog and its watch alone
-		_ = wait.PollUntilContextCancel(ctx, relistInterval, false, func(context.Context) (bool, error) {
+		_ = wait.PollUntilContextCancel(ctx, relistInterval, false, func(context.Context) (bool, error) { //goroutine: in this one; the backlog and its watch alone
 			p.takeLeftOut()
 			return false, nil
 		})

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 const (
@@ -75,9 +77,7 @@ func TestPending(t *testing.T) {
 				},
 			} {
 				p := newTestPending(row.signer)
-				if err := see(p, request("n", row.signer, row.certificate, row.conditions...)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.MustDo(see(p, request("n", row.signer, row.certificate, row.conditions...)))
 				if got := p.found(t, "n"); got != row.waits {
 					t.Errorf("%s: found is %t, want %t", how, got, row.waits)
 				}
@@ -89,13 +89,9 @@ func TestPending(t *testing.T) {
 // TestPendingCopies hands out copies, which a reader may change.
 func TestPendingCopies(t *testing.T) {
 	p := newTestPending(ours)
-	if err := p.Add(request("n", ours, "")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(p.Add(request("n", ours, "")))
 	var o certificatesv1.CertificateSigningRequest
-	if err := p.Get(t.Context(), client.ObjectKey{Name: "n"}, &o); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(p.Get(t.Context(), client.ObjectKey{Name: "n"}, &o))
 	o.Annotations["a"], o.Spec.Request[0] = "c", 'R'
 	if !p.found(t, "n") {
 		t.Error("it is gone")
@@ -124,9 +120,7 @@ func TestPendingUnasked(t *testing.T) {
 	approved := request("approved", ours, "", certificatesv1.CertificateApproved)
 	for range 2 {
 		for _, o := range []*certificatesv1.CertificateSigningRequest{request("plain", ours, ""), approved} {
-			if err := p.Add(o); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(p.Add(o))
 		}
 		if p.found(t, "plain") || p.found(t, "approved") == done.Has(approved) {
 			t.Errorf("done: %t, approved is found: %t, plain: %t", done.Has(approved), p.found(t, "approved"), p.found(t, "plain"))

@@ -25,6 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // apiServer lists requests by their signers, two at a time, and sends later ones.
@@ -91,9 +93,7 @@ func newManager(t *testing.T, api *apiServer) manager.Manager {
 	web := httptest.NewServer(api)
 	t.Cleanup(web.Close)
 	scheme := runtime.NewScheme()
-	if err := certificatesv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(certificatesv1.AddToScheme(scheme))
 	m, err := manager.New(&rest.Config{Host: web.URL}, manager.Options{
 		Scheme: scheme, Metrics: server.Options{BindAddress: "0"}, Controller: config.Controller{CacheSyncTimeout: 1}, // a list takes longer
 		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return meta.NewDefaultRESTMapper(nil), nil },
@@ -263,9 +263,7 @@ func TestFollow(t *testing.T) {
 	}
 	m := newManager(t, api)
 	p := newTestPending(ours)
-	if err := p.follow(m); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(p.follow(m))
 	q := p.backlog
 	api.fails.Store(true)
 	if err := p.check(nil); err != nil {
@@ -273,16 +271,12 @@ func TestFollow(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := p.Start(ctx, q); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(p.Start(ctx, q))
 	if err := p.check(nil); err == nil {
 		t.Error("ready before the first list")
 	}
 	api.fails.Store(false)
-	if err := p.WaitForSync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(p.WaitForSync(t.Context()))
 	if err := p.check(nil); err != nil {
 		t.Error(err)
 	}
@@ -321,9 +315,7 @@ func TestExpires(t *testing.T) {
 	api := &apiServer{listed: map[string][]*certificatesv1.CertificateSigningRequest{"spec.signerName=" + ours: {
 		request("a", ours, ""), request("b", ours, ""), request("c", ours, ""), request("d", ours, ""), request("e", ours, "")}}}
 	p := newTestPending(ours)
-	if err := p.follow(newManager(t, api)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(p.follow(newManager(t, api)))
 	api.expires.Store(true)
 	if _, err := p.list(t.Context()); err != nil || api.expires.Load() || api.lists.Load() != 1 || len(p.backlog.items) != 5 {
 		t.Errorf("%v, %d lists, %d held", err, api.lists.Load(), len(p.backlog.items))
@@ -342,13 +334,8 @@ func TestWatchOpens(t *testing.T) {
 		p.relist = true
 		p.mu.Unlock()
 	}
-	if err := p.follow(newManager(t, api)); err != nil {
-		t.Fatal(err)
-	}
-	w, err := p.watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(p.follow(newManager(t, api)))
+	w := testkit.Must(p.watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"}))
 	defer w.Stop()
 	if t.Failed() {
 		return
@@ -364,9 +351,7 @@ func TestWatchOpens(t *testing.T) {
 func TestFollowFails(t *testing.T) {
 	api := &apiServer{listed: map[string][]*certificatesv1.CertificateSigningRequest{"spec.signerName=" + ours: {request("a", ours, ""), request("b", ours, ""), request("c", ours, "")}}}
 	p := newTestPending(ours)
-	if err := p.follow(newManager(t, api)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(p.follow(newManager(t, api)))
 	p.started = true
 	for _, fails := range []bool{false, true, false} {
 		api.fails.Store(fails)

@@ -21,7 +21,7 @@ const followInterval = 10 * time.Second
 
 // Follow watches the file that [Read] has read, and those files named in it that no other reader
 // follows, until ctx ends. Once they have changed it calls end; the program is then restarted
-// with them, because what decides is made only once, from all of them. A configuration that
+// with them, because the verifier and authorizer are made only once, from all of them. A configuration that
 // the program could not start with is logged, and changes nothing.
 func (s *Settings) Follow(ctx context.Context, end func()) {
 	files.Follow(ctx, followInterval, "the configuration", func() error {

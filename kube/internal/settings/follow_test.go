@@ -14,21 +14,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // list is a revocation list with a number.
 func list(t *testing.T, number int64) string {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	issuer := &x509.Certificate{Subject: pkix.Name{CommonName: "a vendor"}, SubjectKeyId: []byte{1}, KeyUsage: x509.KeyUsageCRLSign}
-	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(number), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour)}, issuer, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := testkit.Must(x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(number), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour)}, issuer, key))
 	return string(der)
 }
 
@@ -36,10 +31,7 @@ func list(t *testing.T, number int64) string {
 func TestChanged(t *testing.T) {
 	ca := func() string {
 		t.Helper()
-		made, err := tpmsim.NewCA(tpmsim.CAOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := testkit.Must(tpmsim.NewCA(tpmsim.CAOptions{}))
 		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made.Root().Raw}))
 	}
 	roots, clusterCA, revoked := ca(), ca(), list(t, 1)
@@ -76,9 +68,7 @@ func TestChanged(t *testing.T) {
 			dir := t.TempDir()
 			write := func(file, text string) {
 				t.Helper()
-				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testkit.MustDo(os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
 			}
 			config := strings.ReplaceAll(shipped(t), "/etc/nodeattest/", dir+"/")
 			config = strings.Replace(config, "# caFile: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt", "caFile: "+dir+"/ca.crt", 1)
@@ -86,10 +76,7 @@ func TestChanged(t *testing.T) {
 			for file, text := range map[string]string{"config.yaml": config, "ek-roots.pem": roots, "ca.crt": clusterCA, "list.crl": revoked, "inventory.yaml": "machines: []\n"} {
 				write(file, text)
 			}
-			s, err := Read(filepath.Join(dir, "config.yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := testkit.Must(Read(filepath.Join(dir, "config.yaml")))
 			switch {
 			case row.old != "":
 				write("config.yaml", strings.Replace(config, row.old, row.with, 1))

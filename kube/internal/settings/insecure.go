@@ -14,8 +14,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// InsecureSigner is what only a node-attestation-signer needs that runs with --insecure. It has a CA
-// of its own: an API server that trusts it for clients takes a node's word for who it is.
+// InsecureSigner is the section of a node-attestation-signer that runs with --insecure. It has a CA
+// of its own: an API server that trusts it for clients accepts the name that a node claims.
 type InsecureSigner struct {
 	// CertificateFile, KeyFile, MetricsAddress and HealthAddress are as in Signer; empty
 	// addresses: "127.0.0.1:8084" and ":8085".
@@ -78,8 +78,8 @@ func (s *Settings) CheckInsecureCA() error {
 // noEvidence is the Evidence of a machine that cannot attest.
 const noEvidence = "none"
 
-// setKind sets the kind of evidence by which a machine is known. One without evidence is known by
-// nothing, and gets only what [csr.NewInsecureProvider] gives.
+// setKind sets the kind of evidence by which a machine is known. A machine without evidence has no
+// identity, and gets certificates of [csr.SignerClientInsecure] alone.
 func (s *Settings) setKind(m *Machine) error {
 	if m.Evidence == "" {
 		orElse(&m.Kind, s.Membership.Kind)

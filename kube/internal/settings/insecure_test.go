@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -64,10 +65,7 @@ func TestInsecureSigner(t *testing.T) {
 
 // TestInventoryWithoutEvidence tries entries of machines that cannot attest.
 func TestInventoryWithoutEvidence(t *testing.T) {
-	s, err := Parse([]byte(shipped(t) + insecureSection))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(Parse([]byte(shipped(t) + insecureSection)))
 	for entry, want := range map[string]string{ // of the provider, or "" for an error
 		"evidence: none":                          "insecure",
 		"evidence: none, providerID: 'rack://1'":  "insecure",
@@ -112,10 +110,7 @@ func TestWithoutEvidenceTakesNone(t *testing.T) {
 			mode = "mode: Approval, kind: " + kind
 		}
 		p := w.plane(t, "machines: [{nodeName: node-1, evidence: none}]", "profile: google}", "profile: google, projects: [example-project]}", "mode: Inventory", mode, "\ninventory:", insecureSection+"\ninventory:")
-		signer, err := csr.PurposeClient.SignerName(kind)
-		if err != nil {
-			t.Fatal(err)
-		}
+		signer := testkit.Must(csr.PurposeClient.SignerName(kind))
 		for _, signer := range []string{signer, csr.SignerKubeAPIServerClientKubelet} {
 			if err := p.join(t, prover, "node-1", signer); !errors.Is(err, attest.CheckMembership) || !strings.Contains(err.Error(), "one by insecure") {
 				t.Errorf("%s under %s: %v", kind, signer, err)
@@ -136,18 +131,9 @@ func TestWithoutEvidenceTakesNone(t *testing.T) {
 // plain is a request without evidence.
 func plain(t *testing.T, nodeName, signer string) *csr.Request {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec, err := (&csr.Bundle{Request: request}).Spec(signer, 3600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	request := testkit.Must(csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{}))
+	spec := testkit.Must((&csr.Bundle{Request: request}).Spec(signer, 3600))
 	return filed(spec)
 }
 
@@ -161,9 +147,7 @@ func TestInsecureCA(t *testing.T) {
 			text = append(text, pemOf(c)...)
 		}
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.WriteFile(path, text, 0o600))
 		return path
 	}
 	cluster, clusterKey := newCA(t, "cluster", nil, nil)
@@ -194,22 +178,13 @@ func TestInsecureCA(t *testing.T) {
 // newCA makes a CA, below another one if that is given.
 func newCA(t *testing.T, name string, parent *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
 	if parent == nil {
 		parent, by = template, key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := testkit.Must(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by))
+	c := testkit.Must(x509.ParseCertificate(der))
 	return c, key
 }

@@ -35,7 +35,7 @@ func boxed() []Documents {
 	}
 }
 
-// section makes a kind of a section of its own type.
+// section returns an Open for a section of type T.
 func section[T any](open func(*T) (attest.Kind, error)) func(decode func(into any) error) (attest.Kind, error) {
 	return func(decode func(into any) error) (attest.Kind, error) {
 		s := new(T)
@@ -223,7 +223,7 @@ func ParseIdentity(text, kind string, others ...Documents) (attest.Identity, err
 	return s.parseIdentity(text, kind)
 }
 
-// Readers returns all kinds of evidence that a program knows, for showing what messages say:
+// Readers returns all kinds of evidence that a program knows, for showing the contents of messages:
 // they read, but trust no issuer and verify nothing.
 func Readers(others ...Documents) ([]attest.Kind, error) {
 	s := new(Settings)

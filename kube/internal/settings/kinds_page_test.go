@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // TestKindsPage loads the blocks of docs/kinds-of-evidence.md: a config.yaml with the sections of
@@ -23,9 +25,7 @@ func TestKindsPage(t *testing.T) {
 		"google-intermediates.pem": "intermediates.pem", "azure-tpm-intermediates.pem": "intermediates.pem",
 		"azure-roots.pem": "azure.pem", "nitro-root.pem": "nitro.pem", "ec2-eu-west-1.pem": "ec2.pem",
 	} {
-		if err := os.Link(filepath.Join(w.dir, root), filepath.Join(w.dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.Link(filepath.Join(w.dir, root), filepath.Join(w.dir, name)))
 	}
 	kinds := map[string]bool{}
 	var s *Settings
@@ -61,13 +61,8 @@ func withSections(t *testing.T, text string) string {
 	t.Helper()
 	file := map[string]any{}
 	for _, text := range []string{shipped(t), text} {
-		if err := yaml.Unmarshal([]byte(text), &file); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(yaml.Unmarshal([]byte(text), &file))
 	}
-	whole, err := yaml.Marshal(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := testkit.Must(yaml.Marshal(file))
 	return string(whole)
 }

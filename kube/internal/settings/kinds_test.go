@@ -29,6 +29,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
@@ -57,23 +58,15 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	vendor, err := tpmsim.NewCA(tpmsim.CAOptions{Name: "Example Cloud"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	vendor := testkit.Must(tpmsim.NewCA(tpmsim.CAOptions{Name: "Example Cloud"}))
 	w := &world{t.TempDir(), vendor, cloudtest.NewGCE(t), cloudtest.NewAzure(t, cloudtest.AzureOptions{}), cloudtest.NewNitro(t), cloudtest.NewEC2(t, "eu-west-1", "eu-test-1")}
-	keys, err := jws.MarshalJWKS(w.google.Keys())
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := testkit.Must(jws.MarshalJWKS(w.google.Keys()))
 	for name, text := range map[string][]byte{
 		"keys.json": keys, "ak.pem": pemOf(vendor.Root()), "list.crl": []byte(list(t, 1)), "azure.pem": pemOf(w.azure.Root()),
 		"intermediates.pem": pemOf(w.azure.Intermediate()), "nitro.pem": pemOf(w.nitro.Root()), "ec2.pem": pemOf(w.ec2.Certificates()["eu-west-1"]),
 		"leaf.pem": pemOf(w.azure.Leaf()), "ended.pem": endedRoot(t), "roots.pem": append(endedRoot(t), pemOf(w.azure.Root())...),
 	} {
-		if err := os.WriteFile(filepath.Join(w.dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.WriteFile(filepath.Join(w.dir, name), text, 0o600))
 	}
 	return w
 }
@@ -355,10 +348,7 @@ func TestOtherKinds(t *testing.T) {
 // TestProvidersRefused: an error in any part of a verifier is reported.
 func TestProvidersRefused(t *testing.T) {
 	w := newWorld(t)
-	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := testkit.Must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour))))
 	opened := errors.New("not opened")
 	open := func(membership.Scope) (membership.Registry, membership.Lookups, error) { return nil, nil, opened }
 	for name, row := range map[string]struct {
@@ -388,10 +378,7 @@ func TestProvidersRefused(t *testing.T) {
 			t.Errorf("%s: an inventory that is not there: %v", name, err)
 		}
 	}
-	s, err := w.settings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(w.settings())
 	if got := s.OwnSigners(); len(got) != 5 || slices.Contains(got, csr.SignerKubeAPIServerClientKubelet) {
 		t.Errorf("own signers: %q", got)
 	}
@@ -402,10 +389,7 @@ func TestProvidersRefused(t *testing.T) {
 
 // TestInventoryEvidence has entries with identities that their kind of evidence never shows.
 func TestInventoryEvidence(t *testing.T) {
-	byGCE, err := newWorld(t).settings("mode: Inventory", "mode: Inventory, kind: gce")
-	if err != nil {
-		t.Fatal(err)
-	}
+	byGCE := testkit.Must(newWorld(t).settings("mode: Inventory", "mode: Inventory, kind: gce"))
 	for text, want := range map[string]string{
 		"{nodeName: a}":                                                 "gce",
 		"{nodeName: a, kind: tpm}":                                      "tpm",
@@ -452,10 +436,7 @@ func TestInventoryEvidence(t *testing.T) {
 // TestIdentities has an inventory's identities in the one spelling that a verification finds.
 // One that can be none is refused, and the error says which machine's.
 func TestIdentities(t *testing.T) {
-	s, err := newWorld(t).settings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(newWorld(t).settings())
 	uuids := subscription + "/" + vmID
 	for text, row := range map[string]struct{ kind, want string }{ // "": it is refused
 		"azure:" + strings.ToUpper(uuids):           {"azure", "azure:" + uuids},
@@ -513,9 +494,7 @@ func (w *world) provers(t *testing.T) map[string]attest.Prover {
 	amazon := w.ec2.Serve(cloudtest.EC2Machine{AccountID: "123456789012", Region: "eu-west-1", InstanceID: instanceID, Role: "node"})
 	t.Cleanup(amazon.Close)
 	byEC2, err5 := ec2.NewProver(ec2.SourceOptions{URL: amazon.URL})
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(errors.Join(err1, err2, err3, err4, err5))
 	t.Cleanup(func() { _ = byTPM.Close() })
 	return map[string]attest.Prover{"tpm": byTPM, "gce": byGCE, "azure": byAzure, "nitro": byNitro, "ec2": byEC2}
 }
@@ -528,22 +507,14 @@ type plane struct {
 
 func (w *world) plane(t *testing.T, inventory string, changes ...string) *plane {
 	t.Helper()
-	s, err := w.settings(changes...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(w.settings(changes...))
 	return w.planeOf(t, s, inventory)
 }
 
 func (w *world) planeOf(t *testing.T, s *Settings, inventory string) *plane {
 	t.Helper()
-	if err := os.WriteFile(s.Inventory.File, []byte(inventory), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	machines, err := s.OpenInventory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.WriteFile(s.Inventory.File, []byte(inventory), 0o600))
+	machines := testkit.Must(s.OpenInventory())
 	store, p := objectstore.New(), new(plane)
 	members, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		r, err := registry.New(scope, store, store, registry.Options{})
@@ -576,19 +547,10 @@ func (p *plane) join(t *testing.T, prover attest.Prover, nodeName, signer string
 
 func (p *plane) joinWith(t *testing.T, prover attest.Prover, key crypto.Signer, nodeName, signer string) (*csr.Request, error) {
 	t.Helper()
-	attester, err := attest.NewAttester(prover)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	attester := testkit.Must(attest.NewAttester(prover))
+	request := testkit.Must(csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{}))
 	subject := attest.Subject{Request: request, SignerName: signer, ClusterID: "c", ExpirationSeconds: 3600}
-	hello, err := attester.Hello(t.Context(), subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hello := testkit.Must(attester.Hello(t.Context(), subject))
 	challenge, err := p.Challenge(t.Context(), filed(hello))
 	if err != nil {
 		return nil, err
@@ -617,20 +579,11 @@ func TestEveryKindJoins(t *testing.T) {
 - {nodeName: by-azure, kind: azure, identity: 'azure:`+subscription+"/"+strings.ToUpper(vmID)+`'}
 - {nodeName: by-nitro, kind: nitro, identity: 'aws:aws/eu-west-1/`+instanceID+`'}
 `)
-	readers, err := Readers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	readers := testkit.Must(Readers())
 	for n, provider := range []string{"tpm", "azure", "nitro"} {
 		t.Run(provider, func(t *testing.T) {
-			key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-			if err != nil {
-				t.Fatal(err)
-			}
-			answer, err := p.joinWith(t, provers[provider], key, "by-"+provider, csr.SignerKubeAPIServerClientKubelet)
-			if err != nil {
-				t.Fatal(err)
-			}
+			key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+			answer := testkit.Must(p.joinWith(t, provers[provider], key, "by-"+provider, csr.SignerKubeAPIServerClientKubelet))
 			record, err := p.records.Lookup(t.Context(), "by-"+provider)
 			if err != nil || record == nil || record.State != membership.StateBound {
 				t.Fatalf("the record: %+v, %v", record, err)
@@ -657,10 +610,7 @@ func TestEveryKindJoins(t *testing.T) {
 // A request that another rule refuses is refused.
 func TestRecorded(t *testing.T) {
 	w := newWorld(t)
-	s, err := w.settings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(w.settings())
 	p := w.planeOf(t, s.At(time.Now().Add(time.Minute)), "machines: [{nodeName: by-ec2, kind: ec2, identity: 'aws:aws/eu-west-1/"+instanceID+"'}]\n")
 	prover := w.provers(t)["ec2"]
 	if err := p.join(t, prover, "by-ec2", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, errOffline) || !errors.Is(err, refusal.ErrRetry) {
@@ -696,9 +646,7 @@ func TestStepDown(t *testing.T) {
 					t.Errorf("before it has joined: %v", err)
 				}
 			}
-			if err := p.join(t, provers[row.known], "node-1", csr.SignerKubeAPIServerClientKubelet); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(p.join(t, provers[row.known], "node-1", csr.SignerKubeAPIServerClientKubelet))
 			for _, signer := range []string{csr.SignerKubeAPIServerClientKubelet, "cluster.x-k8s.io/kube-apiserver-client-kubelet-" + row.other} {
 				if err := p.join(t, provers[row.other], row.node, signer); !errors.Is(err, attest.CheckMembership) {
 					t.Errorf("%s: %v", signer, err)

@@ -26,7 +26,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// fileKind is the file's kind.
 const fileKind = "NodeAttestation"
 
 // MaxInventorySize is the maximum length of an inventory in bytes, 16 MiB.
@@ -46,8 +45,8 @@ type Settings struct {
 	// InsecureSigner serves the machines that cannot attest; nil: no such machines are served.
 	InsecureSigner *InsecureSigner `json:"insecureSigner"`
 
-	// known are the kinds of evidence with documents that the program knows, and sections what
-	// the file says of them.
+	// known are the kinds of evidence with documents that the program knows, and sections their
+	// sections of the file.
 	known    []Documents
 	sections map[string]configfile.Section
 	// path is the file that was read, and sum the digest of its contents (Follow).
@@ -124,7 +123,7 @@ type TPM struct {
 
 // Issuer is one issuer of EK or AK certificates.
 type Issuer struct {
-	// RootsFile contains the trust anchors in PEM, IntermediatesFile what nodes need not send.
+	// RootsFile contains the trust anchors in PEM, IntermediatesFile CAs that nodes need not send.
 	RootsFile         string `json:"rootsFile"`
 	IntermediatesFile string `json:"intermediatesFile"`
 	// Profile is "tcg", "google", "intel" or "tpm12" for EKs. For AKs it is "tcg", "google",
@@ -179,7 +178,7 @@ type Membership struct {
 	RestoredAt *metav1.Time `json:"restoredAt"`
 }
 
-// Controller is what only the node-attestation-controller needs.
+// Controller is the section of the node-attestation-controller.
 type Controller struct {
 	// MetricsAddress and HealthAddress are where it listens; empty: "127.0.0.1:8080", since
 	// every client that reaches the metrics reads them, and ":8081"; "0": nowhere.
@@ -198,7 +197,7 @@ type Controller struct {
 	InsecureAllowWaysAround bool `json:"insecureAllowWaysAround"`
 }
 
-// Signer is what only the node-attestation-signer needs.
+// Signer is the section of the node-attestation-signer.
 type Signer struct {
 	// CertificateFile contains the CA's chain in PEM, the issuing CA first, and KeyFile its
 	// key (PKCS #8, PKCS #1 or SEC 1). Both are read again when they change.
@@ -276,8 +275,8 @@ func (s *Settings) complete() {
 	}
 }
 
-// maxRecoveryLifetime bounds the lifetime of recovery certificates. Their keys stay in the TPM, but
-// the thief of a TLS session of one has its user's rights until the certificate ends.
+// maxRecoveryLifetime bounds recovery certificates: a stolen TLS session of one has its user's rights
+// until the certificate ends.
 const maxRecoveryLifetime = 90 * 24 * time.Hour
 
 // minRequested is the shortest lifetime that the API server lets a request state.
@@ -286,8 +285,7 @@ const minRequested = 10 * time.Minute
 // kubernetesOwn reports whether a signer is one of Kubernetes' own.
 func kubernetesOwn(signerName string) bool { return csr.ProviderOf(signerName) == "" }
 
-// minLifetime is the least MaxLifetime. Kubernetes' own signers issue for the lifetime that a
-// request states; node-attestation-signer shortens it.
+// minLifetime is the least MaxLifetime: node-attestation-signer shortens the stated lifetime.
 func (g *Signers) minLifetime() time.Duration {
 	if slices.ContainsFunc(g.Names, kubernetesOwn) {
 		return minRequested
@@ -297,9 +295,7 @@ func (g *Signers) minLifetime() time.Duration {
 
 // maxBuiltInDuration is the longest BuiltInDuration with which a kubelet always gets a serving
 // certificate: one that ends within MaxLifetime of the beginning of its client certificate
-// (csr.Checked.Inherit). Nodes renew the client certificate after four fifths of its lifetime at
-// the latest, which is BuiltInDuration from Kubernetes' own signer and MaxLifetime from
-// node-attestation-signer.
+// (csr.Checked.Inherit), which is renewed after four fifths of its lifetime at the latest.
 func (g *Signers) maxBuiltInDuration() time.Duration {
 	ours := func(name string) bool {
 		purpose, err := csr.PurposeOf(name)
@@ -348,10 +344,10 @@ func (s *Settings) check() error {
 			return err
 		}
 	}
-	if i := slices.IndexFunc(s.Signers.Names, func(name string) bool {
-		return !kubernetesOwn(name) && !slices.Contains(s.Opened(), csr.ProviderOf(name))
-	}); i >= 0 {
-		return refusal.Config("signers.names", refusal.Quote(s.Signers.Names[i]), "signers of kinds that are configured: "+strings.Join(s.Opened(), ", "))
+	for _, name := range s.Signers.Names {
+		if !kubernetesOwn(name) && !slices.Contains(s.Opened(), csr.ProviderOf(name)) {
+			return refusal.Config("signers.names", refusal.Quote(name), "signers of kinds that are configured: "+strings.Join(s.Opened(), ", "))
+		}
 	}
 	return s.checkMembership()
 }
@@ -367,8 +363,8 @@ func (c *Cluster) check() error {
 	return nil
 }
 
-// check refuses what keyring.New and controller.New would refuse: the program that follows its
-// configuration has ended by then.
+// check refuses values that keyring.New and controller.New would refuse: a program that follows its
+// configuration would have ended by then.
 func (c *Controller) check() error {
 	switch {
 	case c.RequesterRate < 0 || c.RequesterBurst < 0 || c.Workers < 0:

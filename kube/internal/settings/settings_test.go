@@ -20,20 +20,14 @@ import (
 
 func shipped(t testing.TB) string {
 	t.Helper()
-	manifests, err := deploy.Manifests("config.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := testkit.Must(deploy.Manifests("config.yaml"))
 	return string(manifests[0])
 }
 
 // TestShipped checks that the file which documents the settings is one, and has the
 // defaults.
 func TestShipped(t *testing.T) {
-	s, err := Parse([]byte(shipped(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(Parse([]byte(shipped(t))))
 	bare, err := Parse([]byte("apiVersion: config.nodeattest.github.io/v1alpha1\nkind: NodeAttestation\n" +
 		"tpm: {allowedEKs: ['ek:sha256:00']}\ninventory: {file: f}\nmembership: {mode: Inventory, road: ek}\n"))
 	if err != nil {
@@ -117,10 +111,7 @@ func TestParse(t *testing.T) {
 // known are settings that name machines' kind as tpm.
 func known(t testing.TB) *Settings {
 	t.Helper()
-	s, err := Parse([]byte(shipped(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(Parse([]byte(shipped(t))))
 	return s
 }
 
@@ -228,10 +219,7 @@ func TestInventoryErrors(t *testing.T) {
 
 // TestInventoryReserved: no machine may have a reserved name or address.
 func TestInventoryReserved(t *testing.T) {
-	s, err := Parse([]byte(strings.Replace(shipped(t), "reservedIPs: []", "reservedIPs: [10.96.0.0/12]", 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(Parse([]byte(strings.Replace(shipped(t), "reservedIPs: []", "reservedIPs: [10.96.0.0/12]", 1))))
 	s.Signers.ReservedDNSNames = []string{".Corp.example"}
 	for entry, want := range map[string]string{"ipAddresses: [10.111.0.1]": "10.111.0.1", "dnsNames: [a.corp.example]": "a.corp.example",
 		"ipAddresses: [10.112.0.1], dnsNames: [corp.example]": ""} {
@@ -248,15 +236,10 @@ func TestFollow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "inventory.yaml")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.WriteFile(path, []byte(text), 0o600))
 	}
 	write("machines: [{nodeName: a}]")
-	m, err := (&Settings{Inventory: Inventory{File: path}, Membership: Membership{Kind: "tpm"}}).OpenInventory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testkit.Must((&Settings{Inventory: Inventory{File: path}, Membership: Membership{Kind: "tpm"}}).OpenInventory())
 	has := func(name string, want error) {
 		t.Helper()
 		if _, err := m.Machine(t.Context(), csr.Question{NodeName: name}); !errors.Is(err, want) {
@@ -266,9 +249,7 @@ func TestFollow(t *testing.T) {
 	has("a", nil)
 	has("b", csr.ErrNoMachine)
 	write("machines: [{nodeName: b}, ]")
-	if err := m.read(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(m.read())
 	has("a", csr.ErrNoMachine)
 	has("b", nil)
 	for _, text := range []string{"machines: [{nodeName: ", "", "\n", "# nothing\n", "null\n", "---\n", "machines:\n", "machines: null\n", "{}\n"} {
@@ -279,27 +260,17 @@ func TestFollow(t *testing.T) {
 		has("b", nil)
 	}
 	write("machines: []\n")
-	if err := m.read(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(m.read())
 	has("b", csr.ErrNoMachine)
 }
 
 // TestPolicyCluster has the policy be that of the cluster of the file, by its IDs or its CA.
 func TestPolicyCluster(t *testing.T) {
 	w := newWorld(t)
-	root, err := attest.ClusterID(w.vendor.Root())
-	if err != nil {
-		t.Fatal(err)
-	}
-	bundle, err := os.ReadFile(filepath.Join(w.dir, "ak.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := testkit.Must(attest.ClusterID(w.vendor.Root()))
+	bundle := testkit.Must(os.ReadFile(filepath.Join(w.dir, "ak.pem")))
 	for name, text := range map[string]string{"commented.pem": "# kubernetes-ca\n" + string(bundle) + "\nsubject=CN=x\n", "twice.pem": string(bundle) + string(bundle), "none.pem": "# kubernetes-ca\n"} {
-		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600))
 	}
 	if s, err := w.settings("ids: [c]", "caFile: @/none.pem"); err != nil {
 		t.Fatal(err)
@@ -308,14 +279,8 @@ func TestPolicyCluster(t *testing.T) {
 	}
 	// As kube-apiserver and kubelets read the same file: with text around the certificates.
 	for text, want := range map[string]string{"ids: [c]": "c", "caFile: @/ak.pem": root, "caFile: @/commented.pem": root, "caFile: @/twice.pem": root} {
-		s, err := w.settings("ids: [c]", text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids, err := s.ClusterIDs()
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testkit.Must(w.settings("ids: [c]", text))
+		ids := testkit.Must(s.ClusterIDs())
 		p := s.Policy(ids, new(Machines))
 		if err := p.Validate(); err != nil || !slices.Equal(p.ClusterIDs, []string{want}) {
 			t.Errorf("%s: %q, %v, want %s", text, p.ClusterIDs, err, want)
@@ -349,10 +314,7 @@ func TestPolicyLifetimes(t *testing.T) {
 	if _, err := short("59.999999999s"); err == nil || !strings.Contains(err.Error(), "signers.maxLifetime 59.999999999s, want 1m0s or more") {
 		t.Errorf("under a minute: %v", err)
 	}
-	s, err := short("1m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(short("1m"))
 	if p := s.Policy(nil, new(Machines), csr.SignerClientTPM, csr.SignerServingTPM); p.MaxLifetime != 0 {
 		t.Errorf("our own signers: at most %s is asked for", p.MaxLifetime)
 	}

@@ -55,10 +55,7 @@ func TestTPMsTrusted(t *testing.T) {
 	w := newWorld(t)
 	device := tpmsim.New(t, tpmsim.Options{CA: w.vendor})
 	origin := tpm.EKRSA2048()
-	ek, err := tpmcert.ParseEK(device.EKCertificate(tpmsim.RSA2048).Raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ek := testkit.Must(tpmcert.ParseEK(device.EKCertificate(tpmsim.RSA2048).Raw))
 	const vendor = "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg}]"
 	tpmlab.ExtendPCR(t, device, 0)
 	tpmlab.ExtendPCR(t, device, 7)
@@ -87,10 +84,7 @@ func TestTPMsTrusted(t *testing.T) {
 			if row.quotes {
 				options.Quote = tpm.DefaultPCRs()
 			}
-			prover, err := tpm.NewProver(device, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			prover := testkit.Must(tpm.NewProver(device, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, options))
 			p := w.plane(t, "machines: [{nodeName: node-1, identity: '"+string(ek.Identity())+"'}]",
 				"akIssuers: [{rootsFile: @/ak.pem, profile: google}]", row.tpm, "road: ak", "road: ek, identityClass: RSA-2048")
 			if err := p.join(t, prover, "node-1", csr.SignerClientTPM); row.want == "" && err != nil || row.want != "" && !errors.Is(err, row.want) {

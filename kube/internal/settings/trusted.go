@@ -65,11 +65,11 @@ const (
 	trustInterval = 5 * time.Minute
 	// retryInterval is how soon a failed fetch is tried again.
 	retryInterval = 30 * time.Second
-	// soon is how long before a root ends the log says so, once a day.
+	// soon is how long before a root expires a daily warning is logged.
 	soon = 90 * 24 * time.Hour
 )
 
-// Trust returns what watches the kinds that [Settings.Kinds] made last.
+// Trust returns the watch of the kinds that [Settings.Kinds] made last.
 func (s *Settings) Trust(metrics prometheus.Registerer) (*Trust, error) {
 	t := &Trust{kinds: s.trusting, now: s.clock, never: map[string]error{}, failed: map[string]string{}, fetch: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "nodeattest_fetch_ok",

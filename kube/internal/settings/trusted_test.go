@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -33,10 +34,7 @@ func TestTrust(t *testing.T) {
 		"roots":   {roots: []*x509.Certificate{root(start.AddDate(1, 0, 0)), root(start.AddDate(0, 4, 0)), root(start.AddDate(0, 0, -1))}},
 	}}
 	metrics := prometheus.NewRegistry()
-	trust, err := s.Trust(metrics)
-	if err != nil {
-		t.Fatal(err)
-	}
+	trust := testkit.Must(s.Trust(metrics))
 	var logged []string
 	ctx := log.IntoContext(t.Context(), funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}))
 	if err := trust.Check(nil); err == nil {
@@ -150,10 +148,7 @@ func TestTrustFetchPanics(t *testing.T) {
 		}
 		return nil
 	}}}}
-	trust, err := s.Trust(prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	trust := testkit.Must(s.Trust(prometheus.NewRegistry()))
 	if trust.Look(t.Context()) || trust.Check(nil) == nil {
 		t.Error("fetched, or ready, after a panic")
 	}

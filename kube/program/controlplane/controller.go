@@ -63,20 +63,11 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 	}
 	enforces := &enforcement{watch: watch.Check, reader: m.GetAPIReader(), writer: m.GetClient(), observes: f.observe, ignores: s.Controller.InsecureAllowWaysAround || f.observe,
 		lease: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: controller.DefaultName}}
-	for _, r := range []manager.Runnable{machines, keeper, watch, enforces} {
-		if err := m.Add(r); err != nil {
-			return err
-		}
-	}
-	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": enforces.Check, "caches": synced(m), "requests": decider.Check} {
-		if err := addReady(m, name, check); err != nil {
-			return err
-		}
-	}
-	return m.Start(ctx)
+	return start(ctx, m, []manager.Runnable{machines, keeper, watch, enforces},
+		map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": enforces.Check, "caches": synced(m), "requests": decider.Check})
 }
 
-// addDecider creates what decides requests.
+// addDecider creates the reconciler that decides requests.
 func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) (*controller.Reconciler, error) {
 	nodes, err := registry.Cached(ctx, m.GetCache())
 	if err != nil {
@@ -170,7 +161,7 @@ func mayObserve(ctx context.Context, reader client.Reader) (bool, error) {
 	return true, nil
 }
 
-// newWatch creates what looks for ways around attestation. Even if Kubernetes' own signer is
+// newWatch creates the watch for ways around attestation. Even if Kubernetes' own signer is
 // not used, its approvers matter: the API server trusts its CA. A controller that observes
 // reports them, and is ready.
 func newWatch(m manager.Manager, f flags, s *settings.Settings) (*bypass.Watch, error) {

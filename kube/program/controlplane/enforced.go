@@ -73,7 +73,7 @@ func (e *enforcement) look(ctx context.Context) (done bool, err error) {
 	}
 	passes := !e.ignores && e.watch(nil) == nil
 	if passes {
-		e.since.Store(true) // of this replica, whatever becomes of the Lease
+		e.since.Store(true) // of this replica, even if the Lease cannot be written
 	}
 	var lease coordinationv1.Lease
 	if err := e.reader.Get(ctx, e.lease, &lease); err != nil {

@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // A leased cluster has the controller's Lease, or none.
@@ -34,9 +36,7 @@ func newLeased(t *testing.T, exists bool, annotations map[string]string) *leased
 	t.Helper()
 	l := &leased{key: client.ObjectKey{Namespace: "ours", Name: "controller"}}
 	scheme := runtime.NewScheme()
-	if err := clientscheme.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(clientscheme.AddToScheme(scheme))
 	b := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
 			if len(l.updates) != 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -66,21 +67,11 @@ func runInsecureSigner(ctx context.Context, f flags, s *settings.Settings) error
 	if err != nil {
 		return err
 	}
-	for _, r := range []manager.Runnable{machines, ca, ends} {
-		if err := m.Add(r); err != nil {
-			return err
-		}
-	}
 	checks["ca"] = ca.Check
-	for name, check := range checks {
-		if err := addReady(m, name, check); err != nil {
-			return err
-		}
-	}
 	if err := registerCA(ca); err != nil {
 		return err
 	}
-	return m.Start(ctx)
+	return start(ctx, m, []manager.Runnable{machines, ca, ends}, checks)
 }
 
 // addInsecure creates the reconciler that approves requests and the one that signs them. Both verify
@@ -140,16 +131,8 @@ func (*ends) NeedLeaderElection() bool { return false }
 
 // Start looks until ctx ends.
 func (e *ends) Start(ctx context.Context) error { //goroutine: the registry and metrics alone
-	tick := time.NewTicker(endsInterval)
-	defer tick.Stop()
-	for {
-		e.look(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	wait.UntilWithContext(ctx, e.look, endsInterval) //goroutine: in this one; the registry and metrics alone
+	return nil
 }
 
 // used sets the metric of a node that has just got its certificate.

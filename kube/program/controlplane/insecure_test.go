@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // fakeRecords are the last ends of names.
@@ -44,19 +45,13 @@ func TestEnds(t *testing.T) {
 	names := []string{"node-1", "node-2", "node-error", "node-attested"}
 	end := time.Unix(2000000000, 0)
 	r := prometheus.NewRegistry()
-	e, err := newEnds(func() []string { return names }, fakeRecords{ends: map[string]time.Time{"node-1": end}}, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := testkit.Must(newEnds(func() []string { return names }, fakeRecords{ends: map[string]time.Time{"node-1": end}}, r))
 	now := time.Unix(1900000000, 0)
 	e.now = func() time.Time { return now }
 	var said strings.Builder
 	ctx := log.IntoContext(t.Context(), funcr.New(func(_, args string) { said.WriteString(args + "\n") }, funcr.Options{}))
 	gauges := func() map[string]float64 {
-		families, err := r.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		families := testkit.Must(r.Gather())
 		got := map[string]float64{}
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
@@ -115,9 +110,7 @@ func TestInsecureCommandLine(t *testing.T) {
 		"the controller":                {func(a []string, b *bytes.Buffer) int { return Controller(a, b) }, "--insecure", "", 2, "flag provided but not defined: -insecure"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := os.WriteFile(path, []byte(config+row.section), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(os.WriteFile(path, []byte(config+row.section), 0o600))
 			var said bytes.Buffer
 			if status := row.program([]string{row.args, "--config", path}, &said); status != row.status || !strings.Contains(said.String(), row.want) {
 				t.Errorf("status %d, want %d and %q:\n%s", status, row.status, row.want, &said)

@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 )
 
@@ -126,10 +127,7 @@ func TestKindOfOthers(t *testing.T) {
 // join attests as a node, with a bootstrap token, to a control plane in memory.
 func join(t *testing.T, s *settings.Settings, nodeName string, machine rack) error {
 	t.Helper()
-	machines, err := s.OpenInventory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	machines := testkit.Must(s.OpenInventory())
 	admits, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		r, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{})
 		return r, nil, err
@@ -137,35 +135,14 @@ func join(t *testing.T, s *settings.Settings, nodeName string, machine rack) err
 	if err != nil {
 		t.Fatal(err)
 	}
-	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	verifier, err := s.Verifier(ring, machines, admits)
-	if err != nil {
-		t.Fatal(err)
-	}
-	prover, err := document.NewProver("rack", 1, machine)
-	if err != nil {
-		t.Fatal(err)
-	}
-	attester, err := attest.NewAttester(prover)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := testkit.Must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour))))
+	verifier := testkit.Must(s.Verifier(ring, machines, admits))
+	prover := testkit.Must(document.NewProver("rack", 1, machine))
+	attester := testkit.Must(attest.NewAttester(prover))
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	request := testkit.Must(csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{}))
 	subject := attest.Subject{Request: request, SignerName: csr.SignerKubeAPIServerClientKubelet, ClusterID: "c", ExpirationSeconds: 3600}
-	hello, err := attester.Hello(t.Context(), subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hello := testkit.Must(attester.Hello(t.Context(), subject))
 	challenge, err := verifier.Challenge(t.Context(), filed(hello))
 	if err != nil {
 		return err
@@ -188,9 +165,7 @@ func write(t *testing.T, text string) (path string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"config.yaml": strings.ReplaceAll(text, "@", dir), "inventory.yaml": inventory} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return filepath.Join(dir, "config.yaml")
 }

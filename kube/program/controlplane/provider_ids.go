@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -76,18 +77,12 @@ func newComparer(cache, live client.Reader, recorder events.EventRecorder, r pro
 
 // Start compares until ctx ends.
 func (c *comparer) Start(ctx context.Context) error { //goroutine: the API server's client alone
-	tick := time.NewTicker(compareInterval)
-	defer tick.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(ctx context.Context) { //goroutine: in this one; the API server's client alone
 		if err := c.compare(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "failed to compare all provider IDs of AttestedNodes and Nodes; they are compared again")
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	}, compareInterval)
+	return nil
 }
 
 // compare compares once, and reports changes since the last time. It goes on after a Node that cannot

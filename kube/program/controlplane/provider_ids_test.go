@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -44,9 +45,7 @@ func newCompared(t *testing.T) *compared {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(add(scheme))
 	}
 	c := &compared{t: t, Client: fake.NewClientBuilder().WithScheme(scheme).Build(), events: events.NewFakeRecorder(1000)}
 	var err error
@@ -114,18 +113,12 @@ func TestComparer(t *testing.T) {
 	c.tells("a Node without one", 1, 0)
 	c.tells("it has not changed", 0, 0)
 	var node corev1.Node
-	if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &node); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(c.Client.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &node))
 	node.Spec.ProviderID = ours
-	if err := c.Update(t.Context(), &node); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(c.Update(t.Context(), &node))
 	c.tells("the same", 1, 0)
 	node.Labels = map[string]string{"a": "b"}
-	if err := c.Update(t.Context(), &node); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(c.Update(t.Context(), &node))
 	c.tells("it lives, and cannot change that", 0, 0)
 
 	c.node("node-1", "uid-2", theirs)

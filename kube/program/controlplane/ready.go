@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"context"
 	"net/http"
 	"sync"
 
@@ -8,6 +9,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
+
+// start runs a manager with runnables and readiness checks until ctx ends.
+func start(ctx context.Context, m manager.Manager, runnables []manager.Runnable, checks map[string]healthz.Checker) error {
+	for _, r := range runnables {
+		if err := m.Add(r); err != nil {
+			return err
+		}
+	}
+	for name, check := range checks {
+		if err := addReady(m, name, check); err != nil {
+			return err
+		}
+	}
+	return m.Start(ctx)
+}
 
 // addReady has the program be ready only while a check passes.
 func addReady(m manager.Manager, name string, check healthz.Checker) error {

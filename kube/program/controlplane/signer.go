@@ -62,20 +62,11 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range []manager.Runnable{machines, keeper, ca} {
-		if err := m.Add(r); err != nil {
-			return err
-		}
-	}
-	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ca": ca.Check, "requests": signs.Check} {
-		if err := addReady(m, name, check); err != nil {
-			return err
-		}
-	}
 	if err := registerCA(ca); err != nil {
 		return err
 	}
-	return m.Start(ctx)
+	return start(ctx, m, []manager.Runnable{machines, keeper, ca},
+		map[string]healthz.Checker{"key-ring": keeper.Check, "ca": ca.Check, "requests": signs.Check})
 }
 
 // registerCA has a metric say when the CA ends.
@@ -86,7 +77,7 @@ func registerCA(ca *signer.FileCA) error {
 	}, func() float64 { return float64(ca.NotAfter().Unix()) }))
 }
 
-// addSigner creates what signs requests.
+// addSigner creates the reconciler that signs requests.
 func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines, ca *signer.FileCA, names []string) (*signer.Reconciler, error) {
 	admits, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		records, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: registry.Remembered(m.GetAPIReader())})

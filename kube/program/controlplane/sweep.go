@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/kube/registry"
@@ -18,27 +19,24 @@ type sweeper struct{ records *registry.Registry }
 
 // Start sweeps until ctx ends.
 func (s sweeper) Start(ctx context.Context) error { //goroutine: the API server's client alone
-	tick := time.NewTicker(sweepInterval)
-	defer tick.Stop()
 	repaired, err := s.records.Repair(ctx)
 	if err != nil && ctx.Err() == nil {
 		log.FromContext(ctx).Error(err, "failed to repair all AttestedMachine and AttestedMachineUID objects; the next start tries again")
 	}
 	if repaired != 0 {
-		log.FromContext(ctx).Info("repaired AttestedMachine and AttestedMachineUID objects that were missing or named another node: they were edited or restored outside the controller", "pointers", repaired)
+		log.FromContext(ctx).Info("repaired AttestedMachine and AttestedMachineUID objects that were missing or named another node: "+
+			"they were edited or restored outside the controller", "objects", repaired)
 	}
-	for {
-		removed, err := s.records.Sweep(ctx)
-		if err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "failed to remove all AttestedNodes that have ended; the next sweep tries again")
-		}
-		if removed != 0 {
-			log.FromContext(ctx).Info("removed AttestedNodes that have ended", "records", removed)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	wait.UntilWithContext(ctx, s.sweep, sweepInterval) //goroutine: in this one; the API server's client alone
+	return nil
+}
+
+func (s sweeper) sweep(ctx context.Context) {
+	removed, err := s.records.Sweep(ctx)
+	if err != nil && ctx.Err() == nil {
+		log.FromContext(ctx).Error(err, "failed to remove all AttestedNodes that have ended; the next sweep tries again")
+	}
+	if removed != 0 {
+		log.FromContext(ctx).Info("removed AttestedNodes that have ended", "records", removed)
 	}
 }

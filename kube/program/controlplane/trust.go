@@ -7,7 +7,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 )
 
-// addTrust has the program watch what its kinds of evidence depend on, after they were made.
+// addTrust adds the watch of roots and fetches, after the kinds of evidence were made.
 func addTrust(m manager.Manager, s *settings.Settings) error {
 	trust, err := s.Trust(metrics.Registry)
 	if err != nil {

@@ -21,7 +21,7 @@ type bound struct {
 	rules                 []rbacv1.PolicyRule
 }
 
-// bindings finds what bindings give, and the groups of bootstrap tokens that they name.
+// bindings finds the rights that bindings give, and the groups of bootstrap tokens that they name.
 func (f *Finder) bindings(ctx context.Context) (findings []Finding, groups []string, err error) {
 	all, err := f.read(ctx)
 	if err != nil {

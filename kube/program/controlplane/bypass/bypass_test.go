@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -80,10 +81,7 @@ func untyped(t *testing.T, o client.Object) client.Object {
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		return u
 	}
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fields := testkit.Must(runtime.DefaultUnstructuredConverter.ToUnstructured(o))
 	u := &unstructured.Unstructured{Object: fields}
 	if u.GetKind() == "" {
 		u.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind(reflect.TypeOf(o).Elem().Name()))
@@ -121,10 +119,7 @@ func TestUnreadable(t *testing.T) {
 	for _, row := range [][2]string{{"", ""}, {"ClusterRole", ""}, {"ClusterRoleBinding", ""}, {"Role", "kube-system"}, {"RoleBinding", "kube-system"},
 		{"Role", "ours"}, {"RoleBinding", "ours"}, {policyKind.Kind, ""}, {bindingKind().Kind, ""}} {
 		c := newCluster(t, objects...)
-		f, err := NewFinder(Config{Reader: unreadable{c, row[0], row[1], broken}, Writer: c, Namespace: "ours", Policies: manifests})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testkit.Must(NewFinder(Config{Reader: unreadable{c, row[0], row[1], broken}, Writer: c, Namespace: "ours", Policies: manifests}))
 		findings, err := f.Find(t.Context())
 		if want := row[0] != ""; errors.Is(err, broken) != want || !want && err != nil || len(findings) != 0 {
 			t.Errorf("%q: %v, %v", row, findings, err)
@@ -135,14 +130,8 @@ func TestUnreadable(t *testing.T) {
 func (c *cluster) find(t *testing.T, config Config) []string {
 	t.Helper()
 	config.Reader, config.Writer = c, c
-	f, err := NewFinder(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	findings, err := f.Find(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(NewFinder(config))
+	findings := testkit.Must(f.Find(t.Context()))
 	var texts []string
 	for i := range findings {
 		texts = append(texts, string(findings[i].Way)+": "+findings[i].String())
@@ -356,15 +345,10 @@ func TestRoleBindings(t *testing.T) {
 func shipped(t *testing.T) (objects []client.Object, manifests [][]byte) {
 	t.Helper()
 	for _, file := range []string{"admission.yaml", "approval.yaml", "enforce/*.yaml"} {
-		some, err := deploy.Manifests(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		some := testkit.Must(deploy.Manifests(file))
 		for _, manifest := range some {
 			o := new(unstructured.Unstructured)
-			if err := yaml.UnmarshalStrict(manifest, &o.Object); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(yaml.UnmarshalStrict(manifest, &o.Object))
 			if o.GetKind() == policyKind.Kind {
 				set(t, o, "Equivalent", "spec", "matchConstraints", "matchPolicy")
 				set(t, o, map[string]any{}, "spec", "matchConstraints", "objectSelector")
@@ -381,9 +365,7 @@ func shipped(t *testing.T) (objects []client.Object, manifests [][]byte) {
 
 func set(t *testing.T, o client.Object, value any, fields ...string) {
 	t.Helper()
-	if err := unstructured.SetNestedField(o.(*unstructured.Unstructured).Object, value, fields...); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(unstructured.SetNestedField(o.(*unstructured.Unstructured).Object, value, fields...))
 }
 
 // TestAdmission takes the admission policies out of force, each in one way: that is found, and
@@ -454,21 +436,13 @@ func (r *recorder) Eventf(about, _ runtime.Object, _, _, _, note string, args ..
 func TestEvents(t *testing.T) {
 	rb := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "b"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "r"}, Subjects: []rbacv1.Subject{subject("Group", "g")}}
 	c := newCluster(t, rb, role("r", rule("create", "", "serviceaccounts/token")))
-	f, err := NewFinder(Config{Reader: c, Writer: c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(NewFinder(Config{Reader: c, Writer: c}))
 	c.review = func(s *authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: s.User == "system:anonymous"} // by no binding that an Event could be about
 	}
 	events := new(recorder)
-	w, err := NewWatch(WatchConfig{Finder: f, Events: events})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Look(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w := testkit.Must(NewWatch(WatchConfig{Finder: f, Events: events}))
+	testkit.MustDo(w.Look(t.Context()))
 	if len(events.about) != 1 || !strings.HasPrefix(events.about[0], `RoleBinding ""/b: `) || !strings.Contains(events.about[0], "in kube-system, by RoleBinding b") {
 		t.Errorf("Events about %q", events.about)
 	}
@@ -539,10 +513,7 @@ func TestMalformedRole(t *testing.T) {
 	malformed := untyped(t, role("r")).(*unstructured.Unstructured)
 	malformed.Object["rules"] = "all"
 	c := newCluster(t, malformed, binding("b", "r", subject("Group", "g")))
-	f, err := NewFinder(Config{Reader: c, Writer: c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(NewFinder(Config{Reader: c, Writer: c}))
 	if findings, err := f.Find(t.Context()); err == nil {
 		t.Errorf("found %v", findings)
 	}
@@ -553,14 +524,8 @@ func TestStartRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		c.broken = errors.New("no answer")
-		f, err := NewFinder(Config{Reader: c, Writer: c})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := NewWatch(WatchConfig{Finder: f})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testkit.Must(NewFinder(Config{Reader: c, Writer: c}))
+		w := testkit.Must(NewWatch(WatchConfig{Finder: f}))
 		ctx, cancel := context.WithTimeout(t.Context(), interval+time.Second)
 		defer cancel()
 		looks := 0
@@ -579,18 +544,12 @@ func TestWatch(t *testing.T) {
 	c := newCluster(t, role("r", rule("impersonate", "", "users")), binding("b", "r", subject("Group", "g")))
 	metrics := prometheus.NewRegistry()
 	newWatch := func(insecure bool) *Watch {
-		f, err := NewFinder(Config{Reader: c, Writer: c})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testkit.Must(NewFinder(Config{Reader: c, Writer: c}))
 		config := WatchConfig{Finder: f, InsecureAllow: insecure}
 		if !insecure {
 			config.Metrics = metrics
 		}
-		w, err := NewWatch(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := testkit.Must(NewWatch(config))
 		return w
 	}
 	w, loud := newWatch(false), newWatch(true)
@@ -603,9 +562,7 @@ func TestWatch(t *testing.T) {
 		if err := w.Check(nil); err == nil {
 			t.Error("ready before the first look")
 		}
-		if err := w.Look(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(w.Look(t.Context()))
 	}
 	if err := w.Check(nil); err == nil || !strings.Contains(err.Error(), "ClusterRoleBinding b") {
 		t.Errorf("got %v, want an error that names the binding", err)
@@ -629,9 +586,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("got %v and %v, want %v", err, w.Check(nil), c.broken)
 	}
 	c.broken = nil
-	if err := c.Delete(t.Context(), untyped(t, binding("b", "r"))); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(c.Delete(t.Context(), untyped(t, binding("b", "r"))))
 	if err := w.Look(t.Context()); err != nil || w.Check(nil) != nil {
 		t.Errorf("got %v and %v, want none", err, w.Check(nil))
 	}

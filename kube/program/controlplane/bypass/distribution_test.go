@@ -8,6 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // TestDistribution finds the distributions that certify nodes themselves by the marks of most Nodes:
@@ -44,10 +46,7 @@ func TestDistribution(t *testing.T) {
 	}
 	broken := errors.New("no answer")
 	c := newCluster(t)
-	f, err := NewFinder(Config{Reader: unreadable{c, "Node", "", broken}, Writer: c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(NewFinder(Config{Reader: unreadable{c, "Node", "", broken}, Writer: c}))
 	if findings, err := f.Find(t.Context()); !errors.Is(err, broken) {
 		t.Errorf("%v, %v", findings, err)
 	}

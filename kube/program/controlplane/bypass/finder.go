@@ -86,7 +86,7 @@ func (f *Finder) made() bool { return f != nil && f.c.Reader != nil }
 // Finding is a right of an account that is a way around attestation.
 type Finding struct {
 	Way Way
-	// Subject is who has it: "Group system:nodes", for example.
+	// Subject has the right: "Group system:nodes", for example.
 	Subject string
 	// Right is the verb and the resource.
 	Right string
@@ -97,8 +97,8 @@ type Finding struct {
 	// Reason is the access review's, or the fault of an admission policy; empty if a binding is
 	// named.
 	Reason string
-	// Guarded says that the admission policies are in force and refuse what comes of the right: it
-	// is no way around as long as they are.
+	// Guarded says that the admission policies are in force and refuse the use of the right: it is no
+	// way around attestation as long as they are.
 	Guarded bool
 }
 

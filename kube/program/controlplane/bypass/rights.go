@@ -66,14 +66,14 @@ type right struct {
 	// namespaced: a Role in a namespace of programs that decide about nodes gives it too; ours:
 	// only in that of this project's programs.
 	namespaced, ours bool
-	// guarded: the admission policy on approvals refuses what comes of it.
+	// guarded: the admission policy on approvals refuses its use.
 	guarded bool
 	// reviewed: the access of requesters is reviewed, with review as the resource's name.
 	reviewed bool
 	review   string
 }
 
-// text names the right for people.
+// text describes the right.
 func (r *right) text() string {
 	resource := r.resource
 	if r.subject != "" {

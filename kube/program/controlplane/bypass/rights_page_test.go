@@ -7,15 +7,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // TestRightsPage: docs/enforcing.md has the rights that are looked for in a table, each way's
 // verbs on resources of a group, and no others.
 func TestRightsPage(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "enforcing.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testkit.Must(os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "enforcing.md")))
 	row := regexp.MustCompile("^\\| ([A-Z][A-Za-z]+) \\| ([a-z:, -]+) \\| `([a-z0-9/., -]+)` \\| .+ \\|$")
 	var written, want []string
 	for line := range strings.Lines(string(page)) {

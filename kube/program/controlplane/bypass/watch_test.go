@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // TestWatchTellsAgain: a way around that stays is told of each hour, and the metrics say when a look
@@ -16,20 +18,12 @@ import (
 func TestWatchTellsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, role("r", rule("impersonate", "", "users")), binding("b", "r", subject("Group", "g")))
-		f, err := NewFinder(Config{Reader: c, Writer: c})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testkit.Must(NewFinder(Config{Reader: c, Writer: c}))
 		events, metrics := new(recorder), prometheus.NewRegistry()
-		w, err := NewWatch(WatchConfig{Finder: f, Events: events, Metrics: metrics})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := testkit.Must(NewWatch(WatchConfig{Finder: f, Events: events, Metrics: metrics}))
 		for _, name := range []string{"nodeattest_ways_around", "nodeattest_ways_around_looked_seconds"} {
 			taken := prometheus.NewRegistry()
-			if err := taken.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: "taken"})); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(taken.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: "taken"})))
 			if _, err := NewWatch(WatchConfig{Finder: f, Metrics: taken}); err == nil {
 				t.Errorf("%s is registered by another: no error", name)
 			}
@@ -37,9 +31,7 @@ func TestWatchTellsAgain(t *testing.T) {
 		began := time.Now()
 		ctx, stop := context.WithTimeout(t.Context(), 3*again+interval/2)
 		defer stop()
-		if err := w.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(w.Start(ctx))
 		if len(events.about) != 4 {
 			t.Errorf("%d Events in three hours, want 4", len(events.about))
 		}
