@@ -44,7 +44,7 @@ func TestFolder(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "vectors", "go.mod"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := Folder(t, "data"), filepath.Join("..", "..", "..", "vectors", "data"); got != want {
+	if got, want := Folder(t, "data"), filepath.Join("..", "..", "vectors", "data"); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
