@@ -309,6 +309,9 @@ type Requester struct {
 // groups below system:bootstrappers:. Anything else means that the requester is more than a
 // node, or that an authenticator unknown to this SDK is in use.
 func (u *User) Requester() (Requester, error) {
+	if u == nil {
+		u = new(User)
+	}
 	q, err := requesterOf(u.Username)
 	if err == nil {
 		err = q.readGroups(u.Groups)

@@ -129,6 +129,9 @@ const maxVersionDigits = 9
 // ProviderVersion splits Provider, such as "tpm/v1", into the provider's name and the version of
 // its data format. The error is a [*Error] with "bundle-provider".
 func (b *Bundle) ProviderVersion() (name string, version int, err error) {
+	if b == nil {
+		return providerVersion("")
+	}
 	return providerVersion(b.Provider)
 }
 
@@ -180,7 +183,10 @@ func (m *Metadata) ChooseVersion(speaks []string) (string, error) {
 	refuse := func(got, want string) (string, error) {
 		return "", &Error{Check: CheckProviderVersion, Got: got, Want: want}
 	}
-	value := m.Annotations[annotationVersions]
+	value := ""
+	if m != nil {
+		value = m.Annotations[annotationVersions]
+	}
 	if len(value) > maxVersionsSize {
 		return refuse("a list of "+strconv.Itoa(len(value))+" bytes", "at most "+strconv.Itoa(maxVersionsSize))
 	}

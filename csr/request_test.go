@@ -291,15 +291,15 @@ func TestParsed(t *testing.T) {
 		}
 	})
 	t.Run("kept", func(t *testing.T) {
-		literal, kept := *f.request, *f.request
+		kept := *f.request
 		kept.KeepParsed()
 		bundle := func(r *csr.Request) *csr.Bundle {
 			b, _ := r.Parsed().Bundle()
 			return b
 		}
 		first := bundle(&kept)
-		if first == nil || bundle(&kept) != first || bundle(&literal) == bundle(&literal) {
-			t.Error("a kept request is parsed twice, or a literal once")
+		if first == nil || bundle(&kept) != first {
+			t.Error("a kept request is parsed twice")
 		}
 		other := kept
 		other.Spec.Request = append([]byte("\n"), kept.Spec.Request...)

@@ -1,5 +1,5 @@
-// Package nodename says which names Kubernetes accepts for Nodes, for service accounts and for
-// namespaces (RFC 1123 as Kubernetes reads it).
+// Package names has the rules of names in certificates, inventories and records: of Nodes and
+// namespaces (RFC 1123 as Kubernetes reads it), of serving certificates, and of printable text.
 package names
 
 import "strings"

@@ -1,5 +1,3 @@
-// Package servingname says which DNS names and addresses a node's serving certificate can have,
-// whatever a policy adds.
 package names
 
 import (
@@ -43,7 +41,7 @@ type Reserved struct {
 	IPs []netip.Prefix
 }
 
-// ServingDNS reports whether a name in lower case is reserved: that of the API server or a service, every
+// DNS reports whether a name in lower case is reserved: that of the API server or a service, every
 // machine's name for itself, or one of DNSNames.
 func (r *Reserved) DNS(name string) bool {
 	const api = "kubernetes.default"

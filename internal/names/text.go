@@ -1,5 +1,3 @@
-// Package plaintext says what may be recorded as text: names and identifiers that
-// people read in a list, a log or a registry.
 package names
 
 import (
