@@ -174,7 +174,6 @@ func TestNothingIsCertified(t *testing.T) {
 		key       crypto.Signer
 		want      refusal.Check
 	}{
-		"no key":                  {der, nil, ""},
 		"another key":             {der, mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256())), refusal.Check("key-mismatch")},
 		"a key of another kind":   {der, mustSoftwareKey(t, tpmlab.RSA2048()), refusal.Check("key-mismatch")},
 		"no challenge":            {nil, n.key, refusal.Check("message-encoding")},
