@@ -198,7 +198,8 @@ func newOpenKind(k Kind) (*openKind, error) {
 		case len(r.Identities) == 0 || slices.ContainsFunc(r.Identities, func(g Grammar) bool { return !validKind(g.Kind) }):
 			return nil, errors.New("no identities on road " + r.Road.String() + ", or one of a malformed kind")
 		case slices.ContainsFunc(r.Identities, func(g Grammar) bool { of, reserved := keyRoads[g.Kind]; return reserved && of != r.Road }):
-			return nil, errors.New("identities " + refusal.Quotes(r.kinds()) + " on road " + r.Road.String() + ", want none of a TPM's keys or certificates that belong to another road")
+			return nil, errors.New("identities " + refusal.Quotes(r.kinds()) + " on road " + r.Road.String() +
+				", want none of a TPM's keys or certificates that belong to another road")
 		}
 		r.Identities = slices.Clone(r.Identities)
 		seen[r.Road] = true

@@ -28,12 +28,13 @@ const (
 )
 
 // Verify checks an answer and returns the Result. It needs neither hello nor challenge. The checks run
-// in this order, cheap ones first, and the first that fails is the error: size and encoding, node policy, the rebuilt binding, its times and key,
-// the kind's statements and the qualifying data that they cover, the request's own signature,
-// the signatures of the statements and the trust in the machine, membership.
+// in this order, cheap ones first, and the first that fails is the error: size and encoding, node
+// policy, the rebuilt binding, its times and key, the kind's statements and the qualifying data that
+// they cover, the request's own signature, the signatures of the statements and the trust in the
+// machine, membership.
 //
-// A refusal is an [*Error] or a [csr.Errors]; any other error wraps [refusal.ErrRetry]. [csr.Decide] turns the error into a decision. An approval and a
-// certificate are made from [Result.Attested].
+// A refusal is an [*Error] or a [csr.Errors]; any other error wraps [refusal.ErrRetry]. [csr.Decide]
+// turns the error into a decision. An approval and a certificate are made from [Result.Attested].
 //
 // An answer that is filed again within its window verifies again: it is for the same key and
 // the same request, so a replay gains nothing, and no list of used challenges is kept.

@@ -204,7 +204,8 @@ func (i *authority) Authorize(ctx context.Context, r *attest.Result) (*attest.Au
 	return a, nil
 }
 
-// newClusterCA makes a self-signed CA on P-256 for the cluster and the signers of a policy. An error is a failure.
+// newClusterCA makes a self-signed CA on P-256 for the cluster and the signers of a policy. An error
+// is a failure.
 func newClusterCA(policy *csr.Policy, now func() time.Time) (*csr.CA, *x509.Certificate) {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "attesttest cluster CA"},
