@@ -127,7 +127,7 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Sign
 	if err != nil {
 		return nil, fmt.Errorf("attest: answer: %w", err)
 	}
-	if !sameKey(request.CSR.PublicKey, key.Public()) {
+	if k, ok := request.CSR.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || !k.Equal(key.Public()) {
 		return nil, &Error{Check: checkKeyMismatch, Got: "another key than that of the request", Want: "the request's key"}
 	}
 	c, err := message.ParseChallenge(challenge)
@@ -192,11 +192,6 @@ func (s *Subject) check() (*csr.PKCS10, error) {
 		return nil, errors.New("ExpirationSeconds is negative")
 	}
 	return csr.ParsePKCS10(s.Request)
-}
-
-func sameKey(a, b crypto.PublicKey) bool {
-	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })
-	return ok && k.Equal(b)
 }
 
 // Prover is one kind of evidence on the node's side, the counterpart of a [Kind]: package

@@ -307,22 +307,6 @@ func TestCloseOfAProver(t *testing.T) {
 	}
 }
 
-func TestSameKey(t *testing.T) {
-	one, other := newFakeKey(t).Public(), newFakeKey(t).Public()
-	for name, c := range map[string]struct {
-		a, b crypto.PublicKey
-		want bool
-	}{
-		"itself": {one, one, true}, "another": {one, other, false}, "no key": {nil, one, false}, "a string": {"key", "key", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if sameKey(c.a, c.b) != c.want {
-				t.Errorf("got %v", !c.want)
-			}
-		})
-	}
-}
-
 // The messages are filed as Kubernetes wants them: the hello under the signer of
 // challenges, both with the certificate's usages and lifetime.
 func TestSpecsOfMessages(t *testing.T) {

@@ -303,7 +303,7 @@ func (p *pendingWrites) close() error {
 
 var (
 	errNotPending = errors.New("attest: WhenAdmitted or WhenIssued was called outside Authorize")
-	errDecided    = errors.New("attest: membership of this Result is being decided, or has been: an authorizer asks another by its method Authorize")
+	errDecided    = errors.New("attest: membership of this Result is or was decided already: an authorizer asks another by its method Authorize")
 	errNilWrite   = errors.New("attest: WhenAdmitted or WhenIssued was called with nil")
 )
 

@@ -83,7 +83,8 @@ func (b *Budget) ended(ctx context.Context) error {
 const maxWork, operationWork = 4 << 20, 64 << 10
 
 // Work counts other work that is about to be done, in bytes read, compared, hashed or allocated. A
-// request may take 4 MiB, including its own size and 64 KiB for each public-key operation. The error is as for [Budget.Signature].
+// request may take 4 MiB, including its own size and 64 KiB for each public-key operation. The error
+// is as for [Budget.Signature].
 func (b *Budget) Work(ctx context.Context, bytes int) error {
 	b = cmp.Or(b, &Budget{})
 	if err := b.ended(ctx); err != nil {

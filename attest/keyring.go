@@ -223,8 +223,19 @@ func (k *RingKey) challengeSecret(format string, binding []byte) []byte {
 // hexID names a key in messages: its identifier in lower-case hexadecimal.
 func hexID(id [message.KeyIDSize]byte) string { return hex.EncodeToString(id[:]) }
 
-// ringKeySize is the size of one encoded key: secret, ActiveAt, RetiredAt.
-const ringKeySize = message.SecretSize + 8 + 8
+// ringKeyData is one encoded key, big-endian. The times are Unix seconds.
+type ringKeyData struct {
+	Secret              [message.SecretSize]byte
+	ActiveAt, RetiredAt uint64
+}
+
+// checkTimes refuses times that cannot be encoded.
+func (d *ringKeyData) checkTimes(name string) error {
+	if d.ActiveAt == 0 || max(d.ActiveAt, d.RetiredAt) > der.MaxUnixSeconds {
+		return fmt.Errorf("attest: key ring: key %s has a time out of range", name)
+	}
+	return nil
+}
 
 // maxRingKeys is the most keys that [ParseRingKeys] reads.
 const maxRingKeys = 64
@@ -243,17 +254,14 @@ func MarshalRingKeys(keys []RingKey) (map[string][]byte, error) {
 	}
 	data := make(map[string][]byte, len(keys))
 	for _, k := range keys {
-		active, retired := k.ActiveAt.Unix(), int64(0)
+		d := ringKeyData{Secret: k.Secret.Reveal(), ActiveAt: uint64(k.ActiveAt.Unix())}
 		if !k.RetiredAt.IsZero() {
-			retired = k.RetiredAt.Unix()
+			d.RetiredAt = uint64(k.RetiredAt.Unix())
 		}
-		if active <= 0 || max(active, retired) > der.MaxUnixSeconds {
-			return nil, fmt.Errorf("attest: key ring: key %s has a time out of range", hexID(k.ID))
+		if err := d.checkTimes(hexID(k.ID)); err != nil {
+			return nil, err
 		}
-		secret := k.Secret.Reveal()
-		v := append(make([]byte, 0, ringKeySize), secret[:]...)
-		v = binary.BigEndian.AppendUint64(v, uint64(active))
-		data[hexID(k.ID)] = binary.BigEndian.AppendUint64(v, uint64(retired))
+		data[hexID(k.ID)], _ = binary.Append(nil, binary.BigEndian, &d) // never fails
 	}
 	return data, nil
 }
@@ -275,18 +283,18 @@ func ParseRingKeys(data map[string][]byte) ([]RingKey, error) {
 		if err != nil || len(id) != message.KeyIDSize || hex.EncodeToString(id) != name {
 			return nil, fmt.Errorf("attest: key ring: name %q is no identifier of 16 lower-case hexadecimal digits", name)
 		}
-		if len(v) != ringKeySize {
-			return nil, fmt.Errorf("attest: key ring: key %s has %d bytes, want %d", name, len(v), ringKeySize)
+		var d ringKeyData
+		if len(v) != binary.Size(d) {
+			return nil, fmt.Errorf("attest: key ring: key %s has %d bytes, want %d", name, len(v), binary.Size(d))
+		}
+		_, _ = binary.Decode(v, binary.BigEndian, &d) // never fails
+		if err := d.checkTimes(name); err != nil {
+			return nil, err
 		}
 		copy(k.ID[:], id)
-		k.Secret = secret.New([message.SecretSize]byte(v[:message.SecretSize]))
-		active, retired := binary.BigEndian.Uint64(v[32:]), binary.BigEndian.Uint64(v[40:])
-		if active == 0 || active > der.MaxUnixSeconds || retired > der.MaxUnixSeconds {
-			return nil, fmt.Errorf("attest: key ring: key %s has a time out of range", name)
-		}
-		k.ActiveAt = time.Unix(int64(active), 0).UTC()
-		if retired != 0 {
-			k.RetiredAt = time.Unix(int64(retired), 0).UTC()
+		k.Secret, k.ActiveAt = secret.New(d.Secret), time.Unix(int64(d.ActiveAt), 0).UTC()
+		if d.RetiredAt != 0 {
+			k.RetiredAt = time.Unix(int64(d.RetiredAt), 0).UTC()
 		}
 		keys = append(keys, k)
 	}

@@ -158,7 +158,6 @@ type Inquiry struct {
 
 	challenged *Challenged
 	statements []Label
-	derived    [2][]byte // qualifying data of the first statements, valid only for this answer
 }
 
 // Covers compares, in constant time, unverified qualifying data with the value that the statement with
@@ -172,24 +171,13 @@ func (q *Inquiry) Covers(label string, value []byte) error {
 	if n < 0 {
 		return &Error{Check: CheckKind, Got: "qualifying data for a statement " + refusal.Quote(label), Want: "a statement of an answer", Err: refusal.ErrRetry}
 	}
-	want := q.expected(n)
+	l := q.statements[n]
+	want := q.challenged.QualifyingData(l.Name)[:l.Size]
 	if subtle.ConstantTimeCompare(value, want) != 1 {
 		// The expected value is a secret of the evidence's maker and the verifier.
 		return &Error{Check: CheckQualifyingData, Got: refusal.Hex(value), Want: "the qualifying data of this challenge"}
 	}
 	return nil
-}
-
-// expected is the qualifying data of statement n.
-func (q *Inquiry) expected(n int) []byte {
-	l := q.statements[n]
-	if n >= len(q.derived) {
-		return q.challenged.QualifyingData(l.Name)[:l.Size]
-	}
-	if q.derived[n] == nil {
-		q.derived[n] = q.challenged.QualifyingData(l.Name)[:l.Size]
-	}
-	return q.derived[n]
 }
 
 // Findings are a kind's results.

@@ -198,7 +198,8 @@ func newOpenKind(k Kind) (*openKind, error) {
 		case len(r.Identities) == 0 || slices.ContainsFunc(r.Identities, func(g Grammar) bool { return !validKind(g.Kind) }):
 			return nil, errors.New("no identities on road " + r.Road.String() + ", or one of a malformed kind")
 		case slices.ContainsFunc(r.Identities, func(g Grammar) bool { of, reserved := keyRoads[g.Kind]; return reserved && of != r.Road }):
-			return nil, errors.New("identities " + refusal.Quotes(r.kinds()) + " on road " + r.Road.String() + ", want none of a TPM's keys or certificates that belong to another road")
+			return nil, errors.New("identities " + refusal.Quotes(r.kinds()) + " on road " + r.Road.String() +
+				", want none of a TPM's keys or certificates that belong to another road")
 		}
 		r.Identities = slices.Clone(r.Identities)
 		seen[r.Road] = true
@@ -275,9 +276,13 @@ func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte,
 // challenge is Challenge for one kind.
 func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Parsed) ([]byte, error) {
 	request, now := parsed.Request(), v.c.Now()
-	created, err := checkHelloAge(request, now)
+	created, err := createdAt(request, now)
 	if err != nil {
 		return nil, err
+	}
+	if now.Sub(created) > message.MaxHelloAge {
+		return nil, &Error{Check: CheckHelloExpired, Got: "a hello of " + created.UTC().Format(time.RFC3339),
+			Want: "one of the last " + message.MaxHelloAge.String()}
 	}
 	bundle, err := parsed.Bundle()
 	if err != nil {
@@ -322,19 +327,6 @@ func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Pa
 		}
 	}
 	return v.makeChallenge(ctx, kind, bundle.Provider, hello, q, expected(r, p, request), created)
-}
-
-// checkHelloAge checks the age of a hello, and returns its creation time.
-func checkHelloAge(request *csr.Request, now time.Time) (time.Time, error) {
-	created, err := createdAt(request, now)
-	if err != nil {
-		return time.Time{}, err
-	}
-	if age := now.Sub(created); age > message.MaxHelloAge {
-		return time.Time{}, &Error{Check: CheckHelloExpired, Got: "a hello of " + created.UTC().Format(time.RFC3339),
-			Want: "one of the last " + message.MaxHelloAge.String()}
-	}
-	return created, nil
 }
 
 // read reads the evidence of one message with its kind.

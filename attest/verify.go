@@ -1,6 +1,7 @@
 package attest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
@@ -27,12 +28,13 @@ const (
 )
 
 // Verify checks an answer and returns the Result. It needs neither hello nor challenge. The checks run
-// in this order, cheap ones first, and the first that fails is the error: size and encoding, node policy, the rebuilt binding, its times and key,
-// the kind's statements and the qualifying data that they cover, the request's own signature,
-// the signatures of the statements and the trust in the machine, membership.
+// in this order, cheap ones first, and the first that fails is the error: size and encoding, node
+// policy, the rebuilt binding, its times and key, the kind's statements and the qualifying data that
+// they cover, the request's own signature, the signatures of the statements and the trust in the
+// machine, membership.
 //
-// A refusal is an [*Error] or a [csr.Errors]; any other error wraps [refusal.ErrRetry]. [csr.Decide] turns the error into a decision. An approval and a
-// certificate are made from [Result.Attested].
+// A refusal is an [*Error] or a [csr.Errors]; any other error wraps [refusal.ErrRetry]. [csr.Decide]
+// turns the error into a decision. An approval and a certificate are made from [Result.Attested].
 //
 // An answer that is filed again within its window verifies again: it is for the same key and
 // the same request, so a replay gains nothing, and no list of used challenges is kept.
@@ -70,9 +72,13 @@ func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, err
 		return nil, err
 	}
 	q := v.inquiry(r, version, budgetOf(answerSignatures, request), now)
-	if err := v.recall(q, kind, checked.Bundle().Provider, echo, answer.Binding()); err != nil {
+	key, err := v.c.KeyRing.lookup(echo.KeyID, now)
+	if err != nil {
 		return nil, err
 	}
+	format, binding := checked.Bundle().Provider, answer.Binding()
+	q.challenged = &Challenged{format: format, secret: secret.New(key.challengeSecret(format, binding)), binding: binding}
+	q.statements = kind.Statements
 	if err := answer.Check(q); err != nil {
 		return nil, err
 	}
@@ -90,17 +96,6 @@ func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, err
 		return nil, err
 	}
 	return r, nil
-}
-
-// recall derives the secret of the answered challenge.
-func (v *Verifier) recall(q *Inquiry, k *openKind, format string, echo *message.Binding, binding []byte) error {
-	key, err := v.c.KeyRing.lookup(echo.KeyID, q.Now)
-	if err != nil {
-		return err
-	}
-	q.challenged = &Challenged{format: format, secret: secret.New(key.challengeSecret(format, binding)), binding: binding}
-	q.statements = k.Statements
-	return nil
 }
 
 // checkBinding compares the answer's copy of the Binding with one made of the verifier's own values. A
@@ -140,22 +135,32 @@ func compareBindings(got, want *message.Binding) error {
 
 // differences returns a refusal for each field that differs, without key, nonce and times.
 func differences(got, want *message.Binding) (all []*Error) {
-	for _, field := range []struct {
-		check     Check
-		got, want string
-	}{
-		{CheckBindingRoad, got.Road.String(), want.Road.String()},
-		{CheckBindingCluster, got.ClusterID, want.ClusterID},
-		{CheckBindingSigner, got.SignerName, want.SignerName},
-		{CheckBindingExpiration, strconv.Itoa(int(got.ExpirationSeconds)), strconv.Itoa(int(want.ExpirationSeconds))},
-		{CheckBindingMachineKey, hex.EncodeToString(got.MachineKey[:]), hex.EncodeToString(want.MachineKey[:])},
-		{checkBindingAKName, hex.EncodeToString(got.AKName), hex.EncodeToString(want.AKName)},
-		{CheckBindingRequest, hex.EncodeToString(got.RequestHash[:]), hex.EncodeToString(want.RequestHash[:])},
-		{CheckBindingRequester, got.Requester, want.Requester},
-	} {
-		if field.got != field.want {
-			all = append(all, &Error{Check: field.check, Got: field.got, Want: refusal.OrNothing(field.want)})
-		}
+	differ := func(check Check, got, want string) {
+		all = append(all, &Error{Check: check, Got: got, Want: refusal.OrNothing(want)})
+	}
+	if got.Road != want.Road {
+		differ(CheckBindingRoad, got.Road.String(), want.Road.String())
+	}
+	if got.ClusterID != want.ClusterID {
+		differ(CheckBindingCluster, got.ClusterID, want.ClusterID)
+	}
+	if got.SignerName != want.SignerName {
+		differ(CheckBindingSigner, got.SignerName, want.SignerName)
+	}
+	if got.ExpirationSeconds != want.ExpirationSeconds {
+		differ(CheckBindingExpiration, strconv.Itoa(int(got.ExpirationSeconds)), strconv.Itoa(int(want.ExpirationSeconds)))
+	}
+	if got.MachineKey != want.MachineKey {
+		differ(CheckBindingMachineKey, hex.EncodeToString(got.MachineKey[:]), hex.EncodeToString(want.MachineKey[:]))
+	}
+	if !bytes.Equal(got.AKName, want.AKName) {
+		differ(checkBindingAKName, hex.EncodeToString(got.AKName), hex.EncodeToString(want.AKName))
+	}
+	if got.RequestHash != want.RequestHash {
+		differ(CheckBindingRequest, hex.EncodeToString(got.RequestHash[:]), hex.EncodeToString(want.RequestHash[:]))
+	}
+	if got.Requester != want.Requester {
+		differ(CheckBindingRequester, got.Requester, want.Requester)
 	}
 	return all
 }

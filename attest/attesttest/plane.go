@@ -9,7 +9,6 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"math/big"
-	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -74,7 +73,7 @@ func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
 			return nil, err
 		}
 		if n.Road == attest.RoadAK {
-			c.addIssuer(n)
+			c.TPM.AKIssuers = append(c.TPM.AKIssuers, tpmcert.Issuer{Roots: n.Roots(), Profile: n.Profile})
 			continue
 		}
 		eks.Issuers = append(eks.Issuers, tpmcert.EKIssuer{Roots: n.Roots(), Profile: tpmcert.EKProfileTCG()})
@@ -101,18 +100,6 @@ func (c *ControlPlane) Now() time.Time {
 // Advance moves the clock.
 func (c *ControlPlane) Advance(d time.Duration) {
 	c.locked(func() { c.shift += d })
-}
-
-// addIssuer trusts a node's issuer of AK certificates. Nodes with the same profile share one
-// issuer, with the roots of all of them.
-func (c *ControlPlane) addIssuer(n *Node) {
-	for i := range c.TPM.AKIssuers {
-		if known := &c.TPM.AKIssuers[i]; reflect.DeepEqual(known.Profile, n.Profile) {
-			known.Roots = append(known.Roots, n.Roots()...)
-			return
-		}
-	}
-	c.TPM.AKIssuers = append(c.TPM.AKIssuers, tpmcert.Issuer{Roots: n.Roots(), Profile: n.Profile})
 }
 
 // Admit makes a node known: its name, its provider ID and the identity of its machine. It
@@ -217,7 +204,8 @@ func (i *authority) Authorize(ctx context.Context, r *attest.Result) (*attest.Au
 	return a, nil
 }
 
-// newClusterCA makes a self-signed CA on P-256 for the cluster and the signers of a policy. An error is a failure.
+// newClusterCA makes a self-signed CA on P-256 for the cluster and the signers of a policy. An error
+// is a failure.
 func newClusterCA(policy *csr.Policy, now func() time.Time) (*csr.CA, *x509.Certificate) {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "attesttest cluster CA"},

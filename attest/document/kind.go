@@ -184,10 +184,6 @@ func (a *answer) Check(q *attest.Inquiry) error {
 	if err != nil {
 		return err
 	}
-	return a.compare(q, claims)
-}
-
-func (a *answer) compare(q *attest.Inquiry, claims *Claims) error {
 	if claims == nil {
 		return &attest.Error{Check: attest.CheckKind, Got: "no claims from the platform", Want: "some", Err: refusal.ErrRetry}
 	}

@@ -371,11 +371,3 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
-
-// noError ends the test on an error.
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

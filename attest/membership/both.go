@@ -116,7 +116,8 @@ func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authori
 	}
 	both, err := intersect(r, named, given[0], given[1])
 	if err == nil && both.MachineUID != "" && inventoryOf(r).UID == "" && unknown {
-		return nil, attest.NotMember("machine " + string(r.Machine) + " with the UID " + both.MachineUID + ", which trust on first use does not know: return it in FirstUseConfig.Slot")
+		return nil, attest.NotMember("machine " + string(r.Machine) + " with the UID " + both.MachineUID +
+			", which trust on first use does not know: return it in FirstUseConfig.Slot")
 	}
 	for _, g := range given {
 		if err == nil && g.Record != nil {

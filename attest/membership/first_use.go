@@ -236,7 +236,7 @@ func (f *FirstUse) begin(ctx context.Context, r *attest.Result) (*joining, error
 	if err := checkScope(r, f.c.Registry.Scope()); err != nil {
 		return nil, refuseMember(err)
 	}
-	if given := builtInLifetimeOf(r); given > f.c.MaxLifetime {
+	if given := checkedOf(r).BuiltInLifetime(); given > f.c.MaxLifetime {
 		return nil, refuse(attest.CheckMembership, "a request to "+r.SignerName+" for "+given.String(), "MaxLifetime, "+f.c.MaxLifetime.String()+", or less")
 	}
 	machine := inventoryOf(r)

@@ -94,7 +94,7 @@ func (j *joining) admitAfter(ctx context.Context, h Held, refused error) error {
 // another process on that machine may have both.
 func (j *joining) checkRejoin(held *Record) error {
 	checked := j.r.Checked()
-	if j.r.Road != attest.RoadDocument || j.r.Stage != attest.StageAnswer || checked == nil || requesterOf(j.r) == csr.RequesterNode ||
+	if j.r.Road != attest.RoadDocument || j.r.Stage != attest.StageAnswer || checked == nil || checkedOf(j.r).Requester().Class == csr.RequesterNode ||
 		len(held.Issued) == 0 {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (j *joining) checkRejoin(held *Record) error {
 	if slices.ContainsFunc(held.Issued, func(i csr.IssuedRecord) bool { return i.SPKIHash == key }) {
 		return nil
 	}
-	return refuse(checkRegistryRequester, "another key, asked for by "+requesterOf(j.r).String(),
+	return refuse(checkRegistryRequester, "another key, asked for by "+checkedOf(j.r).Requester().Class.String(),
 		"a request of node "+held.NodeName+" itself or with its key, or one after an operator has released the node")
 }
 
@@ -183,7 +183,7 @@ func keyResidence(r *attest.Result) string {
 // may have both, and the node itself renews with its certificate.
 func (j *joining) checkNewcomer(ctx context.Context, ask, reserved bool) error {
 	f, r := j.f, j.r
-	class, named := requesterOf(r), inventoryOf(r).Identity == string(r.Machine)
+	class, named := checkedOf(r).Requester().Class, inventoryOf(r).Identity == string(r.Machine)
 	if r.Purpose != csr.PurposeClient || class != csr.RequesterBootstrap && !named && !(reserved && class == csr.RequesterNode) {
 		return refuse(checkRegistryRequester, r.Purpose.String()+" certificate asked for by "+class.String(),
 			"a client certificate asked for with a bootstrap token, or a machine that the inventory names, as node "+r.NodeName+" has no record")

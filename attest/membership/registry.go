@@ -28,11 +28,11 @@ import (
 //
 // # Contract
 //
-// Each method is atomic: it happens completely or not at all, and when it returns without an error, its
-// change survives the end of the process. After an error that is not a refusal the caller must look up
-// the record again. Every write gives the record a Version that no record of the registry had before; Bind, Rebind and Adopt change a record only if it still
-// has the Version that the caller saw (compare-and-swap), otherwise they return
-// [CheckRegistryConflict].
+// Each method is atomic: it happens completely or not at all, and when it returns without an error,
+// its change survives the end of the process. After an error that is not a refusal the caller must
+// look up the record again. Every write gives the record a Version that no record of the registry had
+// before; Bind, Rebind and Adopt change a record only if it still has the Version that the caller saw
+// (compare-and-swap), otherwise they return [CheckRegistryConflict].
 //
 // A refusal is an *attest.Error with one of the registry's checks. It leaves everything as it
 // was, including the refused claim unreserved. If the same call may succeed later, it wraps

@@ -144,7 +144,8 @@ func refuse(check attest.Check, got, want string) error {
 }
 
 func reservedElsewhere(r *Record) error {
-	return &attest.Error{Check: checkRegistryReserved, Got: "a claim while node " + r.NodeName + " is reserved for machine " + string(r.Machine),
+	return &attest.Error{Check: checkRegistryReserved,
+		Got:  "a claim while node " + r.NodeName + " is reserved for machine " + string(r.Machine),
 		Want: "one after " + r.Deadline.Format(time.RFC3339), Err: refusal.ErrRetry}
 }
 

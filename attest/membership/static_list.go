@@ -254,7 +254,8 @@ func (l *StaticList) Authorize(_ context.Context, r *attest.Result) (*attest.Aut
 	case m == nil:
 		return nil, attest.NotMember("machine " + string(r.Machine) + ", which is not listed")
 	case !m.foundOn(attest.OpenRoad{Provider: r.Provider, Road: r.Road}):
-		return nil, attest.NotMember("machine " + string(r.Machine) + " on road " + r.Road.String() + " of " + r.Provider + ", which is not the road of its identity")
+		return nil, attest.NotMember("machine " + string(r.Machine) + " on road " + r.Road.String() + " of " + r.Provider +
+			", which is not the road of its identity")
 	case m.NodeName != r.NodeName:
 		return nil, attest.NotMember("machine " + string(r.Machine) + " as node " + r.NodeName + ", which is listed as " + m.NodeName)
 	}

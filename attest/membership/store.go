@@ -122,7 +122,9 @@ func (s *storeRegistry) change(ctx context.Context, around Claim, rule func(h He
 }
 
 // changeSeen is change for the record that the caller has read.
-func (s *storeRegistry) changeSeen(ctx context.Context, seen *Record, around Claim, rule func(h Held, now time.Time) (Change, error)) (*Record, error) {
+func (s *storeRegistry) changeSeen(
+	ctx context.Context, seen *Record, around Claim, rule func(h Held, now time.Time) (Change, error),
+) (*Record, error) {
 	if seen == nil {
 		return nil, errNoRecord
 	}
@@ -177,12 +179,16 @@ func (s *storeRegistry) Bind(ctx context.Context, record *Record, lastEnd time.T
 
 // Rebind gives a bound record another machine; see [Registry].
 func (s *storeRegistry) Rebind(ctx context.Context, record *Record, machine attest.Identity) (*Record, error) {
-	return s.changeSeen(ctx, record, Claim{Machine: machine}, func(h Held, now time.Time) (Change, error) { return h.Rebind(record, machine, now) })
+	return s.changeSeen(ctx, record, Claim{Machine: machine}, func(h Held, now time.Time) (Change, error) {
+		return h.Rebind(record, machine, now)
+	})
 }
 
 // Adopt gives a bound record the UID of another Machine object; see [Registry].
 func (s *storeRegistry) Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error) {
-	return s.changeSeen(ctx, record, Claim{MachineUID: machineUID}, func(h Held, now time.Time) (Change, error) { return h.Adopt(record, machineUID, now) })
+	return s.changeSeen(ctx, record, Claim{MachineUID: machineUID}, func(h Held, now time.Time) (Change, error) {
+		return h.Adopt(record, machineUID, now)
+	})
 }
 
 // Release frees the record of a Machine that is gone; see [Registry].

@@ -2,18 +2,17 @@ package membership
 
 import (
 	"cmp"
-	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
+// checkedOf returns the request that passed the policy, or an empty one.
+func checkedOf(r *attest.Result) *csr.Checked { return cmp.Or(r.Checked(), &csr.Checked{}) }
+
 // inventoryOf returns the inventory's machine for the node, or an empty one.
 func inventoryOf(r *attest.Result) *csr.Machine {
-	if checked := r.Checked(); checked != nil && checked.Machine() != nil {
-		return checked.Machine()
-	}
-	return &csr.Machine{}
+	return cmp.Or(checkedOf(r).Machine(), &csr.Machine{})
 }
 
 // clustersOf returns the names of the cluster that the machine is to join.
@@ -22,22 +21,6 @@ func clustersOf(r *attest.Result) []string {
 		return checked.ClusterIDs()
 	}
 	return []string{r.ClusterID}
-}
-
-// builtInLifetimeOf returns the certificate's lifetime by one of Kubernetes' own signers; 0 for other
-// signers.
-func builtInLifetimeOf(r *attest.Result) time.Duration {
-	if checked := r.Checked(); checked != nil {
-		return checked.BuiltInLifetime()
-	}
-	return 0
-}
-
-func requesterOf(r *attest.Result) csr.RequesterClass {
-	if r.Checked() == nil {
-		return 0
-	}
-	return r.Checked().Requester().Class
 }
 
 // vouch admits the machine as a node, with the inventory's SANs and this provider ID; "" takes that of
