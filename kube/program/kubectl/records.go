@@ -243,8 +243,8 @@ func (p *plugin) change(ctx context.Context, nodeName string, how func(s *v1alph
 // controller would.
 func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, provider string) error {
 	if claim.ProviderID != "" {
-		if err := checkProviderID(claim.ProviderID); err != nil {
-			return err
+		if err := oid.CheckProviderID(claim.ProviderID); err != nil {
+			return fmt.Errorf("--provider-id: %w", err)
 		}
 	}
 	c, err := p.configuration(ctx)

@@ -2,11 +2,11 @@ package kubectl
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -80,7 +80,10 @@ func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &candidate{nodeName: nodeName(pkcs10.CSR)}
+	c := new(candidate)
+	if name, ok := strings.CutPrefix(pkcs10.CSR.Subject.CommonName, csr.NodeUserPrefix); ok {
+		c.nodeName = name
+	}
 	m, err := attest.ReadMessage(parsed, p.kinds...)
 	switch {
 	case m.Provider != "" && !slices.ContainsFunc(p.kinds, func(k attest.Kind) bool { return k.Describe().Provider == m.Provider }):
@@ -98,14 +101,6 @@ func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
 	}
 	_, err = membership.ParseScope(c.scope.String()) // all but the cluster, which no record names
 	return c, err
-}
-
-func nodeName(r *x509.CertificateRequest) string {
-	name := r.Subject.CommonName
-	if len(name) > len(csr.NodeUserPrefix) && name[:len(csr.NodeUserPrefix)] == csr.NodeUserPrefix {
-		return name[len(csr.NodeUserPrefix):]
-	}
-	return ""
 }
 
 // configuration is the controller's settings and inventory. It is nil without an error if the ConfigMap

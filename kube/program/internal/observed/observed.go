@@ -4,6 +4,7 @@
 package observed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -155,11 +156,6 @@ func Parse(data map[string]string) []Refusal {
 		line.Node = node
 		all = append(all, line)
 	}
-	slices.SortFunc(all, func(a, b Refusal) int {
-		if c := b.Last.Compare(a.Last); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Node, b.Node)
-	})
+	slices.SortFunc(all, func(a, b Refusal) int { return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Node, b.Node)) })
 	return all
 }

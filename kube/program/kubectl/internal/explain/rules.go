@@ -223,7 +223,10 @@ func (x *Explanation) addDecision() {
 		x.addVerification(Unknown)
 		return
 	}
-	got := cmp.Or(last(x.Notes), d.Message)
+	got := d.Message
+	if len(x.Notes) != 0 {
+		got = cmp.Or(x.Notes[len(x.Notes)-1], got)
+	}
 	for i := range x.Rules {
 		r := &x.Rules[i]
 		if reasonOf(r.Name) == d.Reason {
@@ -236,13 +239,6 @@ func (x *Explanation) addDecision() {
 	if !slices.ContainsFunc(x.Rules, func(r Rule) bool { return r.State == Broken }) {
 		x.Rules = append(x.Rules, Rule{Name: d.Reason, State: Broken, Got: got})
 	}
-}
-
-func last(notes []string) string {
-	if len(notes) == 0 {
-		return ""
-	}
-	return notes[len(notes)-1]
 }
 
 // addVerification adds the rule of the evidence's verification, which only the controller can do.

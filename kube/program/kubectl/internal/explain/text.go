@@ -2,7 +2,6 @@ package explain
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -14,9 +13,6 @@ import (
 
 // WriteText writes an explanation for people to read. Text of requesters is escaped and shortened.
 func (x *Explanation) WriteText(w io.Writer) error {
-	if x == nil || x.Request == nil || w == nil {
-		return errors.New("explain: no request or no writer")
-	}
 	var out bytes.Buffer
 	t := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
@@ -36,10 +32,9 @@ func (x *Explanation) WriteText(w io.Writer) error {
 		line("evidence", x.Reading.Provider+", road "+x.Reading.Road.String())
 		line("cluster", x.Reading.ClusterID)
 	}
-	switch d := x.Decision; {
-	case d == nil:
+	if d := x.Decision; d == nil {
 		line("decision", "none yet")
-	default:
+	} else {
 		line("decision", d.Type+", "+d.Reason)
 		if d.Reason != attest.ReasonChallenge {
 			line("", d.Message)
