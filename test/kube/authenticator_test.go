@@ -46,10 +46,7 @@ func (c *cluster) install(t *testing.T, program, name string, device *tpmsim.TPM
 	t.Helper()
 	m := &nodeMachine{c: c, program: program, name: name, dir: t.TempDir()}
 	m.token = m.kubeconfig(t, "bootstrap", &clientcmdapi.AuthInfo{Token: attesttest.TokenID + "." + tokenSecret})
-	text, err := os.ReadFile(filepath.Join("..", "..", "kube", "deploy", "node", "kubelet-authenticator.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, filepath.Join("..", "..", "kube", "deploy", "node", "kubelet-authenticator.yaml"))
 	var config map[string]any
 	if err := yaml.UnmarshalStrict(text, &config); err != nil {
 		t.Fatal(err)
@@ -65,7 +62,8 @@ func (c *cluster) install(t *testing.T, program, name string, device *tpmsim.TPM
 	if change != nil {
 		change(config)
 	}
-	if text, err = yaml.Marshal(config); err != nil {
+	text, err := yaml.Marshal(config)
+	if err != nil {
 		t.Fatal(err)
 	}
 	m.config = controlplane.Write(t, m.dir, "authenticator.yaml", text)
@@ -168,10 +166,7 @@ func (c *cluster) filedBy(t *testing.T, user string) int {
 // attestedPlane starts controllers that admit by first use the TPMs of a CA.
 func (c *cluster) attestedPlane(t *testing.T, device *tpmsim.TPM) *plane {
 	t.Helper()
-	clusterID, err := attest.ClusterID(c.ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clusterID := c.clusterID(t)
 	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, ClusterID: clusterID, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	p := &plane{config: attesttest.NewControlPlane(t, node).Config, clusterIDs: []string{clusterID}, inv: new(inventory)}
 	p.run(t, c, "controller")
@@ -185,10 +180,7 @@ func TestAuthenticator(t *testing.T) {
 	c := startCluster(t)
 	c.prepare(t)
 	c.startSigner(t)
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := newCA(t, "")
 	ours := tpmsim.Swtpm(t, tpmsim.Options{CA: ca, PersistEKs: true})
 	theirs := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	p := c.attestedPlane(t, ours)
@@ -284,10 +276,7 @@ func TestAuthenticator(t *testing.T) {
 // testUnit runs the command of the shipped systemd unit, with the paths of a test, and waits for
 // the message of a service of Type=notify to systemd.
 func (m *nodeMachine) testUnit(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "kube", "deploy", "node", "kubelet-authenticator.service"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, filepath.Join("..", "..", "kube", "deploy", "node", "kubelet-authenticator.service"))
 	_, line, _ := strings.Cut(string(text), "\nExecStart=")
 	line, _, _ = strings.Cut(line, "\n")
 	words := strings.Fields(line)

@@ -42,10 +42,7 @@ func TestEKsWithoutCertificates(t *testing.T) {
 	c := startCluster(t)
 	c.prepare(t)
 	c.startSigner(t)
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := newCA(t, "")
 	controlplane.Write(t, c.dir, "ek-roots.pem", controlplane.CertificatePEM(ca.Root()))
 	controlplane.Write(t, c.dir, "inventory.yaml", []byte("machines: [{nodeName: node-1}, {nodeName: node-2}]\n"))
 	bare := tpmsim.Options{CA: ca, EKs: []tpmsim.Algorithm{}}

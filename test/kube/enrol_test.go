@@ -132,10 +132,7 @@ func TestEnrol(t *testing.T) {
 	c := startCluster(t)
 	c.prepare(t)
 	c.startSigner(t)
-	maker, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	maker := newCA(t, "")
 	makers := controlplane.Write(t, c.dir, "makers.pem", certificatesPEM(append(maker.Intermediates(), maker.Root())))
 	bare := func() *tpmsim.TPM { return tpmsim.Swtpm(t, tpmsim.Options{CA: maker, AKs: []tpmsim.AK{}}) }
 	inNV, inFile, stranger := bare(), bare(), bare()

@@ -44,10 +44,7 @@ func (c *cluster) newMember(t *testing.T, name string, device *tpmsim.TPM, chang
 
 func read(t *testing.T, path string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, path)
 	return text
 }
 

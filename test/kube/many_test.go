@@ -36,10 +36,7 @@ func TestManyNodes(t *testing.T) {
 	c.attested(t, nodes)
 	t.Logf("%d nodes made in %s", nodes, time.Since(began).Round(time.Millisecond))
 
-	clusterID, err := attest.ClusterID(c.ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clusterID := c.clusterID(t)
 	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, tpmsim.Options{}), Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
 		AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	node.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet

@@ -25,7 +25,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -38,10 +37,7 @@ type operator struct {
 // newOperator makes a user with the shipped role.
 func (c *cluster) newOperator(t *testing.T) *operator {
 	t.Helper()
-	manifests, err := deploy.Manifests("operator.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, "operator.yaml")
 	for _, manifest := range manifests {
 		role := c.create(t, manifest)
 		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.GetKind(), Name: role.GetName()}
@@ -132,10 +128,7 @@ func TestPlugin(t *testing.T) {
 	c.prepare(t)
 	c.apply(t, "observe.yaml")
 	c.startSigner(t)
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := newCA(t, "")
 	board, spare := tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	node, replaced := c.nodeOn(t, board, "node-1"), c.nodeOn(t, spare, "node-1")
 	var roots []byte
@@ -285,10 +278,7 @@ func (c *cluster) testAdopt(t *testing.T, o *operator, machine string, refused f
 // makeConfigMap makes what kube/deploy makes of the controller's configuration.
 func (c *cluster) makeConfigMap(t *testing.T, inventory string, change func(config map[string]any)) {
 	t.Helper()
-	manifests, err := deploy.Manifests("config.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, "config.yaml")
 	var config map[string]any
 	if err := yaml.UnmarshalStrict(manifests[0], &config); err != nil {
 		t.Fatal(err)
@@ -354,10 +344,7 @@ func testOperatorRights(t *testing.T, c *cluster, o *operator, hello, machine st
 		return nil
 	}
 	eventually(t, probe) // the Event may be late
-	manifests, err := deploy.Manifests("operator.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, "operator.yaml")
 	for _, manifest := range manifests {
 		var head metav1.PartialObjectMetadata
 		if err := yaml.Unmarshal(manifest, &head); err != nil {

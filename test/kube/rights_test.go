@@ -4,11 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
@@ -45,10 +45,7 @@ type audited struct {
 // audit reads the audit log.
 func (c *cluster) audit(t *testing.T) []audited {
 	t.Helper()
-	text, err := os.ReadFile(c.auditLog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, c.auditLog)
 	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last line may not be whole yet
 	var all []audited
 	lines := bufio.NewScanner(bytes.NewReader(text))
