@@ -81,9 +81,7 @@ func (c *cluster) installCertified(t *testing.T, program, name string, m *certif
 func TestAKCertificates(t *testing.T) {
 	t.Parallel()
 	program, authenticator := buildProgram(t, "node-attestation-controller"), buildProgram(t, "kubelet-authenticator")
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
+	c := startJoinable(t)
 
 	cas := map[string]*tpmsim.CA{}
 	for _, name := range []string{"a", "b", "google", "acme"} {

@@ -91,9 +91,7 @@ func buildSkewed(t *testing.T) string {
 func TestSkew(t *testing.T) {
 	t.Parallel()
 	program := buildSkewed(t)
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
+	c := startJoinable(t)
 	ca := newCA(t, "")
 	c.attestedPlane(t, tpmsim.Swtpm(t, tpmsim.Options{CA: ca}))
 	const ahead, back = 10 * 365 * 24 * time.Hour, -30 * 24 * time.Hour

@@ -15,9 +15,7 @@ import (
 	"testing"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
 	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
@@ -73,16 +71,7 @@ func (c *cluster) install(t *testing.T, program, name string, device *tpmsim.TPM
 // kubeconfig writes one for this cluster.
 func (m *nodeMachine) kubeconfig(t *testing.T, name string, user *clientcmdapi.AuthInfo) string {
 	t.Helper()
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: m.c.url, CertificateAuthority: filepath.Join(m.c.dir, "ca.crt")}
-	config.AuthInfos["u"] = user
-	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	config.CurrentContext = "x"
-	text, err := clientcmd.Write(*config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return controlplane.Write(t, m.dir, name+".kubeconfig", text)
+	return controlplane.Kubeconfig(t, m.dir, name+".kubeconfig", &clientcmdapi.Cluster{Server: m.c.url, CertificateAuthority: filepath.Join(m.c.dir, "ca.crt")}, user)
 }
 
 // run runs the program to its end.
@@ -150,13 +139,10 @@ func (m *nodeMachine) refused(t *testing.T) string {
 // filedBy counts the requests of a user.
 func (c *cluster) filedBy(t *testing.T, user string) int {
 	t.Helper()
-	var all certificatesv1.CertificateSigningRequestList
-	if err := c.admin.List(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
+	all := c.requests(t)
 	n := 0
-	for i := range all.Items {
-		if all.Items[i].Spec.Username == user {
+	for i := range all {
+		if all[i].Spec.Username == user {
 			n++
 		}
 	}
@@ -177,9 +163,7 @@ func (c *cluster) attestedPlane(t *testing.T, device *tpmsim.TPM) *plane {
 func TestAuthenticator(t *testing.T) {
 	t.Parallel()
 	program := buildProgram(t, "kubelet-authenticator")
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
+	c := startJoinable(t)
 	ca := newCA(t, "")
 	ours := tpmsim.Swtpm(t, tpmsim.Options{CA: ca, PersistEKs: true})
 	theirs := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -182,6 +183,25 @@ const patience = controlplane.Patience
 
 // errNotYet has a step repeated that says no more.
 var errNotYet = errors.New("it does not come")
+
+// startJoinable starts a cluster that is prepared for joins, with Kubernetes' own signer.
+func startJoinable(t *testing.T) *cluster {
+	t.Helper()
+	c := startCluster(t)
+	c.prepare(t)
+	c.startSigner(t)
+	return c
+}
+
+// requests returns all certificate requests.
+func (c *cluster) requests(t *testing.T) []certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	var all certificatesv1.CertificateSigningRequestList
+	if err := c.admin.List(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	return all.Items
+}
 
 // clusterID returns the identifier of the cluster.
 func (c *cluster) clusterID(t *testing.T) string {

@@ -39,9 +39,7 @@ func ekIdentity(t *testing.T, device *tpmsim.TPM) string {
 func TestEKsWithoutCertificates(t *testing.T) {
 	t.Parallel()
 	program := buildProgram(t, "kubelet-authenticator")
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
+	c := startJoinable(t)
 	ca := newCA(t, "")
 	controlplane.Write(t, c.dir, "ek-roots.pem", controlplane.CertificatePEM(ca.Root()))
 	controlplane.Write(t, c.dir, "inventory.yaml", []byte("machines: [{nodeName: node-1}, {nodeName: node-2}]\n"))

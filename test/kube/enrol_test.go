@@ -129,9 +129,7 @@ func listed(t *testing.T, device *tpmsim.TPM, name string) string {
 func TestEnrol(t *testing.T) {
 	t.Parallel()
 	program, authenticator := buildProgram(t, "node-attestation-controller"), buildProgram(t, "kubelet-authenticator")
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
+	c := startJoinable(t)
 	maker := newCA(t, "")
 	makers := controlplane.Write(t, c.dir, "makers.pem", certificatesPEM(append(maker.Intermediates(), maker.Root())))
 	bare := func() *tpmsim.TPM { return tpmsim.Swtpm(t, tpmsim.Options{CA: maker, AKs: []tpmsim.AK{}}) }

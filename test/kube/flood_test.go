@@ -35,9 +35,7 @@ func TestFlood(t *testing.T) {
 	if os.Getenv(longVar) != "" {
 		large, small, newcomers = 1026, 24000, 10
 	}
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
+	c := startJoinable(t)
 	ca := newCA(t, "")
 	program, machines := buildProgram(t, "kubelet-authenticator"), []*nodeMachine(nil)
 	inventory := []byte("machines:\n")

@@ -29,9 +29,7 @@ func TestManyNodes(t *testing.T) {
 		nodes *= 10
 	}
 	program := buildProgram(t, "node-attestation-controller")
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
+	c := startJoinable(t)
 	began := time.Now()
 	c.attested(t, nodes)
 	t.Logf("%d nodes made in %s", nodes, time.Since(began).Round(time.Millisecond))

@@ -105,17 +105,14 @@ func (o *operator) refuse(t *testing.T, command string, status int, want string)
 // newestHello is the name of the newest hello for a node that is denied for a reason.
 func (c *cluster) newestHello(t *testing.T, reason string) string {
 	t.Helper()
-	var list certificatesv1.CertificateSigningRequestList
-	if err := c.admin.List(t.Context(), &list); err != nil {
-		t.Fatal(err)
-	}
-	list.Items = slices.DeleteFunc(list.Items, func(o certificatesv1.CertificateSigningRequest) bool {
+	list := c.requests(t)
+	list = slices.DeleteFunc(list, func(o certificatesv1.CertificateSigningRequest) bool {
 		return o.Spec.SignerName != csr.SignerChallengeTPM || len(o.Status.Conditions) == 0 || o.Status.Conditions[0].Reason != reason
 	})
-	if len(list.Items) == 0 {
+	if len(list) == 0 {
 		t.Fatalf("no hello was denied for %s", reason)
 	}
-	return slices.MaxFunc(list.Items, func(a, b certificatesv1.CertificateSigningRequest) int {
+	return slices.MaxFunc(list, func(a, b certificatesv1.CertificateSigningRequest) int {
 		return strings.Compare(fmt.Sprintf("%20s", a.ResourceVersion), fmt.Sprintf("%20s", b.ResourceVersion))
 	}).Name
 }
@@ -171,13 +168,10 @@ func TestPlugin(t *testing.T) {
 	o.run(t, "explain "+hello, "the node: it is admitted by now")
 	leaf := c.joins(t, bootstrapper, node)
 	o.run(t, "explain "+c.newestHello(t, "AttestationChallenge"), "the denial carries the challenge, as intended; the node has answered with ")
-	var answers certificatesv1.CertificateSigningRequestList
-	if err := c.admin.List(t.Context(), &answers); err != nil {
-		t.Fatal(err)
-	}
-	for i := range answers.Items {
-		if len(answers.Items[i].Status.Certificate) != 0 {
-			out := o.run(t, "explain "+answers.Items[i].Name, "answer", "ok       binding-requester", "ok       answer-late", "ok       not-a-member", "ok       qualifying-data", "no action is needed: the certificate is in status.certificate")
+	answers := c.requests(t)
+	for i := range answers {
+		if len(answers[i].Status.Certificate) != 0 {
+			out := o.run(t, "explain "+answers[i].Name, "answer", "ok       binding-requester", "ok       answer-late", "ok       not-a-member", "ok       qualifying-data", "no action is needed: the certificate is in status.certificate")
 			if strings.Contains(out, "BROKEN") {
 				t.Errorf("an approved answer breaks rules:\n%s", out)
 			}

@@ -167,12 +167,9 @@ func (r *shippedRole) used(a *audited, groups []string, resource, verb, name str
 // asks for it when a condition or a certificate is written.
 func (c *cluster) checkSigner(t *testing.T, verb, signer string) {
 	t.Helper()
-	var list certificatesv1.CertificateSigningRequestList
-	if err := c.admin.List(t.Context(), &list); err != nil {
-		t.Fatal(err)
-	}
-	for i := range list.Items {
-		o := &list.Items[i]
+	list := c.requests(t)
+	for i := range list {
+		o := &list[i]
 		if o.Spec.SignerName != signer {
 			continue
 		}
