@@ -60,7 +60,7 @@ func (e *example) object(signer string, text []byte, created time.Time, conditio
 }
 
 func denied(check attest.Check) csr.Condition {
-	return csr.Condition{Type: csr.ConditionDenied, Status: "True", Reason: (&attest.Error{Check: check}).Reason(), Message: "the message"}
+	return csr.Condition{Type: csr.ConditionDenied, Status: "True", Reason: (&attest.Error{Check: check}).Reason(), Message: string(check) + ": got this, want that"}
 }
 
 func challenge(at time.Time) csr.Condition {
