@@ -258,8 +258,8 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 		return fmt.Errorf("the inventory cannot be read: namespace %s has no ConfigMap %s that this user may read, or it has no inventory; see --namespace, "+
 			"or add --without-inventory, with --machine-uid and --provider-id as the inventory has them", p.namespace, configMap)
 	}
-	machine := c.inventory(claim.NodeName)
-	if machine == nil {
+	machine, listed := c.machines[claim.NodeName]
+	if !listed {
 		return fmt.Errorf("the inventory has no node %s, so the controller would still refuse the machine: add the node to the inventory first", claim.NodeName)
 	}
 	same, got, want := oid.SameProviderID(claim.ProviderID, machine.ProviderID)

@@ -30,15 +30,6 @@ const (
 	configKey        = "config.yaml"
 )
 
-// getRequest reads one request.
-func (p *plugin) getRequest(ctx context.Context, name string) (*csr.Request, error) {
-	var object certificatesv1.CertificateSigningRequest
-	if err := p.client.Get(ctx, client.ObjectKey{Name: name}, &object); err != nil {
-		return nil, err
-	}
-	return controller.Request(&object), nil
-}
-
 // pageSize is how many objects are listed at once.
 const pageSize = 500
 
@@ -130,15 +121,4 @@ func (p *plugin) configuration(ctx context.Context) (*configuration, error) {
 		}
 	}
 	return c, nil
-}
-
-// inventory returns the machine of a node name; nil if the inventory has none or cannot be read.
-func (c *configuration) inventory(nodeName string) *csr.Machine {
-	if c == nil {
-		return nil
-	}
-	if m, ok := c.machines[nodeName]; ok {
-		return &m
-	}
-	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -80,18 +81,12 @@ func (t *Table) Observe(request *csr.Request, nodeName string, d csr.Decision) {
 
 // Start writes the table until ctx ends.
 func (t *Table) Start(ctx context.Context) error { //goroutine: the API server's client alone
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(ctx context.Context) { //goroutine: the API server's client alone
 		if err := t.Write(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "the table of observed refusals was not written and will be retried")
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	}, interval)
+	return nil
 }
 
 // Write writes the changes since the last write.

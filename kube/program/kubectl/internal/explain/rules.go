@@ -213,13 +213,10 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 func (x *Explanation) addDecision() {
 	d := x.Decision
 	switch {
-	case d == nil || d.Reason == attest.ReasonChallenge:
-		x.addVerification(Unknown)
-		return
-	case d.Type == csr.ConditionApproved && d.Reason == csr.ReasonApproved:
+	case d != nil && d.Type == csr.ConditionApproved && d.Reason == csr.ReasonApproved:
 		x.addVerification(Kept)
 		return
-	case d.Type == csr.ConditionApproved: // by another account
+	case d == nil || d.Reason == attest.ReasonChallenge || d.Type == csr.ConditionApproved: // by another account
 		x.addVerification(Unknown)
 		return
 	}
