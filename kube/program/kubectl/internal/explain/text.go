@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -13,8 +12,7 @@ import (
 
 // WriteText writes an explanation for people to read. Text of requesters is escaped and shortened.
 func (x *Explanation) WriteText(w io.Writer) error {
-	var out bytes.Buffer
-	t := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(t, "%s\t%s\n", name, refusal.Text(value))
@@ -53,11 +51,7 @@ func (x *Explanation) WriteText(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t%s%s\n", rule.State, rule.Name, rule.gotAndWant())
 	}
 	fmt.Fprintf(t, "\nnext\t%s: %s\n", x.Next.Who, refusal.Escape(x.Next.What))
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return t.Flush()
 }
 
 func (r *Rule) gotAndWant() string {
