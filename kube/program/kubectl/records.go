@@ -297,7 +297,7 @@ func (p *plugin) checkNode(ctx context.Context, claim *membership.Claim) error {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err == nil:
-		return fmt.Errorf("Node %s exists and joined without attestation; if it is this machine, add --existing-node", claim.NodeName)
+		return fmt.Errorf("there is a Node %s, which joined without attestation; if it is this machine, add --existing-node", claim.NodeName)
 	}
 	return err
 }
