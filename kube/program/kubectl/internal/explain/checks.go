@@ -46,8 +46,7 @@ func remedyOf(d *csr.Condition) remedy {
 			return r
 		}
 	}
-	words := strings.FieldsFunc(d.Message, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' })
-	if slices.ContainsFunc(words, func(check string) bool { return reasonOf(check) == d.Reason }) {
+	if slices.ContainsFunc(strings.Fields(d.Message), func(word string) bool { return reasonOf(strings.TrimRight(word, ":,;")) == d.Reason }) {
 		return otherRequest
 	}
 	return unknownRemedy
