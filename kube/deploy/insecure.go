@@ -3,7 +3,7 @@ package deploy
 import (
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -23,18 +23,18 @@ func insecurePolicies() ([][]byte, error) {
 	}
 	patched := 0
 	for i, manifest := range manifests {
-		object := new(unstructured.Unstructured)
-		if err := yaml.Unmarshal(manifest, &object.Object); err != nil {
+		var policy admissionv1.ValidatingAdmissionPolicy
+		if err := yaml.Unmarshal(manifest, &policy); err != nil {
 			return nil, fmt.Errorf("deploy: approval.yaml: %w", err)
 		}
-		path := insecurePatches[object.GetName()]
-		if path == "" || object.GetKind() != "ValidatingAdmissionPolicy" {
+		path := insecurePatches[policy.Name]
+		if path == "" || policy.Kind != "ValidatingAdmissionPolicy" {
 			continue
 		}
-		if err := replaceVariables(object, path); err != nil {
+		if err := replaceVariable(policy.Spec.Variables, path); err != nil {
 			return nil, fmt.Errorf("deploy: %s: %w", path, err)
 		}
-		if manifests[i], err = yaml.Marshal(object.Object); err != nil {
+		if manifests[i], err = yaml.Marshal(policy); err != nil {
 			return nil, err
 		}
 		patched++
@@ -45,8 +45,8 @@ func insecurePolicies() ([][]byte, error) {
 	return manifests, nil
 }
 
-// replaceVariables applies a patch (RFC 6902) that only replaces expressions of variables.
-func replaceVariables(object *unstructured.Unstructured, path string) error {
+// replaceVariable applies a patch (RFC 6902) that replaces the expression of one variable.
+func replaceVariable(variables []admissionv1.Variable, path string) error {
 	text, err := files.ReadFile(path)
 	if err != nil {
 		return err
@@ -55,16 +55,14 @@ func replaceVariables(object *unstructured.Unstructured, path string) error {
 	if err := yaml.UnmarshalStrict(text, &patch); err != nil {
 		return err
 	}
-	variables, _, err := unstructured.NestedSlice(object.Object, "spec", "variables")
-	if err != nil {
-		return err
+	if len(patch) != 1 {
+		return fmt.Errorf("%d operations, want 1", len(patch))
 	}
-	for _, p := range patch {
-		var n int
-		if _, err := fmt.Sscanf(p.Path, "/spec/variables/%d/expression", &n); err != nil || p.Op != "replace" || n < 0 || n >= len(variables) {
-			return fmt.Errorf("%s %s: want the expression of a variable replaced", p.Op, p.Path)
+	for i := range variables {
+		if patch[0].Op == "replace" && patch[0].Path == fmt.Sprintf("/spec/variables/%d/expression", i) {
+			variables[i].Expression = patch[0].Value
+			return nil
 		}
-		variables[n].(map[string]any)["expression"] = p.Value
 	}
-	return unstructured.SetNestedSlice(object.Object, variables, "spec", "variables")
+	return fmt.Errorf("%s %s: want the expression of a variable replaced", patch[0].Op, patch[0].Path)
 }

@@ -115,3 +115,13 @@ func Write(t *testing.T, dir, name string, text []byte) string {
 	}
 	return path
 }
+
+// Read reads a file.
+func Read(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}

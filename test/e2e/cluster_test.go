@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
@@ -112,16 +111,8 @@ func (c *cluster) startControllers(t *testing.T, names ...string) {
 func (c *cluster) kubeconfig(t *testing.T, name string, groups ...string) string {
 	t.Helper()
 	user := c.user(t, name, groups...)
-	config := clientcmdapi.NewConfig()
-	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: c.url, CertificateAuthorityData: user.CAData}
-	config.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificateData: user.CertData, ClientKeyData: user.KeyData}
-	config.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
-	config.CurrentContext = "e2e"
-	text, err := clientcmd.Write(*config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return controlplane.Write(t, c.dir, strings.ReplaceAll(name, ":", "-")+".kubeconfig", text)
+	return controlplane.Kubeconfig(t, c.dir, strings.ReplaceAll(name, ":", "-")+".kubeconfig", &clientcmdapi.Cluster{Server: c.url, CertificateAuthorityData: user.CAData},
+		&clientcmdapi.AuthInfo{ClientCertificateData: user.CertData, ClientKeyData: user.KeyData})
 }
 
 // await waits until the server knows a user, and the user's right to certificate

@@ -81,16 +81,11 @@ func (c *cluster) installCertified(t *testing.T, program, name string, m *certif
 func TestAKCertificates(t *testing.T) {
 	t.Parallel()
 	program, authenticator := buildProgram(t, "node-attestation-controller"), buildProgram(t, "kubelet-authenticator")
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
+	c := startJoinable(t)
 
 	cas := map[string]*tpmsim.CA{}
 	for _, name := range []string{"a", "b", "google", "acme"} {
-		ca, err := tpmsim.NewCA(tpmsim.CAOptions{Name: name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ca := newCA(t, name)
 		cas[name] = ca
 	}
 	google := func(n uint64, algorithm tpmsim.Algorithm, ak string) *certifiedMachine {
@@ -145,10 +140,7 @@ func TestAKCertificates(t *testing.T) {
 		})
 	}
 	t.Run("an operator's machine of another CA", func(t *testing.T) {
-		stranger, err := tpmsim.NewCA(tpmsim.CAOptions{Name: "a"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		stranger := newCA(t, "a")
 		if got := c.installCertified(t, authenticator, "own-a", operators(t, stranger, "a", "rack-7")).refused(t); !strings.Contains(got, "CertificateChain") {
 			t.Errorf("got %s, want CertificateChain", got)
 		}

@@ -336,10 +336,7 @@ func (c *cluster) testBreakGlass(t *testing.T) {
 // auditAnnotations are the values of an annotation in the audit log.
 func (c *cluster) auditAnnotations(t *testing.T, key string) (values []string) {
 	t.Helper()
-	text, err := os.ReadFile(c.auditLog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, c.auditLog)
 	for line := range bytes.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) {
 		var entry struct {
 			Annotations map[string]string `json:"annotations"`

@@ -68,10 +68,7 @@ func buildSkewed(t *testing.T) string {
 		return strings.TrimSpace(string(out))
 	}
 	source := filepath.Join(run("env", "GOROOT"), "src", "time")
-	text, err := os.ReadFile(filepath.Join(source, "time.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, filepath.Join(source, "time.go"))
 	before, after, ok := strings.Cut(string(text), "\nfunc Now() Time {")
 	if !ok {
 		t.Fatal("package time has no Now")
@@ -94,13 +91,8 @@ func buildSkewed(t *testing.T) string {
 func TestSkew(t *testing.T) {
 	t.Parallel()
 	program := buildSkewed(t)
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := startJoinable(t)
+	ca := newCA(t, "")
 	c.attestedPlane(t, tpmsim.Swtpm(t, tpmsim.Options{CA: ca}))
 	const ahead, back = 10 * 365 * 24 * time.Hour, -30 * 24 * time.Hour
 	for name, row := range map[string]struct {

@@ -22,9 +22,7 @@ import (
 func TestKillAuthenticator(t *testing.T) {
 	t.Parallel()
 	program := buildProgram(t, "kubelet-authenticator")
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
+	c := startJoinable(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	c.attestedPlane(t, device)
 	m := c.install(t, program, "node-1", device, nil)

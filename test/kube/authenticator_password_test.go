@@ -58,10 +58,7 @@ func (c *cluster) testManagedPassword(t *testing.T, program string, ca *tpmsim.C
 			t.Errorf("%s: got %s, want %q", thief, got, row.want)
 		}
 	}
-	id, err := attest.ClusterID(c.ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := c.clusterID(t)
 	thief := attesttest.NewNode(t, attesttest.NodeOptions{Name: name, TPM: device, Road: attest.RoadEK, ClusterID: id, AK: tpmkind.AKSource{Handle: thiefsKey}, ExpirationSeconds: 3600,
 		EK: tpmkind.EKOrigin{Handle: 0x81010001, CertificateIndex: tpmkind.EKRSA2048().CertificateIndex}})
 	thief.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet

@@ -16,6 +16,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 )
@@ -211,10 +212,7 @@ func filesWithoutEnd(t *testing.T) string {
 // mostResident is the most memory that a process has had, in KiB.
 func mostResident(t *testing.T, pid int) int64 {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(text)) {
 		if words := strings.Fields(line); len(words) == 3 && words[0] == "VmHWM:" {
 			n, err := strconv.ParseInt(words[1], 10, 64)

@@ -165,10 +165,7 @@ func (r *rotation) elsewhere(t *testing.T, file, disk string, daemon *process) {
 	other := r.install(t, r.node.program, "node-2", device, short)
 	other.kubeconfig(t, "bootstrap", &clientcmdapi.AuthInfo{Token: otherTokenID + "." + tokenSecret})
 	other.credential(t) // it was the token
-	token, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := controlplane.Read(t, file)
 	_, half, _ := strings.Cut(strings.TrimSpace(string(token)), ".")
 	for _, each := range []*process{daemon, r.deciders[0].process, r.server} {
 		if strings.Contains(each.text(t), half) {

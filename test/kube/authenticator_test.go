@@ -15,9 +15,7 @@ import (
 	"testing"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
 	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
@@ -46,10 +44,7 @@ func (c *cluster) install(t *testing.T, program, name string, device *tpmsim.TPM
 	t.Helper()
 	m := &nodeMachine{c: c, program: program, name: name, dir: t.TempDir()}
 	m.token = m.kubeconfig(t, "bootstrap", &clientcmdapi.AuthInfo{Token: attesttest.TokenID + "." + tokenSecret})
-	text, err := os.ReadFile(filepath.Join("..", "..", "kube", "deploy", "node", "kubelet-authenticator.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, filepath.Join("..", "..", "kube", "deploy", "node", "kubelet-authenticator.yaml"))
 	var config map[string]any
 	if err := yaml.UnmarshalStrict(text, &config); err != nil {
 		t.Fatal(err)
@@ -65,7 +60,8 @@ func (c *cluster) install(t *testing.T, program, name string, device *tpmsim.TPM
 	if change != nil {
 		change(config)
 	}
-	if text, err = yaml.Marshal(config); err != nil {
+	text, err := yaml.Marshal(config)
+	if err != nil {
 		t.Fatal(err)
 	}
 	m.config = controlplane.Write(t, m.dir, "authenticator.yaml", text)
@@ -75,16 +71,7 @@ func (c *cluster) install(t *testing.T, program, name string, device *tpmsim.TPM
 // kubeconfig writes one for this cluster.
 func (m *nodeMachine) kubeconfig(t *testing.T, name string, user *clientcmdapi.AuthInfo) string {
 	t.Helper()
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: m.c.url, CertificateAuthority: filepath.Join(m.c.dir, "ca.crt")}
-	config.AuthInfos["u"] = user
-	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	config.CurrentContext = "x"
-	text, err := clientcmd.Write(*config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return controlplane.Write(t, m.dir, name+".kubeconfig", text)
+	return controlplane.Kubeconfig(t, m.dir, name+".kubeconfig", &clientcmdapi.Cluster{Server: m.c.url, CertificateAuthority: filepath.Join(m.c.dir, "ca.crt")}, user)
 }
 
 // run runs the program to its end.
@@ -152,13 +139,10 @@ func (m *nodeMachine) refused(t *testing.T) string {
 // filedBy counts the requests of a user.
 func (c *cluster) filedBy(t *testing.T, user string) int {
 	t.Helper()
-	var all certificatesv1.CertificateSigningRequestList
-	if err := c.admin.List(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
+	all := c.requests(t)
 	n := 0
-	for i := range all.Items {
-		if all.Items[i].Spec.Username == user {
+	for i := range all {
+		if all[i].Spec.Username == user {
 			n++
 		}
 	}
@@ -168,10 +152,7 @@ func (c *cluster) filedBy(t *testing.T, user string) int {
 // attestedPlane starts controllers that admit by first use the TPMs of a CA.
 func (c *cluster) attestedPlane(t *testing.T, device *tpmsim.TPM) *plane {
 	t.Helper()
-	clusterID, err := attest.ClusterID(c.ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clusterID := c.clusterID(t)
 	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, ClusterID: clusterID, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	p := &plane{config: attesttest.NewControlPlane(t, node).Config, clusterIDs: []string{clusterID}, inv: new(inventory)}
 	p.run(t, c, "controller")
@@ -182,13 +163,8 @@ func (c *cluster) attestedPlane(t *testing.T, device *tpmsim.TPM) *plane {
 func TestAuthenticator(t *testing.T) {
 	t.Parallel()
 	program := buildProgram(t, "kubelet-authenticator")
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := startJoinable(t)
+	ca := newCA(t, "")
 	ours := tpmsim.Swtpm(t, tpmsim.Options{CA: ca, PersistEKs: true})
 	theirs := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	p := c.attestedPlane(t, ours)
@@ -284,10 +260,7 @@ func TestAuthenticator(t *testing.T) {
 // testUnit runs the command of the shipped systemd unit, with the paths of a test, and waits for
 // the message of a service of Type=notify to systemd.
 func (m *nodeMachine) testUnit(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "kube", "deploy", "node", "kubelet-authenticator.service"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, filepath.Join("..", "..", "kube", "deploy", "node", "kubelet-authenticator.service"))
 	_, line, _ := strings.Cut(string(text), "\nExecStart=")
 	line, _, _ = strings.Cut(line, "\n")
 	words := strings.Fields(line)

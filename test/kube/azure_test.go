@@ -18,9 +18,7 @@ import (
 func TestAzureVTPM(t *testing.T) {
 	t.Parallel()
 	program, authenticator := buildProgram(t, "node-attestation-controller"), buildProgram(t, "kubelet-authenticator")
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
+	c := startJoinable(t)
 
 	hierarchies := tpmlab.AzureHierarchies(t)
 	var inventory strings.Builder

@@ -114,11 +114,10 @@ const siegeLimit = 30 * time.Minute
 // siege is a cluster in which processes are killed.
 type siege struct {
 	*cluster
-	t         *testing.T
-	seed      uint64
-	clusterID string
-	device    *tpmsim.TPM // of the node that is too late
-	ring      *attest.KeyRing
+	t      *testing.T
+	seed   uint64
+	device *tpmsim.TPM // of the node that is too late
+	ring   *attest.KeyRing
 	// hasty wants answers sooner than the usual control plane.
 	hasty, usual *attest.Verifier
 	nodes        []*nodeMachine
@@ -144,13 +143,7 @@ func newSiege(t *testing.T, machines int) *siege {
 	s := &siege{cluster: startCluster(t), t: t, machines: map[string]attest.Identity{}, killed: map[string]int{}}
 	s.prepare(t)
 	signer := s.startSigner(t)
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.clusterID, err = attest.ClusterID(s.ca.Cert); err != nil {
-		t.Fatal(err)
-	}
+	ca := newCA(t, "")
 	s.device = tpmsim.Swtpm(t, tpmsim.Options{CA: ca, PersistEKs: true})
 	names := []string{lateNode}
 	for n := range machines {
@@ -187,7 +180,7 @@ func (s *siege) makeVerifier(t *testing.T, window time.Duration) *attest.Verifie
 	t.Helper()
 	config := attesttest.NewControlPlane(t, s.nodeOn(t, s.device, lateNode)).Config
 	config.KeyRing, config.Window = s.ring, window
-	config.Policy = &csr.Policy{ClusterIDs: []string{s.clusterID}, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet}, Machines: new(inventory).machine}
+	config.Policy = &csr.Policy{ClusterIDs: []string{s.clusterID(s.t)}, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet}, Machines: new(inventory).machine}
 	v, err := attest.NewVerifier(config)
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -28,7 +27,6 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/jws"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -67,10 +65,7 @@ type clouds struct {
 // cloudControllers have the controller trust them, in mode Approval.
 func (c *cluster) cloudControllers(t *testing.T, program string) (*clouds, *replica) {
 	t.Helper()
-	vendor, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	vendor := newCA(t, "")
 	w := &clouds{cloudtest.NewGCE(t), cloudtest.NewAzure(t, cloudtest.AzureOptions{}), cloudtest.NewNitro(t), cloudtest.NewEC2(t, "eu-west-1"), vendor}
 	serveSTS(t, c.dir, w.ec2)
 	keys, err := jws.MarshalJWKS(w.google.Keys())
@@ -168,11 +163,9 @@ func (c *cluster) documentNode(t *testing.T, provider, name string, source docum
 // subject gives a node of this cluster a key, and the request for Kubernetes' own signer.
 func (c *cluster) subject(t *testing.T, n *attesttest.Node) {
 	t.Helper()
-	clusterID, err := attest.ClusterID(c.ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clusterID := c.clusterID(t)
 	n.Key = controlplane.NewKey(t)
+	var err error
 	if n.Certified, err = tpmkey.SoftwareKey(n.Key); err != nil {
 		t.Fatal(err)
 	}
@@ -206,10 +199,7 @@ func TestClouds(t *testing.T) {
 	program, authenticator := buildProgram(t, "node-attestation-controller"), buildProgram(t, "kubelet-authenticator")
 	c := startCluster(t)
 	c.prepare(t)
-	manifests, err := deploy.Manifests("clouds/rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, "clouds/rbac.yaml")
 	c.apply(t, "clouds/rbac.yaml")
 	c.applyAdmission(t)
 	c.startSigner(t)
@@ -419,10 +409,7 @@ func (c *cluster) testStepDown(t *testing.T, w *clouds, as client.Client) {
 func (c *cluster) testCloudOperator(t *testing.T, w *clouds, as client.Client) {
 	o := c.newOperator(t)
 	data := map[string]string{"inventory.yaml": cloudInventory}
-	config, err := os.ReadFile(filepath.Join(c.dir, "controller.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := controlplane.Read(t, filepath.Join(c.dir, "controller.yaml"))
 	data["config.yaml"] = string(config)
 	if err := c.admin.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "node-attestation", Namespace: namespace}, Data: data}); err != nil {
 		t.Fatal(err)

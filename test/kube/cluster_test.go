@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -19,9 +20,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/test/controlplane"
+	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // cluster is a running kube-apiserver.
@@ -103,10 +106,7 @@ func (c *cluster) client(t *testing.T, config *rest.Config) client.Client {
 // unknown to the server, and waits until it serves them.
 func (c *cluster) applyCRDs(t *testing.T) {
 	t.Helper()
-	manifests, err := deploy.Manifests("crd/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, "crd/*.yaml")
 	for _, manifest := range manifests {
 		object := c.create(t, manifest)
 		eventually(t, func() error {
@@ -132,10 +132,7 @@ func (c *cluster) applyCRDs(t *testing.T) {
 // apply makes the objects of shipped files, with changes of their texts.
 func (c *cluster) apply(t *testing.T, file string, replaced ...string) {
 	t.Helper()
-	manifests, err := deploy.Manifests(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, file)
 	for _, manifest := range manifests {
 		c.create(t, []byte(strings.NewReplacer(replaced...).Replace(string(manifest))))
 	}
@@ -186,6 +183,55 @@ const patience = controlplane.Patience
 
 // errNotYet has a step repeated that says no more.
 var errNotYet = errors.New("it does not come")
+
+// startJoinable starts a cluster that is prepared for joins, with Kubernetes' own signer.
+func startJoinable(t *testing.T) *cluster {
+	t.Helper()
+	c := startCluster(t)
+	c.prepare(t)
+	c.startSigner(t)
+	return c
+}
+
+// requests returns all certificate requests.
+func (c *cluster) requests(t *testing.T) []certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	var all certificatesv1.CertificateSigningRequestList
+	if err := c.admin.List(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	return all.Items
+}
+
+// clusterID returns the identifier of the cluster.
+func (c *cluster) clusterID(t *testing.T) string {
+	t.Helper()
+	id, err := attest.ClusterID(c.ca.Cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// manifests returns the shipped manifests in the files that match a pattern.
+func manifests(t *testing.T, pattern string) [][]byte {
+	t.Helper()
+	found, err := deploy.Manifests(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// newCA makes a CA of TPMs; "" is the usual name.
+func newCA(t *testing.T, name string) *tpmsim.CA {
+	t.Helper()
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
 
 // eventually repeats a step that the server cannot take yet.
 func eventually(t *testing.T, step func() error) {

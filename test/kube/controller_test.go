@@ -19,7 +19,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	managerconfig "sigs.k8s.io/controller-runtime/pkg/config"
@@ -82,16 +81,7 @@ func (c *cluster) kubeconfig(t *testing.T, file, user string, groups ...string) 
 
 func (c *cluster) writeKubeconfig(t *testing.T, file string, as *clientcmdapi.AuthInfo) string {
 	t.Helper()
-	config := clientcmdapi.NewConfig()
-	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: c.url, CertificateAuthorityData: controlplane.CertificatePEM(c.ca.Cert)}
-	config.AuthInfos["e2e"] = as
-	config.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
-	config.CurrentContext = "e2e"
-	text, err := clientcmd.Write(*config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return controlplane.Write(t, c.dir, file, text)
+	return controlplane.Kubeconfig(t, c.dir, file, &clientcmdapi.Cluster{Server: c.url, CertificateAuthorityData: controlplane.CertificatePEM(c.ca.Cert)}, as)
 }
 
 // serviceAccountToken makes a token such as a pod has, for an hour.

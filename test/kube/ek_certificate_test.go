@@ -39,13 +39,8 @@ func ekIdentity(t *testing.T, device *tpmsim.TPM) string {
 func TestEKsWithoutCertificates(t *testing.T) {
 	t.Parallel()
 	program := buildProgram(t, "kubelet-authenticator")
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := startJoinable(t)
+	ca := newCA(t, "")
 	controlplane.Write(t, c.dir, "ek-roots.pem", controlplane.CertificatePEM(ca.Root()))
 	controlplane.Write(t, c.dir, "inventory.yaml", []byte("machines: [{nodeName: node-1}, {nodeName: node-2}]\n"))
 	bare := tpmsim.Options{CA: ca, EKs: []tpmsim.Algorithm{}}

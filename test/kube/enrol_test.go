@@ -129,13 +129,8 @@ func listed(t *testing.T, device *tpmsim.TPM, name string) string {
 func TestEnrol(t *testing.T) {
 	t.Parallel()
 	program, authenticator := buildProgram(t, "node-attestation-controller"), buildProgram(t, "kubelet-authenticator")
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
-	maker, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := startJoinable(t)
+	maker := newCA(t, "")
 	makers := controlplane.Write(t, c.dir, "makers.pem", certificatesPEM(append(maker.Intermediates(), maker.Root())))
 	bare := func() *tpmsim.TPM { return tpmsim.Swtpm(t, tpmsim.Options{CA: maker, AKs: []tpmsim.AK{}}) }
 	inNV, inFile, stranger := bare(), bare(), bare()

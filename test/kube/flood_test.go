@@ -35,13 +35,8 @@ func TestFlood(t *testing.T) {
 	if os.Getenv(longVar) != "" {
 		large, small, newcomers = 1026, 24000, 10
 	}
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := startJoinable(t)
+	ca := newCA(t, "")
 	program, machines := buildProgram(t, "kubelet-authenticator"), []*nodeMachine(nil)
 	inventory := []byte("machines:\n")
 	for i := range newcomers + 2 {
@@ -195,10 +190,7 @@ type limits struct {
 // deployed reads them from the Deployment in a file, and makes a control group that has them.
 func deployed(t *testing.T, file string) *limits {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "kube", "deploy", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, filepath.Join("..", "..", "kube", "deploy", file))
 	text, _, _ = bytes.Cut(text, []byte("\n---\n"))
 	var d appsv1.Deployment
 	if err := yaml.UnmarshalStrict(text, &d); err != nil {

@@ -22,7 +22,6 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/controller"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -91,10 +90,7 @@ func TestInsecure(t *testing.T) {
 	}
 	t.Run("release", func(t *testing.T) { m.testRelease(t, kubelet) })
 	t.Run("a stolen CA key", func(t *testing.T) { m.testStolenCA(t) })
-	manifests, err := deploy.Manifests("insecure/rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, "insecure/rbac.yaml")
 	m.checkRights(t, manifests) // before other accounts use them
 	t.Run("a stolen service account", func(t *testing.T) { m.testStolenAccount(t) })
 }
@@ -109,10 +105,7 @@ func newMix(t *testing.T) *mix {
 	for _, id := range []string{attesttest.TokenID, otherTokenID} {
 		m.makeToken(t, id)
 	}
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := newCA(t, "")
 	program := buildProgram(t, "kubelet-authenticator")
 	var node *attesttest.Node
 	for i := range 3 {

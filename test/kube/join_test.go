@@ -33,10 +33,7 @@ func TestJoin(t *testing.T) {
 	c.prepare(t)
 	c.apply(t, "serving/rbac.yaml")
 	c.startSigner(t)
-	clusterID, err := attest.ClusterID(c.ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clusterID := c.clusterID(t)
 	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -302,13 +299,11 @@ func (c *cluster) checkEvents(t *testing.T) {
 // nodeOn is a node that joins the cluster with a TPM's endorsement key.
 func (c *cluster) nodeOn(t *testing.T, device *tpmsim.TPM, name string) *attesttest.Node {
 	t.Helper()
-	clusterID, err := attest.ClusterID(c.ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clusterID := c.clusterID(t)
 	n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
 		AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	n.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
+	var err error
 	if n.Subject.Request, err = csr.Create(csr.PurposeClient, n.Key, name, csr.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

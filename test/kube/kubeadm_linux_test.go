@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
-
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/test/controlplane"
@@ -44,10 +42,7 @@ func (c *cluster) newMember(t *testing.T, name string, device *tpmsim.TPM, chang
 
 func read(t *testing.T, path string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, path)
 	return text
 }
 
@@ -370,13 +365,10 @@ func (m *member) testTwoCAs(t *testing.T) {
 // checkEvidence holds that every request for a node's certificate came with evidence.
 func (m *member) checkEvidence(t *testing.T) {
 	t.Helper()
-	var all certificatesv1.CertificateSigningRequestList
-	if err := m.c.admin.List(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
+	all := m.c.requests(t)
 	signed := 0
-	for i := range all.Items {
-		request := &all.Items[i]
+	for i := range all {
+		request := &all[i]
 		if request.Spec.SignerName == csr.SignerKubeAPIServerClientKubelet && !bytes.Contains(request.Spec.Request, []byte("ATTESTATION")) {
 			t.Errorf("%s asks for a certificate without evidence, as %s", request.Name, request.Spec.Username)
 		}
@@ -384,7 +376,7 @@ func (m *member) checkEvidence(t *testing.T) {
 			signed++
 		}
 	}
-	t.Logf("%d requests, %d certificates", len(all.Items), signed)
+	t.Logf("%d requests, %d certificates", len(all), signed)
 }
 
 // TestKubeadmMigration has a node that joined without evidence attest: with its own certificate as

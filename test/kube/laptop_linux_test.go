@@ -65,20 +65,14 @@ func TestLaptopDown(t *testing.T) {
 
 func bootID(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, "/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(text))
 }
 
 // ticks is when a process was started.
 func ticks(t *testing.T, pid string) string {
 	t.Helper()
-	text, err := os.ReadFile("/proc/" + pid + "/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, "/proc/"+pid+"/stat")
 	return strings.Fields(string(text[strings.LastIndex(string(text), ")")+1:]))[19]
 }
 

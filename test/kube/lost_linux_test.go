@@ -44,10 +44,7 @@ func TestLost(t *testing.T) {
 	c.prepare(t)
 	c.apply(t, "serving/rbac.yaml")
 	c.startSigner(t)
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := newCA(t, "")
 	swtpm := func() *tpmsim.TPM { return tpmsim.Swtpm(t, tpmsim.Options{CA: ca, PersistEKs: true}) }
 	w := &lost{cluster: c, node: c.nodeOn(t, swtpm(), "node-1"), thief: c.nodeOn(t, swtpm(), "node-1"), token: c.client(t, c.bearer(t, attesttest.TokenID))}
 	c.writeRoots(t, w.node)

@@ -29,17 +29,12 @@ func TestManyNodes(t *testing.T) {
 		nodes *= 10
 	}
 	program := buildProgram(t, "node-attestation-controller")
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
+	c := startJoinable(t)
 	began := time.Now()
 	c.attested(t, nodes)
 	t.Logf("%d nodes made in %s", nodes, time.Since(began).Round(time.Millisecond))
 
-	clusterID, err := attest.ClusterID(c.ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clusterID := c.clusterID(t)
 	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, tpmsim.Options{}), Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
 		AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	node.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet

@@ -26,7 +26,6 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/controller"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/kube/program/controlplane/bypass"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -53,14 +52,12 @@ type installation struct {
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	w := &installation{cluster: startCluster(t), program: buildProgram(t, "node-attestation-controller")}
-	clusterID, err := attest.ClusterID(w.ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clusterID := w.clusterID(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{})
 	w.node = attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: "node-1", Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
 		AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	w.node.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
+	var err error
 	if w.node.Subject.Request, err = csr.Create(csr.PurposeClient, w.node.Key, w.node.Name, csr.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -83,10 +80,7 @@ func TestObserve(t *testing.T) {
 	t.Run("who is left", func(t *testing.T) { w.testLeft(t, r, bootstrapper) })
 	t.Run("enforced and taken back", func(t *testing.T) { w.testEnforced(t, bootstrapper, r) })
 	r.checkLog(t)
-	manifests, err := deploy.Manifests("observe.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, "observe.yaml")
 	w.checkRights(t, manifests)
 	t.Run("taken away and put on again", func(t *testing.T) { w.testUninstall(t, bootstrapper) })
 }
@@ -299,10 +293,7 @@ func (w *installation) testOff(t *testing.T) {
 		t.Errorf("%s is not listed: %s", w.node.Name, out)
 	}
 	w.shell.run(t, strings.ReplaceAll(w.page.take(t, "A node that was off for too long", "sh"), "NODE", w.node.Name))
-	text, err := os.ReadFile(filepath.Join(w.dir, "token"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, filepath.Join(w.dir, "token"))
 	if _, err := bootstraptoken.Parse(strings.TrimSpace(string(text))); err != nil {
 		t.Error(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"io"
 	"os"
 	"os/exec"
@@ -26,10 +27,7 @@ type block struct {
 // readPage reads the blocks of some languages. When the test ends, each must have been taken.
 func readPage(t *testing.T, name string, languages ...string) *page {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, filepath.Join("..", "..", "docs", name))
 	p, heading := new(page), ""
 	for _, found := range regexp.MustCompile("(?ms)^#+ ([^\n]*)$|^```(\\w+)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		if heading += found[1]; found[1] != "" {

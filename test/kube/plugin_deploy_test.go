@@ -28,7 +28,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/controller"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/kube/signer"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -40,10 +39,7 @@ import (
 func TestDeploy(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := newCA(t, "")
 	node := c.nodeOn(t, tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), "node-1")
 	ports := controlplane.FreePorts(t, 4)
 	folder := overlay(t, node, ports, "signer", "clouds", "enforce")
@@ -100,10 +96,7 @@ func TestDeploy(t *testing.T) {
 // testChanged changes the configuration of a program: it stays with one that is broken, and
 // ends for a good one.
 func testChanged(t *testing.T, p *process, path string) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, path)
 	says := func(what string) {
 		t.Helper()
 		eventually(t, func() error {
@@ -168,10 +161,7 @@ configMapGenerator:
     files: [config.yaml, inventory.yaml, ek-roots.pem]
 generatorOptions: {disableNameSuffixHash: true}
 `+patches))
-	manifests, err := deploy.Manifests("config.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, "config.yaml")
 	var config map[string]any
 	if err := yaml.UnmarshalStrict(manifests[0], &config); err != nil {
 		t.Fatal(err)

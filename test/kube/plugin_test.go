@@ -25,7 +25,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -38,10 +37,7 @@ type operator struct {
 // newOperator makes a user with the shipped role.
 func (c *cluster) newOperator(t *testing.T) *operator {
 	t.Helper()
-	manifests, err := deploy.Manifests("operator.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, "operator.yaml")
 	for _, manifest := range manifests {
 		role := c.create(t, manifest)
 		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.GetKind(), Name: role.GetName()}
@@ -109,17 +105,14 @@ func (o *operator) refuse(t *testing.T, command string, status int, want string)
 // newestHello is the name of the newest hello for a node that is denied for a reason.
 func (c *cluster) newestHello(t *testing.T, reason string) string {
 	t.Helper()
-	var list certificatesv1.CertificateSigningRequestList
-	if err := c.admin.List(t.Context(), &list); err != nil {
-		t.Fatal(err)
-	}
-	list.Items = slices.DeleteFunc(list.Items, func(o certificatesv1.CertificateSigningRequest) bool {
+	list := c.requests(t)
+	list = slices.DeleteFunc(list, func(o certificatesv1.CertificateSigningRequest) bool {
 		return o.Spec.SignerName != csr.SignerChallengeTPM || len(o.Status.Conditions) == 0 || o.Status.Conditions[0].Reason != reason
 	})
-	if len(list.Items) == 0 {
+	if len(list) == 0 {
 		t.Fatalf("no hello was denied for %s", reason)
 	}
-	return slices.MaxFunc(list.Items, func(a, b certificatesv1.CertificateSigningRequest) int {
+	return slices.MaxFunc(list, func(a, b certificatesv1.CertificateSigningRequest) int {
 		return strings.Compare(fmt.Sprintf("%20s", a.ResourceVersion), fmt.Sprintf("%20s", b.ResourceVersion))
 	}).Name
 }
@@ -132,10 +125,7 @@ func TestPlugin(t *testing.T) {
 	c.prepare(t)
 	c.apply(t, "observe.yaml")
 	c.startSigner(t)
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := newCA(t, "")
 	board, spare := tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	node, replaced := c.nodeOn(t, board, "node-1"), c.nodeOn(t, spare, "node-1")
 	var roots []byte
@@ -178,13 +168,10 @@ func TestPlugin(t *testing.T) {
 	o.run(t, "explain "+hello, "the node: it is admitted by now")
 	leaf := c.joins(t, bootstrapper, node)
 	o.run(t, "explain "+c.newestHello(t, "AttestationChallenge"), "the denial carries the challenge, as intended; the node has answered with ")
-	var answers certificatesv1.CertificateSigningRequestList
-	if err := c.admin.List(t.Context(), &answers); err != nil {
-		t.Fatal(err)
-	}
-	for i := range answers.Items {
-		if len(answers.Items[i].Status.Certificate) != 0 {
-			out := o.run(t, "explain "+answers.Items[i].Name, "answer", "ok       binding-requester", "ok       answer-late", "ok       not-a-member", "ok       qualifying-data", "no action is needed: the certificate is in status.certificate")
+	answers := c.requests(t)
+	for i := range answers {
+		if len(answers[i].Status.Certificate) != 0 {
+			out := o.run(t, "explain "+answers[i].Name, "answer", "ok       binding-requester", "ok       answer-late", "ok       not-a-member", "ok       qualifying-data", "no action is needed: the certificate is in status.certificate")
 			if strings.Contains(out, "BROKEN") {
 				t.Errorf("an approved answer breaks rules:\n%s", out)
 			}
@@ -285,10 +272,7 @@ func (c *cluster) testAdopt(t *testing.T, o *operator, machine string, refused f
 // makeConfigMap makes what kube/deploy makes of the controller's configuration.
 func (c *cluster) makeConfigMap(t *testing.T, inventory string, change func(config map[string]any)) {
 	t.Helper()
-	manifests, err := deploy.Manifests("config.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, "config.yaml")
 	var config map[string]any
 	if err := yaml.UnmarshalStrict(manifests[0], &config); err != nil {
 		t.Fatal(err)
@@ -354,10 +338,7 @@ func testOperatorRights(t *testing.T, c *cluster, o *operator, hello, machine st
 		return nil
 	}
 	eventually(t, probe) // the Event may be late
-	manifests, err := deploy.Manifests("operator.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, "operator.yaml")
 	for _, manifest := range manifests {
 		var head metav1.PartialObjectMetadata
 		if err := yaml.Unmarshal(manifest, &head); err != nil {

@@ -97,10 +97,7 @@ func (p *process) kill(t *testing.T) {
 // text is the whole log.
 func (p *process) text(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, p.log)
 	return string(text)
 }
 

@@ -34,7 +34,6 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/controller"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -71,10 +70,7 @@ type replica struct {
 // programConfig is the shipped configuration, with the paths and addresses of a test.
 func (c *cluster) programConfig(t *testing.T, name string, change func(config map[string]any)) string {
 	t.Helper()
-	manifests, err := deploy.Manifests("config.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, "config.yaml")
 	var config map[string]any
 	if err := yaml.UnmarshalStrict(manifests[0], &config); err != nil {
 		t.Fatal(err)
@@ -216,10 +212,7 @@ func TestController(t *testing.T) {
 	c := startCluster(t)
 	c.prepare(t)
 	c.apply(t, "serving/rbac.yaml")
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := newCA(t, "")
 	device := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	node, unknown := c.nodeOn(t, device, "node-1"), c.nodeOn(t, device, "node-2")
 	other := c.nodeOn(t, tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), "node-3")
@@ -304,10 +297,7 @@ func TestController(t *testing.T) {
 		r.checkLog(t)
 	}
 	for _, file := range []string{"rbac.yaml", "serving/rbac.yaml"} {
-		manifests, err := deploy.Manifests(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		manifests := manifests(t, file)
 		c.checkRights(t, manifests)
 	}
 }

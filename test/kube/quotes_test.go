@@ -14,9 +14,7 @@ import (
 func TestQuotes(t *testing.T) {
 	t.Parallel()
 	program, authenticator := buildProgram(t, "node-attestation-controller"), buildProgram(t, "kubelet-authenticator")
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
+	c := startJoinable(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true}) // nothing is measured into its PCRs: no value of a good machine
 	tpmlab.ExtendPCR(t, device, 0)
 	tpmlab.ExtendPCR(t, device, 7)

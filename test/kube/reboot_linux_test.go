@@ -108,9 +108,7 @@ func (m *member) usable(t *testing.T) (credential string) {
 func TestLocalhost(t *testing.T) {
 	t.Parallel()
 	boxNeeds(t)
-	c := startCluster(t)
-	c.prepare(t)
-	c.startSigner(t)
+	c := startJoinable(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	c.attestedPlane(t, device)
 	m := c.newMember(t, "localhost", device, "nodeName: node-1\n", "\n")

@@ -116,10 +116,7 @@ func newLiars(t *testing.T) *liars {
 	l.apply(t, "serving/rbac.yaml")
 	l.apply(t, "signer/rbac.yaml")
 	l.binds(t, "everybody-files", "system:node-bootstrapper", group("system:authenticated"))
-	clusterID, err := attest.ClusterID(l.ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clusterID := l.clusterID(t)
 	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)

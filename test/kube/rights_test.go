@@ -4,11 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
@@ -45,10 +45,7 @@ type audited struct {
 // audit reads the audit log.
 func (c *cluster) audit(t *testing.T) []audited {
 	t.Helper()
-	text, err := os.ReadFile(c.auditLog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, c.auditLog)
 	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last line may not be whole yet
 	var all []audited
 	lines := bufio.NewScanner(bytes.NewReader(text))
@@ -170,12 +167,9 @@ func (r *shippedRole) used(a *audited, groups []string, resource, verb, name str
 // asks for it when a condition or a certificate is written.
 func (c *cluster) checkSigner(t *testing.T, verb, signer string) {
 	t.Helper()
-	var list certificatesv1.CertificateSigningRequestList
-	if err := c.admin.List(t.Context(), &list); err != nil {
-		t.Fatal(err)
-	}
-	for i := range list.Items {
-		o := &list.Items[i]
+	list := c.requests(t)
+	for i := range list {
+		o := &list[i]
 		if o.Spec.SignerName != signer {
 			continue
 		}

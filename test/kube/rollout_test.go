@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,10 +93,7 @@ func TestRollout(t *testing.T) {
 		t.Errorf("the next drain: %v", err)
 	}
 	r.readies(first, 2, corev1.ConditionTrue)
-	text, err := os.ReadFile(filepath.Join(folder, "kustomization.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := controlplane.Read(t, filepath.Join(folder, "kustomization.yaml"))
 	controlplane.Write(t, folder, "kustomization.yaml", bytes.ReplaceAll(text, []byte("newTag: v1"), []byte("newTag: v2")))
 	apply()
 	eventually(t, func() error {

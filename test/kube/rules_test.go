@@ -13,15 +13,11 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 )
 
 func (c *cluster) deleteCRDs(t *testing.T) {
 	t.Helper()
-	manifests, err := deploy.Manifests("crd/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, "crd/*.yaml")
 	for _, manifest := range manifests {
 		object := new(unstructured.Unstructured)
 		if err := yaml.UnmarshalStrict(manifest, &object.Object); err != nil {

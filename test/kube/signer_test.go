@@ -19,7 +19,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/kube/signer"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/test/controlplane"
@@ -33,7 +32,6 @@ const signerUser = "system:serviceaccount:" + namespace + ":" + signer.DefaultNa
 type ownSigners struct {
 	*cluster
 	device     *tpmsim.TPM
-	clusterID  string
 	controller *replica
 	signer     *replica
 }
@@ -46,14 +44,8 @@ func TestSigner(t *testing.T) {
 	c := &ownSigners{cluster: startCluster(t)}
 	c.prepare(t)
 	c.applyAdmission(t)
-	manifests, err := deploy.Manifests("signer/rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := manifests(t, "signer/rbac.yaml")
 	c.apply(t, "signer/rbac.yaml")
-	if c.clusterID, err = attest.ClusterID(c.ca.Cert); err != nil {
-		t.Fatal(err)
-	}
 	c.device = tpmsim.Swtpm(t, tpmsim.Options{})
 	node := c.node(t, attesttest.NodeOptions{})
 	c.writeRoots(t, node)
@@ -113,7 +105,7 @@ func TestSigner(t *testing.T) {
 // node is a node on the cluster's machine.
 func (c *ownSigners) node(t *testing.T, o attesttest.NodeOptions) *attesttest.Node {
 	t.Helper()
-	o.TPM, o.Road, o.ClusterID, o.ExpirationSeconds = c.device, attest.RoadEK, c.clusterID, 3600
+	o.TPM, o.Road, o.ClusterID, o.ExpirationSeconds = c.device, attest.RoadEK, c.clusterID(t), 3600
 	o.AK = tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}
 	n := attesttest.NewNode(t, o)
 	if o.Purpose == csr.PurposeRecovery {
@@ -127,7 +119,7 @@ func (c *ownSigners) node(t *testing.T, o attesttest.NodeOptions) *attesttest.No
 func (c *ownSigners) testLate(t *testing.T, bootstrapper client.Client, startSigner func()) {
 	approvedWithout := func(name string) (*attesttest.Node, *certificatesv1.CertificateSigningRequest) {
 		n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, tpmsim.Options{CA: c.device.CA()}), Name: name, Road: attest.RoadEK,
-			ClusterID: c.clusterID, ExpirationSeconds: 3600, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
+			ClusterID: c.clusterID(t), ExpirationSeconds: 3600, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 		var err error
 		if n.Subject.Request, err = csr.Create(csr.PurposeClient, n.Key, name, csr.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -28,7 +28,6 @@ import (
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/test/vectors/forge"
-	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // joinsAtOnce is how many nodes join at a time.
@@ -156,14 +155,8 @@ func newRace(t *testing.T, nodes int, signer string) *race {
 
 func (r *race) makeNodes(t *testing.T, nodes int) {
 	t.Helper()
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	clusterID, err := attest.ClusterID(r.c.ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := newCA(t, "")
+	clusterID := r.c.clusterID(t)
 	r.bench = &forge.Bench{Now: time.Now(), ClusterID: clusterID, Bootstrap: csr.BootstrapUserPrefix + attesttest.TokenID, CA: ca, Machines: map[string]*forge.Machine{}}
 	r.bench.MakeKeys(nil)
 	inventory := []byte("machines:\n")

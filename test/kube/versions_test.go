@@ -231,10 +231,7 @@ func TestVersions(t *testing.T) {
 	v.prepare(t)
 	v.apply(t, "clouds/rbac.yaml", "-nitro", "-rack")
 	v.startSigner(t)
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := newCA(t, "")
 	device := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	v.writeRoots(t, v.nodeOn(t, device, "tpm-1"))
 	controlplane.Write(t, v.dir, "inventory.yaml", []byte(`machines:

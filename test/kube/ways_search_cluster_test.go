@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
 // searched are objects as the cluster has them; "harmless" in one is changed.
@@ -304,10 +304,7 @@ func userOf(i int) string { return fmt.Sprintf("%ssearch-%d", csr.NodeUserPrefix
 // said are the rights that the page excludes from the search with a reason.
 func (s *search) said(t *testing.T) map[string]string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "enforcing.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := controlplane.Read(t, filepath.Join("..", "..", "docs", "enforcing.md"))
 	said := map[string]string{}
 	for _, row := range regexp.MustCompile("(?m)^\\| ([a-z:, -]+) \\| `([a-z/, ]+)` \\| ([^|]+) \\|$").FindAllStringSubmatch(string(page), -1) {
 		for verb := range strings.SplitSeq(row[1], ", ") {

@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/kube/program/controlplane/bypass"
 )
 
@@ -20,10 +19,7 @@ func (c *cluster) finds(t *testing.T) []bypass.Finding {
 	t.Helper()
 	var policies [][]byte
 	for _, file := range []string{"admission.yaml", "approval.yaml", "enforce/*.yaml"} {
-		manifests, err := deploy.Manifests(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		manifests := manifests(t, file)
 		policies = append(policies, manifests...)
 	}
 	as := c.client(t, c.user(t, controllerUser)) // by the shipped rights

@@ -69,14 +69,6 @@ func (p *plugin) notStatedOtherwise(ctx context.Context, nodeName string) error 
 	return fmt.Errorf("--provider-id is %s, and node %s itself states %s in request %s: if that is wrong, correct providerID in the node's kubelet-authenticator.yaml first", got, nodeName, want, request)
 }
 
-// checkProviderID refuses a text that is no provider ID.
-func checkProviderID(id string) error {
-	if oid.CheckProviderID(id) != nil {
-		return refusal.Config("--provider-id", refusal.Quote(id), "<scheme>://<the platform's name of the machine>")
-	}
-	return nil
-}
-
 // adoptProviderID changes the provider ID in a node's record and in the records of its certificates, which
 // are compared with the inventory. Only an operator knows that it is the same machine.
 func (p *plugin) adoptProviderID(ctx context.Context, record *membership.Record) error {

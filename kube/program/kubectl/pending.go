@@ -80,11 +80,11 @@ func (p *plugin) state(ctx context.Context, c *candidate) (string, error) {
 		return string(membership.CheckRegistryScope) + ": recorded by " + r.Scope().String() + "; to admit it by " + c.scope.String() +
 			", an operator releases the node first: kubectl nodeattest release " + refusal.Text(c.nodeName), nil
 	}
-	held, err := p.held(ctx, membership.Claim{NodeName: c.nodeName, Machine: c.machine})
+	claim := membership.Claim{NodeName: c.nodeName, Machine: c.machine}
+	held, err := p.held(ctx, claim)
 	if err != nil {
 		return "", err
 	}
-	claim := membership.Claim{NodeName: c.nodeName, Machine: c.machine}
 	if held.Name != nil {
 		claim.MachineUID, claim.ProviderID = held.Name.MachineUID, held.Name.ProviderID
 	}

@@ -64,7 +64,7 @@ type scripted struct {
 	t        *testing.T
 	where    string
 	out, err bytes.Buffer
-	status   int // of requests the script did not expect
+	status   int // of the last run, until a line checks it
 }
 
 func (s *scripted) do(f []string) {

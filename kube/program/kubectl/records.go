@@ -243,8 +243,8 @@ func (p *plugin) change(ctx context.Context, nodeName string, how func(s *v1alph
 // controller would.
 func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, provider string) error {
 	if claim.ProviderID != "" {
-		if err := checkProviderID(claim.ProviderID); err != nil {
-			return err
+		if err := oid.CheckProviderID(claim.ProviderID); err != nil {
+			return fmt.Errorf("--provider-id: %w", err)
 		}
 	}
 	c, err := p.configuration(ctx)
@@ -258,8 +258,8 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 		return fmt.Errorf("the inventory cannot be read: namespace %s has no ConfigMap %s that this user may read, or it has no inventory; see --namespace, "+
 			"or add --without-inventory, with --machine-uid and --provider-id as the inventory has them", p.namespace, configMap)
 	}
-	machine := c.inventory(claim.NodeName)
-	if machine == nil {
+	machine, listed := c.machines[claim.NodeName]
+	if !listed {
 		return fmt.Errorf("the inventory has no node %s, so the controller would still refuse the machine: add the node to the inventory first", claim.NodeName)
 	}
 	same, got, want := oid.SameProviderID(claim.ProviderID, machine.ProviderID)
@@ -297,7 +297,7 @@ func (p *plugin) checkNode(ctx context.Context, claim *membership.Claim) error {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err == nil:
-		return fmt.Errorf("Node %s exists and joined without attestation; if it is this machine, add --existing-node", claim.NodeName)
+		return fmt.Errorf("there is a Node %s, which joined without attestation; if it is this machine, add --existing-node", claim.NodeName)
 	}
 	return err
 }

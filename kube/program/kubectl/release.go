@@ -106,15 +106,18 @@ func errChanged(nodeName string) error {
 	return fmt.Errorf("the record of node %s has changed: nothing was done; see kubectl nodeattest nodes", refusal.Text(nodeName))
 }
 
-var errNotAnswered = errors.New("nothing was done: the answer was not y")
-
 // confirm has the operator confirm the recorded machine of a node, by a flag that names it or by an
 // answer.
 func (p *plugin) confirm(flag, named string, record *membership.Record, question string) error {
 	switch {
 	case named == "":
-		if err := p.ask(question); err != nil {
-			return fmt.Errorf("%w; or name the recorded machine with --%s", err, flag)
+		fmt.Fprint(p.err, refusal.Escape(question))
+		answer, err := bufio.NewReader(io.LimitReader(p.in, 16)).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+			return fmt.Errorf("nothing was done: the answer was not y; or name the recorded machine with --%s", flag)
 		}
 	case named != string(record.Machine):
 		return otherMachine(record, named)
@@ -125,17 +128,4 @@ func (p *plugin) confirm(flag, named string, record *membership.Record, question
 // otherMachine is the error that the operator named a machine other than the recorded one.
 func otherMachine(record *membership.Record, named string) error {
 	return fmt.Errorf("node %s is machine %s, not %s: nothing was done", record.NodeName, record.Machine, refusal.Text(named))
-}
-
-// ask asks the operator a question; an answer other than yes is an error.
-func (p *plugin) ask(question string) error {
-	fmt.Fprint(p.err, refusal.Escape(question))
-	answer, err := bufio.NewReader(io.LimitReader(p.in, 16)).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return errNotAnswered
-	}
-	return nil
 }

@@ -2,11 +2,11 @@ package kubectl
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,15 +29,6 @@ const (
 	configMap        = "node-attestation"
 	configKey        = "config.yaml"
 )
-
-// getRequest reads one request.
-func (p *plugin) getRequest(ctx context.Context, name string) (*csr.Request, error) {
-	var object certificatesv1.CertificateSigningRequest
-	if err := p.client.Get(ctx, client.ObjectKey{Name: name}, &object); err != nil {
-		return nil, err
-	}
-	return controller.Request(&object), nil
-}
 
 // pageSize is how many objects are listed at once.
 const pageSize = 500
@@ -80,7 +71,10 @@ func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &candidate{nodeName: nodeName(pkcs10.CSR)}
+	c := new(candidate)
+	if name, ok := strings.CutPrefix(pkcs10.CSR.Subject.CommonName, csr.NodeUserPrefix); ok {
+		c.nodeName = name
+	}
 	m, err := attest.ReadMessage(parsed, p.kinds...)
 	switch {
 	case m.Provider != "" && !slices.ContainsFunc(p.kinds, func(k attest.Kind) bool { return k.Describe().Provider == m.Provider }):
@@ -98,14 +92,6 @@ func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
 	}
 	_, err = membership.ParseScope(c.scope.String()) // all but the cluster, which no record names
 	return c, err
-}
-
-func nodeName(r *x509.CertificateRequest) string {
-	name := r.Subject.CommonName
-	if len(name) > len(csr.NodeUserPrefix) && name[:len(csr.NodeUserPrefix)] == csr.NodeUserPrefix {
-		return name[len(csr.NodeUserPrefix):]
-	}
-	return ""
 }
 
 // configuration is the controller's settings and inventory. It is nil without an error if the ConfigMap
@@ -135,15 +121,4 @@ func (p *plugin) configuration(ctx context.Context) (*configuration, error) {
 		}
 	}
 	return c, nil
-}
-
-// inventory returns the machine of a node name; nil if the inventory has none or cannot be read.
-func (c *configuration) inventory(nodeName string) *csr.Machine {
-	if c == nil {
-		return nil
-	}
-	if m, ok := c.machines[nodeName]; ok {
-		return &m
-	}
-	return nil
 }

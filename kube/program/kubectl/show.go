@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,10 +24,11 @@ import (
 
 // explain shows the state of a request.
 func (p *plugin) explain(ctx context.Context, name string) error {
-	request, err := p.getRequest(ctx, name)
-	if err != nil {
+	var object certificatesv1.CertificateSigningRequest
+	if err := p.client.Get(ctx, client.ObjectKey{Name: name}, &object); err != nil {
 		return err
 	}
+	request := controller.Request(&object)
 	f := explain.Facts{Request: request, Kinds: p.kinds, Held: p.held, Now: p.now()}
 	c, err := p.configuration(ctx)
 	if err != nil {

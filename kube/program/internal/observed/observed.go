@@ -4,6 +4,7 @@
 package observed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -79,18 +81,12 @@ func (t *Table) Observe(request *csr.Request, nodeName string, d csr.Decision) {
 
 // Start writes the table until ctx ends.
 func (t *Table) Start(ctx context.Context) error { //goroutine: the API server's client alone
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(ctx context.Context) { //goroutine: the API server's client alone
 		if err := t.Write(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "the table of observed refusals was not written and will be retried")
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	}, interval)
+	return nil
 }
 
 // Write writes the changes since the last write.
@@ -155,11 +151,6 @@ func Parse(data map[string]string) []Refusal {
 		line.Node = node
 		all = append(all, line)
 	}
-	slices.SortFunc(all, func(a, b Refusal) int {
-		if c := b.Last.Compare(a.Last); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Node, b.Node)
-	})
+	slices.SortFunc(all, func(a, b Refusal) int { return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Node, b.Node)) })
 	return all
 }

@@ -102,9 +102,6 @@ const machineUnknown = "the controller's inventory decides"
 
 // Explain explains a request.
 func Explain(ctx context.Context, f Facts) (*Explanation, error) {
-	if f.Request == nil {
-		return nil, errors.New("explain: no request")
-	}
 	x := &Explanation{Request: f.Request, Decision: decision(f.Request), Notes: f.Notes, Signer: f.Request.Spec.SignerName}
 	parsed := asFiled(f.Request).Parsed()
 	evidence := x.readEvidence(&f, parsed)

@@ -67,7 +67,7 @@ func (x *Explanation) nextOfDenial(held *membership.Held) Next {
 	if x.unread != "" {
 		return Next{operator, "this program cannot read evidence of " + x.unread + ": see the log and the Event of the controller that decides about it"}
 	}
-	switch remedyOf(x.Decision.Reason) {
+	switch remedyOf(x.Decision) {
 	case fileAgain:
 		return Next{node, "it will file a new request; if that is late again, check the node's clock and the controller's load"}
 	case newChallenge:

@@ -213,17 +213,17 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 func (x *Explanation) addDecision() {
 	d := x.Decision
 	switch {
-	case d == nil || d.Reason == attest.ReasonChallenge:
-		x.addVerification(Unknown)
-		return
-	case d.Type == csr.ConditionApproved && d.Reason == csr.ReasonApproved:
+	case d != nil && d.Type == csr.ConditionApproved && d.Reason == csr.ReasonApproved:
 		x.addVerification(Kept)
 		return
-	case d.Type == csr.ConditionApproved: // by another account
+	case d == nil || d.Reason == attest.ReasonChallenge || d.Type == csr.ConditionApproved: // by another account
 		x.addVerification(Unknown)
 		return
 	}
-	got := cmp.Or(last(x.Notes), d.Message)
+	got := d.Message
+	if len(x.Notes) != 0 {
+		got = cmp.Or(x.Notes[len(x.Notes)-1], got)
+	}
 	for i := range x.Rules {
 		r := &x.Rules[i]
 		if reasonOf(r.Name) == d.Reason {
@@ -236,13 +236,6 @@ func (x *Explanation) addDecision() {
 	if !slices.ContainsFunc(x.Rules, func(r Rule) bool { return r.State == Broken }) {
 		x.Rules = append(x.Rules, Rule{Name: d.Reason, State: Broken, Got: got})
 	}
-}
-
-func last(notes []string) string {
-	if len(notes) == 0 {
-		return ""
-	}
-	return notes[len(notes)-1]
 }
 
 // addVerification adds the rule of the evidence's verification, which only the controller can do.

@@ -1,8 +1,6 @@
 package explain
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -14,11 +12,7 @@ import (
 
 // WriteText writes an explanation for people to read. Text of requesters is escaped and shortened.
 func (x *Explanation) WriteText(w io.Writer) error {
-	if x == nil || x.Request == nil || w == nil {
-		return errors.New("explain: no request or no writer")
-	}
-	var out bytes.Buffer
-	t := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(t, "%s\t%s\n", name, refusal.Text(value))
@@ -36,10 +30,9 @@ func (x *Explanation) WriteText(w io.Writer) error {
 		line("evidence", x.Reading.Provider+", road "+x.Reading.Road.String())
 		line("cluster", x.Reading.ClusterID)
 	}
-	switch d := x.Decision; {
-	case d == nil:
+	if d := x.Decision; d == nil {
 		line("decision", "none yet")
-	default:
+	} else {
 		line("decision", d.Type+", "+d.Reason)
 		if d.Reason != attest.ReasonChallenge {
 			line("", d.Message)
@@ -58,11 +51,7 @@ func (x *Explanation) WriteText(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t%s%s\n", rule.State, rule.Name, rule.gotAndWant())
 	}
 	fmt.Fprintf(t, "\nnext\t%s: %s\n", x.Next.Who, refusal.Escape(x.Next.What))
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return t.Flush()
 }
 
 func (r *Rule) gotAndWant() string {

@@ -205,12 +205,16 @@ func (t *tree) message(request *csr.Parsed) {
 		if m.Stage != 0 {
 			t.line("Stage", m.Stage.String())
 			t.line("Road", m.Road.String())
+			var repeated *echo // nil for a hello
+			if len(m.KeyID) != 0 {
+				repeated = &echo{m.KeyID, m.IssuedAt, m.NotAfter, m.Requester, m.ExpirationSeconds, m.MachineKeyHash, m.RequestHash}
+			}
 			t.fields(reflect.ValueOf(struct {
 				ClusterID, TargetSigner string
 				Machine                 attest.Identity
 				MachineKey              []byte
 				Echo                    *echo
-			}{m.ClusterID, m.TargetSigner, m.Machine, m.MachineKey, echoOf(m)}))
+			}{m.ClusterID, m.TargetSigner, m.Machine, m.MachineKey, repeated}))
 		}
 		for _, d := range m.Differences {
 			t.line("differs from the request", d.Error())
@@ -235,12 +239,4 @@ type echo struct {
 	Requester                   string
 	ExpirationSeconds           int32
 	MachineKeyHash, RequestHash [32]byte
-}
-
-// echoOf returns the echo of an answer, or nil for a hello.
-func echoOf(m *attest.Message) *echo {
-	if len(m.KeyID) == 0 {
-		return nil
-	}
-	return &echo{m.KeyID, m.IssuedAt, m.NotAfter, m.Requester, m.ExpirationSeconds, m.MachineKeyHash, m.RequestHash}
 }
