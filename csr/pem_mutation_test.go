@@ -7,13 +7,6 @@ import (
 	"testing"
 )
 
-// Parts of the lines around a block.
-const (
-	beginMark = "-----BEGIN "
-	endMark   = "-----END "
-	dashes    = "-----"
-)
-
 // TestParseNamesTheLinesFault changes one line of the evidence's base64, or of what ends
 // it, and keeps everything around it.
 func TestParseNamesTheLinesFault(t *testing.T) {
