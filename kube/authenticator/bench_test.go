@@ -30,7 +30,7 @@ func BenchmarkAttest(b *testing.B) {
 	clock := &timed{}
 	a, counted := tpmNode(b, f, device, nil)
 	clock.TPMCloser = lent{counted}
-	a.c.Kind.(*TPM).Device = func() (transport.TPMCloser, error) { return clock, nil }
+	a.config.Kind.(*TPM).Device = func() (transport.TPMCloser, error) { return clock, nil }
 	for b.Loop() {
 		if err := a.Rotate(b.Context()); err != nil {
 			b.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -45,10 +44,10 @@ type Config struct {
 	// certificate yet, a bootstrap token. It is called for every attempt, so a fresh token is
 	// noticed. It must not name a plugin.
 	API func() (*rest.Config, error)
-	// Kind is the machine's evidence. It is nil for a machine that has none, and only with the
+	// Kind is the machine's evidence. It is nil for a machine without evidence, and only with the
 	// SignerName csr.SignerClientInsecure: such a node gets one certificate, by a bootstrap token,
-	// which is not renewed, and none of RecoverySigner and Serving. Its Lifetime is the signer's.
-	Kind Kind
+	// which is not renewed. RecoverySigner, Serving and Lifetime must then be unset.
+	Kind Evidence
 
 	// MinimumVersion is the oldest version of the evidence's data format that is written where
 	// the control plane does not read the newest that Kind has: then the node files once more, in
@@ -124,23 +123,23 @@ const defaultLifetime = csr.DefaultMaxExpiration
 // Authenticator gets a node's certificates and keeps them. [New] makes one. It is safe for use
 // by multiple goroutines.
 type Authenticator struct {
-	c       Config
+	config  Config
 	store   *certstore.Store // Dir
-	items   []*item
+	slots   []*slot
 	kubelet kubelet.Rules
 	id      string   // of this process
-	said    sync.Map // what was wrong with a file, by file name, so that it is logged once
+	logged  sync.Map // the last warning about each object, for warnOnce
 
 	mu     sync.Mutex
-	memory state // what this process has noted
+	memory state // the state that this process recorded
 }
 
-// item is a certificate that is kept.
-type item struct {
+// slot is one of the certificates that the node keeps, by purpose.
+type slot struct {
 	nodecert.Wanted
 	signer         string
-	file, previous string           // the files of the one in hand and, if it is kept, the one before
-	store          *certstore.Store // where they are
+	file, previous string           // the files of the current certificate and, for a client, the previous one
+	store          *certstore.Store // their folder
 }
 
 // New checks the configuration and opens the folder. It queries neither the machine nor the
@@ -179,9 +178,9 @@ func New(config Config) (*Authenticator, error) {
 	if err := versions(config.Kind, config.MinimumVersion).Check(); err != nil {
 		return nil, err
 	}
-	a := &Authenticator{c: config, id: rand.Text(), memory: state{},
+	a := &Authenticator{config: config, id: rand.Text(), memory: state{},
 		kubelet: kubelet.Rules{Places: kubelet.Places(config.Kubelet), Serving: config.Serving != nil, NodeName: config.NodeName}}
-	if err := a.setItems(); err != nil {
+	if err := a.setSlots(); err != nil {
 		return nil, err
 	}
 	if err := a.open(); err != nil {
@@ -200,39 +199,35 @@ func (c *Config) provider() string {
 
 // open opens the folders.
 func (a *Authenticator) open() (err error) {
-	if a.c.RecoverySigner != "" { // its certificate is for after a restart
-		if err := safefile.CheckLasting(a.c.Dir); err != nil {
+	if a.config.RecoverySigner != "" { // its certificate is for after a restart
+		if err := safefile.CheckLasting(a.config.Dir); err != nil {
 			return fmt.Errorf("folder of the recovery certificate: %w", err)
 		}
 	}
-	if a.store, err = certstore.Open(a.c.Dir); err != nil {
+	if a.store, err = certstore.Open(a.config.Dir); err != nil {
 		return err
 	}
 	keys := a.store
-	if a.c.KeyDir != "" && a.c.KeyDir != a.c.Dir {
-		if keys, err = certstore.Open(a.c.KeyDir); err != nil {
+	if a.config.KeyDir != "" && a.config.KeyDir != a.config.Dir {
+		if keys, err = certstore.Open(a.config.KeyDir); err != nil {
 			return err
 		}
 	}
-	for _, i := range a.items {
-		if i.store = keys; i.Purpose == csr.PurposeRecovery { // whose key is of no use elsewhere
-			i.store = a.store
+	for _, s := range a.slots {
+		if s.store = keys; s.Purpose == csr.PurposeRecovery { // its key cannot leave the machine
+			s.store = a.store
 		}
 	}
 	return nil
 }
 
-var errNotMade = errors.New("authenticator: one that New did not make")
-
-func (a *Authenticator) made() bool { return a != nil && a.store != nil }
-
-// setItems determines which certificates are kept, the client certificate first.
-func (a *Authenticator) setItems() error {
-	c := &a.c
-	add := func(purpose csr.Purpose, signer, file string, lifetime time.Duration) *item {
-		i := &item{signer: signer, file: file, Wanted: nodecert.Wanted{Purpose: purpose, NodeName: c.NodeName, Lifetime: lifetime}}
-		a.items = append(a.items, i)
-		return i
+// setSlots determines which certificates are kept, the client certificate first.
+func (a *Authenticator) setSlots() error {
+	c := &a.config
+	add := func(purpose csr.Purpose, signer, file string, lifetime time.Duration) *slot {
+		s := &slot{signer: signer, file: file, Wanted: nodecert.Wanted{Purpose: purpose, NodeName: c.NodeName, Lifetime: lifetime}}
+		a.slots = append(a.slots, s)
+		return s
 	}
 	client := add(csr.PurposeClient, c.SignerName, ClientFile, c.Lifetime)
 	client.previous, client.Once = previousFile, c.Kind == nil
@@ -245,41 +240,41 @@ func (a *Authenticator) setItems() error {
 				return &refusal.Error{Check: refusal.CheckConfig, Got: "no Serving.SignerName", Err: err}
 			}
 		}
-		i := add(csr.PurposeServing, serving.SignerName, ServingFile, c.Lifetime)
-		i.Options.DNSNames, i.Options.IPAddresses = slices.Clone(serving.DNSNames), slices.Clone(serving.IPAddresses)
+		added := add(csr.PurposeServing, serving.SignerName, ServingFile, c.Lifetime)
+		added.Options.DNSNames, added.Options.IPAddresses = slices.Clone(serving.DNSNames), slices.Clone(serving.IPAddresses)
 	}
 	if c.RecoverySigner != "" {
 		add(csr.PurposeRecovery, c.RecoverySigner, recoveryFile, 0) // its lifetime is up to the signer
 	}
-	for _, i := range a.items {
-		if purpose, err := csr.PurposeOf(i.signer); err != nil || purpose != i.Purpose {
-			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(i.signer) + " of " + i.file, Want: "one of such certificates", Err: err}
+	for _, s := range a.slots {
+		if purpose, err := csr.PurposeOf(s.signer); err != nil || purpose != s.Purpose {
+			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(s.signer) + " of " + s.file, Want: "a signer of " + s.Purpose.String() + " certificates", Err: err}
 		}
-		if of := csr.ProviderOf(i.signer); of != "" && of != c.provider() && i.Purpose != csr.PurposeRecovery {
-			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(i.signer) + ", which wants " + evidence.Of(of), Want: "one for " + evidence.Of(c.provider())}
+		if of := csr.ProviderOf(s.signer); of != "" && of != c.provider() && s.Purpose != csr.PurposeRecovery {
+			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(s.signer) + ", which wants " + evidence.Of(of), Want: "one for " + evidence.Of(c.provider())}
 		}
 	}
-	return cmp.Or(a.tryItems(), a.tryCluster(), a.kubelet.CheckPatterns())
+	return cmp.Or(a.tryRequests(), a.tryCluster(), a.kubelet.CheckPatterns())
 }
 
-// tryCluster refuses a name that no control plane can have.
+// tryCluster refuses a cluster ID that no control plane accepts.
 func (a *Authenticator) tryCluster() error {
-	if a.c.ClusterID == "" {
+	if a.config.ClusterID == "" {
 		return nil
 	}
-	plane := &csr.Policy{ClusterIDs: []string{a.c.ClusterID}, SignerNames: []string{a.c.SignerName},
+	plane := &csr.Policy{ClusterIDs: []string{a.config.ClusterID}, SignerNames: []string{a.config.SignerName},
 		Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return nil, csr.ErrNoMachine }}
 	return plane.Validate()
 }
 
-// tryItems finds what no request can ask for, by making requests that are not filed.
-func (a *Authenticator) tryItems() error {
+// tryRequests makes one request for each certificate, without filing it, to find invalid options.
+func (a *Authenticator) tryRequests() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
-	for _, i := range a.items {
-		if _, err := csr.Create(i.Purpose, key, a.c.NodeName, i.Options); err != nil {
+	for _, s := range a.slots {
+		if _, err := csr.Create(s.Purpose, key, a.config.NodeName, s.Options); err != nil {
 			return err
 		}
 	}

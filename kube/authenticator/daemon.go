@@ -14,9 +14,9 @@ import (
 // daemonName is held by the process that renews on its own clock.
 const daemonName = "daemon"
 
-// attemptLimit bounds one attempt of the daemon. A challenge may take its 5 minutes; after it,
-// the certificate may take as long as an answer may still be filed.
-const attemptLimit = 15 * time.Minute
+// renewalLimit bounds one renewal by the daemon: 5 minutes for the challenge, then as long as the
+// control plane takes answers to it.
+const renewalLimit = 15 * time.Minute
 
 // Run keeps the certificates until ctx ends, and then returns nil. Each is renewed by
 // attestation when it is due, a little before the plugin would do so. Run fails if another
@@ -24,26 +24,23 @@ const attemptLimit = 15 * time.Minute
 // (io/fs.ErrNotExist). A kubelet that is configured to get certificates in a way that bypasses
 // this one is logged: the plugin refuses it.
 func (a *Authenticator) Run(ctx context.Context) error {
-	if !a.made() {
-		return errNotMade
-	}
 	beat, release, err := a.store.Hold(daemonName)
 	switch {
 	case errors.Is(err, certstore.ErrLocked), errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("authenticator: no other daemon may run at %s: %w", a.c.Dir, err)
+		return fmt.Errorf("authenticator: cannot start a daemon at %s: %w", a.config.Dir, err)
 	case err != nil:
-		a.c.Log.Warn("the daemon cannot show that it runs, and the plugin renews too", "folder", a.c.Dir, "why", err.Error())
+		a.config.Log.Warn("cannot write the daemon's sign of life; the plugin may renew at the same time", "folder", a.config.Dir, "why", err.Error())
 	}
 	if release != nil {
 		defer func() { _ = release() }() // at the latest when the process ends
 	}
 	a.warnKubelet()
 	ready := false
-	v := a.view(role{daemon: true, beat: beat})
+	v := a.snapshot(caller{daemon: true, beat: beat})
 	err = v.loop(ctx, func(step, error) bool {
 		if !ready && v.ready() {
-			if ready = true; a.c.Ready != nil {
-				a.c.Ready()
+			if ready = true; a.config.Ready != nil {
+				a.config.Ready()
 			}
 		}
 		return false
@@ -55,9 +52,9 @@ func (a *Authenticator) Run(ctx context.Context) error {
 }
 
 // ready reports whether a kubelet can start: the recovery certificate can wait.
-func (v *view) ready() bool {
-	for _, i := range v.a.items {
-		if i.Purpose != csr.PurposeRecovery && v.next(i).use == nil {
+func (v *snapshot) ready() bool {
+	for _, s := range v.a.slots {
+		if s.Purpose != csr.PurposeRecovery && v.next(s).use == nil {
 			return false
 		}
 	}
@@ -68,13 +65,10 @@ func (v *view) ready() bool {
 // configured, whatever is stored and whatever has failed before, even if the new one ends before
 // the one in hand. It waits for an attempt that is under way.
 func (a *Authenticator) Rotate(ctx context.Context) error {
-	if !a.made() {
-		return errNotMade
-	}
 	a.warnKubelet()
 	var failed []error
-	for _, i := range a.items {
-		if i.Purpose == csr.PurposeRecovery {
+	for _, s := range a.slots {
+		if s.Purpose == csr.PurposeRecovery {
 			continue
 		}
 		l, err := a.store.Lock(ctx)
@@ -82,10 +76,10 @@ func (a *Authenticator) Rotate(ctx context.Context) error {
 			return fmt.Errorf("another attempt is under way: %w", err)
 		}
 		if err == nil {
-			_, err = a.attempt(ctx, l, i, role{})
+			_, err = a.renew(ctx, l, s, caller{})
 		}
 		if err != nil {
-			failed = append(failed, fmt.Errorf("authenticator: %s certificate: %w", i.Purpose, err))
+			failed = append(failed, fmt.Errorf("authenticator: %s certificate: %w", s.Purpose, err))
 		}
 	}
 	return errors.Join(failed...)

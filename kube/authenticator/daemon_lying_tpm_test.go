@@ -45,7 +45,7 @@ func TestLyingTPM(t *testing.T) {
 				k.PersistentEK = 0
 			}
 		})
-		a.c.RecoverySigner = csr.SignerRecoveryTPM
+		a.config.RecoverySigner = csr.SignerRecoveryTPM
 		return a, liar
 	})
 }

@@ -132,7 +132,7 @@ func giveRecovery(t *testing.T, f *fakeAPI, a *Authenticator) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := certstore.NewSealedPair(chain, file, key.Public(), f.now(), a.items[len(a.items)-1].Renewal)
+	p, err := certstore.NewSealedPair(chain, file, key.Public(), f.now(), a.slots[len(a.slots)-1].RenewAt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestServing(t *testing.T) {
 	a, _ := newNode(t, f, serving(testNode, testAddress().String()))
 	run(t, a)
 	eventually(t, "a serving certificate", func() bool { return a.stored(ServingFile) != nil })
-	pair, err := tls.LoadX509KeyPair(filepath.Join(a.c.Dir, ServingFile), filepath.Join(a.c.Dir, ServingFile))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(a.config.Dir, ServingFile), filepath.Join(a.config.Dir, ServingFile))
 	if err != nil || pair.Leaf.VerifyHostname(testNode) != nil || pair.Leaf.VerifyHostname(testAddress().String()) != nil {
 		t.Errorf("got %v, %v", pair.Leaf, err)
 	}

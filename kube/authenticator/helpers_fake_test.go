@@ -486,7 +486,7 @@ func newNode(t testing.TB, f *fakeAPI, change func(*Config)) (*Authenticator, *d
 
 // stored is what is stored and of use.
 func (a *Authenticator) stored(file string) *certstore.Pair {
-	for _, i := range a.items {
+	for _, i := range a.slots {
 		if file == i.file || file == i.previous {
 			return a.load(i, file)
 		}
@@ -503,7 +503,7 @@ func (a *Authenticator) onDisk(file string) attempts {
 // again is the same node in another process.
 func again(t *testing.T, a *Authenticator) *Authenticator {
 	t.Helper()
-	made, err := New(a.c)
+	made, err := New(a.config)
 	if err != nil {
 		t.Fatal(err)
 	}

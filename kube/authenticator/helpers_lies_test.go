@@ -168,7 +168,7 @@ func (l *lies) run(made func() (*Authenticator, liar)) {
 func (l *lies) node(made func() (*Authenticator, liar)) (*Authenticator, liar) {
 	l.t.Helper()
 	a, who := made()
-	c := a.c
+	c := a.config
 	c.Log = slog.New(slog.NewTextHandler(&l.log, nil))
 	a, err := New(c)
 	if err != nil {
@@ -276,8 +276,8 @@ func (l *lies) turn(a *Authenticator, who liar) {
 }
 
 // action is something that a node does, and the certificate that it does it for.
-func (l *lies) action(a *Authenticator) (*item, func(ctx context.Context) error) {
-	client, other, actions := a.items[0], oneOf(l, a.items[1:]), 3
+func (l *lies) action(a *Authenticator) (*slot, func(ctx context.Context) error) {
+	client, other, actions := a.slots[0], oneOf(l, a.slots[1:]), 3
 	if a.stored(ClientFile) != nil {
 		old(l.t, a)
 		actions++
@@ -293,9 +293,9 @@ func (l *lies) action(a *Authenticator) (*item, func(ctx context.Context) error)
 	case 2:
 		return client, func(ctx context.Context) error {
 			var failed []error
-			err := a.view(role{daemon: true}).loop(ctx, func(_ step, err error) bool { // once around
+			err := a.snapshot(caller{daemon: true}).loop(ctx, func(_ step, err error) bool { // once around
 				failed = append(failed, err)
-				return len(failed) == len(a.items)
+				return len(failed) == len(a.slots)
 			})
 			return errors.Join(append(failed, err)...)
 		}
@@ -305,7 +305,7 @@ func (l *lies) action(a *Authenticator) (*item, func(ctx context.Context) error)
 		if err != nil {
 			return err
 		}
-		_, err = a.attempt(ctx, lock, other, role{daemon: true})
+		_, err = a.renew(ctx, lock, other, caller{daemon: true})
 		return err
 	}
 }
@@ -314,7 +314,7 @@ func (l *lies) action(a *Authenticator) (*item, func(ctx context.Context) error)
 // one.
 func (l *lies) works(a *Authenticator, had bool) {
 	l.t.Helper()
-	for _, i := range a.items {
+	for _, i := range a.slots {
 		if p := a.stored(i.file); p != nil || had && i.Purpose == csr.PurposeClient {
 			if err := tryStored(l.t.Context(), a, i, p); err != nil {
 				l.t.Errorf("the %s certificate that is stored: %v", i.Purpose, err)
@@ -323,7 +323,7 @@ func (l *lies) works(a *Authenticator, had bool) {
 	}
 }
 
-func tryStored(ctx context.Context, a *Authenticator, i *item, p *certstore.Pair) (err error) {
+func tryStored(ctx context.Context, a *Authenticator, i *slot, p *certstore.Pair) (err error) {
 	bare, _, err := a.connection()
 	switch {
 	case err != nil:
@@ -333,12 +333,12 @@ func tryStored(ctx context.Context, a *Authenticator, i *item, p *certstore.Pair
 	case i.Purpose == csr.PurposeServing:
 		return i.Serve(ctx, p)
 	}
-	evidence, err := a.c.Kind.Open(ctx)
+	evidence, err := a.config.Kind.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, evidence.Close()) }()
-	return works(ctx, i, access{config: bare, pair: p}, evidence)
+	return authenticates(ctx, i, credential{config: bare, pair: p}, evidence)
 }
 
 // privateParts are those of a key's file that are in no other's, as bytes and as they are stored.

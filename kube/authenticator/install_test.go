@@ -188,7 +188,7 @@ func TestWrongServing(t *testing.T) {
 // again as after a failure that passes. The one that works stays.
 func TestUntrusted(t *testing.T) {
 	f := newFakeAPI(t)
-	as := role{daemon: true}
+	as := caller{daemon: true}
 	a, _, _, _ := steps(t, f, 0, as, nil)
 	if err := a.Rotate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -197,11 +197,11 @@ func TestUntrusted(t *testing.T) {
 	ca, key := authority(t, "a new CA")
 	f.signs(ca, key, nil)
 	began := good.Renew.Add(time.Second)
-	a.c.Now = f.now
+	a.config.Now = f.now
 	f.move(began)
 	tries := 0
 	for f.now().Before(began.Add(10 * time.Minute)) {
-		s, err := a.view(as).take(t.Context(), a.items[0])
+		s, err := a.snapshot(as).runStep(t.Context(), a.slots[0])
 		if err != nil {
 			tries++
 		}
@@ -211,14 +211,14 @@ func TestUntrusted(t *testing.T) {
 		if s.use == nil || !bytes.Equal(s.use.Key, good.Key) {
 			t.Fatal("the one that works is gone")
 		}
-		f.move(f.now().Add(max(s.at.Sub(f.now()), lookPause)))
+		f.move(f.now().Add(max(s.at.Sub(f.now()), minSleep)))
 	}
 	if tries < 5 || tries > 25 {
 		t.Errorf("%d tries in ten minutes", tries)
 	}
 	f.set(func() { f.decide = nil })
 	f.move(f.now().Add(lastUnfit))
-	if s, err := a.view(as).take(t.Context(), a.items[0]); err != nil || bytes.Equal(s.use.Key, good.Key) {
+	if s, err := a.snapshot(as).runStep(t.Context(), a.slots[0]); err != nil || bytes.Equal(s.use.Key, good.Key) {
 		t.Errorf("once it is trusted: %v", err)
 	}
 }
@@ -339,7 +339,7 @@ func TestKeyDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := a.stored(ClientFile)
-	c := a.c
+	c := a.config
 	c.KeyDir = t.TempDir()
 	b, err := New(c)
 	if err != nil {
@@ -401,7 +401,7 @@ func TestDaemonAsks(t *testing.T) {
 	before := a.stored(ClientFile)
 	take := func() *certstore.Pair {
 		t.Helper()
-		s, err := a.view(role{daemon: true}).take(t.Context(), a.items[0])
+		s, err := a.snapshot(caller{daemon: true}).runStep(t.Context(), a.slots[0])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,7 @@
 package authenticator
 
+import "log/slog"
+
 // Kubelet says where to look for the kubelet's own configuration. The zero value looks
 // nowhere.
 type Kubelet struct {
@@ -20,13 +22,7 @@ type Kubelet struct {
 	Processes bool
 }
 
-// warnKubelet logs what is wrong with the kubelet, each text once in a row.
+// warnKubelet logs if the kubelet is configured to get certificates by itself.
 func (a *Authenticator) warnKubelet() {
-	why := ""
-	if err := a.kubelet.CheckRunning(); err != nil {
-		why = err.Error()
-	}
-	if before, _ := a.said.Swap("the kubelet", why); why != "" && before != why {
-		a.c.Log.Warn("a kubelet does not use the certificates that are kept here", "why", why)
-	}
+	a.warnOnce("the kubelet's configuration bypasses the certificates", a.kubelet.CheckRunning(), slog.String("folder", a.store.Path("")))
 }

@@ -40,9 +40,9 @@ func TestGoesAround(t *testing.T) {
 			t.Errorf("Rotate: got %v", err)
 		}
 	}
-	f.move(a.load(a.items[0], ClientFile).Renew)
+	f.move(a.load(a.slots[0], ClientFile).Renew)
 	stop := run(t, a)
-	eventually(t, "a renewal", func() bool { return a.load(a.items[0], ClientFile).Renew.After(f.now()) })
+	eventually(t, "a renewal", func() bool { return a.load(a.slots[0], ClientFile).Renew.After(f.now()) })
 	stop()
 	if n := strings.Count(log.String(), "rotateCertificates: true in "+path); n != 1 {
 		t.Errorf("it was logged %d times:\n%s", n, &log)

@@ -37,7 +37,7 @@ func (l *lines) count() int {
 // steps has the clock stand still, and move on only from one thing to do to the next: so many
 // of them are the daemon's whole life. It returns the attempts that were made, the lines that
 // were logged and the clock's way.
-func steps(t *testing.T, f *fakeAPI, rounds int, as role, change func(*Config)) (a *Authenticator, attempts, logged int, took time.Duration) {
+func steps(t *testing.T, f *fakeAPI, rounds int, as caller, change func(*Config)) (a *Authenticator, attempts, logged int, took time.Duration) {
 	t.Helper()
 	log := &lines{t: t}
 	at := f.now()
@@ -49,13 +49,13 @@ func steps(t *testing.T, f *fakeAPI, rounds int, as role, change func(*Config)) 
 	})
 	began, before := took, kind.opened.Load()
 	for range rounds {
-		for _, i := range a.items {
-			s, err := a.view(as).take(t.Context(), i)
+		for _, i := range a.slots {
+			s, err := a.snapshot(as).runStep(t.Context(), i)
 			if end := (fatal{}); errors.As(err, &end) {
 				t.Fatal(err)
 			}
-			if wait := s.at.Sub(at.Add(took)); i == a.items[0] {
-				took += max(wait, lookPause)
+			if wait := s.at.Sub(at.Add(took)); i == a.slots[0] {
+				took += max(wait, minSleep)
 			}
 			f.move(at.Add(took))
 		}
@@ -66,7 +66,7 @@ func steps(t *testing.T, f *fakeAPI, rounds int, as role, change func(*Config)) 
 // relog is the same node in another process with another log.
 func relog(t *testing.T, a *Authenticator, log *lines) *Authenticator {
 	t.Helper()
-	c := a.c
+	c := a.config
 	c.Log = slog.New(slog.NewTextHandler(log, nil))
 	b, err := New(c)
 	if err != nil {
@@ -78,7 +78,7 @@ func relog(t *testing.T, a *Authenticator, log *lines) *Authenticator {
 // TestShortCertificates: certificates that end at once are failures, with their pauses.
 func TestShortCertificates(t *testing.T) {
 	for _, lifetime := range []time.Duration{1500 * time.Millisecond, 4 * time.Second, 20 * time.Second, 5 * time.Minute} {
-		for name, as := range map[string]role{"daemon": {daemon: true}, "plugin": {plugin: true}} {
+		for name, as := range map[string]caller{"daemon": {daemon: true}, "plugin": {plugin: true}} {
 			t.Run(lifetime.String()+", "+name, func(t *testing.T) {
 				f := newFakeAPI(t)
 				f.lifetime = lifetime
@@ -117,10 +117,10 @@ func TestClocks(t *testing.T) {
 			}
 			before := kind.opened.Load()
 			var set time.Duration
-			a.c.Now = func() time.Time { return f.now().Add(set) } // the API server's stays
+			a.config.Now = func() time.Time { return f.now().Add(set) } // the API server's stays
 			set = c.set
 			for range 10 {
-				if _, err := a.view(role{daemon: true}).take(t.Context(), a.items[0]); err != nil && !c.none {
+				if _, err := a.snapshot(caller{daemon: true}).runStep(t.Context(), a.slots[0]); err != nil && !c.none {
 					t.Fatal(err)
 				}
 				set += time.Second
@@ -128,11 +128,11 @@ func TestClocks(t *testing.T) {
 			if got := int(kind.opened.Load() - before); got > c.attempts || got == 0 && c.attempts != 0 {
 				t.Errorf("%d attempts, want %d", got, c.attempts)
 			}
-			if (a.view(role{}).next(a.items[0]).use == nil) != c.none {
+			if (a.snapshot(caller{}).next(a.slots[0]).use == nil) != c.none {
 				t.Errorf("it has a certificate: %t", c.none)
 			}
 			set = 0
-			if s, err := a.view(role{daemon: true}).take(t.Context(), a.items[0]); err != nil || s.use == nil {
+			if s, err := a.snapshot(caller{daemon: true}).runStep(t.Context(), a.slots[0]); err != nil || s.use == nil {
 				t.Errorf("it has no certificate once the clock is right: %v", err)
 			}
 		})
@@ -176,7 +176,7 @@ func TestDaemonRemovedFolder(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- a.Run(t.Context()) }()
 	<-ready
-	if err := os.RemoveAll(a.c.Dir); err != nil {
+	if err := os.RemoveAll(a.config.Dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "removed") {
@@ -233,7 +233,7 @@ func TestDaemonShowsLife(t *testing.T) {
 	f.away = true
 	a, _ := newNode(t, f, nil)
 	shown := 0
-	as := role{daemon: true, beat: func() error { shown++; return nil }}
+	as := caller{daemon: true, beat: func() error { shown++; return nil }}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		for f.calls("watch") == 0 {
@@ -241,7 +241,7 @@ func TestDaemonShowsLife(t *testing.T) {
 		}
 		cancel()
 	}()
-	if _, err := a.view(as).take(ctx, a.items[0]); err == nil || shown == 0 {
+	if _, err := a.snapshot(as).runStep(ctx, a.slots[0]); err == nil || shown == 0 {
 		t.Errorf("got %v after %d signs of life", err, shown)
 	}
 }

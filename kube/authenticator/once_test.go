@@ -54,8 +54,8 @@ func TestWithoutEvidence(t *testing.T) {
 		t.Errorf("the kubelet asks again at %s, want %s", credential.Status.ExpirationTimestamp, p.Leaf.NotAfter)
 	}
 	next := func(daemon bool) step {
-		v := a.view(role{daemon: daemon})
-		return v.next(a.items[0])
+		v := a.snapshot(caller{daemon: daemon})
+		return v.next(a.slots[0])
 	}
 	for _, left := range []time.Duration{30 * time.Minute, time.Minute, 3 * time.Second} {
 		f.move(p.Leaf.NotAfter.Add(-left))
@@ -147,7 +147,7 @@ func TestPendingKeyDamaged(t *testing.T) {
 	for name, text := range map[string]string{"nothing": "", "no key": "key", "another block": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
 		t.Run(name, func(t *testing.T) {
 			a, _ := newNode(t, f, withoutEvidence)
-			path := filepath.Join(a.c.Dir, pendingFile)
+			path := filepath.Join(a.config.Dir, pendingFile)
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -210,7 +210,7 @@ func TestWithoutEvidenceStatus(t *testing.T) {
 		return s, text.String()
 	}
 	s, text := status()
-	if len(s.Problems) != 0 || !s.Certificates[0].Renew.IsZero() || !strings.Contains(text, "evidence insecure") || !strings.Contains(text, "renewal:     none") ||
+	if len(s.Problems) != 0 || !s.Certificates[0].Renew.IsZero() || !strings.Contains(text, "evidence insecure") || !strings.Contains(text, "renewal:     not renewed") ||
 		!strings.Contains(text, p.Leaf.NotAfter.UTC().Format(time.RFC3339)) {
 		t.Errorf("%+v:\n%s", s, text)
 	}

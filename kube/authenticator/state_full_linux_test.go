@@ -23,7 +23,7 @@ func TestFullState(t *testing.T) {
 		"full":      (*smalldisk.Disk).Fill,
 		"read-only": func(d *smalldisk.Disk) { d.ReadOnly(true) },
 	} {
-		for name, as := range map[string]role{"daemon": {daemon: true}, "plugin": {plugin: true}} {
+		for name, as := range map[string]caller{"daemon": {daemon: true}, "plugin": {plugin: true}} {
 			for _, denies := range []bool{false, true} {
 				t.Run(fault+", "+name+map[bool]string{true: ", denied"}[denies], func(t *testing.T) {
 					disk, keys := smalldisk.New(t, 64<<10), filepath.Join(t.TempDir(), "keys")
@@ -32,7 +32,7 @@ func TestFullState(t *testing.T) {
 					if err := a.Rotate(t.Context()); err != nil {
 						t.Fatal(err)
 					}
-					first := a.view(as).of(a.items[0]).have
+					first := a.snapshot(as).certificates(a.slots[0]).have
 					f.set(func() {
 						f.noToken = true // that of the join has ended long ago
 						if denies {
@@ -47,9 +47,9 @@ func TestFullState(t *testing.T) {
 					began, filed, log := f.now(), f.calls("create"), &lines{t: t}
 					for range 20 { // each in a process of its own
 						b := relog(t, a, log)
-						b.c.Now = f.now
-						s, err := b.view(as).take(t.Context(), b.items[0])
-						if now := b.view(as).of(b.items[0]).have; !denies && (err != nil || now.Leaf.Equal(first.Leaf)) {
+						b.config.Now = f.now
+						s, err := b.snapshot(as).runStep(t.Context(), b.slots[0])
+						if now := b.snapshot(as).certificates(b.slots[0]).have; !denies && (err != nil || now.Leaf.Equal(first.Leaf)) {
 							t.Fatalf("not renewed: %v", err)
 						}
 						if s.use == nil {
@@ -73,7 +73,7 @@ func TestFullState(t *testing.T) {
 // TestFullKeys: where there is no room for a certificate none is asked for, the one in hand stays,
 // and the status says why.
 func TestFullKeys(t *testing.T) {
-	for name, as := range map[string]role{"daemon": {daemon: true}, "plugin": {plugin: true}} {
+	for name, as := range map[string]caller{"daemon": {daemon: true}, "plugin": {plugin: true}} {
 		t.Run(name, func(t *testing.T) {
 			disk := smalldisk.New(t, 64<<10)
 			f := newFakeAPI(t)
@@ -81,12 +81,12 @@ func TestFullKeys(t *testing.T) {
 			if err := a.Rotate(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			first := a.view(as).of(a.items[0]).have
-			a.c.Now = f.now
+			first := a.snapshot(as).certificates(a.slots[0]).have
+			a.config.Now = f.now
 			disk.Fill()
 			f.move(first.Renew.Add(time.Second))
 			filed := f.calls("create")
-			s, err := a.view(as).take(t.Context(), a.items[0])
+			s, err := a.snapshot(as).runStep(t.Context(), a.slots[0])
 			if err == nil || s.use == nil || !s.use.Leaf.Equal(first.Leaf) || f.calls("create") != filed {
 				t.Errorf("got %v after %d requests", err, f.calls("create")-filed)
 			}
@@ -96,7 +96,7 @@ func TestFullKeys(t *testing.T) {
 			}
 			disk.Empty()
 			f.move(f.now().Add(lastPause))
-			if s, err := a.view(as).take(t.Context(), a.items[0]); err != nil || s.use.Leaf.Equal(first.Leaf) || s.do != wait {
+			if s, err := a.snapshot(as).runStep(t.Context(), a.slots[0]); err != nil || s.use.Leaf.Equal(first.Leaf) || s.do != wait {
 				t.Errorf("once there is room: %v", err)
 			}
 		})
@@ -119,11 +119,11 @@ func TestDaemonShowsNoLife(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			first := a.view(role{}).of(a.items[0]).have
+			first := a.snapshot(caller{}).certificates(a.slots[0]).have
 			disk.ReadOnly(true)
 			f.move(first.Renew)
 			stop := run(t, a)
-			eventually(t, "a new certificate", func() bool { return !a.view(role{}).of(a.items[0]).have.Leaf.Equal(first.Leaf) })
+			eventually(t, "a new certificate", func() bool { return !a.snapshot(caller{}).certificates(a.slots[0]).have.Leaf.Equal(first.Leaf) })
 			if killed {
 				if err := again(t, a).Run(t.Context()); !errors.Is(err, certstore.ErrLocked) {
 					t.Errorf("a second one: got %v", err)

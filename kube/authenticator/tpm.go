@@ -19,13 +19,12 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/safefile"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/kube/internal/tpmcapability"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// TPM is the [Kind] for a TPM. It must not be changed once it is in use.
+// TPM is the [Evidence] of a TPM. It must not be changed once it is in use.
 type TPM struct {
 	// Path is the TPM's device or socket, in the form that tpm.OpenTPM takes: /dev/tpmrm0 on
 	// Linux. Behind a socket there is no kernel to clean up after a program that was killed:
@@ -54,9 +53,6 @@ func (t *TPM) Provider() string { return tpm.Provider }
 
 // Open opens the TPM.
 func (t *TPM) Open(ctx context.Context) (attest.Prover, error) {
-	if t == nil {
-		return nil, refusal.Config("TPM", "", "one")
-	}
 	open := t.Device
 	if open == nil {
 		open = func() (transport.TPMCloser, error) { return tpm.OpenTPM(t.Path) }
@@ -65,7 +61,7 @@ func (t *TPM) Open(ctx context.Context) (attest.Prover, error) {
 	if err != nil {
 		return nil, err
 	}
-	if nilpointer.Is(device) {
+	if device == nil {
 		return nil, refusal.Config("Device", "no TPM", "an open one")
 	}
 	options, err := t.options()

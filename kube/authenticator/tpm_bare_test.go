@@ -29,7 +29,7 @@ func TestEKWithoutCertificate(t *testing.T) {
 			if !c.bare {
 				f.verifier = tpmVerifier(t, f, tpmsim.Swtpm(t, tpmsim.Options{}))
 			}
-			_, err := a.view(role{daemon: true}).take(t.Context(), a.items[0])
+			_, err := a.snapshot(caller{daemon: true}).runStep(t.Context(), a.slots[0])
 			if !isDenied(err) {
 				t.Fatalf("got %v, want %v", err, checkDenied)
 			}

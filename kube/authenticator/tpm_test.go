@@ -149,7 +149,7 @@ func TestForeignPersistentKey(t *testing.T) {
 func TestTPMRecovery(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := tpmNode(t, f, tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true}), nil)
-	c := a.c
+	c := a.config
 	c.RecoverySigner, c.Dir = csr.SignerRecoveryTPM, mounttest.Disk(t)
 	a, err := New(c)
 	if err != nil {
@@ -171,14 +171,14 @@ func TestTPMRecovery(t *testing.T) {
 	}
 	// Without the TPM's key the certificate is of no use, and the error says so.
 	other, _ := tpmNode(t, f, tpmsim.Swtpm(t, tpmsim.Options{}), nil)
-	c.Kind = other.c.Kind
+	c.Kind = other.config.Kind
 	if a, err = New(c); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(filepath.Join(c.Dir, ClientFile)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.view(role{plugin: true}).get(t.Context(), a.items[0]); !errors.Is(err, errNoKey) {
+	if _, err := a.snapshot(caller{plugin: true}).requestAnyVersion(t.Context(), nil, a.slots[0]); !errors.Is(err, errNoKey) {
 		t.Errorf("another TPM: got %v", err)
 	}
 }
@@ -202,12 +202,12 @@ func TestWrongPassword(t *testing.T) {
 		k.AK, k.AKPasswordFile, k.PersistentEK = tpm.AKSource{Handle: handle}, file, 0
 		k.Options = tpm.ProverOptions{Certificates: chain}
 	})
-	tries := func(as role, want int, text string) {
+	tries := func(as caller, want int, text string) {
 		t.Helper()
 		before := tpmlab.Count(counted, tpm2.TPMCCCertify)
 		for range 5 {
 			f.move(f.now().Add(time.Minute))
-			_, err := a.view(as).take(t.Context(), a.items[0])
+			_, err := a.snapshot(as).runStep(t.Context(), a.slots[0])
 			if noted := a.onDisk(ClientFile); text != "" && !strings.Contains(noted.Error, text) || text == "" && err != nil {
 				t.Errorf("state %+v, %v, want %q", noted, err, text)
 			}
@@ -217,19 +217,19 @@ func TestWrongPassword(t *testing.T) {
 			t.Errorf("%d tries, want %d", got, want)
 		}
 	}
-	tries(role{daemon: true}, 1, tpmkey.ErrPassword.Error())
-	tries(role{plugin: true}, 0, tpmkey.ErrPassword.Error())
+	tries(caller{daemon: true}, 1, tpmkey.ErrPassword.Error())
+	tries(caller{plugin: true}, 0, tpmkey.ErrPassword.Error())
 	write("also wrong") // the TPM allows three, and one was spent
-	tries(role{daemon: true}, 0, "until it has forgotten some")
+	tries(caller{daemon: true}, 0, "until it has forgotten some")
 	tpmlab.ForgetPasswords(t, device)
-	tries(role{daemon: true}, 1, tpmkey.ErrPassword.Error())
+	tries(caller{daemon: true}, 1, tpmkey.ErrPassword.Error())
 	tpmlab.ForgetPasswords(t, device)
 	if err := a.Rotate(t.Context()); !errors.Is(err, tpmkey.ErrPassword) { // an operator may try
 		t.Errorf("Rotate: %v", err)
 	}
 	tpmlab.ForgetPasswords(t, device)
 	write("right\n")
-	tries(role{daemon: true}, 1, "")
+	tries(caller{daemon: true}, 1, "")
 	if a.stored(ClientFile) == nil || a.onDisk(ClientFile).Password != "" {
 		t.Errorf("state %+v", a.onDisk(ClientFile))
 	}
@@ -331,7 +331,7 @@ func TestNoRoom(t *testing.T) {
 		t.Errorf("left in the TPM: %v, %v", left, err)
 	}
 	fill()
-	evidence, err := a.c.Kind.Open(t.Context())
+	evidence, err := a.config.Kind.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +342,7 @@ func TestNoRoom(t *testing.T) {
 
 	fill() // of a device that others use too it is not ours to flush
 	b, counted := tpmNode(t, newFakeAPI(t), device, nil)
-	if _, err := b.view(role{plugin: true}).get(t.Context(), b.items[0]); !errors.Is(err, tpm2.TPMRCObjectMemory) || !errors.Is(err, refusal.ErrRetry) ||
+	if _, err := b.snapshot(caller{plugin: true}).requestAnyVersion(t.Context(), nil, b.slots[0]); !errors.Is(err, tpm2.TPMRCObjectMemory) || !errors.Is(err, refusal.ErrRetry) ||
 		!strings.Contains(err.Error(), "/dev/tpmrm0") || tpmlab.Count(counted, tpm2.TPMCCFlushContext) != 0 {
 		t.Errorf("got %v after %d commands", err, counted.Count())
 	}
@@ -378,11 +378,11 @@ func TestResetDuringAnAttempt(t *testing.T) {
 			t.Error(err)
 		}
 	}}))
-	if _, err := a.view(role{plugin: true}).get(t.Context(), a.items[0]); !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "reset") {
+	if _, err := a.snapshot(caller{plugin: true}).requestAnyVersion(t.Context(), nil, a.slots[0]); !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "reset") {
 		t.Errorf("got %v", err)
 	}
 	counted.SetFaults(nil)
-	if _, err := a.view(role{plugin: true}).get(t.Context(), a.items[0]); err != nil {
+	if _, err := a.snapshot(caller{plugin: true}).requestAnyVersion(t.Context(), nil, a.slots[0]); err != nil {
 		t.Error(err)
 	}
 	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
@@ -400,7 +400,7 @@ func TestAttemptPanics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = a.attempt(t.Context(), l, a.items[0], role{plugin: true})
+		_, err = a.renew(t.Context(), l, a.slots[0], caller{plugin: true})
 		return err
 	}
 	counted.SetFaults(tpmsim.Every(tpm2.TPMCCActivateCredential, tpmsim.Fault{Before: func() { panic("a bug of the transport") }}))
@@ -408,12 +408,12 @@ func TestAttemptPanics(t *testing.T) {
 		t.Errorf("got %v, and in the state %q", err, a.readState()[ClientFile].Error)
 	}
 	counted.SetFaults(nil)
-	now := a.c.Now
-	a.c.Now = func() time.Time { panic("a bug of the clock") }
+	now := a.config.Now
+	a.config.Now = func() time.Time { panic("a bug of the clock") }
 	if err := attempt(); err == nil {
 		t.Error("no error")
 	}
-	a.c.Now = now
+	a.config.Now = now
 	if err := attempt(); err != nil {
 		t.Error(err)
 	}
@@ -427,7 +427,7 @@ func TestAttemptPanics(t *testing.T) {
 func TestPersistentEKLater(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	a, counted := tpmNode(t, newFakeAPI(t), device, nil)
-	evidence, err := a.c.Kind.Open(t.Context())
+	evidence, err := a.config.Kind.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +443,7 @@ func TestPersistentEKLater(t *testing.T) {
 		t.Errorf("later: %v after %v", err, counted.Commands())
 	}
 	counted.SetFaults(tpmsim.AnswerAt(1, tpm2.TPMRCValue|0x2c0))
-	silent, err := a.c.Kind.Open(t.Context())
+	silent, err := a.config.Kind.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

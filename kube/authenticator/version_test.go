@@ -39,7 +39,7 @@ func newSpeaker(t *testing.T, reads, writes []int, minimum int) *speaker {
 		}
 	}
 	s.Authenticator, _ = newNode(t, s.f, func(c *Config) {
-		c.Kind, c.MinimumVersion = KindOf(attesttest.PlatformProvider, open...), minimum
+		c.Kind, c.MinimumVersion = EvidenceOf(attesttest.PlatformProvider, open...), minimum
 	})
 	s.denies(nil)
 	return s

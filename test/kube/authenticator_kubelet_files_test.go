@@ -281,7 +281,7 @@ func authenticatorSays(t *testing.T, root string, k authenticator.Kubelet) (said
 	t.Helper()
 	a, err := authenticator.New(authenticator.Config{
 		NodeName: "node-1", Dir: filepath.Join(root, "certificates"), Serving: &authenticator.Serving{DNSNames: []string{"node-1"}}, Kubelet: k,
-		Kind: authenticator.KindOf("tpm", func(context.Context) (attest.Prover, error) { return nil, errors.ErrUnsupported }),
+		Kind: authenticator.EvidenceOf("tpm", func(context.Context) (attest.Prover, error) { return nil, errors.ErrUnsupported }),
 		API:  func() (*rest.Config, error) { return nil, errors.ErrUnsupported },
 	})
 	if err != nil {

@@ -153,7 +153,7 @@ func (c *cluster) testWrong(t *testing.T, m *nodeMachine, daemon *process, sound
 func failures(t *testing.T, daemon *process) (lines []string) {
 	t.Helper()
 	for line := range strings.Lines(daemon.text(t)) {
-		if strings.Contains(line, `msg="no certificate"`) {
+		if strings.Contains(line, `msg="certificate request failed"`) {
 			lines = append(lines, line)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 )
 
 // boxed are the kinds in the box.
-func boxed() []Kind {
-	return []Kind{
+func boxed() []Evidence {
+	return []Evidence{
 		{tpm.Provider, section((*tpmSettings).kind)},
 		{gce.Provider, section((*cloudSettings).gce)},
 		{azure.Provider, section((*cloudSettings).azure)},
@@ -29,8 +29,8 @@ func boxed() []Kind {
 }
 
 // section makes a kind of a section of its own type.
-func section[T any](open func(*T) (authenticator.Kind, error)) func(decode func(into any) error) (authenticator.Kind, error) {
-	return func(decode func(into any) error) (authenticator.Kind, error) {
+func section[T any](open func(*T) (authenticator.Evidence, error)) func(decode func(into any) error) (authenticator.Evidence, error) {
+	return func(decode func(into any) error) (authenticator.Evidence, error) {
 		s := new(T)
 		if err := decode(s); err != nil {
 			return nil, err
@@ -43,14 +43,14 @@ func section[T any](open func(*T) (authenticator.Kind, error)) func(decode func(
 const noEvidence = "none"
 
 // kind returns the one kind of evidence that is configured, or nil for noEvidence.
-func (s *settings) kind(others []Kind) (authenticator.Kind, error) {
+func (s *settings) kind(others []Evidence) (authenticator.Evidence, error) {
 	if section, ok := s.Evidence[noEvidence]; ok && len(s.Evidence) == 1 {
 		if err := section.Decode(new(struct{})); err != nil {
 			return nil, unreadable("a section evidence."+noEvidence+" that cannot be read", err)
 		}
 		return nil, nil
 	}
-	var found *Kind
+	var found *Evidence
 	var names []string
 	all := append(boxed(), others...)
 	for i := range all {
@@ -101,11 +101,11 @@ type nitroSettings struct {
 
 // proverOf makes a kind from a prover that holds nothing open between uses, and from what tells the
 // machine's provider ID.
-func proverOf(prover attest.Prover, ask askProviderID) authenticator.Kind {
-	return &aboutItself{authenticator.KindOf(prover.Provider(), func(context.Context) (attest.Prover, error) { return prover, nil }), ask}
+func proverOf(prover attest.Prover, ask askProviderID) authenticator.Evidence {
+	return &aboutItself{authenticator.EvidenceOf(prover.Provider(), func(context.Context) (attest.Prover, error) { return prover, nil }), ask}
 }
 
-func (c *cloudSettings) gce() (authenticator.Kind, error) {
+func (c *cloudSettings) gce() (authenticator.Evidence, error) {
 	options := gce.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
 	prover, err := gce.NewProver(options)
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *cloudSettings) gce() (authenticator.Kind, error) {
 	return proverOf(prover, source.ProviderID), err
 }
 
-func (c *cloudSettings) azure() (authenticator.Kind, error) {
+func (c *cloudSettings) azure() (authenticator.Evidence, error) {
 	options := azure.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
 	prover, err := azure.NewProver(options)
 	if err != nil {
@@ -125,7 +125,7 @@ func (c *cloudSettings) azure() (authenticator.Kind, error) {
 	return proverOf(prover, source.ProviderID), err
 }
 
-func (c *cloudSettings) ec2() (authenticator.Kind, error) {
+func (c *cloudSettings) ec2() (authenticator.Evidence, error) {
 	options := ec2.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
 	prover, err := ec2.NewProver(options)
 	if err != nil {
@@ -135,7 +135,7 @@ func (c *cloudSettings) ec2() (authenticator.Kind, error) {
 	return proverOf(prover, source.ProviderID), err
 }
 
-func (n *nitroSettings) kind() (authenticator.Kind, error) {
+func (n *nitroSettings) kind() (authenticator.Evidence, error) {
 	prover, err := nitro.NewProver(nitro.SourceConfig{Ask: nitro.Tool(n.Tool)})
 	if err != nil {
 		return nil, err

@@ -137,7 +137,7 @@ func (m *managed) Open(ctx context.Context) (attest.Prover, error) {
 }
 
 // keptPassword is where a kind's password is kept.
-func keptPassword(kind authenticator.Kind) passwordFile {
+func keptPassword(kind authenticator.Evidence) passwordFile {
 	switch k := kind.(type) {
 	case *managed:
 		return k.password

@@ -31,26 +31,26 @@ import (
 // defaultConfig is the program's configuration file.
 const defaultConfig = "/etc/kubernetes/kubelet-authenticator.yaml"
 
-// Kind is a kind of evidence that the program can present beside those in the box.
-type Kind struct {
+// Evidence is a kind of evidence that the program can present beside those in the box.
+type Evidence struct {
 	// Name is the kind's name, that of the attest.Prover, and of its section below evidence in
 	// the configuration file.
 	Name string
-	// Open makes the kind, such as with authenticator.KindOf. decode reads the section into a
+	// Open makes the kind, such as with authenticator.EvidenceOf. decode reads the section into a
 	// pointer to a struct whose fields have JSON tags: an unknown field, or a value of the
 	// wrong type, is an error. A kind that has the method
 	//
 	//	ProviderID(ctx context.Context) (string, error)
 	//
 	// is asked by it for the machine's provider ID where the file says providerID: auto.
-	Open func(decode func(into any) error) (authenticator.Kind, error)
+	Open func(decode func(into any) error) (authenticator.Evidence, error)
 }
 
 // Main is the program kubelet-authenticator. It runs the command that args name, and returns
 // its exit status: 0, 1 after an error, 2 after a wrong command line. The command roots check
 // holds downloaded certificates against the list of docs/vendor-roots.md, and takes no
 // configuration.
-func Main(args []string, stdout, stderr io.Writer, kinds ...Kind) int {
+func Main(args []string, stdout, stderr io.Writer, kinds ...Evidence) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	log.SetOutput(io.Discard) // net/http writes there what a server sends unasked, such as a token that it repeats
@@ -76,7 +76,7 @@ var errCommandLine = errors.New("wrong command line")
 var errNotUsable = errors.New("there is no client certificate that works")
 
 // run is the program.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []Kind) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []Evidence) error {
 	flags := flag.NewFlagSet("kubelet-authenticator", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	path := flags.String("config", defaultConfig, "the program's file, of kind "+settingsKind)

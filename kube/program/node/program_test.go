@@ -288,33 +288,33 @@ func TestSettingsRefused(t *testing.T) {
 // TestKindOfOthers has the program know a kind of somebody else's: its section is read as
 // strictly as the others.
 func TestKindOfOthers(t *testing.T) {
-	rack := Kind{Name: "rack", Open: func(decode func(into any) error) (authenticator.Kind, error) {
+	rack := Evidence{Name: "rack", Open: func(decode func(into any) error) (authenticator.Evidence, error) {
 		var section struct {
 			Slot string `json:"slot"`
 		}
 		if err := decode(&section); err != nil {
 			return nil, err
 		}
-		return authenticator.KindOf("rack", func(context.Context) (attest.Prover, error) { return nil, errors.New("slot " + section.Slot) }), nil
+		return authenticator.EvidenceOf("rack", func(context.Context) (attest.Prover, error) { return nil, errors.New("slot " + section.Slot) }), nil
 	}}
-	renamed, empty := rack, Kind{Name: "rack"}
+	renamed, empty := rack, Evidence{Name: "rack"}
 	renamed.Name = "shelf"
 	for name, row := range map[string]struct {
 		text  string
-		kinds []Kind
+		kinds []Evidence
 		want  string // "": it is known
 	}{
-		"rack":                       {"{rack: {slot: a}}", []Kind{rack}, ""},
-		"one in the box":             {"{gce: {}}", []Kind{rack}, ""},
+		"rack":                       {"{rack: {slot: a}}", []Evidence{rack}, ""},
+		"one in the box":             {"{gce: {}}", []Evidence{rack}, ""},
 		"a program without the kind": {"{rack: {slot: a}}", nil, "rack"},
-		"an unknown field":           {"{rack: {row: a}}", []Kind{rack}, "row"},
-		"an unknown field of gce":    {"{gce: {metadataurl: a}}", []Kind{rack}, "metadataurl"},
-		"a section of nothing":       {"{rack: }", []Kind{rack}, "an object"},
-		"beside another":             {"{rack: {slot: a}, gce: {}}", []Kind{rack}, "gce and rack"},
-		"beside an unknown one":      {"{rack: {slot: a}, row: {}}", []Kind{rack}, "rack and row"},
-		"twice":                      {"{rack: {slot: a}}", []Kind{rack, rack}, "no other"},
-		"a kind of another name":     {"{shelf: {slot: a}}", []Kind{renamed}, "another kind"},
-		"nothing to open":            {"{rack: {slot: a}}", []Kind{empty}, "Open"},
+		"an unknown field":           {"{rack: {row: a}}", []Evidence{rack}, "row"},
+		"an unknown field of gce":    {"{gce: {metadataurl: a}}", []Evidence{rack}, "metadataurl"},
+		"a section of nothing":       {"{rack: }", []Evidence{rack}, "an object"},
+		"beside another":             {"{rack: {slot: a}, gce: {}}", []Evidence{rack}, "gce and rack"},
+		"beside an unknown one":      {"{rack: {slot: a}, row: {}}", []Evidence{rack}, "rack and row"},
+		"twice":                      {"{rack: {slot: a}}", []Evidence{rack, rack}, "no other"},
+		"a kind of another name":     {"{shelf: {slot: a}}", []Evidence{renamed}, "another kind"},
+		"nothing to open":            {"{rack: {slot: a}}", []Evidence{empty}, "Open"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nminimumVersion: 2\nevidence: " + row.text + "\n"))
@@ -342,7 +342,7 @@ func TestKindOfOthers(t *testing.T) {
 		"stateDir: "+filepath.Join(t.TempDir(), "state")+"\nkubelet: {processes: false, flagFiles: [], config: ''}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for want, kinds := range map[string][]Kind{errNotUsable.Error(): {rack}, "one of tpm, gce, azure, nitro, ec2": nil} {
+	for want, kinds := range map[string][]Evidence{errNotUsable.Error(): {rack}, "one of tpm, gce, azure, nitro, ec2": nil} {
 		if status := Main([]string{"--config", path, "status"}, new(bytes.Buffer), &stderr, kinds...); status != 1 || !strings.Contains(stderr.String(), want) {
 			t.Errorf("status %d, want an error with %q: %s", status, want, &stderr)
 		}

@@ -21,7 +21,7 @@ const autoProviderID = "auto"
 
 // aboutItself is a kind whose machine knows its provider ID.
 type aboutItself struct {
-	authenticator.Kind
+	authenticator.Evidence
 	ask askProviderID
 }
 
@@ -30,7 +30,7 @@ func (k *aboutItself) ProviderID(ctx context.Context) (string, error) { return k
 
 // providerID reads the field providerID: an ID, auto, or an object with a file. It is nil if the node
 // says nothing of itself.
-func (s *settings) providerID(kind authenticator.Kind) (askProviderID, error) {
+func (s *settings) providerID(kind authenticator.Evidence) (askProviderID, error) {
 	const form = `"", an ID in quotes, auto, or {file: <path>}`
 	var text string
 	switch raw := bytes.TrimSpace(s.ProviderID); {

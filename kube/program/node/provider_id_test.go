@@ -17,7 +17,7 @@ import (
 )
 
 // told is what a file has the node say of its machine; "" is nothing.
-func told(t *testing.T, providerID, evidence string, kinds ...Kind) (string, error) {
+func told(t *testing.T, providerID, evidence string, kinds ...Evidence) (string, error) {
 	t.Helper()
 	s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nproviderID: " + providerID + "\nevidence: {" + evidence + "}\n"))
 	if err != nil {
@@ -44,8 +44,8 @@ func TestProviderID(t *testing.T) {
 	if err := os.WriteFile(file, []byte("metal://rack-1/slot-7\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	rack := Kind{Name: "rack", Open: func(func(any) error) (authenticator.Kind, error) {
-		return &aboutItself{authenticator.KindOf("rack", nil), func(context.Context) (string, error) { return "rack://7", nil }}, nil
+	rack := Evidence{Name: "rack", Open: func(func(any) error) (authenticator.Evidence, error) {
+		return &aboutItself{authenticator.EvidenceOf("rack", nil), func(context.Context) (string, error) { return "rack://7", nil }}, nil
 	}}
 	for name, c := range map[string]struct{ providerID, evidence, want string }{
 		"nothing":          {`""`, "tpm: {}", ""},

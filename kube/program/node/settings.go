@@ -131,7 +131,7 @@ func unreadable(what string, err error) error {
 
 // config makes the library's configuration from the settings, for a program that knows some
 // kinds beside those in the box.
-func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
+func (s *settings) config(kinds []Evidence) (authenticator.Config, error) {
 	c := authenticator.Config{
 		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), KeyDir: s.KeyDir, ClusterID: s.ClusterID, SignerName: s.SignerName,
 		Lifetime: time.Duration(s.Lifetime), RecoverySigner: s.RecoverySigner,
@@ -175,7 +175,7 @@ func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 		return c, err
 	}
 	if k, ok := c.Kind.(*aboutItself); ok {
-		c.Kind = k.Kind // which has every version of its format
+		c.Kind = k.Evidence // which has every version of its format
 	}
 	if err := keptPassword(c.Kind).apart(c.Dir, orDefault(c.KeyDir, c.Dir)); err != nil {
 		return c, err
@@ -239,7 +239,7 @@ func eks() map[string]struct {
 }
 
 // kind makes the kind of evidence of a TPM.
-func (t *tpmSettings) kind() (authenticator.Kind, error) {
+func (t *tpmSettings) kind() (authenticator.Evidence, error) {
 	k := &authenticator.TPM{Path: orDefault(t.Device, defaultDevice)}
 	ak, err := t.key()
 	if err != nil {

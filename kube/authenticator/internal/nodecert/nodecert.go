@@ -166,11 +166,11 @@ func (w *Wanted) end(p *certstore.Pair) time.Time {
 	return p.Leaf.NotAfter
 }
 
-// Renewal is the time at which a certificate is replaced: at random between 65 and 80 % of the
+// RenewAt is the time at which a certificate is replaced: at random between 65 and 80 % of the
 // lifetime it has left when it arrives, or of the one that was asked for if that is shorter, so
 // that nodes that came together do not come together again. Of one that is not renewed it is the
 // last second.
-func (w *Wanted) Renewal(received time.Time, leaf *x509.Certificate) time.Time {
+func (w *Wanted) RenewAt(received time.Time, leaf *x509.Certificate) time.Time {
 	if w.Once {
 		return leaf.NotAfter.Add(-time.Second)
 	}

@@ -70,7 +70,7 @@ func signed(t testing.TB, w *Wanted, ca *x509.Certificate, by *ecdsa.PrivateKey,
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := certstore.NewPair(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key, now, w.Renewal)
+	p, err := certstore.NewPair(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key, now, w.RenewAt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestRenewal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			received := now.Add(c.clock)
-			if in := (&Wanted{Lifetime: c.lifetime}).Renewal(received, leaf).Sub(received); in < c.lasts*65/100 || in > c.lasts*80/100 {
+			if in := (&Wanted{Lifetime: c.lifetime}).RenewAt(received, leaf).Sub(received); in < c.lasts*65/100 || in > c.lasts*80/100 {
 				t.Errorf("renewed after %s of %s", in, c.lasts)
 			}
 		})

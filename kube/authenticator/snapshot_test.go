@@ -9,18 +9,18 @@ import (
 func TestView(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := joined(t, f, nil)
-	v := a.view(role{})
-	before, failed := v.next(a.items[0]).use, v.state[ClientFile].Failures
+	v := a.snapshot(caller{})
+	before, failed := v.next(a.slots[0]).use, v.state[ClientFile].Failures
 	if err := os.Remove(a.store.Path(ClientFile)); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.begin(nil, a.items[0]); err != nil {
+	if err := a.begin(nil, a.slots[0]); err != nil {
 		t.Fatal(err)
 	}
-	if p := v.next(a.items[0]).use; before == nil || p != before || v.inHand(a.items[0]) != before || v.state[ClientFile].Failures != failed {
+	if p := v.next(a.slots[0]).use; before == nil || p != before || v.current(a.slots[0]) != before || v.state[ClientFile].Failures != failed {
 		t.Errorf("it was read again: got %v, %+v", p, v.state)
 	}
-	if p := v.refresh().next(a.items[0]).use; p != nil || v.state[ClientFile].Failures != failed+1 {
+	if p := v.refresh().next(a.slots[0]).use; p != nil || v.state[ClientFile].Failures != failed+1 {
 		t.Errorf("it was not read again: got %v, %+v", p, v.state)
 	}
 }

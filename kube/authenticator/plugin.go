@@ -1,0 +1,133 @@
+package authenticator
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
+
+	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/kubelet"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// How long [Authenticator.Credential] may wait: every request of the kubelet waits with it.
+const (
+	// maxWait is the longest it waits when it has a certificate that works.
+	maxWait = 8 * time.Second
+	// maxWaitWithout is the longest it waits when it has none.
+	maxWaitWithout = time.Minute
+
+	waitMargin = 750 * time.Millisecond // for what comes before and after
+
+	// askAgain is how soon client-go comes back when another process is renewing.
+	askAgain = 10 * time.Second
+)
+
+// Credential returns what an exec credential plugin prints: the stored certificate with its
+// key and, as expirationTimestamp, when to ask again. That is the time of renewal, not the end
+// of the certificate: past expirationTimestamp, client-go fails every request if the plugin
+// fails, even though the certificate still works. So a certificate that works is always
+// returned.
+//
+// If the certificate is older than some minutes, Credential asks the API server whether it
+// works: client-go comes back before expirationTimestamp where it was refused. From the time of
+// renewal on, and if the API server rejects the certificate (401), Credential renews it
+// itself, unless a daemon does ([Authenticator.Run]) or another process is already doing so. It
+// waits for the renewal for at most 8 seconds, and returns the previous certificate if the
+// renewal fails. If no stored certificate works, it waits for a new one for up to a minute,
+// trying as often as the pauses between attempts allow; if it returns an error, that says how
+// the last attempt ended.
+//
+// A kubelet that is configured to get certificates in a way that bypasses this one is refused,
+// whatever is stored: the check is kubelet-configuration.
+func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1.ExecCredential, error) {
+	began, limit := time.Now(), maxWaitWithout
+	v := a.snapshot(caller{plugin: true})
+	client := v.next(a.slots[0])
+	if client.use != nil {
+		limit = maxWait
+	}
+	if err := a.kubelet.Check(); err != nil {
+		if errors.Is(err, kubelet.CheckConfiguration) || client.use == nil {
+			return nil, err
+		}
+		a.config.Log.Warn("cannot check the kubelet's configuration; the stored certificate is used", "why", err.Error())
+	}
+	ctx, cancel := context.WithDeadline(ctx, began.Add(limit-waitMargin))
+	defer cancel()
+	var last error
+	err := v.loop(ctx, func(s step, failed error) bool {
+		if client = s; failed != nil && (last == nil || ctx.Err() == nil) { // an error that only says that time ran out says less
+			last = failed
+		}
+		return s.use != nil
+	})
+	if client.use != nil {
+		return execCredential(client.use, a.refreshTime(client)), nil
+	}
+	t := a.readState()[ClientFile]
+	if last == nil && t.Error != "" {
+		last = errors.New(t.Error)
+	}
+	return nil, fmt.Errorf("authenticator: no certificate yet, and the next attempt is at %s: %w", t.Next.Format(time.RFC3339), cmp.Or(last, err))
+}
+
+// refreshTime returns when client-go runs the plugin again: not at once, as it would do so for every
+// request, and not after the certificate has expired.
+func (a *Authenticator) refreshTime(s step) time.Time {
+	now, at := a.config.Now(), s.at
+	if s.do == renew { // another process does so
+		at = now.Add(askAgain)
+	}
+	if soonest := now.Add(time.Second); at.Before(soonest) {
+		at = soonest
+	}
+	if end := s.use.Leaf.NotAfter; at.After(end) {
+		at = end
+	}
+	return at
+}
+
+func execCredential(p *certstore.Pair, again time.Time) *clientauthenticationv1.ExecCredential {
+	expiration := metav1.NewTime(again.UTC())
+	return &clientauthenticationv1.ExecCredential{
+		TypeMeta: metav1.TypeMeta{APIVersion: clientauthenticationv1.SchemeGroupVersion.String(), Kind: "ExecCredential"},
+		Status: &clientauthenticationv1.ExecCredentialStatus{
+			ExpirationTimestamp: &expiration, ClientCertificateData: string(p.Chain), ClientKeyData: string(p.Key),
+		},
+	}
+}
+
+// checkExecInfo is the check that fails if the environment variable KUBERNETES_EXEC_INFO asks
+// a plugin for a version of the answer other than client.authentication.k8s.io/v1.
+const checkExecInfo refusal.Check = "exec-info"
+
+// maxExecInfo bounds it, in bytes: the kernel allows a process less.
+const maxExecInfo = 1 << 20
+
+// CheckExecInfoVariable checks the value of KUBERNETES_EXEC_INFO against what
+// [Authenticator.Credential] returns. The value "" means that this is not being run as a
+// plugin, and passes. The check of the error is exec-info.
+func CheckExecInfoVariable(value string) error {
+	if value == "" {
+		return nil
+	}
+	want := clientauthenticationv1.SchemeGroupVersion.String()
+	if len(value) > maxExecInfo {
+		return &refusal.Error{Check: checkExecInfo, Got: "a longer KUBERNETES_EXEC_INFO", Want: "at most 1 MiB"}
+	}
+	var info metav1.TypeMeta
+	if err := json.Unmarshal([]byte(value), &info); err != nil {
+		return &refusal.Error{Check: checkExecInfo, Got: "a KUBERNETES_EXEC_INFO that is not JSON", Want: "an ExecCredential of " + want, Err: err}
+	}
+	if info.APIVersion != want || info.Kind != "ExecCredential" {
+		return &refusal.Error{Check: checkExecInfo, Got: "KUBERNETES_EXEC_INFO of " + refusal.Quote(info.Kind+" "+info.APIVersion), Want: "ExecCredential " + want + ", the apiVersion of exec in the kubeconfig"}
+	}
+	return nil
+}
