@@ -13,10 +13,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/time/rate"
 
 	"github.com/nodeattest/nodeattest/internal/recovered"
 	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/kube/internal/httpserver"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -28,7 +30,7 @@ const (
 	perSecond, burst = 20, 40
 	// maxAddresses are counted at a time.
 	maxAddresses = 1024
-	// followed is how long it takes until a file that has changed is read.
+	// followed is the interval between two reads of the files.
 	followed = 10 * time.Second
 )
 
@@ -37,16 +39,15 @@ type web struct{ address, certificate, key string }
 
 // A server is a CA for machines that come over HTTPS.
 type server struct {
-	files  *config
+	config *config
 	web    *web
 	limit  *rate.Limiter
 	opened atomic.Pointer[opened]
 
-	mu     sync.Mutex // of what follows
-	each   map[netip.Prefix]*rate.Limiter
-	out    io.Writer // a line for each certificate
-	errs   io.Writer
-	failed string // why the files were not read, as it was said last
+	mu   sync.Mutex // guards the fields below
+	each map[netip.Prefix]*rate.Limiter
+	out  io.Writer // a line for each certificate
+	errs io.Writer
 }
 
 // opened are the files as they were read last.
@@ -55,14 +56,14 @@ type opened struct {
 	certificate *tls.Certificate
 }
 
-func newServer(files *config, w *web, out, errs io.Writer) (*server, error) {
-	s := &server{files: files, web: w, limit: rate.NewLimiter(perSecond, burst), each: map[netip.Prefix]*rate.Limiter{}, out: out, errs: errs}
+func newServer(c *config, w *web, out, errs io.Writer) (*server, error) {
+	s := &server{config: c, web: w, limit: rate.NewLimiter(perSecond, burst), each: map[netip.Prefix]*rate.Limiter{}, out: out, errs: errs}
 	return s, s.read()
 }
 
 // read reads the files.
 func (s *server) read() error {
-	ca, err := s.files.open(time.Now)
+	ca, err := s.config.open(time.Now)
 	if err != nil {
 		return err
 	}
@@ -82,35 +83,8 @@ func (s *server) read() error {
 	return nil
 }
 
-// follow reads the files again and again: a machine that leaves the list is refused from then on.
-// What was read last stays while they cannot be read, which is said once.
-func (s *server) follow(ctx context.Context) {
-	tick := time.NewTicker(followed)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			s.readAgain()
-		}
-	}
-}
-
-func (s *server) readAgain() {
-	err := s.read()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case err == nil:
-		s.failed = ""
-	case err.Error() != s.failed:
-		s.failed = err.Error()
-		fmt.Fprintln(s.errs, "ak-ca: what was read last stays:", refusal.Escape(s.failed))
-	}
-}
-
-// run serves until the context ends.
+// run serves until the context ends. It reads changed files: a machine that leaves the list is refused
+// from then on.
 func (s *server) run(ctx context.Context) error {
 	listener, err := httpserver.Enrolments.Listen(ctx, s.web.address)
 	if err != nil {
@@ -118,8 +92,8 @@ func (s *server) run(ctx context.Context) error {
 	}
 	fmt.Fprintf(s.errs, "ak-ca: https://%s/enrol\n", listener.Addr())
 	var followers sync.WaitGroup
-	following, stop := context.WithCancel(ctx)
-	followers.Go(func() { s.follow(following) }) //goroutine: reads the files of the CA
+	following, stop := context.WithCancel(logr.NewContext(ctx, logr.FromSlogHandler(slog.NewTextHandler(s.errs, nil))))
+	followers.Go(func() { files.Follow(following, followed, "the files of the CA", s.read) }) //goroutine: reads the files of the CA
 	defer followers.Wait()
 	defer stop()
 	h := s.http(httpserver.Enrolments)

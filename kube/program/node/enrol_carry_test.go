@@ -32,13 +32,13 @@ func TestOverHTTPS(t *testing.T) {
 		is      error
 	}{
 		"as it should be": {handler: reply},
-		"a redirect":      {handler: http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect).ServeHTTP, want: "got a redirect", is: checkServer},
-		"a large reply":   {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.CopyN(w, spaces{}, maxReply+1) }, want: "a larger reply", is: checkServer},
+		"a redirect":      {handler: http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect).ServeHTTP, want: "got 307", is: checkServer},
+		"a large reply":   {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.CopyN(w, spaces{}, maxReply+1) }, want: "at most", is: checkServer},
 		"large headers": {handler: func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X", strings.Repeat("x", 2*maxHeaders))
 			reply(w, r)
 		}, want: "headers"},
-		"no reply":         {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "\x1b[2J") }, want: "something else than a reply", is: checkServer},
+		"no reply":         {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "\x1b[2J") }, want: "in JSON", is: checkServer},
 		"it is busy":       {handler: status(http.StatusTooManyRequests), want: "try again", is: refusal.ErrRetry},
 		"it cannot decide": {handler: status(http.StatusServiceUnavailable), want: "try again", is: refusal.ErrRetry},
 		"another path":     {handler: http.NotFound, want: "404 Not Found", is: checkServer},

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -13,17 +14,16 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // boxed are the kinds in the box.
 func boxed() []Evidence {
 	return []Evidence{
-		{tpm.Provider, section((*tpmSettings).kind)},
+		{tpm.Provider, section((*tpmSettings).evidence)},
 		{gce.Provider, section((*cloudSettings).gce)},
 		{azure.Provider, section((*cloudSettings).azure)},
-		{nitro.Provider, section((*nitroSettings).kind)},
+		{nitro.Provider, section((*nitroSettings).evidence)},
 		{ec2.Provider, section((*cloudSettings).ec2)},
 	}
 }
@@ -80,7 +80,7 @@ func (s *settings) kind(others []Evidence) (authenticator.Evidence, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case nilpointer.Is(kind) || kind.Provider() != found.Name:
+	case kind == nil || kind.Provider() != found.Name:
 		return nil, refusal.Config("Kind.Open of "+found.Name, "another kind, or none", "a kind of that name")
 	}
 	return kind, nil
@@ -99,50 +99,41 @@ type nitroSettings struct {
 	cloudSettings `json:",inline"`
 }
 
-// proverOf makes a kind from a prover that holds nothing open between uses, and from what tells the
-// machine's provider ID.
-func proverOf(prover attest.Prover, ask askProviderID) authenticator.Evidence {
-	return &aboutItself{authenticator.EvidenceOf(prover.Provider(), func(context.Context) (attest.Prover, error) { return prover, nil }), ask}
+// cloudEvidence makes evidence of a prover that holds nothing open between uses, with the metadata
+// server as the source of the machine's provider ID.
+func cloudEvidence(prover attest.Prover, source identified, err error) (authenticator.Evidence, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &identifiedEvidence{authenticator.EvidenceOf(prover.Provider(), func(context.Context) (attest.Prover, error) { return prover, nil }), source}, nil
 }
 
 func (c *cloudSettings) gce() (authenticator.Evidence, error) {
 	options := gce.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
 	prover, err := gce.NewProver(options)
-	if err != nil {
-		return nil, err
-	}
-	source, err := gce.NewSource(options)
-	return proverOf(prover, source.ProviderID), err
+	source, failed := gce.NewSource(options)
+	return cloudEvidence(prover, source, cmp.Or(err, failed))
 }
 
 func (c *cloudSettings) azure() (authenticator.Evidence, error) {
 	options := azure.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
 	prover, err := azure.NewProver(options)
-	if err != nil {
-		return nil, err
-	}
-	source, err := azure.NewSource(options)
-	return proverOf(prover, source.ProviderID), err
+	source, failed := azure.NewSource(options)
+	return cloudEvidence(prover, source, cmp.Or(err, failed))
+}
+
+func (c *cloudSettings) ec2Options() ec2.SourceOptions {
+	return ec2.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
 }
 
 func (c *cloudSettings) ec2() (authenticator.Evidence, error) {
-	options := ec2.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
-	prover, err := ec2.NewProver(options)
-	if err != nil {
-		return nil, err
-	}
-	source, err := ec2.NewSource(options)
-	return proverOf(prover, source.ProviderID), err
+	prover, err := ec2.NewProver(c.ec2Options())
+	source, failed := ec2.NewSource(c.ec2Options())
+	return cloudEvidence(prover, source, cmp.Or(err, failed))
 }
 
-func (n *nitroSettings) kind() (authenticator.Evidence, error) {
+func (n *nitroSettings) evidence() (authenticator.Evidence, error) {
 	prover, err := nitro.NewProver(nitro.SourceConfig{Ask: nitro.Tool(n.Tool)})
-	if err != nil {
-		return nil, err
-	}
-	source, err := ec2.NewSource(ec2.SourceOptions{URL: n.MetadataURL, Timeout: time.Duration(n.Timeout)})
-	if err != nil {
-		return nil, err
-	}
-	return proverOf(prover, source.ProviderID), nil
+	source, failed := ec2.NewSource(n.ec2Options())
+	return cloudEvidence(prover, source, cmp.Or(err, failed))
 }

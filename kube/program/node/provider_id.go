@@ -19,18 +19,20 @@ type askProviderID = func(ctx context.Context) (string, error)
 // autoProviderID is the field providerID of a file whose machine is asked.
 const autoProviderID = "auto"
 
-// aboutItself is a kind whose machine knows its provider ID.
-type aboutItself struct {
-	authenticator.Evidence
-	ask askProviderID
+// identified is evidence, or a source of it, that can read the machine's provider ID.
+type identified interface {
+	ProviderID(ctx context.Context) (string, error)
 }
 
-// ProviderID asks the machine.
-func (k *aboutItself) ProviderID(ctx context.Context) (string, error) { return k.ask(ctx) }
+// identifiedEvidence is evidence with a source of the provider ID.
+type identifiedEvidence struct {
+	authenticator.Evidence
+	identified
+}
 
 // providerID reads the field providerID: an ID, auto, or an object with a file. It is nil if the node
 // says nothing of itself.
-func (s *settings) providerID(kind authenticator.Evidence) (askProviderID, error) {
+func (s *settings) providerID(evidence authenticator.Evidence) (askProviderID, error) {
 	const form = `"", an ID in quotes, auto, or {file: <path>}`
 	var text string
 	switch raw := bytes.TrimSpace(s.ProviderID); {
@@ -53,16 +55,14 @@ func (s *settings) providerID(kind authenticator.Evidence) (askProviderID, error
 	case "":
 		return nil, nil
 	case autoProviderID:
-		if k, ok := kind.(interface {
-			ProviderID(ctx context.Context) (string, error)
-		}); ok {
+		if k, ok := evidence.(identified); ok {
 			return k.ProviderID, nil
 		}
 		of := noEvidence
-		if kind != nil {
-			of = kind.Provider()
+		if evidence != nil {
+			of = evidence.Provider()
 		}
-		return nil, refusal.Config("providerID", "auto beside evidence of "+of+", which knows none", "an ID in quotes, or {file: <path>}")
+		return nil, refusal.Config("providerID", "auto, which evidence "+of+" does not support", "an ID in quotes, or {file: <path>}")
 	}
 	if err := checkProviderID(text); err != nil {
 		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "providerID " + refusal.Quote(text), Want: form, Err: err}

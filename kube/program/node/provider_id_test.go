@@ -45,7 +45,7 @@ func TestProviderID(t *testing.T) {
 		t.Fatal(err)
 	}
 	rack := Evidence{Name: "rack", Open: func(func(any) error) (authenticator.Evidence, error) {
-		return &aboutItself{authenticator.EvidenceOf("rack", nil), func(context.Context) (string, error) { return "rack://7", nil }}, nil
+		return &identifiedEvidence{authenticator.EvidenceOf("rack", nil), rack7{}}, nil
 	}}
 	for name, c := range map[string]struct{ providerID, evidence, want string }{
 		"nothing":          {`""`, "tpm: {}", ""},
@@ -150,3 +150,8 @@ func TestProviderIDFile(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
+
+// rack7 is a machine that knows its provider ID.
+type rack7 struct{}
+
+func (rack7) ProviderID(context.Context) (string, error) { return "rack://7", nil }

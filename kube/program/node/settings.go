@@ -174,7 +174,7 @@ func (s *settings) config(kinds []Evidence) (authenticator.Config, error) {
 	if c.ProviderID, err = s.providerID(c.Kind); err != nil {
 		return c, err
 	}
-	if k, ok := c.Kind.(*aboutItself); ok {
+	if k, ok := c.Kind.(*identifiedEvidence); ok {
 		c.Kind = k.Evidence // which has every version of its format
 	}
 	if err := keptPassword(c.Kind).apart(c.Dir, orDefault(c.KeyDir, c.Dir)); err != nil {
@@ -238,8 +238,8 @@ func eks() map[string]struct {
 	}
 }
 
-// kind makes the kind of evidence of a TPM.
-func (t *tpmSettings) kind() (authenticator.Evidence, error) {
+// evidence makes the evidence of a TPM.
+func (t *tpmSettings) evidence() (authenticator.Evidence, error) {
 	k := &authenticator.TPM{Path: orDefault(t.Device, defaultDevice)}
 	ak, err := t.key()
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -118,7 +117,7 @@ func checkBootstrap(where string, f *Flags) error {
 // checkName looks whether a kubelet gives its node another name, unless systemd or a shell fills
 // it in. The name is in lower case then, as the kubelet has it.
 func (r *Rules) checkName(where string, f *Flags) error {
-	name := names.Lower(strings.TrimSpace(f.Hostname))
+	name := strings.ToLower(strings.TrimSpace(f.Hostname))
 	if name == "" || r.NodeName == "" || name == r.NodeName || strings.ContainsAny(name, "$%") {
 		return nil
 	}
