@@ -69,8 +69,7 @@ func TestDaemon(t *testing.T) {
 		t.Errorf("a second one: got %v", err)
 	}
 	eventually(t, "three certificates", func() bool {
-		c, err := again(t, a).Credential(t.Context())
-		checkIsCredential(t, c, err)
+		obtained(t, again(t, a))
 		return f.calls("create") == 6 && a.stored(ClientFile).Renew.After(f.now())
 	})
 	stop()
@@ -95,8 +94,7 @@ func TestRecovery(t *testing.T) {
 	before, recovered := a.stored(ClientFile), f.calls("create "+csr.RecoveryUserPrefix)
 	f.move(before.Renew)
 	eventually(t, "a failure", func() bool { return a.readState()[ClientFile].failed() })
-	c, err := again(t, a).Credential(t.Context())
-	checkIsCredential(t, c, err)
+	c := obtained(t, again(t, a))
 	if c.Status.ClientKeyData != string(before.Key) {
 		t.Error("it was replaced")
 	}
@@ -107,8 +105,7 @@ func TestRecovery(t *testing.T) {
 		f.down = false
 		f.move(before.Leaf.NotAfter)
 	})
-	c, err = again(t, a).Credential(t.Context()) // it waits
-	checkIsCredential(t, c, err)
+	obtained(t, again(t, a)) // it waits
 	if f.calls("create "+csr.RecoveryUserPrefix+testNode) != recovered+2 {
 		t.Errorf("requests: %q", f.log)
 	}

@@ -120,8 +120,7 @@ func TestWrongCertificate(t *testing.T) {
 					c.change(f, leaf)
 				}
 			})
-			got, err := a.Credential(t.Context())
-			checkIsCredential(t, got, err)
+			got := obtained(t, a)
 			if got.Status.ClientKeyData != string(good.Key) || got.Status.ExpirationTimestamp.After(f.now().Add(time.Minute)) {
 				t.Errorf("the good one is gone, or asked for again only at %s", got.Status.ExpirationTimestamp)
 			}
@@ -130,8 +129,7 @@ func TestWrongCertificate(t *testing.T) {
 			}
 			f.set(func() { f.decide = nil })
 			f.move(a.onDisk(ClientFile).Next)
-			got, err = a.Credential(t.Context())
-			checkIsCredential(t, got, err)
+			got = obtained(t, a)
 			if got.Status.ClientKeyData == string(good.Key) {
 				t.Error("it was not renewed when the control plane was sound again")
 			}
@@ -301,8 +299,7 @@ func TestRefused(t *testing.T) {
 				}
 				defer func() { _ = release() }()
 			}
-			got, err := again(t, a).Credential(t.Context())
-			checkIsCredential(t, got, err)
+			got := obtained(t, again(t, a))
 			switch key := got.Status.ClientKeyData; {
 			case c.renewed == (key == string(first.Key) || key == string(second.Key)), c.previous != (key == string(first.Key)):
 				t.Errorf("got the first %t, the second %t", key == string(first.Key), key == string(second.Key))
@@ -320,8 +317,7 @@ func TestRefused(t *testing.T) {
 				f.set(func() { f.unknown = nil })
 				f.move(f.now().Add(lastPause))
 				if !c.daemon {
-					got, err := again(t, a).Credential(t.Context())
-					checkIsCredential(t, got, err)
+					got := obtained(t, again(t, a))
 					if got.Status.ClientKeyData == string(second.Key) {
 						t.Error("it is not renewed with the one that works again")
 					}
@@ -370,8 +366,7 @@ func TestKeyDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.move(f.now().Add(lastPause))
-	got, err := b.Credential(t.Context())
-	checkIsCredential(t, got, err)
+	obtained(t, b)
 	if f.calls("create "+csr.BootstrapUserPrefix) < 4 {
 		t.Errorf("calls %q", f.log)
 	}

@@ -143,8 +143,7 @@ func TestClocks(t *testing.T) {
 func TestClockAhead(t *testing.T) {
 	for name, try := range map[string]func(t *testing.T, a *Authenticator){
 		"plugin": func(t *testing.T, a *Authenticator) {
-			got, err := a.Credential(t.Context())
-			checkIsCredential(t, got, err)
+			obtained(t, a)
 		},
 		"daemon": func(t *testing.T, a *Authenticator) {
 			run(t, a)
@@ -186,8 +185,7 @@ func TestDaemonRemovedFolder(t *testing.T) {
 		t.Errorf("%d lines", log.count())
 	}
 	b := again(t, a) // which makes the folder
-	got, err := b.Credential(t.Context())
-	checkIsCredential(t, got, err)
+	obtained(t, b)
 }
 
 // TestSilentDaemon: the plugin renews beside a daemon that holds its lock and shows no life.
@@ -201,8 +199,7 @@ func TestSilentDaemon(t *testing.T) {
 	defer func() { _ = release() }()
 	before := a.stored(ClientFile)
 	for range 2 {
-		got, err := again(t, a).Credential(t.Context())
-		checkIsCredential(t, got, err)
+		got := obtained(t, again(t, a))
 		if got.Status.ClientKeyData != string(before.Key) || kind.opened.Load() != 1 {
 			t.Error("renewed beside a daemon")
 		}
@@ -217,8 +214,7 @@ func TestSilentDaemon(t *testing.T) {
 	if a.Status().Daemon {
 		t.Error("it shows")
 	}
-	got, err := again(t, a).Credential(t.Context())
-	checkIsCredential(t, got, err)
+	got := obtained(t, again(t, a))
 	if got.Status.ClientKeyData == string(before.Key) || kind.opened.Load() != 2 {
 		t.Error("not renewed beside a daemon that shows no life")
 	}

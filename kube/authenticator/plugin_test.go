@@ -45,6 +45,14 @@ func checkIsCredential(t *testing.T, c *clientauthenticationv1.ExecCredential, e
 	return pair.Leaf
 }
 
+// obtained runs the plugin, and checks what it prints.
+func obtained(t *testing.T, a *Authenticator) *clientauthenticationv1.ExecCredential {
+	t.Helper()
+	c, err := a.Credential(t.Context())
+	checkIsCredential(t, c, err)
+	return c
+}
+
 // TestCredential: the first run attests, the next prints what is stored.
 func TestCredential(t *testing.T) {
 	f := newFakeAPI(t)
@@ -59,8 +67,7 @@ func TestCredential(t *testing.T) {
 		t.Errorf("calls %q, want two creates and two watches, and a review", f.log)
 	}
 	for range 3 {
-		next, err := again(t, a).Credential(t.Context())
-		checkIsCredential(t, next, err)
+		next := obtained(t, again(t, a))
 		if next.Status.ClientKeyData != c.Status.ClientKeyData || !next.Status.ExpirationTimestamp.Equal(c.Status.ExpirationTimestamp) {
 			t.Error("another credential")
 		}
@@ -132,8 +139,7 @@ func TestRenewal(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := joined(t, f, nil)
 	before := a.stored(ClientFile)
-	c, err := a.Credential(t.Context())
-	checkIsCredential(t, c, err)
+	c := obtained(t, a)
 	if c.Status.ClientKeyData == string(before.Key) || f.calls("create "+csr.NodeUserPrefix+testNode) != 2 {
 		t.Errorf("not renewed as the node: %q", f.log)
 	}
@@ -230,8 +236,7 @@ func TestRenewalFails(t *testing.T) {
 				defer undo()
 			}
 			for range 2 {
-				c, err := a.Credential(t.Context())
-				checkIsCredential(t, c, err)
+				c := obtained(t, a)
 				if c.Status.ClientKeyData != string(before.Key) {
 					t.Error("another key")
 				}
@@ -331,8 +336,7 @@ func TestWaits(t *testing.T) {
 		time.Sleep(700 * time.Millisecond)
 		f.set(func() { f.down = false })
 	}()
-	c, err := a.Credential(t.Context())
-	checkIsCredential(t, c, err)
+	obtained(t, a)
 }
 
 // TestRequests is what may happen to a request on its way.
@@ -442,8 +446,7 @@ func TestFullDiskCredential(t *testing.T) {
 		}
 	}
 	breakDisk(a)
-	c, err := a.Credential(t.Context())
-	checkIsCredential(t, c, err)
+	obtained(t, a)
 	if a.stored(ClientFile) != nil {
 		t.Error("it is stored")
 	}
@@ -456,8 +459,7 @@ func TestFullDiskCredential(t *testing.T) {
 		t.Fatal(err)
 	}
 	opened := kind.opened.Load()
-	c, err = a.Credential(t.Context())
-	checkIsCredential(t, c, err)
+	obtained(t, a)
 	if kind.opened.Load() != opened {
 		t.Error("it attested, and could not have stored it")
 	}
@@ -484,8 +486,7 @@ func TestDamaged(t *testing.T) {
 			if err := change(); err != nil {
 				t.Fatal(err)
 			}
-			c, err := a.Credential(t.Context())
-			checkIsCredential(t, c, err)
+			obtained(t, a)
 			if got := f.calls("create") - before; got != 2 && name != "state" {
 				t.Errorf("%s: %d requests", name, got)
 			}

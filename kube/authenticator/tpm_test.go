@@ -99,6 +99,14 @@ func count(t *testing.T, counted *tpmsim.FaultyTPM) (all, slow int) {
 	return counted.Count(), slow
 }
 
+// checkFlushed checks that nothing stays loaded in a TPM.
+func checkFlushed(t *testing.T, device *tpmsim.TPM) {
+	t.Helper()
+	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
+		t.Errorf("left in the TPM: %v, %v", left, err)
+	}
+}
+
 // TestTPMCommands counts what a certificate costs a TPM, by the way that the node goes.
 func TestTPMCommands(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -119,17 +127,13 @@ func TestTPMCommands(t *testing.T) {
 					k.Options.Intermediates = tpmcert.CertificatesDER([]*x509.Certificate{device.CA().AKIntermediate()})
 				}
 			})
-			got, err := a.Credential(t.Context())
-			checkIsCredential(t, got, err)
+			obtained(t, a)
 			if all, slow := count(t, counted); all > c.all || slow > c.slow {
 				t.Errorf("%d commands, %d asymmetric, want at most %d and %d", all, slow, c.all, c.slow)
 			}
-			if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
-				t.Errorf("left in the TPM: %v, %v", left, err)
-			}
+			checkFlushed(t, device)
 			before := counted.Count()
-			got, err = a.Credential(t.Context())
-			checkIsCredential(t, got, err)
+			obtained(t, a)
 			if counted.Count() != before {
 				t.Error("a stored certificate asked the TPM")
 			}
@@ -141,8 +145,7 @@ func TestTPMCommands(t *testing.T) {
 func TestForeignPersistentKey(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.PersistentEK = 0x81010002 })
-	got, err := a.Credential(t.Context())
-	checkIsCredential(t, got, err)
+	obtained(t, a)
 }
 
 // TestTPMRecovery gets a recovery certificate on a key in the TPM, and comes back with it.
@@ -164,8 +167,7 @@ func TestTPMRecovery(t *testing.T) {
 		t.Errorf("its key: %s", block.Type)
 	}
 	f.move(a.stored(ClientFile).Leaf.NotAfter)
-	got, err := a.Credential(t.Context())
-	checkIsCredential(t, got, err)
+	obtained(t, a)
 	if f.calls("create "+csr.RecoveryUserPrefix+testNode) != 2 {
 		t.Errorf("requests: %q", f.log)
 	}
@@ -325,11 +327,8 @@ func TestNoRoom(t *testing.T) {
 	}
 	fill()
 	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.Device, k.Path = nil, strings.TrimPrefix(device.TCTI(), "swtpm:path=") })
-	got, err := a.Credential(t.Context())
-	checkIsCredential(t, got, err)
-	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
-		t.Errorf("left in the TPM: %v, %v", left, err)
-	}
+	obtained(t, a)
+	checkFlushed(t, device)
 	fill()
 	evidence, err := a.config.Kind.Open(t.Context())
 	if err != nil {
@@ -364,8 +363,7 @@ func TestNoRoomForSessions(t *testing.T) {
 		}
 	}
 	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.Device, k.Path = nil, strings.TrimPrefix(device.TCTI(), "swtpm:path=") })
-	got, err := a.Credential(t.Context())
-	checkIsCredential(t, got, err)
+	obtained(t, a)
 }
 
 // TestResetDuringAnAttempt resets the TPM in the middle of an answer: the attempt fails as one that
@@ -385,9 +383,7 @@ func TestResetDuringAnAttempt(t *testing.T) {
 	if _, err := a.snapshot(caller{plugin: true}).requestAnyVersion(t.Context(), nil, a.slots[0]); err != nil {
 		t.Error(err)
 	}
-	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
-		t.Errorf("left in the TPM: %v, %v", left, err)
-	}
+	checkFlushed(t, device)
 }
 
 // TestAttemptPanics has the TPM's transport and then the clock panic in an attempt: each is an attempt
@@ -417,9 +413,7 @@ func TestAttemptPanics(t *testing.T) {
 	if err := attempt(); err != nil {
 		t.Error(err)
 	}
-	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
-		t.Errorf("left in the TPM: %v, %v", left, err)
-	}
+	checkFlushed(t, device)
 }
 
 // TestPersistentEKLater: a TPM that cannot say now whether the persistent key is the EK is asked
