@@ -68,7 +68,8 @@
 // Package refusal defines what a refusal is in all of them: a named check, what was found and
 // what was wanted, and the difference between "no" and "could not decide".
 //
-// Package secret has the one type in which they hold secrets.
+// Package secret has the one type in which they hold secrets. Package recovered turns a panic in a
+// caller's code, such as a kind of evidence, into an error.
 //
 // Module kube, alongside this one, has the programs for a live cluster and its nodes.
 //

@@ -21,7 +21,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/recovered"
+	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

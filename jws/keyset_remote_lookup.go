@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/recovered"
+	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/recovered"
+	"github.com/nodeattest/nodeattest/recovered"
 )
 
 // issuerHosts are the hosts that the certificates of the service's signers name as the sources

@@ -16,12 +16,12 @@ import (
 
 // A panic in a goroutine ends the process, whatever its caller recovers from. So each goroutine that
 // the modules start, and each function of theirs that a library runs in one, goes through package
-// internal/recovered, or a comment on its line says which code it runs that is not of others:
+// recovered, or a comment on its line says which code it runs that is not of others:
 //
 //	go f() //goroutine: reads a file of ours
 //
 // Tests, their helpers' programs and the tools of this repository are left out.
-const recoveredPath = modulePath + "/internal/recovered"
+const recoveredPath = modulePath + "/recovered"
 
 // TestGoroutines finds each goroutine in the source.
 func TestGoroutines(t *testing.T) {
@@ -34,7 +34,7 @@ func TestGoroutines(t *testing.T) {
 
 func TestGoroutinesBite(t *testing.T) {
 	root := fixture(t, map[string]string{
-		"internal/recovered/recovered.go": "package recovered\n\nfunc Go(f func() error) <-chan error {\n\tgo f()\n\treturn nil\n}\n",
+		"recovered/recovered.go": "package recovered\n\nfunc Go(f func() error) <-chan error {\n\tgo f()\n\treturn nil\n}\n",
 		"a/a.go": `package a
 
 import (
@@ -104,7 +104,7 @@ func goroutineProblems(t *testing.T, root string) (problems []string, through in
 	t.Helper()
 	files, positions := parseAll(t, root)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if strings.HasPrefix(name, "test/") || strings.HasPrefix(name, "tools/") || path.Dir(name) == "internal/recovered" {
+		if strings.HasPrefix(name, "test/") || strings.HasPrefix(name, "tools/") || path.Dir(name) == "recovered" {
 			continue
 		}
 		found, recovering := goroutinesOf(files[name])
@@ -118,7 +118,7 @@ func goroutineProblems(t *testing.T, root string) (problems []string, through in
 			_, reason, marked := strings.Cut(line, "//goroutine: ")
 			switch {
 			case starts && !marked:
-				problems = append(problems, fmt.Sprintf("%s:%d: %s runs code in a goroutine, past internal/recovered and without a comment //goroutine", name, i+1, what))
+				problems = append(problems, fmt.Sprintf("%s:%d: %s runs code in a goroutine, past recovered and without a comment //goroutine", name, i+1, what))
 			case starts && len(strings.Fields(reason)) < 4:
 				problems = append(problems, fmt.Sprintf("%s:%d: %s has a comment //goroutine that gives no reason", name, i+1, what))
 			case marked && !starts:

@@ -1,7 +1,7 @@
-// Package recovered calls code of others, such as a signer, a fetcher, a transport or a kind of
-// evidence, so that its panic is the error of one call. In a goroutine, a panic ends the process,
-// whatever the caller recovers from: a test of the repository's root finds each goroutine that does
-// not go through this package.
+// Package recovered calls a caller's code, such as a signer, a fetcher, a transport or a kind of
+// evidence, and turns its panic into the error of that one call. A panic in a goroutine that does
+// not recover ends the process. Authors of kinds and adapters start goroutines with [Go], and give
+// transports that dial in goroutines of their own a function made by [Dial].
 package recovered
 
 import (
@@ -31,8 +31,8 @@ func Call(f func() error) (err error) {
 	return f()
 }
 
-// Go calls f in a goroutine, as [Call] does. The channel has room for the error, so that nothing
-// needs to receive it. What f leaves in variables may be read once the error was received.
+// Go calls f in a goroutine, as [Call] does. The channel is buffered, so the caller need not
+// receive the error. Variables that f writes may be read after the receive.
 func Go(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -43,7 +43,8 @@ func Go(f func() error) <-chan error {
 	return done
 }
 
-// Dial is a dialler for a transport, which calls it in goroutines of its own. Nil stays nil.
+// Dial wraps a dial function for a transport, which calls it in its own goroutines: a panic becomes
+// the error of that dial. Dial of nil is nil.
 func Dial(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(ctx context.Context, network, address string) (net.Conn, error) {
 	if dial == nil {
 		return nil
@@ -57,7 +58,7 @@ func Dial(dial func(ctx context.Context, network, address string) (net.Conn, err
 	}
 }
 
-// text is a panic's value if it is a text or an error. Another is named by its type alone: it may
+// text returns a panic's value if it is a string or an error, else only its type: the value may
 // contain a key.
 func text(p any) string {
 	switch p.(type) {
@@ -67,7 +68,7 @@ func text(p any) string {
 	return fmt.Sprintf("a %T", p)
 }
 
-// place is the function that panicked, seen from the deferred function that recovers.
+// place returns the function that panicked. The deferred function that recovers must call it.
 func place() string {
 	callers := make([]uintptr, 16)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)]) // without Callers, place and the deferred function
