@@ -5,6 +5,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -38,7 +39,7 @@ func (r *Result) statedProviderID() string {
 // the machine's identity. The requester is told neither.
 func (r *Result) contradictedBy(id, source string) error {
 	stated := r.statedProviderID()
-	if !names.ContradictsProviderID(id, string(r.Machine), stated) {
+	if !oid.ContradictsProviderID(id, string(r.Machine), stated) {
 		return nil
 	}
 	return &Error{Check: checkProviderIDEvidence, Got: cmp.Or(stated, "machine "+string(r.Machine)) + ", by the evidence",
@@ -64,10 +65,10 @@ func (r *Result) reconcileProviderID(vouched string) (string, error) {
 	if err := r.contradictedBy(vouched, "the authorizer"); err != nil {
 		return "", err
 	}
-	if claimed == "" || names.EqualProviderIDs(claimed, vouched) {
+	same, got, want := oid.SameProviderID(cmp.Or(claimed, vouched), vouched)
+	if same {
 		return names.KnownProviderID(vouched), nil
 	}
-	got, want := names.ProviderIDsApart(claimed, vouched)
 	if cmp.Or(vouched, r.inventoryProviderID(), r.statedProviderID()) == "" {
 		return "", &Error{Check: checkProviderID, Got: got, Want: "one that inventory, authorizer or evidence has: none is known yet", Err: refusal.ErrRetry}
 	}

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -284,13 +285,13 @@ func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, o
 	if record == nil {
 		return nil, certificateError("a certificate that nobody recorded", "one that was issued through attestation", nil)
 	}
+	same, got, want := oid.SameProviderID(record.ProviderID, cmp.Or(node.ProviderID, record.ProviderID))
 	switch id := credentialID(cert); {
 	case record.CredentialID != id:
 		return nil, certificateError("a record of credential ID "+refusal.OrNothing(refusal.Text(record.CredentialID)), id, nil)
 	case record.NodeName != node.Name:
 		return nil, certificateError("a record of node "+refusal.OrNothing(refusal.Text(record.NodeName)), node.Name, nil)
-	case node.ProviderID != "" && !names.EqualProviderIDs(record.ProviderID, node.ProviderID):
-		got, want := names.ProviderIDsApart(record.ProviderID, node.ProviderID)
+	case !same:
 		return nil, certificateError("a record of provider ID "+got, want, nil)
 	case record.Machine == "":
 		return nil, certificateError("a record without a machine", "one of a machine that was verified", nil)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
-	"github.com/nodeattest/nodeattest/internal/names"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -218,10 +218,13 @@ func (f *NodeFacts) compareMachine(node *AttestedNode) error {
 func (f *NodeFacts) compareProviderID(node *AttestedNode) error {
 	object, certificate, registered := f.Node.ProviderID, node.ProviderID, f.Machine.ProviderID
 	differ := func(check Check, a, b string) error {
-		got, want := names.ProviderIDsApart(a, b)
+		_, got, want := oid.SameProviderID(a, b)
 		return &Error{Check: check, Got: "provider ID " + got, Want: want}
 	}
-	same := names.EqualProviderIDs
+	same := func(a, b string) bool {
+		same, _, _ := oid.SameProviderID(a, b)
+		return same
+	}
 	want := cmp.Or(certificate, registered)
 	switch {
 	case want != "" && !same(object, want) && (object == "" || same(certificate, registered)):

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/names"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -55,9 +56,34 @@ type Attested struct {
 	checked     *Checked
 	machine     string
 	grant       Grant
+	providerIDs providerIDs
 	details     any
 	fault       error // of the machine
 	machineName string
+}
+
+// providerIDs holds the comparison of the provider IDs of one request: the claimed one, the granted one
+// and the inventory's.
+type providerIDs struct {
+	mismatch   error // the granted one is not the inventory's
+	notVouched fault // the claimed one is not the granted one: no certificate is issued
+}
+
+// compareProviderIDs compares the granted provider ID with the other two; "" grants none.
+func (c *Checked) compareProviderIDs(granted string) (ids providerIDs) {
+	if c == nil || c.pkcs10 == nil {
+		return ids
+	}
+	claimed, known := c.pkcs10.ProviderID, c.machine.ProviderID
+	if claimed != "" {
+		same, got, want := oid.SameProviderID(claimed, granted)
+		ids.notVouched = fault{!same, checkProviderIDNotVouched, got, want}
+	}
+	if granted != "" && known != "" {
+		same, got, want := oid.SameProviderID(granted, known)
+		ids.mismatch = faults{{!same, CheckProviderIDMismatch, got, "the machine's, " + want}}.first()
+	}
+	return ids
 }
 
 // Vouch returns an Attested for this very request and a machine, given by its canonical
@@ -69,17 +95,9 @@ type Attested struct {
 // issued or recorded.
 func (c *Checked) Vouch(machine string, grant Grant, details any) *Attested {
 	grant.ProviderID = names.KnownProviderID(grant.ProviderID)
-	return &Attested{checked: c, machine: machine, grant: grant.clone(), details: details,
-		fault: cmp.Or(c.CheckMachine(machine), c.checkUID(grant.MachineUID), c.checkProviderID(grant.ProviderID))}
-}
-
-// checkProviderID holds a provider ID that is vouched for against the inventory's.
-func (c *Checked) checkProviderID(id string) error {
-	if c == nil || id == "" || c.machine.ProviderID == "" || names.EqualProviderIDs(id, c.machine.ProviderID) {
-		return nil
-	}
-	given, known := names.ProviderIDsApart(id, c.machine.ProviderID)
-	return &Error{Check: CheckProviderIDMismatch, Got: given, Want: "the machine's, " + known}
+	ids := c.compareProviderIDs(grant.ProviderID)
+	return &Attested{checked: c, machine: machine, grant: grant.clone(), providerIDs: ids, details: details,
+		fault: cmp.Or(c.CheckMachine(machine), c.checkUID(grant.MachineUID), ids.mismatch)}
 }
 
 // checkUID holds a UID that is vouched for against the inventory's.
@@ -101,7 +119,7 @@ func (c *Checked) CheckMachine(machine string) error {
 		return noResult()
 	}
 	own := &c.machine
-	verified, known := names.Apart(machine, own.Identity, nil)
+	verified, known := refusal.QuoteApart(machine, own.Identity, nil)
 	got := "machine " + verified + " by " + refusal.OrNothing(c.provider)
 	const check = checkInventoryMachine
 	return faults{

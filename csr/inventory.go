@@ -3,6 +3,10 @@ package csr
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/nodeattest/nodeattest/internal/names"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Question is what an inventory is asked: which machine is to be this node.
@@ -62,6 +66,19 @@ type Machine struct {
 	// a bootstrap token are refused, and the node files again; those with a certificate do not
 	// depend on it.
 	BootstrapReady bool
+}
+
+// KnownProviderID returns ProviderID, or "" if the machine has none and never will.
+func (m *Machine) KnownProviderID() string { return names.KnownProviderID(m.ProviderID) }
+
+// CheckMachine checks a machine when an inventory is read. It refuses, with [refusal.CheckConfig], a
+// provider ID, a DNS name or an address that this policy refuses in every request. Of the policy it
+// reads ReservedIPs and ReservedDNSNames.
+func (p *Policy) CheckMachine(m *Machine) error {
+	if id := m.KnownProviderID(); id != "" && oid.CheckProviderID(id) != nil {
+		return refusal.Config("providerID", refusal.Quote(id), "<scheme>://<the platform's name of the machine>, or none")
+	}
+	return p.reserved().Check(m.DNSNames, m.IPAddresses)
 }
 
 func (m *Machine) clone() *Machine {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -86,12 +85,11 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 	if err != nil {
 		return nil, err
 	}
-	record, err := RecordOf(certificate, attested)
-	if err == nil && attested.grant.Record != nil {
-		err = attested.grant.Record(ctx, record)
-	}
-	if err != nil {
-		return nil, err
+	record := attested.record().with(certificate)
+	if attested.grant.Record != nil {
+		if err := attested.grant.Record(ctx, record); err != nil {
+			return nil, err
+		}
 	}
 	return &Issued{Certificate: certificate, PEM: append(encodeCertificate(certificate.Raw), ca.chainPEM...), Record: record}, nil
 }
@@ -99,14 +97,12 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 // faults compares what is vouched for with what is asked for.
 func (a *Attested) faults(clusters []string, now time.Time) Errors {
 	c, v := a.checked, a.grant
-	claimed := c.pkcs10.ProviderID
-	asked, vouched := names.ProviderIDsApart(claimed, v.ProviderID)
 	all := faults{
 		{c.filedUnder != c.signerName, CheckSignerName, refusal.Quote(c.filedUnder), c.signerName + ": a hello gets no certificate"},
 		{!subset(c.clusters, clusters), checkVerifiedCluster, "a request to cluster " + refusal.Quotes(c.clusters), refusal.Quotes(clusters)},
 		{a.machine == "", checkVerifiedMachine, "no machine identity", "one"},
 		a.ended(now),
-		{claimed != "" && !names.EqualProviderIDs(claimed, v.ProviderID), checkProviderIDNotVouched, asked, vouched},
+		a.providerIDs.notVouched,
 	}.all()
 	for _, san := range c.sansBeside(v.DNSNames, v.IPAddresses) {
 		all = append(all, &Error{Check: checkSANNotVouched, Got: san, Want: "a name or address that is vouched for"})
@@ -223,11 +219,19 @@ func checkIssued(got, want *x509.Certificate, c *Checked) error {
 		len(got.EmailAddresses)+len(got.URIs) != 0:
 		fault = "SANs"
 	}
-	for i := range got.Extensions {
-		id := got.Extensions[i].Id
-		if !slices.ContainsFunc(allowedExtensions[:], func(o oid.OID) bool { return o.Equal(id) }) {
-			fault = "extension " + id.String()
+	granted := 0
+	for _, e := range got.Extensions {
+		if !slices.ContainsFunc(allowedExtensions[:], func(o oid.OID) bool { return o.Equal(e.Id) }) {
+			fault = "extension " + e.Id.String()
 		}
+		if slices.ContainsFunc(want.ExtraExtensions, func(w pkix.Extension) bool { return w.Id.Equal(e.Id) && bytes.Equal(w.Value, e.Value) }) {
+			granted++
+		} else if oid.KubernetesNodeProviderIdentifier.Equal(e.Id) {
+			fault = "provider ID"
+		}
+	}
+	if granted != len(want.ExtraExtensions) {
+		fault = "no provider ID"
 	}
 	if fault != "" {
 		return fmt.Errorf("csr: the new certificate is not the one that was meant: %s", fault)

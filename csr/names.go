@@ -362,7 +362,7 @@ func (q *Requester) readGroups(groups []string) error {
 		case q.Class != RequesterBootstrap || !strings.HasPrefix(g, BootstrappersGroup+":"):
 			return &Error{Check: checkRequestGroups, Got: refusal.Quote(g), Want: "the groups of a " + q.Class.String() + " requester only"}
 		default:
-			name, ok := names.OfTokenGroup(g)
+			name, ok := ofTokenGroup(g)
 			if ok && (!names.ValidNode(name) || q.NodeName != "" && q.NodeName != name) {
 				return &Error{Check: checkRequestGroups, Got: refusal.Quote(g), Want: "the group of one node, by its name"}
 			}

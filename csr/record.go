@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -122,16 +121,27 @@ func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, 
 	if attested.fault != nil {
 		return IssuedRecord{}, attested.fault
 	}
-	v := attested.grant
-	r := IssuedRecord{NodeName: c.nodeName, SignerName: c.signerName, Machine: attested.machine, MachineUID: cmp.Or(c.machine.UID, v.MachineUID), NodeUID: c.machine.NodeUID,
+	if certificate == nil {
+		return attested.record(), attested.checkEnd(c.now())
+	}
+	return attested.record().Completed(certificate)
+}
+
+// record returns the record without its certificate.
+func (a *Attested) record() IssuedRecord {
+	c, v := a.checked, &a.grant
+	r := IssuedRecord{NodeName: c.nodeName, SignerName: c.signerName, Machine: a.machine, MachineUID: cmp.Or(c.machine.UID, v.MachineUID), NodeUID: c.machine.NodeUID,
 		ProviderID: v.ProviderID, RequestUID: c.uid, SPKIHash: sha256.Sum256(c.pkcs10.CSR.RawSubjectPublicKeyInfo), NotAfter: v.NotAfter}
 	if isCertificateID(c.credentialID) {
 		r.FiledWith = c.credentialID
 	}
-	if certificate == nil {
-		return r, attested.checkEnd(c.now())
-	}
-	return r.Completed(certificate)
+	return r
+}
+
+// with returns the record with its certificate, which is checked already.
+func (r IssuedRecord) with(certificate *x509.Certificate) IssuedRecord {
+	r.CredentialID, r.NotBefore, r.NotAfter = CredentialID(certificate), certificate.NotBefore, certificate.NotAfter
+	return r
 }
 
 // Completed returns the record of a request with what its certificate adds: credential ID
@@ -148,7 +158,7 @@ func (r IssuedRecord) Completed(certificate *x509.Certificate) (IssuedRecord, er
 	commonName, organization := SubjectNames(purpose, r.NodeName)
 	subject, spki := certificate.Subject, sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
 	providerID, err := oid.ParseProviderID(certificate.Extensions)
-	got, want := names.ProviderIDsApart(providerID, r.ProviderID)
+	same, got, want := oid.SameProviderID(providerID, r.ProviderID)
 	const check = checkIssuedCertificate
 	if err := (faults{
 		{spki != r.SPKIHash, check, "key " + refusal.Hex(spki[:]), refusal.Hex(r.SPKIHash[:])},
@@ -157,13 +167,12 @@ func (r IssuedRecord) Completed(certificate *x509.Certificate) (IssuedRecord, er
 		{certificate.IsCA, check, "a CA", "a certificate of a node"},
 		{!slices.Equal(certificate.ExtKeyUsage, []x509.ExtKeyUsage{purposes[purpose].extKeyUsage}) || len(certificate.UnknownExtKeyUsage) > 0,
 			check, "other extended key usages", "those of " + r.SignerName},
-		{err != nil && !errors.Is(err, oid.CheckProviderIDMissing) || providerID != "" && !names.EqualProviderIDs(providerID, r.ProviderID), check, "provider ID " + got, want},
+		{err != nil && !errors.Is(err, oid.CheckProviderIDMissing) || providerID != "" && !same, check, "provider ID " + got, want},
 		{!r.NotAfter.IsZero() && certificate.NotAfter.After(r.NotAfter), check, "an end at " + rfc3339(certificate.NotAfter), rfc3339(r.NotAfter) + " at the latest"},
 	}).first(); err != nil {
 		return IssuedRecord{}, err
 	}
-	r.CredentialID, r.NotBefore, r.NotAfter = CredentialID(certificate), certificate.NotBefore, certificate.NotAfter
-	return r, nil
+	return r.with(certificate), nil
 }
 
 // Rules of inherited attestation.
@@ -250,14 +259,14 @@ func (m *Machine) holdAgainst(r *IssuedRecord) (different Errors, unknown error)
 	const certificateOf = "a certificate of machine "
 	provider := ProviderOf(r.SignerName)
 	byProviderID := m.UID == "" && m.Identity == "" // by nothing else
-	incomparable := byProviderID && names.KnownProviderID(m.ProviderID) == ""
-	recorded, now := names.ProviderIDsApart(r.ProviderID, m.ProviderID)
-	machine, identity := names.Apart(r.Machine, m.Identity, nil)
+	incomparable := byProviderID && m.KnownProviderID() == ""
+	same, recorded, now := oid.SameProviderID(r.ProviderID, m.ProviderID)
+	machine, identity := refusal.QuoteApart(r.Machine, m.Identity, nil)
 	different = faults{
 		{r.Machine == "", checkInheritedMachine, "a record without a machine", "the machine's identity"},
 		{r.MachineUID != m.UID, checkInheritedMachine,
 			"a certificate of the machine with UID " + refusal.Quote(r.MachineUID), refusal.Quote(m.UID)},
-		{r.ProviderID != "" && m.ProviderID != "" && !names.EqualProviderIDs(r.ProviderID, m.ProviderID), checkInheritedMachine,
+		{r.ProviderID != "" && m.ProviderID != "" && !same, checkInheritedMachine,
 			certificateOf + recorded, now},
 		{m.Identity != "" && r.Machine != m.Identity, checkInheritedMachine,
 			certificateOf + machine, identity},

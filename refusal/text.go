@@ -96,6 +96,35 @@ func Quote(s string) string {
 	return strconv.QuoteToASCII(s[:end]) + dots + " (" + strconv.Itoa(len(s)) + " bytes)"
 }
 
+// maxBefore is the maximum number of bytes that QuoteApart shows before the first difference.
+const maxBefore = 30
+
+// QuoteApart is [Quote] for two values that differ. If they are long, it shows where they begin to
+// differ, since their beginnings look the same. It compares them as spelling returns them, which should
+// keep lengths; nil compares the values themselves.
+func QuoteApart(got, want string, spelling func(string) string) (string, string) {
+	a, b, from := got, want, 0
+	if spelling != nil {
+		a, b = spelling(a), spelling(b)
+	}
+	for from < min(len(a), len(b)) && a[from] == b[from] {
+		from++
+	}
+	return part(got, from), part(want, from)
+}
+
+// part quotes a text from maxBefore bytes before a position.
+func part(s string, from int) string {
+	from = max(0, min(from-maxBefore, len(s)-maxQuoted))
+	for from > 0 && !utf8.RuneStart(s[from]) {
+		from++
+	}
+	if from == 0 {
+		return Quote(s)
+	}
+	return dots + Quote(s[from:])
+}
+
 // Quotes shows values as [Quote] does, separated by commas: up to eight, and then how many
 // there are if there are more.
 func Quotes(values []string) string {

@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -149,11 +150,11 @@ func intersect(r, named *attest.Result, a, b *attest.Authorization) (*attest.Aut
 	}
 	both := r.Admit(name)
 	both.NotAfter = earlier(a.NotAfter, b.NotAfter)
+	same, one, another := oid.SameProviderID(a.ProviderID, b.ProviderID)
 	switch {
-	case names.EqualProviderIDs(a.ProviderID, b.ProviderID):
+	case same:
 		both.ProviderID = a.ProviderID
 	case a.ProviderID != "" && b.ProviderID != "":
-		one, another := names.ProviderIDsApart(a.ProviderID, b.ProviderID)
 		return nil, attest.NotMember("two provider IDs of one machine, " + one + " and " + another)
 	}
 	if both.MachineUID = cmp.Or(a.MachineUID, b.MachineUID); b.MachineUID != "" && b.MachineUID != both.MachineUID {

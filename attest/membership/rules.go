@@ -9,7 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/names"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -119,8 +119,8 @@ func admitName(r *Record, c *Claim) error {
 		return refuse(checkRegistryUID, "Machine UID "+refusal.OrNothing(c.MachineUID), "that of node "+r.NodeName+", "+refusal.OrNothing(r.MachineUID))
 	case r.ProviderID != "" && c.ProviderID == "": // the inventory does not know it yet, or not just now
 		return &attest.Error{Check: checkRegistryProviderID, Got: "no provider ID", Want: r.ProviderID, Err: refusal.ErrRetry}
-	case r.ProviderID != "" && !names.EqualProviderIDs(r.ProviderID, c.ProviderID):
-		got, want := names.ProviderIDsApart(c.ProviderID, r.ProviderID)
+	}
+	if same, got, want := oid.SameProviderID(c.ProviderID, cmp.Or(r.ProviderID, c.ProviderID)); !same {
 		return refuse(checkRegistryProviderID, "provider ID "+got, "that of node "+r.NodeName+", "+want)
 	}
 	return nil

@@ -155,14 +155,14 @@ func (l *StaticList) add(m *Member) (err error) {
 		return fmt.Errorf("got %s%s, want the name of a kind of evidence, such as tpm or azure: lower-case letters, digits and inner hyphens", providerField, refusal.Quote(m.Provider))
 	case !names.ValidText(m.ProviderID, oid.MaxProviderIDSize) || strings.Contains(m.ProviderID, " "):
 		return errors.New("the provider ID is too long, not printable, or has a space in it")
-	case names.KnownProviderID(m.ProviderID) != "" && !names.ValidProviderID(m.ProviderID):
+	case names.KnownProviderID(m.ProviderID) != "" && oid.CheckProviderID(m.ProviderID) != nil:
 		return fmt.Errorf("got %s, want a provider ID, which is <scheme>://<name>, or none, or %s<name>", refusal.Quote(m.ProviderID), providerField)
 	case l.byName[m.NodeName] != nil:
 		return fmt.Errorf("node %s is listed twice", m.NodeName)
 	case l.machine[m.Machine] != nil:
 		return fmt.Errorf("machine %s is listed twice", m.Machine)
 	}
-	if id := names.CanonicalProviderID(names.KnownProviderID(m.ProviderID)); id != "" {
+	if id := oid.CanonicalProviderID(names.KnownProviderID(m.ProviderID)); id != "" {
 		if l.byID[id] != nil {
 			return fmt.Errorf("provider ID %s is listed twice", refusal.Quote(m.ProviderID))
 		}

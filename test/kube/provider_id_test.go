@@ -22,7 +22,6 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
-	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
@@ -179,7 +178,7 @@ func (c *cluster) testProviderIDs(t *testing.T, r *replica, pairs map[string]tls
 			t.Errorf("Kubernetes' own signer has written %q", id)
 		}
 		recorded := c.providerIDOf(t, name)
-		c.registers(t, pair, name, names.CanonicalProviderID(recorded))
+		c.registers(t, pair, name, oid.CanonicalProviderID(recorded))
 		if recorded == "" {
 			t.Errorf("node %s has no provider ID in its record", name)
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/ec2"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
-	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
@@ -141,7 +140,7 @@ func (a *Azure) kind() (attest.Kind, error) {
 	if config.Roots, config.Intermediates, err = (&Issuer{RootsFile: a.RootsFile, IntermediatesFile: a.IntermediatesFile}).certificates(); err != nil {
 		return nil, err
 	}
-	issuing := func(c *x509.Certificate) bool { return !dn.SelfIssued(c) }
+	issuing := func(c *x509.Certificate) bool { return !strings.EqualFold(c.Issuer.String(), c.Subject.String()) }
 	if !a.FetchIntermediates && len(config.Intermediates) == 0 && !slices.ContainsFunc(config.Roots, issuing) {
 		return nil, refusal.Config("intermediatesFile and fetchIntermediates", "", "one of them: documents come without the CAs between their signer and the roots")
 	}

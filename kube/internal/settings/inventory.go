@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -64,6 +65,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 	if file.Machines == nil { // a file that was cut short, or emptied
 		return nil, refusal.Config("machines", "", "a list: [] if there are none")
 	}
+	policy := csr.Policy{ReservedDNSNames: s.Signers.ReservedDNSNames, ReservedIPs: s.Signers.ReservedIPs}
 	machines, seen := make(map[string]csr.Machine, len(file.Machines)), map[string]bool{}
 	for i := range file.Machines {
 		m := &file.Machines[i]
@@ -79,10 +81,10 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 			}
 			claim.Machine, m.Identity = id, string(id)
 		}
-		if err := errors.Join(claim.Check(), m.checkNames(&names.Reserved{DNSNames: s.Signers.ReservedDNSNames, IPs: s.Signers.ReservedIPs}), m.checkCloud()); err != nil {
+		if err := errors.Join(claim.Check(), policy.CheckMachine(&csr.Machine{ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}), m.checkCloud()); err != nil {
 			return nil, fmt.Errorf("machines[%d]: %w", i, err)
 		}
-		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity, "provider ID " + names.CanonicalProviderID(names.KnownProviderID(m.ProviderID))} {
+		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity, "provider ID " + oid.CanonicalProviderID((&csr.Machine{ProviderID: m.ProviderID}).KnownProviderID())} {
 			if seen[unique] && unique != "identity " && unique != "provider ID " {
 				return nil, fmt.Errorf("machines[%d]: %s stands twice", i, refusal.Text(unique))
 			}
@@ -110,7 +112,7 @@ func (m *Machine) checkCloud() error {
 		own = kind // of a TPM, whose certificate may name a machine of a cloud
 	}
 	scheme, _, _ := strings.Cut(m.ProviderID, "://")
-	if identity == "" && strings.EqualFold(scheme, own) || !names.ContradictsProviderID(m.ProviderID, cmp.Or(identity, own+":"), "") {
+	if identity == "" && strings.EqualFold(scheme, own) || !oid.ContradictsProviderID(m.ProviderID, cmp.Or(identity, own+":"), "") {
 		return nil
 	}
 	parts := strings.Split(name, "/") // project or subscription first, or partition, region and instance
@@ -119,14 +121,6 @@ func (m *Machine) checkCloud() error {
 		part = parts[len(parts)-1]
 	}
 	return refusal.Config("providerID", refusal.Quote(m.ProviderID)+" of kind "+m.Kind, strings.TrimSuffix(own+":// with "+part, " with "))
-}
-
-// checkNames refuses what no request can ask for.
-func (m *Machine) checkNames(reserved *names.Reserved) error {
-	if names.KnownProviderID(m.ProviderID) != "" && !names.ValidProviderID(m.ProviderID) {
-		return refusal.Config("providerID", refusal.Quote(m.ProviderID), "<scheme>://<the platform's name of the machine>, or none")
-	}
-	return reserved.Check(m.DNSNames, m.IPAddresses)
 }
 
 // uidOf makes the UID of a machine whose entry has none.

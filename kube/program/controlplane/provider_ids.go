@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/oid"
@@ -120,7 +119,7 @@ func (c *comparer) compare(ctx context.Context) (failed error) {
 			continue
 		}
 		nodes[record.Name] = known
-		if known.id == "" || names.EqualProviderIDs(known.id, record.Spec.ProviderID) {
+		if same, _, _ := oid.SameProviderID(known.id, record.Spec.ProviderID); known.id == "" || same {
 			continue
 		}
 		now := difference{record.UID, record.Spec.ProviderID, known.id}
@@ -162,7 +161,7 @@ func (c *comparer) node(ctx context.Context, name string, reads *int) (known nod
 
 // tell tells of the begin or the end of a difference, in the log and by an Event about the record.
 func (c *comparer) tell(ctx context.Context, nodeName string, d difference, kind, reason, what string) {
-	node, recorded := names.ProviderIDsApart(d.node, d.recorded)
+	_, node, recorded := oid.SameProviderID(d.node, d.recorded)
 	note := what + "provider ID " + node + " where its record has " + recorded
 	log.FromContext(ctx).Info(note, "node", nodeName, "reason", reason)
 	about := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: d.record}}

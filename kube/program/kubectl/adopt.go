@@ -9,7 +9,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -64,16 +63,16 @@ func (p *plugin) notStatedOtherwise(ctx context.Context, nodeName string) error 
 			request, stated, newest = r.Metadata.Name, pkcs10.ProviderID, r.Metadata.CreationTimestamp
 		}
 	})
-	if err != nil || stated == "" || names.EqualProviderIDs(stated, p.providerID) {
+	same, got, want := oid.SameProviderID(p.providerID, stated)
+	if err != nil || stated == "" || same {
 		return err
 	}
-	got, want := names.ProviderIDsApart(p.providerID, stated)
 	return fmt.Errorf("--provider-id is %s, and node %s itself states %s in request %s: if that is wrong, correct providerID in the node's kubelet-authenticator.yaml first", got, nodeName, want, request)
 }
 
 // checkProviderID refuses what no machine has as its provider ID.
 func checkProviderID(id string) error {
-	if _, err := oid.MarshalProviderID(id); err != nil || !names.ValidProviderID(id) {
+	if oid.CheckProviderID(id) != nil {
 		return refusal.Config("--provider-id", refusal.Quote(id), "<scheme>://<the platform's name of the machine>")
 	}
 	return nil

@@ -24,6 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/registry"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -261,24 +262,25 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 			"or say --without-inventory, with --machine-uid and --provider-id as the inventory has them", p.namespace, configMap)
 	}
 	machine := c.inventory(claim.NodeName)
-	switch {
-	case machine == nil:
+	if machine == nil {
 		return fmt.Errorf("the inventory has no node %s, so the controller would still refuse its machine: add it there first", claim.NodeName)
+	}
+	same, got, want := oid.SameProviderID(claim.ProviderID, machine.ProviderID)
+	switch {
 	case machine.Provider != provider:
 		return fmt.Errorf("the inventory knows node %s by %s, and the request has evidence of %s", claim.NodeName, machine.Provider, provider)
 	case machine.Identity != "" && machine.Identity != string(claim.Machine):
 		return fmt.Errorf("the inventory has machine %s for node %s, not %s", machine.Identity, claim.NodeName, claim.Machine)
 	case claim.MachineUID != "" && claim.MachineUID != machine.UID:
 		return fmt.Errorf("the inventory has UID %s for node %s, not %s: the controller would refuse its machine", machine.UID, claim.NodeName, claim.MachineUID)
-	case claim.ProviderID != "" && machine.ProviderID != "" && !names.EqualProviderIDs(claim.ProviderID, machine.ProviderID):
-		got, want := names.ProviderIDsApart(claim.ProviderID, machine.ProviderID)
+	case claim.ProviderID != "" && machine.ProviderID != "" && !same:
 		return fmt.Errorf("the inventory has provider ID %s for node %s, not %s: the controller would refuse its machine; correct the inventory first", want, claim.NodeName, got)
 	}
 	if claim.MachineUID == "" {
 		claim.MachineUID = machine.UID
 	}
 	if claim.ProviderID == "" {
-		claim.ProviderID = names.KnownProviderID(machine.ProviderID)
+		claim.ProviderID = machine.KnownProviderID()
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/bootstraptoken"
-	"github.com/nodeattest/nodeattest/internal/names"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -35,7 +35,7 @@ func (p *plugin) token(ctx context.Context, nodeName string) error {
 		Description: "for node " + record.NodeName + ", by kubectl nodeattest token",
 		TTL:         tokenTTL,
 		Usages:      bootstraptoken.Usages{Authentication: true},
-		Groups:      []string{names.TokenGroup(record.NodeName)},
+		Groups:      []string{csr.TokenGroup(record.NodeName)},
 	}, p.now())
 	if err != nil {
 		return err

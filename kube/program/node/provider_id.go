@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -64,19 +63,10 @@ func (s *settings) providerID(evidence authenticator.Evidence) (askProviderID, e
 		}
 		return nil, refusal.Config("providerID", "auto, which evidence "+of+" does not support", "an ID in quotes, or {file: <path>}")
 	}
-	if err := checkProviderID(text); err != nil {
+	if err := oid.CheckProviderID(text); err != nil {
 		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "providerID " + refusal.Quote(text), Want: form, Err: err}
 	}
 	return func(context.Context) (string, error) { return text, nil }, nil
-}
-
-// checkProviderID refuses what an inventory cannot have and a certificate cannot state.
-func checkProviderID(id string) error {
-	_, err := oid.MarshalProviderID(id)
-	if err == nil && !names.ValidProviderID(id) {
-		err = refusal.Config("providerID", refusal.Quote(id), "<scheme>://<the platform's name of the machine>")
-	}
-	return err
 }
 
 // providerIDFile reads a file with a provider ID in one line, each time anew.
@@ -87,7 +77,7 @@ func providerIDFile(path string) askProviderID {
 			return "", err
 		}
 		id := strings.TrimSuffix(string(text), "\n")
-		if err := checkProviderID(id); err != nil {
+		if err := oid.CheckProviderID(id); err != nil {
 			return "", fmt.Errorf("%s: %w", path, err)
 		}
 		return id, nil

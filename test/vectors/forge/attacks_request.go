@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -148,10 +147,10 @@ func (w *Bench) objectAttacks() []RequestAttack {
 		"groups-without-authenticated":           func(a *Asked) { a.Groups = a.Groups[:1] },
 		"groups-of-a-node":                       func(a *Asked) { a.Groups = append(a.Groups, "system:nodes") },
 		"token-of-another-node": func(a *Asked) {
-			a.Groups = append(a.Groups, names.TokenGroup(OtherNode))
+			a.Groups = append(a.Groups, csr.TokenGroup(OtherNode))
 		},
 		"token-of-two-nodes": func(a *Asked) {
-			a.Groups = append(a.Groups, names.TokenGroup(NodeName), names.TokenGroup(OtherNode))
+			a.Groups = append(a.Groups, csr.TokenGroup(NodeName), csr.TokenGroup(OtherNode))
 		},
 		"bootstrap-asks-for-a-serving-certificate": func(a *Asked) {
 			username, groups := a.Username, a.Groups

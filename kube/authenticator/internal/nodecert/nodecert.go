@@ -3,6 +3,7 @@
 package nodecert
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/dn"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/recovered"
@@ -140,7 +140,7 @@ func (w *Wanted) CheckNew(p, inHand *certstore.Pair, cas []*x509.Certificate) er
 
 func checkIssuer(leaf *x509.Certificate, cas []*x509.Certificate) (err error) {
 	for _, ca := range cas {
-		if !dn.NamesIssuer(leaf, ca) {
+		if !namesIssuer(leaf, ca) {
 			continue
 		}
 		wrong := leaf.CheckSignatureFrom(ca)
@@ -150,6 +150,15 @@ func checkIssuer(leaf *x509.Certificate, cas []*x509.Certificate) (err error) {
 		err = &refusal.Error{Check: certstore.CheckPair, Got: "a certificate that names a CA of the cluster as its issuer", Want: "one that it has signed", Err: wrong}
 	}
 	return err
+}
+
+// namesIssuer reports whether a certificate names a CA as its issuer: by the key identifier or, where
+// one of the two lacks it, by the name, in upper or lower case.
+func namesIssuer(leaf, ca *x509.Certificate) bool {
+	if len(leaf.AuthorityKeyId) > 0 && len(ca.SubjectKeyId) > 0 {
+		return bytes.Equal(leaf.AuthorityKeyId, ca.SubjectKeyId)
+	}
+	return strings.EqualFold(leaf.Issuer.String(), ca.Subject.String())
 }
 
 // left is the lifetime that a certificate has when it arrives. With a slow clock, more seems to
