@@ -108,9 +108,6 @@ func execCredential(p *certstore.Pair, again time.Time) *clientauthenticationv1.
 // a plugin for a version of the answer other than client.authentication.k8s.io/v1.
 const checkExecInfo refusal.Check = "exec-info"
 
-// maxExecInfo bounds it, in bytes: the kernel allows a process less.
-const maxExecInfo = 1 << 20
-
 // CheckExecInfoVariable checks the value of KUBERNETES_EXEC_INFO against what
 // [Authenticator.Credential] returns. The value "" means that this is not being run as a
 // plugin, and passes. The check of the error is exec-info.
@@ -119,9 +116,6 @@ func CheckExecInfoVariable(value string) error {
 		return nil
 	}
 	want := clientauthenticationv1.SchemeGroupVersion.String()
-	if len(value) > maxExecInfo {
-		return &refusal.Error{Check: checkExecInfo, Got: "a longer KUBERNETES_EXEC_INFO", Want: "at most 1 MiB"}
-	}
 	var info metav1.TypeMeta
 	if err := json.Unmarshal([]byte(value), &info); err != nil {
 		return &refusal.Error{Check: checkExecInfo, Got: "a KUBERNETES_EXEC_INFO that is not JSON", Want: "an ExecCredential of " + want, Err: err}

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -76,28 +77,14 @@ func NewSealedPair(chain, file []byte, public crypto.PublicKey, now time.Time, r
 }
 
 func newPair(chain, key []byte, now time.Time, renew func(received time.Time, leaf *x509.Certificate) time.Time) (*Pair, error) {
-	text := make([]byte, 0, len(chain)+len(key))
-	var leaf *x509.Certificate
-	for block, rest := pem.Decode(chain); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != blockCertificate {
-			return nil, refuse("a block "+refusal.Quote(block.Type)+" beside the certificates", "certificates alone")
-		}
-		if leaf == nil {
-			var err error
-			if leaf, err = x509.ParseCertificate(block.Bytes); err != nil {
-				return nil, &refusal.Error{Check: CheckPair, Got: "a certificate that cannot be read", Err: err}
-			}
-		}
-		text = append(text, pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: block.Bytes})...)
+	p := &Pair{Received: now.UTC().Truncate(time.Second)}
+	if err := p.parseBlocks(slices.Concat(chain, []byte("\n"), key)); err != nil {
+		return nil, err
 	}
-	if leaf == nil {
-		return nil, refuse("no certificate", "at least one")
+	if !p.Received.Before(p.Leaf.NotAfter) {
+		return nil, refuse("a certificate that ended at "+p.Leaf.NotAfter.UTC().Format(timeForm), "one that is valid at "+p.Received.Format(timeForm)+", by this machine's clock")
 	}
-	received := now.UTC().Truncate(time.Second)
-	if !received.Before(leaf.NotAfter) {
-		return nil, refuse("a certificate that ended at "+leaf.NotAfter.UTC().Format(timeForm), "one that is valid at "+received.Format(timeForm)+", by this machine's clock")
-	}
-	p := &Pair{Chain: text, Key: key, Received: received, Renew: renew(received, leaf).UTC().Truncate(time.Second)}
+	p.Renew = renew(p.Received, p.Leaf).UTC().Truncate(time.Second)
 	return parsePair(p.Marshal())
 }
 
@@ -108,9 +95,6 @@ func refuse(got, want string) error {
 // CheckKey refuses any key but the one that the certificate is for. It is called for a sealed
 // key once that is loaded. The error matches [CheckPair].
 func (p *Pair) CheckKey(public crypto.PublicKey) error {
-	if p == nil || p.Leaf == nil {
-		return refuse("no certificate", "one")
-	}
 	key, ok := p.Leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !key.Equal(public) {
 		return refuse("a key that is not the certificate's", "the certificate's")
@@ -150,7 +134,7 @@ func parsePair(text []byte) (*Pair, error) {
 	p := new(Pair)
 	var err error
 	if len(times) != 5 {
-		return nil, refuse("another first line", "# received TIME, renew TIME")
+		return nil, refuse("a different first line", "# received TIME, renew TIME")
 	}
 	p.Received, err = time.Parse(timeForm, string(bytes.TrimSuffix(times[2], []byte(","))))
 	if err == nil {
@@ -163,7 +147,7 @@ func parsePair(text []byte) (*Pair, error) {
 		return nil, err
 	}
 	if !bytes.Equal(p.Marshal(), text) {
-		return nil, refuse("another spelling", "the one that is written")
+		return nil, refuse("a file in a different encoding", "the encoding that Pair.Marshal writes")
 	}
 	if p.Renew.Before(p.Received) || p.Renew.After(p.Leaf.NotAfter) {
 		return nil, refuse("renewal at "+p.Renew.Format(timeForm), "a time between "+p.Received.Format(timeForm)+" and "+p.Leaf.NotAfter.UTC().Format(timeForm))
@@ -177,12 +161,12 @@ func (p *Pair) parseBlocks(text []byte) error {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		switch {
 		case len(block.Headers) != 0:
-			return refuse("a block with headers", "none")
+			return refuse("a PEM block with headers", "a block without headers")
 		case p.Key != nil:
-			return refuse("something after the key", "nothing")
+			return refuse("a block "+refusal.Quote(block.Type)+" after the key", "the certificates, then their key")
 		case block.Type == blockCertificate:
 			if certificates++; certificates > maxChain {
-				return refuse("more certificates", fmt.Sprintf("at most %d", maxChain))
+				return refuse("too many certificates", fmt.Sprintf("at most %d", maxChain))
 			}
 			certificate, err := x509.ParseCertificate(block.Bytes)
 			if err != nil {

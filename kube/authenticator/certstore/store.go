@@ -64,10 +64,6 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir, root}, nil
 }
 
-var errNotOpened = errors.New("certstore: a folder that Open did not open")
-
-func (s *Store) opened() bool { return s != nil && s.root != nil }
-
 // Path is the path of the file with that name.
 func (s *Store) Path(name string) string { return filepath.Join(s.dir, name) }
 
@@ -84,9 +80,6 @@ func (s *Store) ReadPair(name string) (*Pair, error) {
 // Read reads another file of the folder, at most maxSize bytes. The check of the error is "file",
 // or it is the file system's.
 func (s *Store) Read(name string, maxSize int) ([]byte, error) {
-	if !s.opened() {
-		return nil, errNotOpened
-	}
 	return safefile.ReadIn(s.root, name, maxSize, safefile.Private)
 }
 
@@ -148,9 +141,6 @@ const heldFor = time.Minute
 // Held reports whether a process holds the name, and has shown so within a minute. It takes no
 // lock.
 func (s *Store) Held(name string) bool {
-	if !s.opened() {
-		return false
-	}
 	info, err := s.root.Stat(name + heldSuffix)
 	return err == nil && time.Since(info.ModTime()).Abs() < heldFor
 }
@@ -158,9 +148,6 @@ func (s *Store) Held(name string) bool {
 // hold opens a file and locks it. The lock belongs to the open file: it ends with Close, with
 // the process, or when the file is garbage collected, so the holder must keep the file.
 func (s *Store) hold(name string) (*os.File, error) {
-	if !s.opened() {
-		return nil, errNotOpened
-	}
 	for {
 		f, err := s.root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 		if errors.Is(err, syscall.EROFS) { // a lock writes nothing
@@ -212,12 +199,12 @@ func (l *Lock) Unlock() error {
 
 func (l *Lock) has() bool {
 	const closed = ^uintptr(0) // os.File.Fd
-	return l != nil && l.file != nil && l.file.Fd() != closed && l.store.opened()
+	return l != nil && l.file != nil && l.file.Fd() != closed
 }
 
 // WritePair replaces a pair. If it fails, on a full disk for example, the old pair stays.
 func (l *Lock) WritePair(name string, p *Pair) error {
-	if p == nil || p.Leaf == nil {
+	if p.Leaf == nil {
 		return refuse("no certificate", "one")
 	}
 	return l.Write(name, p.Marshal())

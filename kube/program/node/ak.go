@@ -185,36 +185,44 @@ func readTemplate(path string) (*tpm2.TPMTPublic, error) {
 	return template, nil
 }
 
-// certified is a TPM with a key whose certificate is looked at before each use: it may have been
-// renewed since. Another key's is refused here, before a challenge is spent on it.
-type certified struct {
+// preparedTPM is a TPM whose endorsement password is set, and whose AK certificate is checked, before
+// each use: the certificate may have been renewed, and one of a different key is refused before a
+// request is filed.
+type preparedTPM struct {
 	*authenticator.TPM
 	password passwordFile
-	file     string // "": in NV
+	ak       *akSettings // nil: the AK's certificate is not checked
 	now      func() time.Time
 
 	mu    sync.Mutex
-	known []byte // the certificate that was last seen to be the key's
+	known []byte // the last certificate that was found to be the key's
 }
 
-// Open reads the certificate, and opens the TPM.
-func (c *certified) Open(ctx context.Context) (attest.Prover, error) {
+// Open sets the password, checks the certificate, and opens the TPM.
+func (c *preparedTPM) Open(ctx context.Context) (attest.Prover, error) {
 	ready, err := c.password.ready(ctx, c.TPM)
 	if err != nil {
 		return nil, err
 	}
-	k, field := *ready, "certificateIndex"
-	if c.file != "" {
-		field = "certificatesFile"
-	}
-	if err := c.look(ctx, &k); err != nil {
-		return nil, fmt.Errorf("%s: %w", akField(field), err)
+	k := *ready
+	if c.ak != nil {
+		if err := c.checkCertificate(ctx, &k); err != nil {
+			return nil, fmt.Errorf("%s: %w", akField(c.ak.certificateField()), err)
+		}
 	}
 	return k.Open(ctx)
 }
 
-// look reads the certificate, and checks it.
-func (c *certified) look(ctx context.Context, k *authenticator.TPM) error {
+// certificateField returns the field that says where the key's certificate is.
+func (s *akSettings) certificateField() string {
+	if s.CertificatesFile != "" {
+		return "certificatesFile"
+	}
+	return "certificateIndex"
+}
+
+// checkCertificate reads the certificate, and checks it.
+func (c *preparedTPM) checkCertificate(ctx context.Context, k *authenticator.TPM) error {
 	device, err := tpm.OpenTPM(k.Path)
 	if err != nil {
 		return err
@@ -230,15 +238,15 @@ func (c *certified) look(ctx context.Context, k *authenticator.TPM) error {
 }
 
 // leaf reads the certificate; that of a file, with those above it, goes into the options.
-func (c *certified) leaf(ctx context.Context, k *authenticator.TPM, device transport.TPM) (*x509.Certificate, error) {
-	if c.file == "" {
+func (c *preparedTPM) leaf(ctx context.Context, k *authenticator.TPM, device transport.TPM) (*x509.Certificate, error) {
+	if c.ak.CertificatesFile == "" {
 		encoded, err := tpmkey.ReadNVCertificate(ctx, device, k.AK.CertificateIndex)
 		if err != nil {
 			return nil, err
 		}
 		return x509.ParseCertificate(encoded)
 	}
-	chain, err := readCertificates(c.file)
+	chain, err := readCertificates(c.ak.CertificatesFile)
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +255,7 @@ func (c *certified) leaf(ctx context.Context, k *authenticator.TPM, device trans
 }
 
 // check refuses a certificate that has ended, and that of another key.
-func (c *certified) check(ctx context.Context, k *authenticator.TPM, device transport.TPM, leaf *x509.Certificate) error {
+func (c *preparedTPM) check(ctx context.Context, k *authenticator.TPM, device transport.TPM, leaf *x509.Certificate) error {
 	if now := c.now(); now.After(leaf.NotAfter) {
 		return refusal.Config("a certificate", "that has ended at "+leaf.NotAfter.UTC().Format(time.RFC3339),
 			"one that is valid at "+now.UTC().Format(time.RFC3339)+": its CA has to certify the key again")

@@ -41,9 +41,9 @@ func configOf(section string) (authenticator.Config, error) {
 }
 
 // kindOf reads a file with a section tpm, of a key with a certificate.
-func kindOf(section string) (*certified, error) {
+func kindOf(section string) (*preparedTPM, error) {
 	c, err := configOf(section)
-	k, _ := c.Kind.(*certified)
+	k, _ := c.Kind.(*preparedTPM)
 	return k, err
 }
 
@@ -80,8 +80,8 @@ func TestAKSettings(t *testing.T) {
 				t.Errorf("template %+v", got.Template)
 			}
 			got.Template, row.want.Template = nil, nil
-			if got != row.want || k.file != row.file || k.Options.EK != nil || k.PersistentEK != 0 {
-				t.Errorf("got %+v, file %q", k.TPM, k.file)
+			if got != row.want || k.ak.CertificatesFile != row.file || k.Options.EK != nil || k.PersistentEK != 0 {
+				t.Errorf("got %+v, file %q", k.TPM, k.ak.CertificatesFile)
 			}
 		})
 	}

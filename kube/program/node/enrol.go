@@ -31,8 +31,8 @@ import (
 // enrolment is one run of the command enrol: the operator's CA certifies the AK of the file, and
 // the certificate goes to where the file says that it is.
 type enrolment struct {
-	kind     *certified
-	tpm      *authenticator.TPM // the kind's, with its passwords
+	evidence *preparedTPM
+	tpm      *authenticator.TPM // of the evidence, with its password
 	nodeName string
 	ca       *x509.Certificate
 	ek       string
@@ -55,11 +55,11 @@ func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout i
 		return fmt.Errorf("%w: want enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE) [--ek NAME] [--owner-password-file FILE]", errCommandLine)
 	}
 	var ok bool
-	if e.kind, ok = c.Kind.(*certified); !ok {
-		return refusal.Config("evidence.tpm.ak", "a key that no CA of yours certifies", "an object, which says where the key's certificate is to be")
+	if e.evidence, ok = c.Kind.(*preparedTPM); !ok || e.evidence.ak == nil {
+		return refusal.Config("evidence.tpm.ak", "a key by name", "an object, which says where to store the key's certificate")
 	}
-	if e.kind.AK.Handle != 0 { // its password would be needed beside the endorsement key's, and a wrong one counts
-		return refusal.Config("evidence.tpm.ak.handle", "a key that somebody else made", "a template: enrol proves keys that it makes")
+	if e.evidence.AK.Handle != 0 { // it may have a password, of which wrong tries are counted
+		return refusal.Config("evidence.tpm.ak.handle", "a persistent key", "a template: enrol proves only keys that it makes from one")
 	}
 	chain, err := readCertificates(*ca)
 	if err != nil {
@@ -81,7 +81,7 @@ func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout i
 
 // run asks the CA, and stores what it certified.
 func (e *enrolment) run(ctx context.Context) (err error) {
-	if e.tpm, err = e.kind.password.ready(ctx, e.kind.TPM); err != nil {
+	if e.tpm, err = e.evidence.password.ready(ctx, e.evidence.TPM); err != nil {
 		return err
 	}
 	certificate, err := e.ask(ctx)
@@ -170,13 +170,13 @@ func (e *enrolment) store(ctx context.Context, device transport.TPM, certificate
 	if err := leaf.CheckSignatureFrom(e.ca); err != nil {
 		return refusal.Config("a certificate", "that the CA of --ca has not signed", "one that it has")
 	}
-	if err := e.kind.check(ctx, e.tpm, device, leaf); err != nil {
+	if err := e.evidence.check(ctx, e.tpm, device, leaf); err != nil {
 		return err
 	}
-	where := e.kind.file
+	where := e.evidence.ak.CertificatesFile
 	if where == "" {
-		where = fmt.Sprintf("NV index 0x%08x", uint32(e.kind.AK.CertificateIndex))
-		err = tpmkey.WriteNVCertificate(ctx, device, e.kind.AK.CertificateIndex, certificate, tpmkey.NVCertificateOptions{OwnerPassword: e.owner})
+		where = fmt.Sprintf("NV index 0x%08x", uint32(e.evidence.AK.CertificateIndex))
+		err = tpmkey.WriteNVCertificate(ctx, device, e.evidence.AK.CertificateIndex, certificate, tpmkey.NVCertificateOptions{OwnerPassword: e.owner})
 	} else {
 		err = safefile.Replace(where, safefile.Content(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
 	}

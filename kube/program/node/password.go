@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
@@ -121,28 +120,10 @@ func (f passwordFile) state() (string, error) {
 	return where + string(f), err
 }
 
-// managed is a TPM whose endorsement hierarchy has the password of a file.
-type managed struct {
-	*authenticator.TPM
-	password passwordFile
-}
-
-// Open sees to the password, and opens the TPM.
-func (m *managed) Open(ctx context.Context) (attest.Prover, error) {
-	k, err := m.password.ready(ctx, m.TPM)
-	if err != nil {
-		return nil, err
-	}
-	return k.Open(ctx)
-}
-
-// keptPassword is where a kind's password is kept.
-func keptPassword(kind authenticator.Evidence) passwordFile {
-	switch k := kind.(type) {
-	case *managed:
-		return k.password
-	case *certified:
-		return k.password
+// keptPassword returns the file of the password of the TPM's endorsement hierarchy, or "".
+func keptPassword(evidence authenticator.Evidence) passwordFile {
+	if t, ok := evidence.(*preparedTPM); ok {
+		return t.password
 	}
 	return ""
 }

@@ -283,12 +283,10 @@ func (t *tpmSettings) evidence() (authenticator.Evidence, error) {
 	switch {
 	case ak.other == nil && kept == "":
 		return k, nil
-	case ak.other == nil:
-		return &managed{k, kept}, nil
-	case t.Intermediates != "" && ak.other.CertificatesFile != "":
-		return nil, refusal.Config("evidence.tpm.intermediates", "beside "+akField("certificatesFile"), "none: that file has the whole chain")
+	case ak.other != nil && t.Intermediates != "" && ak.other.CertificatesFile != "":
+		return nil, refusal.Config("evidence.tpm.intermediates", "set, as is "+akField("certificatesFile"), "none: that file has the whole chain")
 	}
-	return &certified{TPM: k, password: kept, file: ak.other.CertificatesFile, now: time.Now}, nil
+	return &preparedTPM{TPM: k, password: kept, ak: ak.other, now: time.Now}, nil
 }
 
 // persistent reads where the EK may be persistent.
