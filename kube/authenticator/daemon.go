@@ -11,18 +11,17 @@ import (
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
-// daemonName is held by the process that renews on its own clock.
+// daemonName is the name that the daemon holds in its folder.
 const daemonName = "daemon"
 
 // renewalLimit bounds one renewal by the daemon: 5 minutes for the challenge, then as long as the
 // control plane takes answers to it.
 const renewalLimit = 15 * time.Minute
 
-// Run keeps the certificates until ctx ends, and then returns nil. Each is renewed by
-// attestation when it is due, a little before the plugin would do so. Run fails if another
-// daemon runs on the folder (certstore.ErrLocked), or if the folder is removed
-// (io/fs.ErrNotExist). A kubelet that is configured to get certificates in a way that bypasses
-// this one is logged: the plugin refuses it.
+// Run renews the certificates until ctx ends, and then returns nil. It renews each by attestation when
+// it is due, a minute before the plugin would do so. Run fails if another daemon runs on the folder
+// (certstore.ErrLocked), or if the folder is removed (io/fs.ErrNotExist). It logs if the kubelet is
+// configured to get certificates without the plugin: the plugin refuses it.
 func (a *Authenticator) Run(ctx context.Context) error {
 	beat, release, err := a.store.Hold(daemonName)
 	switch {
@@ -32,7 +31,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 		a.config.Log.Warn("cannot write the daemon's sign of life; the plugin may renew at the same time", "folder", a.config.Dir, "why", err.Error())
 	}
 	if release != nil {
-		defer func() { _ = release() }() // at the latest when the process ends
+		defer func() { _ = release() }() // the kernel releases it when the process ends
 	}
 	a.warnKubelet()
 	ready := false
@@ -51,7 +50,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	return err
 }
 
-// ready reports whether a kubelet can start: the recovery certificate can wait.
+// ready reports whether the kubelet can start, which does not need the recovery certificate.
 func (v *snapshot) ready() bool {
 	for _, s := range v.a.slots {
 		if s.Purpose != csr.PurposeRecovery && v.next(s).use == nil {
@@ -61,9 +60,9 @@ func (v *snapshot) ready() bool {
 	return true
 }
 
-// Rotate renews the client certificate now, as well as the serving certificate if one is
-// configured, whatever is stored and whatever has failed before, even if the new one ends before
-// the one in hand. It waits for an attempt that is under way.
+// Rotate renews the client certificate now, and the serving certificate if one is configured, without
+// regard to stored certificates and pauses after failures, even if the new one expires before the
+// current one. It waits while another process renews.
 func (a *Authenticator) Rotate(ctx context.Context) error {
 	a.warnKubelet()
 	var failed []error
@@ -73,7 +72,7 @@ func (a *Authenticator) Rotate(ctx context.Context) error {
 		}
 		l, err := a.store.Lock(ctx)
 		if errors.Is(err, certstore.ErrLocked) {
-			return fmt.Errorf("another attempt is under way: %w", err)
+			return fmt.Errorf("another process is renewing: %w", err)
 		}
 		if err == nil {
 			_, err = a.renew(ctx, l, s, caller{})

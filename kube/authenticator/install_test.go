@@ -94,8 +94,8 @@ func TestWrongCertificate(t *testing.T) {
 			c.ExtraExtensions = []pkix.Extension{{Id: []int{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}}
 		}, "1.2.3.4"},
 		"four seconds":        {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(4 * time.Second) }, "at least 6m0s"},
-		"a twentieth":         {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(3 * time.Minute) }, "of the 1h0m0s that were asked for"},
-		"it would end before": {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(8 * time.Minute) }, "does not end before the one in hand"},
+		"a twentieth":         {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(3 * time.Minute) }, "of the requested 1h0m0s"},
+		"it would end before": {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(8 * time.Minute) }, "does not expire before the current certificate"},
 		"ended":               {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(-time.Minute) }, "this machine's clock"},
 		"another node":        {own, func(_ *fakeAPI, c *x509.Certificate) { c.Subject.CommonName = "system:node:other" }, "node-1"},
 		"administrators":      {own, func(_ *fakeAPI, c *x509.Certificate) { c.Subject.Organization = []string{"system:masters"} }, "system:nodes"},
@@ -155,7 +155,7 @@ func TestWrongServing(t *testing.T) {
 		"none":           {func(_ *fakeAPI, c *x509.Certificate) { c.DNSNames = nil }, testNode},
 		"it begins later": {func(f *fakeAPI, c *x509.Certificate) {
 			c.NotBefore, c.NotAfter = f.now().Add(time.Hour), f.now().Add(3*time.Hour)
-		}, "has begun"},
+		}, "already valid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeAPI(t)

@@ -2,23 +2,21 @@ package authenticator
 
 import "log/slog"
 
-// Kubelet says where to look for the kubelet's own configuration. The zero value looks
-// nowhere.
+// Kubelet has the paths of the kubelet's own configuration. The zero value checks nothing.
 type Kubelet struct {
 	// ConfigFile is the file of --config, a KubeletConfiguration in YAML or JSON; it may be
-	// missing. ConfigDir is the folder of --config-dir, whose *.conf files override it. Of
-	// these and of FlagFiles, only its owner may be able to write to a file, who is this
-	// process's user or root.
+	// missing. ConfigDir is the folder of --config-dir, whose *.conf files override it. Only
+	// this process's user and root may be able to write to these files and to FlagFiles.
 	ConfigFile, ConfigDir string
 	// FlagFiles are files that contain flags of the kubelet, as patterns of
 	// path/filepath.Match: environment files and systemd units. If a file hides another of the
 	// same name by being in an earlier folder, only the first is read.
 	FlagFiles []string
-	// Parent looks at the process that started this one, if that is a kubelet, as it is for a
-	// plugin, and at the files that it names. Linux only.
+	// Parent checks the process that started this one, if that is a kubelet, as it is for a
+	// plugin, and the files that its arguments name. Linux only.
 	Parent bool
-	// Processes looks at the kubelets that run on this machine. Those of other users, and those
-	// in a container, are not believed. Linux only, and not used by the plugin.
+	// Processes checks the kubelets that run on this machine, except those of other users and in
+	// containers. Linux only, and not used by the plugin.
 	Processes bool
 }
 

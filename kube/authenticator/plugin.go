@@ -18,34 +18,32 @@ import (
 
 // How long [Authenticator.Credential] may wait: every request of the kubelet waits with it.
 const (
-	// maxWait is the longest it waits when it has a certificate that works.
+	// maxWait is the longest wait with a usable certificate.
 	maxWait = 8 * time.Second
-	// maxWaitWithout is the longest it waits when it has none.
+	// maxWaitWithout is the longest wait without one.
 	maxWaitWithout = time.Minute
 
-	waitMargin = 750 * time.Millisecond // for what comes before and after
+	waitMargin = 750 * time.Millisecond // for reading files before and after the wait
 
-	// askAgain is how soon client-go comes back when another process is renewing.
+	// askAgain is when client-go runs the plugin again while another process is renewing.
 	askAgain = 10 * time.Second
 )
 
-// Credential returns what an exec credential plugin prints: the stored certificate with its
-// key and, as expirationTimestamp, when to ask again. That is the time of renewal, not the end
-// of the certificate: past expirationTimestamp, client-go fails every request if the plugin
-// fails, even though the certificate still works. So a certificate that works is always
-// returned.
+// Credential returns the output of an exec credential plugin: the stored certificate with its key
+// and, as expirationTimestamp, the time of renewal. That is not the certificate's notAfter: past
+// expirationTimestamp, client-go fails every request if the plugin fails, even though the certificate
+// is still valid. So a usable certificate is always returned.
 //
-// If the certificate is older than some minutes, Credential asks the API server whether it
-// works: client-go comes back before expirationTimestamp where it was refused. From the time of
-// renewal on, and if the API server rejects the certificate (401), Credential renews it
-// itself, unless a daemon does ([Authenticator.Run]) or another process is already doing so. It
-// waits for the renewal for at most 8 seconds, and returns the previous certificate if the
-// renewal fails. If no stored certificate works, it waits for a new one for up to a minute,
-// trying as often as the pauses between attempts allow; if it returns an error, that says how
-// the last attempt ended.
+// If the certificate is older than five minutes, Credential checks that the API server accepts it:
+// client-go runs the plugin before expirationTimestamp if the API server returned 401. From the time of
+// renewal on, and after a 401, Credential renews the certificate itself, unless a daemon does
+// ([Authenticator.Run]) or another process is already doing so. It waits for the renewal for at most 8
+// seconds, and returns the previous certificate if the renewal fails. If no stored certificate is
+// usable, it waits for a new one for up to a minute, trying as often as the pauses between attempts
+// allow; an error is that of the last attempt.
 //
-// A kubelet that is configured to get certificates in a way that bypasses this one is refused,
-// whatever is stored: the check is kubelet-configuration.
+// A kubelet that is configured to get certificates without the plugin is refused: the check is
+// kubelet-configuration.
 func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1.ExecCredential, error) {
 	began, limit := time.Now(), maxWaitWithout
 	v := a.snapshot(caller{plugin: true})
@@ -63,7 +61,7 @@ func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1
 	defer cancel()
 	var last error
 	err := v.loop(ctx, func(s step, failed error) bool {
-		if client = s; failed != nil && (last == nil || ctx.Err() == nil) { // an error that only says that time ran out says less
+		if client = s; failed != nil && (last == nil || ctx.Err() == nil) { // the end of ctx does not replace the error of an attempt
 			last = failed
 		}
 		return s.use != nil
@@ -104,13 +102,13 @@ func execCredential(p *certstore.Pair, again time.Time) *clientauthenticationv1.
 	}
 }
 
-// checkExecInfo is the check that fails if the environment variable KUBERNETES_EXEC_INFO asks
-// a plugin for a version of the answer other than client.authentication.k8s.io/v1.
+// checkExecInfo is the check that fails if the environment variable KUBERNETES_EXEC_INFO requests a
+// version of the output other than client.authentication.k8s.io/v1.
 const checkExecInfo refusal.Check = "exec-info"
 
-// CheckExecInfoVariable checks the value of KUBERNETES_EXEC_INFO against what
-// [Authenticator.Credential] returns. The value "" means that this is not being run as a
-// plugin, and passes. The check of the error is exec-info.
+// CheckExecInfoVariable checks that the value of KUBERNETES_EXEC_INFO requests the version that
+// [Authenticator.Credential] returns. The value "" means that this is not being run as a plugin, and
+// passes. The check of the error is exec-info.
 func CheckExecInfoVariable(value string) error {
 	if value == "" {
 		return nil

@@ -10,10 +10,10 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Status is what is known about a node's certificates. It contains no secrets.
+// Status is the status of a node's certificates. It contains no secrets.
 type Status struct {
 	NodeName string `json:"nodeName"`
-	// Kind is the name of the kind of evidence, and Server the address of the API server.
+	// Kind is the kind of evidence, and Server the address of the API server.
 	Kind   string `json:"kind"`
 	Server string `json:"server,omitempty"`
 	// ClusterID is the cluster ID that the node attests for: with several CAs, their IDs joined
@@ -42,13 +42,13 @@ type CertificateStatus struct {
 	Usable  bool   `json:"usable"`
 	Subject string `json:"subject,omitempty"`
 	Issuer  string `json:"issuer,omitempty"`
-	// CredentialID is the name that audit logs and the control plane's records use for it.
+	// CredentialID identifies the certificate in audit logs and the control plane's records.
 	CredentialID string    `json:"credentialID,omitempty"`
 	Names        []string  `json:"names,omitempty"` // of a serving certificate
 	Received     time.Time `json:"received,omitzero"`
 	NotAfter     time.Time `json:"notAfter,omitzero"`
 	Renew        time.Time `json:"renew,omitzero"` // never, without evidence
-	// Failures, LastAttempt, NextAttempt and LastError cover the time since the last success.
+	// Failures, LastAttempt, NextAttempt and LastError describe the attempts since the last success.
 	Failures    int       `json:"failures,omitempty"`
 	LastAttempt time.Time `json:"lastAttempt,omitzero"`
 	NextAttempt time.Time `json:"nextAttempt,omitzero"`
@@ -121,7 +121,7 @@ func (s *Status) Write(w io.Writer, now time.Time) error {
 	b := new(strings.Builder)
 	line := func(name, format string, args ...any) {
 		for n := range args {
-			if text, ok := args[n].(string); ok { // which may come from outside
+			if text, ok := args[n].(string); ok { // which may come from the API server
 				args[n] = refusal.Escape(text)
 			}
 		}
@@ -135,7 +135,7 @@ func (s *Status) Write(w io.Writer, now time.Time) error {
 		line("Certificate", "%s, by %s", c.Purpose, c.SignerName)
 		switch {
 		case c.Subject == "":
-			line("  state", "none yet")
+			line("  state", "not obtained yet")
 		case c.Usable:
 			line("  state", "valid until %s (%s left)", c.NotAfter.Format(time.RFC3339), c.NotAfter.Sub(now).Round(time.Second))
 			if c.Renew.IsZero() {
@@ -144,7 +144,7 @@ func (s *Status) Write(w io.Writer, now time.Time) error {
 			}
 			line("  renewal", "%s (in %s)", c.Renew.Format(time.RFC3339), c.Renew.Sub(now).Round(time.Second))
 		default:
-			line("  state", "ended %s (%s ago)", c.NotAfter.Format(time.RFC3339), now.Sub(c.NotAfter).Round(time.Second))
+			line("  state", "expired %s (%s ago)", c.NotAfter.Format(time.RFC3339), now.Sub(c.NotAfter).Round(time.Second))
 		}
 		if c.Subject != "" {
 			line("  subject", "%s, from %s", c.Subject, c.Issuer)

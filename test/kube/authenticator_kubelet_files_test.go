@@ -292,5 +292,5 @@ func authenticatorSays(t *testing.T, root string, k authenticator.Kubelet) (said
 	if strings.Contains(text, "kubelet-file") {
 		return refused, why
 	}
-	return does(strings.Contains(text, "ask for one of its own"), strings.Contains(text, "ask for serving certificates of its own")), why
+	return does(strings.Contains(text, "request one without evidence"), strings.Contains(text, "request serving certificates itself")), why
 }

@@ -75,7 +75,7 @@ func TestWrongCertificates(t *testing.T) {
 		{func(leaf *x509.Certificate) {
 			leaf.ExtraExtensions = []pkix.Extension{{Id: []int{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}}
 		}, nil, "critical extension 1.2.3.4"},
-		{func(leaf *x509.Certificate) { leaf.NotAfter = time.Now().Add(4 * time.Second) }, nil, "of the 1h0m0s that were asked for"},
+		{func(leaf *x509.Certificate) { leaf.NotAfter = time.Now().Add(4 * time.Second) }, nil, "of the requested 1h0m0s"},
 	}}
 	if os.Getenv(longVar) != "" { // until the pauses are at their longest
 		outages = [][]wrongCertificate{slices.Concat(outages...)}

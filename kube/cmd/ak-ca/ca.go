@@ -24,7 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// config says where a CA is.
+// config has the paths and settings of a CA.
 type config struct {
 	certificate, key, ring, machines, makers string
 	issuer                                   string
@@ -62,7 +62,7 @@ func (f *config) open(now func() time.Time) (*ca, error) {
 		return nil, fmt.Errorf("--key: %w", err)
 	}
 	if same, ok := c.key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !same.Equal(c.certificate.PublicKey) {
-		return nil, refusal.Config("--key", "another key than that of --certificate", "the CA's")
+		return nil, refusal.Config("--key", "the key of another certificate", "the key of --certificate")
 	}
 	text, err := safefile.Read(f.machines, maxFile, safefile.Trusted)
 	if err != nil {
@@ -89,7 +89,7 @@ func (f *config) open(now func() time.Time) (*ca, error) {
 	return c, err
 }
 
-// kind trusts the EKs of the list, or those of makers; the list admits no others in either case.
+// kind trusts the EKs of the list, or EKs certified by makers. The list decides admission in both cases.
 func (f *config) kind(list *membership.StaticList) (attest.Kind, error) {
 	var trust tpmcert.EKVerifierConfig
 	if f.makers == "" {
@@ -97,7 +97,7 @@ func (f *config) kind(list *membership.StaticList) (attest.Kind, error) {
 			trust.Allowed = append(trust.Allowed, m.Machine)
 		}
 		if len(trust.Allowed) == 0 {
-			return nil, refusal.Config("--machines", "a list without machines", "lines as ek:sha256:<64 hexadecimal digits> <name>")
+			return nil, refusal.Config("--machines", "a list without machines", "lines such as ek:sha256:<64 hexadecimal digits> <name>")
 		}
 	} else {
 		makers, err := certificates(f.makers)
@@ -113,14 +113,14 @@ func (f *config) kind(list *membership.StaticList) (attest.Kind, error) {
 	return tpm.NewKind(tpm.KindConfig{EKs: eks})
 }
 
-// enrolling is who files the requests: files have no requester. What a machine is, its TPM proves.
+// enrolling returns the user of all requests, as files have no requester. The TPM proves the machine.
 func enrolling() csr.User {
 	return csr.User{Username: csr.BootstrapUserPrefix + "enrols", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
 }
 
-// decide is the CA: it challenges the first message of a machine, and certifies its attestation
-// key after the second. made says what was certified. A refusal is in the status too; with one
-// that wraps [refusal.ErrRetry] there is none.
+// decide challenges a machine's hello, and certifies its attestation key after the answer. made
+// describes the certificate. A refusal is also in the status, except an error that wraps
+// [refusal.ErrRetry].
 func (c *ca) decide(ctx context.Context, spec *csr.Spec) (status csr.Status, made string, err error) {
 	request := csr.Filed(spec, enrolling(), c.now())
 	reply := new(join.Reply)
@@ -167,10 +167,10 @@ func (c *ca) certify(ctx context.Context, request *csr.Request) (*attest.Result,
 	return result, made.Chain[0], nil
 }
 
-// rotateAfter is how long a key makes challenges.
+// rotateAfter is how long a key of the ring is used for challenges.
 const rotateAfter = 30 * 24 * time.Hour
 
-// openRing reads the ring, and makes it, or its next key, where that is due.
+// openRing reads the ring. It creates a missing ring, and adds the next key when that is due.
 func openRing(path string, now time.Time) (*attest.KeyRing, error) {
 	var keys []attest.RingKey
 	text, err := safefile.Read(path, maxFile, safefile.Private)
@@ -183,7 +183,7 @@ func openRing(path string, now time.Time) (*attest.KeyRing, error) {
 	default:
 		var data map[string][]byte
 		if err := json.Unmarshal(text, &data); err != nil {
-			return nil, errors.New(path + " is no ring of keys") // the parser's error may have some of it
+			return nil, errors.New(path + " is not a key ring") // without the parser's error, which may contain a part of a key
 		}
 		if keys, err = attest.ParseRingKeys(data); err != nil {
 			return nil, err
@@ -220,11 +220,11 @@ func privateKey(path string) (crypto.Signer, error) {
 	}
 	key, err := keyutil.ParsePrivateKeyPEM(text)
 	if err != nil {
-		return nil, errors.New(path + " is no private key in PEM")
+		return nil, errors.New(path + " is not a private key in PEM")
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return nil, errors.New(path + " is no key that signs")
+		return nil, errors.New(path + " is not a signing key")
 	}
 	return signer, nil
 }

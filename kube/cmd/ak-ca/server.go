@@ -23,21 +23,21 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// What clients may cost: a machine is authenticated by its TPM's answer, and by nothing before.
+// Limits for clients, which are not authenticated before their TPM's answer.
 const (
-	// perSecond requests are looked at, of all machines together, and burst at once. One address
-	// gets a quarter of both.
+	// perSecond is the rate of requests of all machines together, and burst how many are decided at
+	// once. One address gets a quarter of both.
 	perSecond, burst = 20, 40
-	// maxAddresses are counted at a time.
+	// maxAddresses is the number of addresses that are counted at a time.
 	maxAddresses = 1024
 	// followed is the interval between two reads of the files.
 	followed = 10 * time.Second
 )
 
-// web says where machines reach the CA, and by which certificate they know it.
+// web has the address and the files of the HTTPS server.
 type web struct{ address, certificate, key string }
 
-// A server is a CA for machines that come over HTTPS.
+// A server is a CA with an HTTPS server.
 type server struct {
 	config *config
 	web    *web
@@ -50,7 +50,7 @@ type server struct {
 	errs io.Writer
 }
 
-// opened are the files as they were read last.
+// opened has the last version of the files.
 type opened struct {
 	ca          *ca
 	certificate *tls.Certificate
@@ -105,7 +105,7 @@ func (s *server) run(ctx context.Context) error {
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpserver.Enrolments.Patience)
 	defer cancel()
-	_ = h.Shutdown(ending) // who takes longer is cut off
+	_ = h.Shutdown(ending) // Close ends the remaining requests
 	err = h.Close()
 	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
 		err = errors.Join(err, ended)
@@ -120,14 +120,14 @@ func (s *server) http(l httpserver.Limits) *http.Server {
 	return h
 }
 
-// allow counts a request of an address.
+// allow counts a request of an address, and reports whether it is within the limits.
 func (s *server) allow(from netip.Prefix) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := s.each[from]
 	if of == nil {
 		if len(s.each) == maxAddresses {
-			clear(s.each) // each has its burst again, and all have what is left of the whole
+			clear(s.each) // each address gets its burst again, within the limit of all
 		}
 		of = rate.NewLimiter(s.limit.Limit()/4, max(1, s.limit.Burst()/4))
 		s.each[from] = of
@@ -135,7 +135,7 @@ func (s *server) allow(from netip.Prefix) bool {
 	return of.Allow() && s.limit.Allow()
 }
 
-// ServeHTTP decides a request as if it came in a file. A refusal is in the reply.
+// ServeHTTP decides a request in the same way as one in a file. A refusal is in the reply.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path != "/enrol":
@@ -167,10 +167,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fail writes a status, and no more: why is for the operator.
+// fail writes a status without the reason, which only the operator sees.
 func fail(w http.ResponseWriter, status int) { http.Error(w, http.StatusText(status), status) }
 
-// say tells the operator what became of a request.
+// say logs the result of a request.
 func (s *server) say(from, made string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

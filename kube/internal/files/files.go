@@ -1,5 +1,5 @@
-// Package files reads files that are rewritten while a program runs, such as those of a
-// ConfigMap or a Secret.
+// Package files reads files that change while a program runs, such as the files of a ConfigMap or a
+// Secret.
 package files
 
 import (

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk is a tmpfs that is mounted nowhere: it goes with its descriptor.
+// Disk is a tmpfs that is mounted nowhere: the kernel removes it with its descriptor.
 type Disk struct {
 	t    testing.TB
 	fd   int
 	size int
 }
 
-// New makes one of size bytes. It skips the test where the user may not mount file systems.
+// New makes a Disk of size bytes. It skips the test if the user may not mount file systems.
 func New(t testing.TB, size int) *Disk {
 	t.Helper()
 	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
@@ -45,7 +45,7 @@ func (d *Disk) Path(name string) string {
 	return filepath.Join("/proc/self/fd", strconv.Itoa(d.fd), name)
 }
 
-// Fill fills it; Empty makes room again.
+// Fill fills the disk; Empty undoes it.
 func (d *Disk) Fill() {
 	d.t.Helper()
 	if err := os.WriteFile(d.Path("fill"), make([]byte, 2*d.size), 0o600); !errors.Is(err, unix.ENOSPC) {
@@ -53,7 +53,7 @@ func (d *Disk) Fill() {
 	}
 }
 
-// Empty makes room again.
+// Empty undoes Fill.
 func (d *Disk) Empty() {
 	d.t.Helper()
 	if err := os.Remove(d.Path("fill")); err != nil {
@@ -61,7 +61,7 @@ func (d *Disk) Empty() {
 	}
 }
 
-// ReadOnly makes it read-only, or takes that back.
+// ReadOnly makes the disk read-only, or writable again.
 func (d *Disk) ReadOnly(on bool) {
 	d.t.Helper()
 	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}

@@ -25,8 +25,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// aks are the attestation keys, by their names in the file. gce-rsa, gce-ecc, azure-rsa and oem
-// have certificates, and take no EK.
+// aks returns the attestation keys, by their names in the file. gce-rsa, gce-ecc, azure-rsa and oem
+// have certificates, and need no EK.
 func aks() map[string]tpm.AKSource {
 	return map[string]tpm.AKSource{
 		"p-256":     {Template: tpm.AKTemplateECDSAP256()},
@@ -39,7 +39,7 @@ func aks() map[string]tpm.AKSource {
 	}
 }
 
-// akSettings are an attestation key that has no name: where it comes from, and its certificate.
+// akSettings is the object form of the field ak: the source of the key and of its certificate.
 type akSettings struct {
 	Template         string `json:"template"`
 	TemplateIndex    string `json:"templateIndex"`
@@ -49,17 +49,17 @@ type akSettings struct {
 	CertificatesFile string `json:"certificatesFile"`
 }
 
-// akField is the path in the file of a field of akSettings.
+// akField returns the path of a field of akSettings in the file.
 func akField(name string) string { return "evidence.tpm.ak." + name }
 
-// An attestationKey is what the field ak says.
+// An attestationKey is the value of the field ak.
 type attestationKey struct {
 	tpm.AKSource
-	name  string      // as messages have it
-	other *akSettings // nil: one of aks
+	name  string      // for messages
+	other *akSettings // nil if the field is one of the names of aks
 }
 
-// hasCertificate reports whether the key takes the road of its certificate.
+// hasCertificate reports whether the key attests by its certificate (RoadAK).
 func (k *attestationKey) hasCertificate() bool {
 	return k.OEM || k.CertificateIndex != 0 || k.other != nil
 }
@@ -73,7 +73,7 @@ func (t *tpmSettings) key() (*attestationKey, error) {
 	if len(text) != 0 && text[0] == '{' {
 		s := new(akSettings)
 		if err := t.AK.Decode(s); err != nil {
-			return nil, unreadable("a section evidence.tpm.ak that cannot be read", err)
+			return nil, unreadable("an invalid section evidence.tpm.ak", err)
 		}
 		source, err := s.source()
 		return &attestationKey{source, "of an object", s}, err
@@ -92,7 +92,7 @@ func (t *tpmSettings) key() (*attestationKey, error) {
 	return &attestationKey{source, refusal.Quote(name), nil}, nil
 }
 
-// source checks the fields.
+// source checks the fields and returns the key's source.
 func (s *akSettings) source() (source tpm.AKSource, err error) {
 	if err := exactlyOne("the key", [][2]string{{"template", s.Template}, {"templateIndex", s.TemplateIndex}, {"handle", s.Handle}}); err != nil {
 		return source, err
@@ -101,11 +101,11 @@ func (s *akSettings) source() (source tpm.AKSource, err error) {
 		return source, err
 	}
 	if s.NonceIndex != "" && s.TemplateIndex == "" {
-		return source, refusal.Config(akField("nonceIndex"), refusal.Quote(s.NonceIndex), "templateIndex beside it")
+		return source, refusal.Config(akField("nonceIndex"), refusal.Quote(s.NonceIndex), "templateIndex to be set too")
 	}
 	for _, f := range []struct {
 		name, text string
-		kind       byte
+		first      byte
 		into       *tpm2.TPMHandle
 	}{
 		{"templateIndex", s.TemplateIndex, nvIndex, &source.TemplateIndex},
@@ -116,7 +116,7 @@ func (s *akSettings) source() (source tpm.AKSource, err error) {
 		if f.text == "" {
 			continue
 		}
-		if *f.into, err = parseHandle(akField(f.name), f.text, f.kind, ""); err != nil {
+		if *f.into, err = parseHandle(akField(f.name), f.text, f.first, ""); err != nil {
 			return source, err
 		}
 	}
@@ -128,7 +128,7 @@ func (s *akSettings) source() (source tpm.AKSource, err error) {
 	return source, err
 }
 
-// exactlyOne refuses fields of which none, or more than one, says something.
+// exactlyOne refuses fields of which none, or more than one, is set.
 func exactlyOne(what string, fields [][2]string) error {
 	var all, given []string
 	for _, f := range fields {
@@ -150,22 +150,22 @@ const (
 	persistentKey = 0x81
 )
 
-// parseHandle reads a handle of a kind, which is written as 0x and eight hexadecimal digits.
-// otherwise is what else the field may be.
-func parseHandle(field, text string, kind byte, otherwise string) (tpm2.TPMHandle, error) {
-	what := map[byte]string{nvIndex: "an NV index", persistentKey: "a handle"}[kind]
+// parseHandle reads a handle whose first byte is first, written as 0x and eight hexadecimal digits.
+// otherwise names another value of the field, for errors.
+func parseHandle(field, text string, first byte, otherwise string) (tpm2.TPMHandle, error) {
+	what := map[byte]string{nvIndex: "an NV index", persistentKey: "a handle"}[first]
 	n, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 32)
-	if err != nil || byte(n>>24) != kind || fmt.Sprintf("0x%08x", n) != text {
-		return 0, refusal.Config(field, refusal.Quote(text), fmt.Sprintf(`%s from "0x%02x000000" to "0x%02xffffff"%s`, what, kind, kind, otherwise))
+	if err != nil || byte(n>>24) != first || fmt.Sprintf("0x%08x", n) != text {
+		return 0, refusal.Config(field, refusal.Quote(text), fmt.Sprintf(`%s from "0x%02x000000" to "0x%02xffffff"%s`, what, first, first, otherwise))
 	}
 	return tpm2.TPMHandle(n), nil
 }
 
-// akAttributes are those without which no verifier takes a key for an attestation key.
+// akAttributes are the attributes that every verifier requires of an attestation key.
 const akAttributes = statement.AttributeFixedTPM | statement.AttributeFixedParent | statement.AttributeSensitiveDataOrigin |
 	statement.AttributeRestricted | statement.AttributeSign
 
-// readTemplate reads a TPMT_PUBLIC.
+// readTemplate reads a TPMT_PUBLIC, and checks that it is the template of an attestation key.
 func readTemplate(path string) (*tpm2.TPMTPublic, error) {
 	text, err := readFile(path, configfile.MaxSize)
 	if err != nil {
@@ -173,14 +173,14 @@ func readTemplate(path string) (*tpm2.TPMTPublic, error) {
 	}
 	public, err := statement.ParsePublic(text)
 	if err != nil {
-		return nil, unreadable(akField("template")+" "+path+", which is no TPMT_PUBLIC", err)
+		return nil, unreadable(akField("template")+" "+path+", which is not a TPMT_PUBLIC", err)
 	}
 	if a := public.Attributes; !a.Has(akAttributes) || a.HasAny(statement.AttributeDecrypt) {
-		return nil, refusal.Config(akField("template"), "that of a key with the attributes "+a.String(), "that of a restricted signing key: "+akAttributes.String()+", without "+statement.AttributeDecrypt.String())
+		return nil, refusal.Config(akField("template"), "a template with the attributes "+a.String(), "the template of a restricted signing key: "+akAttributes.String()+", without "+statement.AttributeDecrypt.String())
 	}
 	template, err := tpm2.Unmarshal[tpm2.TPMTPublic](text)
 	if err != nil {
-		return nil, unreadable(akField("template")+" "+path+", which is no TPMT_PUBLIC", err)
+		return nil, unreadable(akField("template")+" "+path+", which is not a TPMT_PUBLIC", err)
 	}
 	return template, nil
 }
@@ -237,7 +237,7 @@ func (c *preparedTPM) checkCertificate(ctx context.Context, k *authenticator.TPM
 	return errors.Join(err, device.Close())
 }
 
-// leaf reads the certificate; that of a file, with those above it, goes into the options.
+// leaf reads the certificate. From a file, it also puts the whole chain into the options.
 func (c *preparedTPM) leaf(ctx context.Context, k *authenticator.TPM, device transport.TPM) (*x509.Certificate, error) {
 	if c.ak.CertificatesFile == "" {
 		encoded, err := tpmkey.ReadNVCertificate(ctx, device, k.AK.CertificateIndex)
@@ -254,11 +254,11 @@ func (c *preparedTPM) leaf(ctx context.Context, k *authenticator.TPM, device tra
 	return chain[0], nil
 }
 
-// check refuses a certificate that has ended, and that of another key.
+// check refuses an expired certificate, and one of another key.
 func (c *preparedTPM) check(ctx context.Context, k *authenticator.TPM, device transport.TPM, leaf *x509.Certificate) error {
 	if now := c.now(); now.After(leaf.NotAfter) {
-		return refusal.Config("a certificate", "that has ended at "+leaf.NotAfter.UTC().Format(time.RFC3339),
-			"one that is valid at "+now.UTC().Format(time.RFC3339)+": its CA has to certify the key again")
+		return refusal.Config("a certificate", "that expired at "+leaf.NotAfter.UTC().Format(time.RFC3339),
+			"a certificate that is valid at "+now.UTC().Format(time.RFC3339)+": have its CA certify the key again")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -270,7 +270,7 @@ func (c *preparedTPM) check(ctx context.Context, k *authenticator.TPM, device tr
 		return err
 	}
 	if !public.SameKey(leaf.PublicKey) {
-		return refusal.Config("a certificate", "of another key", "that of the key that the other fields of evidence.tpm.ak name")
+		return refusal.Config("a certificate", "of another key", "the certificate of the key of evidence.tpm.ak")
 	}
 	c.known = leaf.Raw
 	return nil

@@ -123,7 +123,7 @@ func TestAKSettingsRefused(t *testing.T) {
 		"no such template":                {`{template: /nonexistent, certificateIndex: "0x01800a00"}`, "/nonexistent"},
 		"a template in PEM":               {`{template: ` + written(t, "t", []byte("-----BEGIN PUBLIC KEY-----\n")) + `, certificateIndex: "0x01800a00"}`, "evidence.tpm.ak.template"},
 		"a template that is not whole":    {`{template: ` + written(t, "t", tpm2.Marshal(free)[:40]) + `, certificateIndex: "0x01800a00"}`, "evidence.tpm.ak.template"},
-		"a template of a free key":        {`{template: ` + written(t, "t", tpm2.Marshal(free)) + `, certificateIndex: "0x01800a00"}`, "want that of a restricted signing key"},
+		"a template of a free key":        {`{template: ` + written(t, "t", tpm2.Marshal(free)) + `, certificateIndex: "0x01800a00"}`, "want the template of a restricted signing key"},
 		"a template of a key for secrets": {`{template: ` + written(t, "t", tpm2.Marshal(decrypts)) + `, certificateIndex: "0x01800a00"}`, "without decrypt"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -191,8 +191,8 @@ func TestAKCertificate(t *testing.T) {
 		"as it is":                  {operatorsKey(), time.Now(), ""},
 		"from a file":               {fromFile(path), time.Now(), ""},
 		"renewed":                   {operatorsKey("0x01800a00", "0x01800a07"), time.Now(), ""},
-		"ended":                     {operatorsKey(), ended, "evidence.tpm.ak.certificateIndex: configuration: got a certificate that has ended at"},
-		"ended in a file":           {fromFile(path), ended, "evidence.tpm.ak.certificatesFile: configuration: got a certificate that has ended at"},
+		"ended":                     {operatorsKey(), ended, "evidence.tpm.ak.certificateIndex: configuration: got a certificate that expired at"},
+		"ended in a file":           {fromFile(path), ended, "evidence.tpm.ak.certificatesFile: configuration: got a certificate that expired at"},
 		"another key's":             {operatorsKey("0x01800a00", "0x01800a03"), time.Now(), "evidence.tpm.ak.certificateIndex: configuration: got a certificate of another key"},
 		"another key's in a file":   {fromFile(selfSigned(t, "other.pem")), time.Now(), "evidence.tpm.ak.certificatesFile: configuration: got a certificate of another key"},
 		"without the nonce":         {operatorsKey(`"nonceIndex": "0x01800a02", `, ""), time.Now(), "of another key"},

@@ -17,8 +17,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// boxed are the kinds in the box.
-func boxed() []Evidence {
+// builtIn returns the kinds of evidence that the program supports without others.
+func builtIn() []Evidence {
 	return []Evidence{
 		{tpm.Provider, section((*tpmSettings).evidence)},
 		{gce.Provider, section((*cloudSettings).gce)},
@@ -28,7 +28,7 @@ func boxed() []Evidence {
 	}
 }
 
-// section makes a kind of a section of its own type.
+// section decodes a section of the file into a T, and opens it.
 func section[T any](open func(*T) (authenticator.Evidence, error)) func(decode func(into any) error) (authenticator.Evidence, error) {
 	return func(decode func(into any) error) (authenticator.Evidence, error) {
 		s := new(T)
@@ -39,24 +39,24 @@ func section[T any](open func(*T) (authenticator.Evidence, error)) func(decode f
 	}
 }
 
-// noEvidence is the section of a machine that cannot attest.
+// noEvidence is the section of a machine without evidence.
 const noEvidence = "none"
 
-// kind returns the one kind of evidence that is configured, or nil for noEvidence.
-func (s *settings) kind(others []Evidence) (authenticator.Evidence, error) {
+// evidence returns the configured evidence, or nil for noEvidence.
+func (s *settings) evidence(others []Evidence) (authenticator.Evidence, error) {
 	if section, ok := s.Evidence[noEvidence]; ok && len(s.Evidence) == 1 {
 		if err := section.Decode(new(struct{})); err != nil {
-			return nil, unreadable("a section evidence."+noEvidence+" that cannot be read", err)
+			return nil, unreadable("an invalid section evidence."+noEvidence, err)
 		}
 		return nil, nil
 	}
 	var found *Evidence
 	var names []string
-	all := append(boxed(), others...)
+	all := append(builtIn(), others...)
 	for i := range all {
 		k := &all[i]
 		if k.Name == "" || k.Name == noEvidence || k.Open == nil || slices.Contains(names, k.Name) {
-			return nil, refusal.Config("Kind", refusal.Quote(k.Name), "a name that no other has, and Open")
+			return nil, refusal.Config("Evidence", refusal.Quote(k.Name), "a unique name, and Open")
 		}
 		names = append(names, k.Name)
 		if _, ok := s.Evidence[k.Name]; ok {
@@ -71,29 +71,28 @@ func (s *settings) kind(others []Evidence) (authenticator.Evidence, error) {
 		slices.Sort(got)
 		return nil, refusal.Config("evidence", refusal.Text(strings.Join(got, " and ")), "one of "+strings.Join(names, ", ")+", such as gce: {}, or "+noEvidence+": {}")
 	}
-	kind, err := found.Open(func(into any) error {
+	evidence, err := found.Open(func(into any) error {
 		if err := s.Evidence[found.Name].Decode(into); err != nil {
-			return unreadable("a section evidence."+found.Name+" that cannot be read", err)
+			return unreadable("an invalid section evidence."+found.Name, err)
 		}
 		return nil
 	})
 	switch {
 	case err != nil:
 		return nil, err
-	case kind == nil || kind.Provider() != found.Name:
-		return nil, refusal.Config("Kind.Open of "+found.Name, "another kind, or none", "a kind of that name")
+	case evidence == nil || evidence.Provider() != found.Name:
+		return nil, refusal.Config("Evidence.Open of "+found.Name, "nil, or evidence of another provider", "evidence of that provider")
 	}
-	return kind, nil
+	return evidence, nil
 }
 
-// cloudSettings say how to get a cloud's documents from its metadata server.
+// cloudSettings are the settings of a cloud's metadata server.
 type cloudSettings struct {
 	MetadataURL string   `json:"metadataURL"`
 	Timeout     duration `json:"timeout"`
 }
 
-// nitroSettings say how to get documents from a NitroTPM, and a provider ID from the instance's
-// metadata server.
+// nitroSettings are the settings of a NitroTPM, and of the metadata server that has the provider ID.
 type nitroSettings struct {
 	Tool          string `json:"tool"`
 	cloudSettings `json:",inline"`

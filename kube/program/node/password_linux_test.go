@@ -315,11 +315,11 @@ func TestPasswordSettings(t *testing.T) {
 		"{endorsementPassword: managed, ak: oem}":                                                                          {kept: defaultPassword},
 		"{endorsementPassword: managed, ak: " + operatorsKey() + "}":                                                       {kept: defaultPassword},
 		"{endorsementPassword: Managed}":                                                                                   {err: `evidence.tpm.endorsementPassword "Managed", want managed, or ""`},
-		"{endorsementPassword: s3cret}":                                                                                    {err: "a password has a file of its own"},
+		"{endorsementPassword: s3cret}":                                                                                    {err: "put a password into endorsementPasswordFile"},
 		"{endorsementPassword: managed, endorsementPasswordFile: b}":                                                       {err: `evidence.tpm.endorsementPasswordFile "b", want an absolute path`},
 		"{endorsementPassword: managed, ak: azure-rsa}":                                                                    {err: "without the hierarchy's password"},
 		`{endorsementPassword: managed, ak: {handle: "0x81020001", certificateIndex: "0x01800a00"}}`:                       {err: "without the hierarchy's password"},
-		"{endorsementPassword: managed, endorsementPasswordFile: /var/lib/kubelet-authenticator/password}":                 {err: "a folder of its own: when /var/lib/kubelet-authenticator is emptied"},
+		"{endorsementPassword: managed, endorsementPasswordFile: /var/lib/kubelet-authenticator/password}":                 {err: "a file outside /var/lib/kubelet-authenticator"},
 		"{endorsementPassword: managed, endorsementPasswordFile: /var/lib/kubelet-authenticator/../../lib/other/password}": {kept: "/var/lib/other/password"},
 	} {
 		c, err := configOf(section)
@@ -348,7 +348,7 @@ func TestStatusOfPassword(t *testing.T) {
 		}
 		return out.String()
 	}
-	if got := status("text"); !strings.Contains(got, "TPM's endorsement password: none yet; it will be in "+file+"\n") {
+	if got := status("text"); !strings.Contains(got, "TPM's endorsement password: not set yet; it will be in "+file+"\n") {
 		t.Errorf("before: %s", got)
 	}
 	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(strings.Repeat("p", 32)+"\n"), 0o600)); err != nil {

@@ -237,7 +237,7 @@ func TestSettingsRefused(t *testing.T) {
 	for name, change := range map[string][2]string{
 		"another version": {"v1alpha1", "v1"},
 		"the CRDs' group": {"config.nodeattest", "nodeattest"},
-		"another kind":    {"kind: KubeletAuth", "kind: Auth"},
+		"another provider":    {"kind: KubeletAuth", "kind: Auth"},
 		"unknown":         {"nodeName:", "nodename2:"},
 		"twice":           {"nodeName: node-1", "nodeName: node-1\nnodeName: node-2"},
 		"in capitals":     {"nodeName: node-1", "NODENAME: node-1"},
@@ -312,8 +312,8 @@ func TestKindOfOthers(t *testing.T) {
 		"a section of nothing":       {"{rack: }", []Evidence{rack}, "an object"},
 		"beside another":             {"{rack: {slot: a}, gce: {}}", []Evidence{rack}, "gce and rack"},
 		"beside an unknown one":      {"{rack: {slot: a}, row: {}}", []Evidence{rack}, "rack and row"},
-		"twice":                      {"{rack: {slot: a}}", []Evidence{rack, rack}, "no other"},
-		"a kind of another name":     {"{shelf: {slot: a}}", []Evidence{renamed}, "another kind"},
+		"twice":                      {"{rack: {slot: a}}", []Evidence{rack, rack}, "a unique name"},
+		"a kind of another name":     {"{shelf: {slot: a}}", []Evidence{renamed}, "another provider"},
 		"nothing to open":            {"{rack: {slot: a}}", []Evidence{empty}, "Open"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -482,7 +482,7 @@ func TestCommands(t *testing.T) {
 		})
 	}
 	out, _, err := try("-config", config, "status")
-	if !errors.Is(err, errNotUsable) || !strings.Contains(out, "none yet") || !strings.Contains(out, "Problem") || !strings.Contains(out, kubeconfig) {
+	if !errors.Is(err, errNotUsable) || !strings.Contains(out, "not obtained yet") || !strings.Contains(out, "Problem") || !strings.Contains(out, kubeconfig) {
 		t.Errorf("status: %v\n%s", err, out)
 	}
 	out, _, err = try("-config", config, "status", "-o", "json")

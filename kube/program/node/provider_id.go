@@ -12,10 +12,10 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// askProviderID asks a machine for its provider ID.
+// askProviderID reads a machine's provider ID.
 type askProviderID = func(ctx context.Context) (string, error)
 
-// autoProviderID is the field providerID of a file whose machine is asked.
+// autoProviderID is the value of providerID for an ID that the machine reads from its platform.
 const autoProviderID = "auto"
 
 // identified is evidence, or a source of it, that can read the machine's provider ID.
@@ -29,8 +29,8 @@ type identifiedEvidence struct {
 	identified
 }
 
-// providerID reads the field providerID: an ID, auto, or an object with a file. It is nil if the node
-// says nothing of itself.
+// providerID reads the field providerID: an ID, auto, or an object with a file. It returns nil if the node
+// claims no ID.
 func (s *settings) providerID(evidence authenticator.Evidence) (askProviderID, error) {
 	const form = `"", an ID in quotes, auto, or {file: <path>}`
 	var text string
@@ -41,7 +41,7 @@ func (s *settings) providerID(evidence authenticator.Evidence) (askProviderID, e
 			File string `json:"file"`
 		}
 		if err := s.ProviderID.Decode(&from); err != nil {
-			return nil, unreadable("a section providerID that cannot be read", err)
+			return nil, unreadable("an invalid section providerID", err)
 		}
 		if from.File == "" {
 			return nil, refusal.Config("providerID", "an object without a file", form)
@@ -69,7 +69,7 @@ func (s *settings) providerID(evidence authenticator.Evidence) (askProviderID, e
 	return func(context.Context) (string, error) { return text, nil }, nil
 }
 
-// providerIDFile reads a file with a provider ID in one line, each time anew.
+// providerIDFile reads a file with a provider ID in one line, at each call.
 func providerIDFile(path string) askProviderID {
 	return func(context.Context) (string, error) {
 		text, err := readFile(path, oid.MaxProviderIDSize+1)

@@ -84,9 +84,9 @@ func TestRootsCheck(t *testing.T) {
 		"DER":               {file: file(t, "f", one), want: "F 1: known: Vendor 1, CN=root, until 2039-12-31\n"},
 		"two in DER":        {file: file(t, "f", one, two), want: "F 1: known: Vendor 1, CN=root, until 2039-12-31\nF 2: known: Vendor 2, CN=root, until 2039-12-31\n"},
 		"a bundle, text":    {file: file(t, "f", []byte("Vendors\n"), p2, []byte("and\n"), p1), want: "F 1: known: Vendor 2, CN=root, until 2039-12-31\nF 2: known: Vendor 1, CN=root, until 2039-12-31\n"},
-		"ended":             {file: file(t, "f", p1), want: "F 1: ended on 2039-12-31: Vendor 1, CN=root\n", ended: true},
+		"ended":             {file: file(t, "f", p1), want: "F 1: expired on 2039-12-31: Vendor 1, CN=root\n", ended: true},
 		"an unknown one":    {file: file(t, "f", p1, p3), want: "F 1: known: Vendor 1, CN=root, until 2039-12-31\nF 2: unknown: CN=other\\nroot, SHA-256 DIGEST\n", err: "unknown certificates: 1: compare"},
-		"no certificate":    {file: file(t, "f", pemOf("CERTIFICATE", []byte("x"))), want: "F 1: unknown: no certificate that can be read, SHA-256 DIGEST\n", err: "unknown certificates: 1"},
+		"no certificate":    {file: file(t, "f", pemOf("CERTIFICATE", []byte("x"))), want: "F 1: unknown: an invalid certificate, SHA-256 DIGEST\n", err: "unknown certificates: 1"},
 		"a key":             {file: file(t, "f", p1, pemOf("PRIVATE KEY", []byte("x"))), err: "PRIVATE KEY"},
 		"a block cut short": {file: file(t, "f", p1, p2[:len(p2)-5]), err: "with 2 PEM blocks, of which 1 can be read"},
 		"text":              {file: file(t, "f", []byte("<html>")), err: "without certificates in PEM or DER"},
@@ -198,7 +198,7 @@ func FuzzRoots(f *testing.F) {
 			t.Errorf("%d certificates, %v", len(found), err)
 		}
 		for _, der := range found {
-			if line, _ := judge(nil, der, time.Time{}); !strings.HasPrefix(line, "unknown: ") || strings.Contains(line, "\n") {
+			if line, _ := lookUp(nil, der, time.Time{}); !strings.HasPrefix(line, "unknown: ") || strings.Contains(line, "\n") {
 				t.Errorf("%q", line)
 			}
 		}

@@ -1,5 +1,4 @@
-// Package evidence opens a machine's evidence, to be written in one of the versions of its data
-// format.
+// Package evidence opens a machine's evidence in one of the versions of its data format.
 package evidence
 
 import (
@@ -15,15 +14,14 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Opener opens the evidence, to be written in one version.
+// Opener opens the evidence in one version.
 type Opener = func(ctx context.Context) (attest.Prover, error)
 
 // Versions are the versions of the data format in which a machine can write its evidence.
 type Versions struct {
 	// Provider is the Provider of each Prover.
 	Provider string
-	// Open has a function for each version, the newest first. It is nil for a machine without
-	// evidence.
+	// Open has a function for each version, the newest first; nil without evidence.
 	Open []Opener
 	// Minimum is the oldest version to write; 0 means the newest.
 	Minimum int
@@ -105,7 +103,7 @@ func (v *Versions) Older(ctx context.Context, denied int, annotations map[string
 		last = version
 	}
 	_, err := csr.ChooseVersion(annotations, speaks)
-	return Opened{}, fmt.Errorf("no older version to try, where MinimumVersion is %d: %w", v.Minimum, err)
+	return Opened{}, fmt.Errorf("no older version of the evidence to try (MinimumVersion %d): %w", v.Minimum, err)
 }
 
 // Of describes the evidence of a provider, for messages.

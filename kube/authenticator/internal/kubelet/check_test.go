@@ -77,7 +77,7 @@ func TestOtherFiles(t *testing.T) {
 	} {
 		write(t, unit, "KUBELET_EXTRA_ARGS=\""+flags+"\"\n")
 		r := &Rules{Places: Places{ConfigFile: config, FlagFiles: []string{unit}}}
-		if err := r.CheckRunning(); (err != nil) != want || want && !strings.Contains(err.Error(), "in "+unit+", want what is looked at here") {
+		if err := r.CheckRunning(); (err != nil) != want || want && !strings.Contains(err.Error(), "in "+unit+", want ") {
 			t.Errorf("%s: got %v", flags, err)
 		}
 		if err := r.Check(); err != nil {
@@ -129,7 +129,7 @@ func TestCheckProcesses(t *testing.T) {
 		"another file":       {[]string{"--config=" + config}, "rotateCertificates: true in " + config, `--config="` + config},
 		"a name with a sign": {[]string{"--config=/x%i.yaml"}, "", `--config="/x%i.yaml"`},
 		"another folder":     {[]string{"--config-dir=" + dir}, "", `--config-dir="` + dir},
-		"a flag over a file": {[]string{"--config=" + config, "--rotate-certificates=false"}, "", "what is looked at here"},
+		"a flag over a file": {[]string{"--config=" + config, "--rotate-certificates=false"}, "", "which the kubelet-authenticator checks"},
 		"too long":           {strings.Fields(strings.Repeat("xxxxxxx ", 16<<10)), "at most 128 KiB", "at most 128 KiB"},
 	} {
 		t.Run(name, func(t *testing.T) {

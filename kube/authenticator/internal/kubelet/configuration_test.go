@@ -56,10 +56,10 @@ func TestReadConfiguration(t *testing.T) {
 		"no JSON":                      {files: files{"config.yaml": "{kind: KubeletConfiguration}"}, want: "config.yaml", check: CheckFile},
 		"empty":                        {files: files{"config.yaml": ""}, want: "config.yaml that the kubelet refuses, want a KubeletConfiguration of kubelet.config.k8s.io/v1beta1: it is empty", check: CheckFile},
 		"an empty drop-in":             {files: files{"d/90.conf": ""}, want: "it is empty", check: CheckFile},
-		"no kind":                      {files: files{"config.yaml": "rotateCertificates: true\n"}, want: `it has kind "" of version ""`, check: CheckFile},
+		"no kind":                      {files: files{"config.yaml": "rotateCertificates: true\n"}, want: `the kind is "" of version ""`, check: CheckFile},
 		"no kind in a drop-in":         {files: files{"d/90.conf": "rotateCertificates: true\n"}, want: "'Kind' is missing", check: CheckFile},
-		"another kind":                 {files: files{"config.yaml": "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n"}, want: `it has kind "ClusterConfiguration" of version "kubeadm.k8s.io/v1beta4"`, check: CheckFile},
-		"another version in a drop-in": {files: files{"d/90.conf": "apiVersion: kubelet.config.k8s.io/v1\nkind: KubeletConfiguration\n"}, want: `it has kind "KubeletConfiguration" of version "kubelet.config.k8s.io/v1"`, check: CheckFile},
+		"another kind":                 {files: files{"config.yaml": "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n"}, want: `the kind is "ClusterConfiguration" of version "kubeadm.k8s.io/v1beta4"`, check: CheckFile},
+		"another version in a drop-in": {files: files{"d/90.conf": "apiVersion: kubelet.config.k8s.io/v1\nkind: KubeletConfiguration\n"}, want: `the kind is "KubeletConfiguration" of version "kubelet.config.k8s.io/v1"`, check: CheckFile},
 		"too large":                    {files: files{"config.yaml": strings.Repeat("#", maxFile+1)}, want: "config.yaml", check: CheckFile},
 	} {
 		t.Run(name, func(t *testing.T) {
