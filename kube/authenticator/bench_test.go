@@ -22,7 +22,7 @@ func (d *timed) Send(command []byte) ([]byte, error) {
 }
 
 // BenchmarkAttest is hello, challenge, answer and certificate over HTTPS and swtpm, the
-// control plane's work included. The metric ms-without-TPM leaves out what the TPM takes:
+// control plane's work included. The metric ms-without-TPM leaves out the TPM's time:
 // the budget is 150.
 func BenchmarkAttest(b *testing.B) {
 	f := newFakeAPI(b)
@@ -39,7 +39,7 @@ func BenchmarkAttest(b *testing.B) {
 	b.ReportMetric(float64((b.Elapsed()-clock.took).Microseconds())/1000/float64(b.N), "ms-without-TPM")
 }
 
-// BenchmarkStored is the plugin's way where a stored certificate is good enough.
+// BenchmarkStored is a run of the plugin with a usable stored certificate.
 func BenchmarkStored(b *testing.B) {
 	a, _ := newNode(b, newFakeAPI(b), nil)
 	if _, err := a.Credential(b.Context()); err != nil {

@@ -34,7 +34,7 @@ func instead(f *fakeAPI, other func(w http.ResponseWriter, r *http.Request) bool
 	})
 }
 
-// TestEcho: a server, or a proxy before it, repeats the header of what it refuses. The token is
+// TestEcho: a server, or a proxy before it, repeats the header of a refused request. The token is
 // shown nowhere.
 func TestEcho(t *testing.T) {
 	t.Parallel()
@@ -156,7 +156,7 @@ func TestTwoCAs(t *testing.T) {
 	}
 }
 
-// TestSealedKey: with the recovery certificate the node is known as what it names, and only its
+// TestSealedKey: with the recovery certificate the node has the user of its subject, and only its
 // own key will do.
 func TestSealedKey(t *testing.T) {
 	t.Parallel()

@@ -39,7 +39,7 @@ func run(t *testing.T, a *Authenticator) (stop func()) {
 	return stop
 }
 
-// TestDaemon renews at each certificate's time: two requests for each, and none beside.
+// TestDaemon renews at each certificate's time: two requests for each, and no others.
 func TestDaemon(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t)
@@ -82,7 +82,7 @@ func TestDaemon(t *testing.T) {
 }
 
 // TestRecovery: the control plane is away until all has ended, and the bootstrap token is
-// gone: the node comes back by its recovery certificate. Until then it keeps what it has.
+// gone: the node comes back by its recovery certificate. Until then it keeps its certificates.
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t)
@@ -188,7 +188,7 @@ func TestServing(t *testing.T) {
 }
 
 // TestServingRefused: a name that the control plane does not know is refused, and the
-// client certificate is none the worse.
+// client certificate stays usable.
 func TestServingRefused(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t)
@@ -227,6 +227,6 @@ func TestRotate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := a.Rotate(ctx); !errors.Is(err, certstore.ErrLocked) {
-		t.Errorf("beside another attempt: got %v", err)
+		t.Errorf("during another attempt: got %v", err)
 	}
 }

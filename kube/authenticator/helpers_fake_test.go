@@ -71,12 +71,12 @@ type fakeAPI struct {
 	lifetime time.Duration
 	// What goes wrong.
 	down     bool                                                   // every call is answered 503
-	away     bool                                                   // nobody decides
+	away     bool                                                   // no request is decided
 	decide   func(o *certificatesv1.CertificateSigningRequest) bool // true: it is decided
 	cutWatch int                                                    // so many watches end before anything happens
 	sign     func(template *x509.Certificate)                       // before it is signed
 	noToken  bool                                                   // the bootstrap token is gone
-	unknown  *x509.Certificate                                      // with which it knows nobody
+	unknown  *x509.Certificate                                      // gets 401
 	review   func(w http.ResponseWriter)                            // instead of a review
 }
 
@@ -176,7 +176,7 @@ func (f *fakeAPI) set(change func()) {
 	f.changed.Broadcast()
 }
 
-// calls counts what was asked, "create system:bootstrap:attest" for example.
+// calls counts the calls with a prefix, "create system:bootstrap:attest" for example.
 func (f *fakeAPI) calls(prefix string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -484,7 +484,7 @@ func newNode(t testing.TB, f *fakeAPI, change func(*Config)) (*Authenticator, *d
 	return a, kind
 }
 
-// stored is what is stored and of use.
+// stored returns the usable stored pair of a file.
 func (a *Authenticator) stored(file string) *certstore.Pair {
 	for _, i := range a.slots {
 		if file == i.file || file == i.previous {
@@ -494,7 +494,7 @@ func (a *Authenticator) stored(file string) *certstore.Pair {
 	return nil
 }
 
-// onDisk is what is noted there about one certificate.
+// onDisk returns the stored record of one certificate.
 func (a *Authenticator) onDisk(file string) attempts {
 	text, _ := a.store.Read(stateFile, maxStateSize)
 	return parseState(text)[file]

@@ -34,7 +34,7 @@ const (
 	nodeTurns = 20
 )
 
-// liar is what a node speaks to.
+// liar is the other side of a node's connections.
 type liar interface {
 	// lie has it lie from now on. If it falls silent it calls end.
 	lie(end context.CancelFunc)
@@ -107,7 +107,7 @@ func (r *record) Write(p []byte) (int, error) {
 	return r.b.Write(p)
 }
 
-// take returns what was logged since the last time.
+// take returns the lines that were logged since the last time.
 func (r *record) take() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +177,7 @@ func (l *lies) node(made func() (*Authenticator, liar)) (*Authenticator, liar) {
 	return a, who
 }
 
-// TestHolders holds that holders counts what a node reads as the node's, and what a server keeps as
+// TestHolders holds that holders counts data that a node reads as the node's, and data of a server as
 // the server's. What other tests have left is freed between two samples, so a growth may be off by half.
 func TestHolders(t *testing.T) {
 	f := newFakeAPI(t)
@@ -243,7 +243,7 @@ func (l *lies) turn(a *Authenticator, who liar) {
 	who.lie(cancel)
 	err := act(ctx)
 	who.stop()
-	lock, lockErr := a.store.Lock(l.t.Context()) // when what has outlasted ctx has ended
+	lock, lockErr := a.store.Lock(l.t.Context()) // once a renewal that outlasted ctx has ended
 	if err := errors.Join(lockErr, lock.Unlock()); err != nil {
 		l.t.Fatal(err)
 	}
@@ -310,7 +310,7 @@ func (l *lies) action(a *Authenticator) (*slot, func(ctx context.Context) error)
 	}
 }
 
-// works has the API server, or a TLS client, try what is stored. Who had a client certificate has
+// works has the API server, or a TLS client, try the stored certificates. A node that had a client certificate has
 // one.
 func (l *lies) works(a *Authenticator, had bool) {
 	l.t.Helper()
@@ -341,7 +341,7 @@ func tryStored(ctx context.Context, a *Authenticator, i *slot, p *certstore.Pair
 	return authenticates(ctx, i, credential{config: bare, pair: p}, evidence)
 }
 
-// privateParts are those of a key's file that are in no other's, as bytes and as they are stored.
+// privateParts returns the secret parts of a key's file, as bytes and as they are stored.
 func privateParts(t *testing.T, p *certstore.Pair) [][]byte {
 	t.Helper()
 	block, _ := pem.Decode(p.Key)

@@ -37,7 +37,7 @@ func authority(t testing.TB, name string) (*x509.Certificate, *ecdsa.PrivateKey)
 	return &x509.Certificate{SerialNumber: big.NewInt(9), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true}, key
 }
 
-// signs has the control plane answer with what a CA signs, once it has challenged.
+// signs has the control plane answer with a CA's certificate, once it has challenged.
 func (f *fakeAPI) signs(ca *x509.Certificate, key *ecdsa.PrivateKey, change func(*x509.Certificate)) {
 	f.set(func() {
 		f.decide = func(o *certificatesv1.CertificateSigningRequest) bool {
@@ -113,7 +113,7 @@ func TestWrongCertificate(t *testing.T) {
 			good := a.stored(ClientFile)
 			ca, key := f.caCert, f.caKey
 			if c.foreign {
-				ca, key = authority(t, "nobody's CA")
+				ca, key = authority(t, "an unknown CA")
 			}
 			f.signs(ca, key, func(leaf *x509.Certificate) {
 				if c.change != nil {
@@ -259,7 +259,7 @@ func TestNotAllowedToAsk(t *testing.T) {
 	}
 }
 
-// TestRefused: a certificate with which the API server knows nobody, such as another cluster's,
+// TestRefused: a certificate that the API server rejects, such as another cluster's,
 // is renewed at once, and until then the one before is used if that works.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -327,7 +327,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestKeyDir: keys are where they are to be, and what was in the other folder is used until then.
+// TestKeyDir: keys are in KeyDir, and a pair in the other folder is used until the renewal.
 func TestKeyDir(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := joined(t, f, func(c *Config) { c.Serving = &Serving{DNSNames: []string{testNode}} })
@@ -386,7 +386,7 @@ func TestRotateShorter(t *testing.T) {
 	}
 }
 
-// TestDaemonAsks: the daemon asks by itself, and renews what the API server does not know.
+// TestDaemonAsks: the daemon checks by itself that the API server accepts its certificate.
 func TestDaemonAsks(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := newNode(t, f, nil)

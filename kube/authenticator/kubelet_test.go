@@ -13,7 +13,7 @@ import (
 
 // TestGoesAround: the plugin gives a kubelet that goes around it nothing. The daemon and a
 // rotation get the certificates that such a kubelet will have when its files are in place, and
-// say what is wrong.
+// name the problem.
 func TestGoesAround(t *testing.T) {
 	f := newFakeAPI(t)
 	path := filepath.Join(t.TempDir(), "config.yaml")

@@ -94,7 +94,7 @@ func TestShortCertificates(t *testing.T) {
 	}
 }
 
-// TestClocks: what a clock that is wrong leaves behind does not keep a node from its certificate.
+// TestClocks: records of a wrong clock do not keep a node from its certificate.
 func TestClocks(t *testing.T) {
 	for name, c := range map[string]struct {
 		set      time.Duration // the clock, once there is a certificate
@@ -188,7 +188,7 @@ func TestDaemonRemovedFolder(t *testing.T) {
 	obtained(t, b)
 }
 
-// TestSilentDaemon: the plugin renews beside a daemon that holds its lock and shows no life.
+// TestSilentDaemon: the plugin renews in spite of a daemon that holds its lock and shows no life.
 func TestSilentDaemon(t *testing.T) {
 	f := newFakeAPI(t)
 	a, kind := joined(t, f, nil)
@@ -201,7 +201,7 @@ func TestSilentDaemon(t *testing.T) {
 	for range 2 {
 		got := obtained(t, again(t, a))
 		if got.Status.ClientKeyData != string(before.Key) || kind.opened.Load() != 1 {
-			t.Error("renewed beside a daemon")
+			t.Error("renewed in spite of a daemon")
 		}
 	}
 	if !a.Status().Daemon {
@@ -216,7 +216,7 @@ func TestSilentDaemon(t *testing.T) {
 	}
 	got := obtained(t, again(t, a))
 	if got.Status.ClientKeyData == string(before.Key) || kind.opened.Load() != 2 {
-		t.Error("not renewed beside a daemon that shows no life")
+		t.Error("not renewed after a daemon showed no life")
 	}
 	if err := beat(); err != nil || !a.Status().Daemon {
 		t.Errorf("it shows no life again: %v", err)
@@ -242,7 +242,7 @@ func TestDaemonShowsLife(t *testing.T) {
 	}
 }
 
-// TestMemory: what is noted counts without a disk, and between two that know something the later.
+// TestMemory: a record counts without a disk, and of two records the later one.
 func TestMemory(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := newNode(t, f, nil)

@@ -20,10 +20,10 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// withoutEvidence is what a machine has that cannot attest.
+// withoutEvidence configures a machine that cannot attest.
 func withoutEvidence(c *Config) { c.Kind, c.SignerName, c.Lifetime = nil, csr.SignerClientInsecure, 0 }
 
-// signsInsecure has the control plane sign what has no evidence, and deny all that has some.
+// signsInsecure has the control plane sign requests without evidence, and deny others.
 func (f *fakeAPI) signsInsecure() {
 	f.set(func() {
 		f.decide = func(o *certificatesv1.CertificateSigningRequest) bool {
@@ -93,7 +93,7 @@ func TestWithoutEvidenceRotates(t *testing.T) {
 	}
 }
 
-// TestPendingKey: a request that nobody has signed yet is not the node's last.
+// TestPendingKey: a request that is not signed yet is not the node's last.
 func TestPendingKey(t *testing.T) {
 	f := newFakeAPI(t)
 	f.signsInsecure()
@@ -108,7 +108,7 @@ func TestPendingKey(t *testing.T) {
 				return false
 			}
 			keys = append(keys, request.PublicKey.(*ecdsa.PublicKey))
-			return len(keys) == 1 || decide(o) // nobody signs the first
+			return len(keys) == 1 || decide(o) // the first is not signed
 		}
 	})
 	a, _ := newNode(t, f, withoutEvidence)
@@ -120,7 +120,7 @@ func TestPendingKey(t *testing.T) {
 		cancel()
 	}()
 	if err := a.Rotate(ctx); err == nil {
-		t.Fatal("it has a certificate that nobody has signed")
+		t.Fatal("it has a certificate that was not signed")
 	}
 	pending := a.store.Path(pendingFile)
 	if info, err := os.Stat(pending); err != nil || info.Mode().Perm() != 0o600 {

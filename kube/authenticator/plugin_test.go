@@ -28,7 +28,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkIsCredential checks what a plugin prints.
+// checkIsCredential checks the output of a plugin.
 func checkIsCredential(t *testing.T, c *clientauthenticationv1.ExecCredential, err error) *x509.Certificate {
 	t.Helper()
 	if err != nil {
@@ -45,7 +45,7 @@ func checkIsCredential(t *testing.T, c *clientauthenticationv1.ExecCredential, e
 	return pair.Leaf
 }
 
-// obtained runs the plugin, and checks what it prints.
+// obtained runs the plugin, and checks its output.
 func obtained(t *testing.T, a *Authenticator) *clientauthenticationv1.ExecCredential {
 	t.Helper()
 	c, err := a.Credential(t.Context())
@@ -53,7 +53,7 @@ func obtained(t *testing.T, a *Authenticator) *clientauthenticationv1.ExecCreden
 	return c
 }
 
-// TestCredential: the first run attests, the next prints what is stored.
+// TestCredential: the first run attests, the next prints the stored certificate.
 func TestCredential(t *testing.T) {
 	f := newFakeAPI(t)
 	a, kind := newNode(t, f, nil)
@@ -327,7 +327,7 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-// TestWaits: a run without a certificate ends well once what it waits for comes.
+// TestWaits: a run without a certificate ends well once the API server is back.
 func TestWaits(t *testing.T) {
 	f := newFakeAPI(t)
 	f.down = true
@@ -339,7 +339,7 @@ func TestWaits(t *testing.T) {
 	obtained(t, a)
 }
 
-// TestRequests is what may happen to a request on its way.
+// TestRequests has requests decided in all possible ways.
 func TestRequests(t *testing.T) {
 	hellos := 0
 	hello := func(o *certificatesv1.CertificateSigningRequest) bool {
@@ -362,7 +362,7 @@ func TestRequests(t *testing.T) {
 				return false
 			}
 		}},
-		"a hello that somebody approved is filed again": {decide: func(*fakeAPI) func(*certificatesv1.CertificateSigningRequest) bool {
+		"a hello that was approved by hand is filed again": {decide: func(*fakeAPI) func(*certificatesv1.CertificateSigningRequest) bool {
 			first := true
 			return func(o *certificatesv1.CertificateSigningRequest) bool {
 				if hello(o) && first {
@@ -379,7 +379,7 @@ func TestRequests(t *testing.T) {
 				return hello(o)
 			}
 		}, want: refusal.Check("no-challenge"), text: "ByHand"},
-		"a challenge that is none": {decide: func(*fakeAPI) func(*certificatesv1.CertificateSigningRequest) bool {
+		"an invalid challenge": {decide: func(*fakeAPI) func(*certificatesv1.CertificateSigningRequest) bool {
 			return func(o *certificatesv1.CertificateSigningRequest) bool {
 				condition(o, "Denied", "AttestationChallenge", "AAAA")
 				return hello(o)
@@ -465,7 +465,7 @@ func TestFullDiskCredential(t *testing.T) {
 	}
 }
 
-// TestDamaged: a stored file that is none to use is as good as none.
+// TestDamaged: a stored file that cannot be used counts as missing.
 func TestDamaged(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := newNode(t, f, nil)

@@ -56,8 +56,7 @@ func (v *snapshot) current(s *slot) *certstore.Pair {
 	return nil
 }
 
-// load reads a stored pair. It returns nil if there is none for this node and this purpose, or if the
-// file is invalid, which is logged.
+// load reads a stored pair. It returns nil if the file does not exist or, after logging it, is invalid.
 func (a *Authenticator) load(s *slot, file string) *certstore.Pair {
 	if file == "" {
 		return nil

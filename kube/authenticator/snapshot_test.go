@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestView: what is read stays what it was until it is read anew.
+// TestView: a snapshot stays the same until it is refreshed.
 func TestView(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := joined(t, f, nil)

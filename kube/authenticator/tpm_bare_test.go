@@ -9,7 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// TestEKWithoutCertificate: the denial of an EK that has no certificate says what the control plane
+// TestEKWithoutCertificate: the denial of an EK that has no certificate says how the control plane
 // has to list, and which EKs of the TPM have one. That of an EK with a certificate says nothing of it.
 func TestEKWithoutCertificate(t *testing.T) {
 	for name, c := range map[string]struct {

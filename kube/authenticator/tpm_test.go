@@ -80,13 +80,13 @@ func tpmVerifier(t testing.TB, f *fakeAPI, device *tpmsim.TPM) *attest.Verifier 
 }
 
 // asymmetric are the commands in which a TPM computes with a private key, or makes one:
-// what takes a chip its time.
+// which take a chip long.
 var asymmetric = map[tpm2.TPMCC]bool{
 	tpm2.TPMCCCreatePrimary: true, tpm2.TPMCCCreate: true, tpm2.TPMCCActivateCredential: true, tpm2.TPMCCCertify: true,
 	tpm2.TPMCCSign: true, tpm2.TPMCCQuote: true, tpm2.TPMCCImport: true, tpm2.TPMCCECDHZGen: true, tpm2.TPMCCRSADecrypt: true,
 }
 
-// count counts commands, and those that are asymmetric. A session that is salted has the
+// count counts commands, and asymmetric ones. A session that is salted has the
 // TPM decrypt the salt with a private key.
 func count(t *testing.T, counted *tpmsim.FaultyTPM) (all, slow int) {
 	t.Helper()
@@ -107,7 +107,7 @@ func checkFlushed(t *testing.T, device *tpmsim.TPM) {
 	}
 }
 
-// TestTPMCommands counts what a certificate costs a TPM, by the way that the node goes.
+// TestTPMCommands counts the TPM's commands for a certificate, by the kind of key.
 func TestTPMCommands(t *testing.T) {
 	for name, c := range map[string]struct {
 		persist   bool
@@ -276,7 +276,7 @@ func TestPasswordFile(t *testing.T) {
 	}
 }
 
-// makersKey makes a key whose wrong passwords count, with a certificate and what is above it.
+// makersKey makes a key whose wrong passwords count, with a certificate and its chain.
 func makersKey(t *testing.T, device *tpmsim.TPM, handle tpm2.TPMHandle, password string) [][]byte {
 	t.Helper()
 	template := tpm.AKTemplateECDSAP256()

@@ -17,7 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/evidence"
 )
 
-// speaker is a node whose kind writes several versions, and what it has filed.
+// speaker is a node whose evidence has several versions, and its requests.
 type speaker struct {
 	*Authenticator
 	f      *fakeAPI
@@ -62,7 +62,7 @@ func (s *speaker) reads(versions ...int) {
 	s.f.set(func() { s.f.verifier = v })
 }
 
-// denies has somebody deny requests, if deny says so, before the control plane decides.
+// denies has an attacker deny requests, if deny says so, before the control plane decides.
 func (s *speaker) denies(deny func(o *certificatesv1.CertificateSigningRequest) bool) {
 	s.f.set(func() {
 		s.filed = nil
@@ -78,7 +78,7 @@ func (s *speaker) denies(deny func(o *certificatesv1.CertificateSigningRequest) 
 	})
 }
 
-// attempt has the node make one attempt, and returns what it has filed.
+// attempt has the node make one attempt, and returns its requests.
 func (s *speaker) attempt(t *testing.T) ([]string, error) {
 	t.Helper()
 	err := s.Rotate(t.Context())
@@ -90,7 +90,7 @@ func (s *speaker) attempt(t *testing.T) ([]string, error) {
 	return filed, err
 }
 
-// formats are those of a node's requests, by their versions.
+// formats returns the formats of a node's requests, by their versions.
 func formats(versions ...int) (all []string) {
 	for _, v := range versions {
 		all = append(all, attesttest.PlatformProvider+"/v"+strconv.Itoa(v))
@@ -98,7 +98,7 @@ func formats(versions ...int) (all []string) {
 	return all
 }
 
-// TestVersions is the specification of what a node files where the control plane reads other
+// TestVersions is the specification of a node's requests where the control plane reads other
 // versions than its newest.
 func TestVersions(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -169,7 +169,7 @@ func TestVersionsAtEveryRenewal(t *testing.T) {
 	})
 }
 
-// TestForgedVersions: whoever may deny requests gets one more try of an attempt out of a node,
+// TestForgedVersions: an account that may deny requests gets one more request out of a node,
 // in a version that the node's operator allows, and nothing that lasts.
 func TestForgedVersions(t *testing.T) {
 	key, _ := new(csr.UnsupportedVersionError).Annotation()

@@ -93,7 +93,7 @@ func TestPair(t *testing.T) {
 	if !got.Usable(now.Add(59*time.Minute)) || got.Usable(now.Add(time.Hour-time.Second)) || (*Pair)(nil).Usable(now) || new(Pair).Usable(now) {
 		t.Error("Usable")
 	}
-	// What the kubelet does with tlsCertFile and tlsPrivateKeyFile.
+	// The kubelet reads tlsCertFile and tlsPrivateKeyFile in this way.
 	if _, err := tls.LoadX509KeyPair(s.Path("client.pem"), s.Path("client.pem")); err != nil {
 		t.Error(err)
 	}
@@ -276,12 +276,12 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestHold: who holds a name shows it until its release, or for a minute after the last sign
-// of life, and who looks does not disturb who comes.
+// TestHold: a held name shows until its release, or for a minute after the last sign of life, and
+// readers do not disturb a process that takes it.
 func TestHold(t *testing.T) {
 	s := open(t)
 	if s.Held("daemon") {
-		t.Error("held by nobody")
+		t.Error("held before Hold")
 	}
 	beat, release, err := s.Hold("daemon")
 	if err != nil || !s.Held("daemon") || s.Held("other") {
@@ -469,7 +469,7 @@ func writeForever(dir string) {
 	}
 }
 
-// TestKill kills a writer at random points: what is there is whole, the lock is free, and
+// TestKill kills a writer at random points: the stored pair is whole, the lock is free, and
 // nothing is left over by the next write.
 func TestKill(t *testing.T) {
 	s := open(t)

@@ -43,7 +43,7 @@ func write(t *testing.T, dir, name string, text []byte) string {
 	return path
 }
 
-// filesOf are those of a CA that knows the machines of a list.
+// filesOf writes the files of a CA with a list of machines.
 func filesOf(t *testing.T, list string) *config {
 	t.Helper()
 	dir := t.TempDir()
@@ -221,7 +221,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestRing: the ring is made for its owner only, stays for thirty days, and then gets a key beside
+// TestRing: the ring is made for its owner only, stays for thirty days, and then gets a key next to
 // the one before, whose challenges are still out.
 func TestRing(t *testing.T) {
 	path, now := filepath.Join(t.TempDir(), "ring.json"), time.Now()
@@ -255,7 +255,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestFlags: names of files are no flags, whoever chose them.
+// TestFlags: names of files are not taken for flags.
 func TestFlags(t *testing.T) {
 	f := filesOf(t, machineOfNobody)
 	args := []string{"--certificate", f.certificate, "--key", f.key, "--ring", f.ring, "--machines", f.machines}
@@ -305,7 +305,7 @@ func TestServe(t *testing.T) {
 			t.Errorf("%s: there is a reply", name)
 		}
 	}
-	// Nobody waits for whoever may write to a pipe.
+	// A pipe is refused without waiting.
 	if pipe := filepath.Join(dir, "pipe.json"); exec.Command("mkfifo", pipe).Run() == nil {
 		if err := c.serve(t.Context(), pipe, io.Discard); err == nil {
 			t.Error("a pipe: no error")

@@ -106,7 +106,7 @@ func denied(t *testing.T, what string, status csr.Status, reason string) {
 }
 
 // TestServer has TPMs enrol over HTTPS. One that is not on the list, another one's answer, a
-// changed one, and one that a CA with another ring asked for, get what they get by files.
+// changed one, and one that a CA with another ring asked for, get the same replies as by files.
 func TestServer(t *testing.T) {
 	device, strange := tpmsim.Swtpm(t, tpmsim.Options{}), tpmsim.Swtpm(t, tpmsim.Options{})
 	ours, second := newMachine(t, device, "node-1"), newMachine(t, strange, "node-2")
@@ -145,7 +145,7 @@ func TestServer(t *testing.T) {
 	denied(t, "a replay to a CA with another ring", s.ask(t, answer), "RingKey")
 }
 
-// splice puts the evidence of one request beside the first block of another.
+// splice puts the evidence of one request next to the first block of another.
 func splice(t *testing.T, request, evidence []byte) []byte {
 	t.Helper()
 	const end = "-----END CERTIFICATE REQUEST-----\n"
@@ -157,7 +157,7 @@ func splice(t *testing.T, request, evidence []byte) []byte {
 	return append(append(bytes.Clone(first), end...), rest...)
 }
 
-// TestServerRefuses what is no request of a machine, without a word about why.
+// TestServerRefuses holds that invalid requests are refused without a reason.
 func TestServerRefuses(t *testing.T) {
 	s := serveHTTPS(t, filesOf(t, machineOfNobody), limits)
 	for name, row := range map[string]struct {

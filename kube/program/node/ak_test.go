@@ -57,7 +57,7 @@ func written(t *testing.T, name string, text []byte) string {
 	return path
 }
 
-// TestAKSettings reads what the operator says of a key that has no name.
+// TestAKSettings reads keys in the form of an object.
 func TestAKSettings(t *testing.T) {
 	template := written(t, "ak.tpmt", tpm2.Marshal(tpm.AKTemplateECDSAP384()))
 	for name, row := range map[string]struct {
@@ -157,7 +157,7 @@ func selfSigned(t *testing.T, name string) string {
 	return written(t, name, pemOf("CERTIFICATE", ca.Root().Raw))
 }
 
-// TestAKCertificate opens TPMs whose key's certificate is not what it should be: that is said
+// TestAKCertificate opens TPMs whose key has a wrong certificate: that is an error
 // before a message is made. One that has been renewed, in NV or in the file, is used at once.
 func TestAKCertificate(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{

@@ -90,7 +90,7 @@ func (spaces) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestPostedRequest: what is sent is the request, as a file has it.
+// TestPostedRequest: the body is the request, as in a file.
 func TestPostedRequest(t *testing.T) {
 	var got csr.Spec
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -109,7 +109,7 @@ func TestPostedRequest(t *testing.T) {
 	}
 }
 
-// TestOverHTTPSRefuses what is no server, before a TPM is asked.
+// TestOverHTTPSRefuses invalid URLs, before the TPM is used.
 func TestOverHTTPSRefuses(t *testing.T) {
 	ca := selfSigned(t, "ca.pem")
 	for _, to := range []string{"http://ca.example/enrol", "https:///enrol", "https://user:s3cret@ca.example/enrol", "ca.example:8443", "://", "\x00"} {

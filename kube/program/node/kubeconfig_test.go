@@ -20,7 +20,7 @@ func TestReadKubeconfig(t *testing.T) {
 	t.Setenv("KUBERNETES_MASTER", "https://192.0.2.9")
 	for name, row := range map[string]struct{ cluster, user, token, pair, want string }{
 		"a token":                 {"server: " + server + ", certificate-authority: " + dir + "/ca.crt", "token: " + token, token, "", ""},
-		"a path beside it":        {"server: " + server + ", certificate-authority: ca.crt", "token: " + token, token, "", ""},
+		"a path next to it":       {"server: " + server + ", certificate-authority: ca.crt", "token: " + token, token, "", ""},
 		"data over a path":        {"server: " + server + ", certificate-authority: none, certificate-authority-data: Q0E=", "", "", "", ""},
 		"a token's file":          {"server: " + server + ", certificate-authority: ca.crt", "tokenFile: token", token, "", ""},
 		"a certificate":           {"server: " + server + ", certificate-authority: ca.crt", "client-certificate: client.pem, client-key: client.pem", "", "PAIR", ""},

@@ -46,7 +46,7 @@ func opens(t *testing.T, section string) error {
 	return p.Close()
 }
 
-// makesAK reports whether somebody with that password can make an attestation key.
+// makesAK reports whether a program with that password can make an attestation key.
 func makesAK(t *testing.T, device transport.TPM, password []byte) bool {
 	t.Helper()
 	_, err := tpm.AKPublic(t.Context(), device, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, secret.New(password))
@@ -71,7 +71,7 @@ func wrongPasswords(t *testing.T, device transport.TPM) uint32 {
 }
 
 // TestManagedPassword: the program makes a password before its first message, and sets it again
-// after TPM2_Clear. Nobody makes an attestation key without its file.
+// after TPM2_Clear. No program makes an attestation key without its file.
 func TestManagedPassword(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{})
 	folder := filepath.Join(mounttest.Disk(t), "tpm")
@@ -174,7 +174,7 @@ func TestManagedPasswordAfterACrash(t *testing.T) {
 	}
 }
 
-// TestManagedPasswordRefused: what the program finds is not its own, or cannot be kept. Nothing is
+// TestManagedPasswordRefused: a password that the program did not set, or cannot store. Nothing is
 // changed, a hello is not made, and the TPM counts no wrong password, however often it is tried.
 func TestManagedPasswordRefused(t *testing.T) {
 	const remedy = "an operator puts the file of this TPM back, or clears the TPM (TPM2_Clear"
@@ -188,8 +188,8 @@ func TestManagedPasswordRefused(t *testing.T) {
 		want    string
 		is      error
 	}{
-		"a lost file":              {theirs: "theirs", want: "there is no file: " + remedy, is: tpm.ErrHierarchyPassword},
-		"somebody else's password": {"theirs", func(_ *testing.T, file string) error { return os.WriteFile(file, good, 0o600) }, "", "somebody else has set it: " + remedy, tpm.ErrHierarchyPassword},
+		"a lost file":                {theirs: "theirs", want: "there is no file: " + remedy, is: tpm.ErrHierarchyPassword},
+		"another program's password": {"theirs", func(_ *testing.T, file string) error { return os.WriteFile(file, good, 0o600) }, "", remedy, tpm.ErrHierarchyPassword},
 		"a file that others may read": {"", func(_ *testing.T, file string) error {
 			return errors.Join(os.WriteFile(file, good, 0o600), os.Chmod(file, 0o640))
 		}, "", "mode -rw-r-----, want 0600", refusal.Check("password-file")},
@@ -199,7 +199,7 @@ func TestManagedPasswordRefused(t *testing.T) {
 		"a symbolic link":            {"", func(t *testing.T, file string) error { return os.Symlink(written(t, "password", good), file) }, "", "a symbolic link", refusal.Check("password-file")},
 		"a folder":                   {"", func(_ *testing.T, file string) error { return os.Mkdir(file, 0o700) }, "", "a regular file", refusal.Check("password-file")},
 		"a file of another form":     {"", func(_ *testing.T, file string) error { return os.WriteFile(file, good[1:], 0o600) }, "", "32 characters of base64url and a line feed", refusal.Check("password-file")},
-		"a folder that others write": {"", func(_ *testing.T, file string) error { return os.Chmod(filepath.Dir(file), 0o770) }, "", "one that nobody else can write to", refusal.Check("file")},
+		"a folder that others write": {"", func(_ *testing.T, file string) error { return os.Chmod(filepath.Dir(file), 0o770) }, "", "file", refusal.Check("file")},
 		"no folder above it":         {"", nil, "/nonexistent/tpm/password", "/nonexistent/tpm", fs.ErrNotExist},
 		"a read-only disk":           {"", nil, disk + "/tpm/password", "read-only file system", unix.EROFS},
 	} {
@@ -260,7 +260,7 @@ func readOnly(t *testing.T, dir string) (path string, writable func()) {
 }
 
 // TestPasswordPage runs the commands of docs/kinds-of-evidence.md: the password is emptied, the TPM
-// is cleared, and then nobody else can clear it.
+// is cleared, and then no other program can clear it.
 func TestPasswordPage(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "kinds-of-evidence.md"))
 	if err != nil {
@@ -331,7 +331,7 @@ func TestPasswordSettings(t *testing.T) {
 	}
 }
 
-// TestStatusOfPassword: status says whether there is a password and where, and never what it is.
+// TestStatusOfPassword: status shows the file of the password, and never the password.
 func TestStatusOfPassword(t *testing.T) {
 	dir := mounttest.Disk(t)
 	file := filepath.Join(dir, "tpm", "password")

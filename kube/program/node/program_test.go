@@ -77,13 +77,13 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// reached is what a file has become.
+// reached is the result of a file.
 type reached struct {
 	authenticator.Config
 	*authenticator.TPM
 }
 
-// TestFields has each field of the file reach what the program runs.
+// TestFields has each field of the file reach the program's configuration.
 func TestFields(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
@@ -235,31 +235,31 @@ func TestSettingsOfAzuresKey(t *testing.T) {
 func TestSettingsRefused(t *testing.T) {
 	good := read(t, "kubelet-authenticator.yaml")
 	for name, change := range map[string][2]string{
-		"another version": {"v1alpha1", "v1"},
-		"the CRDs' group": {"config.nodeattest", "nodeattest"},
-		"another provider":    {"kind: KubeletAuth", "kind: Auth"},
-		"unknown":         {"nodeName:", "nodename2:"},
-		"twice":           {"nodeName: node-1", "nodeName: node-1\nnodeName: node-2"},
-		"in capitals":     {"nodeName: node-1", "NODENAME: node-1"},
-		"twice by case":   {"nodeName: node-1", "nodeName: node-1\nNodeName: node-2"},
-		"a number":        {"nodeName: node-1", "nodeName: 0010"},
-		"a truth value":   {"nodeName: node-1", "nodeName: no"},
-		"no duration":     {"lifetime: 24h", "lifetime: long"},
-		"no evidence":     {"  tpm:\n", "  other:\n"},
-		"a format":        {"minimumVersion: 0", "minimumVersion: tpm/v1"},
-		"ek":              {"ek: rsa-2048", "ek: rsa-1024"},
-		"ak":              {"ak: p-256", "ak: p-257"},
-		"ek and AK's":     {"ak: p-256", "ak: gce-rsa"},
-		"ek and Azure's":  {"ak: p-256", "ak: azure-rsa"},
-		"ek and maker's":  {"ak: p-256", "ak: oem"},
-		"a made AK's":     {`akPasswordFile: ""`, `akPasswordFile: /none`},
-		"handle":          {`"0x81010001"`, `"0x80010001"`},
-		"handle's form":   {`"0x81010001"`, `"81010001"`},
-		"no file":         {`intermediates: ""`, `intermediates: /nonexistent`},
-		"no password":     {`endorsementPasswordFile: ""`, `endorsementPasswordFile: /nonexistent`},
-		"log alone":       {`eventLog: ""`, `eventLog: /x`},
-		"two kinds":       {"  tpm:\n", "  gce: {}\n  tpm:\n"},
-		"a kind of none":  {"  tpm:\n", "  gce:\n  other:\n"},
+		"another version":  {"v1alpha1", "v1"},
+		"the CRDs' group":  {"config.nodeattest", "nodeattest"},
+		"another provider": {"kind: KubeletAuth", "kind: Auth"},
+		"unknown":          {"nodeName:", "nodename2:"},
+		"twice":            {"nodeName: node-1", "nodeName: node-1\nnodeName: node-2"},
+		"in capitals":      {"nodeName: node-1", "NODENAME: node-1"},
+		"twice by case":    {"nodeName: node-1", "nodeName: node-1\nNodeName: node-2"},
+		"a number":         {"nodeName: node-1", "nodeName: 0010"},
+		"a truth value":    {"nodeName: node-1", "nodeName: no"},
+		"no duration":      {"lifetime: 24h", "lifetime: long"},
+		"no evidence":      {"  tpm:\n", "  other:\n"},
+		"a format":         {"minimumVersion: 0", "minimumVersion: tpm/v1"},
+		"ek":               {"ek: rsa-2048", "ek: rsa-1024"},
+		"ak":               {"ak: p-256", "ak: p-257"},
+		"ek and AK's":      {"ak: p-256", "ak: gce-rsa"},
+		"ek and Azure's":   {"ak: p-256", "ak: azure-rsa"},
+		"ek and maker's":   {"ak: p-256", "ak: oem"},
+		"a made AK's":      {`akPasswordFile: ""`, `akPasswordFile: /none`},
+		"handle":           {`"0x81010001"`, `"0x80010001"`},
+		"handle's form":    {`"0x81010001"`, `"81010001"`},
+		"no file":          {`intermediates: ""`, `intermediates: /nonexistent`},
+		"no password":      {`endorsementPasswordFile: ""`, `endorsementPasswordFile: /nonexistent`},
+		"log alone":        {`eventLog: ""`, `eventLog: /x`},
+		"two kinds":        {"  tpm:\n", "  gce: {}\n  tpm:\n"},
+		"a kind of none":   {"  tpm:\n", "  gce:\n  other:\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(good, change[0], change[1], 1)
@@ -285,7 +285,7 @@ func TestSettingsRefused(t *testing.T) {
 	}
 }
 
-// TestKindOfOthers has the program know a kind of somebody else's: its section is read as
+// TestKindOfOthers adds a kind of evidence to the program: its section is read as
 // strictly as the others.
 func TestKindOfOthers(t *testing.T) {
 	rack := Evidence{Name: "rack", Open: func(decode func(into any) error) (authenticator.Evidence, error) {
@@ -310,8 +310,8 @@ func TestKindOfOthers(t *testing.T) {
 		"an unknown field":           {"{rack: {row: a}}", []Evidence{rack}, "row"},
 		"an unknown field of gce":    {"{gce: {metadataurl: a}}", []Evidence{rack}, "metadataurl"},
 		"a section of nothing":       {"{rack: }", []Evidence{rack}, "an object"},
-		"beside another":             {"{rack: {slot: a}, gce: {}}", []Evidence{rack}, "gce and rack"},
-		"beside an unknown one":      {"{rack: {slot: a}, row: {}}", []Evidence{rack}, "rack and row"},
+		"with another":               {"{rack: {slot: a}, gce: {}}", []Evidence{rack}, "gce and rack"},
+		"with an unknown one":        {"{rack: {slot: a}, row: {}}", []Evidence{rack}, "rack and row"},
 		"twice":                      {"{rack: {slot: a}}", []Evidence{rack, rack}, "a unique name"},
 		"a kind of another name":     {"{shelf: {slot: a}}", []Evidence{renamed}, "another provider"},
 		"nothing to open":            {"{rack: {slot: a}}", []Evidence{empty}, "Open"},

@@ -16,7 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// told is what a file has the node say of its machine; "" is nothing.
+// told is the provider ID that a node with a file claims, or "".
 func told(t *testing.T, providerID, evidence string, kinds ...Evidence) (string, error) {
 	t.Helper()
 	s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nproviderID: " + providerID + "\nevidence: {" + evidence + "}\n"))
@@ -56,7 +56,7 @@ func TestProviderID(t *testing.T) {
 		"of Azure's":       {"auto", "azure: {metadataURL: '" + azure.URL + "'}", "azure:///subscriptions/" + subscription + "/resourceGroups/example-rg/providers/Microsoft.Compute/virtualMachines/vm-1"},
 		"of AWS'":          {"auto", "nitro: {tool: none, metadataURL: '" + ec2.URL + "'}", "aws:///eu-west-1a/i-0123456789abcdef0"},
 		"of EC2's":         {"auto", "ec2: {metadataURL: '" + ec2.URL + "'}", "aws:///eu-west-1a/i-0123456789abcdef0"},
-		"somebody else's":  {"auto", "rack: {}", "rack://7"},
+		"of a kind added":  {"auto", "rack: {}", "rack://7"},
 		"in quotes":        {`"auto"`, "rack: {}", "rack://7"},
 		"in a file":        {"{file: " + file + "}", "tpm: {}", "metal://rack-1/slot-7"},
 		"cloud, and file":  {"{file: " + file + "}", "gce: {}", "metal://rack-1/slot-7"},
@@ -105,7 +105,7 @@ func TestProviderIDRefused(t *testing.T) {
 	}
 }
 
-// A file is read for each certificate: what it does not tell is an error of that attempt.
+// A file is read for each certificate: an invalid ID is an error of that attempt.
 func TestProviderIDFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "provider-id")
 	ask := providerIDFile(path)
@@ -113,7 +113,7 @@ func TestProviderIDFile(t *testing.T) {
 		text string
 		want error
 	}{
-		{"", os.ErrNotExist}, // which nobody has written yet
+		{"", os.ErrNotExist}, // before it is written
 		{"metal://1", nil},
 		{"metal://2\n", nil},
 		{"metal://" + strings.Repeat("x", oid.MaxProviderIDSize-8) + "\n", nil},
@@ -143,7 +143,7 @@ func TestProviderIDFile(t *testing.T) {
 			t.Errorf("%.20q: got %q, %q", c.text, got, err)
 		}
 	}
-	if err := os.Chmod(path, 0o666); err != nil { // anybody could say what this machine is
+	if err := os.Chmod(path, 0o666); err != nil { // any user could choose the ID
 		t.Fatal(err)
 	}
 	if got, err := ask(t.Context()); got != "" || !errors.Is(err, refusal.Check("file")) {

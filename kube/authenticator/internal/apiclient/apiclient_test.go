@@ -124,7 +124,7 @@ func filed() *certificatesv1.CertificateSigningRequest {
 	return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix}}
 }
 
-// watched returns what a watch ends with, and the number of versions before that.
+// watched returns the error of a watch, and the number of versions before that.
 func watched(t testing.TB, c *Client, o *certificatesv1.CertificateSigningRequest) (int, error) {
 	t.Helper()
 	n := 0
@@ -137,7 +137,7 @@ func watched(t testing.TB, c *Client, o *certificatesv1.CertificateSigningReques
 	return n, nil
 }
 
-// eventually waits for what the other side does.
+// eventually waits for the other side.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -293,7 +293,7 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// TestErrors: what the server's answer was can still be told.
+// TestErrors: the server's status is in the error.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	code := 0
@@ -315,11 +315,11 @@ func TestErrors(t *testing.T) {
 	}
 	s.Close()
 	if _, err := connect(t, s.config(), nil).WhoAmI(t.Context()); !errors.Is(err, refusal.ErrRetry) {
-		t.Errorf("nobody there: got %v", err)
+		t.Errorf("no server: got %v", err)
 	}
 }
 
-// TestQuiet: what a server sends gets into no log, neither its warnings nor its errors.
+// TestQuiet: a server's data gets into no log, neither its warnings nor its errors.
 func TestQuiet(t *testing.T) {
 	logged := 0
 	count := func(string, string) { logged++ }
@@ -455,7 +455,7 @@ func TestCA(t *testing.T) {
 	below := newCA(t, "below", old)               // an intermediate of old
 	alsoBelow := next.sign(t, "below", below.key) // and of next
 	renewed := old.sign(t, "old", old.key)        // the CA made anew for its key
-	stranger := newCA(t, "a CA of somebody else's", nil)
+	stranger := newCA(t, "an unknown CA", nil)
 	for name, row := range map[string]struct {
 		bundle []*x509.Certificate
 		server *tls.Certificate
@@ -500,6 +500,6 @@ func TestCA(t *testing.T) {
 	}
 	down := connect(t, &rest.Config{Host: "https://127.0.0.1:1", TLSClientConfig: rest.TLSClientConfig{CAData: caData(old.cert)}}, nil)
 	if ca, err := down.CA(t.Context()); ca != nil || !errors.Is(err, refusal.ErrRetry) {
-		t.Errorf("nobody there: got %v, %v", ca, err)
+		t.Errorf("no server: got %v, %v", ca, err)
 	}
 }

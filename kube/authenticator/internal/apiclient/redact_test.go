@@ -19,7 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// TestEcho: a server, or a proxy before it, repeats what it was sent.
+// TestEcho: a server, or a proxy before it, repeats the request.
 func TestEcho(t *testing.T) {
 	t.Parallel()
 	const password = "correct horse battery"

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// endless writes a beginning, and then one piece after another until nobody reads.
+// endless writes a beginning, and then one piece after another until the client stops reading.
 func endless(kind string, code int, beginning, piece string) http.HandlerFunc {
 	block := bytes.Repeat([]byte(piece), 1+(64<<10)/len(piece))
 	return func(w http.ResponseWriter, _ *http.Request) {
@@ -111,7 +111,7 @@ func TestOnlyJSON(t *testing.T) {
 	}
 }
 
-// TestBoundsOfValues: what is within the bounds in bytes can still be too much in memory.
+// TestBoundsOfValues: a response of few bytes can still take too much memory.
 func TestBoundsOfValues(t *testing.T) {
 	t.Parallel()
 	many := 0
@@ -281,7 +281,7 @@ func TestStuckBalancer(t *testing.T) {
 				frozen.Store(true)
 			}
 			if ctx.Err() != nil || seen == 0 {
-				t.Errorf("after %d events the watch has not noticed that nobody is there", seen)
+				t.Errorf("after %d events the watch has not noticed that the client is gone", seen)
 			}
 		})
 	}

@@ -55,12 +55,12 @@ func TestCheck(t *testing.T) {
 }
 
 // TestOlder: the newest version below the one that was denied that the denial names and the minimum
-// allows. What is not used is closed.
+// allows. Other versions are closed.
 func TestOlder(t *testing.T) {
 	for name, row := range map[string]struct {
 		minimum, denied int
 		listed          []string
-		want            int // 0 is none
+		want            int // 0: an error
 	}{
 		"the one before":         {1, 3, []string{"rack/v2", "rack/v1"}, 2},
 		"the one before that":    {1, 3, []string{"rack/v1"}, 1},

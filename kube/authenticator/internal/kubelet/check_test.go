@@ -31,7 +31,7 @@ func TestCheck(t *testing.T) {
 		"on in a drop-in":              {files: files{"config.yaml": off, "d/90.conf": on}, want: "90.conf", check: CheckConfiguration},
 		"serving":                      {files: files{"config.yaml": kubeletHead + "serverTLSBootstrap: true\n"}, serving: true, want: "serverTLSBootstrap: true in", check: CheckConfiguration},
 		"serving by flag":              {files: files{"flags/a.env": "X=--rotate-server-certificates\n"}, serving: true, want: "--rotate-server-certificates in", check: CheckConfiguration},
-		"serving, which nobody minds":  {files: files{"flags/a.env": "X=--rotate-server-certificates\n"}},
+		"serving, which is allowed":    {files: files{"flags/a.env": "X=--rotate-server-certificates\n"}},
 		"no serving by flag":           {files: files{"config.yaml": kubeletHead + "serverTLSBootstrap: true\n", "flags/a.env": "X=--rotate-server-certificates=false\n"}, serving: true},
 		"both kinds":                   {files: files{"config.yaml": on + "serverTLSBootstrap: true\n"}, serving: true, want: "\nkubelet-configuration: got serverTLSBootstrap: true", check: CheckConfiguration},
 		"no YAML":                      {files: files{"config.yaml": "{"}, want: "config.yaml", check: CheckFile},

@@ -116,7 +116,7 @@ func TestReadConfigurationLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c, err := ReadConfiguration("", folder); runtime.GOOS != "windows" && !errors.Is(err, CheckFile) {
-		t.Errorf("anybody may write to it: got %+v, %v", c, err)
+		t.Errorf("every user may write to it: got %+v, %v", c, err)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestRunning looks at the kubelets that run. Whoever is not this user, or calls itself a
-// kubelet in a container, is not believed.
+// TestRunning looks at the kubelets that run. A process of another user, or that calls itself a
+// kubelet in a container, is ignored.
 func TestRunning(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to start the processes of others")
@@ -32,14 +32,14 @@ func TestRunning(t *testing.T) {
 		cmd  exec.Cmd
 		want bool
 	}{
-		"root's":                      {exec.Cmd{}, true},
-		"root's, of another name":     {exec.Cmd{Args: []string{"kubelets"}}, false},
-		"root's, in another folder":   {exec.Cmd{Args: []string{"/opt/bin/kubelet"}}, true},
-		"root's, of two words":        {exec.Cmd{Args: []string{"hyperkube"}}, true},
-		"nobody's":                    {exec.Cmd{SysProcAttr: &syscall.SysProcAttr{Credential: nobody}}, false},
-		"nobody's, of a root program": {exec.Cmd{Path: setuid, SysProcAttr: &syscall.SysProcAttr{Credential: nobody}}, false},
-		"root's in a container":       {exec.Cmd{SysProcAttr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}}, false},
-		"nobody's, root in a container": {exec.Cmd{SysProcAttr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID, Credential: &syscall.Credential{},
+		"root's":                            {exec.Cmd{}, true},
+		"root's, of another name":           {exec.Cmd{Args: []string{"kubelets"}}, false},
+		"root's, in another folder":         {exec.Cmd{Args: []string{"/opt/bin/kubelet"}}, true},
+		"root's, of two words":              {exec.Cmd{Args: []string{"hyperkube"}}, true},
+		"another user's":                    {exec.Cmd{SysProcAttr: &syscall.SysProcAttr{Credential: nobody}}, false},
+		"another user's, of a root program": {exec.Cmd{Path: setuid, SysProcAttr: &syscall.SysProcAttr{Credential: nobody}}, false},
+		"root's in a container":             {exec.Cmd{SysProcAttr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}}, false},
+		"another user's, root in a container": {exec.Cmd{SysProcAttr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID, Credential: &syscall.Credential{},
 			UidMappings: []syscall.SysProcIDMap{{HostID: 65534, Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: 65534, Size: 1}}}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
