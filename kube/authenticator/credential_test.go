@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/apiclient"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -65,9 +66,7 @@ func TestEcho(t *testing.T) {
 			a, _ := newNode(t, f, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 			err := a.Rotate(t.Context())
 			state, readErr := a.store.Read(stateFile, maxStateSize)
-			if err := errors.Join(readErr, a.Status().Write(&shown, time.Now())); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(errors.Join(readErr, a.Status().Write(&shown, time.Now())))
 			for where, out := range map[string]any{"error": err, "log": log.String(), "state": state, "status": shown.String()} {
 				for _, leak := range secrettest.Leaks(out, []byte(testToken)) {
 					t.Errorf("the %s %s", where, leak)
@@ -112,14 +111,8 @@ func TestTwoCAs(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t)
 	other := newFakeAPI(t).caCert
-	server, err := attest.ClusterID(f.server.Certificate())
-	if err != nil {
-		t.Fatal(err)
-	}
-	another, err := attest.ClusterID(other)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must.Get(attest.ClusterID(f.server.Certificate()))
+	another := must.Get(attest.ClusterID(other))
 	for name, row := range map[string]struct {
 		bundle    []*x509.Certificate
 		clusterID string
@@ -167,22 +160,14 @@ func TestSealedKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, err := credential{config: bare, pair: a.stored(recoveryFile)}.connect(t.Context(), &keeping{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := must.Get(credential{config: bare, pair: a.stored(recoveryFile)}.connect(t.Context(), &keeping{}))
 	user, err := api.WhoAmI(t.Context())
 	if err = errors.Join(err, api.Close()); err != nil || user.Username != csr.RecoveryUserPrefix+testNode {
 		t.Errorf("got %+v, %v", user, err)
 	}
 	wrong := *a.stored(recoveryFile)
-	key, err := (&keeping{}).CreateKey(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if wrong.Key, err = key.File(); err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get((&keeping{}).CreateKey(t.Context()))
+	wrong.Key = must.Get(key.File())
 	if _, err := (credential{config: bare, pair: &wrong}).connect(t.Context(), &keeping{}); err == nil {
 		t.Error("a key of another certificate is used")
 	}
@@ -206,9 +191,7 @@ func TestConnectionsEnd(t *testing.T) {
 		}
 	})
 	for n := range int64(10) {
-		if err := a.Rotate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(a.Rotate(t.Context()))
 		if open.Load() != 0 || opened.Load() != 2*(n+1) { // the second to try the new certificate
 			t.Errorf("after %d attempts %d connections of %d are open", n+1, open.Load(), opened.Load())
 		}

@@ -15,6 +15,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
@@ -115,24 +116,12 @@ func TestRecovery(t *testing.T) {
 // resident, so that no verifier would give it one.
 func giveRecovery(t *testing.T, f *fakeAPI, a *Authenticator) {
 	t.Helper()
-	key, err := (&keeping{}).CreateKey(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := csr.Create(csr.PurposeRecovery, key, testNode, csr.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get((&keeping{}).CreateKey(t.Context()))
+	request := must.Get(csr.Create(csr.PurposeRecovery, key, testNode, csr.CreateOptions{}))
 	chain := f.issue(&certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
 		SignerName: csr.SignerRecoveryTPM, Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request})}})
-	file, err := key.File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := certstore.NewSealedPair(chain, file, key.Public(), f.now(), a.slots[len(a.slots)-1].RenewAt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(key.File())
+	p := must.Get(certstore.NewSealedPair(chain, file, key.Public(), f.now(), a.slots[len(a.slots)-1].RenewAt))
 	l, err := a.store.Lock(t.Context())
 	if err == nil {
 		err = errors.Join(l.WritePair(recoveryFile, p), l.Unlock())
@@ -174,9 +163,7 @@ func TestServing(t *testing.T) {
 		t.Errorf("calls %q", f.log)
 	}
 	var text strings.Builder
-	if err := a.Status().Write(&text, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(a.Status().Write(&text, time.Now()))
 	for _, want := range []string{testNode, "running", "valid until", "X509SHA256=", ServingFile, "in ", f.server.URL} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
@@ -212,17 +199,12 @@ func TestRotate(t *testing.T) {
 	}
 	f.set(func() { f.down = false })
 	for n := range 2 {
-		if err := a.Rotate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(a.Rotate(t.Context()))
 		if got := kind.opened.Load(); int(got) != 4+2*n {
 			t.Errorf("%d attempts", got)
 		}
 	}
-	l, err := a.store.TryLock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(a.store.TryLock())
 	defer func() { _ = l.Unlock() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

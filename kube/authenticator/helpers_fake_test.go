@@ -39,6 +39,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
@@ -85,9 +86,7 @@ func newFakeAPI(t testing.TB) *fakeAPI {
 	f := &fakeAPI{t: t, platform: attesttest.NewPlatform(t), objects: map[string]*certificatesv1.CertificateSigningRequest{}, lifetime: time.Hour}
 	f.changed = sync.NewCond(&f.mu)
 	var err error
-	if f.caKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
-	}
+	f.caKey = must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, f.caKey.Public(), f.caKey)
@@ -125,18 +124,9 @@ func (f *fakeAPI) newVerifier(versions ...int) *attest.Verifier {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	id, err := attest.ClusterID(f.server.Certificate())
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	serving, err := csr.SignerServing(attesttest.PlatformProvider)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	ring := must.Get(attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour))))
+	id := must.Get(attest.ClusterID(f.server.Certificate()))
+	serving := must.Get(csr.SignerServing(attesttest.PlatformProvider))
 	v, err := attest.NewVerifier(attest.VerifierConfig{KeyRing: ring, Kinds: []attest.Kind{kind},
 		Policy: &csr.Policy{ClusterIDs: []string{id}, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, serving}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 			name := q.NodeName
@@ -477,10 +467,7 @@ func newNode(t testing.TB, f *fakeAPI, change func(*Config)) (*Authenticator, *d
 	if c.RecoverySigner != "" && c.Dir == dir {
 		c.Dir = mounttest.Disk(t)
 	}
-	a, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(New(c))
 	return a, kind
 }
 
@@ -503,10 +490,7 @@ func (a *Authenticator) onDisk(file string) attempts {
 // again is the same node in another process.
 func again(t *testing.T, a *Authenticator) *Authenticator {
 	t.Helper()
-	made, err := New(a.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(New(a.config))
 	return made
 }
 

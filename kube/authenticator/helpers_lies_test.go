@@ -22,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/internal/testkit/secrettest"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -68,10 +69,7 @@ func newLies(t *testing.T, turns int) *lies {
 		if text == "" {
 			return otherwise
 		}
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(strconv.Atoi(text))
 		return n
 	}
 	l := &lies{t: t, f: newFakeAPI(t), turns: number("LIES", turns), seed: uint64(number("SEED", 1)), secrets: [][]byte{[]byte(testToken)}, told: map[string]int{}, ends: map[string]int{}}
@@ -170,10 +168,7 @@ func (l *lies) node(made func() (*Authenticator, liar)) (*Authenticator, liar) {
 	a, who := made()
 	c := a.config
 	c.Log = slog.New(slog.NewTextHandler(&l.log, nil))
-	a, err := New(c)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	a = must.Get(New(c))
 	return a, who
 }
 
@@ -183,9 +178,7 @@ func TestHolders(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := newNode(t, f, nil)
 	const size, half = 32 << 20, 16 << 20
-	if err := os.WriteFile(a.store.Path("large"), make([]byte, size), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(a.store.Path("large"), make([]byte, size), 0o600))
 	new(heap).measure(t)
 	grown := func(allocate func()) (node, others int64) {
 		nodeBefore, othersBefore := holders()
@@ -195,10 +188,7 @@ func TestHolders(t *testing.T) {
 	}
 	var text, kept []byte
 	node, others := grown(func() {
-		var err error
-		if text, err = a.store.Read("large", size); err != nil {
-			t.Fatal(err)
-		}
+		text = must.Get(a.store.Read("large", size))
 	})
 	if node < half || others > half {
 		t.Errorf("a node read %d bytes: the node holds %d more, the server %d", size, node, others)
@@ -244,9 +234,7 @@ func (l *lies) turn(a *Authenticator, who liar) {
 	err := act(ctx)
 	who.stop()
 	lock, lockErr := a.store.Lock(l.t.Context()) // once a renewal that outlasted ctx has ended
-	if err := errors.Join(lockErr, lock.Unlock()); err != nil {
-		l.t.Fatal(err)
-	}
+	must.Do(errors.Join(lockErr, lock.Unlock()))
 	who.tidy()
 	l.works(a, client != nil)
 	hide()
@@ -345,14 +333,8 @@ func tryStored(ctx context.Context, a *Authenticator, i *slot, p *certstore.Pair
 func privateParts(t *testing.T, p *certstore.Pair) [][]byte {
 	t.Helper()
 	block, _ := pem.Decode(p.Key)
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	number, err := key.(*ecdsa.PrivateKey).Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(x509.ParsePKCS8PrivateKey(block.Bytes))
+	number := must.Get(key.(*ecdsa.PrivateKey).Bytes())
 	at := bytes.Index(block.Bytes, number)
 	at += (3 - at%3) % 3 // where base64 begins anew
 	return [][]byte{number, []byte(base64.StdEncoding.EncodeToString(block.Bytes[at : at+24]))}

@@ -24,16 +24,14 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
 // authority is a CA that the API server does not know.
 func authority(t testing.TB, name string) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	return &x509.Certificate{SerialNumber: big.NewInt(9), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true}, key
 }
 
@@ -160,9 +158,7 @@ func TestWrongServing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeAPI(t)
 			a, _ := newNode(t, f, func(c *Config) { c.Serving = &Serving{DNSNames: []string{testNode}} })
-			if err := a.Rotate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(a.Rotate(t.Context()))
 			good := a.stored(ServingFile)
 			f.set(func() {
 				f.sign = func(leaf *x509.Certificate) {
@@ -188,9 +184,7 @@ func TestUntrusted(t *testing.T) {
 	f := newFakeAPI(t)
 	as := caller{daemon: true}
 	a, _, _, _ := steps(t, f, 0, as, nil)
-	if err := a.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(a.Rotate(t.Context()))
 	good := a.stored(ClientFile)
 	ca, key := authority(t, "a new CA")
 	f.signs(ca, key, nil)
@@ -226,9 +220,7 @@ func TestPreviousCannotBeKept(t *testing.T) {
 	f := newFakeAPI(t)
 	log := &lines{t: t}
 	a, _ := newNode(t, f, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
-	if err := errors.Join(a.Rotate(t.Context()), os.Mkdir(a.store.Path(previousFile), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(errors.Join(a.Rotate(t.Context()), os.Mkdir(a.store.Path(previousFile), 0o700)))
 	first, before := a.stored(ClientFile), log.count()
 	if err := a.Rotate(t.Context()); err != nil || a.stored(ClientFile).Leaf.Equal(first.Leaf) {
 		t.Errorf("got %v", err)
@@ -277,18 +269,12 @@ func TestRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeAPI(t)
 			a, _ := newNode(t, f, nil)
-			if err := a.Rotate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(a.Rotate(t.Context()))
 			first := a.stored(ClientFile)
 			if !c.before {
-				if err := os.Remove(a.store.Path(ClientFile)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(os.Remove(a.store.Path(ClientFile)))
 			}
-			if err := a.Rotate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(a.Rotate(t.Context()))
 			second := a.stored(ClientFile)
 			f.set(func() { f.unknown, f.noToken = second.Leaf, c.noToken })
 			f.move(f.now().Add(askPause))
@@ -331,22 +317,15 @@ func TestRefused(t *testing.T) {
 func TestKeyDir(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := joined(t, f, func(c *Config) { c.Serving = &Serving{DNSNames: []string{testNode}} })
-	if err := a.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(a.Rotate(t.Context()))
 	before := a.stored(ClientFile)
 	c := a.config
 	c.KeyDir = t.TempDir()
-	b, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(New(c))
 	if p := b.stored(ClientFile); p == nil || !bytes.Equal(p.Key, before.Key) {
 		t.Error("the one from before is not used")
 	}
-	if err := b.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(b.Rotate(t.Context()))
 	for dir, want := range map[string]string{c.Dir: ".lock state.json", c.KeyDir: "client.pem client.previous.pem serving.pem"} {
 		entries, err := os.ReadDir(dir)
 		var names []string
@@ -362,9 +341,7 @@ func TestKeyDir(t *testing.T) {
 	}
 	c.API = func() (*rest.Config, error) { return f.config() }
 	c.KeyDir = t.TempDir() // after the machine was started again
-	if b, err = New(c); err != nil {
-		t.Fatal(err)
-	}
+	b = must.Get(New(c))
 	f.move(f.now().Add(lastPause))
 	obtained(t, b)
 	if f.calls("create "+csr.BootstrapUserPrefix) < 4 {
@@ -378,9 +355,7 @@ func TestRotateShorter(t *testing.T) {
 	a, _ := joined(t, f, nil)
 	before := a.stored(ClientFile)
 	f.set(func() { f.lifetime = 30 * time.Minute })
-	if err := a.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(a.Rotate(t.Context()))
 	if p := a.stored(ClientFile); !p.Leaf.NotAfter.Before(before.Leaf.NotAfter) {
 		t.Errorf("in place is one until %s", p.Leaf.NotAfter)
 	}
@@ -390,16 +365,11 @@ func TestRotateShorter(t *testing.T) {
 func TestDaemonAsks(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := newNode(t, f, nil)
-	if err := a.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(a.Rotate(t.Context()))
 	before := a.stored(ClientFile)
 	take := func() *certstore.Pair {
 		t.Helper()
-		s, err := a.snapshot(caller{daemon: true}).runStep(t.Context(), a.slots[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(a.snapshot(caller{daemon: true}).runStep(t.Context(), a.slots[0]))
 		return s.use
 	}
 	f.move(f.now().Add(askPause))

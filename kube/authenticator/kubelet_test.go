@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/kubelet"
 )
 
@@ -23,9 +24,7 @@ func TestGoesAround(t *testing.T) {
 	})
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(path, []byte(text), 0o600))
 	}
 	write("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nrotateCertificates: true\n")
 	before := len(f.log)
@@ -57,9 +56,7 @@ func TestHostnameOverride(t *testing.T) {
 	f := newFakeAPI(t)
 	for value, want := range map[string]bool{"other.example": true, "Other": true, testNode: false, strings.ToUpper(testNode): false, "": false, "$HOSTNAME": false, "%H": false} {
 		file := filepath.Join(t.TempDir(), "kubelet")
-		if err := os.WriteFile(file, []byte("KUBELET_EXTRA_ARGS=--hostname-override="+value+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(file, []byte("KUBELET_EXTRA_ARGS=--hostname-override="+value+"\n"), 0o600))
 		a, _ := newNode(t, f, func(c *Config) { c.Kubelet = Kubelet{FlagFiles: []string{file}} })
 		problems := strings.Join(a.Status().Problems, "\n")
 		if strings.Contains(problems, "--hostname-override=") != want {

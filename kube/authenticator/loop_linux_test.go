@@ -6,6 +6,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/internal/smalldisk"
 )
 
@@ -37,9 +38,7 @@ func TestNoDisk(t *testing.T) {
 				f := newFakeAPI(t)
 				a, _, _, _ := steps(t, f, 0, row.as, func(o *Config) { o.Dir = disk.Path("state") })
 				if row.has {
-					if err := a.Rotate(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(a.Rotate(t.Context()))
 					f.move(a.stored(ClientFile).Renew.Add(time.Second))
 				}
 				c.breaks(disk)

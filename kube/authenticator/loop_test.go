@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 )
 
 // lines is a log that counts.
@@ -68,10 +70,7 @@ func relog(t *testing.T, a *Authenticator, log *lines) *Authenticator {
 	t.Helper()
 	c := a.config
 	c.Log = slog.New(slog.NewTextHandler(log, nil))
-	b, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(New(c))
 	return b
 }
 
@@ -112,9 +111,7 @@ func TestClocks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeAPI(t)
 			a, kind := newNode(t, f, nil)
-			if err := a.Rotate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(a.Rotate(t.Context()))
 			before := kind.opened.Load()
 			var set time.Duration
 			a.config.Now = func() time.Time { return f.now().Add(set) } // the API server's stays
@@ -153,9 +150,7 @@ func TestClockAhead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, _ := newNode(t, newFakeAPI(t), nil)
 			text := `{"client.pem":{"failures":3,"last":"2036-01-01T00:00:00Z","next":"2036-01-01T00:00:04Z","error":"dial tcp: connection refused"}}`
-			if err := os.WriteFile(a.store.Path(stateFile), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(os.WriteFile(a.store.Path(stateFile), []byte(text), 0o600))
 			try(t, a)
 			if noted := a.onDisk(ClientFile); noted.Failures != 0 || noted.Next.After(time.Now().Add(time.Minute)) {
 				t.Errorf("state %+v", noted)
@@ -175,9 +170,7 @@ func TestDaemonRemovedFolder(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- a.Run(t.Context()) }()
 	<-ready
-	if err := os.RemoveAll(a.config.Dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.RemoveAll(a.config.Dir))
 	if err := <-done; !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "removed") {
 		t.Errorf("got %v", err)
 	}
@@ -208,9 +201,7 @@ func TestSilentDaemon(t *testing.T) {
 		t.Error("it does not show")
 	}
 	past := time.Now().Add(-5 * time.Minute)
-	if err := os.Chtimes(a.store.Path(daemonName+".held"), past, past); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Chtimes(a.store.Path(daemonName+".held"), past, past))
 	if a.Status().Daemon {
 		t.Error("it shows")
 	}
@@ -248,10 +239,7 @@ func TestMemory(t *testing.T) {
 	a, _ := newNode(t, f, nil)
 	write := func(l *Authenticator, failures int, after time.Duration) {
 		t.Helper()
-		lock, err := l.store.TryLock()
-		if err != nil {
-			t.Fatal(err)
-		}
+		lock := must.Get(l.store.TryLock())
 		if err := errors.Join(l.note(lock, ClientFile, func(t *attempts, now time.Time) { t.Failures, t.Last = failures, now.Add(after) }), lock.Unlock()); err != nil {
 			t.Error(err)
 		}
@@ -271,9 +259,7 @@ func TestMemory(t *testing.T) {
 	if got := a.readState()[ClientFile].Failures; got != 3 {
 		t.Errorf("from the future: got %d", got)
 	}
-	if err := os.Remove(a.store.Path(stateFile)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Remove(a.store.Path(stateFile)))
 	if got := a.readState()[ClientFile].Failures; got != 3 {
 		t.Errorf("once the disk is empty: got %d", got)
 	}

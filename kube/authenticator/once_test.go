@@ -17,6 +17,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -45,10 +46,7 @@ func TestWithoutEvidence(t *testing.T) {
 	f := newFakeAPI(t)
 	f.signsInsecure()
 	a, _ := newNode(t, f, withoutEvidence)
-	credential, err := a.Credential(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	credential := must.Get(a.Credential(t.Context()))
 	p := a.stored(ClientFile)
 	if !credential.Status.ExpirationTimestamp.Time.Equal(p.Leaf.NotAfter) {
 		t.Errorf("the kubelet asks again at %s, want %s", credential.Status.ExpirationTimestamp, p.Leaf.NotAfter)
@@ -69,9 +67,7 @@ func TestWithoutEvidence(t *testing.T) {
 		t.Errorf("%d requests, want 1", n)
 	}
 	f.move(p.Leaf.NotAfter)
-	if _, err := a.Credential(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(a.Credential(t.Context()))
 	if as, node := f.calls("create "+csr.BootstrapUserPrefix), f.calls("create "+csr.NodeUserPrefix); as != 2 || node != 0 {
 		t.Errorf("%d requests by the token and %d by the node, want 2 and none", as, node)
 	}
@@ -83,9 +79,7 @@ func TestWithoutEvidenceRotates(t *testing.T) {
 	f.signsInsecure()
 	a, _ := newNode(t, f, withoutEvidence)
 	for range 2 {
-		if err := a.Rotate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(a.Rotate(t.Context()))
 	}
 	f.set(func() { f.noToken = true })
 	if err := a.Rotate(t.Context()); !errors.Is(err, checkCredential) {
@@ -148,9 +142,7 @@ func TestPendingKeyDamaged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, _ := newNode(t, f, withoutEvidence)
 			path := filepath.Join(a.config.Dir, pendingFile)
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(os.WriteFile(path, []byte(text), 0o600))
 			if err := a.Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), pendingFile) {
 				t.Errorf("got %v", err)
 			}
@@ -197,16 +189,12 @@ func TestWithoutEvidenceStatus(t *testing.T) {
 	f := newFakeAPI(t)
 	f.signsInsecure()
 	a, _ := newNode(t, f, withoutEvidence)
-	if err := a.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(a.Rotate(t.Context()))
 	p := a.stored(ClientFile)
 	status := func() (*Status, string) {
 		s := a.Status()
 		var text bytes.Buffer
-		if err := s.Write(&text, f.now()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(s.Write(&text, f.now()))
 		return s, text.String()
 	}
 	s, text := status()

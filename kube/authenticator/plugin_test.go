@@ -22,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/apiclient"
 	"github.com/nodeattest/nodeattest/oid"
@@ -34,10 +35,7 @@ func checkIsCredential(t *testing.T, c *clientauthenticationv1.ExecCredential, e
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := tls.X509KeyPair([]byte(c.Status.ClientCertificateData), []byte(c.Status.ClientKeyData))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(tls.X509KeyPair([]byte(c.Status.ClientCertificateData), []byte(c.Status.ClientKeyData)))
 	if c.Kind != "ExecCredential" || c.APIVersion != "client.authentication.k8s.io/v1" || c.Status.Token != "" ||
 		pair.Leaf.Subject.CommonName != csr.NodeUserPrefix+testNode || strings.Contains(c.Status.ClientCertificateData, "#") {
 		t.Errorf("%+v for %s", c.TypeMeta, pair.Leaf.Subject)
@@ -127,9 +125,7 @@ func old(t *testing.T, a *Authenticator) *certstore.Pair {
 func joined(t *testing.T, f *fakeAPI, change func(*Config)) (*Authenticator, *documents) {
 	t.Helper()
 	a, kind := newNode(t, f, change)
-	if _, err := a.Credential(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(a.Credential(t.Context()))
 	old(t, a)
 	return a, kind
 }
@@ -176,10 +172,7 @@ func TestProviderID(t *testing.T) {
 			if err == nil || isDenied(err) {
 				for name, o := range f.objects {
 					block, _ := pem.Decode(o.Spec.Request)
-					request, err := x509.ParseCertificateRequest(block.Bytes)
-					if err != nil {
-						t.Fatal(err)
-					}
+					request := must.Get(x509.ParseCertificateRequest(block.Bytes))
 					if got, err := oid.ParseProviderID(request.Extensions); err != nil || got != c.id {
 						t.Errorf("%s has %q, %v", name, got, err)
 					}
@@ -416,13 +409,10 @@ func TestRequests(t *testing.T) {
 				f.decide = c.decide(f)
 			}
 			a, _ := newNode(t, f, nil)
-			l, err := a.store.Lock(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must.Get(a.store.Lock(t.Context()))
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			_, err = a.renew(ctx, l, a.slots[0], caller{plugin: true})
+			_, err := a.renew(ctx, l, a.slots[0], caller{plugin: true})
 			if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.text) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -440,9 +430,7 @@ func TestFullDiskCredential(t *testing.T) {
 	a, _ := newNode(t, f, nil)
 	breakDisk := func(a *Authenticator) { // a folder in the place of each file cannot be replaced
 		for _, name := range []string{stateFile, ClientFile} {
-			if err := os.MkdirAll(a.store.Path(name)+"/x", 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(os.MkdirAll(a.store.Path(name)+"/x", 0o700))
 		}
 	}
 	breakDisk(a)
@@ -452,12 +440,8 @@ func TestFullDiskCredential(t *testing.T) {
 	}
 
 	a, kind := joined(t, f, nil)
-	if err := os.Remove(a.store.Path(stateFile)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(a.store.Path(stateFile)+"/x", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Remove(a.store.Path(stateFile)))
+	must.Do(os.MkdirAll(a.store.Path(stateFile)+"/x", 0o700))
 	opened := kind.opened.Load()
 	obtained(t, a)
 	if kind.opened.Load() != opened {
@@ -469,13 +453,8 @@ func TestFullDiskCredential(t *testing.T) {
 func TestDamaged(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := newNode(t, f, nil)
-	if _, err := a.Credential(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(a.store.Path(ClientFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(a.Credential(t.Context()))
+	text := must.Get(os.ReadFile(a.store.Path(ClientFile)))
 	for name, change := range map[string]func() error{
 		"half of it":    func() error { return os.WriteFile(a.store.Path(ClientFile), text[:len(text)/2], 0o600) },
 		"for everybody": func() error { return os.Chmod(a.store.Path(ClientFile), 0o644) },
@@ -483,9 +462,7 @@ func TestDamaged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := f.calls("create")
-			if err := change(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(change())
 			obtained(t, a)
 			if got := f.calls("create") - before; got != 2 && name != "state" {
 				t.Errorf("%s: %d requests", name, got)

@@ -3,6 +3,8 @@ package authenticator
 import (
 	"os"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 )
 
 // TestView: a snapshot stays the same until it is refreshed.
@@ -11,12 +13,8 @@ func TestView(t *testing.T) {
 	a, _ := joined(t, f, nil)
 	v := a.snapshot(caller{})
 	before, failed := v.next(a.slots[0]).use, v.state[ClientFile].Failures
-	if err := os.Remove(a.store.Path(ClientFile)); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.begin(nil, a.slots[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Remove(a.store.Path(ClientFile)))
+	must.Do(a.begin(nil, a.slots[0]))
 	if p := v.next(a.slots[0]).use; before == nil || p != before || v.current(a.slots[0]) != before || v.state[ClientFile].Failures != failed {
 		t.Errorf("it was read again: got %v, %+v", p, v.state)
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	certificatesv1 "k8s.io/api/certificates/v1"
 
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/kube/internal/smalldisk"
 )
@@ -29,9 +30,7 @@ func TestFullState(t *testing.T) {
 					disk, keys := smalldisk.New(t, 64<<10), filepath.Join(t.TempDir(), "keys")
 					f := newFakeAPI(t)
 					a, _, _, _ := steps(t, f, 0, as, func(o *Config) { o.Dir, o.KeyDir = disk.Path("state"), keys })
-					if err := a.Rotate(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(a.Rotate(t.Context()))
 					first := a.snapshot(as).certificates(a.slots[0]).have
 					f.set(func() {
 						f.noToken = true // that of the join has ended long ago
@@ -78,9 +77,7 @@ func TestFullKeys(t *testing.T) {
 			disk := smalldisk.New(t, 64<<10)
 			f := newFakeAPI(t)
 			a, _, _, _ := steps(t, f, 0, as, func(o *Config) { o.KeyDir = disk.Path("keys") })
-			if err := a.Rotate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(a.Rotate(t.Context()))
 			first := a.snapshot(as).certificates(a.slots[0]).have
 			a.config.Now = f.now
 			disk.Fill()
@@ -111,13 +108,9 @@ func TestDaemonShowsNoLife(t *testing.T) {
 			disk, keys := smalldisk.New(t, 64<<10), filepath.Join(t.TempDir(), "keys")
 			f := newFakeAPI(t)
 			a, _ := newNode(t, f, func(o *Config) { o.Dir, o.KeyDir = disk.Path("state"), keys })
-			if err := a.Rotate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(a.Rotate(t.Context()))
 			if killed {
-				if err := os.WriteFile(a.store.Path(daemonName+".held"), nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(os.WriteFile(a.store.Path(daemonName+".held"), nil, 0o600))
 			}
 			first := a.snapshot(caller{}).certificates(a.slots[0]).have
 			disk.ReadOnly(true)

@@ -1,6 +1,7 @@
 package authenticator
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -128,7 +129,7 @@ func (s *Status) Write(w io.Writer, now time.Time) error {
 		fmt.Fprintf(b, "%-14s %s\n", name+":", fmt.Sprintf(format, args...))
 	}
 	line("Node", "%s, evidence %s", s.NodeName, s.Kind)
-	line("API server", "%s, cluster ID %s", orNone(s.Server), orNone(s.ClusterID))
+	line("API server", "%s, cluster ID %s", cmp.Or(s.Server, "unknown"), cmp.Or(s.ClusterID, "unknown"))
 	line("Daemon", "%s", map[bool]string{true: "running", false: "not running: the plugin renews when the kubelet asks"}[s.Daemon])
 	for _, c := range s.Certificates {
 		b.WriteString("\n")
@@ -165,11 +166,4 @@ func (s *Status) Write(w io.Writer, now time.Time) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
 }

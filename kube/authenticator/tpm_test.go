@@ -20,6 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/kube/internal/tpmcapability"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -49,22 +50,10 @@ func tpmNode(t testing.TB, f *fakeAPI, device *tpmsim.TPM, change func(*TPM)) (*
 
 func tpmVerifier(t testing.TB, f *fakeAPI, device *tpmsim.TPM) *attest.Verifier {
 	t.Helper()
-	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: []*x509.Certificate{device.CA().Root()}, Profile: tpmcert.EKProfileTCG()}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	kind, err := tpm.NewKind(tpm.KindConfig{EKs: eks, AKIssuers: []tpmcert.Issuer{{Roots: []*x509.Certificate{device.CA().Root()}, Profile: tpmcert.ProfileTCG()}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := attest.ClusterID(f.server.Certificate())
-	if err != nil {
-		t.Fatal(err)
-	}
+	eks := must.Get(tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: []*x509.Certificate{device.CA().Root()}, Profile: tpmcert.EKProfileTCG()}}}))
+	kind := must.Get(tpm.NewKind(tpm.KindConfig{EKs: eks, AKIssuers: []tpmcert.Issuer{{Roots: []*x509.Certificate{device.CA().Root()}, Profile: tpmcert.ProfileTCG()}}}))
+	ring := must.Get(attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour))))
+	id := must.Get(attest.ClusterID(f.server.Certificate()))
 	v, err := attest.NewVerifier(attest.VerifierConfig{KeyRing: ring, Kinds: []attest.Kind{kind},
 		Policy: &csr.Policy{ClusterIDs: []string{id}, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, csr.SignerRecoveryTPM}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 			name := q.NodeName
@@ -154,10 +143,7 @@ func TestTPMRecovery(t *testing.T) {
 	a, _ := tpmNode(t, f, tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true}), nil)
 	c := a.config
 	c.RecoverySigner, c.Dir = csr.SignerRecoveryTPM, mounttest.Disk(t)
-	a, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a = must.Get(New(c))
 	stop := run(t, a)
 	eventually(t, "a recovery certificate", func() bool { return a.Status().Recoverable })
 	f.set(func() { f.noToken = true })
@@ -174,12 +160,8 @@ func TestTPMRecovery(t *testing.T) {
 	// Without the TPM's key the certificate is of no use, and the error says so.
 	other, _ := tpmNode(t, f, tpmsim.Swtpm(t, tpmsim.Options{}), nil)
 	c.Kind = other.config.Kind
-	if a, err = New(c); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(c.Dir, ClientFile)); err != nil {
-		t.Fatal(err)
-	}
+	a = must.Get(New(c))
+	must.Do(os.Remove(filepath.Join(c.Dir, ClientFile)))
 	if _, err := a.snapshot(caller{plugin: true}).requestAnyVersion(t.Context(), nil, a.slots[0]); !errors.Is(err, errNoKey) {
 		t.Errorf("another TPM: got %v", err)
 	}
@@ -195,9 +177,7 @@ func TestWrongPassword(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(password string) {
 		t.Helper()
-		if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, []byte(password), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(errors.Join(os.RemoveAll(file), os.WriteFile(file, []byte(password), 0o600)))
 	}
 	write("wrong\n")
 	a, counted := tpmNode(t, f, device, func(k *TPM) {
@@ -244,30 +224,22 @@ func TestPasswordFile(t *testing.T) {
 	if _, err := k.options(); !errors.Is(err, os.ErrNotExist) || k.password() == "" {
 		t.Errorf("no file: %v", err)
 	}
-	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(file, []byte("secret\n"), 0o600))
 	first := k.password()
 	if o, err := k.options(); err != nil || string(o.AKPassword.Reveal()) != "secret" || strings.Contains(first, "secret") {
 		t.Errorf("got %v", err)
 	}
 	for _, text := range []string{"", "\n", "secret\r\n"} { // a try with it would count
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(file, []byte(text), 0o600))
 		if _, err := k.options(); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if err := os.WriteFile(file, make([]byte, maxPasswordFile+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(file, make([]byte, maxPasswordFile+1), 0o600))
 	if _, err := k.options(); !errors.Is(err, refusal.Check("file")) || k.password() == first {
 		t.Errorf("a long one: %v", err)
 	}
-	if err := os.Chmod(file, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Chmod(file, 0o640))
 	if _, err := k.options(); !errors.Is(err, refusal.Check("file")) {
 		t.Errorf("one for a group: %v", err)
 	}
@@ -293,18 +265,9 @@ func makersKey(t *testing.T, device *tpmsim.TPM, handle tpm2.TPMHandle, password
 	if err != nil {
 		t.Fatal(err)
 	}
-	public, err := tpm.AKPublic(t.Context(), device, tpm.AKSource{Handle: handle}, secret.Value[[]byte]{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := public.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := device.CA().IssueAK(key, tpmsim.CertificateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := must.Get(tpm.AKPublic(t.Context(), device, tpm.AKSource{Handle: handle}, secret.Value[[]byte]{}))
+	key := must.Get(public.Key())
+	cert := must.Get(device.CA().IssueAK(key, tpmsim.CertificateOptions{}))
 	return tpmcert.CertificatesDER([]*x509.Certificate{cert, device.CA().AKIntermediate()})
 }
 
@@ -320,9 +283,7 @@ func TestNoRoom(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	fill := func() {
 		for range 3 {
-			if _, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}).Execute(device); err != nil {
-				t.Fatal(err)
-			}
+			_ = must.Get((tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}).Execute(device))
 		}
 	}
 	fill()
@@ -330,10 +291,7 @@ func TestNoRoom(t *testing.T) {
 	obtained(t, a)
 	checkFlushed(t, device)
 	fill()
-	evidence, err := a.config.Kind.Open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	evidence := must.Get(a.config.Kind.Open(t.Context()))
 	key, err := evidence.(keyKeeper).CreateKey(t.Context())
 	if err := errors.Join(err, key.Close(), evidence.Close()); err != nil {
 		t.Error(err)
@@ -392,11 +350,8 @@ func TestAttemptPanics(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	a, counted := tpmNode(t, newFakeAPI(t), device, nil)
 	attempt := func() error {
-		l, err := a.store.Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = a.renew(t.Context(), l, a.slots[0], caller{plugin: true})
+		l := must.Get(a.store.Lock(t.Context()))
+		_, err := a.renew(t.Context(), l, a.slots[0], caller{plugin: true})
 		return err
 	}
 	counted.SetFaults(tpmsim.Every(tpm2.TPMCCActivateCredential, tpmsim.Fault{Before: func() { panic("a bug of the transport") }}))
@@ -421,10 +376,7 @@ func TestAttemptPanics(t *testing.T) {
 func TestPersistentEKLater(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	a, counted := tpmNode(t, newFakeAPI(t), device, nil)
-	evidence, err := a.config.Kind.Open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	evidence := must.Get(a.config.Kind.Open(t.Context()))
 	hello := func() error {
 		return evidence.Use(t.Context(), attest.StageHello, func(attest.Session) error { return nil })
 	}
@@ -437,10 +389,7 @@ func TestPersistentEKLater(t *testing.T) {
 		t.Errorf("later: %v after %v", err, counted.Commands())
 	}
 	counted.SetFaults(tpmsim.AnswerAt(1, tpm2.TPMRCValue|0x2c0))
-	silent, err := a.config.Kind.Open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent := must.Get(a.config.Kind.Open(t.Context()))
 	if silent.(*tpmEvidence).persistent != nil || tpmlab.Count(counted, tpm2.TPMCCGetCapability) != 1 {
 		t.Errorf("a key that the TPM does not list: %v", counted.Commands())
 	}

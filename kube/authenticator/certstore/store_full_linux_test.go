@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/internal/smalldisk"
 )
 
@@ -15,19 +16,11 @@ import (
 // written when there is room.
 func TestFullDisk(t *testing.T) {
 	disk := smalldisk.New(t, 16<<10)
-	s, err := Open(disk.Path("store"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := s.Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Open(disk.Path("store")))
+	l := must.Get(s.Lock(t.Context()))
 	defer l.Unlock()
 	first, next := pair(t, "first"), pair(t, "next")
-	if err := l.WritePair("client.pem", first); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(l.WritePair("client.pem", first))
 	disk.Fill()
 	if err := l.WritePair("client.pem", next); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("a write to a full disk: %v", err)

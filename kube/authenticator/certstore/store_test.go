@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -36,43 +37,28 @@ func later(received time.Time, leaf *x509.Certificate) time.Time {
 // certificate makes a certificate, good for an hour, and its key.
 func certificate(t testing.TB, name string) ([]byte, *ecdsa.PrivateKey) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-5 * time.Minute), NotAfter: now.Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
 	return pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: der}), key
 }
 
 func pair(t testing.TB, name string) *Pair {
 	t.Helper()
 	chain, key := certificate(t, name)
-	p, err := NewPair(chain, key, now, later)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(NewPair(chain, key, now, later))
 	return p
 }
 
 func open(t testing.TB) *Store {
 	t.Helper()
-	s, err := Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Open(filepath.Join(t.TempDir(), "store")))
 	return s
 }
 
 func lock(t testing.TB, s *Store) *Lock {
 	t.Helper()
-	l, err := s.Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(s.Lock(t.Context()))
 	return l
 }
 
@@ -83,9 +69,7 @@ func TestPair(t *testing.T) {
 		t.Errorf("nothing there: got %v", err)
 	}
 	l := lock(t, s)
-	if err := l.WritePair("client.pem", p); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(l.WritePair("client.pem", p))
 	got, err := s.ReadPair("client.pem")
 	if err != nil || !bytes.Equal(got.Marshal(), p.Marshal()) || !got.Received.Equal(now) || !got.Renew.Equal(now.Add(30*time.Minute)) {
 		t.Errorf("got %+v, %v", got, err)
@@ -220,9 +204,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("no folder above: got %v", err)
 	}
 	open := filepath.Join(dir, "open")
-	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)))
 	if _, err := Open(open); !errors.Is(err, checkFile) {
 		t.Errorf("a folder for everybody: got %v", err)
 	}
@@ -231,13 +213,8 @@ func TestOpen(t *testing.T) {
 			t.Errorf("a folder in one for everybody: got %v", err)
 		}
 	}
-	s, err := Open(filepath.Join(dir, "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(s.Path("client.pem"), pair(t, "node").Marshal(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Open(filepath.Join(dir, "store")))
+	must.Do(os.WriteFile(s.Path("client.pem"), pair(t, "node").Marshal(), 0o644))
 	if _, err := s.ReadPair("client.pem"); !errors.Is(err, checkFile) {
 		t.Errorf("a file for everybody: got %v", err)
 	}
@@ -348,9 +325,7 @@ func TestRemovedFolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
 			beat, release, err := s.Hold("daemon")
-			if err := errors.Join(err, os.RemoveAll(s.dir), instead(s.dir)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(errors.Join(err, os.RemoveAll(s.dir), instead(s.dir)))
 			_, locked := s.TryLock()
 			_, read := s.ReadPair("client.pem")
 			for what, err := range map[string]error{"TryLock": locked, "ReadPair": read, "beat": beat(), "release": release()} {
@@ -378,9 +353,7 @@ func TestLockOfTwo(t *testing.T) {
 	s, keys := open(t), open(t)
 	l := lock(t, s)
 	in := l.In(keys)
-	if err := in.WritePair("client.pem", pair(t, "node")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(in.WritePair("client.pem", pair(t, "node")))
 	if _, err := keys.ReadPair("client.pem"); err != nil {
 		t.Error(err)
 	}
@@ -476,20 +449,11 @@ func TestKill(t *testing.T) {
 	p := pair(t, "last")
 	for n := range 25 {
 		cmd := child(t, "write", s.dir)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := out.Read(make([]byte, 8)); err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(cmd.StdoutPipe())
+		must.Do(cmd.Start())
+		must.Get(out.Read(make([]byte, 8)))
 		time.Sleep(time.Duration(n) * 377 * time.Microsecond)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(cmd.Process.Kill())
 		_ = cmd.Wait()
 		got, err := s.ReadPair("client.pem")
 		if err != nil || got.Leaf.Subject.CommonName != "one" && got.Leaf.Subject.CommonName != "two" {
@@ -497,13 +461,8 @@ func TestKill(t *testing.T) {
 		}
 	}
 	l := lock(t, s)
-	if err := errors.Join(l.WritePair("client.pem", p), l.Unlock()); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(s.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(errors.Join(l.WritePair("client.pem", p), l.Unlock()))
+	entries := must.Get(os.ReadDir(s.dir))
 	for _, e := range entries {
 		if e.Name() != "client.pem" && e.Name() != ".lock" {
 			t.Errorf("%s is left over", e.Name())

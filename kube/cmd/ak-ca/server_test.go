@@ -21,6 +21,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/internal/httpserver"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -40,19 +41,10 @@ func serveHTTPS(t *testing.T, f *config, l httpserver.Limits) *served {
 	of := httptest.NewTLSServer(nil) // whose certificate is for 127.0.0.1
 	of.Close()
 	pair := of.TLS.Certificates[0]
-	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(x509.MarshalPKCS8PrivateKey(pair.PrivateKey))
 	s := new(served)
-	s.server, err = newServer(f, &web{certificate: write(t, t.TempDir(), "tls.pem", pemOf("CERTIFICATE", pair.Certificate[0])), key: write(t, t.TempDir(), "tls.key", pemOf("PRIVATE KEY", key))}, &s.out, &s.errs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := l.Listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.server = must.Get(newServer(f, &web{certificate: write(t, t.TempDir(), "tls.pem", pemOf("CERTIFICATE", pair.Certificate[0])), key: write(t, t.TempDir(), "tls.key", pemOf("PRIVATE KEY", key))}, &s.out, &s.errs))
+	listener := must.Get(l.Listen(t.Context(), "127.0.0.1:0"))
 	h := s.http(l)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = h.ServeTLS(listener, "", "") }()
@@ -67,15 +59,9 @@ func serveHTTPS(t *testing.T, f *config, l httpserver.Limits) *served {
 // post sends a text, and returns the status and the reply.
 func (s *served) post(t *testing.T, text []byte) (int, csr.Status) {
 	t.Helper()
-	got, err := s.client.Post(s.url, "application/json", bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(s.client.Post(s.url, "application/json", bytes.NewReader(text)))
 	defer got.Body.Close()
-	body, err := io.ReadAll(got.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(io.ReadAll(got.Body))
 	var status csr.Status
 	if err := json.Unmarshal(body, &status); (err == nil) != (got.StatusCode == http.StatusOK) {
 		t.Errorf("%s: %s", got.Status, body)
@@ -86,10 +72,7 @@ func (s *served) post(t *testing.T, text []byte) (int, csr.Status) {
 // ask posts a request, which is replied to.
 func (s *served) ask(t *testing.T, spec *csr.Spec) csr.Status {
 	t.Helper()
-	text, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(spec))
 	code, status := s.post(t, text)
 	if code != http.StatusOK {
 		t.Fatalf("got %d: %s", code, &s.errs)
@@ -139,9 +122,7 @@ func TestServer(t *testing.T) {
 	denied(t, "a changed answer", s.ask(t, &changed), "BindingExpiration")
 
 	f.ring += ".other"
-	if err := s.read(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(s.read())
 	denied(t, "a replay to a CA with another ring", s.ask(t, answer), "RingKey")
 }
 
@@ -187,14 +168,8 @@ func TestServerRefuses(t *testing.T) {
 	}{
 		"another method": {http.MethodGet, "", http.StatusMethodNotAllowed}, "another path": {http.MethodPost, "/../ring.json", http.StatusNotFound},
 	} {
-		r, err := http.NewRequestWithContext(t.Context(), row.method, s.url+row.path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := s.client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequestWithContext(t.Context(), row.method, s.url+row.path, nil))
+		got := must.Get(s.client.Do(r))
 		_ = got.Body.Close()
 		if got.StatusCode != row.want || got.ProtoMajor != 1 || !got.Close {
 			t.Errorf("%s: got %s by %s", name, got.Status, got.Proto)
@@ -214,10 +189,7 @@ func TestServerLimits(t *testing.T) {
 	s := serveHTTPS(t, filesOf(t, machineOfNobody), short)
 	t.Run("a slow client", func(t *testing.T) {
 		for _, text := range []string{"", "POST /enrol HTTP/1.1\r\nHost: x\r\n", "POST /enrol HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"} {
-			bare, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(s.url, "https://"), "/enrol"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			bare := must.Get(net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(s.url, "https://"), "/enrol")))
 			config := s.client.Transport.(*http.Transport).TLSClientConfig.Clone()
 			config.ServerName = "127.0.0.1"
 			conn := tls.Client(bare, config)
@@ -257,10 +229,7 @@ func TestServerLimits(t *testing.T) {
 		s := serveHTTPS(t, filesOf(t, machineOfNobody), limits)
 		at := strings.TrimSuffix(strings.TrimPrefix(s.url, "https://"), "/enrol")
 		for range 3 * limits.Connections { // they send nothing
-			c, err := net.Dial("tcp", at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(net.Dial("tcp", at))
 			defer c.Close()
 		}
 		began := time.Now()
@@ -285,9 +254,7 @@ func TestServerReadsAgain(t *testing.T) {
 		{machineOfNobody, "EkUntrusted"},
 		{"", "EkUntrusted"},
 	} {
-		if err := os.WriteFile(f.machines, []byte(row.list), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(f.machines, []byte(row.list), 0o600))
 		if err := s.read(); (err == nil) != (row.list != "") {
 			t.Errorf("with the list %q: got %v", row.list, err)
 		}
@@ -304,10 +271,7 @@ func TestServerEnds(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.run(ctx) }()
 	lines := bufio.NewReader(said)
-	line, err := lines.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	line := must.Get(lines.ReadString('\n'))
 	go func() { _, _ = io.Copy(io.Discard, lines) }()
 	s.url = strings.TrimSuffix(strings.TrimPrefix(line, "ak-ca: "), "\n")
 	if code, _ := s.post(t, nil); code != http.StatusBadRequest {

@@ -2,8 +2,10 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -78,14 +80,11 @@ func (t *tpmSettings) key() (*attestationKey, error) {
 		source, err := s.source()
 		return &attestationKey{source, "of an object", s}, err
 	}
-	name := string(text)
-	if unquoted, err := strconv.Unquote(name); err == nil {
-		name = unquoted
+	var name string
+	if json.Unmarshal(text, &name) != nil {
+		name = string(text)
 	}
-	if name == "null" {
-		name = ""
-	}
-	source, ok := aks()[orDefault(name, "p-256")]
+	source, ok := aks()[cmp.Or(name, "p-256")]
 	if !ok {
 		return nil, refusal.Config("evidence.tpm.ak", refusal.Quote(name), "p-256, p-384, rsa-2048, gce-rsa, gce-ecc, azure-rsa or oem, or an object")
 	}
@@ -140,7 +139,7 @@ func exactlyOne(what string, fields [][2]string) error {
 	if len(given) == 1 {
 		return nil
 	}
-	return refusal.Config("evidence.tpm.ak", orDefault(strings.Join(given, " and "), "no source")+" of "+what,
+	return refusal.Config("evidence.tpm.ak", cmp.Or(strings.Join(given, " and "), "no source")+" of "+what,
 		"one of "+strings.Join(all, ", "))
 }
 

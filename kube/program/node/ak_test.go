@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -51,9 +52,7 @@ func kindOf(section string) (*preparedTPM, error) {
 func written(t *testing.T, name string, text []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(path, text, 0o600))
 	return path
 }
 
@@ -71,10 +70,7 @@ func TestAKSettings(t *testing.T) {
 		"a template":      {`{template: ` + template + `, certificateIndex: "0x01c10000"}`, tpm.AKSource{Template: tpm.AKTemplateECDSAP384(), CertificateIndex: 0x01c10000}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k, err := kindOf("{ak: " + row.ak + "}")
-			if err != nil {
-				t.Fatal(err)
-			}
+			k := must.Get(kindOf("{ak: " + row.ak + "}"))
 			got := k.AK
 			if (got.Template == nil) != (row.want.Template == nil) || got.Template != nil && !bytes.Equal(tpm2.Marshal(got.Template), tpm2.Marshal(row.want.Template)) {
 				t.Errorf("template %+v", got.Template)
@@ -150,10 +146,7 @@ func TestAKSettingsRefused(t *testing.T) {
 // selfSigned is a file with the root of a CA of its own.
 func selfSigned(t *testing.T, name string) string {
 	t.Helper()
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(tpmsim.NewCA(tpmsim.CAOptions{}))
 	return written(t, name, pemOf("CERTIFICATE", ca.Root().Raw))
 }
 
@@ -167,16 +160,11 @@ func TestAKCertificate(t *testing.T) {
 	free := tpm.AKTemplateECDSAP256()
 	free.ObjectAttributes.Restricted = false
 	whole := device.AKCertificate(tpmsim.P256).Raw
-	renewed, err := device.CertifyAK(device.AKPublic(tpmsim.P256))
-	if err != nil {
-		t.Fatal(err)
-	}
+	renewed := must.Get(device.CertifyAK(device.AKPublic(tpmsim.P256)))
 	for index, data := range map[tpm2.TPMHandle][]byte{
 		0x01800a04: tpm2.Marshal(free), 0x01800a05: bytes.Repeat([]byte{0xff}, 512), 0x01800a06: whole[:len(whole)/2], 0x01800a07: renewed.Raw,
 	} {
-		if err := device.WriteNV(index, data); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(device.WriteNV(index, data))
 	}
 	path := written(t, "ak.pem", pemOf("CERTIFICATE", whole))
 	fromFile := func(path string) string {
@@ -208,10 +196,7 @@ func TestAKCertificate(t *testing.T) {
 		"no such key":               {`{handle: "0x81020001", certificateIndex: "0x01800a00"}`, time.Now(), "0x81020001"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k, err := kindOf("{device: " + strings.TrimPrefix(device.TCTI(), "swtpm:path=") + ", ak: " + row.ak + "}")
-			if err != nil {
-				t.Fatal(err)
-			}
+			k := must.Get(kindOf("{device: " + strings.TrimPrefix(device.TCTI(), "swtpm:path=") + ", ak: " + row.ak + "}"))
 			k.now = func() time.Time { return row.now }
 			for range 2 { // the second time the key is known
 				p, err := k.Open(t.Context())
@@ -228,17 +213,12 @@ func TestAKCertificate(t *testing.T) {
 		})
 	}
 	t.Run("replaced while the program runs", func(t *testing.T) {
-		k, err := kindOf("{device: " + strings.TrimPrefix(device.TCTI(), "swtpm:path=") + ", ak: " + fromFile(path) + "}")
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := must.Get(kindOf("{device: " + strings.TrimPrefix(device.TCTI(), "swtpm:path=") + ", ak: " + fromFile(path) + "}"))
 		for _, row := range []struct {
 			der  []byte
 			want bool
 		}{{whole, true}, {device.AKCertificate(tpmsim.RSA2048).Raw, false}, {renewed.Raw, true}} {
-			if err := os.WriteFile(path, pemOf("CERTIFICATE", row.der), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(os.WriteFile(path, pemOf("CERTIFICATE", row.der), 0o600))
 			p, err := k.Open(t.Context())
 			if (err == nil) != row.want {
 				t.Fatalf("got %v, want %v", err, row.want)

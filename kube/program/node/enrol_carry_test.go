@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -62,10 +63,7 @@ func TestOverHTTPS(t *testing.T) {
 			if ca == "" {
 				ca = written(t, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 			}
-			carry, err := overHTTPS(s.URL, ca)
-			if err != nil {
-				t.Fatal(err)
-			}
+			carry := must.Get(overHTTPS(s.URL, ca))
 			got, err := carry(t.Context(), &csr.Spec{SignerName: csr.SignerClientTPM})
 			if (err == nil) != (row.want == "") || err != nil && (!strings.Contains(err.Error(), row.want) || row.is != nil && !errors.Is(err, row.is) || strings.Contains(err.Error(), "\x1b")) {
 				t.Fatalf("got %v, want %q", err, row.want)
@@ -100,10 +98,7 @@ func TestPostedRequest(t *testing.T) {
 		_, _ = io.WriteString(w, "{}")
 	}))
 	defer s.Close()
-	carry, err := overHTTPS(s.URL+"/enrol", written(t, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	carry := must.Get(overHTTPS(s.URL+"/enrol", written(t, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))))
 	if _, err := carry(t.Context(), &csr.Spec{Request: []byte("request"), SignerName: csr.SignerClientTPM}); err != nil || string(got.Request) != "request" || got.SignerName != csr.SignerClientTPM {
 		t.Errorf("got %+v, %v", got, err)
 	}

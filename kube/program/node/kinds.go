@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,7 @@ func builtIn() []Evidence {
 		{azure.Provider, section((*cloudSettings).azure)},
 		{nitro.Provider, section((*nitroSettings).evidence)},
 		{ec2.Provider, section((*cloudSettings).ec2)},
+		{noEvidence, section(func(*struct{}) (authenticator.Evidence, error) { return nil, nil })},
 	}
 }
 
@@ -44,44 +46,29 @@ const noEvidence = "none"
 
 // evidence returns the configured evidence, or nil for noEvidence.
 func (s *settings) evidence(others []Evidence) (authenticator.Evidence, error) {
-	if section, ok := s.Evidence[noEvidence]; ok && len(s.Evidence) == 1 {
-		if err := section.Decode(new(struct{})); err != nil {
-			return nil, unreadable("an invalid section evidence."+noEvidence, err)
-		}
-		return nil, nil
-	}
-	var found *Evidence
-	var names []string
-	all := append(builtIn(), others...)
-	for i := range all {
-		k := &all[i]
-		if k.Name == "" || k.Name == noEvidence || k.Open == nil || slices.Contains(names, k.Name) {
+	open, names := map[string]func(decode func(any) error) (authenticator.Evidence, error){}, []string{}
+	for _, k := range append(builtIn(), others...) {
+		if k.Name == "" || k.Open == nil || open[k.Name] != nil {
 			return nil, refusal.Config("Evidence", refusal.Quote(k.Name), "a unique name, and Open")
 		}
-		names = append(names, k.Name)
-		if _, ok := s.Evidence[k.Name]; ok {
-			found = k
-		}
+		open[k.Name], names = k.Open, append(names, k.Name)
 	}
-	if len(s.Evidence) != 1 || found == nil {
-		got := make([]string, 0, len(s.Evidence))
-		for name := range s.Evidence {
-			got = append(got, name)
-		}
-		slices.Sort(got)
-		return nil, refusal.Config("evidence", refusal.Text(strings.Join(got, " and ")), "one of "+strings.Join(names, ", ")+", such as gce: {}, or "+noEvidence+": {}")
+	sections := slices.Sorted(maps.Keys(s.Evidence))
+	if len(sections) != 1 || open[sections[0]] == nil {
+		return nil, refusal.Config("evidence", refusal.Text(strings.Join(sections, " and ")), "one of "+strings.Join(names, ", ")+", such as gce: {}")
 	}
-	evidence, err := found.Open(func(into any) error {
-		if err := s.Evidence[found.Name].Decode(into); err != nil {
-			return unreadable("an invalid section evidence."+found.Name, err)
+	name := sections[0]
+	evidence, err := open[name](func(into any) error {
+		if err := s.Evidence[name].Decode(into); err != nil {
+			return unreadable("an invalid section evidence."+name, err)
 		}
 		return nil
 	})
 	switch {
-	case err != nil:
+	case err != nil || name == noEvidence:
 		return nil, err
-	case evidence == nil || evidence.Provider() != found.Name:
-		return nil, refusal.Config("Evidence.Open of "+found.Name, "nil, or evidence of another provider", "evidence of that provider")
+	case evidence == nil || evidence.Provider() != name:
+		return nil, refusal.Config("Evidence.Open of "+name, "nil, or evidence of another provider", "evidence of that provider")
 	}
 	return evidence, nil
 }

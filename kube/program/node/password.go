@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ func (t *tpmSettings) endorsement(ak *attestationKey) (kept passwordFile, passwo
 	case path != "" && !filepath.IsAbs(path):
 		err = refusal.Config(field+"File", refusal.Quote(path), "an absolute path, as the kubelet runs the plugin in another folder")
 	default:
-		kept = passwordFile(filepath.Clean(orDefault(path, defaultPassword)))
+		kept = passwordFile(filepath.Clean(cmp.Or(path, defaultPassword)))
 	}
 	return kept, password, err
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
@@ -35,10 +36,7 @@ func managedBy(device *tpmsim.TPM, file string) string {
 // opens opens the kind of a section, as before a hello.
 func opens(t *testing.T, section string) error {
 	t.Helper()
-	c, err := configOf(section)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(configOf(section))
 	p, err := c.Kind.Open(t.Context())
 	if err != nil {
 		return err
@@ -59,10 +57,7 @@ func makesAK(t *testing.T, device transport.TPM, password []byte) bool {
 // wrongPasswords is how many the TPM counts.
 func wrongPasswords(t *testing.T, device transport.TPM) uint32 {
 	t.Helper()
-	got, err := tpm2.GetCapability{Capability: tpm2.TPMCapTPMProperties, Property: uint32(tpm2.TPMPTLockoutCounter), PropertyCount: 1}.Execute(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(tpm2.GetCapability{Capability: tpm2.TPMCapTPMProperties, Property: uint32(tpm2.TPMPTLockoutCounter), PropertyCount: 1}.Execute(device))
 	properties, err := got.CapabilityData.Data.TPMProperties()
 	if err != nil || len(properties.TPMProperty) != 1 || properties.TPMProperty[0].Property != tpm2.TPMPTLockoutCounter {
 		t.Fatalf("%+v, %v", properties, err)
@@ -81,13 +76,9 @@ func TestManagedPassword(t *testing.T) {
 	for _, when := range []string{"at the first start", "again", "after a reset", "after TPM2_Clear"} {
 		switch when {
 		case "after a reset":
-			if err := device.Reset(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(device.Reset())
 		case "after TPM2_Clear":
-			if _, err := (tpm2.Clear{AuthHandle: tpm2.AuthHandle{Handle: tpm2.TPMRHLockout, Auth: tpm2.PasswordAuth(nil)}}).Execute(device); err != nil {
-				t.Fatal(err)
-			}
+			must.Get((tpm2.Clear{AuthHandle: tpm2.AuthHandle{Handle: tpm2.TPMRHLockout, Auth: tpm2.PasswordAuth(nil)}}).Execute(device))
 			if !makesAK(t, device, nil) {
 				t.Error("TPM2_Clear left the password")
 			}
@@ -95,10 +86,7 @@ func TestManagedPassword(t *testing.T) {
 		if err := opens(t, section); err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(file))
 		if first == nil {
 			first = text
 		}
@@ -117,10 +105,7 @@ func TestManagedPassword(t *testing.T) {
 	if n := wrongPasswords(t, device); n != 0 {
 		t.Errorf("the TPM counts %d wrong passwords", n)
 	}
-	c, err := configOf("{endorsementPasswordFile: " + file + "}") // and an operator can take it over
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(configOf("{endorsementPasswordFile: " + file + "}")) // and an operator can take it over
 	if password := c.Kind.(*authenticator.TPM).Options.EndorsementPassword; !makesAK(t, device, password.Reveal()) {
 		t.Error("the file is not read as an operator's")
 	}
@@ -149,9 +134,7 @@ func TestNoRoom(t *testing.T) {
 	certified := "{device: " + strings.TrimPrefix(device.TCTI(), "swtpm:path=") + ", ak: " + operatorsKey() + "}"
 	for _, section := range []string{certified, kept} {
 		for range 3 {
-			if _, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}).Execute(device); err != nil {
-				t.Fatal(err)
-			}
+			must.Get((tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}).Execute(device))
 		}
 		if err := opens(t, section); err != nil {
 			t.Errorf("%s: %v", section, err)
@@ -163,12 +146,8 @@ func TestNoRoom(t *testing.T) {
 func TestManagedPasswordAfterACrash(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{})
 	file := filepath.Join(mounttest.Disk(t), "password")
-	if err := os.WriteFile(file, []byte(strings.Repeat("p", 32)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := opens(t, managedBy(device, file)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(file, []byte(strings.Repeat("p", 32)+"\n"), 0o600))
+	must.Do(opens(t, managedBy(device, file)))
 	if makesAK(t, device, nil) || !makesAK(t, device, bytes.Repeat([]byte("p"), 32)) {
 		t.Error("the TPM has not the password of the file")
 	}
@@ -212,9 +191,7 @@ func TestManagedPasswordRefused(t *testing.T) {
 				file = filepath.Join(mounttest.Disk(t), "password")
 			}
 			if row.prepare != nil {
-				if err := row.prepare(t, file); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(row.prepare(t, file))
 			}
 			tpmlab.SetHierarchyPassword(t, device, tpm2.TPMRHEndorsement, nil, []byte(row.theirs))
 			before, _ := os.ReadFile(file)
@@ -251,9 +228,7 @@ func readOnly(t *testing.T, dir string) (path string, writable func()) {
 	}
 	t.Cleanup(func() { unix.Close(tree) })
 	set := func(attr unix.MountAttr) {
-		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr))
 	}
 	set(unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 	return "/proc/self/fd/" + strconv.Itoa(tree), func() { set(unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}) }
@@ -262,10 +237,7 @@ func readOnly(t *testing.T, dir string) (path string, writable func()) {
 // TestPasswordPage runs the commands of docs/kinds-of-evidence.md: the password is emptied, the TPM
 // is cleared, and then no other program can clear it.
 func TestPasswordPage(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "kinds-of-evidence.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile(filepath.Join("..", "..", "..", "docs", "kinds-of-evidence.md")))
 	lines := regexp.MustCompile(`(?m)^(tpm2_|head ).*$`).FindAllString(string(page), -1)
 	if len(lines) != 3 {
 		t.Fatalf("the page has %q", lines)
@@ -284,9 +256,7 @@ func TestPasswordPage(t *testing.T) {
 			t.Fatalf("before %s: %v", line, err)
 		}
 		if n == 1 {
-			if err := os.Remove(file); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(os.Remove(file))
 		}
 		if out, err := shell(at.Replace(line)); err != nil {
 			t.Fatalf("%s: %v: %s", line, err, out)
@@ -351,15 +321,11 @@ func TestStatusOfPassword(t *testing.T) {
 	if got := status("text"); !strings.Contains(got, "TPM's endorsement password: not set yet; it will be in "+file+"\n") {
 		t.Errorf("before: %s", got)
 	}
-	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(strings.Repeat("p", 32)+"\n"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(strings.Repeat("p", 32)+"\n"), 0o600)))
 	if got := status("text"); !strings.Contains(got, "TPM's endorsement password: set, in "+file+"\n") || strings.Contains(got, "endorsement password in") {
 		t.Errorf("with a file: %s", got)
 	}
-	if err := os.Chmod(file, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Chmod(file, 0o644))
 	var got struct {
 		NodeName, EndorsementPassword string
 		Problems                      []string

@@ -24,6 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -35,10 +36,7 @@ var deployed = filepath.Join("..", "..", "deploy", "node")
 
 func read(t testing.TB, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(deployed, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(deployed, name)))
 	return string(text)
 }
 
@@ -50,26 +48,14 @@ func TestExample(t *testing.T) {
 		if name != "as it is" {
 			text = strings.NewReplacer("# serving:", "serving:", "#   signerName", "  signerName", "#   dnsNames", "  dnsNames", "#   ipAddresses", "  ipAddresses").Replace(text)
 		}
-		s, err := parseSettings([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := s.config(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(parseSettings([]byte(text)))
+		c := must.Get(s.config(nil))
 		c.Dir = filepath.Join(mounttest.Disk(t), "state")
 		if _, err := authenticator.New(c); err != nil || c.NodeName != "node-1" || (c.Serving != nil) != (name != "as it is") {
 			t.Errorf("%s: %+v, %v", name, c, err)
 		}
-		bare, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nevidence: {tpm: {}}\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := bare.config(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		bare := must.Get(parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nevidence: {tpm: {}}\n")))
+		d := must.Get(bare.config(nil))
 		full, def := c.Kind.(*authenticator.TPM), d.Kind.(*authenticator.TPM)
 		if full.Path != def.Path || full.PersistentEK != def.PersistentEK || d.Dir != "/var/lib/kubelet-authenticator" || !reflect.DeepEqual(c.Kubelet, d.Kubelet) {
 			t.Errorf("the example is not the default: %+v, %+v", full, def)
@@ -86,15 +72,10 @@ type reached struct {
 // TestFields has each field of the file reach the program's configuration.
 func TestFields(t *testing.T) {
 	dir := t.TempDir()
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(tpmsim.NewCA(tpmsim.CAOptions{}))
 	bundle, password, events := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "password"), filepath.Join(dir, "log")
 	for path, text := range map[string][]byte{bundle: pemOf("CERTIFICATE", ca.Root().Raw), password: []byte("secret\n"), events: []byte("a log")} {
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(path, text, 0o600))
 	}
 	serving := strings.NewReplacer("# serving:", "serving:", "#   signerName", "  signerName", "#   dnsNames", "  dnsNames", "#   ipAddresses", "  ipAddresses")
 	text := serving.Replace(read(t, "kubelet-authenticator.yaml"))
@@ -146,14 +127,8 @@ func TestFields(t *testing.T) {
 		t.Run(row.with, func(t *testing.T) {
 			var found [2]any
 			for n, text := range []string{text, strings.Replace(text, row.old, row.with, 1)} {
-				s, err := parseSettings([]byte(text))
-				if err != nil {
-					t.Fatal(err)
-				}
-				c, err := s.config(nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := must.Get(parseSettings([]byte(text)))
+				c := must.Get(s.config(nil))
 				found[n] = row.got(reached{c, c.Kind.(*authenticator.TPM)})
 			}
 			if !reflect.DeepEqual(found[1], row.want) || reflect.DeepEqual(found[0], row.want) {
@@ -174,10 +149,7 @@ func TestFolders(t *testing.T) {
 		recovery + "\nkeyDir: /var/lib/kubelet-authenticator": {"/var/lib/kubelet-authenticator", "/var/lib/kubelet-authenticator"},
 		recovery + "\nstateDir: /a\nkeyDir: /b":               {"/a", "/b"},
 	} {
-		s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nevidence: {tpm: {}}" + more + "\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nevidence: {tpm: {}}" + more + "\n")))
 		if c, err := s.config(nil); err != nil || c.Dir != want[0] || c.KeyDir != want[1] {
 			t.Errorf("%q: got %q and %q, %v", more, c.Dir, c.KeyDir, err)
 		}
@@ -189,14 +161,8 @@ func TestSettingsOfAMakersKey(t *testing.T) {
 	const path = "/etc/kubernetes/ak-password"
 	text := strings.NewReplacer("ek: rsa-2048", `ek: ""`, `"0x81010001"`, `""`, "ak: p-256", "ak: oem",
 		`akPasswordFile: ""`, "akPasswordFile: "+path).Replace(read(t, "kubelet-authenticator.yaml"))
-	s, err := parseSettings([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.config(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(parseSettings([]byte(text)))
+	c := must.Get(s.config(nil))
 	k := c.Kind.(*authenticator.TPM)
 	if !k.AK.OEM || k.Options.EK != nil || k.AKPasswordFile != path {
 		t.Errorf("%+v", k)
@@ -214,10 +180,7 @@ func TestSettingsOfAzuresKey(t *testing.T) {
 		"a password": {strings.Replace(text, `akPasswordFile: ""`, "akPasswordFile: /etc/kubernetes/ak-password", 1), refusal.CheckConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := parseSettings([]byte(row.text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(parseSettings([]byte(row.text)))
 			c, err := s.config(nil)
 			if !errors.Is(err, row.want) {
 				t.Fatalf("got %v, want %v", err, row.want)
@@ -317,10 +280,7 @@ func TestKindOfOthers(t *testing.T) {
 		"nothing to open":            {"{rack: {slot: a}}", []Evidence{empty}, "Open"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nminimumVersion: 2\nevidence: " + row.text + "\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nminimumVersion: 2\nevidence: " + row.text + "\n")))
 			c, err := s.config(row.kinds)
 			if (err == nil) != (row.want == "") || err != nil && (!errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), row.want)) {
 				t.Fatalf("got %v, want an error with %q", err, row.want)
@@ -371,10 +331,7 @@ func TestKinds(t *testing.T) {
 		"recovery without": {"evidence: {gce: {}}\nrecoverySigner: cluster.x-k8s.io/kubelet-attestation-recovery-tpm", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := parseSettings([]byte(head + row.text + "\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(parseSettings([]byte(head + row.text + "\n")))
 			c, err := s.config(nil)
 			switch {
 			case row.provider == "" && !errors.Is(err, refusal.CheckConfig):
@@ -413,18 +370,13 @@ func TestUnits(t *testing.T) {
 	if err != nil {
 		t.Skip("no systemd-analyze: apt-get install systemd")
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())
 	const installed = "/usr/local/bin/kubelet-authenticator"
 	if !strings.Contains(unit, "ExecStart="+installed+" --config "+defaultConfig+" daemon") {
 		t.Error("it starts something else")
 	}
 	path := filepath.Join(t.TempDir(), "kubelet-authenticator.service")
-	if err := os.WriteFile(path, []byte(strings.Replace(unit, installed, self, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(path, []byte(strings.Replace(unit, installed, self, 1)), 0o600))
 	out, err := exec.Command(analyze, "verify", "--man=no", "--recursive-errors=no", path).CombinedOutput()
 	if err != nil || len(bytes.TrimSpace(out)) != 0 {
 		t.Errorf("systemd-analyze: %v: %s", err, out)
@@ -456,9 +408,7 @@ func TestCommands(t *testing.T) {
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	text := "apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nstateDir: " + filepath.Join(dir, "state") + "\nkubeconfig: " + kubeconfig +
 		"\nevidence: {tpm: {device: " + filepath.Join(dir, "none") + "}}\nkubelet: {processes: false, flagFiles: [], config: " + filepath.Join(dir, "kubelet.yaml") + "}\n"
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(config, []byte(text), 0o600))
 	try := func(args ...string) (string, string, error) {
 		var out, errs bytes.Buffer
 		err := run(t.Context(), args, &out, &errs, nil)

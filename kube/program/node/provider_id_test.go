@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/oid"
@@ -41,9 +42,7 @@ func TestProviderID(t *testing.T) {
 	azure := cloudtest.NewAzure(t, cloudtest.AzureOptions{}).Serve(cloudtest.AzureMachine{SubscriptionID: subscription})
 	ec2 := cloudtest.NewEC2(t, "eu-west-1").Serve(cloudtest.EC2Machine{AccountID: "123456789012", Region: "eu-west-1", InstanceID: "i-0123456789abcdef0"})
 	file := filepath.Join(t.TempDir(), "provider-id")
-	if err := os.WriteFile(file, []byte("metal://rack-1/slot-7\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(file, []byte("metal://rack-1/slot-7\n"), 0o600))
 	rack := Evidence{Name: "rack", Open: func(func(any) error) (authenticator.Evidence, error) {
 		return &identifiedEvidence{authenticator.EvidenceOf("rack", nil), rack7{}}, nil
 	}}
@@ -131,9 +130,7 @@ func TestProviderIDFile(t *testing.T) {
 		{" metal://1", refusal.Check("provider-id-text")},
 	} {
 		if c.text != "" {
-			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(os.WriteFile(path, []byte(c.text), 0o600))
 		}
 		got, err := ask(t.Context())
 		if !errors.Is(err, c.want) || err == nil && got != strings.TrimSuffix(c.text, "\n") {

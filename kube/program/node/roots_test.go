@@ -23,21 +23,16 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/testkit/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 )
 
 // certificate makes a certificate, in DER.
 func certificate(t testing.TB, name string) []byte {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, c, c, key.Public(), key))
 	return der
 }
 
@@ -53,10 +48,7 @@ func listed(t *testing.T, ders ...[]byte) {
 		sum := sha256.Sum256(der)
 		list = append(list, vendorRoot{Vendor: fmt.Sprint("Vendor ", i+1), Subject: "CN=root", SHA256: hex.EncodeToString(sum[:]), Ends: "2039-12-31"})
 	}
-	text, err := json.Marshal(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(list))
 	before := vendorRootsJSON
 	vendorRootsJSON = text
 	t.Cleanup(func() { vendorRootsJSON = before })
@@ -65,9 +57,7 @@ func listed(t *testing.T, ders ...[]byte) {
 func file(t *testing.T, name string, text ...[]byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, bytes.Join(text, nil), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(path, bytes.Join(text, nil), 0o666))
 	return path
 }
 
@@ -142,9 +132,7 @@ func TestVendorRootsList(t *testing.T) {
 	decoder := json.NewDecoder(bytes.NewReader(vendorRootsJSON))
 	decoder.DisallowUnknownFields()
 	var all []vendorRoot
-	if err := decoder.Decode(&all); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(decoder.Decode(&all))
 	digest := regexp.MustCompile(`^[0-9a-f]{64}$`)
 	for _, r := range all {
 		if _, err := time.Parse(time.DateOnly, r.Ends); err != nil || r.Vendor == "" || !strings.HasPrefix(r.Subject, "CN=") || !digest.MatchString(r.SHA256) || r.Source == "" {
@@ -159,10 +147,7 @@ func TestVendorRootsList(t *testing.T) {
 // TestVendorRootsPage runs the commands of the page: openssl prints for PEM and DER what the
 // table would have, and both commands agree.
 func TestVendorRootsPage(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "vendor-roots.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile(filepath.Join("..", "..", "..", "docs", "vendor-roots.md")))
 	commands := regexp.MustCompile("(?ms)^```sh\n(.*?)\n```$").FindAllStringSubmatch(string(page), -1)
 	if len(commands) != 2 {
 		t.Fatalf("%d commands: %q", len(commands), commands)
@@ -170,10 +155,7 @@ func TestVendorRootsPage(t *testing.T) {
 	der := certificate(t, "root")
 	listed(t, der)
 	for form, path := range map[string]string{"PEM": file(t, "root.pem", pemOf("CERTIFICATE", der)), "DER": file(t, "root.cer", der)} {
-		out, err := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(commands[0][1], "FILE", path, 1)).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(commands[0][1], "FILE", path, 1)).Output())
 		known, err := vendorRoots()
 		if r, ok := known[strings.TrimSuffix(string(out), "  -\n")]; err != nil || !ok {
 			t.Errorf("%s: %q is %+v, %v", form, out, r, err)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -132,7 +133,7 @@ func unreadable(what string, err error) error {
 // config makes the library's configuration from the settings. kinds are in addition to the built-in ones.
 func (s *settings) config(kinds []Evidence) (authenticator.Config, error) {
 	c := authenticator.Config{
-		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), KeyDir: s.KeyDir, ClusterID: s.ClusterID, SignerName: s.SignerName,
+		NodeName: s.NodeName, Dir: cmp.Or(s.StateDir, defaultState), KeyDir: s.KeyDir, ClusterID: s.ClusterID, SignerName: s.SignerName,
 		Lifetime: time.Duration(s.Lifetime), RecoverySigner: s.RecoverySigner,
 		MinimumVersion: s.MinimumVersion,
 	}
@@ -151,7 +152,7 @@ func (s *settings) config(kinds []Evidence) (authenticator.Config, error) {
 	if s.Serving != nil {
 		c.Serving = &authenticator.Serving{SignerName: s.Serving.SignerName, DNSNames: s.Serving.DNSNames, IPAddresses: s.Serving.IPAddresses}
 	}
-	kubeconfig := orDefault(s.Kubeconfig, defaultKubeconfig)
+	kubeconfig := cmp.Or(s.Kubeconfig, defaultKubeconfig)
 	c.API = func() (*rest.Config, error) { return readKubeconfig(kubeconfig) }
 	c.Kubelet = authenticator.Kubelet{ConfigFile: defaultKubelet, ConfigDir: s.Kubelet.ConfigDir, FlagFiles: s.Kubelet.FlagFiles, Parent: true, Processes: true}
 	if s.Kubelet.Config != nil {
@@ -176,7 +177,7 @@ func (s *settings) config(kinds []Evidence) (authenticator.Config, error) {
 	if k, ok := c.Kind.(*identifiedEvidence); ok {
 		c.Kind = k.Evidence // which has every version of its format
 	}
-	if err := keptPassword(c.Kind).apart(c.Dir, orDefault(c.KeyDir, c.Dir)); err != nil {
+	if err := keptPassword(c.Kind).apart(c.Dir, cmp.Or(c.KeyDir, c.Dir)); err != nil {
 		return c, err
 	}
 	if s.RecoverySigner != "" && c.Kind != nil && c.Kind.Provider() != tpm.Provider {
@@ -210,23 +211,15 @@ func readFile(path string, most int) ([]byte, error) {
 	return text, nil
 }
 
-func orDefault(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
+type endorsementKey struct {
+	origin tpm.EKOrigin
+	handle tpm2.TPMHandle
 }
 
 // eks returns the endorsement keys by their names in the file, each with its persistent handle in the
 // TCG's registry and common provisioning tools.
-func eks() map[string]struct {
-	origin tpm.EKOrigin
-	handle tpm2.TPMHandle
-} {
-	return map[string]struct {
-		origin tpm.EKOrigin
-		handle tpm2.TPMHandle
-	}{
+func eks() map[string]endorsementKey {
+	return map[string]endorsementKey{
 		"rsa-2048":      {tpm.EKRSA2048(), 0x81010001},
 		"p-256":         {tpm.EKP256(), 0x81010002},
 		"rsa-2048-high": {tpm.EKHigh(1), 0x81010012},
@@ -238,7 +231,7 @@ func eks() map[string]struct {
 
 // evidence makes the evidence of a TPM.
 func (t *tpmSettings) evidence() (authenticator.Evidence, error) {
-	k := &authenticator.TPM{Path: orDefault(t.Device, defaultDevice)}
+	k := &authenticator.TPM{Path: cmp.Or(t.Device, defaultDevice)}
 	ak, err := t.key()
 	if err != nil {
 		return nil, err
@@ -247,7 +240,7 @@ func (t *tpmSettings) evidence() (authenticator.Evidence, error) {
 		return nil, refusal.Config("evidence.tpm.akPasswordFile", "set, with ak "+ak.name, "unset: only ak oem and a key with a handle have a password")
 	}
 	if !ak.hasCertificate() {
-		ek, ok := eks()[orDefault(t.EK, "rsa-2048")]
+		ek, ok := eks()[cmp.Or(t.EK, "rsa-2048")]
 		if !ok {
 			return nil, refusal.Config("evidence.tpm.ek", refusal.Quote(t.EK), "rsa-2048, p-256, rsa-2048-high, p-256-high, p-384-high or rsa-3072-high")
 		}

@@ -20,7 +20,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
-	"iter"
 	"net"
 	"net/http"
 	"sync"
@@ -182,20 +181,6 @@ func final(err error) bool {
 	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || errors.Is(err, CheckGone)
 }
 
-// follow watches a request until it is done or the watch ends. It returns the last version that it
-// received.
-func (c *Client) follow(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
-	for got, err := range c.watch(ctx, o) {
-		if err != nil {
-			return o, err
-		}
-		if o = got; done(o) {
-			break
-		}
-	}
-	return o, nil
-}
-
 // get reads a request. The check of the error is [CheckGone] if it was deleted, or replaced by another
 // one of its name.
 func (c *Client) get(ctx context.Context, o *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
@@ -211,32 +196,30 @@ func (c *Client) get(ctx context.Context, o *certificatesv1.CertificateSigningRe
 	return c.shown(got), nil
 }
 
-// watch returns the versions of a request after o, until the watch ends: after the server's timeout,
-// after an error, which is the last of the sequence, or at the bounds of a response. The check of the
+// follow watches a request until it is done or the watch ends: after the server's timeout, after an
+// error, or at the bounds of a response. It returns the last version that it received. The check of the
 // error is [CheckGone] if the request is deleted.
-func (c *Client) watch(ctx context.Context, o *certificatesv1.CertificateSigningRequest) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
-	return func(yield func(*certificatesv1.CertificateSigningRequest, error) bool) {
-		w, err := c.requests.Watch(quiet(ctx), metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", o.Name).String(), ResourceVersion: o.ResourceVersion})
-		if err != nil {
-			yield(nil, c.clean(err))
-			return
-		}
-		defer w.Stop()
-		for event := range w.ResultChan() {
-			got, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
-			switch {
-			case event.Type == watch.Error:
-				yield(nil, c.clean(apierrors.FromObject(event.Object)))
-				return
-			case !ok || got.Name != o.Name:
-			case event.Type == watch.Deleted || got.UID != o.UID:
-				yield(nil, c.gone(o))
-				return
-			case !yield(c.shown(got), nil):
-				return
+func (c *Client) follow(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
+	w, err := c.requests.Watch(quiet(ctx), metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", o.Name).String(), ResourceVersion: o.ResourceVersion})
+	if err != nil {
+		return o, c.clean(err)
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		got, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
+		switch {
+		case event.Type == watch.Error:
+			return o, c.clean(apierrors.FromObject(event.Object))
+		case !ok || got.Name != o.Name:
+		case event.Type == watch.Deleted || got.UID != o.UID:
+			return o, c.gone(o)
+		default:
+			if o = c.shown(got); done(o) {
+				return o, nil
 			}
 		}
 	}
+	return o, nil
 }
 
 func (c *Client) gone(o *certificatesv1.CertificateSigningRequest) error {

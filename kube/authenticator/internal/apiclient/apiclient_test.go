@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -85,10 +86,7 @@ func caData(cas ...*x509.Certificate) []byte {
 // connect connects until the test ends.
 func connect(t testing.TB, c *rest.Config, certificate *tls.Certificate) *Client {
 	t.Helper()
-	made, err := Connect(c, certificate)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(Connect(c, certificate))
 	t.Cleanup(func() {
 		if err := made.Close(); err != nil {
 			t.Error(err)
@@ -124,17 +122,18 @@ func filed() *certificatesv1.CertificateSigningRequest {
 	return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix}}
 }
 
+// never has a watch go on.
+func never(*certificatesv1.CertificateSigningRequest) bool { return false }
+
 // watched returns the error of a watch, and the number of versions before that.
 func watched(t testing.TB, c *Client, o *certificatesv1.CertificateSigningRequest) (int, error) {
 	t.Helper()
 	n := 0
-	for _, err := range c.watch(t.Context(), o) {
-		if err != nil {
-			return n, err
-		}
+	_, err := c.follow(t.Context(), o, func(o *certificatesv1.CertificateSigningRequest) bool {
 		n++
-	}
-	return n, nil
+		return never(o)
+	})
+	return n, err
 }
 
 // eventually waits for the other side.
@@ -332,11 +331,9 @@ func TestQuiet(t *testing.T) {
 		_, _ = w.Write(make([]byte, maxAnswer+1))
 	}).config(), nil)
 	_, err := c.get(ctx, request("a"))
-	for _, werr := range c.watch(ctx, request("a")) {
-		err = errors.Join(err, werr)
-	}
-	if !errors.Is(err, CheckAnswer) || logged != 0 {
-		t.Errorf("%d lines were logged; %v", logged, err)
+	_, watched := c.follow(ctx, request("a"), never)
+	if !errors.Is(err, CheckAnswer) || watched == nil || logged != 0 {
+		t.Errorf("%d lines were logged; %v, %v", logged, err, watched)
 	}
 }
 
@@ -358,19 +355,13 @@ func TestClose(t *testing.T) {
 	})
 	closed := 0
 	for range 20 {
-		c, err := Connect(rest.AnonymousClientConfig(s.config()), sealed(t, &closed))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.get(t.Context(), request("a")); err != nil {
-			t.Fatal(err)
-		}
-		for _, err := range c.watch(t.Context(), request("a")) {
-			if err := errors.Join(err, c.Close(), c.Close()); err != nil {
-				t.Fatal(err)
-			}
-			break
-		}
+		c := must.Get(Connect(rest.AnonymousClientConfig(s.config()), sealed(t, &closed)))
+		must.Get(c.get(t.Context(), request("a")))
+		_, err := c.follow(t.Context(), request("a"), func(*certificatesv1.CertificateSigningRequest) bool {
+			must.Do(errors.Join(c.Close(), c.Close()))
+			return true
+		})
+		must.Do(err)
 		if _, err := c.get(t.Context(), request("a")); !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("a call after it: got %v", err)
 		}
@@ -393,10 +384,7 @@ type testCA struct {
 // newCA makes a CA, which signs itself or which parent signs.
 func newCA(t testing.TB, name string, parent *testCA) *testCA {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	ca := &testCA{key: key}
 	if parent == nil {
 		parent = ca
@@ -420,24 +408,15 @@ func (ca *testCA) make(t testing.TB, template *x509.Certificate, name string, ke
 	if parent == nil {
 		parent = template
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), ca.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), ca.key))
+	made := must.Get(x509.ParseCertificate(der))
 	return made
 }
 
 // issue makes a certificate for a server at 127.0.0.1, or for a client, with a chain.
 func (ca *testCA) issue(t testing.TB, name string, chain ...*x509.Certificate) *tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	leaf := ca.make(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, name, key)
 	made := &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key}

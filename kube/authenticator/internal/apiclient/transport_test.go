@@ -14,8 +14,11 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 )
 
 // endless writes a beginning, and then one piece after another until the client stops reading.
@@ -218,10 +221,7 @@ func TestDial(t *testing.T) {
 // kernel goes on acknowledging, so that neither TCP's keepalive nor a retransmission finds out.
 func stuckBalancer(t *testing.T, to string) (address string, frozen *atomic.Bool) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = listener.Close() })
 	frozen = new(atomic.Bool)
 	pump := func(into, from net.Conn) {
@@ -276,10 +276,11 @@ func TestStuckBalancer(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // so that it fails rather than hangs
 			defer cancel()
 			seen := 0
-			for range c.watch(ctx, request("a")) {
+			_, _ = c.follow(ctx, request("a"), func(*certificatesv1.CertificateSigningRequest) bool {
 				seen++
 				frozen.Store(true)
-			}
+				return false
+			})
 			if ctx.Err() != nil || seen == 0 {
 				t.Errorf("after %d events the watch has not noticed that the client is gone", seen)
 			}

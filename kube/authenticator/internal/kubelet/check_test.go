@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 )
 
 // kubeletHead is what each of a kubelet's files says it is.
@@ -111,10 +113,7 @@ func TestCheckProcesses(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it takes /proc")
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yaml")
 	write(t, config, kubeletHead+"rotateCertificates: true\n")
@@ -134,17 +133,9 @@ func TestCheckProcesses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := &exec.Cmd{Path: "/bin/sh", Args: append([]string{"kubelet", "-c", `"$KUBELET_TEST_PLUGIN"; read line`, "kubelet"}, row.arguments...), Env: append(os.Environ(), asPlugin+"="+self)}
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			end, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			out := must.Get(cmd.StdoutPipe())
+			end := must.Get(cmd.StdinPipe())
+			must.Do(cmd.Start())
 			defer func() { _ = errors.Join(end.Close(), cmd.Wait()) }()
 			said := make([]byte, 4096)
 			n, _ := out.Read(said)

@@ -8,13 +8,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 )
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)))
 }
 
 // head is what each file says it is.
@@ -102,19 +102,13 @@ func TestReadConfigurationLinks(t *testing.T) {
 	}
 	for _, target := range []string{os.DevNull, filepath.Join(dir, "none"), folder} { // the kubelet does not start
 		link := filepath.Join(other, "95.conf")
-		if err := os.Symlink(target, link); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.Symlink(target, link))
 		if c, err := ReadConfiguration("", other); !errors.Is(err, CheckFile) || !strings.Contains(err.Error(), link) {
 			t.Errorf("a link to %s: got %+v, %v", target, c, err)
 		}
-		if err := os.Remove(link); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.Remove(link))
 	}
-	if err := os.Chmod(file, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Chmod(file, 0o666))
 	if c, err := ReadConfiguration("", folder); runtime.GOOS != "windows" && !errors.Is(err, CheckFile) {
 		t.Errorf("every user may write to it: got %+v, %v", c, err)
 	}
@@ -123,9 +117,7 @@ func TestReadConfigurationLinks(t *testing.T) {
 func TestReadConfigurationOfMany(t *testing.T) {
 	dir := t.TempDir()
 	for n := range maxNames {
-		if err := os.Mkdir(filepath.Join(dir, strconv.Itoa(n)), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.Mkdir(filepath.Join(dir, strconv.Itoa(n)), 0o700))
 	}
 	if _, err := ReadConfiguration("", dir); !errors.Is(err, CheckFile) {
 		t.Errorf("got %v", err)

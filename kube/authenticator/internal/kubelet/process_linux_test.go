@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 )
 
 // TestRunning looks at the kubelets that run. A process of another user, or that calls itself a
@@ -17,10 +19,7 @@ func TestRunning(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to start the processes of others")
 	}
-	dir, err := os.MkdirTemp("", "") // others may read it
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "")) // others may read it
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	setuid := filepath.Join(dir, "setuid")
 	shell, err := os.ReadFile("/bin/sh")
@@ -71,10 +70,7 @@ func TestRunning(t *testing.T) {
 // start starts a shell that says when it has its arguments, and waits until the test ends.
 func start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	end, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := must.Get(cmd.StdinPipe())
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit/must"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
@@ -25,10 +26,7 @@ var now = time.Now().UTC().Truncate(time.Second)
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	return key
 }
 
@@ -38,14 +36,8 @@ func authority(t testing.TB, id byte) (*x509.Certificate, *ecdsa.PrivateKey) {
 	key := newKey(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, SubjectKeyId: []byte{id}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	ca := must.Get(x509.ParseCertificate(der))
 	return ca, key
 }
 
@@ -66,14 +58,8 @@ func signed(t testing.TB, w *Wanted, ca *x509.Certificate, by *ecdsa.PrivateKey,
 		change(leaf)
 	}
 	key := newKey(t)
-	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), by)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := certstore.NewPair(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key, now, w.RenewAt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), by))
+	p := must.Get(certstore.NewPair(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key, now, w.RenewAt))
 	return p
 }
 
