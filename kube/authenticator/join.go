@@ -29,8 +29,6 @@ type join struct {
 	attester *attest.Attester // nil without evidence, which takes a single request
 	// prefix is the GenerateName of the requests.
 	prefix string
-	// patience is the longest wait for a challenge.
-	patience time.Duration
 }
 
 const (
@@ -91,7 +89,7 @@ func (j *join) challenge(ctx context.Context, s attest.Subject) ([]byte, error) 
 		if err != nil {
 			return nil, fmt.Errorf("hello: %w", err)
 		}
-		waiting, cancel := context.WithTimeout(ctx, j.patience)
+		waiting, cancel := context.WithTimeout(ctx, helloPatience)
 		got, err := j.api.Await(waiting, filed, func(o *certificatesv1.CertificateSigningRequest) bool {
 			return len(o.Status.Conditions) != 0 || len(o.Status.Certificate) != 0
 		})

@@ -227,7 +227,7 @@ const maxPrefix = 200
 
 func (r *renewal) join(api *apiclient.Client) *join {
 	prefix := "nodeattest-" + r.slot.NodeName + "-"
-	return &join{api: api, attester: r.evidence.Attester, prefix: prefix[:min(len(prefix), maxPrefix)], patience: helloPatience}
+	return &join{api: api, attester: r.evidence.Attester, prefix: prefix[:min(len(prefix), maxPrefix)]}
 }
 
 // newKey makes a key: for a recovery certificate, one that cannot leave the machine.

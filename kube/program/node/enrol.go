@@ -67,7 +67,7 @@ func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout i
 	}
 	e.ca = chain[0]
 	if *server == "" {
-		e.carry = (&folder{*dir, e.nodeName, stdout}).carry
+		e.carry = func(ctx context.Context, spec *csr.Spec) (*csr.Request, error) { return e.carryIn(ctx, *dir, spec) }
 	} else if e.carry, err = overHTTPS(*server, *serverCA); err != nil {
 		return err
 	}

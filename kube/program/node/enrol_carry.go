@@ -31,14 +31,8 @@ const (
 	lookAgain = 200 * time.Millisecond
 )
 
-// A folder has the requests to the CA and its replies.
-type folder struct {
-	dir, nodeName string
-	stdout        io.Writer
-}
-
-// carry writes a request into the folder, and waits for a complete reply.
-func (f *folder) carry(ctx context.Context, spec *csr.Spec) (*csr.Request, error) {
+// carryIn writes a request into a folder, and waits for a complete reply.
+func (e *enrolment) carryIn(ctx context.Context, dir string, spec *csr.Spec) (*csr.Request, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
@@ -47,14 +41,14 @@ func (f *folder) carry(ctx context.Context, spec *csr.Spec) (*csr.Request, error
 	if spec.SignerName == csr.SignerClientTPM {
 		name = "-answer.json"
 	}
-	path := filepath.Join(f.dir, f.nodeName+name)
+	path := filepath.Join(dir, e.nodeName+name)
 	if err := os.Remove(path + ".reply"); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier run
 		return nil, err
 	}
 	if err := safefile.Replace(path, safefile.Content(text)); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(f.stdout, "waiting for %s.reply, which the CA makes from %s\n", path, path)
+	fmt.Fprintf(e.stdout, "waiting for %s.reply, which the CA makes from %s\n", path, path)
 	var request *csr.Request
 	err = wait.PollUntilContextCancel(ctx, lookAgain, true, func(context.Context) (bool, error) {
 		reply, err := files.ReadForeign(path+".reply", maxReply)

@@ -18,6 +18,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -91,14 +92,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	if command == "roots" {
 		return roots(flags.Args()[1:], stdout, time.Now())
 	}
-	var kept passwordFile
-	do, ok := map[string]func(context.Context, *authenticator.Authenticator, []string, io.Writer) error{
-		"credential": credential, "daemon": daemon, "rotate": rotate,
-		"status": func(_ context.Context, a *authenticator.Authenticator, args []string, stdout io.Writer) error {
-			return status(a, kept, args, stdout)
-		},
-	}[command]
-	if !ok && command != "enrol" {
+	if !slices.Contains([]string{"credential", "daemon", "status", "rotate", "enrol"}, command) {
 		flags.Usage()
 		return fmt.Errorf("%w: command %s, want credential, daemon, status, rotate, enrol or roots", errCommandLine, refusal.Quote(command))
 	}
@@ -114,7 +108,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	if err != nil {
 		return fmt.Errorf("%s: %w", *path, err)
 	}
-	kept = keptPassword(c.Kind)
 	if command == "enrol" { // which needs no cluster
 		return enrol(ctx, &c, flags.Args()[1:], stdout)
 	}
@@ -129,13 +122,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	if err != nil {
 		return err
 	}
-	return do(ctx, a, flags.Args()[min(1, flags.NArg()):], stdout)
+	switch command {
+	case "credential":
+		return credential(ctx, a, stdout)
+	case "daemon":
+		notify("STATUS=getting the node's certificates")
+		return a.Run(ctx)
+	case "rotate":
+		return rotate(ctx, a, stdout)
+	}
+	return status(a, keptPassword(c.Kind), flags.Args()[1:], stdout)
 }
 
 // execInfo is the environment variable that client-go sets for a plugin.
 const execInfo = "KUBERNETES_EXEC_INFO"
 
-func credential(ctx context.Context, a *authenticator.Authenticator, _ []string, stdout io.Writer) error {
+func credential(ctx context.Context, a *authenticator.Authenticator, stdout io.Writer) error {
 	if err := authenticator.CheckExecInfoVariable(os.Getenv(execInfo)); err != nil {
 		return err
 	}
@@ -144,11 +146,6 @@ func credential(ctx context.Context, a *authenticator.Authenticator, _ []string,
 		return err
 	}
 	return json.NewEncoder(stdout).Encode(c)
-}
-
-func daemon(ctx context.Context, a *authenticator.Authenticator, _ []string, _ io.Writer) error {
-	notify("STATUS=getting the node's certificates")
-	return a.Run(ctx)
 }
 
 // report is the output of status.
@@ -189,7 +186,7 @@ func status(a *authenticator.Authenticator, kept passwordFile, args []string, st
 	return err
 }
 
-func rotate(ctx context.Context, a *authenticator.Authenticator, _ []string, stdout io.Writer) error {
+func rotate(ctx context.Context, a *authenticator.Authenticator, stdout io.Writer) error {
 	if err := a.Rotate(ctx); err != nil {
 		return err
 	}
