@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -219,6 +220,10 @@ func (a *Authenticator) open() (err error) {
 	}
 	return nil
 }
+
+var errNotMade = errors.New("authenticator: the Authenticator was not made by New")
+
+func (a *Authenticator) made() bool { return a != nil && a.store != nil }
 
 // setSlots determines which certificates are kept, the client certificate first.
 func (a *Authenticator) setSlots() error {

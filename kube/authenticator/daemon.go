@@ -23,6 +23,9 @@ const renewalLimit = 15 * time.Minute
 // (certstore.ErrLocked), or if the folder is removed (io/fs.ErrNotExist). It logs if the kubelet is
 // configured to get certificates without the plugin: the plugin refuses it.
 func (a *Authenticator) Run(ctx context.Context) error {
+	if !a.made() {
+		return errNotMade
+	}
 	beat, release, err := a.store.Hold(daemonName)
 	switch {
 	case errors.Is(err, certstore.ErrLocked), errors.Is(err, fs.ErrNotExist):
@@ -64,6 +67,9 @@ func (v *snapshot) ready() bool {
 // regard to stored certificates and pauses after failures, even if the new one expires before the
 // current one. It waits while another process renews.
 func (a *Authenticator) Rotate(ctx context.Context) error {
+	if !a.made() {
+		return errNotMade
+	}
 	a.warnKubelet()
 	var failed []error
 	for _, s := range a.slots {

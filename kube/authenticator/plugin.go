@@ -45,6 +45,9 @@ const (
 // A kubelet that is configured to get certificates without the plugin is refused: the check is
 // kubelet-configuration.
 func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1.ExecCredential, error) {
+	if !a.made() {
+		return nil, errNotMade
+	}
 	began, limit := time.Now(), maxWaitWithout
 	v := a.snapshot(caller{plugin: true})
 	client := v.next(a.slots[0])

@@ -2,6 +2,7 @@ package authenticator
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -119,6 +120,9 @@ func (v *snapshot) status(s *slot) CertificateStatus {
 
 // Write writes the status in a form for people to read.
 func (s *Status) Write(w io.Writer, now time.Time) error {
+	if s == nil || w == nil {
+		return errors.New("authenticator: Status.Write of a nil Status or to a nil Writer")
+	}
 	b := new(strings.Builder)
 	line := func(name, format string, args ...any) {
 		for n := range args {

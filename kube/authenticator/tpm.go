@@ -51,6 +51,9 @@ func (t *TPM) Provider() string { return tpm.Provider }
 
 // Open opens the TPM.
 func (t *TPM) Open(ctx context.Context) (attest.Prover, error) {
+	if t == nil {
+		return nil, refusal.Config("TPM", "nil", "a TPM")
+	}
 	open := t.Device
 	if open == nil {
 		open = func() (transport.TPMCloser, error) { return tpm.OpenTPM(t.Path) }

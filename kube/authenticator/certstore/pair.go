@@ -93,6 +93,9 @@ func refuse(got, want string) error {
 // CheckKey refuses a public key that is not the certificate's. It is called for a sealed key once that
 // is loaded. The error matches [CheckPair].
 func (p *Pair) CheckKey(public crypto.PublicKey) error {
+	if p == nil || p.Leaf == nil {
+		return refuse("no certificate", "one")
+	}
 	key, ok := p.Leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !key.Equal(public) {
 		return refuse("a key that is not the certificate's", "the certificate's")

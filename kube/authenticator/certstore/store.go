@@ -63,6 +63,10 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir, root}, nil
 }
 
+var errNotOpened = errors.New("certstore: the Store was not opened by Open")
+
+func (s *Store) opened() bool { return s != nil && s.root != nil }
+
 // Path returns the path of the file with that name.
 func (s *Store) Path(name string) string { return filepath.Join(s.dir, name) }
 
@@ -79,6 +83,9 @@ func (s *Store) ReadPair(name string) (*Pair, error) {
 // Read reads any file of the folder, at most maxSize bytes. The check of the error is "file", or the
 // error is the file system's.
 func (s *Store) Read(name string, maxSize int) ([]byte, error) {
+	if !s.opened() {
+		return nil, errNotOpened
+	}
 	return safefile.ReadIn(s.root, name, maxSize, safefile.Private)
 }
 
@@ -139,6 +146,9 @@ const heldFor = time.Minute
 // Held reports whether a process holds the name and showed a sign of life within a minute. It takes
 // no lock.
 func (s *Store) Held(name string) bool {
+	if !s.opened() {
+		return false
+	}
 	info, err := s.root.Stat(name + heldSuffix)
 	return err == nil && time.Since(info.ModTime()).Abs() < heldFor
 }
@@ -146,6 +156,9 @@ func (s *Store) Held(name string) bool {
 // hold opens a file and locks it. The lock belongs to the open file: it ends with Close, with
 // the process, or when the file is garbage collected, so the holder must keep the file.
 func (s *Store) hold(name string) (*os.File, error) {
+	if !s.opened() {
+		return nil, errNotOpened
+	}
 	for {
 		f, err := s.root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 		if errors.Is(err, syscall.EROFS) { // a lock writes nothing
@@ -197,12 +210,12 @@ func (l *Lock) Unlock() error {
 
 func (l *Lock) has() bool {
 	const closed = ^uintptr(0) // os.File.Fd
-	return l != nil && l.file != nil && l.file.Fd() != closed
+	return l != nil && l.file != nil && l.file.Fd() != closed && l.store.opened()
 }
 
 // WritePair replaces a pair. If it fails, on a full disk for example, the old pair stays.
 func (l *Lock) WritePair(name string, p *Pair) error {
-	if p.Leaf == nil {
+	if p == nil || p.Leaf == nil {
 		return refuse("no certificate", "one")
 	}
 	return l.Write(name, p.Marshal())

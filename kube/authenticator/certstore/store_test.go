@@ -74,7 +74,7 @@ func TestPair(t *testing.T) {
 	if err != nil || !bytes.Equal(got.Marshal(), p.Marshal()) || !got.Received.Equal(now) || !got.Renew.Equal(now.Add(30*time.Minute)) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if !got.Usable(now.Add(59*time.Minute)) || got.Usable(now.Add(time.Hour-time.Second)) || (*Pair)(nil).Usable(now) || new(Pair).Usable(now) {
+	if !got.Usable(now.Add(59*time.Minute)) || got.Usable(now.Add(time.Hour-time.Second)) || (*Pair)(nil).Usable(now) || new(Pair).Usable(now) || (*Pair)(nil).CheckKey(nil) == nil || new(Pair).CheckKey(nil) == nil {
 		t.Error("Usable")
 	}
 	// The kubelet reads tlsCertFile and tlsPrivateKeyFile in this way.
@@ -363,7 +363,7 @@ func TestLockOfTwo(t *testing.T) {
 	if err := l.Unlock(); err != nil {
 		t.Error(err)
 	}
-	if in.Write("x", nil) == nil || (*Lock)(nil).In(keys).Write("x", nil) == nil {
+	if in.Write("x", nil) == nil || l.In(nil).Write("x", nil) == nil || (*Lock)(nil).In(keys).Write("x", nil) == nil {
 		t.Error("written without the lock")
 	}
 }
