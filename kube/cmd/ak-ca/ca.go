@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -11,8 +12,6 @@ import (
 	"io/fs"
 	"slices"
 	"time"
-
-	"k8s.io/client-go/util/keyutil"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/join"
@@ -53,17 +52,11 @@ func (f *config) open(now func() time.Time) (*ca, error) {
 	if _, err := attest.ParseIdentity("othername:" + f.issuer + "/1.3.6.1.5.5.7.8.3:MAA"); f.issuer != "" && err != nil {
 		return nil, refusal.Config("--issuer", refusal.Quote(f.issuer), "up to 63 lower-case letters, digits, . and -")
 	}
-	chain, err := certificates(f.certificate)
+	pair, err := keyPair("--certificate", "--key", f.certificate, f.key)
 	if err != nil {
-		return nil, fmt.Errorf("--certificate: %w", err)
+		return nil, err
 	}
-	c.certificate = chain[0]
-	if c.key, err = privateKey(f.key); err != nil {
-		return nil, fmt.Errorf("--key: %w", err)
-	}
-	if same, ok := c.key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !same.Equal(c.certificate.PublicKey) {
-		return nil, refusal.Config("--key", "the key of another certificate", "the key of --certificate")
-	}
+	c.certificate, c.key = pair.Leaf, pair.PrivateKey.(crypto.Signer)
 	text, err := safefile.Read(f.machines, maxFile, safefile.Trusted)
 	if err != nil {
 		return nil, fmt.Errorf("--machines: %w", err)
@@ -213,18 +206,19 @@ func certificates(path string) ([]*x509.Certificate, error) {
 	return tpmcert.ParseCertificatesPEM(text)
 }
 
-func privateKey(path string) (crypto.Signer, error) {
-	text, err := safefile.Read(path, maxFile, safefile.Private)
+// keyPair reads a certificate and its key from the files of two flags.
+func keyPair(certificateFlag, keyFlag, certificate, key string) (*tls.Certificate, error) {
+	chain, err := safefile.Read(certificate, maxFile, safefile.Trusted)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", certificateFlag, err)
 	}
-	key, err := keyutil.ParsePrivateKeyPEM(text)
+	text, err := safefile.Read(key, maxFile, safefile.Private)
 	if err != nil {
-		return nil, errors.New(path + " is not a private key in PEM")
+		return nil, fmt.Errorf("%s: %w", keyFlag, err)
 	}
-	signer, ok := key.(crypto.Signer)
-	if !ok {
-		return nil, errors.New(path + " is not a signing key")
+	pair, err := tls.X509KeyPair(chain, text)
+	if err != nil {
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: certificateFlag + " and " + keyFlag, Want: "a certificate and its key, in PEM", Err: err}
 	}
-	return signer, nil
+	return &pair, nil
 }

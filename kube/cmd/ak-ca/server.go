@@ -16,7 +16,6 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/time/rate"
 
-	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/kube/internal/httpserver"
 	"github.com/nodeattest/nodeattest/recovered"
@@ -67,19 +66,11 @@ func (s *server) read() error {
 	if err != nil {
 		return err
 	}
-	chain, err := safefile.Read(s.web.certificate, maxFile, safefile.Trusted)
+	pair, err := keyPair("--tls-certificate", "--tls-key", s.web.certificate, s.web.key)
 	if err != nil {
-		return fmt.Errorf("--tls-certificate: %w", err)
+		return err
 	}
-	key, err := safefile.Read(s.web.key, maxFile, safefile.Private)
-	if err != nil {
-		return fmt.Errorf("--tls-key: %w", err)
-	}
-	pair, err := tls.X509KeyPair(chain, key)
-	if err != nil {
-		return fmt.Errorf("--tls-certificate and --tls-key: %w", err)
-	}
-	s.opened.Store(&opened{ca, &pair})
+	s.opened.Store(&opened{ca, pair})
 	return nil
 }
 

@@ -171,15 +171,12 @@ func readTemplate(path string) (*tpm2.TPMTPublic, error) {
 		return nil, err
 	}
 	public, err := statement.ParsePublic(text)
-	if err != nil {
+	template, failed := tpm2.Unmarshal[tpm2.TPMTPublic](text)
+	if err = cmp.Or(err, failed); err != nil {
 		return nil, unreadable(akField("template")+" "+path+", which is not a TPMT_PUBLIC", err)
 	}
 	if a := public.Attributes; !a.Has(akAttributes) || a.HasAny(statement.AttributeDecrypt) {
 		return nil, refusal.Config(akField("template"), "a template with the attributes "+a.String(), "the template of a restricted signing key: "+akAttributes.String()+", without "+statement.AttributeDecrypt.String())
-	}
-	template, err := tpm2.Unmarshal[tpm2.TPMTPublic](text)
-	if err != nil {
-		return nil, unreadable(akField("template")+" "+path+", which is not a TPMT_PUBLIC", err)
 	}
 	return template, nil
 }
