@@ -53,7 +53,7 @@ func read(f *os.File, limit int64) ([]byte, error) {
 // version; each new error is logged once, with what, the name of the files.
 func Follow(ctx context.Context, interval time.Duration, what string, reload func() error) {
 	failed := ""
-	_ = wait.PollUntilContextCancel(ctx, interval, false, func(context.Context) (bool, error) {
+	_ = wait.PollUntilContextCancel(ctx, interval, false, func(context.Context) (bool, error) { //goroutine: runs in this one
 		switch err := reload(); {
 		case err == nil:
 			failed = ""

@@ -50,7 +50,7 @@ func (e *enrolment) carryIn(ctx context.Context, dir string, spec *csr.Spec) (*c
 	}
 	fmt.Fprintf(e.stdout, "waiting for %s.reply, which the CA makes from %s\n", path, path)
 	var request *csr.Request
-	err = wait.PollUntilContextCancel(ctx, lookAgain, true, func(context.Context) (bool, error) {
+	err = wait.PollUntilContextCancel(ctx, lookAgain, true, func(context.Context) (bool, error) { //goroutine: runs in this one
 		reply, err := files.ReadForeign(path+".reply", maxReply)
 		if errors.Is(err, os.ErrNotExist) {
 			return false, nil

@@ -71,10 +71,10 @@ type tpmSettings struct {
 }
 
 type kubeletSettings struct {
-	Config    *string  `json:"config"`
+	Config    string   `json:"config"`
 	ConfigDir string   `json:"configDir"`
 	FlagFiles []string `json:"flagFiles"`
-	Processes *bool    `json:"processes"`
+	Processes bool     `json:"processes"`
 }
 
 // duration is written like "24h".
@@ -116,7 +116,7 @@ func parseSettings(text []byte) (*settings, error) {
 	if len(text) > configfile.MaxSize {
 		return nil, refusal.Config("the file", fmt.Sprintf("of %d bytes", len(text)), fmt.Sprintf("at most %d", configfile.MaxSize))
 	}
-	s := new(settings)
+	s := &settings{Kubelet: kubeletSettings{Config: defaultKubelet, Processes: true}}
 	if _, err := configfile.Decode(text, s); err != nil {
 		return nil, unreadable("an invalid file", err)
 	}
@@ -154,15 +154,10 @@ func (s *settings) config(kinds []Evidence) (authenticator.Config, error) {
 	}
 	kubeconfig := cmp.Or(s.Kubeconfig, defaultKubeconfig)
 	c.API = func() (*rest.Config, error) { return readKubeconfig(kubeconfig) }
-	c.Kubelet = authenticator.Kubelet{ConfigFile: defaultKubelet, ConfigDir: s.Kubelet.ConfigDir, FlagFiles: s.Kubelet.FlagFiles, Parent: true, Processes: true}
-	if s.Kubelet.Config != nil {
-		c.Kubelet.ConfigFile = *s.Kubelet.Config
-	}
+	k := s.Kubelet
+	c.Kubelet = authenticator.Kubelet{ConfigFile: k.Config, ConfigDir: k.ConfigDir, FlagFiles: k.FlagFiles, Parent: true, Processes: k.Processes}
 	if s.Kubelet.FlagFiles == nil {
 		c.Kubelet.FlagFiles = defaultFlagFiles()
-	}
-	if s.Kubelet.Processes != nil {
-		c.Kubelet.Processes = *s.Kubelet.Processes
 	}
 	var err error
 	if c.Kind, err = s.evidence(kinds); err != nil {
