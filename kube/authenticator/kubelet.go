@@ -15,7 +15,7 @@ type Kubelet struct {
 	// Parent checks the process that started this one, if that is a kubelet, as it is for a
 	// plugin, and the files that its arguments name. Linux only.
 	Parent bool
-	// Processes checks the kubelets that run on this machine, except those of other users and in
+	// Processes checks the kubelets that run on this machine as this process's user, outside of
 	// containers. Linux only, and not used by the plugin.
 	Processes bool
 }

@@ -140,7 +140,8 @@ func (v *snapshot) requestAnyVersion(ctx context.Context, l *certstore.Lock, s *
 	if none != nil {
 		return nil, errors.Join(err, none)
 	}
-	config.Log.Warn("the control plane does not read this version of the evidence; trying an older one", "version", newest, "next", older.Prover.Version(), "why", err.Error())
+	config.Log.Warn("the control plane does not read this version of the evidence; trying an older one",
+		"version", newest, "next", older.Prover.Version(), "why", err.Error())
 	r.evidence = older
 	return r.requestAnyCredential(ctx)
 }

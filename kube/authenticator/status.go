@@ -71,7 +71,8 @@ func (a *Authenticator) Status() *Status {
 		if refused := v.state[s.file].Refused; len(refused) != 0 {
 			status.problem("the API server rejected client certificate " + strings.Join(refused, ", ") + " (401)")
 		}
-		if lifetime := certificate.NotAfter.Sub(certificate.Received); s.Once && certificate.Usable && v.now.After(certificate.Received.Add(lifetime/5*4)) {
+		soon := certificate.Received.Add(certificate.NotAfter.Sub(certificate.Received) / 5 * 4)
+		if s.Once && certificate.Usable && v.now.After(soon) {
 			status.problem("the certificate is not renewed and ends " + certificate.NotAfter.Format(time.RFC3339) + ": " + a.config.another())
 		}
 		status.Certificates = append(status.Certificates, certificate)

@@ -91,7 +91,8 @@ func cloudEvidence(prover attest.Prover, source identified, err error) (authenti
 	if err != nil {
 		return nil, err
 	}
-	return &identifiedEvidence{authenticator.EvidenceOf(prover.Provider(), func(context.Context) (attest.Prover, error) { return prover, nil }), source}, nil
+	open := func(context.Context) (attest.Prover, error) { return prover, nil }
+	return &identifiedEvidence{authenticator.EvidenceOf(prover.Provider(), open), source}, nil
 }
 
 func (c *cloudSettings) gce() (authenticator.Evidence, error) {
