@@ -1,136 +1,136 @@
 package authenticator
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
+	"crypto/tls"
+	"encoding/pem"
 	"errors"
-	"fmt"
-	"time"
+	"slices"
+	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
+	"k8s.io/client-go/rest"
 
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
-	"github.com/nodeattest/nodeattest/kube/authenticator/internal/kubelet"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/apiclient"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// How long [Authenticator.Credential] may wait: every request of the kubelet waits with it.
-const (
-	// maxWait is the longest it waits when it has a certificate that works.
-	maxWait = 8 * time.Second
-	// maxWaitWithout is the longest it waits when it has none.
-	maxWaitWithout = time.Minute
+// checkCredential is the check that an attempt fails if there is no credential for the API server: the
+// certificates have expired, and there is no bootstrap token.
+const checkCredential refusal.Check = "no-credential"
 
-	waitMargin = 750 * time.Millisecond // for what comes before and after
+// credential is a credential for the API server.
+type credential struct {
+	name   string // for logs
+	config *rest.Config
+	pair   *certstore.Pair // the client certificate; nil for the credential of config
+}
 
-	// askAgain is how soon client-go comes back when another process is renewing.
-	askAgain = 10 * time.Second
-)
-
-// Credential returns what an exec credential plugin prints: the stored certificate with its
-// key and, as expirationTimestamp, when to ask again. That is the time of renewal, not the end
-// of the certificate: past expirationTimestamp, client-go fails every request if the plugin
-// fails, even though the certificate still works. So a certificate that works is always
-// returned.
-//
-// If the certificate is older than some minutes, Credential asks the API server whether it
-// works: client-go comes back before expirationTimestamp where it was refused. From the time of
-// renewal on, and if the API server rejects the certificate (401), Credential renews it
-// itself, unless a daemon does ([Authenticator.Run]) or another process is already doing so. It
-// waits for the renewal for at most 8 seconds, and returns the previous certificate if the
-// renewal fails. If no stored certificate works, it waits for a new one for up to a minute,
-// trying as often as the pauses between attempts allow; if it returns an error, that says how
-// the last attempt ended.
-//
-// A kubelet that is configured to get certificates in a way that bypasses this one is refused,
-// whatever is stored: the check is kubelet-configuration.
-func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1.ExecCredential, error) {
-	if !a.made() {
-		return nil, errNotMade
+// connection returns the configuration of the API server, without credentials and as it is.
+func (a *Authenticator) connection() (anonymous, configured *rest.Config, err error) {
+	if configured, err = a.config.API(); err != nil {
+		return nil, nil, apiclient.WithoutPasswords(err)
 	}
-	began, limit := time.Now(), maxWaitWithout
-	v := a.view(role{plugin: true})
-	client := v.next(a.items[0])
-	if client.use != nil {
-		limit = maxWait
+	if configured, err = apiclient.Load(configured); err != nil {
+		return nil, nil, err
 	}
-	if err := a.kubelet.Check(); err != nil {
-		if errors.Is(err, kubelet.CheckConfiguration) || client.use == nil {
+	return rest.AnonymousClientConfig(configured), configured, nil
+}
+
+// clusterIDs returns the configured cluster ID, or else the default ones of the CAs.
+func (a *Authenticator) clusterIDs(c *rest.Config) ([]string, error) {
+	if a.config.ClusterID != "" {
+		return []string{a.config.ClusterID}, nil
+	}
+	all, err := apiclient.CAs(c)
+	if err == nil && len(all) == 0 {
+		err = refusal.Config("ClusterID", "", "the cluster's ID, since the kubeconfig names no CA")
+	}
+	var ids []string
+	for _, ca := range all {
+		id, err := attest.ClusterID(ca)
+		if err != nil {
 			return nil, err
 		}
-		a.c.Log.Warn("the kubelet's configuration could not be checked", "why", err.Error())
-	}
-	ctx, cancel := context.WithDeadline(ctx, began.Add(limit-waitMargin))
-	defer cancel()
-	var last error
-	err := v.loop(ctx, func(s step, failed error) bool {
-		if client = s; failed != nil && (last == nil || ctx.Err() == nil) { // an error that only says that time ran out says less
-			last = failed
+		if !slices.Contains(ids, id) { // a CA certificate that was renewed with the same key has the same ID
+			ids = append(ids, id)
 		}
-		return s.use != nil
-	})
-	if client.use != nil {
-		return credential(client.use, a.again(client)), nil
 	}
-	t := a.readState()[ClientFile]
-	if last == nil && t.Error != "" {
-		last = errors.New(t.Error)
-	}
-	return nil, fmt.Errorf("authenticator: no certificate yet, and the next attempt is at %s: %w", t.Next.Format(time.RFC3339), cmp.Or(last, err))
+	return ids, err
 }
 
-// again is when client-go is to come back: not at once, as it would run the plugin for every
-// request, and not after the certificate has ended.
-func (a *Authenticator) again(s step) time.Time {
-	now, at := a.c.Now(), s.at
-	if s.do == renew { // another process does so
-		at = now.Add(askAgain)
+// clusterID returns the cluster ID to attest for. With several CAs, the one that verifies the API
+// server's certificate is used.
+func (a *Authenticator) clusterID(ctx context.Context, c *rest.Config, api *apiclient.Client) (string, error) {
+	ids, err := a.clusterIDs(c)
+	if err != nil || len(ids) == 1 {
+		return strings.Join(ids, ""), err
 	}
-	if soonest := now.Add(time.Second); at.Before(soonest) {
-		at = soonest
+	ca, err := api.CA(ctx)
+	if err != nil {
+		return "", err
 	}
-	if end := s.use.Leaf.NotAfter; at.After(end) {
-		at = end
-	}
-	return at
+	return attest.ClusterID(ca)
 }
 
-func credential(p *certstore.Pair, again time.Time) *clientauthenticationv1.ExecCredential {
-	expiration := metav1.NewTime(again.UTC())
-	return &clientauthenticationv1.ExecCredential{
-		TypeMeta: metav1.TypeMeta{APIVersion: clientauthenticationv1.SchemeGroupVersion.String(), Kind: "ExecCredential"},
-		Status: &clientauthenticationv1.ExecCredentialStatus{
-			ExpirationTimestamp: &expiration, ClientCertificateData: string(p.Chain), ClientKeyData: string(p.Key),
-		},
+// credentials returns the credentials to try, the best first: the client certificate, the recovery
+// certificate, the bootstrap token. A serving or recovery certificate is requested with the client
+// certificate only. Without evidence, the client certificate is not used: it gets no second one.
+func (r *renewal) credentials() []credential {
+	var all []credential
+	client := r.a.slots[0]
+	for _, p := range r.usable(client) {
+		if client.Once {
+			break
+		}
+		name := "the client certificate"
+		if p != r.certificates(client).have {
+			name = "the previous client certificate"
+		}
+		all = append(all, credential{name, r.anonymous, p})
 	}
+	if r.slot.Purpose != csr.PurposeClient {
+		return all
+	}
+	_, keeps := r.evidence.Prover.(keyKeeper)
+	for _, s := range r.a.slots {
+		if p := r.current(s); keeps && p != nil && s.Purpose == csr.PurposeRecovery {
+			all = append(all, credential{"the recovery certificate", r.anonymous, p})
+		}
+	}
+	if hasCredential(r.configured) {
+		all = append(all, credential{"the bootstrap credential", r.configured, nil})
+	}
+	return all
 }
 
-// checkExecInfo is the check that fails if the environment variable KUBERNETES_EXEC_INFO asks
-// a plugin for a version of the answer other than client.authentication.k8s.io/v1.
-const checkExecInfo refusal.Check = "exec-info"
+// hasCredential reports whether the configuration of the API server has a token or a certificate.
+func hasCredential(c *rest.Config) bool { return c.BearerToken != "" || len(c.CertData) != 0 }
 
-// maxExecInfo bounds it, in bytes: the kernel allows a process less.
-const maxExecInfo = 1 << 20
-
-// CheckExecInfoVariable checks the value of KUBERNETES_EXEC_INFO against what
-// [Authenticator.Credential] returns. The value "" means that this is not being run as a
-// plugin, and passes. The check of the error is exec-info.
-func CheckExecInfoVariable(value string) error {
-	if value == "" {
-		return nil
+// connect returns a client with the credential. It loads a sealed key into the machine's TPM.
+func (c credential) connect(ctx context.Context, evidence attest.Prover) (*apiclient.Client, error) {
+	p := c.pair
+	if p == nil {
+		return apiclient.Connect(c.config, nil)
 	}
-	want := clientauthenticationv1.SchemeGroupVersion.String()
-	if len(value) > maxExecInfo {
-		return &refusal.Error{Check: checkExecInfo, Got: "a longer KUBERNETES_EXEC_INFO", Want: "at most 1 MiB"}
+	keeper, ok := evidence.(keyKeeper)
+	if !p.Sealed || !ok {
+		config := rest.CopyConfig(c.config)
+		config.CertData, config.KeyData = p.Chain, p.Key
+		return apiclient.Connect(config, nil)
 	}
-	var info metav1.TypeMeta
-	if err := json.Unmarshal([]byte(value), &info); err != nil {
-		return &refusal.Error{Check: checkExecInfo, Got: "a KUBERNETES_EXEC_INFO that is not JSON", Want: "an ExecCredential of " + want, Err: err}
+	key, err := keeper.LoadKey(ctx, p.Key)
+	if err != nil {
+		return nil, err
 	}
-	if info.APIVersion != want || info.Kind != "ExecCredential" {
-		return &refusal.Error{Check: checkExecInfo, Got: "KUBERNETES_EXEC_INFO of " + refusal.Quote(info.Kind+" "+info.APIVersion), Want: "ExecCredential " + want + ", the apiVersion of exec in the kubeconfig"}
+	if err := p.CheckKey(key.Public()); err != nil {
+		return nil, errors.Join(err, key.Close())
 	}
-	return nil
+	pair := &tls.Certificate{PrivateKey: key, Leaf: p.Leaf}
+	for block, rest := pem.Decode(p.Chain); block != nil; block, rest = pem.Decode(rest) {
+		pair.Certificate = append(pair.Certificate, block.Bytes)
+	}
+	return apiclient.Connect(c.config, pair)
 }

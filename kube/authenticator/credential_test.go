@@ -1,620 +1,255 @@
 package authenticator
 
 import (
+	"bytes"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"net/netip"
-	"os"
-	"slices"
+	"log/slog"
+	"net"
+	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
-	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 	"k8s.io/client-go/rest"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/testkit"
-	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/apiclient"
-	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkIsCredential checks what a plugin prints.
-func checkIsCredential(t *testing.T, c *clientauthenticationv1.ExecCredential, err error) *x509.Certificate {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair([]byte(c.Status.ClientCertificateData), []byte(c.Status.ClientKeyData))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.Kind != "ExecCredential" || c.APIVersion != "client.authentication.k8s.io/v1" || c.Status.Token != "" ||
-		pair.Leaf.Subject.CommonName != csr.NodeUserPrefix+testNode || strings.Contains(c.Status.ClientCertificateData, "#") {
-		t.Errorf("%+v for %s", c.TypeMeta, pair.Leaf.Subject)
-	}
-	return pair.Leaf
-}
-
-// TestCredential: the first run attests, the next prints what is stored.
-func TestCredential(t *testing.T) {
-	f := newFakeAPI(t)
-	a, kind := newNode(t, f, nil)
-	c, err := a.Credential(t.Context())
-	leaf := checkIsCredential(t, c, err)
-	left := time.Until(leaf.NotAfter)
-	if in := time.Until(c.Status.ExpirationTimestamp.Time); in < left*64/100 || in > left*81/100 {
-		t.Errorf("it asks again in %s of %s, want the time of renewal", in, left)
-	}
-	if f.calls("create "+csr.BootstrapUserPrefix) != 2 || f.calls("watch") != 2 || f.calls("review "+csr.NodeUserPrefix+testNode) != 1 || len(f.log) != 5 {
-		t.Errorf("calls %q, want two creates and two watches, and a review", f.log)
-	}
-	for range 3 {
-		next, err := again(t, a).Credential(t.Context())
-		checkIsCredential(t, next, err)
-		if next.Status.ClientKeyData != c.Status.ClientKeyData || !next.Status.ExpirationTimestamp.Equal(c.Status.ExpirationTimestamp) {
-			t.Error("another credential")
+// instead has a server answer in another way where other returns true.
+func instead(f *fakeAPI, other func(w http.ResponseWriter, r *http.Request) bool) {
+	f.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !other(w, r) {
+			f.serve(w, r)
 		}
-	}
-	if kind.opened.Load() != 1 || len(f.log) != 5 {
-		t.Errorf("the machine was asked %d times, and the server %d", kind.opened.Load(), len(f.log))
-	}
-	if s := a.readState()[ClientFile]; s.Failures != 0 || s.Error != "" || s.Next.Sub(s.Last) < firstPause || s.Last.IsZero() {
-		t.Errorf("state %+v", s)
-	}
+	})
 }
 
-// TestOneFlight: parallel runs without a certificate attest once.
-func TestOneFlight(t *testing.T) {
-	f := newFakeAPI(t)
-	a, kind := newNode(t, f, nil)
-	var all sync.WaitGroup
-	keys := make([]string, 10)
-	for n := range keys {
-		all.Go(func() {
-			c, err := again(t, a).Credential(t.Context())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			keys[n] = c.Status.ClientKeyData
-		})
-	}
-	all.Wait()
-	for _, key := range keys {
-		if key != keys[0] {
-			t.Error("two keys")
-		}
-	}
-	if kind.opened.Load() != 1 || f.calls("create") != 2 {
-		t.Errorf("the machine was asked %d times, %d requests", kind.opened.Load(), f.calls("create"))
-	}
-}
-
-// old makes the stored certificate one that is to be renewed.
-func old(t *testing.T, a *Authenticator) *certstore.Pair {
-	t.Helper()
-	p := *a.stored(ClientFile)
-	p.Received = a.c.Now().Add(-time.Minute).UTC().Truncate(time.Second)
-	p.Renew = p.Received.Add(30 * time.Second)
-	l, err := a.store.Lock(t.Context())
-	if err == nil {
-		err = errors.Join(l.WritePair(ClientFile, &p), a.note(l, ClientFile, func(t *attempts, _ time.Time) { *t = attempts{} }), l.Unlock())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a.stored(ClientFile)
-}
-
-// joined makes a node that has a certificate to be renewed.
-func joined(t *testing.T, f *fakeAPI, change func(*Config)) (*Authenticator, *documents) {
-	t.Helper()
-	a, kind := newNode(t, f, change)
-	if _, err := a.Credential(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	old(t, a)
-	return a, kind
-}
-
-// TestRenewal: the plugin renews as the node itself, with a new key.
-func TestRenewal(t *testing.T) {
-	f := newFakeAPI(t)
-	a, _ := joined(t, f, nil)
-	before := a.stored(ClientFile)
-	c, err := a.Credential(t.Context())
-	checkIsCredential(t, c, err)
-	if c.Status.ClientKeyData == string(before.Key) || f.calls("create "+csr.NodeUserPrefix+testNode) != 2 {
-		t.Errorf("not renewed as the node: %q", f.log)
-	}
-}
-
-// TestProviderID: the node says what its machine says, in each of its messages, and nothing at all
-// while the machine says nothing that a request can carry.
-func TestProviderID(t *testing.T) {
-	away := refusal.Retry(errors.New("the metadata server is away"))
-	for name, c := range map[string]struct {
-		id   string
-		err  error
-		want error
-	}{
-		"good":                  {testProviderID, nil, nil},
-		"away":                  {"", away, away},
-		"away, with half an ID": {testProviderID, away, away},
-		"empty":                 {"", nil, refusal.Check("provider-id-size")},
-		"a line's end":          {testProviderID + "\n", nil, refusal.Check("provider-id-text")},
-		"a space in front":      {" " + testProviderID, nil, refusal.Check("provider-id-text")},
-		"a NUL":                 {testProviderID + "\x00", nil, refusal.Check("provider-id-text")},
-		"longer than any":       {strings.Repeat("x", oid.MaxProviderIDSize+1), nil, refusal.Check("provider-id-size")},
-		"another machine's":     {"test://node-2", nil, checkDenied},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFakeAPI(t)
-			a, kind := newNode(t, f, func(config *Config) {
-				config.ProviderID = func(context.Context) (string, error) { return c.id, c.err }
-			})
-			_, err := a.view(role{plugin: true}).get(t.Context(), a.items[0])
-			if !errors.Is(err, c.want) {
-				t.Fatalf("got %v, want %v", err, c.want)
-			}
-			if err == nil || isDenied(err) {
-				for name, o := range f.objects {
-					block, _ := pem.Decode(o.Spec.Request)
-					request, err := x509.ParseCertificateRequest(block.Bytes)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if got, err := oid.ParseProviderID(request.Extensions); err != nil || got != c.id {
-						t.Errorf("%s has %q, %v", name, got, err)
-					}
-				}
-				return
-			}
-			if !strings.HasPrefix(err.Error(), "providerID: ") || len(f.log) != 0 || kind.opened.Load() != 0 {
-				t.Errorf("%v after %q, and the machine's evidence was opened %d times", err, f.log, kind.opened.Load())
-			}
-		})
-	}
-}
-
-// TestRenewalFails: a certificate that works is printed whatever happens, and it is asked
-// again later.
-func TestRenewalFails(t *testing.T) {
-	for name, breaks := range map[string]func(f *fakeAPI, kind *documents, a *Authenticator) func(){
-		"no API server": func(f *fakeAPI, _ *documents, _ *Authenticator) func() { f.set(func() { f.down = true }); return nil },
-		"no machine": func(_ *fakeAPI, kind *documents, _ *Authenticator) func() {
-			kind.fails = errors.New("no device")
-			return nil
+// TestEcho: a server, or a proxy before it, repeats the header of a refused request. The token is
+// shown nowhere.
+func TestEcho(t *testing.T) {
+	t.Parallel()
+	for name, reply := range map[string]func(w http.ResponseWriter, text string){
+		"text": func(w http.ResponseWriter, text string) {
+			w.Header().Set("Content-Type", "text/plain")
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = w.Write([]byte(text))
 		},
-		"no decision": func(f *fakeAPI, _ *documents, _ *Authenticator) func() { f.set(func() { f.away = true }); return nil },
-		"denied": func(f *fakeAPI, kind *documents, _ *Authenticator) func() {
-			kind.machine = attesttest.MachineTwo
-			return nil
+		"Status": func(w http.ResponseWriter, text string) {
+			answer(w, http.StatusBadRequest, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 400, "message": text})
 		},
-		"another attempt": func(_ *fakeAPI, _ *documents, a *Authenticator) func() {
-			l, err := a.store.TryLock()
-			if err != nil {
-				panic(err)
-			}
-			return func() { _ = l.Unlock() }
-		},
-		"a daemon": func(_ *fakeAPI, _ *documents, a *Authenticator) func() {
-			_, release, err := a.store.Hold(daemonName)
-			if err != nil {
-				panic(err)
-			}
-			return func() { _ = release() }
-		},
-		"no configuration": func(_ *fakeAPI, _ *documents, a *Authenticator) func() {
-			a.c.API = func() (*rest.Config, error) { return nil, errors.New("no kubeconfig") }
-			return nil
+		"condition": func(w http.ResponseWriter, text string) {
+			answer(w, http.StatusCreated, map[string]any{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": map[string]string{"name": "a", "uid": "u"},
+				"status": map[string]any{"conditions": []map[string]string{{"type": "Denied", "status": "True", "reason": "No", "message": text}}}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			f := newFakeAPI(t)
-			began := time.Now()
-			a, kind := joined(t, f, func(c *Config) { c.Now = func() time.Time { return began } }) // so no pause ends
-			before := a.stored(ClientFile)
-			if undo := breaks(f, kind, a); undo != nil {
-				defer undo()
-			}
-			for range 2 {
-				c, err := a.Credential(t.Context())
-				checkIsCredential(t, c, err)
-				if c.Status.ClientKeyData != string(before.Key) {
-					t.Error("another key")
-				}
-				if at := c.Status.ExpirationTimestamp.Time; at.Before(began.Add(time.Second)) || at.After(began.Add(lastDenied)) {
-					t.Errorf("it asks again in %s", at.Sub(began))
-				}
-			}
-			if attempts, opened := a.readState()[ClientFile], kind.opened.Load(); attempts.Failures > 1 || opened > 2 {
-				t.Errorf("state %+v, want one failure, and %d attempts, want one after that to join", attempts, opened-1)
-			}
-			if kind.opened.Load() == 2 && kind.left > maxWait {
-				t.Errorf("the kubelet waits for up to %s", kind.left)
-			}
-		})
-	}
-}
-
-// failed says that the last attempt has come to its end.
-func (t attempts) failed() bool { return t.Failures > 0 && t.Error != "it was interrupted" }
-
-// TestWithout: where nothing is stored it tries until its context is over, with pauses that
-// outlast the process, and says how the last attempt ended.
-func TestWithout(t *testing.T) {
-	for name, c := range map[string]struct {
-		breaks func(f *fakeAPI, kind *documents)
-		want   error
-		text   string
-	}{
-		"denied":        {func(_ *fakeAPI, kind *documents) { kind.machine = attesttest.MachineTwo }, checkDenied, "NotAMember"},
-		"no API server": {func(f *fakeAPI, _ *documents) { f.down = true }, nil, "ServiceUnavailable"},
-		"no token":      {func(f *fakeAPI, _ *documents) { f.noToken = true }, checkCredential, "bootstrap token"},
-		"no machine":    {func(_ *fakeAPI, kind *documents) { kind.fails = os.ErrNotExist }, os.ErrNotExist, ""},
-		"no decision":   {func(f *fakeAPI, _ *documents) { f.away = true }, context.Canceled, "waiting for the challenge"},
-		"another node's": {func(f *fakeAPI, _ *documents) {
-			f.sign = func(c *x509.Certificate) { c.Subject.CommonName = csr.NodeUserPrefix + "node-2" }
-		}, certstore.CheckPair, "node-2"},
-		"ended": {func(f *fakeAPI, _ *documents) {
-			f.sign = func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-4 * time.Minute) }
-		}, certstore.CheckPair, "this machine's clock"},
-		"for servers": {func(f *fakeAPI, _ *documents) {
-			f.sign = func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
-		}, certstore.CheckPair, "another use"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFakeAPI(t)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			began := time.Now()
-			var a *Authenticator
-			a, kind := newNode(t, f, func(c *Config) {
-				c.Now = func() time.Time { // which stands still, so that no pause ends
-					if a != nil && a.onDisk(ClientFile).failed() {
-						cancel()
-					}
-					return began
-				}
-			})
-			c.breaks(f, kind)
-			if f.away {
-				go func() {
-					for f.calls("watch") == 0 {
-						time.Sleep(time.Millisecond)
-					}
-					cancel()
-				}()
-			}
-			_, err := a.Credential(ctx)
-			if err == nil || c.want != nil && !errors.Is(err, c.want) || !f.away && !strings.Contains(err.Error(), c.text) {
-				t.Errorf("got %v, want %v", err, c.want)
-			}
-			eventually(t, "the end of the attempt", func() bool { return a.readState()[ClientFile].failed() })
-			before := a.readState()[ClientFile]
-			if before.Failures != 1 || !strings.Contains(before.Error, c.text) || !before.Next.After(before.Last) {
-				t.Fatalf("state %+v", before)
-			}
-			opened := kind.opened.Load()
-			cancelled, stop := context.WithCancel(t.Context())
-			stop()
-			// As another process, which finds the pause on disk.
-			if _, err := again(t, a).Credential(cancelled); err == nil || !strings.Contains(err.Error(), strings.SplitN(before.Error, "\n", 2)[0][:20]) {
-				t.Errorf("got %v, want %s", err, before.Error)
-			}
-			if kind.opened.Load() != opened {
-				t.Error("it tried before its time")
-			}
-		})
-	}
-}
-
-// TestWaits: a run without a certificate ends well once what it waits for comes.
-func TestWaits(t *testing.T) {
-	f := newFakeAPI(t)
-	f.down = true
-	a, _ := newNode(t, f, nil)
-	go func() {
-		time.Sleep(700 * time.Millisecond)
-		f.set(func() { f.down = false })
-	}()
-	c, err := a.Credential(t.Context())
-	checkIsCredential(t, c, err)
-}
-
-// TestRequests is what may happen to a request on its way.
-func TestRequests(t *testing.T) {
-	hellos := 0
-	hello := func(o *certificatesv1.CertificateSigningRequest) bool {
-		return strings.Contains(o.Spec.SignerName, "challenge")
-	}
-	for name, c := range map[string]struct {
-		decide func(f *fakeAPI) func(*certificatesv1.CertificateSigningRequest) bool
-		cut    int
-		want   error
-		text   string
-		gets   int
-	}{
-		"a hello too old is filed again": {decide: func(*fakeAPI) func(*certificatesv1.CertificateSigningRequest) bool {
-			return func(o *certificatesv1.CertificateSigningRequest) bool {
-				if hello(o) && hellos < 2 {
-					hellos++
-					condition(o, "Denied", "HelloExpired", "of yesterday")
+			instead(f, func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Query().Get("watch") != "" {
 					return true
 				}
-				return false
-			}
-		}},
-		"a hello that somebody approved is filed again": {decide: func(*fakeAPI) func(*certificatesv1.CertificateSigningRequest) bool {
-			first := true
-			return func(o *certificatesv1.CertificateSigningRequest) bool {
-				if hello(o) && first {
-					first = false
-					condition(o, "Approved", "ByHand", "")
-					return true
-				}
-				return false
-			}
-		}},
-		"but not for ever": {decide: func(*fakeAPI) func(*certificatesv1.CertificateSigningRequest) bool {
-			return func(o *certificatesv1.CertificateSigningRequest) bool {
-				condition(o, "Approved", "ByHand", "")
-				return hello(o)
-			}
-		}, want: refusal.Check("no-challenge"), text: "ByHand"},
-		"a challenge that is none": {decide: func(*fakeAPI) func(*certificatesv1.CertificateSigningRequest) bool {
-			return func(o *certificatesv1.CertificateSigningRequest) bool {
-				condition(o, "Denied", "AttestationChallenge", "AAAA")
-				return hello(o)
-			}
-		}, want: refusal.Check("message-encoding")},
-		"an answer that failed": {decide: func(*fakeAPI) func(*certificatesv1.CertificateSigningRequest) bool {
-			return func(o *certificatesv1.CertificateSigningRequest) bool {
-				if !hello(o) {
-					condition(o, "Failed", "SignerValidationFailure", "no")
-				}
-				return !hello(o)
-			}
-		}, want: checkDenied, text: "SignerValidationFailure"},
-		"deleted": {decide: func(f *fakeAPI) func(*certificatesv1.CertificateSigningRequest) bool {
-			return func(o *certificatesv1.CertificateSigningRequest) bool {
-				go f.set(func() { delete(f.objects, o.Name) })
+				reply(w, "bad Authorization: "+r.Header.Get("Authorization"))
 				return true
+			})
+			var log, shown bytes.Buffer
+			a, _ := newNode(t, f, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+			err := a.Rotate(t.Context())
+			state, readErr := a.store.Read(stateFile, maxStateSize)
+			testkit.MustDo(errors.Join(readErr, a.Status().Write(&shown, time.Now())))
+			for where, out := range map[string]any{"error": err, "log": log.String(), "state": state, "status": shown.String()} {
+				for _, leak := range testkit.SecretLeaks(out, []byte(testToken)) {
+					t.Errorf("the %s %s", where, leak)
+				}
 			}
-		}, want: apiclient.CheckGone, gets: 1}, // where the watch comes after it
-		"watches that end": {cut: 3, gets: 3},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFakeAPI(t)
-			f.cutWatch = c.cut
-			if c.cut != 0 {
-				f.decide = func(*certificatesv1.CertificateSigningRequest) bool { return false }
-				f.away = true
-				go func() {
-					time.Sleep(500 * time.Millisecond)
-					f.set(func() { f.away = false })
-				}()
-			}
-			if c.decide != nil {
-				f.decide = c.decide(f)
-			}
-			a, _ := newNode(t, f, nil)
-			l, err := a.store.Lock(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			defer cancel()
-			_, err = a.attempt(ctx, l, a.items[0], role{plugin: true})
-			if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.text) {
-				t.Errorf("got %v, want %v", err, c.want)
-			}
-			if n := f.calls("get"); n > c.gets || f.calls("list") != 0 {
-				t.Errorf("%d gets, %d lists", n, f.calls("list"))
+			if err == nil || !strings.Contains(log.String(), "(secret)") || !strings.Contains(shown.String(), "(secret)") {
+				t.Errorf("the answer is not shown at all: %v", err)
 			}
 		})
 	}
 }
 
-// TestFullDiskCredential: with a certificate that works nothing is tried; without one it is
-// printed from memory.
-func TestFullDiskCredential(t *testing.T) {
+// TestPasswords: those in URLs of the configuration are shown nowhere.
+func TestPasswords(t *testing.T) {
+	t.Parallel()
+	const password = "hunter2hunter3"
 	f := newFakeAPI(t)
-	a, _ := newNode(t, f, nil)
-	breakDisk := func(a *Authenticator) { // a folder in the place of each file cannot be replaced
-		for _, name := range []string{stateFile, ClientFile} {
-			if err := os.MkdirAll(a.store.Path(name)+"/x", 0o700); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	breakDisk(a)
-	c, err := a.Credential(t.Context())
-	checkIsCredential(t, c, err)
-	if a.stored(ClientFile) != nil {
-		t.Error("it is stored")
-	}
-
-	a, kind := joined(t, f, nil)
-	if err := os.Remove(a.store.Path(stateFile)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(a.store.Path(stateFile)+"/x", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	opened := kind.opened.Load()
-	c, err = a.Credential(t.Context())
-	checkIsCredential(t, c, err)
-	if kind.opened.Load() != opened {
-		t.Error("it attested, and could not have stored it")
-	}
-}
-
-// TestDamaged: a stored file that is none to use is as good as none.
-func TestDamaged(t *testing.T) {
-	f := newFakeAPI(t)
-	a, _ := newNode(t, f, nil)
-	if _, err := a.Credential(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(a.store.Path(ClientFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, change := range map[string]func() error{
-		"half of it":    func() error { return os.WriteFile(a.store.Path(ClientFile), text[:len(text)/2], 0o600) },
-		"for everybody": func() error { return os.Chmod(a.store.Path(ClientFile), 0o644) },
-		"state":         func() error { return os.WriteFile(a.store.Path(stateFile), []byte("{"), 0o600) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := f.calls("create")
-			if err := change(); err != nil {
-				t.Fatal(err)
-			}
-			c, err := a.Credential(t.Context())
-			checkIsCredential(t, c, err)
-			if got := f.calls("create") - before; got != 2 && name != "state" {
-				t.Errorf("%s: %d requests", name, got)
-			}
-		})
-	}
-	other, _ := newNode(t, f, func(c *Config) { c.Dir, c.NodeName = a.c.Dir, "node-2" })
-	if other.stored(ClientFile) != nil {
-		t.Error("another node's certificate is used")
-	}
-}
-
-// serving has a node ask for a serving certificate with names and addresses.
-func serving(names ...string) func(*Config) {
-	s := new(Serving)
-	for _, name := range names {
-		if ip, err := netip.ParseAddr(name); err == nil {
-			s.IPAddresses = append(s.IPAddresses, ip)
-		} else {
-			s.DNSNames = append(s.DNSNames, name)
-		}
-	}
-	return func(c *Config) { c.Serving = s }
-}
-
-func TestConfig(t *testing.T) {
-	f := newFakeAPI(t)
-	for name, change := range map[string]func(*Config){
-		"NodeName":        func(c *Config) { c.NodeName = "" },
-		"a bad name":      func(c *Config) { c.NodeName = "Node_1" },
-		"Dir":             func(c *Config) { c.Dir = "" },
-		"API":             func(c *Config) { c.API = nil },
-		"Kind":            func(c *Config) { c.Kind = nil },
-		"insecure":        func(c *Config) { c.Kind = insecureKind{} },
-		"no prover":       func(c *Config) { c.Kind = KindOf(attesttest.PlatformProvider) },
-		"half a prover":   func(c *Config) { c.Kind = KindOf(attesttest.PlatformProvider, c.Kind.Open, nil) },
-		"MinimumVersion":  func(c *Config) { c.MinimumVersion = -1 },
-		"Lifetime":        func(c *Config) { c.Lifetime = time.Minute },
-		"half seconds":    func(c *Config) { c.Lifetime = time.Hour + time.Millisecond },
-		"negative":        func(c *Config) { c.Lifetime = -time.Hour },
-		"SignerName":      func(c *Config) { c.SignerName = csr.SignerServingTPM },
-		"unknown signer":  func(c *Config) { c.SignerName = "example.org/x" },
-		"RecoverySigner":  func(c *Config) { c.RecoverySigner = csr.SignerClientTPM },
-		"serving nothing": func(c *Config) { c.Serving = &Serving{} },
-		"serving signer":  func(c *Config) { c.Serving = &Serving{SignerName: csr.SignerClientTPM, DNSNames: []string{"x"}} },
-		// What no attempt can get is an error of the start, not of every attempt.
-		"68 years and more": func(c *Config) { c.Lifetime = 1 << 31 * time.Second },
-		"a hundred years":   func(c *Config) { c.Lifetime = 876000 * time.Hour }, // a common --cluster-signing-duration
-		"capitals":          serving("Node-1.EXAMPLE"),
-		"a number":          serving("666"),
-		"a trailing dot":    serving("node-1.example."),
-		"a name of all":     serving("node-1", "kubernetes"),
-		"101 names":         serving(slices.Repeat([]string{"node-1"}, 101)...),
-		"the loopback":      serving("127.0.0.1"),
-		"an address's zone": serving("fe80::1%eth0"),
-		"every cluster's":   func(c *Config) { c.ClusterID = "kubernetes" },
-		"a long cluster":    func(c *Config) { c.ClusterID = strings.Repeat("c", 1<<12) },
-		"no pattern":        func(c *Config) { c.Kubelet.FlagFiles = []string{"/etc/default/kubelet", "/etc/[kubelet"} },
-		"a TPM's signer":    func(c *Config) { c.SignerName = csr.SignerClientTPM },
-		"a TPM's serving": func(c *Config) {
-			c.Serving = &Serving{SignerName: csr.SignerServingTPM, DNSNames: []string{"x"}}
+	for name, api := range map[string]func() (*rest.Config, error){
+		"a server": func() (*rest.Config, error) {
+			return &rest.Config{Host: "https://user:" + password + "@192.0.2.1"}, nil
 		},
-		"a name of a node's": func(c *Config) { c.NodeName = strings.Repeat("a", 254) },
+		"a proxy": func() (*rest.Config, error) {
+			return nil, errors.New(`parse "http://user:` + password + `@pro xy:1": invalid character " " in host name`)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: &documents{f: f}}
-			change(&c)
-			if a, err := New(c); !errors.Is(err, refusal.CheckConfig) || a != nil {
-				t.Errorf("%s: got %v", name, err)
+			a, _ := newNode(t, f, func(c *Config) { c.API = api })
+			s := a.Status()
+			for _, leak := range testkit.SecretLeaks([]any{a.Rotate(t.Context()), s}, []byte(password)) {
+				t.Error(leak)
+			}
+			if len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "API server: ") {
+				t.Errorf("status %+v", s)
 			}
 		})
 	}
-	for name, change := range map[string]func(*Config){
-		"68 years":    func(c *Config) { c.Lifetime = (1<<31 - 1) * time.Second },
-		"a number":    func(c *Config) { c.NodeName = "666" },
-		"a cluster":   func(c *Config) { c.ClusterID = "cluster-1" },
-		"a pattern":   func(c *Config) { c.Kubelet.FlagFiles = []string{"/etc/[k]ubelet"} },
-		"all of them": serving("node-1", "666.example", "192.0.2.7", "2001:db8::7"),
-	} {
-		c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: &documents{f: f}}
-		change(&c)
-		if a, err := New(c); err != nil || c.Lifetime != 0 && a.items[0].Lifetime != c.Lifetime {
-			t.Errorf("%s: got %v", name, err)
-		}
-	}
-	for name, change := range map[string]func(*rest.Config){
-		"a plugin":   func(c *rest.Config) { c.ExecProvider = &clientcmdapi.ExecConfig{Command: "kubelet-authenticator"} },
-		"insecure":   func(c *rest.Config) { c.Insecure = true; c.CAData = nil },
-		"no scheme":  func(c *rest.Config) { c.Host = strings.TrimPrefix(c.Host, "https://") },
-		"http":       func(c *rest.Config) { c.Host = strings.Replace(c.Host, "https", "http", 1) },
-		"no CA":      func(c *rest.Config) { c.CAData = nil },
-		"no real CA": func(c *rest.Config) { c.CAData = []byte("x") },
+}
+
+// TestTwoCAs: with a bundle of two CAs, such as during the rotation of a cluster's CA, the node
+// attests for the one under which the API server's certificate verifies.
+func TestTwoCAs(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t)
+	other := newFakeAPI(t).caCert
+	server := testkit.Must(attest.ClusterID(f.server.Certificate()))
+	another := testkit.Must(attest.ClusterID(other))
+	for name, row := range map[string]struct {
+		bundle    []*x509.Certificate
+		clusterID string
+		shown     string
+		fails     error
+	}{
+		"the second":      {bundle: []*x509.Certificate{other, f.server.Certificate()}, shown: another + " or " + server},
+		"the first":       {bundle: []*x509.Certificate{f.server.Certificate(), other}, shown: server + " or " + another},
+		"twice":           {bundle: []*x509.Certificate{f.server.Certificate(), f.server.Certificate()}, shown: server},
+		"configured":      {bundle: []*x509.Certificate{other, f.server.Certificate()}, clusterID: server, shown: server},
+		"configured, not": {bundle: []*x509.Certificate{other, f.server.Certificate()}, clusterID: another, shown: another, fails: checkDenied},
+		"neither":         {bundle: []*x509.Certificate{other, newFakeAPI(t).caCert}, fails: refusal.Check("api-server-certificate")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, _ := newNode(t, f, func(c *Config) {
+				c.ClusterID = row.clusterID
 				c.API = func() (*rest.Config, error) {
 					r, err := f.config()
-					change(r)
+					r.CAData = nil
+					for _, ca := range row.bundle {
+						r.CAData = append(r.CAData, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})...)
+					}
 					return r, err
 				}
 			})
-			if _, err := a.view(role{plugin: true}).get(t.Context(), a.items[0]); !errors.Is(err, refusal.CheckConfig) {
-				t.Errorf("%s: got %v", name, err)
+			_, err := a.snapshot(caller{}).requestAnyVersion(t.Context(), nil, a.slots[0])
+			if !errors.Is(err, row.fails) {
+				t.Errorf("got %v, want %v", err, row.fails)
+			}
+			if s := a.Status(); row.shown != "" && (s.ClusterID != row.shown || strings.Contains(strings.Join(s.Problems, ""), "ClusterID")) {
+				t.Errorf("status shows %q, %q", s.ClusterID, s.Problems)
 			}
 		})
 	}
 }
 
-type insecureKind struct{ Kind }
-
-func (insecureKind) Provider() string { return "insecure" }
-
-func TestExecInfo(t *testing.T) {
-	const good = `{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"interactive":false}}` + "\n"
-	if err := errors.Join(CheckExecInfoVariable(good), CheckExecInfoVariable("")); err != nil {
-		t.Error(err)
+// TestSealedKey: with the recovery certificate the node has the user of its subject, and only its
+// own key will do.
+func TestSealedKey(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t)
+	a, _ := newNode(t, f, func(c *Config) { c.RecoverySigner = csr.SignerRecoveryTPM })
+	giveRecovery(t, f, a)
+	bare, _, err := a.connection()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, bad := range []string{"x", "{}", strings.Replace(good, "/v1", "/v1beta1", 1), strings.Replace(good, "ExecC", "C", 1), strings.Repeat(" ", maxExecInfo+1)} {
-		if err := CheckExecInfoVariable(bad); !errors.Is(err, checkExecInfo) {
-			t.Errorf("got %v", err)
+	api := testkit.Must(credential{config: bare, pair: a.stored(recoveryFile)}.connect(t.Context(), &keeping{}))
+	user, err := api.WhoAmI(t.Context())
+	if err = errors.Join(err, api.Close()); err != nil || user.Username != csr.RecoveryUserPrefix+testNode {
+		t.Errorf("got %+v, %v", user, err)
+	}
+	wrong := *a.stored(recoveryFile)
+	key := testkit.Must((&keeping{}).CreateKey(t.Context()))
+	wrong.Key = testkit.Must(key.File())
+	if _, err := (credential{config: bare, pair: &wrong}).connect(t.Context(), &keeping{}); err == nil {
+		t.Error("a key of another certificate is used")
+	}
+}
+
+// TestConnectionsEnd: none outlasts its attempt.
+func TestConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t)
+	var open, opened atomic.Int64
+	a, _ := newNode(t, f, func(c *Config) {
+		c.API = func() (*rest.Config, error) {
+			r, err := f.config()
+			r.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, network, address)
+				open.Add(1)
+				opened.Add(1)
+				return &counted{Conn: conn, open: &open}, err
+			}
+			return r, err
+		}
+	})
+	for n := range int64(10) {
+		testkit.MustDo(a.Rotate(t.Context()))
+		if open.Load() != 0 || opened.Load() != 2*(n+1) { // the second to try the new certificate
+			t.Errorf("after %d attempts %d connections of %d are open", n+1, open.Load(), opened.Load())
 		}
 	}
 }
 
-func FuzzExecInfo(f *testing.F) {
-	testkit.BeginFuzz(f)
-	f.Add(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1"}`)
-	f.Fuzz(func(t *testing.T, value string) {
-		if err := CheckExecInfoVariable(value); err != nil && !errors.Is(err, checkExecInfo) {
-			t.Error(err)
+// counted is a connection that counts itself until it is closed.
+type counted struct {
+	net.Conn
+	open *atomic.Int64
+	once sync.Once
+}
+
+func (c *counted) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+// TestWatchWithoutEnd: events without end, none of which decides, end the watch; the node looks
+// again, and gets its certificate.
+func TestWatchWithoutEnd(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t)
+	var endless atomic.Int32
+	instead(f, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("watch") == "" || endless.Add(1) > 2 {
+			return false
 		}
+		f.mu.Lock()
+		o := f.objects[strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")].DeepCopy()
+		f.mu.Unlock()
+		o.Status.Conditions = nil
+		line, err := json.Marshal(map[string]any{"type": "MODIFIED", "object": o})
+		w.Header().Set("Content-Type", "application/json")
+		for err == nil && r.Context().Err() == nil {
+			_, err = w.Write(append(line, '\n'))
+		}
+		return true
 	})
+	a, _ := newNode(t, f, nil)
+	if err := a.Rotate(t.Context()); err != nil || endless.Load() < 2 {
+		t.Errorf("got %v after %d watches", err, endless.Load())
+	}
+}
+
+// TestRequestTooLarge: an answer that exceeds the bounds whenever it is read ends the attempt.
+func TestRequestTooLarge(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t)
+	instead(f, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(bytes.Repeat([]byte(" "), 2<<20))
+		return true
+	})
+	a, _ := newNode(t, f, nil)
+	if err := a.Rotate(t.Context()); !errors.Is(err, apiclient.CheckAnswer) {
+		t.Errorf("got %v, want %q", err, apiclient.CheckAnswer)
+	}
 }

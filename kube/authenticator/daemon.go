@@ -11,18 +11,17 @@ import (
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
-// daemonName is held by the process that renews on its own clock.
+// daemonName is the name that the daemon holds in its folder.
 const daemonName = "daemon"
 
-// attemptLimit bounds one attempt of the daemon. A challenge may take its 5 minutes; after it,
-// the certificate may take as long as an answer may still be filed.
-const attemptLimit = 15 * time.Minute
+// renewalLimit bounds one renewal by the daemon: 5 minutes for the challenge, then as long as the
+// control plane takes answers to it.
+const renewalLimit = 15 * time.Minute
 
-// Run keeps the certificates until ctx ends, and then returns nil. Each is renewed by
-// attestation when it is due, a little before the plugin would do so. Run fails if another
-// daemon runs on the folder (certstore.ErrLocked), or if the folder is removed
-// (io/fs.ErrNotExist). A kubelet that is configured to get certificates in a way that bypasses
-// this one is logged: the plugin refuses it.
+// Run renews the certificates until ctx ends, and then returns nil. It renews each by attestation when
+// it is due, a minute before the plugin would do so. Run fails if another daemon runs on the folder
+// (certstore.ErrLocked), or if the folder is removed (io/fs.ErrNotExist). It logs if the kubelet is
+// configured to get certificates without the plugin: the plugin refuses it.
 func (a *Authenticator) Run(ctx context.Context) error {
 	if !a.made() {
 		return errNotMade
@@ -30,20 +29,20 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	beat, release, err := a.store.Hold(daemonName)
 	switch {
 	case errors.Is(err, certstore.ErrLocked), errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("authenticator: no other daemon may run at %s: %w", a.c.Dir, err)
+		return fmt.Errorf("authenticator: cannot start a daemon at %s: %w", a.config.Dir, err)
 	case err != nil:
-		a.c.Log.Warn("the daemon cannot show that it runs, and the plugin renews too", "folder", a.c.Dir, "why", err.Error())
+		a.config.Log.Warn("cannot write the daemon's sign of life; the plugin may renew at the same time", "folder", a.config.Dir, "why", err.Error())
 	}
 	if release != nil {
-		defer func() { _ = release() }() // at the latest when the process ends
+		defer func() { _ = release() }() // the kernel releases it when the process ends
 	}
 	a.warnKubelet()
 	ready := false
-	v := a.view(role{daemon: true, beat: beat})
+	v := a.snapshot(caller{daemon: true, beat: beat})
 	err = v.loop(ctx, func(step, error) bool {
 		if !ready && v.ready() {
-			if ready = true; a.c.Ready != nil {
-				a.c.Ready()
+			if ready = true; a.config.Ready != nil {
+				a.config.Ready()
 			}
 		}
 		return false
@@ -54,38 +53,38 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	return err
 }
 
-// ready reports whether a kubelet can start: the recovery certificate can wait.
-func (v *view) ready() bool {
-	for _, i := range v.a.items {
-		if i.Purpose != csr.PurposeRecovery && v.next(i).use == nil {
+// ready reports whether the kubelet can start, which does not need the recovery certificate.
+func (v *snapshot) ready() bool {
+	for _, s := range v.a.slots {
+		if s.Purpose != csr.PurposeRecovery && v.next(s).use == nil {
 			return false
 		}
 	}
 	return true
 }
 
-// Rotate renews the client certificate now, as well as the serving certificate if one is
-// configured, whatever is stored and whatever has failed before, even if the new one ends before
-// the one in hand. It waits for an attempt that is under way.
+// Rotate renews the client certificate now, and the serving certificate if one is configured, without
+// regard to stored certificates and pauses after failures, even if the new one expires before the
+// current one. It waits while another process renews.
 func (a *Authenticator) Rotate(ctx context.Context) error {
 	if !a.made() {
 		return errNotMade
 	}
 	a.warnKubelet()
 	var failed []error
-	for _, i := range a.items {
-		if i.Purpose == csr.PurposeRecovery {
+	for _, s := range a.slots {
+		if s.Purpose == csr.PurposeRecovery {
 			continue
 		}
 		l, err := a.store.Lock(ctx)
 		if errors.Is(err, certstore.ErrLocked) {
-			return fmt.Errorf("another attempt is under way: %w", err)
+			return fmt.Errorf("another process is renewing: %w", err)
 		}
 		if err == nil {
-			_, err = a.attempt(ctx, l, i, role{})
+			_, err = a.renew(ctx, l, s, caller{})
 		}
 		if err != nil {
-			failed = append(failed, fmt.Errorf("authenticator: %s certificate: %w", i.Purpose, err))
+			failed = append(failed, fmt.Errorf("authenticator: %s certificate: %w", s.Purpose, err))
 		}
 	}
 	return errors.Join(failed...)

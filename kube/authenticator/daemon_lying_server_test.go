@@ -117,7 +117,7 @@ func (s *lyingServer) serve(w http.ResponseWriter, r *http.Request) bool {
 	f.mu.Lock()
 	user, _ := f.user(r)
 	f.mu.Unlock()
-	if user == "" { // that it knows nobody is what it does not lie about: nobody else could tell
+	if user == "" { // it does not lie about a 401: no other server could tell
 		return false
 	}
 	sent, err := httputil.DumpRequest(r, false)
@@ -145,7 +145,7 @@ func (s *lyingServer) serve(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// event is what a watch would send, once it is decided.
+// event returns the event of a watch, once the request is decided.
 func (s *lyingServer) event(r *http.Request) []byte {
 	time.Sleep(5 * time.Millisecond)
 	f := s.l.f
@@ -180,7 +180,7 @@ func (c *call) answer(code int, body []byte) {
 	_, _ = c.Write(body)
 }
 
-// endless writes a text, and another one as long as somebody reads it.
+// endless writes a text, and another one as long as the client reads it.
 func (c *call) endless(code int, begin, more string) {
 	c.WriteHeader(code)
 	_, err := io.WriteString(c, begin)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -28,9 +29,7 @@ func TestLyingTPM(t *testing.T) {
 	l.secrets = append(l.secrets, []byte(password))
 	chain := makersKey(t, device, handle, password)
 	file := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(file, []byte(password), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.WriteFile(file, []byte(password), 0o600))
 	n := 0
 	l.run(func() (*Authenticator, liar) {
 		liar := &lyingTPM{TPM: device, l: l}
@@ -45,7 +44,7 @@ func TestLyingTPM(t *testing.T) {
 				k.PersistentEK = 0
 			}
 		})
-		a.c.RecoverySigner = csr.SignerRecoveryTPM
+		a.config.RecoverySigner = csr.SignerRecoveryTPM
 		return a, liar
 	})
 }

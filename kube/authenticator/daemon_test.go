@@ -15,6 +15,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
@@ -39,7 +40,7 @@ func run(t *testing.T, a *Authenticator) (stop func()) {
 	return stop
 }
 
-// TestDaemon renews at each certificate's time: two requests for each, and none beside.
+// TestDaemon renews at each certificate's time: two requests for each, and no others.
 func TestDaemon(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t)
@@ -69,8 +70,7 @@ func TestDaemon(t *testing.T) {
 		t.Errorf("a second one: got %v", err)
 	}
 	eventually(t, "three certificates", func() bool {
-		c, err := again(t, a).Credential(t.Context())
-		checkIsCredential(t, c, err)
+		obtained(t, again(t, a))
 		return f.calls("create") == 6 && a.stored(ClientFile).Renew.After(f.now())
 	})
 	stop()
@@ -83,7 +83,7 @@ func TestDaemon(t *testing.T) {
 }
 
 // TestRecovery: the control plane is away until all has ended, and the bootstrap token is
-// gone: the node comes back by its recovery certificate. Until then it keeps what it has.
+// gone: the node comes back by its recovery certificate. Until then it keeps its certificates.
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t)
@@ -95,8 +95,7 @@ func TestRecovery(t *testing.T) {
 	before, recovered := a.stored(ClientFile), f.calls("create "+csr.RecoveryUserPrefix)
 	f.move(before.Renew)
 	eventually(t, "a failure", func() bool { return a.readState()[ClientFile].failed() })
-	c, err := again(t, a).Credential(t.Context())
-	checkIsCredential(t, c, err)
+	c := obtained(t, again(t, a))
 	if c.Status.ClientKeyData != string(before.Key) {
 		t.Error("it was replaced")
 	}
@@ -107,8 +106,7 @@ func TestRecovery(t *testing.T) {
 		f.down = false
 		f.move(before.Leaf.NotAfter)
 	})
-	c, err = again(t, a).Credential(t.Context()) // it waits
-	checkIsCredential(t, c, err)
+	obtained(t, again(t, a)) // it waits
 	if f.calls("create "+csr.RecoveryUserPrefix+testNode) != recovered+2 {
 		t.Errorf("requests: %q", f.log)
 	}
@@ -118,24 +116,12 @@ func TestRecovery(t *testing.T) {
 // resident, so that no verifier would give it one.
 func giveRecovery(t *testing.T, f *fakeAPI, a *Authenticator) {
 	t.Helper()
-	key, err := (&keeping{}).CreateKey(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := csr.Create(csr.PurposeRecovery, key, testNode, csr.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must((&keeping{}).CreateKey(t.Context()))
+	request := testkit.Must(csr.Create(csr.PurposeRecovery, key, testNode, csr.CreateOptions{}))
 	chain := f.issue(&certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
 		SignerName: csr.SignerRecoveryTPM, Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request})}})
-	file, err := key.File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := certstore.NewSealedPair(chain, file, key.Public(), f.now(), a.items[len(a.items)-1].Renewal)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := testkit.Must(key.File())
+	p := testkit.Must(certstore.NewSealedPair(chain, file, key.Public(), f.now(), a.slots[len(a.slots)-1].RenewAt))
 	l, err := a.store.Lock(t.Context())
 	if err == nil {
 		err = errors.Join(l.WritePair(recoveryFile, p), l.Unlock())
@@ -169,7 +155,7 @@ func TestServing(t *testing.T) {
 	a, _ := newNode(t, f, serving(testNode, testAddress().String()))
 	run(t, a)
 	eventually(t, "a serving certificate", func() bool { return a.stored(ServingFile) != nil })
-	pair, err := tls.LoadX509KeyPair(filepath.Join(a.c.Dir, ServingFile), filepath.Join(a.c.Dir, ServingFile))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(a.config.Dir, ServingFile), filepath.Join(a.config.Dir, ServingFile))
 	if err != nil || pair.Leaf.VerifyHostname(testNode) != nil || pair.Leaf.VerifyHostname(testAddress().String()) != nil {
 		t.Errorf("got %v, %v", pair.Leaf, err)
 	}
@@ -177,9 +163,7 @@ func TestServing(t *testing.T) {
 		t.Errorf("calls %q", f.log)
 	}
 	var text strings.Builder
-	if err := a.Status().Write(&text, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(a.Status().Write(&text, time.Now()))
 	for _, want := range []string{testNode, "running", "valid until", "X509SHA256=", ServingFile, "in ", f.server.URL} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
@@ -191,7 +175,7 @@ func TestServing(t *testing.T) {
 }
 
 // TestServingRefused: a name that the control plane does not know is refused, and the
-// client certificate is none the worse.
+// client certificate stays usable.
 func TestServingRefused(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t)
@@ -215,21 +199,16 @@ func TestRotate(t *testing.T) {
 	}
 	f.set(func() { f.down = false })
 	for n := range 2 {
-		if err := a.Rotate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(a.Rotate(t.Context()))
 		if got := kind.opened.Load(); int(got) != 4+2*n {
 			t.Errorf("%d attempts", got)
 		}
 	}
-	l, err := a.store.TryLock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testkit.Must(a.store.TryLock())
 	defer func() { _ = l.Unlock() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := a.Rotate(ctx); !errors.Is(err, certstore.ErrLocked) {
-		t.Errorf("beside another attempt: got %v", err)
+		t.Errorf("during another attempt: got %v", err)
 	}
 }

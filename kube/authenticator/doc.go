@@ -1,24 +1,23 @@
-// Package authenticator is the node's side of attestation on Kubernetes: it gets the kubelet
-// its certificates, using evidence about the machine instead of a secret, and keeps them
-// fresh.
+// Package authenticator is the node's side of attestation on Kubernetes: it gets and renews the
+// kubelet's certificates, with evidence about the machine instead of a secret.
 //
 //	a, err := authenticator.New(authenticator.Config{NodeName: "node-1", Dir: "/var/lib/kubelet-authenticator",
 //		API: api, Kind: &authenticator.TPM{Path: "/dev/tpmrm0", AK: ak, Options: tpm.ProverOptions{EK: &ek}}})
 //	err = a.Run(ctx)                    // a daemon that renews on its own clock
-//	credential, err := a.Credential(ctx) // what an exec credential plugin prints
+//	credential, err := a.Credential(ctx) // the output of an exec credential plugin
 //
-// The kubelet asks through an exec credential plugin (client.authentication.k8s.io/v1) and
-// gets what is stored: a certificate that works is never held back. A certificate is obtained
-// by hello, challenge and answer (package attest), each a CertificateSigningRequest, under the
-// best credential there is: the previous certificate, then the recovery certificate, whose key
-// never leaves the machine, then the bootstrap token. Every renewal attests again.
+// The kubelet runs an exec credential plugin (client.authentication.k8s.io/v1), which returns the
+// stored certificate as long as it is usable. A certificate is requested by hello and answer (package
+// attest), each a CertificateSigningRequest, with the best credential available: the client
+// certificate, then the recovery certificate, whose key never leaves the machine, then the bootstrap
+// token. Every renewal attests again.
 //
 // Daemon and plugin work together or on their own, in any number of processes: only one of
-// them attests at a time (package certstore), and failed attempts are repeated at growing
-// intervals, which the next process respects too. A certificate is replaced only by one that has
-// worked, and the client certificate before it is kept and gone back to if the API server does
-// not know the new one.
+// them attests at a time (package certstore), and failed attempts are repeated at growing intervals,
+// which are stored for the next process. A certificate is replaced only by one that the API server
+// has accepted. The previous client certificate is kept, and used if the API server later rejects the
+// new one.
 //
-// A [Kind] is one kind of evidence; [TPM] is the one for a TPM. Nothing else here is specific
-// to a kind.
+// [Evidence] is the evidence of one machine; [TPM] is that of a TPM. The rest of the package is
+// independent of the kind of evidence.
 package authenticator

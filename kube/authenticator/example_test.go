@@ -16,7 +16,7 @@ import (
 )
 
 // A node with a TPM, set up as kubelet-authenticator does it: its status before it has
-// joined, and what the plugin says to a kubelet that would go around it.
+// joined, and the plugin's error for a kubelet that would bypass it.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

@@ -38,6 +38,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
@@ -71,12 +72,12 @@ type fakeAPI struct {
 	lifetime time.Duration
 	// What goes wrong.
 	down     bool                                                   // every call is answered 503
-	away     bool                                                   // nobody decides
+	away     bool                                                   // no request is decided
 	decide   func(o *certificatesv1.CertificateSigningRequest) bool // true: it is decided
 	cutWatch int                                                    // so many watches end before anything happens
 	sign     func(template *x509.Certificate)                       // before it is signed
 	noToken  bool                                                   // the bootstrap token is gone
-	unknown  *x509.Certificate                                      // with which it knows nobody
+	unknown  *x509.Certificate                                      // gets 401
 	review   func(w http.ResponseWriter)                            // instead of a review
 }
 
@@ -85,9 +86,7 @@ func newFakeAPI(t testing.TB) *fakeAPI {
 	f := &fakeAPI{t: t, platform: attesttest.NewPlatform(t), objects: map[string]*certificatesv1.CertificateSigningRequest{}, lifetime: time.Hour}
 	f.changed = sync.NewCond(&f.mu)
 	var err error
-	if f.caKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
-	}
+	f.caKey = testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, f.caKey.Public(), f.caKey)
@@ -125,18 +124,9 @@ func (f *fakeAPI) newVerifier(versions ...int) *attest.Verifier {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	id, err := attest.ClusterID(f.server.Certificate())
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	serving, err := csr.PurposeServing.SignerName(attesttest.PlatformProvider)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	ring := testkit.Must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour))))
+	id := testkit.Must(attest.ClusterID(f.server.Certificate()))
+	serving := testkit.Must(csr.PurposeServing.SignerName(attesttest.PlatformProvider))
 	v, err := attest.NewVerifier(attest.VerifierConfig{KeyRing: ring, Kinds: []attest.Kind{kind},
 		Policy: &csr.Policy{ClusterIDs: []string{id}, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, serving}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 			name := q.NodeName
@@ -176,7 +166,7 @@ func (f *fakeAPI) set(change func()) {
 	f.changed.Broadcast()
 }
 
-// calls counts what was asked, "create system:bootstrap:attest" for example.
+// calls counts the calls with a prefix, "create system:bootstrap:attest" for example.
 func (f *fakeAPI) calls(prefix string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -477,16 +467,13 @@ func newNode(t testing.TB, f *fakeAPI, change func(*Config)) (*Authenticator, *d
 	if c.RecoverySigner != "" && c.Dir == dir {
 		c.Dir = mounttest.Disk(t)
 	}
-	a, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := testkit.Must(New(c))
 	return a, kind
 }
 
-// stored is what is stored and of use.
+// stored returns the usable stored pair of a file.
 func (a *Authenticator) stored(file string) *certstore.Pair {
-	for _, i := range a.items {
+	for _, i := range a.slots {
 		if file == i.file || file == i.previous {
 			return a.load(i, file)
 		}
@@ -494,7 +481,7 @@ func (a *Authenticator) stored(file string) *certstore.Pair {
 	return nil
 }
 
-// onDisk is what is noted there about one certificate.
+// onDisk returns the stored record of one certificate.
 func (a *Authenticator) onDisk(file string) attempts {
 	text, _ := a.store.Read(stateFile, maxStateSize)
 	return parseState(text)[file]
@@ -503,10 +490,7 @@ func (a *Authenticator) onDisk(file string) attempts {
 // again is the same node in another process.
 func again(t *testing.T, a *Authenticator) *Authenticator {
 	t.Helper()
-	made, err := New(a.c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := testkit.Must(New(a.config))
 	return made
 }
 

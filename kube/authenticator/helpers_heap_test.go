@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// heap is what is held while a node speaks to who lies to it in the same process, at most.
+// heap is the memory held, at most, by a node and by the liar in the same process.
 type heap struct {
-	grown        atomic.Uint64 // by how much the heap grew, with what is garbage
-	node, others atomic.Uint64 // what the node held at one time, and who lies to it
+	grown        atomic.Uint64 // by how much the heap grew, garbage included
+	node, others atomic.Uint64 // held at one time by the node, and by the liar
 }
 
 func (h *heap) String() string {
-	return fmt.Sprintf("the heap grew by at most %d KiB; where it grew by more than %d KiB, the node held at most %d KiB and who lies to it %d KiB",
+	return fmt.Sprintf("the heap grew by at most %d KiB; where it grew by more than %d KiB, the node held at most %d KiB and the liar %d KiB",
 		h.grown.Load()>>10, lookCloser>>10, h.node.Load()>>10, h.others.Load()>>10)
 }
 
@@ -66,7 +66,7 @@ func (h *heap) measure(t *testing.T) {
 	}()
 }
 
-// holders says how many bytes of the heap a node holds now, and how many who lies to it.
+// holders returns how many bytes of the heap the node and the liar hold now.
 func holders() (node, others uint64) {
 	runtime.GC() // the profile is as old as the last collection
 	n, ok := runtime.MemProfile(nil, false)

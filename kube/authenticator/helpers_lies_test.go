@@ -34,7 +34,7 @@ const (
 	nodeTurns = 20
 )
 
-// liar is what a node speaks to.
+// liar is the other side of a node's connections.
 type liar interface {
 	// lie has it lie from now on. If it falls silent it calls end.
 	lie(end context.CancelFunc)
@@ -68,10 +68,7 @@ func newLies(t *testing.T, turns int) *lies {
 		if text == "" {
 			return otherwise
 		}
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := testkit.Must(strconv.Atoi(text))
 		return n
 	}
 	l := &lies{t: t, f: newFakeAPI(t), turns: number("LIES", turns), seed: uint64(number("SEED", 1)), secrets: [][]byte{[]byte(testToken)}, told: map[string]int{}, ends: map[string]int{}}
@@ -107,7 +104,7 @@ func (r *record) Write(p []byte) (int, error) {
 	return r.b.Write(p)
 }
 
-// take returns what was logged since the last time.
+// take returns the lines that were logged since the last time.
 func (r *record) take() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,24 +165,19 @@ func (l *lies) run(made func() (*Authenticator, liar)) {
 func (l *lies) node(made func() (*Authenticator, liar)) (*Authenticator, liar) {
 	l.t.Helper()
 	a, who := made()
-	c := a.c
+	c := a.config
 	c.Log = slog.New(slog.NewTextHandler(&l.log, nil))
-	a, err := New(c)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	a = testkit.Must(New(c))
 	return a, who
 }
 
-// TestHolders holds that holders counts what a node reads as the node's, and what a server keeps as
+// TestHolders holds that holders counts data that a node reads as the node's, and data of a server as
 // the server's. What other tests have left is freed between two samples, so a growth may be off by half.
 func TestHolders(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := newNode(t, f, nil)
 	const size, half = 32 << 20, 16 << 20
-	if err := os.WriteFile(a.store.Path("large"), make([]byte, size), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.WriteFile(a.store.Path("large"), make([]byte, size), 0o600))
 	new(heap).measure(t)
 	grown := func(allocate func()) (node, others int64) {
 		nodeBefore, othersBefore := holders()
@@ -195,10 +187,7 @@ func TestHolders(t *testing.T) {
 	}
 	var text, kept []byte
 	node, others := grown(func() {
-		var err error
-		if text, err = a.store.Read("large", size); err != nil {
-			t.Fatal(err)
-		}
+		text = testkit.Must(a.store.Read("large", size))
 	})
 	if node < half || others > half {
 		t.Errorf("a node read %d bytes: the node holds %d more, the server %d", size, node, others)
@@ -243,10 +232,8 @@ func (l *lies) turn(a *Authenticator, who liar) {
 	who.lie(cancel)
 	err := act(ctx)
 	who.stop()
-	lock, lockErr := a.store.Lock(l.t.Context()) // when what has outlasted ctx has ended
-	if err := errors.Join(lockErr, lock.Unlock()); err != nil {
-		l.t.Fatal(err)
-	}
+	lock, lockErr := a.store.Lock(l.t.Context()) // once a renewal that outlasted ctx has ended
+	testkit.MustDo(errors.Join(lockErr, lock.Unlock()))
 	who.tidy()
 	l.works(a, client != nil)
 	hide()
@@ -276,8 +263,8 @@ func (l *lies) turn(a *Authenticator, who liar) {
 }
 
 // action is something that a node does, and the certificate that it does it for.
-func (l *lies) action(a *Authenticator) (*item, func(ctx context.Context) error) {
-	client, other, actions := a.items[0], oneOf(l, a.items[1:]), 3
+func (l *lies) action(a *Authenticator) (*slot, func(ctx context.Context) error) {
+	client, other, actions := a.slots[0], oneOf(l, a.slots[1:]), 3
 	if a.stored(ClientFile) != nil {
 		old(l.t, a)
 		actions++
@@ -293,9 +280,9 @@ func (l *lies) action(a *Authenticator) (*item, func(ctx context.Context) error)
 	case 2:
 		return client, func(ctx context.Context) error {
 			var failed []error
-			err := a.view(role{daemon: true}).loop(ctx, func(_ step, err error) bool { // once around
+			err := a.snapshot(caller{daemon: true}).loop(ctx, func(_ step, err error) bool { // once around
 				failed = append(failed, err)
-				return len(failed) == len(a.items)
+				return len(failed) == len(a.slots)
 			})
 			return errors.Join(append(failed, err)...)
 		}
@@ -305,16 +292,16 @@ func (l *lies) action(a *Authenticator) (*item, func(ctx context.Context) error)
 		if err != nil {
 			return err
 		}
-		_, err = a.attempt(ctx, lock, other, role{daemon: true})
+		_, err = a.renew(ctx, lock, other, caller{daemon: true})
 		return err
 	}
 }
 
-// works has the API server, or a TLS client, try what is stored. Who had a client certificate has
+// works has the API server, or a TLS client, try the stored certificates. A node that had a client certificate has
 // one.
 func (l *lies) works(a *Authenticator, had bool) {
 	l.t.Helper()
-	for _, i := range a.items {
+	for _, i := range a.slots {
 		if p := a.stored(i.file); p != nil || had && i.Purpose == csr.PurposeClient {
 			if err := tryStored(l.t.Context(), a, i, p); err != nil {
 				l.t.Errorf("the %s certificate that is stored: %v", i.Purpose, err)
@@ -323,7 +310,7 @@ func (l *lies) works(a *Authenticator, had bool) {
 	}
 }
 
-func tryStored(ctx context.Context, a *Authenticator, i *item, p *certstore.Pair) (err error) {
+func tryStored(ctx context.Context, a *Authenticator, i *slot, p *certstore.Pair) (err error) {
 	bare, _, err := a.connection()
 	switch {
 	case err != nil:
@@ -333,26 +320,20 @@ func tryStored(ctx context.Context, a *Authenticator, i *item, p *certstore.Pair
 	case i.Purpose == csr.PurposeServing:
 		return i.Serve(ctx, p)
 	}
-	evidence, err := a.c.Kind.Open(ctx)
+	evidence, err := a.config.Kind.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, evidence.Close()) }()
-	return works(ctx, i, access{config: bare, pair: p}, evidence)
+	return authenticates(ctx, i, credential{config: bare, pair: p}, evidence)
 }
 
-// privateParts are those of a key's file that are in no other's, as bytes and as they are stored.
+// privateParts returns the secret parts of a key's file, as bytes and as they are stored.
 func privateParts(t *testing.T, p *certstore.Pair) [][]byte {
 	t.Helper()
 	block, _ := pem.Decode(p.Key)
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	number, err := key.(*ecdsa.PrivateKey).Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(x509.ParsePKCS8PrivateKey(block.Bytes))
+	number := testkit.Must(key.(*ecdsa.PrivateKey).Bytes())
 	at := bytes.Index(block.Bytes, number)
 	at += (3 - at%3) % 3 // where base64 begins anew
 	return [][]byte{number, []byte(base64.StdEncoding.EncodeToString(block.Bytes[at : at+24]))}

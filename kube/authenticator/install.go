@@ -7,7 +7,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/rest"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
@@ -16,25 +15,25 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// accept checks a new certificate and has it work, before it replaces another: the API server
-// must know this node by it, or a TLS client the node's name.
-func (v *view) accept(ctx context.Context, i *item, p *certstore.Pair, bare *rest.Config, evidence attest.Prover) error {
-	cas, err := apiclient.CAs(bare)
+// checkNew checks a new certificate before it replaces the current one, and that it works: the API
+// server must authenticate the node with it, or a TLS client connect to a server with it.
+func (r *renewal) checkNew(ctx context.Context, p *certstore.Pair) error {
+	cas, err := apiclient.CAs(r.anonymous)
 	if err != nil {
 		return err
 	}
-	inHand := v.inHand(i)
-	if !v.as.daemon && !v.as.plugin { // who wants another one
-		inHand = nil
+	var current *certstore.Pair
+	if r.by.daemon || r.by.plugin { // an operator's rotation may replace one that ends later
+		current = r.current(r.slot)
 	}
-	if err := i.CheckNew(p, inHand, cas); err != nil {
+	if err := r.slot.CheckNew(p, current, cas); err != nil {
 		return err
 	}
-	if i.Purpose == csr.PurposeServing {
-		return i.Serve(ctx, p)
+	if r.slot.Purpose == csr.PurposeServing {
+		return r.slot.Serve(ctx, p)
 	}
-	err = works(ctx, i, access{config: bare, pair: p}, evidence)
-	if apierrors.IsUnauthorized(err) { // until it trusts the signer's CA, each attempt is lost
+	err = authenticates(ctx, r.slot, credential{config: r.anonymous, pair: p}, r.evidence.Prover)
+	if apierrors.IsUnauthorized(err) {
 		err = &refusal.Error{Check: certstore.CheckPair, Got: "a certificate that the API server does not accept", Want: "one of a CA that it trusts for clients", Err: err}
 	}
 	if err != nil {
@@ -43,10 +42,10 @@ func (v *view) accept(ctx context.Context, i *item, p *certstore.Pair, bare *res
 	return nil
 }
 
-// works calls SelfSubjectReview with the certificate. Forbidden counts as success: the server
-// authenticated the node.
-func works(ctx context.Context, i *item, way access, evidence attest.Prover) error {
-	api, err := way.connect(ctx, evidence)
+// authenticates calls SelfSubjectReview with the certificate of c. Forbidden counts as success: the
+// server authenticated the node.
+func authenticates(ctx context.Context, s *slot, c credential, evidence attest.Prover) error {
+	api, err := c.connect(ctx, evidence)
 	if err != nil {
 		return err
 	}
@@ -54,51 +53,51 @@ func works(ctx context.Context, i *item, way access, evidence attest.Prover) err
 	switch {
 	case apierrors.IsForbidden(err):
 		err = nil
-	case err == nil && user.Username != i.User():
-		err = &refusal.Error{Check: certstore.CheckPair, Got: "a certificate by which this is " + refusal.Quote(user.Username), Want: i.User()}
+	case err == nil && user.Username != s.User():
+		err = &refusal.Error{Check: certstore.CheckPair, Got: "a certificate by which this is " + refusal.Quote(user.Username), Want: s.User()}
 	}
 	return errors.Join(err, api.Close())
 }
 
-// install stores a certificate that works, and keeps the client certificate that worked before. That
-// one, and what is left over, are not worth the new one: it is stored if they cannot be written.
-func (v *view) install(l *certstore.Lock, i *item, p *certstore.Pair) error {
-	in := l.In(i.store)
+// install stores a new certificate, and keeps the current client certificate as the previous one. It
+// only logs if the previous one cannot be written or old files cannot be removed.
+func (v *snapshot) install(l *certstore.Lock, s *slot, p *certstore.Pair) error {
+	in := l.In(s.store)
 	var failed error
-	if before := v.inHand(i); before != nil && i.previous != "" {
-		failed = in.WritePair(i.previous, before)
+	if before := v.current(s); before != nil && s.previous != "" {
+		failed = in.WritePair(s.previous, before)
 	}
-	if err := in.WritePair(i.file, p); err != nil {
+	if err := in.WritePair(s.file, p); err != nil {
 		return errors.Join(failed, err)
 	}
-	if i.Once {
+	if s.Once {
 		failed = errors.Join(failed, in.Remove(pendingFile))
 	}
-	if i.store != v.a.store {
-		failed = errors.Join(failed, l.Remove(i.file), l.Remove(previousFile))
+	if s.store != v.a.store {
+		failed = errors.Join(failed, l.Remove(s.file), l.Remove(previousFile))
 	}
 	if failed != nil {
-		v.a.c.Log.Warn("the certificate was stored, but not the one before it, or old files are left", "file", i.store.Path(i.file), "why", failed.Error())
+		v.a.config.Log.Warn("new certificate stored, but the previous one could not be kept or old files not removed", "file", s.store.Path(s.file), "why", failed.Error())
 	}
 	return nil
 }
 
-// checkLimit bounds the question whether a certificate works, for which the kubelet waits.
-const checkLimit = 3 * time.Second
+// acceptedLimit bounds [Authenticator.checkAccepted], for which the kubelet waits.
+const acceptedLimit = 3 * time.Second
 
-// check asks the API server whether a client certificate works, and records it if not.
-func (a *Authenticator) check(ctx context.Context, i *item, p *certstore.Pair) {
-	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+// checkAccepted calls the API server with a client certificate, and records if it is rejected.
+func (a *Authenticator) checkAccepted(ctx context.Context, s *slot, p *certstore.Pair) {
+	ctx, cancel := context.WithTimeout(ctx, acceptedLimit)
 	defer cancel()
-	bare, _, err := a.connection()
+	anonymous, _, err := a.connection()
 	if err == nil {
-		err = works(ctx, i, access{config: bare, pair: p}, nil)
+		err = authenticates(ctx, s, credential{config: anonymous, pair: p}, nil)
 	}
-	_ = a.note(nil, i.file, func(t *attempts, now time.Time) { t.Checked = now }) // whatever came of it
+	_ = a.note(nil, s.file, func(t *attempts, now time.Time) { t.Checked = now }) // also after an error
 	if !apierrors.IsUnauthorized(err) && !errors.Is(err, certstore.CheckPair) {
 		return
 	}
-	l, _ := a.store.TryLock() // who holds it attests, and finds out
+	l, _ := a.store.TryLock() // a process that holds it is renewing, and records the rejection itself
 	_ = a.refuse(l, p)        // in memory in any case
 	_ = l.Unlock()
 }

@@ -24,20 +24,18 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
 // authority is a CA that the API server does not know.
 func authority(t testing.TB, name string) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	return &x509.Certificate{SerialNumber: big.NewInt(9), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true}, key
 }
 
-// signs has the control plane answer with what a CA signs, once it has challenged.
+// signs has the control plane answer with a CA's certificate, once it has challenged.
 func (f *fakeAPI) signs(ca *x509.Certificate, key *ecdsa.PrivateKey, change func(*x509.Certificate)) {
 	f.set(func() {
 		f.decide = func(o *certificatesv1.CertificateSigningRequest) bool {
@@ -94,8 +92,8 @@ func TestWrongCertificate(t *testing.T) {
 			c.ExtraExtensions = []pkix.Extension{{Id: []int{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}}
 		}, "1.2.3.4"},
 		"four seconds":        {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(4 * time.Second) }, "at least 6m0s"},
-		"a twentieth":         {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(3 * time.Minute) }, "of the 1h0m0s that were asked for"},
-		"it would end before": {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(8 * time.Minute) }, "does not end before the one in hand"},
+		"a twentieth":         {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(3 * time.Minute) }, "of the requested 1h0m0s"},
+		"it would end before": {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(8 * time.Minute) }, "does not expire before the current certificate"},
 		"ended":               {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(-time.Minute) }, "this machine's clock"},
 		"another node":        {own, func(_ *fakeAPI, c *x509.Certificate) { c.Subject.CommonName = "system:node:other" }, "node-1"},
 		"administrators":      {own, func(_ *fakeAPI, c *x509.Certificate) { c.Subject.Organization = []string{"system:masters"} }, "system:nodes"},
@@ -113,15 +111,14 @@ func TestWrongCertificate(t *testing.T) {
 			good := a.stored(ClientFile)
 			ca, key := f.caCert, f.caKey
 			if c.foreign {
-				ca, key = authority(t, "nobody's CA")
+				ca, key = authority(t, "an unknown CA")
 			}
 			f.signs(ca, key, func(leaf *x509.Certificate) {
 				if c.change != nil {
 					c.change(f, leaf)
 				}
 			})
-			got, err := a.Credential(t.Context())
-			checkIsCredential(t, got, err)
+			got := obtained(t, a)
 			if got.Status.ClientKeyData != string(good.Key) || got.Status.ExpirationTimestamp.After(f.now().Add(time.Minute)) {
 				t.Errorf("the good one is gone, or asked for again only at %s", got.Status.ExpirationTimestamp)
 			}
@@ -130,8 +127,7 @@ func TestWrongCertificate(t *testing.T) {
 			}
 			f.set(func() { f.decide = nil })
 			f.move(a.onDisk(ClientFile).Next)
-			got, err = a.Credential(t.Context())
-			checkIsCredential(t, got, err)
+			got = obtained(t, a)
 			if got.Status.ClientKeyData == string(good.Key) {
 				t.Error("it was not renewed when the control plane was sound again")
 			}
@@ -157,14 +153,12 @@ func TestWrongServing(t *testing.T) {
 		"none":           {func(_ *fakeAPI, c *x509.Certificate) { c.DNSNames = nil }, testNode},
 		"it begins later": {func(f *fakeAPI, c *x509.Certificate) {
 			c.NotBefore, c.NotAfter = f.now().Add(time.Hour), f.now().Add(3*time.Hour)
-		}, "has begun"},
+		}, "already valid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeAPI(t)
 			a, _ := newNode(t, f, func(c *Config) { c.Serving = &Serving{DNSNames: []string{testNode}} })
-			if err := a.Rotate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(a.Rotate(t.Context()))
 			good := a.stored(ServingFile)
 			f.set(func() {
 				f.sign = func(leaf *x509.Certificate) {
@@ -188,20 +182,18 @@ func TestWrongServing(t *testing.T) {
 // again as after a failure that passes. The one that works stays.
 func TestUntrusted(t *testing.T) {
 	f := newFakeAPI(t)
-	as := role{daemon: true}
+	as := caller{daemon: true}
 	a, _, _, _ := steps(t, f, 0, as, nil)
-	if err := a.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(a.Rotate(t.Context()))
 	good := a.stored(ClientFile)
 	ca, key := authority(t, "a new CA")
 	f.signs(ca, key, nil)
 	began := good.Renew.Add(time.Second)
-	a.c.Now = f.now
+	a.config.Now = f.now
 	f.move(began)
 	tries := 0
 	for f.now().Before(began.Add(10 * time.Minute)) {
-		s, err := a.view(as).take(t.Context(), a.items[0])
+		s, err := a.snapshot(as).runStep(t.Context(), a.slots[0])
 		if err != nil {
 			tries++
 		}
@@ -211,14 +203,14 @@ func TestUntrusted(t *testing.T) {
 		if s.use == nil || !bytes.Equal(s.use.Key, good.Key) {
 			t.Fatal("the one that works is gone")
 		}
-		f.move(f.now().Add(max(s.at.Sub(f.now()), lookPause)))
+		f.move(f.now().Add(max(s.at.Sub(f.now()), minSleep)))
 	}
 	if tries < 5 || tries > 25 {
 		t.Errorf("%d tries in ten minutes", tries)
 	}
 	f.set(func() { f.decide = nil })
 	f.move(f.now().Add(lastUnfit))
-	if s, err := a.view(as).take(t.Context(), a.items[0]); err != nil || bytes.Equal(s.use.Key, good.Key) {
+	if s, err := a.snapshot(as).runStep(t.Context(), a.slots[0]); err != nil || bytes.Equal(s.use.Key, good.Key) {
 		t.Errorf("once it is trusted: %v", err)
 	}
 }
@@ -228,9 +220,7 @@ func TestPreviousCannotBeKept(t *testing.T) {
 	f := newFakeAPI(t)
 	log := &lines{t: t}
 	a, _ := newNode(t, f, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
-	if err := errors.Join(a.Rotate(t.Context()), os.Mkdir(a.store.Path(previousFile), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(errors.Join(a.Rotate(t.Context()), os.Mkdir(a.store.Path(previousFile), 0o700)))
 	first, before := a.stored(ClientFile), log.count()
 	if err := a.Rotate(t.Context()); err != nil || a.stored(ClientFile).Leaf.Equal(first.Leaf) {
 		t.Errorf("got %v", err)
@@ -261,7 +251,7 @@ func TestNotAllowedToAsk(t *testing.T) {
 	}
 }
 
-// TestRefused: a certificate with which the API server knows nobody, such as another cluster's,
+// TestRefused: a certificate that the API server rejects, such as another cluster's,
 // is renewed at once, and until then the one before is used if that works.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -279,18 +269,12 @@ func TestRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeAPI(t)
 			a, _ := newNode(t, f, nil)
-			if err := a.Rotate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(a.Rotate(t.Context()))
 			first := a.stored(ClientFile)
 			if !c.before {
-				if err := os.Remove(a.store.Path(ClientFile)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.MustDo(os.Remove(a.store.Path(ClientFile)))
 			}
-			if err := a.Rotate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(a.Rotate(t.Context()))
 			second := a.stored(ClientFile)
 			f.set(func() { f.unknown, f.noToken = second.Leaf, c.noToken })
 			f.move(f.now().Add(askPause))
@@ -301,8 +285,7 @@ func TestRefused(t *testing.T) {
 				}
 				defer func() { _ = release() }()
 			}
-			got, err := again(t, a).Credential(t.Context())
-			checkIsCredential(t, got, err)
+			got := obtained(t, again(t, a))
 			switch key := got.Status.ClientKeyData; {
 			case c.renewed == (key == string(first.Key) || key == string(second.Key)), c.previous != (key == string(first.Key)):
 				t.Errorf("got the first %t, the second %t", key == string(first.Key), key == string(second.Key))
@@ -320,8 +303,7 @@ func TestRefused(t *testing.T) {
 				f.set(func() { f.unknown = nil })
 				f.move(f.now().Add(lastPause))
 				if !c.daemon {
-					got, err := again(t, a).Credential(t.Context())
-					checkIsCredential(t, got, err)
+					got := obtained(t, again(t, a))
 					if got.Status.ClientKeyData == string(second.Key) {
 						t.Error("it is not renewed with the one that works again")
 					}
@@ -331,26 +313,19 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestKeyDir: keys are where they are to be, and what was in the other folder is used until then.
+// TestKeyDir: keys are in KeyDir, and a pair in the other folder is used until the renewal.
 func TestKeyDir(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := joined(t, f, func(c *Config) { c.Serving = &Serving{DNSNames: []string{testNode}} })
-	if err := a.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(a.Rotate(t.Context()))
 	before := a.stored(ClientFile)
-	c := a.c
+	c := a.config
 	c.KeyDir = t.TempDir()
-	b, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testkit.Must(New(c))
 	if p := b.stored(ClientFile); p == nil || !bytes.Equal(p.Key, before.Key) {
 		t.Error("the one from before is not used")
 	}
-	if err := b.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(b.Rotate(t.Context()))
 	for dir, want := range map[string]string{c.Dir: ".lock state.json", c.KeyDir: "client.pem client.previous.pem serving.pem"} {
 		entries, err := os.ReadDir(dir)
 		var names []string
@@ -366,12 +341,9 @@ func TestKeyDir(t *testing.T) {
 	}
 	c.API = func() (*rest.Config, error) { return f.config() }
 	c.KeyDir = t.TempDir() // after the machine was started again
-	if b, err = New(c); err != nil {
-		t.Fatal(err)
-	}
+	b = testkit.Must(New(c))
 	f.move(f.now().Add(lastPause))
-	got, err := b.Credential(t.Context())
-	checkIsCredential(t, got, err)
+	obtained(t, b)
 	if f.calls("create "+csr.BootstrapUserPrefix) < 4 {
 		t.Errorf("calls %q", f.log)
 	}
@@ -383,28 +355,21 @@ func TestRotateShorter(t *testing.T) {
 	a, _ := joined(t, f, nil)
 	before := a.stored(ClientFile)
 	f.set(func() { f.lifetime = 30 * time.Minute })
-	if err := a.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(a.Rotate(t.Context()))
 	if p := a.stored(ClientFile); !p.Leaf.NotAfter.Before(before.Leaf.NotAfter) {
 		t.Errorf("in place is one until %s", p.Leaf.NotAfter)
 	}
 }
 
-// TestDaemonAsks: the daemon asks by itself, and renews what the API server does not know.
+// TestDaemonAsks: the daemon checks by itself that the API server accepts its certificate.
 func TestDaemonAsks(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := newNode(t, f, nil)
-	if err := a.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(a.Rotate(t.Context()))
 	before := a.stored(ClientFile)
 	take := func() *certstore.Pair {
 		t.Helper()
-		s, err := a.view(role{daemon: true}).take(t.Context(), a.items[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testkit.Must(a.snapshot(caller{daemon: true}).runStep(t.Context(), a.slots[0]))
 		return s.use
 	}
 	f.move(f.now().Add(askPause))

@@ -18,7 +18,7 @@ import (
 )
 
 // checkDenied is the check that fails for a request that the control plane has denied, or that
-// has failed. Got is the condition with its reason and message: what a person needs to know.
+// has failed. Got is the condition with its reason and message, for an administrator.
 const checkDenied refusal.Check = "denied"
 
 func isDenied(err error) bool { return errors.Is(err, checkDenied) }
@@ -26,20 +26,17 @@ func isDenied(err error) bool { return errors.Is(err, checkDenied) }
 // join is one pass through hello, challenge and answer.
 type join struct {
 	api      *apiclient.Client
-	attester *attest.Attester // nil: there is no evidence, and one request
-	// prefix is the beginning of the requests' names.
+	attester *attest.Attester // nil without evidence, which takes a single request
+	// prefix is the GenerateName of the requests.
 	prefix string
-	// patience bounds the wait for a challenge.
-	patience time.Duration
 }
 
 const (
-	// maxHellos is how many hellos are filed for one certificate if they come to nothing
-	// without being refused: a hello was too old when it was read, or another account decided
-	// it.
+	// maxHellos is the number of hellos that are filed for one certificate if they get neither a
+	// challenge nor a denial: a hello was too old when it was read, or another account approved it.
 	maxHellos = 3
-	// helloPatience is how long to wait for an answer to a hello: one that is 5 minutes old is
-	// no longer challenged (attest.CheckHelloExpired).
+	// helloPatience is how long to wait for the challenge of a hello: a hello that is 5 minutes
+	// old is denied (attest.CheckHelloExpired).
 	helloPatience = 4*time.Minute + 45*time.Second
 )
 
@@ -63,7 +60,7 @@ func (j *join) certificate(ctx context.Context, key crypto.Signer, s attest.Subj
 	return j.signed(ctx, spec)
 }
 
-// signed files a request, and waits for its certificate.
+// signed files an answer, or a request without evidence, and waits for the certificate.
 func (j *join) signed(ctx context.Context, spec *csr.Spec) ([]byte, error) {
 	filed, err := j.file(ctx, spec)
 	if err != nil {
@@ -81,7 +78,7 @@ func (j *join) signed(ctx context.Context, spec *csr.Spec) ([]byte, error) {
 	return nil, denied(got, refusedBy(got))
 }
 
-// challenge files hellos until one is challenged.
+// challenge files hellos until one gets a challenge.
 func (j *join) challenge(ctx context.Context, s attest.Subject) ([]byte, error) {
 	for try := 1; ; try++ {
 		spec, err := j.attester.Hello(ctx, s)
@@ -92,7 +89,7 @@ func (j *join) challenge(ctx context.Context, s attest.Subject) ([]byte, error) 
 		if err != nil {
 			return nil, fmt.Errorf("hello: %w", err)
 		}
-		waiting, cancel := context.WithTimeout(ctx, j.patience)
+		waiting, cancel := context.WithTimeout(ctx, helloPatience)
 		got, err := j.api.Await(waiting, filed, func(o *certificatesv1.CertificateSigningRequest) bool {
 			return len(o.Status.Conditions) != 0 || len(o.Status.Certificate) != 0
 		})
@@ -117,7 +114,7 @@ func (j *join) challenge(ctx context.Context, s attest.Subject) ([]byte, error) 
 // helloExpired is the reason of a denial after which a node files another hello.
 var helloExpired = (&refusal.Error{Check: attest.CheckHelloExpired}).Reason()
 
-// refusedBy returns the condition by which a request was refused, or nil.
+// refusedBy returns the condition Denied or Failed of a request, or nil.
 func refusedBy(o *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestCondition {
 	for i := range o.Status.Conditions {
 		if t := o.Status.Conditions[i].Type; t == certificatesv1.CertificateDenied || t == certificatesv1.CertificateFailed {
@@ -135,7 +132,7 @@ func denied(o *certificatesv1.CertificateSigningRequest, c *certificatesv1.Certi
 	return err
 }
 
-// statusOf returns the part of the core's view from which a challenge is read.
+// statusOf returns the status of a request, as attest.ChallengeOf reads it.
 func statusOf(o *certificatesv1.CertificateSigningRequest) *csr.Request {
 	r := &csr.Request{Status: csr.Status{Certificate: o.Status.Certificate}}
 	for _, c := range o.Status.Conditions {
@@ -156,5 +153,5 @@ func (j *join) file(ctx context.Context, spec *csr.Spec) (*certificatesv1.Certif
 	return j.api.Create(ctx, o)
 }
 
-// noAccess reports whether another credential might work.
+// noAccess reports whether the API server rejected the credential, so that another one is tried.
 func noAccess(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }

@@ -8,12 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/kubelet"
 )
 
 // TestGoesAround: the plugin gives a kubelet that goes around it nothing. The daemon and a
 // rotation get the certificates that such a kubelet will have when its files are in place, and
-// say what is wrong.
+// name the problem.
 func TestGoesAround(t *testing.T) {
 	f := newFakeAPI(t)
 	path := filepath.Join(t.TempDir(), "config.yaml")
@@ -23,9 +24,7 @@ func TestGoesAround(t *testing.T) {
 	})
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.WriteFile(path, []byte(text), 0o600))
 	}
 	write("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nrotateCertificates: true\n")
 	before := len(f.log)
@@ -40,16 +39,15 @@ func TestGoesAround(t *testing.T) {
 			t.Errorf("Rotate: got %v", err)
 		}
 	}
-	f.move(a.load(a.items[0], ClientFile).Renew)
+	f.move(a.load(a.slots[0], ClientFile).Renew)
 	stop := run(t, a)
-	eventually(t, "a renewal", func() bool { return a.load(a.items[0], ClientFile).Renew.After(f.now()) })
+	eventually(t, "a renewal", func() bool { return a.load(a.slots[0], ClientFile).Renew.After(f.now()) })
 	stop()
 	if n := strings.Count(log.String(), "rotateCertificates: true in "+path); n != 1 {
 		t.Errorf("it was logged %d times:\n%s", n, &log)
 	}
 	write("{") // half a file: a certificate that works is not held back for it
-	c, err := a.Credential(t.Context())
-	checkIsCredential(t, c, err)
+	obtained(t, a)
 }
 
 // TestHostnameOverride has a kubelet call its node by another name: that is a problem to see, and
@@ -58,9 +56,7 @@ func TestHostnameOverride(t *testing.T) {
 	f := newFakeAPI(t)
 	for value, want := range map[string]bool{"other.example": true, "Other": true, testNode: false, strings.ToUpper(testNode): false, "": false, "$HOSTNAME": false, "%H": false} {
 		file := filepath.Join(t.TempDir(), "kubelet")
-		if err := os.WriteFile(file, []byte("KUBELET_EXTRA_ARGS=--hostname-override="+value+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.WriteFile(file, []byte("KUBELET_EXTRA_ARGS=--hostname-override="+value+"\n"), 0o600))
 		a, _ := newNode(t, f, func(c *Config) { c.Kubelet = Kubelet{FlagFiles: []string{file}} })
 		problems := strings.Join(a.Status().Problems, "\n")
 		if strings.Contains(problems, "--hostname-override=") != want {

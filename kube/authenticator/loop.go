@@ -10,19 +10,19 @@ import (
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
-// role is on whose behalf there is an attempt: the daemon's, the plugin's, or an operator's.
-type role struct {
+// caller says who renews: the daemon, the plugin or, with neither, an operator ([Authenticator.Rotate]).
+type caller struct {
 	daemon, plugin bool
-	beat           func() error // shows others that the daemon is alive
+	beat           func() error // shows other processes that the daemon is alive
 }
 
-// showLife is beat. The error says that the folder is gone: where the disk is read-only, the
-// plugin cannot write either.
-func (as role) showLife() error {
-	if as.beat == nil {
+// showLife calls beat. It fails only if the folder was removed: on a read-only disk the plugin cannot
+// write either, so the daemon goes on.
+func (c caller) showLife() error {
+	if c.beat == nil {
 		return nil
 	}
-	if err := as.beat(); errors.Is(err, fs.ErrNotExist) {
+	if err := c.beat(); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("authenticator: the folder was removed: %w", err)
 	}
 	return nil
@@ -31,8 +31,8 @@ func (as role) showLife() error {
 // How long a loop sleeps, at least and at most: the clock may be set, and another process may
 // have renewed.
 const (
-	lookPause = 100 * time.Millisecond
-	lastLook  = 15 * time.Second
+	minSleep = 100 * time.Millisecond
+	maxSleep = 15 * time.Second
 )
 
 // fatal is an error that ends a loop.
@@ -40,28 +40,28 @@ type fatal struct{ error }
 
 func (f fatal) Unwrap() error { return f.error }
 
-// loop does what next says, about every certificate or, for the plugin, the client certificate.
-// enough is told each time what next says then, and how an attempt has ended if there was one.
-// The loop ends when enough returns true, with ctx, or if the folder cannot be used.
-func (v *view) loop(ctx context.Context, enough func(s step, failed error) bool) error {
-	items := v.a.items
-	if v.as.plugin {
-		items = items[:1]
+// loop runs the due steps of every certificate or, for the plugin, of the client certificate. It
+// passes enough each certificate's next step, and the error of an attempt if there was one. The loop
+// ends when enough returns true, with ctx, or if the folder cannot be used.
+func (v *snapshot) loop(ctx context.Context, enough func(s step, failed error) bool) error {
+	slots := v.a.slots
+	if v.by.plugin {
+		slots = slots[:1]
 	}
 	for {
-		pause := lastLook
-		for _, i := range items {
-			if i != items[0] && v.next(items[0]).use == nil {
+		pause := maxSleep
+		for _, s := range slots {
+			if s != slots[0] && v.next(slots[0]).use == nil {
 				break // the others are requested with the client certificate
 			}
-			s, err := v.take(ctx, i)
-			if enough(s, err) {
+			after, err := v.runStep(ctx, s)
+			if enough(after, err) {
 				return nil
 			}
 			if end := (fatal{}); errors.As(err, &end) {
 				return end.error
 			}
-			pause = min(pause, max(s.at.Sub(v.a.c.Now()), lookPause))
+			pause = min(pause, max(after.at.Sub(v.a.config.Now()), minSleep))
 		}
 		select {
 		case <-ctx.Done():
@@ -72,47 +72,47 @@ func (v *view) loop(ctx context.Context, enough func(s step, failed error) bool)
 	}
 }
 
-// take runs the due step for one certificate and returns the step after it.
-func (v *view) take(ctx context.Context, i *item) (step, error) {
-	a, as := v.a, v.as
-	if err := as.showLife(); err != nil {
+// runStep runs the due step for one certificate and returns the step after it.
+func (v *snapshot) runStep(ctx context.Context, s *slot) (step, error) {
+	a := v.a
+	if err := v.by.showLife(); err != nil {
 		return step{}, fatal{err}
 	}
-	s := v.next(i)
-	if s.do == ask {
-		a.check(ctx, i, s.use)
-		s = v.refresh().next(i)
+	due := v.next(s)
+	if due.do == ask {
+		a.checkAccepted(ctx, s, due.use)
+		due = v.refresh().next(s)
 	}
-	if s.do != renew || as.plugin && s.use != nil && a.store.Held(daemonName) {
-		return s, nil
+	if due.do != renew || v.by.plugin && due.use != nil && a.store.Held(daemonName) {
+		return due, nil
 	}
-	if as.daemon {
+	if v.by.daemon {
 		a.warnKubelet()
 	}
 	l, err := a.store.TryLock()
 	switch {
 	case errors.Is(err, certstore.ErrLocked):
-		s.at = a.c.Now().Add(firstPause)
-		return s, nil
+		due.at = a.config.Now().Add(firstPause)
+		return due, nil
 	case err != nil:
-		a.c.Log.Error("no lock on the folder", "why", err.Error())
-		if as.plugin && s.use == nil || errors.Is(err, fs.ErrNotExist) {
-			return s, fatal{err}
+		a.config.Log.Error("cannot lock the folder of the certificates; none is requested", "folder", a.store.Path(""), "why", err.Error())
+		if v.by.plugin && due.use == nil || errors.Is(err, fs.ErrNotExist) {
+			return due, fatal{err}
 		}
-		err = errors.Join(err, a.begin(nil, i), a.end(nil, i, "", err)) // in memory
-		return v.refresh().next(i), err
+		err = errors.Join(err, a.begin(nil, s), a.end(nil, s, "", err)) // in memory
+		return v.refresh().next(s), err
 	}
-	if s = v.refresh().next(i); s.do != renew { // another process renewed it a moment ago
-		return s, l.Unlock()
+	if due = v.refresh().next(s); due.do != renew { // another process renewed it a moment ago
+		return due, l.Unlock()
 	}
-	if as.daemon {
+	if v.by.daemon {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, attemptLimit)
+		ctx, cancel = context.WithTimeout(ctx, renewalLimit)
 		defer cancel()
 	}
-	p, err := a.attempt(ctx, l, i, as)
-	if s = v.refresh().next(i); s.use == nil && p != nil {
-		s.use, s.at = p, p.Renew // it could not be stored
+	p, err := a.renew(ctx, l, s, v.by)
+	if due = v.refresh().next(s); due.use == nil && p != nil {
+		due.use, due.at = p, p.Renew // it could not be stored
 	}
-	return s, err
+	return due, err
 }

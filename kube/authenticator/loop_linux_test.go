@@ -6,6 +6,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
@@ -22,15 +23,15 @@ func TestNoDisk(t *testing.T) {
 		"read-only": {func(d *mounttest.SmallDisk) { d.ReadOnly(true) }, func(d *mounttest.SmallDisk) { d.ReadOnly(false) }},
 	} {
 		for name, row := range map[string]struct {
-			as     role
+			as     caller
 			denies bool // the control plane
 			has    bool // a certificate that is due
 		}{
-			"daemon, admitted":            {as: role{daemon: true}},
-			"daemon, denied":              {as: role{daemon: true}, denies: true},
-			"daemon with one that is due": {as: role{daemon: true}, has: true},
-			"plugin, denied":              {as: role{plugin: true}, denies: true},
-			"plugin with one that is due": {as: role{plugin: true}, has: true},
+			"daemon, admitted":            {as: caller{daemon: true}},
+			"daemon, denied":              {as: caller{daemon: true}, denies: true},
+			"daemon with one that is due": {as: caller{daemon: true}, has: true},
+			"plugin, denied":              {as: caller{plugin: true}, denies: true},
+			"plugin with one that is due": {as: caller{plugin: true}, has: true},
 		} {
 			if fault == "read-only" && row.as.plugin && !row.has {
 				continue // without a lock it ends at once
@@ -40,9 +41,7 @@ func TestNoDisk(t *testing.T) {
 				f := newFakeAPI(t)
 				a, _, _, _ := steps(t, f, 0, row.as, func(o *Config) { o.Dir = disk.Path("state") })
 				if row.has {
-					if err := a.Rotate(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					testkit.MustDo(a.Rotate(t.Context()))
 					f.move(a.stored(ClientFile).Renew.Add(time.Second))
 				}
 				c.breaks(disk)
@@ -57,10 +56,10 @@ func TestNoDisk(t *testing.T) {
 				log, filed := &lines{t: t}, f.calls("create")
 				a = relog(t, a, log)
 				began, took := f.now(), time.Duration(0)
-				a.c.Now = func() time.Time { return began.Add(took) }
+				a.config.Now = func() time.Time { return began.Add(took) }
 				for took < 6*time.Second {
-					s, _ := a.view(row.as).take(t.Context(), a.items[0])
-					took += max(s.at.Sub(began.Add(took)), lookPause)
+					s, _ := a.snapshot(row.as).runStep(t.Context(), a.slots[0])
+					took += max(s.at.Sub(began.Add(took)), minSleep)
 					if row.has && s.use == nil {
 						t.Fatal("the certificate that works is gone")
 					}
@@ -75,7 +74,7 @@ func TestNoDisk(t *testing.T) {
 				f.set(func() { f.decide = nil })
 				took += lastDenied
 				f.move(began.Add(took))
-				if s, err := a.view(row.as).take(t.Context(), a.items[0]); err != nil || s.do != wait || s.use == nil || a.stored(ClientFile) == nil {
+				if s, err := a.snapshot(row.as).runStep(t.Context(), a.slots[0]); err != nil || s.do != wait || s.use == nil || a.stored(ClientFile) == nil {
 					t.Errorf("once there is room: %v", err)
 				}
 			})

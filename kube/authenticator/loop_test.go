@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // lines is a log that counts.
@@ -37,7 +39,7 @@ func (l *lines) count() int {
 // steps has the clock stand still, and move on only from one thing to do to the next: so many
 // of them are the daemon's whole life. It returns the attempts that were made, the lines that
 // were logged and the clock's way.
-func steps(t *testing.T, f *fakeAPI, rounds int, as role, change func(*Config)) (a *Authenticator, attempts, logged int, took time.Duration) {
+func steps(t *testing.T, f *fakeAPI, rounds int, as caller, change func(*Config)) (a *Authenticator, attempts, logged int, took time.Duration) {
 	t.Helper()
 	log := &lines{t: t}
 	at := f.now()
@@ -49,13 +51,13 @@ func steps(t *testing.T, f *fakeAPI, rounds int, as role, change func(*Config)) 
 	})
 	began, before := took, kind.opened.Load()
 	for range rounds {
-		for _, i := range a.items {
-			s, err := a.view(as).take(t.Context(), i)
+		for _, i := range a.slots {
+			s, err := a.snapshot(as).runStep(t.Context(), i)
 			if end := (fatal{}); errors.As(err, &end) {
 				t.Fatal(err)
 			}
-			if wait := s.at.Sub(at.Add(took)); i == a.items[0] {
-				took += max(wait, lookPause)
+			if wait := s.at.Sub(at.Add(took)); i == a.slots[0] {
+				took += max(wait, minSleep)
 			}
 			f.move(at.Add(took))
 		}
@@ -66,19 +68,16 @@ func steps(t *testing.T, f *fakeAPI, rounds int, as role, change func(*Config)) 
 // relog is the same node in another process with another log.
 func relog(t *testing.T, a *Authenticator, log *lines) *Authenticator {
 	t.Helper()
-	c := a.c
+	c := a.config
 	c.Log = slog.New(slog.NewTextHandler(log, nil))
-	b, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testkit.Must(New(c))
 	return b
 }
 
 // TestShortCertificates: certificates that end at once are failures, with their pauses.
 func TestShortCertificates(t *testing.T) {
 	for _, lifetime := range []time.Duration{1500 * time.Millisecond, 4 * time.Second, 20 * time.Second, 5 * time.Minute} {
-		for name, as := range map[string]role{"daemon": {daemon: true}, "plugin": {plugin: true}} {
+		for name, as := range map[string]caller{"daemon": {daemon: true}, "plugin": {plugin: true}} {
 			t.Run(lifetime.String()+", "+name, func(t *testing.T) {
 				f := newFakeAPI(t)
 				f.lifetime = lifetime
@@ -94,7 +93,7 @@ func TestShortCertificates(t *testing.T) {
 	}
 }
 
-// TestClocks: what a clock that is wrong leaves behind does not keep a node from its certificate.
+// TestClocks: records of a wrong clock do not keep a node from its certificate.
 func TestClocks(t *testing.T) {
 	for name, c := range map[string]struct {
 		set      time.Duration // the clock, once there is a certificate
@@ -112,15 +111,13 @@ func TestClocks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeAPI(t)
 			a, kind := newNode(t, f, nil)
-			if err := a.Rotate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(a.Rotate(t.Context()))
 			before := kind.opened.Load()
 			var set time.Duration
-			a.c.Now = func() time.Time { return f.now().Add(set) } // the API server's stays
+			a.config.Now = func() time.Time { return f.now().Add(set) } // the API server's stays
 			set = c.set
 			for range 10 {
-				if _, err := a.view(role{daemon: true}).take(t.Context(), a.items[0]); err != nil && !c.none {
+				if _, err := a.snapshot(caller{daemon: true}).runStep(t.Context(), a.slots[0]); err != nil && !c.none {
 					t.Fatal(err)
 				}
 				set += time.Second
@@ -128,11 +125,11 @@ func TestClocks(t *testing.T) {
 			if got := int(kind.opened.Load() - before); got > c.attempts || got == 0 && c.attempts != 0 {
 				t.Errorf("%d attempts, want %d", got, c.attempts)
 			}
-			if (a.view(role{}).next(a.items[0]).use == nil) != c.none {
+			if (a.snapshot(caller{}).next(a.slots[0]).use == nil) != c.none {
 				t.Errorf("it has a certificate: %t", c.none)
 			}
 			set = 0
-			if s, err := a.view(role{daemon: true}).take(t.Context(), a.items[0]); err != nil || s.use == nil {
+			if s, err := a.snapshot(caller{daemon: true}).runStep(t.Context(), a.slots[0]); err != nil || s.use == nil {
 				t.Errorf("it has no certificate once the clock is right: %v", err)
 			}
 		})
@@ -143,8 +140,7 @@ func TestClocks(t *testing.T) {
 func TestClockAhead(t *testing.T) {
 	for name, try := range map[string]func(t *testing.T, a *Authenticator){
 		"plugin": func(t *testing.T, a *Authenticator) {
-			got, err := a.Credential(t.Context())
-			checkIsCredential(t, got, err)
+			obtained(t, a)
 		},
 		"daemon": func(t *testing.T, a *Authenticator) {
 			run(t, a)
@@ -154,9 +150,7 @@ func TestClockAhead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, _ := newNode(t, newFakeAPI(t), nil)
 			text := `{"client.pem":{"failures":3,"last":"2036-01-01T00:00:00Z","next":"2036-01-01T00:00:04Z","error":"dial tcp: connection refused"}}`
-			if err := os.WriteFile(a.store.Path(stateFile), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(os.WriteFile(a.store.Path(stateFile), []byte(text), 0o600))
 			try(t, a)
 			if noted := a.onDisk(ClientFile); noted.Failures != 0 || noted.Next.After(time.Now().Add(time.Minute)) {
 				t.Errorf("state %+v", noted)
@@ -176,9 +170,7 @@ func TestDaemonRemovedFolder(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- a.Run(t.Context()) }()
 	<-ready
-	if err := os.RemoveAll(a.c.Dir); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.RemoveAll(a.config.Dir))
 	if err := <-done; !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "removed") {
 		t.Errorf("got %v", err)
 	}
@@ -186,11 +178,10 @@ func TestDaemonRemovedFolder(t *testing.T) {
 		t.Errorf("%d lines", log.count())
 	}
 	b := again(t, a) // which makes the folder
-	got, err := b.Credential(t.Context())
-	checkIsCredential(t, got, err)
+	obtained(t, b)
 }
 
-// TestSilentDaemon: the plugin renews beside a daemon that holds its lock and shows no life.
+// TestSilentDaemon: the plugin renews in spite of a daemon that holds its lock and shows no life.
 func TestSilentDaemon(t *testing.T) {
 	f := newFakeAPI(t)
 	a, kind := joined(t, f, nil)
@@ -201,26 +192,22 @@ func TestSilentDaemon(t *testing.T) {
 	defer func() { _ = release() }()
 	before := a.stored(ClientFile)
 	for range 2 {
-		got, err := again(t, a).Credential(t.Context())
-		checkIsCredential(t, got, err)
+		got := obtained(t, again(t, a))
 		if got.Status.ClientKeyData != string(before.Key) || kind.opened.Load() != 1 {
-			t.Error("renewed beside a daemon")
+			t.Error("renewed in spite of a daemon")
 		}
 	}
 	if !a.Status().Daemon {
 		t.Error("it does not show")
 	}
 	past := time.Now().Add(-5 * time.Minute)
-	if err := os.Chtimes(a.store.Path(daemonName+".held"), past, past); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.Chtimes(a.store.Path(daemonName+".held"), past, past))
 	if a.Status().Daemon {
 		t.Error("it shows")
 	}
-	got, err := again(t, a).Credential(t.Context())
-	checkIsCredential(t, got, err)
+	got := obtained(t, again(t, a))
 	if got.Status.ClientKeyData == string(before.Key) || kind.opened.Load() != 2 {
-		t.Error("not renewed beside a daemon that shows no life")
+		t.Error("not renewed after a daemon showed no life")
 	}
 	if err := beat(); err != nil || !a.Status().Daemon {
 		t.Errorf("it shows no life again: %v", err)
@@ -233,7 +220,7 @@ func TestDaemonShowsLife(t *testing.T) {
 	f.away = true
 	a, _ := newNode(t, f, nil)
 	shown := 0
-	as := role{daemon: true, beat: func() error { shown++; return nil }}
+	as := caller{daemon: true, beat: func() error { shown++; return nil }}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		for f.calls("watch") == 0 {
@@ -241,21 +228,18 @@ func TestDaemonShowsLife(t *testing.T) {
 		}
 		cancel()
 	}()
-	if _, err := a.view(as).take(ctx, a.items[0]); err == nil || shown == 0 {
+	if _, err := a.snapshot(as).runStep(ctx, a.slots[0]); err == nil || shown == 0 {
 		t.Errorf("got %v after %d signs of life", err, shown)
 	}
 }
 
-// TestMemory: what is noted counts without a disk, and between two that know something the later.
+// TestMemory: a record counts without a disk, and of two records the later one.
 func TestMemory(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := newNode(t, f, nil)
 	write := func(l *Authenticator, failures int, after time.Duration) {
 		t.Helper()
-		lock, err := l.store.TryLock()
-		if err != nil {
-			t.Fatal(err)
-		}
+		lock := testkit.Must(l.store.TryLock())
 		if err := errors.Join(l.note(lock, ClientFile, func(t *attempts, now time.Time) { t.Failures, t.Last = failures, now.Add(after) }), lock.Unlock()); err != nil {
 			t.Error(err)
 		}
@@ -275,9 +259,7 @@ func TestMemory(t *testing.T) {
 	if got := a.readState()[ClientFile].Failures; got != 3 {
 		t.Errorf("from the future: got %d", got)
 	}
-	if err := os.Remove(a.store.Path(stateFile)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.Remove(a.store.Path(stateFile)))
 	if got := a.readState()[ClientFile].Failures; got != 3 {
 		t.Errorf("once the disk is empty: got %d", got)
 	}

@@ -11,39 +11,38 @@ import (
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/nodecert"
 )
 
-// certificates are what there is for one purpose, and what is wanted.
+// certificates holds the stored pair, its predecessor and the wanted parameters for one purpose.
 type certificates struct {
-	// have is the certificate in hand, and previous the one that it has replaced; nil if there
-	// is none for this node and purpose.
+	// have is the current certificate, and previous the one that it replaced; nil if not stored.
 	have, previous *certstore.Pair
 	wanted         *nodecert.Wanted
-	// lead is how long before its time a certificate is renewed, at most.
+	// lead is how long before its renewal time a certificate is renewed, at most.
 	lead time.Duration
-	// password identifies the password that the evidence would use.
+	// password identifies the password that the evidence would use now.
 	password string
 }
 
-// step is what to do about one certificate.
+// step is the next action for one certificate.
 type step struct {
-	// use is the certificate that works best now; nil if there is none.
+	// use is the best certificate that can be used now; nil if all have expired.
 	use *certstore.Pair
 	do  action
-	// at is when there is something to do, if it is nothing now.
+	// at is the time of the next action, if do is wait.
 	at time.Time
 }
 
-// action is something to do now.
+// action is the action that is due now.
 type action int
 
 const (
 	wait  action = iota
-	ask          // ask the API server whether use works
+	ask          // check that the API server accepts use
 	renew        // get a new certificate
 )
 
-// How long to wait before the next attempt: at first, and at most. A denial is a decision that
-// only a person can change. A certificate that is unfit is one too, but a fit one is to come
-// within a minute after that was changed.
+// How long to wait before the next attempt: at first, and at most. After a denial an administrator
+// has to act, and so after a certificate that fails its checks (unfit); then the node tries again
+// within a minute.
 const (
 	firstPause  = time.Second
 	lastPause   = 30 * time.Second
@@ -52,11 +51,10 @@ const (
 	lastUnfit   = time.Minute
 )
 
-// askPause is how long a certificate that works is not asked about again.
+// askPause is the interval between two checks that the API server accepts a certificate.
 const askPause = 5 * time.Minute
 
-// next decides what to do about one certificate. It is the only place where this is decided,
-// for the daemon and the plugin.
+// next decides the next step for one certificate, for both the daemon and the plugin.
 func next(t attempts, c certificates, now time.Time) step {
 	if t.Last.After(now.Add(nodecert.Skew)) || t.Next.After(now.Add(lastDenied)) {
 		t.Next = time.Time{} // the clock was ahead, or was set back
@@ -71,7 +69,7 @@ func next(t attempts, c certificates, now time.Time) step {
 		}
 	}
 	if t.Password != "" && t.Password == c.password {
-		s.at = now.Add(lastPause) // until a person changes it
+		s.at = now.Add(lastPause) // until an administrator changes it
 	}
 	checked := now.Sub(t.Checked)
 	switch {
@@ -83,9 +81,8 @@ func next(t attempts, c certificates, now time.Time) step {
 	return s
 }
 
-// usable are the certificates that have not ended, the best first: the one in hand, unless only
-// the one before works. What the API server has refused is better than none: it may have been
-// wrong.
+// usable returns the certificates that have not expired, the best first: the current one, then the
+// previous one. Certificates that the API server rejected come last: the rejection may be temporary.
 func (c certificates) usable(t attempts, now time.Time) []*certstore.Pair {
 	var good, refused []*certstore.Pair
 	for _, p := range []*certstore.Pair{c.have, c.previous} {

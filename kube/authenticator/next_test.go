@@ -47,10 +47,10 @@ func TestNext(t *testing.T) {
 		"not during the pause":                                        {failures: 1, last: -time.Second, next: time.Second, use: none, at: time.Second},
 		"not during the pause of a denial":                            {failures: 9, last: -time.Second, next: 5 * time.Minute, use: none, at: 5 * time.Minute},
 		"exactly when the pause ends":                                 {failures: 1, last: -time.Second, next: -time.Nanosecond, use: none, do: renew},
-		"a certificate that has ended is none":                        {have: ended, use: none, do: renew},
-		"a certificate that ends within two seconds is none":          {have: &times{-time.Hour, -time.Minute, 2 * time.Second}, use: none, do: renew},
+		"a certificate that has ended is not used":                    {have: ended, use: none, do: renew},
+		"a certificate that ends within two seconds is not used":      {have: &times{-time.Hour, -time.Minute, 2 * time.Second}, use: none, do: renew},
 		"a certificate that has ended does not shorten the pause":     {have: ended, failures: 2, last: -time.Second, next: time.Second, use: none, at: time.Second},
-		"two that have ended are none":                                {have: ended, previous: ended, use: none, do: renew},
+		"two that have ended are not used":                            {have: ended, previous: ended, use: none, do: renew},
 		"where a serving certificate is missing, it is got at once":   {serving: true, use: none, do: renew},
 		"a process that was killed in an attempt leaves its pause":    {failures: 1, last: -100 * time.Millisecond, next: 900 * time.Millisecond, use: none, at: 900 * time.Millisecond},
 		"many failures make no pause longer than that which is noted": {failures: 1 << 30, last: -time.Minute, next: -time.Second, use: none, do: renew},
@@ -90,7 +90,7 @@ func TestNext(t *testing.T) {
 		"but not during a pause":                                         {have: &times{30 * day, 30*day + time.Hour, 30*day + 2*time.Hour}, failures: 1, last: -time.Second, next: time.Second, checked: -time.Second, use: "client", at: time.Second},
 		"with a pause from the future also, it is due":                   {have: &times{30 * day, 30*day + time.Hour, 30*day + 2*time.Hour}, failures: 1, last: 30 * day, next: 30 * day, use: "client", do: renew},
 		"one that has come in some seconds is not":                       {have: &times{10 * time.Second, time.Hour, 2 * time.Hour}, use: "client", at: time.Hour},
-		"with a clock ahead by more than its lifetime it is none":        {have: &times{-10 * 365 * day, -10*365*day + time.Hour, -10*365*day + 2*time.Hour}, use: none, do: renew},
+		"with a clock ahead by more than its lifetime it is not used":    {have: &times{-10 * 365 * day, -10*365*day + time.Hour, -10*365*day + 2*time.Hour}, use: none, do: renew},
 
 		// Whether it works.
 		"the API server is asked about one of some minutes":  {have: good, use: "client", do: ask},
@@ -103,16 +103,16 @@ func TestNext(t *testing.T) {
 		"no API server is asked about a serving certificate": {serving: true, have: good, use: "client", at: 2 * time.Hour},
 		"nor about nothing":                                  {failures: 1, last: -time.Second, next: time.Second, use: none, at: time.Second},
 
-		// What the API server has refused (401).
+		// A certificate that the API server rejected (401).
 		"one that was refused is renewed now":                   {have: good, refused: "c", use: "client", do: renew},
-		"but not during a pause, and nobody is asked again":     {have: good, refused: "c", failures: 1, last: -time.Second, next: time.Second, use: "client", at: time.Second},
+		"but not during a pause, and it is not checked again":   {have: good, refused: "c", failures: 1, last: -time.Second, next: time.Second, use: "client", at: time.Second},
 		"until then the one before is used":                     {have: good, previous: good, refused: "c", failures: 1, last: -time.Second, next: time.Second, checked: -time.Second, use: "previous", at: time.Second},
 		"which the API server is asked about":                   {have: good, previous: good, refused: "c", failures: 1, last: -time.Second, next: time.Second, use: "previous", do: ask},
 		"and it is renewed now":                                 {have: good, previous: good, refused: "c", use: "previous", do: renew},
 		"where both were refused, the one in hand is used":      {have: good, previous: good, refused: "cp", failures: 1, last: -time.Second, next: time.Second, use: "client", at: time.Second},
 		"where the one before has ended, a refused one is used": {have: good, previous: ended, refused: "c", use: "client", do: renew},
 		"that the one before was refused does not matter":       {have: fresh, previous: good, refused: "p", use: "client", at: 2 * time.Hour},
-		"a refused one that has ended is none":                  {have: ended, refused: "c", use: none, do: renew},
+		"a refused one that has ended is not used":              {have: ended, refused: "c", use: none, do: renew},
 		"refused serving certificates there are not":            {serving: true, have: good, refused: "p", use: "client", at: 2 * time.Hour},
 
 		// The one before.

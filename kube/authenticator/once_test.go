@@ -17,13 +17,14 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// withoutEvidence is what a machine has that cannot attest.
+// withoutEvidence configures a machine that cannot attest.
 func withoutEvidence(c *Config) { c.Kind, c.SignerName, c.Lifetime = nil, csr.SignerClientInsecure, 0 }
 
-// signsInsecure has the control plane sign what has no evidence, and deny all that has some.
+// signsInsecure has the control plane sign requests without evidence, and deny others.
 func (f *fakeAPI) signsInsecure() {
 	f.set(func() {
 		f.decide = func(o *certificatesv1.CertificateSigningRequest) bool {
@@ -45,17 +46,14 @@ func TestWithoutEvidence(t *testing.T) {
 	f := newFakeAPI(t)
 	f.signsInsecure()
 	a, _ := newNode(t, f, withoutEvidence)
-	credential, err := a.Credential(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	credential := testkit.Must(a.Credential(t.Context()))
 	p := a.stored(ClientFile)
 	if !credential.Status.ExpirationTimestamp.Time.Equal(p.Leaf.NotAfter) {
 		t.Errorf("the kubelet asks again at %s, want %s", credential.Status.ExpirationTimestamp, p.Leaf.NotAfter)
 	}
 	next := func(daemon bool) step {
-		v := a.view(role{daemon: daemon})
-		return v.next(a.items[0])
+		v := a.snapshot(caller{daemon: daemon})
+		return v.next(a.slots[0])
 	}
 	for _, left := range []time.Duration{30 * time.Minute, time.Minute, 3 * time.Second} {
 		f.move(p.Leaf.NotAfter.Add(-left))
@@ -69,9 +67,7 @@ func TestWithoutEvidence(t *testing.T) {
 		t.Errorf("%d requests, want 1", n)
 	}
 	f.move(p.Leaf.NotAfter)
-	if _, err := a.Credential(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(a.Credential(t.Context()))
 	if as, node := f.calls("create "+csr.BootstrapUserPrefix), f.calls("create "+csr.NodeUserPrefix); as != 2 || node != 0 {
 		t.Errorf("%d requests by the token and %d by the node, want 2 and none", as, node)
 	}
@@ -83,9 +79,7 @@ func TestWithoutEvidenceRotates(t *testing.T) {
 	f.signsInsecure()
 	a, _ := newNode(t, f, withoutEvidence)
 	for range 2 {
-		if err := a.Rotate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(a.Rotate(t.Context()))
 	}
 	f.set(func() { f.noToken = true })
 	if err := a.Rotate(t.Context()); !errors.Is(err, checkCredential) {
@@ -93,7 +87,7 @@ func TestWithoutEvidenceRotates(t *testing.T) {
 	}
 }
 
-// TestPendingKey: a request that nobody has signed yet is not the node's last.
+// TestPendingKey: a request that is not signed yet is not the node's last.
 func TestPendingKey(t *testing.T) {
 	f := newFakeAPI(t)
 	f.signsInsecure()
@@ -108,7 +102,7 @@ func TestPendingKey(t *testing.T) {
 				return false
 			}
 			keys = append(keys, request.PublicKey.(*ecdsa.PublicKey))
-			return len(keys) == 1 || decide(o) // nobody signs the first
+			return len(keys) == 1 || decide(o) // the first is not signed
 		}
 	})
 	a, _ := newNode(t, f, withoutEvidence)
@@ -120,7 +114,7 @@ func TestPendingKey(t *testing.T) {
 		cancel()
 	}()
 	if err := a.Rotate(ctx); err == nil {
-		t.Fatal("it has a certificate that nobody has signed")
+		t.Fatal("it has a certificate that was not signed")
 	}
 	pending := a.store.Path(pendingFile)
 	if info, err := os.Stat(pending); err != nil || info.Mode().Perm() != 0o600 {
@@ -147,10 +141,8 @@ func TestPendingKeyDamaged(t *testing.T) {
 	for name, text := range map[string]string{"nothing": "", "no key": "key", "another block": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
 		t.Run(name, func(t *testing.T) {
 			a, _ := newNode(t, f, withoutEvidence)
-			path := filepath.Join(a.c.Dir, pendingFile)
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			path := filepath.Join(a.config.Dir, pendingFile)
+			testkit.MustDo(os.WriteFile(path, []byte(text), 0o600))
 			if err := a.Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), pendingFile) {
 				t.Errorf("got %v", err)
 			}
@@ -197,20 +189,16 @@ func TestWithoutEvidenceStatus(t *testing.T) {
 	f := newFakeAPI(t)
 	f.signsInsecure()
 	a, _ := newNode(t, f, withoutEvidence)
-	if err := a.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(a.Rotate(t.Context()))
 	p := a.stored(ClientFile)
 	status := func() (*Status, string) {
 		s := a.Status()
 		var text bytes.Buffer
-		if err := s.Write(&text, f.now()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(s.Write(&text, f.now()))
 		return s, text.String()
 	}
 	s, text := status()
-	if len(s.Problems) != 0 || !s.Certificates[0].Renew.IsZero() || !strings.Contains(text, "evidence insecure") || !strings.Contains(text, "renewal:     none") ||
+	if len(s.Problems) != 0 || !s.Certificates[0].Renew.IsZero() || !strings.Contains(text, "evidence insecure") || !strings.Contains(text, "renewal:     not renewed") ||
 		!strings.Contains(text, p.Leaf.NotAfter.UTC().Format(time.RFC3339)) {
 		t.Errorf("%+v:\n%s", s, text)
 	}

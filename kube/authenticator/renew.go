@@ -16,34 +16,36 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/apiclient"
+	"github.com/nodeattest/nodeattest/kube/authenticator/internal/evidence"
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/nodecert"
 	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// graceAfterEnd is how long an attempt may take to notice that its context has ended.
+// graceAfterEnd is how long a renewal may take to notice that its context has ended.
 const graceAfterEnd = 200 * time.Millisecond
 
-// attempt gets a new certificate and stores it. The caller decides whether it is time. A
-// certificate that cannot be stored is returned together with the error.
+// renew gets a new certificate, stores it and releases the lock. The caller decides whether it is
+// time. A certificate that cannot be stored is returned together with the error.
 //
-// A TPM command cannot be interrupted. If ctx ends first, attempt returns; the work it has
-// started then ends by itself, and releases the lock, at most one command later.
-func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item, as role) (*certstore.Pair, error) {
+// A TPM command cannot be interrupted. If ctx ends first, renew returns; the renewal then ends by
+// itself, and releases the lock, at most one command later.
+func (a *Authenticator) renew(ctx context.Context, l *certstore.Lock, s *slot, by caller) (*certstore.Pair, error) {
 	var pair *certstore.Pair
 	done := recovered.Go(func() (err error) {
 		defer func() { err = errors.Join(err, l.Unlock()) }()
-		pair, err = a.attemptNow(ctx, l, i, as)
+		pair, err = a.renewLocked(ctx, l, s, by)
 		return err
 	})
-	alive := time.NewTicker(lastLook)
+	alive := time.NewTicker(maxSleep)
 	defer alive.Stop()
 	for {
 		select {
 		case err := <-done:
 			return pair, err
 		case <-alive.C:
-			_ = as.showLife()
+			_ = by.showLife()
 			continue
 		case <-ctx.Done():
 		}
@@ -51,193 +53,197 @@ func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item,
 		case err := <-done:
 			return pair, err
 		case <-time.After(graceAfterEnd):
-			return nil, fmt.Errorf("%s: %w", i.Purpose, ctx.Err())
+			return nil, fmt.Errorf("%s: %w", s.Purpose, ctx.Err())
 		}
 	}
 }
 
-// attemptNow is attempt without the time limit. It records how the attempt ended.
-func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *item, as role) (*certstore.Pair, error) {
-	err := a.begin(l, i)
-	if err == nil {
-		err = tryRoom(l.In(i.store))
-	}
-	v := a.view(as)
+// renewLocked is renew without the time limit. It records and logs the result.
+func (a *Authenticator) renewLocked(ctx context.Context, l *certstore.Lock, s *slot, by caller) (*certstore.Pair, error) {
+	err := errors.Join(a.begin(l, s), probeRoom(l.In(s.store)))
+	v := a.snapshot(by)
 	if err != nil {
-		a.c.Log.Error("a certificate, or the attempt to get one, cannot be stored", "folder", i.store.Path(""), "why", err.Error())
-		if !as.plugin || v.next(i).use != nil {
-			_ = a.end(l, i, "", err) // if not on disk, then in memory
-			return nil, err          // until there is room, each attempt would be lost
+		a.config.Log.Error("cannot write to the folder of the certificates", "folder", s.store.Path(""), "why", err.Error())
+		if !by.plugin || v.next(s).use != nil {
+			_ = a.end(l, s, "", err) // if not on disk, then in memory
+			return nil, err          // a certificate that cannot be stored would be lost
 		}
 	}
-	began, password := a.c.Now(), a.password()
+	began, password := a.config.Now(), a.password()
 	var p *certstore.Pair
-	if err = nil; i.Once {
-		v.pending, err = nodecert.PendingKey(l, i.store, pendingFile)
-	}
+	err = recovered.Call(func() (err error) {
+		p, err = v.requestAnyVersion(ctx, l, s)
+		return err
+	})
 	if err == nil {
-		err = recovered.Call(func() (err error) {
-			p, err = v.get(ctx, i)
-			return err
-		})
+		err = v.install(l, s, p)
 	}
-	if err == nil {
-		err = v.install(l, i, p)
-	}
-	took := a.c.Now().Sub(began)
+	log := a.config.Log.With("purpose", s.Purpose.String(), "signer", s.signer, "took", a.config.Now().Sub(began).String())
 	if err != nil {
-		a.c.Log.Error("no certificate", "purpose", i.Purpose.String(), "signer", i.signer, "took", took.String(), "why", err.Error())
+		log.Error("certificate request failed", "why", err.Error())
 	} else {
-		a.c.Log.Info("a certificate", "purpose", i.Purpose.String(), "signer", i.signer, "took", took.String(),
-			"credential", csr.CredentialID(p.Leaf), "until", p.Leaf.NotAfter, "renew", p.Renew)
+		log.Info("certificate obtained", "credential", csr.CredentialID(p.Leaf), "until", p.Leaf.NotAfter, "renew", p.Renew)
 	}
-	_ = a.end(l, i, password, err) // if not on disk, then in memory
+	_ = a.end(l, s, password, err) // if not on disk, then in memory
 	return p, err
 }
 
-// tryRoom writes and removes a file as large as a certificate with its key and the one before it: a
-// certificate that cannot be stored is not requested.
-func tryRoom(l *certstore.Lock) error {
+// probeRoom writes and removes a file as large as two certificates with their keys: a certificate
+// that cannot be stored is not requested.
+func probeRoom(l *certstore.Lock) error {
 	const name, size = "room", 32 << 10
 	return errors.Join(l.Write(name, make([]byte, size)), l.Remove(name))
 }
 
-// get attests, and returns the new certificate with its key, if it works. If the control plane does
-// not read the newest version of the evidence, it tries once more in the best that both speak.
-func (v *view) get(ctx context.Context, i *item) (*certstore.Pair, error) {
-	a := v.a
-	bare, own, err := a.connection()
-	if err != nil {
+// renewal is one attempt to get a certificate, with the evidence in one version of its data format.
+type renewal struct {
+	*snapshot
+	slot                  *slot // with the provider ID of this attempt
+	anonymous, configured *rest.Config
+	evidence              evidence.Opened   // empty without evidence
+	pending               *ecdsa.PrivateKey // the key of a request without evidence
+}
+
+// requestAnyVersion requests a certificate with the evidence in its newest version. If the control
+// plane does not read that one, it tries once more with the newest that both support.
+func (v *snapshot) requestAnyVersion(ctx context.Context, l *certstore.Lock, s *slot) (*certstore.Pair, error) {
+	config := &v.a.config
+	identified := *s
+	r := &renewal{snapshot: v, slot: &identified}
+	var err error
+	if r.anonymous, r.configured, err = v.a.connection(); err != nil {
 		return nil, err
 	}
-	if _, err := a.clusterIDs(bare); err != nil {
+	if _, err := v.a.clusterIDs(r.anonymous); err != nil {
 		return nil, err
 	}
-	asked := *i
-	if err := asked.Identify(ctx, a.c.ProviderID); err != nil {
+	if err := identified.Identify(ctx, config.ProviderID); err != nil {
 		return nil, err
 	}
-	i = &asked
-	if a.c.Kind == nil {
-		return v.getWith(ctx, i, bare, own, nil, nil)
+	if config.Kind == nil {
+		if r.pending, err = nodecert.PendingKey(l, s.store, pendingFile); err != nil {
+			return nil, err
+		}
+		return r.requestAnyCredential(ctx)
 	}
-	kind := versions(a.c.Kind, a.c.MinimumVersion)
-	evidence, attester, err := kind.Newest(ctx)
-	if err != nil {
+	all := versions(config.Kind, config.MinimumVersion)
+	if r.evidence, err = all.Newest(ctx); err != nil {
 		return nil, err
 	}
-	newest := evidence.Version()
-	p, err := v.getWith(ctx, i, bare, own, evidence, attester)
-	unread, ok := errors.AsType[*versionError](err)
+	newest := r.evidence.Prover.Version()
+	p, err := r.requestAnyCredential(ctx)
+	denial, ok := errors.AsType[*versionError](err)
 	if !ok {
 		return p, err
 	}
-	evidence, attester, none := kind.Older(ctx, newest, unread.annotations)
+	older, none := all.Older(ctx, newest, denial.annotations)
 	if none != nil {
 		return nil, errors.Join(err, none)
 	}
-	a.c.Log.Warn("the evidence's version was denied", "version", newest, "next", evidence.Version(), "why", err.Error())
-	return v.getWith(ctx, i, bare, own, evidence, attester)
+	config.Log.Warn("the control plane does not read this version of the evidence; trying an older one",
+		"version", newest, "next", older.Prover.Version(), "why", err.Error())
+	r.evidence = older
+	return r.requestAnyCredential(ctx)
 }
 
-// getWith is get with the evidence in one version, or without any. It closes the evidence.
-func (v *view) getWith(ctx context.Context, i *item, bare, own *rest.Config, evidence attest.Prover, attester *attest.Attester) (_ *certstore.Pair, err error) {
-	a := v.a
-	if attester != nil {
+// requestAnyCredential requests a certificate with each credential in turn until the API server
+// accepts one, and checks that the certificate works. It closes the evidence.
+func (r *renewal) requestAnyCredential(ctx context.Context) (_ *certstore.Pair, err error) {
+	if attester := r.evidence.Attester; attester != nil {
 		defer func() { err = errors.Join(err, attester.Close()) }()
 	}
-	all := v.accesses(bare, own, evidence, i.Purpose)
+	all := r.credentials()
 	if len(all) == 0 {
 		return nil, &refusal.Error{Check: checkCredential, Got: "no valid certificate and no bootstrap token",
 			Want: "a fresh bootstrap token in the kubeconfig"}
 	}
-	var refused []error
-	for _, way := range all {
-		p, err := v.getAs(ctx, i, way, evidence, attester)
+	var rejected []error
+	for _, c := range all {
+		p, err := r.request(ctx, c)
 		if err == nil {
-			v.refresh() // that took its time
-			if err := v.accept(ctx, i, p, bare, evidence); err != nil {
+			r.refresh() // the request may have taken minutes
+			if err := r.checkNew(ctx, p); err != nil {
 				return nil, err
 			}
 			return p, nil
 		}
-		if x, ok := evidence.(explainer); ok && isDenied(err) {
+		if x, ok := r.evidence.Prover.(explainer); ok && isDenied(err) {
 			err = x.explain(err)
 		}
-		if err = fmt.Errorf("as %s: %w", way.name, err); way.pair != nil && !way.pair.Sealed && apierrors.IsUnauthorized(err) {
-			_ = a.refuse(nil, way.pair) // and on disk when the attempt ends
+		if err = fmt.Errorf("as %s: %w", c.name, err); c.pair != nil && !c.pair.Sealed && apierrors.IsUnauthorized(err) {
+			_ = r.a.refuse(nil, c.pair) // and on disk when the attempt ends
 		}
 		if !noAccess(err) && !errors.Is(err, errNoKey) {
 			return nil, err
 		}
-		refused = append(refused, err)
+		rejected = append(rejected, err)
 	}
-	return nil, errors.Join(refused...)
+	return nil, errors.Join(rejected...)
 }
 
-// An explainer knows more about why the control plane denies its evidence.
+// An explainer adds to a denial how the control plane can be made to trust the evidence.
 type explainer interface{ explain(denial error) error }
 
 // errNoKey says that the machine cannot provide a credential's key.
 var errNoKey = errors.New("the key of the credential cannot be used")
 
-// getAs is get with one particular credential.
-func (v *view) getAs(ctx context.Context, i *item, way access, evidence attest.Prover, attester *attest.Attester) (_ *certstore.Pair, err error) {
-	a := v.a
-	api, err := way.connect(ctx, evidence)
+// request requests a certificate with one credential.
+func (r *renewal) request(ctx context.Context, c credential) (_ *certstore.Pair, err error) {
+	api, err := c.connect(ctx, r.evidence.Prover)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoKey, err)
 	}
 	defer func() { err = errors.Join(err, api.Close()) }()
-	clusterID, err := a.clusterID(ctx, way.config, api)
-	if err != nil {
+	s := r.slot
+	subject := attest.Subject{SignerName: s.signer, ExpirationSeconds: int32(s.Lifetime / time.Second)} //nolint:gosec // bounded by New
+	if subject.ClusterID, err = r.a.clusterID(ctx, c.config, api); err != nil {
 		return nil, err
 	}
-	j := &join{api: api, attester: attester, prefix: "nodeattest-" + a.c.NodeName + "-", patience: helloPatience}
-	if len(j.prefix) > maxPrefix {
-		j.prefix = j.prefix[:maxPrefix]
-	}
-	key, sealed, err := v.newKey(ctx, i, evidence)
+	key, sealed, err := r.newKey(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if sealed != nil {
 		defer func() { err = errors.Join(err, sealed.Close()) }()
 	}
-	request, err := csr.Create(i.Purpose, key, a.c.NodeName, i.Options)
-	if err != nil {
+	if subject.Request, err = csr.Create(s.Purpose, key, s.NodeName, s.Options); err != nil {
 		return nil, err
 	}
-	chain, err := j.certificate(ctx, key, attest.Subject{Request: request, SignerName: i.signer, ClusterID: clusterID, ExpirationSeconds: int32(i.Lifetime / time.Second)}) //nolint:gosec // bounded by New
+	chain, err := r.join(api).certificate(ctx, key, subject)
 	if err != nil {
 		return nil, err
 	}
 	if sealed == nil {
-		return certstore.NewPair(chain, key, a.c.Now(), i.Renewal)
+		return certstore.NewPair(chain, key, r.a.config.Now(), s.RenewAt)
 	}
 	file, err := sealed.File()
 	if err != nil {
 		return nil, err
 	}
-	return certstore.NewSealedPair(chain, file, key.Public(), a.c.Now(), i.Renewal)
+	return certstore.NewSealedPair(chain, file, key.Public(), r.a.config.Now(), s.RenewAt)
 }
 
-// newKey makes a key: for a recovery certificate, one that stays in the machine.
-func (v *view) newKey(ctx context.Context, i *item, evidence attest.Prover) (crypto.Signer, sealedKey, error) {
-	if i.Once {
-		return v.pending, nil, nil
+// maxPrefix leaves room for the suffix that the API server appends to a generated name.
+const maxPrefix = 200
+
+func (r *renewal) join(api *apiclient.Client) *join {
+	prefix := "nodeattest-" + r.slot.NodeName + "-"
+	return &join{api: api, attester: r.evidence.Attester, prefix: prefix[:min(len(prefix), maxPrefix)]}
+}
+
+// newKey makes a key: for a recovery certificate, one that cannot leave the machine.
+func (r *renewal) newKey(ctx context.Context) (crypto.Signer, sealedKey, error) {
+	if r.pending != nil {
+		return r.pending, nil, nil
 	}
-	if i.Purpose != csr.PurposeRecovery {
+	if r.slot.Purpose != csr.PurposeRecovery {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		return key, nil, err
 	}
-	keeper, ok := evidence.(keyKeeper)
+	keeper, ok := r.evidence.Prover.(keyKeeper)
 	if !ok {
-		return nil, nil, refusal.Config("RecoverySigner", refusal.Quote(i.signer), "none: the evidence "+v.a.c.provider()+" keeps no keys")
+		return nil, nil, refusal.Config("RecoverySigner", refusal.Quote(r.slot.signer), `"": the evidence `+r.a.config.provider()+" keeps no keys")
 	}
 	key, err := keeper.CreateKey(ctx)
 	return key, key, err
 }
-
-// maxPrefix leaves room for what the API server appends to a generated name.
-const maxPrefix = 200

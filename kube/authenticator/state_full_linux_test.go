@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	certificatesv1 "k8s.io/api/certificates/v1"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
@@ -26,16 +27,14 @@ func TestFullState(t *testing.T) {
 		"full":      (*mounttest.SmallDisk).Fill,
 		"read-only": func(d *mounttest.SmallDisk) { d.ReadOnly(true) },
 	} {
-		for name, as := range map[string]role{"daemon": {daemon: true}, "plugin": {plugin: true}} {
+		for name, as := range map[string]caller{"daemon": {daemon: true}, "plugin": {plugin: true}} {
 			for _, denies := range []bool{false, true} {
 				t.Run(fault+", "+name+map[bool]string{true: ", denied"}[denies], func(t *testing.T) {
 					disk, keys := mounttest.NewSmallDisk(t, 64<<10), filepath.Join(t.TempDir(), "keys")
 					f := newFakeAPI(t)
 					a, _, _, _ := steps(t, f, 0, as, func(o *Config) { o.Dir, o.KeyDir = disk.Path("state"), keys })
-					if err := a.Rotate(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-					first := a.view(as).of(a.items[0]).have
+					testkit.MustDo(a.Rotate(t.Context()))
+					first := a.snapshot(as).certificates(a.slots[0]).have
 					f.set(func() {
 						f.noToken = true // that of the join has ended long ago
 						if denies {
@@ -50,9 +49,9 @@ func TestFullState(t *testing.T) {
 					began, filed, log := f.now(), f.calls("create"), &lines{t: t}
 					for range 20 { // each in a process of its own
 						b := relog(t, a, log)
-						b.c.Now = f.now
-						s, err := b.view(as).take(t.Context(), b.items[0])
-						if now := b.view(as).of(b.items[0]).have; !denies && (err != nil || now.Leaf.Equal(first.Leaf)) {
+						b.config.Now = f.now
+						s, err := b.snapshot(as).runStep(t.Context(), b.slots[0])
+						if now := b.snapshot(as).certificates(b.slots[0]).have; !denies && (err != nil || now.Leaf.Equal(first.Leaf)) {
 							t.Fatalf("not renewed: %v", err)
 						}
 						if s.use == nil {
@@ -79,20 +78,18 @@ func TestFullKeys(t *testing.T) {
 	if !mounttest.Enter(t) {
 		return
 	}
-	for name, as := range map[string]role{"daemon": {daemon: true}, "plugin": {plugin: true}} {
+	for name, as := range map[string]caller{"daemon": {daemon: true}, "plugin": {plugin: true}} {
 		t.Run(name, func(t *testing.T) {
 			disk := mounttest.NewSmallDisk(t, 64<<10)
 			f := newFakeAPI(t)
 			a, _, _, _ := steps(t, f, 0, as, func(o *Config) { o.KeyDir = disk.Path("keys") })
-			if err := a.Rotate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			first := a.view(as).of(a.items[0]).have
-			a.c.Now = f.now
+			testkit.MustDo(a.Rotate(t.Context()))
+			first := a.snapshot(as).certificates(a.slots[0]).have
+			a.config.Now = f.now
 			disk.Fill()
 			f.move(first.Renew.Add(time.Second))
 			filed := f.calls("create")
-			s, err := a.view(as).take(t.Context(), a.items[0])
+			s, err := a.snapshot(as).runStep(t.Context(), a.slots[0])
 			if err == nil || s.use == nil || !s.use.Leaf.Equal(first.Leaf) || f.calls("create") != filed {
 				t.Errorf("got %v after %d requests", err, f.calls("create")-filed)
 			}
@@ -102,7 +99,7 @@ func TestFullKeys(t *testing.T) {
 			}
 			disk.Empty()
 			f.move(f.now().Add(lastPause))
-			if s, err := a.view(as).take(t.Context(), a.items[0]); err != nil || s.use.Leaf.Equal(first.Leaf) || s.do != wait {
+			if s, err := a.snapshot(as).runStep(t.Context(), a.slots[0]); err != nil || s.use.Leaf.Equal(first.Leaf) || s.do != wait {
 				t.Errorf("once there is room: %v", err)
 			}
 		})
@@ -120,19 +117,15 @@ func TestDaemonShowsNoLife(t *testing.T) {
 			disk, keys := mounttest.NewSmallDisk(t, 64<<10), filepath.Join(t.TempDir(), "keys")
 			f := newFakeAPI(t)
 			a, _ := newNode(t, f, func(o *Config) { o.Dir, o.KeyDir = disk.Path("state"), keys })
-			if err := a.Rotate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(a.Rotate(t.Context()))
 			if killed {
-				if err := os.WriteFile(a.store.Path(daemonName+".held"), nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testkit.MustDo(os.WriteFile(a.store.Path(daemonName+".held"), nil, 0o600))
 			}
-			first := a.view(role{}).of(a.items[0]).have
+			first := a.snapshot(caller{}).certificates(a.slots[0]).have
 			disk.ReadOnly(true)
 			f.move(first.Renew)
 			stop := run(t, a)
-			eventually(t, "a new certificate", func() bool { return !a.view(role{}).of(a.items[0]).have.Leaf.Equal(first.Leaf) })
+			eventually(t, "a new certificate", func() bool { return !a.snapshot(caller{}).certificates(a.slots[0]).have.Leaf.Equal(first.Leaf) })
 			if killed {
 				if err := again(t, a).Run(t.Context()); !errors.Is(err, certstore.ErrLocked) {
 					t.Errorf("a second one: got %v", err)

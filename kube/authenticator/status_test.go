@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // TestStatusText: what others have written changes nothing on a terminal.
@@ -14,9 +15,7 @@ func TestStatusText(t *testing.T) {
 	s := &Status{NodeName: evil, Kind: evil, Server: evil, ClusterID: evil, Problems: []string{evil}, Certificates: []CertificateStatus{
 		{Purpose: "client", SignerName: evil, File: evil, Subject: evil, Issuer: evil, CredentialID: evil, Names: []string{evil}, LastError: evil + strings.Repeat("long ", 200) + "the end"}}}
 	var text strings.Builder
-	if err := s.Write(&text, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(s.Write(&text, time.Now()))
 	if strings.ContainsAny(text.String(), "\x1b\x07") || strings.Contains(text.String(), "\n  state:       valid") || !strings.Contains(text.String(), "the end") {
 		t.Errorf("it prints %q", text.String())
 	}
@@ -27,14 +26,10 @@ func TestStatusRefused(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := newNode(t, f, nil)
 	for range 2 {
-		if err := a.Rotate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(a.Rotate(t.Context()))
 	}
 	p := a.stored(ClientFile)
-	if err := a.refuse(nil, p); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(a.refuse(nil, p))
 	if s := a.Status(); !s.Usable || len(s.Problems) != 1 || !strings.Contains(s.Problems[0], csr.CredentialID(p.Leaf)) {
 		t.Errorf("status %+v", s)
 	}

@@ -19,33 +19,30 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/safefile"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/kube/internal/tpmcapability"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// TPM is the [Kind] for a TPM. It must not be changed once it is in use.
+// TPM is the [Evidence] of a TPM. It must not be changed once it is in use.
 type TPM struct {
 	// Path is the TPM's device or socket, in the form that tpm.OpenTPM takes: /dev/tpmrm0 on
 	// Linux. Behind a socket there is no kernel to clean up after a program that was killed:
-	// if such a TPM has no room left, everything that is loaded in it is flushed.
+	// if such a TPM has no room left, all loaded objects and sessions are flushed.
 	Path string
 	// Device, instead of Path, opens the TPM: for Windows, and for tests.
 	Device func() (transport.TPMCloser, error)
 	// AK says where the attestation key comes from.
 	AK tpm.AKSource
 	// AKPasswordFile, if set, is the file of the AK's password, which each use of the TPM reads
-	// anew, in place of Options.AKPassword: of mode 0600, at most 4 KiB; a newline at its end
-	// does not count. A password that was wrong is not tried again until the file is another
-	// one, or Rotate is called.
+	// anew, in place of Options.AKPassword: of mode 0600, at most 4 KiB; a newline at its end is
+	// dropped. A wrong password is not tried again until the file changes, or Rotate is called.
 	AKPasswordFile string
-	// Options are the prover's options. With EK set, the node takes the road of the EK.
+	// Options are the prover's options. With EK set, the node attests by RoadEK.
 	Options tpm.ProverOptions
 	// PersistentEK is the handle where the EK of Options may be persistent: 0x81010001 for the
-	// RSA-2048 EK of most machines, 0 for nowhere. If the key at that handle is the EK, it is
-	// used, which saves creating the EK for every message. If there is no key or a different
-	// one, the template is used.
+	// RSA-2048 EK of most machines; 0 for no handle. If the key at that handle is the EK, it is
+	// used, which saves creating the EK for every message; otherwise the template is used.
 	PersistentEK tpm2.TPMHandle
 }
 
@@ -55,7 +52,7 @@ func (t *TPM) Provider() string { return tpm.Provider }
 // Open opens the TPM.
 func (t *TPM) Open(ctx context.Context) (attest.Prover, error) {
 	if t == nil {
-		return nil, refusal.Config("TPM", "", "one")
+		return nil, refusal.Config("TPM", "nil", "a TPM")
 	}
 	open := t.Device
 	if open == nil {
@@ -65,8 +62,8 @@ func (t *TPM) Open(ctx context.Context) (attest.Prover, error) {
 	if err != nil {
 		return nil, err
 	}
-	if nilpointer.Is(device) {
-		return nil, refusal.Config("Device", "no TPM", "an open one")
+	if device == nil {
+		return nil, refusal.Config("Device", "nil", "an open TPM")
 	}
 	options, err := t.options()
 	if err != nil {
@@ -88,7 +85,7 @@ func (t *TPM) Open(ctx context.Context) (attest.Prover, error) {
 // maxPasswordFile bounds the file of a password, in bytes.
 const maxPasswordFile = 4 << 10
 
-// options are the prover's, with the password that its file has now.
+// options returns the prover's options, with the password from its file.
 func (t *TPM) options() (tpm.ProverOptions, error) {
 	if t.AKPasswordFile == "" {
 		return t.Options, nil
@@ -98,15 +95,15 @@ func (t *TPM) options() (tpm.ProverOptions, error) {
 		return t.Options, err
 	}
 	text = bytes.TrimSuffix(text, []byte("\n"))
-	if len(text) == 0 || bytes.HasSuffix(text, []byte("\r")) { // each try with a wrong one counts
-		return t.Options, refusal.Config("AKPasswordFile "+t.AKPasswordFile, "no password, or one before CR LF", "a password, and at most one LF after it")
+	if len(text) == 0 || bytes.HasSuffix(text, []byte("\r")) { // the TPM counts each wrong password
+		return t.Options, refusal.Config("AKPasswordFile "+t.AKPasswordFile, "empty, or with CR LF at its end", "a password, with at most one LF after it")
 	}
 	options := t.Options
 	options.AKPassword = secret.New(text)
 	return options, nil
 }
 
-// password identifies the password by its file as it is now; "" without one.
+// password identifies the password by its file's time and size; "" without a file.
 func (t *TPM) password() string {
 	info, err := os.Stat(t.AKPasswordFile)
 	if err != nil {
@@ -120,12 +117,12 @@ type tpmEvidence struct {
 	device transport.TPMCloser
 	shared transport.TPM
 	attest.Prover
-	// persistent is a prover that uses the persistent EK; nil if there is none.
+	// persistent is a prover that uses the persistent EK; nil without one.
 	persistent attest.Prover
-	// missed says that the persistent key is not the EK.
+	// missed is set once the persistent key has turned out not to be the EK.
 	missed atomic.Bool
-	path   string // "" for one that TPM.Device opened
-	// ek is the EK whose certificate is read from NV; nil for none.
+	path   string // "" if TPM.Device opened it
+	// ek is the EK whose certificate is read from NV, or nil.
 	ek        *tpm.EKOrigin
 	presented atomic.Pointer[attest.Presented]
 }
@@ -147,8 +144,8 @@ func (e *tpmEvidence) prove(ctx context.Context, t *TPM, options tpm.ProverOptio
 	return err
 }
 
-// Use prefers the persistent EK, and falls back to the template if that key cannot be used:
-// the prover finds that out before it lends a session.
+// Use prefers the persistent EK, and falls back to the template if the prover refuses that key, which
+// it does before it calls do.
 func (e *tpmEvidence) Use(ctx context.Context, stage attest.Stage, do func(attest.Session) error) error {
 	f := func(s attest.Session) error {
 		if p, err := s.Present(); err == nil {
@@ -172,7 +169,7 @@ func (e *tpmEvidence) Use(ctx context.Context, stage attest.Stage, do func(attes
 	})
 }
 
-// explain adds to a denial how the control plane can trust an EK that has no certificate in the TPM.
+// explain adds to a denial how the control plane can trust an EK without a certificate in the TPM.
 func (e *tpmEvidence) explain(denial error) error {
 	p := e.presented.Load()
 	if e.ek == nil || p == nil {
@@ -194,11 +191,11 @@ func (e *tpmEvidence) explain(denial error) error {
 			others = append(others, ek.name)
 		}
 	}
-	return fmt.Errorf("%w; the TPM has no certificate of this EK (NV index 0x%08x): the control plane takes it once tpm.allowedEKs of its config.yaml lists ek:sha256:%x. The TPM has certificates of the EKs: %s",
+	return fmt.Errorf("%w; the TPM has no certificate of this EK (NV index 0x%08x): the control plane accepts it once tpm.allowedEKs of its config.yaml lists ek:sha256:%x. The TPM has certificates of the EKs: %s",
 		denial, uint32(e.ek.CertificateIndex), sha256.Sum256(p.MachineKey), cmp.Or(strings.Join(others, ", "), "none"))
 }
 
-// withRoom runs do, once more if others left no room.
+// withRoom runs do, a second time if the TPM had no room for it.
 func (e *tpmEvidence) withRoom(ctx context.Context, do func() error) error {
 	return tpmcapability.WithRoom(ctx, e.path, e.shared, do)
 }
@@ -212,7 +209,7 @@ func (e *tpmEvidence) Close() error {
 	return errors.Join(err, e.device.Close())
 }
 
-// tpmSealed is a key of the TPM.
+// tpmSealed is a key that cannot leave the TPM.
 type tpmSealed struct{ *tpmkey.Key }
 
 // File returns the key's file in the format of OpenSSL's tpm2 provider.

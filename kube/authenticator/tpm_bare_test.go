@@ -9,7 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// TestEKWithoutCertificate: the denial of an EK that has no certificate says what the control plane
+// TestEKWithoutCertificate: the denial of an EK that has no certificate says how the control plane
 // has to list, and which EKs of the TPM have one. That of an EK with a certificate says nothing of it.
 func TestEKWithoutCertificate(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -29,7 +29,7 @@ func TestEKWithoutCertificate(t *testing.T) {
 			if !c.bare {
 				f.verifier = tpmVerifier(t, f, tpmsim.Swtpm(t, tpmsim.Options{}))
 			}
-			_, err := a.view(role{daemon: true}).take(t.Context(), a.items[0])
+			_, err := a.snapshot(caller{daemon: true}).runStep(t.Context(), a.slots[0])
 			if !isDenied(err) {
 				t.Fatalf("got %v, want %v", err, checkDenied)
 			}

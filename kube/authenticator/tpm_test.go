@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/kube/internal/tpmcapability"
@@ -49,22 +50,10 @@ func tpmNode(t testing.TB, f *fakeAPI, device *tpmsim.TPM, change func(*TPM)) (*
 
 func tpmVerifier(t testing.TB, f *fakeAPI, device *tpmsim.TPM) *attest.Verifier {
 	t.Helper()
-	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: []*x509.Certificate{device.CA().Root()}, Profile: tpmcert.EKProfileTCG()}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	kind, err := tpm.NewKind(tpm.KindConfig{EKs: eks, AKIssuers: []tpmcert.Issuer{{Roots: []*x509.Certificate{device.CA().Root()}, Profile: tpmcert.ProfileTCG()}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := attest.ClusterID(f.server.Certificate())
-	if err != nil {
-		t.Fatal(err)
-	}
+	eks := testkit.Must(tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: []*x509.Certificate{device.CA().Root()}, Profile: tpmcert.EKProfileTCG()}}}))
+	kind := testkit.Must(tpm.NewKind(tpm.KindConfig{EKs: eks, AKIssuers: []tpmcert.Issuer{{Roots: []*x509.Certificate{device.CA().Root()}, Profile: tpmcert.ProfileTCG()}}}))
+	ring := testkit.Must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour))))
+	id := testkit.Must(attest.ClusterID(f.server.Certificate()))
 	v, err := attest.NewVerifier(attest.VerifierConfig{KeyRing: ring, Kinds: []attest.Kind{kind},
 		Policy: &csr.Policy{ClusterIDs: []string{id}, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, csr.SignerRecoveryTPM}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 			name := q.NodeName
@@ -80,13 +69,13 @@ func tpmVerifier(t testing.TB, f *fakeAPI, device *tpmsim.TPM) *attest.Verifier 
 }
 
 // asymmetric are the commands in which a TPM computes with a private key, or makes one:
-// what takes a chip its time.
+// which take a chip long.
 var asymmetric = map[tpm2.TPMCC]bool{
 	tpm2.TPMCCCreatePrimary: true, tpm2.TPMCCCreate: true, tpm2.TPMCCActivateCredential: true, tpm2.TPMCCCertify: true,
 	tpm2.TPMCCSign: true, tpm2.TPMCCQuote: true, tpm2.TPMCCImport: true, tpm2.TPMCCECDHZGen: true, tpm2.TPMCCRSADecrypt: true,
 }
 
-// count counts commands, and those that are asymmetric. A session that is salted has the
+// count counts commands, and asymmetric ones. A session that is salted has the
 // TPM decrypt the salt with a private key.
 func count(t *testing.T, counted *tpmsim.FaultyTPM) (all, slow int) {
 	t.Helper()
@@ -99,7 +88,15 @@ func count(t *testing.T, counted *tpmsim.FaultyTPM) (all, slow int) {
 	return counted.Count(), slow
 }
 
-// TestTPMCommands counts what a certificate costs a TPM, by the way that the node goes.
+// checkFlushed checks that nothing stays loaded in a TPM.
+func checkFlushed(t *testing.T, device *tpmsim.TPM) {
+	t.Helper()
+	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
+		t.Errorf("left in the TPM: %v, %v", left, err)
+	}
+}
+
+// TestTPMCommands counts the TPM's commands for a certificate, by the kind of key.
 func TestTPMCommands(t *testing.T) {
 	for name, c := range map[string]struct {
 		persist   bool
@@ -119,17 +116,13 @@ func TestTPMCommands(t *testing.T) {
 					k.Options.Intermediates = tpmcert.CertificatesDER([]*x509.Certificate{device.CA().AKIntermediate()})
 				}
 			})
-			got, err := a.Credential(t.Context())
-			checkIsCredential(t, got, err)
+			obtained(t, a)
 			if all, slow := count(t, counted); all > c.all || slow > c.slow {
 				t.Errorf("%d commands, %d asymmetric, want at most %d and %d", all, slow, c.all, c.slow)
 			}
-			if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
-				t.Errorf("left in the TPM: %v, %v", left, err)
-			}
+			checkFlushed(t, device)
 			before := counted.Count()
-			got, err = a.Credential(t.Context())
-			checkIsCredential(t, got, err)
+			obtained(t, a)
 			if counted.Count() != before {
 				t.Error("a stored certificate asked the TPM")
 			}
@@ -141,20 +134,16 @@ func TestTPMCommands(t *testing.T) {
 func TestForeignPersistentKey(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.PersistentEK = 0x81010002 })
-	got, err := a.Credential(t.Context())
-	checkIsCredential(t, got, err)
+	obtained(t, a)
 }
 
 // TestTPMRecovery gets a recovery certificate on a key in the TPM, and comes back with it.
 func TestTPMRecovery(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := tpmNode(t, f, tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true}), nil)
-	c := a.c
+	c := a.config
 	c.RecoverySigner, c.Dir = csr.SignerRecoveryTPM, mounttest.Disk(t)
-	a, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a = testkit.Must(New(c))
 	stop := run(t, a)
 	eventually(t, "a recovery certificate", func() bool { return a.Status().Recoverable })
 	f.set(func() { f.noToken = true })
@@ -164,21 +153,16 @@ func TestTPMRecovery(t *testing.T) {
 		t.Errorf("its key: %s", block.Type)
 	}
 	f.move(a.stored(ClientFile).Leaf.NotAfter)
-	got, err := a.Credential(t.Context())
-	checkIsCredential(t, got, err)
+	obtained(t, a)
 	if f.calls("create "+csr.RecoveryUserPrefix+testNode) != 2 {
 		t.Errorf("requests: %q", f.log)
 	}
 	// Without the TPM's key the certificate is of no use, and the error says so.
 	other, _ := tpmNode(t, f, tpmsim.Swtpm(t, tpmsim.Options{}), nil)
-	c.Kind = other.c.Kind
-	if a, err = New(c); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(c.Dir, ClientFile)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.view(role{plugin: true}).get(t.Context(), a.items[0]); !errors.Is(err, errNoKey) {
+	c.Kind = other.config.Kind
+	a = testkit.Must(New(c))
+	testkit.MustDo(os.Remove(filepath.Join(c.Dir, ClientFile)))
+	if _, err := a.snapshot(caller{plugin: true}).requestAnyVersion(t.Context(), nil, a.slots[0]); !errors.Is(err, errNoKey) {
 		t.Errorf("another TPM: got %v", err)
 	}
 }
@@ -193,21 +177,19 @@ func TestWrongPassword(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(password string) {
 		t.Helper()
-		if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, []byte(password), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(errors.Join(os.RemoveAll(file), os.WriteFile(file, []byte(password), 0o600)))
 	}
 	write("wrong\n")
 	a, counted := tpmNode(t, f, device, func(k *TPM) {
 		k.AK, k.AKPasswordFile, k.PersistentEK = tpm.AKSource{Handle: handle}, file, 0
 		k.Options = tpm.ProverOptions{Certificates: chain}
 	})
-	tries := func(as role, want int, text string) {
+	tries := func(as caller, want int, text string) {
 		t.Helper()
 		before := tpmlab.Count(counted, tpm2.TPMCCCertify)
 		for range 5 {
 			f.move(f.now().Add(time.Minute))
-			_, err := a.view(as).take(t.Context(), a.items[0])
+			_, err := a.snapshot(as).runStep(t.Context(), a.slots[0])
 			if noted := a.onDisk(ClientFile); text != "" && !strings.Contains(noted.Error, text) || text == "" && err != nil {
 				t.Errorf("state %+v, %v, want %q", noted, err, text)
 			}
@@ -217,19 +199,19 @@ func TestWrongPassword(t *testing.T) {
 			t.Errorf("%d tries, want %d", got, want)
 		}
 	}
-	tries(role{daemon: true}, 1, tpmkey.ErrPassword.Error())
-	tries(role{plugin: true}, 0, tpmkey.ErrPassword.Error())
+	tries(caller{daemon: true}, 1, tpmkey.ErrPassword.Error())
+	tries(caller{plugin: true}, 0, tpmkey.ErrPassword.Error())
 	write("also wrong") // the TPM allows three, and one was spent
-	tries(role{daemon: true}, 0, "until it has forgotten some")
+	tries(caller{daemon: true}, 0, "until it has forgotten some")
 	tpmlab.ForgetPasswords(t, device)
-	tries(role{daemon: true}, 1, tpmkey.ErrPassword.Error())
+	tries(caller{daemon: true}, 1, tpmkey.ErrPassword.Error())
 	tpmlab.ForgetPasswords(t, device)
 	if err := a.Rotate(t.Context()); !errors.Is(err, tpmkey.ErrPassword) { // an operator may try
 		t.Errorf("Rotate: %v", err)
 	}
 	tpmlab.ForgetPasswords(t, device)
 	write("right\n")
-	tries(role{daemon: true}, 1, "")
+	tries(caller{daemon: true}, 1, "")
 	if a.stored(ClientFile) == nil || a.onDisk(ClientFile).Password != "" {
 		t.Errorf("state %+v", a.onDisk(ClientFile))
 	}
@@ -242,30 +224,22 @@ func TestPasswordFile(t *testing.T) {
 	if _, err := k.options(); !errors.Is(err, os.ErrNotExist) || k.password() == "" {
 		t.Errorf("no file: %v", err)
 	}
-	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.WriteFile(file, []byte("secret\n"), 0o600))
 	first := k.password()
 	if o, err := k.options(); err != nil || string(o.AKPassword.Reveal()) != "secret" || strings.Contains(first, "secret") {
 		t.Errorf("got %v", err)
 	}
 	for _, text := range []string{"", "\n", "secret\r\n"} { // a try with it would count
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.WriteFile(file, []byte(text), 0o600))
 		if _, err := k.options(); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if err := os.WriteFile(file, make([]byte, maxPasswordFile+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.WriteFile(file, make([]byte, maxPasswordFile+1), 0o600))
 	if _, err := k.options(); !errors.Is(err, refusal.Check("file")) || k.password() == first {
 		t.Errorf("a long one: %v", err)
 	}
-	if err := os.Chmod(file, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.Chmod(file, 0o640))
 	if _, err := k.options(); !errors.Is(err, refusal.Check("file")) {
 		t.Errorf("one for a group: %v", err)
 	}
@@ -274,7 +248,7 @@ func TestPasswordFile(t *testing.T) {
 	}
 }
 
-// makersKey makes a key whose wrong passwords count, with a certificate and what is above it.
+// makersKey makes a key whose wrong passwords count, with a certificate and its chain.
 func makersKey(t *testing.T, device *tpmsim.TPM, handle tpm2.TPMHandle, password string) [][]byte {
 	t.Helper()
 	template := tpm.AKTemplateECDSAP256()
@@ -291,18 +265,9 @@ func makersKey(t *testing.T, device *tpmsim.TPM, handle tpm2.TPMHandle, password
 	if err != nil {
 		t.Fatal(err)
 	}
-	public, err := tpm.AKPublic(t.Context(), device, tpm.AKSource{Handle: handle}, secret.Value[[]byte]{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := public.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := device.CA().IssueAK(key, tpmsim.CertificateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := testkit.Must(tpm.AKPublic(t.Context(), device, tpm.AKSource{Handle: handle}, secret.Value[[]byte]{}))
+	key := testkit.Must(public.Key())
+	cert := testkit.Must(device.CA().IssueAK(key, tpmsim.CertificateOptions{}))
 	return tpmcert.CertificatesDER([]*x509.Certificate{cert, device.CA().AKIntermediate()})
 }
 
@@ -318,23 +283,15 @@ func TestNoRoom(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	fill := func() {
 		for range 3 {
-			if _, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}).Execute(device); err != nil {
-				t.Fatal(err)
-			}
+			_ = testkit.Must((tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}).Execute(device))
 		}
 	}
 	fill()
 	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.Device, k.Path = nil, strings.TrimPrefix(device.TCTI(), "swtpm:path=") })
-	got, err := a.Credential(t.Context())
-	checkIsCredential(t, got, err)
-	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
-		t.Errorf("left in the TPM: %v, %v", left, err)
-	}
+	obtained(t, a)
+	checkFlushed(t, device)
 	fill()
-	evidence, err := a.c.Kind.Open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	evidence := testkit.Must(a.config.Kind.Open(t.Context()))
 	key, err := evidence.(keyKeeper).CreateKey(t.Context())
 	if err := errors.Join(err, key.Close(), evidence.Close()); err != nil {
 		t.Error(err)
@@ -342,7 +299,7 @@ func TestNoRoom(t *testing.T) {
 
 	fill() // of a device that others use too it is not ours to flush
 	b, counted := tpmNode(t, newFakeAPI(t), device, nil)
-	if _, err := b.view(role{plugin: true}).get(t.Context(), b.items[0]); !errors.Is(err, tpm2.TPMRCObjectMemory) || !errors.Is(err, refusal.ErrRetry) ||
+	if _, err := b.snapshot(caller{plugin: true}).requestAnyVersion(t.Context(), nil, b.slots[0]); !errors.Is(err, tpm2.TPMRCObjectMemory) || !errors.Is(err, refusal.ErrRetry) ||
 		!strings.Contains(err.Error(), "/dev/tpmrm0") || tpmlab.Count(counted, tpm2.TPMCCFlushContext) != 0 {
 		t.Errorf("got %v after %d commands", err, counted.Count())
 	}
@@ -364,8 +321,7 @@ func TestNoRoomForSessions(t *testing.T) {
 		}
 	}
 	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.Device, k.Path = nil, strings.TrimPrefix(device.TCTI(), "swtpm:path=") })
-	got, err := a.Credential(t.Context())
-	checkIsCredential(t, got, err)
+	obtained(t, a)
 }
 
 // TestResetDuringAnAttempt resets the TPM in the middle of an answer: the attempt fails as one that
@@ -378,16 +334,14 @@ func TestResetDuringAnAttempt(t *testing.T) {
 			t.Error(err)
 		}
 	}}))
-	if _, err := a.view(role{plugin: true}).get(t.Context(), a.items[0]); !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "reset") {
+	if _, err := a.snapshot(caller{plugin: true}).requestAnyVersion(t.Context(), nil, a.slots[0]); !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "reset") {
 		t.Errorf("got %v", err)
 	}
 	counted.SetFaults(nil)
-	if _, err := a.view(role{plugin: true}).get(t.Context(), a.items[0]); err != nil {
+	if _, err := a.snapshot(caller{plugin: true}).requestAnyVersion(t.Context(), nil, a.slots[0]); err != nil {
 		t.Error(err)
 	}
-	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
-		t.Errorf("left in the TPM: %v, %v", left, err)
-	}
+	checkFlushed(t, device)
 }
 
 // TestAttemptPanics has the TPM's transport and then the clock panic in an attempt: each is an attempt
@@ -396,11 +350,8 @@ func TestAttemptPanics(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	a, counted := tpmNode(t, newFakeAPI(t), device, nil)
 	attempt := func() error {
-		l, err := a.store.Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = a.attempt(t.Context(), l, a.items[0], role{plugin: true})
+		l := testkit.Must(a.store.Lock(t.Context()))
+		_, err := a.renew(t.Context(), l, a.slots[0], caller{plugin: true})
 		return err
 	}
 	counted.SetFaults(tpmsim.Every(tpm2.TPMCCActivateCredential, tpmsim.Fault{Before: func() { panic("a bug of the transport") }}))
@@ -408,18 +359,16 @@ func TestAttemptPanics(t *testing.T) {
 		t.Errorf("got %v, and in the state %q", err, a.readState()[ClientFile].Error)
 	}
 	counted.SetFaults(nil)
-	now := a.c.Now
-	a.c.Now = func() time.Time { panic("a bug of the clock") }
+	now := a.config.Now
+	a.config.Now = func() time.Time { panic("a bug of the clock") }
 	if err := attempt(); err == nil {
 		t.Error("no error")
 	}
-	a.c.Now = now
+	a.config.Now = now
 	if err := attempt(); err != nil {
 		t.Error(err)
 	}
-	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
-		t.Errorf("left in the TPM: %v, %v", left, err)
-	}
+	checkFlushed(t, device)
 }
 
 // TestPersistentEKLater: a TPM that cannot say now whether the persistent key is the EK is asked
@@ -427,10 +376,7 @@ func TestAttemptPanics(t *testing.T) {
 func TestPersistentEKLater(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	a, counted := tpmNode(t, newFakeAPI(t), device, nil)
-	evidence, err := a.c.Kind.Open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	evidence := testkit.Must(a.config.Kind.Open(t.Context()))
 	hello := func() error {
 		return evidence.Use(t.Context(), attest.StageHello, func(attest.Session) error { return nil })
 	}
@@ -443,10 +389,7 @@ func TestPersistentEKLater(t *testing.T) {
 		t.Errorf("later: %v after %v", err, counted.Commands())
 	}
 	counted.SetFaults(tpmsim.AnswerAt(1, tpm2.TPMRCValue|0x2c0))
-	silent, err := a.c.Kind.Open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent := testkit.Must(a.config.Kind.Open(t.Context()))
 	if silent.(*tpmEvidence).persistent != nil || tpmlab.Count(counted, tpm2.TPMCCGetCapability) != 1 {
 		t.Errorf("a key that the TPM does not list: %v", counted.Commands())
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/evidence"
 )
 
-// speaker is a node whose kind writes several versions, and what it has filed.
+// speaker is a node whose evidence has several versions, and its requests.
 type speaker struct {
 	*Authenticator
 	f      *fakeAPI
@@ -39,7 +39,7 @@ func newSpeaker(t *testing.T, reads, writes []int, minimum int) *speaker {
 		}
 	}
 	s.Authenticator, _ = newNode(t, s.f, func(c *Config) {
-		c.Kind, c.MinimumVersion = KindOf(attesttest.PlatformProvider, open...), minimum
+		c.Kind, c.MinimumVersion = EvidenceOf(attesttest.PlatformProvider, open...), minimum
 	})
 	s.denies(nil)
 	return s
@@ -62,7 +62,7 @@ func (s *speaker) reads(versions ...int) {
 	s.f.set(func() { s.f.verifier = v })
 }
 
-// denies has somebody deny requests, if deny says so, before the control plane decides.
+// denies has an attacker deny requests, if deny says so, before the control plane decides.
 func (s *speaker) denies(deny func(o *certificatesv1.CertificateSigningRequest) bool) {
 	s.f.set(func() {
 		s.filed = nil
@@ -78,7 +78,7 @@ func (s *speaker) denies(deny func(o *certificatesv1.CertificateSigningRequest) 
 	})
 }
 
-// attempt has the node make one attempt, and returns what it has filed.
+// attempt has the node make one attempt, and returns its requests.
 func (s *speaker) attempt(t *testing.T) ([]string, error) {
 	t.Helper()
 	err := s.Rotate(t.Context())
@@ -90,7 +90,7 @@ func (s *speaker) attempt(t *testing.T) ([]string, error) {
 	return filed, err
 }
 
-// formats are those of a node's requests, by their versions.
+// formats returns the formats of a node's requests, by their versions.
 func formats(versions ...int) (all []string) {
 	for _, v := range versions {
 		all = append(all, attesttest.PlatformProvider+"/v"+strconv.Itoa(v))
@@ -98,7 +98,7 @@ func formats(versions ...int) (all []string) {
 	return all
 }
 
-// TestVersions is the specification of what a node files where the control plane reads other
+// TestVersions is the specification of a node's requests where the control plane reads other
 // versions than its newest.
 func TestVersions(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -116,12 +116,12 @@ func TestVersions(t *testing.T) {
 		"an older node, older allowed":    {[]int{2}, []int{1}, 1, []int{1}, "want platform/v2"},
 		"an older control plane":          {[]int{1}, []int{2, 1}, 1, []int{2, 1, 1}, ""},
 		"which no file allows":            {[]int{1}, []int{2, 1}, 0, []int{2}, "want platform/v1"},
-		"which the file forbids":          {[]int{1}, []int{2, 1}, 2, []int{2}, "MinimumVersion is 2"},
+		"which the file forbids":          {[]int{1}, []int{2, 1}, 2, []int{2}, "MinimumVersion 2"},
 		"the best of two":                 {[]int{1, 2}, []int{3, 2, 1}, 1, []int{3, 2, 2}, ""},
 		"the best of two, with a gap":     {[]int{1, 3}, []int{4, 2, 1}, 1, []int{4, 1, 1}, ""},
 		"the best is the minimum":         {[]int{1, 2}, []int{3, 2, 1}, 2, []int{3, 2, 2}, ""},
 		"below the minimum":               {[]int{1}, []int{3, 2, 1}, 2, []int{3}, `got "platform/v1", want platform/v2`},
-		"a minimum between two":           {[]int{1}, []int{3, 1}, 2, []int{3}, "MinimumVersion is 2"},
+		"a minimum between two":           {[]int{1}, []int{3, 1}, 2, []int{3}, "MinimumVersion 2"},
 		"nothing in common":               {[]int{3}, []int{2, 1}, 1, []int{2}, `got "platform/v3", want platform/v1`},
 		"a minimum above the newest":      {[]int{1, 2}, []int{2, 1}, 3, nil, "MinimumVersion 3, want at most 2"},
 		"a kind with the oldest first":    {[]int{1}, []int{2, 3}, 1, []int{2}, "version 3 after 2, want the newest first"},
@@ -169,7 +169,7 @@ func TestVersionsAtEveryRenewal(t *testing.T) {
 	})
 }
 
-// TestForgedVersions: whoever may deny requests gets one more try of an attempt out of a node,
+// TestForgedVersions: an account that may deny requests gets one more request out of a node,
 // in a version that the node's operator allows, and nothing that lasts.
 func TestForgedVersions(t *testing.T) {
 	key, _ := new(csr.UnsupportedVersionError).Annotation()

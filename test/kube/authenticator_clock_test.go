@@ -132,7 +132,7 @@ func TestSkew(t *testing.T) {
 			}
 			daemon := startAs(t, "daemon", m.program, m.dir, "--config", m.config, "daemon")
 			attempts := func() (failed, succeeded int) {
-				return len(failures(t, daemon)), strings.Count(daemon.text(t), `msg="a certificate"`)
+				return len(failures(t, daemon)), strings.Count(daemon.text(t), `msg="certificate obtained"`)
 			}
 			wait := func(failures, successes int) {
 				t.Helper()

@@ -281,7 +281,7 @@ func authenticatorSays(t *testing.T, root string, k authenticator.Kubelet) (said
 	t.Helper()
 	a, err := authenticator.New(authenticator.Config{
 		NodeName: "node-1", Dir: filepath.Join(root, "certificates"), Serving: &authenticator.Serving{DNSNames: []string{"node-1"}}, Kubelet: k,
-		Kind: authenticator.KindOf("tpm", func(context.Context) (attest.Prover, error) { return nil, errors.ErrUnsupported }),
+		Kind: authenticator.EvidenceOf("tpm", func(context.Context) (attest.Prover, error) { return nil, errors.ErrUnsupported }),
 		API:  func() (*rest.Config, error) { return nil, errors.ErrUnsupported },
 	})
 	if err != nil {
@@ -292,5 +292,5 @@ func authenticatorSays(t *testing.T, root string, k authenticator.Kubelet) (said
 	if strings.Contains(text, "kubelet-file") {
 		return refused, why
 	}
-	return does(strings.Contains(text, "ask for one of its own"), strings.Contains(text, "ask for serving certificates of its own")), why
+	return does(strings.Contains(text, "request one without evidence"), strings.Contains(text, "request serving certificates itself")), why
 }

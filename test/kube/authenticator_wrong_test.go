@@ -75,7 +75,7 @@ func TestWrongCertificates(t *testing.T) {
 		{func(leaf *x509.Certificate) {
 			leaf.ExtraExtensions = []pkix.Extension{{Id: []int{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}}
 		}, nil, "critical extension 1.2.3.4"},
-		{func(leaf *x509.Certificate) { leaf.NotAfter = time.Now().Add(4 * time.Second) }, nil, "of the 1h0m0s that were asked for"},
+		{func(leaf *x509.Certificate) { leaf.NotAfter = time.Now().Add(4 * time.Second) }, nil, "of the requested 1h0m0s"},
 	}}
 	if os.Getenv(longVar) != "" { // until the pauses are at their longest
 		outages = [][]wrongCertificate{slices.Concat(outages...)}
@@ -153,7 +153,7 @@ func (c *cluster) testWrong(t *testing.T, m *nodeMachine, daemon *process, sound
 func failures(t *testing.T, daemon *process) (lines []string) {
 	t.Helper()
 	for line := range strings.Lines(daemon.text(t)) {
-		if strings.Contains(line, `msg="no certificate"`) {
+		if strings.Contains(line, `msg="certificate request failed"`) {
 			lines = append(lines, line)
 		}
 	}

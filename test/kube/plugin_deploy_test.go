@@ -113,7 +113,7 @@ func testChanged(t *testing.T, p *process, path string) {
 		}
 	}
 	change("foo: 1\n")
-	says("the configuration was not read; the last one stays")
+	says("cannot read the configuration; the last version stays in use")
 	select {
 	case <-p.done:
 		t.Fatal("it has ended")

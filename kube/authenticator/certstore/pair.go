@@ -7,14 +7,15 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckPair is the check that fails for a file that does not contain a certificate and its key
-// in the form that [Pair.Marshal] writes, or whose key is not the certificate's. Such a file
-// counts as missing: the next write replaces it.
+// CheckPair is the check that fails for a file that does not contain a certificate and its key in the
+// encoding of [Pair.Marshal], or whose key is not the certificate's. Such a file is treated as missing:
+// the next write replaces it.
 const CheckPair refusal.Check = "pair"
 
 const (
@@ -29,31 +30,29 @@ const (
 	blockKey         = "PRIVATE KEY" // PKCS #8, RFC 5958
 )
 
-// Pair is a certificate with its key. In what [NewPair], [NewSealedPair] and [Store.ReadPair]
-// return, the two belong together. It must not be changed afterwards.
+// Pair is a certificate with its key. [NewPair], [NewSealedPair] and [Store.ReadPair] check that the
+// key is the certificate's. The fields must not be changed afterwards.
 type Pair struct {
-	// Chain is the certificate and those above it as the signer returned them, leaf first, in
-	// PEM (RFC 7468, section 5).
+	// Chain is the certificate and its CAs as the signer returned them, leaf first, in PEM (RFC
+	// 7468, section 5).
 	Chain []byte
 	// Key is the private key in PEM: PKCS #8 (RFC 7468, section 10), or the single block of a
 	// sealed key.
 	Key []byte
 	// Leaf is the first certificate of Chain.
 	Leaf *x509.Certificate
-	// Sealed says that Key can be used only by the machine that made it, a TPM key file for
-	// example. Whether it is the key of Leaf is known only once it is loaded.
+	// Sealed says that only the machine that made Key can use it: a TPM key file, for example.
+	// [Pair.CheckKey] checks that it is the key of Leaf once it is loaded.
 	Sealed bool
-	// Received is when the certificate arrived, in whole seconds. Renew is when it is to be
-	// replaced, which is after Received and before the certificate's end. The certificate's
-	// own notBefore says neither, as signers backdate it.
+	// Received is the time when the certificate arrived, in whole seconds, as signers backdate
+	// notBefore. Renew is the time of its renewal, between Received and notAfter.
 	Received, Renew time.Time
 }
 
-// NewPair makes a pair from the certificates that a signer returned, in PEM, and the private
-// key that they are for, an ECDSA or RSA key in memory. Text around the PEM blocks is dropped.
-// renew returns the time of renewal; it is called once, with the value for Received. A
-// certificate that has ended at now, by this machine's clock, is refused. The error matches
-// [CheckPair].
+// NewPair makes a pair from the certificates that a signer returned, in PEM, and their private key,
+// an ECDSA or RSA key in memory. Text around the PEM blocks is dropped. renew returns the time of
+// renewal; it is called once, with the value for Received. A certificate that has expired at now, by
+// this machine's clock, is refused. The error matches [CheckPair].
 func NewPair(chain []byte, key crypto.Signer, now time.Time, renew func(received time.Time, leaf *x509.Certificate) time.Time) (*Pair, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -62,42 +61,28 @@ func NewPair(chain []byte, key crypto.Signer, now time.Time, renew func(received
 	return newPair(chain, pem.EncodeToMemory(&pem.Block{Type: blockKey, Bytes: der}), now, renew)
 }
 
-// NewSealedPair is [NewPair] for a key that stays in the machine: file is the single PEM block
-// that restores the key, and public says which key it is.
+// NewSealedPair is [NewPair] for a key that cannot leave the machine: file is the single PEM block that
+// restores the key, and public is its public key.
 func NewSealedPair(chain, file []byte, public crypto.PublicKey, now time.Time, renew func(received time.Time, leaf *x509.Certificate) time.Time) (*Pair, error) {
 	p, err := newPair(chain, file, now, renew)
 	if err != nil {
 		return nil, err
 	}
 	if !p.Sealed {
-		return nil, refuse("a key file with the key itself", "one of a sealed key")
+		return nil, refuse("a key file with an unencrypted private key", "the file of a sealed key")
 	}
 	return p, p.CheckKey(public)
 }
 
 func newPair(chain, key []byte, now time.Time, renew func(received time.Time, leaf *x509.Certificate) time.Time) (*Pair, error) {
-	text := make([]byte, 0, len(chain)+len(key))
-	var leaf *x509.Certificate
-	for block, rest := pem.Decode(chain); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != blockCertificate {
-			return nil, refuse("a block "+refusal.Quote(block.Type)+" beside the certificates", "certificates alone")
-		}
-		if leaf == nil {
-			var err error
-			if leaf, err = x509.ParseCertificate(block.Bytes); err != nil {
-				return nil, &refusal.Error{Check: CheckPair, Got: "a certificate that cannot be read", Err: err}
-			}
-		}
-		text = append(text, pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: block.Bytes})...)
+	p := &Pair{Received: now.UTC().Truncate(time.Second)}
+	if err := p.parseBlocks(slices.Concat(chain, []byte("\n"), key)); err != nil {
+		return nil, err
 	}
-	if leaf == nil {
-		return nil, refuse("no certificate", "at least one")
+	if !p.Received.Before(p.Leaf.NotAfter) {
+		return nil, refuse("a certificate that expired at "+p.Leaf.NotAfter.UTC().Format(timeForm), "a certificate that is valid at "+p.Received.Format(timeForm)+", by this machine's clock")
 	}
-	received := now.UTC().Truncate(time.Second)
-	if !received.Before(leaf.NotAfter) {
-		return nil, refuse("a certificate that ended at "+leaf.NotAfter.UTC().Format(timeForm), "one that is valid at "+received.Format(timeForm)+", by this machine's clock")
-	}
-	p := &Pair{Chain: text, Key: key, Received: received, Renew: renew(received, leaf).UTC().Truncate(time.Second)}
+	p.Renew = renew(p.Received, p.Leaf).UTC().Truncate(time.Second)
 	return parsePair(p.Marshal())
 }
 
@@ -105,8 +90,8 @@ func refuse(got, want string) error {
 	return &refusal.Error{Check: CheckPair, Got: got, Want: want}
 }
 
-// CheckKey refuses any key but the one that the certificate is for. It is called for a sealed
-// key once that is loaded. The error matches [CheckPair].
+// CheckKey refuses a public key that is not the certificate's. It is called for a sealed key once that
+// is loaded. The error matches [CheckPair].
 func (p *Pair) CheckKey(public crypto.PublicKey) error {
 	if p == nil || p.Leaf == nil {
 		return refuse("no certificate", "one")
@@ -118,11 +103,10 @@ func (p *Pair) CheckKey(public crypto.PublicKey) error {
 	return nil
 }
 
-// Usable reports whether the certificate can be used at now and a moment longer. Its notBefore
-// is left to the API server, whose clock decides.
+// Usable reports whether the certificate is still valid two seconds after now. It does not check
+// notBefore: the API server's clock decides about that.
 func (p *Pair) Usable(now time.Time) bool {
-	const moment = 2 * time.Second
-	return p != nil && p.Leaf != nil && now.Add(moment).Before(p.Leaf.NotAfter)
+	return p != nil && p.Leaf != nil && now.Add(2*time.Second).Before(p.Leaf.NotAfter)
 }
 
 const timeForm = "2006-01-02T15:04:05Z" // RFC 3339, UTC
@@ -138,9 +122,8 @@ func (p *Pair) Marshal() []byte {
 	return b.Bytes()
 }
 
-// parsePair reads exactly what [Pair.Marshal] writes: 1 to 10 certificates, then one key,
-// which must be that of the first certificate, in at most maxPairSize bytes. The error
-// matches [CheckPair].
+// parsePair parses the encoding of [Pair.Marshal]: 1 to 10 certificates, then the key of the first
+// certificate, in at most maxPairSize bytes. The error matches [CheckPair].
 func parsePair(text []byte) (*Pair, error) {
 	if len(text) > maxPairSize {
 		return nil, refuse(fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("at most %d", maxPairSize))
@@ -150,7 +133,7 @@ func parsePair(text []byte) (*Pair, error) {
 	p := new(Pair)
 	var err error
 	if len(times) != 5 {
-		return nil, refuse("another first line", "# received TIME, renew TIME")
+		return nil, refuse("a different first line", "# received TIME, renew TIME")
 	}
 	p.Received, err = time.Parse(timeForm, string(bytes.TrimSuffix(times[2], []byte(","))))
 	if err == nil {
@@ -163,7 +146,7 @@ func parsePair(text []byte) (*Pair, error) {
 		return nil, err
 	}
 	if !bytes.Equal(p.Marshal(), text) {
-		return nil, refuse("another spelling", "the one that is written")
+		return nil, refuse("a file in a different encoding", "the encoding that Pair.Marshal writes")
 	}
 	if p.Renew.Before(p.Received) || p.Renew.After(p.Leaf.NotAfter) {
 		return nil, refuse("renewal at "+p.Renew.Format(timeForm), "a time between "+p.Received.Format(timeForm)+" and "+p.Leaf.NotAfter.UTC().Format(timeForm))
@@ -177,12 +160,12 @@ func (p *Pair) parseBlocks(text []byte) error {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		switch {
 		case len(block.Headers) != 0:
-			return refuse("a block with headers", "none")
+			return refuse("a PEM block with headers", "a block without headers")
 		case p.Key != nil:
-			return refuse("something after the key", "nothing")
+			return refuse("a block "+refusal.Quote(block.Type)+" after the key", "the certificates, then their key")
 		case block.Type == blockCertificate:
 			if certificates++; certificates > maxChain {
-				return refuse("more certificates", fmt.Sprintf("at most %d", maxChain))
+				return refuse("too many certificates", fmt.Sprintf("at most %d", maxChain))
 			}
 			certificate, err := x509.ParseCertificate(block.Bytes)
 			if err != nil {
@@ -205,7 +188,7 @@ func (p *Pair) parseBlocks(text []byte) error {
 		return nil
 	}
 	if _, err := tls.X509KeyPair(p.Chain, p.Key); err != nil {
-		return &refusal.Error{Check: CheckPair, Got: "a certificate and a key that do not belong together", Err: err}
+		return &refusal.Error{Check: CheckPair, Got: "a key that is not the certificate's", Err: err}
 	}
 	return nil
 }

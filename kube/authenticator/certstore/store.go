@@ -28,12 +28,12 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkFile is the check that fails for a file or folder that another user could have written
-// or read: files must be this user's and of mode 0600, and no other user may be able to write to
-// the folder.
+// checkFile is the check that fails for a file or folder that another user could have read or
+// written: files must belong to this user and have mode 0600, and only this user and root may be
+// able to write to the folder.
 const checkFile = safefile.CheckFile
 
-// ErrLocked says that another process, or another part of this one, holds the lock.
+// ErrLocked says that another process, or another goroutine of this one, holds the lock.
 var ErrLocked = errors.New("the lock is held")
 
 // Store is a folder of certificates. It is safe for use by multiple goroutines and processes.
@@ -43,10 +43,9 @@ type Store struct {
 }
 
 // Open opens the folder. If it is missing, Open creates it with mode 0700; the folder above it
-// must exist. Only this user and root may be able to write to it, or to put another one
-// in its place. What is read and written is always in the folder that was opened: once that is
-// removed, errors match io/fs.ErrNotExist. The check of the error is "file", or it is the file
-// system's.
+// must exist. Only this user and root may be able to write to it or to replace it. The Store stays
+// with the folder that was opened: once that is removed, errors match io/fs.ErrNotExist. The check
+// of the error is "file", or the error is the file system's.
 func Open(dir string) (*Store, error) {
 	if dir == "" {
 		return nil, refusal.Config("folder", "", "the path of one")
@@ -64,15 +63,15 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir, root}, nil
 }
 
-var errNotOpened = errors.New("certstore: a folder that Open did not open")
+var errNotOpened = errors.New("certstore: the Store was not opened by Open")
 
 func (s *Store) opened() bool { return s != nil && s.root != nil }
 
-// Path is the path of the file with that name.
+// Path returns the path of the file with that name.
 func (s *Store) Path(name string) string { return filepath.Join(s.dir, name) }
 
-// ReadPair reads a pair. The error matches io/fs.ErrNotExist if there is none, and [CheckPair]
-// or the check "file" if it must not be used.
+// ReadPair reads a pair. The error matches io/fs.ErrNotExist if the file does not exist, and
+// [CheckPair] or the check "file" if it is invalid.
 func (s *Store) ReadPair(name string) (*Pair, error) {
 	text, err := s.Read(name, maxPairSize)
 	if err != nil {
@@ -81,8 +80,8 @@ func (s *Store) ReadPair(name string) (*Pair, error) {
 	return parsePair(text)
 }
 
-// Read reads another file of the folder, at most maxSize bytes. The check of the error is "file",
-// or it is the file system's.
+// Read reads any file of the folder, at most maxSize bytes. The check of the error is "file", or the
+// error is the file system's.
 func (s *Store) Read(name string, maxSize int) ([]byte, error) {
 	if !s.opened() {
 		return nil, errNotOpened
@@ -100,8 +99,7 @@ const (
 // calls, and a blocking system call could not be ended by a context.
 const lockPause = 20 * time.Millisecond
 
-// Lock waits until it may write or ctx ends. In the latter case the error is ctx's and also
-// matches [ErrLocked].
+// Lock waits for the lock until ctx ends. Then the error is ctx's and also matches [ErrLocked].
 func (s *Store) Lock(ctx context.Context) (*Lock, error) {
 	for {
 		l, err := s.TryLock()
@@ -128,8 +126,8 @@ func (s *Store) TryLock() (*Lock, error) {
 
 // Hold tells other processes, under a name, that this one is running. Until release is called
 // or the process ends, a second Hold of that name fails with [ErrLocked]. [Store.Held] returns
-// true for a minute after Hold and after each call of beat, by the computer's clock. If only that
-// cannot be written, on a read-only disk, Hold returns both with the error.
+// true for a minute after Hold and after each call of beat, by the computer's clock. If only this
+// sign of life cannot be written, on a read-only disk, Hold returns both with the error.
 func (s *Store) Hold(name string) (beat, release func() error, err error) {
 	name += heldSuffix
 	f, err := s.hold(name)
@@ -142,11 +140,11 @@ func (s *Store) Hold(name string) (beat, release func() error, err error) {
 	}, beat()
 }
 
-// heldFor is how long a sign of life counts.
+// heldFor is how long after its last sign of life a process counts as running.
 const heldFor = time.Minute
 
-// Held reports whether a process holds the name, and has shown so within a minute. It takes no
-// lock.
+// Held reports whether a process holds the name and showed a sign of life within a minute. It takes
+// no lock.
 func (s *Store) Held(name string) bool {
 	if !s.opened() {
 		return false
@@ -174,8 +172,8 @@ func (s *Store) hold(name string) (*os.File, error) {
 		if err := tryLock(f); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		// The file may have been removed in the meantime. Then the lock is on a file that
-		// no other process will find.
+		// The file may have been removed in the meantime. Then no other process finds the
+		// locked file.
 		named, gone := s.root.Stat(name)
 		held, err := f.Stat()
 		if gone == nil && err == nil && os.SameFile(named, held) {
@@ -190,11 +188,11 @@ func (s *Store) hold(name string) (*os.File, error) {
 // Lock is the right to write into a [Store]. It is for one goroutine at a time.
 type Lock struct {
 	store *Store
-	file  *os.File // keeps the lock alive; closed once that is given up
+	file  *os.File // holds the lock until it is closed
 }
 
-// In is the same right for another folder, whose writers take the lock of this one. It ends
-// when this one ends.
+// In returns the right to write into s, whose writers use the lock of this folder. It ends with the
+// lock.
 func (l *Lock) In(s *Store) *Lock {
 	if l == nil {
 		return nil
@@ -223,20 +221,20 @@ func (l *Lock) WritePair(name string, p *Pair) error {
 	return l.Write(name, p.Marshal())
 }
 
-// Write replaces another file of the folder, as WritePair does. It first removes what writers
-// that were killed have left behind under the same name.
+// Write replaces any file of the folder, as WritePair does. It first removes temporary files of
+// killed writers of the same name.
 func (l *Lock) Write(name string, content []byte) error {
 	if !l.has() {
-		return errors.New("certstore: a write without the lock")
+		return errors.New("certstore: write without holding the lock")
 	}
-	safefile.Sweep(l.store.root, name) // their writer held the lock
+	safefile.Sweep(l.store.root, name) // this process holds the lock, so their writer was killed
 	return safefile.ReplaceIn(l.store.root, name, safefile.Content(content))
 }
 
 // Remove removes a file, if it exists.
 func (l *Lock) Remove(name string) error {
 	if !l.has() {
-		return errors.New("certstore: a removal without the lock")
+		return errors.New("certstore: removal without holding the lock")
 	}
 	if err := l.store.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
@@ -18,19 +19,11 @@ func TestFullDisk(t *testing.T) {
 		return
 	}
 	disk := mounttest.NewSmallDisk(t, 16<<10)
-	s, err := Open(disk.Path("store"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := s.Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(Open(disk.Path("store")))
+	l := testkit.Must(s.Lock(t.Context()))
 	defer l.Unlock()
 	first, next := pair(t, "first"), pair(t, "next")
-	if err := l.WritePair("client.pem", first); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(l.WritePair("client.pem", first))
 	disk.Fill()
 	if err := l.WritePair("client.pem", next); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("a write to a full disk: %v", err)

@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -36,43 +37,28 @@ func later(received time.Time, leaf *x509.Certificate) time.Time {
 // certificate makes a certificate, good for an hour, and its key.
 func certificate(t testing.TB, name string) ([]byte, *ecdsa.PrivateKey) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-5 * time.Minute), NotAfter: now.Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := testkit.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
 	return pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: der}), key
 }
 
 func pair(t testing.TB, name string) *Pair {
 	t.Helper()
 	chain, key := certificate(t, name)
-	p, err := NewPair(chain, key, now, later)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := testkit.Must(NewPair(chain, key, now, later))
 	return p
 }
 
 func open(t testing.TB) *Store {
 	t.Helper()
-	s, err := Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(Open(filepath.Join(t.TempDir(), "store")))
 	return s
 }
 
 func lock(t testing.TB, s *Store) *Lock {
 	t.Helper()
-	l, err := s.Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testkit.Must(s.Lock(t.Context()))
 	return l
 }
 
@@ -83,9 +69,7 @@ func TestPair(t *testing.T) {
 		t.Errorf("nothing there: got %v", err)
 	}
 	l := lock(t, s)
-	if err := l.WritePair("client.pem", p); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(l.WritePair("client.pem", p))
 	got, err := s.ReadPair("client.pem")
 	if err != nil || !bytes.Equal(got.Marshal(), p.Marshal()) || !got.Received.Equal(now) || !got.Renew.Equal(now.Add(30*time.Minute)) {
 		t.Errorf("got %+v, %v", got, err)
@@ -93,7 +77,7 @@ func TestPair(t *testing.T) {
 	if !got.Usable(now.Add(59*time.Minute)) || got.Usable(now.Add(time.Hour-time.Second)) || (*Pair)(nil).Usable(now) || new(Pair).Usable(now) || (*Pair)(nil).CheckKey(nil) == nil || new(Pair).CheckKey(nil) == nil {
 		t.Error("Usable")
 	}
-	// What the kubelet does with tlsCertFile and tlsPrivateKeyFile.
+	// The kubelet reads tlsCertFile and tlsPrivateKeyFile in this way.
 	if _, err := tls.LoadX509KeyPair(s.Path("client.pem"), s.Path("client.pem")); err != nil {
 		t.Error(err)
 	}
@@ -220,9 +204,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("no folder above: got %v", err)
 	}
 	open := filepath.Join(dir, "open")
-	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)))
 	if _, err := Open(open); !errors.Is(err, checkFile) {
 		t.Errorf("a folder for everybody: got %v", err)
 	}
@@ -231,13 +213,8 @@ func TestOpen(t *testing.T) {
 			t.Errorf("a folder in one for everybody: got %v", err)
 		}
 	}
-	s, err := Open(filepath.Join(dir, "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(s.Path("client.pem"), pair(t, "node").Marshal(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(Open(filepath.Join(dir, "store")))
+	testkit.MustDo(os.WriteFile(s.Path("client.pem"), pair(t, "node").Marshal(), 0o644))
 	if _, err := s.ReadPair("client.pem"); !errors.Is(err, checkFile) {
 		t.Errorf("a file for everybody: got %v", err)
 	}
@@ -276,12 +253,12 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestHold: who holds a name shows it until its release, or for a minute after the last sign
-// of life, and who looks does not disturb who comes.
+// TestHold: a held name shows until its release, or for a minute after the last sign of life, and
+// readers do not disturb a process that takes it.
 func TestHold(t *testing.T) {
 	s := open(t)
 	if s.Held("daemon") {
-		t.Error("held by nobody")
+		t.Error("held before Hold")
 	}
 	beat, release, err := s.Hold("daemon")
 	if err != nil || !s.Held("daemon") || s.Held("other") {
@@ -348,9 +325,7 @@ func TestRemovedFolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
 			beat, release, err := s.Hold("daemon")
-			if err := errors.Join(err, os.RemoveAll(s.dir), instead(s.dir)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(errors.Join(err, os.RemoveAll(s.dir), instead(s.dir)))
 			_, locked := s.TryLock()
 			_, read := s.ReadPair("client.pem")
 			for what, err := range map[string]error{"TryLock": locked, "ReadPair": read, "beat": beat(), "release": release()} {
@@ -378,9 +353,7 @@ func TestLockOfTwo(t *testing.T) {
 	s, keys := open(t), open(t)
 	l := lock(t, s)
 	in := l.In(keys)
-	if err := in.WritePair("client.pem", pair(t, "node")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(in.WritePair("client.pem", pair(t, "node")))
 	if _, err := keys.ReadPair("client.pem"); err != nil {
 		t.Error(err)
 	}
@@ -469,27 +442,18 @@ func writeForever(dir string) {
 	}
 }
 
-// TestKill kills a writer at random points: what is there is whole, the lock is free, and
+// TestKill kills a writer at random points: the stored pair is whole, the lock is free, and
 // nothing is left over by the next write.
 func TestKill(t *testing.T) {
 	s := open(t)
 	p := pair(t, "last")
 	for n := range 25 {
 		cmd := child(t, "write", s.dir)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := out.Read(make([]byte, 8)); err != nil {
-			t.Fatal(err)
-		}
+		out := testkit.Must(cmd.StdoutPipe())
+		testkit.MustDo(cmd.Start())
+		testkit.Must(out.Read(make([]byte, 8)))
 		time.Sleep(time.Duration(n) * 377 * time.Microsecond)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(cmd.Process.Kill())
 		_ = cmd.Wait()
 		got, err := s.ReadPair("client.pem")
 		if err != nil || got.Leaf.Subject.CommonName != "one" && got.Leaf.Subject.CommonName != "two" {
@@ -497,16 +461,8 @@ func TestKill(t *testing.T) {
 		}
 	}
 	l := lock(t, s)
-	if err := l.WritePair("client.pem", p); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Unlock(); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(s.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(errors.Join(l.WritePair("client.pem", p), l.Unlock()))
+	entries := testkit.Must(os.ReadDir(s.dir))
 	for _, e := range entries {
 		if e.Name() != "client.pem" && e.Name() != ".lock" {
 			t.Errorf("%s is left over", e.Name())

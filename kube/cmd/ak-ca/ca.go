@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -11,8 +12,6 @@ import (
 	"io/fs"
 	"slices"
 	"time"
-
-	"k8s.io/client-go/util/keyutil"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/join"
@@ -24,7 +23,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// config says where a CA is.
+// config has the paths and settings of a CA.
 type config struct {
 	certificate, key, ring, machines, makers string
 	issuer                                   string
@@ -53,17 +52,11 @@ func (f *config) open(now func() time.Time) (*ca, error) {
 	if _, err := attest.ParseIdentity("othername:" + f.issuer + "/1.3.6.1.5.5.7.8.3:MAA"); f.issuer != "" && err != nil {
 		return nil, refusal.Config("--issuer", refusal.Quote(f.issuer), "up to 63 lower-case letters, digits, . and -")
 	}
-	chain, err := certificates(f.certificate)
+	pair, err := keyPair("--certificate", "--key", f.certificate, f.key)
 	if err != nil {
-		return nil, fmt.Errorf("--certificate: %w", err)
+		return nil, err
 	}
-	c.certificate = chain[0]
-	if c.key, err = privateKey(f.key); err != nil {
-		return nil, fmt.Errorf("--key: %w", err)
-	}
-	if same, ok := c.key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !same.Equal(c.certificate.PublicKey) {
-		return nil, refusal.Config("--key", "another key than that of --certificate", "the CA's")
-	}
+	c.certificate, c.key = pair.Leaf, pair.PrivateKey.(crypto.Signer)
 	text, err := safefile.Read(f.machines, maxFile, safefile.Trusted)
 	if err != nil {
 		return nil, fmt.Errorf("--machines: %w", err)
@@ -89,7 +82,7 @@ func (f *config) open(now func() time.Time) (*ca, error) {
 	return c, err
 }
 
-// kind trusts the EKs of the list, or those of makers; the list admits no others in either case.
+// kind trusts the EKs of the list, or EKs certified by makers. The list decides admission in both cases.
 func (f *config) kind(list *membership.StaticList) (attest.Kind, error) {
 	var trust tpmcert.EKVerifierConfig
 	if f.makers == "" {
@@ -97,7 +90,7 @@ func (f *config) kind(list *membership.StaticList) (attest.Kind, error) {
 			trust.Allowed = append(trust.Allowed, m.Machine)
 		}
 		if len(trust.Allowed) == 0 {
-			return nil, refusal.Config("--machines", "a list without machines", "lines as ek:sha256:<64 hexadecimal digits> <name>")
+			return nil, refusal.Config("--machines", "a list without machines", "lines such as ek:sha256:<64 hexadecimal digits> <name>")
 		}
 	} else {
 		makers, err := certificates(f.makers)
@@ -113,14 +106,14 @@ func (f *config) kind(list *membership.StaticList) (attest.Kind, error) {
 	return tpm.NewKind(tpm.KindConfig{EKs: eks})
 }
 
-// enrolling is who files the requests: files have no requester. What a machine is, its TPM proves.
+// enrolling returns the user of all requests, as files have no requester. The TPM proves the machine.
 func enrolling() csr.User {
 	return csr.User{Username: csr.BootstrapUserPrefix + "enrols", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
 }
 
-// decide is the CA: it challenges the first message of a machine, and certifies its attestation
-// key after the second. made says what was certified. A refusal is in the status too; with one
-// that wraps [refusal.ErrRetry] there is none.
+// decide challenges a machine's hello, and certifies its attestation key after the answer. made
+// describes the certificate. A refusal is also in the status, except an error that wraps
+// [refusal.ErrRetry].
 func (c *ca) decide(ctx context.Context, spec *csr.Spec) (status csr.Status, made string, err error) {
 	request := csr.Filed(spec, enrolling(), c.now())
 	reply := new(join.Reply)
@@ -167,10 +160,10 @@ func (c *ca) certify(ctx context.Context, request *csr.Request) (*attest.Result,
 	return result, made.Chain[0], nil
 }
 
-// rotateAfter is how long a key makes challenges.
+// rotateAfter is how long a key of the ring is used for challenges.
 const rotateAfter = 30 * 24 * time.Hour
 
-// openRing reads the ring, and makes it, or its next key, where that is due.
+// openRing reads the ring. It creates a missing ring, and adds the next key when that is due.
 func openRing(path string, now time.Time) (*attest.KeyRing, error) {
 	var keys []attest.RingKey
 	text, err := safefile.Read(path, maxFile, safefile.Private)
@@ -183,7 +176,7 @@ func openRing(path string, now time.Time) (*attest.KeyRing, error) {
 	default:
 		var data map[string][]byte
 		if err := json.Unmarshal(text, &data); err != nil {
-			return nil, errors.New(path + " is no ring of keys") // the parser's error may have some of it
+			return nil, errors.New(path + " is not a key ring") // without the parser's error, which may contain a part of a key
 		}
 		if keys, err = attest.ParseRingKeys(data); err != nil {
 			return nil, err
@@ -213,18 +206,19 @@ func certificates(path string) ([]*x509.Certificate, error) {
 	return tpmcert.ParseCertificatesPEM(text)
 }
 
-func privateKey(path string) (crypto.Signer, error) {
-	text, err := safefile.Read(path, maxFile, safefile.Private)
+// keyPair reads a certificate and its key from the files of two flags.
+func keyPair(certificateFlag, keyFlag, certificate, key string) (*tls.Certificate, error) {
+	chain, err := safefile.Read(certificate, maxFile, safefile.Trusted)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", certificateFlag, err)
 	}
-	key, err := keyutil.ParsePrivateKeyPEM(text)
+	text, err := safefile.Read(key, maxFile, safefile.Private)
 	if err != nil {
-		return nil, errors.New(path + " is no private key in PEM")
+		return nil, fmt.Errorf("%s: %w", keyFlag, err)
 	}
-	signer, ok := key.(crypto.Signer)
-	if !ok {
-		return nil, errors.New(path + " is no key that signs")
+	pair, err := tls.X509KeyPair(chain, text)
+	if err != nil {
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: certificateFlag + " and " + keyFlag, Want: "a certificate and its key, in PEM", Err: err}
 	}
-	return signer, nil
+	return &pair, nil
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -37,30 +38,19 @@ func pemOf(kind string, der []byte) []byte {
 func write(t *testing.T, dir, name string, text []byte) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.WriteFile(path, text, 0o600))
 	return path
 }
 
-// filesOf are those of a CA that knows the machines of a list.
+// filesOf writes the files of a CA with a list of machines.
 func filesOf(t *testing.T, list string) *config {
 	t.Helper()
 	dir := t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "keys of ours"}, NotBefore: time.Now().Add(-time.Second), // it is new
 		NotAfter: time.Now().Add(48 * time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := testkit.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	private := testkit.Must(x509.MarshalPKCS8PrivateKey(key))
 	return &config{certificate: write(t, dir, "ca.pem", pemOf("CERTIFICATE", certificate)),
 		key:  write(t, dir, "ca.key", pemOf("PRIVATE KEY", private)),
 		ring: filepath.Join(dir, "ring.json"), machines: write(t, dir, "machines", []byte(list)), issuer: "ours", lifetime: time.Hour}
@@ -69,10 +59,7 @@ func filesOf(t *testing.T, list string) *config {
 // open opens a CA at a time.
 func open(t *testing.T, f *config, at time.Time) *ca {
 	t.Helper()
-	c, err := f.open(func() time.Time { return at })
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testkit.Must(f.open(func() time.Time { return at }))
 	return c
 }
 
@@ -86,25 +73,12 @@ type machine struct {
 
 func newMachine(t *testing.T, device *tpmsim.TPM, name string) *machine {
 	t.Helper()
-	ek, err := tpmcert.ParseEK(device.EKCertificate(tpmsim.RSA2048).Raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	prover, err := tpm.NewProver(device, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, tpm.ProverOptions{EK: new(tpm.EKRSA2048())})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ek := testkit.Must(tpmcert.ParseEK(device.EKCertificate(tpmsim.RSA2048).Raw))
+	prover := testkit.Must(tpm.NewProver(device, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, tpm.ProverOptions{EK: new(tpm.EKRSA2048())}))
 	m := &machine{identity: ek.Identity()}
-	if m.attester, err = attest.NewAttester(prover); err != nil {
-		t.Fatal(err)
-	}
-	if m.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
-	}
-	request, err := csr.Create(csr.PurposeClient, m.key, name, csr.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m.attester = testkit.Must(attest.NewAttester(prover))
+	m.key = testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	request := testkit.Must(csr.Create(csr.PurposeClient, m.key, name, csr.CreateOptions{}))
 	m.subject = attest.Subject{Request: request, SignerName: csr.SignerClientTPM}
 	return m
 }
@@ -112,14 +86,8 @@ func newMachine(t *testing.T, device *tpmsim.TPM, name string) *machine {
 // hello makes the first message, to a CA.
 func (m *machine) hello(t *testing.T, c *ca) *csr.Spec {
 	t.Helper()
-	var err error
-	if m.subject.ClusterID, err = attest.ClusterID(c.certificate); err != nil {
-		t.Fatal(err)
-	}
-	spec, err := m.attester.Hello(t.Context(), m.subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m.subject.ClusterID = testkit.Must(attest.ClusterID(c.certificate))
+	spec := testkit.Must(m.attester.Hello(t.Context(), m.subject))
 	return spec
 }
 
@@ -128,14 +96,8 @@ func (m *machine) answer(t *testing.T, hello *csr.Spec, status csr.Status) *csr.
 	t.Helper()
 	replied := csr.Filed(hello, csr.User{}, time.Now())
 	replied.Status = status
-	challenge, err := attest.ChallengeOf(replied)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := m.attester.Answer(t.Context(), challenge, m.key, m.subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	challenge := testkit.Must(attest.ChallengeOf(replied))
+	answer := testkit.Must(m.attester.Answer(t.Context(), challenge, m.key, m.subject))
 	return answer
 }
 
@@ -169,10 +131,7 @@ func TestDecide(t *testing.T) {
 			t.Fatalf("the answer: %q, %v", made, err)
 		}
 		block, _ := pem.Decode(status.Certificate)
-		certificate, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		certificate := testkit.Must(x509.ParseCertificate(block.Bytes))
 		if err := certificate.CheckSignatureFrom(c.certificate); err != nil || certificate.NotAfter.Sub(now) > f.lifetime {
 			t.Errorf("signature: %v, ends at %s", err, certificate.NotAfter)
 		}
@@ -221,23 +180,16 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestRing: the ring is made for its owner only, stays for thirty days, and then gets a key beside
+// TestRing: the ring is made for its owner only, stays for thirty days, and then gets a key next to
 // the one before, whose challenges are still out.
 func TestRing(t *testing.T) {
 	path, now := filepath.Join(t.TempDir(), "ring.json"), time.Now()
 	keys := func(at time.Time) map[string][]byte {
 		t.Helper()
-		if _, err := openRing(path, at); err != nil {
-			t.Fatal(err)
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		_ = testkit.Must(openRing(path, at))
+		text := testkit.Must(os.ReadFile(path))
 		var data map[string][]byte
-		if err := json.Unmarshal(text, &data); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(json.Unmarshal(text, &data))
 		return data
 	}
 	first := keys(now)
@@ -255,7 +207,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestFlags: names of files are no flags, whoever chose them.
+// TestFlags: names of files are not taken for flags.
 func TestFlags(t *testing.T) {
 	f := filesOf(t, machineOfNobody)
 	args := []string{"--certificate", f.certificate, "--key", f.key, "--ring", f.ring, "--machines", f.machines}
@@ -305,7 +257,7 @@ func TestServe(t *testing.T) {
 			t.Errorf("%s: there is a reply", name)
 		}
 	}
-	// Nobody waits for whoever may write to a pipe.
+	// A pipe is refused without waiting.
 	if pipe := filepath.Join(dir, "pipe.json"); exec.Command("mkfifo", pipe).Run() == nil {
 		if err := c.serve(t.Context(), pipe, io.Discard); err == nil {
 			t.Error("a pipe: no error")

@@ -1,27 +1,26 @@
-// Ak-ca is an operator's CA of attestation keys: it certifies those of the machines on its list,
-// each after its TPM has opened a challenge. A machine asks with `kubelet-authenticator enrol`,
-// whose files come here and whose replies go back, by whatever way the operator has:
+// Ak-ca is an operator's CA for attestation keys. It certifies the keys of the machines on its list, each
+// after the machine's TPM has opened a challenge. A machine runs `kubelet-authenticator enrol`, whose
+// request files the operator copies to the CA, and the replies back:
 //
 //	ak-ca --certificate ca.pem --key ca.key --ring ring.json --machines list [--makers roots.pem] -- FILE...
 //
-// The two dashes must be there: the files come from others, and their names are no flags.
-// For each FILE, which ends in .json, there is a FILE.reply afterwards. Instead of files, machines
-// can come over HTTPS, to /enrol:
+// The two dashes are required: file names from machines must not be taken for flags. For each FILE,
+// which ends in .json, ak-ca writes FILE.reply. Instead, it can serve machines over HTTPS, at /enrol:
 //
 //	ak-ca … --listen :8443 --tls-certificate tls.pem --tls-key tls.key
 //
-// Changed files are then read within ten seconds. The server authenticates clients only by the
-// endorsement key, so it is for a network that strangers do not reach: they can keep it busy.
+// It then reads changed files within ten seconds. The server authenticates clients only by the
+// endorsement key, so any client that can reach it can keep it busy: serve a trusted network only.
 //
-// The list has lines as
-// "ek:sha256:… node-1": the machine's endorsement key, and its name. With --makers, the certificate
-// of the endorsement key must be under one of those roots too; without it, the list is what says
-// that the key is in a TPM. The ring has the keys of challenges, and is made where there is none:
-// a reader of it can pose as every machine of the list, as with the CA's key.
+// The list has lines such as "ek:sha256:… node-1": the machine's endorsement key, and its name. With
+// --makers, the endorsement key must also have a certificate under one of those roots; without it, the
+// operator vouches by the list that the key is in a TPM. The ring has the keys of challenges, and is
+// created if it is missing. Keep it as secret as the CA's key: with it, an attacker can impersonate every
+// machine of the list.
 //
 // Standard output has a line for each certificate: the name, and the identity for the inventory of
 // a cluster with akIssuers[].othername.issuer as --issuer. The exit status is 1 after an error,
-// also where a request was refused, and 2 after a wrong command line.
+// also after a refused request, and 2 after a wrong command line.
 package main
 
 import (
@@ -60,11 +59,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&f.key, "key", "", "its private key, in PEM, a file of mode 0600")
 	flags.StringVar(&f.ring, "ring", "", "the keys of challenges, a file of mode 0600")
 	flags.StringVar(&f.machines, "machines", "", "the list of machines")
-	flags.StringVar(&f.makers, "makers", "", "the roots of the TPMs' makers, and CAs below them, in PEM")
+	flags.StringVar(&f.makers, "makers", "", "the roots and intermediates of the TPMs' manufacturers, in PEM")
 	flags.StringVar(&f.issuer, "issuer", "", "the CA's name in clusters, akIssuers[].othername.issuer")
-	flags.DurationVar(&f.lifetime, "lifetime", 30*24*time.Hour, "how long a certificate lasts: nobody checks whether it is revoked")
-	flags.StringVar(&w.address, "listen", "", "an address, such as :8443, to serve machines there instead of files")
-	flags.StringVar(&w.certificate, "tls-certificate", "", "the server's certificate, and those of CAs above it, in PEM")
+	flags.DurationVar(&f.lifetime, "lifetime", 30*24*time.Hour, "the lifetime of a certificate, which cannot be revoked")
+	flags.StringVar(&w.address, "listen", "", "an address, such as :8443, to serve machines over HTTPS instead of files")
+	flags.StringVar(&w.certificate, "tls-certificate", "", "the server's certificate and its CAs, in PEM")
 	flags.StringVar(&w.key, "tls-key", "", "its private key, in PEM, a file of mode 0600")
 	err := flags.Parse(args)
 	n := len(args) - flags.NArg() - 1
@@ -94,7 +93,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return status
 }
 
-// exit says what went wrong, and returns the exit status.
+// exit prints an error, and returns the exit status.
 func exit(err error, stderr io.Writer) int {
 	if err == nil {
 		return 0
@@ -111,7 +110,7 @@ const maxRequest = 2 << 20
 // serve writes the reply to the request in a file.
 func (c *ca) serve(ctx context.Context, path string, stdout io.Writer) error {
 	if !strings.HasSuffix(path, ".json") {
-		return refusal.Config("FILE", refusal.Quote(path), "one that ends in .json")
+		return refusal.Config("FILE", refusal.Quote(path), "a file name that ends in .json")
 	}
 	text, err := files.ReadForeign(path, maxRequest)
 	if err != nil {
@@ -130,8 +129,8 @@ func (c *ca) serve(ctx context.Context, path string, stdout io.Writer) error {
 	return err
 }
 
-// reply decides the request in a text. There is no reply to what is no request, and none that wraps
-// [refusal.ErrRetry].
+// reply decides the request in a text. It returns no reply if the text is not a request, or with an error
+// that wraps [refusal.ErrRetry].
 func (c *ca) reply(ctx context.Context, text []byte) (reply []byte, made string, err error) {
 	spec := new(csr.Spec)
 	if err := json.Unmarshal(text, spec); err != nil {

@@ -13,104 +13,69 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/time/rate"
 
-	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/kube/internal/httpserver"
 	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// What clients may cost: a machine is authenticated by its TPM's answer, and by nothing before.
+// Limits for clients, which are not authenticated before their TPM's answer.
 const (
-	// perSecond requests are looked at, of all machines together, and burst at once. One address
-	// gets a quarter of both.
+	// perSecond is the rate of requests of all machines together, and burst how many are decided at
+	// once. One address gets a quarter of both.
 	perSecond, burst = 20, 40
-	// maxAddresses are counted at a time.
+	// maxAddresses is the number of addresses that are counted at a time.
 	maxAddresses = 1024
-	// followed is how long it takes until a file that has changed is read.
+	// followed is the interval between two reads of the files.
 	followed = 10 * time.Second
 )
 
-// web says where machines reach the CA, and by which certificate they know it.
+// web has the address and the files of the HTTPS server.
 type web struct{ address, certificate, key string }
 
-// A server is a CA for machines that come over HTTPS.
+// A server is a CA with an HTTPS server.
 type server struct {
-	files  *config
+	config *config
 	web    *web
 	limit  *rate.Limiter
 	opened atomic.Pointer[opened]
 
-	mu     sync.Mutex // of what follows
-	each   map[netip.Prefix]*rate.Limiter
-	out    io.Writer // a line for each certificate
-	errs   io.Writer
-	failed string // why the files were not read, as it was said last
+	mu   sync.Mutex // guards the fields below
+	each map[netip.Prefix]*rate.Limiter
+	out  io.Writer // a line for each certificate
+	errs io.Writer
 }
 
-// opened are the files as they were read last.
+// opened has the last version of the files.
 type opened struct {
 	ca          *ca
 	certificate *tls.Certificate
 }
 
-func newServer(files *config, w *web, out, errs io.Writer) (*server, error) {
-	s := &server{files: files, web: w, limit: rate.NewLimiter(perSecond, burst), each: map[netip.Prefix]*rate.Limiter{}, out: out, errs: errs}
+func newServer(c *config, w *web, out, errs io.Writer) (*server, error) {
+	s := &server{config: c, web: w, limit: rate.NewLimiter(perSecond, burst), each: map[netip.Prefix]*rate.Limiter{}, out: out, errs: errs}
 	return s, s.read()
 }
 
 // read reads the files.
 func (s *server) read() error {
-	ca, err := s.files.open(time.Now)
+	ca, err := s.config.open(time.Now)
 	if err != nil {
 		return err
 	}
-	chain, err := safefile.Read(s.web.certificate, maxFile, safefile.Trusted)
+	pair, err := keyPair("--tls-certificate", "--tls-key", s.web.certificate, s.web.key)
 	if err != nil {
-		return fmt.Errorf("--tls-certificate: %w", err)
+		return err
 	}
-	key, err := safefile.Read(s.web.key, maxFile, safefile.Private)
-	if err != nil {
-		return fmt.Errorf("--tls-key: %w", err)
-	}
-	pair, err := tls.X509KeyPair(chain, key)
-	if err != nil {
-		return fmt.Errorf("--tls-certificate and --tls-key: %w", err)
-	}
-	s.opened.Store(&opened{ca, &pair})
+	s.opened.Store(&opened{ca, pair})
 	return nil
 }
 
-// follow reads the files again and again: a machine that leaves the list is refused from then on.
-// What was read last stays while they cannot be read, which is said once.
-func (s *server) follow(ctx context.Context) {
-	tick := time.NewTicker(followed)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			s.readAgain()
-		}
-	}
-}
-
-func (s *server) readAgain() {
-	err := s.read()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case err == nil:
-		s.failed = ""
-	case err.Error() != s.failed:
-		s.failed = err.Error()
-		fmt.Fprintln(s.errs, "ak-ca: what was read last stays:", refusal.Escape(s.failed))
-	}
-}
-
-// run serves until the context ends.
+// run serves until the context ends. It reads changed files: a machine that leaves the list is refused
+// from then on.
 func (s *server) run(ctx context.Context) error {
 	listener, err := httpserver.Enrolments.Listen(ctx, s.web.address)
 	if err != nil {
@@ -118,8 +83,8 @@ func (s *server) run(ctx context.Context) error {
 	}
 	fmt.Fprintf(s.errs, "ak-ca: https://%s/enrol\n", listener.Addr())
 	var followers sync.WaitGroup
-	following, stop := context.WithCancel(ctx)
-	followers.Go(func() { s.follow(following) }) //goroutine: reads the files of the CA
+	following, stop := context.WithCancel(logr.NewContext(ctx, logr.FromSlogHandler(slog.NewTextHandler(s.errs, nil))))
+	followers.Go(func() { files.Follow(following, followed, "the files of the CA", s.read) }) //goroutine: reads the files of the CA
 	defer followers.Wait()
 	defer stop()
 	h := s.http(httpserver.Enrolments)
@@ -131,7 +96,7 @@ func (s *server) run(ctx context.Context) error {
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpserver.Enrolments.Patience)
 	defer cancel()
-	_ = h.Shutdown(ending) // who takes longer is cut off
+	_ = h.Shutdown(ending) // Close ends the remaining requests
 	err = h.Close()
 	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
 		err = errors.Join(err, ended)
@@ -146,14 +111,14 @@ func (s *server) http(l httpserver.Limits) *http.Server {
 	return h
 }
 
-// allow counts a request of an address.
+// allow counts a request of an address, and reports whether it is within the limits.
 func (s *server) allow(from netip.Prefix) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := s.each[from]
 	if of == nil {
 		if len(s.each) == maxAddresses {
-			clear(s.each) // each has its burst again, and all have what is left of the whole
+			clear(s.each) // each address gets its burst again, within the limit of all
 		}
 		of = rate.NewLimiter(s.limit.Limit()/4, max(1, s.limit.Burst()/4))
 		s.each[from] = of
@@ -161,7 +126,7 @@ func (s *server) allow(from netip.Prefix) bool {
 	return of.Allow() && s.limit.Allow()
 }
 
-// ServeHTTP decides a request as if it came in a file. A refusal is in the reply.
+// ServeHTTP decides a request in the same way as one in a file. A refusal is in the reply.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path != "/enrol":
@@ -193,10 +158,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fail writes a status, and no more: why is for the operator.
+// fail writes a status without the reason, which only the operator sees.
 func fail(w http.ResponseWriter, status int) { http.Error(w, http.StatusText(status), status) }
 
-// say tells the operator what became of a request.
+// say logs the result of a request.
 func (s *server) say(from, made string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,10 +1,9 @@
-// Kubelet-authenticator gets a node's kubelet its certificates, using evidence about the
-// machine:
+// Kubelet-authenticator gets the certificates of a node's kubelet, with evidence about the machine:
 //
-//	kubelet-authenticator credential   what the kubelet's exec credential plugin runs
-//	kubelet-authenticator daemon       renews on its own clock, as a systemd service
-//	kubelet-authenticator status       says what there is and what is wrong; -o json
-//	kubelet-authenticator rotate       renews now
+//	kubelet-authenticator credential   is the kubelet's exec credential plugin
+//	kubelet-authenticator daemon       renews the certificates, as a systemd service
+//	kubelet-authenticator status       prints the certificates and problems; -o json
+//	kubelet-authenticator rotate       renews the certificates now
 //	kubelet-authenticator enrol        has the operator's CA certify the AK (command ak-ca)
 //
 // The flag --config, before the command, names the configuration file; kube/deploy/node has an

@@ -1,5 +1,5 @@
-// Package files reads files that are rewritten while a program runs, such as those of a
-// ConfigMap or a Secret.
+// Package files reads files that change while a program runs, such as the files of a ConfigMap or a
+// Secret.
 package files
 
 import (
@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -26,8 +27,8 @@ func Read(path string, limit int64) ([]byte, error) {
 	return read(f, limit)
 }
 
-// ReadForeign is [Read] for a file that a stranger may have put there. What is no regular file,
-// such as a pipe, is an error at once.
+// ReadForeign is [Read] for a file that another user may have created. It refuses a pipe or a device
+// without waiting.
 func ReadForeign(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -48,24 +49,18 @@ func read(f *os.File, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// Follow calls reload after each interval until ctx ends. While that fails, the caller keeps
-// what was read last; each new error is logged once, with what could not be read.
+// Follow calls reload after each interval until ctx ends. While that fails, the caller keeps the last
+// version; each new error is logged once, with what, the name of the files.
 func Follow(ctx context.Context, interval time.Duration, what string, reload func() error) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
 	failed := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	_ = wait.PollUntilContextCancel(ctx, interval, false, func(context.Context) (bool, error) { //goroutine: runs in this one
 		switch err := reload(); {
 		case err == nil:
 			failed = ""
 		case err.Error() != failed:
 			failed = err.Error()
-			log.FromContext(ctx).Error(err, what+" was not read; the last one stays")
+			log.FromContext(ctx).Error(err, "cannot read "+what+"; the last version stays in use")
 		}
-	}
+		return false, nil
+	})
 }

@@ -37,7 +37,7 @@ func TestHasOfASilentTPM(t *testing.T) {
 }
 
 // TestFlushAllSessions saves as many sessions as there can be: they take no memory, but numbers,
-// and are flushed only where these are what is missing.
+// and are flushed only where there are too many.
 func TestFlushAllSessions(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	saved, full := 0, error(nil)

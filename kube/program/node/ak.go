@@ -2,8 +2,10 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -25,8 +27,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// aks are the attestation keys, by their names in the file. gce-rsa, gce-ecc, azure-rsa and oem
-// have certificates, and take no EK.
+// aks returns the attestation keys, by their names in the file. gce-rsa, gce-ecc, azure-rsa and oem
+// have certificates, and need no EK.
 func aks() map[string]tpm.AKSource {
 	return map[string]tpm.AKSource{
 		"p-256":     {Template: tpm.AKTemplateECDSAP256()},
@@ -39,7 +41,7 @@ func aks() map[string]tpm.AKSource {
 	}
 }
 
-// akSettings are an attestation key that has no name: where it comes from, and its certificate.
+// akSettings is the object form of the field ak: the source of the key and of its certificate.
 type akSettings struct {
 	Template         string `json:"template"`
 	TemplateIndex    string `json:"templateIndex"`
@@ -49,17 +51,17 @@ type akSettings struct {
 	CertificatesFile string `json:"certificatesFile"`
 }
 
-// akField is the path in the file of a field of akSettings.
+// akField returns the path of a field of akSettings in the file.
 func akField(name string) string { return "evidence.tpm.ak." + name }
 
-// An attestationKey is what the field ak says.
+// An attestationKey is the value of the field ak.
 type attestationKey struct {
 	tpm.AKSource
-	name  string      // as messages have it
-	other *akSettings // nil: one of aks
+	name  string      // for messages
+	other *akSettings // nil if the field is one of the names of aks
 }
 
-// hasCertificate reports whether the key takes the road of its certificate.
+// hasCertificate reports whether the key attests by its certificate (RoadAK).
 func (k *attestationKey) hasCertificate() bool {
 	return k.OEM || k.CertificateIndex != 0 || k.other != nil
 }
@@ -73,26 +75,23 @@ func (t *tpmSettings) key() (*attestationKey, error) {
 	if len(text) != 0 && text[0] == '{' {
 		s := new(akSettings)
 		if err := t.AK.Decode(s); err != nil {
-			return nil, unreadable("a section evidence.tpm.ak that cannot be read", err)
+			return nil, unreadable("an invalid section evidence.tpm.ak", err)
 		}
 		source, err := s.source()
 		return &attestationKey{source, "of an object", s}, err
 	}
-	name := string(text)
-	if unquoted, err := strconv.Unquote(name); err == nil {
-		name = unquoted
+	var name string
+	if json.Unmarshal(text, &name) != nil {
+		name = string(text)
 	}
-	if name == "null" {
-		name = ""
-	}
-	source, ok := aks()[orDefault(name, "p-256")]
+	source, ok := aks()[cmp.Or(name, "p-256")]
 	if !ok {
 		return nil, refusal.Config("evidence.tpm.ak", refusal.Quote(name), "p-256, p-384, rsa-2048, gce-rsa, gce-ecc, azure-rsa or oem, or an object")
 	}
 	return &attestationKey{source, refusal.Quote(name), nil}, nil
 }
 
-// source checks the fields.
+// source checks the fields and returns the key's source.
 func (s *akSettings) source() (source tpm.AKSource, err error) {
 	if err := exactlyOne("the key", [][2]string{{"template", s.Template}, {"templateIndex", s.TemplateIndex}, {"handle", s.Handle}}); err != nil {
 		return source, err
@@ -101,11 +100,11 @@ func (s *akSettings) source() (source tpm.AKSource, err error) {
 		return source, err
 	}
 	if s.NonceIndex != "" && s.TemplateIndex == "" {
-		return source, refusal.Config(akField("nonceIndex"), refusal.Quote(s.NonceIndex), "templateIndex beside it")
+		return source, refusal.Config(akField("nonceIndex"), refusal.Quote(s.NonceIndex), "templateIndex to be set too")
 	}
 	for _, f := range []struct {
 		name, text string
-		kind       byte
+		first      byte
 		into       *tpm2.TPMHandle
 	}{
 		{"templateIndex", s.TemplateIndex, nvIndex, &source.TemplateIndex},
@@ -116,7 +115,7 @@ func (s *akSettings) source() (source tpm.AKSource, err error) {
 		if f.text == "" {
 			continue
 		}
-		if *f.into, err = parseHandle(akField(f.name), f.text, f.kind, ""); err != nil {
+		if *f.into, err = parseHandle(akField(f.name), f.text, f.first, ""); err != nil {
 			return source, err
 		}
 	}
@@ -128,7 +127,7 @@ func (s *akSettings) source() (source tpm.AKSource, err error) {
 	return source, err
 }
 
-// exactlyOne refuses fields of which none, or more than one, says something.
+// exactlyOne refuses fields of which none, or more than one, is set.
 func exactlyOne(what string, fields [][2]string) error {
 	var all, given []string
 	for _, f := range fields {
@@ -140,7 +139,7 @@ func exactlyOne(what string, fields [][2]string) error {
 	if len(given) == 1 {
 		return nil
 	}
-	return refusal.Config("evidence.tpm.ak", orDefault(strings.Join(given, " and "), "no source")+" of "+what,
+	return refusal.Config("evidence.tpm.ak", cmp.Or(strings.Join(given, " and "), "no source")+" of "+what,
 		"one of "+strings.Join(all, ", "))
 }
 
@@ -150,71 +149,76 @@ const (
 	persistentKey = 0x81
 )
 
-// parseHandle reads a handle of a kind, which is written as 0x and eight hexadecimal digits.
-// otherwise is what else the field may be.
-func parseHandle(field, text string, kind byte, otherwise string) (tpm2.TPMHandle, error) {
-	what := map[byte]string{nvIndex: "an NV index", persistentKey: "a handle"}[kind]
+// parseHandle reads a handle whose first byte is first, written as 0x and eight hexadecimal digits.
+// otherwise names another value of the field, for errors.
+func parseHandle(field, text string, first byte, otherwise string) (tpm2.TPMHandle, error) {
+	what := map[byte]string{nvIndex: "an NV index", persistentKey: "a handle"}[first]
 	n, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 32)
-	if err != nil || byte(n>>24) != kind || fmt.Sprintf("0x%08x", n) != text {
-		return 0, refusal.Config(field, refusal.Quote(text), fmt.Sprintf(`%s from "0x%02x000000" to "0x%02xffffff"%s`, what, kind, kind, otherwise))
+	if err != nil || byte(n>>24) != first || fmt.Sprintf("0x%08x", n) != text {
+		return 0, refusal.Config(field, refusal.Quote(text), fmt.Sprintf(`%s from "0x%02x000000" to "0x%02xffffff"%s`, what, first, first, otherwise))
 	}
 	return tpm2.TPMHandle(n), nil
 }
 
-// akAttributes are those without which no verifier takes a key for an attestation key.
+// akAttributes are the attributes that every verifier requires of an attestation key.
 const akAttributes = statement.AttributeFixedTPM | statement.AttributeFixedParent | statement.AttributeSensitiveDataOrigin |
 	statement.AttributeRestricted | statement.AttributeSign
 
-// readTemplate reads a TPMT_PUBLIC.
+// readTemplate reads a TPMT_PUBLIC, and checks that it is the template of an attestation key.
 func readTemplate(path string) (*tpm2.TPMTPublic, error) {
 	text, err := readFile(path, configfile.MaxSize)
 	if err != nil {
 		return nil, err
 	}
 	public, err := statement.ParsePublic(text)
-	if err != nil {
-		return nil, unreadable(akField("template")+" "+path+", which is no TPMT_PUBLIC", err)
+	template, failed := tpm2.Unmarshal[tpm2.TPMTPublic](text)
+	if err = cmp.Or(err, failed); err != nil {
+		return nil, unreadable(akField("template")+" "+path+", which is not a TPMT_PUBLIC", err)
 	}
 	if a := public.Attributes; !a.Has(akAttributes) || a.HasAny(statement.AttributeDecrypt) {
-		return nil, refusal.Config(akField("template"), "that of a key with the attributes "+a.String(), "that of a restricted signing key: "+akAttributes.String()+", without "+statement.AttributeDecrypt.String())
-	}
-	template, err := tpm2.Unmarshal[tpm2.TPMTPublic](text)
-	if err != nil {
-		return nil, unreadable(akField("template")+" "+path+", which is no TPMT_PUBLIC", err)
+		return nil, refusal.Config(akField("template"), "a template with the attributes "+a.String(), "the template of a restricted signing key: "+akAttributes.String()+", without "+statement.AttributeDecrypt.String())
 	}
 	return template, nil
 }
 
-// certified is a TPM with a key whose certificate is looked at before each use: it may have been
-// renewed since. Another key's is refused here, before a challenge is spent on it.
-type certified struct {
+// preparedTPM is a TPM whose endorsement password is set, and whose AK certificate is checked, before
+// each use: the certificate may have been renewed, and one of a different key is refused before a
+// request is filed.
+type preparedTPM struct {
 	*authenticator.TPM
 	password passwordFile
-	file     string // "": in NV
+	ak       *akSettings // nil: the AK's certificate is not checked
 	now      func() time.Time
 
 	mu    sync.Mutex
-	known []byte // the certificate that was last seen to be the key's
+	known []byte // the last certificate that was found to be the key's
 }
 
-// Open reads the certificate, and opens the TPM.
-func (c *certified) Open(ctx context.Context) (attest.Prover, error) {
+// Open sets the password, checks the certificate, and opens the TPM.
+func (c *preparedTPM) Open(ctx context.Context) (attest.Prover, error) {
 	ready, err := c.password.ready(ctx, c.TPM)
 	if err != nil {
 		return nil, err
 	}
-	k, field := *ready, "certificateIndex"
-	if c.file != "" {
-		field = "certificatesFile"
-	}
-	if err := c.look(ctx, &k); err != nil {
-		return nil, fmt.Errorf("%s: %w", akField(field), err)
+	k := *ready
+	if c.ak != nil {
+		if err := c.checkCertificate(ctx, &k); err != nil {
+			return nil, fmt.Errorf("%s: %w", akField(c.ak.certificateField()), err)
+		}
 	}
 	return k.Open(ctx)
 }
 
-// look reads the certificate, and checks it.
-func (c *certified) look(ctx context.Context, k *authenticator.TPM) error {
+// certificateField returns the field that says where the key's certificate is.
+func (s *akSettings) certificateField() string {
+	if s.CertificatesFile != "" {
+		return "certificatesFile"
+	}
+	return "certificateIndex"
+}
+
+// checkCertificate reads the certificate, and checks it.
+func (c *preparedTPM) checkCertificate(ctx context.Context, k *authenticator.TPM) error {
 	device, err := tpm.OpenTPM(k.Path)
 	if err != nil {
 		return err
@@ -229,16 +233,16 @@ func (c *certified) look(ctx context.Context, k *authenticator.TPM) error {
 	return errors.Join(err, device.Close())
 }
 
-// leaf reads the certificate; that of a file, with those above it, goes into the options.
-func (c *certified) leaf(ctx context.Context, k *authenticator.TPM, device transport.TPM) (*x509.Certificate, error) {
-	if c.file == "" {
+// leaf reads the certificate. From a file, it also puts the whole chain into the options.
+func (c *preparedTPM) leaf(ctx context.Context, k *authenticator.TPM, device transport.TPM) (*x509.Certificate, error) {
+	if c.ak.CertificatesFile == "" {
 		encoded, err := tpmkey.ReadNVCertificate(ctx, device, k.AK.CertificateIndex)
 		if err != nil {
 			return nil, err
 		}
 		return x509.ParseCertificate(encoded)
 	}
-	chain, err := readCertificates(c.file)
+	chain, err := readCertificates(c.ak.CertificatesFile)
 	if err != nil {
 		return nil, err
 	}
@@ -246,11 +250,11 @@ func (c *certified) leaf(ctx context.Context, k *authenticator.TPM, device trans
 	return chain[0], nil
 }
 
-// check refuses a certificate that has ended, and that of another key.
-func (c *certified) check(ctx context.Context, k *authenticator.TPM, device transport.TPM, leaf *x509.Certificate) error {
+// check refuses an expired certificate, and one of another key.
+func (c *preparedTPM) check(ctx context.Context, k *authenticator.TPM, device transport.TPM, leaf *x509.Certificate) error {
 	if now := c.now(); now.After(leaf.NotAfter) {
-		return refusal.Config("a certificate", "that has ended at "+leaf.NotAfter.UTC().Format(time.RFC3339),
-			"one that is valid at "+now.UTC().Format(time.RFC3339)+": its CA has to certify the key again")
+		return refusal.Config("a certificate", "that expired at "+leaf.NotAfter.UTC().Format(time.RFC3339),
+			"a certificate that is valid at "+now.UTC().Format(time.RFC3339)+": have its CA certify the key again")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -262,7 +266,7 @@ func (c *certified) check(ctx context.Context, k *authenticator.TPM, device tran
 		return err
 	}
 	if !public.SameKey(leaf.PublicKey) {
-		return refusal.Config("a certificate", "of another key", "that of the key that the other fields of evidence.tpm.ak name")
+		return refusal.Config("a certificate", "of another key", "the certificate of the key of evidence.tpm.ak")
 	}
 	c.known = leaf.Raw
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -41,9 +42,9 @@ func configOf(section string) (authenticator.Config, error) {
 }
 
 // kindOf reads a file with a section tpm, of a key with a certificate.
-func kindOf(section string) (*certified, error) {
+func kindOf(section string) (*preparedTPM, error) {
 	c, err := configOf(section)
-	k, _ := c.Kind.(*certified)
+	k, _ := c.Kind.(*preparedTPM)
 	return k, err
 }
 
@@ -51,13 +52,11 @@ func kindOf(section string) (*certified, error) {
 func written(t *testing.T, name string, text []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.WriteFile(path, text, 0o600))
 	return path
 }
 
-// TestAKSettings reads what the operator says of a key that has no name.
+// TestAKSettings reads keys in the form of an object.
 func TestAKSettings(t *testing.T) {
 	template := written(t, "ak.tpmt", tpm2.Marshal(tpm.AKTemplateECDSAP384()))
 	for name, row := range map[string]struct {
@@ -71,17 +70,14 @@ func TestAKSettings(t *testing.T) {
 		"a template":      {`{template: ` + template + `, certificateIndex: "0x01c10000"}`, tpm.AKSource{Template: tpm.AKTemplateECDSAP384(), CertificateIndex: 0x01c10000}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k, err := kindOf("{ak: " + row.ak + "}")
-			if err != nil {
-				t.Fatal(err)
-			}
+			k := testkit.Must(kindOf("{ak: " + row.ak + "}"))
 			got := k.AK
 			if (got.Template == nil) != (row.want.Template == nil) || got.Template != nil && !bytes.Equal(tpm2.Marshal(got.Template), tpm2.Marshal(row.want.Template)) {
 				t.Errorf("template %+v", got.Template)
 			}
 			got.Template, row.want.Template = nil, nil
-			if got != row.want || k.file != row.file || k.Options.EK != nil || k.PersistentEK != 0 {
-				t.Errorf("got %+v, file %q", k.TPM, k.file)
+			if got != row.want || k.ak.CertificatesFile != row.file || k.Options.EK != nil || k.PersistentEK != 0 {
+				t.Errorf("got %+v, file %q", k.TPM, k.ak.CertificatesFile)
 			}
 		})
 	}
@@ -123,7 +119,7 @@ func TestAKSettingsRefused(t *testing.T) {
 		"no such template":                {`{template: /nonexistent, certificateIndex: "0x01800a00"}`, "/nonexistent"},
 		"a template in PEM":               {`{template: ` + written(t, "t", []byte("-----BEGIN PUBLIC KEY-----\n")) + `, certificateIndex: "0x01800a00"}`, "evidence.tpm.ak.template"},
 		"a template that is not whole":    {`{template: ` + written(t, "t", tpm2.Marshal(free)[:40]) + `, certificateIndex: "0x01800a00"}`, "evidence.tpm.ak.template"},
-		"a template of a free key":        {`{template: ` + written(t, "t", tpm2.Marshal(free)) + `, certificateIndex: "0x01800a00"}`, "want that of a restricted signing key"},
+		"a template of a free key":        {`{template: ` + written(t, "t", tpm2.Marshal(free)) + `, certificateIndex: "0x01800a00"}`, "want the template of a restricted signing key"},
 		"a template of a key for secrets": {`{template: ` + written(t, "t", tpm2.Marshal(decrypts)) + `, certificateIndex: "0x01800a00"}`, "without decrypt"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,14 +146,11 @@ func TestAKSettingsRefused(t *testing.T) {
 // selfSigned is a file with the root of a CA of its own.
 func selfSigned(t *testing.T, name string) string {
 	t.Helper()
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := testkit.Must(tpmsim.NewCA(tpmsim.CAOptions{}))
 	return written(t, name, pemOf("CERTIFICATE", ca.Root().Raw))
 }
 
-// TestAKCertificate opens TPMs whose key's certificate is not what it should be: that is said
+// TestAKCertificate opens TPMs whose key has a wrong certificate: that is an error
 // before a message is made. One that has been renewed, in NV or in the file, is used at once.
 func TestAKCertificate(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
@@ -167,16 +160,11 @@ func TestAKCertificate(t *testing.T) {
 	free := tpm.AKTemplateECDSAP256()
 	free.ObjectAttributes.Restricted = false
 	whole := device.AKCertificate(tpmsim.P256).Raw
-	renewed, err := device.CertifyAK(device.AKPublic(tpmsim.P256))
-	if err != nil {
-		t.Fatal(err)
-	}
+	renewed := testkit.Must(device.CertifyAK(device.AKPublic(tpmsim.P256)))
 	for index, data := range map[tpm2.TPMHandle][]byte{
 		0x01800a04: tpm2.Marshal(free), 0x01800a05: bytes.Repeat([]byte{0xff}, 512), 0x01800a06: whole[:len(whole)/2], 0x01800a07: renewed.Raw,
 	} {
-		if err := device.WriteNV(index, data); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(device.WriteNV(index, data))
 	}
 	path := written(t, "ak.pem", pemOf("CERTIFICATE", whole))
 	fromFile := func(path string) string {
@@ -191,8 +179,8 @@ func TestAKCertificate(t *testing.T) {
 		"as it is":                  {operatorsKey(), time.Now(), ""},
 		"from a file":               {fromFile(path), time.Now(), ""},
 		"renewed":                   {operatorsKey("0x01800a00", "0x01800a07"), time.Now(), ""},
-		"ended":                     {operatorsKey(), ended, "evidence.tpm.ak.certificateIndex: configuration: got a certificate that has ended at"},
-		"ended in a file":           {fromFile(path), ended, "evidence.tpm.ak.certificatesFile: configuration: got a certificate that has ended at"},
+		"ended":                     {operatorsKey(), ended, "evidence.tpm.ak.certificateIndex: configuration: got a certificate that expired at"},
+		"ended in a file":           {fromFile(path), ended, "evidence.tpm.ak.certificatesFile: configuration: got a certificate that expired at"},
 		"another key's":             {operatorsKey("0x01800a00", "0x01800a03"), time.Now(), "evidence.tpm.ak.certificateIndex: configuration: got a certificate of another key"},
 		"another key's in a file":   {fromFile(selfSigned(t, "other.pem")), time.Now(), "evidence.tpm.ak.certificatesFile: configuration: got a certificate of another key"},
 		"without the nonce":         {operatorsKey(`"nonceIndex": "0x01800a02", `, ""), time.Now(), "of another key"},
@@ -208,10 +196,7 @@ func TestAKCertificate(t *testing.T) {
 		"no such key":               {`{handle: "0x81020001", certificateIndex: "0x01800a00"}`, time.Now(), "0x81020001"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k, err := kindOf("{device: " + strings.TrimPrefix(device.TCTI(), "swtpm:path=") + ", ak: " + row.ak + "}")
-			if err != nil {
-				t.Fatal(err)
-			}
+			k := testkit.Must(kindOf("{device: " + strings.TrimPrefix(device.TCTI(), "swtpm:path=") + ", ak: " + row.ak + "}"))
 			k.now = func() time.Time { return row.now }
 			for range 2 { // the second time the key is known
 				p, err := k.Open(t.Context())
@@ -228,17 +213,12 @@ func TestAKCertificate(t *testing.T) {
 		})
 	}
 	t.Run("replaced while the program runs", func(t *testing.T) {
-		k, err := kindOf("{device: " + strings.TrimPrefix(device.TCTI(), "swtpm:path=") + ", ak: " + fromFile(path) + "}")
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := testkit.Must(kindOf("{device: " + strings.TrimPrefix(device.TCTI(), "swtpm:path=") + ", ak: " + fromFile(path) + "}"))
 		for _, row := range []struct {
 			der  []byte
 			want bool
 		}{{whole, true}, {device.AKCertificate(tpmsim.RSA2048).Raw, false}, {renewed.Raw, true}} {
-			if err := os.WriteFile(path, pemOf("CERTIFICATE", row.der), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(os.WriteFile(path, pemOf("CERTIFICATE", row.der), 0o600))
 			p, err := k.Open(t.Context())
 			if (err == nil) != row.want {
 				t.Fatalf("got %v, want %v", err, row.want)

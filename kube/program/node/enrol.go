@@ -28,11 +28,11 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// enrolment is one run of the command enrol: the operator's CA certifies the AK of the file, and
-// the certificate goes to where the file says that it is.
+// enrolment is one run of the command enrol: the operator's CA certifies the AK of the configuration,
+// and the certificate is stored in the file or NV index that the configuration names.
 type enrolment struct {
-	kind     *certified
-	tpm      *authenticator.TPM // the kind's, with its passwords
+	evidence *preparedTPM
+	tpm      *authenticator.TPM // of the evidence, with its password
 	nodeName string
 	ca       *x509.Certificate
 	ek       string
@@ -41,25 +41,25 @@ type enrolment struct {
 	stdout   io.Writer
 }
 
-// enrol reads the command line, and runs the command.
+// enrol parses the command line, and runs the command.
 func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout io.Writer) error {
 	e := enrolment{nodeName: c.NodeName, stdout: stdout}
 	flags := flag.NewFlagSet("enrol", flag.ContinueOnError) // errors go to standard error
 	ca := flags.String("ca", "", "the CA's certificate, in PEM")
-	dir := flags.String("dir", "", "the folder where requests and replies are")
+	dir := flags.String("dir", "", "the folder of requests and replies")
 	server := flags.String("url", "", "the CA's server, https://HOST:PORT/enrol, instead of a folder")
-	serverCA := flags.String("server-ca", "", "the CAs of that server's certificate, in PEM: no other counts")
-	flags.StringVar(&e.ek, "ek", "rsa-2048", "the endorsement key that the CA knows")
+	serverCA := flags.String("server-ca", "", "the only CAs to trust for that server's certificate, in PEM")
+	flags.StringVar(&e.ek, "ek", "rsa-2048", "the endorsement key on the CA's list")
 	owner := flags.String("owner-password-file", "", "a file with the password of the TPM's owner, to write the certificate to NV; default: the empty password")
 	if err := flags.Parse(args); err != nil || *ca == "" || (*dir == "") == (*server == "") || (*server == "") != (*serverCA == "") || flags.NArg() != 0 {
 		return fmt.Errorf("%w: want enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE) [--ek NAME] [--owner-password-file FILE]", errCommandLine)
 	}
 	var ok bool
-	if e.kind, ok = c.Kind.(*certified); !ok {
-		return refusal.Config("evidence.tpm.ak", "a key that no CA of yours certifies", "an object, which says where the key's certificate is to be")
+	if e.evidence, ok = c.Kind.(*preparedTPM); !ok || e.evidence.ak == nil {
+		return refusal.Config("evidence.tpm.ak", "a key by name", "an object, which says where to store the key's certificate")
 	}
-	if e.kind.AK.Handle != 0 { // its password would be needed beside the endorsement key's, and a wrong one counts
-		return refusal.Config("evidence.tpm.ak.handle", "a key that somebody else made", "a template: enrol proves keys that it makes")
+	if e.evidence.AK.Handle != 0 { // it may have a password, of which wrong tries are counted
+		return refusal.Config("evidence.tpm.ak.handle", "a persistent key", "a template: enrol proves only keys that it makes from one")
 	}
 	chain, err := readCertificates(*ca)
 	if err != nil {
@@ -67,7 +67,7 @@ func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout i
 	}
 	e.ca = chain[0]
 	if *server == "" {
-		e.carry = (&folder{*dir, e.nodeName, stdout}).carry
+		e.carry = func(ctx context.Context, spec *csr.Spec) (*csr.Request, error) { return e.carryIn(ctx, *dir, spec) }
 	} else if e.carry, err = overHTTPS(*server, *serverCA); err != nil {
 		return err
 	}
@@ -79,12 +79,12 @@ func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout i
 	return e.run(ctx)
 }
 
-// run asks the CA, and stores what it certified.
+// run gets the certificate from the CA, and stores it.
 func (e *enrolment) run(ctx context.Context) (err error) {
-	if e.tpm, err = e.kind.password.ready(ctx, e.kind.TPM); err != nil {
+	if e.tpm, err = e.evidence.password.ready(ctx, e.evidence.TPM); err != nil {
 		return err
 	}
-	certificate, err := e.ask(ctx)
+	certificate, err := e.request(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,11 +96,11 @@ func (e *enrolment) run(ctx context.Context) (err error) {
 	return errors.Join(err, device.Close())
 }
 
-// ask has the TPM prove the AK to the CA, and returns the certificate.
-func (e *enrolment) ask(ctx context.Context) ([]byte, error) {
+// request has the TPM prove the AK to the CA, and returns the certificate.
+func (e *enrolment) request(ctx context.Context) ([]byte, error) {
 	ek, ok := eks()[e.ek]
 	if !ok {
-		return nil, refusal.Config("--ek", refusal.Quote(e.ek), "a name as evidence.tpm.ek has it")
+		return nil, refusal.Config("--ek", refusal.Quote(e.ek), "a name of evidence.tpm.ek")
 	}
 	id, err := attest.ClusterID(e.ca)
 	if err != nil {
@@ -117,7 +117,7 @@ func (e *enrolment) ask(ctx context.Context) ([]byte, error) {
 	return certificate, errors.Join(err, prover.Close())
 }
 
-// exchange sends the two messages. The key of the requests is for nothing else.
+// exchange sends hello and answer. The key of these requests is not used otherwise.
 func (e *enrolment) exchange(ctx context.Context, prover attest.Prover, id string) ([]byte, error) {
 	attester, err := attest.NewAttester(prover)
 	if err != nil {
@@ -154,29 +154,29 @@ func (e *enrolment) exchange(ctx context.Context, prover attest.Prover, id strin
 	block, _ := pem.Decode(answer.Status.Certificate)
 	if block == nil {
 		for _, c := range answer.Status.Conditions {
-			err = errors.Join(err, fmt.Errorf("the CA says %s: %s: %s", refusal.Text(c.Type), refusal.Text(c.Reason), refusal.Text(c.Message)))
+			err = errors.Join(err, fmt.Errorf("the CA's reply is %s: %s: %s", refusal.Text(c.Type), refusal.Text(c.Reason), refusal.Text(c.Message)))
 		}
-		return nil, errors.Join(errors.New("the CA gave no certificate"), err)
+		return nil, errors.Join(errors.New("the CA issued no certificate"), err)
 	}
 	return block.Bytes, nil
 }
 
-// store checks the certificate, and puts it where the file says that it is.
+// store checks the certificate, and stores it in the file or NV index of the configuration.
 func (e *enrolment) store(ctx context.Context, device transport.TPM, certificate []byte) error {
 	leaf, err := x509.ParseCertificate(certificate)
 	if err != nil {
 		return fmt.Errorf("the CA's certificate: %w", err)
 	}
 	if err := leaf.CheckSignatureFrom(e.ca); err != nil {
-		return refusal.Config("a certificate", "that the CA of --ca has not signed", "one that it has")
+		return refusal.Config("a certificate", "with another issuer", "a certificate of the CA of --ca")
 	}
-	if err := e.kind.check(ctx, e.tpm, device, leaf); err != nil {
+	if err := e.evidence.check(ctx, e.tpm, device, leaf); err != nil {
 		return err
 	}
-	where := e.kind.file
+	where := e.evidence.ak.CertificatesFile
 	if where == "" {
-		where = fmt.Sprintf("NV index 0x%08x", uint32(e.kind.AK.CertificateIndex))
-		err = tpmkey.WriteNVCertificate(ctx, device, e.kind.AK.CertificateIndex, certificate, tpmkey.NVCertificateOptions{OwnerPassword: e.owner})
+		where = fmt.Sprintf("NV index 0x%08x", uint32(e.evidence.AK.CertificateIndex))
+		err = tpmkey.WriteNVCertificate(ctx, device, e.evidence.AK.CertificateIndex, certificate, tpmkey.NVCertificateOptions{OwnerPassword: e.owner})
 	} else {
 		err = safefile.Replace(where, safefile.Content(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
 	}

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/nodeattest/nodeattest/attest/join"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/safefile"
@@ -25,19 +27,12 @@ import (
 const (
 	// maxReply bounds a reply, in bytes.
 	maxReply = 2 << 20
-	// lookAgain is how long it takes from one look for a reply to the next.
+	// lookAgain is the interval between two reads of the reply.
 	lookAgain = 200 * time.Millisecond
 )
 
-// A folder is where requests and replies are.
-type folder struct {
-	dir, nodeName string
-	stdout        io.Writer
-}
-
-// carry puts a request into the folder, and waits for the reply. One that is still being written
-// is read again.
-func (f *folder) carry(ctx context.Context, spec *csr.Spec) (*csr.Request, error) {
+// carryIn writes a request into a folder, and waits for a complete reply.
+func (e *enrolment) carryIn(ctx context.Context, dir string, spec *csr.Spec) (*csr.Request, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
@@ -46,40 +41,34 @@ func (f *folder) carry(ctx context.Context, spec *csr.Spec) (*csr.Request, error
 	if spec.SignerName == csr.SignerClientTPM {
 		name = "-answer.json"
 	}
-	path := filepath.Join(f.dir, f.nodeName+name)
+	path := filepath.Join(dir, e.nodeName+name)
 	if err := os.Remove(path + ".reply"); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier run
 		return nil, err
 	}
 	if err := safefile.Replace(path, safefile.Content(text)); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(f.stdout, "waiting for %s.reply, which the CA makes from %s\n", path, path)
-	look := time.NewTicker(lookAgain)
-	defer look.Stop()
-	for {
+	fmt.Fprintf(e.stdout, "waiting for %s.reply, which the CA makes from %s\n", path, path)
+	var request *csr.Request
+	err = wait.PollUntilContextCancel(ctx, lookAgain, true, func(context.Context) (bool, error) { //goroutine: runs in this one
 		reply, err := files.ReadForeign(path+".reply", maxReply)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
+		if errors.Is(err, os.ErrNotExist) {
+			return false, nil
 		}
-		request := csr.Filed(spec, csr.User{}, time.Now())
-		if len(reply) != 0 && json.Unmarshal(reply, &request.Status) == nil {
-			return request, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-look.C:
-		}
-	}
+		request = csr.Filed(spec, csr.User{}, time.Now())
+		return err == nil && json.Unmarshal(reply, &request.Status) == nil, err
+	})
+	return request, err
 }
 
-// checkServer: the CA's server gives a reply.
+// checkServer is the check that fails if the CA's server does not answer with a reply.
 const checkServer refusal.Check = "ca-server"
 
-// What a server may cost.
 const (
+	// serverPatience bounds a request to the server.
 	serverPatience = time.Minute
-	maxHeaders     = 64 << 10 // bytes
+	// maxHeaders bounds the headers of a reply, in bytes.
+	maxHeaders = 64 << 10
 )
 
 // overHTTPS carries requests to a server whose certificate is of one of the CAs in a file.
@@ -97,9 +86,7 @@ func overHTTPS(to, caFile string) (join.File, error) {
 		pool.AddCert(ca)
 	}
 	client := &http.Client{Timeout: serverPatience,
-		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return &refusal.Error{Check: checkServer, Got: "a redirect", Want: "a reply"}
-		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13},
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaders}}
 	return func(ctx context.Context, spec *csr.Spec) (*csr.Request, error) { return post(ctx, client, to, spec) }, nil
@@ -130,11 +117,8 @@ func post(ctx context.Context, client *http.Client, to string, spec *csr.Spec) (
 		return nil, refusal.Retry(&refusal.Error{Check: checkServer, Got: http.StatusText(got.StatusCode), Want: "a reply: try again"})
 	case got.StatusCode != http.StatusOK:
 		return nil, &refusal.Error{Check: checkServer, Got: refusal.Text(got.Status), Want: "200 OK"}
-	case len(reply) > maxReply:
-		return nil, &refusal.Error{Check: checkServer, Got: "a larger reply", Want: fmt.Sprintf("at most %d bytes", maxReply)}
-	}
-	if err := json.Unmarshal(reply, &request.Status); err != nil {
-		return nil, &refusal.Error{Check: checkServer, Got: "something else than a reply", Err: err}
+	case len(reply) > maxReply || json.Unmarshal(reply, &request.Status) != nil:
+		return nil, &refusal.Error{Check: checkServer, Got: "an answer that is not a certificate request's status", Want: fmt.Sprintf("one in JSON, of at most %d bytes", maxReply)}
 	}
 	return request, nil
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -32,13 +33,13 @@ func TestOverHTTPS(t *testing.T) {
 		is      error
 	}{
 		"as it should be": {handler: reply},
-		"a redirect":      {handler: http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect).ServeHTTP, want: "got a redirect", is: checkServer},
-		"a large reply":   {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.CopyN(w, spaces{}, maxReply+1) }, want: "a larger reply", is: checkServer},
+		"a redirect":      {handler: http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect).ServeHTTP, want: "got 307", is: checkServer},
+		"a large reply":   {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.CopyN(w, spaces{}, maxReply+1) }, want: "at most", is: checkServer},
 		"large headers": {handler: func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X", strings.Repeat("x", 2*maxHeaders))
 			reply(w, r)
 		}, want: "headers"},
-		"no reply":         {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "\x1b[2J") }, want: "something else than a reply", is: checkServer},
+		"no reply":         {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "\x1b[2J") }, want: "in JSON", is: checkServer},
 		"it is busy":       {handler: status(http.StatusTooManyRequests), want: "try again", is: refusal.ErrRetry},
 		"it cannot decide": {handler: status(http.StatusServiceUnavailable), want: "try again", is: refusal.ErrRetry},
 		"another path":     {handler: http.NotFound, want: "404 Not Found", is: checkServer},
@@ -62,10 +63,7 @@ func TestOverHTTPS(t *testing.T) {
 			if ca == "" {
 				ca = written(t, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 			}
-			carry, err := overHTTPS(s.URL, ca)
-			if err != nil {
-				t.Fatal(err)
-			}
+			carry := testkit.Must(overHTTPS(s.URL, ca))
 			got, err := carry(t.Context(), &csr.Spec{SignerName: csr.SignerClientTPM})
 			if (err == nil) != (row.want == "") || err != nil && (!strings.Contains(err.Error(), row.want) || row.is != nil && !errors.Is(err, row.is) || strings.Contains(err.Error(), "\x1b")) {
 				t.Fatalf("got %v, want %q", err, row.want)
@@ -90,7 +88,7 @@ func (spaces) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestPostedRequest: what is sent is the request, as a file has it.
+// TestPostedRequest: the body is the request, as in a file.
 func TestPostedRequest(t *testing.T) {
 	var got csr.Spec
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -100,16 +98,13 @@ func TestPostedRequest(t *testing.T) {
 		_, _ = io.WriteString(w, "{}")
 	}))
 	defer s.Close()
-	carry, err := overHTTPS(s.URL+"/enrol", written(t, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	carry := testkit.Must(overHTTPS(s.URL+"/enrol", written(t, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))))
 	if _, err := carry(t.Context(), &csr.Spec{Request: []byte("request"), SignerName: csr.SignerClientTPM}); err != nil || string(got.Request) != "request" || got.SignerName != csr.SignerClientTPM {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
-// TestOverHTTPSRefuses what is no server, before a TPM is asked.
+// TestOverHTTPSRefuses invalid URLs, before the TPM is used.
 func TestOverHTTPSRefuses(t *testing.T) {
 	ca := selfSigned(t, "ca.pem")
 	for _, to := range []string{"http://ca.example/enrol", "https:///enrol", "https://user:s3cret@ca.example/enrol", "ca.example:8443", "://", "\x00"} {

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,24 +15,24 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// boxed are the kinds in the box.
-func boxed() []Kind {
-	return []Kind{
-		{tpm.Provider, section((*tpmSettings).kind)},
+// builtIn returns the kinds of evidence that the program supports without others.
+func builtIn() []Evidence {
+	return []Evidence{
+		{tpm.Provider, section((*tpmSettings).evidence)},
 		{gce.Provider, section((*cloudSettings).gce)},
 		{azure.Provider, section((*cloudSettings).azure)},
-		{nitro.Provider, section((*nitroSettings).kind)},
+		{nitro.Provider, section((*nitroSettings).evidence)},
 		{ec2.Provider, section((*cloudSettings).ec2)},
+		{noEvidence, section(func(*struct{}) (authenticator.Evidence, error) { return nil, nil })},
 	}
 }
 
-// section makes a kind of a section of its own type.
-func section[T any](open func(*T) (authenticator.Kind, error)) func(decode func(into any) error) (authenticator.Kind, error) {
-	return func(decode func(into any) error) (authenticator.Kind, error) {
+// section decodes a section of the file into a T, and opens it.
+func section[T any](open func(*T) (authenticator.Evidence, error)) func(decode func(into any) error) (authenticator.Evidence, error) {
+	return func(decode func(into any) error) (authenticator.Evidence, error) {
 		s := new(T)
 		if err := decode(s); err != nil {
 			return nil, err
@@ -39,110 +41,86 @@ func section[T any](open func(*T) (authenticator.Kind, error)) func(decode func(
 	}
 }
 
-// noEvidence is the section of a machine that cannot attest.
+// noEvidence is the section of a machine without evidence.
 const noEvidence = "none"
 
-// kind returns the one kind of evidence that is configured, or nil for noEvidence.
-func (s *settings) kind(others []Kind) (authenticator.Kind, error) {
-	if section, ok := s.Evidence[noEvidence]; ok && len(s.Evidence) == 1 {
-		if err := section.Decode(new(struct{})); err != nil {
-			return nil, unreadable("a section evidence."+noEvidence+" that cannot be read", err)
+// evidence returns the configured evidence, or nil for noEvidence.
+func (s *settings) evidence(others []Evidence) (authenticator.Evidence, error) {
+	open, names := map[string]func(decode func(any) error) (authenticator.Evidence, error){}, []string{}
+	for _, k := range append(builtIn(), others...) {
+		if k.Name == "" || k.Open == nil || open[k.Name] != nil {
+			return nil, refusal.Config("Evidence", refusal.Quote(k.Name), "a unique name, and Open")
 		}
-		return nil, nil
+		open[k.Name], names = k.Open, append(names, k.Name)
 	}
-	var found *Kind
-	var names []string
-	all := append(boxed(), others...)
-	for i := range all {
-		k := &all[i]
-		if k.Name == "" || k.Name == noEvidence || k.Open == nil || slices.Contains(names, k.Name) {
-			return nil, refusal.Config("Kind", refusal.Quote(k.Name), "a name that no other has, and Open")
-		}
-		names = append(names, k.Name)
-		if _, ok := s.Evidence[k.Name]; ok {
-			found = k
-		}
+	sections := slices.Sorted(maps.Keys(s.Evidence))
+	if len(sections) != 1 || open[sections[0]] == nil {
+		return nil, refusal.Config("evidence", refusal.Text(strings.Join(sections, " and ")), "one of "+strings.Join(names, ", ")+", such as gce: {}")
 	}
-	if len(s.Evidence) != 1 || found == nil {
-		got := make([]string, 0, len(s.Evidence))
-		for name := range s.Evidence {
-			got = append(got, name)
-		}
-		slices.Sort(got)
-		return nil, refusal.Config("evidence", refusal.Text(strings.Join(got, " and ")), "one of "+strings.Join(names, ", ")+", such as gce: {}, or "+noEvidence+": {}")
-	}
-	kind, err := found.Open(func(into any) error {
-		if err := s.Evidence[found.Name].Decode(into); err != nil {
-			return unreadable("a section evidence."+found.Name+" that cannot be read", err)
+	name := sections[0]
+	evidence, err := open[name](func(into any) error {
+		if err := s.Evidence[name].Decode(into); err != nil {
+			return unreadable("an invalid section evidence."+name, err)
 		}
 		return nil
 	})
 	switch {
-	case err != nil:
+	case err != nil || name == noEvidence:
 		return nil, err
-	case nilpointer.Is(kind) || kind.Provider() != found.Name:
-		return nil, refusal.Config("Kind.Open of "+found.Name, "another kind, or none", "a kind of that name")
+	case evidence == nil || evidence.Provider() != name:
+		return nil, refusal.Config("Evidence.Open of "+name, "nil, or evidence of another provider", "evidence of that provider")
 	}
-	return kind, nil
+	return evidence, nil
 }
 
-// cloudSettings say how to get a cloud's documents from its metadata server.
+// cloudSettings are the settings of a cloud's metadata server.
 type cloudSettings struct {
 	MetadataURL string   `json:"metadataURL"`
 	Timeout     duration `json:"timeout"`
 }
 
-// nitroSettings say how to get documents from a NitroTPM, and a provider ID from the instance's
-// metadata server.
+// nitroSettings are the settings of a NitroTPM, and of the metadata server that has the provider ID.
 type nitroSettings struct {
 	Tool          string `json:"tool"`
 	cloudSettings `json:",inline"`
 }
 
-// proverOf makes a kind from a prover that holds nothing open between uses, and from what tells the
-// machine's provider ID.
-func proverOf(prover attest.Prover, ask askProviderID) authenticator.Kind {
-	return &aboutItself{authenticator.KindOf(prover.Provider(), func(context.Context) (attest.Prover, error) { return prover, nil }), ask}
+// cloudEvidence makes evidence of a prover that holds nothing open between uses, with the metadata
+// server as the source of the machine's provider ID.
+func cloudEvidence(prover attest.Prover, source identified, err error) (authenticator.Evidence, error) {
+	if err != nil {
+		return nil, err
+	}
+	open := func(context.Context) (attest.Prover, error) { return prover, nil }
+	return &identifiedEvidence{authenticator.EvidenceOf(prover.Provider(), open), source}, nil
 }
 
-func (c *cloudSettings) gce() (authenticator.Kind, error) {
+func (c *cloudSettings) gce() (authenticator.Evidence, error) {
 	options := gce.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
 	prover, err := gce.NewProver(options)
-	if err != nil {
-		return nil, err
-	}
-	source, err := gce.NewSource(options)
-	return proverOf(prover, source.ProviderID), err
+	source, failed := gce.NewSource(options)
+	return cloudEvidence(prover, source, cmp.Or(err, failed))
 }
 
-func (c *cloudSettings) azure() (authenticator.Kind, error) {
+func (c *cloudSettings) azure() (authenticator.Evidence, error) {
 	options := azure.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
 	prover, err := azure.NewProver(options)
-	if err != nil {
-		return nil, err
-	}
-	source, err := azure.NewSource(options)
-	return proverOf(prover, source.ProviderID), err
+	source, failed := azure.NewSource(options)
+	return cloudEvidence(prover, source, cmp.Or(err, failed))
 }
 
-func (c *cloudSettings) ec2() (authenticator.Kind, error) {
-	options := ec2.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
-	prover, err := ec2.NewProver(options)
-	if err != nil {
-		return nil, err
-	}
-	source, err := ec2.NewSource(options)
-	return proverOf(prover, source.ProviderID), err
+func (c *cloudSettings) ec2Options() ec2.SourceOptions {
+	return ec2.SourceOptions{URL: c.MetadataURL, Timeout: time.Duration(c.Timeout)}
 }
 
-func (n *nitroSettings) kind() (authenticator.Kind, error) {
+func (c *cloudSettings) ec2() (authenticator.Evidence, error) {
+	prover, err := ec2.NewProver(c.ec2Options())
+	source, failed := ec2.NewSource(c.ec2Options())
+	return cloudEvidence(prover, source, cmp.Or(err, failed))
+}
+
+func (n *nitroSettings) evidence() (authenticator.Evidence, error) {
 	prover, err := nitro.NewProver(nitro.SourceConfig{Ask: nitro.Tool(n.Tool)})
-	if err != nil {
-		return nil, err
-	}
-	source, err := ec2.NewSource(ec2.SourceOptions{URL: n.MetadataURL, Timeout: time.Duration(n.Timeout)})
-	if err != nil {
-		return nil, err
-	}
-	return proverOf(prover, source.ProviderID), nil
+	source, failed := ec2.NewSource(n.ec2Options())
+	return cloudEvidence(prover, source, cmp.Or(err, failed))
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// readKubeconfig reads a kubeconfig's current context, and the files that it names. No error
-// has a proxy's password in it.
+// readKubeconfig reads a kubeconfig's current context, and the files that it names. No error contains a
+// proxy's password.
 func readKubeconfig(path string) (*rest.Config, error) {
 	text, err := readFile(path, configfile.MaxSize)
 	if err != nil {
@@ -28,7 +28,7 @@ func readKubeconfig(path string) (*rest.Config, error) {
 		err = clientcmdapi.MinifyConfig(config)
 	}
 	if err != nil {
-		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "a kubeconfig " + path + " that cannot be read", Err: err}
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "an invalid kubeconfig " + path, Err: err}
 	}
 	dir := filepath.Dir(path)
 	for _, c := range config.Clusters {
@@ -49,16 +49,15 @@ func readKubeconfig(path string) (*rest.Config, error) {
 	return clientcmd.NewDefaultClientConfig(*config, new(clientcmd.ConfigOverrides)).ClientConfig()
 }
 
-// checkProxy refuses an address that errors of others would repeat with its password.
+// checkProxy refuses an invalid address, whose password net/http's errors would contain.
 func checkProxy(proxy string) error {
 	if u, err := url.Parse(proxy); err != nil || proxy != "" && !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) {
-		return refusal.Config("proxy-url of the kubeconfig", "an address that cannot be used", "one of http, https or socks5")
+		return refusal.Config("proxy-url of the kubeconfig", "an invalid address", "a URL of http, https or socks5")
 	}
 	return nil
 }
 
-// inline puts the contents of a file, if one is named, in its place. Contents that are there
-// win, as they do for kubectl.
+// inline replaces the path of a file by its contents. Inline data has precedence, as for kubectl.
 func inline(dir string, file *string, data *[]byte) (err error) {
 	path := *file
 	*file = ""

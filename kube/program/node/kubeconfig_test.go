@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // TestReadKubeconfig reads a file of the node's own: where the API server is, its CA by path,
@@ -12,15 +14,13 @@ import (
 func TestReadKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"ca.crt": "CA", "token": "abcdef.0123456789abcdef\n", "client.pem": "PAIR"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	const token, server = "abcdef.0123456789abcdef", "https://192.0.2.1:6443"
 	t.Setenv("KUBERNETES_MASTER", "https://192.0.2.9")
 	for name, row := range map[string]struct{ cluster, user, token, pair, want string }{
 		"a token":                 {"server: " + server + ", certificate-authority: " + dir + "/ca.crt", "token: " + token, token, "", ""},
-		"a path beside it":        {"server: " + server + ", certificate-authority: ca.crt", "token: " + token, token, "", ""},
+		"a path next to it":       {"server: " + server + ", certificate-authority: ca.crt", "token: " + token, token, "", ""},
 		"data over a path":        {"server: " + server + ", certificate-authority: none, certificate-authority-data: Q0E=", "", "", "", ""},
 		"a token's file":          {"server: " + server + ", certificate-authority: ca.crt", "tokenFile: token", token, "", ""},
 		"a certificate":           {"server: " + server + ", certificate-authority: ca.crt", "client-certificate: client.pem, client-key: client.pem", "", "PAIR", ""},
@@ -47,9 +47,7 @@ func TestReadKubeconfig(t *testing.T) {
 	for name, text := range map[string]string{"empty": "", "no context": "apiVersion: v1\nkind: Config\n", "no user in the context": "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://192.0.2.1'}}]\n" +
 		"contexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x\n"} {
 		path := filepath.Join(dir, "kubeconfig")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.WriteFile(path, []byte(text), 0o600))
 		if c, err := readKubeconfig(path); (err == nil) != (name == "no user in the context") || err == nil && c.BearerToken != "" {
 			t.Errorf("%s: got %+v, %v", name, c, err)
 		}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
@@ -18,15 +18,15 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// defaultPassword is where the program keeps the password of the endorsement hierarchy. It is in
-// no folder that a reboot empties, or that an operator removes to have the node begin anew: without
-// the file no program can use the hierarchy until TPM2_Clear.
+// defaultPassword is the file of the endorsement hierarchy's password. It is in no folder that a reboot
+// empties, or that an administrator removes to make the node join again: without the file no program
+// can use the hierarchy until TPM2_Clear.
 const defaultPassword = "/var/lib/nodeattest-tpm/endorsement-password"
 
-// managedPassword is the value of endorsementPassword with which the program makes the password.
+// managedPassword is the value of endorsementPassword for a password that the program generates.
 const managedPassword = "managed"
 
-// endorsement reads who makes the password of the endorsement hierarchy, and where it is.
+// endorsement reads the fields of the endorsement hierarchy's password.
 func (t *tpmSettings) endorsement(ak *attestationKey) (kept passwordFile, password secret.Value[[]byte], err error) {
 	const field = "evidence.tpm.endorsementPassword"
 	path := t.EndorsementPasswordFile
@@ -35,35 +35,35 @@ func (t *tpmSettings) endorsement(ak *attestationKey) (kept passwordFile, passwo
 	case t.EndorsementPassword == "":
 		password, err = readPassword(path)
 	case t.EndorsementPassword != managedPassword:
-		err = refusal.Config(field, refusal.Quote(t.EndorsementPassword), managedPassword+`, or "": a password has a file of its own`)
+		err = refusal.Config(field, refusal.Quote(t.EndorsementPassword), managedPassword+`, or "": put a password into endorsementPasswordFile`)
 	case ak.Handle != 0:
-		err = refusal.Config(field, managedPassword+" beside ak "+ak.name, "none: whoever can use the TPM can use that key, without the hierarchy's password")
+		err = refusal.Config(field, managedPassword+" with ak "+ak.name, `"": any program with access to the TPM can use a persistent key without the hierarchy's password`)
 	case path != "" && !filepath.IsAbs(path):
-		err = refusal.Config(field+"File", refusal.Quote(path), "an absolute path: the kubelet starts the plugin in another folder")
+		err = refusal.Config(field+"File", refusal.Quote(path), "an absolute path, as the kubelet runs the plugin in another folder")
 	default:
-		kept = passwordFile(filepath.Clean(orDefault(path, defaultPassword)))
+		kept = passwordFile(filepath.Clean(cmp.Or(path, defaultPassword)))
 	}
 	return kept, password, err
 }
 
-// A passwordFile is where the program keeps the password that it gives the endorsement hierarchy;
-// "" is nowhere, and it gives none.
+// A passwordFile is the file of the password that the program sets for the endorsement hierarchy; "" sets
+// none.
 type passwordFile string
 
-// apart refuses a file in one of these folders, which can be emptied at no loss.
+// apart refuses a file in one of these folders, which an administrator may empty.
 func (f passwordFile) apart(folders ...string) error {
 	for _, folder := range folders {
 		if strings.HasPrefix(string(f), filepath.Clean(folder)+"/") {
-			return refusal.Config("evidence.tpm.endorsementPasswordFile", refusal.Quote(string(f)), "a folder of its own: when "+folder+" is emptied, nobody could use the TPM")
+			return refusal.Config("evidence.tpm.endorsementPasswordFile", refusal.Quote(string(f)), "a file outside "+folder+": if that folder were emptied, the TPM could not be used until TPM2_Clear")
 		}
 	}
 	return nil
 }
 
-// ready returns the TPM with the password, which it makes at the first start, and sets again after
-// TPM2_Clear: clearing the TPM does not reveal it, and without it the hierarchy would stay
-// open to all. The password is on disk before the TPM has it. A wrong one is not counted by a TPM,
-// and is tried at each attempt: what mends it, TPM2_Clear, does not change the file.
+// ready returns the TPM with the password, which it generates at the first start, and sets again after
+// TPM2_Clear: otherwise any program could use the hierarchy. The password is on disk before it is set in
+// the TPM. A wrong password is tried at each attempt: a TPM does not count it, and its remedy,
+// TPM2_Clear, does not change the file.
 func (f passwordFile) ready(ctx context.Context, t *authenticator.TPM) (*authenticator.TPM, error) {
 	if f == "" {
 		return t, nil
@@ -83,8 +83,7 @@ func (f passwordFile) ready(ctx context.Context, t *authenticator.TPM) (*authent
 	return &k, errors.Join(err, device.Close())
 }
 
-// folder makes the folder, unless a restart empties it. It is on disk before there is a password
-// in it.
+// folder creates and syncs the folder. It refuses a folder that a restart empties.
 func (f passwordFile) folder() error {
 	if err := safefile.CheckLasting(string(f)); err != nil {
 		return err
@@ -103,13 +102,13 @@ func (f passwordFile) folder() error {
 	return errors.Join(above.Sync(), above.Close())
 }
 
-// state says for status whether there is a password. It does not read it.
+// state returns, for the command status, whether the file exists. It does not read the password.
 func (f passwordFile) state() (string, error) {
 	open, _, err := safefile.Open(string(f), os.O_RDONLY, safefile.Private)
 	where := "set, in "
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		where, err = "none yet; it will be in ", nil
+		where, err = "not set yet; it will be in ", nil
 	case err != nil:
 		where = "in "
 	default:
@@ -121,28 +120,10 @@ func (f passwordFile) state() (string, error) {
 	return where + string(f), err
 }
 
-// managed is a TPM whose endorsement hierarchy has the password of a file.
-type managed struct {
-	*authenticator.TPM
-	password passwordFile
-}
-
-// Open sees to the password, and opens the TPM.
-func (m *managed) Open(ctx context.Context) (attest.Prover, error) {
-	k, err := m.password.ready(ctx, m.TPM)
-	if err != nil {
-		return nil, err
-	}
-	return k.Open(ctx)
-}
-
-// keptPassword is where a kind's password is kept.
-func keptPassword(kind authenticator.Kind) passwordFile {
-	switch k := kind.(type) {
-	case *managed:
-		return k.password
-	case *certified:
-		return k.password
+// keptPassword returns the file of the password of the TPM's endorsement hierarchy, or "".
+func keptPassword(evidence authenticator.Evidence) passwordFile {
+	if t, ok := evidence.(*preparedTPM); ok {
+		return t.password
 	}
 	return ""
 }

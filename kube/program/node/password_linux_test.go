@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
@@ -35,10 +36,7 @@ func managedBy(device *tpmsim.TPM, file string) string {
 // opens opens the kind of a section, as before a hello.
 func opens(t *testing.T, section string) error {
 	t.Helper()
-	c, err := configOf(section)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testkit.Must(configOf(section))
 	p, err := c.Kind.Open(t.Context())
 	if err != nil {
 		return err
@@ -46,7 +44,7 @@ func opens(t *testing.T, section string) error {
 	return p.Close()
 }
 
-// makesAK reports whether somebody with that password can make an attestation key.
+// makesAK reports whether a program with that password can make an attestation key.
 func makesAK(t *testing.T, device transport.TPM, password []byte) bool {
 	t.Helper()
 	_, err := tpm.AKPublic(t.Context(), device, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, secret.New(password))
@@ -59,10 +57,7 @@ func makesAK(t *testing.T, device transport.TPM, password []byte) bool {
 // wrongPasswords is how many the TPM counts.
 func wrongPasswords(t *testing.T, device transport.TPM) uint32 {
 	t.Helper()
-	got, err := tpm2.GetCapability{Capability: tpm2.TPMCapTPMProperties, Property: uint32(tpm2.TPMPTLockoutCounter), PropertyCount: 1}.Execute(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.Must(tpm2.GetCapability{Capability: tpm2.TPMCapTPMProperties, Property: uint32(tpm2.TPMPTLockoutCounter), PropertyCount: 1}.Execute(device))
 	properties, err := got.CapabilityData.Data.TPMProperties()
 	if err != nil || len(properties.TPMProperty) != 1 || properties.TPMProperty[0].Property != tpm2.TPMPTLockoutCounter {
 		t.Fatalf("%+v, %v", properties, err)
@@ -71,7 +66,7 @@ func wrongPasswords(t *testing.T, device transport.TPM) uint32 {
 }
 
 // TestManagedPassword: the program makes a password before its first message, and sets it again
-// after TPM2_Clear. Nobody makes an attestation key without its file.
+// after TPM2_Clear. No program makes an attestation key without its file.
 func TestManagedPassword(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{})
 	folder := filepath.Join(mounttest.Disk(t), "tpm")
@@ -81,13 +76,9 @@ func TestManagedPassword(t *testing.T) {
 	for _, when := range []string{"at the first start", "again", "after a reset", "after TPM2_Clear"} {
 		switch when {
 		case "after a reset":
-			if err := device.Reset(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(device.Reset())
 		case "after TPM2_Clear":
-			if _, err := (tpm2.Clear{AuthHandle: tpm2.AuthHandle{Handle: tpm2.TPMRHLockout, Auth: tpm2.PasswordAuth(nil)}}).Execute(device); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must((tpm2.Clear{AuthHandle: tpm2.AuthHandle{Handle: tpm2.TPMRHLockout, Auth: tpm2.PasswordAuth(nil)}}).Execute(device))
 			if !makesAK(t, device, nil) {
 				t.Error("TPM2_Clear left the password")
 			}
@@ -95,10 +86,7 @@ func TestManagedPassword(t *testing.T) {
 		if err := opens(t, section); err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testkit.Must(os.ReadFile(file))
 		if first == nil {
 			first = text
 		}
@@ -117,10 +105,7 @@ func TestManagedPassword(t *testing.T) {
 	if n := wrongPasswords(t, device); n != 0 {
 		t.Errorf("the TPM counts %d wrong passwords", n)
 	}
-	c, err := configOf("{endorsementPasswordFile: " + file + "}") // and an operator can take it over
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testkit.Must(configOf("{endorsementPasswordFile: " + file + "}")) // and an operator can take it over
 	if password := c.Kind.(*authenticator.TPM).Options.EndorsementPassword; !makesAK(t, device, password.Reveal()) {
 		t.Error("the file is not read as an operator's")
 	}
@@ -149,9 +134,7 @@ func TestNoRoom(t *testing.T) {
 	certified := "{device: " + strings.TrimPrefix(device.TCTI(), "swtpm:path=") + ", ak: " + operatorsKey() + "}"
 	for _, section := range []string{certified, kept} {
 		for range 3 {
-			if _, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}).Execute(device); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must((tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}).Execute(device))
 		}
 		if err := opens(t, section); err != nil {
 			t.Errorf("%s: %v", section, err)
@@ -163,18 +146,14 @@ func TestNoRoom(t *testing.T) {
 func TestManagedPasswordAfterACrash(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{})
 	file := filepath.Join(mounttest.Disk(t), "password")
-	if err := os.WriteFile(file, []byte(strings.Repeat("p", 32)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := opens(t, managedBy(device, file)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.WriteFile(file, []byte(strings.Repeat("p", 32)+"\n"), 0o600))
+	testkit.MustDo(opens(t, managedBy(device, file)))
 	if makesAK(t, device, nil) || !makesAK(t, device, bytes.Repeat([]byte("p"), 32)) {
 		t.Error("the TPM has not the password of the file")
 	}
 }
 
-// TestManagedPasswordRefused: what the program finds is not its own, or cannot be kept. Nothing is
+// TestManagedPasswordRefused: a password that the program did not set, or cannot store. Nothing is
 // changed, a hello is not made, and the TPM counts no wrong password, however often it is tried.
 func TestManagedPasswordRefused(t *testing.T) {
 	const remedy = "an operator puts the file of this TPM back, or clears the TPM (TPM2_Clear"
@@ -188,8 +167,8 @@ func TestManagedPasswordRefused(t *testing.T) {
 		want    string
 		is      error
 	}{
-		"a lost file":              {theirs: "theirs", want: "there is no file: " + remedy, is: tpm.ErrHierarchyPassword},
-		"a password set elsewhere": {"theirs", func(_ *testing.T, file string) error { return os.WriteFile(file, good, 0o600) }, "", "it was set elsewhere: " + remedy, tpm.ErrHierarchyPassword},
+		"a lost file":                {theirs: "theirs", want: "there is no file: " + remedy, is: tpm.ErrHierarchyPassword},
+		"another program's password": {"theirs", func(_ *testing.T, file string) error { return os.WriteFile(file, good, 0o600) }, "", remedy, tpm.ErrHierarchyPassword},
 		"a file that others may read": {"", func(_ *testing.T, file string) error {
 			return errors.Join(os.WriteFile(file, good, 0o600), os.Chmod(file, 0o640))
 		}, "", "mode -rw-r-----, want 0600", refusal.Check("password-file")},
@@ -199,7 +178,7 @@ func TestManagedPasswordRefused(t *testing.T) {
 		"a symbolic link":            {"", func(t *testing.T, file string) error { return os.Symlink(written(t, "password", good), file) }, "", "a symbolic link", refusal.Check("password-file")},
 		"a folder":                   {"", func(_ *testing.T, file string) error { return os.Mkdir(file, 0o700) }, "", "a regular file", refusal.Check("password-file")},
 		"a file of another form":     {"", func(_ *testing.T, file string) error { return os.WriteFile(file, good[1:], 0o600) }, "", "32 characters of base64url and a line feed", refusal.Check("password-file")},
-		"a folder that others write": {"", func(_ *testing.T, file string) error { return os.Chmod(filepath.Dir(file), 0o770) }, "", "one that only its owner can write to", refusal.Check("file")},
+		"a folder that others write": {"", func(_ *testing.T, file string) error { return os.Chmod(filepath.Dir(file), 0o770) }, "", "file", refusal.Check("file")},
 		"no folder above it":         {"", nil, "/nonexistent/tpm/password", "/nonexistent/tpm", fs.ErrNotExist},
 		"a read-only disk":           {"", nil, disk + "/tpm/password", "read-only file system", unix.EROFS},
 	} {
@@ -212,9 +191,7 @@ func TestManagedPasswordRefused(t *testing.T) {
 				file = filepath.Join(mounttest.Disk(t), "password")
 			}
 			if row.prepare != nil {
-				if err := row.prepare(t, file); err != nil {
-					t.Fatal(err)
-				}
+				testkit.MustDo(row.prepare(t, file))
 			}
 			tpmlab.SetHierarchyPassword(t, device, tpm2.TPMRHEndorsement, nil, []byte(row.theirs))
 			before, _ := os.ReadFile(file)
@@ -251,21 +228,16 @@ func readOnly(t *testing.T, dir string) (path string, writable func()) {
 	}
 	t.Cleanup(func() { unix.Close(tree) })
 	set := func(attr unix.MountAttr) {
-		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr))
 	}
 	set(unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 	return "/proc/self/fd/" + strconv.Itoa(tree), func() { set(unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}) }
 }
 
 // TestPasswordPage runs the commands of docs/kinds-of-evidence.md: the password is emptied, the TPM
-// is cleared, and then nobody else can clear it.
+// is cleared, and then no other program can clear it.
 func TestPasswordPage(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "kinds-of-evidence.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testkit.Must(os.ReadFile(filepath.Join("..", "..", "..", "docs", "kinds-of-evidence.md")))
 	lines := regexp.MustCompile(`(?m)^(tpm2_|head ).*$`).FindAllString(string(page), -1)
 	if len(lines) != 3 {
 		t.Fatalf("the page has %q", lines)
@@ -284,9 +256,7 @@ func TestPasswordPage(t *testing.T) {
 			t.Fatalf("before %s: %v", line, err)
 		}
 		if n == 1 {
-			if err := os.Remove(file); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(os.Remove(file))
 		}
 		if out, err := shell(at.Replace(line)); err != nil {
 			t.Fatalf("%s: %v: %s", line, err, out)
@@ -315,11 +285,11 @@ func TestPasswordSettings(t *testing.T) {
 		"{endorsementPassword: managed, ak: oem}":                                                                          {kept: defaultPassword},
 		"{endorsementPassword: managed, ak: " + operatorsKey() + "}":                                                       {kept: defaultPassword},
 		"{endorsementPassword: Managed}":                                                                                   {err: `evidence.tpm.endorsementPassword "Managed", want managed, or ""`},
-		"{endorsementPassword: s3cret}":                                                                                    {err: "a password has a file of its own"},
+		"{endorsementPassword: s3cret}":                                                                                    {err: "put a password into endorsementPasswordFile"},
 		"{endorsementPassword: managed, endorsementPasswordFile: b}":                                                       {err: `evidence.tpm.endorsementPasswordFile "b", want an absolute path`},
 		"{endorsementPassword: managed, ak: azure-rsa}":                                                                    {err: "without the hierarchy's password"},
 		`{endorsementPassword: managed, ak: {handle: "0x81020001", certificateIndex: "0x01800a00"}}`:                       {err: "without the hierarchy's password"},
-		"{endorsementPassword: managed, endorsementPasswordFile: /var/lib/kubelet-authenticator/password}":                 {err: "a folder of its own: when /var/lib/kubelet-authenticator is emptied"},
+		"{endorsementPassword: managed, endorsementPasswordFile: /var/lib/kubelet-authenticator/password}":                 {err: "a file outside /var/lib/kubelet-authenticator"},
 		"{endorsementPassword: managed, endorsementPasswordFile: /var/lib/kubelet-authenticator/../../lib/other/password}": {kept: "/var/lib/other/password"},
 	} {
 		c, err := configOf(section)
@@ -331,7 +301,7 @@ func TestPasswordSettings(t *testing.T) {
 	}
 }
 
-// TestStatusOfPassword: status says whether there is a password and where, and never what it is.
+// TestStatusOfPassword: status shows the file of the password, and never the password.
 func TestStatusOfPassword(t *testing.T) {
 	dir := mounttest.Disk(t)
 	file := filepath.Join(dir, "tpm", "password")
@@ -348,18 +318,14 @@ func TestStatusOfPassword(t *testing.T) {
 		}
 		return out.String()
 	}
-	if got := status("text"); !strings.Contains(got, "TPM's endorsement password: none yet; it will be in "+file+"\n") {
+	if got := status("text"); !strings.Contains(got, "TPM's endorsement password: not set yet; it will be in "+file+"\n") {
 		t.Errorf("before: %s", got)
 	}
-	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(strings.Repeat("p", 32)+"\n"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(strings.Repeat("p", 32)+"\n"), 0o600)))
 	if got := status("text"); !strings.Contains(got, "TPM's endorsement password: set, in "+file+"\n") || strings.Contains(got, "endorsement password in") {
 		t.Errorf("with a file: %s", got)
 	}
-	if err := os.Chmod(file, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.Chmod(file, 0o644))
 	var got struct {
 		NodeName, EndorsementPassword string
 		Problems                      []string

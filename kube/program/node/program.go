@@ -1,9 +1,9 @@
-// Package node is the program kubelet-authenticator, for a main function that adds kinds
-// of evidence to those in the box:
+// Package node is the program kubelet-authenticator, for a main function that adds kinds of evidence to
+// the built-in ones:
 //
 //	func main() { os.Exit(node.Main(os.Args[1:], os.Stdout, os.Stderr, rack)) }
 //
-// The control plane's side of such a kind is for package controlplane.
+// Package controlplane takes the control plane's side of such a kind.
 package node
 
 import (
@@ -18,6 +18,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,29 +32,26 @@ import (
 // defaultConfig is the program's configuration file.
 const defaultConfig = "/etc/kubernetes/kubelet-authenticator.yaml"
 
-// Kind is a kind of evidence that the program can present beside those in the box.
-type Kind struct {
-	// Name is the kind's name, that of the attest.Prover, and of its section below evidence in
-	// the configuration file.
+// Evidence is a kind of evidence in addition to the built-in ones.
+type Evidence struct {
+	// Name is the Provider of the attest.Prover, and the name of its section below evidence in the
+	// configuration file.
 	Name string
-	// Open makes the kind, such as with authenticator.KindOf. decode reads the section into a
-	// pointer to a struct whose fields have JSON tags: an unknown field, or a value of the
-	// wrong type, is an error. A kind that has the method
+	// Open makes the evidence, for example with authenticator.EvidenceOf. decode reads the section
+	// into a pointer to a struct whose fields have JSON tags: an unknown field, or a value of the
+	// wrong type, is an error. For providerID: auto, the evidence must have the method
 	//
 	//	ProviderID(ctx context.Context) (string, error)
-	//
-	// is asked by it for the machine's provider ID where the file says providerID: auto.
-	Open func(decode func(into any) error) (authenticator.Kind, error)
+	Open func(decode func(into any) error) (authenticator.Evidence, error)
 }
 
-// Main is the program kubelet-authenticator. It runs the command that args name, and returns
-// its exit status: 0, 1 after an error, 2 after a wrong command line. The command roots check
-// holds downloaded certificates against the list of docs/vendor-roots.md, and takes no
-// configuration.
-func Main(args []string, stdout, stderr io.Writer, kinds ...Kind) int {
+// Main is the program kubelet-authenticator. It runs the command of args, and returns its exit status:
+// 0, 1 after an error, 2 after a wrong command line. The command roots check compares downloaded
+// certificates with the list of docs/vendor-roots.md, and reads no configuration.
+func Main(args []string, stdout, stderr io.Writer, kinds ...Evidence) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	log.SetOutput(io.Discard) // net/http writes there what a server sends unasked, such as a token that it repeats
+	log.SetOutput(io.Discard) // net/http logs unsolicited responses there, which may contain a token
 	err := run(ctx, args, stdout, stderr, kinds)
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
@@ -69,17 +67,17 @@ func Main(args []string, stdout, stderr io.Writer, kinds ...Kind) int {
 	return 0
 }
 
-// errCommandLine is a command line that is not understood.
+// errCommandLine is an invalid command line.
 var errCommandLine = errors.New("wrong command line")
 
-// errNotUsable has status fail if the node has no certificate.
-var errNotUsable = errors.New("there is no client certificate that works")
+// errNotUsable is the error of status if the node has no usable client certificate.
+var errNotUsable = errors.New("the node has no usable client certificate")
 
 // run is the program.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []Kind) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []Evidence) error {
 	flags := flag.NewFlagSet("kubelet-authenticator", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	path := flags.String("config", defaultConfig, "the program's file, of kind "+settingsKind)
+	path := flags.String("config", defaultConfig, "the configuration file, of kind "+settingsKind)
 	flags.Usage = func() {
 		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate | enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE) | roots check FILE...")
 		flags.PrintDefaults()
@@ -94,14 +92,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []K
 	if command == "roots" {
 		return roots(flags.Args()[1:], stdout, time.Now())
 	}
-	var kept passwordFile
-	do, ok := map[string]func(context.Context, *authenticator.Authenticator, []string, io.Writer) error{
-		"credential": credential, "daemon": daemon, "rotate": rotate,
-		"status": func(_ context.Context, a *authenticator.Authenticator, args []string, stdout io.Writer) error {
-			return status(a, kept, args, stdout)
-		},
-	}[command]
-	if !ok && command != "enrol" {
+	if !slices.Contains([]string{"credential", "daemon", "status", "rotate", "enrol"}, command) {
 		flags.Usage()
 		return fmt.Errorf("%w: command %s, want credential, daemon, status, rotate, enrol or roots", errCommandLine, refusal.Quote(command))
 	}
@@ -117,8 +108,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []K
 	if err != nil {
 		return fmt.Errorf("%s: %w", *path, err)
 	}
-	kept = keptPassword(c.Kind)
-	if command == "enrol" { // before there is a cluster
+	if command == "enrol" { // which needs no cluster
 		return enrol(ctx, &c, flags.Args()[1:], stdout)
 	}
 	level := slog.LevelInfo
@@ -132,13 +122,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []K
 	if err != nil {
 		return err
 	}
-	return do(ctx, a, flags.Args()[min(1, flags.NArg()):], stdout)
+	switch command {
+	case "credential":
+		return credential(ctx, a, stdout)
+	case "daemon":
+		notify("STATUS=getting the node's certificates")
+		return a.Run(ctx)
+	case "rotate":
+		return rotate(ctx, a, stdout)
+	}
+	return status(a, keptPassword(c.Kind), flags.Args()[1:], stdout)
 }
 
 // execInfo is the environment variable that client-go sets for a plugin.
 const execInfo = "KUBERNETES_EXEC_INFO"
 
-func credential(ctx context.Context, a *authenticator.Authenticator, _ []string, stdout io.Writer) error {
+func credential(ctx context.Context, a *authenticator.Authenticator, stdout io.Writer) error {
 	if err := authenticator.CheckExecInfoVariable(os.Getenv(execInfo)); err != nil {
 		return err
 	}
@@ -149,15 +148,10 @@ func credential(ctx context.Context, a *authenticator.Authenticator, _ []string,
 	return json.NewEncoder(stdout).Encode(c)
 }
 
-func daemon(ctx context.Context, a *authenticator.Authenticator, _ []string, _ io.Writer) error {
-	notify("STATUS=getting the node's certificates")
-	return a.Run(ctx)
-}
-
-// report is what status prints.
+// report is the output of status.
 type report struct {
 	*authenticator.Status
-	EndorsementPassword string `json:"endorsementPassword,omitempty"` // where it is, not what
+	EndorsementPassword string `json:"endorsementPassword,omitempty"` // its file
 }
 
 func status(a *authenticator.Authenticator, kept passwordFile, args []string, stdout io.Writer) error {
@@ -192,15 +186,15 @@ func status(a *authenticator.Authenticator, kept passwordFile, args []string, st
 	return err
 }
 
-func rotate(ctx context.Context, a *authenticator.Authenticator, _ []string, stdout io.Writer) error {
+func rotate(ctx context.Context, a *authenticator.Authenticator, stdout io.Writer) error {
 	if err := a.Rotate(ctx); err != nil {
 		return err
 	}
 	return a.Status().Write(stdout, time.Now())
 }
 
-// notify tells systemd about the state as a service of Type=notify does (sd_notify(3)).
-// Without systemd it does nothing.
+// notify sends the state to systemd, for a service of Type=notify (sd_notify(3)). Without systemd it does
+// nothing.
 func notify(state string) {
 	socket := os.Getenv("NOTIFY_SOCKET")
 	if socket == "" {
@@ -210,7 +204,7 @@ func notify(state string) {
 	if err != nil {
 		return
 	}
-	_, _ = conn.Write([]byte(state)) // this is only a courtesy
+	_, _ = conn.Write([]byte(state)) // systemd restarts the service if it is not notified in time
 	_ = conn.Close()
 }
 

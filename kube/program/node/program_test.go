@@ -35,10 +35,7 @@ var deployed = filepath.Join("..", "..", "deploy", "node")
 
 func read(t testing.TB, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(deployed, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.Must(os.ReadFile(filepath.Join(deployed, name)))
 	return string(text)
 }
 
@@ -50,26 +47,14 @@ func TestExample(t *testing.T) {
 		if name != "as it is" {
 			text = strings.NewReplacer("# serving:", "serving:", "#   signerName", "  signerName", "#   dnsNames", "  dnsNames", "#   ipAddresses", "  ipAddresses").Replace(text)
 		}
-		s, err := parseSettings([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := s.config(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testkit.Must(parseSettings([]byte(text)))
+		c := testkit.Must(s.config(nil))
 		c.Dir = filepath.Join(mounttest.Disk(t), "state")
 		if _, err := authenticator.New(c); err != nil || c.NodeName != "node-1" || (c.Serving != nil) != (name != "as it is") {
 			t.Errorf("%s: %+v, %v", name, c, err)
 		}
-		bare, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nevidence: {tpm: {}}\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := bare.config(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		bare := testkit.Must(parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nevidence: {tpm: {}}\n")))
+		d := testkit.Must(bare.config(nil))
 		full, def := c.Kind.(*authenticator.TPM), d.Kind.(*authenticator.TPM)
 		if full.Path != def.Path || full.PersistentEK != def.PersistentEK || d.Dir != "/var/lib/kubelet-authenticator" || !reflect.DeepEqual(c.Kubelet, d.Kubelet) {
 			t.Errorf("the example is not the default: %+v, %+v", full, def)
@@ -77,24 +62,19 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// reached is what a file has become.
+// reached is the result of a file.
 type reached struct {
 	authenticator.Config
 	*authenticator.TPM
 }
 
-// TestFields has each field of the file reach what the program runs.
+// TestFields has each field of the file reach the program's configuration.
 func TestFields(t *testing.T) {
 	dir := t.TempDir()
-	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := testkit.Must(tpmsim.NewCA(tpmsim.CAOptions{}))
 	bundle, password, events := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "password"), filepath.Join(dir, "log")
 	for path, text := range map[string][]byte{bundle: pemOf("CERTIFICATE", ca.Root().Raw), password: []byte("secret\n"), events: []byte("a log")} {
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.WriteFile(path, text, 0o600))
 	}
 	serving := strings.NewReplacer("# serving:", "serving:", "#   signerName", "  signerName", "#   dnsNames", "  dnsNames", "#   ipAddresses", "  ipAddresses")
 	text := serving.Replace(read(t, "kubelet-authenticator.yaml"))
@@ -146,14 +126,8 @@ func TestFields(t *testing.T) {
 		t.Run(row.with, func(t *testing.T) {
 			var found [2]any
 			for n, text := range []string{text, strings.Replace(text, row.old, row.with, 1)} {
-				s, err := parseSettings([]byte(text))
-				if err != nil {
-					t.Fatal(err)
-				}
-				c, err := s.config(nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := testkit.Must(parseSettings([]byte(text)))
+				c := testkit.Must(s.config(nil))
 				found[n] = row.got(reached{c, c.Kind.(*authenticator.TPM)})
 			}
 			if !reflect.DeepEqual(found[1], row.want) || reflect.DeepEqual(found[0], row.want) {
@@ -174,10 +148,7 @@ func TestFolders(t *testing.T) {
 		recovery + "\nkeyDir: /var/lib/kubelet-authenticator": {"/var/lib/kubelet-authenticator", "/var/lib/kubelet-authenticator"},
 		recovery + "\nstateDir: /a\nkeyDir: /b":               {"/a", "/b"},
 	} {
-		s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nevidence: {tpm: {}}" + more + "\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testkit.Must(parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nevidence: {tpm: {}}" + more + "\n")))
 		if c, err := s.config(nil); err != nil || c.Dir != want[0] || c.KeyDir != want[1] {
 			t.Errorf("%q: got %q and %q, %v", more, c.Dir, c.KeyDir, err)
 		}
@@ -189,14 +160,8 @@ func TestSettingsOfAMakersKey(t *testing.T) {
 	const path = "/etc/kubernetes/ak-password"
 	text := strings.NewReplacer("ek: rsa-2048", `ek: ""`, `"0x81010001"`, `""`, "ak: p-256", "ak: oem",
 		`akPasswordFile: ""`, "akPasswordFile: "+path).Replace(read(t, "kubelet-authenticator.yaml"))
-	s, err := parseSettings([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.config(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(parseSettings([]byte(text)))
+	c := testkit.Must(s.config(nil))
 	k := c.Kind.(*authenticator.TPM)
 	if !k.AK.OEM || k.Options.EK != nil || k.AKPasswordFile != path {
 		t.Errorf("%+v", k)
@@ -214,10 +179,7 @@ func TestSettingsOfAzuresKey(t *testing.T) {
 		"a password": {strings.Replace(text, `akPasswordFile: ""`, "akPasswordFile: /etc/kubernetes/ak-password", 1), refusal.CheckConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := parseSettings([]byte(row.text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := testkit.Must(parseSettings([]byte(row.text)))
 			c, err := s.config(nil)
 			if !errors.Is(err, row.want) {
 				t.Fatalf("got %v, want %v", err, row.want)
@@ -235,31 +197,31 @@ func TestSettingsOfAzuresKey(t *testing.T) {
 func TestSettingsRefused(t *testing.T) {
 	good := read(t, "kubelet-authenticator.yaml")
 	for name, change := range map[string][2]string{
-		"another version": {"v1alpha1", "v1"},
-		"the CRDs' group": {"config.nodeattest", "nodeattest"},
-		"another kind":    {"kind: KubeletAuth", "kind: Auth"},
-		"unknown":         {"nodeName:", "nodename2:"},
-		"twice":           {"nodeName: node-1", "nodeName: node-1\nnodeName: node-2"},
-		"in capitals":     {"nodeName: node-1", "NODENAME: node-1"},
-		"twice by case":   {"nodeName: node-1", "nodeName: node-1\nNodeName: node-2"},
-		"a number":        {"nodeName: node-1", "nodeName: 0010"},
-		"a truth value":   {"nodeName: node-1", "nodeName: no"},
-		"no duration":     {"lifetime: 24h", "lifetime: long"},
-		"no evidence":     {"  tpm:\n", "  other:\n"},
-		"a format":        {"minimumVersion: 0", "minimumVersion: tpm/v1"},
-		"ek":              {"ek: rsa-2048", "ek: rsa-1024"},
-		"ak":              {"ak: p-256", "ak: p-257"},
-		"ek and AK's":     {"ak: p-256", "ak: gce-rsa"},
-		"ek and Azure's":  {"ak: p-256", "ak: azure-rsa"},
-		"ek and maker's":  {"ak: p-256", "ak: oem"},
-		"a made AK's":     {`akPasswordFile: ""`, `akPasswordFile: /none`},
-		"handle":          {`"0x81010001"`, `"0x80010001"`},
-		"handle's form":   {`"0x81010001"`, `"81010001"`},
-		"no file":         {`intermediates: ""`, `intermediates: /nonexistent`},
-		"no password":     {`endorsementPasswordFile: ""`, `endorsementPasswordFile: /nonexistent`},
-		"log alone":       {`eventLog: ""`, `eventLog: /x`},
-		"two kinds":       {"  tpm:\n", "  gce: {}\n  tpm:\n"},
-		"a kind of none":  {"  tpm:\n", "  gce:\n  other:\n"},
+		"another version":  {"v1alpha1", "v1"},
+		"the CRDs' group":  {"config.nodeattest", "nodeattest"},
+		"another provider": {"kind: KubeletAuth", "kind: Auth"},
+		"unknown":          {"nodeName:", "nodename2:"},
+		"twice":            {"nodeName: node-1", "nodeName: node-1\nnodeName: node-2"},
+		"in capitals":      {"nodeName: node-1", "NODENAME: node-1"},
+		"twice by case":    {"nodeName: node-1", "nodeName: node-1\nNodeName: node-2"},
+		"a number":         {"nodeName: node-1", "nodeName: 0010"},
+		"a truth value":    {"nodeName: node-1", "nodeName: no"},
+		"no duration":      {"lifetime: 24h", "lifetime: long"},
+		"no evidence":      {"  tpm:\n", "  other:\n"},
+		"a format":         {"minimumVersion: 0", "minimumVersion: tpm/v1"},
+		"ek":               {"ek: rsa-2048", "ek: rsa-1024"},
+		"ak":               {"ak: p-256", "ak: p-257"},
+		"ek and AK's":      {"ak: p-256", "ak: gce-rsa"},
+		"ek and Azure's":   {"ak: p-256", "ak: azure-rsa"},
+		"ek and maker's":   {"ak: p-256", "ak: oem"},
+		"a made AK's":      {`akPasswordFile: ""`, `akPasswordFile: /none`},
+		"handle":           {`"0x81010001"`, `"0x80010001"`},
+		"handle's form":    {`"0x81010001"`, `"81010001"`},
+		"no file":          {`intermediates: ""`, `intermediates: /nonexistent`},
+		"no password":      {`endorsementPasswordFile: ""`, `endorsementPasswordFile: /nonexistent`},
+		"log alone":        {`eventLog: ""`, `eventLog: /x`},
+		"two kinds":        {"  tpm:\n", "  gce: {}\n  tpm:\n"},
+		"a kind of none":   {"  tpm:\n", "  gce:\n  other:\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(good, change[0], change[1], 1)
@@ -285,42 +247,39 @@ func TestSettingsRefused(t *testing.T) {
 	}
 }
 
-// TestKindOfOthers has the program know a kind of somebody else's: its section is read as
+// TestKindOfOthers adds a kind of evidence to the program: its section is read as
 // strictly as the others.
 func TestKindOfOthers(t *testing.T) {
-	rack := Kind{Name: "rack", Open: func(decode func(into any) error) (authenticator.Kind, error) {
+	rack := Evidence{Name: "rack", Open: func(decode func(into any) error) (authenticator.Evidence, error) {
 		var section struct {
 			Slot string `json:"slot"`
 		}
 		if err := decode(&section); err != nil {
 			return nil, err
 		}
-		return authenticator.KindOf("rack", func(context.Context) (attest.Prover, error) { return nil, errors.New("slot " + section.Slot) }), nil
+		return authenticator.EvidenceOf("rack", func(context.Context) (attest.Prover, error) { return nil, errors.New("slot " + section.Slot) }), nil
 	}}
-	renamed, empty := rack, Kind{Name: "rack"}
+	renamed, empty := rack, Evidence{Name: "rack"}
 	renamed.Name = "shelf"
 	for name, row := range map[string]struct {
 		text  string
-		kinds []Kind
+		kinds []Evidence
 		want  string // "": it is known
 	}{
-		"rack":                       {"{rack: {slot: a}}", []Kind{rack}, ""},
-		"one in the box":             {"{gce: {}}", []Kind{rack}, ""},
+		"rack":                       {"{rack: {slot: a}}", []Evidence{rack}, ""},
+		"one in the box":             {"{gce: {}}", []Evidence{rack}, ""},
 		"a program without the kind": {"{rack: {slot: a}}", nil, "rack"},
-		"an unknown field":           {"{rack: {row: a}}", []Kind{rack}, "row"},
-		"an unknown field of gce":    {"{gce: {metadataurl: a}}", []Kind{rack}, "metadataurl"},
-		"a section of nothing":       {"{rack: }", []Kind{rack}, "an object"},
-		"beside another":             {"{rack: {slot: a}, gce: {}}", []Kind{rack}, "gce and rack"},
-		"beside an unknown one":      {"{rack: {slot: a}, row: {}}", []Kind{rack}, "rack and row"},
-		"twice":                      {"{rack: {slot: a}}", []Kind{rack, rack}, "no other"},
-		"a kind of another name":     {"{shelf: {slot: a}}", []Kind{renamed}, "another kind"},
-		"nothing to open":            {"{rack: {slot: a}}", []Kind{empty}, "Open"},
+		"an unknown field":           {"{rack: {row: a}}", []Evidence{rack}, "row"},
+		"an unknown field of gce":    {"{gce: {metadataurl: a}}", []Evidence{rack}, "metadataurl"},
+		"a section of nothing":       {"{rack: }", []Evidence{rack}, "an object"},
+		"with another":               {"{rack: {slot: a}, gce: {}}", []Evidence{rack}, "gce and rack"},
+		"with an unknown one":        {"{rack: {slot: a}, row: {}}", []Evidence{rack}, "rack and row"},
+		"twice":                      {"{rack: {slot: a}}", []Evidence{rack, rack}, "a unique name"},
+		"a kind of another name":     {"{shelf: {slot: a}}", []Evidence{renamed}, "another provider"},
+		"nothing to open":            {"{rack: {slot: a}}", []Evidence{empty}, "Open"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nminimumVersion: 2\nevidence: " + row.text + "\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := testkit.Must(parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nminimumVersion: 2\nevidence: " + row.text + "\n")))
 			c, err := s.config(row.kinds)
 			if (err == nil) != (row.want == "") || err != nil && (!errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), row.want)) {
 				t.Fatalf("got %v, want an error with %q", err, row.want)
@@ -342,7 +301,7 @@ func TestKindOfOthers(t *testing.T) {
 		"stateDir: "+filepath.Join(t.TempDir(), "state")+"\nkubelet: {processes: false, flagFiles: [], config: ''}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for want, kinds := range map[string][]Kind{errNotUsable.Error(): {rack}, "one of tpm, gce, azure, nitro, ec2": nil} {
+	for want, kinds := range map[string][]Evidence{errNotUsable.Error(): {rack}, "one of tpm, gce, azure, nitro, ec2": nil} {
 		if status := Main([]string{"--config", path, "status"}, new(bytes.Buffer), &stderr, kinds...); status != 1 || !strings.Contains(stderr.String(), want) {
 			t.Errorf("status %d, want an error with %q: %s", status, want, &stderr)
 		}
@@ -371,10 +330,7 @@ func TestKinds(t *testing.T) {
 		"recovery without": {"evidence: {gce: {}}\nrecoverySigner: cluster.x-k8s.io/kubelet-attestation-recovery-tpm", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := parseSettings([]byte(head + row.text + "\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := testkit.Must(parseSettings([]byte(head + row.text + "\n")))
 			c, err := s.config(nil)
 			switch {
 			case row.provider == "" && !errors.Is(err, refusal.CheckConfig):
@@ -413,18 +369,13 @@ func TestUnits(t *testing.T) {
 	if err != nil {
 		t.Skip("no systemd-analyze: apt-get install systemd")
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := testkit.Must(os.Executable())
 	const installed = "/usr/local/bin/kubelet-authenticator"
 	if !strings.Contains(unit, "ExecStart="+installed+" --config "+defaultConfig+" daemon") {
 		t.Error("it starts something else")
 	}
 	path := filepath.Join(t.TempDir(), "kubelet-authenticator.service")
-	if err := os.WriteFile(path, []byte(strings.Replace(unit, installed, self, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.WriteFile(path, []byte(strings.Replace(unit, installed, self, 1)), 0o600))
 	out, err := exec.Command(analyze, "verify", "--man=no", "--recursive-errors=no", path).CombinedOutput()
 	if err != nil || len(bytes.TrimSpace(out)) != 0 {
 		t.Errorf("systemd-analyze: %v: %s", err, out)
@@ -456,9 +407,7 @@ func TestCommands(t *testing.T) {
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	text := "apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nstateDir: " + filepath.Join(dir, "state") + "\nkubeconfig: " + kubeconfig +
 		"\nevidence: {tpm: {device: " + filepath.Join(dir, "none") + "}}\nkubelet: {processes: false, flagFiles: [], config: " + filepath.Join(dir, "kubelet.yaml") + "}\n"
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.WriteFile(config, []byte(text), 0o600))
 	try := func(args ...string) (string, string, error) {
 		var out, errs bytes.Buffer
 		err := run(t.Context(), args, &out, &errs, nil)
@@ -482,7 +431,7 @@ func TestCommands(t *testing.T) {
 		})
 	}
 	out, _, err := try("-config", config, "status")
-	if !errors.Is(err, errNotUsable) || !strings.Contains(out, "none yet") || !strings.Contains(out, "Problem") || !strings.Contains(out, kubeconfig) {
+	if !errors.Is(err, errNotUsable) || !strings.Contains(out, "not obtained yet") || !strings.Contains(out, "Problem") || !strings.Contains(out, kubeconfig) {
 		t.Errorf("status: %v\n%s", err, out)
 	}
 	out, _, err = try("-config", config, "status", "-o", "json")

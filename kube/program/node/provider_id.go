@@ -12,24 +12,26 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// askProviderID asks a machine for its provider ID.
+// askProviderID reads a machine's provider ID.
 type askProviderID = func(ctx context.Context) (string, error)
 
-// autoProviderID is the field providerID of a file whose machine is asked.
+// autoProviderID is the value of providerID for an ID that the machine reads from its platform.
 const autoProviderID = "auto"
 
-// aboutItself is a kind whose machine knows its provider ID.
-type aboutItself struct {
-	authenticator.Kind
-	ask askProviderID
+// identified is evidence, or a source of it, that can read the machine's provider ID.
+type identified interface {
+	ProviderID(ctx context.Context) (string, error)
 }
 
-// ProviderID asks the machine.
-func (k *aboutItself) ProviderID(ctx context.Context) (string, error) { return k.ask(ctx) }
+// identifiedEvidence is evidence with a source of the provider ID.
+type identifiedEvidence struct {
+	authenticator.Evidence
+	identified
+}
 
-// providerID reads the field providerID: an ID, auto, or an object with a file. It is nil if the node
-// says nothing of itself.
-func (s *settings) providerID(kind authenticator.Kind) (askProviderID, error) {
+// providerID reads the field providerID: an ID, auto, or an object with a file. It returns nil if the node
+// claims no ID.
+func (s *settings) providerID(evidence authenticator.Evidence) (askProviderID, error) {
 	const form = `"", an ID in quotes, auto, or {file: <path>}`
 	var text string
 	switch raw := bytes.TrimSpace(s.ProviderID); {
@@ -39,7 +41,7 @@ func (s *settings) providerID(kind authenticator.Kind) (askProviderID, error) {
 			File string `json:"file"`
 		}
 		if err := s.ProviderID.Decode(&from); err != nil {
-			return nil, unreadable("a section providerID that cannot be read", err)
+			return nil, unreadable("an invalid section providerID", err)
 		}
 		if from.File == "" {
 			return nil, refusal.Config("providerID", "an object without a file", form)
@@ -52,16 +54,14 @@ func (s *settings) providerID(kind authenticator.Kind) (askProviderID, error) {
 	case "":
 		return nil, nil
 	case autoProviderID:
-		if k, ok := kind.(interface {
-			ProviderID(ctx context.Context) (string, error)
-		}); ok {
+		if k, ok := evidence.(identified); ok {
 			return k.ProviderID, nil
 		}
 		of := noEvidence
-		if kind != nil {
-			of = kind.Provider()
+		if evidence != nil {
+			of = evidence.Provider()
 		}
-		return nil, refusal.Config("providerID", "auto beside evidence of "+of+", which knows none", "an ID in quotes, or {file: <path>}")
+		return nil, refusal.Config("providerID", "auto, which evidence "+of+" does not support", "an ID in quotes, or {file: <path>}")
 	}
 	if err := oid.CheckProviderID(text); err != nil {
 		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "providerID " + refusal.Quote(text), Want: form, Err: err}
@@ -69,7 +69,7 @@ func (s *settings) providerID(kind authenticator.Kind) (askProviderID, error) {
 	return func(context.Context) (string, error) { return text, nil }, nil
 }
 
-// providerIDFile reads a file with a provider ID in one line, each time anew.
+// providerIDFile reads a file with a provider ID in one line, at each call.
 func providerIDFile(path string) askProviderID {
 	return func(context.Context) (string, error) {
 		text, err := readFile(path, oid.MaxProviderIDSize+1)

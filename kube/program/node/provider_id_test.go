@@ -10,14 +10,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// told is what a file has the node say of its machine; "" is nothing.
-func told(t *testing.T, providerID, evidence string, kinds ...Kind) (string, error) {
+// told is the provider ID that a node with a file claims, or "".
+func told(t *testing.T, providerID, evidence string, kinds ...Evidence) (string, error) {
 	t.Helper()
 	s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nproviderID: " + providerID + "\nevidence: {" + evidence + "}\n"))
 	if err != nil {
@@ -41,11 +42,9 @@ func TestProviderID(t *testing.T) {
 	azure := cloudtest.NewAzure(t, cloudtest.AzureOptions{}).Serve(cloudtest.AzureMachine{SubscriptionID: subscription})
 	ec2 := cloudtest.NewEC2(t, "eu-west-1").Serve(cloudtest.EC2Machine{AccountID: "123456789012", Region: "eu-west-1", InstanceID: "i-0123456789abcdef0"})
 	file := filepath.Join(t.TempDir(), "provider-id")
-	if err := os.WriteFile(file, []byte("metal://rack-1/slot-7\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	rack := Kind{Name: "rack", Open: func(func(any) error) (authenticator.Kind, error) {
-		return &aboutItself{authenticator.KindOf("rack", nil), func(context.Context) (string, error) { return "rack://7", nil }}, nil
+	testkit.MustDo(os.WriteFile(file, []byte("metal://rack-1/slot-7\n"), 0o600))
+	rack := Evidence{Name: "rack", Open: func(func(any) error) (authenticator.Evidence, error) {
+		return &identifiedEvidence{authenticator.EvidenceOf("rack", nil), rack7{}}, nil
 	}}
 	for name, c := range map[string]struct{ providerID, evidence, want string }{
 		"nothing":          {`""`, "tpm: {}", ""},
@@ -56,7 +55,7 @@ func TestProviderID(t *testing.T) {
 		"of Azure's":       {"auto", "azure: {metadataURL: '" + azure.URL + "'}", "azure:///subscriptions/" + subscription + "/resourceGroups/example-rg/providers/Microsoft.Compute/virtualMachines/vm-1"},
 		"of AWS'":          {"auto", "nitro: {tool: none, metadataURL: '" + ec2.URL + "'}", "aws:///eu-west-1a/i-0123456789abcdef0"},
 		"of EC2's":         {"auto", "ec2: {metadataURL: '" + ec2.URL + "'}", "aws:///eu-west-1a/i-0123456789abcdef0"},
-		"somebody else's":  {"auto", "rack: {}", "rack://7"},
+		"of a kind added":  {"auto", "rack: {}", "rack://7"},
 		"in quotes":        {`"auto"`, "rack: {}", "rack://7"},
 		"in a file":        {"{file: " + file + "}", "tpm: {}", "metal://rack-1/slot-7"},
 		"cloud, and file":  {"{file: " + file + "}", "gce: {}", "metal://rack-1/slot-7"},
@@ -105,7 +104,7 @@ func TestProviderIDRefused(t *testing.T) {
 	}
 }
 
-// A file is read for each certificate: what it does not tell is an error of that attempt.
+// A file is read for each certificate: an invalid ID is an error of that attempt.
 func TestProviderIDFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "provider-id")
 	ask := providerIDFile(path)
@@ -113,7 +112,7 @@ func TestProviderIDFile(t *testing.T) {
 		text string
 		want error
 	}{
-		{"", os.ErrNotExist}, // which nobody has written yet
+		{"", os.ErrNotExist}, // before it is written
 		{"metal://1", nil},
 		{"metal://2\n", nil},
 		{"metal://" + strings.Repeat("x", oid.MaxProviderIDSize-8) + "\n", nil},
@@ -131,9 +130,7 @@ func TestProviderIDFile(t *testing.T) {
 		{" metal://1", refusal.Check("provider-id-text")},
 	} {
 		if c.text != "" {
-			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(os.WriteFile(path, []byte(c.text), 0o600))
 		}
 		got, err := ask(t.Context())
 		if !errors.Is(err, c.want) || err == nil && got != strings.TrimSuffix(c.text, "\n") {
@@ -143,10 +140,15 @@ func TestProviderIDFile(t *testing.T) {
 			t.Errorf("%.20q: got %q, %q", c.text, got, err)
 		}
 	}
-	if err := os.Chmod(path, 0o666); err != nil { // anybody could say what this machine is
+	if err := os.Chmod(path, 0o666); err != nil { // any user could choose the ID
 		t.Fatal(err)
 	}
 	if got, err := ask(t.Context()); got != "" || !errors.Is(err, refusal.Check("file")) {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
+
+// rack7 is a machine that knows its provider ID.
+type rack7 struct{}
+
+func (rack7) ProviderID(context.Context) (string, error) { return "rack://7", nil }

@@ -18,7 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// vendorRootsJSON is the list of vendors' roots, of which docs/vendor-roots.md has the tables.
+// vendorRootsJSON is the list of the vendors' roots in docs/vendor-roots.md.
 //
 //go:embed vendor-roots.json
 var vendorRootsJSON []byte
@@ -30,8 +30,8 @@ type vendorRoot struct {
 	Issuer  string `json:"issuer"`  // the common name; empty for a root
 	SHA256  string `json:"sha256"`  // of the DER, in lower-case hexadecimal
 	Ends    string `json:"ends"`    // the last day, as 2006-01-02
-	Address string `json:"address"` // where it is fetched; empty if that is not known
-	Source  string `json:"source"`  // whose copy of it was hashed
+	Address string `json:"address"` // of the download; empty if unknown
+	Source  string `json:"source"`  // of the copy that was hashed
 }
 
 // vendorRoots returns the list by SHA256.
@@ -70,7 +70,7 @@ func roots(args []string, stdout io.Writer, now time.Time) error {
 			continue
 		}
 		for i, der := range certificates {
-			line, isKnown := judge(known, der, now)
+			line, isKnown := lookUp(known, der, now)
 			if !isKnown {
 				unknown++
 			}
@@ -85,26 +85,26 @@ func roots(args []string, stdout io.Writer, now time.Time) error {
 	return errors.Join(failed...)
 }
 
-// judge holds a certificate against the list.
-func judge(known map[string]vendorRoot, der []byte, now time.Time) (line string, isKnown bool) {
+// lookUp looks a certificate up in the list.
+func lookUp(known map[string]vendorRoot, der []byte, now time.Time) (line string, isKnown bool) {
 	sum := sha256.Sum256(der)
 	digest := hex.EncodeToString(sum[:])
 	r, isKnown := known[digest]
 	switch {
 	case !isKnown:
-		subject := "no certificate that can be read"
+		subject := "an invalid certificate"
 		if c, err := x509.ParseCertificate(der); err == nil {
 			subject = refusal.Text(c.Subject.String())
 		}
 		return fmt.Sprintf("unknown: %s, SHA-256 %s", subject, digest), false
 	case now.UTC().Format(time.DateOnly) > r.Ends:
-		return fmt.Sprintf("ended on %s: %s, %s", r.Ends, r.Vendor, r.Subject), true
+		return fmt.Sprintf("expired on %s: %s, %s", r.Ends, r.Vendor, r.Subject), true
 	}
 	return fmt.Sprintf("known: %s, %s, until %s", r.Vendor, r.Subject, r.Ends), true
 }
 
-// certificatesIn returns the certificates of a file, in PEM with text around them, or in DER. A
-// file without one, or with another thing in it, is an error.
+// certificatesIn returns the certificates of a file, in PEM with text around them, or in DER. It refuses
+// a file without one, and PEM blocks of other types.
 func certificatesIn(text []byte) ([][]byte, error) {
 	begin := []byte("-----BEGIN")
 	if !bytes.Contains(text, begin) {
@@ -117,7 +117,7 @@ func certificatesIn(text []byte) ([][]byte, error) {
 		}
 		found = append(found, block.Bytes)
 	}
-	if blocks := bytes.Count(text, begin); blocks != len(found) { // pem passes over what it cannot read
+	if blocks := bytes.Count(text, begin); blocks != len(found) { // pem skips invalid blocks
 		return nil, refusal.Config("a file", fmt.Sprintf("with %d PEM blocks, of which %d can be read", blocks, len(found)), "certificates only")
 	}
 	return found, nil

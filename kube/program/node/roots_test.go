@@ -29,15 +29,9 @@ import (
 // certificate makes a certificate, in DER.
 func certificate(t testing.TB, name string) []byte {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := testkit.Must(x509.CreateCertificate(rand.Reader, c, c, key.Public(), key))
 	return der
 }
 
@@ -53,10 +47,7 @@ func listed(t *testing.T, ders ...[]byte) {
 		sum := sha256.Sum256(der)
 		list = append(list, vendorRoot{Vendor: fmt.Sprint("Vendor ", i+1), Subject: "CN=root", SHA256: hex.EncodeToString(sum[:]), Ends: "2039-12-31"})
 	}
-	text, err := json.Marshal(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.Must(json.Marshal(list))
 	before := vendorRootsJSON
 	vendorRootsJSON = text
 	t.Cleanup(func() { vendorRootsJSON = before })
@@ -65,9 +56,7 @@ func listed(t *testing.T, ders ...[]byte) {
 func file(t *testing.T, name string, text ...[]byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, bytes.Join(text, nil), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.WriteFile(path, bytes.Join(text, nil), 0o666))
 	return path
 }
 
@@ -84,9 +73,9 @@ func TestRootsCheck(t *testing.T) {
 		"DER":               {file: file(t, "f", one), want: "F 1: known: Vendor 1, CN=root, until 2039-12-31\n"},
 		"two in DER":        {file: file(t, "f", one, two), want: "F 1: known: Vendor 1, CN=root, until 2039-12-31\nF 2: known: Vendor 2, CN=root, until 2039-12-31\n"},
 		"a bundle, text":    {file: file(t, "f", []byte("Vendors\n"), p2, []byte("and\n"), p1), want: "F 1: known: Vendor 2, CN=root, until 2039-12-31\nF 2: known: Vendor 1, CN=root, until 2039-12-31\n"},
-		"ended":             {file: file(t, "f", p1), want: "F 1: ended on 2039-12-31: Vendor 1, CN=root\n", ended: true},
+		"ended":             {file: file(t, "f", p1), want: "F 1: expired on 2039-12-31: Vendor 1, CN=root\n", ended: true},
 		"an unknown one":    {file: file(t, "f", p1, p3), want: "F 1: known: Vendor 1, CN=root, until 2039-12-31\nF 2: unknown: CN=other\\nroot, SHA-256 DIGEST\n", err: "unknown certificates: 1: compare"},
-		"no certificate":    {file: file(t, "f", pemOf("CERTIFICATE", []byte("x"))), want: "F 1: unknown: no certificate that can be read, SHA-256 DIGEST\n", err: "unknown certificates: 1"},
+		"no certificate":    {file: file(t, "f", pemOf("CERTIFICATE", []byte("x"))), want: "F 1: unknown: an invalid certificate, SHA-256 DIGEST\n", err: "unknown certificates: 1"},
 		"a key":             {file: file(t, "f", p1, pemOf("PRIVATE KEY", []byte("x"))), err: "PRIVATE KEY"},
 		"a block cut short": {file: file(t, "f", p1, p2[:len(p2)-5]), err: "with 2 PEM blocks, of which 1 can be read"},
 		"text":              {file: file(t, "f", []byte("<html>")), err: "without certificates in PEM or DER"},
@@ -142,9 +131,7 @@ func TestVendorRootsList(t *testing.T) {
 	decoder := json.NewDecoder(bytes.NewReader(vendorRootsJSON))
 	decoder.DisallowUnknownFields()
 	var all []vendorRoot
-	if err := decoder.Decode(&all); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(decoder.Decode(&all))
 	digest := regexp.MustCompile(`^[0-9a-f]{64}$`)
 	for _, r := range all {
 		if _, err := time.Parse(time.DateOnly, r.Ends); err != nil || r.Vendor == "" || !strings.HasPrefix(r.Subject, "CN=") || !digest.MatchString(r.SHA256) || r.Source == "" {
@@ -159,10 +146,7 @@ func TestVendorRootsList(t *testing.T) {
 // TestVendorRootsPage runs the commands of the page: openssl prints for PEM and DER what the
 // table would have, and both commands agree.
 func TestVendorRootsPage(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "vendor-roots.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testkit.Must(os.ReadFile(filepath.Join("..", "..", "..", "docs", "vendor-roots.md")))
 	commands := regexp.MustCompile("(?ms)^```sh\n(.*?)\n```$").FindAllStringSubmatch(string(page), -1)
 	if len(commands) != 2 {
 		t.Fatalf("%d commands: %q", len(commands), commands)
@@ -170,10 +154,7 @@ func TestVendorRootsPage(t *testing.T) {
 	der := certificate(t, "root")
 	listed(t, der)
 	for form, path := range map[string]string{"PEM": file(t, "root.pem", pemOf("CERTIFICATE", der)), "DER": file(t, "root.cer", der)} {
-		out, err := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(commands[0][1], "FILE", path, 1)).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := testkit.Must(exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(commands[0][1], "FILE", path, 1)).Output())
 		known, err := vendorRoots()
 		if r, ok := known[strings.TrimSuffix(string(out), "  -\n")]; err != nil || !ok {
 			t.Errorf("%s: %q is %+v, %v", form, out, r, err)
@@ -198,7 +179,7 @@ func FuzzRoots(f *testing.F) {
 			t.Errorf("%d certificates, %v", len(found), err)
 		}
 		for _, der := range found {
-			if line, _ := judge(nil, der, time.Time{}); !strings.HasPrefix(line, "unknown: ") || strings.Contains(line, "\n") {
+			if line, _ := lookUp(nil, der, time.Time{}); !strings.HasPrefix(line, "unknown: ") || strings.Contains(line, "\n") {
 				t.Errorf("%q", line)
 			}
 		}

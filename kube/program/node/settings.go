@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -22,11 +23,11 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// settingsKind is what the file must say it is.
+// settingsKind is the kind of the file.
 const settingsKind = "KubeletAuthenticatorConfiguration"
 
-// settings are the program's configuration file, in YAML or JSON. kube/deploy/node has one in
-// which every field is explained.
+// settings are the program's configuration file, in YAML or JSON. The file in kube/deploy/node explains
+// every field.
 type settings struct {
 	configfile.Header `json:",inline"`
 
@@ -41,9 +42,9 @@ type settings struct {
 	ProviderID     configfile.Section `json:"providerID"`
 	RecoverySigner string             `json:"recoverySigner"`
 	Serving        *servingSettings   `json:"serving"`
-	// Evidence has one section, of the one kind that is presented.
+	// Evidence has one section, named after the kind of evidence.
 	Evidence map[string]configfile.Section `json:"evidence"`
-	// MinimumVersion is that of [authenticator.Config].
+	// MinimumVersion is the field of [authenticator.Config].
 	MinimumVersion int             `json:"minimumVersion"`
 	Kubelet        kubeletSettings `json:"kubelet"`
 }
@@ -70,10 +71,10 @@ type tpmSettings struct {
 }
 
 type kubeletSettings struct {
-	Config    *string  `json:"config"`
+	Config    string   `json:"config"`
 	ConfigDir string   `json:"configDir"`
 	FlagFiles []string `json:"flagFiles"`
-	Processes *bool    `json:"processes"`
+	Processes bool     `json:"processes"`
 }
 
 // duration is written like "24h".
@@ -86,7 +87,7 @@ func (d *duration) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Where things are on a machine with the usual set-up.
+// Default paths.
 const (
 	defaultState      = "/var/lib/kubelet-authenticator"
 	defaultKeys       = "/run/kubelet-authenticator" // with a recovery certificate
@@ -95,8 +96,8 @@ const (
 	defaultKubelet    = "/var/lib/kubelet/config.yaml"
 )
 
-// defaultFlagFiles are where a kubelet's flags are found. In systemd, files in /etc hide files
-// in /usr/lib.
+// defaultFlagFiles returns the files with a kubelet's flags. In systemd, files in /etc hide files in
+// /usr/lib.
 func defaultFlagFiles() []string {
 	return []string{
 		"/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet",
@@ -110,14 +111,14 @@ func defaultFlagFiles() []string {
 // maxPassword bounds a file with a password, in bytes.
 const maxPassword = 1 << 10
 
-// parseSettings reads the file: every field must be known and have a value of the right type.
+// parseSettings parses the file. It refuses unknown fields and values of the wrong type.
 func parseSettings(text []byte) (*settings, error) {
 	if len(text) > configfile.MaxSize {
 		return nil, refusal.Config("the file", fmt.Sprintf("of %d bytes", len(text)), fmt.Sprintf("at most %d", configfile.MaxSize))
 	}
-	s := new(settings)
+	s := &settings{Kubelet: kubeletSettings{Config: defaultKubelet, Processes: true}}
 	if _, err := configfile.Decode(text, s); err != nil {
-		return nil, unreadable("a file that cannot be read", err)
+		return nil, unreadable("an invalid file", err)
 	}
 	if err := s.Header.Check(settingsKind); err != nil {
 		return nil, err
@@ -129,15 +130,14 @@ func unreadable(what string, err error) error {
 	return &refusal.Error{Check: refusal.CheckConfig, Got: what, Err: err}
 }
 
-// config makes the library's configuration from the settings, for a program that knows some
-// kinds beside those in the box.
-func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
+// config makes the library's configuration from the settings. kinds are in addition to the built-in ones.
+func (s *settings) config(kinds []Evidence) (authenticator.Config, error) {
 	c := authenticator.Config{
-		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), KeyDir: s.KeyDir, ClusterID: s.ClusterID, SignerName: s.SignerName,
+		NodeName: s.NodeName, Dir: cmp.Or(s.StateDir, defaultState), KeyDir: s.KeyDir, ClusterID: s.ClusterID, SignerName: s.SignerName,
 		Lifetime: time.Duration(s.Lifetime), RecoverySigner: s.RecoverySigner,
 		MinimumVersion: s.MinimumVersion,
 	}
-	if c.KeyDir == "" && s.RecoverySigner != "" { // the node comes back without them, and no disk has them
+	if c.KeyDir == "" && s.RecoverySigner != "" { // so that no copy of a disk has the keys
 		c.KeyDir = defaultKeys
 	}
 	if c.NodeName == "" { // as the kubelet names itself
@@ -152,20 +152,15 @@ func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 	if s.Serving != nil {
 		c.Serving = &authenticator.Serving{SignerName: s.Serving.SignerName, DNSNames: s.Serving.DNSNames, IPAddresses: s.Serving.IPAddresses}
 	}
-	kubeconfig := orDefault(s.Kubeconfig, defaultKubeconfig)
+	kubeconfig := cmp.Or(s.Kubeconfig, defaultKubeconfig)
 	c.API = func() (*rest.Config, error) { return readKubeconfig(kubeconfig) }
-	c.Kubelet = authenticator.Kubelet{ConfigFile: defaultKubelet, ConfigDir: s.Kubelet.ConfigDir, FlagFiles: s.Kubelet.FlagFiles, Parent: true, Processes: true}
-	if s.Kubelet.Config != nil {
-		c.Kubelet.ConfigFile = *s.Kubelet.Config
-	}
+	k := s.Kubelet
+	c.Kubelet = authenticator.Kubelet{ConfigFile: k.Config, ConfigDir: k.ConfigDir, FlagFiles: k.FlagFiles, Parent: true, Processes: k.Processes}
 	if s.Kubelet.FlagFiles == nil {
 		c.Kubelet.FlagFiles = defaultFlagFiles()
 	}
-	if s.Kubelet.Processes != nil {
-		c.Kubelet.Processes = *s.Kubelet.Processes
-	}
 	var err error
-	if c.Kind, err = s.kind(kinds); err != nil {
+	if c.Kind, err = s.evidence(kinds); err != nil {
 		return c, err
 	}
 	if c.Kind == nil && s.SignerName != csr.SignerClientInsecure {
@@ -174,31 +169,31 @@ func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 	if c.ProviderID, err = s.providerID(c.Kind); err != nil {
 		return c, err
 	}
-	if k, ok := c.Kind.(*aboutItself); ok {
-		c.Kind = k.Kind // which has every version of its format
+	if k, ok := c.Kind.(*identifiedEvidence); ok {
+		c.Kind = k.Evidence // which has every version of its format
 	}
-	if err := keptPassword(c.Kind).apart(c.Dir, orDefault(c.KeyDir, c.Dir)); err != nil {
+	if err := keptPassword(c.Kind).apart(c.Dir, cmp.Or(c.KeyDir, c.Dir)); err != nil {
 		return c, err
 	}
 	if s.RecoverySigner != "" && c.Kind != nil && c.Kind.Provider() != tpm.Provider {
-		return c, refusal.Config("recoverySigner", refusal.Quote(s.RecoverySigner), "none: recovery takes a key in a TPM, of which evidence of "+c.Kind.Provider()+" shows nothing")
+		return c, refusal.Config("recoverySigner", refusal.Quote(s.RecoverySigner), `""`+": recovery needs a key in a TPM, which evidence "+c.Kind.Provider()+" does not prove")
 	}
 	return c, nil
 }
 
-// nodeName makes a node's name of the host's. Before a host has one of its own, it has one that
-// all hosts have: that is an error, after which systemd starts the program again.
+// nodeName returns the node name of a host name. It refuses a default such as localhost: the host may get
+// its name later, and systemd restarts the program.
 func nodeName(host string) (string, error) {
 	name := strings.ToLower(strings.TrimSpace(host))
 	switch first, _, _ := strings.Cut(name, "."); first {
 	case "", "(none)", "localhost", "localhost4", "localhost6":
-		return "", refusal.Config("nodeName", "none, and the host name "+refusal.Quote(host), "nodeName, or a host with a name of its own")
+		return "", refusal.Config("nodeName", "unset, with the host name "+refusal.Quote(host), "nodeName, or a host name of the machine's own")
 	}
 	return name, nil
 }
 
-// readFile reads a file of at most so many bytes that only root may be able to write to
-// and this process's user. It may be reached by a link.
+// readFile reads a file of at most most bytes, which only root and this process's user may be able to
+// write to. The path may be a link.
 func readFile(path string, most int) ([]byte, error) {
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -211,24 +206,15 @@ func readFile(path string, most int) ([]byte, error) {
 	return text, nil
 }
 
-func orDefault(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
-}
-
-// eks are the endorsement keys that a TPM may have, each with the handle where it may be
-// persistent, by their names in the file. The handles are those of the TCG's registry and of
-// common provisioning tools.
-func eks() map[string]struct {
+type endorsementKey struct {
 	origin tpm.EKOrigin
 	handle tpm2.TPMHandle
-} {
-	return map[string]struct {
-		origin tpm.EKOrigin
-		handle tpm2.TPMHandle
-	}{
+}
+
+// eks returns the endorsement keys by their names in the file, each with its persistent handle in the
+// TCG's registry and common provisioning tools.
+func eks() map[string]endorsementKey {
+	return map[string]endorsementKey{
 		"rsa-2048":      {tpm.EKRSA2048(), 0x81010001},
 		"p-256":         {tpm.EKP256(), 0x81010002},
 		"rsa-2048-high": {tpm.EKHigh(1), 0x81010012},
@@ -238,18 +224,18 @@ func eks() map[string]struct {
 	}
 }
 
-// kind makes the kind of evidence of a TPM.
-func (t *tpmSettings) kind() (authenticator.Kind, error) {
-	k := &authenticator.TPM{Path: orDefault(t.Device, defaultDevice)}
+// evidence makes the evidence of a TPM.
+func (t *tpmSettings) evidence() (authenticator.Evidence, error) {
+	k := &authenticator.TPM{Path: cmp.Or(t.Device, defaultDevice)}
 	ak, err := t.key()
 	if err != nil {
 		return nil, err
 	}
 	if k.AK = ak.AKSource; t.AKPasswordFile != "" && !ak.takesPassword() {
-		return nil, refusal.Config("evidence.tpm.akPasswordFile", "beside ak "+ak.name, "one with ak oem, or with a handle: others have no password")
+		return nil, refusal.Config("evidence.tpm.akPasswordFile", "set, with ak "+ak.name, "unset: only ak oem and a key with a handle have a password")
 	}
 	if !ak.hasCertificate() {
-		ek, ok := eks()[orDefault(t.EK, "rsa-2048")]
+		ek, ok := eks()[cmp.Or(t.EK, "rsa-2048")]
 		if !ok {
 			return nil, refusal.Config("evidence.tpm.ek", refusal.Quote(t.EK), "rsa-2048, p-256, rsa-2048-high, p-256-high, p-384-high or rsa-3072-high")
 		}
@@ -283,15 +269,13 @@ func (t *tpmSettings) kind() (authenticator.Kind, error) {
 	switch {
 	case ak.other == nil && kept == "":
 		return k, nil
-	case ak.other == nil:
-		return &managed{k, kept}, nil
-	case t.Intermediates != "" && ak.other.CertificatesFile != "":
-		return nil, refusal.Config("evidence.tpm.intermediates", "beside "+akField("certificatesFile"), "none: that file has the whole chain")
+	case ak.other != nil && t.Intermediates != "" && ak.other.CertificatesFile != "":
+		return nil, refusal.Config("evidence.tpm.intermediates", "set, as is "+akField("certificatesFile"), "none: that file has the whole chain")
 	}
-	return &certified{TPM: k, password: kept, file: ak.other.CertificatesFile, now: time.Now}, nil
+	return &preparedTPM{TPM: k, password: kept, ak: ak.other, now: time.Now}, nil
 }
 
-// persistent reads where the EK may be persistent.
+// persistent reads the handle of the persistent EK.
 func (t *tpmSettings) persistent(k *authenticator.TPM) (err error) {
 	switch t.PersistentEK {
 	case "":
@@ -303,13 +287,13 @@ func (t *tpmSettings) persistent(k *authenticator.TPM) (err error) {
 	return err
 }
 
-// eventLog has the event log read when evidence is made.
+// eventLog has the event log read for each piece of evidence.
 func (t *tpmSettings) eventLog(k *authenticator.TPM) error {
 	if t.EventLog == "" {
 		return nil
 	}
 	if !t.Quote {
-		return refusal.Config("evidence.tpm.eventLog", refusal.Quote(t.EventLog), "quote: true beside it")
+		return refusal.Config("evidence.tpm.eventLog", refusal.Quote(t.EventLog), "quote: true, too")
 	}
 	k.Options.EventLog = readEventLog(t.EventLog)
 	return nil

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -17,10 +18,7 @@ import (
 // parse reads a file with a kind of evidence.
 func parse(t *testing.T, evidence string) *settings {
 	t.Helper()
-	s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nevidence: {" + evidence + "}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nevidence: {" + evidence + "}\n")))
 	return s
 }
 
@@ -60,9 +58,7 @@ func TestHostWithoutName(t *testing.T) {
 func TestFilesOfSettings(t *testing.T) {
 	dir := t.TempDir()
 	fifo, file := filepath.Join(dir, "fifo"), filepath.Join(dir, "file")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(syscall.Mkfifo(fifo, 0o600))
 	for name, row := range map[string]struct {
 		mode os.FileMode
 		text string
@@ -75,9 +71,7 @@ func TestFilesOfSettings(t *testing.T) {
 		"too long":       {0o600, strings.Repeat("x", maxPassword+1), safefile.CheckFile},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := errors.Join(os.WriteFile(file, []byte(row.text), 0o600), os.Chmod(file, row.mode)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(errors.Join(os.WriteFile(file, []byte(row.text), 0o600), os.Chmod(file, row.mode)))
 			s := parse(t, "tpm: {endorsementPasswordFile: "+file+"}")
 			s.NodeName = "node-1"
 			if _, err := s.config(nil); !errors.Is(err, row.want) {
@@ -85,9 +79,7 @@ func TestFilesOfSettings(t *testing.T) {
 			}
 		})
 	}
-	if err := os.Chmod(file, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.Chmod(file, 0o666))
 	for _, path := range []string{fifo, file} {
 		for name, read := range map[string]func() error{
 			"a password":    func() error { _, err := parse(t, "tpm: {endorsementPasswordFile: "+path+"}").config(nil); return err },

@@ -25,7 +25,7 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "controller" {
 		os.Exit(controlplane.Controller(os.Args[2:], os.Stderr, controlplane.Plugin{Name: provider, Identities: []attest.Grammar{{Kind: provider}}, Versions: []int{1, 2}, Open: open}))
 	}
-	os.Exit(node.Main(os.Args[1:], os.Stdout, os.Stderr, node.Kind{Name: provider, Open: openNode}))
+	os.Exit(node.Main(os.Args[1:], os.Stdout, os.Stderr, node.Evidence{Name: provider, Open: openNode}))
 }
 
 const (
@@ -92,7 +92,7 @@ func (r boards) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*do
 }
 
 // openNode makes the node's side. versions are the ones that it writes, the newest first.
-func openNode(decode func(into any) error) (authenticator.Kind, error) {
+func openNode(decode func(into any) error) (authenticator.Evidence, error) {
 	var section struct {
 		Board    string `json:"board"`
 		Versions []int  `json:"versions"`

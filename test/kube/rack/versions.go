@@ -10,6 +10,6 @@ import (
 )
 
 // kindOf makes a kind that writes several versions.
-func kindOf(provers []func(context.Context) (attest.Prover, error)) authenticator.Kind {
-	return authenticator.KindOf(provider, provers...)
+func kindOf(provers []func(context.Context) (attest.Prover, error)) authenticator.Evidence {
+	return authenticator.EvidenceOf(provider, provers...)
 }

@@ -10,6 +10,6 @@ import (
 )
 
 // kindOf makes a kind that writes one version.
-func kindOf(provers []func(context.Context) (attest.Prover, error)) authenticator.Kind {
-	return authenticator.KindOf(provider, provers[0])
+func kindOf(provers []func(context.Context) (attest.Prover, error)) authenticator.Evidence {
+	return authenticator.EvidenceOf(provider, provers[0])
 }

@@ -1,18 +1,17 @@
-// Package apiclient speaks to an API server that is not trusted yet: one that may be someone
-// else's, or stand behind a proxy or a balancer that is broken. It is what a node uses, for the
-// few calls that a node makes: client-go's clients, with bounds of its own around them.
+// Package apiclient is a node's client of an API server that may be malicious, or behind a broken
+// proxy or load balancer. It makes the few calls that a node needs, by client-go's clients, within
+// bounds of its own.
 //
 //   - Only https, to a server whose certificate verifies; no redirects.
-//   - Answers are JSON without compression, of a bounded size and a bounded number of values. A
+//   - Responses are JSON without compression, of a bounded size and a bounded number of values. A
 //     watch that exceeds them ends.
-//   - A connection over HTTP/2 on which nothing arrives is pinged, and ends if no answer comes,
-//     as client-go's do.
+//   - A silent connection over HTTP/2 is pinged, and closed if no response comes, as client-go's
+//     connections are.
 //   - Every connection ends with its Client.
 //   - No text that it returns, in an error or in a request's conditions, contains a credential
 //     that it uses, and errors are printable and bounded.
-//   - Nothing that a server sends is logged here or by client-go. A program should turn off the
-//     standard logger of package log: net/http writes there what a server sends unasked over
-//     HTTP/1.
+//   - Neither this package nor client-go logs the server's data. A program should turn off the
+//     standard logger of package log: net/http logs unsolicited HTTP/1 responses there.
 package apiclient
 
 import (
@@ -21,7 +20,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
-	"iter"
 	"net"
 	"net/http"
 	"sync"
@@ -55,7 +53,7 @@ type Client struct {
 	requests certificatesclient.CertificateSigningRequestInterface
 	reviews  authenticationclient.AuthenticationV1Interface
 	http     *http.Client
-	key      any // the certificate's, which ends with the client
+	key      any // of the certificate; closed with the client
 	cas      []*x509.Certificate
 	used     secrets
 
@@ -65,10 +63,9 @@ type Client struct {
 	ca     *x509.Certificate
 }
 
-// Connect returns a client for the server and with the credential that c names, which [Load]
-// checks. certificate, if it is not nil, is the client certificate in place of c's, for a key
-// that has no PEM form; if the key is an [io.Closer], Close closes it, as does Connect if it
-// fails. Nothing is sent.
+// Connect returns a client for the server and the credential of c, which [Load] checks. certificate,
+// if not nil, replaces the client certificate of c, for a key that has no PEM form; if the key is an
+// [io.Closer], Close closes it, as does Connect if it fails. Nothing is sent.
 func Connect(c *rest.Config, certificate *tls.Certificate) (_ *Client, err error) {
 	made := new(Client)
 	if certificate != nil {
@@ -87,7 +84,7 @@ func Connect(c *rest.Config, certificate *tls.Certificate) (_ *Client, err error
 		return nil, err
 	}
 	if err := made.build(c, certificate); err != nil {
-		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "a credential or a CA that cannot be used", Err: errors.New(made.text(err.Error()))}
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "an invalid credential or CA", Err: errors.New(made.text(err.Error()))}
 	}
 	return made, nil
 }
@@ -105,7 +102,7 @@ func (c *Client) build(config *rest.Config, certificate *tls.Certificate) (err e
 	return err
 }
 
-// quiet is a context in which client-go logs nothing of what a server sends.
+// quiet returns a context in which client-go logs nothing.
 func quiet(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
 
 // call makes one call.
@@ -116,12 +113,11 @@ func call[T any](ctx context.Context, c *Client, do func(context.Context) (T, er
 	return got, c.clean(err)
 }
 
-// maxGenerated bounds what a server appends to a generated name, in bytes. Kubernetes appends
-// five.
+// maxGenerated bounds the suffix of a generated name, in bytes. Kubernetes appends five.
 const maxGenerated = piece - 1
 
-// Create files a request with a generated name. An answer with a name that was not generated
-// from o.GenerateName, which Kubernetes may shorten, is refused.
+// Create files a request with a generated name. It refuses a response with a name that was not
+// generated from o.GenerateName, which Kubernetes may shorten.
 func (c *Client) Create(ctx context.Context, o *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
 	got, err := call(ctx, c, func(ctx context.Context) (*certificatesv1.CertificateSigningRequest, error) {
 		return c.requests.Create(ctx, o, metav1.CreateOptions{})
@@ -145,10 +141,10 @@ const (
 	lastWatchPause  = 2 * time.Second
 )
 
-// Await watches a request until it is done, from o on. A watch that ends, as every watch does
-// after some minutes, is reopened where it left off, and the request is read only for what the
-// watch may have missed. Await returns an error if ctx ends, or if asking again with the same
-// credential is pointless: the check is [CheckGone] if the request is deleted.
+// Await watches a request until it is done, from o on. Every watch ends after some minutes: it is
+// then reopened, and the request read once for changes in between. Await fails if ctx ends, or on an
+// error that will not go away with the same credential: the check is [CheckGone] if the request was
+// deleted.
 func (c *Client) Await(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
 	pause := firstWatchPause
 	for {
@@ -169,9 +165,9 @@ func (c *Client) Await(ctx context.Context, o *certificatesv1.CertificateSigning
 		pause = min(2*pause, lastWatchPause)
 		got, err := c.get(ctx, o)
 		switch {
-		case final(err), errors.Is(err, CheckAnswer): // it would be so again
+		case final(err), errors.Is(err, CheckAnswer): // the next response would be the same
 			return nil, err
-		case err != nil: // the API server is away: keep what is known
+		case err != nil: // the API server is unavailable: try again
 		case done(got):
 			return got, nil
 		default:
@@ -180,28 +176,13 @@ func (c *Client) Await(ctx context.Context, o *certificatesv1.CertificateSigning
 	}
 }
 
-// final reports whether asking again with the same credential is pointless, or the request is
-// gone.
+// final reports whether the credential is rejected or the request deleted.
 func final(err error) bool {
 	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || errors.Is(err, CheckGone)
 }
 
-// follow watches a request until it is done or the watch ends. It returns the last version it
-// has seen.
-func (c *Client) follow(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
-	for got, err := range c.watch(ctx, o) {
-		if err != nil {
-			return o, err
-		}
-		if o = got; done(o) {
-			break
-		}
-	}
-	return o, nil
-}
-
-// get reads a request. The check of the error is [CheckGone] if there is none any more, or
-// another one of its name.
+// get reads a request. The check of the error is [CheckGone] if it was deleted, or replaced by another
+// one of its name.
 func (c *Client) get(ctx context.Context, o *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
 	got, err := call(ctx, c, func(ctx context.Context) (*certificatesv1.CertificateSigningRequest, error) {
 		return c.requests.Get(ctx, o.Name, metav1.GetOptions{})
@@ -215,39 +196,37 @@ func (c *Client) get(ctx context.Context, o *certificatesv1.CertificateSigningRe
 	return c.shown(got), nil
 }
 
-// watch returns the versions of a request after o, until the watch ends: after the server's
-// time, after an error, which is the last of the sequence, or at the bounds of an answer. The
-// check of the error is [CheckGone] if the request is deleted.
-func (c *Client) watch(ctx context.Context, o *certificatesv1.CertificateSigningRequest) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
-	return func(yield func(*certificatesv1.CertificateSigningRequest, error) bool) {
-		w, err := c.requests.Watch(quiet(ctx), metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", o.Name).String(), ResourceVersion: o.ResourceVersion})
-		if err != nil {
-			yield(nil, c.clean(err))
-			return
-		}
-		defer w.Stop()
-		for event := range w.ResultChan() {
-			got, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
-			switch {
-			case event.Type == watch.Error:
-				yield(nil, c.clean(apierrors.FromObject(event.Object)))
-				return
-			case !ok || got.Name != o.Name:
-			case event.Type == watch.Deleted || got.UID != o.UID:
-				yield(nil, c.gone(o))
-				return
-			case !yield(c.shown(got), nil):
-				return
+// follow watches a request until it is done or the watch ends: after the server's timeout, after an
+// error, or at the bounds of a response. It returns the last version that it received. The check of the
+// error is [CheckGone] if the request is deleted.
+func (c *Client) follow(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
+	w, err := c.requests.Watch(quiet(ctx), metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", o.Name).String(), ResourceVersion: o.ResourceVersion})
+	if err != nil {
+		return o, c.clean(err)
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		got, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
+		switch {
+		case event.Type == watch.Error:
+			return o, c.clean(apierrors.FromObject(event.Object))
+		case !ok || got.Name != o.Name:
+		case event.Type == watch.Deleted || got.UID != o.UID:
+			return o, c.gone(o)
+		default:
+			if o = c.shown(got); done(o) {
+				return o, nil
 			}
 		}
 	}
+	return o, nil
 }
 
 func (c *Client) gone(o *certificatesv1.CertificateSigningRequest) error {
-	return &refusal.Error{Check: CheckGone, Got: "no request " + o.Name + " any more", Want: "it to be decided"}
+	return &refusal.Error{Check: CheckGone, Got: "request " + o.Name + " deleted", Want: "a decision"}
 }
 
-// shown takes credentials out of what people are shown of a request.
+// shown removes credentials from the conditions of a request, which are logged.
 func (c *Client) shown(o *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
 	for i := range o.Status.Conditions {
 		condition := &o.Status.Conditions[i]
@@ -256,7 +235,7 @@ func (c *Client) shown(o *certificatesv1.CertificateSigningRequest) *certificate
 	return o
 }
 
-// WhoAmI returns who the API server takes the credential's owner for (SelfSubjectReview).
+// WhoAmI returns the user as whom the API server authenticates the credential (SelfSubjectReview).
 func (c *Client) WhoAmI(ctx context.Context) (*authenticationv1.UserInfo, error) {
 	got, err := call(ctx, c, func(ctx context.Context) (*authenticationv1.SelfSubjectReview, error) {
 		return c.reviews.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -266,25 +245,23 @@ func (c *Client) WhoAmI(ctx context.Context) (*authenticationv1.UserInfo, error)
 	}
 	who := got.Status.UserInfo
 	if who.Username == "" {
-		return nil, &refusal.Error{Check: CheckAnswer, Got: "a user without a name", Want: "the owner of the credential"}
+		return nil, &refusal.Error{Check: CheckAnswer, Got: "a SelfSubjectReview without a username", Want: "the user of the credential"}
 	}
 	who.Username = c.used.redact(who.Username)
 	return &who, nil
 }
 
-// CA returns the CA under which the server's certificate verified at the first call. If none
-// has been made, it makes one.
+// CA returns the CA that verified the server's certificate at the first call. If there was no call yet,
+// it makes one.
 //
-// Of a bundle of several CAs, such as during the rotation of a cluster's CA, it is thus the
-// server that decides which one counts, but only among those for which it has a certificate:
-// the holder of an old CA's key learns nothing that is bound to the new one. Of several
-// chains the shortest counts, and of those as short the one whose CA stands first in the bundle;
-// so a CA that has signed the server's certificate itself comes before one that has signed that
-// CA, whichever intermediates the server sends. Every certificate of the bundle counts as a CA
-// here, also one that is no root.
+// With a bundle of several CAs, such as during the rotation of a cluster's CA, the server thus selects
+// one, but only among those that issued its certificate: the holder of an old CA's key learns nothing
+// that is bound to the new CA. Of several chains the shortest is used, and of equally short ones the
+// chain whose CA is first in the bundle; so the CA that issued the server's certificate is preferred to
+// that CA's issuer, whichever intermediates the server sends. Every certificate of the bundle is a CA
+// here, even an intermediate.
 //
-// A CA that signs for others too, such as a public one, says nothing about which cluster it is,
-// nor does this.
+// A CA that signs for other clusters too, such as a public one, does not identify the cluster.
 func (c *Client) CA(ctx context.Context) (*x509.Certificate, error) {
 	if ca := c.verifiedBy(); ca != nil {
 		return ca, nil
@@ -292,13 +269,13 @@ func (c *Client) CA(ctx context.Context) (*x509.Certificate, error) {
 	_, err := call(ctx, c, func(ctx context.Context) ([]byte, error) {
 		return c.reviews.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
 	})
-	if ca := c.verifiedBy(); ca != nil { // whatever the answer was
+	if ca := c.verifiedBy(); ca != nil { // also if the call failed
 		return ca, nil
 	}
 	return nil, err
 }
 
-// Close ends every connection, also one on which something is under way, and closes the key.
+// Close closes every connection, even during a call, and closes the key.
 func (c *Client) Close() error {
 	if c.http != nil {
 		utilnet.CloseIdleConnectionsFor(c.http.Transport) // in an orderly way
@@ -306,7 +283,7 @@ func (c *Client) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, conn := range c.conns {
-		_ = conn.Close() // it may have ended
+		_ = conn.Close() // the server may have closed it
 	}
 	c.conns, c.closed = nil, true
 	if key, ok := c.key.(io.Closer); ok {

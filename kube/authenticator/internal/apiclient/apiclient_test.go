@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -85,10 +86,7 @@ func caData(cas ...*x509.Certificate) []byte {
 // connect connects until the test ends.
 func connect(t testing.TB, c *rest.Config, certificate *tls.Certificate) *Client {
 	t.Helper()
-	made, err := Connect(c, certificate)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := testkit.Must(Connect(c, certificate))
 	t.Cleanup(func() {
 		if err := made.Close(); err != nil {
 			t.Error(err)
@@ -124,20 +122,21 @@ func filed() *certificatesv1.CertificateSigningRequest {
 	return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix}}
 }
 
-// watched returns what a watch ends with, and the number of versions before that.
+// never has a watch go on.
+func never(*certificatesv1.CertificateSigningRequest) bool { return false }
+
+// watched returns the error of a watch, and the number of versions before that.
 func watched(t testing.TB, c *Client, o *certificatesv1.CertificateSigningRequest) (int, error) {
 	t.Helper()
 	n := 0
-	for _, err := range c.watch(t.Context(), o) {
-		if err != nil {
-			return n, err
-		}
+	_, err := c.follow(t.Context(), o, func(o *certificatesv1.CertificateSigningRequest) bool {
 		n++
-	}
-	return n, nil
+		return never(o)
+	})
+	return n, err
 }
 
-// eventually waits for what the other side does.
+// eventually waits for the other side.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -293,7 +292,7 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// TestErrors: what the server's answer was can still be told.
+// TestErrors: the server's status is in the error.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	code := 0
@@ -315,11 +314,11 @@ func TestErrors(t *testing.T) {
 	}
 	s.Close()
 	if _, err := connect(t, s.config(), nil).WhoAmI(t.Context()); !errors.Is(err, refusal.ErrRetry) {
-		t.Errorf("nobody there: got %v", err)
+		t.Errorf("no server: got %v", err)
 	}
 }
 
-// TestQuiet: what a server sends gets into no log, neither its warnings nor its errors.
+// TestQuiet: a server's data gets into no log, neither its warnings nor its errors.
 func TestQuiet(t *testing.T) {
 	logged := 0
 	count := func(string, string) { logged++ }
@@ -332,11 +331,9 @@ func TestQuiet(t *testing.T) {
 		_, _ = w.Write(make([]byte, maxAnswer+1))
 	}).config(), nil)
 	_, err := c.get(ctx, request("a"))
-	for _, werr := range c.watch(ctx, request("a")) {
-		err = errors.Join(err, werr)
-	}
-	if !errors.Is(err, CheckAnswer) || logged != 0 {
-		t.Errorf("%d lines were logged; %v", logged, err)
+	_, watched := c.follow(ctx, request("a"), never)
+	if !errors.Is(err, CheckAnswer) || watched == nil || logged != 0 {
+		t.Errorf("%d lines were logged; %v, %v", logged, err, watched)
 	}
 }
 
@@ -358,19 +355,13 @@ func TestClose(t *testing.T) {
 	})
 	closed := 0
 	for range 20 {
-		c, err := Connect(rest.AnonymousClientConfig(s.config()), sealed(t, &closed))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.get(t.Context(), request("a")); err != nil {
-			t.Fatal(err)
-		}
-		for _, err := range c.watch(t.Context(), request("a")) {
-			if err := errors.Join(err, c.Close(), c.Close()); err != nil {
-				t.Fatal(err)
-			}
-			break
-		}
+		c := testkit.Must(Connect(rest.AnonymousClientConfig(s.config()), sealed(t, &closed)))
+		testkit.Must(c.get(t.Context(), request("a")))
+		_, err := c.follow(t.Context(), request("a"), func(*certificatesv1.CertificateSigningRequest) bool {
+			testkit.MustDo(errors.Join(c.Close(), c.Close()))
+			return true
+		})
+		testkit.MustDo(err)
 		if _, err := c.get(t.Context(), request("a")); !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("a call after it: got %v", err)
 		}
@@ -393,10 +384,7 @@ type testCA struct {
 // newCA makes a CA, which signs itself or which parent signs.
 func newCA(t testing.TB, name string, parent *testCA) *testCA {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	ca := &testCA{key: key}
 	if parent == nil {
 		parent = ca
@@ -420,24 +408,15 @@ func (ca *testCA) make(t testing.TB, template *x509.Certificate, name string, ke
 	if parent == nil {
 		parent = template
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), ca.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := testkit.Must(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), ca.key))
+	made := testkit.Must(x509.ParseCertificate(der))
 	return made
 }
 
 // issue makes a certificate for a server at 127.0.0.1, or for a client, with a chain.
 func (ca *testCA) issue(t testing.TB, name string, chain ...*x509.Certificate) *tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	leaf := ca.make(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, name, key)
 	made := &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key}
@@ -455,7 +434,7 @@ func TestCA(t *testing.T) {
 	below := newCA(t, "below", old)               // an intermediate of old
 	alsoBelow := next.sign(t, "below", below.key) // and of next
 	renewed := old.sign(t, "old", old.key)        // the CA made anew for its key
-	stranger := newCA(t, "a CA of somebody else's", nil)
+	stranger := newCA(t, "an unknown CA", nil)
 	for name, row := range map[string]struct {
 		bundle []*x509.Certificate
 		server *tls.Certificate
@@ -500,6 +479,6 @@ func TestCA(t *testing.T) {
 	}
 	down := connect(t, &rest.Config{Host: "https://127.0.0.1:1", TLSClientConfig: rest.TLSClientConfig{CAData: caData(old.cert)}}, nil)
 	if ca, err := down.CA(t.Context()); ca != nil || !errors.Is(err, refusal.ErrRetry) {
-		t.Errorf("nobody there: got %v, %v", ca, err)
+		t.Errorf("no server: got %v, %v", ca, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -60,17 +61,13 @@ func TestLoadFiles(t *testing.T) {
 	c, dir := s.config(), t.TempDir()
 	write := func(name string, text []byte) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.WriteFile(path, text, 0o600))
 		return path
 	}
 	c.CAFile, c.CAData = write("ca.crt", c.CAData), nil
 	c.BearerTokenFile, c.BearerToken = write("token", []byte(testToken+"\n")), ""
 	made := connect(t, c, nil)
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.RemoveAll(dir))
 	if _, err := made.get(t.Context(), request("a")); err != nil {
 		t.Error(err)
 	}
@@ -87,10 +84,7 @@ func TestLoadFiles(t *testing.T) {
 
 func TestCAs(t *testing.T) {
 	t.Parallel()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	one, two := newCA(t, "one", nil), &testCA{key: key}
 	two.cert = two.sign(t, "two", key)
 	c := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: append([]byte("text around them\n"), caData(one.cert, two.cert)...)}}

@@ -19,24 +19,24 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkServerCertificate: the API server's certificate does not verify.
+// checkServerCertificate is the check that fails if the API server's certificate does not verify.
 const checkServerCertificate refusal.Check = "api-server-certificate"
 
 const (
-	// piece is how many consecutive bytes of a credential are taken out: a server, a proxy and
-	// client-go cut texts.
+	// piece is the number of consecutive bytes of a credential that are redacted: a server, a proxy
+	// and client-go cut texts.
 	piece = 8
-	// maxRead bounds how much of a text is read, in bytes.
+	// maxRead is the length to which a text is cut, in bytes.
 	maxRead = 64 << 10
 )
 
-// secrets are the credentials in use, as the pieces by which they are found.
+// secrets has all pieces of the credentials in use.
 type secrets struct {
 	pieces map[string]bool
 	sizes  []int // of the pieces, each once
 }
 
-// secretsOf returns those of a configuration: its token, its password, and that of its proxy.
+// secretsOf returns a configuration's token, its password and its proxy's password.
 func secretsOf(c *rest.Config) secrets {
 	s := secrets{pieces: map[string]bool{}}
 	s.add(c.BearerToken)
@@ -50,7 +50,7 @@ func secretsOf(c *rest.Config) secrets {
 	return s
 }
 
-// addUser adds a password as it is and as it is sent.
+// addUser adds a password in the clear and in the encoding of basic authentication.
 func (s *secrets) addUser(name, password string) {
 	if password != "" {
 		s.add(password)
@@ -62,7 +62,7 @@ func (s *secrets) add(credential string) {
 	size := min(piece, len(credential))
 	for n := range len(credential) - size + 1 {
 		part := credential[n : n+size]
-		if strings.Trim(part, part[:min(1, size)]) == "" { // one repeated byte, which is found everywhere
+		if strings.Trim(part, part[:min(1, size)]) == "" { // one repeated byte would match everywhere
 			continue
 		}
 		s.pieces[part] = true
@@ -72,11 +72,11 @@ func (s *secrets) add(credential string) {
 	}
 }
 
-// redact replaces what of a text is part of a credential. It reads no more than maxRead bytes.
+// redact replaces the parts of credentials in a text. It cuts the text to maxRead bytes.
 func (s *secrets) redact(text string) string {
 	text = text[:min(len(text), maxRead)]
 	var b strings.Builder
-	shown, hidden := 0, -1 // the ends of what has been written or left out, and of what is left out
+	shown, hidden := 0, -1 // the end of the text handled so far, and of the last secret
 	for n := range text {
 		for _, size := range s.sizes {
 			if n+size > len(text) || !s.pieces[text[n:n+size]] {
@@ -93,8 +93,8 @@ func (s *secrets) redact(text string) string {
 	return b.String() + text[shown:]
 }
 
-// clean makes an error of client-go one that can be shown, in which errors.Is finds the
-// context's errors, and with which apierrors tells what the server's answer was.
+// clean makes an error of client-go safe to show. errors.Is still finds the context's errors in it, and
+// apierrors the server's status.
 func (c *Client) clean(err error) error {
 	if err == nil {
 		return nil
@@ -103,7 +103,7 @@ func (c *Client) clean(err error) error {
 		s := status.Status()
 		text := c.text(s.Message)
 		if text == "" {
-			text = fmt.Sprintf("an answer of status %d", s.Code)
+			text = fmt.Sprintf("a response with status %d", s.Code)
 		}
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: s.Code, Reason: metav1.StatusReason(c.text(string(s.Reason))), Message: text}}
 	}
@@ -125,14 +125,13 @@ func (c *Client) clean(err error) error {
 	return refusal.Retry(errors.New(text))
 }
 
-// text is what may be shown of a text from outside.
+// text makes a server's text safe to show.
 func (c *Client) text(s string) string { return refusal.Text(c.used.redact(s)) }
 
-// userInfo is what may be the user and the password of a URL, also one that cannot be parsed.
+// userInfo matches the user and the password of a URL, even of an invalid one.
 var userInfo = regexp.MustCompile(`//[^\n]*@`)
 
-// WithoutPasswords returns the error of a configuration's reader, without the passwords of
-// URLs in its text.
+// WithoutPasswords removes the passwords of URLs from the text of an error.
 func WithoutPasswords(err error) error {
 	if err == nil || !userInfo.MatchString(err.Error()) {
 		return err

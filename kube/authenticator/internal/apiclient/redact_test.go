@@ -18,7 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// TestEcho: a server, or a proxy before it, repeats what it was sent.
+// TestEcho: a server, or a proxy before it, repeats the request.
 func TestEcho(t *testing.T) {
 	t.Parallel()
 	const password = "correct horse battery"
@@ -100,17 +100,14 @@ func TestEchoOfProxy(t *testing.T) {
 		fmt.Fprintf(conn, "HTTP/1.1 407 no %s\r\nContent-Length: 0\r\n\r\n", r.Header.Get("Proxy-Authorization"))
 		_ = conn.Close()
 	})}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	go func() { _ = plain.Serve(listener) }()
 	t.Cleanup(func() { _ = plain.Close() })
 	config := proxy.config()
 	config.Proxy = func(*http.Request) (*url.URL, error) {
 		return url.Parse("http://user:" + testSecret + "@" + listener.Addr().String())
 	}
-	_, err = connect(t, config, nil).WhoAmI(t.Context())
+	_, err := connect(t, config, nil).WhoAmI(t.Context())
 	if !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "(secret)") {
 		t.Errorf("got %v", err)
 	}

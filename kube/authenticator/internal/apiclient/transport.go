@@ -23,23 +23,22 @@ import (
 )
 
 const (
-	// maxAnswer bounds an answer, or all events of a watch, in bytes. A request is at most
-	// 64 KiB, and is sent in base64 twice over.
+	// maxAnswer bounds a response, or all events of a watch, in bytes. A request is at most
+	// 64 KiB, and is encoded in base64 twice.
 	maxAnswer = 1 << 20
-	// maxValues bounds its elements and members, as which a few bytes can each take up more
-	// than a hundred in memory. A request has some dozens.
+	// maxValues bounds the number of JSON elements and members, of which each can take more than a
+	// hundred bytes of memory. A request has some dozens.
 	maxValues = 16 << 10
-	// maxHeaders bounds its headers, in bytes.
+	// maxHeaders bounds the headers of a response, in bytes.
 	maxHeaders = 64 << 10
 )
 
-// CheckAnswer is the check that fails for an answer that no API server gives: a redirect, or one
-// that exceeds the bounds.
+// CheckAnswer is the check that fails for a response that no API server gives: a redirect, or a
+// response that exceeds the bounds.
 const CheckAnswer refusal.Check = "api-server-answer"
 
-// transport builds the HTTP client. rest.Config takes keys only in PEM, and client-go keeps the
-// transports that it makes; so the transport is built here, with the CA, the server name, the
-// proxy and the credential of the configuration.
+// transport builds the HTTP client with the CA, the server name, the proxy and the credential of the
+// configuration. client-go's own takes keys only in PEM, and caches transports for ever.
 func (c *Client) transport(config *rest.Config, certificate *tls.Certificate) (*http.Client, error) {
 	t, err := rest.TLSConfigFor(config)
 	if err != nil {
@@ -71,7 +70,7 @@ func proxyOf(c *rest.Config) func(*http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment
 }
 
-// dialer opens connections, which Close ends.
+// dialer returns a dial function whose connections Close closes.
 func (c *Client) dialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(ctx context.Context, network, address string) (net.Conn, error) {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
@@ -88,10 +87,10 @@ func (c *Client) dialer(dial func(ctx context.Context, network, address string) 
 	}
 }
 
-// errClosed has another text than net.ErrClosed, after which client-go would try again.
+// errClosed must not have the text of net.ErrClosed, after which client-go would try again.
 var errClosed = errors.New("the client is closed")
 
-// keep notes a connection, if there is one. After Close it closes it and fails.
+// keep remembers conn, if it is not nil, for Close. After Close it closes conn and fails.
 func (c *Client) keep(conn net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +105,7 @@ func (c *Client) keep(conn net.Conn) error {
 	return nil
 }
 
-// bounded limits answers.
+// bounded limits responses.
 type bounded struct {
 	*http.Transport
 	c *Client
@@ -127,7 +126,7 @@ func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// body is an answer that fails where it exceeds the bounds.
+// body is a response body that fails to be read beyond the bounds.
 type body struct {
 	io.ReadCloser
 	bytes, values int
@@ -135,7 +134,7 @@ type body struct {
 
 func (b *body) Read(p []byte) (int, error) {
 	if b.bytes <= 0 || b.values <= 0 {
-		return 0, &refusal.Error{Check: CheckAnswer, Got: "more", Want: "at most " + strconv.Itoa(maxAnswer) + " bytes and " + strconv.Itoa(maxValues) + " values"}
+		return 0, &refusal.Error{Check: CheckAnswer, Got: "a larger response", Want: "at most " + strconv.Itoa(maxAnswer) + " bytes and " + strconv.Itoa(maxValues) + " values"}
 	}
 	n, err := b.ReadCloser.Read(p[:min(len(p), b.bytes)])
 	b.bytes -= n
@@ -143,7 +142,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// verified notes the CA of the first connection.
+// verified remembers the CA of the first connection.
 func (c *Client) verified(state *tls.ConnectionState) {
 	if state == nil {
 		return
@@ -161,8 +160,7 @@ func (c *Client) verifiedBy() *x509.Certificate {
 	return c.ca
 }
 
-// nearest returns the CA at the end of the shortest chain and, if several are as short, the one
-// that stands first among cas.
+// nearest returns the CA at the end of the shortest chain and, of several, the CA that is first in cas.
 func nearest(chains [][]*x509.Certificate, cas []*x509.Certificate) *x509.Certificate {
 	var found *x509.Certificate
 	length, place := 0, 0

@@ -14,11 +14,14 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
-// endless writes a beginning, and then one piece after another until nobody reads.
+// endless writes a beginning, and then one piece after another until the client stops reading.
 func endless(kind string, code int, beginning, piece string) http.HandlerFunc {
 	block := bytes.Repeat([]byte(piece), 1+(64<<10)/len(piece))
 	return func(w http.ResponseWriter, _ *http.Request) {
@@ -111,7 +114,7 @@ func TestOnlyJSON(t *testing.T) {
 	}
 }
 
-// TestBoundsOfValues: what is within the bounds in bytes can still be too much in memory.
+// TestBoundsOfValues: a response of few bytes can still take too much memory.
 func TestBoundsOfValues(t *testing.T) {
 	t.Parallel()
 	many := 0
@@ -218,10 +221,7 @@ func TestDial(t *testing.T) {
 // kernel goes on acknowledging, so that neither TCP's keepalive nor a retransmission finds out.
 func stuckBalancer(t *testing.T, to string) (address string, frozen *atomic.Bool) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = listener.Close() })
 	frozen = new(atomic.Bool)
 	pump := func(into, from net.Conn) {
@@ -276,12 +276,13 @@ func TestStuckBalancer(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // so that it fails rather than hangs
 			defer cancel()
 			seen := 0
-			for range c.watch(ctx, request("a")) {
+			_, _ = c.follow(ctx, request("a"), func(*certificatesv1.CertificateSigningRequest) bool {
 				seen++
 				frozen.Store(true)
-			}
+				return false
+			})
 			if ctx.Err() != nil || seen == 0 {
-				t.Errorf("after %d events the watch has not noticed that nobody is there", seen)
+				t.Errorf("after %d events the watch has not noticed that the client is gone", seen)
 			}
 		})
 	}

@@ -1,5 +1,4 @@
-// Package evidence opens a machine's evidence, to be written in one of the versions of its data
-// format.
+// Package evidence opens a machine's evidence in one of the versions of its data format.
 package evidence
 
 import (
@@ -12,25 +11,23 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Opener opens the evidence, to be written in one version.
+// Opener opens the evidence in one version.
 type Opener = func(ctx context.Context) (attest.Prover, error)
 
-// Versions are those in which a machine writes its evidence.
+// Versions are the versions of the data format in which a machine can write its evidence.
 type Versions struct {
-	// Provider is that of each.
+	// Provider is the Provider of each Prover.
 	Provider string
-	// Open has a function for each version, the newest first. It is nil for a machine without
-	// evidence.
+	// Open has a function for each version, the newest first; nil without evidence.
 	Open []Opener
-	// Minimum is the oldest that is written; 0 means the newest.
+	// Minimum is the oldest version to write; 0 means the newest.
 	Minimum int
 }
 
-// Check refuses what no attempt can use, with refusal.CheckConfig.
+// Check refuses values that no attempt can use, with refusal.CheckConfig.
 func (v *Versions) Check() error {
 	switch {
 	case v.Open == nil && v.Minimum != 0:
@@ -43,69 +40,73 @@ func (v *Versions) Check() error {
 	return nil
 }
 
-// open opens the evidence. To close the attester closes both.
-func (v *Versions) open(ctx context.Context, open Opener) (attest.Prover, *attest.Attester, error) {
+// Opened is evidence in one version. Closing the Attester closes the Prover too.
+type Opened struct {
+	Prover   attest.Prover
+	Attester *attest.Attester
+}
+
+func (v *Versions) open(ctx context.Context, open Opener) (Opened, error) {
 	prover, err := open(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("evidence %s: %w", v.Provider, err)
+		return Opened{}, fmt.Errorf("evidence %s: %w", v.Provider, err)
 	}
 	attester, err := attest.NewAttester(prover)
 	if err != nil {
-		if !nilpointer.Is(prover) {
+		if prover != nil {
 			err = errors.Join(err, prover.Close())
 		}
-		return nil, nil, err
+		return Opened{}, err
 	}
-	return prover, attester, nil
+	return Opened{prover, attester}, nil
 }
 
-// Newest opens the evidence in the newest version. To close the attester closes both.
-func (v *Versions) Newest(ctx context.Context) (attest.Prover, *attest.Attester, error) {
-	prover, attester, err := v.open(ctx, v.Open[0])
+// Newest opens the evidence in the newest version.
+func (v *Versions) Newest(ctx context.Context) (Opened, error) {
+	opened, err := v.open(ctx, v.Open[0])
 	if err != nil {
-		return nil, nil, err
+		return Opened{}, err
 	}
-	if newest := prover.Version(); newest < v.Minimum {
+	if newest := opened.Prover.Version(); newest < v.Minimum {
 		err = refusal.Config("MinimumVersion", strconv.Itoa(v.Minimum), "at most "+strconv.Itoa(newest)+", the newest that is written")
-		return nil, nil, errors.Join(err, attester.Close())
+		return Opened{}, errors.Join(err, opened.Attester.Close())
 	}
-	return prover, attester, nil
+	return opened, nil
 }
 
-// Older opens the evidence in the newest version below that which was denied that the annotations of
-// the denial name, if Minimum allows it.
-func (v *Versions) Older(ctx context.Context, denied int, annotations map[string]string) (attest.Prover, *attest.Attester, error) {
+// Older opens the evidence in the newest version below the denied one that the annotations of the
+// denial name and Minimum allows.
+func (v *Versions) Older(ctx context.Context, denied int, annotations map[string]string) (Opened, error) {
 	minimum, last := cmp.Or(v.Minimum, denied), denied
 	var speaks []string
 	for _, open := range v.Open[1:] {
 		if minimum >= last {
 			break
 		}
-		prover, attester, err := v.open(ctx, open)
+		opened, err := v.open(ctx, open)
 		if err != nil {
-			return nil, nil, err
+			return Opened{}, err
 		}
-		version := prover.Version()
+		version := opened.Prover.Version()
 		if version >= last {
-			return nil, nil, errors.Join(refusal.Config("Kind", fmt.Sprintf("with version %d after %d", version, last), "the newest first"), attester.Close())
+			return Opened{}, errors.Join(refusal.Config("Kind", fmt.Sprintf("with version %d after %d", version, last), "the newest first"), opened.Attester.Close())
 		}
-		format := prover.Provider() + "/v" + strconv.Itoa(version)
 		if version >= minimum {
-			speaks = append(speaks, format)
+			speaks = append(speaks, opened.Prover.Provider()+"/v"+strconv.Itoa(version))
 			if _, err := (&csr.Metadata{Annotations: annotations}).ChooseVersion(speaks); err == nil {
-				return prover, attester, nil
+				return opened, nil
 			}
 		}
-		if err := attester.Close(); err != nil {
-			return nil, nil, err
+		if err := opened.Attester.Close(); err != nil {
+			return Opened{}, err
 		}
 		last = version
 	}
 	_, err := (&csr.Metadata{Annotations: annotations}).ChooseVersion(speaks)
-	return nil, nil, fmt.Errorf("no older version to try, where MinimumVersion is %d: %w", v.Minimum, err)
+	return Opened{}, fmt.Errorf("no older version of the evidence to try (MinimumVersion %d): %w", v.Minimum, err)
 }
 
-// Of is what a provider wants, for people.
+// Of describes the evidence of a provider, for messages.
 func Of(provider string) string {
 	if provider == csr.ProviderOf(csr.SignerClientInsecure) {
 		return "no evidence"

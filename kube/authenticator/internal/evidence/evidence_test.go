@@ -55,12 +55,12 @@ func TestCheck(t *testing.T) {
 }
 
 // TestOlder: the newest version below the one that was denied that the denial names and the minimum
-// allows. What is not used is closed.
+// allows. Other versions are closed.
 func TestOlder(t *testing.T) {
 	for name, row := range map[string]struct {
 		minimum, denied int
 		listed          []string
-		want            int // 0 is none
+		want            int // 0: an error
 	}{
 		"the one before":         {1, 3, []string{"rack/v2", "rack/v1"}, 2},
 		"the one before that":    {1, 3, []string{"rack/v1"}, 1},
@@ -76,17 +76,17 @@ func TestOlder(t *testing.T) {
 			if key, value := (&csr.UnsupportedVersionError{Supported: row.listed}).Annotation(); value != "" {
 				annotations[key] = value
 			}
-			prover, attester, err := v.Older(t.Context(), row.denied, annotations)
+			opened, err := v.Older(t.Context(), row.denied, annotations)
 			if row.want == 0 {
-				if err == nil || prover != nil || *open != 0 {
-					t.Errorf("got %v, %v; %d open", prover, err, *open)
+				if err == nil || opened.Prover != nil || *open != 0 {
+					t.Errorf("got %v, %v; %d open", opened, err, *open)
 				}
 				return
 			}
-			if err != nil || prover.Version() != row.want || *open != 1 {
-				t.Fatalf("got %v, %v; %d open", prover, err, *open)
+			if err != nil || opened.Prover.Version() != row.want || *open != 1 {
+				t.Fatalf("got %v, %v; %d open", opened, err, *open)
 			}
-			if err := attester.Close(); err != nil || *open != 0 {
+			if err := opened.Attester.Close(); err != nil || *open != 0 {
 				t.Errorf("%v; %d open", err, *open)
 			}
 		})
@@ -95,13 +95,13 @@ func TestOlder(t *testing.T) {
 
 func TestNewest(t *testing.T) {
 	v, open := rack(2, 2, 1)
-	prover, attester, err := v.Newest(t.Context())
-	if err != nil || prover.Version() != 2 || attester.Close() != nil || *open != 0 {
-		t.Fatalf("%v, %v; %d open", prover, err, *open)
+	opened, err := v.Newest(t.Context())
+	if err != nil || opened.Prover.Version() != 2 || opened.Attester.Close() != nil || *open != 0 {
+		t.Fatalf("%v, %v; %d open", opened, err, *open)
 	}
 	v.Minimum = 3
-	if _, _, err := v.Newest(t.Context()); !errors.Is(err, refusal.CheckConfig) || *open != 0 {
-		t.Errorf("a minimum that nobody writes: %v; %d open", err, *open)
+	if _, err := v.Newest(t.Context()); !errors.Is(err, refusal.CheckConfig) || *open != 0 {
+		t.Errorf("a minimum above the newest: %v; %d open", err, *open)
 	}
 }
 

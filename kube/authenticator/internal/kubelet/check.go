@@ -9,23 +9,20 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckConfiguration is the check that fails if a kubelet's configuration has it get
-// certificates in its own way, without evidence. Got names the setting and where it is, Want
-// says what to do.
+// CheckConfiguration is the check that fails if a kubelet is configured to get certificates by itself,
+// without evidence. Got names the setting and its file, Want the remedy.
 const CheckConfiguration refusal.Check = "kubelet-configuration"
 
 const (
-	wayRotate = "the kubelet would use the plugin's certificate only to ask for one of its own, without evidence, and do the rest as anonymous: set rotateCertificates to false, or --rotate-certificates=false, which wins"
-	wayBoot   = "the kubelet would ask for a certificate without evidence, and overwrite its kubeconfig: start it without this flag"
-	wayServe  = "the kubelet would ask for serving certificates of its own beside those that are written for it: set serverTLSBootstrap to false, or --rotate-server-certificates=false, which wins"
+	wayRotate = "the kubelet would use the plugin's certificate only to request one without evidence, and make all other requests as anonymous: set rotateCertificates to false, or --rotate-certificates=false, which wins"
+	wayBoot   = "the kubelet would request a certificate without evidence, and overwrite its kubeconfig: start it without this flag"
+	wayServe  = "the kubelet would request serving certificates itself instead of using the attested one: set serverTLSBootstrap to false, or --rotate-server-certificates=false, which wins"
 )
 
-// Places say where to look for a kubelet's configuration: what package authenticator's type
-// Kubelet says of them.
+// Places are the fields of authenticator.Kubelet.
 type Places struct {
 	ConfigFile, ConfigDir string
 	FlagFiles             []string
@@ -33,30 +30,29 @@ type Places struct {
 	Processes             bool
 }
 
-// Rules are what a kubelet has to keep.
+// Rules are the requirements on a kubelet's configuration.
 type Rules struct {
 	Places
-	// Serving says that serving certificates are written for the kubelet, which then must not
-	// ask for its own.
+	// Serving says that the kubelet gets an attested serving certificate, and so must not request
+	// one itself.
 	Serving bool
-	// NodeName is what the kubelet should call its node; "" for any name.
+	// NodeName is the required name of the kubelet's node; "" for any name.
 	NodeName string
 }
 
-// Check looks at the parent, or else at the files. The check of the error is
+// Check checks the parent process if it is a kubelet, or else the files. The check of the error is
 // [CheckConfiguration] or [CheckFile].
 func (r *Rules) Check() error {
 	if r.Parent {
 		if f := Process(os.Getppid()); f != nil {
-			return r.checkProcess("(the kubelet that asks)", f, cmp.Or(f.Config, r.ConfigFile), cmp.Or(f.ConfigDir, r.ConfigDir))
+			return r.checkProcess("(the kubelet that runs the plugin)", f, cmp.Or(f.Config, r.ConfigFile), cmp.Or(f.ConfigDir, r.ConfigDir))
 		}
 	}
 	return r.checkFiles()
 }
 
-// CheckRunning is Check, but also looks at the node's name and at the kubelets that are
-// running. It opens no file that a process names: a kubelet with another file than ConfigFile
-// is an error.
+// CheckRunning is Check, and also checks the node's name and the running kubelets. It opens no file that
+// a process names: a running kubelet whose file is not ConfigFile is an error.
 func (r *Rules) CheckRunning() error {
 	failed := []error{r.Check(), r.eachFlagFile(func(where string, f *Flags) error {
 		return errors.Join(r.checkName(where, f), r.checkPaths(where, asWritten(f.Config), asWritten(f.ConfigDir)))
@@ -71,17 +67,17 @@ func (r *Rules) CheckRunning() error {
 	return errors.Join(failed...)
 }
 
-// checkPaths looks whether a kubelet has other files than those that are looked at.
+// checkPaths refuses a kubelet whose configuration files are not ConfigFile and ConfigDir.
 func (r *Rules) checkPaths(where, file, dir string) error {
 	file, dir = cmp.Or(file, r.ConfigFile), cmp.Or(dir, r.ConfigDir)
 	if samePath(file, r.ConfigFile) && samePath(dir, r.ConfigDir) {
 		return nil
 	}
 	return &refusal.Error{Check: CheckFile, Got: "--config=" + refusal.Quote(file) + " --config-dir=" + refusal.Quote(dir) + " " + where,
-		Want: "what is looked at here, " + refusal.Quote(r.ConfigFile) + " and " + refusal.Quote(r.ConfigDir) + ": set config and configDir of the kubelet-authenticator"}
+		Want: refusal.Quote(r.ConfigFile) + " and " + refusal.Quote(r.ConfigDir) + ", which the kubelet-authenticator checks: set kubelet.config and kubelet.configDir in its file"}
 }
 
-// asWritten is a file's name in a unit, or "" if systemd or a shell fills it in.
+// asWritten returns a path in a unit, or "" if systemd or a shell expands it.
 func asWritten(path string) string {
 	if strings.ContainsAny(path, "$%") {
 		return ""
@@ -89,8 +85,8 @@ func asWritten(path string) string {
 	return path
 }
 
-// samePath reports whether both name one file. Behind a link a slash makes a difference: the
-// kubelet goes into the folder then.
+// samePath reports whether both paths name one file. With a slash at the end, the kubelet follows a
+// link to a folder.
 func samePath(a, b string) bool {
 	if a == b {
 		return true
@@ -103,33 +99,33 @@ func samePath(a, b string) bool {
 	return err != nil || info.Mode().Type() != fs.ModeSymlink
 }
 
-func goesAround(got, want string) error {
+func bypasses(got, want string) error {
 	return &refusal.Error{Check: CheckConfiguration, Got: got, Want: want}
 }
 
-// checkBootstrap looks whether a kubelet would ask for its first certificate.
+// checkBootstrap refuses a kubelet that would request its first certificate itself.
 func checkBootstrap(where string, f *Flags) error {
 	if f.Bootstrap == "" {
 		return nil
 	}
-	return goesAround("--bootstrap-kubeconfig="+refusal.Text(f.Bootstrap)+" "+where, wayBoot)
+	return bypasses("--bootstrap-kubeconfig="+refusal.Text(f.Bootstrap)+" "+where, wayBoot)
 }
 
-// checkName looks whether a kubelet gives its node another name, unless systemd or a shell fills
-// it in. The name is in lower case then, as the kubelet has it.
+// checkName refuses a kubelet whose node has another name, unless systemd or a shell expands it. The
+// kubelet changes the name to lower case.
 func (r *Rules) checkName(where string, f *Flags) error {
-	name := names.Lower(strings.TrimSpace(f.Hostname))
+	name := strings.ToLower(strings.TrimSpace(f.Hostname))
 	if name == "" || r.NodeName == "" || name == r.NodeName || strings.ContainsAny(name, "$%") {
 		return nil
 	}
-	return goesAround("--hostname-override="+refusal.Text(name)+" "+where,
-		r.NodeName+", for which certificates are kept here: set nodeName of the kubelet-authenticator to the kubelet's name, or take the flag away")
+	return bypasses("--hostname-override="+refusal.Text(name)+" "+where,
+		r.NodeName+", the node of the certificates: set nodeName of the kubelet-authenticator to the kubelet's name, or remove the flag")
 }
 
-// checkProcess looks at a kubelet's flags and at its files.
+// checkProcess checks the flags of a kubelet process and its files.
 func (r *Rules) checkProcess(where string, f *Flags, file, dir string) error {
 	if f.Cut {
-		return &refusal.Error{Check: CheckFile, Got: "longer arguments " + where, Want: "at most 128 KiB"}
+		return &refusal.Error{Check: CheckFile, Got: "arguments that are too long " + where, Want: "at most 128 KiB"}
 	}
 	if err := checkBootstrap(where, f); err != nil {
 		return err
@@ -141,7 +137,7 @@ func (r *Rules) checkProcess(where string, f *Flags, file, dir string) error {
 	return r.check(c, given{f.Rotate, where}, given{f.Serve, where})
 }
 
-// checkFiles looks at the configured files.
+// checkFiles checks the configured files.
 func (r *Rules) checkFiles() error {
 	c, err := ReadConfiguration(r.ConfigFile, r.ConfigDir)
 	if err != nil {
@@ -158,36 +154,36 @@ func (r *Rules) checkFiles() error {
 	return r.check(c, rotate, serve)
 }
 
-// given is a switch on a command line, which wins over the files; on is nil if it is not there.
+// given is a switch of the command line, which overrides the files; on is nil if it is absent.
 type given struct {
 	on    *bool
 	where string
 }
 
-// add adds a file's switch. Which file comes last on the command line is not known here: one that
-// turns it on counts.
+// add adds a file's switch. The order of the files on the command line is unknown: a file that turns
+// the switch on has precedence.
 func (g *given) add(on *bool, where string) {
 	if on != nil && (g.on == nil || *on) {
 		*g = given{on, where}
 	}
 }
 
-// check returns an error if a field is on, by the switch or else by the file at.
+// check refuses a field that is on, by the switch or else in the file at.
 func (g *given) check(flag, field, at, want string) error {
 	switch {
 	case g.on != nil && *g.on:
-		return goesAround(flag+" "+g.where, want)
+		return bypasses(flag+" "+g.where, want)
 	case g.on == nil && at != "":
-		return goesAround(field+": true in "+at, want)
+		return bypasses(field+": true in "+at, want)
 	}
 	return nil
 }
 
-// CheckPatterns refuses patterns that match nothing.
+// CheckPatterns refuses invalid patterns.
 func (p *Places) CheckPatterns() error {
 	for _, pattern := range p.FlagFiles {
 		if _, err := filepath.Match(pattern, ""); err != nil {
-			return refusal.Config("Kubelet.FlagFiles", refusal.Quote(pattern), "a pattern")
+			return refusal.Config("Kubelet.FlagFiles", refusal.Quote(pattern), "a pattern of path/filepath.Match")
 		}
 	}
 	return nil
@@ -200,7 +196,7 @@ func (r *Rules) eachFlagFile(look func(where string, f *Flags) error) error {
 	}
 	names := map[string]bool{}
 	for _, pattern := range r.FlagFiles {
-		paths, _ := filepath.Glob(pattern) // the only error is that of the pattern
+		paths, _ := filepath.Glob(pattern) // the only error is an invalid pattern
 		for _, path := range paths {
 			name := filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path)) // kubelet.service.d/10-kubeadm.conf
 			if names[name] {
@@ -219,7 +215,7 @@ func (r *Rules) eachFlagFile(look func(where string, f *Flags) error) error {
 	return nil
 }
 
-// check looks at a configuration and at the switches that win over it.
+// check checks a configuration and the switches that override it.
 func (r *Rules) check(c *Configuration, rotate, serve given) error {
 	err := rotate.check("--rotate-certificates", "rotateCertificates", c.RotateCertificates, wayRotate)
 	if r.Serving {

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // kubeletHead is what each of a kubelet's files says it is.
@@ -31,7 +33,7 @@ func TestCheck(t *testing.T) {
 		"on in a drop-in":              {files: files{"config.yaml": off, "d/90.conf": on}, want: "90.conf", check: CheckConfiguration},
 		"serving":                      {files: files{"config.yaml": kubeletHead + "serverTLSBootstrap: true\n"}, serving: true, want: "serverTLSBootstrap: true in", check: CheckConfiguration},
 		"serving by flag":              {files: files{"flags/a.env": "X=--rotate-server-certificates\n"}, serving: true, want: "--rotate-server-certificates in", check: CheckConfiguration},
-		"serving, which nobody minds":  {files: files{"flags/a.env": "X=--rotate-server-certificates\n"}},
+		"serving, which is allowed":    {files: files{"flags/a.env": "X=--rotate-server-certificates\n"}},
 		"no serving by flag":           {files: files{"config.yaml": kubeletHead + "serverTLSBootstrap: true\n", "flags/a.env": "X=--rotate-server-certificates=false\n"}, serving: true},
 		"both kinds":                   {files: files{"config.yaml": on + "serverTLSBootstrap: true\n"}, serving: true, want: "\nkubelet-configuration: got serverTLSBootstrap: true", check: CheckConfiguration},
 		"no YAML":                      {files: files{"config.yaml": "{"}, want: "config.yaml", check: CheckFile},
@@ -77,7 +79,7 @@ func TestOtherFiles(t *testing.T) {
 	} {
 		write(t, unit, "KUBELET_EXTRA_ARGS=\""+flags+"\"\n")
 		r := &Rules{Places: Places{ConfigFile: config, FlagFiles: []string{unit}}}
-		if err := r.CheckRunning(); (err != nil) != want || want && !strings.Contains(err.Error(), "in "+unit+", want what is looked at here") {
+		if err := r.CheckRunning(); (err != nil) != want || want && !strings.Contains(err.Error(), "in "+unit+", want ") {
 			t.Errorf("%s: got %v", flags, err)
 		}
 		if err := r.Check(); err != nil {
@@ -111,10 +113,7 @@ func TestCheckProcesses(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it takes /proc")
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := testkit.Must(os.Executable())
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yaml")
 	write(t, config, kubeletHead+"rotateCertificates: true\n")
@@ -129,22 +128,14 @@ func TestCheckProcesses(t *testing.T) {
 		"another file":       {[]string{"--config=" + config}, "rotateCertificates: true in " + config, `--config="` + config},
 		"a name with a sign": {[]string{"--config=/x%i.yaml"}, "", `--config="/x%i.yaml"`},
 		"another folder":     {[]string{"--config-dir=" + dir}, "", `--config-dir="` + dir},
-		"a flag over a file": {[]string{"--config=" + config, "--rotate-certificates=false"}, "", "what is looked at here"},
+		"a flag over a file": {[]string{"--config=" + config, "--rotate-certificates=false"}, "", "which the kubelet-authenticator checks"},
 		"too long":           {strings.Fields(strings.Repeat("xxxxxxx ", 16<<10)), "at most 128 KiB", "at most 128 KiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := &exec.Cmd{Path: "/bin/sh", Args: append([]string{"kubelet", "-c", `"$KUBELET_TEST_PLUGIN"; read line`, "kubelet"}, row.arguments...), Env: append(os.Environ(), asPlugin+"="+self)}
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			end, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			out := testkit.Must(cmd.StdoutPipe())
+			end := testkit.Must(cmd.StdinPipe())
+			testkit.MustDo(cmd.Start())
 			defer func() { _ = errors.Join(end.Close(), cmd.Wait()) }()
 			said := make([]byte, 4096)
 			n, _ := out.Read(said)

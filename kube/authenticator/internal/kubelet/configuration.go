@@ -1,5 +1,5 @@
-// Package kubelet reads what a kubelet runs with, by the kubelet's own rules: its flags, in
-// files and of processes, and its configuration.
+// Package kubelet reads a kubelet's configuration and its flags, in files and of processes, by the
+// kubelet's own rules.
 package kubelet
 
 import (
@@ -24,43 +24,43 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckFile is the check that fails if it is not known what a kubelet does: a file of its
-// configuration exists but cannot be read or understood, or another user may write to it.
+// CheckFile is the check that fails if the kubelet's configuration is unknown: a file exists but cannot
+// be read or is invalid, or another user may write to it.
 const CheckFile refusal.Check = "kubelet-file"
 
-// What is read of one file, in bytes, and of a folder, in names.
+// Bounds of one file, in bytes, and of a folder, in names.
 const (
 	maxFile  = 1 << 20
 	maxNames = 1000
 )
 
-// Configuration is what matters of a KubeletConfiguration.
+// Configuration has the fields of a KubeletConfiguration that bypass the plugin.
 type Configuration struct {
-	// RotateCertificates and ServerTLSBootstrap name the files that turn the fields of these
-	// names on; "" is off.
+	// RotateCertificates and ServerTLSBootstrap are the paths of the files that turn these fields
+	// on; "" is off.
 	RotateCertificates, ServerTLSBootstrap string
 }
 
-// fields are those of a KubeletConfiguration.
+// fields are parts of a KubeletConfiguration.
 type fields struct {
 	RotateCertificates bool `json:"rotateCertificates,omitempty"`
 	ServerTLSBootstrap bool `json:"serverTLSBootstrap,omitempty"`
 }
 
-// kind is what each file says it is.
+// kind is the type of each file.
 var kind = schema.GroupVersionKind{Group: "kubelet.config.k8s.io", Version: "v1beta1", Kind: "KubeletConfiguration"}
 
-// reading is a configuration of which some files have been read.
+// reading is a configuration while its files are read.
 type reading struct {
 	Configuration
 	merged map[string]any
-	unfit  error // a field has another type, unless a later file mends it
+	unfit  error // a field has the wrong type, unless a later file replaces it
 }
 
-// ReadConfiguration reads the file of --config and lays over it those of --config-dir, as the
-// kubelet does (mergeKubeletConfigurations of k8s.io/kubernetes/cmd/kubelet/app). What makes the
-// kubelet refuse a file is an error, unless it lies in a field that is not in [Configuration].
-// Either may be "" or missing. The check of the error is [CheckFile].
+// ReadConfiguration reads the file of --config and merges the files of --config-dir into it, as the
+// kubelet does (mergeKubeletConfigurations of k8s.io/kubernetes/cmd/kubelet/app). It refuses a file that
+// the kubelet refuses, except for fields that are not in [Configuration]. Either path may be "" or
+// missing. The check of the error is [CheckFile].
 func ReadConfiguration(file, dir string) (*Configuration, error) {
 	r := reading{merged: map[string]any{}}
 	if file != "" {
@@ -103,7 +103,7 @@ func (r *reading) walk(dir string) error {
 	return err
 }
 
-// add reads one file over what those before it have given.
+// add merges one file into the files before it.
 func (r *reading) add(path string, decode func(text []byte, merged map[string]any) error) error {
 	text, err := readFile(path)
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *reading) add(path string, decode func(text []byte, merged map[string]an
 	var now fields
 	text, err = json.Marshal(r.merged)
 	if err == nil {
-		err = json.Unmarshal(text, &now) // in any spelling
+		err = json.Unmarshal(text, &now) // in any letter case
 	}
 	if err != nil {
 		r.unfit = cmp.Or(r.unfit, refuse(err))
@@ -133,7 +133,7 @@ func (r *reading) add(path string, decode func(text []byte, merged map[string]an
 	return nil
 }
 
-// set notes what a field is after a file was read.
+// set records whether a field is on after a file was read.
 func set(at *string, on bool, path string) {
 	if !on {
 		*at = ""
@@ -142,8 +142,8 @@ func set(at *string, on bool, path string) {
 	}
 }
 
-// decodeMain reads the main file, whose fields have one spelling but for its kind; others are
-// ignored.
+// decodeMain reads the main file, whose field names are case-sensitive but for its kind. Unknown fields
+// are ignored.
 func decodeMain(text []byte, merged map[string]any) error {
 	var err error
 	if !utilyaml.IsJSONBuffer(text) {
@@ -168,7 +168,7 @@ func decodeMain(text []byte, merged map[string]any) error {
 	return json.Unmarshal(text, &merged)
 }
 
-// mergeDropIn merges another file by RFC 7386: null removes a field.
+// mergeDropIn merges a file of --config-dir by RFC 7386: null removes a field.
 func mergeDropIn(text []byte, merged map[string]any) error {
 	scheme, patch := runtime.NewScheme(), new(unstructured.Unstructured)
 	decoder := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, scheme, scheme, serializer.SerializerOptions{Yaml: !utilyaml.IsJSONBuffer(text), Strict: true})
@@ -191,13 +191,13 @@ func mergeDropIn(text []byte, merged map[string]any) error {
 
 func checkKind(is *schema.GroupVersionKind) error {
 	if *is != kind {
-		return errors.New("it has kind " + strconv.Quote(refusal.Text(is.Kind)) + " of version " + strconv.Quote(refusal.Text(is.GroupVersion().String())))
+		return errors.New("the kind is " + strconv.Quote(refusal.Text(is.Kind)) + " of version " + strconv.Quote(refusal.Text(is.GroupVersion().String())))
 	}
 	return nil
 }
 
-// readFile reads a file. It follows links, as the kubelet does and systemd, where one to /dev/null
-// is an empty file. If there is none, the error is also fs.ErrNotExist.
+// readFile reads a file. It follows links, as the kubelet and systemd do: a link to /dev/null is an empty
+// file. If the file does not exist, the error matches fs.ErrNotExist.
 func readFile(path string) ([]byte, error) {
 	target, err := filepath.EvalSymlinks(path)
 	var text []byte

@@ -5,14 +5,14 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // TestReadConfigurationWaits: a FIFO instead of a file is refused, and not waited for.
 func TestReadConfigurationWaits(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo.conf")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(syscall.Mkfifo(fifo, 0o600))
 	_, file := ReadConfiguration(fifo, "")
 	_, dir := ReadConfiguration("", filepath.Dir(fifo))
 	_, flags := ReadFlags(fifo)

@@ -8,13 +8,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)))
 }
 
 // head is what each file says it is.
@@ -56,10 +56,10 @@ func TestReadConfiguration(t *testing.T) {
 		"no JSON":                      {files: files{"config.yaml": "{kind: KubeletConfiguration}"}, want: "config.yaml", check: CheckFile},
 		"empty":                        {files: files{"config.yaml": ""}, want: "config.yaml that the kubelet refuses, want a KubeletConfiguration of kubelet.config.k8s.io/v1beta1: it is empty", check: CheckFile},
 		"an empty drop-in":             {files: files{"d/90.conf": ""}, want: "it is empty", check: CheckFile},
-		"no kind":                      {files: files{"config.yaml": "rotateCertificates: true\n"}, want: `it has kind "" of version ""`, check: CheckFile},
+		"no kind":                      {files: files{"config.yaml": "rotateCertificates: true\n"}, want: `the kind is "" of version ""`, check: CheckFile},
 		"no kind in a drop-in":         {files: files{"d/90.conf": "rotateCertificates: true\n"}, want: "'Kind' is missing", check: CheckFile},
-		"another kind":                 {files: files{"config.yaml": "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n"}, want: `it has kind "ClusterConfiguration" of version "kubeadm.k8s.io/v1beta4"`, check: CheckFile},
-		"another version in a drop-in": {files: files{"d/90.conf": "apiVersion: kubelet.config.k8s.io/v1\nkind: KubeletConfiguration\n"}, want: `it has kind "KubeletConfiguration" of version "kubelet.config.k8s.io/v1"`, check: CheckFile},
+		"another kind":                 {files: files{"config.yaml": "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n"}, want: `the kind is "ClusterConfiguration" of version "kubeadm.k8s.io/v1beta4"`, check: CheckFile},
+		"another version in a drop-in": {files: files{"d/90.conf": "apiVersion: kubelet.config.k8s.io/v1\nkind: KubeletConfiguration\n"}, want: `the kind is "KubeletConfiguration" of version "kubelet.config.k8s.io/v1"`, check: CheckFile},
 		"too large":                    {files: files{"config.yaml": strings.Repeat("#", maxFile+1)}, want: "config.yaml", check: CheckFile},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,30 +102,22 @@ func TestReadConfigurationLinks(t *testing.T) {
 	}
 	for _, target := range []string{os.DevNull, filepath.Join(dir, "none"), folder} { // the kubelet does not start
 		link := filepath.Join(other, "95.conf")
-		if err := os.Symlink(target, link); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.Symlink(target, link))
 		if c, err := ReadConfiguration("", other); !errors.Is(err, CheckFile) || !strings.Contains(err.Error(), link) {
 			t.Errorf("a link to %s: got %+v, %v", target, c, err)
 		}
-		if err := os.Remove(link); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.Remove(link))
 	}
-	if err := os.Chmod(file, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testkit.MustDo(os.Chmod(file, 0o666))
 	if c, err := ReadConfiguration("", folder); runtime.GOOS != "windows" && !errors.Is(err, CheckFile) {
-		t.Errorf("anybody may write to it: got %+v, %v", c, err)
+		t.Errorf("every user may write to it: got %+v, %v", c, err)
 	}
 }
 
 func TestReadConfigurationOfMany(t *testing.T) {
 	dir := t.TempDir()
 	for n := range maxNames {
-		if err := os.Mkdir(filepath.Join(dir, strconv.Itoa(n)), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testkit.MustDo(os.Mkdir(filepath.Join(dir, strconv.Itoa(n)), 0o700))
 	}
 	if _, err := ReadConfiguration("", dir); !errors.Is(err, CheckFile) {
 		t.Errorf("got %v", err)

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// Flags are a kubelet's flags that matter. If one is given twice, the last counts.
+// Flags are the kubelet's flags that this package checks. Of a repeated flag, the last is used.
 type Flags struct {
 	// Bootstrap, Config, ConfigDir and Hostname are the values of --bootstrap-kubeconfig,
 	// --config, --config-dir and --hostname-override.
 	Bootstrap, Config, ConfigDir, Hostname string
-	// Rotate and Serve are those of --rotate-certificates and --rotate-server-certificates; nil if
-	// they are not given.
+	// Rotate and Serve are the values of --rotate-certificates and --rotate-server-certificates;
+	// nil if absent.
 	Rotate, Serve *bool
-	// Cut says that there are more arguments than are read.
+	// Cut says that the arguments were too long to be read whole.
 	Cut bool
 }
 

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // show writes flags for a comparison.
@@ -61,13 +63,8 @@ func TestReadFlags(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "flags")
-			if err := os.WriteFile(path, []byte(row.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			f, err := ReadFlags(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.MustDo(os.WriteFile(path, []byte(row.text), 0o600))
+			f := testkit.Must(ReadFlags(path))
 			if got := show(f); got != row.want {
 				t.Errorf("got %q, want %q", got, row.want)
 			}

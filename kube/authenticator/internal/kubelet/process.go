@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// What is read of one process, in bytes.
+// Bounds of the files of one process, in bytes.
 const (
 	maxArguments = 128 << 10
 	maxStatus    = 64 << 10
 )
 
-// Running returns the flags of the kubelets that run, by process: those of this process's
-// user, which is root, in the pid namespace of /proc. Of other processes, which every user may
-// start and name, the arguments are not read. Linux only.
+// Running returns the flags of the running kubelets, by process ID: only of processes of this user,
+// which is root, in the pid namespace of /proc, as any user can start a process of this name. Linux
+// only.
 func Running() iter.Seq2[int, *Flags] {
 	return func(yield func(int, *Flags) bool) {
-		processes, _ := filepath.Glob("/proc/[0-9]*") // the only error is that of the pattern
+		processes, _ := filepath.Glob("/proc/[0-9]*") // the only error is an invalid pattern
 		for _, path := range processes {
 			pid, err := strconv.Atoi(filepath.Base(path))
 			if err != nil || !isOwn(pid) {
@@ -47,8 +47,8 @@ func Process(pid int) *Flags {
 	return f
 }
 
-// isOwn reports whether a process is this user's, in the pid namespace of /proc and not in one
-// below it. Its real user counts, too: every user may start a program that becomes root.
+// isOwn reports whether a process is this user's, in the pid namespace of /proc and not in one below it.
+// Its real user must be this user, too: any user may start a setuid program.
 func isOwn(pid int) bool {
 	user, own, here := strconv.Itoa(os.Geteuid()), false, false
 	for line := range strings.Lines(string(read(pid, "status", maxStatus))) { // proc_pid_status(5)

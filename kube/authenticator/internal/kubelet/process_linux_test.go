@@ -9,18 +9,17 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
-// TestRunning looks at the kubelets that run. Whoever is not this user, or calls itself a
-// kubelet in a container, is not believed.
+// TestRunning looks at the kubelets that run. A process of another user, or that calls itself a
+// kubelet in a container, is ignored.
 func TestRunning(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to start the processes of others")
 	}
-	dir, err := os.MkdirTemp("", "") // others may read it
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testkit.Must(os.MkdirTemp("", "")) // others may read it
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	setuid := filepath.Join(dir, "setuid")
 	shell, err := os.ReadFile("/bin/sh")
@@ -32,14 +31,14 @@ func TestRunning(t *testing.T) {
 		cmd  exec.Cmd
 		want bool
 	}{
-		"root's":                      {exec.Cmd{}, true},
-		"root's, of another name":     {exec.Cmd{Args: []string{"kubelets"}}, false},
-		"root's, in another folder":   {exec.Cmd{Args: []string{"/opt/bin/kubelet"}}, true},
-		"root's, of two words":        {exec.Cmd{Args: []string{"hyperkube"}}, true},
-		"nobody's":                    {exec.Cmd{SysProcAttr: &syscall.SysProcAttr{Credential: nobody}}, false},
-		"nobody's, of a root program": {exec.Cmd{Path: setuid, SysProcAttr: &syscall.SysProcAttr{Credential: nobody}}, false},
-		"root's in a container":       {exec.Cmd{SysProcAttr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}}, false},
-		"nobody's, root in a container": {exec.Cmd{SysProcAttr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID, Credential: &syscall.Credential{},
+		"root's":                            {exec.Cmd{}, true},
+		"root's, of another name":           {exec.Cmd{Args: []string{"kubelets"}}, false},
+		"root's, in another folder":         {exec.Cmd{Args: []string{"/opt/bin/kubelet"}}, true},
+		"root's, of two words":              {exec.Cmd{Args: []string{"hyperkube"}}, true},
+		"another user's":                    {exec.Cmd{SysProcAttr: &syscall.SysProcAttr{Credential: nobody}}, false},
+		"another user's, of a root program": {exec.Cmd{Path: setuid, SysProcAttr: &syscall.SysProcAttr{Credential: nobody}}, false},
+		"root's in a container":             {exec.Cmd{SysProcAttr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}}, false},
+		"another user's, root in a container": {exec.Cmd{SysProcAttr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID, Credential: &syscall.Credential{},
 			UidMappings: []syscall.SysProcIDMap{{HostID: 65534, Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: 65534, Size: 1}}}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,10 +70,7 @@ func TestRunning(t *testing.T) {
 // start starts a shell that says when it has its arguments, and waits until the test ends.
 func start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	end, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := testkit.Must(cmd.StdinPipe())
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

@@ -1,5 +1,5 @@
-// Package nodecert says what a certificate of a node must be: what a signer returns may be another
-// node's, of another CA or for a day in the past, and must not replace a good one.
+// Package nodecert checks a node's certificates: a signer may return one for another node, of another
+// CA or with a wrong lifetime, which must not replace a good one.
 package nodecert
 
 import (
@@ -22,25 +22,25 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// shortest is the shortest lifetime that a certificate may have when it arrives.
+// shortest is the minimum lifetime of a certificate when it arrives.
 const shortest = time.Minute
 
-// Skew is by how much clocks may differ, or one may be set, without consequences.
+// Skew is the tolerated difference between clocks.
 const Skew = time.Minute
 
-// Wanted is a certificate that is asked for.
+// Wanted has the parameters of a certificate to request.
 type Wanted struct {
 	Purpose  csr.Purpose
 	NodeName string
 	// Lifetime is in whole seconds; 0 leaves it to the signer.
 	Lifetime time.Duration
-	// Once says that the certificate is not renewed: the node gets no second one.
+	// Once says that the certificate is not renewed, as the node gets only one.
 	Once bool
 	// Options has the names of a serving certificate.
 	Options csr.CreateOptions
 }
 
-// Identify has the certificate say the provider ID that ask returns; a nil ask leaves it as it is.
+// Identify adds the provider ID that ask returns to the request; a nil ask adds none.
 func (w *Wanted) Identify(ctx context.Context, ask func(ctx context.Context) (string, error)) error {
 	if ask == nil {
 		return nil
@@ -60,14 +60,14 @@ func unfit(got, want string) error {
 	return &refusal.Error{Check: certstore.CheckPair, Got: "a certificate " + got, Want: want}
 }
 
-// User is the name by which the API server knows the holder of the certificate.
+// User returns the username that the API server reads from the certificate.
 func (w *Wanted) User() string {
 	name, _ := w.Purpose.SubjectNames(w.NodeName)
 	return name
 }
 
-// Check checks what a certificate must be whenever it is used: for this node and purpose, and
-// such that it can be used. The error is [certstore.CheckPair].
+// Check checks the subject, usages and names of a certificate, before each use. The error is
+// [certstore.CheckPair].
 func (w *Wanted) Check(leaf *x509.Certificate) error {
 	name, organization := w.Purpose.SubjectNames(w.NodeName)
 	usage := x509.ExtKeyUsageClientAuth
@@ -78,11 +78,11 @@ func (w *Wanted) Check(leaf *x509.Certificate) error {
 	case got.CommonName != name || !slices.Equal(got.Organization, []string{organization}):
 		return unfit("for "+got.String(), "CN="+name+",O="+organization)
 	case !slices.Equal(leaf.ExtKeyUsage, []x509.ExtKeyUsage{usage}):
-		return unfit("for another use", "one for a "+w.Purpose.String())
+		return unfit("for another use", "the extended key usage of a "+w.Purpose.String()+" certificate")
 	case leaf.IsCA:
-		return unfit("that is a CA", "none")
+		return unfit("that is a CA", "a certificate of a node")
 	case len(leaf.UnhandledCriticalExtensions) != 0:
-		return unfit("with a critical extension "+leaf.UnhandledCriticalExtensions[0].String(), "none that is unknown")
+		return unfit("with a critical extension "+leaf.UnhandledCriticalExtensions[0].String(), "only known critical extensions")
 	}
 	if got, want := namesOf(leaf), w.names(); w.Purpose == csr.PurposeServing && !slices.Equal(got, want) {
 		return unfit("for "+refusal.Quote(strings.Join(got, " ")), strings.Join(want, " "))
@@ -90,7 +90,7 @@ func (w *Wanted) Check(leaf *x509.Certificate) error {
 	return nil
 }
 
-// namesOf are the names of a certificate, sorted.
+// namesOf returns the names of a certificate, sorted.
 func namesOf(leaf *x509.Certificate) []string {
 	names := slices.Concat(leaf.DNSNames, leaf.EmailAddresses)
 	for _, ip := range leaf.IPAddresses {
@@ -103,7 +103,7 @@ func namesOf(leaf *x509.Certificate) []string {
 	return slices.Compact(names)
 }
 
-// names are those that are asked for, sorted.
+// names returns the requested names, sorted.
 func (w *Wanted) names() []string {
 	names := slices.Clone(w.Options.DNSNames)
 	for _, ip := range w.Options.IPAddresses {
@@ -113,15 +113,15 @@ func (w *Wanted) names() []string {
 	return slices.Compact(names)
 }
 
-// CheckNew checks what a signer has returned, before it is tried. inHand is the certificate that
-// it would replace and that must not end later, if there is one. The error is
+// CheckNew checks a new certificate, before it is used at the API server. current is the certificate
+// that it would replace, or nil; the new one must not expire before it. The error is
 // [certstore.CheckPair].
 //
-// A CA of the cluster that the certificate names as its issuer must have signed it. The CA of
-// client certificates need not be among those by which the API server is known: then only the
-// API server can tell, which is asked in any case. It also decides whether a certificate has
-// begun, where it is for the API server: this machine's clock may be slow.
-func (w *Wanted) CheckNew(p, inHand *certstore.Pair, cas []*x509.Certificate) error {
+// If a CA of cas has the name of the certificate's issuer, it must have signed it. The CA of client
+// certificates need not be in cas: then only the API server can verify the signature, which the caller
+// has it do in any case. The API server also checks notBefore of a client certificate: this machine's
+// clock may be slow.
+func (w *Wanted) CheckNew(p, current *certstore.Pair, cas []*x509.Certificate) error {
 	if err := w.Check(p.Leaf); err != nil {
 		return err
 	}
@@ -129,11 +129,11 @@ func (w *Wanted) CheckNew(p, inHand *certstore.Pair, cas []*x509.Certificate) er
 	end := p.Leaf.NotAfter.UTC().Format(time.RFC3339)
 	switch {
 	case lasts < least:
-		return unfit(fmt.Sprintf("for %s, until %s by this machine's clock", lasts.Round(time.Second), end), fmt.Sprintf("at least %s, of the %s that were asked for", least, w.Lifetime))
-	case inHand != nil && p.Leaf.NotAfter.Before(w.end(inHand)):
-		return unfit("until "+end, "one that does not end before the one in hand")
+		return unfit(fmt.Sprintf("for %s, until %s by this machine's clock", lasts.Round(time.Second), end), fmt.Sprintf("at least %s, of the requested %s", least, w.Lifetime))
+	case current != nil && p.Leaf.NotAfter.Before(w.end(current)):
+		return unfit("until "+end, "one that does not expire before the current certificate")
 	case w.Purpose == csr.PurposeServing && p.Leaf.NotBefore.After(p.Received.Add(Skew)):
-		return unfit("from "+p.Leaf.NotBefore.UTC().Format(time.RFC3339), "one that has begun, by this machine's clock")
+		return unfit("from "+p.Leaf.NotBefore.UTC().Format(time.RFC3339), "one that is already valid, by this machine's clock")
 	}
 	return checkIssuer(p.Leaf, cas)
 }
@@ -147,7 +147,7 @@ func checkIssuer(leaf *x509.Certificate, cas []*x509.Certificate) (err error) {
 		if wrong == nil {
 			return nil
 		}
-		err = &refusal.Error{Check: certstore.CheckPair, Got: "a certificate that names a CA of the cluster as its issuer", Want: "one that it has signed", Err: wrong}
+		err = &refusal.Error{Check: certstore.CheckPair, Got: "a certificate with a CA of the cluster as its issuer, and a wrong signature", Want: "a signature of that CA", Err: wrong}
 	}
 	return err
 }
@@ -161,13 +161,13 @@ func namesIssuer(leaf, ca *x509.Certificate) bool {
 	return strings.EqualFold(leaf.Issuer.String(), ca.Subject.String())
 }
 
-// left is the lifetime that a certificate has when it arrives. With a slow clock, more seems to
-// be left than its whole lifetime: then that counts.
+// left returns the remaining lifetime of a certificate when it arrives: at most its whole lifetime, as
+// this machine's clock may be slow.
 func left(received time.Time, leaf *x509.Certificate) time.Duration {
 	return min(leaf.NotAfter.Sub(received), leaf.NotAfter.Sub(leaf.NotBefore))
 }
 
-// end is when a certificate ends, or would with the lifetime that is asked for.
+// end returns the end of a certificate, or of the requested lifetime if that is earlier.
 func (w *Wanted) end(p *certstore.Pair) time.Time {
 	if latest := p.Received.Add(w.Lifetime); w.Lifetime != 0 && p.Leaf.NotAfter.After(latest) {
 		return latest
@@ -175,11 +175,10 @@ func (w *Wanted) end(p *certstore.Pair) time.Time {
 	return p.Leaf.NotAfter
 }
 
-// Renewal is the time at which a certificate is replaced: at random between 65 and 80 % of the
-// lifetime it has left when it arrives, or of the one that was asked for if that is shorter, so
-// that nodes that came together do not come together again. Of one that is not renewed it is the
-// last second.
-func (w *Wanted) Renewal(received time.Time, leaf *x509.Certificate) time.Time {
+// RenewAt returns the time of renewal: at random between 65 and 80 % of the remaining lifetime, or of
+// the requested one if that is shorter, so that nodes that joined together renew at different times.
+// With Once it is the last second.
+func (w *Wanted) RenewAt(received time.Time, leaf *x509.Certificate) time.Time {
 	if w.Once {
 		return leaf.NotAfter.Add(-time.Second)
 	}
@@ -190,9 +189,8 @@ func (w *Wanted) Renewal(received time.Time, leaf *x509.Certificate) time.Time {
 	return received.Add(time.Duration((0.65 + 0.15*rand.Float64()) * float64(lasts)))
 }
 
-// Due is when a certificate in hand is renewed, whatever it says of itself: by the lifetime that
-// is asked for, and now if it comes from the future. One that is not renewed is due when it has
-// ended.
+// Due returns when a stored certificate is renewed: at its Renew, but not later than 80 % of the
+// requested lifetime, and now if its Received is in the future. With Once it is due when it has expired.
 func (w *Wanted) Due(p *certstore.Pair, now time.Time) time.Time {
 	latest := p.Received.Add(w.Lifetime / 5 * 4)
 	switch {
@@ -210,13 +208,13 @@ func (w *Wanted) Due(p *certstore.Pair, now time.Time) time.Time {
 // [certstore.CheckPair].
 func (w *Wanted) Serve(ctx context.Context, p *certstore.Pair) error {
 	if err := handshake(ctx, p, w.names()[0]); err != nil {
-		return &refusal.Error{Check: certstore.CheckPair, Got: "a certificate with which no TLS client connects", Want: "one for a server", Err: err}
+		return &refusal.Error{Check: certstore.CheckPair, Got: "a certificate that a TLS client rejects", Want: "a server certificate", Err: err}
 	}
 	return nil
 }
 
-// handshake is one between a server with the certificate and a client that then verifies it by
-// itself: no other issuer is known here.
+// handshake connects a TLS client to a server with the certificate. The client then verifies the
+// certificate as its own root, as the issuer is not known here.
 func handshake(ctx context.Context, p *certstore.Pair, name string) error {
 	pair, err := tls.X509KeyPair(p.Chain, p.Key)
 	if err != nil {

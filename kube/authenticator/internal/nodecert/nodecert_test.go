@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
@@ -25,10 +26,7 @@ var now = time.Now().UTC().Truncate(time.Second)
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	return key
 }
 
@@ -38,14 +36,8 @@ func authority(t testing.TB, id byte) (*x509.Certificate, *ecdsa.PrivateKey) {
 	key := newKey(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, SubjectKeyId: []byte{id}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := testkit.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	ca := testkit.Must(x509.ParseCertificate(der))
 	return ca, key
 }
 
@@ -66,14 +58,8 @@ func signed(t testing.TB, w *Wanted, ca *x509.Certificate, by *ecdsa.PrivateKey,
 		change(leaf)
 	}
 	key := newKey(t)
-	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), by)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := certstore.NewPair(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key, now, w.Renewal)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := testkit.Must(x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), by))
+	p := testkit.Must(certstore.NewPair(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key, now, w.RenewAt))
 	return p
 }
 
@@ -118,21 +104,21 @@ func TestCheckNew(t *testing.T) {
 		"begun and soon over": {client(), func(c *x509.Certificate) {
 			c.NotBefore, c.NotAfter = now.Add(time.Hour), now.Add(time.Hour+time.Minute)
 		}, nil, "at least 6m0s"},
-		"more than asked":                  {client(), func(c *x509.Certificate) { c.NotAfter = now.AddDate(100, 0, 0) }, nil, ""},
-		"after the one in hand":            {client(), nil, inHand, ""},
-		"with the one in hand":             {client(), func(c *x509.Certificate) { c.NotAfter = now.Add(30 * time.Minute) }, inHand, ""},
-		"before the one in hand":           {client(), func(c *x509.Certificate) { c.NotAfter = now.Add(30*time.Minute - time.Second) }, inHand, "before the one in hand"},
-		"before one that nobody asked for": {client(), nil, forever, ""},
-		"of a slow clock":                  {client(), func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.AddDate(0, 0, 30), now.AddDate(0, 0, 31) }, nil, ""},
-		"for a server, of a slow clock":    {serving(), func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.AddDate(0, 0, 30), now.AddDate(0, 0, 31) }, nil, "has begun"},
-		"for a server, in seconds":         {serving(), func(c *x509.Certificate) { c.NotBefore = now.Add(30 * time.Second) }, nil, ""},
-		"for a server, another name":       {serving(), func(c *x509.Certificate) { c.DNSNames = []string{"node-1", "b.example"} }, nil, "b.example"},
-		"for a server, one name less":      {serving(), func(c *x509.Certificate) { c.DNSNames = c.DNSNames[:1] }, nil, "a.example"},
-		"for a server, another order":      {serving(), func(c *x509.Certificate) { c.DNSNames = []string{"a.example", "node-1"} }, nil, ""},
-		"for a server, one address more":   {serving(), func(c *x509.Certificate) { c.IPAddresses = append(c.IPAddresses, net.IP{192, 0, 2, 9}) }, nil, "192.0.2.9"},
-		"for a server, a mail address":     {serving(), func(c *x509.Certificate) { c.EmailAddresses = []string{"root@a.example"} }, nil, "root@a.example"},
-		"for a server, a URI":              {serving(), func(c *x509.Certificate) { c.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} }, nil, "spiffe://x"},
-		"for a server, no names":           {serving(), func(c *x509.Certificate) { c.DNSNames, c.IPAddresses = nil, nil }, nil, "a.example"},
+		"more than asked":                                {client(), func(c *x509.Certificate) { c.NotAfter = now.AddDate(100, 0, 0) }, nil, ""},
+		"after the one in hand":                          {client(), nil, inHand, ""},
+		"with the one in hand":                           {client(), func(c *x509.Certificate) { c.NotAfter = now.Add(30 * time.Minute) }, inHand, ""},
+		"before the current certificate":                 {client(), func(c *x509.Certificate) { c.NotAfter = now.Add(30*time.Minute - time.Second) }, inHand, "before the current certificate"},
+		"before one of more than the requested lifetime": {client(), nil, forever, ""},
+		"of a slow clock":                                {client(), func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.AddDate(0, 0, 30), now.AddDate(0, 0, 31) }, nil, ""},
+		"for a server, of a slow clock":                  {serving(), func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.AddDate(0, 0, 30), now.AddDate(0, 0, 31) }, nil, "already valid"},
+		"for a server, in seconds":                       {serving(), func(c *x509.Certificate) { c.NotBefore = now.Add(30 * time.Second) }, nil, ""},
+		"for a server, another name":                     {serving(), func(c *x509.Certificate) { c.DNSNames = []string{"node-1", "b.example"} }, nil, "b.example"},
+		"for a server, one name less":                    {serving(), func(c *x509.Certificate) { c.DNSNames = c.DNSNames[:1] }, nil, "a.example"},
+		"for a server, another order":                    {serving(), func(c *x509.Certificate) { c.DNSNames = []string{"a.example", "node-1"} }, nil, ""},
+		"for a server, one address more":                 {serving(), func(c *x509.Certificate) { c.IPAddresses = append(c.IPAddresses, net.IP{192, 0, 2, 9}) }, nil, "192.0.2.9"},
+		"for a server, a mail address":                   {serving(), func(c *x509.Certificate) { c.EmailAddresses = []string{"root@a.example"} }, nil, "root@a.example"},
+		"for a server, a URI":                            {serving(), func(c *x509.Certificate) { c.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} }, nil, "spiffe://x"},
+		"for a server, no names":                         {serving(), func(c *x509.Certificate) { c.DNSNames, c.IPAddresses = nil, nil }, nil, "a.example"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.wanted.CheckNew(signed(t, c.wanted, ca, by, c.change), c.inHand, nil)
@@ -189,7 +175,7 @@ func TestRenewal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			received := now.Add(c.clock)
-			if in := (&Wanted{Lifetime: c.lifetime}).Renewal(received, leaf).Sub(received); in < c.lasts*65/100 || in > c.lasts*80/100 {
+			if in := (&Wanted{Lifetime: c.lifetime}).RenewAt(received, leaf).Sub(received); in < c.lasts*65/100 || in > c.lasts*80/100 {
 				t.Errorf("renewed after %s of %s", in, c.lasts)
 			}
 		})

@@ -15,8 +15,8 @@ import (
 
 const maxPendingSize = 4 << 10
 
-// PendingKey returns the key of the requests before from a file of a store, or makes and stores one.
-// The lock is that of the attempt. A file without such a key is an error, and stays.
+// PendingKey returns the key of earlier requests from a file of a store, or makes and stores one. A file
+// without a P-256 key is an error, and is not replaced.
 func PendingKey(l *certstore.Lock, store *certstore.Store, file string) (*ecdsa.PrivateKey, error) {
 	text, err := store.Read(file, maxPendingSize)
 	if err == nil {
@@ -27,7 +27,7 @@ func PendingKey(l *certstore.Lock, store *certstore.Store, file string) (*ecdsa.
 				}
 			}
 		}
-		return nil, fmt.Errorf("%s holds no key: remove it, and have an operator release the name if it was given already", store.Path(file))
+		return nil, fmt.Errorf("%s has no key: remove it, and have an administrator release the node's name if its certificate was already issued", store.Path(file))
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
