@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/jws"
@@ -24,7 +25,7 @@ func TestNodeCheckLimits(t *testing.T) {
 	for name, change := range map[string]func(c *NodeCheck, objects *Objects){
 		"an unknown fact":    func(c *NodeCheck, _ *Objects) { c.Require = endOfFacts },
 		"no Objects":         func(_ *NodeCheck, objects *Objects) { *objects = nil },
-		"no fresh Objects":   func(_ *NodeCheck, objects *Objects) { *objects = FreshObjects{} },
+		"no fresh Objects":   func(_ *NodeCheck, objects *Objects) { *objects = FreshObjects{MaxStaleness: time.Second} },
 		"Objects may be old": func(_ *NodeCheck, objects *Objects) { *objects = staleObjects{w.objects} },
 		"negative staleness": func(_ *NodeCheck, objects *Objects) { *objects = FreshObjects{From: w.objects, MaxStaleness: -1} },
 		"no FindMachine":     func(c *NodeCheck, _ *Objects) { c.FindMachine = nil },
