@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"math/big"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
 			return nil, err
 		}
 		if n.Road == attest.RoadAK {
-			c.TPM.AKIssuers = append(c.TPM.AKIssuers, tpmcert.Issuer{Roots: n.Roots(), Profile: n.Profile})
+			c.addIssuer(n)
 			continue
 		}
 		eks.Issuers = append(eks.Issuers, tpmcert.EKIssuer{Roots: n.Roots(), Profile: tpmcert.EKProfileTCG()})
@@ -100,6 +101,18 @@ func (c *ControlPlane) Now() time.Time {
 // Advance moves the clock.
 func (c *ControlPlane) Advance(d time.Duration) {
 	c.locked(func() { c.shift += d })
+}
+
+// addIssuer trusts a node's issuer of AK certificates. Nodes with the same profile share one
+// issuer, with the roots of all of them.
+func (c *ControlPlane) addIssuer(n *Node) {
+	for i := range c.TPM.AKIssuers {
+		if known := &c.TPM.AKIssuers[i]; reflect.DeepEqual(known.Profile, n.Profile) {
+			known.Roots = append(known.Roots, n.Roots()...)
+			return
+		}
+	}
+	c.TPM.AKIssuers = append(c.TPM.AKIssuers, tpmcert.Issuer{Roots: n.Roots(), Profile: n.Profile})
 }
 
 // Admit makes a node known: its name, its provider ID and the identity of its machine. It
