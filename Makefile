@@ -26,7 +26,7 @@ help: ## list the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 10
 
 demo: setup-build ## a simulated TPM proves a node, and attacks are refused
-	@echo "make demo: the first time this compiles Go's cryptography and the TPM 2.0 reference simulator, in C: about two minutes on two cores"
+	@echo "make demo: the first time this compiles Go's cryptography and the TPM 2.0 reference simulator, in C: about half a minute on two cores"
 	$(GO) run ./examples/quickstart
 
 check: setup-build ## gofmt, build and vet of every module, and no test: under a minute once all is built
