@@ -208,7 +208,8 @@ func (m *Metadata) ChooseVersion(speaks []string) (string, error) {
 }
 
 // annotationEndorsementKey is the annotation of the endorsement key that the platform names for the machine
-// (Cluster API kubelet authentication, "TPM based providers"). It is for people.
+// (Cluster API kubelet authentication, "TPM based providers"). Its value is the key in PEM, which
+// people read and no code.
 const annotationEndorsementKey = "cluster-x-k8s-io/tpm-endorsement-key"
 
 // EndorsementKeyAnnotation returns the annotation for an endorsement key that the caller got

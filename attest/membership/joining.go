@@ -109,7 +109,8 @@ func (j *joining) checkRejoin(held *Record) error {
 		"a request of node "+held.NodeName+" itself or with its key, or one after an operator has released the node")
 }
 
-// reserve reserves the name for the claim, with the granted provider ID, unless it has it already.
+// reserve reserves the claimed node name for the machine, and records the granted provider ID. It does
+// nothing if the machine has the reservation.
 func (j *joining) reserve(ctx context.Context) (err error) {
 	if attested := j.r.Attested(); attested != nil { // nil for a result that no policy has checked
 		j.claim.ProviderID = attested.Grant().ProviderID

@@ -20,7 +20,7 @@ const checkEnrolment refusal.Check = "enrolment"
 // restricted key in the TPM of the EK, which opened a credential for that area's Name
 // (TPM2_MakeCredential, TPM2_ActivateCredential), for this requester and in this challenge's
 // window; the EK is trusted and not revoked, and the Authorizer has admitted the machine. A
-// copy of the answer gets at most another certificate for the same AK.
+// copy of the answer to the challenge gets at most another certificate for the same AK.
 //
 // The PermanentIdentifier is the EK's identity, which the caller may replace with a name by
 // which the Authorizer knows the machine. A refusal is a [*refusal.Error] with the check

@@ -77,7 +77,7 @@ func (v *snapshot) install(l *certstore.Lock, s *slot, p *certstore.Pair) error 
 		failed = errors.Join(failed, l.Remove(s.file), l.Remove(previousFile))
 	}
 	if failed != nil {
-		v.a.config.Log.Warn("new certificate stored, but the previous one could not be kept or old files not removed", "file", s.store.Path(s.file), "why", failed.Error())
+		v.a.config.Log.Warn("new certificate stored, but the previous one could not be stored, or old files could not be removed", "file", s.store.Path(s.file), "why", failed.Error())
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func (r *Reconciler) look(ctx context.Context, key requests.Key) (reconcile.Resu
 			LastUpdateTime: now, LastTransitionTime: now,
 		})
 		why := cmp.Or(decision.Detail, decision.Message)
-		log.FromContext(ctx).Info("failed", "request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName, "reason", decision.Reason, "why", why)
+		log.FromContext(ctx).Info("request marked as failed", "request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName, "reason", decision.Reason, "why", why)
 		result, written := r.write(ctx, seen, object, "failed")
 		if written == nil && result.RequeueAfter == 0 {
 			r.watched.Warn(object, decision.Reason, "Fail", why)

@@ -81,8 +81,8 @@ func (p *BootPolicy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 	return p.Predicate(ctx, l)
 }
 
-// Validate returns an error with [tpm.CheckQuotePolicy] for a policy that can decide nothing:
-// CheckQuote would return it for every machine.
+// Validate returns an error with [tpm.CheckQuotePolicy] for a policy that no machine can meet: CheckQuote
+// would return the same error for every machine.
 func (p *BootPolicy) Validate() error {
 	_, _, err := p.wanted()
 	return err

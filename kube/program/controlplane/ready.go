@@ -46,7 +46,7 @@ func logged(log logr.Logger, name string, check healthz.Checker) healthz.Checker
 		switch {
 		case why == said:
 		case why == "":
-			log.Info("ready again", "check", name)
+			log.Info("readiness check passes again", "check", name)
 		default:
 			log.Info("not ready", "check", name, "why", why)
 		}

@@ -24,7 +24,7 @@ func TestLogged(t *testing.T) {
 	want := []string{
 		`"level"=0 "msg"="not ready" "check"="key-ring" "why"="no key"`,
 		`"level"=0 "msg"="not ready" "check"="key-ring" "why"="no clock"`,
-		`"level"=0 "msg"="ready again" "check"="key-ring"`,
+		`"level"=0 "msg"="readiness check passes again" "check"="key-ring"`,
 	}
 	if !slices.Equal(lines, want) {
 		t.Errorf("logged %q, want %q", lines, want)

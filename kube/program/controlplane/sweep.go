@@ -34,7 +34,7 @@ func (s sweeper) Start(ctx context.Context) error { //goroutine: the API server'
 func (s sweeper) sweep(ctx context.Context) {
 	removed, err := s.records.Sweep(ctx)
 	if err != nil && ctx.Err() == nil {
-		log.FromContext(ctx).Error(err, "failed to remove all AttestedNodes that have ended; the next sweep tries again")
+		log.FromContext(ctx).Error(err, "failed to delete every AttestedNode whose certificates have ended; the next sweep tries again")
 	}
 	if removed != 0 {
 		log.FromContext(ctx).Info("removed AttestedNodes that have ended", "records", removed)
