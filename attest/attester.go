@@ -127,7 +127,7 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Sign
 	if err != nil {
 		return nil, fmt.Errorf("attest: answer: %w", err)
 	}
-	if k, ok := request.CSR.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || !k.Equal(key.Public()) {
+	if k, ok := request.CSR.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || key == nil || !k.Equal(key.Public()) {
 		return nil, &Error{Check: checkKeyMismatch, Got: "another key than that of the request", Want: "the request's key"}
 	}
 	c, err := message.ParseChallenge(challenge)

@@ -96,7 +96,7 @@ var errNoAuthorizer = errors.New("attest: no Authorizer, or a nil one")
 // CheckAuthorizer returns an error if an authorizer is nil, or if its method CheckAuthorizer
 // returns one. It is for authorizers that call others.
 func CheckAuthorizer(a Authorizer, open Opening) error {
-	if a == nil {
+	if f, ok := a.(AuthorizerFunc); a == nil || ok && f == nil {
 		return errNoAuthorizer
 	}
 	if c, ok := a.(interface{ CheckAuthorizer(open Opening) error }); ok {

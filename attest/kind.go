@@ -146,7 +146,8 @@ type Inquiry struct {
 	Now time.Time
 	// Version is the version of the evidence's data format.
 	Version int
-	// Machine is the inventory's machine for the node's name; nil without an inventory.
+	// Machine is the inventory's machine for the node's name; nil if the policy did not
+	// ask for one.
 	Machine *csr.Machine
 	// Key is the public key of the request.
 	Key crypto.PublicKey

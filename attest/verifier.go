@@ -320,7 +320,7 @@ func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Pa
 	if err := r.accept(kind, p, q, found); err != nil {
 		return nil, err
 	}
-	// On this road a hello only claims a machine, so membership is decided at the answer.
+	// On RoadDocument a hello only claims a machine, so membership is decided at the answer.
 	if r.Road != RoadDocument {
 		if err := AskMembership(ctx, v.c.Authorizer, r); err != nil {
 			return nil, err

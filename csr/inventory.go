@@ -72,8 +72,8 @@ type Machine struct {
 func (m *Machine) KnownProviderID() string { return names.KnownProviderID(m.ProviderID) }
 
 // CheckMachine checks a machine when an inventory is read. It refuses, with [refusal.CheckConfig], a
-// node name, a provider ID, a DNS name or an address that this policy refuses in every request. Of the
-// policy it reads ReservedIPs and ReservedDNSNames.
+// DNS name or an address that this policy refuses in every request, and a node name or provider ID that is
+// not valid. Of the policy it reads ReservedIPs and ReservedDNSNames.
 func (p *Policy) CheckMachine(m *Machine) error {
 	if p == nil || m == nil {
 		return refusal.Config("Policy and Machine", "", "both")

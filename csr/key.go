@@ -88,9 +88,9 @@ func completeKey(key crypto.Signer) bool {
 	missing := key == nil
 	switch k := key.(type) {
 	case *ecdsa.PrivateKey:
-		missing = missing || k.D == nil //nolint:staticcheck // nothing else tells whether there is a private part
+		missing = k == nil || k.D == nil //nolint:staticcheck // nothing else tells whether there is a private part
 	case *rsa.PrivateKey:
-		missing = missing || k.D == nil
+		missing = k == nil || k.D == nil
 	case ed25519.PrivateKey:
 		missing = len(k) != ed25519.PrivateKeySize
 	}

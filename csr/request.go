@@ -325,7 +325,8 @@ func (p *Parsed) Request() *Request {
 	return p.request
 }
 
-// Bundle returns the result of [Parse] for Spec.Request, with its errors.
+// Bundle returns the result of [Parse] for Spec.Request, with its errors. All callers share it: do not
+// change it.
 func (p *Parsed) Bundle() (*Bundle, error) {
 	if p.Request() == nil {
 		return nil, noRequest()
@@ -363,7 +364,10 @@ func (p *Parsed) der() []byte {
 	if bundle, err := p.Bundle(); err == nil {
 		return bundle.Request
 	}
-	block, _ := pem.Decode(p.request.Spec.Request)
+	if p.Request() == nil {
+		return nil
+	}
+	block, _ := pem.Decode(p.content.text)
 	if block == nil {
 		return nil
 	}

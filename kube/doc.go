@@ -4,17 +4,16 @@
 //
 //   - api/v1alpha1: the custom resources in which the cluster keeps its state
 //   - registry: a membership.Registry over them
-//   - members: who may be a node, by an inventory, an operator's approval or first use
 //   - keyring: the challenge keys in a Secret
 //   - controller: a reconciler that decides certificate requests, for use in your own manager
 //   - signer: a reconciler that signs them with your own CA
-//   - bypass: a search for ways around attestation
 //   - authenticator: the node's side, which gets the kubelet its certificates; certstore below
 //     it stores them
 //   - deploy: the manifests and, in its folder node, the files of a node
 //   - program/controlplane: node-attestation-controller and node-attestation-signer;
 //     program/node: kubelet-authenticator; and program/kubectl: kubectl-nodeattest; for main
-//     functions that add kinds of evidence of their own
+//     functions that add kinds of evidence of their own. bypass, below the first, searches for ways
+//     around attestation
 //   - cmd: these programs as they come
 //
 // # Kubernetes' modules

@@ -11,7 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// documentAttack is an attack on the answer of machine-1.
+// answerAttack is an attack on the answer of machine-1.
 func answerAttack(class, name, what string, change func(*forgery)) Attack {
 	return Attack{Name: name, Class: class, Description: what, make: func(ctx context.Context, at *attempt) (*csr.Request, error) {
 		f := at.forge(ctx, at.applicant(requestOptions{}))

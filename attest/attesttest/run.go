@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -33,7 +34,7 @@ type Attack struct {
 	// Description describes the attack in one sentence.
 	Description string
 	// Make makes the request of an attack from WorldOptions.Attacks; it is nil in the package's
-	// own. An error with a csr.DenyReasoner, such as the provider's, has the effect of a refusal.
+	// own. A refusal's error, such as the provider's, has the effect of a refusal.
 	Make func(ctx context.Context, provider csr.Provider) (*csr.Request, error)
 
 	make func(context.Context, *attempt) (*csr.Request, error)
@@ -177,7 +178,10 @@ func (w *World) issue(ctx context.Context, provider csr.Provider, request *csr.R
 	}()
 	before, _ := json.Marshal(request)
 	attested, err := csr.Verify(ctx, provider, request)
-	if after, _ := json.Marshal(request); !bytes.Equal(before, after) {
+	kept, keptErr := request.Parsed().Bundle()
+	fresh, freshErr := csr.Parse(request.Spec.Request)
+	after, _ := json.Marshal(request)
+	if !bytes.Equal(before, after) || (keptErr == nil) != (freshErr == nil) || keptErr == nil && !reflect.DeepEqual(kept, fresh) {
 		return errChanged
 	}
 	if err != nil {

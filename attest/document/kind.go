@@ -21,8 +21,8 @@ type Platform interface {
 	// refusal is an [*attest.Error].
 	Read(document []byte) (*Claims, error)
 	// Verify verifies a document that Read has read, at the time q.Now: the platform's signature,
-	// times and issuer, and that it agrees with the inventory (q.Machine). It calls
-	// q.Budget.Signature before each signature that it checks. The claims that it returns are read
+	// times and issuer, everything else that makes it valid, such as audience and revocation, and that
+	// it agrees with the inventory (q.Machine). It calls q.Budget.Signature before each signature that it checks. The claims that it returns are read
 	// only from the signed bytes.
 	Verify(ctx context.Context, document []byte, q *attest.Inquiry) (*Claims, error)
 }

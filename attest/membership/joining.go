@@ -110,7 +110,7 @@ func (j *joining) checkRejoin(held *Record) error {
 }
 
 // reserve reserves the claimed node name for the machine, and records the granted provider ID. It does
-// nothing if the machine has the reservation.
+// nothing if the record that was read has this very claim, reserved or bound.
 func (j *joining) reserve(ctx context.Context) (err error) {
 	if attested := j.r.Attested(); attested != nil { // nil for a result that no policy has checked
 		j.claim.ProviderID = attested.Grant().ProviderID

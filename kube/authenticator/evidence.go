@@ -7,6 +7,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/evidence"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Evidence is this machine's evidence of one kind. [EvidenceOf] makes one that has no device of its
@@ -36,7 +37,12 @@ type versioned struct {
 
 func (v versioned) Provider() string { return v.provider }
 
-func (v versioned) Open(ctx context.Context) (attest.Prover, error) { return v.open[0](ctx) }
+func (v versioned) Open(ctx context.Context) (attest.Prover, error) {
+	if len(v.open) == 0 {
+		return nil, refusal.Config("Evidence", "no version", "one at least")
+	}
+	return v.open[0](ctx)
+}
 
 // A keyKeeper is a prover with private keys that cannot leave the machine: the node can have a
 // recovery certificate.

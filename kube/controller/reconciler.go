@@ -114,7 +114,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	if err := r.write(ctx, object, &decision, err); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			r.metrics.conflicts.Inc()
-			logger.Info("request changed before its decision was written; it is decided again")
+			logger.Info("request changed or deleted before its decision was written; it is decided again if it still exists")
 			return reconcile.Result{RequeueAfter: conflictPause}, nil
 		}
 		return reconcile.Result{}, err

@@ -179,7 +179,7 @@ func (r *Reconciler) write(ctx context.Context, seen, object *certificatesv1.Cer
 		r.unwritten.forget(object.UID)
 		fallthrough
 	case apierrors.IsConflict(err):
-		log.FromContext(ctx).Info("request changed before its certificate was written; it is signed again", "request", object.Name)
+		log.FromContext(ctx).Info("request changed or deleted before its status was written; it is handled again if it still exists", "request", object.Name)
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
 	case err != nil:
 		return reconcile.Result{}, err

@@ -93,6 +93,9 @@ func Watch(m manager.Manager, signers []string, opts Options, look reconcile.Typ
 // Get reads a pending request. It returns nil if the request is not pending, or was deleted and
 // created again for another signer.
 func (w *Watched) Get(ctx context.Context, key Key) (*certificatesv1.CertificateSigningRequest, error) {
+	if w == nil { // a reconciler that a manager, already running, is still being given
+		return nil, nil
+	}
 	reader, ok := w.Readers[key.SignerName]
 	if !ok {
 		return nil, nil

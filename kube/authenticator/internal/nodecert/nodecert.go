@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -117,7 +118,7 @@ func (w *Wanted) names() []string {
 // that it would replace, or nil; the new one must not expire before it. The error is
 // [certstore.CheckPair].
 //
-// If a CA of cas has the name of the certificate's issuer, it must have signed it. The CA of client
+// If the certificate names a CA of cas as its issuer, that CA must have signed it. The CA of client
 // certificates need not be in cas: then only the API server can verify the signature, which the caller
 // has it do in any case. The API server also checks notBefore of a client certificate: this machine's
 // clock may be slow.
@@ -153,12 +154,14 @@ func checkIssuer(leaf *x509.Certificate, cas []*x509.Certificate) (err error) {
 }
 
 // namesIssuer reports whether a certificate names a CA as its issuer: by the key identifier or, where
-// one of the two lacks it, by the name, in upper or lower case.
+// one of the two lacks it, by the name. Upper and lower case, and the number of spaces, do not
+// distinguish names (RFC 5280, 7.1).
 func namesIssuer(leaf, ca *x509.Certificate) bool {
 	if len(leaf.AuthorityKeyId) > 0 && len(ca.SubjectKeyId) > 0 {
 		return bytes.Equal(leaf.AuthorityKeyId, ca.SubjectKeyId)
 	}
-	return strings.EqualFold(leaf.Issuer.String(), ca.Subject.String())
+	oneSpace := func(n pkix.Name) string { return strings.Join(strings.Fields(n.String()), " ") }
+	return strings.EqualFold(oneSpace(leaf.Issuer), oneSpace(ca.Subject))
 }
 
 // left returns the remaining lifetime of a certificate when it arrives: at most its whole lifetime, as
