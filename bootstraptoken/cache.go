@@ -21,7 +21,7 @@ const cacheVersion = 1
 // Cache is the trust in a cluster that a client stores (Kubernetes bootstrap discovery, "Client
 // caching and update"). [Cache.Refresh] makes the next one; [Cache.WriteFile] and
 // [ReadCacheFile] keep it between runs. Callers with their own storage use [Cache.Marshal] and
-// [ReadCacheFile]. It contains no secret, but anyone who can change it decides which cluster is
+// [ParseCache]. It contains no secret, but anyone who can change it decides which cluster is
 // trusted.
 type Cache struct {
 	// Info is the cluster.
@@ -65,9 +65,9 @@ func (c *Cache) Marshal() ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// parseCache reads exactly what [Cache.Marshal] writes, to the byte, and nothing else. The
+// ParseCache reads exactly what [Cache.Marshal] writes, to the byte, and nothing else. The
 // error is "cache".
-func parseCache(data []byte) (*Cache, error) {
+func ParseCache(data []byte) (*Cache, error) {
 	if len(data) > maxCacheSize {
 		return nil, &Error{Check: checkCache, Got: strconv.Itoa(len(data)) + " bytes", Want: "at most " + strconv.Itoa(maxCacheSize)}
 	}
@@ -143,7 +143,7 @@ func ReadCacheFile(path string) (*Cache, error) {
 	case err != nil:
 		return nil, fmt.Errorf("bootstraptoken: %w", err)
 	}
-	return parseCache(data)
+	return ParseCache(data)
 }
 
 // RefreshOptions say how a cluster is asked for its latest discovery document. The zero value

@@ -23,7 +23,7 @@ func TestCacheMarshal(t *testing.T) {
 	if err != nil || string(got) != want {
 		t.Fatalf("%s, %v, want %s", got, err, want)
 	}
-	back, err := parseCache(got)
+	back, err := ParseCache(got)
 	if err != nil || !back.Info.Equal(cache.Info) || back.Verified.Unix() != cache.Verified.Unix() {
 		t.Errorf("%+v, %v", back, err)
 	}
@@ -80,7 +80,7 @@ func TestParseCacheRefuses(t *testing.T) {
 			if file == good {
 				t.Fatalf("%s: the file was not changed", name)
 			}
-			if c, err := parseCache([]byte(file)); !errors.Is(err, checkCache) || c != nil {
+			if c, err := ParseCache([]byte(file)); !errors.Is(err, checkCache) || c != nil {
 				t.Errorf("%s: %+v, %v, want %v", name, c, err, checkCache)
 			}
 		})
@@ -103,13 +103,13 @@ func TestParseCacheCauses(t *testing.T) {
 		`contexts: null`: {`contexts: 1`, checkKubeconfig},
 	} {
 		t.Run(old, func(t *testing.T) {
-			if _, err := parseCache([]byte(strings.Replace(string(b), old, test.new, 1))); !errors.Is(err, checkCache) || !errors.Is(err, test.want) {
+			if _, err := ParseCache([]byte(strings.Replace(string(b), old, test.new, 1))); !errors.Is(err, checkCache) || !errors.Is(err, test.want) {
 				t.Errorf("%s: %v, want %v", test.new, err, test.want)
 			}
 		})
 	}
 	for size, read := range map[int]bool{MaxCacheSize: true, maxCacheSize + 1: false} {
-		_, err := parseCache(append(b, strings.Repeat("x", size-len(b))...))
+		_, err := ParseCache(append(b, strings.Repeat("x", size-len(b))...))
 		var syntax *json.SyntaxError
 		if !errors.Is(err, checkCache) || errors.As(err, &syntax) != read {
 			t.Errorf("%d bytes: %v", size, err)
@@ -128,7 +128,7 @@ func FuzzParseCache(f *testing.F) {
 		f.Add(b[:len(b)-1])
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := parseCache(data)
+		c, err := ParseCache(data)
 		if err != nil {
 			if !errors.Is(err, checkCache) {
 				t.Fatal(err)
@@ -153,7 +153,7 @@ func TestWordsOfCaches(t *testing.T) {
 		"another time":    {"2026-05-01T12:00:00Z", "yesterday", "another form of the time"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parseCache(bytes.Replace(good, []byte(c.from), []byte(c.to), 1))
+			_, err := ParseCache(bytes.Replace(good, []byte(c.from), []byte(c.to), 1))
 			var e *Error
 			if !errors.Is(err, checkCache) || !errors.As(err, &e) || e.Got != c.got {
 				t.Errorf("%s: got %v, want %s", name, err, c.got)

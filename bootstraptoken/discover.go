@@ -325,6 +325,9 @@ const maxRedirects = 5
 // kubeadm does. Its errors are from [ParseKubeconfig] and r. At most one byte more than
 // 262,144 is read.
 func DiscoverReader(r io.Reader) (*Discovered, error) {
+	if r == nil {
+		return nil, refusal.Config("Reader", "", "one")
+	}
 	kubeconfig, err := io.ReadAll(io.LimitReader(r, maxKubeconfigSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("bootstraptoken: %w", err)

@@ -146,11 +146,14 @@ func VerifySignature(ctx context.Context, token string, keys KeySet) (*Signed, e
 // or with all keys of the set if the token names none. Only keys with the token's algorithm
 // are tried.
 //
-// In addition to the errors of [Key.Verify] there are [CheckKeyID]
+// In addition to the errors of [Key.Verify] there are "key-set" if keys is nil, [CheckKeyID]
 // if the set has no key with that ID, [CheckAlgorithm] if it has one but none with that
 // algorithm, and an error in which errors.Is finds [refusal.ErrRetry] if the set could not
 // answer.
 func (t *Token) VerifySignature(ctx context.Context, keys KeySet) (*Signed, error) {
+	if keys == nil {
+		return nil, &Error{Check: checkKeySet, Got: "no set of keys"}
+	}
 	c := t.read()
 	if c.algorithm == "" {
 		return nil, &Error{Check: checkForm, Got: "no token"}

@@ -85,6 +85,9 @@ type CryptoSigner struct {
 //
 // The errors are from NewKey, or [refusal.CheckConfig].
 func NewSigner(private crypto.Signer, opts SignerOptions) (*CryptoSigner, error) {
+	if private == nil {
+		return nil, refusal.Config("crypto.Signer", "", "one")
+	}
 	if opts.Type != "" && opts.Type != TypeJWT {
 		return nil, refusal.Config("Type", opts.Type, TypeJWT+" or none")
 	}

@@ -99,12 +99,20 @@ func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, err
 	}
 	for {
 		shared := f.requests.DoChan(u.String(), func() (any, error) { //goroutine: calls the transport through package recovered
-			return f.requestOnce(ctx, u)
+			var body []byte
+			err := <-recovered.Go(func() (err error) {
+				body, err = f.requestOnce(ctx, u)
+				return err
+			})
+			return body, err
 		})
 		select {
 		case reply := <-shared:
 			if errors.Is(reply.Err, errCanceled) && ctx.Err() == nil {
 				continue
+			}
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
 			}
 			der, _ := reply.Val.([]byte)
 			return der, reply.Err

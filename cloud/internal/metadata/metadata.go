@@ -125,6 +125,9 @@ func Sleep(ctx context.Context, d time.Duration) error {
 // try asks once.
 func (c *Client) try(ctx context.Context, r Request) ([]byte, error) {
 	response, err := fetch.Do(ctx, c.http, cmp.Or(r.Method, http.MethodGet), c.url+r.Path, r.Header)
+	if errors.Is(err, fetch.ErrRequest) {
+		return nil, fail("a request that cannot be made", "one", err)
+	}
 	if err != nil {
 		return nil, fail("no answer", r.wants(0, "an answer of the metadata server"), refusal.Retry(err))
 	}
