@@ -371,7 +371,7 @@ func (c *cluster) testRecorded(t *testing.T, object *certificatesv1.CertificateS
 		}
 	}
 	out, err := exec.Command(buildProgram(t, "kubectl-nodeattest"), append(args, "--config", filepath.Join(c.dir, "controller.yaml"))...).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), `"outcome": "undecided"`) || !strings.Contains(string(out), "it is not asked about what was recorded") {
+	if err == nil || !strings.Contains(string(out), `"outcome": "undecided"`) || !strings.Contains(string(out), "is not asked about a recorded request") {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -283,7 +283,7 @@ func (m *mix) testBuiltIn(t *testing.T) {
 // testSaid: the node, the operator and the metrics know when its certificate ends.
 func (m *mix) testSaid(t *testing.T, end time.Time) {
 	text, _, err := m.without.run(t.Context(), "status")
-	if err != nil || !strings.Contains(text, "evidence insecure") || !strings.Contains(text, "renewal:     none") {
+	if err != nil || !strings.Contains(text, "evidence insecure") || !strings.Contains(text, "renewal:     not renewed") {
 		t.Errorf("status: %v\n%s", err, text)
 	}
 	out := m.kubectl1(t, "nodeattest", "nodes")

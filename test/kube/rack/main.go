@@ -1,6 +1,6 @@
 // Rack is the controller and the node's program with one more kind of evidence, which has two
 // versions of its data format. It uses nothing that a commit before it has not, so that it can be
-// built there too: with the tag previous, where kinds write one version.
+// built there too: with the tag previous, where evidence has one version and packages other names.
 //
 //	rack controller --config=FILE ...
 //	rack -config FILE credential | rotate | status
@@ -16,16 +16,13 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
-	"github.com/nodeattest/nodeattest/kube/authenticator"
-	"github.com/nodeattest/nodeattest/kube/program/controlplane"
-	"github.com/nodeattest/nodeattest/kube/program/node"
 )
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "controller" {
-		os.Exit(controlplane.Controller(os.Args[2:], os.Stderr, controlplane.Plugin{Name: provider, Identities: []attest.Grammar{{Kind: provider}}, Versions: []int{1, 2}, Open: open}))
+		os.Exit(controller(os.Args[2:], os.Stderr, plugin{Name: provider, Identities: []attest.Grammar{{Kind: provider}}, Versions: []int{1, 2}, Open: open}))
 	}
-	os.Exit(node.Main(os.Args[1:], os.Stdout, os.Stderr, node.Evidence{Name: provider, Open: openNode}))
+	os.Exit(node(os.Args[1:], os.Stdout, os.Stderr, nodeEvidence{Name: provider, Open: openNode}))
 }
 
 const (
@@ -92,7 +89,7 @@ func (r boards) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*do
 }
 
 // openNode makes the node's side. versions are the ones that it writes, the newest first.
-func openNode(decode func(into any) error) (authenticator.Evidence, error) {
+func openNode(decode func(into any) error) (evidence, error) {
 	var section struct {
 		Board    string `json:"board"`
 		Versions []int  `json:"versions"`

@@ -4,12 +4,29 @@ package main
 
 import (
 	"context"
+	"io"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/program/controlplane"
+	noded "github.com/nodeattest/nodeattest/kube/program/node"
 )
 
-// kindOf makes a kind that writes several versions.
-func kindOf(provers []func(context.Context) (attest.Prover, error)) authenticator.Evidence {
+type (
+	evidence     = authenticator.Evidence
+	nodeEvidence = noded.Evidence
+	plugin       = controlplane.Plugin
+)
+
+func controller(args []string, stderr io.Writer, p plugin) int {
+	return controlplane.Controller(args, stderr, p)
+}
+
+func node(args []string, stdout, stderr io.Writer, e nodeEvidence) int {
+	return noded.Main(args, stdout, stderr, e)
+}
+
+// kindOf makes evidence that is written in several versions.
+func kindOf(provers []func(context.Context) (attest.Prover, error)) evidence {
 	return authenticator.EvidenceOf(provider, provers...)
 }

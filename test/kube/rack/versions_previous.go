@@ -4,12 +4,29 @@ package main
 
 import (
 	"context"
+	"io"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/nodeprogram"
+	"github.com/nodeattest/nodeattest/kube/program"
 )
 
-// kindOf makes a kind that writes one version.
-func kindOf(provers []func(context.Context) (attest.Prover, error)) authenticator.Evidence {
-	return authenticator.EvidenceOf(provider, provers[0])
+type (
+	evidence     = authenticator.Kind
+	nodeEvidence = nodeprogram.Kind
+	plugin       = program.Kind
+)
+
+func controller(args []string, stderr io.Writer, p plugin) int {
+	return program.Controller(args, stderr, p)
+}
+
+func node(args []string, stdout, stderr io.Writer, e nodeEvidence) int {
+	return nodeprogram.Main(args, stdout, stderr, e)
+}
+
+// kindOf makes evidence that is written in one version.
+func kindOf(provers []func(context.Context) (attest.Prover, error)) evidence {
+	return authenticator.KindOf(provider, provers[0])
 }
