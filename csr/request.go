@@ -301,7 +301,9 @@ type content struct {
 // parse again unless Spec.Request has changed. It returns r. [Filed] and [ParseServerObject] call
 // it. It writes to r, which no other goroutine may use meanwhile.
 func (r *Request) KeepParsed() *Request {
-	r.kept = &content{text: slices.Clone(r.Spec.Request)}
+	if len(r.Spec.Request) <= maxBundleSize { // a longer text is refused by its size
+		r.kept = &content{text: slices.Clone(r.Spec.Request)}
+	}
 	return r
 }
 
