@@ -270,7 +270,7 @@ func TestCacheFile(t *testing.T) {
 		t.Errorf("%v, want %v", err, fs.ErrNotExist)
 	}
 	cache := &bootstraptoken.Cache{Info: cluster.Info(), Addresses: []string{"a", "b:6443"}, Verified: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}
-	for range 2 { // the second in the place of the first
+	for range 2 { // the second in place of the first
 		if err := cache.WriteFile(path); err != nil {
 			t.Fatal(err)
 		}

@@ -626,7 +626,7 @@ func TestDiscoverStatus(t *testing.T) {
 	}
 }
 
-// A page in the place of a document, as a portal or a proxy sends it, is called one.
+// A page in place of a document, as a portal or a proxy sends it, is called one.
 func TestDiscoverPage(t *testing.T) {
 	const page = "\n<!DOCTYPE html><html><body>Please log in</body></html>"
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})

@@ -209,7 +209,7 @@ func refusedWith(err error) (reason string, ok bool) {
 	return "", false
 }
 
-// hiddenChecks are the checks whose refusals reveal what the requester may not know: which
+// hiddenChecks are the checks whose refusals would tell the requester facts about others: which
 // machine is which node. The first two belong to package attest.
 var hiddenChecks = []Check{"not-a-member", "provider-id", CheckMachineNotReady, CheckMachineOtherNode, CheckProviderIDMismatch, checkProviderIDNotVouched,
 	CheckSANNotOwn, CheckCredential, checkInheritedMachine, checkInheritedNode, checkInventoryMachine}

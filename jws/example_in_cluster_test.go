@@ -53,7 +53,7 @@ func (p *podTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // A pod verifies its cluster's service-account tokens. Its folder is
 // /var/run/secrets/kubernetes.io/serviceaccount and its JWKSURL
 // https://kubernetes.default.svc/openid/v1/jwks, which all service accounts may read (the
-// role system:service-account-issuer-discovery). With Issuer in the place of JWKSURL the
+// role system:service-account-issuer-discovery). With Issuer in place of JWKSURL the
 // document's jwks_uri names the API server's external address, a host for Hosts.
 func ExampleRemoteConfig_inCluster() {
 	signer, err := newSigner("2026-03")

@@ -172,7 +172,7 @@ func TestRotatingSignerRevoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	revoke("a", nil)
-	wantState(t, "c in the place of a", r, "c", "c", "older")
+	wantState(t, "c in place of a", r, "c", "c", "older")
 	now.Advance(testPublish)
 	wantState(t, "for good", r, "c", "c", "older")
 }

@@ -12,7 +12,7 @@ if ! git merge-base --is-ancestor "$base" HEAD 2>/dev/null; then
 	echo "NOT CHECKED, the history since ${base:0:12} is not here"
 	exit
 fi
-new_words=$(git rev-list 792e3beaf615..HEAD 2>/dev/null) || new_words=
+new_words=$(git rev-list "${1:-792e3beaf615}..HEAD")
 count=0
 failed=0
 while IFS= read -r -d '' entry; do

@@ -298,7 +298,7 @@ func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 	}
 }
 
-// A key whose area and Name the TPM gives in two ways, or whose point is not on the curve.
+// A key whose public area does not match the Name from the TPM, or whose point is not on the curve.
 func TestAreasOfBrokenTPMs(t *testing.T) {
 	good := softak.PublicArea(tpmlab.P256().Public(), softak.AKAttributes, softak.ECDSA)
 	for name, c := range map[string]struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 )
 
-// The facts about an instance, with package cloudtest in the place of the cloud: on an
+// The facts about an instance, with package cloudtest in place of the cloud: on an
 // instance the document is at /latest/dynamic/instance-identity/rsa2048 ([ParseBase64]), and the
 // certificates are AWS' published ones ([ParseCertificates]).
 func ExampleVerify() {

@@ -54,7 +54,7 @@ func (b *bench) fetching(t *testing.T, f *HTTPFetcher) *Verifier {
 	return newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: f.FetchIssuer})
 }
 
-// A page in the place of a certificate is a matter of trying again, and is forgotten once the
+// A page in place of a certificate is a matter of trying again, and is forgotten once the
 // host gives the certificate.
 func TestFetchAfterAPage(t *testing.T) {
 	b := testBench(t)

@@ -63,7 +63,7 @@ func TestFetch(t *testing.T) {
 	longest := place(1) + strings.Repeat("a", maxURLSize-len(place(1)))
 	for name, c := range map[string]struct {
 		length int
-		urls   []string // of the leaf, in the place of its own
+		urls   []string // of the leaf, in place of its own
 		change func(*fetcher)
 		want   refusal.Check
 		asked  int
@@ -270,7 +270,7 @@ func circle() []byte {
 	return must(issue(template, anotherKey(), other)).Certificate.Raw
 }
 
-// roundTrips gives answers in the place of a network.
+// roundTrips gives answers in place of a network.
 type roundTrips func(*http.Request) *http.Response
 
 func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -176,13 +176,13 @@ type parts struct {
 
 // signerParts is one signer. Sign nil signs as the service does.
 type signerParts struct {
-	Content           []byte // in the place of everything
+	Content           []byte // in place of everything
 	Version           int64
 	Signer            *authority
 	Names             *x509.Certificate // whose issuer and serial number it gives
 	Digest, Algorithm []byte            // AlgorithmIdentifiers, DER
 	Signed, Unsigned  []byte            // DER of the whole [0] and [1], or nothing
-	Signature         []byte            // in the place of a good one
+	Signature         []byte            // in place of a good one
 	Over              []byte            // the signed bytes, nil for the content
 	AfterSignature    []byte
 }

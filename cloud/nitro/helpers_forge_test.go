@@ -109,9 +109,9 @@ type parts struct {
 	array, protected, unprotected []byte // CBOR; array is the head of the whole
 	members                       []member
 	mapHead, mapEnd               []byte
-	payload                       []byte // CBOR, in the place of the members as a byte string
+	payload                       []byte // CBOR, in place of the members as a byte string
 	leaf                          *authority
-	signature                     []byte // raw, in the place of a good one
+	signature                     []byte // raw, in place of a good one
 	behind                        []byte
 }
 

@@ -66,7 +66,7 @@ func TestSourceAnswers(t *testing.T) {
 	}
 }
 
-// script writes a program in the place of AWS'.
+// script writes a program in place of AWS'.
 func script(t *testing.T, lines string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "tool")

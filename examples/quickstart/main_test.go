@@ -167,7 +167,7 @@ func TestExit(t *testing.T) {
 	}
 }
 
-// TestAttackSucceeds puts a control plane that admits everybody in the place of the
+// TestAttackSucceeds puts a control plane that admits everybody in place of the
 // real one: the program must notice.
 func TestAttackSucceeds(t *testing.T) {
 	cloud, err := tpmsim.NewCA(tpmsim.CAOptions{})

@@ -427,7 +427,7 @@ func TestRequests(t *testing.T) {
 func TestFullDiskCredential(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := newNode(t, f, nil)
-	breakDisk := func(a *Authenticator) { // a folder in the place of each file cannot be replaced
+	breakDisk := func(a *Authenticator) { // a folder in place of each file cannot be replaced
 		for _, name := range []string{stateFile, ClientFile} {
 			testkit.MustDo(os.MkdirAll(a.store.Path(name)+"/x", 0o700))
 		}

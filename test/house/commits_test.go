@@ -54,6 +54,8 @@ func TestCommitMessages(t *testing.T) {
 		"a body of spaces":          {"Messages are checked\n\n \t\n", "there is no body that says why"},
 		"no blank line":             {"Messages are checked\nWhy it is so.\n", "the second line is not blank"},
 		"a body behind a blank":     {"Messages are checked\nand more\n\nWhy it is so.\n", "the second line is not blank"},
+		"a refused word":            {"No" + "body reads it" + body, `the subject has "no` + "body\""},
+		"a part of that word":       {"Anotherno" + "body reads it" + body, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

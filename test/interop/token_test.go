@@ -128,7 +128,7 @@ func otherLastBits(encoded string) string {
 }
 
 // FuzzToken gives us and both libraries the same headers and payloads under a valid
-// signature, and the same texts in the place of a whole token. What both refuse we
+// signature, and the same texts in place of a whole token. What both refuse we
 // refuse.
 func FuzzToken(f *testing.F) {
 	testkit.BeginFuzz(f)

@@ -194,7 +194,7 @@ func (c *ownSigners) testRecovery(t *testing.T, kubelet client.Client) {
 	}
 }
 
-// testNewCA puts another CA in the place of the first.
+// testNewCA puts another CA in place of the first.
 func (c *ownSigners) testNewCA(t *testing.T, bootstrapper client.Client, node *attesttest.Node) {
 	next := controlplane.NewAuthority(t)
 	controlplane.Write(t, c.dir, "signer.crt", controlplane.CertificatePEM(next.Cert)) // for a moment the two do not fit

@@ -72,11 +72,11 @@ func TestPolicy(t *testing.T) {
 		{"PCR 7 not asked for", &BootPolicy{PCRs: []int{0, 4}, RequireSecureBoot: true}, on, tpm.CheckQuotePolicy},
 		{"nothing measured into PCR 7", &BootPolicy{RequireSecureBoot: true}, reset, checkUnextended},
 		{"nothing measured, by a predicate", &BootPolicy{Predicate: func(context.Context, *Log) error { asked++; return nil }}, reset, checkUnextended},
-		{"the bank of SHA-384 in the place of SHA-256", &BootPolicy{RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), statement.CheckPCRNotQuoted},
-		{"the bank of SHA-1 in the place of SHA-256", &BootPolicy{RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), statement.CheckPCRNotQuoted},
+		{"the bank of SHA-384 in place of SHA-256", &BootPolicy{RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), statement.CheckPCRNotQuoted},
+		{"the bank of SHA-1 in place of SHA-256", &BootPolicy{RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), statement.CheckPCRNotQuoted},
 		{"SHA-384", &BootPolicy{Bank: sha384, RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), nil},
-		{"SHA-256 in the place of SHA-384", &BootPolicy{Bank: sha384, RequireSecureBoot: true}, on, statement.CheckPCRNotQuoted},
-		{"SHA-256 in the place of SHA-512", &BootPolicy{Bank: sha512, RequireSecureBoot: true}, on, statement.CheckPCRNotQuoted},
+		{"SHA-256 in place of SHA-384", &BootPolicy{Bank: sha384, RequireSecureBoot: true}, on, statement.CheckPCRNotQuoted},
+		{"SHA-256 in place of SHA-512", &BootPolicy{Bank: sha512, RequireSecureBoot: true}, on, statement.CheckPCRNotQuoted},
 		{"SHA-1", &BootPolicy{Bank: sha1, RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), tpm.CheckQuotePolicy},
 		{"an unknown bank", &BootPolicy{Bank: tpm2.TPMAlgSM3256, RequireSecureBoot: true}, on, tpm.CheckQuotePolicy},
 		{"a predicate", &BootPolicy{Predicate: func(_ context.Context, l *Log) error {
@@ -84,7 +84,7 @@ func TestPolicy(t *testing.T) {
 			_, err := l.EventsOf(sha256, 7)
 			return err
 		}}, off, nil},
-		{"a predicate about what was not quoted", &BootPolicy{PCRs: []int{7}, Predicate: func(_ context.Context, l *Log) error {
+		{"a predicate about a PCR that is not quoted", &BootPolicy{PCRs: []int{7}, Predicate: func(_ context.Context, l *Log) error {
 			_, err := l.EventsOf(sha256, 4)
 			return err
 		}}, seven, statement.CheckPCRNotQuoted},

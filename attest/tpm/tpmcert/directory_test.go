@@ -143,7 +143,7 @@ func TestManufacturerSpellings(t *testing.T) {
 		"an empty one":                     {cbasn1.UTF8String, nil, false},
 		"a PrintableString in two octets":  {cbasn1.PrintableString, bmp(id), false},
 		"three bytes of identifier":        {cbasn1.UTF8String, []byte("id:494658"), false},
-		"a name in the place of the digit": {cbasn1.UTF8String, []byte("id:Infineon"), false},
+		"a name in place of the digit": {cbasn1.UTF8String, []byte("id:Infineon"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b cryptobyte.Builder

@@ -147,7 +147,7 @@ func checkNumber(certificates [][]byte) error {
 	return nil
 }
 
-// parseAbove parses the certificates above the leaf, and makes sure that there is one path to try:
+// parseAbove parses the certificates above the leaf, and checks that there is one path to try:
 // each certificate is the issuer of the one before it, and no name occurs twice.
 func (p *sentChain) parseAbove(ctx context.Context, w *links, known *linkMemory) ([]*certificate, error) {
 	if err := w.Work(ctx, p.leaf.work); err != nil {

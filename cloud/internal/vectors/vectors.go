@@ -23,7 +23,7 @@ import (
 
 // Vector is one file.
 type Vector struct {
-	// Name is the file's name without its extension, which says what was changed.
+	// Name is the file's name without its extension, and names the change.
 	Name string `json:"name"`
 	// Expect is the stable name of the check that refuses; "" for acceptance.
 	Expect string `json:"expect"`

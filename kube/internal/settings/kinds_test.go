@@ -124,7 +124,7 @@ func TestKindsRefused(t *testing.T) {
 	for name, change := range map[string][2]string{
 		"an ended root and a good one":            {"rootsFile: @/azure.pem", "rootsFile: @/roots.pem"},
 		"the issuing CA as a root":                {"rootsFile: @/azure.pem, intermediatesFile: @/intermediates.pem", "rootsFile: @/intermediates.pem"},
-		"a fetcher in the place of intermediates": {"intermediatesFile: @/intermediates.pem", "fetchIntermediates: true"},
+		"a fetcher in place of intermediates": {"intermediatesFile: @/intermediates.pem", "fetchIntermediates: true"},
 		"a fetcher over https":                    {"intermediatesFile: @/intermediates.pem", "fetchIntermediates: true, fetchOverHTTPS: true"},
 		"Google's keys at their place":            {"keysFile: @/keys.json", "keysURL: '" + gce.KeysURL + "'"},
 		"a mirror of Google's keys":               {"keysFile: @/keys.json", "keysURL: 'https://mirror.example/certs'"},
