@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -30,7 +31,7 @@ func TestClusterIDOfNoCA(t *testing.T) {
 		})
 	}
 	key := newFakeKey(t)
-	want := must(csr.SPKIHash(key.Public()))
+	want := testkit.Must(csr.SPKIHash(key.Public()))
 	if id, err := ClusterID(&x509.Certificate{PublicKey: key.Public()}); err != nil || len(id) != 64 || strings.ToLower(id) != id {
 		t.Errorf("of a CA: %q, %v", id, err)
 	} else if !strings.HasPrefix(id, hexOf(want[:4])) {
@@ -79,7 +80,7 @@ func TestNewAttester(t *testing.T) {
 func TestInputsOfMessages(t *testing.T) {
 	n := newFakeNode(t, newFakeProver())
 	good := n.subject
-	challenge := must(n.challenge(t).Marshal())
+	challenge := testkit.Must(n.challenge(t).Marshal())
 	n.hello(t)
 	n.answer(t, challenge)
 	for name, c := range map[string]struct {
@@ -127,14 +128,14 @@ func TestInputsOfAnswers(t *testing.T) {
 	changed := func(change func(*message.Challenge)) []byte {
 		c := n.challenge(t)
 		change(c)
-		data := must(c.Marshal())
+		data := testkit.Must(c.Marshal())
 		return data
 	}
 	bound := func(change func(*message.Binding)) []byte {
 		return changed(func(c *message.Challenge) { change(&c.Binding) })
 	}
 	good := bound(func(*message.Binding) {})
-	rsaKey := must(rsa.GenerateKey(rand.Reader, 2048))
+	rsaKey := testkit.Must(rsa.GenerateKey(rand.Reader, 2048))
 	for name, c := range map[string]struct {
 		challenge []byte
 		key       crypto.Signer
@@ -184,7 +185,7 @@ func TestAnswersForAnotherAK(t *testing.T) {
 	n := newFakeNode(t, p)
 	c := n.challenge(t)
 	c.Binding.AKName = append(bytes.Clone(c.Binding.AKName[:33]), 1)
-	data := must(c.Marshal())
+	data := testkit.Must(c.Marshal())
 	_, err := n.attester.Answer(t.Context(), data, n.key, n.subject)
 	expectRefusal(t, err, checkBindingAKName)
 	if slices.Contains(p.asked, "Open") {
@@ -219,7 +220,7 @@ func TestSizesOfSecrets(t *testing.T) {
 				return secret, c.err
 			}
 			n := newFakeNode(t, p)
-			challenge := must(n.challenge(t).Marshal())
+			challenge := testkit.Must(n.challenge(t).Marshal())
 			_, err := n.attester.Answer(t.Context(), challenge, n.key, n.subject)
 			if c.good != (err == nil) || c.good != slices.Contains(p.asked, "Answer") || c.err != nil && !errors.Is(err, c.err) {
 				t.Errorf("%v, asked for %q", err, p.asked)
@@ -236,13 +237,13 @@ func TestSizesOfSecrets(t *testing.T) {
 func TestWhatTheProverIsGiven(t *testing.T) {
 	n := newFakeNode(t, newFakeProver())
 	c := n.challenge(t)
-	data := must(c.Marshal())
+	data := testkit.Must(c.Marshal())
 	n.prover.asked = nil
 	n.answer(t, data)
 	if want := []string{"Use answer", "Present", "Answer", "used"}; !slices.Equal(n.prover.asked, want) {
 		t.Errorf("asked for %q, want %q", n.prover.asked, want)
 	}
-	binding := must(c.Binding.Marshal())
+	binding := testkit.Must(c.Binding.Marshal())
 	if n.prover.key != crypto.Signer(n.key) || !bytes.Equal(n.prover.challenged.Binding(), binding) {
 		t.Error("another key or binding")
 	}
@@ -282,7 +283,7 @@ func TestFailingProvers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newFakeNode(t, newFakeProver())
-			challenge := must(n.challenge(t).Marshal())
+			challenge := testkit.Must(n.challenge(t).Marshal())
 			c.change(n.prover)
 			spec, err := n.attester.Hello(t.Context(), n.subject)
 			if err == nil || spec != nil || c.want != nil && !errors.Is(err, c.want) {
@@ -311,14 +312,14 @@ func TestCloseOfAProver(t *testing.T) {
 // challenges, both with the certificate's usages and lifetime.
 func TestSpecsOfMessages(t *testing.T) {
 	n := newFakeNode(t, newFakeProver())
-	challenge := must(n.challenge(t).Marshal())
-	signer := must(csr.SignerChallenge("fake"))
+	challenge := testkit.Must(n.challenge(t).Marshal())
+	signer := testkit.Must(csr.SignerChallenge("fake"))
 	for want, r := range map[string]*csr.Request{signer: n.hello(t), n.subject.SignerName: n.answer(t, challenge)} {
 		if r.Spec.SignerName != want || r.Spec.ExpirationSeconds == nil || *r.Spec.ExpirationSeconds != 3600 ||
 			!slices.Equal(r.Spec.Usages, csr.PurposeClient.Usages(false)) {
 			t.Errorf("%+v", r.Spec)
 		}
-		bundle := must(csr.Parse(r.Spec.Request))
+		bundle := testkit.Must(csr.Parse(r.Spec.Request))
 		if bundle.Provider != "fake/v1" || !bytes.Equal(bundle.Request, n.subject.Request) {
 			t.Errorf("provider %q", bundle.Provider)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -32,7 +33,7 @@ func TestCheckerLearnsTheRoads(t *testing.T) {
 	a := &checkedAuthorizer{}
 	config := fakeConfig(t, &fakeKind{describe: allRoads}, &fakeKind{describe: func(d *Description) { d.Provider = "fake-b" }})
 	config.Policy.ClusterIDs, config.Authorizer = []string{"cluster-1", "cluster-2"}, a
-	must(NewVerifier(config))
+	testkit.Must(NewVerifier(config))
 	var roads []string
 	for _, r := range a.opened.Roads {
 		roads = append(roads, r.Provider+" "+r.Road.String())
@@ -166,7 +167,7 @@ func TestClaimedProviderID(t *testing.T) {
 
 // A reading from the future is no reading, and a key that waits is enough.
 func TestKeyRingEdges(t *testing.T) {
-	ring := must(newKeyRing([]RingKey{NewRingKey(ringTime.Add(-time.Hour))}, ringTime.Add(clockSkew)))
+	ring := testkit.Must(newKeyRing([]RingKey{NewRingKey(ringTime.Add(-time.Hour))}, ringTime.Add(clockSkew)))
 	if _, err := ring.newest(ringTime); err != nil {
 		t.Errorf("a reading within the skew: %v", err)
 	}
@@ -177,7 +178,7 @@ func TestKeyRingEdges(t *testing.T) {
 	for n := range 600 { // every minute for ten hours
 		keys, _ = RotateKeys(keys, ringTime.Add(time.Duration(n)*time.Minute), 0)
 	}
-	data := must(MarshalRingKeys(keys))
+	data := testkit.Must(MarshalRingKeys(keys))
 	if back, err := ParseRingKeys(data); err != nil || len(back) != len(keys) {
 		t.Errorf("%d of %d keys, %v", len(back), len(keys), err)
 	}

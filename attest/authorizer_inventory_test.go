@@ -9,6 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // A machine that the inventory knows by one kind of evidence is refused by another, and so is
@@ -17,9 +18,9 @@ import (
 func TestInventoryNamesTheMachine(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	plane := attesttest.NewControlPlane(t, node)
-	answer := must(plane.Evidence(t.Context(), node))
-	hello := must(node.Hello(t.Context(), plane.Now()))
-	result := must(plane.Verifier.Verify(t.Context(), answer))
+	answer := testkit.Must(plane.Evidence(t.Context(), node))
+	hello := testkit.Must(node.Hello(t.Context(), plane.Now()))
+	result := testkit.Must(plane.Verifier.Verify(t.Context(), answer))
 	own := string(result.Machine)
 	for name, row := range map[string]struct {
 		provider, identity string
@@ -36,7 +37,7 @@ func TestInventoryNamesTheMachine(t *testing.T) {
 			config.Policy.Machines = func(context.Context, csr.Question) (*csr.Machine, error) {
 				return &csr.Machine{Name: node.Name, NodeName: node.Name, Provider: row.provider, Identity: row.identity, ProviderID: node.ProviderID, BootstrapReady: true}, nil
 			}
-			verifier := must(attest.NewVerifier(config))
+			verifier := testkit.Must(attest.NewVerifier(config))
 			if _, err := verifier.Challenge(t.Context(), hello); !errors.Is(err, want) {
 				t.Errorf("hello: %v, want %v", err, want)
 			}

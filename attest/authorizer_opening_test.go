@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // TestOpeningMaxLifetime: an authorizer is told how long Kubernetes' own signers' certificates may
 // last, and nothing where they are not served.
 func TestOpeningMaxLifetime(t *testing.T) {
-	own := must(csr.PurposeClient.SignerName("fake"))
+	own := testkit.Must(csr.PurposeClient.SignerName("fake"))
 	for name, c := range map[string]struct {
 		signers []string
 		longest time.Duration

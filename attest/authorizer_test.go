@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -56,7 +57,7 @@ func TestAuthorizations(t *testing.T) {
 			config.Authorizer = &twoStages{func(r *Result) { atHello, hello = r.Admit(r.NodeName), r }, func(r *Result) (*Authorization, error) {
 				return c.admit(r), r.WhenAdmitted(func(context.Context) error { written = true; return nil })
 			}}
-			v := must(NewVerifier(config))
+			v := testkit.Must(NewVerifier(config))
 			p := newFakeProver()
 			p.road = RoadAK
 			r, err := joinFake(t, v, newFakeNode(t, p))
@@ -98,8 +99,8 @@ func TestGrantsAreCopies(t *testing.T) {
 		given.ProviderID, given.DNSNames, given.IPAddresses = "p://1", []string{"a.example"}, []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 		return given, nil
 	})
-	v := must(NewVerifier(config))
-	r := must(joinFake(t, v, newFakeNode(t, newFakeProver())))
+	v := testkit.Must(NewVerifier(config))
+	r := testkit.Must(joinFake(t, v, newFakeNode(t, newFakeProver())))
 	change := func(g *csr.Grant) {
 		g.ProviderID, g.DNSNames[0], g.IPAddresses[0] = "p://2", "b.example", netip.MustParseAddr("192.0.2.2")
 	}
@@ -166,7 +167,7 @@ func TestHellosWriteNothing(t *testing.T) {
 		bound[r.NodeName] = r.Machine
 		return r.Admit(r.NodeName), nil
 	})
-	v := must(NewVerifier(config))
+	v := testkit.Must(NewVerifier(config))
 	for _, road := range []Road{RoadAK, RoadEK, RoadDocument} {
 		p := newFakeProver()
 		p.road = road
@@ -254,7 +255,7 @@ func TestMembershipInsideAuthorize(t *testing.T) {
 				}
 				return a, err
 			})
-			v := must(NewVerifier(config))
+			v := testkit.Must(NewVerifier(config))
 			r, err := joinFake(t, v, newFakeNode(t, newFakeProver()))
 			if r != nil || !errors.Is(err, refusal.ErrRetry) || written != 0 {
 				t.Errorf("got %v, %v, written %d times", r, err, written)
@@ -321,7 +322,7 @@ func TestPanicsOfKindsAndAuthorizers(t *testing.T) {
 		fault("authorizer")
 		return r.Admit(r.NodeName), nil
 	})
-	v := must(NewVerifier(config))
+	v := testkit.Must(NewVerifier(config))
 	for _, panics = range []string{"kind", "authorizer", ""} {
 		var result *Result
 		var err error
@@ -354,7 +355,7 @@ func TestWhenMembershipIsAsked(t *testing.T) {
 				counting.asked = nil
 				config := fakeConfig(t, &fakeKind{describe: allRoads})
 				config.Authorizer = c.authorizer
-				v := must(NewVerifier(config))
+				v := testkit.Must(NewVerifier(config))
 				p := newFakeProver()
 				p.road = road
 				if _, err := joinFake(t, v, newFakeNode(t, p)); err != nil || !slices.Equal(counting.asked, want) {
@@ -383,7 +384,7 @@ func TestMembershipRefusesHellos(t *testing.T) {
 				want, k := c.want[road], &fakeKind{describe: allRoads}
 				config := fakeConfig(t, k)
 				config.Authorizer = c.authorizer
-				v := must(NewVerifier(config))
+				v := testkit.Must(NewVerifier(config))
 				p := newFakeProver()
 				p.road = road
 				n := newFakeNode(t, p)

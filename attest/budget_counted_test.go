@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // Every call that makes a public-key operation stands in this list, and what calls it
@@ -25,7 +27,7 @@ func TestPublicKeyOperationsAreCounted(t *testing.T) {
 	files := token.NewFileSet()
 	var names []string
 	for _, folder := range []string{"*.go", "document/*.go", "tpm/*.go", "tpm/*/*.go"} {
-		found := must(filepath.Glob(folder))
+		found := testkit.Must(filepath.Glob(folder))
 		names = append(names, found...)
 	}
 	found := 0
@@ -33,7 +35,7 @@ func TestPublicKeyOperationsAreCounted(t *testing.T) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		file := must(parser.ParseFile(files, name, nil, 0))
+		file := testkit.Must(parser.ParseFile(files, name, nil, 0))
 		for _, decl := range file.Decls {
 			function, ok := decl.(*ast.FuncDecl)
 			if !ok {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -23,7 +24,7 @@ func TestSignaturesAtTheLimit(t *testing.T) {
 		"of a request":   {NewBudget(helloSignatures), 10},
 		"after its encryption": {func() *Budget {
 			b := NewBudget(2)
-			noError(t, b.Encryption(t.Context()))
+			testkit.NoError(t, b.Encryption(t.Context()))
 			return b
 		}(), 2},
 	} {
@@ -48,7 +49,7 @@ func TestSignaturesAtTheLimit(t *testing.T) {
 
 func TestOneEncryption(t *testing.T) {
 	b := NewBudget(1)
-	noError(t, b.Signature(t.Context()))
+	testkit.NoError(t, b.Signature(t.Context()))
 	if err := b.Encryption(t.Context()); err != nil || encryptionsOf(b) != 1 {
 		t.Fatalf("the first: %v, %d are counted", err, encryptionsOf(b))
 	}
@@ -113,7 +114,7 @@ func TestWorkAtTheLimit(t *testing.T) {
 		t.Errorf("%d, %d and %d are counted", signatures, encryptions, work)
 	}
 	b = NewBudget(1)
-	noError(t, errors.Join(b.Signature(t.Context()), b.Encryption(t.Context())))
+	testkit.NoError(t, errors.Join(b.Signature(t.Context()), b.Encryption(t.Context())))
 	if _, _, work := b.Spent(); work != 2*64<<10 {
 		t.Errorf("two operations count for %d", work)
 	}

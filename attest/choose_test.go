@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -29,7 +30,7 @@ func choosing(t *testing.T, open bool) *Verifier {
 		c.Policy.SignerNames = append(c.Policy.SignerNames, csr.SignerKubeAPIServerClientKubelet, csr.SignerKubeletServing)
 		c.Policy.IssuedRecord = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, csr.ErrNoRecord }
 	}
-	v := must(NewVerifier(c))
+	v := testkit.Must(NewVerifier(c))
 	return v
 }
 

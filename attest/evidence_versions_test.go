@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // reads is a kind that reads versions 1 and 2.
@@ -42,7 +43,7 @@ func TestVersions(t *testing.T) {
 			k.find = func(_ Stage, q *Inquiry, f *Findings) *Findings { inquired = append(inquired, q.Version); return f }
 			config := fakeConfig(t, k)
 			config.MinimumVersions = map[string]int{"fake": c.minimum}
-			v := must(NewVerifier(config))
+			v := testkit.Must(NewVerifier(config))
 			r, err := joinFake(t, v, writes(t, c.version))
 			if c.supported == nil {
 				if want := []int{c.version, c.version}; err != nil || r.Attested() == nil || !slices.Equal(k.versions, want) || !slices.Equal(inquired, want) {
@@ -70,7 +71,7 @@ func TestVersionsDoNotMix(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v, first, second := newFakeVerifier(t, reads()), writes(t, c.hello), writes(t, c.answer)
 			second.key, second.subject = first.key, first.subject
-			challenge := must(v.Challenge(t.Context(), first.hello(t)))
+			challenge := testkit.Must(v.Challenge(t.Context(), first.hello(t)))
 			r, err := v.Verify(t.Context(), second.answer(t, challenge))
 			expectRefusal(t, err, c.want)
 			if (r != nil) != (c.want == "") {
@@ -80,7 +81,7 @@ func TestVersionsDoNotMix(t *testing.T) {
 	}
 	t.Run("relabelled", func(t *testing.T) {
 		v, n := newFakeVerifier(t, reads()), writes(t, 1)
-		challenge := must(v.Challenge(t.Context(), n.hello(t)))
+		challenge := testkit.Must(v.Challenge(t.Context(), n.hello(t)))
 		_, err := v.Verify(t.Context(), relabelled(t, n.answer(t, challenge), "fake/v2"))
 		expectRefusal(t, err, CheckQualifyingData)
 	})
@@ -90,7 +91,7 @@ func TestVersionsDoNotMix(t *testing.T) {
 func TestMinimumVersionsAreCopied(t *testing.T) {
 	config := fakeConfig(t, reads())
 	config.MinimumVersions = map[string]int{"fake": 2}
-	v := must(NewVerifier(config))
+	v := testkit.Must(NewVerifier(config))
 	config.MinimumVersions["fake"] = 1
 	_, err := joinFake(t, v, writes(t, 1))
 	expectRefusal(t, err, csr.CheckProviderVersion)

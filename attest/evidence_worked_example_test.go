@@ -24,6 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -58,14 +59,14 @@ func (h *hexText) UnmarshalText(text []byte) (err error) {
 func loadWorkedExample(t testing.TB) *workedExample {
 	t.Helper()
 	dir := filepath.Join("testdata", "messages")
-	entries := must(os.ReadDir(dir))
+	entries := testkit.Must(os.ReadDir(dir))
 	e := &workedExample{files: map[string][]byte{}, read: map[string]bool{"README.md": true, "example.json": true}}
 	for _, entry := range entries {
-		e.files[entry.Name()] = must(os.ReadFile(filepath.Join(dir, entry.Name())))
+		e.files[entry.Name()] = testkit.Must(os.ReadFile(filepath.Join(dir, entry.Name())))
 	}
 	d := json.NewDecoder(bytes.NewReader(e.files["example.json"]))
 	d.DisallowUnknownFields()
-	noError(t, d.Decode(e))
+	testkit.NoError(t, d.Decode(e))
 	return e
 }
 
@@ -89,7 +90,7 @@ func (e *workedExample) certificates(t *testing.T, name string) []*x509.Certific
 		if block, rest = pem.Decode(rest); block == nil {
 			t.Fatalf("%s: no PEM", name)
 		}
-		c := must(x509.ParseCertificate(block.Bytes))
+		c := testkit.Must(x509.ParseCertificate(block.Bytes))
 		out = append(out, c)
 	}
 	return out
@@ -125,9 +126,9 @@ func TestWorkedExample(t *testing.T) {
 
 	der := e.file(t, "binding.der")
 	secret := exampleHMAC(e.RingKey.Secret, "nodeattest/tpm/v1 secret\x00", der)
-	request := must(csr.ParsePKCS10(e.file(t, "request.der")))
-	akKey := must(ak.Key())
-	machineKey := must(csr.SPKIHash(akKey))
+	request := testkit.Must(csr.ParsePKCS10(e.file(t, "request.der")))
+	akKey := testkit.Must(ak.Key())
+	machineKey := testkit.Must(csr.SPKIHash(akKey))
 	want := message.Binding{Road: message.RoadAK, KeyID: [8]byte(e.RingKey.ID), Nonce: [16]byte(e.Nonce), IssuedAt: e.IssuedAt, NotAfter: e.NotAfter,
 		ClusterID: e.ClusterID, SignerName: e.SignerName, Requester: e.Requester, ExpirationSeconds: e.ExpirationSeconds,
 		MachineKey: machineKey, RequestHash: request.InfoHash, AKName: []byte{}}
@@ -184,7 +185,7 @@ func checkExampleKey(t *testing.T, e *workedExample, certified *statement.Public
 	if block == nil {
 		t.Fatal("tls-key.pem: no PEM")
 	}
-	private := must(x509.ParsePKCS8PrivateKey(block.Bytes))
+	private := testkit.Must(x509.ParsePKCS8PrivateKey(block.Bytes))
 	public := private.(crypto.Signer).Public()
 	if !certified.SameKey(public) || !certified.SameKey(request.CSR.PublicKey) {
 		t.Error("private key, request and statement are of different keys")
@@ -235,8 +236,8 @@ func checkOtherRoad(t *testing.T, e *workedExample) {
 	binding := same(t, e, "binding-ek.der", message.ParseBinding)
 	challenge := same(t, e, "challenge-ek.der", message.ParseChallenge)
 	proof := same(t, e, "proof-ek.der", parseProof)
-	ek := must(x509.ParsePKIXPublicKey(hello.EKPublic))
-	machineKey := must(csr.SPKIHash(ek))
+	ek := testkit.Must(x509.ParsePKIXPublicKey(hello.EKPublic))
+	machineKey := testkit.Must(csr.SPKIHash(ek))
 	if binding.Road != message.RoadEK || binding.MachineKey != machineKey || !bytes.Equal(binding.AKName, e.AKName) ||
 		!bytes.Equal(proof.EKPublic, hello.EKPublic) || challenge.Credential == nil || challenge.Clear != nil {
 		t.Errorf("binding %+v, challenge %+v", binding, challenge)
@@ -251,9 +252,9 @@ func checkOtherRoad(t *testing.T, e *workedExample) {
 func TestWorkedExampleVerifies(t *testing.T) {
 	e := loadWorkedExample(t)
 	key := attest.RingKey{ID: [8]byte(e.RingKey.ID), Secret: secret.New([message.SecretSize]byte(e.RingKey.Secret)), ActiveAt: e.RingKey.ActiveAt}
-	ring := must(attest.NewStaticKeyRing(key))
-	kind := must(tpm.TrustAKs(e.certificates(t, "root.pem"), tpmcert.ProfileTCG()))
-	verifier := must(attest.NewVerifier(attest.VerifierConfig{
+	ring := testkit.Must(attest.NewStaticKeyRing(key))
+	kind := testkit.Must(tpm.TrustAKs(e.certificates(t, "root.pem"), tpmcert.ProfileTCG()))
+	verifier := testkit.Must(attest.NewVerifier(attest.VerifierConfig{
 		KeyRing: ring,
 		Kinds:   []attest.Kind{kind},
 		Policy: &csr.Policy{ClusterIDs: []string{e.ClusterID}, SignerNames: []string{e.SignerName}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
@@ -274,13 +275,13 @@ func TestWorkedExampleVerifies(t *testing.T) {
 			csr.User{Username: e.Requester, Groups: e.Groups}, created)
 	}
 	ctx := context.Background()
-	r := must(verifier.Verify(ctx, object("answer.pem", e.SignerName, e.AnswerCreated)))
+	r := testkit.Must(verifier.Verify(ctx, object("answer.pem", e.SignerName, e.AnswerCreated)))
 	if r.NodeName != e.NodeName || r.TPMResident || !tpm.DetailsOf(r).AKPrimary {
 		t.Errorf("node %s, resident %v, primary %v", r.NodeName, r.TPMResident, tpm.DetailsOf(r).AKPrimary)
 	}
-	der := must(verifier.Challenge(ctx, object("hello.pem", e.ChallengeSigner, e.HelloCreated)))
-	got := must(message.ParseChallenge(der))
-	want := must(message.ParseChallenge(e.file(t, "challenge.der")))
+	der := testkit.Must(verifier.Challenge(ctx, object("hello.pem", e.ChallengeSigner, e.HelloCreated)))
+	got := testkit.Must(message.ParseChallenge(der))
+	want := testkit.Must(message.ParseChallenge(e.file(t, "challenge.der")))
 	if got.Binding.Nonce == want.Binding.Nonce || slices.Equal(got.Clear, want.Clear) {
 		t.Error("two challenges with one nonce")
 	}
@@ -293,20 +294,4 @@ func TestWorkedExampleVerifies(t *testing.T) {
 func parseProof(der []byte) (*message.Proof, error) {
 	p, _, err := message.ParseProof(der)
 	return p, err
-}
-
-// must returns v, and panics on an error.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-// noError ends the test on an error.
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

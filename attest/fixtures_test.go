@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -272,16 +273,16 @@ type fakeNode struct {
 func newFakeNode(t testing.TB, p *fakeProver) *fakeNode {
 	t.Helper()
 	n := &fakeNode{prover: p, key: newFakeKey(t), username: csr.BootstrapUserPrefix + "abcdef"}
-	n.attester = must(NewAttester(p))
-	request := must(csr.Create(csr.PurposeClient, n.key, "node-1", csr.CreateOptions{}))
-	signer := must(csr.PurposeClient.SignerName(p.provider))
+	n.attester = testkit.Must(NewAttester(p))
+	request := testkit.Must(csr.Create(csr.PurposeClient, n.key, "node-1", csr.CreateOptions{}))
+	signer := testkit.Must(csr.PurposeClient.SignerName(p.provider))
 	n.subject = Subject{Request: request, SignerName: signer, ClusterID: "cluster-1", ExpirationSeconds: 3600}
 	return n
 }
 
 func newFakeKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
-	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	return key
 }
 
@@ -292,15 +293,15 @@ func (n *fakeNode) object(spec *csr.Spec) *csr.Request {
 
 func (n *fakeNode) hello(t testing.TB) *csr.Request {
 	t.Helper()
-	spec := must(n.attester.Hello(t.Context(), n.subject))
+	spec := testkit.Must(n.attester.Hello(t.Context(), n.subject))
 	return n.object(spec)
 }
 
 // challenge is one that this node answers, made without a verifier.
 func (n *fakeNode) challenge(t testing.TB) *message.Challenge {
 	t.Helper()
-	p := must(n.prover.Present())
-	parsed := must(csr.ParsePKCS10(n.subject.Request))
+	p := testkit.Must(n.prover.Present())
+	parsed := testkit.Must(csr.ParsePKCS10(n.subject.Request))
 	r := &Result{Road: p.Road, SignerName: n.subject.SignerName, MachineKey: hashOf(p.MachineKey), RequestHash: parsed.InfoHash, ClusterID: n.subject.ClusterID}
 	b := expected(r, p, &csr.Request{User: csr.User{Username: n.username}, Spec: csr.Spec{ExpirationSeconds: &n.subject.ExpirationSeconds}})
 	b.IssuedAt, b.NotAfter = fakeNow.Unix(), fakeNow.Add(time.Minute).Unix()
@@ -314,20 +315,20 @@ func (n *fakeNode) challenge(t testing.TB) *message.Challenge {
 // answer answers a challenge, given as DER.
 func (n *fakeNode) answer(t testing.TB, challenge []byte) *csr.Request {
 	t.Helper()
-	spec := must(n.attester.Answer(t.Context(), challenge, n.key, n.subject))
+	spec := testkit.Must(n.attester.Answer(t.Context(), challenge, n.key, n.subject))
 	return n.object(spec)
 }
 
 // fakeConfig is a configuration for nodes of fake kinds, which admits every machine.
 func fakeConfig(t testing.TB, kinds ...Kind) VerifierConfig {
 	t.Helper()
-	ring := must(NewStaticKeyRing(NewRingKey(fakeNow.Add(-time.Hour))))
+	ring := testkit.Must(NewStaticKeyRing(NewRingKey(fakeNow.Add(-time.Hour))))
 	policy := &csr.Policy{ClusterIDs: []string{"cluster-1"}, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet},
 		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 			return &csr.Machine{Name: "machine-of-" + q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
 		}}
 	for _, k := range kinds {
-		signer := must(csr.PurposeClient.SignerName(k.Describe().Provider))
+		signer := testkit.Must(csr.PurposeClient.SignerName(k.Describe().Provider))
 		policy.SignerNames = append(policy.SignerNames, signer)
 	}
 	return VerifierConfig{KeyRing: ring, Kinds: kinds, Policy: policy, Now: func() time.Time { return fakeNow },
@@ -346,7 +347,7 @@ func (helloFunc) Authorize(context.Context, *Result) (*Authorization, error) { r
 
 func newFakeVerifier(t testing.TB, kinds ...Kind) *Verifier {
 	t.Helper()
-	v := must(NewVerifier(fakeConfig(t, kinds...)))
+	v := testkit.Must(NewVerifier(fakeConfig(t, kinds...)))
 	return v
 }
 
@@ -378,21 +379,5 @@ func expectRefusal(t testing.TB, err error, want Check) {
 		t.Errorf("got %v, want %q", err, want)
 	case want != "" && errors.Is(err, refusal.ErrRetry) != (want == CheckKind):
 		t.Errorf("%v: to be tried again: %t", err, want != CheckKind)
-	}
-}
-
-// must returns v, and panics on an error.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-// noError ends the test on an error.
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

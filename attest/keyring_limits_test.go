@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/message"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // An encoded ring is tried at each of its limits.
@@ -95,7 +96,7 @@ func TestRingKeysAtTheirLimits(t *testing.T) {
 		var keys []RingKey
 		for n := range maxRingKeys + 1 {
 			if n == maxRingKeys {
-				must(MarshalRingKeys(keys))
+				testkit.Must(MarshalRingKeys(keys))
 			}
 			keys = append(keys, NewRingKey(time.Unix(1, 0)))
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -49,7 +50,7 @@ func TestKeyRingRefuses(t *testing.T) {
 
 func TestKeyRingRefresh(t *testing.T) {
 	first, second := NewRingKey(ringTime), NewRingKey(ringTime.Add(time.Minute))
-	ring := must(newKeyRing([]RingKey{first}, ringTime))
+	ring := testkit.Must(newKeyRing([]RingKey{first}, ringTime))
 	if err := ring.Refresh([]RingKey{second}, ringTime.Add(-time.Second)); err == nil {
 		t.Error("an older reading was taken")
 	}
@@ -59,7 +60,7 @@ func TestKeyRingRefresh(t *testing.T) {
 	if k, err := ring.newest(ringTime); err != nil || k.ID != first.ID {
 		t.Errorf("after refused readings: %v, %v", k, err)
 	}
-	noError(t, ring.Refresh([]RingKey{first, second}, ringTime.Add(time.Minute)))
+	testkit.NoError(t, ring.Refresh([]RingKey{first, second}, ringTime.Add(time.Minute)))
 	for at, want := range map[time.Duration][8]byte{0: first.ID, time.Minute: second.ID} {
 		if k, err := ring.newest(ringTime.Add(at)); err != nil || k.ID != want {
 			t.Errorf("newest after %s: %v, %v, want %s", at, k, err, want)
@@ -71,7 +72,7 @@ func TestKeyRingRefresh(t *testing.T) {
 	if _, err := ring.newest(ringTime.Add(time.Minute + message.MaxRingAge + 1)); !errors.Is(err, checkRingStale) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("over it: %v", err)
 	}
-	static := must(NewStaticKeyRing(first))
+	static := testkit.Must(NewStaticKeyRing(first))
 	if _, err := static.newest(ringTime.Add(1e6 * time.Hour)); err != nil {
 		t.Errorf("a static ring grew stale: %v", err)
 	}
@@ -85,7 +86,7 @@ func TestKeyRingRefresh(t *testing.T) {
 func TestKeyRingLookup(t *testing.T) {
 	key := NewRingKey(ringTime)
 	key.RetiredAt = ringTime.Add(time.Hour)
-	ring := must(NewStaticKeyRing(key))
+	ring := testkit.Must(NewStaticKeyRing(key))
 	for at, want := range map[time.Duration]struct{ refused, retry bool }{
 		-61 * time.Second:         {true, false},
 		-60 * time.Second:         {true, true},
@@ -181,7 +182,7 @@ func TestRotateKeysWhenDue(t *testing.T) {
 func TestEncodeKeys(t *testing.T) {
 	a, b := NewRingKey(ringTime), NewRingKey(ringTime.Add(time.Second))
 	b.RetiredAt = ringTime.Add(time.Hour)
-	data := must(MarshalRingKeys([]RingKey{a, b}))
+	data := testkit.Must(MarshalRingKeys([]RingKey{a, b}))
 	back, err := ParseRingKeys(data)
 	same := cmp.Comparer(func(x, y secret.Value[[message.SecretSize]byte]) bool { return x.Reveal() == y.Reveal() })
 	if diff := cmp.Diff([]RingKey{a, b}, back, same); err != nil || diff != "" {
@@ -213,7 +214,7 @@ func TestEncodeKeys(t *testing.T) {
 // TestNoKeys leaves out entries whose names cannot be identifiers, and no others.
 func TestNoKeys(t *testing.T) {
 	key := NewRingKey(ringTime)
-	data := must(MarshalRingKeys([]RingKey{key}))
+	data := testkit.Must(MarshalRingKeys([]RingKey{key}))
 	for i := range maxRingKeys {
 		data[fmt.Sprintf("README.%d", i)] = data[hexID(key.ID)]
 	}
@@ -242,7 +243,7 @@ func TestKeysAreNotJSON(t *testing.T) {
 			t.Errorf("%s: got %s, %v, want an error that names MarshalRingKeys", name, text, err)
 		}
 	}
-	data := must(MarshalRingKeys(keys))
+	data := testkit.Must(MarshalRingKeys(keys))
 	if text, err := json.Marshal(data); err != nil {
 		t.Errorf("what MarshalRingKeys returns: %s, %v", text, err)
 	}
@@ -262,7 +263,7 @@ func TestDerivations(t *testing.T) {
 }
 
 func FuzzParseRingKeys(f *testing.F) {
-	data := must(MarshalRingKeys([]RingKey{NewRingKey(ringTime)}))
+	data := testkit.Must(MarshalRingKeys([]RingKey{NewRingKey(ringTime)}))
 	for name, value := range data {
 		f.Add(name, value)
 	}
@@ -322,7 +323,7 @@ func TestUnreadKeyRing(t *testing.T) {
 		})
 	}
 	t.Run("read", func(t *testing.T) {
-		noError(t, ring.Refresh([]RingKey{key}, ringTime))
+		testkit.NoError(t, ring.Refresh([]RingKey{key}, ringTime))
 		check(t, nil)
 	})
 	t.Run("not read again", func(t *testing.T) {
@@ -335,7 +336,7 @@ func TestUnreadKeyRing(t *testing.T) {
 // A reading is used from a minute before it, as clocks differ, to its largest age, each
 // exactly.
 func TestAgesOfReadings(t *testing.T) {
-	ring := must(newKeyRing([]RingKey{NewRingKey(ringTime.Add(-24 * time.Hour))}, ringTime))
+	ring := testkit.Must(newKeyRing([]RingKey{NewRingKey(ringTime.Add(-24 * time.Hour))}, ringTime))
 	for at, good := range map[time.Duration]bool{-clockSkew - 1: false, -clockSkew: true, 0: true, message.MaxRingAge: true, message.MaxRingAge + 1: false} {
 		_, err := ring.fresh(ringTime.Add(at))
 		if good != (err == nil) || !good && !errors.Is(err, checkRingStale) {
@@ -348,12 +349,12 @@ func TestAgesOfReadings(t *testing.T) {
 func TestNewestKeyIsRetired(t *testing.T) {
 	old, newer := NewRingKey(ringTime.Add(-2*time.Hour)), NewRingKey(ringTime.Add(-time.Hour))
 	newer.RetiredAt = ringTime.Add(-time.Minute)
-	ring := must(newKeyRing([]RingKey{old, newer}, ringTime))
+	ring := testkit.Must(newKeyRing([]RingKey{old, newer}, ringTime))
 	if k, err := ring.newest(ringTime); err != nil || k.ID != old.ID {
 		t.Errorf("got %v, %v", k, err)
 	}
 	old.RetiredAt = newer.RetiredAt
-	ring = must(newKeyRing([]RingKey{old, newer}, ringTime))
+	ring = testkit.Must(newKeyRing([]RingKey{old, newer}, ringTime))
 	if k, err := ring.newest(ringTime); !errors.Is(err, checkRingEmpty) || !errors.Is(err, refusal.ErrRetry) || k != nil {
 		t.Errorf("all are retired: %v, %v", k, err)
 	}

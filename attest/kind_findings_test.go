@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -32,7 +33,7 @@ func goodFinding() *finding {
 // accept returns the verifier's result.
 func (f *finding) accept(t *testing.T) (*Result, error) {
 	t.Helper()
-	k := must(newOpenKind(&fakeKind{describe: f.describe}))
+	k := testkit.Must(newOpenKind(&fakeKind{describe: f.describe}))
 	f.presented.Road = f.road
 	r := &Result{Stage: f.stage}
 	return r, r.accept(k, &f.presented, &f.inquiry, &f.found)
@@ -201,7 +202,7 @@ func TestStandingsOfFindings(t *testing.T) {
 			f.found.MachineStanding, f.found.ResidenceStanding, f.found.TPMResident = c.machine, c.residence, true
 			f.found.Facts, f.found.Residence, f.found.Details = func() []Fact { return facts }, func() string { return "in a TPM" }, "details"
 			f.found.IdentityClass, f.found.ManyIdentities = "class", "many"
-			r := must(f.accept(t))
+			r := testkit.Must(f.accept(t))
 			if r.MachineStanding != c.wantMachine || r.ResidenceStanding != c.resident || r.TPMResident != c.isResident {
 				t.Errorf("machine %q, residence %q, %t", r.MachineStanding, r.ResidenceStanding, r.TPMResident)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -21,7 +22,7 @@ func TestFakeJoin(t *testing.T) {
 		t.Run(road.String(), func(t *testing.T) {
 			k, p := &fakeKind{describe: allRoads}, newFakeProver()
 			p.road = road
-			r := must(joinFake(t, newFakeVerifier(t, k), newFakeNode(t, p)))
+			r := testkit.Must(joinFake(t, newFakeVerifier(t, k), newFakeNode(t, p)))
 			if r.Provider != "fake" || r.Road != road || r.Machine != "fake:m1" || r.MachineStanding != Asserted || r.TPMResident || r.NodeName != "node-1" || r.Attested() == nil ||
 				r.MachineKey != hashOf([]byte("key of fake:m1")) || !r.IssuedAt.Equal(fakeNow) {
 				t.Errorf("%+v", r)
@@ -55,7 +56,7 @@ func TestFailingKinds(t *testing.T) {
 	t.Run("Present of an answer", func(t *testing.T) {
 		k, n := &fakeKind{}, newFakeNode(t, newFakeProver())
 		v := newFakeVerifier(t, k)
-		challenge := must(v.Challenge(t.Context(), n.hello(t)))
+		challenge := testkit.Must(v.Challenge(t.Context(), n.hello(t)))
 		k.fails = "Present"
 		_, err := v.Verify(t.Context(), n.answer(t, challenge))
 		expectRefusal(t, err, errFake.Check)
@@ -232,7 +233,7 @@ func TestSelectionAmongKinds(t *testing.T) {
 				if signer != "" {
 					nodes[n].subject.SignerName = signer
 				}
-				r := must(joinFake(t, v, nodes[n]))
+				r := testkit.Must(joinFake(t, v, nodes[n]))
 				if r.Provider != name || len(kinds[1-n].asked) != 0 || r.SignerName != nodes[n].subject.SignerName {
 					t.Errorf("provider %s under %s, and the other kind was asked for %q", r.Provider, r.SignerName, kinds[1-n].asked)
 				}
@@ -245,9 +246,9 @@ func TestSelectionAmongKinds(t *testing.T) {
 func TestOtherKindsEvidence(t *testing.T) {
 	v, kinds, nodes := twoKinds(t)
 	hello := nodes[0].hello(t)
-	challenge := must(v.Challenge(t.Context(), hello))
+	challenge := testkit.Must(v.Challenge(t.Context(), hello))
 	answer := nodes[0].answer(t, challenge)
-	other := must(csr.SignerChallenge("fake-b"))
+	other := testkit.Must(csr.SignerChallenge("fake-b"))
 	under := func(r *csr.Request, signer string) *csr.Request {
 		again := *r
 		again.Spec.SignerName = signer
@@ -270,7 +271,7 @@ func TestOtherKindsEvidence(t *testing.T) {
 		}
 	})
 	t.Run("an answer under the signer of hellos", func(t *testing.T) {
-		own := must(csr.SignerChallenge("fake"))
+		own := testkit.Must(csr.SignerChallenge("fake"))
 		_, err := v.Verify(t.Context(), under(answer, own))
 		expectRefusal(t, err, csr.CheckSignerName)
 	})
@@ -311,13 +312,13 @@ func TestOtherKindsEvidence(t *testing.T) {
 // relabelled is the request with another provider in its block; none with "".
 func relabelled(t *testing.T, r *csr.Request, block string) *csr.Request {
 	t.Helper()
-	bundle := must(csr.Parse(r.Spec.Request))
+	bundle := testkit.Must(csr.Parse(r.Spec.Request))
 	bundle.Provider = block
 	if block == "" {
 		bundle.Data = nil
 	}
 	again := *r
-	again.Spec.Request = must(bundle.Marshal())
+	again.Spec.Request = testkit.Must(bundle.Marshal())
 	return &again
 }
 
@@ -327,16 +328,16 @@ func TestOneKindsValuesForAnother(t *testing.T) {
 	v, kinds, nodes := twoKinds(t)
 	n := nodes[0]
 	n.subject.SignerName = csr.SignerKubeAPIServerClientKubelet
-	challenge := must(v.Challenge(t.Context(), n.hello(t)))
+	challenge := testkit.Must(v.Challenge(t.Context(), n.hello(t)))
 	answer := n.answer(t, challenge)
-	must(v.Verify(t.Context(), answer))
+	testkit.Must(v.Verify(t.Context(), answer))
 	_, err := v.Verify(t.Context(), relabelled(t, answer, "fake-b/v1"))
 	expectRefusal(t, err, CheckQualifyingData)
 	if want := []string{"Read answer", "Present", "Check"}; !slices.Equal(kinds[1].asked, want) {
 		t.Errorf("asked for %q, want %q", kinds[1].asked, want)
 	}
 	t.Run("nor under the other's derived from its secret", func(t *testing.T) {
-		c := must(message.ParseChallenge(challenge))
+		c := testkit.Must(message.ParseChallenge(challenge))
 		nodes[1].subject, nodes[1].key = n.subject, n.key
 		_, err := v.Verify(t.Context(), nodes[1].answer(t, challenge))
 		expectRefusal(t, err, CheckQualifyingData)
@@ -405,9 +406,9 @@ func TestAnswersElsewhere(t *testing.T) {
 			now := fakeNow
 			config := fakeConfig(t, &fakeKind{})
 			config.Now = func() time.Time { return now }
-			v := must(NewVerifier(config))
+			v := testkit.Must(NewVerifier(config))
 			n := newFakeNode(t, newFakeProver())
-			challenge := must(v.Challenge(t.Context(), n.hello(t)))
+			challenge := testkit.Must(v.Challenge(t.Context(), n.hello(t)))
 			answer := n.answer(t, challenge)
 			c.change(answer)
 			now = now.Add(c.later)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -17,7 +18,7 @@ func TestVerifierIsAProvider(t *testing.T) {
 		Challenge(ctx context.Context, hello *csr.Request) ([]byte, error)
 	} = newFakeVerifier(t, &fakeKind{})
 	n := newFakeNode(t, newFakeProver())
-	challenge := must(v.Challenge(t.Context(), n.hello(t)))
+	challenge := testkit.Must(v.Challenge(t.Context(), n.hello(t)))
 	answer := n.answer(t, challenge)
 	a, err := csr.Verify(t.Context(), v, answer)
 	if err != nil || a.MachineName() == "" {

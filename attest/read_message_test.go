@@ -29,8 +29,8 @@ func (e *workedExample) filed(t testing.TB, text []byte, signer string, created 
 	if change != nil {
 		change(spec, metadata)
 	}
-	object := must(json.Marshal(map[string]any{"spec": spec, "metadata": metadata}))
-	r := must(csr.ParseServerObject(object))
+	object := testkit.Must(json.Marshal(map[string]any{"spec": spec, "metadata": metadata}))
+	r := testkit.Must(csr.ParseServerObject(object))
 	return r
 }
 
@@ -47,7 +47,7 @@ func TestReadMessage(t *testing.T) {
 	} {
 		for _, signer := range []string{c.signer, ""} {
 			t.Run(c.file+" "+signer, func(t *testing.T) {
-				m := must(attest.ReadMessage(e.filed(t, e.file(t, c.file), signer, c.created, nil).Parsed(), new(tpm.Kind)))
+				m := testkit.Must(attest.ReadMessage(e.filed(t, e.file(t, c.file), signer, c.created, nil).Parsed(), new(tpm.Kind)))
 				if m.Stage != c.stage || m.Provider != tpm.Provider || m.Evidence.Version != 1 || m.Road != attest.RoadAK || m.ClusterID != e.ClusterID ||
 					m.TargetSigner != e.SignerName || m.Machine != "" || len(m.MachineKey) == 0 || len(m.Evidence.Certificates) != 2 {
 					t.Errorf("got %+v", m)
@@ -67,8 +67,8 @@ func TestReadMessage(t *testing.T) {
 // Each fact that an answer repeats is held against the request by the verifier's own rules.
 func TestMessageDifferences(t *testing.T) {
 	e := loadWorkedExample(t)
-	bundle := must(csr.Parse(e.file(t, "answer.pem")))
-	data := must(message.ParseBundle(bundle.Data))
+	bundle := testkit.Must(csr.Parse(e.file(t, "answer.pem")))
+	data := testkit.Must(message.ParseBundle(bundle.Data))
 	// changed is the answer with another binding.
 	changed := func(change func(*message.Binding)) []byte {
 		proof, binding, err := message.ParseProof(data.Statements[1].Stmt)
@@ -83,7 +83,7 @@ func TestMessageDifferences(t *testing.T) {
 		b := *bundle
 		b.Data = text
 		out, err4 := b.Marshal()
-		noError(t, errors.Join(err1, err2, err3, err4))
+		testkit.NoError(t, errors.Join(err1, err2, err3, err4))
 		return out
 	}
 	for name, row := range map[string]struct {
@@ -115,7 +115,7 @@ func TestMessageDifferences(t *testing.T) {
 			if row.binding != nil {
 				text = changed(row.binding)
 			}
-			m := must(attest.ReadMessage(e.filed(t, text, e.SignerName, e.AnswerCreated, row.change).Parsed(), new(tpm.Kind)))
+			m := testkit.Must(attest.ReadMessage(e.filed(t, text, e.SignerName, e.AnswerCreated, row.change).Parsed(), new(tpm.Kind)))
 			var got []attest.Check
 			for _, d := range m.Differences {
 				got = append(got, d.Check)
@@ -132,9 +132,9 @@ func TestReadMessageRefuses(t *testing.T) {
 	e := loadWorkedExample(t)
 	hello, answer := e.file(t, "hello.pem"), e.file(t, "answer.pem")
 	changed := func(change func(*csr.Bundle)) []byte {
-		b := must(csr.Parse(hello))
+		b := testkit.Must(csr.Parse(hello))
 		change(b)
-		text := must(b.Marshal())
+		text := testkit.Must(b.Marshal())
 		return text
 	}
 	for name, row := range map[string]struct {
@@ -172,7 +172,7 @@ func FuzzReadMessage(f *testing.F) {
 	testkit.BeginFuzz(f)
 	kinds := []attest.Kind{new(tpm.Kind)}
 	for _, name := range []string{"hello", "answer"} {
-		text := must(os.ReadFile("testdata/messages/" + name + ".pem"))
+		text := testkit.Must(os.ReadFile("testdata/messages/" + name + ".pem"))
 		f.Add(text, csr.SignerChallengeTPM)
 		f.Add(text, csr.SignerClientTPM)
 		f.Add(text[:len(text)*2/3], "")
@@ -229,9 +229,9 @@ func (w *tripwire) Err() error {
 func TestMessagesAreReadOnce(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	plane := attesttest.NewControlPlane(t, node)
-	hello := must(node.Hello(t.Context(), plane.Now()))
-	challenge := must(plane.Verifier.Challenge(t.Context(), hello))
-	answer := must(node.Answer(t.Context(), challenge, plane.Now()))
+	hello := testkit.Must(node.Hello(t.Context(), plane.Now()))
+	challenge := testkit.Must(plane.Verifier.Challenge(t.Context(), hello))
+	answer := testkit.Must(node.Answer(t.Context(), challenge, plane.Now()))
 	for name, c := range map[string]struct {
 		request *csr.Request
 		before  int // questions to the context before the text is read

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // fullResult is a Result in which every field that is kept has a value.
@@ -108,11 +109,11 @@ const resultGolden = `{
 // gets into encoding/json.
 func TestResultDocument(t *testing.T) {
 	r := fullResult()
-	hash := must(csr.SPKIHash(r.Key))
+	hash := testkit.Must(csr.SPKIHash(r.Key))
 	want := strings.Replace(resultGolden, "GENERATOR", fmt.Sprintf("%x", hash), 1)
 	for name, v := range map[string]any{"a pointer": r, "a value": *r, "a field": struct{ R any }{*r}, "an element": []attest.Result{*r}} {
 		t.Run(name, func(t *testing.T) {
-			got := must(json.MarshalIndent(v, "", "  "))
+			got := testkit.Must(json.MarshalIndent(v, "", "  "))
 			if v == any(r) || reflect.TypeOf(v) == reflect.TypeOf(*r) {
 				if diff := cmp.Diff(want, string(got)); diff != "" {
 					t.Errorf("-want +got:\n%s", diff)

@@ -11,7 +11,7 @@ import (
 func TestRingsAreNotShown(t *testing.T) {
 	key := NewRingKey(ringTime)
 	t.Run("RingKey", func(t *testing.T) { testkit.CheckSecrets(t, key, revealed(&key)) })
-	ring := must(NewStaticKeyRing(key))
+	ring := testkit.Must(NewStaticKeyRing(key))
 	t.Run("KeyRing", func(t *testing.T) { testkit.CheckSecrets(t, ring, revealed(&key)) })
 	t.Run("VerifierConfig", func(t *testing.T) { testkit.CheckSecrets(t, VerifierConfig{KeyRing: ring}, revealed(&key)) })
 	t.Run("Verifier", func(t *testing.T) {

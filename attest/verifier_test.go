@@ -10,15 +10,16 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A verifier that lacks one thing is refused when it is made.
 func TestVerifierConfig(t *testing.T) {
-	ring := must(NewStaticKeyRing(NewRingKey(ringTime)))
+	ring := testkit.Must(NewStaticKeyRing(NewRingKey(ringTime)))
 	var signers []string
 	for _, name := range []string{"fake", "other"} {
-		signer := must(csr.PurposeClient.SignerName(name))
+		signer := testkit.Must(csr.PurposeClient.SignerName(name))
 		signers = append(signers, signer)
 	}
 	good := VerifierConfig{
@@ -28,7 +29,7 @@ func TestVerifierConfig(t *testing.T) {
 			Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return nil, csr.ErrNoMachine }},
 		Authorizer: AuthorizerFunc(func(context.Context, *Result) (*Authorization, error) { return nil, nil }),
 	}
-	must(NewVerifier(good))
+	testkit.Must(NewVerifier(good))
 	long := strings.Repeat("c", der.MaxClusterIDSize)
 	for name, c := range map[string]struct {
 		change func(*VerifierConfig)
@@ -116,7 +117,7 @@ func TestVerifierConfig(t *testing.T) {
 	if _, err := NewVerifier(c); err == nil || !strings.Contains(err.Error(), "Policy") {
 		t.Errorf("no policy: %v", err)
 	}
-	v := must(NewVerifier(good))
+	v := testkit.Must(NewVerifier(good))
 	if _, err := v.Verify(context.Background(), nil); err == nil {
 		t.Error("no request: accepted")
 	}

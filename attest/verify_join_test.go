@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -89,7 +90,7 @@ func TestHellos(t *testing.T) {
 			if c.plane != nil {
 				c.plane(&config)
 			}
-			v := must(NewVerifier(config))
+			v := testkit.Must(NewVerifier(config))
 			n := newFakeNode(t, newFakeProver())
 			if c.node != nil {
 				c.node(n)
@@ -143,9 +144,9 @@ func TestAnswersBesideTheBinding(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := fakeConfig(t, &fakeKind{})
-			v := must(NewVerifier(config))
+			v := testkit.Must(NewVerifier(config))
 			n := newFakeNode(t, newFakeProver())
-			challenge := must(v.Challenge(t.Context(), n.hello(t)))
+			challenge := testkit.Must(v.Challenge(t.Context(), n.hello(t)))
 			if c.node != nil {
 				c.node(n)
 			}
@@ -153,7 +154,7 @@ func TestAnswersBesideTheBinding(t *testing.T) {
 			if c.plane != nil {
 				c.plane(&config)
 			}
-			v = must(NewVerifier(config))
+			v = testkit.Must(NewVerifier(config))
 			r, err := v.Verify(t.Context(), answer)
 			expectRefusal(t, err, c.want)
 			if (r != nil) != (err == nil) {
@@ -232,7 +233,7 @@ func TestCredentialsOverTheirSize(t *testing.T) {
 	t.Run("the secret in it is the challenge's alone", func(t *testing.T) {
 		p := newFakeProver()
 		p.road = RoadEK
-		challenge := must(newFakeVerifier(t, &fakeKind{describe: allRoads}).Challenge(t.Context(), newFakeNode(t, p).hello(t)))
+		challenge := testkit.Must(newFakeVerifier(t, &fakeKind{describe: allRoads}).Challenge(t.Context(), newFakeNode(t, p).hello(t)))
 		if c, err := message.ParseChallenge(challenge); err != nil || c.Clear != nil || c.Credential == nil {
 			t.Errorf("%v, %v", c, err)
 		}

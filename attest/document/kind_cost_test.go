@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/costsearch"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
@@ -24,7 +25,7 @@ func TestCostliestMessages(t *testing.T) {
 		t.Run(stage.String(), func(t *testing.T) {
 			j := newJoin(t)
 			v := j.verifier(t)
-			spec := must(j.attester(t).Hello(t.Context(), j.subject))
+			spec := testkit.Must(j.attester(t).Hello(t.Context(), j.subject))
 			filed, verify := j.object(spec), func(r *csr.Request) error { _, err := v.Challenge(t.Context(), r); return err }
 			if stage == attest.StageAnswer {
 				filed, verify = j.answer(t, v), func(r *csr.Request) error { _, err := v.Verify(t.Context(), r); return err }
@@ -50,8 +51,8 @@ type messageParts struct{ statements, request *costsearch.Tree }
 
 func readParts(t *testing.T, r *csr.Request) messageParts {
 	t.Helper()
-	bundle := must(csr.Parse(r.Spec.Request))
-	evidence := must(message.ParseBundle(bundle.Data))
+	bundle := testkit.Must(csr.Parse(r.Spec.Request))
+	evidence := testkit.Must(message.ParseBundle(bundle.Data))
 	p := messageParts{&costsearch.Tree{Tag: asn1.SEQUENCE}, costsearch.Trees(bundle.Request)[0].Members[0]}
 	for _, s := range evidence.Statements {
 		p.statements.Members = append(p.statements.Members, costsearch.Trees(s.Stmt)...)

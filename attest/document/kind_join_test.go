@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -106,8 +107,8 @@ func newJoin(t *testing.T) *join {
 	platform.Now = func() time.Time { return now }
 	j := &join{platform: &spy{Platform: platform}, source: &source{platform: platform, identity: "platform:m1", name: "m1"}}
 	j.kind = document.KindConfig{Provider: attesttest.PlatformProvider, Identities: []attest.Grammar{{Kind: "platform"}}, ValueSize: 32, Platform: j.platform}
-	ring := must(attest.NewStaticKeyRing(attest.NewRingKey(now.Add(-time.Hour))))
-	signer := must(csr.PurposeClient.SignerName(attesttest.PlatformProvider))
+	ring := testkit.Must(attest.NewStaticKeyRing(attest.NewRingKey(now.Add(-time.Hour))))
+	signer := testkit.Must(csr.PurposeClient.SignerName(attesttest.PlatformProvider))
 	j.config = attest.VerifierConfig{KeyRing: ring, Now: func() time.Time { return now },
 		Policy: &csr.Policy{ClusterIDs: []string{"cluster-1"}, SignerNames: []string{signer}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 			return &csr.Machine{Name: "machine-of-" + q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
@@ -119,25 +120,25 @@ func newJoin(t *testing.T) *join {
 			}
 			return r.Admit(r.NodeName), nil
 		})}
-	j.key = must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	j.key = testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	j.subject = attest.Subject{SignerName: signer, ClusterID: "cluster-1", ExpirationSeconds: 3600}
-	j.subject.Request = must(csr.Create(csr.PurposeClient, j.key, "node-1", csr.CreateOptions{}))
+	j.subject.Request = testkit.Must(csr.Create(csr.PurposeClient, j.key, "node-1", csr.CreateOptions{}))
 	j.username = csr.BootstrapUserPrefix + "abcdef"
 	return j
 }
 
 func (j *join) verifier(t *testing.T) *attest.Verifier {
 	t.Helper()
-	kind := must(document.NewKind(j.kind))
+	kind := testkit.Must(document.NewKind(j.kind))
 	j.config.Kinds = []attest.Kind{kind}
-	v := must(attest.NewVerifier(j.config))
+	v := testkit.Must(attest.NewVerifier(j.config))
 	return v
 }
 
 func (j *join) attester(t *testing.T) *attest.Attester {
 	t.Helper()
-	prover := must(document.NewProver(attesttest.PlatformProvider, 1, j.source))
-	a := must(attest.NewAttester(&tampering{prover, func(s attest.Stage, e *attest.Evidence) {
+	prover := testkit.Must(document.NewProver(attesttest.PlatformProvider, 1, j.source))
+	a := testkit.Must(attest.NewAttester(&tampering{prover, func(s attest.Stage, e *attest.Evidence) {
 		if j.tamper != nil {
 			j.tamper(s, e)
 		}
@@ -184,15 +185,15 @@ func (j *join) object(spec *csr.Spec) *csr.Request {
 // challenge is the verifier's answer to the node's hello.
 func (j *join) challenge(t *testing.T, v *attest.Verifier) ([]byte, error) {
 	t.Helper()
-	spec := must(j.attester(t).Hello(t.Context(), j.subject))
+	spec := testkit.Must(j.attester(t).Hello(t.Context(), j.subject))
 	return v.Challenge(t.Context(), j.object(spec))
 }
 
 // answer is a request with the answer to a good challenge.
 func (j *join) answer(t *testing.T, v *attest.Verifier) *csr.Request {
 	t.Helper()
-	challenge := must(j.challenge(t, v))
-	spec := must(j.attester(t).Answer(t.Context(), challenge, j.key, j.subject))
+	challenge := testkit.Must(j.challenge(t, v))
+	spec := testkit.Must(j.attester(t).Answer(t.Context(), challenge, j.key, j.subject))
 	return j.object(spec)
 }
 
@@ -212,7 +213,7 @@ func TestJoin(t *testing.T) {
 	j := newJoin(t)
 	j.kind.ManyIdentities = "it may have two"
 	v := j.verifier(t)
-	r := must(v.Verify(t.Context(), j.answer(t, v)))
+	r := testkit.Must(v.Verify(t.Context(), j.answer(t, v)))
 	if r.Provider != "platform" || r.Road != attest.RoadDocument || r.Machine != "platform:m1" || r.MachineStanding != attest.Asserted ||
 		r.TPMResident || r.ResidenceStanding != "" || r.ManyIdentities != "it may have two" || r.Attested() == nil {
 		t.Errorf("%+v", r)
@@ -266,17 +267,17 @@ func TestSizesOfValues(t *testing.T) {
 }
 
 func newJoinRing(t *testing.T) *attest.KeyRing {
-	ring := must(attest.NewStaticKeyRing(attest.NewRingKey(now.Add(-time.Hour))))
+	ring := testkit.Must(attest.NewStaticKeyRing(attest.NewRingKey(now.Add(-time.Hour))))
 	return ring
 }
 
 // graft puts the evidence after another request, with a key of its own.
 func graft(node string) func(*testing.T, *join, *csr.Request) {
 	return func(t *testing.T, _ *join, r *csr.Request) {
-		bundle := must(csr.Parse(r.Spec.Request))
-		key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-		bundle.Request = must(csr.Create(csr.PurposeClient, key, node, csr.CreateOptions{}))
-		r.Spec.Request = must(bundle.Marshal())
+		bundle := testkit.Must(csr.Parse(r.Spec.Request))
+		key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+		bundle.Request = testkit.Must(csr.Create(csr.PurposeClient, key, node, csr.CreateOptions{}))
+		r.Spec.Request = testkit.Must(bundle.Marshal())
 	}
 }
 
@@ -362,12 +363,4 @@ type answeringSession struct {
 func (s *answeringSession) Answer(ctx context.Context, key crypto.Signer, c *attest.Challenged) (*attest.Evidence, error) {
 	s.show(s.Session, c)
 	return s.Session.Answer(ctx, key, c)
-}
-
-// must returns v, and panics on an error.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }

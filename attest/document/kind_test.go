@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/csr"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -98,7 +99,7 @@ func TestBadPlatforms(t *testing.T) {
 			c.Details = "details"
 		})
 		v := j.verifier(t)
-		r := must(v.Verify(t.Context(), j.answer(t, v)))
+		r := testkit.Must(v.Verify(t.Context(), j.answer(t, v)))
 		if f := r.Facts(); f[1].Standing != attest.Asserted || f[2].Standing != "" || r.Details != "details" {
 			t.Errorf("%v, details %v", f, r.Details)
 		}
@@ -113,7 +114,7 @@ func TestAnswersElsewhere(t *testing.T) {
 		change(j)
 		return j.verifier(t)
 	}
-	otherSigner := must(csr.PurposeClient.SignerName("platform-b"))
+	otherSigner := testkit.Must(csr.PurposeClient.SignerName("platform-b"))
 	for name, c := range map[string]struct {
 		plane   func(*join)
 		request func(t *testing.T, j *join, r *csr.Request)
@@ -208,7 +209,7 @@ func TestNewKind(t *testing.T) {
 		t.Run("verifier, "+name, func(t *testing.T) {
 			j := newJoin(t)
 			c.change(&j.kind)
-			k := must(document.NewKind(j.kind))
+			k := testkit.Must(document.NewKind(j.kind))
 			j.config.Kinds = []attest.Kind{k}
 			if v, err := attest.NewVerifier(j.config); (err == nil) != c.good || (v != nil) != c.good || !c.good && !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("got %v, %v", v, err)

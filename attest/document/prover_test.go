@@ -9,6 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/document"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -21,7 +22,7 @@ func TestNewProver(t *testing.T) {
 		t.Errorf("%v, %v", p, err)
 	}
 	for name, format := range map[string]int{"": 1, "platform": 0} {
-		p = must(document.NewProver(name, format, &source{}))
+		p = testkit.Must(document.NewProver(name, format, &source{}))
 		if _, err := attest.NewAttester(p); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("name %q and version %d: %v", name, format, err)
 		}
@@ -48,7 +49,7 @@ func TestFailingSources(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJoin(t)
-			challenge := must(j.challenge(t, j.verifier(t)))
+			challenge := testkit.Must(j.challenge(t, j.verifier(t)))
 			c.change(j.source)
 			_, err := j.attester(t).Hello(t.Context(), j.subject)
 			if (err == nil) != (c.hello == nil) || c.hello != nil && !errors.Is(err, c.hello) {
@@ -65,7 +66,7 @@ func TestFailingSources(t *testing.T) {
 // A session that cannot encode a message returns its error and no evidence.
 func TestEvidenceThatCannotBeWritten(t *testing.T) {
 	j := newJoin(t)
-	p := must(document.NewProver(attesttest.PlatformProvider, 1, j.source))
+	p := testkit.Must(document.NewProver(attesttest.PlatformProvider, 1, j.source))
 	expectNothing := func(t *testing.T, e *attest.Evidence, err error) error {
 		t.Helper()
 		if e != nil || !errors.Is(err, refusal.Check("message-encoding")) {
@@ -92,10 +93,10 @@ func TestEvidenceThatCannotBeWritten(t *testing.T) {
 		})
 	})
 	t.Run("document", func(t *testing.T) {
-		challenge := must(j.challenge(t, j.verifier(t)))
+		challenge := testkit.Must(j.challenge(t, j.verifier(t)))
 		j.source.document = func([]byte) []byte { return make([]byte, document.MaxDocumentSize+1) }
 		asked := false
-		a := must(attest.NewAttester(&answering{p, func(s attest.Session, c *attest.Challenged) {
+		a := testkit.Must(attest.NewAttester(&answering{p, func(s attest.Session, c *attest.Challenged) {
 			asked = true
 			e, err := s.Answer(t.Context(), j.key, c)
 			_ = expectNothing(t, e, err)
@@ -108,7 +109,7 @@ func TestEvidenceThatCannotBeWritten(t *testing.T) {
 
 // A session of documents opens no credential.
 func TestNoCredentials(t *testing.T) {
-	p := must(document.NewProver("platform", 1, newJoin(t).source))
+	p := testkit.Must(document.NewProver("platform", 1, newJoin(t).source))
 	err := p.Use(t.Context(), attest.StageAnswer, func(s attest.Session) error {
 		secret, err := s.Open(t.Context(), &attest.Credential{IDObject: []byte{1}, EncryptedSecret: []byte{1}})
 		if secret != nil {

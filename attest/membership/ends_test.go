@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // endWorld is a cluster whose node-1 has a client certificate, with a clock, trust on first use of
@@ -39,27 +40,27 @@ func newEndWorld(t *testing.T) *endWorld {
 	w.insecure = w.newCA(csr.SignerClientInsecure)
 	config := w.c
 	config.OwnCA = w.ca
-	w.FirstUse = must(NewFirstUse(config))
+	w.FirstUse = testkit.Must(NewFirstUse(config))
 	return w
 }
 
 func (w *endWorld) newCA(signers ...string) *csr.CA {
 	w.Helper()
-	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	w.caKey = key
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign, NotBefore: w.at.AddDate(0, 0, -1), NotAfter: w.at.AddDate(1, 0, 0)}
-	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
-	certificate := must(x509.ParseCertificate(der))
-	ca := must(csr.NewCA([]*x509.Certificate{certificate}, key, csr.CAConfig{SignerNames: signers, ClusterIDs: []string{testCluster}, MaxLifetime: endCap, Now: func() time.Time { return w.at }}))
+	der := testkit.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	certificate := testkit.Must(x509.ParseCertificate(der))
+	ca := testkit.Must(csr.NewCA([]*x509.Certificate{certificate}, key, csr.CAConfig{SignerNames: signers, ClusterIDs: []string{testCluster}, MaxLifetime: endCap, Now: func() time.Time { return w.at }}))
 	return ca
 }
 
 // ask has a policy check a request of node-1 for a lifetime; 0 requests no lifetime.
 func (w *endWorld) ask(signer string, seconds int32) *csr.Checked {
 	w.Helper()
-	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	purpose := must(csr.PurposeOf(signer))
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	purpose := testkit.Must(csr.PurposeOf(signer))
 	options, by := csr.CreateOptions{}, csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
 	if purpose == csr.PurposeServing {
 		options.DNSNames = []string{"node-1"}
@@ -68,12 +69,12 @@ func (w *endWorld) ask(signer string, seconds int32) *csr.Checked {
 		by = csr.User{Username: csr.NodeUserPrefix + "node-1", Groups: []string{csr.NodesGroup, csr.AuthenticatedGroup},
 			Extra: map[string][]string{csr.ExtraCredentialID: {w.leaf.CredentialID}}}
 	}
-	der := must(csr.Create(purpose, key, "node-1", options))
+	der := testkit.Must(csr.Create(purpose, key, "node-1", options))
 	bundle := &csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte{0x30, 0}}
 	if signer == csr.SignerKubeletServing || signer == csr.SignerClientInsecure {
 		bundle.Provider, bundle.Data = "", nil
 	}
-	spec := must(bundle.Spec(signer, seconds))
+	spec := testkit.Must(bundle.Spec(signer, seconds))
 	machine := csr.Machine{Name: "m", UID: "uid-1", NodeName: "node-1", BootstrapReady: true, DNSNames: []string{"node-1"}}
 	if signer == csr.SignerClientInsecure {
 		machine.Provider = csr.ProviderOf(signer)
@@ -81,7 +82,7 @@ func (w *endWorld) ask(signer string, seconds int32) *csr.Checked {
 	policy := &csr.Policy{SignerNames: []string{signer}, ClusterIDs: []string{testCluster}, MaxLifetime: endCap, BuiltInSignerDuration: 12 * time.Hour,
 		IssuedRecord: IssuedRecords(w.registry), Now: func() time.Time { return w.at },
 		Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return &machine, nil }}
-	checked := must(policy.Check(w.Context(), csr.Filed(spec, by, w.at).Parsed()))
+	checked := testkit.Must(policy.Check(w.Context(), csr.Filed(spec, by, w.at).Parsed()))
 	return checked
 }
 
@@ -126,14 +127,14 @@ func (w *endWorld) sign(attested *csr.Attested) (*csr.IssuedRecord, error) {
 	}
 	signed := w.at.Add(time.Minute)
 	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: subject, NotBefore: signed.Add(-5 * time.Minute), NotAfter: signed.Add(given), ExtKeyUsage: []x509.ExtKeyUsage{usage}}
-	der := must(x509.CreateCertificate(rand.Reader, template, template, checked.PKCS10().CSR.PublicKey, w.caKey))
-	leaf := must(x509.ParseCertificate(der))
+	der := testkit.Must(x509.CreateCertificate(rand.Reader, template, template, checked.PKCS10().CSR.PublicKey, w.caKey))
+	leaf := testkit.Must(x509.ParseCertificate(der))
 	record, err := attested.Record(leaf)
 	if err != nil {
 		w.Fatalf("a certificate of %s was not approved: %v", checked.SignerName(), err)
 	}
 	if checked.Purpose() == csr.PurposeClient { // as a controller does
-		must(w.registry.Bind(w.Context(), w.record(w.T, "node-1"), time.Time{}, &record))
+		testkit.Must(w.registry.Bind(w.Context(), w.record(w.T, "node-1"), time.Time{}, &record))
 	}
 	return &record, nil
 }
@@ -141,8 +142,8 @@ func (w *endWorld) sign(attested *csr.Attested) (*csr.IssuedRecord, error) {
 // join has node-1 get its client certificate from a signer: ours gives a day, Kubernetes' 12 hours.
 func (w *endWorld) join(signer string) {
 	w.Helper()
-	attested := must(w.attested(w.ask(signer, 0)))
-	leaf := must(w.sign(attested))
+	attested := testkit.Must(w.attested(w.ask(signer, 0)))
+	leaf := testkit.Must(w.sign(attested))
 	w.leaf = *leaf
 }
 

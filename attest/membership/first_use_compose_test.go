@@ -9,6 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // closed and closedValue are authorizers that embed trust on first use and refuse every machine.
@@ -64,15 +65,15 @@ func newcomer(t testing.TB) *attest.Result {
 
 func firstUse(t testing.TB) (*membership.FirstUse, membership.Registry) {
 	t.Helper()
-	registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{}))
-	f := must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
+	registry := testkit.Must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{}))
+	f := testkit.Must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
 		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}))
 	return f, registry
 }
 
 func recorded(t testing.TB, registry membership.Registry) bool {
 	t.Helper()
-	r := must(registry.Lookup(t.Context(), "node-1"))
+	r := testkit.Must(registry.Lookup(t.Context(), "node-1"))
 	return r != nil
 }
 

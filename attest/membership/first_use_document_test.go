@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 var documentScope = Scope{Provider: "cloud", Road: attest.RoadDocument}
@@ -37,14 +38,14 @@ func TestFirstUseDocument(t *testing.T) {
 	f.admit(t, renewed)
 	f.admit(t, first) // a key that it has been admitted for
 	f.refuse(t, second, checkRegistryRequester)
-	record := must(f.registry.Lookup(t.Context(), "node-1"))
+	record := testkit.Must(f.registry.Lookup(t.Context(), "node-1"))
 	f.at = record.LastEnd
 	f.refuse(t, second, checkRegistryRequester)
 	f.at = f.at.Add(365 * 24 * time.Hour)
 	f.refuse(t, second, checkRegistryRequester)
 	f.admit(t, first)
 	f.at = f.at.Add(365 * 24 * time.Hour)
-	must(f.registry.Release(t.Context(), "node-1", "uid-1"))
+	testkit.Must(f.registry.Release(t.Context(), "node-1", "uid-1"))
 	f.admit(t, second)
 	f.refuse(t, documented(t, csr.RequesterBootstrap), checkRegistryRequester)
 
@@ -58,8 +59,8 @@ func TestFirstUseDocument(t *testing.T) {
 func TestFirstUseDocumentReleased(t *testing.T) {
 	f := newFirstUse(t, documentScope)
 	f.admit(t, documented(t, csr.RequesterBootstrap))
-	record := must(f.registry.Lookup(t.Context(), "node-1"))
-	must(f.registry.Rebind(t.Context(), record, "cloud:2"))
+	record := testkit.Must(f.registry.Lookup(t.Context(), "node-1"))
+	testkit.Must(f.registry.Rebind(t.Context(), record, "cloud:2"))
 	replaced := documented(t, csr.RequesterBootstrap)
 	f.refuse(t, replaced, checkRegistryName)
 	replaced.Machine = "cloud:2"
@@ -67,7 +68,7 @@ func TestFirstUseDocumentReleased(t *testing.T) {
 	other := documented(t, csr.RequesterBootstrap)
 	other.Machine = "cloud:2"
 	f.refuse(t, other, checkRegistryRequester)
-	must(f.registry.Release(t.Context(), "node-1", "uid-1"))
+	testkit.Must(f.registry.Release(t.Context(), "node-1", "uid-1"))
 	f.refuse(t, other, CheckRegistryResting)
 }
 
@@ -100,7 +101,7 @@ func TestFirstUseTPMRejoins(t *testing.T) {
 // that a machine may have several identities, and the first key is the only one; where none does,
 // it matters.
 func TestListedMachinesOfManyIdentities(t *testing.T) {
-	list := must(NewStaticList([]Member{{Machine: "cloud:1", NodeName: "node-1", Provider: "cloud"}}))
+	list := testkit.Must(NewStaticList([]Member{{Machine: "cloud:1", NodeName: "node-1", Provider: "cloud"}}))
 	const why = "documents of every customer's machines"
 	open := attest.Opening{ClusterIDs: []string{testCluster}, Roads: []attest.OpenRoad{{Provider: "cloud", Road: attest.RoadDocument,
 		Identities: []attest.Grammar{{Kind: "cloud"}}, ManyIdentities: why}}}
@@ -185,14 +186,14 @@ func TestFirstUseDocumentOwnSigners(t *testing.T) {
 	f.own = []string{csr.SignerClientTPM}
 	admitted := func() (*attest.Result, csr.IssuedRecord) {
 		r := documented(t, csr.RequesterBootstrap)
-		noError(t, attest.AskMembership(t.Context(), f, r))
-		issued := must(r.Attested().Record(nil))
+		testkit.NoError(t, attest.AskMembership(t.Context(), f, r))
+		issued := testkit.Must(r.Attested().Record(nil))
 		issued.CredentialID = "X509SHA256=00"
 		return r, issued
 	}
 	first, firstIssued := admitted()
 	second, secondIssued := admitted()
-	noError(t, first.Attested().Grant().Record(t.Context(), firstIssued))
+	testkit.NoError(t, first.Attested().Grant().Record(t.Context(), firstIssued))
 	if err := second.Attested().Grant().Record(t.Context(), secondIssued); !errors.Is(err, checkRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("got %v, want %s", err, checkRegistryRequester)
 	}

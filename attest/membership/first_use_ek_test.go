@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -18,7 +19,7 @@ import (
 // name has one machine.
 func TestFirstUseOfEKs(t *testing.T) {
 	ctx := context.Background()
-	ca := must(tpmsim.NewCA(tpmsim.CAOptions{}))
+	ca := testkit.Must(tpmsim.NewCA(tpmsim.CAOptions{}))
 	ours := tpmsim.New(t, tpmsim.Options{CA: ca})
 	theirs := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	node := func(device *tpmsim.TPM, name string, ek tpmkind.EKOrigin) *attesttest.Node {
@@ -27,18 +28,18 @@ func TestFirstUseOfEKs(t *testing.T) {
 	}
 	first := node(ours, "node-1", tpmkind.EKRSA2048())
 	plane := attesttest.NewControlPlane(t, first, node(ours, "node-2", tpmkind.EKRSA2048()), node(ours, "node-3", tpmkind.EKP256()))
-	registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID, Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now}))
+	registry := testkit.Must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID, Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now}))
 	existing := map[string]bool{"node-4": true}
-	use := must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+	use := testkit.Must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
 		NodeExists: func(_ context.Context, name string) (bool, error) { return existing[name], nil }}))
 	config := plane.Config
 	config.Authorizer = use
-	plane.Verifier = must(attest.NewVerifier(config))
-	noError(t, plane.Admit(node(ours, "node-4", tpmkind.EKRSA2048())))
+	plane.Verifier = testkit.Must(attest.NewVerifier(config))
+	testkit.NoError(t, plane.Admit(node(ours, "node-4", tpmkind.EKRSA2048())))
 
 	join := func(n *attesttest.Node) error {
 		n.ProviderID = ""
-		n.Subject.Request = must(csr.Create(n.Purpose, n.Key, n.Name, csr.CreateOptions{}))
+		n.Subject.Request = testkit.Must(csr.Create(n.Purpose, n.Key, n.Name, csr.CreateOptions{}))
 		_, err := plane.Join(ctx, n)
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // The whole join under trust on first use: the hello is not recorded,
@@ -24,21 +25,21 @@ func TestFirstUseJoin(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{Profile: profile})
 	plane := attesttest.NewControlPlane(t, node)
 
-	registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: plane.Now}))
+	registry := testkit.Must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: plane.Now}))
 	const lifetime = 24 * time.Hour
-	first := must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: lifetime, Now: plane.Now,
+	first := testkit.Must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: lifetime, Now: plane.Now,
 		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}))
 	config := plane.Config
 	config.Authorizer = membership.Both(config.Authorizer, first)
-	plane.Verifier = must(attest.NewVerifier(config))
+	plane.Verifier = testkit.Must(attest.NewVerifier(config))
 
-	challenge := must(plane.Challenge(ctx, node))
+	challenge := testkit.Must(plane.Challenge(ctx, node))
 	if r, err := registry.Lookup(ctx, node.Name); err != nil || r != nil {
 		t.Fatalf("after the hello: got record %+v, %v", r, err)
 	}
-	answer := must(node.Answer(ctx, challenge, plane.Now()))
-	result := must(plane.Verifier.Verify(ctx, answer))
-	issued := must(plane.CA.Issue(ctx, result.Attested()))
+	answer := testkit.Must(node.Answer(ctx, challenge, plane.Now()))
+	result := testkit.Must(plane.Verifier.Verify(ctx, answer))
+	issued := testkit.Must(plane.CA.Issue(ctx, result.Attested()))
 	r, err := registry.Lookup(ctx, node.Name)
 	if err != nil || r == nil || r.State != membership.StateBound || r.Machine != result.Machine {
 		t.Fatalf("after the answer: got record %+v, %v", r, err)
@@ -47,7 +48,7 @@ func TestFirstUseJoin(t *testing.T) {
 		t.Errorf("the certificate lives until %s, the record says %s", issued.Certificate.NotAfter, r.LastEnd)
 	}
 
-	must(registry.Release(ctx, node.Name, r.MachineUID))
+	testkit.Must(registry.Release(ctx, node.Name, r.MachineUID))
 	_, err = plane.Verifier.Verify(ctx, answer) // filed again
 	if !errors.Is(err, membership.CheckRegistryResting) || csr.Decide(err).Verdict != csr.VerdictDeny {
 		t.Errorf("after the machine has gone: got %v, want %s", err, membership.CheckRegistryResting)
@@ -72,13 +73,13 @@ func TestFirstUseOwnCA(t *testing.T) {
 	plane := attesttest.NewControlPlane(t, node)
 	config := plane.Config
 	members := func(cluster string) (attest.Authorizer, membership.Registry) {
-		registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: cluster}, membership.RegistryOptions{Now: plane.Now}))
-		first := must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now, OwnCA: plane.CA,
+		registry := testkit.Must(membership.NewMemoryRegistry(membership.Scope{Cluster: cluster}, membership.RegistryOptions{Now: plane.Now}))
+		first := testkit.Must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now, OwnCA: plane.CA,
 			NodeExists: func(context.Context, string) (bool, error) { return false, nil }}))
 		return membership.Both(config.Authorizer, first), registry
 	}
 	authorizer, _ := members("cluster-2")
-	typo := must(membership.NewStaticList([]membership.Member{{Machine: "gce:p/1", NodeName: "node-1"}, {Machine: "gec:p/2", NodeName: "node-2"}}))
+	typo := testkit.Must(membership.NewStaticList([]membership.Member{{Machine: "gce:p/1", NodeName: "node-1"}, {Machine: "gec:p/2", NodeName: "node-2"}}))
 	for want, a := range map[attest.Check]attest.Authorizer{membership.CheckRegistryScope: authorizer, "member-list": typo} {
 		refused := config
 		refused.Authorizer = a
@@ -89,32 +90,16 @@ func TestFirstUseOwnCA(t *testing.T) {
 
 	authorizer, registry := members(attesttest.ClusterID)
 	config.Authorizer = authorizer
-	plane.Verifier = must(attest.NewVerifier(config))
-	challenge := must(plane.Challenge(ctx, node))
-	answer := must(node.Answer(ctx, challenge, plane.Now()))
-	result := must(plane.Verifier.Verify(ctx, answer))
+	plane.Verifier = testkit.Must(attest.NewVerifier(config))
+	challenge := testkit.Must(plane.Challenge(ctx, node))
+	answer := testkit.Must(node.Answer(ctx, challenge, plane.Now()))
+	result := testkit.Must(plane.Verifier.Verify(ctx, answer))
 	if r, err := registry.Lookup(ctx, node.Name); err != nil || r == nil || r.State != membership.StateReserved {
 		t.Fatalf("after the answer: got record %+v, %v", r, err)
 	}
-	issued := must(plane.CA.Issue(ctx, result.Attested()))
+	issued := testkit.Must(plane.CA.Issue(ctx, result.Attested()))
 	r, err := registry.Lookup(ctx, node.Name)
 	if err != nil || r == nil || r.State != membership.StateBound || len(r.Issued) != 1 || r.Issued[0].CredentialID != issued.Record.CredentialID {
 		t.Errorf("after the certificate: got record %+v, %v", r, err)
-	}
-}
-
-// must returns v, and panics on an error.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-// noError ends the test on an error.
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -27,7 +28,7 @@ func TestFirstUseOwnSigners(t *testing.T) {
 	f.c.Registry = count
 	admitted := func() *attest.Result {
 		r := answerOf(t, "node-1", "gce:p/1")
-		noError(t, attest.AskMembership(t.Context(), f, r))
+		testkit.NoError(t, attest.AskMembership(t.Context(), f, r))
 		return r
 	}
 	admitted() // the controller
@@ -35,7 +36,7 @@ func TestFirstUseOwnSigners(t *testing.T) {
 		t.Fatalf("got %+v", r)
 	}
 	signer := admitted()
-	issued := must(signer.Attested().Record(nil))
+	issued := testkit.Must(signer.Attested().Record(nil))
 	issued.CredentialID = "X509SHA256=00"
 	for name, change := range map[string]func(r *csr.IssuedRecord){
 		"of another machine":  func(r *csr.IssuedRecord) { r.Machine = "gce:p/2" },
@@ -48,7 +49,7 @@ func TestFirstUseOwnSigners(t *testing.T) {
 		}
 	}
 	count.calls()
-	noError(t, signer.Attested().Grant().Record(t.Context(), issued))
+	testkit.NoError(t, signer.Attested().Grant().Record(t.Context(), issued))
 	r := f.record(t, "node-1")
 	if r.State != StateBound || len(r.Issued) != 1 || r.Issued[0].CredentialID != issued.CredentialID || r.LastEnd.Before(issued.NotAfter) {
 		t.Errorf("got %+v", r)
@@ -58,7 +59,7 @@ func TestFirstUseOwnSigners(t *testing.T) {
 	}
 	// A node that is released in between gets no certificate.
 	late := admitted()
-	must(f.registry.Release(t.Context(), "node-1", "uid-1"))
+	testkit.Must(f.registry.Release(t.Context(), "node-1", "uid-1"))
 	if err := late.Attested().Grant().Record(t.Context(), issued); !errors.Is(err, CheckRegistryResting) || !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("after its release: got %v, want %v", err, CheckRegistryResting)
 	}
@@ -67,12 +68,12 @@ func TestFirstUseOwnSigners(t *testing.T) {
 // caOf is a CA of some signers.
 func caOf(t *testing.T, signers ...string) *csr.CA {
 	t.Helper()
-	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
-	certificate := must(x509.ParseCertificate(der))
-	ca := must(csr.NewCA([]*x509.Certificate{certificate}, key, csr.CAConfig{SignerNames: signers, ClusterIDs: []string{testCluster}}))
+	der := testkit.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	certificate := testkit.Must(x509.ParseCertificate(der))
+	ca := testkit.Must(csr.NewCA([]*x509.Certificate{certificate}, key, csr.CAConfig{SignerNames: signers, ClusterIDs: []string{testCluster}}))
 	return ca
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // simulation is several control planes over one store, in simulated time: clocks apart, both
@@ -103,13 +104,13 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 	for n := range 3 {
 		s.offsets = append(s.offsets, time.Duration(s.IntN(60)-30)*time.Second)
 		now := func() time.Time { return s.now.Add(s.offsets[n]) }
-		registry := must(NewRegistry(s.scope, store, RegistryOptions{Now: now}))
+		registry := testkit.Must(NewRegistry(s.scope, store, RegistryOptions{Now: now}))
 		c := FirstUseConfig{Registry: registry, MaxLifetime: testLifetime, Now: now,
 			NodeExists: func(_ context.Context, name string) (bool, error) { return s.nodes[name], nil }}
 		if n == 2 {
 			c.Stale = &staleRegistry{registry, s, map[string]*Record{}}
 		}
-		f := must(NewFirstUse(c))
+		f := testkit.Must(NewFirstUse(c))
 		f.own = []string{csr.SignerClientTPM}
 		s.firstUse, s.registry = append(s.firstUse, f), registry
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // TestFirstUseSlot: a machine of a pool has the UID that Slot names, in its record and its
@@ -25,23 +26,23 @@ func TestFirstUseSlot(t *testing.T) {
 		return &csr.Machine{Name: "pool", NodeName: node.Name, ProviderID: node.ProviderID, BootstrapReady: true}, nil
 	}
 	join := func(slot string, slotErr error, around func(attest.Authorizer) attest.Authorizer) (*membership.Record, *csr.Issued, error) {
-		registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: plane.Now}))
+		registry := testkit.Must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: plane.Now}))
 		config := membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now, OwnCA: plane.CA,
 			NodeExists: func(context.Context, string) (bool, error) { return false, nil }}
 		if slot != "" || slotErr != nil {
 			config.Slot = func(context.Context, *attest.Result) (string, error) { return slot, slotErr }
 		}
-		first := must(membership.NewFirstUse(config))
+		first := testkit.Must(membership.NewFirstUse(config))
 		c := plane.Config
 		c.Authorizer = around(first)
-		plane.Verifier = must(attest.NewVerifier(c))
+		plane.Verifier = testkit.Must(attest.NewVerifier(c))
 		var issued *csr.Issued
 		for range 2 { // the second time it is known
 			challenge, err := plane.Challenge(t.Context(), node)
 			if err != nil {
 				return nil, nil, err
 			}
-			answer := must(node.Answer(t.Context(), challenge, plane.Now()))
+			answer := testkit.Must(node.Answer(t.Context(), challenge, plane.Now()))
 			result, err := plane.Verifier.Verify(t.Context(), answer)
 			if err != nil {
 				return nil, nil, err

@@ -15,20 +15,21 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // checkedRequest is a request that passed a policy.
 func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, purpose csr.Purpose, machine csr.Machine) *csr.Checked {
 	t.Helper()
-	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	options := csr.CreateOptions{}
 	signer := csr.SignerClientTPM
 	if purpose == csr.PurposeServing {
 		options.DNSNames, signer = machine.DNSNames, csr.SignerServingTPM
 	}
-	der := must(csr.Create(purpose, key, nodeName, options))
-	pem := must((&csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte{0x30, 0}}).Marshal())
+	der := testkit.Must(csr.Create(purpose, key, nodeName, options))
+	pem := testkit.Must((&csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte{0x30, 0}}).Marshal())
 	by := csr.User{Username: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:authenticated"}}
 	if class == csr.RequesterNode {
 		by = csr.User{Username: "system:node:" + nodeName, Groups: []string{"system:nodes", "system:authenticated"}}
@@ -38,7 +39,7 @@ func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, pur
 	machine.NodeName, machine.BootstrapReady = nodeName, true
 	policy := &csr.Policy{SignerNames: []string{signer}, ClusterIDs: []string{"another name", testCluster},
 		Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return &machine, nil }}
-	checked := must(policy.CheckUnsigned(context.Background(), r.Parsed(), signer))
+	checked := testkit.Must(policy.CheckUnsigned(context.Background(), r.Parsed(), signer))
 	return checked
 }
 
@@ -60,8 +61,8 @@ func newFirstUse(t testing.TB, scope Scope) *firstUse {
 	scope.Cluster = testCluster
 	f := &firstUse{at: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), nodes: map[string]bool{}}
 	now := func() time.Time { return f.at }
-	f.registry = must(NewMemoryRegistry(scope, RegistryOptions{Now: now}))
-	f.FirstUse = must(NewFirstUse(FirstUseConfig{Registry: f.registry, MaxLifetime: testLifetime, Now: now,
+	f.registry = testkit.Must(NewMemoryRegistry(scope, RegistryOptions{Now: now}))
+	f.FirstUse = testkit.Must(NewFirstUse(FirstUseConfig{Registry: f.registry, MaxLifetime: testLifetime, Now: now,
 		NodeExists: func(_ context.Context, nodeName string) (bool, error) { return f.nodes[nodeName], f.nodesErr }}))
 	return f
 }
@@ -83,7 +84,7 @@ func inventoried(t testing.TB, r *attest.Result, class csr.RequesterClass, machi
 
 func (f *firstUse) admit(t testing.TB, r *attest.Result) *attest.Authorization {
 	t.Helper()
-	a := must(asked(t, f, r))
+	a := testkit.Must(asked(t, f, r))
 	return a
 }
 
@@ -137,7 +138,7 @@ func TestFirstUse(t *testing.T) {
 	f.refuse(t, inventoried(t, first, csr.RequesterBootstrap, csr.Machine{UID: "uid-2", ProviderID: "test://1"}), checkRegistryUID)
 	f.refuse(t, inventoried(t, first, csr.RequesterBootstrap, csr.Machine{UID: "uid-1", ProviderID: "test://2"}), checkRegistryProviderID)
 
-	must(f.registry.Release(ctx, "node-1", "uid-1"))
+	testkit.Must(f.registry.Release(ctx, "node-1", "uid-1"))
 	f.refuse(t, first, CheckRegistryResting) // an answer that is filed again
 	f.at = f.at.Add(testLifetime + 2*message.MaxAnswerAge + 2*time.Second)
 	f.refuse(t, first, checkRegistryNode) // its Node is still there
@@ -178,7 +179,7 @@ func TestFirstUseOfPlainNodes(t *testing.T) {
 	f.refuse(t, asNode("gce:p/1"), checkRegistryRequester)
 	reserve := func() {
 		t.Helper()
-		must(f.registry.Reserve(t.Context(), Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1"}, f.at.Add(time.Minute)))
+		testkit.Must(f.registry.Reserve(t.Context(), Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1"}, f.at.Add(time.Minute)))
 	}
 	reserve()
 	if _, err := asked(t, f, asNode("gce:p/2")); !errors.Is(err, refusal.ErrRetry) {
@@ -229,7 +230,7 @@ func TestFirstUseScope(t *testing.T) {
 func TestFirstUseOfAnotherCluster(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	f.admit(t, answerOf(t, "node-1", "gce:p/1")) // "another name" is its first
-	registry := must(NewMemoryRegistry(Scope{Cluster: "cluster-2"}, RegistryOptions{}))
+	registry := testkit.Must(NewMemoryRegistry(Scope{Cluster: "cluster-2"}, RegistryOptions{}))
 	f.c.Registry = registry
 	for _, stage := range []attest.Stage{attest.StageHello, attest.StageAnswer} {
 		r := answerOf(t, "node-1", "gce:p/1")
@@ -317,7 +318,7 @@ func TestFirstUseUndecided(t *testing.T) {
 }
 
 func TestNewFirstUse(t *testing.T) {
-	m := must(NewMemoryRegistry(testScope, RegistryOptions{}))
+	m := testkit.Must(NewMemoryRegistry(testScope, RegistryOptions{}))
 	good := FirstUseConfig{Registry: m, MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil }}
 	if _, err := NewFirstUse(good); err != nil {
 		t.Error(err)
@@ -356,7 +357,7 @@ func TestNewFirstUse(t *testing.T) {
 
 // Limits of the configuration, at the limit and one over it.
 func TestNewFirstUseLimits(t *testing.T) {
-	registry := must(NewMemoryRegistry(testScope, RegistryOptions{}))
+	registry := testkit.Must(NewMemoryRegistry(testScope, RegistryOptions{}))
 	for name, c := range map[string]struct {
 		lifetime, recovery time.Duration
 		ok                 bool

@@ -14,17 +14,18 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // highRange is the certificate of a TPM's EK of the high range, as its vendor issues it.
 func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek tpmkind.EKOrigin) [][]byte {
 	t.Helper()
-	rsp := must(tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*ek.Template)}.Execute(tpm))
-	must((tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(tpm))
-	public := must(statement.ParsePublic(rsp.OutPublic.Bytes()))
-	key := must(public.Key())
-	cert := must(ca.IssueEK(key, tpmsim.CertificateOptions{}))
+	rsp := testkit.Must(tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*ek.Template)}.Execute(tpm))
+	testkit.Must((tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(tpm))
+	public := testkit.Must(statement.ParsePublic(rsp.OutPublic.Bytes()))
+	key := testkit.Must(public.Key())
+	cert := testkit.Must(ca.IssueEK(key, tpmsim.CertificateOptions{}))
 	return [][]byte{cert.Raw, ca.EKIntermediate().Raw}
 }
 
@@ -32,7 +33,7 @@ func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek tpmkind.EKOrigin
 // vendor's certificate. It gets one name for one Machine of the inventory, and none where
 // the inventory tells no Machines apart.
 func TestTwoEKsOfOneAlgorithm(t *testing.T) {
-	ca := must(tpmsim.NewCA(tpmsim.CAOptions{}))
+	ca := testkit.Must(tpmsim.NewCA(tpmsim.CAOptions{}))
 	device := tpmsim.New(t, tpmsim.Options{CA: ca})
 	high := tpmkind.EKHigh(1)
 	certificates := highRange(t, device, ca, high)
@@ -55,16 +56,16 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 		{"no UIDs, insecure", "", true, nil, nil, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID, Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now}))
+			registry := testkit.Must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID, Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now}))
 			config := plane.Config
-			config.Authorizer = must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+			config.Authorizer = testkit.Must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
 				InsecureAllowNoMachineUID: c.insecure, NodeExists: func(context.Context, string) (bool, error) { return false, nil }}))
 			config.Policy = &csr.Policy{SignerNames: plane.Config.Policy.SignerNames, ClusterIDs: plane.Config.Policy.ClusterIDs,
 				Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 					name := q.NodeName
 					return &csr.Machine{Name: "machine", UID: c.uid, NodeName: name, BootstrapReady: true}, nil
 				}}
-			plane.Verifier = must(attest.NewVerifier(config))
+			plane.Verifier = testkit.Must(attest.NewVerifier(config))
 			if err := joinWithoutID(t, plane, one); c.first == nil && err != nil || !errors.Is(err, c.first) {
 				t.Errorf("the first EK: got %v, want %v", err, c.first)
 			}
@@ -83,7 +84,7 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 func joinWithoutID(t testing.TB, plane *attesttest.ControlPlane, n *attesttest.Node) (err error) {
 	t.Helper()
 	n.ProviderID = ""
-	n.Subject.Request = must(csr.Create(n.Purpose, n.Key, n.Name, csr.CreateOptions{}))
+	n.Subject.Request = testkit.Must(csr.Create(n.Purpose, n.Key, n.Name, csr.CreateOptions{}))
 	_, err = plane.Join(t.Context(), n)
 	return err
 }

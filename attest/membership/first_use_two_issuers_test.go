@@ -13,6 +13,7 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -37,7 +38,7 @@ func TestTwoIssuersOfOneKey(t *testing.T) {
 			var nodes [2]*attesttest.Node
 			for i, field := range c.fields {
 				ca := tpmlab.Sign(t, nil, "AK CA", func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-time.Hour), now.Add(time.Hour) })
-				made := must(tpmcert.CreateAKCertificate(t.Context(), tpmcert.AKTemplate{Key: device.AKCertificate(tpmsim.RSA2048).PublicKey, PermanentIdentifier: "the machine",
+				made := testkit.Must(tpmcert.CreateAKCertificate(t.Context(), tpmcert.AKTemplate{Key: device.AKCertificate(tpmsim.RSA2048).PublicKey, PermanentIdentifier: "the machine",
 					NotBefore: now.Add(-time.Minute), NotAfter: now.Add(30 * time.Minute)}, ca.Cert, ca.Key))
 				profile := tpmcert.ProfileTCG()
 				profile.Identity, profile.OneAKPerMachine = []tpmcert.IdentitySource{tpmcert.OtherNameIdentity{Issuer: field}}, true
@@ -48,10 +49,10 @@ func TestTwoIssuersOfOneKey(t *testing.T) {
 				last.Roots = append(last.Roots, ca.Cert)
 				nodes[i] = attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: []string{"node-1", "node-2"}[i], Certificates: tpmcert.CertificatesDER(made.Chain)})
 			}
-			kind := must(tpmkind.NewKind(config))
+			kind := testkit.Must(tpmkind.NewKind(config))
 			plane := attesttest.NewControlPlane(t, nodes[0], nodes[1])
-			registry := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: plane.Now}))
-			firstUse := must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+			registry := testkit.Must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: plane.Now}))
+			firstUse := testkit.Must(membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
 				NodeExists: func(context.Context, string) (bool, error) { return false, nil }}))
 			verifier := plane.Config
 			verifier.Kinds, verifier.Authorizer = []attest.Kind{kind}, firstUse
@@ -59,7 +60,7 @@ func TestTwoIssuersOfOneKey(t *testing.T) {
 				t.Errorf("got %v, want %v", err, c.refuse)
 			}
 			verifier.Authorizer = attest.AuthorizerFunc(firstUse.Authorize) // which hides the question
-			plane.Verifier = must(attest.NewVerifier(verifier))
+			plane.Verifier = testkit.Must(attest.NewVerifier(verifier))
 			if err := joinWithoutID(t, plane, nodes[0]); (err != nil) != (c.refuse != nil) {
 				t.Errorf("the first name: got %v", err)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -104,7 +105,7 @@ func TestFirstUseBindsAgain(t *testing.T) {
 		t.Error(err)
 	}
 	// A reservation whose maker died is bound by the same machine at once.
-	must(f.registry.Reserve(t.Context(), Claim{NodeName: "node-2", Machine: "gce:p/2", MachineUID: "uid-2", ProviderID: "test://2"}, f.at.Add(time.Minute)))
+	testkit.Must(f.registry.Reserve(t.Context(), Claim{NodeName: "node-2", Machine: "gce:p/2", MachineUID: "uid-2", ProviderID: "test://2"}, f.at.Add(time.Minute)))
 	second := answerOf(t, "node-2", "gce:p/2")
 	f.admit(t, inventoried(t, second, csr.RequesterBootstrap, csr.Machine{UID: "uid-2", ProviderID: "test://2"}))
 	if got := f.record(t, "node-2"); got.State != StateBound || len(got.Issued) != 1 {
@@ -208,17 +209,17 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 	other := Claim{NodeName: "node-1", Machine: "gce:p/2", MachineUID: "uid-2", ProviderID: "test://2"}
 	reserved := func(t *testing.T, f *firstUse, c Claim) *Record {
 		t.Helper()
-		r := must(f.registry.Reserve(ctx, c, f.at.Add(time.Minute)))
+		r := testkit.Must(f.registry.Reserve(ctx, c, f.at.Add(time.Minute)))
 		return r
 	}
 	bound := func(t *testing.T, f *firstUse, c Claim) *Record {
 		t.Helper()
-		r := must(f.registry.Bind(ctx, reserved(t, f, c), f.at.Add(time.Hour), nil))
+		r := testkit.Must(f.registry.Bind(ctx, reserved(t, f, c), f.at.Add(time.Hour), nil))
 		return r
 	}
 	released := func(t *testing.T, f *firstUse, c Claim) {
 		t.Helper()
-		must(f.registry.Release(ctx, c.NodeName, c.MachineUID))
+		testkit.Must(f.registry.Release(ctx, c.NodeName, c.MachineUID))
 	}
 	for name, row := range map[string]struct {
 		prepare func(t *testing.T, f *firstUse) *Record // which the cache has
@@ -266,7 +267,7 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 		}, CheckRegistryResting, 1},
 		"bound by it, and another's now": {func(t *testing.T, f *firstUse) *Record {
 			seen := bound(t, f, mine)
-			must(f.registry.Rebind(ctx, seen, other.Machine))
+			testkit.Must(f.registry.Rebind(ctx, seen, other.Machine))
 			return seen
 		}, checkRegistryName, 1},
 		"another's, and free now": {func(t *testing.T, f *firstUse) *Record {
@@ -285,7 +286,7 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 				r := answerOf(t, "node-1", "gce:p/1")
 				err := attest.AskMembership(ctx, f, r)
 				if own != nil && err == nil {
-					issued := must(r.Attested().Record(nil))
+					issued := testkit.Must(r.Attested().Record(nil))
 					issued.CredentialID = "X509SHA256=00"
 					err = r.Attested().Grant().Record(ctx, issued)
 				}
@@ -315,8 +316,8 @@ func TestFirstUseStaleReservationWithNode(t *testing.T) {
 			t.Run(signs+", "+behind, func(t *testing.T) {
 				f := newFirstUse(t, Scope{})
 				mine := Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1", ProviderID: "test://1"}
-				seen := must(f.registry.Reserve(t.Context(), mine, f.at.Add(time.Minute)))
-				must(f.registry.Release(t.Context(), "node-1", "uid-1"))
+				seen := testkit.Must(f.registry.Reserve(t.Context(), mine, f.at.Add(time.Minute)))
+				testkit.Must(f.registry.Release(t.Context(), "node-1", "uid-1"))
 				f.nodes["node-1"] = true
 				f.own = own
 				if stale {
@@ -325,7 +326,7 @@ func TestFirstUseStaleReservationWithNode(t *testing.T) {
 				r := answerOf(t, "node-1", "gce:p/1")
 				err := attest.AskMembership(t.Context(), f, r)
 				if own != nil && err == nil {
-					issued := must(r.Attested().Record(nil))
+					issued := testkit.Must(r.Attested().Record(nil))
 					issued.CredentialID = "X509SHA256=00"
 					err = r.Attested().Grant().Record(t.Context(), issued)
 				}
@@ -386,7 +387,7 @@ func TestIssuedRecords(t *testing.T) {
 	r := f.record(t, "node-1")
 	issued := r.Issued[0]
 	issued.CredentialID = "c"
-	must(f.registry.Bind(t.Context(), r, time.Time{}, &issued))
+	testkit.Must(f.registry.Bind(t.Context(), r, time.Time{}, &issued))
 	if got, err := ask("node-1", "c"); err != nil || got.Machine != "gce:p/1" {
 		t.Errorf("got %+v, %v", got, err)
 	}

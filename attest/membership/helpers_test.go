@@ -44,19 +44,3 @@ func recordsOf(t testing.TB, s Registry) []Record {
 func AnswerOf(t testing.TB, nodeName string, machine attest.Identity) *attest.Result {
 	return answerOf(t, nodeName, machine)
 }
-
-// must returns v, and panics on an error.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-// noError ends the test on an error.
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

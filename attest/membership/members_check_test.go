@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 type embedsFirstUse struct{ *FirstUse }
@@ -16,12 +17,12 @@ type embedsFirstUse struct{ *FirstUse }
 func TestCheckAuthorizer(t *testing.T) {
 	f := newFirstUse(t, Scope{}).FirstUse
 	ofEKs := newFirstUse(t, Scope{Road: attest.RoadEK, IdentityClass: "P-256"}).FirstUse
-	registry := must(NewMemoryRegistry(Scope{Cluster: "cluster-2"}, RegistryOptions{}))
+	registry := testkit.Must(NewMemoryRegistry(Scope{Cluster: "cluster-2"}, RegistryOptions{}))
 	c := f.c
 	c.Registry = registry
-	another := must(NewFirstUse(c))
+	another := testkit.Must(NewFirstUse(c))
 	list := func(text string) *StaticList {
-		l := must(ParseStaticList([]byte(text)))
+		l := testkit.Must(ParseStaticList([]byte(text)))
 		return l
 	}
 	ak, ek, bothRoads := ofTPM("", attest.RoadAK), ofTPM("", attest.RoadEK), ofTPM("", attest.RoadAK, attest.RoadEK)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // Members are both: the inventory is asked as it is, and so is the authorizer.
@@ -46,7 +47,7 @@ func TestWith(t *testing.T) {
 
 // A list is the inventory of its own nodes, and of no others.
 func TestStaticListMachine(t *testing.T) {
-	list := must(ParseStaticList([]byte("gce:p/1 node-1 test://1\ncloud:2 node-2 provider=cloud\n")))
+	list := testkit.Must(ParseStaticList([]byte("gce:p/1 node-1 test://1\ncloud:2 node-2 provider=cloud\n")))
 	for node, want := range map[string]csr.Machine{
 		"node-1": {Name: "node-1", NodeName: "node-1", Identity: "gce:p/1", Provider: "tpm", ProviderID: "test://1", BootstrapReady: true},
 		"node-2": {Name: "node-2", NodeName: "node-2", Identity: "cloud:2", Provider: "cloud", BootstrapReady: true},

@@ -6,11 +6,12 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 func TestMemoryRegistry(t *testing.T) {
 	attesttest.RunRegistry(t, func(t testing.TB, now func() time.Time) []membership.Registry {
-		m := must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: now}))
+		m := testkit.Must(membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: now}))
 		return []membership.Registry{m}
 	})
 }

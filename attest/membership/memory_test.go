@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 func testClaim(i int) Claim {
@@ -23,7 +24,7 @@ func memoryOf(t testing.TB, records int) (Registry, *memoryStore, *time.Time) {
 	t.Helper()
 	at := testTime()
 	store := new(memoryStore)
-	r := must(NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return at }}))
+	r := testkit.Must(NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return at }}))
 	for i := range records {
 		joinMemory(t, r, testClaim(i), at)
 	}
@@ -87,7 +88,7 @@ func TestCallsTouchFewRecords(t *testing.T) {
 	for _, size := range []int{10, 100, 1000} {
 		_, memory, at := memoryOf(t, size)
 		store := &counting{Store: memory}
-		r := must(NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return *at }}))
+		r := testkit.Must(NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return *at }}))
 		ctx, next := t.Context(), testClaim(size)
 		var record *Record
 		for _, call := range []struct {
@@ -112,11 +113,11 @@ func TestCallsTouchFewRecords(t *testing.T) {
 		}
 		// Half of them end at the same time; each write still sweeps only a few.
 		for i := range size / 2 {
-			must(r.Release(ctx, "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)))
+			testkit.Must(r.Release(ctx, "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)))
 		}
 		*at = at.Add(2 * time.Hour)
 		store.touched = 0
-		must(r.Reserve(ctx, testClaim(size+1), at.Add(time.Minute)))
+		testkit.Must(r.Reserve(ctx, testClaim(size+1), at.Add(time.Minute)))
 		counts["Reserve with many ended"] = append(counts["Reserve with many ended"], store.touched)
 	}
 	for call, n := range counts {
@@ -131,7 +132,7 @@ func TestMemoryDropsWhatEnded(t *testing.T) {
 	const records = 100
 	r, store, at := memoryOf(t, records)
 	for i := range records {
-		must(r.Release(t.Context(), "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)))
+		testkit.Must(r.Release(t.Context(), "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)))
 	}
 	if len(store.records) != records {
 		t.Fatalf("%d records rest, want %d", len(store.records), records)
@@ -180,7 +181,7 @@ func TestMemoryHandsOutCopies(t *testing.T) {
 // A list of a registry is whole, in order, and without what ended, over several pieces.
 func TestRecordsInPieces(t *testing.T) {
 	r, _, at := memoryOf(t, 600)
-	must(r.Reserve(t.Context(), testClaim(9999), at.Add(time.Minute)))
+	testkit.Must(r.Reserve(t.Context(), testClaim(9999), at.Add(time.Minute)))
 	*at = at.Add(time.Minute)
 	got := recordsOf(t, r)
 	for i := 1; i < len(got); i++ {
@@ -240,10 +241,10 @@ func TestEndedReservationIsNotBoundByAClockBehind(t *testing.T) {
 			r, _, at := memoryOf(t, 1)
 			var last *Record // a sweep takes it last
 			for i := range reserved {
-				last = must(r.Reserve(t.Context(), testClaim(10+i), at.Add(time.Minute)))
+				last = testkit.Must(r.Reserve(t.Context(), testClaim(10+i), at.Add(time.Minute)))
 			}
 			*at = at.Add(61 * time.Second)
-			noError(t, take(r, &last.Claim))
+			testkit.NoError(t, take(r, &last.Claim))
 			*at = at.Add(-3 * time.Second)
 			_, err := r.Bind(t.Context(), last, at.Add(time.Hour), nil)
 			if taken := name != "nothing"; taken != errors.Is(err, CheckRegistryConflict) || !taken && err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -74,7 +75,7 @@ func TestProviderIDsOfAzure(t *testing.T) {
 		t.Errorf("got %v, want both machines of the set", err)
 	}
 
-	l := must(NewStaticList([]Member{{Machine: "rack:1", NodeName: "node-1", ProviderID: recorded}}))
+	l := testkit.Must(NewStaticList([]Member{{Machine: "rack:1", NodeName: "node-1", ProviderID: recorded}}))
 	for inventory, ok := range map[string]bool{now: true, recorded: true, c.ProviderID: false} {
 		a, err := asked(t, l, inventoried(t, answerOf(t, "node-1", "rack:1"), csr.RequesterBootstrap, csr.Machine{ProviderID: inventory}))
 		if (err == nil) != ok || ok && a.ProviderID != recorded {
@@ -90,7 +91,7 @@ func TestIssuedAgainAndAgain(t *testing.T) {
 	issue := func(request string, n int) {
 		c := csr.IssuedRecord{CredentialID: request + strconv.Itoa(n), RequestUID: request, NodeName: "node-1", Machine: string(record.Machine),
 			MachineUID: record.MachineUID, NotAfter: now.Add(time.Minute + time.Duration(n)*time.Second)}
-		change := must(Held{Name: record}.Bind(record, time.Time{}, &c, now))
+		change := testkit.Must(Held{Name: record}.Bind(record, time.Time{}, &c, now))
 		record = change.Record
 	}
 	issue("used", 0)
@@ -141,7 +142,7 @@ func TestIssuedInUseIsKept(t *testing.T) {
 				issued := csr.IssuedRecord{CredentialID: id, RequestUID: "request of " + id, FiledWith: filedWith, NodeName: "node-1", Machine: string(record.Machine),
 					MachineUID: record.MachineUID, NotBefore: at, NotAfter: now.Add(lifetime)}
 				at = at.Add(time.Second)
-				change := must(Held{Name: record}.Bind(record, time.Time{}, &issued, now))
+				change := testkit.Must(Held{Name: record}.Bind(record, time.Time{}, &issued, now))
 				record = change.Record
 			}
 			with := ""
@@ -180,7 +181,7 @@ func TestIssuedRequestsAreNewest(t *testing.T) {
 		if id != "" {
 			c.NotBefore = at
 		}
-		change := must(Held{Name: record}.Bind(record, time.Time{}, &c, now))
+		change := testkit.Must(Held{Name: record}.Bind(record, time.Time{}, &c, now))
 		record = change.Record
 	}
 	request := func(n int) { issue("", "request"+strconv.Itoa(n), "") }
@@ -247,7 +248,7 @@ func TestIssuedNewestIsKept(t *testing.T) {
 		id := "request" + strconv.Itoa(n)
 		c := csr.IssuedRecord{CredentialID: id, RequestUID: id, NodeName: "node-1", Machine: string(record.Machine), MachineUID: record.MachineUID,
 			NotAfter: now.Add(time.Hour - time.Duration(n)*time.Minute)}
-		change := must(Held{Name: record}.Bind(record, time.Time{}, &c, now))
+		change := testkit.Must(Held{Name: record}.Bind(record, time.Time{}, &c, now))
 		record = change.Record
 	}
 	if first := record.Issued[0].CredentialID; len(record.Issued) != MaxIssued || first != "request"+strconv.Itoa(MaxIssued) {
@@ -367,7 +368,7 @@ func TestRulesOfIssuedRecords(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(2 * time.Hour), Issued: []csr.IssuedRecord{c.has}}
-			change := must(Held{Name: r}.Bind(r, time.Time{}, &c.given, now.Add(c.later)))
+			change := testkit.Must(Held{Name: r}.Bind(r, time.Time{}, &c.given, now.Add(c.later)))
 			var got []string
 			for _, i := range change.Record.Issued {
 				got = append(got, i.CredentialID+" "+i.RequestUID+" "+strconv.Itoa(int(i.SPKIHash[0])))
@@ -390,7 +391,7 @@ func TestRulesOfIssuedRecords(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(2 * time.Hour)}
 			given := record("c", "r1", 1, 2*time.Hour)
-			must((Held{Name: r}).Bind(r, time.Time{}, &given, now))
+			testkit.Must((Held{Name: r}).Bind(r, time.Time{}, &given, now))
 			c.change(&given)
 			if _, err := (Held{Name: r}).Bind(r, time.Time{}, &given, now); !errors.Is(err, checkRegistryClaim) {
 				t.Errorf("got %v, want %s", err, checkRegistryClaim)

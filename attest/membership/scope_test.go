@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // ParseScope reads the text of String, and no other.
@@ -30,7 +31,7 @@ func TestParseScope(t *testing.T) {
 
 // The cluster is required, and stands apart from the text.
 func TestScopeCluster(t *testing.T) {
-	s := must(ParseScope("ek RSA-2048"))
+	s := testkit.Must(ParseScope("ek RSA-2048"))
 	if err := s.Check(); !errors.Is(err, CheckRegistryScope) {
 		t.Errorf("no cluster: got %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 const (
@@ -33,7 +34,7 @@ func marshal(l *StaticList) string {
 }
 
 func TestParseStaticList(t *testing.T) {
-	l := must(ParseStaticList([]byte(goodMembers)))
+	l := testkit.Must(ParseStaticList([]byte(goodMembers)))
 	want := []Member{{Machine: "ek:sha256:" + testDigest, NodeName: "node-1"}, {Machine: "gce:proj/42", NodeName: "node-2", ProviderID: "gce://proj/zone/node-2"}, {Machine: "row:7", NodeName: "node-3"}}
 	if got := l.Members(); !slices.Equal(got, want) {
 		t.Errorf("got %+v", got)
@@ -148,7 +149,7 @@ func TestParseStaticListSaysWhat(t *testing.T) {
 }
 
 func TestStaticListAuthorize(t *testing.T) {
-	l := must(ParseStaticList([]byte("gce:p/1 node-1\ngce:p/2 node-2 test://1\ngce:p/3 node-3 test://3\n")))
+	l := testkit.Must(ParseStaticList([]byte("gce:p/1 node-1\ngce:p/2 node-2 test://1\ngce:p/3 node-3 test://3\n")))
 	for _, c := range []struct {
 		node    string
 		machine attest.Identity
@@ -165,7 +166,7 @@ func TestStaticListAuthorize(t *testing.T) {
 			}
 		})
 	}
-	empty := must(ParseStaticList(nil))
+	empty := testkit.Must(ParseStaticList(nil))
 	if _, err := empty.Authorize(context.Background(), answerOf(t, "node-1", "gce:p/1")); !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("an empty list: got %v", err)
 	}
@@ -193,7 +194,7 @@ func TestStaticListLinesFit(t *testing.T) {
 		"an identity in capitals": {"azure:" + strings.ToUpper(machine[6:]) + " node-3 provider=azure", "want it as " + machine},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := must(ParseStaticList([]byte(many + c.line + "\n")))
+			l := testkit.Must(ParseStaticList([]byte(many + c.line + "\n")))
 			err := attest.CheckAuthorizer(l, attest.Opening{Roads: open})
 			if c.want == "" {
 				if err != nil {
@@ -247,7 +248,7 @@ func FuzzParseStaticList(f *testing.F) {
 
 // An identity counts on the road on which it is found, and on no other.
 func TestStaticListLooksAtTheRoad(t *testing.T) {
-	l := must(ParseStaticList([]byte("ek:sha256:" + testDigest + " node-1\ngce:p/1 node-2\n")))
+	l := testkit.Must(ParseStaticList([]byte("ek:sha256:" + testDigest + " node-1\ngce:p/1 node-2\n")))
 	for _, c := range []struct {
 		name, node string
 		machine    attest.Identity

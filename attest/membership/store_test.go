@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // faultyStore fails in one of its calls.
@@ -94,10 +95,10 @@ func TestFaultyStore(t *testing.T) {
 		t.Run(fails, func(t *testing.T) {
 			at := testTime()
 			store := &faultyStore{memoryStore: new(memoryStore)}
-			r := must(NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return at }}))
-			must(r.Reserve(t.Context(), testClaim(9), at.Add(time.Second)))
+			r := testkit.Must(NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return at }}))
+			testkit.Must(r.Reserve(t.Context(), testClaim(9), at.Add(time.Second)))
 			at = at.Add(time.Minute)
-			use := must(NewFirstUse(FirstUseConfig{Registry: r, MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil },
+			use := testkit.Must(NewFirstUse(FirstUseConfig{Registry: r, MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil },
 				Now: func() time.Time { return at }}))
 			store.fails = fails
 			if got, err := r.Reserve(t.Context(), testClaim(5), at.Add(time.Minute)); got != nil || !errors.Is(err, errStore) {
@@ -114,7 +115,7 @@ func TestFaultyStore(t *testing.T) {
 		})
 	}
 	store := &faultyStore{memoryStore: new(memoryStore), fails: "After"}
-	r := must(NewRegistry(testScope, store, RegistryOptions{}))
+	r := testkit.Must(NewRegistry(testScope, store, RegistryOptions{}))
 	for record, err := range r.Records(t.Context()) {
 		if record != nil || !errors.Is(err, errStore) {
 			t.Errorf("Records: got %v, %v", record, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -27,7 +28,7 @@ func (unvouching) Authorize(_ context.Context, r *attest.Result) (*attest.Author
 // compared with the node's claim.
 func TestProviderIDOfEvidence(t *testing.T) {
 	const ours, theirs = "gce://project/zone/vm-1", "gce://project/zone/vm-2"
-	list := must(NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1"}}))
+	list := testkit.Must(NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1"}}))
 	for name, c := range map[string]struct {
 		inventory string
 		details   any
@@ -138,7 +139,7 @@ func TestProviderIDOfEvidenceLater(t *testing.T) {
 func TestListContradictsEvidence(t *testing.T) {
 	const ours, theirs = "gce://project/zone/vm-1", "gce://project/zone/vm-2"
 	for id, want := range map[string]error{ours: nil, theirs: attest.CheckMembership, "metal3://ns/vm-1": nil} {
-		list := must(NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: id}}))
+		list := testkit.Must(NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: id}}))
 		for name, in := range map[string]func(f attest.Authorizer) attest.Authorizer{
 			"alone":      func(attest.Authorizer) attest.Authorizer { return list },
 			"in front":   func(f attest.Authorizer) attest.Authorizer { return Both(list, f) },
@@ -166,7 +167,7 @@ func TestListContradictsEvidence(t *testing.T) {
 // comes back.
 func TestRecordHasReconciledProviderID(t *testing.T) {
 	const id = "metal://rack-1/7"
-	list := must(NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: id}}))
+	list := testkit.Must(NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: id}}))
 	for name, in := range map[string]func(f *FirstUse) attest.Authorizer{
 		"a list in front":   func(f *FirstUse) attest.Authorizer { return Both(list, f) },
 		"a list at the end": func(f *FirstUse) attest.Authorizer { return Both(f, list) },

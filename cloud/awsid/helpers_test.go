@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 var now = time.Unix(1_800_000_000, 0).UTC()
@@ -31,7 +32,7 @@ var openEC2 = sync.OnceValues(func() (*cloudtest.EC2, error) { return cloudtest.
 // ec2 is a cloud whose clock stands at now, the same for all tests.
 func ec2(t testing.TB) *cloudtest.EC2 {
 	t.Helper()
-	shared := must(openEC2())
+	shared := testkit.Must(openEC2())
 	cloud := *shared
 	cloud.Now = func() time.Time { return now }
 	return &cloud
@@ -43,7 +44,7 @@ func machine() cloudtest.EC2Machine {
 
 func document(t testing.TB, m cloudtest.EC2Machine) []byte {
 	t.Helper()
-	return must(ec2(t).Document(m))
+	return testkit.Must(ec2(t).Document(m))
 }
 
 // authority is a region's key that signs whatever a test wants.
@@ -192,13 +193,5 @@ func corpus(t testing.TB) string {
 
 func readFile(t testing.TB, path ...string) []byte {
 	t.Helper()
-	return must(os.ReadFile(filepath.Join(path...)))
-}
-
-// must returns v, and panics on an error.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
+	return testkit.Must(os.ReadFile(filepath.Join(path...)))
 }

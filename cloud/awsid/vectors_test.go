@@ -57,10 +57,10 @@ func keep(t *testing.T, name string, data []byte, want refusal.Check) {
 // TestVectors replays the vectors that are kept.
 func TestVectors(t *testing.T) {
 	var e environment
-	list := must(vectors.Load(testkit.VectorFolder(t, "cloud", "awsid"), &e))
+	list := testkit.Must(vectors.Load(testkit.VectorFolder(t, "cloud", "awsid"), &e))
 	certificates := awsid.Certificates{}
 	for region, der := range e.Certificates {
-		certificates[region] = must(x509.ParseCertificate(der))
+		certificates[region] = testkit.Must(x509.ParseCertificate(der))
 	}
 	for _, v := range list {
 		t.Run(v.Name, func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/cloud/awsid"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -26,7 +27,7 @@ func expect(t *testing.T, d *awsid.Document, err error, want refusal.Check) {
 }
 
 func TestVerify(t *testing.T) {
-	d := must(awsid.Verify(document(t, machine()), ec2(t).Certificates(), now))
+	d := testkit.Must(awsid.Verify(document(t, machine()), ec2(t).Certificates(), now))
 	if d.AccountID != "123456789012" || d.Region != regionOne || d.InstanceID != "i-0123456789abcdef0" || d.AvailabilityZone != regionOne+"a" ||
 		d.PendingTime != now.Add(-time.Hour) || d.SigningTime != now.Add(-time.Hour+2*time.Second) || d.ImageID == "" || d.InstanceType != "m7i.large" ||
 		d.Architecture != "x86_64" || d.PrivateIP != "10.0.0.17" || d.Version != "2017-09-30" || d.BillingProducts != nil || !bytes.HasPrefix(d.JSON, []byte("{\n")) {
@@ -311,7 +312,7 @@ func TestInputs(t *testing.T) {
 // TestRecorded verifies what AWS signed.
 func TestRecorded(t *testing.T) {
 	dir := corpus(t)
-	table := must(awsid.ParseCertificates(readFile(t, dir, "regions-rsa2048.pem")))
+	table := testkit.Must(awsid.ParseCertificates(readFile(t, dir, "regions-rsa2048.pem")))
 	if len(table) != 39 {
 		t.Errorf("%d regions", len(table))
 	}
@@ -337,7 +338,7 @@ func TestRecorded(t *testing.T) {
 	d, err := awsid.Verify(readFile(t, dir, "ec2-2016-dsa.p7"), table, then)
 	expect(t, d, err, refusal.Check("awsid-algorithm"))
 	for _, name := range []string{"coder", "taskcluster-2019"} {
-		signature := must(base64.StdEncoding.DecodeString(strings.ReplaceAll(string(readFile(t, dir, name+"-signature.b64")), "\n", "")))
+		signature := testkit.Must(base64.StdEncoding.DecodeString(strings.ReplaceAll(string(readFile(t, dir, name+"-signature.b64")), "\n", "")))
 		d, err := awsid.Verify(signature, table, then)
 		expect(t, d, err, refusal.Check("awsid-algorithm"))
 		d, err = awsid.Verify(readFile(t, dir, name+"-document.json"), table, then)

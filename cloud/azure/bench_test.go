@@ -8,6 +8,8 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // BenchmarkVerify compares a verification with the bare operations that it cannot do without
@@ -16,7 +18,7 @@ import (
 func BenchmarkVerify(b *testing.B) {
 	bench := testBench(b)
 	v := newVerifier(b, bench.config())
-	der := must(bench.good().marshal())
+	der := testkit.Must(bench.good().marshal())
 	b.Run("azure", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
@@ -56,7 +58,7 @@ func BenchmarkVerify(b *testing.B) {
 
 // A document that is for another machine or challenge is read alone.
 func BenchmarkParse(b *testing.B) {
-	der := must(testBench(b).good().marshal())
+	der := testkit.Must(testBench(b).good().marshal())
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := parseInsecure(der); err != nil {
@@ -66,7 +68,7 @@ func BenchmarkParse(b *testing.B) {
 }
 
 func TestParseAllocations(t *testing.T) {
-	der := must(testBench(t).good().marshal())
+	der := testkit.Must(testBench(t).good().marshal())
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := parseInsecure(der); err != nil {
 			t.Error(err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -27,7 +28,7 @@ func corpus(t testing.TB) string {
 
 func readFile(t testing.TB, name string) []byte {
 	t.Helper()
-	return must(os.ReadFile(filepath.Join(corpus(t), name)))
+	return testkit.Must(os.ReadFile(filepath.Join(corpus(t), name)))
 }
 
 func readPEM(t testing.TB, name string) (list []*x509.Certificate) {
@@ -37,7 +38,7 @@ func readPEM(t testing.TB, name string) (list []*x509.Certificate) {
 		if block == nil {
 			return list
 		}
-		c := must(x509.ParseCertificate(block.Bytes))
+		c := testkit.Must(x509.ParseCertificate(block.Bytes))
 		list, data = append(list, c), rest
 	}
 }
@@ -58,7 +59,7 @@ func recordedConfig(t testing.TB) VerifierConfig {
 
 func newVerifier(t testing.TB, c VerifierConfig) *Verifier {
 	t.Helper()
-	return must(NewVerifier(c))
+	return testkit.Must(NewVerifier(c))
 }
 
 // today is when the recorded documents were looked at: all are too old.
@@ -124,8 +125,8 @@ func TestRecordings(t *testing.T) {
 	for _, r := range recordings() {
 		t.Run(r.file, func(t *testing.T) {
 			data := readFile(t, r.file+".p7")
-			created := must(time.Parse(time.RFC3339, r.created))
-			read := must(parseInsecure(data))
+			created := testkit.Must(time.Parse(time.RFC3339, r.created))
+			read := testkit.Must(parseInsecure(data))
 			if !read.CreatedOn.Equal(created) || read.SubscriptionID != r.subscription || read.Chain != nil || read.Name != "" {
 				t.Errorf("read as %+v", read)
 			}

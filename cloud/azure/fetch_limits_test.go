@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
 	"github.com/nodeattest/nodeattest/internal/dn"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -25,7 +26,7 @@ import (
 func selfMade(b *bench, places ...string) []byte {
 	template := b.leafTemplate(testTime)
 	template.IssuingCertificateURL = places
-	return must(newParts(testContent(), must(issue(template, anotherKey(), nil))).marshal())
+	return testkit.Must(newParts(testContent(), testkit.Must(issue(template, anotherKey(), nil))).marshal())
 }
 
 // site is a host of certificates with a page at every other place. It counts the requests
@@ -59,7 +60,7 @@ func (b *bench) fetching(t *testing.T, f *HTTPFetcher) *Verifier {
 func TestFetchAfterAPage(t *testing.T) {
 	b := testBench(t)
 	leaf, give := chained(t, b, 1)
-	der := must(newParts(testContent(), leaf).marshal())
+	der := testkit.Must(newParts(testContent(), leaf).marshal())
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{map[string][]byte{}, sync.Mutex{}, map[string]int{}}
 		v := b.fetching(t, NewHTTPFetcher(HTTPFetcherOptions{Transport: s}))
@@ -88,7 +89,7 @@ func TestFetchAfterAPage(t *testing.T) {
 func TestFetchedIsKept(t *testing.T) {
 	b := testBench(t)
 	leaf, give := chained(t, b, 2)
-	der := must(newParts(testContent(), leaf).marshal())
+	der := testkit.Must(newParts(testContent(), leaf).marshal())
 	s := &site{map[string][]byte{"/pkiops/certs/1.crt": give[place(1)], "/pkiops/certs/2.crt": give[place(2)], "/real.crt": b.issuing.Certificate.Raw}, sync.Mutex{}, map[string]int{}}
 	v := b.fetching(t, NewHTTPFetcher(HTTPFetcherOptions{Transport: s}))
 	strangers := func(prefix string) {
@@ -117,7 +118,7 @@ func TestFetchedIsKept(t *testing.T) {
 		t.Errorf("asked %v, want each certificate of the chain once", s.asked)
 	}
 	// It is fetched anew when it is old, and not used when it has ended.
-	if _, err := v.Verify(t.Context(), must(newParts(at(keptFor), leaf).marshal()), testTime.Add(keptFor)); err != nil || s.asked["/pkiops/certs/1.crt"] != 2 {
+	if _, err := v.Verify(t.Context(), testkit.Must(newParts(at(keptFor), leaf).marshal()), testTime.Add(keptFor)); err != nil || s.asked["/pkiops/certs/1.crt"] != 2 {
 		t.Errorf("after a day: %v, asked %v", err, s.asked)
 	}
 }
@@ -126,10 +127,10 @@ func TestFetchedIsKept(t *testing.T) {
 func TestFetchedIsBounded(t *testing.T) {
 	b := testBench(t)
 	v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: (&fetcher{}).FetchIssuer})
-	oldest := must(issue(caTemplate("CA 0", testTime.Add(-year), testTime.Add(year)), anotherKey(), b.root)).Certificate
+	oldest := testkit.Must(issue(caTemplate("CA 0", testTime.Add(-year), testTime.Add(year)), anotherKey(), b.root)).Certificate
 	v.fetched.keep([]*x509.Certificate{oldest}, testTime)
 	for n := range maxKept {
-		c := must(issue(caTemplate(fmt.Sprint("CA ", n+1), testTime.Add(-year), testTime.Add(year)), anotherKey(), b.root)).Certificate
+		c := testkit.Must(issue(caTemplate(fmt.Sprint("CA ", n+1), testTime.Add(-year), testTime.Add(year)), anotherKey(), b.root)).Certificate
 		v.fetched.keep([]*x509.Certificate{c, c}, testTime.Add(time.Minute))
 	}
 	if pool := v.fetched.pool(testTime.Add(time.Minute)); len(pool) != maxKept || pool[dn.Key(oldest.RawSubject)] != nil {
@@ -196,7 +197,7 @@ func TestOneDeadline(t *testing.T) {
 		deadlines = append(deadlines, deadline)
 		return give[url], nil
 	}})
-	if _, err := v.Verify(t.Context(), must(newParts(testContent(), leaf).marshal()), testTime); err != nil {
+	if _, err := v.Verify(t.Context(), testkit.Must(newParts(testContent(), leaf).marshal()), testTime); err != nil {
 		t.Fatal(err)
 	}
 	if len(deadlines) != 4 || deadlines[0].IsZero() || slices.ContainsFunc(deadlines, func(d time.Time) bool { return !d.Equal(deadlines[0]) }) {

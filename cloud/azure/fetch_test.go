@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -47,12 +48,12 @@ func chained(t *testing.T, b *bench, length int) (leaf *authority, give map[stri
 		if n < length {
 			template.IssuingCertificateURL = []string{place(n + 1)}
 		}
-		above = must(issue(template, anotherKey(), above))
+		above = testkit.Must(issue(template, anotherKey(), above))
 		give[place(n)] = above.Certificate.Raw
 	}
 	template := b.leafTemplate(testTime)
 	template.IssuingCertificateURL = []string{place(1)}
-	return must(issue(template, anotherKey(), above)), give
+	return testkit.Must(issue(template, anotherKey(), above)), give
 }
 
 func place(n int) string { return fmt.Sprintf("http://www.microsoft.com/pkiops/certs/%d.crt", n) }
@@ -103,17 +104,17 @@ func TestFetch(t *testing.T) {
 			if c.urls != nil {
 				template := b.leafTemplate(testTime)
 				template.IssuingCertificateURL = c.urls
-				issuer := must(x509.ParseCertificate(give[place(1)]))
+				issuer := testkit.Must(x509.ParseCertificate(give[place(1)]))
 				key := anotherKey()
-				give[place(1)] = must(issue(caTemplate(issuer.Subject.CommonName, testTime.Add(-year), testTime.Add(year)), key, b.root)).Certificate.Raw
-				leaf = must(issue(template, anotherKey(), &authority{must(x509.ParseCertificate(give[place(1)])), key}))
+				give[place(1)] = testkit.Must(issue(caTemplate(issuer.Subject.CommonName, testTime.Add(-year), testTime.Add(year)), key, b.root)).Certificate.Raw
+				leaf = testkit.Must(issue(template, anotherKey(), &authority{testkit.Must(x509.ParseCertificate(give[place(1)])), key}))
 			}
 			f := &fetcher{give, map[string]error{}, nil}
 			if c.change != nil {
 				c.change(f)
 			}
 			v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: f.FetchIssuer})
-			_, err := v.Verify(context.Background(), must(newParts(testContent(), leaf).marshal()), testTime)
+			_, err := v.Verify(context.Background(), testkit.Must(newParts(testContent(), leaf).marshal()), testTime)
 			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) || errors.Is(err, refusal.ErrRetry) != (c.want == refusal.ErrRetry) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
@@ -125,16 +126,16 @@ func TestFetch(t *testing.T) {
 	t.Run("by a nil pointer: nothing could be found out", func(t *testing.T) {
 		template := b.leafTemplate(testTime)
 		template.IssuingCertificateURL = []string{"http://www.microsoft.com/issuer.crt"}
-		leaf := must(issue(template, anotherKey(), b.issuing))
+		leaf := testkit.Must(issue(template, anotherKey(), b.issuing))
 		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: (*HTTPFetcher)(nil).FetchIssuer})
-		if _, err := v.Verify(context.Background(), must(newParts(testContent(), leaf).marshal()), testTime); !errors.Is(err, refusal.ErrRetry) {
+		if _, err := v.Verify(context.Background(), testkit.Must(newParts(testContent(), leaf).marshal()), testTime); !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("got %v, want a retry", err)
 		}
 	})
 	t.Run("not for another name", func(t *testing.T) {
 		f := &fetcher{}
 		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: f.FetchIssuer})
-		_, err := v.Verify(context.Background(), must(newParts(testContent(), b.web).marshal()), testTime)
+		_, err := v.Verify(context.Background(), testkit.Must(newParts(testContent(), b.web).marshal()), testTime)
 		if !errors.Is(err, checkName) || len(f.asked) != 0 {
 			t.Errorf("%v, asked %q", err, f.asked)
 		}
@@ -144,21 +145,21 @@ func TestFetch(t *testing.T) {
 		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: f.FetchIssuer})
 		p := b.good()
 		signedBy(func(c *x509.Certificate) { c.NotAfter = testTime.Add(-time.Second) })(b, p)
-		_, err := v.Verify(context.Background(), must(p.marshal()), testTime)
+		_, err := v.Verify(context.Background(), testkit.Must(p.marshal()), testTime)
 		if !errors.Is(err, chain.CheckExpired) || len(f.asked) != 0 {
 			t.Errorf("%v, asked %q", err, f.asked)
 		}
 	})
 	t.Run("not two of one name", func(t *testing.T) { // though the chain would hold
-		above := must(issue(caTemplate("Twice", testTime.Add(-year), testTime.Add(year)), anotherKey(), b.root))
+		above := testkit.Must(issue(caTemplate("Twice", testTime.Add(-year), testTime.Add(year)), anotherKey(), b.root))
 		template := caTemplate("Twice", testTime.Add(-year), testTime.Add(year))
 		template.IssuingCertificateURL = []string{place(2)}
-		issuer := must(issue(template, must(rsa.GenerateKey(rand.Reader, 2048)), above))
+		issuer := testkit.Must(issue(template, testkit.Must(rsa.GenerateKey(rand.Reader, 2048)), above))
 		template = b.leafTemplate(testTime)
 		template.IssuingCertificateURL = []string{place(1)}
-		leaf := must(issue(template, anotherKey(), issuer))
+		leaf := testkit.Must(issue(template, anotherKey(), issuer))
 		f := &fetcher{give: map[string][]byte{place(1): issuer.Certificate.Raw, place(2): above.Certificate.Raw}}
-		der := must(newParts(testContent(), leaf).marshal())
+		der := testkit.Must(newParts(testContent(), leaf).marshal())
 		roots := []*x509.Certificate{b.root.Certificate}
 		if _, err := newVerifier(t, VerifierConfig{Roots: roots, FetchIssuer: f.FetchIssuer}).Verify(context.Background(), der, testTime); !errors.Is(err, chain.CheckChain) || len(f.asked) != 2 {
 			t.Errorf("%v, asked %q", err, f.asked)
@@ -170,7 +171,7 @@ func TestFetch(t *testing.T) {
 	})
 	t.Run("sizes", func(t *testing.T) {
 		leaf, give := chained(t, b, 1)
-		der := must(newParts(testContent(), leaf).marshal())
+		der := testkit.Must(newParts(testContent(), leaf).marshal())
 		for size, want := range map[int]refusal.Check{maxFetchedSize: "", maxFetchedSize + 1: refusal.ErrRetry} {
 			v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: (&fetcher{give: give}).FetchIssuer})
 			give[place(1)] = padded(t, b, "Fetched 1", size)
@@ -185,7 +186,7 @@ func TestFetch(t *testing.T) {
 		leaf, give := chained(t, b, 1)
 		f := &fetcher{give: give}
 		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: f.FetchIssuer})
-		if _, err := v.Verify(ctx, must(newParts(testContent(), leaf).marshal()), testTime); !errors.Is(err, refusal.ErrRetry) || len(f.asked) != 0 {
+		if _, err := v.Verify(ctx, testkit.Must(newParts(testContent(), leaf).marshal()), testTime); !errors.Is(err, refusal.ErrRetry) || len(f.asked) != 0 {
 			t.Errorf("%v, asked %q", err, f.asked)
 		}
 	})
@@ -197,7 +198,7 @@ func inPEM(der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERT
 func TestFetchInVain(t *testing.T) {
 	b := testBench(t)
 	leaf, give := chained(t, b, 1)
-	der := must(newParts(testContent(), leaf).marshal())
+	der := testkit.Must(newParts(testContent(), leaf).marshal())
 	for name, c := range map[string]struct {
 		found []byte
 		want  string
@@ -229,11 +230,11 @@ func TestFetchInAnotherSpelling(t *testing.T) {
 		c.RawSubject = bytes.ToUpper(c.RawSubject)
 		return &authority{&c, a.Key}
 	}
-	root := must(issue(caTemplate("Root", testTime.Add(-year), testTime.Add(year)), anotherKey(), nil))
-	middle := must(issue(caTemplate("Middle", testTime.Add(-year), testTime.Add(year)), anotherKey(), inCapitals(root)))
+	root := testkit.Must(issue(caTemplate("Root", testTime.Add(-year), testTime.Add(year)), anotherKey(), nil))
+	middle := testkit.Must(issue(caTemplate("Middle", testTime.Add(-year), testTime.Add(year)), anotherKey(), inCapitals(root)))
 	template := b.leafTemplate(testTime)
 	template.IssuingCertificateURL = []string{place(1)}
-	der := must(newParts(testContent(), must(issue(template, anotherKey(), inCapitals(middle)))).marshal())
+	der := testkit.Must(newParts(testContent(), testkit.Must(issue(template, anotherKey(), inCapitals(middle)))).marshal())
 	f := &fetcher{give: map[string][]byte{place(1): middle.Certificate.Raw}}
 	v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{root.Certificate}, FetchIssuer: f.FetchIssuer})
 	for range 2 { // the second time it is known
@@ -251,7 +252,7 @@ func padded(t *testing.T, b *bench, name string, size int) []byte {
 		template := caTemplate(name, testTime.Add(-year), testTime.Add(year))
 		template.SerialNumber = big.NewInt(1)
 		template.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 2, 3}, Value: make([]byte, more)}}
-		der = must(issue(template, anotherKey(), b.root)).Certificate.Raw
+		der = testkit.Must(issue(template, anotherKey(), b.root)).Certificate.Raw
 	}
 	return der
 }
@@ -259,15 +260,15 @@ func padded(t *testing.T, b *bench, name string, size int) []byte {
 // fakeIssuer is a self-signed CA of that name.
 func fakeIssuer(name string) []byte {
 	template := caTemplate(name, testTime.Add(-year), testTime.Add(year))
-	return must(issue(template, anotherKey(), nil)).Certificate.Raw
+	return testkit.Must(issue(template, anotherKey(), nil)).Certificate.Raw
 }
 
 // circle is a CA that names itself as the place of its issuer, another CA of its name.
 func circle() []byte {
-	other := must(issue(caTemplate("Above", testTime.Add(-year), testTime.Add(year)), anotherKey(), nil))
+	other := testkit.Must(issue(caTemplate("Above", testTime.Add(-year), testTime.Add(year)), anotherKey(), nil))
 	template := caTemplate("Fetched 1", testTime.Add(-year), testTime.Add(year))
 	template.IssuingCertificateURL = []string{place(1)}
-	return must(issue(template, anotherKey(), other)).Certificate.Raw
+	return testkit.Must(issue(template, anotherKey(), other)).Certificate.Raw
 }
 
 // roundTrips gives answers in place of a network.
@@ -405,11 +406,11 @@ func TestHTTPFetcherOverHTTPS(t *testing.T) {
 // after it, with the same name and key, from being fetched.
 func TestFetchSuccessor(t *testing.T) {
 	b, key := testBench(t), anotherKey()
-	ended := must(issue(caTemplate("Issued anew", testTime.Add(-year), testTime.Add(-time.Hour)), key, b.root))
-	next := must(issue(caTemplate("Issued anew", testTime.Add(-2*time.Hour), testTime.Add(year)), key, b.root))
+	ended := testkit.Must(issue(caTemplate("Issued anew", testTime.Add(-year), testTime.Add(-time.Hour)), key, b.root))
+	next := testkit.Must(issue(caTemplate("Issued anew", testTime.Add(-2*time.Hour), testTime.Add(year)), key, b.root))
 	template := b.leafTemplate(testTime)
 	template.IssuingCertificateURL = []string{place(1)}
-	der := must(newParts(testContent(), must(issue(template, anotherKey(), next))).marshal())
+	der := testkit.Must(newParts(testContent(), testkit.Must(issue(template, anotherKey(), next))).marshal())
 	f := &fetcher{give: map[string][]byte{place(1): next.Certificate.Raw}}
 	config := VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Intermediates: []*x509.Certificate{ended.Certificate}}
 	if _, err := newVerifier(t, config).Verify(t.Context(), der, testTime); !errors.Is(err, chain.CheckExpired) {

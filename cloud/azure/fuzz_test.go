@@ -17,7 +17,7 @@ import (
 // addDocuments adds good, forged and recorded documents to a corpus.
 func addDocuments(f *testing.F) *bench {
 	b := testBench(f)
-	f.Add(must(b.good().marshal()))
+	f.Add(testkit.Must(b.good().marshal()))
 	for _, a := range attacks() {
 		if der := a.forged(b); len(der) < 2*maxDocumentSize {
 			f.Add(der)
@@ -73,14 +73,14 @@ func FuzzVerify(f *testing.F) {
 
 // Input of any size and depth costs little.
 func TestHugeInput(t *testing.T) {
-	good := must(testBench(t).good().marshal())
+	good := testkit.Must(testBench(t).good().marshal())
 	kindtest.RefusesCheaply(t, 256<<10, map[string][]byte{
 		"zeros":               make([]byte, 1<<20),
 		"nested":              bytes.Repeat([]byte{0x30, 0x80}, 1<<19),
 		"a document, more":    append(bytes.Clone(good), make([]byte, 1<<20)...),
 		"nested at the limit": bytes.Repeat([]byte{0x30, 0x80}, maxDocumentSize/2),
 		"a huge length":       {0x30, 0x84, 0xff, 0xff, 0xff, 0xff},
-		"nested JSON":         must(newParts([]byte(strings.Repeat("[", 12<<10)), testBench(t).leaf).marshal()),
-		"names":               must(newParts([]byte("{"+strings.Repeat(`"a":1,`, 2<<10)+`"b":1}`), testBench(t).leaf).marshal()),
+		"nested JSON":         testkit.Must(newParts([]byte(strings.Repeat("[", 12<<10)), testBench(t).leaf).marshal()),
+		"names":               testkit.Must(newParts([]byte("{"+strings.Repeat(`"a":1,`, 2<<10)+`"b":1}`), testBench(t).leaf).marshal()),
 	}, func(data []byte) error { _, err := parseInsecure(data); return err })
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // A list may have the UUIDs in capitals, as Azure shows them; a verification finds one spelling.
@@ -30,7 +31,7 @@ func TestIdentitiesOfLists(t *testing.T) {
 // What people write for a machine, which no document names, is refused at the start. Capital letters
 // are not, as Azure's interface spells UUIDs in either case.
 func TestListedMachines(t *testing.T) {
-	kind := must(NewKind(KindConfig{Verifier: cloudVerifier(t, cloudtest.NewAzure(t, cloudtest.AzureOptions{})), Subscriptions: []string{testSubscription}}))
+	kind := testkit.Must(NewKind(KindConfig{Verifier: cloudVerifier(t, cloudtest.NewAzure(t, cloudtest.AzureOptions{})), Subscriptions: []string{testSubscription}}))
 	id := "azure:" + testSubscription + "/" + testVM
 	kindtest.Lines(t, kind, map[string]string{
 		id + " node-1 provider=azure":                "",

@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -94,7 +95,7 @@ func TestConformance(t *testing.T) {
 			[]string{"honest-second-machine", "document-of-another-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kind := must(document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: identityKind}}, ValueSize: valueSize, Versions: []int{formatVersion}, Platform: c.platform}))
+			kind := testkit.Must(document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: identityKind}}, ValueSize: valueSize, Versions: []int{formatVersion}, Platform: c.platform}))
 			kindtest.Conformance(t, &attesttest.Documents{Kind: kind, Source: ours.source, Attacker: theirs.source}, c.want)
 		})
 	}
@@ -131,7 +132,7 @@ func TestClaims(t *testing.T) {
 		"a machine with another hyphen": {cloudtest.AzureMachine{SubscriptionID: testSubscription, VMID: strings.Replace(testVM, "-", "_", 1)}, nil, nonce, attest.CheckIdentity},
 	} {
 		t.Run(name, func(t *testing.T) {
-			data := must(cloud.Document(c.machine, c.nonce))
+			data := testkit.Must(cloud.Document(c.machine, c.nonce))
 			if c.subscriptions == nil {
 				c.subscriptions = []string{testSubscription, another}
 			}
@@ -166,7 +167,7 @@ func TestClaims(t *testing.T) {
 // A verification counts its signatures before it checks them.
 func TestBudget(t *testing.T) {
 	b := testBench(t)
-	v, der := newVerifier(t, b.config()), must(b.good().marshal())
+	v, der := newVerifier(t, b.config()), testkit.Must(b.good().marshal())
 	for n := range 5 {
 		budget := attest.NewBudget(n)
 		_, err := v.verify(context.Background(), der, testTime, budget)
@@ -181,7 +182,7 @@ func TestBudget(t *testing.T) {
 	}
 	// The error is that of the first chain, and not of another one.
 	template := caTemplate(b.root.Certificate.Subject.CommonName, testTime.Add(-year), testTime.Add(-time.Hour))
-	ended := must(issue(template, b.root.Key, nil))
+	ended := testkit.Must(issue(template, b.root.Key, nil))
 	config := b.config()
 	config.Roots = append([]*x509.Certificate{ended.Certificate}, config.Roots...)
 	v = newVerifier(t, config)

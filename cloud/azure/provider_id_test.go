@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -89,7 +90,7 @@ func TestProviderIDOfNothing(t *testing.T) {
 		if retry { // it is asked until then
 			timeout = 120 * time.Millisecond
 		}
-		s := must(NewSource(SourceOptions{URL: server.URL, Timeout: timeout}))
+		s := testkit.Must(NewSource(SourceOptions{URL: server.URL, Timeout: timeout}))
 		if got, err := s.ProviderID(t.Context()); got != "" || !errors.Is(err, metadata.CheckMetadata) || errors.Is(err, refusal.ErrRetry) != retry {
 			t.Errorf("%q: got %q, %v", body, got, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -74,7 +75,7 @@ func (n *node) each(path string, f func(path string, n *node)) {
 func TestShape(t *testing.T) {
 	b := testBench(t)
 	v := newVerifier(t, b.config())
-	der := must(b.good().marshal())
+	der := testkit.Must(b.good().marshal())
 	tree := takeApart(t, der, b.leaf.Certificate.Raw)
 	if !bytes.Equal(tree.marshal(), der) {
 		t.Fatal("not put together again")
@@ -129,7 +130,7 @@ func TestLimits(t *testing.T) {
 				p := b.good()
 				old, replacement := change(n)
 				withContent(old, replacement)(b, p)
-				if _, err := parseInsecure(must(p.marshal())); (err == nil) != (n < 65) || err != nil && !errors.Is(err, checkEncoding) {
+				if _, err := parseInsecure(testkit.Must(p.marshal())); (err == nil) != (n < 65) || err != nil && !errors.Is(err, checkEncoding) {
 					t.Errorf("%s of %d: %v", name, n, err)
 				}
 			}
@@ -144,7 +145,7 @@ func TestLimits(t *testing.T) {
 	}
 	p := b.good()
 	signedBy(func(c *x509.Certificate) { c.KeyUsage = 0 })(b, p)
-	if _, err := newVerifier(t, b.config()).Verify(context.Background(), must(p.marshal()), testTime); err != nil {
+	if _, err := newVerifier(t, b.config()).Verify(context.Background(), testkit.Must(p.marshal()), testTime); err != nil {
 		t.Errorf("a certificate without a key usage: %v", err)
 	}
 	key := func(bits uint, e int) *x509.Certificate {
@@ -168,7 +169,7 @@ func TestLimits(t *testing.T) {
 // An element of another type is refused wherever it stands.
 func TestElements(t *testing.T) {
 	b := testBench(t)
-	number := must(goasn1.Marshal(b.leaf.Certificate.SerialNumber))
+	number := testkit.Must(goasn1.Marshal(b.leaf.Certificate.SerialNumber))
 	signer := func(digest []byte, id ...[]byte) func(*parts) {
 		return func(p *parts) {
 			p.Signers[0].Content = slices.Concat([]byte{2, 1, 1}, tlv(0x30, id...), digest, rsaEncryption(), tlv(4, make([]byte, 256)))
@@ -188,7 +189,7 @@ func TestElements(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := b.good()
 			c.change(p)
-			if _, err := newVerifier(t, b.config()).Verify(context.Background(), must(p.marshal()), testTime); !errors.Is(err, c.want) {
+			if _, err := newVerifier(t, b.config()).Verify(context.Background(), testkit.Must(p.marshal()), testTime); !errors.Is(err, c.want) {
 				t.Errorf("%v, want %s", err, c.want)
 			}
 		})
@@ -220,7 +221,7 @@ func TestReadTime(t *testing.T) {
 // A document is as large as the limit at most, and so is its content.
 func TestSize(t *testing.T) {
 	b := testBench(t)
-	good := must(b.good().marshal())
+	good := testkit.Must(b.good().marshal())
 	for name, c := range map[string]struct {
 		most int
 		make func(size int) []byte
@@ -228,15 +229,15 @@ func TestSize(t *testing.T) {
 		"content": {maxContentSize, func(size int) []byte {
 			p := b.good()
 			p.Content = append(p.Content, bytes.Repeat([]byte(" "), size-len(p.Content))...)
-			return must(p.marshal())
+			return testkit.Must(p.marshal())
 		}},
 		"document": {maxDocumentSize, func(size int) []byte { // with bytes in place of a certificate
 			p := b.good()
 			p.Certificates[0] = tlv(0x30, make([]byte, len(p.Certificates[0])-4+size-len(good)))
-			if der := must(p.marshal()); len(der) != size {
+			if der := testkit.Must(p.marshal()); len(der) != size {
 				t.Fatalf("%d bytes, want %d", len(der), size)
 			}
-			return must(p.marshal())
+			return testkit.Must(p.marshal())
 		}},
 	} {
 		if _, err := parseInsecure(c.make(c.most)); err != nil {

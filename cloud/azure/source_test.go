@@ -17,13 +17,14 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // testSource asks a server, and waits by a clock that it moves on itself.
 func testSource(t *testing.T, url string, sleep func(time.Duration) error) *Source {
 	t.Helper()
-	return must(NewSource(SourceOptions{URL: url, Sleep: func(_ context.Context, d time.Duration) error { return sleep(d) }}))
+	return testkit.Must(NewSource(SourceOptions{URL: url, Sleep: func(_ context.Context, d time.Duration) error { return sleep(d) }}))
 }
 
 var testValue = bytes.Repeat([]byte{0x5a}, 32)
@@ -38,7 +39,7 @@ func TestSource(t *testing.T) {
 	if err != nil || id != "azure:"+testSubscription+"/b1310a36-d400-46f6-82cb-6217df846581" {
 		t.Errorf("machine %s, %v", id, err)
 	}
-	data := must(s.Document(context.Background(), testValue))
+	data := testkit.Must(s.Document(context.Background(), testValue))
 	d, err := cloudVerifier(t, cloud).Verify(context.Background(), data, time.Now())
 	if err != nil || d.Nonce != nonceOf(testValue) {
 		t.Errorf("got %+v, %v", d, err)
@@ -59,8 +60,8 @@ func TestSource(t *testing.T) {
 // A cloud or region may be years behind another, or have left the version that is asked for: then
 // the oldest that it offers with the members that are read will do.
 func TestSourceVersions(t *testing.T) {
-	document := must(testBench(t).document(newContent(testSubscription, testVM, nonceOf(testValue), time.Now())))
-	reply := must(json.Marshal(map[string]string{"encoding": "pkcs7", "signature": base64.StdEncoding.EncodeToString(document)}))
+	document := testkit.Must(testBench(t).document(newContent(testSubscription, testVM, nonceOf(testValue), time.Now())))
+	reply := testkit.Must(json.Marshal(map[string]string{"encoding": "pkcs7", "signature": base64.StdEncoding.EncodeToString(document)}))
 	for name, c := range map[string]struct {
 		versions []string // newest first
 		refusal  string   // of other versions; "" is as Azure's
@@ -179,9 +180,9 @@ func TestCachedDocuments(t *testing.T) {
 // Answers that are not as documented are refused, and whether to try again is said.
 func TestSourceAnswers(t *testing.T) {
 	b := testBench(t)
-	document := must(b.document(newContent(testSubscription, testVM, nonceOf(testValue), time.Now())))
+	document := testkit.Must(b.document(newContent(testSubscription, testVM, nonceOf(testValue), time.Now())))
 	encode := func(encoding string, data []byte) string {
-		return string(must(json.Marshal(map[string]string{"encoding": encoding, "signature": base64.StdEncoding.EncodeToString(data)})))
+		return string(testkit.Must(json.Marshal(map[string]string{"encoding": encoding, "signature": base64.StdEncoding.EncodeToString(data)})))
 	}
 	for name, c := range map[string]struct {
 		machine, document string
@@ -228,7 +229,7 @@ func TestSourceAnswers(t *testing.T) {
 func TestSourceRetries(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))
 	defer server.Close()
-	s := must(NewSource(SourceOptions{URL: server.URL, Timeout: 50 * time.Millisecond}))
+	s := testkit.Must(NewSource(SourceOptions{URL: server.URL, Timeout: 50 * time.Millisecond}))
 	_, err1 := s.Machine(t.Context())
 	_, err2 := s.Document(t.Context(), testValue)
 	for _, err := range []error{err1, err2} {
@@ -250,7 +251,7 @@ func TestProver(t *testing.T) {
 	server := cloud.Serve(machine("1"))
 	defer server.Close()
 	server.Fail(http.StatusTooManyRequests, 1)
-	p := must(NewProver(SourceOptions{URL: server.URL}))
+	p := testkit.Must(NewProver(SourceOptions{URL: server.URL}))
 	if p.Provider() != Provider {
 		t.Errorf("provider %s", p.Provider())
 	}

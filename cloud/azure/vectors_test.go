@@ -33,7 +33,7 @@ const maxVector = 64 << 10
 
 // cases are every attack and good document.
 func cases(b *bench) (cases vectors.Cases) {
-	identity := string(must(Identity(testSubscription, testVM)))
+	identity := string(testkit.Must(Identity(testSubscription, testVM)))
 	list := []attack{
 		{name: "as-it-is"},
 		{name: "digest-algorithm-sha256", make: func(_ *bench, p *parts) { p.Digests, p.Signers[0].Digest = [][]byte{sha256Digest()}, sha256Digest() }},
@@ -70,7 +70,7 @@ func cases(b *bench) (cases vectors.Cases) {
 func parsed(t *testing.T, list [][]byte) (out []*x509.Certificate) {
 	t.Helper()
 	for _, der := range list {
-		c := must(x509.ParseCertificate(der))
+		c := testkit.Must(x509.ParseCertificate(der))
 		out = append(out, c)
 	}
 	return out
@@ -80,7 +80,7 @@ func parsed(t *testing.T, list [][]byte) (out []*x509.Certificate) {
 func TestVectors(t *testing.T) {
 	b := testBench(t)
 	var e environment
-	list := must(cases(b).Files(testkit.VectorFolder(t, "cloud", "azure"), environment{testTime, [][]byte{b.root.Certificate.Raw},
+	list := testkit.Must(cases(b).Files(testkit.VectorFolder(t, "cloud", "azure"), environment{testTime, [][]byte{b.root.Certificate.Raw},
 		[][]byte{b.issuing.Certificate.Raw, b.cross.Certificate.Raw}, []string{domainPublic}, []string{testSubscription}}, &e))
 	p := &platform{newVerifier(t, VerifierConfig{Roots: parsed(t, e.Roots), Intermediates: parsed(t, e.Intermediates), Domains: e.Domains}), e.Subscriptions}
 	kindtest.Replay(t, p, e.Time, list)

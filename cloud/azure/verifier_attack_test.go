@@ -21,6 +21,7 @@ import (
 	casn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -58,7 +59,7 @@ var newBench = sync.OnceValues(func() (*bench, error) {
 
 func testBench(t testing.TB) *bench {
 	t.Helper()
-	return must(newBench())
+	return testkit.Must(newBench())
 }
 
 func (b *bench) config() VerifierConfig {
@@ -68,20 +69,13 @@ func (b *bench) config() VerifierConfig {
 // content is that of a good document.
 func testContent() []byte {
 	c, err := json.Marshal(newContent(testSubscription, testVM, testNonce, testTime.Add(-time.Minute)))
-	return must(c, err)
+	return testkit.Must(c, err)
 }
 
 func (b *bench) good() *parts { return newParts(testContent(), b.leaf) }
 
 // anotherKey is one key for all certificates whose key does not matter.
-var anotherKey = sync.OnceValue(func() crypto.Signer { return must(rsa.GenerateKey(rand.Reader, 2048)) })
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
+var anotherKey = sync.OnceValue(func() crypto.Signer { return testkit.Must(rsa.GenerateKey(rand.Reader, 2048)) })
 
 // attack is a forged document.
 type attack struct {
@@ -96,7 +90,7 @@ func signedBy(change func(*x509.Certificate)) func(*bench, *parts) {
 	return func(b *bench, p *parts) {
 		template := b.leafTemplate(testTime)
 		change(template)
-		p.by(must(b.newLeaf(template)))
+		p.by(testkit.Must(b.newLeaf(template)))
 	}
 }
 
@@ -127,7 +121,7 @@ func attributesOver(content []byte) []byte {
 }
 
 func at(d time.Duration) []byte {
-	return must(json.Marshal(newContent(testSubscription, testVM, testNonce, testTime.Add(d))))
+	return testkit.Must(json.Marshal(newContent(testSubscription, testVM, testNonce, testTime.Add(d))))
 }
 
 func attacks() []attack {
@@ -206,16 +200,16 @@ func certificateAttacks() []attack {
 	return []attack{
 		{name: "another-root", want: chain.CheckChain, make: func(b *bench, p *parts) { p.by(b.attacker.leaf) }},
 		{name: "self-signed", want: chain.CheckChain, make: func(b *bench, p *parts) {
-			p.by(must(issue(b.leafTemplate(testTime), anotherKey(), nil)))
+			p.by(testkit.Must(issue(b.leafTemplate(testTime), anotherKey(), nil)))
 		}},
 		{name: "same-names-another-key", want: chain.CheckChain, make: func(b *bench, p *parts) {
 			forged := *b.issuing.Certificate
 			forged.PublicKey = b.attacker.issuing.Key.Public()
 			template := b.leafTemplate(testTime)
-			p.by(must(issue(template, anotherKey(), &authority{&forged, b.attacker.issuing.Key})))
+			p.by(testkit.Must(issue(template, anotherKey(), &authority{&forged, b.attacker.issuing.Key})))
 		}},
 		{name: "issued-by-a-leaf", want: chain.CheckChain, make: func(b *bench, p *parts) {
-			p.by(must(issue(b.leafTemplate(testTime), anotherKey(), b.web)))
+			p.by(testkit.Must(issue(b.leafTemplate(testTime), anotherKey(), b.web)))
 		}},
 		{name: "name-of-another", want: checkName, make: func(b *bench, p *parts) { p.by(b.web) }},
 		{name: "common-name-alone", want: checkName, make: names()},
@@ -236,13 +230,13 @@ func certificateAttacks() []attack {
 		{name: "a-ca-signs", want: checkCertificate, make: func(b *bench, p *parts) {
 			template := caTemplate("metadata.azure.com", testTime.Add(-time.Hour), testTime.Add(time.Hour))
 			template.DNSNames, template.ExtKeyUsage, template.KeyUsage = leafNames(), []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, x509.KeyUsageDigitalSignature
-			p.by(must(issue(template, anotherKey(), b.cross)))
+			p.by(testkit.Must(issue(template, anotherKey(), b.cross)))
 		}},
 		{name: "key-of-1024-bits", want: checkCertificate, make: func(b *bench, p *parts) {
-			p.by(must(issue(b.leafTemplate(testTime), must(rsa.GenerateKey(rand.Reader, 1024)), b.issuing)))
+			p.by(testkit.Must(issue(b.leafTemplate(testTime), testkit.Must(rsa.GenerateKey(rand.Reader, 1024)), b.issuing)))
 		}},
 		{name: "key-ecdsa", want: checkCertificate, make: func(b *bench, p *parts) {
-			p.by(must(issue(b.leafTemplate(testTime), must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), b.issuing)))
+			p.by(testkit.Must(issue(b.leafTemplate(testTime), testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), b.issuing)))
 		}},
 		{name: "certificate-expired", want: chain.CheckExpired, make: signedBy(func(c *x509.Certificate) { c.NotAfter = testTime.Add(-time.Second) })},
 		{name: "certificate-of-tomorrow", want: chain.CheckNotYetValid, make: signedBy(func(c *x509.Certificate) { c.NotBefore = testTime.Add(time.Second) })},
@@ -332,7 +326,7 @@ func (a *attack) forged(b *bench) []byte {
 	if a.make != nil {
 		a.make(b, p)
 	}
-	der := must(p.marshal())
+	der := testkit.Must(p.marshal())
 	if a.bytes != nil {
 		der = a.bytes(der)
 	}
@@ -345,7 +339,7 @@ func (a *attack) forged(b *bench) []byte {
 func TestAttacks(t *testing.T) {
 	b := testBench(t)
 	v := newVerifier(t, b.config())
-	good := must(b.good().marshal())
+	good := testkit.Must(b.good().marshal())
 	d, err := v.Verify(context.Background(), good, testTime)
 	if err != nil || d.VMID != testVM || d.SubscriptionID != testSubscription || d.Nonce != testNonce || d.Name != "eastus.metadata.azure.com" || len(d.Chain) != 4 {
 		t.Fatalf("a good document: %+v, %v", d, err)

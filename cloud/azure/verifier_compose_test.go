@@ -11,6 +11,8 @@ import (
 	"crypto/x509"
 	mathrand "math/rand/v2"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // TestComposed puts documents together at random out of an attacker's parts: a real document's
@@ -25,7 +27,7 @@ func TestComposed(t *testing.T) {
 		forged, template := *issuer, b.leafTemplate(testTime)
 		forged.PublicKey = b.attacker.issuing.Key.Public()
 		change(template)
-		return must(issue(template, key, &authority{&forged, b.attacker.issuing.Key})).Certificate
+		return testkit.Must(issue(template, key, &authority{&forged, b.attacker.issuing.Key})).Certificate
 	}
 	genuine := b.leaf.Certificate
 	certificates := []*x509.Certificate{genuine, b.attacker.leaf.Certificate, b.issuing.Certificate, b.root.Certificate, b.attacker.root.Certificate, b.web.Certificate,
@@ -34,20 +36,20 @@ func TestComposed(t *testing.T) {
 		below(b.attacker.issuing.Certificate, func(c *x509.Certificate) { c.SerialNumber = genuine.SerialNumber })}
 	own := bytes.Replace(testContent(), []byte(testNonce), []byte(testNonce[:31]+"Y"), 1)
 	digest := sha256.Sum256(testContent())
-	signature := must(b.leaf.Key.Sign(rand.Reader, digest[:], crypto.SHA256))
+	signature := testkit.Must(b.leaf.Key.Sign(rand.Reader, digest[:], crypto.SHA256))
 	ways := []func(over []byte) []byte{
 		func([]byte) []byte { return signature },
 		func(over []byte) []byte {
 			d := sha256.Sum256(over)
-			return must(rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, d[:]))
+			return testkit.Must(rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, d[:]))
 		},
 		func(over []byte) []byte {
 			d := sha256.Sum256(over)
-			return must(rsa.SignPSS(rand.Reader, key, crypto.SHA256, d[:], nil))
+			return testkit.Must(rsa.SignPSS(rand.Reader, key, crypto.SHA256, d[:], nil))
 		},
 		func(over []byte) []byte {
 			d := sha1.Sum(over)
-			return must(rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA1, d[:]))
+			return testkit.Must(rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA1, d[:]))
 		},
 		func([]byte) []byte { return make([]byte, 256) },
 	}
@@ -82,7 +84,7 @@ func TestComposed(t *testing.T) {
 			s.Signature = ways[r.IntN(len(ways))](over)
 			p.Signers = append(p.Signers, s)
 		}
-		d, err := v.Verify(context.Background(), must(p.marshal()), testTime)
+		d, err := v.Verify(context.Background(), testkit.Must(p.marshal()), testTime)
 		if err != nil {
 			continue
 		}

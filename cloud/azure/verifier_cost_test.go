@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/costsearch"
 )
 
@@ -35,7 +36,7 @@ func repeats() map[string]func(c *x509.Certificate, n int) {
 		"usages":    func(c *x509.Certificate, n int) { c.UnknownExtKeyUsage = append(c.UnknownExtKeyUsage, oid(n)) },
 		"one usage": func(c *x509.Certificate, n int) { c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth) },
 		"policies": func(c *x509.Certificate, n int) {
-			c.Policies = append(c.Policies, must(x509.OIDFromInts([]uint64{1, 2, uint64(n)})))
+			c.Policies = append(c.Policies, testkit.Must(x509.OIDFromInts([]uint64{1, 2, uint64(n)})))
 		},
 		"places of issuers": func(c *x509.Certificate, n int) { c.IssuingCertificateURL = append(c.IssuingCertificateURL, place(n)) },
 		"places of lists": func(c *x509.Certificate, n int) {
@@ -70,7 +71,7 @@ func largest(most int, make func(n int) []byte) []byte {
 // certificate and in one that claims to be by a real CA.
 func repeating(b *bench) map[string][]byte {
 	claimed := &authority{b.issuing.Certificate, anotherKey()}
-	stranger := must(issue(caTemplate("Stranger", testTime.Add(-year), testTime.Add(year)), anotherKey(), nil))
+	stranger := testkit.Must(issue(caTemplate("Stranger", testTime.Add(-year), testTime.Add(year)), anotherKey(), nil))
 	documents := map[string][]byte{}
 	for name, add := range repeats() {
 		for by, issuer := range map[string]*authority{" by a stranger": stranger, " as if by a real CA": claimed} {
@@ -81,7 +82,7 @@ func repeating(b *bench) map[string][]byte {
 				}
 				forged := *issuer.Certificate
 				forged.PublicKey = issuer.Key.Public()
-				return must(newParts(testContent(), must(issue(template, anotherKey(), &authority{&forged, issuer.Key}))).marshal())
+				return testkit.Must(newParts(testContent(), testkit.Must(issue(template, anotherKey(), &authority{&forged, issuer.Key}))).marshal())
 			})
 		}
 	}
@@ -91,24 +92,24 @@ func repeating(b *bench) map[string][]byte {
 		for i := range n {
 			repeats()["subject"](template, i)
 		}
-		return must(newParts(testContent(), must(issue(template, anotherKey(), stranger))).marshal())
+		return testkit.Must(newParts(testContent(), testkit.Must(issue(template, anotherKey(), stranger))).marshal())
 	})
 	documents["issuer"] = largest(maxDocumentSize, func(n int) []byte {
 		template := caTemplate("Long", testTime.Add(-year), testTime.Add(year))
 		for i := range n {
 			repeats()["subject"](template, i)
 		}
-		return must(newParts(testContent(), must(issue(b.leafTemplate(testTime), anotherKey(), must(issue(template, anotherKey(), nil))))).marshal())
+		return testkit.Must(newParts(testContent(), testkit.Must(issue(b.leafTemplate(testTime), anotherKey(), testkit.Must(issue(template, anotherKey(), nil))))).marshal())
 	})
 	content := func(member func(n int) string) []byte {
-		return largest(len(must(b.good().marshal()))+maxContentSize-512, func(n int) []byte {
+		return largest(len(testkit.Must(b.good().marshal()))+maxContentSize-512, func(n int) []byte {
 			var more strings.Builder
 			for i := range n {
 				more.WriteString(member(i))
 			}
 			p := b.good()
 			p.Content = bytes.Replace(p.Content, []byte(`"sku":`), []byte(more.String()+`"sku":`), 1)
-			return must(p.marshal())
+			return testkit.Must(p.marshal())
 		})
 	}
 	documents["members"] = content(func(n int) string { return fmt.Sprintf(`"a%d":0,`, n) })
@@ -176,7 +177,7 @@ func treeOf(document []byte) *costsearch.Tree {
 // start are documents with a list of each sort in the certificate, by a stranger and as if by a
 // real CA, those in which one thing is repeated, and a good one.
 func start(b *bench) []*costsearch.Tree {
-	starts, lists := []*costsearch.Tree{treeOf(must(b.good().marshal()))}, repeats()
+	starts, lists := []*costsearch.Tree{treeOf(testkit.Must(b.good().marshal()))}, repeats()
 	for _, by := range []*x509.Certificate{b.issuing.Certificate, b.attacker.issuing.Certificate} {
 		template := b.leafTemplate(testTime)
 		delete(lists, "critical extensions") // are the others, again
@@ -185,7 +186,7 @@ func start(b *bench) []*costsearch.Tree {
 		}
 		issuer := *by
 		issuer.PublicKey = anotherKey().Public()
-		starts = append(starts, treeOf(must(newParts(testContent(), must(issue(template, anotherKey(), &authority{&issuer, anotherKey()}))).marshal())))
+		starts = append(starts, treeOf(testkit.Must(newParts(testContent(), testkit.Must(issue(template, anotherKey(), &authority{&issuer, anotherKey()}))).marshal())))
 	}
 	documents := repeating(b)
 	delete(documents, "levels") // is no JSON
@@ -221,9 +222,9 @@ func TestCostliestDocuments(t *testing.T) {
 		Read: kindtest.Cost(&platform{v, []string{testSubscription}}, testTime),
 		Good: func(_, size int) []byte {
 			template, more := b.leafTemplate(testTime), max(0, size-3<<10)
-			fill := must(json.Marshal(strings.Repeat("a", min(more, maxContentSize-512))))
+			fill := testkit.Must(json.Marshal(strings.Repeat("a", min(more, maxContentSize-512))))
 			template.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 999, 1}, Value: make([]byte, max(0, more-maxContentSize))}}
-			return must(newParts(bytes.Replace(testContent(), []byte(`"sku":""`), append([]byte(`"sku":`), fill...), 1), must(b.newLeaf(template))).marshal())
+			return testkit.Must(newParts(bytes.Replace(testContent(), []byte(`"sku":""`), append([]byte(`"sku":`), fill...), 1), testkit.Must(b.newLeaf(template))).marshal())
 		}}
 	s.Run(t, 200, [...]float64{costsearch.Memory: 20, costsearch.Counted: 3})
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // openssl runs OpenSSL, where it is installed.
@@ -92,12 +93,12 @@ func outlineOne(t *testing.T, b *strings.Builder, data []byte, depth int) (rest 
 
 func readFile(t *testing.T, path string) []byte {
 	t.Helper()
-	return must(os.ReadFile(path))
+	return testkit.Must(os.ReadFile(path))
 }
 
 func TestEC2Document(t *testing.T) {
 	cloud := cloudtest.NewEC2(t, "us-west-1", "us-west-2")
-	document := must(cloud.Document(cloudtest.EC2Machine{AccountID: "123456789012", Region: "us-west-1", InstanceID: "i-0123456789abcdef0"}))
+	document := testkit.Must(cloud.Document(cloudtest.EC2Machine{AccountID: "123456789012", Region: "us-west-1", InstanceID: "i-0123456789abcdef0"}))
 	path, certs := write(t, "document", document), cloud.Certificates()
 	out := openssl(t, "smime", "-verify", "-inform", "DER", "-in", path, "-certfile", writeCertificates(t, certs["us-west-1"]), "-noverify")
 	if !strings.Contains(out, `"instanceId" : "i-0123456789abcdef0"`) {
@@ -114,7 +115,7 @@ func TestEC2Document(t *testing.T) {
 
 func TestAzureDocument(t *testing.T) {
 	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
-	document := must(cloud.Document(cloudtest.AzureMachine{VMID: "B1310A36-d400-46f6-82cb-6217df846586", SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9"}, "n0nce"))
+	document := testkit.Must(cloud.Document(cloudtest.AzureMachine{VMID: "B1310A36-d400-46f6-82cb-6217df846586", SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9"}, "n0nce"))
 	path := write(t, "document", document)
 	t.Log(openssl(t, "smime", "-verify", "-inform", "DER", "-in", path, "-certfile", writeCertificates(t, cloud.Leaf()), "-noverify"))
 	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -19,13 +20,13 @@ import (
 // ask asks a server; headers are names and values by turns.
 func ask(t *testing.T, method, url string, headers ...string) (int, string, http.Header) {
 	t.Helper()
-	r := must(http.NewRequestWithContext(t.Context(), method, url, nil))
+	r := testkit.Must(http.NewRequestWithContext(t.Context(), method, url, nil))
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	response := must(http.DefaultClient.Do(r))
+	response := testkit.Must(http.DefaultClient.Do(r))
 	defer response.Body.Close()
-	body := must(io.ReadAll(response.Body))
+	body := testkit.Must(io.ReadAll(response.Body))
 	return response.StatusCode, string(body), response.Header
 }
 
@@ -69,8 +70,8 @@ func TestGCEServer(t *testing.T) {
 			path += "&format=full"
 		}
 		_, token, _ := ask(t, "GET", path, flavor, google)
-		keys := must(jws.NewStaticKeySet(cloud.Keys()...))
-		v := must(jws.VerifySignature(t.Context(), token, keys))
+		keys := testkit.Must(jws.NewStaticKeySet(cloud.Keys()...))
+		v := testkit.Must(jws.VerifySignature(t.Context(), token, keys))
 		var claims struct {
 			Aud    string
 			Exp    int64
@@ -127,7 +128,7 @@ func TestAzureServer(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &reply); err != nil || reply.Encoding != "pkcs7" {
 			t.Fatalf("%s, %v", body, err)
 		}
-		return must(base64.StdEncoding.DecodeString(reply.Signature))
+		return testkit.Must(base64.StdEncoding.DecodeString(reply.Signature))
 	}
 	if first := document("one"); !bytes.Contains(first, []byte(`"nonce":"one"`)) || !bytes.Contains(first, []byte(`"vmId":"b1"`)) {
 		t.Errorf("%q", first)
@@ -202,12 +203,4 @@ func TestServerFails(t *testing.T) {
 	if got, want := s.Requests(), []string{"GET /a?b", "GET /a?b", "GET /a?b"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
-}
-
-// must returns v, and panics on an error.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }

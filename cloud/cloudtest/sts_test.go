@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/ec2"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 const valueHeader = "x-nodeattest-qualifying-data"
@@ -19,10 +20,10 @@ func signedRequest(t *testing.T, cloud *cloudtest.EC2) *http.Request {
 	t.Helper()
 	server := cloud.Serve(cloudtest.EC2Machine{AccountID: "123456789012", Region: "us-east-2", InstanceID: "i-0123456789abcdef0", Role: "node"})
 	defer server.Close()
-	source := must(ec2.NewSource(ec2.SourceOptions{URL: server.URL, Now: cloud.Now}))
-	evidence := must(source.Document(t.Context(), make([]byte, 32)))
+	source := testkit.Must(ec2.NewSource(ec2.SourceOptions{URL: server.URL, Now: cloud.Now}))
+	evidence := testkit.Must(source.Document(t.Context(), make([]byte, 32)))
 	url, _, _ := bytes.Cut(evidence[bytes.Index(evidence, []byte("https://sts.")):], []byte(valueHeader))
-	r := must(http.NewRequestWithContext(t.Context(), http.MethodGet, string(url)+valueHeader, nil))
+	r := testkit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, string(url)+valueHeader, nil))
 	r.Header.Set(valueHeader, string(evidence[len(evidence)-64:]))
 	return r
 }
@@ -62,7 +63,7 @@ func TestSTS(t *testing.T) {
 			row.change(r)
 			later := *cloud
 			later.Now = func() time.Time { return now.Add(row.after) }
-			answer := must(later.RoundTrip(r))
+			answer := testkit.Must(later.RoundTrip(r))
 			want := "<Code>" + row.code + "</Code>"
 			if row.code == "" {
 				want = "<Arn>arn:aws:sts::123456789012:assumed-role/node/i-0123456789abcdef0</Arn>"

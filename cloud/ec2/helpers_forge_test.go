@@ -24,6 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 const (
@@ -122,7 +123,7 @@ type lab struct{ cloud *cloudtest.EC2 }
 
 func newLab(t testing.TB) *lab {
 	t.Helper()
-	cloud := must(openCloud())
+	cloud := testkit.Must(openCloud())
 	return &lab{cloud}
 }
 
@@ -144,7 +145,7 @@ func (l *lab) certificates() awsid.Certificates {
 // platform is a control plane with roles in testAccount, whose STS is at a transport.
 func (l *lab) platform(t testing.TB, transport http.RoundTripper) *platform {
 	t.Helper()
-	return must(newPlatform(KindConfig{Certificates: l.certificates(), Roles: testRoles, Transport: transport}))
+	return testkit.Must(newPlatform(KindConfig{Certificates: l.certificates(), Roles: testRoles, Transport: transport}))
 }
 
 // parts are what evidence is made of.
@@ -233,20 +234,12 @@ func (l *lab) plane(t *testing.T, key attest.RingKey, sts http.RoundTripper, now
 // newRequest is the request of node-1, and its key.
 func newRequest(t *testing.T) (crypto.Signer, []byte) {
 	t.Helper()
-	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	request := must(csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{}))
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	request := testkit.Must(csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{}))
 	return key, request
 }
 
 // filed is a message as the server stores it, by the holder of a bootstrap token.
 func filed(spec *csr.Spec, at time.Time) *csr.Request {
 	return csr.Filed(spec, csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}, at)
-}
-
-// must returns v, and panics on an error.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }

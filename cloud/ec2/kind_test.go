@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -37,7 +38,7 @@ func sources(t testing.TB, cloud *cloudtest.EC2) func(string, time.Time) documen
 		if !at.IsZero() {
 			options.Now = func() time.Time { return at }
 		}
-		return must(NewSource(options))
+		return testkit.Must(NewSource(options))
 	}
 }
 
@@ -47,7 +48,7 @@ func sources(t testing.TB, cloud *cloudtest.EC2) func(string, time.Time) documen
 func TestConformance(t *testing.T) {
 	ours, theirs := cloudtest.NewEC2(t, testRegion), cloudtest.NewEC2(t, testRegion)
 	open := func(trusts, sts *cloudtest.EC2) *platform {
-		return must(newPlatform(KindConfig{Certificates: trusts.Certificates(), Roles: testRoles, Transport: sts}))
+		return testkit.Must(newPlatform(KindConfig{Certificates: trusts.Certificates(), Roles: testRoles, Transport: sts}))
 	}
 	strict := open(ours, ours)
 	claimed := attest.Identity("aws:aws/us-east-2/i-0123456789abcdef1")
@@ -65,7 +66,7 @@ func TestConformance(t *testing.T) {
 			[]string{"honest-second-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kind := must(kindOf(c.platform))
+			kind := testkit.Must(kindOf(c.platform))
 			var random []string // the byte in the middle is at a random place
 			if c.want != nil {
 				random = []string{"evidence-byte-changed"}
@@ -141,7 +142,7 @@ func TestCallerOfAnotherListedAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := must(endpointOf(testRegion))
+	e := testkit.Must(endpointOf(testRegion))
 	d := &awsid.Document{AccountID: testAccount, Region: testRegion, InstanceID: testInstance}
 	for c, want := range map[caller]refusal.Check{
 		{"aws", "123456789012", "node", testInstance}:    "",
@@ -180,7 +181,7 @@ func TestIdentities(t *testing.T) {
 	for _, p := range partitions() {
 		for region := range strings.FieldsSeq(p.regions) {
 			n++
-			e := must(endpointOf(region))
+			e := testkit.Must(endpointOf(region))
 			id, err := nitro.Identity(region, testInstance)
 			if err != nil || string(id) != "aws:"+e.partition+"/"+region+"/"+testInstance {
 				t.Errorf("%s: %s, %v", region, id, err)

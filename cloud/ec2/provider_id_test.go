@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -21,7 +22,7 @@ func TestProviderID(t *testing.T) {
 	server := l.cloud.Serve(m)
 	defer server.Close()
 	server.Fail(http.StatusServiceUnavailable, 1)
-	s := must(NewSource(SourceOptions{URL: server.URL}))
+	s := testkit.Must(NewSource(SourceOptions{URL: server.URL}))
 	if got, err := s.ProviderID(t.Context()); err != nil || got != "aws:///"+m.Region+"a/"+m.InstanceID {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -61,8 +62,8 @@ func TestProviderIDRefusals(t *testing.T) {
 			if c.field != "" {
 				document[c.field] = c.value
 			}
-			text := must(json.Marshal(document))
-			signed := must(l.cloud.Sign(region, text, testTime))
+			text := testkit.Must(json.Marshal(document))
+			signed := testkit.Must(l.cloud.Sign(region, text, testTime))
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch {
 				case c.retry:
@@ -78,7 +79,7 @@ func TestProviderIDRefusals(t *testing.T) {
 			if c.retry { // it is asked until then
 				options.Timeout = 120 * time.Millisecond
 			}
-			s := must(NewSource(options))
+			s := testkit.Must(NewSource(options))
 			got, err := s.ProviderID(t.Context())
 			if c.want == "" {
 				if err != nil || got == "" {

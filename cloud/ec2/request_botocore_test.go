@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -172,9 +173,9 @@ func TestBotocoreJoins(t *testing.T) {
 	}
 	key, request := newRequest(t)
 	subject := attest.Subject{Request: request, SignerName: testSigner, ClusterID: "cluster-1"}
-	hello := must(attester.Hello(t.Context(), subject))
-	challenge := must(plane(0).Challenge(t.Context(), filed(hello, testTime)))
-	answer := must(attester.Answer(t.Context(), challenge, key, subject))
+	hello := testkit.Must(attester.Hello(t.Context(), subject))
+	challenge := testkit.Must(plane(0).Challenge(t.Context(), filed(hello, testTime)))
+	answer := testkit.Must(attester.Answer(t.Context(), challenge, key, subject))
 	for age, want := range map[time.Duration]refusal.Check{0: "", time.Minute: "", goodFor - time.Second: "", goodFor: checkTime, time.Hour: checkTime} {
 		result, err := plane(age).Verify(t.Context(), filed(answer, testTime))
 		if (err == nil) != (want == "") || err != nil && !errors.Is(err, want) || err == nil && result.Machine != "aws:aws/us-east-2/i-0123456789abcdef0" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -21,13 +22,13 @@ func TestSource(t *testing.T) {
 	server := l.cloud.Serve(machine("machine-0"))
 	defer server.Close()
 	server.Fail(http.StatusServiceUnavailable, 1)
-	s := must(NewSource(SourceOptions{URL: server.URL, Now: l.cloud.Now}))
+	s := testkit.Must(NewSource(SourceOptions{URL: server.URL, Now: l.cloud.Now}))
 	id, err := s.Machine(t.Context())
 	if err != nil || id != "aws:aws/us-east-2/i-0123456789abcdef0" {
 		t.Errorf("%s, %v", id, err)
 	}
 	before := len(server.Requests())
-	data := must(s.Document(t.Context(), testValue))
+	data := testkit.Must(s.Document(t.Context(), testValue))
 	if got, want := server.Requests()[before:], []string{"PUT /latest/api/token", "GET /latest/dynamic/instance-identity/rsa2048", "PUT /latest/api/token",
 		"GET /latest/meta-data/iam/security-credentials/", "PUT /latest/api/token", "GET /latest/meta-data/iam/security-credentials/node"}; !slices.Equal(got, want) {
 		t.Errorf("asked %q", got)
@@ -64,7 +65,7 @@ func TestSourceRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := l.cloud.Serve(c.machine)
 			defer server.Close()
-			s := must(NewSource(SourceOptions{URL: server.URL, Now: l.cloud.Now}))
+			s := testkit.Must(NewSource(SourceOptions{URL: server.URL, Now: l.cloud.Now}))
 			if data, err := s.Document(t.Context(), c.value); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || data != nil {
 				t.Errorf("%q, %v", data, err)
 			}
@@ -105,7 +106,7 @@ func TestCredentials(t *testing.T) {
 				}
 			}))
 			defer server.Close()
-			s := must(NewSource(SourceOptions{URL: server.URL, Timeout: 5 * time.Second}))
+			s := testkit.Must(NewSource(SourceOptions{URL: server.URL, Timeout: 5 * time.Second}))
 			got, err := s.credentials(t.Context())
 			if (err == nil) != c.ok || c.ok != (got.SecretAccessKey == "verysecretkey") || err != nil && (!errors.Is(err, metadata.CheckMetadata) || strings.Contains(err.Error(), "verysecret")) {
 				t.Errorf("%v", err)
@@ -116,7 +117,7 @@ func TestCredentials(t *testing.T) {
 
 // TestSignWithBadCredentials: a request that the control plane would refuse is not filed.
 func TestSignWithBadCredentials(t *testing.T) {
-	e := must(endpointOf(testRegion))
+	e := testkit.Must(endpointOf(testRegion))
 	for name, change := range map[string]func(*known){
 		"long-lived":      func(k *known) { k.SessionToken = "" },
 		"a token in two":  func(k *known) { k.SessionToken = "a b" },

@@ -38,12 +38,12 @@ func TestVectors(t *testing.T) {
 		cases.Add(v)
 	}
 	var e environment
-	list := must(cases.Files(testkit.VectorFolder(t, "cloud", "ec2"), common, &e))
+	list := testkit.Must(cases.Files(testkit.VectorFolder(t, "cloud", "ec2"), common, &e))
 	config := KindConfig{Certificates: awsid.Certificates{}, Roles: e.Roles, Transport: imitation(e.Sessions)}
 	for region, der := range e.Certificates {
-		config.Certificates[region] = must(x509.ParseCertificate(der))
+		config.Certificates[region] = testkit.Must(x509.ParseCertificate(der))
 	}
-	p := must(newPlatform(config))
+	p := testkit.Must(newPlatform(config))
 	kindtest.Replay(t, p, e.Time, list)
 }
 

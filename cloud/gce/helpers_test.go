@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -30,7 +31,7 @@ var openGoogle = sync.OnceValues(cloudtest.OpenGCE) // it takes a key, which tak
 // google is a cloud whose clock stands at now, the same for all tests.
 func google(t testing.TB) *cloudtest.GCE {
 	t.Helper()
-	shared := must(openGoogle())
+	shared := testkit.Must(openGoogle())
 	cloud := *shared
 	cloud.Now = func() time.Time { return now }
 	return &cloud
@@ -38,7 +39,7 @@ func google(t testing.TB) *cloudtest.GCE {
 
 func keySet(t testing.TB, keys ...*jws.Key) *jws.StaticKeySet {
 	t.Helper()
-	return must(jws.NewStaticKeySet(keys...))
+	return testkit.Must(jws.NewStaticKeySet(keys...))
 }
 
 // trust is a configuration that trusts a cloud.
@@ -50,7 +51,7 @@ func trust(t testing.TB, cloud *cloudtest.GCE) gce.KindConfig {
 // payload has a token's claims, to be changed.
 func payload(t testing.TB, token string) map[string]any {
 	t.Helper()
-	parsed := must(jws.Parse(token))
+	parsed := testkit.Must(jws.Parse(token))
 	var claims map[string]any
 	if err := json.Unmarshal(parsed.UnverifiedPayload(), &claims); err != nil {
 		t.Fatal(err)
@@ -67,7 +68,7 @@ func payload(t testing.TB, token string) map[string]any {
 
 func marshal(t testing.TB, v any) []byte {
 	t.Helper()
-	return must(json.Marshal(v))
+	return testkit.Must(json.Marshal(v))
 }
 
 func audienceOf(value []byte) string {
@@ -75,11 +76,3 @@ func audienceOf(value []byte) string {
 }
 
 var httpClient = &http.Client{Timeout: 10 * time.Second}
-
-// must returns v, and panics on an error.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -51,7 +52,7 @@ func TestFetchedKeys(t *testing.T) {
 	server := httptest.NewTLSServer(served)
 	defer server.Close()
 	clock := now
-	set := must(jws.NewRemoteKeySet(jws.RemoteConfig{Client: server.Client(), JWKSURL: server.URL + "/oauth2/v3/certs", Now: func() time.Time { return clock }}))
+	set := testkit.Must(jws.NewRemoteKeySet(jws.RemoteConfig{Client: server.Client(), JWKSURL: server.URL + "/oauth2/v3/certs", Now: func() time.Time { return clock }}))
 	verify := func(cloud *cloudtest.GCE) error {
 		_, err := gce.VerifyToken(t.Context(), tokenOf(t, cloud.Token, audience), audience, gce.KindConfig{Keys: set, Projects: []string{project}}, now)
 		return err

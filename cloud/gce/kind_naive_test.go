@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -193,5 +194,5 @@ func valueOf(audience string) []byte {
 
 func attestKey(t testing.TB) crypto.Signer {
 	t.Helper()
-	return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	return testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -56,7 +57,7 @@ func (m *machines) source(t testing.TB) func(string, time.Time) document.Source 
 		m.mu.Lock()
 		m.at = at
 		m.mu.Unlock()
-		return must(gce.NewSource(gce.SourceOptions{URL: m.servers[machine].URL}))
+		return testkit.Must(gce.NewSource(gce.SourceOptions{URL: m.servers[machine].URL}))
 	}
 }
 
@@ -65,7 +66,7 @@ func documents(t testing.TB, weaken func(attest.Kind, *cloudtest.GCE) attest.Kin
 	t.Helper()
 	cloud, own := serveMachines(t)
 	_, foreign := serveMachines(t)
-	kind := must(gce.NewKind(trust(t, cloud)))
+	kind := testkit.Must(gce.NewKind(trust(t, cloud)))
 	return &attesttest.Documents{Kind: weaken(kind, cloud), Source: own.source(t), Attacker: foreign.source(t)}
 }
 
@@ -73,7 +74,7 @@ func strict(k attest.Kind, _ *cloudtest.GCE) attest.Kind { return k }
 
 func provider(t testing.TB, c attest.VerifierConfig) csr.Provider {
 	t.Helper()
-	return must(attest.NewVerifier(c))
+	return testkit.Must(attest.NewVerifier(c))
 }
 
 func TestConformance(t *testing.T) {
@@ -138,13 +139,13 @@ func claimsOf(d *gce.Details) *document.Claims {
 
 func weakKind(t *testing.T, p weakPlatform) attest.Kind {
 	t.Helper()
-	return must(document.NewKind(document.KindConfig{Provider: gce.Provider, Identities: []attest.Grammar{{Kind: "gce"}}, ValueSize: 32, Platform: p}))
+	return testkit.Must(document.NewKind(document.KindConfig{Provider: gce.Provider, Identities: []attest.Grammar{{Kind: "gce"}}, ValueSize: 32, Platform: p}))
 }
 
 // A join, over a metadata server, and its result.
 func TestJoin(t *testing.T) {
 	j := newJoin(t)
-	r := must(j.run())
+	r := testkit.Must(j.run())
 	if r.Provider != "gce" || r.Road != attest.RoadDocument || r.Machine != "gce:example-project/4711000000000000001" ||
 		r.MachineStanding != attest.Asserted || r.TPMResident || r.ResidenceStanding != "" {
 		t.Errorf("%+v", r)
@@ -186,7 +187,7 @@ func newJoin(t *testing.T) *join {
 	cloud := google(t)
 	j := &join{t: t, cloud: cloud, machine: instance(1), hello: instance(1), trust: trust(t, cloud)}
 	j.known = csr.Machine{Name: "vm-1", NodeName: "node-1", ProviderID: "gce://example-project/europe-west1-b/vm-1", BootstrapReady: true}
-	ring := must(attest.NewStaticKeyRing(attest.NewRingKey(now.Add(-time.Hour))))
+	ring := testkit.Must(attest.NewStaticKeyRing(attest.NewRingKey(now.Add(-time.Hour))))
 	j.config = attest.VerifierConfig{KeyRing: ring, Now: func() time.Time { return now },
 		Policy: &csr.Policy{ClusterIDs: []string{attesttest.ClusterID}, SignerNames: []string{clientSigner}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
 			return &j.known, nil
@@ -354,7 +355,7 @@ func engineOf(claims map[string]any) map[string]any {
 // The identity is that of the machine's AK certificate.
 func TestSameIdentityAsAKCertificate(t *testing.T) {
 	m := instance(1)
-	value := must(m.Marshal())
+	value := testkit.Must(m.Marshal())
 	id := []int{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}
 	got, err := tpmcert.GCEIdentity{}.Identify(&x509.Certificate{Extensions: []pkix.Extension{{Id: id, Value: value}}})
 	if d := (&gce.Details{Instance: m}); err != nil || got != d.Machine() {

@@ -16,12 +16,13 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func newSource(t *testing.T, url string, timeout time.Duration) *gce.Source {
 	t.Helper()
-	return must(gce.NewSource(gce.SourceOptions{URL: url, Timeout: timeout}))
+	return testkit.Must(gce.NewSource(gce.SourceOptions{URL: url, Timeout: timeout}))
 }
 
 func TestSource(t *testing.T) {
@@ -35,7 +36,7 @@ func TestSource(t *testing.T) {
 		t.Errorf("%q, %v", machine, err)
 	}
 	value := bytes.Repeat([]byte{0xfb}, 32) // its base64url is no base64
-	token := must(s.Document(t.Context(), value))
+	token := testkit.Must(s.Document(t.Context(), value))
 	if _, err := gce.VerifyToken(t.Context(), string(token), audienceOf(value), trust(t, cloud), now); err != nil {
 		t.Error(err)
 	}
@@ -44,7 +45,7 @@ func TestSource(t *testing.T) {
 	if want := "GET /computeMetadata/v1/instance/service-accounts/default/identity?format=full&audience=" + url.QueryEscape(audienceOf(value)); last != want {
 		t.Errorf("got %s, want %s", last, want)
 	}
-	bearer := must(s.Token(t.Context(), "https://example.com/?a=b&c d"))
+	bearer := testkit.Must(s.Token(t.Context(), "https://example.com/?a=b&c d"))
 	if _, err := gce.VerifyToken(t.Context(), bearer, "https://example.com/?a=b&c d", trust(t, cloud), now); err != nil {
 		t.Error(err)
 	}
@@ -74,11 +75,11 @@ func TestNoServiceAccount(t *testing.T) {
 func TestSourceRefusals(t *testing.T) {
 	cloud := google(t)
 	value := make([]byte, 32)
-	good := must(cloud.Token(instance(1), audienceOf(value)))
-	other := must(cloud.Token(instance(1), audienceOf(bytes.Repeat([]byte{1}, 32))))
+	good := testkit.Must(cloud.Token(instance(1), audienceOf(value)))
+	other := testkit.Must(cloud.Token(instance(1), audienceOf(bytes.Repeat([]byte{1}, 32))))
 	claims := payload(t, good)
 	delete(claims, "google")
-	standard := must(cloud.Sign(marshal(t, claims)))
+	standard := testkit.Must(cloud.Sign(marshal(t, claims)))
 	flavor := func(body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Metadata-Flavor", "Google")

@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -25,8 +26,8 @@ const audience = "https://example.com/once/17"
 
 func TestVerifyToken(t *testing.T) {
 	cloud := google(t)
-	token := must(cloud.Token(instance(1), audience))
-	d := must(gce.VerifyToken(t.Context(), token, audience, trust(t, cloud), now))
+	token := testkit.Must(cloud.Token(instance(1), audience))
+	d := testkit.Must(gce.VerifyToken(t.Context(), token, audience, trust(t, cloud), now))
 	if d.Instance != instance(1) || d.Machine() != "gce:example-project/4711000000000000001" || d.Audience != audience ||
 		d.IssuedAt != now || d.Expires != now.Add(time.Hour) || d.Created != now.Add(-24*time.Hour) || d.Licenses != nil ||
 		d.Subject != "104718209461873290581" || d.Email != "123456789012-compute@developer.gserviceaccount.com" ||
@@ -42,7 +43,7 @@ func TestVerifyToken(t *testing.T) {
 // everything that another signer might.
 func TestClaims(t *testing.T) {
 	cloud := google(t)
-	good := must(cloud.Token(instance(1), audience))
+	good := testkit.Must(cloud.Token(instance(1), audience))
 	in := func(claims map[string]any) map[string]any {
 		return claims["google"].(map[string]any)["compute_engine"].(map[string]any)
 	}
@@ -118,7 +119,7 @@ func TestClaims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			claims := payload(t, good)
 			c.change(claims)
-			token := must(cloud.Sign(marshal(t, claims)))
+			token := testkit.Must(cloud.Sign(marshal(t, claims)))
 			d, err := gce.VerifyToken(t.Context(), token, audience, trust(t, cloud), now)
 			expect(t, d, err, c.want)
 			keep(t, "claims "+name, token, c.want)
@@ -137,7 +138,7 @@ func expect(t *testing.T, d *gce.Details, err error, want attest.Check) {
 // Payloads that are no object of claims, or that have more than one reading.
 func TestPayloads(t *testing.T) {
 	cloud := google(t)
-	good := must(cloud.Token(instance(1), audience))
+	good := testkit.Must(cloud.Token(instance(1), audience))
 	text := string(marshal(t, payload(t, good)))
 	for name, p := range map[string]string{
 		"nothing":             "",
@@ -151,7 +152,7 @@ func TestPayloads(t *testing.T) {
 		"deep":                `{"x":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + "," + text[1:],
 	} {
 		t.Run(name, func(t *testing.T) {
-			token := must(cloud.Sign([]byte(p)))
+			token := testkit.Must(cloud.Sign([]byte(p)))
 			d, err := gce.VerifyToken(t.Context(), token, audience, trust(t, cloud), now)
 			expect(t, d, err, refusal.Check("gce-claims"))
 			keep(t, "payload "+name, token, refusal.Check("gce-claims"))
@@ -163,7 +164,7 @@ func TestPayloads(t *testing.T) {
 func TestForgedTokens(t *testing.T) {
 	cloud, other := google(t), cloudtest.NewGCE(t)
 	other.Now = cloud.Now
-	good := must(cloud.Token(instance(1), audience))
+	good := testkit.Must(cloud.Token(instance(1), audience))
 	head, rest, _ := strings.Cut(good, ".")
 	body, signature, _ := strings.Cut(rest, ".")
 	raw := base64.RawURLEncoding
@@ -178,12 +179,12 @@ func TestForgedTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := must(signer.Sign(t.Context(), marshal(t, claims)))
+		s := testkit.Must(signer.Sign(t.Context(), marshal(t, claims)))
 		return s.Token(marshal(t, claims))
 	}
-	key := must(rsa.GenerateKey(rand.Reader, 2048))
+	key := testkit.Must(rsa.GenerateKey(rand.Reader, 2048))
 	// A configuration that trusts a key of another algorithm, too.
-	es256 := must(openES256())
+	es256 := testkit.Must(openES256())
 	keys.Keys = keySet(t, append(cloud.Keys(), es256.Key())...)
 
 	for name, c := range map[string]struct {
@@ -234,7 +235,7 @@ func TestForgedTokens(t *testing.T) {
 
 func tokenOf(t *testing.T, token func(oid.GCEInstance, string) (string, error), audience string) string {
 	t.Helper()
-	return must(token(instance(1), audience))
+	return testkit.Must(token(instance(1), audience))
 }
 
 // A huge token is refused before it is looked at.
@@ -302,7 +303,7 @@ func corpus(t testing.TB) string {
 
 func readFile(t testing.TB, path string) []byte {
 	t.Helper()
-	return must(os.ReadFile(path))
+	return testkit.Must(os.ReadFile(path))
 }
 
 // TestRecorded verifies tokens that Google signed, at their own time.
@@ -318,7 +319,7 @@ func TestRecorded(t *testing.T) {
 	}
 	keys := map[string]jws.KeySet{}
 	for _, s := range samples {
-		parsed := must(jws.ParseJWKS(readFile(t, filepath.Join(dir, s.name+".jwks.json"))))
+		parsed := testkit.Must(jws.ParseJWKS(readFile(t, filepath.Join(dir, s.name+".jwks.json"))))
 		keys[s.name] = keySet(t, parsed...)
 	}
 	for _, s := range samples {
@@ -363,7 +364,7 @@ func TestRecorded(t *testing.T) {
 // What people write for a machine or a project, which no token names, is refused at the start.
 func TestListedInstances(t *testing.T) {
 	good := trust(t, google(t))
-	kind := must(gce.NewKind(good))
+	kind := testkit.Must(gce.NewKind(good))
 	kindtest.Lines(t, kind, map[string]string{
 		"gce:example-project/4711000000000000001 node-1 provider=gce":     "",
 		"gce:example.com:project/4711000000000000001 node-1 provider=gce": "",

@@ -69,8 +69,8 @@ func keep(t *testing.T, name, token string, want attest.Check) {
 // loadVectors reads the vectors that are kept.
 func loadVectors(t *testing.T) (list []vectors.Vector, e environment, keys []*jws.Key) {
 	t.Helper()
-	list = must(vectors.Load(testkit.VectorFolder(t, "cloud", "gce"), &e))
-	keys = must(jws.ParseJWKS(e.Keys))
+	list = testkit.Must(vectors.Load(testkit.VectorFolder(t, "cloud", "gce"), &e))
+	keys = testkit.Must(jws.ParseJWKS(e.Keys))
 	return list, e, keys
 }
 

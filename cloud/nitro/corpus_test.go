@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -32,7 +33,7 @@ func corpus(t testing.TB) string {
 
 func readFile(t testing.TB, name string) []byte {
 	t.Helper()
-	return must(os.ReadFile(filepath.Join(corpus(t), name)))
+	return testkit.Must(os.ReadFile(filepath.Join(corpus(t), name)))
 }
 
 // recordedVerifier trusts AWS' root.
@@ -46,8 +47,8 @@ func recordedVerifier(t testing.TB) *Verifier {
 	if hex.EncodeToString(sum[:]) != rootG1SHA256 {
 		t.Errorf("a root of digest %x", sum)
 	}
-	root := must(x509.ParseCertificate(block.Bytes))
-	return must(NewVerifier(VerifierConfig{Roots: []*x509.Certificate{root}}))
+	root := testkit.Must(x509.ParseCertificate(block.Bytes))
+	return testkit.Must(NewVerifier(VerifierConfig{Roots: []*x509.Certificate{root}}))
 }
 
 // today is when the recorded documents were looked at: all are too old.
@@ -76,8 +77,8 @@ func TestRecordings(t *testing.T) {
 	} {
 		t.Run(r.file, func(t *testing.T) {
 			data := readFile(t, r.file+".cose")
-			made := must(time.Parse(time.RFC3339, r.made))
-			d := must(parse(data))
+			made := testkit.Must(time.Parse(time.RFC3339, r.made))
+			d := testkit.Must(parse(data))
 			if string(d.Identity()) != r.identity || !d.Timestamp.Equal(made) || d.enclave != r.enclave || len(d.PCRs) != r.pcrs || len(d.PCRs[0]) != 48 ||
 				size(d.Nonce) != r.nonce || size(d.UserData) != r.userData || size(d.PublicKey) != r.publicKey {
 				t.Errorf("read as %+v", d)

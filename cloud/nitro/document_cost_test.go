@@ -17,6 +17,7 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/costsearch"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 )
@@ -113,10 +114,10 @@ func (b *costBench) write(c *costly) []byte {
 	bundle := [][]byte{b.root.Raw}
 	for n, tbs := range slices.Backward(c.certificates) {
 		tbs.Members[2], tbs.Members[3] = costsearch.Trees([]byte(tpmlab.ECDSASHA256))[0], issuer
-		tbs.Members[6] = costsearch.Trees(must(x509.MarshalPKIXPublicKey(c.keys[n].Public())))[0]
+		tbs.Members[6] = costsearch.Trees(testkit.Must(x509.MarshalPKIXPublicKey(c.keys[n].Public())))[0]
 		signed := tbs.Marshal()
 		digest := sha256.Sum256(signed)
-		signature := must(by.Sign(rand.Reader, digest[:], crypto.SHA256))
+		signature := testkit.Must(by.Sign(rand.Reader, digest[:], crypto.SHA256))
 		bundle = append(bundle, tpmlab.Seq(signed, []byte(tpmlab.ECDSASHA256), tpmlab.Element(cbasn1.BIT_STRING, append([]byte{0}, signature...))))
 		issuer, by = tbs.Members[5], c.keys[n]
 	}

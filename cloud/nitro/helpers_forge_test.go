@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // The instance of the documents here, and the time.
@@ -35,23 +37,16 @@ type authority struct {
 	key crypto.Signer
 }
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-func newKey(c elliptic.Curve) crypto.Signer { return must(ecdsa.GenerateKey(c, rand.Reader)) }
+func newKey(c elliptic.Curve) crypto.Signer { return testkit.Must(ecdsa.GenerateKey(c, rand.Reader)) }
 
 // issue makes a certificate for a key; issuer nil is the certificate itself.
 func issue(template *x509.Certificate, key crypto.Signer, issuer *authority) *authority {
-	template.SerialNumber = must(rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)))
+	template.SerialNumber = testkit.Must(rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)))
 	template.BasicConstraintsValid = true
 	if issuer == nil {
 		issuer = &authority{template, key}
 	}
-	return &authority{must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, issuer.Certificate, key.Public(), issuer.key)))), key}
+	return &authority{testkit.Must(x509.ParseCertificate(testkit.Must(x509.CreateCertificate(rand.Reader, template, issuer.Certificate, key.Public(), issuer.key)))), key}
 }
 
 func named(cn string) pkix.Name {
@@ -98,7 +93,7 @@ func (b *bench) roots() []*x509.Certificate { return []*x509.Certificate{b.root.
 
 func (b *bench) verifier(t testing.TB) *Verifier {
 	t.Helper()
-	return must(NewVerifier(VerifierConfig{Roots: b.roots()}))
+	return testkit.Must(NewVerifier(VerifierConfig{Roots: b.roots()}))
 }
 
 // member is a pair of the payload, both parts CBOR.

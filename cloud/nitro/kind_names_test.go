@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -165,7 +166,7 @@ func slicesOf(n int) []byte {
 // TestListedInstances: what people write for an instance, which no document names, is refused at the
 // start.
 func TestListedInstances(t *testing.T) {
-	kind := must(NewKind(KindConfig{Verifier: newBench().verifier(t)}))
+	kind := testkit.Must(NewKind(KindConfig{Verifier: newBench().verifier(t)}))
 	kindtest.Lines(t, kind, map[string]string{
 		"aws:aws/us-east-1/i-0123456789abcdef0 node-1 provider=nitro":          "",
 		"aws:aws-cn/cn-north-1/i-0123456789abcdef0 node-1 provider=nitro":      "",

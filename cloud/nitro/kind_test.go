@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -31,7 +32,7 @@ func sources(t testing.TB, platform *cloudtest.Nitro) func(string, time.Time) do
 		if stopped.Now = func() time.Time { return at }; at.IsZero() {
 			stopped.Now = nil
 		}
-		return must(NewSource(SourceConfig{Ask: stopped.Asker(machine(name))}))
+		return testkit.Must(NewSource(SourceConfig{Ask: stopped.Asker(machine(name))}))
 	}
 }
 
@@ -41,7 +42,7 @@ func platformVerifier(t testing.TB, platforms ...*cloudtest.Nitro) *Verifier {
 	for _, p := range platforms {
 		c.Roots = append(c.Roots, p.Root())
 	}
-	return must(NewVerifier(c))
+	return testkit.Must(NewVerifier(c))
 }
 
 // TestConformance: the kind lets honest machines in and no attack, and one that forgets a
@@ -72,7 +73,7 @@ func TestConformance(t *testing.T) {
 			[]string{"honest-second-machine", "document-of-another-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kind := must(document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: identityKind}}, ValueSize: 32, Platform: c.platform}))
+			kind := testkit.Must(document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: identityKind}}, ValueSize: 32, Platform: c.platform}))
 			kindtest.Conformance(t, &attesttest.Documents{Kind: kind, Source: sources(t, ours), Attacker: sources(t, theirs)}, c.want)
 		})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // The node asks once for its identity, and for documents over the given nonce.
@@ -32,7 +33,7 @@ func TestSource(t *testing.T) {
 			t.Errorf("machine %s, %v", id, err)
 		}
 	}
-	data := must(s.Document(context.Background(), testNonce))
+	data := testkit.Must(s.Document(context.Background(), testNonce))
 	d, err := parseInsecure(data)
 	if err != nil || !bytes.Equal(d.Nonce, testNonce) || string(d.UserData) != userData || d.PublicKey != nil || asked != 2 {
 		t.Errorf("got %+v, %v, asked %d times", d, err, asked)
@@ -55,7 +56,7 @@ func TestSourceAnswers(t *testing.T) {
 		"of another time":    func(nonce, _ []byte) ([]byte, error) { return b.good().marshal()[1:], nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := must(NewSource(SourceConfig{Ask: func(_ context.Context, nonce, userData []byte) ([]byte, error) { return ask(nonce, userData) }}))
+			s := testkit.Must(NewSource(SourceConfig{Ask: func(_ context.Context, nonce, userData []byte) ([]byte, error) { return ask(nonce, userData) }}))
 			if _, err := s.Document(context.Background(), bytes.Repeat([]byte{1}, 32)); !errors.Is(err, checkTPM) || errors.Is(err, broken) != (name == "an error") {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -79,7 +80,7 @@ func script(t *testing.T, lines string) string {
 // The tool gets nonce and user data in files, which are gone afterwards.
 func TestTool(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	got := must(Tool(script(t, `echo "$@"; cat "$2"; echo; cat "$4"`))(context.Background(), []byte("a nonce"), []byte("user data")))
+	got := testkit.Must(Tool(script(t, `echo "$@"; cat "$2"; echo; cat "$4"`))(context.Background(), []byte("a nonce"), []byte("user data")))
 	lines := strings.Split(string(got), "\n")
 	if len(lines) != 3 || lines[1] != "a nonce" || lines[2] != "user data" || !strings.HasPrefix(lines[0], "--nonce "+os.Getenv("TMPDIR")) || !strings.Contains(lines[0], " --user-data ") {
 		t.Errorf("got %q", lines)

@@ -51,13 +51,13 @@ func TestVectors(t *testing.T) {
 		cases.Add(vectors.Vector{Name: a.name, Expect: string(a.want), Document: a.forged(b)})
 	}
 	var e environment
-	list := must(cases.Files(testkit.VectorFolder(t, "cloud", "nitro"), environment{testTime, [][]byte{b.root.Raw}, map[int][]byte{4: pcr(4), 12: pcr(12)}}, &e))
+	list := testkit.Must(cases.Files(testkit.VectorFolder(t, "cloud", "nitro"), environment{testTime, [][]byte{b.root.Raw}, map[int][]byte{4: pcr(4), 12: pcr(12)}}, &e))
 	var c VerifierConfig
 	for _, der := range e.Roots {
-		root := must(x509.ParseCertificate(der))
+		root := testkit.Must(x509.ParseCertificate(der))
 		c.Roots = append(c.Roots, root)
 	}
-	verifier := must(NewVerifier(c))
+	verifier := testkit.Must(NewVerifier(c))
 	p := &platform{verifier, []map[int][]byte{e.PCRs}}
 	kindtest.Replay(t, p, e.Time, list)
 }

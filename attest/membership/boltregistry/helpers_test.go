@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
@@ -17,16 +18,16 @@ var testScope = membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, Iden
 func newFile(t testing.TB) string {
 	t.Helper()
 	dir := mounttest.Disk(t)
-	noError(t, os.Chmod(dir, 0o700))
+	testkit.NoError(t, os.Chmod(dir, 0o700))
 	path := filepath.Join(dir, "registry")
-	noError(t, Create(t.Context(), path, testScope))
+	testkit.NoError(t, Create(t.Context(), path, testScope))
 	return path
 }
 
 // open opens a registry and closes it with the test.
 func open(t testing.TB, path string, now func() time.Time) *Registry {
 	t.Helper()
-	r := must(Open(t.Context(), path, testScope, membership.RegistryOptions{Now: now}))
+	r := testkit.Must(Open(t.Context(), path, testScope, membership.RegistryOptions{Now: now}))
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -50,20 +51,4 @@ func join(t testing.TB, r membership.Registry, c membership.Claim, now time.Time
 		t.Fatal(err)
 	}
 	return record
-}
-
-// must returns v, and panics on an error.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-// noError ends the test on an error.
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -19,7 +19,7 @@ import (
 // writeInPlace writes a file as cp does: over the same inode, which it cuts off first.
 func writeInPlace(t testing.TB, path string, text []byte) {
 	t.Helper()
-	noError(t, os.WriteFile(path, text, 0o600))
+	testkit.NoError(t, os.WriteFile(path, text, 0o600))
 }
 
 // thiefOf is another machine's claim to a node's name.
@@ -33,16 +33,16 @@ func thiefOf(node string) membership.Claim {
 func closedFile(t testing.TB, nodes int) (path string, text []byte, want []*membership.Record) {
 	t.Helper()
 	path = newFile(t)
-	r := must(Open(t.Context(), path, testScope, membership.RegistryOptions{}))
+	r := testkit.Must(Open(t.Context(), path, testScope, membership.RegistryOptions{}))
 	for i := range nodes {
 		c := claim(fmt.Sprintf("node-%d", i))
 		bound, end := join(t, r, c, time.Now()), time.Now().Add(time.Hour)
 		issued := csr.IssuedRecord{CredentialID: "X509SHA256=" + c.NodeName, NodeName: c.NodeName, Machine: string(c.Machine), MachineUID: c.MachineUID, NotAfter: end}
-		bound = must(r.Bind(t.Context(), bound, end, &issued))
+		bound = testkit.Must(r.Bind(t.Context(), bound, end, &issued))
 		want = append(want, bound)
 	}
-	noError(t, r.Close())
-	text = must(os.ReadFile(path))
+	testkit.NoError(t, r.Close())
+	text = testkit.Must(os.ReadFile(path))
 	return path, text, want
 }
 
@@ -89,7 +89,7 @@ func TestCopiedOverWhileOpen(t *testing.T) {
 			path := newFile(t)
 			r := open(t, path, nil)
 			fillWith(t, r, 0, before)
-			backup := must(os.ReadFile(path))
+			backup := testkit.Must(os.ReadFile(path))
 			for i := range after {
 				join(t, r, claim(fmt.Sprintf("node-%d", i)), time.Now())
 			}
@@ -129,7 +129,7 @@ func TestCopiedOverBeforeReopening(t *testing.T) {
 	path := newFile(t)
 	r := open(t, path, nil)
 	join(t, r, claim("old"), time.Now())
-	backup := must(os.ReadFile(path))
+	backup := testkit.Must(os.ReadFile(path))
 	want := join(t, r, claim("node-1"), time.Now())
 	_ = r.file.failed(errors.New("a full disk"))
 	if got, err := r.Lookup(t.Context(), "node-1"); err != nil || !cmp.Equal(got, want) {
@@ -138,12 +138,12 @@ func TestCopiedOverBeforeReopening(t *testing.T) {
 	_ = r.file.failed(errors.New("a full disk"))
 	other := opened(t, path)
 	want = join(t, other, claim("node-2"), time.Now())
-	noError(t, other.Close())
+	testkit.NoError(t, other.Close())
 	if got, err := r.Lookup(t.Context(), "node-2"); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("another's: got %v, %v", got, err)
 	}
 	_ = r.file.failed(errors.New("a full disk"))
-	newer := must(os.ReadFile(path))
+	newer := testkit.Must(os.ReadFile(path))
 	writeInPlace(t, path, backup)
 	for range 2 {
 		if got, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, checkFile) {
@@ -203,7 +203,7 @@ func TestCutsAndZeros(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s, then the good file: %v", what, err)
 		}
-		noError(t, r.Close())
+		testkit.NoError(t, r.Close())
 	}
 	cuts := 0
 	for at := 0; at < len(good); at += max(1, len(good)/256) {
@@ -224,8 +224,8 @@ func TestCutsAndZeros(t *testing.T) {
 // A registry that met a damaged page has let its file go: the good one is put back and opened.
 func TestLockAfterDamage(t *testing.T) {
 	path, good, want := closedFile(t, 100)
-	r := must(Open(t.Context(), path, testScope, membership.RegistryOptions{}))
-	noError(t, os.Truncate(path, 2*int64(os.Getpagesize())))
+	r := testkit.Must(Open(t.Context(), path, testScope, membership.RegistryOptions{}))
+	testkit.NoError(t, os.Truncate(path, 2*int64(os.Getpagesize())))
 	if _, err := r.Lookup(t.Context(), "node-7"); !errors.Is(err, checkFile) {
 		t.Fatalf("got %v, want checkFile", err)
 	}

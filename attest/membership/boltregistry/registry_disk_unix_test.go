@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // fillDisk is a process whose files may not grow for a while, as on a full disk. It prints the writes that
@@ -115,7 +116,7 @@ func TestOpenRefusesModes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := newFile(t)
-			noError(t, c.change(path))
+			testkit.NoError(t, c.change(path))
 			r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				// Whom modes do not stop opens a file that is not writable.
@@ -146,7 +147,7 @@ func TestOpenRefusesOwners(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			path := newFile(t)
-			noError(t, os.Chown(of(path), 65534, -1))
+			testkit.NoError(t, os.Chown(of(path), 65534, -1))
 			if _, err := Open(t.Context(), path, testScope, membership.RegistryOptions{}); !errors.Is(err, checkFile) || !strings.Contains(err.Error(), "65534") {
 				t.Errorf("got %v, want checkFile with the owner", err)
 			}
@@ -163,7 +164,7 @@ func TestCutOffWhileOpen(t *testing.T) {
 	for i := range 200 {
 		last = join(t, r, claim("node-"+strconv.Itoa(i)), time.Now())
 	}
-	noError(t, os.Truncate(path, 0))
+	testkit.NoError(t, os.Truncate(path, 0))
 	for range 2 {
 		if _, err := r.Lookup(t.Context(), "node-7"); !errors.Is(err, checkFile) {
 			t.Errorf("a look-up: got %v, want checkFile", err)

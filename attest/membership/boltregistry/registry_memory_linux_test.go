@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
@@ -19,7 +20,7 @@ func TestInMemory(t *testing.T) {
 		return
 	}
 	path := newFile(t)
-	good := must(os.ReadFile(path))
+	good := testkit.Must(os.ReadFile(path))
 	dir := mounttest.Disk(t)
 	for name, in := range mounttest.InMemory(t, dir) {
 		there := filepath.Join(in, "registry")
@@ -29,14 +30,14 @@ func TestInMemory(t *testing.T) {
 		if _, err := os.Stat(there); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: there is a file: %v", name, err)
 		}
-		noError(t, os.WriteFile(there, good, 0o600))
+		testkit.NoError(t, os.WriteFile(there, good, 0o600))
 		if _, err := Open(t.Context(), there, testScope, membership.RegistryOptions{}); !errors.Is(err, checkFile) {
 			t.Errorf("%s: opened: got %v, want %v", name, err, checkFile)
 		}
 	}
 	hidden := mounttest.Mount(t, dir, "hidden", "tmpfs", "")
 	container := filepath.Join(mounttest.Overlay(t, dir, "container", hidden), "registry")
-	noError(t, syscall.Unmount(hidden, syscall.MNT_DETACH))
+	testkit.NoError(t, syscall.Unmount(hidden, syscall.MNT_DETACH))
 	for _, there := range []string{container, filepath.Join(dir, "over-disk", "registry")} {
 		if err := Create(t.Context(), there, testScope); err != nil {
 			t.Error(err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -160,8 +161,8 @@ func TestKill(t *testing.T) {
 // It returns the whole lines that it said.
 func killOne(t *testing.T, path string, seed int) []string {
 	c := process(path, "write", strconv.Itoa(seed))
-	out := must(c.StdoutPipe())
-	noError(t, c.Start())
+	out := testkit.Must(c.StdoutPipe())
+	testkit.NoError(t, c.Start())
 	reader := bufio.NewReader(out)
 	first, err := reader.ReadString('\n')
 	if err != nil {
@@ -175,8 +176,8 @@ func killOne(t *testing.T, path string, seed int) []string {
 		first += line
 	}
 	time.Sleep(time.Duration(rand.Int64N(int64(15 * time.Millisecond))))
-	noError(t, c.Process.Kill())
-	rest := must(io.ReadAll(reader))
+	testkit.NoError(t, c.Process.Kill())
+	rest := testkit.Must(io.ReadAll(reader))
 	_ = c.Wait() // killed
 	whole := first + string(rest)
 	whole = whole[:strings.LastIndexByte(whole, '\n')] // a line can be cut off
@@ -187,7 +188,7 @@ func killOne(t *testing.T, path string, seed int) []string {
 // but not acknowledged.
 func checkSurvivors(t *testing.T, path string, known, asked map[string]string) (unacknowledged int) {
 	t.Helper()
-	r := must(Open(t.Context(), path, testScope, membership.RegistryOptions{}))
+	r := testkit.Must(Open(t.Context(), path, testScope, membership.RegistryOptions{}))
 	defer r.Close()
 	found := map[string]string{}
 	for record, err := range r.Records(t.Context()) {
@@ -295,7 +296,7 @@ func raceProcesses(t *testing.T, path string, racer func(i int) string) []string
 		c := process(path, "race", racer(i))
 		in, err1 := c.StdinPipe()
 		out, err2 := c.StdoutPipe()
-		noError(t, errors.Join(err1, err2, c.Start()))
+		testkit.NoError(t, errors.Join(err1, err2, c.Start()))
 		go func() {
 			defer done.Done()
 			reader := bufio.NewReader(out)
@@ -383,7 +384,7 @@ func TestOpenWaits(t *testing.T) {
 	holder := process(path, "hold", "")
 	in, err1 := holder.StdinPipe()
 	out, err2 := holder.StdoutPipe()
-	noError(t, errors.Join(err1, err2, holder.Start()))
+	testkit.NoError(t, errors.Join(err1, err2, holder.Start()))
 	if said, _ := bufio.NewReader(out).ReadString('\n'); said != "open\n" {
 		t.Fatalf("the holder said %q", said)
 	}

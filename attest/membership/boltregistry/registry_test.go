@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -30,10 +31,10 @@ func TestRecordsSurvive(t *testing.T) {
 	path, now := newFile(t), time.Now()
 	r := open(t, path, nil)
 	want := join(t, r, claim("node-1"), now)
-	reserved := must(r.Reserve(t.Context(), claim("node-2"), now.Add(time.Minute)))
+	reserved := testkit.Must(r.Reserve(t.Context(), claim("node-2"), now.Add(time.Minute)))
 	join(t, r, claim("node-3"), now)
-	must(r.Release(t.Context(), "node-3", "uid-node-3"))
-	noError(t, r.Close())
+	testkit.Must(r.Release(t.Context(), "node-3", "uid-node-3"))
+	testkit.NoError(t, r.Close())
 	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: got %v", err)
 	}
@@ -95,7 +96,7 @@ func TestCreate(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	good := newFile(t)
-	content := must(os.ReadFile(good))
+	content := testkit.Must(os.ReadFile(good))
 	page := os.Getpagesize()
 	damaged := append([]byte{}, content...)
 	for i := range 2 * page {
@@ -120,7 +121,7 @@ func TestOpenRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(filepath.Dir(good), "copy")
-			noError(t, os.WriteFile(path, c.content, 0o600))
+			testkit.NoError(t, os.WriteFile(path, c.content, 0o600))
 			r, err := Open(t.Context(), path, c.scope, membership.RegistryOptions{})
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
@@ -130,7 +131,7 @@ func TestOpenRefuses(t *testing.T) {
 			} else {
 				err = nil
 			}
-			noError(t, errors.Join(err, os.Remove(path)))
+			testkit.NoError(t, errors.Join(err, os.Remove(path)))
 		})
 	}
 	if _, err := Open(t.Context(), good+"-absent", testScope, membership.RegistryOptions{}); !errors.Is(err, fs.ErrNotExist) {
@@ -155,7 +156,7 @@ func TestOpenTwiceInOneProcess(t *testing.T) {
 		t.Errorf("the first one afterwards: %v", err)
 	}
 	open(t, newFile(t), nil) // another file
-	noError(t, first.Close())
+	testkit.NoError(t, first.Close())
 	second := open(t, path, nil)
 	if err := first.Close(); err != nil {
 		t.Errorf("closed twice: %v", err)
@@ -165,7 +166,7 @@ func TestOpenTwiceInOneProcess(t *testing.T) {
 	if _, err := second.Lookup(t.Context(), "node-1"); !errors.Is(err, ErrInUse) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("its file is another's now: got %v, want ErrInUse to be tried again", err)
 	}
-	noError(t, third.Close())
+	testkit.NoError(t, third.Close())
 	if _, err := second.Lookup(t.Context(), "node-1"); err != nil {
 		t.Errorf("and free again: %v", err)
 	}
@@ -199,18 +200,18 @@ func TestUpdateHonoursItsContext(t *testing.T) {
 // would not find.
 func TestReplacedFile(t *testing.T) {
 	path := newFile(t)
-	copied := must(os.ReadFile(path))
+	copied := testkit.Must(os.ReadFile(path))
 	r := open(t, path, nil)
 	record := join(t, r, claim("node-1"), time.Now())
-	noError(t, os.WriteFile(path+"-old", copied, 0o600))
-	noError(t, os.Rename(path+"-old", path))
+	testkit.NoError(t, os.WriteFile(path+"-old", copied, 0o600))
+	testkit.NoError(t, os.Rename(path+"-old", path))
 	if _, err := r.Bind(t.Context(), record, time.Now().Add(24*time.Hour), nil); !errors.Is(err, checkFile) {
 		t.Errorf("a write: got %v, want checkFile", err)
 	}
 	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, checkFile) {
 		t.Errorf("a look-up: got %v, want checkFile", err)
 	}
-	noError(t, os.Remove(path))
+	testkit.NoError(t, os.Remove(path))
 	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, checkFile) {
 		t.Errorf("no file: got %v, want checkFile", err)
 	}
@@ -249,7 +250,7 @@ func TestEndedRecordsGo(t *testing.T) {
 	r := open(t, newFile(t), now)
 	const ended = 20
 	for i := range ended {
-		must(r.Reserve(t.Context(), claim("old-"+string(rune('a'+i))), now().Add(time.Minute)))
+		testkit.Must(r.Reserve(t.Context(), claim("old-"+string(rune('a'+i))), now().Add(time.Minute)))
 	}
 	at.Add(60)
 	moved := claim("old-a")

@@ -14,13 +14,14 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // withDB edits a registry's file with bbolt only, past the registry's rules.
 func withDB(t *testing.T, path string, change func(b *bbolt.Tx) error) {
 	t.Helper()
-	db := must(bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second}))
-	noError(t, errors.Join(db.Update(change), db.Close()))
+	db := testkit.Must(bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second}))
+	testkit.NoError(t, errors.Join(db.Update(change), db.Close()))
 }
 
 // A database that is no registry, or lacks a part of one, is not opened.
@@ -190,7 +191,7 @@ func TestOpenReadsTheRecords(t *testing.T) {
 		{Claim: membership.Claim{NodeName: "node-3", Machine: "test:3"}, State: membership.StateReserved, Deadline: at},
 	}
 	end := func(w *tx, name string) []byte {
-		r := must(w.ByName(name))
+		r := testkit.Must(w.ByName(name))
 		e := w.entries(r)
 		return e[len(e)-1].key
 	}
@@ -254,7 +255,7 @@ func TestDeadlineOutOfRange(t *testing.T) {
 
 func checkDeadlines(t *testing.T, r *membership.Record) {
 	t.Helper()
-	value := must(encodeRecord(r))
+	value := testkit.Must(encodeRecord(r))
 	own := r.Deadline.Format(time.RFC3339)
 	for deadline, good := range map[string]bool{own: true, "1969-12-31T23:59:59Z": false, "1970-01-01T00:00:00Z": r.State == membership.StateReserved, "10000-01-01T00:00:00Z": false} {
 		changed := bytes.Replace(value, []byte(`"Deadline":"`+own), []byte(`"Deadline":"`+deadline), 1)

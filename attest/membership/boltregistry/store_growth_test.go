@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // fillWith binds records up to that many, in eight batches: a sync a record would take
@@ -19,7 +20,7 @@ func fillWith(t testing.TB, r *Registry, from, to int) {
 	t.Helper()
 	batch := max(1, (to-from)/8)
 	for first := from; first < to; first += batch {
-		noError(t, r.file.Update(t.Context(), func(w membership.Tx) error {
+		testkit.NoError(t, r.file.Update(t.Context(), func(w membership.Tx) error {
 			for i := first; i < min(first+batch, to); i++ {
 				record := membership.Record{Claim: claim(nodeOf(i)), State: membership.StateBound, LastEnd: time.Now().Add(time.Hour).Truncate(time.Second)}
 				if _, err := w.Put(record); err != nil {
@@ -40,7 +41,7 @@ func nodeOf(i int) string {
 func depth(t testing.TB, db *bbolt.DB) int {
 	t.Helper()
 	deepest := 0
-	noError(t, db.View(func(b *bbolt.Tx) error {
+	testkit.NoError(t, db.View(func(b *bbolt.Tx) error {
 		for _, name := range buckets {
 			deepest = max(deepest, b.Bucket(name).Stats().Depth)
 		}
@@ -170,15 +171,15 @@ func BenchmarkRegistry(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("lookup/%d", size), func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
-				must(r.LookupMachine(b.Context(), claim(nodeOf(i%size)).Machine))
+				testkit.Must(r.LookupMachine(b.Context(), claim(nodeOf(i%size)).Machine))
 			}
 			b.ReportMetric(lookups.read, "pages-read/op")
 		})
-		noError(b, r.Close())
+		testkit.NoError(b, r.Close())
 		b.Run(fmt.Sprintf("open/%d", size), func(b *testing.B) {
 			for b.Loop() {
-				o := must(Open(b.Context(), path, testScope, membership.RegistryOptions{}))
-				noError(b, o.Close())
+				o := testkit.Must(Open(b.Context(), path, testScope, membership.RegistryOptions{}))
+				testkit.NoError(b, o.Close())
 			}
 			if info, err := os.Stat(path); err == nil {
 				b.ReportMetric(float64(info.Size())/(1<<20), "file-MiB")

@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -38,7 +39,7 @@ func testRecords() map[string]*membership.Record {
 func TestRecordRoundTrip(t *testing.T) {
 	for name, r := range testRecords() {
 		t.Run(name, func(t *testing.T) {
-			value := must(encodeRecord(r))
+			value := testkit.Must(encodeRecord(r))
 			if got, err := decodeRecord(r.NodeName, value); err != nil || !cmp.Equal(got, r) {
 				t.Errorf("got %v, %v", got, err)
 			}
@@ -91,7 +92,7 @@ func TestRecordRefuses(t *testing.T) {
 			}
 		})
 	}
-	good := must(encodeRecord(testRecords()["bound"]))
+	good := testkit.Must(encodeRecord(testRecords()["bound"]))
 	for name, change := range map[string][2]string{
 		"another state":   {`"State":"bound"`, `"State":"Bound"`},
 		"a version of 0":  {`"Version":"2"`, `"Version":"02"`},
@@ -114,7 +115,7 @@ func TestRecordRefuses(t *testing.T) {
 // A record of exactly the largest size is written and read, one of a byte more is not.
 func TestSizeOfRecords(t *testing.T) {
 	r := testRecords()["with certificates"]
-	small := must(encodeRecord(r))
+	small := testkit.Must(encodeRecord(r))
 	r.Issued[0].SignerName = strings.Repeat("s", maxRecordSize-len(small))
 	if value, err := encodeRecord(r); err != nil || len(value) != maxRecordSize {
 		t.Errorf("got %d bytes, %v", len(value), err)
@@ -127,7 +128,7 @@ func TestSizeOfRecords(t *testing.T) {
 
 func FuzzDecodeRecord(f *testing.F) {
 	for _, r := range testRecords() {
-		value := must(encodeRecord(r))
+		value := testkit.Must(encodeRecord(r))
 		f.Add(r.NodeName, value)
 	}
 	f.Add("", []byte{})
@@ -147,7 +148,7 @@ func FuzzDecodeRecord(f *testing.F) {
 // Records of certificates have one encoding, too.
 func TestIssuedRefuses(t *testing.T) {
 	r := testRecords()["with certificates"]
-	good := must(encodeRecord(r))
+	good := testkit.Must(encodeRecord(r))
 	for name, change := range map[string][2]string{
 		"a space":     {`"CredentialID":"X509SHA256=00"`, `"CredentialID": "X509SHA256=0"`},
 		"other cases": {`"CredentialID"`, `"credentialID"`},

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -33,18 +34,11 @@ type authority struct {
 	key crypto.Signer
 }
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-func newKey() crypto.Signer { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
+func newKey() crypto.Signer { return testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
 // issue makes a certificate; issuer nil is itself.
 func issue(name string, issuer *authority, key crypto.Signer, change func(*x509.Certificate)) *authority {
-	template := &x509.Certificate{SerialNumber: must(rand.Int(rand.Reader, big.NewInt(1<<60))), Subject: pkix.Name{CommonName: name},
+	template := &x509.Certificate{SerialNumber: testkit.Must(rand.Int(rand.Reader, big.NewInt(1<<60))), Subject: pkix.Name{CommonName: name},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), BasicConstraintsValid: true, IsCA: name != "leaf", MaxPathLen: -1}
 	if name != "leaf" {
 		template.KeyUsage = x509.KeyUsageCertSign
@@ -55,7 +49,7 @@ func issue(name string, issuer *authority, key crypto.Signer, change func(*x509.
 	if issuer == nil {
 		issuer = &authority{template, key}
 	}
-	return &authority{must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, issuer.Certificate, key.Public(), issuer.key)))), key}
+	return &authority{testkit.Must(x509.ParseCertificate(testkit.Must(x509.CreateCertificate(rand.Reader, template, issuer.Certificate, key.Public(), issuer.key)))), key}
 }
 
 // tower is a root, so many CAs and a leaf, leaf first.
@@ -100,7 +94,7 @@ func TestVerify(t *testing.T) {
 		ca := issue("ca", root, newKey(), change)
 		return certificates(issue("leaf", ca, newKey(), nil), ca, root)
 	}
-	weak := must(rsa.GenerateKey(rand.Reader, 1024))
+	weak := testkit.Must(rsa.GenerateKey(rand.Reader, 1024))
 	_, ed, _ := ed25519.GenerateKey(rand.Reader)
 	for name, c := range map[string]struct {
 		path []*x509.Certificate
@@ -226,7 +220,7 @@ func TestPaths(t *testing.T) {
 func TestOtherSpellings(t *testing.T) {
 	spelled := func(a *authority, as string) *authority {
 		c := *a.Certificate
-		c.RawSubject = must(goasn1.Marshal(pkix.RDNSequence{{{Type: []int{2, 5, 4, 3}, Value: goasn1.RawValue{Tag: goasn1.TagUTF8String, Bytes: []byte(as)}}}}))
+		c.RawSubject = testkit.Must(goasn1.Marshal(pkix.RDNSequence{{{Type: []int{2, 5, 4, 3}, Value: goasn1.RawValue{Tag: goasn1.TagUTF8String, Bytes: []byte(as)}}}}))
 		return &authority{&c, a.key}
 	}
 	for name, c := range map[string]struct {
@@ -403,7 +397,7 @@ func TestParse(t *testing.T) {
 // A name is shown up to a length, since a stranger writes it.
 func TestName(t *testing.T) {
 	name := func(length int) []byte {
-		return must(goasn1.Marshal(pkix.Name{CommonName: strings.Repeat("a", length)}.ToRDNSequence()))
+		return testkit.Must(goasn1.Marshal(pkix.Name{CommonName: strings.Repeat("a", length)}.ToRDNSequence()))
 	}
 	more := maxName - len(name(900))
 	for raw, want := range map[string]string{

@@ -122,18 +122,18 @@ func TestKindsRefused(t *testing.T) {
 		t.Fatal(kinds, err)
 	}
 	for name, change := range map[string][2]string{
-		"an ended root and a good one":            {"rootsFile: @/azure.pem", "rootsFile: @/roots.pem"},
-		"the issuing CA as a root":                {"rootsFile: @/azure.pem, intermediatesFile: @/intermediates.pem", "rootsFile: @/intermediates.pem"},
+		"an ended root and a good one":        {"rootsFile: @/azure.pem", "rootsFile: @/roots.pem"},
+		"the issuing CA as a root":            {"rootsFile: @/azure.pem, intermediatesFile: @/intermediates.pem", "rootsFile: @/intermediates.pem"},
 		"a fetcher in place of intermediates": {"intermediatesFile: @/intermediates.pem", "fetchIntermediates: true"},
-		"a fetcher over https":                    {"intermediatesFile: @/intermediates.pem", "fetchIntermediates: true, fetchOverHTTPS: true"},
-		"Google's keys at their place":            {"keysFile: @/keys.json", "keysURL: '" + gce.KeysURL + "'"},
-		"a mirror of Google's keys":               {"keysFile: @/keys.json", "keysURL: 'https://mirror.example/certs'"},
-		"EKs without a revocation list":           {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg}], akIssuers: [{"},
-		"EKs with a revocation list":              {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, requireCRL: true, crlFiles: [@/list.crl]}], akIssuers: [{"},
-		"nitro alone in the inventory":            {"mode: Inventory", "mode: Inventory, kind: nitro"},
-		"OtherNames of two issuers":               {"profile: google", "profile: tcg, othername: {issuer: a}}, {rootsFile: @/nitro.pem, profile: tcg, othername: {issuer: b}"},
-		"OtherNames of two types":                 {"profile: google", "profile: tcg, othername: {types: [1.3.6.1.5.5.7.8.3]}}, {rootsFile: @/nitro.pem, profile: tcg, othername: {types: [1.3.6.1.5.5.7.8.4]}"},
-		"the domain of another cloud":             {"intermediatesFile:", "domains: [metadata.azure.us], intermediatesFile:"},
+		"a fetcher over https":                {"intermediatesFile: @/intermediates.pem", "fetchIntermediates: true, fetchOverHTTPS: true"},
+		"Google's keys at their place":        {"keysFile: @/keys.json", "keysURL: '" + gce.KeysURL + "'"},
+		"a mirror of Google's keys":           {"keysFile: @/keys.json", "keysURL: 'https://mirror.example/certs'"},
+		"EKs without a revocation list":       {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg}], akIssuers: [{"},
+		"EKs with a revocation list":          {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, requireCRL: true, crlFiles: [@/list.crl]}], akIssuers: [{"},
+		"nitro alone in the inventory":        {"mode: Inventory", "mode: Inventory, kind: nitro"},
+		"OtherNames of two issuers":           {"profile: google", "profile: tcg, othername: {issuer: a}}, {rootsFile: @/nitro.pem, profile: tcg, othername: {issuer: b}"},
+		"OtherNames of two types":             {"profile: google", "profile: tcg, othername: {types: [1.3.6.1.5.5.7.8.3]}}, {rootsFile: @/nitro.pem, profile: tcg, othername: {types: [1.3.6.1.5.5.7.8.4]}"},
+		"the domain of another cloud":         {"intermediatesFile:", "domains: [metadata.azure.us], intermediatesFile:"},
 	} {
 		s, err := w.settings(change[:]...)
 		if err == nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/program/controlplane"
-	noded "github.com/nodeattest/nodeattest/kube/program/node"
+	nodeprogram "github.com/nodeattest/nodeattest/kube/program/node"
 )
 
 type (
 	evidence     = authenticator.Evidence
-	nodeEvidence = noded.Evidence
+	nodeEvidence = nodeprogram.Evidence
 	plugin       = controlplane.Plugin
 )
 
@@ -23,7 +23,7 @@ func controller(args []string, stderr io.Writer, p plugin) int {
 }
 
 func node(args []string, stdout, stderr io.Writer, e nodeEvidence) int {
-	return noded.Main(args, stdout, stderr, e)
+	return nodeprogram.Main(args, stdout, stderr, e)
 }
 
 // kindOf makes evidence that is written in several versions.
