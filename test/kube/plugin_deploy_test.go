@@ -120,7 +120,7 @@ func testChanged(t *testing.T, p *process, path string) {
 	default:
 	}
 	change("# seen\n")
-	says("the configuration has changed")
+	says("configuration changed: the program exits")
 	<-p.done
 	if status := p.cmd.ProcessState.ExitCode(); status != 0 {
 		t.Errorf("it ended with status %d:\n%s", status, p.tail())

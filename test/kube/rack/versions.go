@@ -1,5 +1,3 @@
-//go:build !previous
-
 package main
 
 import (

@@ -1,4 +1,5 @@
-//go:build previous
+// The names that the rack uses, as the commit before has them: in that
+// commit's tree TestVersions replaces ../versions.go by this file.
 
 package main
 
