@@ -1,0 +1,106 @@
+package clusterapi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// attestors are the kinds of evidence that a Cluster authorizes.
+type attestors struct {
+	every bool
+	names []string
+}
+
+func (a attestors) has(kind string) bool { return a.every || slices.Contains(a.names, kind) }
+
+func (a attestors) String() string { return refusal.Quotes(a.names) }
+
+// attestors reads the annotations of the Cluster.
+func (i *Inventory) attestors(ctx context.Context) (attestors, error) {
+	o := object(i.kinds.cluster)
+	err := i.cached.Get(ctx, client.ObjectKey{Namespace: i.namespace, Name: i.cluster}, o)
+	switch {
+	case apierrors.IsNotFound(err):
+		return attestors{}, refusal.Retry(fmt.Errorf("the management cluster has no Cluster %s/%s: create it, or correct the controller's configuration", i.namespace, i.cluster))
+	case err != nil:
+		return attestors{}, err
+	}
+	notes := o.GetAnnotations()
+	switch on, stated := notes[AnnotationAuthentication]; {
+	case stated && on == "false":
+		return attestors{}, fmt.Errorf("%w: Cluster %s has %s: false", csr.ErrOtherSigner, i.cluster, AnnotationAuthentication)
+	case stated && on != "true":
+		return attestors{}, refusal.Retry(refusal.Config("Cluster "+i.cluster+" "+AnnotationAuthentication, refusal.Quote(on), `"true" or "false"`))
+	}
+	list, stated := notes[AnnotationAttestors]
+	a := attestors{every: !stated}
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			a.names = append(a.names, name)
+		}
+	}
+	return a, nil
+}
+
+// Authorizer returns an authorizer that asks next about machines whose kind of evidence the Cluster
+// authorizes. While the evidence states a provider ID that the Machine does not have yet, the
+// request is retried: the infrastructure provider writes spec.providerID. Another provider ID is refused
+// by the verifier.
+func (i *Inventory) Authorizer(next attest.Authorizer) attest.Authorizer {
+	return &authorizer{i, next}
+}
+
+type authorizer struct {
+	inventory *Inventory
+	next      attest.Authorizer
+}
+
+// CheckAuthorizer checks next.
+func (a *authorizer) CheckAuthorizer(open attest.Opening) error {
+	if a == nil || a.inventory == nil {
+		return refusal.Config("Authorizer", "", "that of an Inventory")
+	}
+	return attest.CheckAuthorizer(a.next, open)
+}
+
+// AuthorizeHello refuses what Authorize refuses, as far as it is known.
+func (a *authorizer) AuthorizeHello(ctx context.Context, r *attest.Result) error {
+	if err := a.check(ctx, r); err != nil {
+		return err
+	}
+	return r.AskAtHello(ctx, a.next)
+}
+
+// Authorize asks next about a machine that its Machine does not contradict.
+func (a *authorizer) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
+	if err := a.check(ctx, r); err != nil {
+		return nil, err
+	}
+	return a.next.Authorize(ctx, r)
+}
+
+func (a *authorizer) check(ctx context.Context, r *attest.Result) error {
+	machine := r.Checked().Machine()
+	if machine == nil {
+		return attest.NotMember("a result without a Machine")
+	}
+	allowed, err := a.inventory.attestors(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !allowed.has(r.Provider):
+		return attest.NotMember("evidence of kind " + refusal.Quote(r.Provider) + ", where Cluster " + a.inventory.cluster + " authorizes " + allowed.String())
+	case machine.ProviderID == "" && r.Granted.ProviderID != "":
+		return refusal.Retry(fmt.Errorf("Machine %s has no spec.providerID yet, and the evidence states one", machine.Name))
+	}
+	return nil
+}
