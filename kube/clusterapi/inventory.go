@@ -169,7 +169,7 @@ func (i *Inventory) Machine(ctx context.Context, q csr.Question) (*csr.Machine, 
 	case joins && found.GetDeletionTimestamp() != nil:
 		return nil, none("Machine %s is being deleted", found.GetName())
 	}
-	m, err := i.machine(found)
+	m, err := machine(found)
 	if err != nil {
 		return nil, err
 	}

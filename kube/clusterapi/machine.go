@@ -43,30 +43,33 @@ func canonicalProviderID(fields map[string]any) string {
 
 // machine reads what a Machine says about the machine that it stands for. Its bootstrap data are ready
 // once spec.bootstrap.dataSecretName is set: conditions are lost in clusterctl move.
-func (i *Inventory) machine(m *unstructured.Unstructured) (*csr.Machine, error) {
+func machine(m *unstructured.Unstructured) (*csr.Machine, error) {
 	notes := m.GetAnnotations()
-	machine := &csr.Machine{
+	says := &csr.Machine{
 		Name: m.GetNamespace() + "/" + m.GetName(), UID: string(m.GetUID()),
 		Identity: notes[AnnotationIdentity], Provider: notes[AnnotationKind], ProviderID: text(m.Object, "spec", "providerID"),
 		BootstrapReady: text(m.Object, "spec", "bootstrap", "dataSecretName") != "",
 	}
+	insecure := csr.ProviderOf(csr.SignerClientInsecure)
 	switch evidence, stated := notes[AnnotationEvidence]; {
+	case says.Provider == insecure:
+		return nil, misconfigured(m, AnnotationKind, insecure, "a kind of evidence, or "+AnnotationEvidence+": none")
 	case !stated:
-		machine.DNSNames, machine.IPAddresses = addresses(m.Object)
+		says.DNSNames, says.IPAddresses = addresses(m.Object)
 	case evidence != "none":
 		return nil, misconfigured(m, AnnotationEvidence, evidence, "none")
-	case machine.Identity+machine.Provider != "":
+	case says.Identity+says.Provider != "":
 		return nil, misconfigured(m, AnnotationEvidence, evidence, "no "+AnnotationIdentity+" and no "+AnnotationKind+" with it")
 	default:
-		machine.Provider = csr.ProviderOf(csr.SignerClientInsecure)
+		says.Provider = insecure
 	}
-	if machine.UID == "" { // no API server makes one; every record has it
+	if says.UID == "" { // no API server makes one; every record has it
 		return nil, misconfigured(m, "uid", "", "the UID of the object")
 	}
-	if err := (&csr.Policy{}).CheckMachine(machine); err != nil {
-		return nil, misconfigured(m, "", err.Error(), "values that a certificate can have")
+	if err := oid.CheckProviderID(says.ProviderID); says.ProviderID != "" && err != nil {
+		return nil, misconfigured(m, "spec.providerID", says.ProviderID, "a provider ID, such as metal://rack-1/7")
 	}
-	return machine, nil
+	return says, nil
 }
 
 // misconfigured is the error of a Machine that an operator has to correct. The request is retried.
