@@ -28,11 +28,11 @@ func TestAuthorizer(t *testing.T) {
 		check       error             // nil: it is admitted
 		retry       bool              // at the answer; the hello is challenged
 	}{
-		"admitted":                        {providerID: joins.ProviderID},
-		"an authorized kind":              {providerID: joins.ProviderID, annotations: map[string]string{AnnotationAttestors: "gce,tpm"}},
-		"a kind that is not authorized":   {providerID: joins.ProviderID, annotations: map[string]string{AnnotationAttestors: "gce"}, check: attest.CheckMembership},
-		"another provider ID":             {providerID: "metal://rack-9/9", check: csr.CheckProviderIDMismatch},
-		"no provider ID yet":              {check: refusal.ErrRetry, retry: true},
+		"admitted":                      {providerID: joins.ProviderID},
+		"an authorized kind":            {providerID: joins.ProviderID, annotations: map[string]string{AnnotationAttestors: "gce,tpm"}},
+		"a kind that is not authorized": {providerID: joins.ProviderID, annotations: map[string]string{AnnotationAttestors: "gce"}, check: attest.CheckMembership},
+		"another provider ID":           {providerID: "metal://rack-9/9", check: csr.CheckProviderIDMismatch},
+		"no provider ID yet":            {check: refusal.ErrRetry, retry: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet("v1beta2")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 )
@@ -46,9 +47,13 @@ func (s *Settings) changed() (bool, error) {
 
 // try makes a verifier as a program does at its start, with registries in memory.
 func (s *Settings) try() error {
-	machines, err := s.OpenInventory()
-	if err != nil {
-		return err
+	machines := func(context.Context, csr.Question) (*csr.Machine, error) { return nil, csr.ErrNoMachine }
+	if s.Inventory.ClusterAPI == nil {
+		inventory, err := s.OpenInventory()
+		if err != nil {
+			return err
+		}
+		machines = inventory.Machine
 	}
 	admits, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		records, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{})

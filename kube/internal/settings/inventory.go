@@ -175,8 +175,11 @@ type Machines struct {
 // late anyway.
 const inventoryInterval = 5 * time.Second
 
-// OpenInventory reads the inventory's file.
+// OpenInventory reads the inventory's file. Machines of Cluster API are in none, which is an error.
 func (s *Settings) OpenInventory() (*Machines, error) {
+	if s.Inventory.ClusterAPI != nil {
+		return nil, refusal.Config("inventory", "clusterAPI", "file: Machines are on the management cluster, where only the controller and the signer read them")
+	}
 	m := &Machines{settings: s}
 	return m, m.read()
 }

@@ -368,7 +368,7 @@ func TestProvidersRefused(t *testing.T) {
 		authorizer := attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
 			return nil, errors.New("no member")
 		})
-		if _, err := s.Verifier(row.ring, new(Machines), authorizer); (err == nil) != (name == "good") || errors.Is(err, os.ErrNotExist) != (name == "no roots" || name == "no CA") {
+		if _, err := s.Verifier(row.ring, new(Machines).Machine, authorizer); (err == nil) != (name == "good") || errors.Is(err, os.ErrNotExist) != (name == "no roots" || name == "no CA") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := s.NewAuthorizer(open, nil); err == nil || errors.Is(err, opened) == strings.Contains(name, "CA") {
@@ -528,7 +528,7 @@ func (w *world) planeOf(t *testing.T, s *Settings, inventory string) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Verifier, err = s.Verifier(ring, machines, members); err != nil {
+	if p.Verifier, err = s.Verifier(ring, machines.Machine, members); err != nil {
 		t.Fatal(err)
 	}
 	return p

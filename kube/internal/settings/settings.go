@@ -159,6 +159,18 @@ type OtherName struct {
 type Inventory struct {
 	// File is the inventory's file. It is read again when it changes.
 	File string `json:"file"`
+	// ClusterAPI has the Machines of Cluster API in the place of a file.
+	ClusterAPI *ClusterAPI `json:"clusterAPI"`
+}
+
+// ClusterAPI says where the Machines of a cluster are. The lease and the challenge keys are there,
+// too: cluster.namespace is a namespace of the management cluster.
+type ClusterAPI struct {
+	// Kubeconfig is the path of a kubeconfig of the management cluster; empty: the service account.
+	Kubeconfig string `json:"kubeconfig"`
+	// Namespace and Cluster name the Cluster object.
+	Namespace string `json:"namespace"`
+	Cluster   string `json:"cluster"`
 }
 
 // Membership says who may be a node.
@@ -254,6 +266,10 @@ func orElse(s *string, value string) {
 // complete fills in the defaults.
 func (s *Settings) complete() {
 	orElse(&s.Cluster.CAFile, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+	if from := s.Inventory.ClusterAPI; from != nil { // one process for each Cluster, in one namespace
+		orElse(&s.Cluster.Namespace, from.Namespace)
+		orElse(&s.Cluster.KeyRingSecret, from.Cluster+"-challenge-keys")
+	}
 	orElse(&s.Cluster.Namespace, "nodeattest-system")
 	orElse(&s.Cluster.KeyRingSecret, "challenge-keys")
 	orElse(&s.Membership.Kind, tpm.Provider)
@@ -330,8 +346,8 @@ func (s *Settings) check() error {
 	if err := s.Header.Check(fileKind); err != nil {
 		return err
 	}
-	if s.Inventory.File == "" {
-		return refusal.Config("inventory.file", "", "a path")
+	if err := s.Inventory.check(); err != nil {
+		return err
 	}
 	if err := errors.Join(s.Signers.check(), s.Cluster.check(), s.Controller.check()); err != nil {
 		return err
@@ -350,6 +366,21 @@ func (s *Settings) check() error {
 		}
 	}
 	return s.checkMembership()
+}
+
+// check refuses an inventory of no source, or of two.
+func (i *Inventory) check() error {
+	switch {
+	case i.ClusterAPI == nil && i.File == "":
+		return refusal.Config("inventory.file", "", "a path")
+	case i.ClusterAPI != nil && i.File != "":
+		return refusal.Config("inventory.file and clusterAPI", "both", "one of them")
+	case i.ClusterAPI != nil && len(validation.IsDNS1123Label(i.ClusterAPI.Namespace)) != 0:
+		return refusal.Config("inventory.clusterAPI.namespace", refusal.Quote(i.ClusterAPI.Namespace), "the namespace of a Cluster")
+	case i.ClusterAPI != nil && len(validation.IsDNS1123Subdomain(i.ClusterAPI.Cluster)) != 0:
+		return refusal.Config("inventory.clusterAPI.cluster", refusal.Quote(i.ClusterAPI.Cluster), "the name of a Cluster")
+	}
+	return nil
 }
 
 // check refuses names that no object can have.

@@ -90,7 +90,7 @@ func TestParse(t *testing.T) {
 		{"builtInDuration: 0s", "builtInDuration: 4h48m", "kubernetes.io/kube-apiserver-client-kubelet\n", "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm\n"}} {
 		s, err := Parse([]byte(strings.NewReplacer(change...).Replace(good)))
 		if err == nil {
-			err = s.Policy([]string{"cluster-1"}, new(Machines)).Validate()
+			err = s.Policy([]string{"cluster-1"}, new(Machines).Machine).Validate()
 		}
 		if err != nil {
 			t.Errorf("%s: %v", change[1], err)
@@ -281,11 +281,11 @@ func TestPolicyCluster(t *testing.T) {
 	for text, want := range map[string]string{"ids: [c]": "c", "caFile: @/ak.pem": root, "caFile: @/commented.pem": root, "caFile: @/twice.pem": root} {
 		s := testkit.Must(w.settings("ids: [c]", text))
 		ids := testkit.Must(s.ClusterIDs())
-		p := s.Policy(ids, new(Machines))
+		p := s.Policy(ids, new(Machines).Machine)
 		if err := p.Validate(); err != nil || !slices.Equal(p.ClusterIDs, []string{want}) {
 			t.Errorf("%s: %q, %v, want %s", text, p.ClusterIDs, err, want)
 		}
-		if err := s.Policy(nil, new(Machines)).Validate(); !errors.Is(err, refusal.CheckConfig) {
+		if err := s.Policy(nil, new(Machines).Machine).Validate(); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("of no cluster: %v", err)
 		}
 	}
@@ -298,7 +298,7 @@ func TestPolicyProviderIDs(t *testing.T) {
 		s.Signers.RequireProviderID = require
 		for _, signers := range [][]string{nil, {csr.SignerClientTPM, csr.SignerServingTPM}, {csr.SignerKubeletServing}} {
 			want := require && !slices.Contains(signers, csr.SignerKubeletServing)
-			if p := s.Policy(nil, new(Machines), signers...); p.RequireProviderID != want {
+			if p := s.Policy(nil, new(Machines).Machine, signers...); p.RequireProviderID != want {
 				t.Errorf("requireProviderID %t, signers %v: %t", require, signers, p.RequireProviderID)
 			}
 		}
@@ -315,11 +315,11 @@ func TestPolicyLifetimes(t *testing.T) {
 		t.Errorf("under a minute: %v", err)
 	}
 	s := testkit.Must(short("1m"))
-	if p := s.Policy(nil, new(Machines), csr.SignerClientTPM, csr.SignerServingTPM); p.MaxLifetime != 0 {
+	if p := s.Policy(nil, new(Machines).Machine, csr.SignerClientTPM, csr.SignerServingTPM); p.MaxLifetime != 0 {
 		t.Errorf("our own signers: at most %s is asked for", p.MaxLifetime)
 	}
 	for _, signers := range [][]string{{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet}, {csr.SignerKubeletServing}} {
-		if p := s.Policy(nil, new(Machines), signers...); p.MaxLifetime != s.Signers.MaxLifetime.Duration {
+		if p := s.Policy(nil, new(Machines).Machine, signers...); p.MaxLifetime != s.Signers.MaxLifetime.Duration {
 			t.Errorf("%v: at most %s is asked for", signers, p.MaxLifetime)
 		}
 	}

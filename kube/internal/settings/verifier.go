@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -8,14 +9,17 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
+// FindMachine finds the machine for a node, for csr.Policy.Machines.
+type FindMachine = func(ctx context.Context, q csr.Question) (*csr.Machine, error)
+
 // Policy returns the policy of a cluster ([Settings.ClusterIDs]) for requests to signers; no signers
 // means Signers.Names.
-func (s *Settings) Policy(clusterIDs []string, machines *Machines, signers ...string) *csr.Policy {
+func (s *Settings) Policy(clusterIDs []string, machines FindMachine, signers ...string) *csr.Policy {
 	if len(signers) == 0 {
 		signers = s.Signers.Names
 	}
 	p := &csr.Policy{
-		ClusterIDs: clusterIDs, SignerNames: signers, Machines: machines.Machine,
+		ClusterIDs: clusterIDs, SignerNames: signers, Machines: machines,
 		ReservedIPs: s.Signers.ReservedIPs, ReservedDNSNames: s.Signers.ReservedDNSNames,
 		RequireProviderID: s.Signers.RequireProviderID && !slices.Contains(signers, csr.SignerKubeletServing),
 	}
@@ -26,7 +30,7 @@ func (s *Settings) Policy(clusterIDs []string, machines *Machines, signers ...st
 }
 
 // Verifier makes the verifier of requests to signers; no signers means Signers.Names.
-func (s *Settings) Verifier(ring *attest.KeyRing, machines *Machines, members attest.Authorizer, signers ...string) (*attest.Verifier, error) {
+func (s *Settings) Verifier(ring *attest.KeyRing, machines FindMachine, members attest.Authorizer, signers ...string) (*attest.Verifier, error) {
 	kinds, err := s.Kinds()
 	if err != nil {
 		return nil, err

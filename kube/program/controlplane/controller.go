@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -32,16 +33,12 @@ import (
 
 // runController starts everything that the configuration asks for.
 func runController(ctx context.Context, f flags, s *settings.Settings) error {
-	machines, err := s.OpenInventory()
-	if err != nil {
-		return err
-	}
-	m, err := newManager(controller.DefaultName, f, s, s.Controller.MetricsAddress, s.Controller.HealthAddress)
+	m, nodes, err := newManager(controller.DefaultName, f, s, s.Controller.MetricsAddress, s.Controller.HealthAddress)
 	if err != nil {
 		return err
 	}
 	if f.observe {
-		if f.observe, err = mayObserve(ctx, m.GetAPIReader()); err != nil {
+		if f.observe, err = mayObserve(ctx, nodes.GetAPIReader()); err != nil {
 			return err
 		}
 	}
@@ -53,82 +50,86 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	decider, err := addDecider(ctx, m, f, s, ring, machines)
+	decider, machines, err := addDecider(ctx, m, nodes, f, s, ring)
 	if err != nil {
 		return err
 	}
-	watch, err := newWatch(m, f, s)
+	watch, err := newWatch(nodes, f, s)
 	if err != nil {
 		return err
 	}
 	enforces := &enforcement{watch: watch.Check, reader: m.GetAPIReader(), writer: m.GetClient(), observes: f.observe, ignores: s.Controller.InsecureAllowWaysAround || f.observe,
-		lease: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: controller.DefaultName}}
-	return start(ctx, m, []manager.Runnable{machines, keeper, watch, enforces},
-		map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": enforces.Check, "caches": synced(m), "requests": decider.Check})
+		lease: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: lease(controller.DefaultName, s)}}
+	return start(ctx, m, []manager.Runnable{keeper, watch, enforces},
+		map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": enforces.Check, "caches": synced(nodes), "requests": decider.Check, "inventory": machines.check})
 }
 
-// addDecider creates the reconciler that decides requests.
-func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) (*controller.Reconciler, error) {
-	nodes, err := registry.Cached(ctx, m.GetCache())
+// addDecider creates the reconciler that decides the requests of a cluster's nodes, and its inventory.
+func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f flags, s *settings.Settings, ring *attest.KeyRing) (*controller.Reconciler, *machineSource, error) {
+	stale, err := registry.Cached(ctx, nodes.GetCache())
 	if err != nil {
-		return nil, fmt.Errorf("the registry's cache: %w", err)
+		return nil, nil, fmt.Errorf("the registry's cache: %w", err)
 	}
 	names := new(metav1.PartialObjectMetadata) // of all Nodes, for NodeExists and comparer
 	names.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	if _, err := m.GetCache().GetInformer(ctx, names); err != nil {
-		return nil, fmt.Errorf("the cache of Nodes: %w", err)
+	if _, err := nodes.GetCache().GetInformer(ctx, names); err != nil {
+		return nil, nil, fmt.Errorf("the cache of Nodes: %w", err)
 	}
 	var records, cached registry.Several
 	admits, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
-		live, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: nodes})
+		live, err := registry.New(scope, nodes.GetAPIReader(), nodes.GetClient(), registry.Options{Stale: stale})
 		if err != nil {
 			return nil, nil, err
 		}
 		records, cached = append(records, live), append(cached, live.Stale())
 		return live, live.Stale(), nil
-	}, members.NodeExists(m.GetCache(), m.GetAPIReader()))
+	}, members.NodeExists(nodes.GetCache(), nodes.GetAPIReader()))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	compares, err := newComparer(m.GetCache(), m.GetAPIReader(), m.GetEventRecorder(controller.DefaultName), metrics.Registry)
+	compares, err := newComparer(nodes.GetCache(), nodes.GetAPIReader(), nodes.GetEventRecorder(controller.DefaultName), metrics.Registry)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, r := range []manager.Runnable{sweeper{records[0]}, compares} {
 		if err := m.Add(r); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	verifier, err := s.Verifier(ring, machines, admits)
+	machines, err := addInventory(ctx, m, s, records)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	verifier, err := s.Verifier(ring, machines.find, machines.wraps(admits))
+	if err != nil {
+		return nil, nil, err
 	}
 	if err := addTrust(m, s); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c := controller.Config{
-		Providers: controller.Of(verifier), Registry: records, Stale: cached, EveryReplica: !f.leaderElection,
+		Cluster: nodes, Events: nodes.GetEventRecorder(controller.DefaultName), Providers: controller.Of(verifier), Registry: records, Stale: cached, EveryReplica: !f.leaderElection,
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
 	}
 	if f.observe {
-		table := observed.New(m.GetAPIReader(), m.GetClient(), s.Cluster.Namespace, time.Now)
+		table := observed.New(nodes.GetAPIReader(), nodes.GetClient(), s.Cluster.Namespace, time.Now)
 		if err := m.Add(table); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		c.Observe = table.Observe
 	}
 	if s.Signers.BuiltInDuration.Duration != 0 {
 		ids, err := s.ClusterIDs()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		c.Serving = s.Policy(ids, machines, csr.SignerKubeletServing)
+		c.Serving = s.Policy(ids, machines.find, csr.SignerKubeletServing)
 	}
 	reconciler, err := controller.New(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return reconciler, reconciler.SetupWithManager(m)
+	return reconciler, machines, reconciler.SetupWithManager(m)
 }
 
 // enforcing are the bindings that the component enforce has, and nothing else that is applied.
@@ -164,9 +165,9 @@ func mayObserve(ctx context.Context, reader client.Reader) (bool, error) {
 // newWatch creates the watch for ways around attestation. Even if Kubernetes' own signer is
 // not used, its approvers matter: the API server trusts its CA. A controller that observes
 // reports them, and is ready.
-func newWatch(m manager.Manager, f flags, s *settings.Settings) (*bypass.Watch, error) {
+func newWatch(nodes cluster.Cluster, f flags, s *settings.Settings) (*bypass.Watch, error) {
 	config := bypass.Config{
-		Reader: m.GetAPIReader(), Writer: m.GetClient(), Namespace: s.Cluster.Namespace, Accepted: slices.Clone(s.Controller.AcceptedBindings),
+		Reader: nodes.GetAPIReader(), Writer: nodes.GetClient(), Namespace: s.Cluster.Namespace, Accepted: slices.Clone(s.Controller.AcceptedBindings),
 		Serving: s.Signers.BuiltInDuration.Duration != 0,
 	}
 	if !f.observe {
@@ -187,6 +188,6 @@ func newWatch(m manager.Manager, f flags, s *settings.Settings) (*bypass.Watch, 
 		return nil, fmt.Errorf("ways around: %w", err)
 	}
 	return bypass.NewWatch(bypass.WatchConfig{
-		Finder: finder, Events: m.GetEventRecorder(controller.DefaultName), Metrics: metrics.Registry, InsecureAllow: f.observe || s.Controller.InsecureAllowWaysAround,
+		Finder: finder, Events: nodes.GetEventRecorder(controller.DefaultName), Metrics: metrics.Registry, InsecureAllow: f.observe || s.Controller.InsecureAllowWaysAround,
 	})
 }

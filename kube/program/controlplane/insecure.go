@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -42,46 +43,46 @@ func runInsecureSigner(ctx context.Context, f flags, s *settings.Settings) error
 	if err != nil {
 		return err
 	}
-	machines, err := s.OpenInventory()
+	m, nodes, err := newManager(insecure.Signer, f, s, s.InsecureSigner.MetricsAddress, s.InsecureSigner.HealthAddress)
 	if err != nil {
 		return err
 	}
-	m, err := newManager(insecure.Signer, f, s, s.InsecureSigner.MetricsAddress, s.InsecureSigner.HealthAddress)
+	records, err := registry.New(insecure.Scope(ids[0]), nodes.GetAPIReader(), nodes.GetClient(), registry.Options{})
 	if err != nil {
 		return err
 	}
-	records, err := registry.New(insecure.Scope(ids[0]), m.GetAPIReader(), m.GetClient(), registry.Options{})
+	machines, err := addInventory(ctx, m, s, records)
 	if err != nil {
 		return err
 	}
-	ends, err := newEnds(machines.WithoutEvidence, records, metrics.Registry)
+	ends, err := newEnds(machines.withoutEvidence, records, metrics.Registry)
 	if err != nil {
 		return err
 	}
-	providers, err := insecure.New(insecure.Config{Policy: s.Policy(ids, machines, csr.SignerClientInsecure), Registry: records,
-		NodeExists: members.NodeExists(m.GetAPIReader()), Used: ends.used})
+	providers, err := insecure.New(insecure.Config{Policy: s.Policy(ids, machines.find, csr.SignerClientInsecure), Registry: records,
+		NodeExists: members.NodeExists(nodes.GetAPIReader()), Used: ends.used})
 	if err != nil {
 		return err
 	}
-	checks, err := addInsecure(m, f, providers, ca)
+	checks, err := addInsecure(m, nodes, f, providers, ca)
 	if err != nil {
 		return err
 	}
-	checks["ca"] = ca.Check
+	checks["ca"], checks["inventory"] = ca.Check, machines.check
 	if err := registerCA(ca); err != nil {
 		return err
 	}
-	return start(ctx, m, []manager.Runnable{machines, ca, ends}, checks)
+	return start(ctx, m, []manager.Runnable{ca, ends}, checks)
 }
 
 // addInsecure creates the reconciler that approves requests and the one that signs them. Both verify
 // them.
-func addInsecure(m manager.Manager, f flags, providers *insecure.Providers, ca *signer.FileCA) (map[string]healthz.Checker, error) {
-	approves, err := controller.New(controller.Config{Providers: providers, Name: insecure.Approver, EveryReplica: !f.leaderElection, Metrics: metrics.Registry})
+func addInsecure(m manager.Manager, nodes cluster.Cluster, f flags, providers *insecure.Providers, ca *signer.FileCA) (map[string]healthz.Checker, error) {
+	approves, err := controller.New(controller.Config{Cluster: nodes, Events: nodes.GetEventRecorder(insecure.Approver), Providers: providers, Name: insecure.Approver, EveryReplica: !f.leaderElection, Metrics: metrics.Registry})
 	if err != nil {
 		return nil, err
 	}
-	signs, err := signer.New(signer.Config{Providers: providers, CA: ca.CA, Name: insecure.Signer, EveryReplica: !f.leaderElection, Metrics: metrics.Registry})
+	signs, err := signer.New(signer.Config{Cluster: nodes, Events: nodes.GetEventRecorder(insecure.Signer), Providers: providers, CA: ca.CA, Name: insecure.Signer, EveryReplica: !f.leaderElection, Metrics: metrics.Registry})
 	if err != nil {
 		return nil, err
 	}

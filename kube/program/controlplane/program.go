@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -151,43 +152,75 @@ func versionOf() string {
 	return info.Main.Version
 }
 
-// newManager connects to the API server. The manager listens at two addresses, of which "0"
-// means nowhere. It shuts down gracefully: it stops deciding, waits for pending decisions, and
-// gives up its lease.
-func newManager(name string, f flags, s *settings.Settings, metricsAddress, healthAddress string) (manager.Manager, error) {
+// connection makes a connection to an API server: by a kubeconfig, or the service account if that is "".
+func connection(name, kubeconfig string) (*rest.Config, error) {
 	config, err := rest.InClusterConfig()
-	if f.kubeconfig != "" {
-		config, err = clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	if kubeconfig != "" {
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
 	}
 	if err != nil {
 		return nil, err
 	}
 	config.UserAgent = name + "/" + versionOf()
 	config.QPS, config.Burst = -1, -1 // the API server's priority and fairness limits the rate
+	return config, nil
+}
+
+// lease is the name of the Lease of a program's replicas. On a management cluster each Cluster has its
+// own.
+func lease(name string, s *settings.Settings) string {
+	if from := s.Inventory.ClusterAPI; from != nil {
+		return name + "-" + from.Cluster
+	}
+	return name
+}
+
+// newManager connects to the API servers. The manager listens at two addresses, of which "0"
+// means nowhere. It shuts down gracefully: it stops deciding, waits for pending decisions, and
+// gives up its lease. The cluster of the nodes is its own, unless Machines of Cluster API are the
+// inventory: then the manager is on the management cluster, with lease and challenge keys.
+func newManager(name string, f flags, s *settings.Settings, metricsAddress, healthAddress string) (manager.Manager, cluster.Cluster, error) {
+	config, err := connection(name, f.kubeconfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	home := config
+	if from := s.Inventory.ClusterAPI; from != nil {
+		if home, err = connection(name, from.Kubeconfig); err != nil {
+			return nil, nil, err
+		}
+	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	stop := 20 * time.Second
-	m, err := manager.New(config, manager.Options{
-		Scheme: scheme, Logger: log.Log, Cache: cache.Options{DefaultTransform: registry.Lean()},
-		LeaderElection: f.leaderElection, LeaderElectionID: name, LeaderElectionNamespace: s.Cluster.Namespace, LeaderElectionReleaseOnCancel: true,
+	stop, caches := 20*time.Second, cache.Options{DefaultTransform: registry.Lean()}
+	m, err := manager.New(home, manager.Options{
+		Scheme: scheme, Logger: log.Log, Cache: caches,
+		LeaderElection: f.leaderElection, LeaderElectionID: lease(name, s), LeaderElectionNamespace: s.Cluster.Namespace, LeaderElectionReleaseOnCancel: true,
 		Metrics: server.Options{BindAddress: nowhere}, HealthProbeBindAddress: nowhere, PprofBindAddress: nowhere, GracefulShutdownTimeout: &stop,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p := newProbed(m)
-	if err := p.addServers(metricsAddress, healthAddress); err != nil {
-		return nil, err
+	if err := errors.Join(p.addServers(metricsAddress, healthAddress), p.AddHealthzCheck("ping", healthz.Ping)); err != nil {
+		return nil, nil, err
 	}
-	return p, p.AddHealthzCheck("ping", healthz.Ping)
+	if s.Inventory.ClusterAPI == nil {
+		return p, p, nil
+	}
+	nodes, err := cluster.New(config, func(o *cluster.Options) { o.Scheme, o.Cache, o.Logger = scheme, caches, log.Log })
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, nodes, p.Add(nodes)
 }
 
-// synced reports, for a readiness check, whether the manager's caches are in sync.
-func synced(m manager.Manager) healthz.Checker {
+// synced reports, for a readiness check, whether a cluster's caches are in sync.
+func synced(m cluster.Cluster) healthz.Checker {
 	return func(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 		defer cancel()

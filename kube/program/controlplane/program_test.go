@@ -136,7 +136,7 @@ func join(t *testing.T, s *settings.Settings, nodeName string, machine rack) err
 		t.Fatal(err)
 	}
 	ring := testkit.Must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour))))
-	verifier := testkit.Must(s.Verifier(ring, machines, admits))
+	verifier := testkit.Must(s.Verifier(ring, machines.Machine, admits))
 	prover := testkit.Must(document.NewProver("rack", 1, machine))
 	attester := testkit.Must(attest.NewAttester(prover))
 	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))

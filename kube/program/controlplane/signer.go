@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -32,10 +33,6 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 	if len(names) == 0 {
 		return errNoSigner
 	}
-	machines, err := s.OpenInventory()
-	if err != nil {
-		return err
-	}
 	ids, err := s.ClusterIDs()
 	if err != nil {
 		return err
@@ -46,7 +43,7 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	m, err := newManager(signer.DefaultName, f, s, s.Signer.MetricsAddress, s.Signer.HealthAddress)
+	m, nodes, err := newManager(signer.DefaultName, f, s, s.Signer.MetricsAddress, s.Signer.HealthAddress)
 	if err != nil {
 		return err
 	}
@@ -58,15 +55,15 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	signs, err := addSigner(m, f, s, ring, machines, ca, names)
+	signs, machines, err := addSigner(ctx, m, nodes, f, s, ring, ca)
 	if err != nil {
 		return err
 	}
 	if err := registerCA(ca); err != nil {
 		return err
 	}
-	return start(ctx, m, []manager.Runnable{machines, keeper, ca},
-		map[string]healthz.Checker{"key-ring": keeper.Check, "ca": ca.Check, "requests": signs.Check})
+	return start(ctx, m, []manager.Runnable{keeper, ca},
+		map[string]healthz.Checker{"key-ring": keeper.Check, "ca": ca.Check, "requests": signs.Check, "inventory": machines.check})
 }
 
 // registerCA has a metric say when the CA ends.
@@ -77,30 +74,36 @@ func registerCA(ca *signer.FileCA) error {
 	}, func() float64 { return float64(ca.NotAfter().Unix()) }))
 }
 
-// addSigner creates the reconciler that signs requests.
-func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines, ca *signer.FileCA, names []string) (*signer.Reconciler, error) {
+// addSigner creates the reconciler that signs the requests of a cluster's nodes, and its inventory.
+func addSigner(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f flags, s *settings.Settings, ring *attest.KeyRing, ca *signer.FileCA) (*signer.Reconciler, *machineSource, error) {
+	var all registry.Several
 	admits, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
-		records, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: registry.Remembered(m.GetAPIReader())})
+		records, err := registry.New(scope, nodes.GetAPIReader(), nodes.GetClient(), registry.Options{Stale: registry.Remembered(nodes.GetAPIReader())})
 		if err != nil {
 			return nil, nil, err
 		}
+		all = append(all, records)
 		return records, records.Stale(), nil
-	}, members.NodeExists(m.GetAPIReader()))
+	}, members.NodeExists(nodes.GetAPIReader()))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	verifier, err := s.Verifier(ring, machines, admits, names...)
+	machines, err := addInventory(ctx, m, s, all)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	verifier, err := s.Verifier(ring, machines.find, machines.wraps(admits), s.OwnSigners()...)
+	if err != nil {
+		return nil, nil, err
 	}
 	if err := addTrust(m, s); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	reconciler, err := signer.New(signer.Config{
-		Providers: controller.Of(verifier), CA: ca.CA, Workers: s.Controller.Workers, EveryReplica: !f.leaderElection, Metrics: metrics.Registry,
+		Cluster: nodes, Events: nodes.GetEventRecorder(signer.DefaultName), Providers: controller.Of(verifier), CA: ca.CA, Workers: s.Controller.Workers, EveryReplica: !f.leaderElection, Metrics: metrics.Registry,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return reconciler, reconciler.SetupWithManager(m)
+	return reconciler, machines, reconciler.SetupWithManager(m)
 }

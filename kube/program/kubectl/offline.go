@@ -127,7 +127,7 @@ func (o *offline) verifier(at time.Time, hello bool) (*attest.Verifier, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.Verifier(ring, o.machines, admits)
+	return s.Verifier(ring, o.machines.Machine, admits)
 }
 
 var (

@@ -67,7 +67,7 @@ func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 		request.Spec.SignerName == csr.SignerClientInsecure && c.settings.InsecureSigner != nil {
 		signers = []string{request.Spec.SignerName}
 	}
-	policy := c.settings.Policy(ids, new(settings.Machines), signers...)
+	policy := c.settings.Policy(ids, new(settings.Machines).Machine, signers...)
 	policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 		m, ok := c.machines[q.NodeName]
 		if !ok {

@@ -1,0 +1,41 @@
+package controlplane
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/kube/clusterapi"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
+)
+
+// machineSource finds the machine that is to be a node: in a file, or among the Machines of Cluster API.
+type machineSource struct {
+	find  settings.FindMachine
+	wraps func(attest.Authorizer) attest.Authorizer // adds what the inventory asks of a machine
+	check healthz.Checker
+	// withoutEvidence returns the nodes of a file that cannot attest. A Machine of Cluster API has no
+	// node's name before it joins.
+	withoutEvidence func() []string
+}
+
+// addInventory opens the inventory of the configuration, and has the manager keep it up to date.
+func addInventory(ctx context.Context, m manager.Manager, s *settings.Settings, records membership.Lookups) (*machineSource, error) {
+	from := s.Inventory.ClusterAPI
+	if from == nil {
+		machines, err := s.OpenInventory()
+		if err != nil {
+			return nil, err
+		}
+		same := func(a attest.Authorizer) attest.Authorizer { return a }
+		return &machineSource{machines.Machine, same, healthz.Ping, machines.WithoutEvidence}, m.Add(machines)
+	}
+	machines, err := clusterapi.New(ctx, clusterapi.Config{Management: m.GetConfig(), Namespace: from.Namespace, Cluster: from.Cluster, Records: records})
+	if err != nil {
+		return nil, err
+	}
+	return &machineSource{machines.Machine, machines.Authorizer, machines.Check, func() []string { return nil }}, machines.SetupWithManager(m)
+}
