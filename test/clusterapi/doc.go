@@ -1,0 +1,2 @@
+// Package clusterapi is the module of Cluster API's managers, which the tests of test/kube run.
+package clusterapi
