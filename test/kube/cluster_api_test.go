@@ -42,10 +42,10 @@ func (f *fleet) homeAccount(t *testing.T) string {
 	read := []string{"get", "list", "watch"}
 	for _, o := range []client.Object{
 		&corev1.ServiceAccount{ObjectMeta: meta},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fleetCluster + "-challenge-keys"}},
 		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{coreGroup}, Resources: []string{"machines", "clusters"}, Verbs: read},
 			{APIGroups: []string{bootstrapGroup}, Resources: []string{"kubeadmconfigs"}, Verbs: read},
-			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
 			{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{fleetCluster + "-challenge-keys"}, Verbs: []string{"get", "update"}},
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{name + "-" + fleetCluster}, Verbs: []string{"get", "update"}},
