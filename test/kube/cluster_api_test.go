@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,8 +19,10 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/clusterapi"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -49,6 +52,7 @@ func (f *fleet) homeAccount(t *testing.T) string {
 			{APIGroups: []string{bootstrapGroup}, Resources: []string{"kubeadmconfigs"}, Verbs: read},
 			{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{fleetCluster + "-challenge-keys"}, Verbs: []string{"get", "update"}},
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},
+			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create"}},
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{name + "-" + fleetCluster}, Verbs: []string{"get", "update"}},
 		}},
 		&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
@@ -67,9 +71,7 @@ func (f *fleet) byMachines(t *testing.T) *replica {
 	home := f.homeAccount(t)
 	r := f.startController(t, buildProgram(t, "node-attestation-controller"), "controller", func(config map[string]any) {
 		config["inventory"] = fields{"clusterAPI": fields{"kubeconfig": home, "namespace": metav1.NamespaceDefault, "cluster": fleetCluster}}
-		of := config["cluster"].(fields)
-		delete(of, "namespace")
-		delete(of, "keyRingSecret")
+		delete(config["cluster"].(fields), "keyRingSecret")
 		config["membership"] = fields{"mode": "FirstUse", "road": "ek", "identityClass": "RSA-2048"}
 	})
 	r.isReady(t)
@@ -108,9 +110,8 @@ func (f *fleet) stranger(t *testing.T, device *tpmsim.TPM, name, providerID stri
 	return n
 }
 
-// denied files a node's hello and, where it is challenged, its answer. It returns the condition of the
-// denial and the note of its Event.
-func (f *fleet) denied(t *testing.T, as client.Client, n *attesttest.Node) (condition certificatesv1.CertificateSigningRequestCondition, note string) {
+// files files a node's hello and, where it is challenged, its answer, and returns what was decided last.
+func (f *fleet) files(t *testing.T, as client.Client, n *attesttest.Node) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	hello, err := n.Attester.Hello(t.Context(), n.Subject)
 	if err != nil {
@@ -124,6 +125,13 @@ func (f *fleet) denied(t *testing.T, as client.Client, n *attesttest.Node) (cond
 		}
 		object = decided(t, as, file(t, as, answer))
 	}
+	return object
+}
+
+// denied files a node's messages, and returns the condition of the denial and the note of its Event.
+func (f *fleet) denied(t *testing.T, as client.Client, n *attesttest.Node) (condition certificatesv1.CertificateSigningRequestCondition, note string) {
+	t.Helper()
+	object := f.files(t, as, n)
 	condition = object.Status.Conditions[0]
 	if condition.Type != certificatesv1.CertificateDenied {
 		t.Fatalf("got %s %s: %s, want it denied", condition.Type, condition.Reason, condition.Message)
@@ -148,7 +156,10 @@ func (f *fleet) denied(t *testing.T, as client.Client, n *attesttest.Node) (cond
 func TestMachineDeployment(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"v1beta2", "v1beta1"} {
-		t.Run(version, func(t *testing.T) { testMachineDeployment(t, version) })
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			testMachineDeployment(t, version)
+		})
 	}
 }
 
@@ -165,7 +176,20 @@ func testMachineDeployment(t *testing.T, version string) {
 	m := f.nodeBy(t, "node-1", all[0].token, all[0].providerID, first)
 	t.Run("joins", func(t *testing.T) { f.testJoins(t, m, &all[0]) })
 
-	tokens, others := f.bearing(t, all[0].token), f.bearing(t, all[1].token)
+	tokens, others, third := f.bearing(t, all[0].token), f.bearing(t, all[1].token), f.bearing(t, all[2].token)
+	secrets := []string{"node-1", all[0].GetName(), all[1].GetName(), string(all[0].GetUID())}
+	refuses := func(t *testing.T, as client.Client, n *attesttest.Node, reason, note string) {
+		t.Helper()
+		condition, got := f.denied(t, as, n)
+		if condition.Reason != reason || !strings.Contains(got, note) {
+			t.Errorf("got %s and the Event %q, want %s and %q", condition.Reason, got, reason, note)
+		}
+		for _, word := range secrets {
+			if strings.Contains(condition.Message, word) && word != n.Name {
+				t.Errorf("the requester is told %s: %s", word, condition.Message)
+			}
+		}
+	}
 	for _, row := range []struct {
 		name       string
 		as         client.Client
@@ -176,26 +200,134 @@ func testMachineDeployment(t *testing.T, version string) {
 		note       string // the Event says so, and the condition does not
 	}{
 		{"another TPM, the same name", tokens, "node-1", thief, "", "NotAMember", "that of node node-1"},
-		{"another TPM, another name", tokens, "node-9", thief, "", "NotAMember", "node-1"},
+		{"another TPM, another name", tokens, "node-9", thief, "", "NotAMember", "that of Machine UID " + string(all[0].GetUID())},
 		{"its TPM, another Machine's token", others, "node-2", first, "", "NotAMember", "node-1"},
 		{"another Machine's provider ID", others, "node-2", thief, all[0].providerID, "ProviderIdMismatch", "fake://"},
 		{"a token of no Machine", f.bearing(t, attesttest.TokenID+"."+tokenSecret), "node-2", thief, "", "MachineUnknown", "is of no Machine"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			condition, note := f.denied(t, row.as, f.stranger(t, row.device, row.node, row.providerID))
-			t.Logf("%s: %s | %s", condition.Reason, condition.Message, note)
-			if condition.Reason != row.reason || !strings.Contains(note, row.note) {
-				t.Errorf("got %s and the Event %q, want %s and %q", condition.Reason, note, row.reason, row.note)
-			}
-			for _, word := range []string{"node-1", all[0].GetName(), all[1].GetName(), string(all[0].GetUID())} {
-				if strings.Contains(condition.Message, word) && word != row.node {
-					t.Errorf("the requester is told %s: %s", word, condition.Message)
-				}
-			}
+			refuses(t, row.as, f.stranger(t, row.device, row.node, row.providerID), row.reason, row.note)
 		})
 	}
-	_, _ = second, r
+	t.Run("an annotation of another TPM", func(t *testing.T) {
+		f.annotate(t, all[1].Unstructured, clusterapi.AnnotationIdentity, identity(t, second))
+		refuses(t, others, f.stranger(t, thief, "node-2", ""), "NotAMember", identity(t, second))
+	})
+	t.Run("a kind that is not authorized", func(t *testing.T) {
+		of := f.theCluster()
+		f.annotate(t, of, clusterapi.AnnotationAttestors, "gce")
+		eventually(t, func() error {
+			condition, note := f.denied(t, others, f.stranger(t, second, "node-2", ""))
+			if condition.Reason == "NotAMember" && strings.Contains(note, "authorizes") {
+				return nil
+			}
+			return fmt.Errorf("got %s: %s", condition.Reason, note)
+		})
+		f.annotate(t, of, clusterapi.AnnotationAttestors, "gce,tpm")
+	})
+	t.Run("no provider ID yet", func(t *testing.T) { // it is decided once the infrastructure has one
+		n := f.stranger(t, thief, "node-3", all[2].providerID)
+		var answer *certificatesv1.CertificateSigningRequest
+		eventually(t, func() error {
+			challenge, err := challenged(t, third, n)
+			if err != nil {
+				return err
+			}
+			spec, err := n.Attester.Answer(t.Context(), challenge, n.Certified, n.Subject)
+			answer = file(t, third, spec)
+			return err
+		})
+		time.Sleep(2 * time.Second)
+		if err := third.Get(t.Context(), client.ObjectKeyFromObject(answer), answer); err != nil || len(answer.Status.Conditions) != 0 {
+			t.Errorf("got %+v, %v, want no decision", answer.Status, err)
+		}
+		f.provision(t, &all[2])
+		if got := decided(t, third, answer).Status.Conditions[0]; got.Type != certificatesv1.CertificateApproved {
+			t.Errorf("got %+v, want it approved", got)
+		}
+	})
+	t.Run("a token of two Machines", func(t *testing.T) {
+		f.setToken(t, &all[2], all[1].token)
+		eventually(t, func() error {
+			condition, note := f.denied(t, others, f.stranger(t, second, "node-2", ""))
+			if condition.Reason == "MachineUnknown" && strings.Contains(note, "is of two Machines") {
+				return nil
+			}
+			return fmt.Errorf("got %s: %s", condition.Reason, note)
+		})
+		f.setToken(t, &all[2], all[2].token)
+	})
+	t.Run("its own TPM", func(t *testing.T) {
+		eventually(t, func() error {
+			object := f.files(t, others, f.stranger(t, second, "node-2", all[1].providerID))
+			if got := object.Status.Conditions[0]; got.Type != certificatesv1.CertificateApproved {
+				return fmt.Errorf("got %+v, want it approved", got)
+			}
+			return nil
+		})
+	})
+	t.Run("a deleted Machine's token", func(t *testing.T) {
+		if err := f.home.admin.Delete(t.Context(), all[2].Unstructured); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error {
+			condition, note := f.denied(t, third, f.stranger(t, thief, "node-3", ""))
+			if condition.Reason == "MachineUnknown" && (strings.Contains(note, "being deleted") || strings.Contains(note, "of no Machine")) {
+				return nil
+			}
+			return fmt.Errorf("got %s: %s", condition.Reason, note)
+		})
+	})
 	t.Run("a draining Machine", func(t *testing.T) { f.testDrains(t, m, &all[0]) })
+	r.checkLog(t)
+}
+
+// theCluster is the Cluster, without its fields.
+func (f *fleet) theCluster() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: object(coreGroup, f.version, "Cluster", fleetCluster, fields{})}
+}
+
+// annotate sets an annotation of an object of the management cluster.
+func (f *fleet) annotate(t *testing.T, o *unstructured.Unstructured, name, value string) {
+	t.Helper()
+	eventually(t, func() error {
+		if err := f.home.admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		notes := o.GetAnnotations()
+		if notes == nil {
+			notes = map[string]string{}
+		}
+		notes[name] = value
+		o.SetAnnotations(notes)
+		return f.home.admin.Update(t.Context(), o)
+	})
+}
+
+// setToken gives the KubeadmConfig of a Machine a token.
+func (f *fleet) setToken(t *testing.T, of *fleetMachine, token string) {
+	t.Helper()
+	name, _, _ := unstructured.NestedString(of.Object, "spec", "bootstrap", "configRef", "name")
+	config := &unstructured.Unstructured{Object: object(bootstrapGroup, f.version, "KubeadmConfig", name, fields{})}
+	eventually(t, func() error {
+		if err := f.home.admin.Get(t.Context(), client.ObjectKeyFromObject(config), config); err != nil {
+			return err
+		}
+		if err := unstructured.SetNestedField(config.Object, token, "spec", "joinConfiguration", "discovery", "bootstrapToken", "token"); err != nil {
+			return err
+		}
+		return f.home.admin.Update(t.Context(), config)
+	})
+}
+
+// identity is the identity of a TPM by its EK.
+func identity(t *testing.T, device *tpmsim.TPM) string {
+	t.Helper()
+	ek, err := tpmcert.ParseEK(device.EKCertificate(tpmsim.RSA2048).Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(ek.Identity())
 }
 
 // testJoins has a Machine's node join, and Cluster API find it.

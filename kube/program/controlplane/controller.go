@@ -45,7 +45,7 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 	ring := new(attest.KeyRing)
 	keeper, err := keyring.New(keyring.Config{
 		Reader: m.GetAPIReader(), Writer: m.GetClient(), Ring: ring, RotateAfter: s.Controller.RotateKeysAfter.Duration,
-		Secret: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: s.Cluster.KeyRingSecret}, Metrics: metrics.Registry,
+		Secret: client.ObjectKey{Namespace: s.Home(), Name: s.Cluster.KeyRingSecret}, Metrics: metrics.Registry,
 	})
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 		return err
 	}
 	enforces := &enforcement{watch: watch.Check, reader: m.GetAPIReader(), writer: m.GetClient(), observes: f.observe, ignores: s.Controller.InsecureAllowWaysAround || f.observe,
-		lease: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: lease(controller.DefaultName, s)}}
+		lease: client.ObjectKey{Namespace: s.Home(), Name: lease(controller.DefaultName, s)}}
 	return start(ctx, m, []manager.Runnable{keeper, watch, enforces},
 		map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": enforces.Check, "caches": synced(nodes), "requests": decider.Check, "inventory": machines.check})
 }

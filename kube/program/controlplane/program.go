@@ -199,7 +199,7 @@ func newManager(name string, f flags, s *settings.Settings, metricsAddress, heal
 	stop, caches := 20*time.Second, cache.Options{DefaultTransform: registry.Lean()}
 	m, err := manager.New(home, manager.Options{
 		Scheme: scheme, Logger: log.Log, Cache: caches,
-		LeaderElection: f.leaderElection, LeaderElectionID: lease(name, s), LeaderElectionNamespace: s.Cluster.Namespace, LeaderElectionReleaseOnCancel: true,
+		LeaderElection: f.leaderElection, LeaderElectionID: lease(name, s), LeaderElectionNamespace: s.Home(), LeaderElectionReleaseOnCancel: true,
 		Metrics: server.Options{BindAddress: nowhere}, HealthProbeBindAddress: nowhere, PprofBindAddress: nowhere, GracefulShutdownTimeout: &stop,
 	})
 	if err != nil {
