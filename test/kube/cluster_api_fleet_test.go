@@ -97,6 +97,12 @@ func (f *fleet) startManagers(t *testing.T, bin string) {
 			later = append(later, webhooksAt(o, strings.ReplaceAll(part, "/", "-"), url, controlplane.CertificatePEM(f.home.ca.Cert)))
 		}
 	}
+	for _, of := range [][2]string{{coreGroup, "Machine"}, {bootstrapGroup, "KubeadmConfig"}, {infraGroup, "FakeMachine"}, {controlGroup, "FakeControlPlane"}} {
+		eventually(t, func() error { // else a manager ends at its start
+			_, err := f.list(t.Context(), of[0], "v1beta2", of[1])
+			return err
+		})
+	}
 	for n, program := range []string{"core", "kubeadm"} {
 		health := "127.0.0.1:" + ports[3*n+1]
 		args := []string{"--kubeconfig=" + admin, "--leader-elect=false", "--webhook-port=" + ports[3*n], "--webhook-cert-dir=" + hooks,
@@ -275,6 +281,9 @@ func (f *fleet) machines(t *testing.T, n int) (all []fleetMachine) {
 		}
 		for i := range list {
 			m := &list[i]
+			if m.GetLabels()[coreGroup+"/cluster-name"] != fleetCluster || m.GetDeletionTimestamp() != nil {
+				continue
+			}
 			name, _, _ := unstructured.NestedString(m.Object, "spec", "bootstrap", "configRef", "name")
 			secret, _, _ := unstructured.NestedString(m.Object, "spec", "bootstrap", "dataSecretName")
 			if name == "" || secret == "" {
@@ -311,13 +320,17 @@ func (f *fleet) provision(t *testing.T, m *fleetMachine) {
 		}
 		return f.home.admin.Update(t.Context(), o)
 	})
-	f.home.setStatus(t, o, fields{"ready": true, "initialization": fields{"provisioned": true}})
+	f.home.setStatus(t, o, fields{"ready": true, "initialization": fields{"provisioned": true},
+		"addresses": []any{fields{"type": "InternalDNS", "address": m.GetName() + ".example.com."}}})
 	eventually(t, func() error {
 		if err := f.home.admin.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
 			return err
 		}
 		if id, _, _ := unstructured.NestedString(m.Object, "spec", "providerID"); id != m.providerID {
 			return fmt.Errorf("Machine %s has provider ID %q, want %s", m.GetName(), id, m.providerID)
+		}
+		if all, _, _ := unstructured.NestedSlice(m.Object, "status", "addresses"); len(all) == 0 {
+			return fmt.Errorf("Machine %s has no addresses", m.GetName())
 		}
 		return nil
 	})

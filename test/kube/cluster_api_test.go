@@ -3,8 +3,10 @@ package kube
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,6 +74,7 @@ func (f *fleet) byMachines(t *testing.T) *replica {
 	r := f.startController(t, buildProgram(t, "node-attestation-controller"), "controller", func(config map[string]any) {
 		config["inventory"] = fields{"clusterAPI": fields{"kubeconfig": home, "namespace": metav1.NamespaceDefault, "cluster": fleetCluster}}
 		delete(config["cluster"].(fields), "keyRingSecret")
+		config["signers"].(fields)["builtInDuration"] = "1h"
 		config["membership"] = fields{"mode": "FirstUse", "road": "ek", "identityClass": "RSA-2048"}
 	})
 	r.isReady(t)
@@ -173,6 +176,7 @@ func testMachineDeployment(t *testing.T, version string) {
 	first, second, thief := tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	f.writeRoots(t, f.nodeOn(t, first, "node-1"))
 	r := f.byMachines(t)
+	f.apply(t, "serving/rbac.yaml")
 	m := f.nodeBy(t, "node-1", all[0].token, all[0].providerID, first)
 	t.Run("joins", func(t *testing.T) { f.testJoins(t, m, &all[0]) })
 
@@ -203,6 +207,7 @@ func testMachineDeployment(t *testing.T, version string) {
 		{"another TPM, another name", tokens, "node-9", thief, "", "NotAMember", "that of Machine UID " + string(all[0].GetUID())},
 		{"its TPM, another Machine's token", others, "node-2", first, "", "NotAMember", "node-1"},
 		{"another Machine's provider ID", others, "node-2", thief, all[0].providerID, "ProviderIdMismatch", "fake://"},
+		{"a Machine of another Cluster", f.bearing(t, f.elsewhere(t)), "node-2", thief, "", "MachineUnknown", "of another cluster"},
 		{"a token of no Machine", f.bearing(t, attesttest.TokenID+"."+tokenSecret), "node-2", thief, "", "MachineUnknown", "is of no Machine"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -278,8 +283,74 @@ func testMachineDeployment(t *testing.T, version string) {
 			return fmt.Errorf("got %s: %s", condition.Reason, note)
 		})
 	})
+	t.Run("one token and six TPMs", func(t *testing.T) { f.testRace(t, ca, all) })
+	t.Run("serving", func(t *testing.T) { f.testServing(t, m, all) })
 	t.Run("a draining Machine", func(t *testing.T) { f.testDrains(t, m, &all[0]) })
 	r.checkLog(t)
+}
+
+// elsewhere makes a Machine of another Cluster by hand, and returns its token.
+func (f *fleet) elsewhere(t *testing.T) string {
+	t.Helper()
+	const name, id = "elsewhere", "zzzzzz"
+	labels := fields{coreGroup + "/cluster-name": "other"}
+	machine := object(coreGroup, f.version, "Machine", name, fields{"clusterName": "other", "bootstrap": fields{"configRef": f.ref(bootstrapGroup, "KubeadmConfig", name), "dataSecretName": name},
+		"infrastructureRef": f.ref(infraGroup, "FakeMachine", name)})
+	machine["metadata"].(fields)["labels"] = labels
+	made := f.home.make(t, machine)
+	config := object(bootstrapGroup, f.version, "KubeadmConfig", name, fields{"joinConfiguration": fields{"discovery": fields{"bootstrapToken": fields{"token": id + "." + tokenSecret,
+		"apiServerEndpoint": strings.TrimPrefix(f.url, "https://"), "unsafeSkipCAVerification": true}}}})
+	config["metadata"].(fields)["labels"] = labels
+	config["metadata"].(fields)["ownerReferences"] = []any{fields{"apiVersion": coreGroup + "/" + f.version, "kind": "Machine", "name": name, "uid": string(made.GetUID()), "controller": true}}
+	f.home.make(t, config)
+	f.makeToken(t, id)
+	return id + "." + tokenSecret
+}
+
+// testRace has six TPMs ask at once with the token of the Machine that replaced a deleted one.
+func (f *fleet) testRace(t *testing.T, ca *tpmsim.CA, known []fleetMachine) {
+	var fresh *fleetMachine
+	eventually(t, func() error {
+		all := f.machines(t, 3)
+		for i := range all {
+			if !slices.ContainsFunc(known, func(m fleetMachine) bool { return m.GetUID() == all[i].GetUID() }) {
+				fresh = &all[i]
+				return nil
+			}
+		}
+		return errNotYet
+	})
+	f.provision(t, fresh)
+	var admitted atomic.Int32
+	t.Run("each", func(t *testing.T) {
+		for n := range 6 {
+			device := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
+			t.Run(strconv.Itoa(n), func(t *testing.T) {
+				t.Parallel()
+				object := f.files(t, f.bearing(t, fresh.token), f.stranger(t, device, "race-"+strconv.Itoa(n), fresh.providerID))
+				switch got := object.Status.Conditions[0]; {
+				case len(object.Status.Certificate) != 0:
+					admitted.Add(1)
+				case got.Type != certificatesv1.CertificateDenied || got.Reason != "NotAMember":
+					t.Errorf("got %+v, want a certificate, or NotAMember", got)
+				}
+			})
+		}
+	})
+	if n := admitted.Load(); n != 1 {
+		t.Errorf("%d certificates by one token, want 1", n)
+	}
+}
+
+// testServing files the kubelet's own requests, for the names of the Machine and of another.
+func (f *fleet) testServing(t *testing.T, m *nodeMachine, all []fleetMachine) {
+	_, pair := m.credential(t)
+	kubelet := f.withCertificate(t, pair)
+	signed := decided(t, f.admin, file(t, kubelet, servingSpec(t, m.name, all[0].GetName()+".example.com")))
+	if len(signed.Status.Certificate) == 0 {
+		t.Errorf("no serving certificate: %+v", signed.Status.Conditions)
+	}
+	denied(t, f.admin, file(t, kubelet, servingSpec(t, m.name, all[1].GetName()+".example.com")), "SanNotOwn")
 }
 
 // theCluster is the Cluster, without its fields.

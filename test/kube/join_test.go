@@ -148,17 +148,21 @@ func (c *cluster) recorded(t *testing.T, nodeName string, leaf *x509.Certificate
 	t.Logf("recorded: %s is %s until %s, with %s", nodeName, s.Machine, s.LastEnd.UTC(), csr.CredentialID(leaf))
 }
 
+// servingSpec is a kubelet's own request for a serving certificate with a name.
+func servingSpec(t *testing.T, nodeName, dnsName string) *csr.Spec {
+	t.Helper()
+	request, err := csr.Create(csr.PurposeServing, controlplane.NewKey(t), nodeName, csr.CreateOptions{DNSNames: []string{dnsName}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &csr.Spec{Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}),
+		SignerName: csr.SignerKubeletServing, Usages: csr.PurposeServing.Usages(false)}
+}
+
 // testServing files a kubelet's own requests: with the node's certificate, for its name and for
 // another node's, and with another certificate.
 func testServing(t *testing.T, c *cluster, node *attesttest.Node, leaf *x509.Certificate) {
-	serving := func(dnsName string) *csr.Spec {
-		request, err := csr.Create(csr.PurposeServing, controlplane.NewKey(t), node.Name, csr.CreateOptions{DNSNames: []string{dnsName}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &csr.Spec{Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}),
-			SignerName: csr.SignerKubeletServing, Usages: csr.PurposeServing.Usages(false)}
-	}
+	serving := func(dnsName string) *csr.Spec { return servingSpec(t, node.Name, dnsName) }
 	kubelet := c.withCertificate(t, tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: node.Key, Leaf: leaf})
 	signed := decided(t, c.admin, file(t, kubelet, serving(node.Name)))
 	if len(signed.Status.Certificate) == 0 {
