@@ -147,8 +147,7 @@ func (c *comparison) point(t *testing.T, root, number string, table [][]string) 
 			wrong("a row of %d cells, not 3", len(row))
 			continue
 		}
-		systems := strings.Split(row[0], ", ")
-		for _, system := range systems {
+		for system := range strings.SplitSeq(row[0], ", ") {
 			answers[system]++
 			c.answers++
 			if strings.HasPrefix(row[1], "not known") {
