@@ -220,8 +220,14 @@ func (p *plane) run(t *testing.T, c *cluster, name string) {
 // bearer connects with a bootstrap token.
 func (c *cluster) bearer(t *testing.T, tokenID string) *rest.Config {
 	t.Helper()
+	return c.withToken(t, tokenID+"."+tokenSecret)
+}
+
+// withToken is the configuration of a client that has a token and no certificate.
+func (c *cluster) withToken(t *testing.T, token string) *rest.Config {
+	t.Helper()
 	config := c.user(t, "stranger")
-	config.CertData, config.KeyData, config.BearerToken = nil, nil, tokenID+"."+tokenSecret
+	config.CertData, config.KeyData, config.BearerToken = nil, nil, token
 	return config
 }
 
