@@ -14,7 +14,7 @@
 // # Validating
 //
 // [Validator] is stricter than the API server, and is meant for every other service: tokens
-// expire, the subject matches the private claims, a pod is still on the node that the token
+// expire, are bound to an object, the subject matches the private claims, a pod is still on the node that the token
 // names, the node is still the same Node object, and with a [ReplayCache] each token ID is
 // accepted only once. It gets the objects through [Objects]. A service that has only keys,
 // issuer and audience, and no access to the API server, sets InsecureSkipObjects.
