@@ -17,13 +17,11 @@ import (
 	"github.com/nodeattest/nodeattest/jws"
 )
 
-const (
-	// Audience is the service's name: the audience of tokens that ask for no other.
-	Audience = "https://service.example"
+// Audience is the service's name: the audience of tokens that ask for no other.
+const Audience = "https://service.example"
 
-	// defaultIssuer is the issuer of a cluster that kubeadm made.
-	defaultIssuer = "https://kubernetes.default.svc.cluster.local"
-)
+// defaultIssuer is the issuer of a cluster that kubeadm made.
+const defaultIssuer = "https://kubernetes.default.svc.cluster.local"
 
 // Options configure a [Cluster]. The zero value of each field is a sensible default.
 type Options struct {
