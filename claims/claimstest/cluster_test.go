@@ -256,22 +256,22 @@ func (c *trial) swap(t *testing.T) {
 // TestBreak: an answer that fails, hangs or is old is no refusal, and mended, the token is accepted.
 func TestBreak(t *testing.T) {
 	asked := []string{"keys", "serviceaccounts", "pods", "nodes", "machines"}
-	for _, fault := range []claimstest.Fault{claimstest.Fail, claimstest.Hang, claimstest.Stale} {
+	for how, fault := range map[string]claimstest.Fault{"fail": claimstest.Fail, "hang": claimstest.Hang, "stale": claimstest.Stale} {
 		for _, resource := range asked {
-			t.Run(resource, func(t *testing.T) {
+			t.Run(resource+" "+how, func(t *testing.T) {
 				c := newTrial(t)
 				c.Break(resource, fault)
 				err := c.validate(t)
 				switch timeless := resource == "keys" || resource == "machines"; {
 				case fault == claimstest.Stale && timeless:
 					if err != nil {
-						t.Errorf("%d: %v", fault, err)
+						t.Error(err)
 					}
 					return
 				case !errors.Is(err, refusal.ErrRetry),
 					errors.Is(err, context.DeadlineExceeded) != (fault == claimstest.Hang),
 					errors.Is(err, claims.Check("stale-answer")) != (fault == claimstest.Stale):
-					t.Errorf("%d: got %v, want %v", fault, err, refusal.ErrRetry)
+					t.Errorf("got %v, want %v", err, refusal.ErrRetry)
 				}
 				c.Break(resource, 0)
 				if err := c.validate(t); err != nil {

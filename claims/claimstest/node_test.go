@@ -2,7 +2,6 @@ package claimstest_test
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,7 +16,7 @@ import (
 )
 
 // serve starts a service that takes tokens from attested nodes alone.
-func (c *trial) serve(t *testing.T) *httptest.Server {
+func (c *trial) serve(t *testing.T, opts claims.HandlerOptions) *httptest.Server {
 	t.Helper()
 	c.config.Replay, c.config.InsecureAllowReplay = nil, true
 	validator, err := claims.NewValidator(c.config)
@@ -27,7 +26,7 @@ func (c *trial) serve(t *testing.T) *httptest.Server {
 	handler, err := claims.NewHandler(validator, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, _ := claims.WorkloadFrom(r.Context())
 		fmt.Fprintln(w, who.Result.Username(), "on", who.Node.Name)
-	}), c.HandlerOptions())
+	}), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,13 +81,24 @@ func TestHandler(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newTrial(t)
-			server := c.serve(t)
+			server := c.serve(t, c.HandlerOptions())
 			c.issue(t)
 			tt.change(t, c)
 			if got := ask(t, server, c.node, c.token); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestCertificateAlone: a service without records learns the provider ID from the certificate.
+func TestCertificateAlone(t *testing.T) {
+	c := newTrial(t)
+	opts := c.HandlerOptions()
+	opts.FindRecord, opts.Certificate.RequireProviderID = nil, true
+	c.issue(t)
+	if got := ask(t, c.serve(t, opts), c.node, c.token); got != served {
+		t.Errorf("got %q, want %q", got, served)
 	}
 }
 
@@ -110,7 +120,7 @@ func TestJoinedNode(t *testing.T) {
 	if c.node, err = c.AddNode(joined); err != nil {
 		t.Fatal(err)
 	}
-	server := c.serve(t)
+	server := c.serve(t, c.HandlerOptions())
 	c.issue(t)
 	if got := ask(t, server, c.node, c.token); got != served {
 		t.Errorf("got %q, want %q", got, served)
@@ -123,7 +133,7 @@ func TestJoinedNode(t *testing.T) {
 	for name, n := range map[string]claimstest.Node{
 		"no record":             {Certificate: joined.Certificate, CA: joined.CA},
 		"no CA":                 {Certificate: joined.Certificate, Record: joined.Record},
-		"no certificate":        {CA: joined.CA, Record: joined.Record},
+		"no certificate":        {Name: "node-c", CA: joined.CA, Record: joined.Record},
 		"an empty certificate":  {Certificate: &tls.Certificate{}, CA: joined.CA, Record: joined.Record},
 		"another certificate's": {Certificate: joined.Certificate, CA: joined.CA, Record: &other},
 		"not DER":               {Certificate: &tls.Certificate{Certificate: [][]byte{{1}}}, CA: joined.CA, Record: joined.Record},
@@ -133,8 +143,5 @@ func TestJoinedNode(t *testing.T) {
 		if n, err := c.AddNode(n); err == nil || n != nil {
 			t.Errorf("%s: %v, %v", name, n, err)
 		}
-	}
-	if same := x509.NewCertPool(); c.ClientCAs().Equal(same) {
-		t.Error("no CAs")
 	}
 }
