@@ -63,8 +63,8 @@ func New(t testing.TB, opts Options) *Cluster {
 	return c
 }
 
-// Open is [New] for use outside tests. There is nothing to close. The errors are those of
-// [jws.NewSigner] for a Key that cannot sign.
+// Open is [New] for use outside tests. There is nothing to close. A Key that cannot sign gives an
+// error of [jws.NewSigner].
 func Open(opts Options) (*Cluster, error) {
 	opts.Issuer = cmp.Or(opts.Issuer, defaultIssuer)
 	if opts.Now == nil {
@@ -130,7 +130,7 @@ func (c *Cluster) Advance(d time.Duration) {
 // ValidatorConfig returns the configuration of a service whose name is [Audience], and that checks
 // all there is: the cluster's issuer with its KeySet, its Objects and clock, a replay cache of its
 // own, and a NodeCheck with the cluster's registry of machines. A service with a configuration of
-// its own takes from it what it needs.
+// its own takes single fields from it.
 func (c *Cluster) ValidatorConfig() claims.ValidatorConfig {
 	replay, _ := claims.NewMemoryReplayCache(claims.MemoryReplayOptions{Now: c.now}) // the error is for a negative size
 	return claims.ValidatorConfig{

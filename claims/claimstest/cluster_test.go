@@ -80,7 +80,7 @@ func (c *trial) validate(t *testing.T) error {
 }
 
 // TestTokens: each kind of token is accepted, by claims.Validator and as by kube-apiserver, and the
-// claims are those of a real API server.
+// claims have the members that a real API server writes.
 func TestTokens(t *testing.T) {
 	const hooks = apiserver.Kubernetes137WebhookTokens
 	for name, tt := range map[string]struct {
@@ -130,8 +130,8 @@ func TestOnNode(t *testing.T) {
 	}
 }
 
-// TestRefused: what the package's comment lists is refused, each with its check, and the same token
-// is accepted without the change (TestOnNode).
+// TestRefused: every input of the list in the package's comment is refused, each with its check. The
+// same token is accepted without the change (TestOnNode).
 func TestRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		want   claims.Check
@@ -315,7 +315,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestOptions: what the caller chooses is what the tokens have.
+// TestOptions: the tokens have the issuer, key, header and times of the options.
 func TestOptions(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	if err != nil {

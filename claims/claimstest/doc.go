@@ -9,7 +9,7 @@
 //
 // Tokens are issued by the rules of kube-apiserver 1.36 and 1.37 (package apiserver), and signed with
 // a key in software or of the caller's, for example one in the simulated TPM of package tpmsim
-// ([Options]). What a service must not accept is made in one line:
+// ([Options]). Each input that a service must refuse takes one line:
 //
 //   - a token of an object that is gone: [Cluster.Delete]; or was made again: [Cluster.Put];
 //   - a token that has ended: [Cluster.Advance];

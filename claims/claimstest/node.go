@@ -50,8 +50,8 @@ type Node struct {
 // object has another UID, and another machine is registered, but the earlier [Node] keeps its
 // certificate and record, as the machine that had the name before does.
 //
-// The errors are for a certificate without its CA and record, and those of
-// [claims.AttestedNodeFromRecord].
+// A certificate without its CA and record is an error. One that does not match its record gives an
+// error of [claims.AttestedNodeFromRecord].
 func (c *Cluster) AddNode(n Node) (*Node, error) {
 	switch given := n.Certificate != nil && len(n.Certificate.Certificate) > 0; {
 	case given != (n.Record != nil) || given != (n.CA != nil):

@@ -15,7 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The names for [Cluster.Break] and [Cluster.Delete] of what are no resources of the API server.
+// The names for [Cluster.Break] and [Cluster.Delete] of sources other than the API server.
 const (
 	resourceKeys     = "keys"
 	resourceMachines = "machines"
@@ -67,7 +67,7 @@ func copyOf[K comparable, V any](from map[K]V, key K) *V {
 // serviceaccounts and the two kinds of webhook configurations), and returns it as it is now. One
 // that has the namespace and name is replaced: with a UID of "" it gets a new one, so it is an
 // object that was deleted and made again. A pod without a ServiceAccountName has "default", and its
-// service account is made with it if there is none. Put panics if there is no such resource.
+// service account is made with it if it is missing. Put panics if there is no such resource.
 func (c *Cluster) Put(resource string, o claims.Object) claims.Object {
 	checkResource(resource)
 	c.mu.Lock()
@@ -86,9 +86,9 @@ func (c *Cluster) Put(resource string, o claims.Object) claims.Object {
 	return o
 }
 
-// Delete removes an object at once, if there is one. In addition to those of [Cluster.Put], the
-// resources are "machines", which are registered for the names of nodes, and "records", of
-// certificates by credential ID; their namespace is "". Delete panics if there is no such resource.
+// Delete removes an object at once, if there is one. In addition to the resources of [Cluster.Put]
+// there are "machines", the registered ones by the node's name, and "records", of certificates by
+// their credential ID; their namespace is "". Delete panics if there is no such resource.
 func (c *Cluster) Delete(resource, namespace, name string) {
 	checkResource(resource, resourceMachines, resourceRecords)
 	c.mu.Lock()
@@ -133,9 +133,9 @@ type fault struct {
 	then  *state // for Stale
 }
 
-// Break gives the answers for a resource a fault from now on; 0 mends it. The resources are
-// those of [Cluster.Put], "keys" of the KeySet, "machines" of the NodeCheck's registry and "records"
-// of certificates. Tokens are issued all the same. Break panics if there is no such resource or fault.
+// Break gives the answers for a resource a fault from now on; 0 mends it. In addition to the
+// resources of [Cluster.Put] there are "keys" for the KeySet, "machines" for the NodeCheck's registry
+// and "records" for the records of certificates. Tokens are issued all the same. Break panics if there is no such resource or fault.
 func (c *Cluster) Break(resource string, kind Fault) {
 	checkResource(resource, resourceKeys, resourceMachines, resourceRecords)
 	if kind < 0 || kind > Stale {
@@ -150,20 +150,25 @@ func (c *Cluster) Break(resource string, kind Fault) {
 // read calls look with the state that answers for a resource come from, and returns the time of
 // that state if it is old.
 func (c *Cluster) read(ctx context.Context, resource string, look func(*state)) (since time.Time, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch f := c.faults[resource]; f.kind {
+	switch f := c.fault(resource); f.kind {
 	case Fail:
-		return time.Time{}, refusal.Retry(fmt.Errorf("claimstest: %s: the answer is a failure", resource))
+		return time.Time{}, refusal.Retry(fmt.Errorf("claimstest: reading %s failed, as Fail asks", resource))
 	case Hang:
-		c.mu.Unlock()
 		<-ctx.Done()
-		c.mu.Lock()
-		return time.Time{}, refusal.Retry(fmt.Errorf("claimstest: %s: no answer: %w", resource, ctx.Err()))
+		return time.Time{}, refusal.Retry(fmt.Errorf("claimstest: reading %s gave no answer, as Hang asks: %w", resource, ctx.Err()))
 	case Stale:
-		look(f.then)
+		look(f.then) // which does not change any more
 		return f.since, nil
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	look(&c.current)
 	return time.Time{}, nil
+}
+
+// fault returns the fault of a resource; zero for an intact one.
+func (c *Cluster) fault(resource string) fault {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.faults[resource]
 }

@@ -13,7 +13,7 @@ import (
 // webhookLifetime is the longest lifetime of a token for an admission webhook, and its default.
 const webhookLifetime = 10 * time.Minute
 
-// TokenOptions say what a token is bound to, and for whom it is. At most one of Pod, Node, Secret,
+// TokenOptions choose the object that a token is bound to, its audiences and lifetime. At most one of Pod, Node, Secret,
 // ValidatingWebhook and MutatingWebhook may be set, to the name of an object of the cluster.
 // Without any, the token is bound to nothing but its service account, as that of "kubectl create
 // token" is, and claims.Validator refuses it by default.
@@ -28,7 +28,7 @@ type TokenOptions struct {
 	// ValidatingWebhook and MutatingWebhook are webhook configurations. The token is that of an API
 	// server of 1.37 with the gate APIServerWebhookAuthenticationToken, for all API groups.
 	ValidatingWebhook, MutatingWebhook string
-	// Audiences are whom the token is for; nil means [Audience].
+	// Audiences are the services that the token is for; nil means [Audience].
 	Audiences []string
 	// Lifetime is at least 10 minutes, in whole seconds; 0 means an hour, or 10 minutes for a
 	// webhook, which is then the longest.
