@@ -137,7 +137,7 @@ func TestJoinedNode(t *testing.T) {
 		"an empty certificate":  {Certificate: &tls.Certificate{}, CA: joined.CA, Record: joined.Record},
 		"another certificate's": {Certificate: joined.Certificate, CA: joined.CA, Record: &other},
 		"not DER":               {Certificate: &tls.Certificate{Certificate: [][]byte{{1}}}, CA: joined.CA, Record: joined.Record},
-		"a malformed name":   {Name: "a b"},
+		"a malformed name":      {Name: "a b"},
 		"a malformed ID":        {Name: "node-c", ProviderID: strings.Repeat("x", 1025)},
 	} {
 		if n, err := c.AddNode(n); err == nil || n != nil {
