@@ -65,6 +65,9 @@
 //
 // Package claims/extsigner is the core of an external signer of tokens.
 //
+// Package claims/claimstest is for tests of services that take tokens: a cluster that issues them,
+// with attested nodes, objects that end, and answers that fail.
+//
 // Package refusal defines refusals for all of them: a named check, the value found and
 // the value wanted, and the difference between "no" and "could not decide".
 //

@@ -97,9 +97,15 @@ func TestBoundTokens(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if v.strict, err = claims.NewValidator(claims.ValidatorConfig{
+	config := claims.ValidatorConfig{
 		Issuers: map[string]jws.KeySet{issuer: keys}, Objects: v.objects, Audiences: []string{issuer}, InsecureAPIServerAudience: true, InsecureAllowReplay: true,
-	}); err != nil {
+	}
+	bound, err := claims.NewValidator(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.InsecureAllowUnbound = true // as kube-apiserver does
+	if v.strict, err = claims.NewValidator(config); err != nil {
 		t.Fatal(err)
 	}
 	c.makeAccount(t)
@@ -112,6 +118,9 @@ func TestBoundTokens(t *testing.T) {
 			uid := c.makeObjects(t)[tt.kind]
 			token := c.requestToken(t, tt.kind, uid)
 			v.accept(t, token)
+			if _, err := bound.Validate(t.Context(), token); errors.Is(err, claims.Check("unbound-token")) != (tt.kind == "") {
+				t.Errorf("without InsecureAllowUnbound: %v", err)
+			}
 			v.refuse(t, token[:len(token)-2]+flip(token[len(token)-2:]), false)
 			c.deleteObject(t, tt.kind)
 			v.refuse(t, token, true)

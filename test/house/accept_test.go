@@ -26,7 +26,7 @@ type acceptance struct {
 }
 
 // forTests are packages that no program imports.
-var forTests = []string{"attest/attesttest", "bootstraptoken/bootstraptokentest", "tpmsim", "cloud/cloudtest"}
+var forTests = []string{"attest/attesttest", "bootstraptoken/bootstraptokentest", "claims/claimstest", "tpmsim", "cloud/cloudtest"}
 
 // waiting are names of methods that do nothing else until their context ends, and are called with
 // one that has.
