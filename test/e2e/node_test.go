@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"net/http"
 	"slices"
+	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -33,7 +34,7 @@ func (j *join) authenticates(c *cluster, certificate []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := j.nodeClient(c, chain)
+	node := c.certified(t, chain)
 	review, err := node.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -58,8 +59,8 @@ func (j *join) authenticates(c *cluster, certificate []byte) {
 	}
 }
 
-func (j *join) nodeClient(c *cluster, chain tls.Certificate) kubernetes.Interface {
-	t := j.t
+// certified connects with a certificate whose key may be in a TPM.
+func (c *cluster) certified(t *testing.T, chain tls.Certificate) kubernetes.Interface {
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AddCert(c.ca.Cert)
