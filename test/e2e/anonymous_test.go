@@ -22,7 +22,7 @@ kind: AuthenticationConfiguration
 anonymous: {enabled: true, conditions: [{path: `+path+`}]}
 `))
 	return startServer(t, func(flags []string) []string {
-		flags = slices.DeleteFunc(flags, func(flag string) bool { return flag == "--anonymous-auth=false" }) // excluded by the file
+		flags = slices.DeleteFunc(flags, func(flag string) bool { return flag == "--anonymous-auth=false" }) // the flag and the file exclude each other
 		return append(flags, "--authentication-config="+config)
 	})
 }

@@ -130,8 +130,8 @@ func (v *validators) testPodWithoutNode(t *testing.T) {
 		} else if again := c.makeObjects(t); again["Node"] == uids["Node"] || again["Pod"] != uids["Pod"] {
 			t.Fatalf("the objects have the UIDs %v, and had %v: want another Node", again, uids)
 		}
-		v.refuse(t, ofNode, true)                      // and so TokenReview knows of it
-		for _, token := range []string{used, unused} { // which it does not remember
+		v.refuse(t, ofNode, true)                      // so TokenReview knows that the Node is gone
+		for _, token := range []string{used, unused} { // TokenReview remembers the first for some seconds
 			if review := c.review(t, token); !review.Authenticated {
 				t.Errorf("TokenReview refuses a pod's token: %s", review.Error)
 			}
@@ -180,7 +180,7 @@ type validators struct {
 	strict     *claims.Validator
 }
 
-// accept wants both validators and TokenReview to accept, and to tell the same user.
+// accept checks that both validators and TokenReview accept the token, and state the same user.
 func (v *validators) accept(t *testing.T, token string) {
 	t.Helper()
 	var review *authenticationv1.TokenReviewStatus
@@ -226,8 +226,8 @@ func (v *validators) accept(t *testing.T, token string) {
 	}
 }
 
-// refuse wants all three to refuse, ours in the words of TokenReview. The API server
-// remembers for some seconds that a token was good.
+// refuse checks that all three refuse the token. The validator that decides as kube-apiserver has TokenReview's
+// message. The API server remembers for some seconds that a token was good.
 func (v *validators) refuse(t *testing.T, token string, gone bool) {
 	t.Helper()
 	_, err := v.kubernetes.Validate(t.Context(), token)

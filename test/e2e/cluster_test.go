@@ -27,8 +27,8 @@ import (
 	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
-// The user of the control plane's side; the ID of the bootstrap token of a requester
-// who is not the node; the secret half of all tokens.
+// The user of the control plane's side, the ID of another requester's bootstrap token, and
+// the secret half of all tokens.
 const (
 	controllerUser = "nodeattest-controller"
 	otherTokenID   = "others"

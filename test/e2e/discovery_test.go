@@ -38,7 +38,7 @@ func TestDiscoveryOfCluster(t *testing.T) {
 	c.publish(t, info)
 	data := c.awaitSignature(t, secret.Token)
 
-	// What Kubernetes' controller signed is what ours would have, byte for byte.
+	// Kubernetes' controller and ours sign the same bytes.
 	unsigned := maps.Clone(data)
 	maps.DeleteFunc(unsigned, func(key, _ string) bool { return strings.HasPrefix(key, "jws-kubeconfig-") })
 	object, err := secret.Object()
@@ -116,7 +116,7 @@ func (c *cluster) refuseDiscovery(t *testing.T, good bootstraptoken.DiscoverConf
 	}
 }
 
-// sweeps sees Kubernetes' token cleaner delete what Sweep would have deleted.
+// sweeps checks that Kubernetes' token cleaner deletes the token that Sweep names.
 func (c *cluster) sweeps(t *testing.T) {
 	t.Helper()
 	short, err := bootstraptoken.Create(bootstraptoken.CreateOptions{TTL: 2 * time.Second}, time.Now())

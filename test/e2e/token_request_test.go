@@ -35,8 +35,8 @@ const (
 )
 
 // TestTokenRequest has an attested node ask for tokens with the certificate that attestation
-// gave it, as a kubelet does for its pods. kube-apiserver issues those of the node's own
-// pods, for audiences that their volumes name. A service accepts such a token from this node
+// gave it, as a kubelet does for its pods. kube-apiserver issues tokens for the node's own pods
+// and for audiences that their volumes name. A service accepts such a token from this node
 // alone, and the audit log leads from the token to the certificate.
 func TestTokenRequest(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "audit.log")
@@ -148,7 +148,7 @@ func (c *cluster) makePod(t *testing.T, name, node string) *corev1.Pod {
 }
 
 // acceptedOnNode checks the token as the service does, by TokenReview and by our validator:
-// both know pod and node, and ours accepts it from the attested node alone.
+// both state pod and node, and ours accepts the token from the attested node alone.
 func (c *cluster) acceptedOnNode(t *testing.T, token string, issued *csr.Issued, pod *corev1.Pod) *claims.Result {
 	t.Helper()
 	record := issued.Record
@@ -203,7 +203,7 @@ func (c *cluster) acceptedOnNode(t *testing.T, token string, issued *csr.Issued,
 	}, extra); diff != "" || !review.Authenticated || !slices.Equal(review.Audiences, []string{vault}) {
 		t.Errorf("TokenReview: %v, audiences %q, extras wanted (-) and stated (+):\n%s", review.Authenticated, review.Audiences, diff)
 	}
-	if review := c.review(t, token); review.Authenticated { // of no audience of the API server's
+	if review := c.review(t, token); review.Authenticated { // whose audience it lacks
 		t.Error("TokenReview accepts the token for the API server")
 	}
 	t.Logf("the token is accepted from node %s: %s", attested.Name, facts.Facts)

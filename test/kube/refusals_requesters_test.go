@@ -27,7 +27,7 @@ import (
 // requester is a user with a credential.
 type requester struct {
 	client.Client
-	// user is what kube-apiserver states in the requests that are filed with the credential.
+	// user is the user that kube-apiserver states in requests that are filed with the credential.
 	user csr.User
 }
 
@@ -41,8 +41,8 @@ func (r *requester) filed(t *testing.T, object *certificatesv1.CertificateSignin
 
 const serviceAccountPrefix = "system:serviceaccount:"
 
-// as is the requester that is a user by a bootstrap token, by a service account's token or, if the user
-// can have neither, by a certificate of the cluster's CA.
+// as returns the requester that authenticates as a user: with a bootstrap token, with a service account's
+// token or, where neither gives such a user, with a certificate of the cluster's CA.
 func (l *liars) as(t *testing.T, user csr.User) *requester {
 	t.Helper()
 	key := fmt.Sprint(user.Username, user.Groups)
@@ -79,8 +79,8 @@ func (l *liars) extraGroups(user csr.User) (extra string, possible bool) {
 	return strings.Join(own, ","), true
 }
 
-// tokenUser returns the name of a user with these groups: a bootstrap token with other groups is another
-// token.
+// tokenUser returns the name of the user that has these groups: where bootstrap tokens give them, each set of
+// groups has a token of its own.
 func (l *liars) tokenUser(t *testing.T, username string, groups []string) string {
 	t.Helper()
 	extra, ok := l.extraGroups(csr.User{Username: username, Groups: groups})
@@ -95,7 +95,7 @@ func (l *liars) tokenUser(t *testing.T, username string, groups []string) string
 	return csr.BootstrapUserPrefix + l.tokens[extra]
 }
 
-// certified is a user by a new certificate of the cluster's CA.
+// certified returns a requester with a new certificate of the cluster's CA.
 func (l *liars) certified(t *testing.T, user csr.User) *requester {
 	t.Helper()
 	groups := slices.DeleteFunc(slices.Clone(user.Groups), func(g string) bool { return g == csr.AuthenticatedGroup })
@@ -108,7 +108,7 @@ func (l *liars) certified(t *testing.T, user csr.User) *requester {
 	return &requester{l.client(t, config), certificateUser(leaf)}
 }
 
-// comesBack has the user that a certificate names use this certificate from now on.
+// comesBack makes a certificate the credential of the user that it names.
 func (l *liars) comesBack(t *testing.T, leaf *x509.Certificate) {
 	t.Helper()
 	user := certificateUser(leaf)
@@ -116,13 +116,13 @@ func (l *liars) comesBack(t *testing.T, leaf *x509.Certificate) {
 		l.withCertificate(t, tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: l.bench.TLS, Leaf: leaf}), user}
 }
 
-// certificateUser is what kube-apiserver states about a client certificate.
+// certificateUser returns the user that kube-apiserver states for a client certificate.
 func certificateUser(leaf *x509.Certificate) csr.User {
 	return csr.User{Username: leaf.Subject.CommonName, Groups: append(slices.Clone(leaf.Subject.Organization), csr.AuthenticatedGroup),
 		Extra: map[string][]string{csr.ExtraCredentialID: {csr.CredentialID(leaf)}}}
 }
 
-// account is a service account by a token.
+// account returns a requester with a service account's token.
 func (l *liars) account(t *testing.T, username string) *requester {
 	t.Helper()
 	namespace, name, _ := strings.Cut(strings.TrimPrefix(username, serviceAccountPrefix), ":")
@@ -146,7 +146,7 @@ func (l *liars) account(t *testing.T, username string) *requester {
 		Extra: map[string][]string{csr.ExtraCredentialID: {stated.CredentialID()}}}}
 }
 
-// impersonated is a user as an administrator impersonates it: without a credential.
+// impersonated returns a user whom an administrator impersonates: kube-apiserver states no credential.
 func (l *liars) impersonated(t *testing.T, user csr.User) *requester {
 	t.Helper()
 	config := l.user(t, "admin", "system:masters")

@@ -36,7 +36,7 @@ type lie struct {
 	request *csr.Request
 	as      *requester // nil means the usual requester of the request's user
 	why     string     // what the controller's log also says of it
-	// What became of it: the API server did not store it, or the object that it did.
+	// The outcome: the API server's refusal to store it, or the stored object.
 	refused error
 	object  *certificatesv1.CertificateSigningRequest
 }
@@ -53,8 +53,8 @@ type liars struct {
 
 // TestRefusals files every request that package forge can make, one for each fault, and has the shipped
 // controller deny each for its own reason. The good requests behind them are admitted. Each requester has a
-// credential of its own: a bootstrap token, a certificate of the cluster's CA, and a node that which it joined
-// with.
+// credential of its own: a bootstrap token, a service account's token or a certificate of the cluster's CA.
+// The node uses the certificate that it joined with.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	controllerProgram, signerProgram := buildProgram(t, "node-attestation-controller"), buildProgram(t, "node-attestation-signer")
@@ -234,7 +234,7 @@ func (e *lie) othersSigner() bool {
 	return slices.Contains(e.checks, string(csr.CheckSignerName)) && e.object.Spec.SignerName != csr.SignerChallengeTPM
 }
 
-// judge compares what became of it with its checks.
+// judge compares the outcome with the checks.
 func (e *lie) judge(t *testing.T, met map[string]int) {
 	t.Helper()
 	switch {
@@ -274,7 +274,7 @@ func (e *lie) logged(t *testing.T, controller *replica) {
 	t.Errorf("%s: the controller logs nothing of %q", e.name, e.why)
 }
 
-// joins has the node join by its bootstrap token. It comes back with the certificate that it got.
+// joins has the node join by its bootstrap token. The certificate is its credential from then on.
 func (l *liars) joins(t *testing.T) {
 	t.Helper()
 	leaf := l.admits(t, "a bootstrap token", l.bench.BootstrapAsks, same)
@@ -301,8 +301,8 @@ func (l *liars) admitted(t *testing.T) {
 	}
 }
 
-// admits files a good message, and returns the certificate, which is nil from Kubernetes' signers: they
-// do not run. The requester comes back with a certificate for clients.
+// admits files a good message, and returns the certificate. It is nil from Kubernetes' signers, which do not
+// run. A client certificate is the requester's credential from then on.
 func (l *liars) admits(t *testing.T, name string, good func() *forge.Asked, change func(*forge.Asked)) *x509.Certificate {
 	t.Helper()
 	l.bench.Now = time.Now()
