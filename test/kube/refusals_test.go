@@ -78,7 +78,7 @@ func TestRefusals(t *testing.T) {
 		began := time.Now()
 		l.file(t, lies)
 		l.decided(t, lies)
-		t.Logf("road %s: %d requests, in %s", road, len(lies), time.Since(began).Round(time.Millisecond))
+		t.Logf("road %s: %d requests of %d requesters, in %s", road, len(lies), len(l.requesters), time.Since(began).Round(time.Millisecond))
 		for _, each := range lies {
 			if each.refused != nil {
 				unstored[each.name] = true
