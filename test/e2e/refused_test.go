@@ -16,7 +16,7 @@ import (
 )
 
 // cannotMeddle tries, as the user who filed a request, everything that would change
-// the object, and wants the server to forbid it.
+// the object, and checks that the server forbids it.
 func (j *join) cannotMeddle(name string) {
 	t := j.t
 	t.Helper()
@@ -76,8 +76,8 @@ func (j *join) cannotMeddle(name string) {
 	}
 }
 
-// cannotSignHello: once it carries the challenge, a hello can be no approved request,
-// not even by a mistake of the control plane's side.
+// cannotSignHello checks that a hello which carries the challenge cannot be approved or
+// signed, even by a mistake of the control plane's side.
 func (j *join) cannotSignHello(name string) {
 	t := j.t
 	t.Helper()
@@ -105,7 +105,7 @@ func (j *join) cannotSignHello(name string) {
 }
 
 // refusesOthers files the node's good answer in ways that it was not challenged for.
-// All can read it: it is in an object that every bootstrap token can get.
+// Every bootstrap token can read it in the stored object.
 func (j *join) refusesOthers(c *cluster, answer *csr.Spec) {
 	t := j.t
 	t.Helper()
@@ -177,7 +177,7 @@ func (j *join) failsApproved(answer *csr.Spec) {
 	j.isFinished(name)
 }
 
-// isFinished: who looks at a decided request once more writes nothing.
+// isFinished checks that no further decision is written for a decided request.
 func (j *join) isFinished(name string) {
 	t := j.t
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -58,18 +59,21 @@ func (c *cluster) prepare(t *testing.T) {
 	}
 }
 
-func (c *cluster) makeToken(t *testing.T, id string) {
+// makeToken makes a bootstrap token, with extra groups.
+func (c *cluster) makeToken(t *testing.T, id string, groups ...string) {
 	t.Helper()
-	eventually(t, func() error {
-		return c.admin.Create(t.Context(), &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id, Namespace: metav1.NamespaceSystem},
-			Type:       corev1.SecretTypeBootstrapToken,
-			StringData: map[string]string{
-				"token-id": id, "token-secret": tokenSecret, "usage-bootstrap-authentication": "true",
-				"expiration": time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
-			},
-		})
-	})
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id, Namespace: metav1.NamespaceSystem},
+		Type:       corev1.SecretTypeBootstrapToken,
+		StringData: map[string]string{
+			"token-id": id, "token-secret": tokenSecret, "usage-bootstrap-authentication": "true",
+			"expiration": time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
+		},
+	}
+	if len(groups) > 0 {
+		secret.StringData["auth-extra-groups"] = strings.Join(groups, ",")
+	}
+	eventually(t, func() error { return c.admin.Create(t.Context(), secret) })
 }
 
 // kubeconfig writes a kubeconfig for a user and returns its path.
