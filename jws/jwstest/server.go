@@ -105,7 +105,7 @@ func (s *Server) SetKeys(keys ...*jws.Key) error {
 	return nil
 }
 
-// Requests returns the requests that reached the server, in order, with those that hang.
+// Requests returns the requests that reached the server, in order, with each that hangs.
 func (s *Server) Requests() []*http.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
