@@ -20,6 +20,7 @@ var mayLink = map[string][]string{
 	"attest/attesttest":                 {"github.com/google/go-tpm-tools", "testing", modulePath + "/tpmsim"},
 	"cloud/cloudtest":                   {"testing"},
 	"bootstraptoken/bootstraptokentest": {"testing"},
+	"jws/jwstest":                       {"testing"},
 	"attest/membership/boltregistry":    {"go.etcd.io/bbolt"},
 }
 
