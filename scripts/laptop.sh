@@ -347,7 +347,7 @@ thief() {
 		echo 'laptop: IT WAS ADMITTED'
 		return 1
 	}
-	refused "$said" NotAMember
+	refused "${said##*$'\n'}" NotAMember # its last line is the error; its log says the same before
 	stop_one stolen
 }
 
