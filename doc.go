@@ -49,6 +49,9 @@
 // discovery, and compact tokens. Keys are bound to one algorithm each and come from key sets
 // in memory or fetched; signers can be a TPM or a cloud's key service.
 //
+// Package jws/jwstest is for tests of programs that use it: signers, forged tokens, a server of key
+// sets that fails, and checks of a signer or key set of one's own.
+//
 // Package bootstraptoken is how a node first learns about a cluster: bootstrap tokens and
 // their Secrets, the signed cluster-info, and discovery of the cluster with a token and pinned
 // CAs, from a file or over HTTPS.

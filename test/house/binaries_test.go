@@ -21,6 +21,7 @@ var mayLink = map[string][]string{
 	"cloud/cloudtest":                   {"testing"},
 	"bootstraptoken/bootstraptokentest": {"testing"},
 	"claims/claimstest":                 {"testing"},
+	"jws/jwstest":                       {"testing"},
 	"attest/membership/boltregistry":    {"go.etcd.io/bbolt"},
 }
 

@@ -38,22 +38,28 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// builds are the commands of module kube that tests have asked for, by their names.
+// builds are the programs of module kube that tests have asked for, by their folders.
 var builds sync.Map
 
 // buildProgram builds a command of module kube, once for all tests.
 func buildProgram(t *testing.T, name string) string {
 	t.Helper()
+	return buildFolder(t, "cmd/"+name)
+}
+
+// buildFolder builds the program in a folder of module kube, once for all tests.
+func buildFolder(t *testing.T, folder string) string {
+	t.Helper()
 	build := sync.OnceValues(func() (string, error) {
-		path := filepath.Join(programs, name)
-		cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
+		path := filepath.Join(programs, filepath.Base(folder))
+		cmd := exec.Command("go", "build", "-o", path, "./"+folder)
 		cmd.Dir = filepath.Join("..", "..", "kube")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("go build: %w\n%s", err, out)
 		}
 		return path, nil
 	})
-	first, _ := builds.LoadOrStore(name, build)
+	first, _ := builds.LoadOrStore(folder, build)
 	path, err := first.(func() (string, error))()
 	if err != nil {
 		t.Fatal(err)
