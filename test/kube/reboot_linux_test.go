@@ -22,12 +22,12 @@ import (
 // control plane, it needs no other server.
 func TestReboot(t *testing.T) {
 	t.Parallel()
-	boxNeeds(t)
+	g := boxNeeds(t, 1)
 	c := startCluster(t)
 	c.prepare(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	c.startOwnSigners(t, c.ownSigning(t, device, "worker-1"))
-	m := c.newMember(t, "worker-1", device, "signerName: "+csr.SignerKubeAPIServerClientKubelet, "signerName: "+csr.SignerClientTPM, `recoverySigner: ""`, "recoverySigner: "+csr.SignerRecoveryTPM,
+	m := c.newMember(t, "worker-1", g, device, "signerName: "+csr.SignerKubeAPIServerClientKubelet, "signerName: "+csr.SignerClientTPM, `recoverySigner: ""`, "recoverySigner: "+csr.SignerRecoveryTPM,
 		`endorsementPassword: ""`, "endorsementPassword: managed")
 	m.cut = m.connect(t, c.address())
 	m.put(t, "/etc/kubernetes/pki/ca.crt", 0o644, controlplane.CertificatePEM(c.ca.Cert))
@@ -107,11 +107,14 @@ func (m *member) usable(t *testing.T) (credential string) {
 // and again, and the node comes up by the name that the machine gets later.
 func TestLocalhost(t *testing.T) {
 	t.Parallel()
-	boxNeeds(t)
+	g := boxNeeds(t, 1)
 	c := startJoinable(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
-	c.attestedPlane(t, device)
-	m := c.newMember(t, "localhost", device, "nodeName: node-1\n", "\n")
+	c.knowMachines(t, device, "worker-1")
+	c.startController(t, buildProgram(t, "node-attestation-controller"), "controller", func(config map[string]any) {
+		config["membership"].(map[string]any)["mode"] = "FirstUse"
+	}).isReady(t)
+	m := c.newMember(t, "localhost", g, device, "nodeName: node-1\n", "\n")
 	m.cut = m.connect(t, c.address())
 	m.put(t, "/etc/kubernetes/pki/ca.crt", 0o644, controlplane.CertificatePEM(c.ca.Cert))
 	m.install(t, attesttest.TokenID+"."+tokenSecret, daemonFiles)
