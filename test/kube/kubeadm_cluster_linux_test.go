@@ -52,11 +52,15 @@ controlPlaneEndpoint: %s
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 failSwapOn: false
-%scgroupDriver: cgroupfs
-cgroupsPerQOS: false
-enforceNodeAllocatable: [none]
 localStorageCapacityIsolation: false
 protectKernelDefaults: true
+%s`
+	// kubeletV1 has a kubelet run on control groups of version 1, in which kubeadm's own settings do not work
+	// here: it refuses them by default.
+	kubeletV1 = `failCgroupV1: false
+cgroupDriver: cgroupfs
+cgroupsPerQOS: false
+enforceNodeAllocatable: [none]
 `
 	joinConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: JoinConfiguration
@@ -94,7 +98,7 @@ func (m *member) upload(t *testing.T) (token string) {
 	version := strings.TrimSpace(m.run(t, "kubeadm version -o short"))
 	old := ""
 	if m.groups.version == 1 {
-		old = "failCgroupV1: false\n"
+		old = kubeletV1
 	}
 	m.put(t, "/etc/operator/init.yaml", 0o600, fmt.Appendf(nil, kubeadmInit, version, m.c.address(), old))
 	m.run(t, "kubeadm init phase upload-config all --config /etc/operator/init.yaml --kubeconfig /etc/operator/admin.conf")

@@ -64,7 +64,8 @@ func TestReboot(t *testing.T) {
 		t.Errorf("another password after a reboot: %s", again)
 	}
 
-	m.run(t, "sed -i 's,^# keyDir:,keyDir:,' /etc/kubernetes/kubelet-authenticator.yaml; systemctl restart kubelet-authenticator; kubelet-authenticator rotate")
+	onDisk := readPage(t, "kubeadm.md", "yaml").take(t, "Machines of the control plane", "yaml")
+	m.run(t, "cat >>/etc/kubernetes/kubelet-authenticator.yaml <<'end'\n"+onDisk+"end\nsystemctl restart kubelet-authenticator; kubelet-authenticator rotate")
 	third := m.usable(t)
 	if found := m.run(t, keys); found == "" {
 		t.Error("no keys on the disk")
@@ -110,10 +111,7 @@ func TestLocalhost(t *testing.T) {
 	g := boxNeeds(t, 1)
 	c := startJoinable(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
-	c.knowMachines(t, device, "worker-1")
-	c.startController(t, buildProgram(t, "node-attestation-controller"), "controller", func(config map[string]any) {
-		config["membership"].(map[string]any)["mode"] = "FirstUse"
-	}).isReady(t)
+	c.firstUse(t, device, "worker-1")
 	m := c.newMember(t, "localhost", g, device, "nodeName: node-1\n", "\n")
 	m.cut = m.connect(t, c.address())
 	m.put(t, "/etc/kubernetes/pki/ca.crt", 0o644, controlplane.CertificatePEM(c.ca.Cert))
