@@ -12,19 +12,19 @@ import (
 // and group the name of its groups.
 type groups struct {
 	version int
-	// roots are the folders that have the box's groups, as a pattern, seen from its disk.
+	// roots is a pattern of the folders in which the box has groups, on its disk.
 	roots string
-	// enter makes the box's groups and enters them, for the process that starts systemd.
+	// enter makes the box's groups, and moves the process into them that starts the box.
 	enter string
-	// own is a step of what becomes systemd, before the box's groups are the root of all that it sees.
+	// own moves the box's first process, which becomes systemd, into the group that it sees as the root.
 	own string
-	// mount mounts the box's groups below /sys/fs/cgroup.
+	// mount mounts that root at /sys/fs/cgroup.
 	mount string
 }
 
-// With version 2, a group that hands controllers down has no processes of its own. So those that
-// start systemd have a group, and systemd another, in which it finds itself alone. The controllers
-// are those that the machine hands down: on one that has them in hierarchies of version 1, none.
+// With version 2, a group with processes hands no controllers down. So systemd has a group of its own,
+// next to that of the processes which start it. The box has the controllers that the machine hands
+// down: none where they belong to hierarchies of version 1, and in a container of Docker.
 var (
 	groupsV1 = &groups{version: 1, roots: "/sys/fs/cgroup/*", enter: `for root in /sys/fs/cgroup/*/; do
 	[ -e "$root/cgroup.procs" ] || continue

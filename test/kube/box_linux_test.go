@@ -79,9 +79,9 @@ touch "$dir/laid"
 exec sleep infinity
 `
 
-// boxStart starts the machine, where its disk is mounted. Its arguments are the name of the machine's
-// groups, what enters them, what the machine's first process does in the namespaces of its own but
-// for the groups', what it does in all of them, and the two arguments of that.
+// boxStart starts the machine, in the namespaces of its disk. Its arguments are the name of the machine's
+// control groups; the scripts groups.enter, groups.own and the one that ends in systemd; and the last
+// one's two arguments.
 const boxStart = `set -e
 export group=$1
 eval "$2"
@@ -92,8 +92,8 @@ exec unshare -C bash -c "$2" bash "$3" "$4"
 ' bash "$3" "$4" "$5" "$6"
 `
 
-// boxMounts and boxSystemd are a script in the machine's namespaces, before and after its control
-// groups are mounted, with the machine's folder and that of the TPM's socket.
+// boxMounts and boxSystemd, with groups.mount between them, are the script of the machine's first
+// process. Its arguments are the machine's folder and that of the TPM's socket.
 const (
 	boxMounts = `set -e
 mount --make-rprivate /

@@ -55,8 +55,8 @@ failSwapOn: false
 localStorageCapacityIsolation: false
 protectKernelDefaults: true
 %s`
-	// kubeletV1 has a kubelet run on control groups of version 1, in which kubeadm's own settings do not work
-	// here: it refuses them by default.
+	// kubeletV1 has a kubelet take control groups of version 1, which it refuses by default, and make no
+	// groups for pods in them.
 	kubeletV1 = `failCgroupV1: false
 cgroupDriver: cgroupfs
 cgroupsPerQOS: false
@@ -96,11 +96,11 @@ func (m *member) upload(t *testing.T) (token string) {
 	t.Helper()
 	m.put(t, "/etc/operator/admin.conf", 0o600, read(t, m.c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")))
 	version := strings.TrimSpace(m.run(t, "kubeadm version -o short"))
-	old := ""
+	kubelet := ""
 	if m.groups.version == 1 {
-		old = kubeletV1
+		kubelet = kubeletV1
 	}
-	m.put(t, "/etc/operator/init.yaml", 0o600, fmt.Appendf(nil, kubeadmInit, version, m.c.address(), old))
+	m.put(t, "/etc/operator/init.yaml", 0o600, fmt.Appendf(nil, kubeadmInit, version, m.c.address(), kubelet))
 	m.run(t, "kubeadm init phase upload-config all --config /etc/operator/init.yaml --kubeconfig /etc/operator/admin.conf")
 	m.run(t, "kubeadm init phase bootstrap-token --config /etc/operator/init.yaml --kubeconfig /etc/operator/admin.conf")
 	return m.token(t)

@@ -167,6 +167,10 @@ func TestKubeadm(t *testing.T) {
 	t.Run("control plane after the end of all certificates", func(t *testing.T) { m.testControlPlane(t) })
 	t.Run("two CAs in ca.crt", func(t *testing.T) { m.testTwoCAs(t) })
 	m.checkEvidence(t)
+	refused := strings.Count(signer.text(t), "ValidatingAdmissionPolicy 'node-attestation-approval'")
+	if t.Logf("automatic approval was refused %d times", refused); refused == 0 {
+		t.Error("kubeadm's automatic approval was never refused")
+	}
 	t.Run("reset and join of another cluster", func(t *testing.T) {
 		// It leaves with a certificate that the new cluster does not take, and that lasts.
 		signer.stop(t)
