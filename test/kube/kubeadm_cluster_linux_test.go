@@ -52,15 +52,15 @@ controlPlaneEndpoint: %s
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 failSwapOn: false
+cgroupsPerQOS: false
+enforceNodeAllocatable: [none]
 localStorageCapacityIsolation: false
 protectKernelDefaults: true
 %s`
-	// kubeletV1 has a kubelet take control groups of version 1, which it refuses by default, and make no
-	// groups for pods in them.
+	// kubeletV1 has a kubelet take control groups of version 1, which it refuses by default. It makes no
+	// groups for pods with either version: those take controllers, which a box may lack.
 	kubeletV1 = `failCgroupV1: false
 cgroupDriver: cgroupfs
-cgroupsPerQOS: false
-enforceNodeAllocatable: [none]
 `
 	joinConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: JoinConfiguration
