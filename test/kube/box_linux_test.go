@@ -134,7 +134,7 @@ func startBox(t *testing.T, name string, g *groups, tpm string) *box {
 	disk := []string{"-t", fmt.Sprint(b.disk.cmd.Process.Pid), "-m", "-n", "-u", "bash", "-c"}
 	t.Cleanup(func() {
 		eventually(t, func() error { // as soon as the kernel has buried what ran
-			out, err := exec.Command("nsenter", append(disk, `for g in `+g.roots+"/"+b.group()+`; do [ ! -e "$g" ] || find "$g" -depth -type d -exec rmdir {} +; done`)...).CombinedOutput()
+			out, err := exec.Command("nsenter", append(disk, "shopt -s nullglob; left=("+g.roots+"/"+b.group()+`/); [ -z "${left[*]}" ] || find "${left[@]}" -depth -type d -exec rmdir {} +`)...).CombinedOutput()
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
 			}
