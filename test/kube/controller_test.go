@@ -50,12 +50,18 @@ const (
 func (c *cluster) prepare(t *testing.T) {
 	t.Helper()
 	c.applyCRDs(t)
-	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
-		eventually(t, func() error { return c.admin.Get(t.Context(), client.ObjectKey{Name: name}, new(corev1.Namespace)) })
-	}
+	c.namespaces(t)
 	c.apply(t, "rbac.yaml")
 	for _, id := range []string{attesttest.TokenID, otherTokenID} {
 		c.makeToken(t, id)
+	}
+}
+
+// namespaces waits until the API server has made its namespaces.
+func (c *cluster) namespaces(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
+		eventually(t, func() error { return c.admin.Get(t.Context(), client.ObjectKey{Name: name}, new(corev1.Namespace)) })
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -53,7 +54,7 @@ func buildFolder(t *testing.T, folder string) string {
 	build := sync.OnceValues(func() (string, error) {
 		path := filepath.Join(programs, filepath.Base(folder))
 		cmd := exec.Command("go", "build", "-o", path, "./"+folder)
-		cmd.Dir = filepath.Join("..", "..", "kube")
+		cmd.Dir, cmd.Env = filepath.Join("..", "..", "kube"), append(os.Environ(), "CGO_ENABLED=0") // as the image's
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("go build: %w\n%s", err, out)
 		}
@@ -141,9 +142,9 @@ func certificatesPEM(certificates []*x509.Certificate) (text []byte) {
 }
 
 // checkLog looks for what no program logs, and for a right that it lacks.
-func (r *replica) checkLog(t *testing.T) {
+func (p *process) checkLog(t *testing.T) {
 	t.Helper()
-	for line := range strings.Lines(r.text(t)) {
+	for line := range strings.Lines(p.text(t)) {
 		if strings.Contains(line, tokenSecret) || strings.Contains(line, "PRIVATE") || strings.Contains(line, "forbidden") {
 			t.Errorf("logged: %s", line)
 		}
