@@ -1,4 +1,4 @@
-package interop
+package goattestation
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	goattestation "github.com/google/go-attestation/attest"
+	goattest "github.com/google/go-attestation/attest"
 	x509ext "github.com/google/go-attestation/x509"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
@@ -47,7 +47,7 @@ func TestEKCertificates(t *testing.T) {
 			if err != nil || again.Digest != ours.Digest || !bytes.Equal(again.Certificate.Raw, der) {
 				t.Errorf("%s with something around it: %v", file, err)
 			}
-			theirs, err := goattestation.ParseEKCertificate(data)
+			theirs, err := goattest.ParseEKCertificate(data)
 			if err != nil {
 				continue
 			}
