@@ -2,6 +2,7 @@ package goattestation
 
 import (
 	"bytes"
+	"context"
 	"crypto"
 	"crypto/sha256"
 	"encoding/json"
@@ -90,7 +91,7 @@ func TestEventLogsOfTPMTools(t *testing.T) {
 func testEventLogs(t *testing.T, logs map[string][]byte, want map[string]string) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(logs)) {
-		log := logs[name]
+		log := throughClient(t, logs[name])
 		parsed, err := goattest.ParseEventLog(log)
 		if err != nil {
 			t.Fatal(err)
@@ -120,6 +121,18 @@ func testEventLogs(t *testing.T, logs map[string][]byte, want map[string]string)
 		_, err = eventlog.Replay(log, quoted(t, pcrs), nil)
 		tpmlab.ExpectCheck(t, err, refusal.Check("event-log-replay"))
 	}
+}
+
+// throughClient is a log as a Prover gets it by way of go-attestation's TPM.
+func throughClient(t *testing.T, log []byte) []byte {
+	t.Helper()
+	channel := testkit.Must(NewChannel(fixed{}, func(context.Context) ([]byte, error) { return log, nil }))
+	client := testkit.Must(goattest.OpenTPM(&goattest.OpenConfig{CommandChannel: channel}))
+	got, err := EventLog(client)(t.Context())
+	if err != nil || !bytes.Equal(got, log) {
+		t.Fatalf("a log of %d bytes has %d, %v", len(log), len(got), err)
+	}
+	return got
 }
 
 func hasDigests(parsed *goattest.EventLog, alg goattest.HashAlg) bool {
