@@ -13,7 +13,6 @@ import (
 	"time"
 
 	goattest "github.com/google/go-attestation/attest"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -210,9 +209,7 @@ func FuzzBlob(f *testing.F) {
 		if err := json.Unmarshal(blob, &there); err != nil {
 			t.Fatalf("read here and not there: %v", err)
 		}
-		if diff := cmp.Diff([][]byte{there.Public, there.KeyBlob}, [][]byte{file.Public, file.Private}); diff != "" {
-			t.Error(diff)
-		}
+		same(t, [][]byte{there.Public, there.KeyBlob}, [][]byte{file.Public, file.Private})
 		source, err := AKSource(blob, nil)
 		if err == nil {
 			if _, err := tpm.NewProver(fixed{}, source, tpm.ProverOptions{EK: new(tpm.EKP256())}); err != nil {

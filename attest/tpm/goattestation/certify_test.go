@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	goattest "github.com/google/go-attestation/attest"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 	"github.com/google/go-tpm/tpmutil"
@@ -85,12 +84,8 @@ func TestCertifiedThere(t *testing.T) {
 				// There and back.
 				back := testkit.Must(CertificationParameters(e))
 				p.of.CreateData = nil
-				if diff := cmp.Diff(p.of, back); diff != "" {
-					t.Error(diff)
-				}
-				if diff := cmp.Diff(e, testkit.Must(CertifyEvidence(back))); diff != "" {
-					t.Error(diff)
-				}
+				same(t, p.of, back)
+				same(t, e, testkit.Must(CertifyEvidence(back)))
 			}
 		}
 	})
@@ -224,8 +219,6 @@ func FuzzCertify(f *testing.F) {
 			}
 			return
 		}
-		if diff := cmp.Diff(p, back); diff != "" {
-			t.Error(diff)
-		}
+		same(t, p, back)
 	})
 }

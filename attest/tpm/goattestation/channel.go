@@ -2,6 +2,7 @@ package goattestation
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +52,7 @@ func (c *Channel) Write(command []byte) (int, error) {
 	if n := len(command); n < headerSize || n > maxMessage {
 		return 0, fmt.Errorf("goattestation: command of %d bytes, want %d to %d", n, headerSize, maxMessage)
 	}
+	c = cmp.Or(c, new(Channel))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -73,6 +75,7 @@ func (c *Channel) Write(command []byte) (int, error) {
 
 // Read returns the response to the last command, or the next part of it if b is shorter.
 func (c *Channel) Read(b []byte) (int, error) {
+	c = cmp.Or(c, new(Channel))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.response) == 0 {
@@ -86,6 +89,7 @@ func (c *Channel) Read(b []byte) (int, error) {
 // Close ends the use of this Channel and leaves the transport open, which is the caller's to
 // close. It never fails.
 func (c *Channel) Close() error {
+	c = cmp.Or(c, new(Channel))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed, c.response = true, nil
@@ -95,7 +99,7 @@ func (c *Channel) Close() error {
 // MeasurementLog returns the firmware's event log, as attest.TPM.MeasurementLog and AttestPlatform
 // ask for it.
 func (c *Channel) MeasurementLog() ([]byte, error) {
-	if c.eventLog == nil {
+	if c == nil || c.eventLog == nil {
 		return nil, errors.New("goattestation: no event log: NewChannel was given no function that reads it")
 	}
 	return c.eventLog(context.Background())

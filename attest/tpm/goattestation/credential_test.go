@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	goattest "github.com/google/go-attestation/attest"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/testkit"
@@ -47,9 +46,7 @@ func TestCredentialThereAndBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(c.of, testkit.Must(EncryptedCredential(here))); diff != "" {
-			t.Error(diff)
-		}
+		same(t, c.of, testkit.Must(EncryptedCredential(here)))
 	}
 	for _, c := range []*attest.Credential{nil, {}, {IDObject: sized(1)}, {EncryptedSecret: sized(1)},
 		{IDObject: make([]byte, 257), EncryptedSecret: sized(1)}, {IDObject: sized(1), EncryptedSecret: make([]byte, 1025)}} {
@@ -69,8 +66,6 @@ func FuzzCredential(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if diff := cmp.Diff(there, testkit.Must(EncryptedCredential(here))); diff != "" {
-			t.Error(diff)
-		}
+		same(t, there, testkit.Must(EncryptedCredential(here)))
 	})
 }

@@ -49,10 +49,10 @@ func TestEKRefusals(t *testing.T) {
 		ek   goattest.EK
 		want refusal.Check
 	}{
-		"nothing":             {goattest.EK{}, checkValue},
-		"no certificate":      {goattest.EK{Public: p256}, checkValue},
-		"for another key":     {goattest.EK{Public: p256, Certificate: rsaEK}, checkValue},
-		"a made certificate":  {goattest.EK{Public: p256, Certificate: &x509.Certificate{PublicKey: p256}}, tpmcert.CheckCertificateEncoding},
+		"nothing":            {goattest.EK{}, checkValue},
+		"no certificate":     {goattest.EK{Public: p256}, checkValue},
+		"for another key":    {goattest.EK{Public: p256, Certificate: rsaEK}, checkValue},
+		"a made certificate": {goattest.EK{Public: p256, Certificate: &x509.Certificate{PublicKey: p256}}, tpmcert.CheckCertificateEncoding},
 	} {
 		t.Log(name)
 		_, err := EKCertificate(c.ek)

@@ -1,6 +1,7 @@
 package goattestation
 
 import (
+	"reflect"
 	"testing"
 
 	goattest "github.com/google/go-attestation/attest"
@@ -40,6 +41,14 @@ func clientOf(t testing.TB, device transport.TPM) *goattest.TPM {
 	client, err := goattest.OpenTPM(&goattest.OpenConfig{CommandChannel: channel})
 	testkit.NoError(t, err)
 	return client
+}
+
+// same fails unless both are the same value.
+func same(t testing.TB, want, got any) {
+	t.Helper()
+	if !reflect.DeepEqual(want, got) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
 }
 
 // answered is a node's answer, the control plane that took it, and its statements.
