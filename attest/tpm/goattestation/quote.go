@@ -90,7 +90,7 @@ func quoteThere(e *statement.QuoteEvidence) (q goattest.Quote, pcrs []goattest.P
 		if !covers(a.Quote, p.Bank) {
 			return q, nil, &refusal.Error{Check: checkValue, Got: "the value of " + p.ID().String(), Want: "values of the quoted bank: go-attestation skips others"}
 		}
-		hash, err := tpm2.TPMIAlgHash(p.Bank).Hash()
+		hash, err := p.Bank.Hash()
 		if err != nil {
 			return q, nil, err
 		}
@@ -117,7 +117,7 @@ func pcrsHere(pcrs []goattest.PCR) ([]statement.PCR, error) {
 
 func bankOf(h crypto.Hash) (tpm2.TPMAlgID, bool) {
 	n := slices.IndexFunc(banks, func(bank tpm2.TPMAlgID) bool {
-		hash, err := tpm2.TPMIAlgHash(bank).Hash()
+		hash, err := bank.Hash()
 		return err == nil && hash == h
 	})
 	if n < 0 {
