@@ -33,7 +33,7 @@ import (
 var parents = map[string]*goattest.ParentKeyConfig{"default": nil, "ECC": {Algorithm: goattest.ECDSA, Handle: 0x81000002}}
 
 // An AK of either algorithm, under either parent, joins from its blob, with a key in software and
-// with one that go-attestation made. go-attestation verifies what the join's statements say.
+// with one that go-attestation made. go-attestation verifies the join's statements.
 func TestJoinWithAK(t *testing.T) {
 	onBoth(t, func(t *testing.T, device transport.TPM, client *goattest.TPM, simulated *tpmsim.TPM) {
 		for parent, config := range parents {
@@ -191,8 +191,8 @@ func TestAKUnderAnotherParent(t *testing.T) {
 	}
 }
 
-// FuzzBlob: a blob that is accepted has the key that go-attestation reads in it, which also reads
-// what is skipped here.
+// FuzzBlob: a blob that is accepted has the key that go-attestation reads in it, which also decodes
+// members that are skipped here.
 func FuzzBlob(f *testing.F) {
 	testkit.BeginFuzz(f)
 	ak, key := blobsOf(f)

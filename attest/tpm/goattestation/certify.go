@@ -20,8 +20,8 @@ const checkValue refusal.Check = "go-attestation-value"
 //
 // A refusal is a [*refusal.Error] with a check of [statement.ParseAttestation] ("attest-type" for
 // an AK's AttestationParameters, whose statement is of TPM2_CertifyCreation),
-// [statement.ParseSignature] ("signature-scheme" for what AK.CertifyWithDecryptionEk returns, an
-// HMAC) or [statement.ParsePublic].
+// [statement.ParseSignature] ("signature-scheme" for the HMAC of
+// AK.CertifyWithDecryptionEk) or [statement.ParsePublic].
 func CertifyEvidence(p goattest.CertificationParameters) (*statement.CertifyEvidence, error) {
 	e := &statement.CertifyEvidence{Attest: bytes.Clone(p.CreateAttestation), Signature: bytes.Clone(p.CreateSignature), Public: bytes.Clone(p.Public)}
 	if err := checkCertify(e); err != nil {
@@ -32,8 +32,8 @@ func CertifyEvidence(p goattest.CertificationParameters) (*statement.CertifyEvid
 
 // CertificationParameters returns e in go-attestation's form, without CreateData; its Verify does
 // not look at the qualifying data. It takes a bare signature too, and refuses RSAPSS, which
-// go-attestation cannot verify, with the check "go-attestation-value". Other refusals are those of
-// [CertifyEvidence].
+// go-attestation cannot verify, with the check "go-attestation-value". It refuses the rest as
+// [CertifyEvidence] does.
 func CertificationParameters(e *statement.CertifyEvidence) (goattest.CertificationParameters, error) {
 	if e == nil {
 		e = &statement.CertifyEvidence{}

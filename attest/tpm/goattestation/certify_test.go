@@ -127,7 +127,7 @@ func TestCertifiedChanged(t *testing.T) {
 	}
 }
 
-// What one side has no form for, and what is no statement, is refused with the reason.
+// A value without a form on the other side, or that is no statement, is refused with the reason.
 func TestCertifyRefusals(t *testing.T) {
 	device := tpmsim.New(t, tpmsim.Options{})
 	client := clientOf(t, device)

@@ -30,7 +30,7 @@ type Channel struct {
 	tpm      transport.TPM
 	eventLog func(ctx context.Context) ([]byte, error)
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	response []byte     // what is left of the last response
 	closed   bool
 }

@@ -15,8 +15,8 @@ import (
 const maxIDObject, maxEncryptedSecret = 256, 1024
 
 // Credential returns c without the two-byte sizes before its parts, of a TPM2B_ID_OBJECT and a
-// TPM2B_ENCRYPTED_SECRET. What they hold is for the TPM to say. A size that is not that of the
-// rest, 0, or more than [attest.Credential] allows is a [*refusal.Error] with the check
+// TPM2B_ENCRYPTED_SECRET. Only the TPM can tell whether they belong together. A size other than the
+// rest's, 0, or more than [attest.Credential] allows is a [*refusal.Error] with the check
 // "go-attestation-value".
 func Credential(c goattest.EncryptedCredential) (*attest.Credential, error) {
 	object, err := withoutSize("Credential", c.Credential, maxIDObject)
@@ -31,7 +31,7 @@ func Credential(c goattest.EncryptedCredential) (*attest.Credential, error) {
 }
 
 // EncryptedCredential returns c with the sizes that go-attestation has before each part, for
-// attest.AK.ActivateCredential. Its refusals are those of [Credential].
+// attest.AK.ActivateCredential. It refuses parts as [Credential] does.
 func EncryptedCredential(c *attest.Credential) (goattest.EncryptedCredential, error) {
 	if c == nil {
 		c = &attest.Credential{}

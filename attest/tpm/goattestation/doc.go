@@ -1,6 +1,7 @@
 // Package goattestation joins machines whose keys were made by go-attestation
-// (github.com/google/go-attestation v0.6.4), as those of step-ca, Teleport and the TPM plugins of
-// SPIRE. It is a module of its own: no other module of this repository requires go-attestation.
+// (github.com/google/go-attestation v0.6.4), such as machines of step-ca, Teleport, kairos and
+// SPIRE's TPM plugins. It is a module of its own: no other module of this repository requires
+// go-attestation. In this text attest is go-attestation's package.
 //
 // # One TPM
 //
@@ -28,21 +29,22 @@
 // to be certified, by [KeyFile]. The AK must be under its parent in this TPM, and is loaded for
 // each operation. One that was made persistent needs nothing: tpm.AKSource{Handle: handle}.
 //
-// AK.Certify sends no qualifying data, so what it returns proves no freshness: a statement of it
-// is accepted under statement.CertifyOptions.InsecureEmptyQualifyingData alone, and by no join.
+// AK.Certify sends no qualifying data, so its statement proves no freshness: it is accepted under
+// statement.CertifyOptions.InsecureEmptyQualifyingData alone, and by no join.
 // TPM.NewKey sends KeyConfig.QualifyingData, once, when it makes the key. A join needs a
 // statement about an existing key over the challenge of the moment, which package tpm has the TPM
 // make with the same AK.
 //
 // # Conversions
 //
-// What either library verifies, the other can: [CertifyEvidence] and [CertificationParameters],
-// [QuoteEvidence] and [Quote], [Credential] and [EncryptedCredential], [EKCertificate] and [EK].
-// They check the form and verify nothing. What the other side has no form for is an error that says
-// so: a quote over several banks, a signature with RSAPSS, an EK of more than 128 bits of strength.
+// Each pair of functions leads there and back: [CertifyEvidence] and [CertificationParameters],
+// [QuoteEvidence] and [Quote], [Credential] and [EncryptedCredential], [EKCertificate] and [EK]. They
+// check the form and verify nothing; either library then verifies the same bytes. A value that the
+// other side cannot hold or use is refused with the reason: a quote over several banks, a signature
+// with RSAPSS, an EK other than RSA-2048 and P-256.
 //
-// Errors about a value are a [*refusal.Error], with a check of package statement or tpmcert where
-// its parser refused the value.
+// Such a refusal is a [*refusal.Error] with the check "go-attestation-value", or with a check of
+// package statement or tpmcert if its parser refused the value.
 //
 // # Systems
 //

@@ -14,9 +14,10 @@ import (
 )
 
 // EKCertificate returns the EK's certificate as tpmcert reads it, whose Identity is the machine in
-// lists of members. go-attestation has removed what an NV index has around a certificate, so its
-// Encoding names none of that. An EK without a certificate has an identity too, by
-// [tpmcert.ParseEKPresented] of its key.
+// lists of members. go-attestation has removed the header and the padding of an NV index, so its
+// Encoding names neither. An EK without a certificate has an identity too, by
+// [tpmcert.ParseEKPresented] of its key; one with a CertificateURL has the certificate once the
+// caller has fetched it.
 //
 // A refusal is a [*refusal.Error]: the check "go-attestation-value" if there is no certificate, or
 // if it is for another key than Public, else a check of [tpmcert.ParseEK].

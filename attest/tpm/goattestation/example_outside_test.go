@@ -21,7 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// What the examples do not show: the cluster's CA, the user of a bootstrap token, and go-attestation
+// Left out of the examples: the cluster's CA, the user of a bootstrap token, and go-attestation
 // on the simulator.
 
 func must[T any](v T, err error) T {

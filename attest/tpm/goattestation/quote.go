@@ -20,10 +20,9 @@ var banks = []tpm2.TPMAlgID{tpm2.TPMAlgSHA1, tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA38
 // maxPCRs is how many PCRs four banks of 32 have.
 const maxPCRs = 128
 
-// QuoteEvidence returns the quote q with those of pcrs that are in a bank that it covers, for
-// [statement.VerifyQuote]: of the PCRs of an attest.PlatformParameters, which has them all, each of
-// its Quotes takes its own. Whether PCRs were verified before (PCR.QuoteVerified) is not carried
-// over.
+// QuoteEvidence returns the quote q with the PCRs of its bank, for [statement.VerifyQuote]. pcrs
+// may be of more banks, as in an attest.PlatformParameters: each of its Quotes takes its own.
+// Whether PCRs were verified before (PCR.QuoteVerified) is not carried over.
 //
 // A refusal is a [*refusal.Error]: the check "go-attestation-value" if q is not a quote, if a PCR's
 // hash is not SHA-1, SHA-256, SHA-384 or SHA-512, or if none is in a bank of the quote;
@@ -57,8 +56,7 @@ func covers(q *statement.QuoteInfo, bank tpm2.TPMAlgID) bool {
 
 // Quote returns e in go-attestation's form, the PCRs ascending. go-attestation reads quotes over
 // one bank alone and signatures with RSASSA or ECDSA: other quotes, and values of another bank than
-// the quote's, are refused with the check "go-attestation-value". Other refusals are those of
-// [QuoteEvidence].
+// the quote's, are refused with the check "go-attestation-value", the rest as by [QuoteEvidence].
 func Quote(e *statement.QuoteEvidence) (goattest.Quote, []goattest.PCR, error) {
 	if e == nil {
 		e = &statement.QuoteEvidence{}

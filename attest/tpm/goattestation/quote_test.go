@@ -70,8 +70,8 @@ func TestPlatform(t *testing.T) {
 	})
 }
 
-// Of PCRs that are changed, missing or twice there, what is left does not verify, and what no bank
-// can hold is refused.
+// PCRs that are changed, missing or listed twice do not verify, and a PCR that no bank can hold is
+// refused.
 func TestQuotePCRsChanged(t *testing.T) {
 	client := clientOf(t, tpmsim.New(t, tpmsim.Options{}))
 	p, ak := platform(t, client, goattest.ECDSA)
