@@ -29,8 +29,8 @@ const (
 	tpmVersion = 2
 )
 
-// AKSource returns the source of an AK from its blob, of at most 16 KiB, as attest.AK.Marshal and
-// what stores AKs have it. The TPM loads it for each operation, under parent: the ParentKeyConfig
+// AKSource returns the source of an AK from its blob, of at most 16 KiB, as attest.AK.Marshal
+// returns it. The TPM loads it for each operation, under parent: the ParentKeyConfig
 // of its AKConfig, nil for go-attestation's default, 0x81000001. Nothing stays in the TPM.
 //
 // A refusal is a [*refusal.Error]: the check "go-attestation-blob" for other bytes, a key of
@@ -52,8 +52,8 @@ func AKSource(blob []byte, parent *goattest.ParentKeyConfig) (tpm.AKSource, erro
 
 // KeyFile returns the key file of an application key from its blob, as attest.Key.Marshal has it,
 // for tpmkey.Load: the key of a request, which then is resident in the TPM. parent is as in
-// [AKSource]. A refusal is a [*refusal.Error] with the check "go-attestation-blob", or with the one
-// of [tpmkey.File.Marshal] for a key that cannot sign a request, such as an AK.
+// [AKSource]. A refusal has the check "go-attestation-blob", or the one of
+// [tpmkey.File.Marshal] for a key that cannot sign a request, such as an AK.
 func KeyFile(blob []byte, parent *goattest.ParentKeyConfig) (*tpmkey.File, error) {
 	file, err := parseBlob(blob, parent)
 	if err == nil {
