@@ -15,9 +15,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkBlob: a blob is not one of a key that go-attestation can load by it.
-const checkBlob refusal.Check = "go-attestation-blob"
-
 const (
 	maxBlob = 16 << 10 // bytes; an RSA key's blob has about 2 KiB
 
@@ -73,10 +70,10 @@ func parseBlob(blob []byte, parent *goattest.ParentKeyConfig) (*tpmkey.File, err
 		handle = tpm2.TPMHandle(parent.Handle)
 	}
 	if handle>>24 != 0x81 {
-		return nil, &refusal.Error{Check: checkBlob, Got: fmt.Sprintf("the parent 0x%08x", uint32(handle)), Want: "a persistent handle, 0x81000000 to 0x81ffffff"}
+		return nil, refuse(checkBlob, fmt.Sprintf("the parent 0x%08x", uint32(handle)), "a persistent handle, 0x81000000 to 0x81ffffff")
 	}
 	if len(blob) > maxBlob {
-		return nil, &refusal.Error{Check: checkBlob, Got: strconv.Itoa(len(blob)) + " bytes", Want: "at most " + strconv.Itoa(maxBlob)}
+		return nil, refuse(checkBlob, strconv.Itoa(len(blob))+" bytes", "at most "+strconv.Itoa(maxBlob))
 	}
 	var version, encoding int64
 	file := &tpmkey.File{EmptyAuth: true, Parent: handle}
@@ -103,12 +100,12 @@ func parseBlob(blob []byte, parent *goattest.ParentKeyConfig) (*tpmkey.File, err
 	case err != nil:
 		return nil, &refusal.Error{Check: checkBlob, Got: "bytes that are not a blob of go-attestation", Err: err}
 	case version != tpmVersion:
-		return nil, &refusal.Error{Check: checkBlob, Got: "a key of TPM version " + strconv.FormatInt(version, 10), Want: "2"}
+		return nil, refuse(checkBlob, "a key of TPM version "+strconv.FormatInt(version, 10), "2")
 	case encoding != encrypted:
-		return nil, &refusal.Error{Check: checkBlob, Got: "a key of encoding " + strconv.FormatInt(encoding, 10) + ", as Windows keeps keys by their names",
-			Want: "2, a key that the TPM encrypted"}
+		return nil, refuse(checkBlob, "a key of encoding "+strconv.FormatInt(encoding, 10)+", as Windows keeps keys by their names",
+			"2, a key that the TPM encrypted")
 	case len(file.Public) == 0 || len(file.Private) == 0:
-		return nil, &refusal.Error{Check: checkBlob, Got: "a key without Public or KeyBlob", Want: "both"}
+		return nil, refuse(checkBlob, "a key without Public or KeyBlob", "both")
 	}
 	return file, nil
 }

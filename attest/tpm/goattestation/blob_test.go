@@ -48,7 +48,8 @@ func TestJoinWithAK(t *testing.T) {
 					testkit.NoError(t, err)
 					resident := joined(t, simulated, device, source, key)
 					checkThere(t, resident, "")
-					if !bytes.Equal(resident.certify.Public, made.CertificationParameters().Public) || !bytes.Equal(resident.ak, ak.AttestationParameters().Public) {
+					if !bytes.Equal(resident.certify.Public, made.CertificationParameters().Public) ||
+						!bytes.Equal(resident.ak, ak.AttestationParameters().Public) {
 						t.Error("certified another key, or with another AK")
 					}
 					// Its TPM did not make a software key, which go-attestation wants.
@@ -72,8 +73,8 @@ func joined(t *testing.T, simulated *tpmsim.TPM, device transport.TPM, source tp
 		Kinds:   []attest.Kind{testkit.Must(tpm.TrustEKs([]*x509.Certificate{maker.Root()}))},
 		Members: testkit.Must(membership.ParseStaticList(fmt.Appendf(nil, "%s node-1\n", ek.Identity())))})
 	testkit.NoError(t, err)
-	prover, err := tpm.NewProver(device, source, tpm.ProverOptions{EK: new(tpm.EKRSA2048()), Intermediates: [][]byte{maker.EKIntermediate().Raw},
-		Quote: tpm.DefaultPCRs()})
+	prover, err := tpm.NewProver(device, source, tpm.ProverOptions{EK: new(tpm.EKRSA2048()), Quote: tpm.DefaultPCRs(),
+		Intermediates: [][]byte{maker.EKIntermediate().Raw}})
 	testkit.NoError(t, err)
 	user := csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
 	a, file := &answered{}, join.InMemory(plane, user)
@@ -154,7 +155,8 @@ func TestBlobRefusals(t *testing.T) {
 		}
 	}
 	for name, blob := range map[string]string{"nothing": "", "no object": "[]", "two": string(ak) + "{}", "cut": string(ak[:len(ak)-1]),
-		"a name twice": strings.Replace(string(ak), "{", `{"Public":"AA==",`, 1), "bad base64": strings.Replace(string(ak), `"Public":"`, `"Public":"!`, 1)} {
+		"a name twice": strings.Replace(string(ak), "{", `{"Public":"AA==",`, 1),
+		"bad base64":   strings.Replace(string(ak), `"Public":"`, `"Public":"!`, 1)} {
 		if _, err := AKSource([]byte(blob), nil); !errors.Is(err, checkBlob) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -8,11 +8,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/refusal"
 )
-
-// checkValue: a value of one library has no form in the other.
-const checkValue refusal.Check = "go-attestation-value"
 
 // CertifyEvidence returns the statement of TPM2_Certify in p, for [statement.VerifyCertify]. Its
 // qualifying data is empty if AK.Certify made it, and KeyConfig.QualifyingData if TPM.NewKey did.
@@ -23,7 +19,8 @@ const checkValue refusal.Check = "go-attestation-value"
 // [statement.ParseSignature] ("signature-scheme" for the HMAC of
 // AK.CertifyWithDecryptionEk) or [statement.ParsePublic].
 func CertifyEvidence(p goattest.CertificationParameters) (*statement.CertifyEvidence, error) {
-	e := &statement.CertifyEvidence{Attest: bytes.Clone(p.CreateAttestation), Signature: bytes.Clone(p.CreateSignature), Public: bytes.Clone(p.Public)}
+	e := &statement.CertifyEvidence{Public: bytes.Clone(p.Public),
+		Attest: bytes.Clone(p.CreateAttestation), Signature: bytes.Clone(p.CreateSignature)}
 	if err := checkCertify(e); err != nil {
 		return nil, fmt.Errorf("goattestation: CertificationParameters: %w", err)
 	}
@@ -45,7 +42,8 @@ func CertificationParameters(e *statement.CertifyEvidence) (goattest.Certificati
 	if err != nil {
 		return goattest.CertificationParameters{}, fmt.Errorf("goattestation: statement of TPM2_Certify: %w", err)
 	}
-	return goattest.CertificationParameters{Public: bytes.Clone(e.Public), CreateAttestation: bytes.Clone(e.Attest), CreateSignature: signature}, nil
+	return goattest.CertificationParameters{Public: bytes.Clone(e.Public),
+		CreateAttestation: bytes.Clone(e.Attest), CreateSignature: signature}, nil
 }
 
 // checkCertify parses the three parts.
@@ -67,7 +65,8 @@ func attestation(b []byte, want tpm2.TPMST, command string) (*statement.Attestat
 		return nil, err
 	}
 	if a.Type != want {
-		return nil, &refusal.Error{Check: checkValue, Got: fmt.Sprintf("a statement of the type 0x%04x", uint16(a.Type)), Want: fmt.Sprintf("0x%04x, of %s", uint16(want), command)}
+		return nil, refuse(checkValue, fmt.Sprintf("a statement of the type 0x%04x", uint16(a.Type)),
+			fmt.Sprintf("0x%04x, of %s", uint16(want), command))
 	}
 	return a, nil
 }
@@ -84,7 +83,7 @@ func signatureThere(b []byte, raw *statement.KeyScheme) ([]byte, error) {
 		return nil, err
 	}
 	if signature.Alg == tpm2.TPMAlgRSAPSS {
-		return nil, &refusal.Error{Check: checkValue, Got: "a signature with RSAPSS", Want: "RSASSA or ECDSA: go-attestation verifies no other"}
+		return nil, refuse(checkValue, "a signature with RSAPSS", "RSASSA or ECDSA: go-attestation verifies no other")
 	}
 	return signature.Marshal()
 }

@@ -38,7 +38,8 @@ func certifiedOf(t testing.TB, device transport.TPM, client *goattest.TPM, algor
 	loaded := tpmlab.LoadedHandles(t, device)
 	again := testkit.Must(ak.Certify(client, tpmutil.Handle(loaded[len(others)])))
 	public := ak.AttestationParameters().Public
-	c := &certified{ak: testkit.Must(goattest.ParseAKPublic(public)), akPublic: public, key: key, made: key.CertificationParameters(), again: *again}
+	c := &certified{ak: testkit.Must(goattest.ParseAKPublic(public)), akPublic: public, key: key,
+		made: key.CertificationParameters(), again: *again}
 	testkit.NoError(t, key.Close())
 	testkit.NoError(t, ak.Close(client))
 	return c
@@ -170,7 +171,8 @@ func TestCertifyRefusals(t *testing.T) {
 	if _, err := CertificationParameters(a.certify); err != nil {
 		t.Errorf("of a node: %v", err)
 	}
-	a.certify.Signature = testkit.Must((&statement.Signature{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256, RSA: make([]byte, 256)}).Marshal())
+	pss := statement.Signature{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256, RSA: make([]byte, 256)}
+	a.certify.Signature = testkit.Must(pss.Marshal())
 	_, err = CertificationParameters(a.certify)
 	tpmlab.ExpectCheck(t, err, checkValue)
 }

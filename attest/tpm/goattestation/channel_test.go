@@ -142,7 +142,8 @@ func TestTransportOfChannel(t *testing.T) {
 	if tpmkey.Share(device) != device {
 		t.Error("not a shared TPM")
 	}
-	client, err := goattest.OpenTPM(&goattest.OpenConfig{CommandChannel: testkit.Must(NewChannel(device, func(context.Context) ([]byte, error) { return own.MeasurementLog() }))})
+	channel := testkit.Must(NewChannel(device, func(context.Context) ([]byte, error) { return own.MeasurementLog() }))
+	client, err := goattest.OpenTPM(&goattest.OpenConfig{CommandChannel: channel})
 	testkit.NoError(t, err)
 	ak := testkit.Must(client.NewAK(nil))
 	source := testkit.Must(AKSource(testkit.Must(ak.Marshal()), nil))

@@ -8,7 +8,6 @@ import (
 	goattest "github.com/google/go-attestation/attest"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The sizes of a credential's parts, in bytes: see [attest.Credential].
@@ -65,5 +64,5 @@ func withSize(part string, b []byte, limit int) ([]byte, error) {
 }
 
 func wrongPart(part, got string, limit int) error {
-	return fmt.Errorf("goattestation: credential: %w", &refusal.Error{Check: checkValue, Got: part + " of " + got, Want: fmt.Sprintf("1 to %d", limit)})
+	return fmt.Errorf("goattestation: credential: %w", refuse(checkValue, part+" of "+got, fmt.Sprintf("1 to %d", limit)))
 }

@@ -10,7 +10,6 @@ import (
 	goattest "github.com/google/go-attestation/attest"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // EKCertificate returns the EK's certificate as tpmcert reads it, whose Identity is the machine in
@@ -23,8 +22,8 @@ import (
 // if it is for another key than Public, else a check of [tpmcert.ParseEK].
 func EKCertificate(ek goattest.EK) (*tpmcert.EKCertificate, error) {
 	if ek.Certificate == nil {
-		return nil, fmt.Errorf("goattestation: EK: %w", &refusal.Error{Check: checkValue, Got: "an EK without a certificate",
-			Want: "one with it; tpmcert.ParseEKPresented takes a bare key"})
+		return nil, fmt.Errorf("goattestation: EK: %w", refuse(checkValue, "an EK without a certificate",
+			"one with it; tpmcert.ParseEKPresented takes a bare key"))
 	}
 	c, err := tpmcert.ParseEK(ek.Certificate.Raw)
 	if err != nil {
@@ -32,7 +31,7 @@ func EKCertificate(ek goattest.EK) (*tpmcert.EKCertificate, error) {
 	}
 	// crypto/x509 does not read a key that is encoded as RSAES-OAEP, and then there is no Public.
 	if ek.Public != nil && !sameKey(c.PublicKey, ek.Public) {
-		return nil, fmt.Errorf("goattestation: EK: %w", &refusal.Error{Check: checkValue, Got: "a certificate for another key than Public", Want: "Public's"})
+		return nil, fmt.Errorf("goattestation: EK: %w", refuse(checkValue, "a certificate for another key than Public", "Public's"))
 	}
 	return c, nil
 }
@@ -64,6 +63,6 @@ func EK(c *tpmcert.EKCertificate) (goattest.EK, error) {
 			return goattest.EK{Public: k, Certificate: c.Certificate}, nil
 		}
 	}
-	return goattest.EK{}, fmt.Errorf("goattestation: EK: %w", &refusal.Error{Check: checkValue, Got: got,
-		Want: "RSA-2048 or P-256, with its certificate: go-attestation makes credentials for no other"})
+	return goattest.EK{}, fmt.Errorf("goattestation: EK: %w", refuse(checkValue, got,
+		"RSA-2048 or P-256, with its certificate: go-attestation makes credentials for no other"))
 }

@@ -21,8 +21,11 @@ import (
 // identity that the join gives its machine.
 func TestEKThereAndBack(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.RSA2048, tpmsim.P256, tpmsim.P384, tpmsim.RSA3072}})
-	for algorithm, want := range map[tpmsim.Algorithm]refusal.Check{tpmsim.RSA2048: "", tpmsim.P256: "", tpmsim.P384: checkValue, tpmsim.RSA3072: checkValue} {
-		there := goattest.EK{Public: device.EKPublic(algorithm), Certificate: testkit.Must(goattest.ParseEKCertificate(device.EKCertificate(algorithm).Raw))}
+	for algorithm, want := range map[tpmsim.Algorithm]refusal.Check{
+		tpmsim.RSA2048: "", tpmsim.P256: "", tpmsim.P384: checkValue, tpmsim.RSA3072: checkValue,
+	} {
+		certificate := testkit.Must(goattest.ParseEKCertificate(device.EKCertificate(algorithm).Raw))
+		there := goattest.EK{Public: device.EKPublic(algorithm), Certificate: certificate}
 		here, err := EKCertificate(there)
 		if err != nil {
 			t.Fatal(err)

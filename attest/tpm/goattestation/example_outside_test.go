@@ -44,8 +44,9 @@ var bootstrapper = csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups
 var (
 	clusterKey = must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	clusterCA  = must(x509.CreateCertificate(rand.Reader, caTemplate, caTemplate, clusterKey.Public(), clusterKey))
-	caTemplate = &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "cluster"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(48 * time.Hour), KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true}
+	caTemplate = &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "cluster"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true}
 )
 
 // A program on go-attestation becomes a join by at most 25 new lines: the examples' bodies, line by

@@ -147,13 +147,15 @@ func softQuote(t testing.TB, scheme statement.KeyScheme, selected ...tpm2.TPMAlg
 		}
 	}
 	info.PCRDigest = sum.Sum(nil)
-	e.Attest = testkit.Must((&statement.Attestation{Type: tpm2.TPMSTAttestQuote, QualifiedSigner: ak.Primary(), ExtraData: qualifyingData, Quote: info}).Marshal())
+	e.Attest = testkit.Must((&statement.Attestation{Type: tpm2.TPMSTAttestQuote, QualifiedSigner: ak.Primary(), ExtraData: qualifyingData,
+		Quote: info}).Marshal())
 	e.Signature = testkit.Must(ak.Sign(scheme, e.Attest).Marshal())
 	return e, ak
 }
 
 // What go-attestation cannot read or verify is refused; here it verifies.
 func TestQuoteRefusals(t *testing.T) {
+	only256 := []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}
 	pss := func(e *statement.QuoteEvidence) { // one that verifies here is in TestQuotesOfNodes
 		e.Signature = testkit.Must((&statement.Signature{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256, RSA: make([]byte, 256)}).Marshal())
 	}
@@ -163,22 +165,22 @@ func TestQuoteRefusals(t *testing.T) {
 		change func(*statement.QuoteEvidence)
 		want   refusal.Check
 	}{
-		"ECDSA":           {softak.ECDSA, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, nil, ""},
+		"ECDSA":           {softak.ECDSA, only256, nil, ""},
 		"RSASSA, SHA-384": {softak.RSASSA, []tpm2.TPMAlgID{tpm2.TPMAlgSHA384}, nil, ""},
-		"RSAPSS":          {softak.RSASSA, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, pss, checkValue},
+		"RSAPSS":          {softak.RSASSA, only256, pss, checkValue},
 		"two banks":       {softak.ECDSA, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA1}, nil, checkValue},
-		"of another bank": {softak.ECDSA, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, func(e *statement.QuoteEvidence) {
+		"of another bank": {softak.ECDSA, only256, func(e *statement.QuoteEvidence) {
 			e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA1, Value: make([]byte, 20)})
 		}, checkValue},
-		"twice":            {softak.ECDSA, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, func(e *statement.QuoteEvidence) { e.PCRs = append(e.PCRs, e.PCRs[0]) }, "pcr-duplicate"},
-		"no signature":     {softak.ECDSA, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, func(e *statement.QuoteEvidence) { e.Signature = nil }, "tpm-signature-size"},
+		"twice":            {softak.ECDSA, only256, func(e *statement.QuoteEvidence) { e.PCRs = append(e.PCRs, e.PCRs[0]) }, "pcr-duplicate"},
+		"no signature":     {softak.ECDSA, only256, func(e *statement.QuoteEvidence) { e.Signature = nil }, "tpm-signature-size"},
 		"nothing":          {softak.ECDSA, nil, func(e *statement.QuoteEvidence) { *e = statement.QuoteEvidence{} }, "attest-encoding"},
 		"no bank":          {softak.ECDSA, nil, nil, checkValue},
 		"absurd":           {softak.ECDSA, nil, func(e *statement.QuoteEvidence) { e.Attest = make([]byte, 1<<20) }, "attest-size"},
-		"an absurd PCR":    {softak.ECDSA, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, func(e *statement.QuoteEvidence) { e.PCRs[0].Value = make([]byte, 1<<20) }, "pcr-value"},
-		"a bare signature": {softak.ECDSA, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, func(e *statement.QuoteEvidence) { bare(e) }, ""},
-		"absurdly many":    {softak.ECDSA, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, func(e *statement.QuoteEvidence) { e.PCRs = make([]statement.PCR, 1<<20) }, "pcr-selection"},
-		"not a known hash": {softak.ECDSA, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, func(e *statement.QuoteEvidence) { e.PCRs[0].Bank = tpm2.TPMAlgSM3256 }, "pcr-bank"},
+		"an absurd PCR":    {softak.ECDSA, only256, func(e *statement.QuoteEvidence) { e.PCRs[0].Value = make([]byte, 1<<20) }, "pcr-value"},
+		"a bare signature": {softak.ECDSA, only256, func(e *statement.QuoteEvidence) { bare(e) }, ""},
+		"absurdly many":    {softak.ECDSA, only256, func(e *statement.QuoteEvidence) { e.PCRs = make([]statement.PCR, 1<<20) }, "pcr-selection"},
+		"not a known hash": {softak.ECDSA, only256, func(e *statement.QuoteEvidence) { e.PCRs[0].Bank = tpm2.TPMAlgSM3256 }, "pcr-bank"},
 	} {
 		e, ak := softQuote(t, c.scheme, c.banks...)
 		if c.change != nil {
