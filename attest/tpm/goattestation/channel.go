@@ -59,7 +59,7 @@ func (c *Channel) Write(command []byte) (int, error) {
 	case c.closed || c.tpm == nil:
 		return 0, fmt.Errorf("goattestation: command after Close: %w", os.ErrClosed)
 	case len(c.response) != 0:
-		return 0, fmt.Errorf("goattestation: a command while %d bytes of the last response are unread: one goroutine at a time uses it",
+		return 0, fmt.Errorf("goattestation: a command while %d bytes of the last response are unread: one goroutine at a time uses a Channel",
 			len(c.response))
 	}
 	response, err := c.tpm.Send(bytes.Clone(command))
