@@ -26,6 +26,9 @@
 // attest/tpm/eventlog judges the software that a machine booted: it replays the firmware's event log
 // against the quote of an answer and reads the state of Secure Boot.
 //
+// Package attest/tpm/goattestation, a module of its own, is for machines whose attestation keys
+// were made by go-attestation.
+//
 // Package attest/document is for authors of other kinds: a platform signs a document over
 // the challenge, as clouds do.
 //

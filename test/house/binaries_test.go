@@ -11,6 +11,7 @@ import (
 // platform, not even through others.
 var notLinked = []string{
 	"k8s.io", "sigs.k8s.io", "google.golang.org/grpc", "github.com/google/go-tpm-tools",
+	"github.com/google/go-attestation",
 	"go.etcd.io/bbolt", modulePath + "/tpmsim", "testing",
 }
 
