@@ -65,7 +65,7 @@ func commandProblems(t *testing.T, root, line string) (problems []string) {
 	t.Helper()
 	command, _, _ := strings.Cut(strings.TrimSpace(line), "  ")
 	if part := runTests.FindStringSubmatch(command); part != nil {
-		for _, folder := range strings.Fields(part[2]) {
+		for folder := range strings.FieldsSeq(part[2]) {
 			for name := range strings.SplitSeq(strings.Trim(part[3], "()"), "|") {
 				full := filepath.Join(part[1], folder) + ".Test" + name
 				if files, test, ok := testFiles(t, root, full); !ok || !strings.Contains(files, "\nfunc "+test+"(") {
