@@ -2,7 +2,6 @@ package house_test
 
 import (
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -41,40 +40,6 @@ func TestLibraryPageBites(t *testing.T) {
 			exactly(t, problems, tt.want)
 		})
 	}
-}
-
-// TestLibraryGet runs the commands of the page as a stranger does, in a module of its own that imports
-// a package: it compiles afterwards. The project's address on the network is this repository.
-func TestLibraryGet(t *testing.T) {
-	if out, err := exec.Command("git", "rev-parse", "HEAD").CombinedOutput(); err != nil {
-		t.Skipf("git rev-parse: %v: %s", err, out) // an exported archive
-	}
-	root, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	stranger := filepath.Join(fixture(t, map[string]string{
-		"stranger/go.mod":  "module example.org/stranger\n\ngo 1.26.0\n",
-		"stranger/main.go": "package main\n\nimport \"" + modulePath + "/csr\"\n\nfunc main() { csr.Decide(nil) }\n",
-	}), "stranger")
-	environment := []string{"GOWORK=off", "GOFLAGS=", "GOPROXY=off", "GOSUMDB=off", "CGO_ENABLED=0",
-		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url." + root + ".insteadOf", "GIT_CONFIG_VALUE_0=https://" + modulePath}
-	commands := 0
-	for _, block := range blocks(readFile(t, "docs/library.md")) {
-		if block.language != "sh" {
-			continue
-		}
-		commands++
-		cmd := exec.Command("bash", "-ec", block.text)
-		cmd.Dir, cmd.Env = stranger, append(os.Environ(), environment...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", block.text, err, out)
-		}
-	}
-	if commands != 1 {
-		t.Errorf("%d blocks of commands, want 1", commands)
-	}
-	golang(t, stranger, environment, "vet", "./...")
 }
 
 var blockOrLink = regexp.MustCompile("(?s)\n```go\n(.*?)\n```\n|\\]\\(([^)]*\\.go)\\)")

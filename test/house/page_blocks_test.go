@@ -16,9 +16,7 @@ var blocksOf = map[string]string{
 	"README.md: text":     "- a picture of the messages",
 	"README.md: go":       "test/house.TestREADME",
 	"README.md: sh":       "- steps of .ci/run",
-	"CONTRIBUTING.md: sh": "test/house.TestPageCommands",
-
-	"vectors/cloud/README.md: sh": "test/house.TestPageCommands",
+	"CONTRIBUTING.md: sh": "- examples of commands that stand in for many",
 
 	"docs/enforcing.md: sh":           "test/kube.TestObserve",
 	"docs/enforcing.md: yaml":         "test/kube.TestObserve",
@@ -28,7 +26,6 @@ var blocksOf = map[string]string{
 	"docs/kinds-of-evidence.md: sh":   "kube/program/node.TestPasswordPage",
 	"docs/kubeadm.md: sh":             "test/kube.TestKubeadm",
 	"docs/kubeadm.md: yaml":           "kube/program/node.TestKubeadmPage",
-	"docs/library.md: sh":             "test/house.TestLibraryGet",
 	"docs/library.md: go":             "test/house.TestLibraryPage",
 	"docs/programs.md: sh":            "test/kube.TestPrograms",
 	"docs/programs.md: yaml":          "test/kube.TestPrograms",
@@ -39,6 +36,8 @@ var blocksOf = map[string]string{
 	"docs/protocol.md: text":                                          "test/vectors/generate.TestProtocolExample",
 	"docs/protocol.md: text: Document (road document)":                "- a cloud's own form; vectors/python/replay_requests.py was written from it",
 	"docs/protocol.md: text: EK certificate and credential (road ek)": "- formulas; a program that was written from them opens the worked example",
+
+	"vectors/cloud/README.md: sh": "test/house.TestPageCommands",
 }
 
 // TestPageBlocks: each block of code of a page is held by a test, or is on the list above with the
