@@ -43,7 +43,9 @@ func (p provider) store(s *bootstraptoken.Secret) error {
 // renew looks after the token in a machine's boot data, and says when to look again; the zero time
 // means never.
 func (p provider) renew(tokenID string, joined bool, now time.Time) (next time.Time, err error) {
-	state := bootstraptoken.RenewalState{Owner: bootstraptoken.OwnerMachine, KubeletAuthentication: true, Joined: joined, TTL: 15 * time.Minute}
+	state := bootstraptoken.RenewalState{
+		Owner: bootstraptoken.OwnerMachine, KubeletAuthentication: true, Joined: joined, TTL: 15 * time.Minute,
+	}
 	var stored *bootstraptoken.Secret
 	if object, ok := p.secrets[bootstraptoken.SecretName(tokenID)]; ok {
 		if stored, err = bootstraptoken.ParseSecretUnchecked(object); err != nil {
