@@ -69,11 +69,15 @@ func (a *anatomy) read(data []byte, whole rebuild, path string) {
 }
 
 func (a *anatomy) add(content []byte, with rebuild, path string, without ...[]byte) {
-	a.fields = append(a.fields, field{content, with, without, path})
+	if len(a.fields) < 4*maxTries { // more of them, since the outer ones are tried first
+		a.fields = append(a.fields, field{content, with, without, path})
+	}
 }
 
 func (a *anatomy) respell(how string, evidence []byte) {
-	a.spellings = append(a.spellings, spelling{how, evidence})
+	if len(a.spellings) < maxTries {
+		a.spellings = append(a.spellings, spelling{how, evidence})
+	}
 }
 
 // splice returns data with other content between two places.
@@ -138,7 +142,8 @@ func (a *anatomy) readDER(data []byte, elements []derElement, whole rebuild, pat
 
 // readText reads words, such as the parts of a JWS.
 func (a *anatomy) readText(data []byte, whole rebuild, path string) {
-	for n, at := range textWord.FindAllIndex(data, -1) {
+	words := textWord.FindAllIndex(data, -1)
+	for n, at := range append(words, textValue.FindAllIndex(data, -1)...) {
 		from, to, path := at[0], at[1], path+"/"+strconv.Itoa(n)
 		put := func(content []byte) []byte { return whole(splice(data, from, to, content)) }
 		a.add(data[from:to], put, path, whole(splice(data, max(from-1, 0), to)))
@@ -147,9 +152,10 @@ func (a *anatomy) readText(data []byte, whole rebuild, path string) {
 }
 
 var (
-	textWord = regexp.MustCompile(`[A-Za-z0-9+/_=-]{8,}`)
-	hexText  = regexp.MustCompile(`^([0-9a-f]{16,}|[0-9A-F]{16,})$`)
-	base64s  = []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding}
+	textWord  = regexp.MustCompile(`[A-Za-z0-9+/_=-]{8,}`)
+	textValue = regexp.MustCompile(`[A-Za-z0-9]{8,}`) // of a name and an equals sign, for example
+	hexText   = regexp.MustCompile(`^([0-9a-f]{16,}|[0-9A-F]{16,})$`)
+	base64s   = []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding}
 )
 
 // readWord reads text that may be hexadecimal or base64.
@@ -158,7 +164,7 @@ func (a *anatomy) readWord(text string, put rebuild, path string) {
 		a.respell("hexadecimal in the other case", put([]byte(strings.ToUpper(text))))
 		a.respell("hexadecimal in the other case", put([]byte(strings.ToLower(text))))
 		if inside, err := hex.DecodeString(text); err == nil {
-			a.read(inside, func(b []byte) []byte { return put([]byte(hex.EncodeToString(b))) }, path)
+			a.readDecoded(inside, func(b []byte) []byte { return put([]byte(hex.EncodeToString(b))) }, path)
 		}
 		return
 	}
@@ -175,9 +181,15 @@ func (a *anatomy) readWord(text string, put rebuild, path string) {
 		if loose, ok := unusedBits(text, encoding); ok {
 			a.respell("base64 whose unused bits are set", put([]byte(loose)))
 		}
-		a.read(inside, func(b []byte) []byte { return put([]byte(encoding.EncodeToString(b))) }, path)
+		a.readDecoded(inside, func(b []byte) []byte { return put([]byte(encoding.EncodeToString(b))) }, path)
 		return
 	}
+}
+
+// readDecoded reads the bytes that a word encodes.
+func (a *anatomy) readDecoded(data []byte, put rebuild, path string) {
+	a.add(data, put, path+"/decoded")
+	a.read(data, put, path+"/decoded")
 }
 
 // unusedBits returns base64 of the same bytes with another last character, if that has unused bits.
@@ -212,7 +224,11 @@ func (a *anatomy) readPrefixed(data []byte, whole rebuild, path string) {
 			put := func(content []byte) []byte {
 				return whole(splice(data, i, from+n, p.write(lead, len(content)), content))
 			}
-			a.add(data[from:from+n], put, path+"/"+strconv.Itoa(i), whole(splice(data, i, from+n)))
+			path := path + "/" + strconv.Itoa(i)
+			a.add(data[from:from+n], put, path, whole(splice(data, i, from+n)))
+			if from+n == len(data) && n > len(data)/2 { // the whole message
+				a.readPrefixed(data[from:], put, path)
+			}
 		}
 	}
 }
@@ -233,8 +249,11 @@ var lengthForms = []lengthForm{
 		func(_ byte, n int) []byte { return binary.BigEndian.AppendUint16(nil, uint16(n)) }}, //nolint:gosec // evidence is small
 	{2, func(b []byte) (int, bool) { return int(binary.LittleEndian.Uint16(b)), true },
 		func(_ byte, n int) []byte { return binary.LittleEndian.AppendUint16(nil, uint16(n)) }}, //nolint:gosec // evidence is small
-	{1, func(b []byte) (int, bool) { return int(b[0]), b[0] < 0x80 },
-		func(_ byte, n int) []byte { return []byte{byte(n)} }},
+	{1, func(b []byte) (int, bool) { return int(b[0]), true },
+		func(_ byte, n int) []byte { return []byte{byte(n)} }}, //nolint:gosec // at most 255
+	// A varint of two bytes; shorter ones are the form before.
+	{2, func(b []byte) (int, bool) { return int(b[0]&0x7f) | int(b[1])<<7, b[0] >= 0x80 && b[1] < 0x80 },
+		func(_ byte, n int) []byte { return binary.AppendUvarint(nil, uint64(n)) }}, //nolint:gosec // evidence is small
 	// CBOR: strings of at most 23 bytes, and of up to 255.
 	{1, func(b []byte) (int, bool) { return int(b[0] & 0x1f), (b[0]>>5 == 2 || b[0]>>5 == 3) && b[0]&0x1f < 24 },
 		func(lead byte, n int) []byte { return []byte{lead&0xe0 | byte(min(n, 23))} }}, //nolint:gosec // at most 23

@@ -38,11 +38,13 @@ type Attack struct {
 	// attack has met something else than it is about. Nil means any check of the provider's
 	// verification.
 	Want []refusal.Check
-	// Make makes the request of an attack from WorldOptions.Attacks; it is nil in the package's
-	// own. An error says that there is no request to verify, and is reported as the attack's own
-	// fault, unless it matches a check of Want: that of a provider that refuses the hello, for
-	// example.
-	Make func(ctx context.Context, provider csr.Provider) (*csr.Request, error)
+	// Prove or Make makes an attack of WorldOptions.Attacks; both are nil in the package's own.
+	// Prove makes the evidence that follows machine-1's request for a client certificate of
+	// node-1, and Make the whole request. An error says that there is no request to verify, and
+	// is reported as the attack's own fault, unless it matches a check of Want: that of a
+	// provider that refuses the hello, for example.
+	Prove func(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error)
+	Make  func(ctx context.Context, provider csr.Provider) (*csr.Request, error)
 
 	make     func(context.Context, *attempt) (*csr.Request, error)
 	serving  bool // it asks for a serving certificate
@@ -137,8 +139,13 @@ func attacksIn(w *World) []Attack {
 // made makes the request of an attack.
 func (a *Attack) made(ctx context.Context, at *attempt) (request *csr.Request, err error) {
 	defer caught(&err)
-	if a.Make != nil {
+	switch {
+	case a.Make != nil:
 		return a.Make(ctx, at.provider)
+	case a.Prove != nil:
+		return requestOptions{prove: func(ctx context.Context, at *attempt, applicant *Applicant) (*csr.Bundle, error) {
+			return a.Prove(ctx, at.provider, applicant)
+		}}.make(ctx, at)
 	}
 	return a.make(ctx, at)
 }
@@ -177,7 +184,7 @@ func (a *attempt) endedEarly(ctx context.Context, attack *Attack, err error) str
 		return faultOf(classHonest, err)
 	case inapplicable || attack.wants(err):
 		return ""
-	case attack.Make == nil && csr.Decide(err).Verdict == csr.VerdictDeny:
+	case attack.make != nil && csr.Decide(err).Verdict == csr.VerdictDeny:
 		honest := &Attack{make: requestOptions{}.make}
 		if _, err := honest.made(ctx, a); err == nil {
 			return ""

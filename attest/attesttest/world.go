@@ -43,7 +43,7 @@ type WorldOptions struct {
 	// ClientOnly says that the provider is for client certificates alone. The policy then has no
 	// serving signer, and a request under it must be refused.
 	ClientOnly bool
-	// Attacks are further attacks, tried last. Each has Make.
+	// Attacks are further attacks, tried last. Each has Prove or Make.
 	Attacks []Attack
 }
 
@@ -101,8 +101,8 @@ func OpenWorld(opts WorldOptions) (_ *World, err error) {
 	if kind != nil {
 		w.options.Provider, w.watched = kind.Describe().Provider, &watchedKind{Kind: kind}
 	}
-	if slices.ContainsFunc(opts.Attacks, func(a Attack) bool { return a.Make == nil }) {
-		return nil, refusal.Config("Attacks", "one without Make", "what makes its request")
+	if slices.ContainsFunc(opts.Attacks, func(a Attack) bool { return (a.Make == nil) == (a.Prove == nil) }) {
+		return nil, refusal.Config("Attacks", "one with neither Prove nor Make, or with both", "one of the two")
 	}
 	w.client, w.serving = must(csr.PurposeClient.SignerName(w.options.Provider)), must(csr.PurposeServing.SignerName(w.options.Provider))
 	w.challenges = must(csr.SignerChallenge(w.options.Provider))
