@@ -64,7 +64,11 @@ func (a *attempt) template(ctx context.Context) *answerTemplate {
 	if d == nil {
 		prove := func(machine string) *csr.Bundle {
 			applicant.Machine = machine
-			return must(a.options.Prove(ctx, a.provider, applicant))
+			bundle, err := a.options.Prove(ctx, a.provider, applicant)
+			if machine != MachineOne && csr.Decide(err).Verdict == csr.VerdictDeny {
+				return &csr.Bundle{} // a provider that challenges refuses its hello
+			}
+			return must(bundle, err)
 		}
 		bundle := prove(MachineOne)
 		return &answerTemplate{identity: func(machine string) string { return machine },

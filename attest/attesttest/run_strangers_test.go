@@ -150,17 +150,51 @@ func (p *badgeProvider) MachineName(_ context.Context, a *csr.Attested) (string,
 // badgeWorld is the world of a stranger's provider.
 func badgeWorld(t testing.TB, o attesttest.WorldOptions) *attesttest.World {
 	o.Provider = "badge"
-	o.Prove = func(_ context.Context, _ csr.Provider, a *attesttest.Applicant) (*csr.Bundle, error) {
-		parsed, err := csr.ParsePKCS10(a.Request)
-		if err != nil {
-			return nil, err
-		}
-		b := badge{Machine: a.Machine, RequestHash: parsed.InfoHash[:], Time: a.Object.Metadata.CreationTimestamp.Unix()}
-		b.Mac = b.mac(a.Machine)
-		data, err := json.Marshal(b)
-		return &csr.Bundle{Request: a.Request, Provider: "badge/v1", Data: data}, err
+	if o.Prove == nil {
+		o.Prove = proveBadge
 	}
 	return attesttest.NewWorld(t, o)
+}
+
+// proveBadge makes the badge of an honest machine.
+func proveBadge(_ context.Context, _ csr.Provider, a *attesttest.Applicant) (*csr.Bundle, error) {
+	parsed, err := csr.ParsePKCS10(a.Request)
+	if err != nil {
+		return nil, err
+	}
+	b := badge{Machine: a.Machine, RequestHash: parsed.InfoHash[:], Time: a.Object.Metadata.CreationTimestamp.Unix()}
+	b.Mac = b.mac(a.Machine)
+	data, err := json.Marshal(b)
+	return &csr.Bundle{Request: a.Request, Provider: "badge/v1", Data: data}, err
+}
+
+// TestProveThatEndsEarly: where a provider challenges, Prove ends with the refusal of the hello. That is a
+// right outcome for another machine, and none for evidence that machine-1 could not have either.
+func TestProveThatEndsEarly(t *testing.T) {
+	refused := &csr.Error{Check: "hello-check", Got: "a hello", Want: "another"}
+	var w *attesttest.World
+	var start time.Time
+	for name, c := range map[string]struct {
+		err  error
+		when func(a *attesttest.Applicant) bool
+		want string
+	}{
+		"a stranger's hello is refused": {refused, func(a *attesttest.Applicant) bool { return a.Machine == attesttest.Stranger }, ""},
+		"every hello of the next day":   {refused, func(*attesttest.Applicant) bool { return w.Now().After(start) }, "stranger"},
+		"and that is no refusal":        {errors.New("no platform"), func(a *attesttest.Applicant) bool { return a.Machine == attesttest.Stranger }, "stranger"},
+		"an honest machine's hello":     {refused, func(a *attesttest.Applicant) bool { return a.Machine == attesttest.MachineTwo }, "honest-second-machine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w = badgeWorld(t, attesttest.WorldOptions{Prove: func(ctx context.Context, p csr.Provider, a *attesttest.Applicant) (*csr.Bundle, error) {
+				if c.when(a) {
+					return nil, c.err
+				}
+				return proveBadge(ctx, p, a)
+			}})
+			start = w.Now()
+			said(t, attesttest.Try(t.Context(), &badgeProvider{world: w}, w), c.want)
+		})
+	}
 }
 
 // TestStrangersProviders prints what the runner says about a stranger's provider, and holds that it names
