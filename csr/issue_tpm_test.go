@@ -40,7 +40,7 @@ func TestIssueForTPM(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if checked.NodeName() != node.Name || checked.ClaimedProviderID() != attesttest.ProviderID {
+			if checked.NodeName() != node.Name || checked.ClaimedProviderID().Unproven() != attesttest.ProviderID {
 				t.Errorf("node %q with provider ID %q", checked.NodeName(), checked.ClaimedProviderID())
 			}
 			result, err := plane.Verifier.Verify(t.Context(), request)

@@ -95,7 +95,7 @@ func (w *world) authorize(ctx context.Context, r *attest.Result) (*attest.Author
 	case !w.expects(m.Name, r.Road, r.Machine, r.MachineKey):
 		return nil, attest.NotMember("another machine")
 	}
-	a := r.Admit(m.NodeName)
+	a := r.Admit(attest.KnownNode(m.NodeName))
 	a.ProviderID, a.DNSNames, a.IPAddresses = m.ProviderID, m.DNSNames, m.IPAddresses
 	return a, nil
 }
