@@ -41,7 +41,7 @@ func TestIssueForTPM(t *testing.T) {
 				t.Fatal(err)
 			}
 			if checked.NodeName() != node.Name || checked.ClaimedProviderID().Unproven() != attesttest.ProviderID {
-				t.Errorf("node %q with provider ID %q", checked.NodeName(), checked.ClaimedProviderID())
+				t.Errorf("node %q with provider ID %q", checked.NodeName(), checked.ClaimedProviderID().Unproven())
 			}
 			result, err := plane.Verifier.Verify(t.Context(), request)
 			if err != nil {

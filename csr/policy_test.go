@@ -228,7 +228,7 @@ func TestCheckedSaysWhatWasChecked(t *testing.T) {
 		t.Errorf("got %v %q %v", c.Machine(), c.NodeName(), c.Purpose())
 	}
 	if c.SignerName() != csr.SignerClientTPM || c.ClaimedProviderID().Unproven() != goodProviderID {
-		t.Errorf("got signer %q, provider ID %q", c.SignerName(), c.ClaimedProviderID())
+		t.Errorf("got signer %q, provider ID %q", c.SignerName(), c.ClaimedProviderID().Unproven())
 	}
 	if c.Requester() != (csr.Requester{Class: csr.RequesterNode, NodeName: goodNode}) {
 		t.Errorf("got %+v", c.Requester())

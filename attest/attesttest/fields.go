@@ -16,8 +16,8 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// field is a part of evidence whose content can be replaced: an element of DER, a value of JSON, a word
-// of text, or bytes behind their length.
+// field is a part of evidence whose content can be replaced: an element of DER, a value of JSON, a string
+// of CBOR, a word of text, or bytes behind their length.
 type field struct {
 	content []byte
 	with    rebuild  // returns the evidence with other content
@@ -55,12 +55,17 @@ func takeApart(evidence []byte) *anatomy {
 
 func (a *anatomy) read(data []byte, whole rebuild, path string) {
 	elements := derElements(data)
+	// Bytes inside something else are DER only if they are one SEQUENCE or SET: random ones never are.
+	der := len(elements) > 0 && (path == "" || len(elements) == 1 && elements[0].tag|1 == asn1.SET)
+	items, cbor := cborStrings(data)
 	switch {
 	case len(data) == 0 || strings.Count(path, "/") > maxDepth:
-	case elements != nil:
+	case der:
 		a.readDER(data, elements, whole, path)
 	case json.Valid(data) && strings.ContainsRune("{[", rune(bytes.TrimSpace(data)[0])):
 		a.readJSON(data, whole, path)
+	case cbor:
+		a.readCBOR(data, items, whole, path)
 	case printable(data):
 		a.readText(data, whole, path)
 	default:
@@ -220,9 +225,8 @@ func (a *anatomy) readPrefixed(data []byte, whole rebuild, path string) {
 				continue
 			}
 			found++
-			lead := data[i]
 			put := func(content []byte) []byte {
-				return whole(splice(data, i, from+n, p.write(lead, len(content)), content))
+				return whole(splice(data, i, from+n, p.write(len(content)), content))
 			}
 			path := path + "/" + strconv.Itoa(i)
 			a.add(data[from:from+n], put, path, whole(splice(data, i, from+n)))
@@ -237,26 +241,21 @@ func (a *anatomy) readPrefixed(data []byte, whole rebuild, path string) {
 type lengthForm struct {
 	width int
 	read  func(data []byte) (int, bool)
-	write func(lead byte, n int) []byte
+	write func(n int) []byte
 }
 
 var lengthForms = []lengthForm{
 	{4, func(b []byte) (int, bool) { return int(binary.BigEndian.Uint32(b)), true },
-		func(_ byte, n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }}, //nolint:gosec // evidence is small
+		func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }}, //nolint:gosec // evidence is small
 	{4, func(b []byte) (int, bool) { return int(binary.LittleEndian.Uint32(b)), true },
-		func(_ byte, n int) []byte { return binary.LittleEndian.AppendUint32(nil, uint32(n)) }}, //nolint:gosec // evidence is small
+		func(n int) []byte { return binary.LittleEndian.AppendUint32(nil, uint32(n)) }}, //nolint:gosec // evidence is small
 	{2, func(b []byte) (int, bool) { return int(binary.BigEndian.Uint16(b)), true },
-		func(_ byte, n int) []byte { return binary.BigEndian.AppendUint16(nil, uint16(n)) }}, //nolint:gosec // evidence is small
+		func(n int) []byte { return binary.BigEndian.AppendUint16(nil, uint16(n)) }}, //nolint:gosec // evidence is small
 	{2, func(b []byte) (int, bool) { return int(binary.LittleEndian.Uint16(b)), true },
-		func(_ byte, n int) []byte { return binary.LittleEndian.AppendUint16(nil, uint16(n)) }}, //nolint:gosec // evidence is small
+		func(n int) []byte { return binary.LittleEndian.AppendUint16(nil, uint16(n)) }}, //nolint:gosec // evidence is small
 	{1, func(b []byte) (int, bool) { return int(b[0]), true },
-		func(_ byte, n int) []byte { return []byte{byte(n)} }}, //nolint:gosec // at most 255
+		func(n int) []byte { return []byte{byte(n)} }}, //nolint:gosec // at most 255
 	// A varint of two bytes; shorter ones are the form before.
 	{2, func(b []byte) (int, bool) { return int(b[0]&0x7f) | int(b[1])<<7, b[0] >= 0x80 && b[1] < 0x80 },
-		func(_ byte, n int) []byte { return binary.AppendUvarint(nil, uint64(n)) }}, //nolint:gosec // evidence is small
-	// CBOR: strings of at most 23 bytes, and of up to 255.
-	{1, func(b []byte) (int, bool) { return int(b[0] & 0x1f), (b[0]>>5 == 2 || b[0]>>5 == 3) && b[0]&0x1f < 24 },
-		func(lead byte, n int) []byte { return []byte{lead&0xe0 | byte(min(n, 23))} }}, //nolint:gosec // at most 23
-	{2, func(b []byte) (int, bool) { return int(b[1]), b[0] == 0x58 || b[0] == 0x78 },
-		func(lead byte, n int) []byte { return []byte{lead, byte(n)} }}, //nolint:gosec // at most 255
+		func(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) }}, //nolint:gosec // evidence is small
 }

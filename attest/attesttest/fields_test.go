@@ -50,7 +50,11 @@ func TestTakeApart(t *testing.T) {
 			return slices.Concat([]byte{0x0a, byte(len(name))}, []byte(name), []byte{0x12, byte(len(mac))}, mac)
 		},
 		"CBOR": func(mac []byte) []byte {
-			return slices.Concat([]byte{0xa2, 0x61, 'n', 0x60 | byte(len(name))}, []byte(name), []byte{0x61, 'm', 0x58, byte(len(mac))}, mac)
+			return slices.Concat([]byte{0xa2, 0x61, 'n', 0x60 | byte(len(name))}, []byte(name), []byte{0x61, 'm'}, appendCBORHead(nil, 2, len(mac)), mac)
+		},
+		"CBOR in a COSE_Sign1": func(mac []byte) []byte {
+			inner := slices.Concat([]byte{0xa1, 0x01}, appendCBORHead(nil, 2, len(mac)), mac)
+			return slices.Concat([]byte{0xd2, 0x84, 0x43, 0xa1, 0x01, 0x26, 0xa0}, appendCBORHead(nil, 2, len(inner)), inner, appendCBORHead(nil, 2, 96), make([]byte, 96))
 		},
 	} {
 		t.Run(format, func(t *testing.T) {

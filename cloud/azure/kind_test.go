@@ -82,8 +82,7 @@ func TestConformance(t *testing.T) {
 		"nothing verified": {&kindtest.WeakPlatform{Platform: strict, Instead: func(data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			return strict.Read(data)
 		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow",
-			"document-value-replaced", "document-bytes-not-covered", "document-identity-replaced", "document-in-another-encoding", "document-field-empty",
-			"document-field-missing", "document-field-prefix", "document-field-of-one-repeated-byte", "document-field-of-another-machine", "budget-spent"}},
+			"document-value-replaced", "document-bytes-not-covered", "document-identity-replaced", "budget-spent"}},
 		"every root trusted": {&platform{untrusting, []string{testSubscription}}, []string{"document-forged"}},
 		"time of the document": {&kindtest.WeakPlatform{Platform: strict, Instead: func(data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			d, err := parseInsecure(data)
@@ -93,7 +92,7 @@ func TestConformance(t *testing.T) {
 			return strict.Verify(context.Background(), data, &attest.Inquiry{Now: d.CreatedOn, Budget: q.Budget})
 		}}, []string{"document-of-yesterday", "document-of-tomorrow"}},
 		"machine not looked at": {&kindtest.WeakPlatform{Platform: strict, Find: func(c *document.Claims) { c.Machine = claimed }}, // always machine-1
-			[]string{"honest-second-machine", "document-of-another-machine", "document-field-of-another-machine"}},
+			[]string{"honest-second-machine", "document-of-another-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := testkit.Must(document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: identityKind}}, ValueSize: valueSize, Versions: []int{formatVersion}, Platform: c.platform}))
