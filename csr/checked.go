@@ -94,16 +94,16 @@ func (c *Checked) ClaimedProviderID() Claimed {
 // is approved. It is 0 under other signers, whose [CA] shortens certificates.
 func (c *Checked) BuiltInLifetime() time.Duration { return c.given }
 
-// Claimed is a node's statement about itself; the zero value is none. It is no string, and no conversion
+// Claimed is a node's statement about itself; the zero value is no claim. It is no string, and no conversion
 // makes one of it, so that no provider or authorizer puts it into a [Grant] without a call of
 // [Claimed.Unproven], which a reader sees.
 type Claimed struct{ text string }
 
-// NewClaimed returns a claim, for tests of what reads one.
+// NewClaimed returns a claim, for tests of its readers.
 func NewClaimed(text string) Claimed { return Claimed{text} }
 
-// Unproven returns the text of the claim, for logs and for comparison with what is known; "" if there is
-// none. A machine may claim another one's provider ID: never grant it, write it into a certificate or
+// Unproven returns the text of the claim, for logs and for comparison with the inventory; "" without
+// a claim. A machine may claim another one's provider ID: never grant it, write it into a certificate or
 // look a machine up by it.
 func (c Claimed) Unproven() string { return c.text }
 

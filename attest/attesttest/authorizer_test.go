@@ -30,7 +30,7 @@ func TestRunAuthorizer(t *testing.T) {
 	}
 }
 
-// TestWeakAuthorizers: the mistakes that an author of an authorizer makes, each named by what is admitted.
+// TestWeakAuthorizers: the mistakes that an author of an authorizer makes, each named by the request that it admits.
 func TestWeakAuthorizers(t *testing.T) {
 	nodes, machines := map[attest.Identity]string{}, map[string]attest.Identity{}
 	for _, m := range testMembers {
@@ -81,7 +81,7 @@ func TestWeakAuthorizers(t *testing.T) {
 			a.ProviderID = r.ClaimedProviderID.Unproven()
 			return a, nil
 		}, []string{"provider-id-claimed"}},
-		"a refusal that is none": {func(r *attest.Result) (*attest.Authorization, error) {
+		"an error that does not refuse": {func(r *attest.Result) (*attest.Authorization, error) {
 			if machines[r.NodeName] != r.Machine {
 				return nil, errors.New("no member")
 			}

@@ -43,7 +43,7 @@ func cborStrings(data []byte) (found []cborString, ok bool) {
 	return found, need == 0 && i == len(data)
 }
 
-// cborHead reads the head of an item; its width is 0 if there is none.
+// cborHead reads the head of an item; its width is 0 if data has no whole head.
 func cborHead(data []byte) (major byte, n uint64, width int) {
 	major = data[0] >> 5
 	switch info := data[0] & 0x1f; {

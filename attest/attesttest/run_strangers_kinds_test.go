@@ -22,7 +22,7 @@ func platformThat(verify func(context.Context, *Platform, *platformDocument, []b
 	})
 }
 
-// TestStrangersKinds prints what the runner says about a stranger's kind of documents, or his verifier,
+// TestStrangersKinds prints the runner's report on a stranger's kind of documents, or his verifier,
 // and holds that it names each weakness by an attack on it.
 func TestStrangersKinds(t *testing.T) {
 	strict := func(_ *testing.T, w *World) {}

@@ -34,7 +34,7 @@ func (b badge) mac(machine string) []byte {
 	return code.Sum(nil)
 }
 
-// weakness is what a badgeProvider does in another way than it should. Nil is as it should be.
+// weakness replaces parts of a badgeProvider by weaker ones; the zero value replaces nothing.
 type weakness struct {
 	mac     func(got []byte, b badge) bool
 	check   func(r *csr.Parsed) error // in front of everything else
@@ -197,7 +197,7 @@ func TestProveThatEndsEarly(t *testing.T) {
 	}
 }
 
-// TestStrangersProviders prints what the runner says about a stranger's provider, and holds that it names
+// TestStrangersProviders prints the runner's report on a stranger's provider, and holds that it names
 // each weakness by an attack on it.
 func TestStrangersProviders(t *testing.T) {
 	noServing := func() (*csr.Attested, error) { return nil, badgeRefusal("a request for serving") }

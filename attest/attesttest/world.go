@@ -73,7 +73,7 @@ type World struct {
 	client, serving, challenges string // signer names
 	now                         time.Time
 	key, other                  crypto.Signer  // of requests
-	watched                     *watchedKind   // the kind in Config; nil if there is none
+	watched                     *watchedKind   // the kind in Config; nil without a kind
 	ring, retired, later        attest.RingKey // the key in use, one no longer in use, and one not yet in use
 	ca                          *csr.CA        // of the cluster
 
