@@ -60,14 +60,14 @@ func (a *anatomy) read(data []byte, whole rebuild, path string) {
 	items, cbor := cborStrings(data)
 	switch {
 	case len(data) == 0 || strings.Count(path, "/") > maxDepth:
-	case der:
-		a.readDER(data, elements, whole, path)
 	case json.Valid(data) && strings.ContainsRune("{[", rune(bytes.TrimSpace(data)[0])):
 		a.readJSON(data, whole, path)
+	case printable(data): // before DER, since a brace or a letter is a tag, too
+		a.readText(data, whole, path)
+	case der:
+		a.readDER(data, elements, whole, path)
 	case cbor:
 		a.readCBOR(data, items, whole, path)
-	case printable(data):
-		a.readText(data, whole, path)
 	default:
 		a.readPrefixed(data, whole, path)
 	}
