@@ -69,7 +69,7 @@ func TestStrangersKinds(t *testing.T) {
 			got := GotIn(outcomes)
 			for _, o := range outcomes {
 				if o.Name == c.want {
-					t.Logf("%s: %s (and %d others)", o.Name, o.Fault, len(got)-1)
+					t.Logf("%s → %s: %s (and %d others)", t.Name(), o.Name, o.Fault, len(got)-1)
 				}
 			}
 			if c.want == "" && len(got) > 0 || c.want != "" && !slices.Contains(got, c.want) {

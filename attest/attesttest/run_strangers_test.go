@@ -280,7 +280,7 @@ func said(t *testing.T, outcomes []attesttest.Outcome, want string) {
 	got := attesttest.GotIn(outcomes)
 	for _, o := range outcomes {
 		if o.Fault != "" && (o.Name == want || want == "") {
-			t.Logf("%s: %s (and %d others)", o.Name, o.Fault, len(got)-1)
+			t.Logf("%s → %s: %s (and %d others)", t.Name(), o.Name, o.Fault, len(got)-1)
 		}
 	}
 	if want == "" && len(got) > 0 || want != "" && !slices.Contains(got, want) {
