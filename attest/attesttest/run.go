@@ -219,6 +219,8 @@ func (a *Attack) faultOf(err error) string {
 		return ""
 	case fault == "" && err != nil && len(a.Want) > 0 && !a.wants(err):
 		return fmt.Sprintf("the attack was refused by %s, want %q", stoppedBy(err), a.Want)
+	case fault != "" && a.serving && a.Class == classHonest:
+		return fault + "; a provider for client certificates alone sets WorldOptions.ClientOnly"
 	default:
 		return fault
 	}
