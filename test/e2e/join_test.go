@@ -204,9 +204,9 @@ func (j *join) stored(name string) *csr.Request {
 
 // decide writes a decision about an object as the control plane's side. The server would
 // answer a conflict if another object had been checked, or another version of it.
-func (j *join) decide(request *csr.Request, d csr.Decision) {
+func (j *join) decide(request *csr.Request, unplaced csr.UnplacedDecision) {
 	j.t.Helper()
-	d = d.For(request)
+	d := unplaced.For(request)
 	if d.Condition == "" {
 		j.t.Fatalf("nothing is to be written: %v, %s: %s", d.Verdict, d.Reason, d.Message)
 	}

@@ -165,7 +165,7 @@ func (j *join) failsApproved(answer *csr.Spec) {
 	_, err := j.plane.verifier.Verify(t.Context(), request)
 	if d := csr.Decide(err); d.Verdict != csr.VerdictDeny {
 		t.Fatalf("got %v, want a refusal (%v)", d.Verdict, err)
-	} else if err := j.write(name, csr.Decision{Condition: d.Condition, Subresource: d.Subresource, Reason: d.Reason, Message: d.Message,
+	} else if err := j.write(name, csr.Decision{Condition: csr.ConditionDenied, Subresource: csr.SubresourceApproval, Reason: d.Reason, Message: d.Message,
 		UID: request.Metadata.UID, ResourceVersion: request.Metadata.ResourceVersion}); !apierrors.IsInvalid(err) {
 		t.Errorf("deny what is approved: got %v, want invalid", err)
 	}
@@ -183,7 +183,10 @@ func (j *join) isFinished(name string) {
 	t.Helper()
 	request := j.stored(name)
 	_, err := j.plane.verifier.Verify(t.Context(), request)
-	for _, d := range []csr.Decision{csr.Decide(err), csr.Decide(err).For(request), csr.Decide(nil).For(request)} {
+	if d := csr.Decide(err); d.Verdict != csr.VerdictIgnore {
+		t.Errorf("%s is finished: got %+v (%v), want it ignored", name, d, err)
+	}
+	for _, d := range []csr.Decision{csr.Decide(err).For(request), csr.Decide(nil).For(request)} {
 		if d.Verdict != csr.VerdictIgnore || d.Condition != "" {
 			t.Errorf("%s is finished: got %+v (%v), want it ignored", name, d, err)
 		}
@@ -192,7 +195,7 @@ func (j *join) isFinished(name string) {
 
 // conflictsWithOthers writes a decision that is about an object of this name which is
 // deleted, or of an earlier version.
-func (j *join) conflictsWithOthers(request *csr.Request, decision csr.Decision) {
+func (j *join) conflictsWithOthers(request *csr.Request, decision csr.UnplacedDecision) {
 	t := j.t
 	t.Helper()
 	for what, change := range map[string]func(*csr.Decision){
