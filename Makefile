@@ -12,7 +12,7 @@ export GOWORK := off
 
 # The modules in other folders, as far as they are there: those that users import, and those that
 # only have tests or tools.
-ADAPTERS := $(patsubst %/go.mod,%,$(wildcard kube/go.mod vectors/go.mod))
+ADAPTERS := $(patsubst %/go.mod,%,$(wildcard kube/go.mod attest/tpm/goattestation/go.mod vectors/go.mod))
 TESTS := tools tools/image $(patsubst %/go.mod,%,$(wildcard test/go.mod test/*/go.mod))
 
 # each runs a command in each of some folders, after one that failed too.
@@ -50,7 +50,7 @@ fuzz: setup-build ## every fuzz target for FUZZTIME (5s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
 bench: setup-build ## every benchmark, also of other libraries; BENCH selects, BENCHTIME sets the time
-	$(call each,. test,$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...)
+	$(call each,. attest/tpm/goattestation test,$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...)
 
 lint: setup-build ## gofmt, shellcheck, golangci-lint, govulncheck, go mod tidy, messages of commits
 	scripts/lint.sh

@@ -26,6 +26,9 @@
 // attest/tpm/eventlog judges the software that a machine booted: it replays the firmware's event log
 // against the quote of an answer and reads the state of Secure Boot.
 //
+// Package attest/tpm/goattestation, a module of its own, is for machines whose attestation keys
+// were made by go-attestation.
+//
 // Package attest/document is for authors of other kinds: a platform signs a document over
 // the challenge, as clouds do.
 //
@@ -49,6 +52,9 @@
 // discovery, and compact tokens. Keys are bound to one algorithm each and come from key sets
 // in memory or fetched; signers can be a TPM or a cloud's key service.
 //
+// Package jws/jwstest is for tests of programs that use it: signers, forged tokens, a server of key
+// sets that fails, and checks of a signer or key set of one's own.
+//
 // Package bootstraptoken is how a node first learns about a cluster: bootstrap tokens and
 // their Secrets, the signed cluster-info, and discovery of the cluster with a token and pinned
 // CAs, from a file or over HTTPS.
@@ -64,6 +70,9 @@
 // them.
 //
 // Package claims/extsigner is the core of an external signer of tokens.
+//
+// Package claims/claimstest is for tests of services that take tokens: a cluster that issues them,
+// with attested nodes, objects that end, and answers that fail.
 //
 // Package refusal defines refusals for all of them: a named check, the value found and
 // the value wanted, and the difference between "no" and "could not decide".

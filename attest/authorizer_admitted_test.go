@@ -47,14 +47,14 @@ func TestCheckerLearnsTheRoads(t *testing.T) {
 func TestWhenAdmitted(t *testing.T) {
 	broken := errors.New("disk full")
 	yes := func(r *Result) (*Authorization, error) {
-		a := r.Admit(r.NodeName)
+		a := r.InsecureAdmitAnyone()
 		a.ProviderID = "p://1"
 		return a, nil
 	}
 	for _, c := range []struct {
 		name    string
 		answer  func(*Result) (*Authorization, error)
-		claimed csr.Claimed
+		claimed string
 		fails   error // of the first write
 		want    error
 		written []string
@@ -80,7 +80,7 @@ func TestWhenAdmitted(t *testing.T) {
 				}
 				return c.answer(r)
 			})
-			r := &Result{Stage: StageAnswer, ClaimedProviderID: c.claimed}
+			r := &Result{Stage: StageAnswer, ClaimedProviderID: csr.NewClaimed(c.claimed)}
 			err := AskMembership(t.Context(), a, r)
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) || !slices.Equal(written, c.written) {
 				t.Errorf("got %v, written %v, want %v, %v", err, written, c.want, c.written)
@@ -101,7 +101,7 @@ func TestWhenAdmittedRefuses(t *testing.T) {
 		_ = AskMembership(t.Context(), AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
 			kept = r
 			got = r.WhenAdmitted(write)
-			return r.Admit(r.NodeName), nil
+			return r.InsecureAdmitAnyone(), nil
 		}), r)
 		return got
 	}
@@ -153,11 +153,11 @@ func TestClaimedProviderID(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.stage, " ", c.claimed, " ", c.vouched), func(t *testing.T) {
 			a := AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
-				a := r.Admit(r.NodeName)
+				a := r.InsecureAdmitAnyone()
 				a.ProviderID = c.vouched
 				return a, nil
 			})
-			err := AskMembership(context.Background(), a, &Result{Stage: c.stage, ClaimedProviderID: csr.Claimed(c.claimed)})
+			err := AskMembership(context.Background(), a, &Result{Stage: c.stage, ClaimedProviderID: csr.NewClaimed(c.claimed)})
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%v, vouched %q: %v", c.stage, c.vouched, err)
 			}

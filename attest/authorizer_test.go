@@ -54,7 +54,7 @@ func TestAuthorizations(t *testing.T) {
 				}
 				return m, err
 			}
-			config.Authorizer = &twoStages{func(r *Result) { atHello, hello = r.Admit(r.NodeName), r }, func(r *Result) (*Authorization, error) {
+			config.Authorizer = &twoStages{func(r *Result) { atHello, hello = r.InsecureAdmitAnyone(), r }, func(r *Result) (*Authorization, error) {
 				return c.admit(r), r.WhenAdmitted(func(context.Context) error { written = true; return nil })
 			}}
 			v := testkit.Must(NewVerifier(config))
@@ -95,7 +95,7 @@ func TestGrantsAreCopies(t *testing.T) {
 	var given *Authorization
 	config := fakeConfig(t, &fakeKind{})
 	config.Authorizer = AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
-		given = r.Admit(r.NodeName)
+		given = r.InsecureAdmitAnyone()
 		given.ProviderID, given.DNSNames, given.IPAddresses = "p://1", []string{"a.example"}, []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 		return given, nil
 	})
@@ -146,7 +146,7 @@ func TestDroppedErrorsOfWrites(t *testing.T) {
 				if err := r.WhenAdmitted(func(context.Context) error { written++; return nil }); err != nil {
 					t.Error(err)
 				}
-				return r.Admit(r.NodeName), c.err
+				return r.InsecureAdmitAnyone(), c.err
 			})
 			err := AskMembership(t.Context(), a, &Result{Stage: StageAnswer})
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) || written != map[bool]int{true: 1}[c.want == nil] {
@@ -165,7 +165,7 @@ func TestHellosWriteNothing(t *testing.T) {
 	config := fakeConfig(t, &fakeKind{describe: allRoads})
 	config.Authorizer = AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
 		bound[r.NodeName] = r.Machine
-		return r.Admit(r.NodeName), nil
+		return r.InsecureAdmitAnyone(), nil
 	})
 	v := testkit.Must(NewVerifier(config))
 	for _, road := range []Road{RoadAK, RoadEK, RoadDocument} {
@@ -225,11 +225,11 @@ func TestCheckAuthorizer(t *testing.T) {
 func TestMembershipInsideAuthorize(t *testing.T) {
 	for name, nested := range map[string]func(ctx context.Context, inner Authorizer, r *Result) (*Authorization, error){
 		"passed on": func(ctx context.Context, inner Authorizer, r *Result) (*Authorization, error) {
-			return r.Admit(r.NodeName), AskMembership(ctx, inner, r)
+			return r.InsecureAdmitAnyone(), AskMembership(ctx, inner, r)
 		},
 		"on a copy": func(ctx context.Context, inner Authorizer, r *Result) (*Authorization, error) {
 			again := *r
-			return r.Admit(r.NodeName), AskMembership(ctx, inner, &again)
+			return r.InsecureAdmitAnyone(), AskMembership(ctx, inner, &again)
 		},
 		"refused after all": func(ctx context.Context, inner Authorizer, r *Result) (*Authorization, error) {
 			if err := AskMembership(ctx, inner, r); err != nil {
@@ -238,13 +238,13 @@ func TestMembershipInsideAuthorize(t *testing.T) {
 			return nil, NotMember("x")
 		},
 		"the outer one again": func(ctx context.Context, inner Authorizer, r *Result) (*Authorization, error) {
-			return r.Admit(r.NodeName), AskMembership(ctx, AuthorizerFunc(inner.Authorize), r)
+			return r.InsecureAdmitAnyone(), AskMembership(ctx, AuthorizerFunc(inner.Authorize), r)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			written := 0
 			inner := AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
-				return r.Admit(r.NodeName), errors.Join(r.WhenAdmitted(func(context.Context) error { written++; return nil }),
+				return r.InsecureAdmitAnyone(), errors.Join(r.WhenAdmitted(func(context.Context) error { written++; return nil }),
 					r.WhenIssued(func(context.Context, csr.IssuedRecord) error { written++; return nil }))
 			})
 			config := fakeConfig(t, &fakeKind{})
@@ -304,7 +304,7 @@ func (c *countingAuthorizer) Authorize(_ context.Context, r *Result) (*Authoriza
 	if c.asked = append(c.asked, r.Stage); c.refuses == StageAnswer {
 		return nil, NotMember("x")
 	}
-	return r.Admit(r.NodeName), nil
+	return r.InsecureAdmitAnyone(), nil
 }
 
 // A panic of a kind or of an authorizer is the caller's own, and costs the verifier nothing: the next
@@ -320,7 +320,7 @@ func TestPanicsOfKindsAndAuthorizers(t *testing.T) {
 	config := fakeConfig(t, kind)
 	config.Authorizer = AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
 		fault("authorizer")
-		return r.Admit(r.NodeName), nil
+		return r.InsecureAdmitAnyone(), nil
 	})
 	v := testkit.Must(NewVerifier(config))
 	for _, panics = range []string{"kind", "authorizer", ""} {

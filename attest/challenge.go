@@ -16,14 +16,12 @@ import (
 // hello that was challenged is denied, since it is never signed, with the reason
 // AttestationChallenge, and the message of the condition is the challenge in base64 (RFC 4648
 // section 4, padded, unbroken). An error is decided as by [csr.Decide], and neither challenge
-// nor error is a retry. Like every decision it goes through [csr.Decision.For] before it is
-// written.
-func ChallengeDecision(challenge []byte, err error) csr.Decision {
+// nor error is a retry. [csr.UnplacedDecision.For] makes what can be written of it.
+func ChallengeDecision(challenge []byte, err error) csr.UnplacedDecision {
 	if err != nil || len(challenge) == 0 {
 		return csr.Decide(err)
 	}
-	return csr.Decision{Verdict: csr.VerdictDeny, Condition: csr.ConditionDenied, Subresource: csr.SubresourceApproval,
-		Reason: ReasonChallenge, Message: base64.StdEncoding.EncodeToString(challenge)}
+	return csr.UnplacedDecision{Verdict: csr.VerdictDeny, Reason: ReasonChallenge, Message: base64.StdEncoding.EncodeToString(challenge)}
 }
 
 // checkNoChallenge: a hello was decided without a challenge.

@@ -24,7 +24,7 @@ func TestChallengeDecision(t *testing.T) {
 	for name, c := range map[string]struct {
 		challenge []byte
 		err       error
-		want      csr.Decision
+		want      csr.UnplacedDecision
 	}{
 		"neither":                   {nil, nil, csr.Decide(nil)},
 		"an empty challenge":        {[]byte{}, nil, csr.Decide(nil)},
@@ -46,7 +46,7 @@ func TestChallengeDecision(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
-	if d := ChallengeDecision([]byte{1}, nil); d.Verdict != csr.VerdictDeny || d.Reason != message.ReasonChallenge || d.Message != "AQ==" ||
+	if d := ChallengeDecision([]byte{1}, nil).For(&csr.Request{}); d.Verdict != csr.VerdictDeny || d.Reason != message.ReasonChallenge || d.Message != "AQ==" ||
 		d.Condition != csr.ConditionDenied || d.Subresource != csr.SubresourceApproval {
 		t.Errorf("a challenge: %+v", d)
 	}

@@ -50,6 +50,6 @@
 // A refusal is an [*Error] with the [Check] that failed, or a [csr.Errors]; an error that wraps
 // [refusal.ErrRetry] means that no decision was possible. [csr.Decide] turns either into the decision
 // for the request object, and no error into a retry: an approval is made by
-// [csr.Attested.Decision] of [Result.Attested]. [csr.Decision.For] says where to write it. No
+// [csr.Attested.Decision] of [Result.Attested]. [csr.UnplacedDecision.For] says where to write it. No
 // error holds a secret.
 package attest

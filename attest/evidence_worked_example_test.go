@@ -264,7 +264,7 @@ func TestWorkedExampleVerifies(t *testing.T) {
 			if string(r.Machine) != e.Machine {
 				return nil, attest.NotMember("machine " + string(r.Machine))
 			}
-			a := r.Admit(e.NodeName)
+			a := r.Admit(attest.KnownNode(e.NodeName))
 			a.ProviderID = e.ProviderID
 			return a, nil
 		}),

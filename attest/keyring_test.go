@@ -389,7 +389,7 @@ func TestClaimsOfResults(t *testing.T) {
 		want             int
 	}{"nothing": {"", "", 0}, "nothing, vouched": {"", "p", 0}, "the granted one": {"p", "p", 0}, "something": {"p", "", 1}, "something else": {"p", "q", 1}} {
 		t.Run(name, func(t *testing.T) {
-			r := &Result{ClaimedProviderID: csr.Claimed(c.claimed), Granted: csr.Grant{ProviderID: c.vouched}}
+			r := &Result{ClaimedProviderID: csr.NewClaimed(c.claimed), Granted: csr.Grant{ProviderID: c.vouched}}
 			if got := r.Facts()[1:]; len(got) != c.want {
 				t.Errorf("%s: %v", name, got)
 			}

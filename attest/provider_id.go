@@ -62,7 +62,7 @@ func (r *Result) knowProviderID() error {
 // csr.Checked.Vouch compares it with the inventory. It refuses two that differ, and returns the one to
 // grant, "" for none.
 func (r *Result) reconcileProviderID(vouched string) (string, error) {
-	claimed := string(r.ClaimedProviderID)
+	claimed := r.ClaimedProviderID.Unproven()
 	if err := r.contradictedBy(vouched, "the authorizer"); err != nil {
 		return "", err
 	}

@@ -128,7 +128,7 @@ func (r *Result) Facts() []Fact {
 			facts = append(facts, Fact{Vouched, "provider ID", id})
 		}
 	}
-	if id := string(r.ClaimedProviderID); id != "" && id != r.Granted.ProviderID {
+	if id := r.ClaimedProviderID.Unproven(); id != "" && id != r.Granted.ProviderID {
 		facts = append(facts, Fact{Claimed, "provider ID", id})
 	}
 	return facts

@@ -35,7 +35,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 		Machine: r.Machine, MachineStanding: r.MachineStanding, MachineKey: hashText(r.MachineKey),
 		IdentityClass: r.IdentityClass, ManyIdentities: r.ManyIdentities, ClusterID: r.ClusterID,
 		NodeName: r.NodeName, SignerName: r.SignerName, Purpose: r.Purpose.String(),
-		RequestHash: hashText(r.RequestHash), ClaimedProviderID: string(r.ClaimedProviderID),
+		RequestHash: hashText(r.RequestHash), ClaimedProviderID: r.ClaimedProviderID.Unproven(),
 		TPMResident: r.TPMResident, ResidenceStanding: r.ResidenceStanding,
 		IssuedAt: r.IssuedAt.UTC(), NotAfter: r.NotAfter.UTC(), Facts: r.Facts(),
 	}

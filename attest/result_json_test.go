@@ -32,7 +32,7 @@ func fullResult() *attest.Result {
 		Stage: attest.StageAnswer, Provider: "tpm", Road: attest.RoadEK,
 		Machine: "ek:sha256:00ff", MachineStanding: attest.Proven, MachineKey: [32]byte{1}, ClusterID: "cluster-1",
 		IdentityClass: "RSA-2048", ManyIdentities: "a reason", NodeName: "node-1", SignerName: csr.SignerServingTPM, Purpose: csr.PurposeServing,
-		RequestHash: [32]byte{2}, ClaimedProviderID: "sim://claimed",
+		RequestHash: [32]byte{2}, ClaimedProviderID: csr.NewClaimed("sim://claimed"),
 		Granted: csr.Grant{ProviderID: "sim://node-1", DNSNames: []string{"node-1.example.com"},
 			IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, NotAfter: time.Date(2030, 1, 3, 4, 5, 6, 0, zone)},
 		Key: key, TPMResident: true, ResidenceStanding: attest.Proven,

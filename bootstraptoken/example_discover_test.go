@@ -2,6 +2,7 @@ package bootstraptoken_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +18,19 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
+// findCluster finds the cluster of a token: at addresses that nothing vouches for, by the pin of its CA.
+func findCluster(ctx context.Context, token, pin string, addresses ...string) (*bootstraptoken.Discovered, error) {
+	parsed, err := bootstraptoken.Parse(token)
+	if err != nil {
+		return nil, err
+	}
+	p, err := bootstraptoken.ParsePin(pin)
+	if err != nil {
+		return nil, err
+	}
+	return bootstraptoken.Discover(ctx, bootstraptoken.DiscoverConfig{Token: parsed, Pins: []bootstraptoken.Pin{p}, Addresses: addresses})
+}
+
 // A node that has a token, an address and a pin finds the cluster. The trusted cluster is
 // in Info.
 func ExampleDiscover() {
@@ -28,19 +42,7 @@ func ExampleDiscover() {
 	defer func() { _ = cluster.Close() }()
 
 	token, pin := cluster.Token().Reveal(), cluster.Info().Pins()[0].String() // as the administrator was told
-
-	joining := bootstraptoken.DiscoverConfig{Addresses: []string{cluster.Address()}}
-	if joining.Token, err = bootstraptoken.Parse(token); err != nil {
-		fmt.Println(err)
-		return
-	}
-	p, err := bootstraptoken.ParsePin(pin)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	joining.Pins = []bootstraptoken.Pin{p}
-	found, err := bootstraptoken.Discover(context.Background(), joining)
+	found, err := findCluster(context.Background(), token, pin, cluster.Address())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -184,6 +186,19 @@ func ExampleDiscoverReader() {
 	// Output: true true false
 }
 
+// refreshFile asks the cluster in a file for its latest document, and keeps that in the file.
+func refreshFile(ctx context.Context, path string) (next *bootstraptoken.Cache, changed bool, err error) {
+	cache, err := bootstraptoken.ReadCacheFile(path)
+	if err != nil {
+		return nil, false, err
+	}
+	next, changed, err = cache.Refresh(ctx, bootstraptoken.RefreshOptions{})
+	if err != nil {
+		return nil, false, err
+	}
+	return next, changed, next.WriteFile(path)
+}
+
 // A client that refreshes its cache while the old CA and the new one are both published
 // survives the rotation. One that slept meanwhile must discover the cluster again.
 func ExampleCache() {
@@ -217,17 +232,8 @@ func ExampleCache() {
 			fmt.Println(err)
 			return
 		}
-		cache, err := bootstraptoken.ReadCacheFile(file)
+		next, changed, err := refreshFile(ctx, file)
 		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		next, changed, err := cache.Refresh(ctx, bootstraptoken.RefreshOptions{})
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		if err := next.WriteFile(file); err != nil {
 			fmt.Println(err)
 			return
 		}
@@ -240,4 +246,71 @@ func ExampleCache() {
 	// false 2 CN=bootstraptokentest CA 2
 	// true 1 CN=bootstraptokentest CA 2
 	// true
+}
+
+// Where there is no file system, or storage of one's own, a cache is bytes.
+func ExampleParseCache() {
+	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = cluster.Close() }()
+	stored, err := (&bootstraptoken.Cache{Info: cluster.Info()}).Marshal()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cache, err := bootstraptoken.ParseCache(stored)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = bootstraptoken.ParseCache(append(stored, ' '))
+	fmt.Println(cache.Info.Equal(cluster.Info()), errors.Is(err, bootstraptoken.Check("cache")))
+	// Output: true true
+}
+
+// publish makes the data of the ConfigMap cluster-info: the cluster's address and CAs, signed by the
+// tokens among the Secrets.
+func publish(server string, cas []*x509.Certificate, secrets []*bootstraptoken.Object, now time.Time) (*bootstraptoken.Signing, error) {
+	data, err := (&bootstraptoken.ClusterInfo{Server: server, CAs: cas}).Data()
+	if err != nil {
+		return nil, err
+	}
+	return bootstraptoken.Sign(data, secrets, now)
+}
+
+// A control plane publishes itself, and a node that has a token finds it.
+func ExampleClusterInfo() {
+	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = cluster.Close() }()
+	made, err := bootstraptoken.Create(bootstraptoken.CreateOptions{}, time.Now())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	object, err := made.Object()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	signing, err := publish(cluster.URL(), cluster.Info().CAs, []*bootstraptoken.Object{object}, time.Now())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cluster.SetData(signing.Data)
+
+	found, err := findCluster(context.Background(), made.Token.Reveal(), cluster.Info().Pins()[0].String(), cluster.Address())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(found.Info.Equal(cluster.Info()), signing.Next.Equal(made.Expiration))
+	// Output: true true
 }

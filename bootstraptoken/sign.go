@@ -34,7 +34,9 @@ type Signing struct {
 // wrong groups, and during deletion. A signature that it
 // made with such a Secret is left alone as long as it is correct, so that both can run in one
 // cluster: each settles after one write. They contradict each other only if their clocks
-// differ, and only for that long, when a token expires.
+// differ, and only for that long, when a token expires. A signature with a secret that is not of
+// a token's form and shorter than 32 bytes is left alone as it is: package jws takes no such key,
+// nor does a client.
 //
 // The kubeconfig is signed as it is: [ParseKubeconfig] says whether clients will accept it.
 //
@@ -68,11 +70,15 @@ func Sign(data map[string]string, objects []*Object, now time.Time) (*Signing, e
 	for id, signer := range signers {
 		key := signatureKeyPrefix + id
 		signature, err := payload.Sign(id, signer.key)
+		if signer.refused {
+			stored, ok := data[key]
+			if !ok || err == nil && stored != signature {
+				continue
+			}
+			signature, err = stored, nil
+		}
 		if err != nil {
 			return nil, &Error{Check: CheckSignature, Err: err}
-		}
-		if signer.refused && data[key] != signature {
-			continue
 		}
 		s.Data[key] = signature
 		if !signer.end.IsZero() && (s.Next.IsZero() || signer.end.Before(s.Next)) {

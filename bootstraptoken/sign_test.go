@@ -223,7 +223,7 @@ func refusedObject(t *testing.T) *Object {
 // What Kubernetes signed with a Secret that is refused here stays, and is never made here.
 func TestSignLeavesWhatKubernetesSigned(t *testing.T) {
 	const kubeconfig, key = "x", signatureKeyPrefix + "ghijkl"
-	good := slowSignature(kubeconfig, "ghijkl", "fedcba9876543210")
+	good, long := slowSignature(kubeconfig, "ghijkl", "fedcba9876543210"), strings.Repeat("S", 32)
 	for name, test := range map[string]struct {
 		signature string
 		change    func(*Object)
@@ -233,6 +233,10 @@ func TestSignLeavesWhatKubernetesSigned(t *testing.T) {
 		"being deleted":            {good, func(o *Object) { o.Deleted = &signingTime }, true},
 		"an unknown key":           {good, setData("auth-groups", "x"), true},
 		"another form of secret":   {slowSignature(kubeconfig, "ghijkl", "S"), setData(keySecret, "S"), true},
+		"a short secret, unread":   {"whatever it is", setData(keySecret, "S"), true},
+		"a secret in capitals":     {slowSignature("y", "ghijkl", "FEDCBA9876543210"), setData(keySecret, "FEDCBA9876543210"), true},
+		"a long one":               {slowSignature(kubeconfig, "ghijkl", long), setData(keySecret, long), true},
+		"another long one":         {slowSignature("y", "ghijkl", long), setData(keySecret, long), false},
 		"never ends":               {good, setData(keyExpiration, ""), true},
 		"of another secret":        {slowSignature(kubeconfig, "ghijkl", "fedcba9876543211"), func(*Object) {}, false},
 		"of another kubeconfig":    {slowSignature("y", "ghijkl", "fedcba9876543210"), func(*Object) {}, false},

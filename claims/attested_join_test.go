@@ -2,28 +2,22 @@ package claims_test
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/claims"
-	"github.com/nodeattest/nodeattest/claims/apiserver"
-	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/claims/claimstest"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // A joinedCluster is a cluster of two nodes that joined by TPM attestation, with a pod of
 // shop/cart on each, and a service that takes tokens from attested nodes only.
 type joinedCluster struct {
-	joined
+	*claimstest.Cluster
 
-	issuer  *apiserver.Issuer
-	objects *claims.MemoryObjects
 	server  *httptest.Server
 	facts   claims.Facts // of the last accepted request
 	refusal error        // of the last refused one
@@ -33,113 +27,95 @@ type joinedCluster struct {
 // then lets each present both nodes' tokens.
 func TestAttestedJoin(t *testing.T) {
 	theirs := tpmsim.Swtpm(t, tpmsim.Options{})
-	nodeA := attesttest.NewNode(t, attesttest.NodeOptions{Name: "node-a", ProviderID: "sim:///node-a"})
-	nodeB := attesttest.NewNode(t, attesttest.NodeOptions{Name: "node-b", ProviderID: "sim:///node-b", TPM: theirs})
-	plane := attesttest.NewControlPlane(t, nodeA, nodeB)
-	c := &joinedCluster{joined{map[string]csr.IssuedRecord{}, x509.NewCertPool(), map[string]*tls.Certificate{}}, nil, &claims.MemoryObjects{}, nil, 0, nil}
-	c.cas.AddCert(plane.CACert)
-	for _, node := range []*attesttest.Node{nodeA, nodeB} {
-		issued, err := plane.Join(t.Context(), node)
+	machines := []*attesttest.Node{
+		attesttest.NewNode(t, attesttest.NodeOptions{Name: "node-a", ProviderID: "sim:///node-a"}),
+		attesttest.NewNode(t, attesttest.NodeOptions{Name: "node-b", ProviderID: "sim:///node-b", TPM: theirs}),
+	}
+	plane := attesttest.NewControlPlane(t, machines...)
+	c, nodes := &joinedCluster{Cluster: claimstest.New(t, claimstest.Options{})}, map[string]*claimstest.Node{}
+	for _, machine := range machines {
+		issued, err := plane.Join(t.Context(), machine)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.records[node.Name] = issued.Record
-		c.clients[node.Name] = &tls.Certificate{Certificate: [][]byte{issued.Certificate.Raw}, PrivateKey: node.Key}
-		c.objects.Put("nodes", claims.Object{Name: node.Name, UID: node.Name + "-uid", ProviderID: node.ProviderID})
-		c.objects.Put("pods", claims.Object{Namespace: "shop", Name: "cart-on-" + node.Name, UID: "cart-on-" + node.Name + "-uid",
-			ServiceAccountName: "cart", NodeName: node.Name,
-		})
+		r := issued.Record
+		if nodes[machine.Name], err = c.AddNode(claimstest.Node{
+			Certificate: &tls.Certificate{Certificate: [][]byte{issued.Certificate.Raw}, PrivateKey: machine.Key}, CA: plane.CACert,
+			Record: &claims.CertificateRecord{CredentialID: r.CredentialID, NodeName: r.NodeName, NodeUID: r.NodeUID,
+				Machine: r.Machine, MachineUID: r.MachineUID, ProviderID: r.ProviderID},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		c.Put("pods", claims.Object{Namespace: "shop", Name: "cart-on-" + machine.Name, ServiceAccountName: "cart", NodeName: machine.Name})
 	}
-	c.objects.Put("serviceaccounts", claims.Object{Namespace: "shop", Name: "cart", UID: "cart-uid"})
 	c.serve(t)
 
+	nodeA, nodeB := nodes["node-a"], nodes["node-b"]
 	tokenA, tokenB := c.issue(t, "node-a"), c.issue(t, "node-b")
-	c.want(t, "node-a", tokenA, 200, "")
-	c.want(t, "node-b", tokenB, 200, "")
-	c.want(t, "node-b", tokenA, 401, claims.Check("node-name"))
-	c.want(t, "node-a", tokenB, 401, claims.Check("node-name"))
-	c.want(t, "", tokenA, 403, claims.Check("node-certificate"))
+	c.want(t, nodeA, tokenA, 200, "")
+	c.want(t, nodeB, tokenB, 200, "")
+	c.want(t, nodeB, tokenA, 401, claims.Check("node-name"))
+	c.want(t, nodeA, tokenB, 401, claims.Check("node-name"))
+	c.want(t, nil, tokenA, 403, claims.Check("node-certificate"))
 
-	// Another machine has got a certificate for node-b's name, as its record says.
-	record := c.records["node-b"]
-	record.Machine = "ak:sha256:another"
-	c.records["node-b"] = record
-	c.want(t, "node-b", tokenB, 401, claims.Check("registered-machine"))
+	// Another machine is node-b now.
+	if _, err := c.AddNode(claimstest.Node{Name: "node-b"}); err != nil {
+		t.Fatal(err)
+	}
+	c.want(t, nodeB, tokenB, 401, claims.Check("node-uid"))
+	c.want(t, nodeB, c.issue(t, "node-b"), 401, claims.Check("registered-machine"))
 
 	// The Node is made again: tokens and pods of the old one are worth nothing.
-	c.objects.Put("nodes", claims.Object{Name: "node-a", UID: "another-uid", ProviderID: "sim:///node-a"})
-	c.want(t, "node-a", tokenA, 401, claims.Check("node-uid"))
-	c.objects.Delete("nodes", "", "node-a")
-	c.want(t, "node-a", tokenA, 401, claims.Check("node-gone"))
+	c.Put("nodes", claims.Object{Name: "node-a", ProviderID: "sim:///node-a"})
+	c.want(t, nodeA, tokenA, 401, claims.Check("node-uid"))
+	c.Delete("nodes", "", "node-a")
+	c.want(t, nodeA, tokenA, 401, claims.Check("node-gone"))
 }
 
 // serve starts the service behind the handler.
 func (c *joinedCluster) serve(t *testing.T) {
 	t.Helper()
-	signer := exampleSigner()
-	keys, err := jws.NewStaticKeySet(signer.Key())
+	config := c.ValidatorConfig()
+	config.Replay, config.InsecureAllowReplay = nil, true
+	config.Node.Require = claims.FactCertificateProviderID | claims.FactRegisteredProviderID | claims.FactRegisteredMachine
+	validator, err := claims.NewValidator(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.issuer, err = apiserver.NewIssuer(apiserver.IssuerConfig{
-		Issuer: exampleIssuer, APIAudiences: []string{exampleIssuer},
-		Signer: signer, Objects: c.objects,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	registry := joined{records: maps.Clone(c.records)} // of the machines that joined
-	validator, err := claims.NewValidator(claims.ValidatorConfig{
-		Issuers: map[string]jws.KeySet{exampleIssuer: keys}, Audiences: []string{exampleAudience}, Objects: c.objects, InsecureAllowReplay: true,
-		Node: claims.NodeCheck{
-			FindMachine: registry.machine,
-			Require:     claims.FactCertificateProviderID | claims.FactRegisteredProviderID | claims.FactRegisteredMachine,
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	opts := c.HandlerOptions()
+	opts.Refused = func(_ *http.Request, err error) { c.refusal = err }
 	handler, err := claims.NewHandler(validator, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, _ := claims.WorkloadFrom(r.Context())
 		c.facts = who.Facts.Facts
 		_, _ = io.WriteString(w, who.Result.Username())
-	}), claims.HandlerOptions{FindRecord: c.record, Refused: func(_ *http.Request, err error) { c.refusal = err }})
+	}), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.server = httptest.NewUnstartedServer(handler)
-	c.server.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: c.cas}
+	c.server.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: c.ClientCAs()}
 	c.server.StartTLS()
 	t.Cleanup(c.server.Close)
 }
 
 func (c *joinedCluster) issue(t *testing.T, nodeName string) string {
 	t.Helper()
-	issued, err := c.issuer.Issue(t.Context(), &apiserver.TokenRequest{
-		Namespace: "shop", Name: "cart", Audiences: []string{exampleAudience},
-		BoundObject: &apiserver.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "cart-on-" + nodeName},
-	})
+	token, err := c.Token(t.Context(), "shop", "cart", claimstest.TokenOptions{Pod: "cart-on-" + nodeName})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return issued.Token.Reveal()
+	return token
 }
 
-// want sends a token from a node, "" for a client without a certificate.
-func (c *joinedCluster) want(t *testing.T, from, token string, status int, check claims.Check) {
+// want sends a token from a node, nil for a client without a certificate.
+func (c *joinedCluster) want(t *testing.T, from *claimstest.Node, token string, status int, check claims.Check) {
 	t.Helper()
-	transport := c.server.Client().Transport.(*http.Transport).Clone()
-	defer transport.CloseIdleConnections()
-	if certificate := c.clients[from]; certificate != nil {
-		transport.TLSClientConfig.Certificates = []tls.Certificate{*certificate}
-	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.server.URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+token)
 	c.facts, c.refusal = 0, nil
-	response, err := (&http.Client{Transport: transport}).Do(r)
+	response, err := from.Client(c.server, token).Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,10 +129,11 @@ func (c *joinedCluster) want(t *testing.T, from, token string, status int, check
 		wantBody = "refused: " + string(check) + "\n"
 	}
 	if response.StatusCode != status || string(body) != wantBody {
-		t.Errorf("from %q: %d %q (%v), want %d %q", from, response.StatusCode, body, c.refusal, status, wantBody)
+		t.Errorf("%d %q (%v), want %d %q", response.StatusCode, body, c.refusal, status, wantBody)
 	}
-	const all = claims.FactNodeName | claims.FactNodeUID | claims.FactCertificateProviderID | claims.FactRegisteredProviderID | claims.FactRegisteredMachine
+	const all = claims.FactNodeName | claims.FactNodeUID | claims.FactCertificateProviderID |
+		claims.FactRegisteredProviderID | claims.FactRegisteredMachine | claims.FactRegisteredMachineUID
 	if check == "" && c.facts != all {
-		t.Errorf("from %q: stands on %v, want %v", from, c.facts, all)
+		t.Errorf("stands on %v, want %v", c.facts, all)
 	}
 }

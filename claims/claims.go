@@ -118,7 +118,8 @@ type Private struct {
 	Pod *Ref `json:"pod,omitempty"`
 	// Secret is the Secret that the token is bound to, or nil if it is bound to none.
 	Secret *Ref `json:"secret,omitempty"`
-	// ServiceAccount is the account that the token speaks for. The claim is always
+	// ServiceAccount is the account that the token speaks for. A token without any other
+	// reference is bound to nothing but this account. The claim is always
 	// written, empty or not.
 	ServiceAccount Ref `json:"serviceaccount"`
 	// ValidatingWebhookConfiguration is the one that the token is bound to, or nil.

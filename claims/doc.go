@@ -9,14 +9,15 @@
 // also the token's: a pod together with its node, a node, or a Secret (KEP-1205, KEP-4193), and
 // in Kubernetes 1.37, a webhook configuration. The claim set is that of kube-apiserver 1.36 and
 // 1.37, byte for byte when written by [Claims.Marshal]. Package apiserver issues and reviews tokens as kube-apiserver does;
-// package extsigner signs them outside of kube-apiserver.
+// package extsigner signs them outside of kube-apiserver; package claimstest has a cluster that
+// issues them to the tests of a service.
 //
 // # Validating
 //
 // [Validator] is stricter than the API server, and is meant for every other service: tokens
-// expire, the subject matches the private claims, a pod is still on the node that the token
-// names, the node is still the same Node object, and with a [ReplayCache] each token ID is
-// accepted only once. It gets the objects through [Objects]. A service that has only keys,
+// expire and are bound to an object, the subject matches the private claims, a pod is still on the
+// node that the token names, the node is still the same Node object, and with a [ReplayCache] each
+// token ID is accepted only once. It gets the objects through [Objects]. A service that has only keys,
 // issuer and audience, and no access to the API server, sets InsecureSkipObjects.
 //
 // # The attested node

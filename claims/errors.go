@@ -60,6 +60,8 @@ const (
 	// checkBinding: the token is bound to more than one object, or the attestations
 	// for a webhook configuration differ from kube-apiserver's.
 	checkBinding Check = "binding"
+	// checkUnbound: the token is bound to no pod, node, Secret or webhook configuration.
+	checkUnbound Check = "unbound-token"
 )
 
 // The checks of the objects that a token names. Each resource (service-account, secret, pod, node,

@@ -20,6 +20,7 @@ import (
 //   - whose header or claims can be read in more than one way, or with a "typ" other than
 //     "JWT";
 //   - of a legacy kind, or without "exp", "nbf", "iat", "jti" or key ID;
+//   - that is bound to nothing but its service account, unless InsecureAllowUnbound is set;
 //   - that lives longer than MaxLifetime, or is used after its "warnafter" has passed;
 //   - that has an unknown private claim, or claims that no API server writes ([Claims.Check]), or whose pod's node did not exist;
 //   - whose pod is on a different node or has a different service account;
@@ -87,7 +88,7 @@ func (v *Validator) check(ctx context.Context, token string) (*Result, *Object, 
 		return nil, nil, &Error{Check: CheckAudience, Got: refusal.Quotes(c.Audiences), Want: refusal.Quotes(v.config.Audiences)}
 	}
 	now := v.config.Now()
-	if err := cmp.Or(c.Check(), v.checkTimes(c, now)); err != nil {
+	if err := cmp.Or(c.Check(), v.checkBound(c), v.checkTimes(c, now)); err != nil {
 		return nil, nil, err
 	}
 	if node := c.Kubernetes.Node; node != nil && node.UID == "" {
@@ -229,6 +230,17 @@ func (c *Claims) checkAttestations() error {
 		return &Error{Check: checkBinding, Got: "a webhook configuration for " + strconv.FormatInt(life, 10) + " seconds", Want: "at most " + strconv.Itoa(maxWebhookLifetime)}
 	}
 	return nil
+}
+
+// checkBound refuses a token whose end is that of no object but its service account.
+func (v *Validator) checkBound(c *Claims) error {
+	k := &c.Kubernetes
+	objects := k.bindings()
+	if v.config.InsecureAllowUnbound || slices.ContainsFunc(objects[:], func(b binding) bool { return b.ref != nil && b.resource != alive.ServiceAccount }) {
+		return nil
+	}
+	return &Error{Check: checkUnbound, Got: "a token that is bound to service account " + refusal.Text(k.ServiceAccount.Name) + " alone",
+		Want: "one that is bound to a pod, a node, a Secret or a webhook configuration, or InsecureAllowUnbound"}
 }
 
 // endOf returns when a token's life ends: at "exp", or at "warnafter" if that is earlier.

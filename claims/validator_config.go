@@ -63,6 +63,11 @@ type ValidatorConfig struct {
 	// sends its token with each request; if the machine is attested, a token is worthless
 	// elsewhere. Replay must then be nil.
 	InsecureAllowReplay bool
+	// InsecureAllowUnbound accepts a token that is bound to nothing but its service account, such
+	// as that of "kubectl create token" without --bound-object-kind; otherwise it is refused with
+	// "unbound-token". Only its own end and that of the service account end such a token, and it
+	// names no node: [Validator.ValidateOnNode] refuses it in any case.
+	InsecureAllowUnbound bool
 	// MaxLifetime is the maximum lifetime of a token, from "iat" or "nbf", whichever is
 	// earlier, to "exp", or to "warnafter" if that comes first; 0 means 24 hours. It
 	// must not be negative.

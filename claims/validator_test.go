@@ -33,7 +33,6 @@ func TestStrictAccepts(t *testing.T) {
 // TestStrictAcceptsAlso has other good tokens, and borders.
 func TestStrictAcceptsAlso(t *testing.T) {
 	for name, change := range map[string]func(w *world){
-		"plain":               func(w *world) { w.bind() },
 		"bound to a secret":   func(w *world) { w.bind("secret") },
 		"bound to a node":     func(w *world) { w.bind("node") },
 		"pod without a node":  func(w *world) { w.bind("pod"); w.objects.pod.NodeName = "" },
@@ -97,6 +96,7 @@ func TestStrictRefuses(t *testing.T) {
 		{"a node without UID", func(w *world) { w.claims.Kubernetes.Node.UID = "" }, checkPrivate},
 		{"a node without name", func(w *world) { w.claims.Kubernetes.Node.Name = "" }, checkPrivate},
 		{"a secret without name", func(w *world) { w.bind("secret"); w.claims.Kubernetes.Secret.Name = "" }, checkPrivate},
+		{"bound to nothing", func(w *world) { w.bind() }, checkUnbound},
 		{"secret and pod", func(w *world) { w.bind("secret", "pod") }, checkBinding},
 		{"secret and node", func(w *world) { w.bind("secret", "node") }, checkBinding},
 		{"no account", func(w *world) { w.objects.account = nil }, Check("service-account-gone")},
@@ -340,6 +340,45 @@ func TestInsecureSkipObjects(t *testing.T) {
 			_, err := v.Validate(t.Context(), w.token(t))
 			wantCheck(t, err, tt.check)
 		})
+	}
+}
+
+// TestInsecureAllowUnbound accepts a token that is bound to nothing, and checks all else of it.
+func TestInsecureAllowUnbound(t *testing.T) {
+	w := newWorld(t)
+	w.bind()
+	config := w.strictConfig()
+	config.InsecureAllowUnbound = true
+	v := w.strictWith(t, config)
+	if _, err := v.Validate(t.Context(), w.token(t)); err != nil {
+		t.Error(err)
+	}
+	_, _, err := v.ValidateOnNode(t.Context(), w.token(t), attested())
+	wantCheck(t, err, checkNodeClaim)
+	_, _, err = w.strict(t).ValidateOnNode(t.Context(), w.token(t), attested())
+	wantCheck(t, err, checkUnbound)
+	w.objects.account.UID = "x"
+	_, err = v.Validate(t.Context(), w.token(t))
+	wantCheck(t, err, CheckServiceAccountUID)
+
+	w = newWorld(t) // a bound token is still held against its objects
+	config = w.strictConfig()
+	config.InsecureAllowUnbound = true
+	w.objects.pod = nil
+	_, err = w.strictWith(t, config).Validate(t.Context(), w.token(t))
+	wantCheck(t, err, checkPodGone)
+
+	w = newWorld(t) // without objects too, where nothing is known but the token
+	w.bind()
+	config = w.strictConfig()
+	config.Objects, config.InsecureSkipObjects, config.Node = nil, true, NodeCheck{}
+	_, err = w.strictWith(t, config).Validate(t.Context(), w.token(t))
+	wantCheck(t, err, checkUnbound)
+	for _, kind := range []string{"pod", "secret", "node"} { // one reference is enough
+		w.bind(kind)
+		if _, err := w.strictWith(t, config).Validate(t.Context(), w.token(t)); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
 	}
 }
 

@@ -215,7 +215,8 @@ func (a *Attested) InventoryName() (string, error) {
 }
 
 // Decision approves the object that was verified: it is the only way to an approval, which
-// needs a value that was verified and never just the absence of an error. A nil or incomplete
+// needs a value that was verified and never just the absence of an error.
+// [UnplacedDecision.For] makes what can be written of it, for this object and no other. A nil or incomplete
 // Attested gives a retry, and so does one for a hello, which gets a challenge and no
 // certificate, one that was checked over an hour ago by the clock of its policy, and one for an
 // object without a UID, which could be another. A request whose own signature does not verify is
@@ -226,7 +227,7 @@ func (a *Attested) InventoryName() (string, error) {
 // minute to sign. Any other signer has to shorten certificates itself. What would end too late is
 // denied as "expiration", except a kubelet's request for a serving certificate without
 // expirationSeconds, which gives a retry.
-func (a *Attested) Decision() Decision {
+func (a *Attested) Decision() UnplacedDecision {
 	c := a.sound()
 	if c == nil || a.machine == "" || c.filedUnder != c.signerName {
 		return Decide(nil)
@@ -238,7 +239,7 @@ func (a *Attested) Decision() Decision {
 	if c.uid == "" {
 		return Decide(errNoUID)
 	}
-	return Decision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed", UID: c.uid}.placed()
+	return UnplacedDecision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed", uid: c.uid}
 }
 
 var errNoUID = errors.New("csr: the request has no UID, want the one that the API server or Filed gave it")

@@ -38,7 +38,7 @@ func Example_tpm() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(checked.NodeName(), "claims", checked.ClaimedProviderID())
+	fmt.Println(checked.NodeName(), "claims", checked.ClaimedProviderID().Unproven())
 
 	// The verifier says which machine it is, and vouches for its provider ID.
 	result, err := plane.Verifier.Verify(ctx, request)

@@ -80,13 +80,13 @@ func (c *Checked) Machine() *Machine {
 // ClusterIDs returns the names of the cluster that the policy serves ([Policy.ClusterIDs]).
 func (c *Checked) ClusterIDs() []string { return slices.Clone(c.clusters) }
 
-// ClaimedProviderID returns the provider ID that the request claims, or "" if it claims
+// ClaimedProviderID returns the provider ID that the request claims, or the zero value if it claims
 // none. It is only a claim: nothing has proven it.
 func (c *Checked) ClaimedProviderID() Claimed {
 	if c.pkcs10 == nil {
-		return ""
+		return Claimed{}
 	}
-	return Claimed(c.pkcs10.ProviderID)
+	return Claimed{c.pkcs10.ProviderID}
 }
 
 // BuiltInLifetime returns the lifetime that one of Kubernetes' own signers gives the certificate:
@@ -94,9 +94,18 @@ func (c *Checked) ClaimedProviderID() Claimed {
 // is approved. It is 0 under other signers, whose [CA] shortens certificates.
 func (c *Checked) BuiltInLifetime() time.Duration { return c.given }
 
-// Claimed is a node's statement about itself. It has a type of its own, so that no authorizer vouches
-// for it by assigning it.
-type Claimed string
+// Claimed is a node's statement about itself; the zero value is no claim. It is no string, and no conversion
+// makes one of it, so that no provider or authorizer puts it into a [Grant] without a call of
+// [Claimed.Unproven], which a reader sees.
+type Claimed struct{ text string }
+
+// NewClaimed returns a claim, for tests of its readers.
+func NewClaimed(text string) Claimed { return Claimed{text} }
+
+// Unproven returns the text of the claim, for logs and for comparison with the inventory; "" without
+// a claim. A machine may claim another one's provider ID: never grant it, write it into a certificate or
+// look a machine up by it.
+func (c Claimed) Unproven() string { return c.text }
 
 // DNSNames returns the DNS names that a serving request asks for: all in lower case, each
 // belonging to the machine.

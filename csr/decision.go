@@ -70,8 +70,19 @@ const (
 	maxMessageSize = 2048
 )
 
+// UnplacedDecision is a decision without the object that it is about: it has neither a condition nor a
+// place to write one, so it cannot be written. [UnplacedDecision.For] makes the [Decision] of it.
+type UnplacedDecision struct {
+	// Verdict, Reason, Message and Detail are as in [Decision]. For may change the verdict: a request
+	// that is finished is ignored, and one that is approved can only fail.
+	Verdict                 Verdict
+	Reason, Message, Detail string
+
+	uid string // of the object that was verified; "" unless the verdict is to approve
+}
+
 // Decision is a verdict in the form of a condition of a CertificateSigningRequest, with the
-// place to write it.
+// place to write it. [UnplacedDecision.For] makes it for one object.
 //
 // A writer takes the object that was checked, appends the condition to those already there,
 // leaves the conditions of others as they are, and updates the subresource with the object's
@@ -89,9 +100,8 @@ type Decision struct {
 	// Subresource is where to write the condition: SubresourceApproval or SubresourceStatus,
 	// or "" if Condition is "".
 	Subresource string
-	// UID and ResourceVersion identify the object that was checked, as [Decision.For]
-	// found them: the decision is about that object only. An approval has the UID from the
-	// beginning.
+	// UID and ResourceVersion identify the object that was checked, as [UnplacedDecision.For]
+	// found them: the decision is about that object only.
 	UID, ResourceVersion string
 	// Reason is one CamelCase word of ASCII letters and digits, beginning with a
 	// letter, 1 to 128 bytes. For a violation it is the rule's name:
@@ -108,9 +118,9 @@ type Decision struct {
 	Detail string
 }
 
-// Decide turns the error of a check into a Decision about a request that no approver has
-// approved. It never approves: [Attested.Decision] does. [Decision.For] fits either to the
-// object: every decision that is to be written must go through it.
+// Decide turns the error of a check into a decision about a request that no approver has
+// approved. It never approves: [Attested.Decision] does. [UnplacedDecision.For] fits either to the
+// object, and nothing else gives it a condition to write.
 //
 //   - nil means retry: that nothing was refused does not say that anything was proven.
 //   - A request that is finished ([CheckRequestClosed]) is ignored, and so is one filed
@@ -122,24 +132,24 @@ type Decision struct {
 //   - [refusal.ErrRetry], [refusal.CheckConfig], context.Canceled, context.DeadlineExceeded and
 //     every error of an unknown kind mean retry. So does a refusal that was itself caused by
 //     one of the first four: its question has no answer yet.
-func Decide(err error) Decision {
+func Decide(err error) UnplacedDecision {
 	switch {
 	case err == nil:
-		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "no error, and nothing that was verified"}
+		return UnplacedDecision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "no error, and nothing that was verified"}
 	case errors.Is(err, CheckRequestClosed), errors.Is(err, ErrOtherSigner):
-		return Decision{Verdict: VerdictIgnore, Reason: reasonIgnored, Message: cleanMessage(err.Error())}
+		return UnplacedDecision{Verdict: VerdictIgnore, Reason: reasonIgnored, Message: cleanMessage(err.Error())}
 	}
 	if reason, ok := refusedWith(err); ok {
-		d := Decision{Verdict: VerdictDeny, Reason: cleanReason(reason), Message: cleanMessage(err.Error())}
+		d := UnplacedDecision{Verdict: VerdictDeny, Reason: cleanReason(reason), Message: cleanMessage(err.Error())}
 		if slices.ContainsFunc(hiddenChecks, func(c Check) bool { return errors.Is(err, c) }) {
 			d.Detail, d.Message = d.Message, cleanMessage(strings.Join(checkNames(err), ", ")+"; the log and the Event of the controller say more")
 		}
 		if e, ok := errors.AsType[noMachine](err); ok && e.said.Error() != ErrNoMachine.Error() {
 			d.Detail = cleanMessage("the inventory: " + e.said.Error() + "; " + cmp.Or(d.Detail, d.Message))
 		}
-		return d.placed()
+		return d
 	}
-	return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: cleanMessage(err.Error())}
+	return UnplacedDecision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: cleanMessage(err.Error())}
 }
 
 // For fits a decision to the object that it is about, as it was when it was checked:
@@ -153,38 +163,31 @@ func Decide(err error) Decision {
 // Conditions of other types than [ConditionApproved], [ConditionDenied] and
 // [ConditionFailed] belong to others and decide nothing. A decision for a nil request is to
 // retry, and so is one for an object with another UID.
-func (d Decision) For(r *Request) Decision {
+func (d UnplacedDecision) For(r *Request) Decision {
 	if r == nil {
 		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "no request"}
 	}
-	if d.UID != "" && d.UID != r.Metadata.UID {
-		d = Decision{Verdict: VerdictRetry, Reason: ReasonRetry,
-			Message: "a decision about object " + refusal.Quote(d.UID) + ", and this is " + refusal.Quote(r.Metadata.UID)}
+	if d.uid != "" && d.uid != r.Metadata.UID {
+		d = UnplacedDecision{Verdict: VerdictRetry, Reason: ReasonRetry,
+			Message: "a decision about object " + refusal.Quote(d.uid) + ", and this is " + refusal.Quote(r.Metadata.UID)}
 	}
 	approved := r.HasCondition(ConditionApproved)
 	switch faults := r.closed(); {
 	case len(faults) > 0:
-		d = Decision{Verdict: VerdictIgnore, Reason: reasonIgnored, Message: strings.Join(faults, ", ")}
+		d = UnplacedDecision{Verdict: VerdictIgnore, Reason: reasonIgnored, Message: strings.Join(faults, ", ")}
 	case d.Verdict == VerdictDeny && approved:
 		d.Verdict = VerdictFail
 	}
-	d = d.placed()
-	if d.Verdict == VerdictApprove && approved {
-		d.Condition, d.Subresource = "", ""
-	}
-	d.UID, d.ResourceVersion = r.Metadata.UID, r.Metadata.ResourceVersion
-	return d
-}
-
-// placed fills in where to write the verdict on a request that is not approved.
-func (d Decision) placed() Decision {
 	place := map[Verdict][2]string{
 		VerdictApprove: {ConditionApproved, SubresourceApproval},
 		VerdictDeny:    {ConditionDenied, SubresourceApproval},
 		VerdictFail:    {ConditionFailed, SubresourceStatus},
 	}[d.Verdict]
-	d.Condition, d.Subresource = place[0], place[1]
-	return d
+	if d.Verdict == VerdictApprove && approved {
+		place = [2]string{}
+	}
+	return Decision{Verdict: d.Verdict, Condition: place[0], Subresource: place[1], UID: r.Metadata.UID, ResourceVersion: r.Metadata.ResourceVersion,
+		Reason: d.Reason, Message: d.Message, Detail: d.Detail}
 }
 
 // refusedWith finds the first definite refusal in the tree of err and its reason.

@@ -3,10 +3,9 @@ package csr_test
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -14,9 +13,9 @@ import (
 
 // outcomes are the results of a verification, by the verdict on a request that no approver has
 // approved.
-func outcomes(t *testing.T) map[csr.Verdict]csr.Decision {
+func outcomes(t *testing.T) map[csr.Verdict]csr.UnplacedDecision {
 	t.Helper()
-	return map[csr.Verdict]csr.Decision{
+	return map[csr.Verdict]csr.UnplacedDecision{
 		csr.VerdictApprove: goodVerified(goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)).Decision(),
 		csr.VerdictDeny:    csr.Decide(&csr.Error{Check: csr.CheckUsages}),
 		csr.VerdictRetry:   csr.Decide(refusal.Retry(errors.New("no answer"))),
@@ -74,9 +73,6 @@ func TestDecisionFor(t *testing.T) {
 						t.Errorf("got a decision about object %q at %q", d.UID, d.ResourceVersion)
 					}
 					checkPlace(t, d, r)
-					if again := d.For(r); d != again {
-						t.Errorf("for the same object again: (-first +again)\n%s", cmp.Diff(d, again))
-					}
 				})
 			}
 		})
@@ -105,20 +101,53 @@ func checkPlace(t *testing.T, d csr.Decision, r *csr.Request) {
 	}
 }
 
-// TestDecisionWithoutAnObject: before For a decision is for a request that is not approved yet, and
-// only an approval names its object.
+// TestDecisionWithoutAnObject: for no request nothing is decided, and only an approval is for one object.
 func TestDecisionWithoutAnObject(t *testing.T) {
-	for verdict, d := range outcomes(t) {
+	another := &csr.Request{Metadata: csr.Metadata{UID: "another"}}
+	for verdict, unplaced := range outcomes(t) {
 		t.Run(verdict.String(), func(t *testing.T) {
-			if d.Verdict != verdict || (d.UID == "u") != (verdict == csr.VerdictApprove) || d.ResourceVersion != "" {
-				t.Errorf("got %+v", d)
+			if unplaced.Verdict != verdict {
+				t.Errorf("got %+v", unplaced)
 			}
-			checkPlace(t, d, &csr.Request{})
-			if d = d.For(nil); d.Verdict != csr.VerdictRetry {
-				t.Errorf("for no request: got %v", d.Verdict)
+			for _, r := range []*csr.Request{nil, another} {
+				want, d := verdict, unplaced.For(r)
+				if r == nil || verdict == csr.VerdictApprove {
+					want = csr.VerdictRetry
+				}
+				if d.Verdict != want {
+					t.Errorf("for %v: got %v, want %v", r, d.Verdict, want)
+				}
+				checkPlace(t, d, &csr.Request{})
 			}
-			checkPlace(t, d, &csr.Request{})
 		})
+	}
+}
+
+// TestUnplacedDecision: a decision that was not made for an object has nothing to write, nowhere to write
+// it, and no object to write it to. That is its type's to say.
+func TestUnplacedDecision(t *testing.T) {
+	unplaced, placed := reflect.TypeFor[csr.UnplacedDecision](), reflect.TypeFor[csr.Decision]()
+	for _, name := range []string{"Condition", "Subresource", "UID", "ResourceVersion"} {
+		if _, ok := unplaced.FieldByName(name); ok {
+			t.Errorf("an UnplacedDecision has a %s", name)
+		}
+		if _, ok := placed.FieldByName(name); !ok {
+			t.Errorf("a Decision has no %s", name)
+		}
+	}
+	if unplaced.ConvertibleTo(placed) || placed.NumMethod() > 0 {
+		t.Error("a Decision can be made of an UnplacedDecision in another way than For")
+	}
+}
+
+// TestClaimedIsNoString: no assignment and no conversion makes a provider ID of a claim.
+func TestClaimedIsNoString(t *testing.T) {
+	claimed := reflect.TypeFor[csr.Claimed]()
+	if claimed.ConvertibleTo(reflect.TypeFor[string]()) || reflect.TypeFor[string]().ConvertibleTo(claimed) {
+		t.Error("a claim can be converted")
+	}
+	if got := csr.NewClaimed("test://1").Unproven(); got != "test://1" || csr.NewClaimed("") != (csr.Claimed{}) {
+		t.Errorf("got %q", got)
 	}
 }
 
@@ -148,10 +177,11 @@ func TestPolicyOnFinishedRequests(t *testing.T) {
 				if !errors.Is(err, csr.CheckRequestClosed) || errors.Is(err, csr.CheckUsages) != broken {
 					t.Errorf("got %v", err)
 				}
-				for _, d := range []csr.Decision{csr.Decide(err), csr.Decide(err).For(f.request)} {
-					if d.Verdict != csr.VerdictIgnore || d.Condition != "" || d.Subresource != "" {
-						t.Errorf("got %+v, want nothing to write", d)
-					}
+				if d := csr.Decide(err); d.Verdict != csr.VerdictIgnore {
+					t.Errorf("got %+v, want nothing to write", d)
+				}
+				if d := csr.Decide(err).For(f.request); d.Verdict != csr.VerdictIgnore || d.Condition != "" || d.Subresource != "" {
+					t.Errorf("got %+v, want nothing to write", d)
 				}
 			}
 		})

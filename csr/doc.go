@@ -14,10 +14,10 @@
 // [Attested.Details]. A caller that accepts other people's providers has each as a [Provider] and calls
 // [Verify], which checks the result against the request.
 //
-// [Attested.Decision] approves, and nothing else does. [Decide] turns an error into a
-// [Decision], and [Decision.For] fits either to the object. A request that is already approved
-// can no longer be denied: it can only be made Failed, with a write to the status subresource,
-// and For says so.
+// [Attested.Decision] approves, and nothing else does. [Decide] turns an error into
+// a denial or a retry. Neither can be written before [UnplacedDecision.For] has made a [Decision] of it
+// for the object: a request that is already approved can no longer be denied, for example, only made
+// Failed, with a write to the status subresource.
 //
 // The request travels in CertificateSigningRequest.spec.request as PEM blocks: a PKCS#10
 // request, and after it the name of an attestation provider and that provider's evidence

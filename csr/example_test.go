@@ -97,7 +97,7 @@ func newServer(now func() time.Time) (*server, error) {
 }
 
 // handle decides about the body of a request and issues the certificate.
-func (s *server) handle(ctx context.Context, body []byte, user csr.User) (*csr.Issued, csr.Decision) {
+func (s *server) handle(ctx context.Context, body []byte, user csr.User) (*csr.Issued, csr.UnplacedDecision) {
 	attested, err := s.verify(ctx, body, user)
 	if err != nil {
 		return nil, csr.Decide(err)

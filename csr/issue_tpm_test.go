@@ -40,8 +40,8 @@ func TestIssueForTPM(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if checked.NodeName() != node.Name || checked.ClaimedProviderID() != attesttest.ProviderID {
-				t.Errorf("node %q with provider ID %q", checked.NodeName(), checked.ClaimedProviderID())
+			if checked.NodeName() != node.Name || checked.ClaimedProviderID().Unproven() != attesttest.ProviderID {
+				t.Errorf("node %q with provider ID %q", checked.NodeName(), checked.ClaimedProviderID().Unproven())
 			}
 			result, err := plane.Verifier.Verify(t.Context(), request)
 			if err != nil {

@@ -127,7 +127,7 @@ func ExamplePurposeOf() {
 	// signer-name: got "cluster-x-k8s-io/kubelet-serving-tpm", want the prefix cluster.x-k8s.io/: kube-apiserver refuses cluster-x-k8s-io/
 }
 
-func ExampleDecision_For() {
+func ExampleUnplacedDecision_For() {
 	policy := &csr.Policy{
 		SignerNames: []string{csr.SignerClientTPM},
 		ClusterIDs:  []string{"shop.example"},

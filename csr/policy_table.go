@@ -18,7 +18,7 @@ import (
 const (
 	// CheckRequestClosed: the object is not denied, failed, signed or being deleted.
 	// [Decide] ignores one that is: there is nothing left to decide. An Approved condition
-	// is allowed, and changes only how a refusal is written ([Decision.For]).
+	// is allowed, and changes only how a refusal is written ([UnplacedDecision.For]).
 	CheckRequestClosed Check = "request-closed"
 	// CheckSignerName: the certificate is requested from a signer that the policy serves,
 	// and the object is filed under that name or, for a hello, under SignerChallengeTPM. One

@@ -227,8 +227,8 @@ func TestCheckedSaysWhatWasChecked(t *testing.T) {
 	if !reflect.DeepEqual(c.Machine(), f.machine) || c.NodeName() != goodNode || c.Purpose() != csr.PurposeClient {
 		t.Errorf("got %v %q %v", c.Machine(), c.NodeName(), c.Purpose())
 	}
-	if c.SignerName() != csr.SignerClientTPM || c.ClaimedProviderID() != goodProviderID {
-		t.Errorf("got signer %q, provider ID %q", c.SignerName(), c.ClaimedProviderID())
+	if c.SignerName() != csr.SignerClientTPM || c.ClaimedProviderID().Unproven() != goodProviderID {
+		t.Errorf("got signer %q, provider ID %q", c.SignerName(), c.ClaimedProviderID().Unproven())
 	}
 	if c.Requester() != (csr.Requester{Class: csr.RequesterNode, NodeName: goodNode}) {
 		t.Errorf("got %+v", c.Requester())
@@ -239,7 +239,7 @@ func TestCheckedSaysWhatWasChecked(t *testing.T) {
 	if c.DNSNames() != nil || c.IPAddresses() != nil {
 		t.Errorf("got %q %v", c.DNSNames(), c.IPAddresses())
 	}
-	if new(csr.Checked).ClaimedProviderID() != "" {
+	if new(csr.Checked).ClaimedProviderID().Unproven() != "" {
 		t.Error("the zero value claims a provider ID")
 	}
 }

@@ -66,7 +66,7 @@ type User struct {
 // Filed returns the request that a client has filed with a server that is not an API server
 // of Kubernetes: the client's spec, the user, and the time. The server takes by from its own
 // authentication and at from its own clock; at counts in whole seconds. The UID is a digest of all
-// three, so that a decision about one request never fits another ([Decision.For]). Nothing
+// three, so that a decision about one request never fits another ([UnplacedDecision.For]). Nothing
 // is shared with spec or by.
 func Filed(spec *Spec, by User, at time.Time) *Request {
 	r := &Request{Metadata: Metadata{CreationTimestamp: at.Truncate(time.Second)}, User: by}

@@ -1,6 +1,7 @@
 package jws
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -35,23 +36,43 @@ func NewDetached(payload []byte) (*Detached, error) {
 // That is what Kubernetes' bootstrapsigner writes into cluster-info as jws-kubeconfig-<keyID>,
 // byte for byte (k8s.io/cluster-bootstrap, token/jws).
 //
-// The key is a bootstrap token's secret and must not be empty: how much entropy it needs is
-// for the caller to decide. The errors are [CheckKeyID] and "key".
+// The key has at least 32 bytes, the size of HS256's hash output (RFC 7518, section 3.2). There
+// is one exception, the bootstrap token, whose form Kubernetes sets: for a key ID of 6
+// characters, a secret of 16, all of them a to z and 0 to 9. Drawn at random, such a secret has 82
+// bits, which cannot be searched, and the token ends, by default after a day. Any other key is
+// refused, however it was drawn.
+//
+// The errors are [CheckKeyID] and "hmac-key-size".
 func (d *Detached) Sign(keyID string, key []byte) (string, error) {
 	signature, err := d.sign(keyID, key)
 	return string(signature), err
 }
 
-// sign returns the header, two dots and the MAC.
+// sign checks the key ID and the key, and signs.
 func (d *Detached) sign(keyID string, key []byte) ([]byte, error) {
-	if d == nil {
-		d = &Detached{}
-	}
 	if err := checkKeyID(keyID); err != nil {
 		return nil, err
 	}
-	if len(key) == 0 {
-		return nil, &Error{Check: checkKey, Got: "an empty key", Want: "a secret"}
+	if len(key) < sha256.Size && !isBootstrapToken(keyID, key) {
+		return nil, &Error{Check: checkHMACKeySize, Got: bytesText(len(key)), Want: wantHMACKey}
+	}
+	return d.mac(keyID, key), nil
+}
+
+// wantHMACKey describes the keys of detached signatures.
+const wantHMACKey = "32 bytes or more, or a bootstrap token's secret: 16 characters of a-z and 0-9, for a key ID of 6"
+
+// isBootstrapToken reports whether ID and secret have the form of a bootstrap token
+// (k8s.io/cluster-bootstrap, token/api, BootstrapTokenPattern).
+func isBootstrapToken(id string, secret []byte) bool {
+	other := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
+	return len(id) == 6 && len(secret) == 16 && !strings.ContainsFunc(id, other) && !bytes.ContainsFunc(secret, other)
+}
+
+// mac returns the header, two dots and the MAC.
+func (d *Detached) mac(keyID string, key []byte) []byte {
+	if d == nil {
+		d = &Detached{}
 	}
 	signature := make([]byte, 0, encoding.EncodedLen(headerFrame+len(keyID))+len(detachedDots)+macLength)
 	signature = appendHeader(signature, hs256, keyID, "")
@@ -61,14 +82,14 @@ func (d *Detached) sign(keyID string, key []byte) ([]byte, error) {
 	mac.Write(d.encoded)
 	var sum [sha256.Size]byte
 	signature = append(signature, '.')
-	return encoding.AppendEncode(signature, mac.Sum(sum[:0])), nil
+	return encoding.AppendEncode(signature, mac.Sum(sum[:0]))
 }
 
 // Verify checks that signature is, to the byte, what [Detached.Sign] returns for the key ID
 // and key. As in Kubernetes, no other spelling of the header is accepted. MACs are compared
 // in constant time.
 //
-// The errors are [CheckKeyID], "key", "form", "base64url", [CheckHeader], "critical-header",
+// The errors are [CheckKeyID], "hmac-key-size", "form", "base64url", [CheckHeader], "critical-header",
 // [CheckAlgorithm], "jws-signature-size" and "jws-signature".
 func (d *Detached) Verify(signature, keyID string, key []byte) error {
 	want, err := d.sign(keyID, key)

@@ -11,7 +11,6 @@ import (
 	"testing"
 )
 
-// naiveDetached is the definition: RFC 7515, section 5.1 and appendix F.
 // signDetached signs one payload with one key.
 func signDetached(payload []byte, keyID string, key []byte) (string, error) {
 	d, err := NewDetached(payload)
@@ -30,6 +29,7 @@ func verifyDetached(signature string, payload []byte, keyID string, key []byte) 
 	return d.Verify(signature, keyID, key)
 }
 
+// naiveDetached is the definition: RFC 7515, section 5.1 and appendix F.
 func naiveDetached(payload []byte, keyID string, key []byte) string {
 	header, err := json.Marshal(map[string]string{"alg": "HS256", "kid": keyID})
 	if err != nil {
@@ -48,20 +48,60 @@ func TestDetachedKubernetes(t *testing.T) {
 		"Hello from the other side. I must have called a thousand times.": "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8",
 		"": "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..7Ui1ALizW4jXphVUB7xUqC9vLYLL9RZeOFfVLoB7Tgk",
 	} {
-		got, err := signDetached([]byte(payload), "joshua", []byte(key))
-		if err != nil || got != want {
-			t.Errorf("got %s, %v, want %s", got, err, want)
+		d, err := NewDetached([]byte(payload))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err := verifyDetached(want, []byte(payload), "joshua", []byte(key)); err != nil {
-			t.Error(err)
+		if got := string(d.mac("joshua", []byte(key))); got != want {
+			t.Errorf("got %s, want %s", got, want)
 		}
-		refusedFor(t, "foo after it", verifyDetached(want+"foo", []byte(payload), "joshua", []byte(key)), checkSignatureSize)
+		// Kubernetes signs with any secret; this one is no token's, and too short for HS256.
+		refusedFor(t, "23 bytes", d.Verify(want, "joshua", []byte(key)), checkHMACKeySize)
 	}
-	// Kubernetes signs with no secret at all; such a signature is refused.
-	_, err := signDetached(nil, "joshua", nil)
-	refusedFor(t, "no secret", err, checkKey)
-	empty := naiveDetached(nil, "joshua", nil)
-	refusedFor(t, "no secret", verifyDetached(empty, nil, "joshua", nil), checkKey)
+}
+
+// Keys are at least as long as the hash output, or have exactly the form of a bootstrap token.
+func TestDetachedKeySize(t *testing.T) {
+	const id, secret = "abcdef", "0123456789abcdef"
+	for name, test := range map[string]struct {
+		keyID, key string
+		ok         bool
+	}{
+		"a token":                {id, secret, true},
+		"the alphabet's ends":    {"az09az", "az09az09az09az09", true},
+		"32 bytes":               {"joshua's", strings.Repeat("\xff", 32), true},
+		"33 bytes":               {id, strings.Repeat("k", 33), true},
+		"empty":                  {id, "", false},
+		"one byte":               {id, "k", false},
+		"15 characters":          {id, secret[:15], false},
+		"17 characters":          {id, secret + "0", false},
+		"31 bytes":               {id, strings.Repeat("k", 31), false},
+		"a key ID of 5":          {id[:5], secret, false},
+		"a key ID of 7":          {id + "g", secret, false},
+		"a capital in the ID":    {"abcdeF", secret, false},
+		"a capital in the key":   {id, "0123456789abcdeF", false},
+		"before a":               {id, "0123456789abcde`", false},
+		"after z":                {id, "0123456789abcde{", false},
+		"before 0":               {id, "/123456789abcdef", false},
+		"after 9":                {id, ":123456789abcdef", false},
+		"a byte that is no text": {id, "\xff123456789abcdef", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			signature, err := signDetached([]byte("payload"), test.keyID, []byte(test.key))
+			verified := verifyDetached(naiveDetached([]byte("payload"), test.keyID, []byte(test.key)), []byte("payload"), test.keyID, []byte(test.key))
+			if test.ok {
+				if err != nil || verified != nil {
+					t.Errorf("signing: %v, verifying: %v", err, verified)
+				}
+				return
+			}
+			refusedFor(t, "signing", err, checkHMACKeySize)
+			refusedFor(t, "verifying", verified, checkHMACKeySize)
+			if signature != "" || len(test.key) > 1 && strings.Contains(err.Error(), test.key) {
+				t.Errorf("signature %q, error %v", signature, err)
+			}
+		})
+	}
 }
 
 func TestDetachedRandom(t *testing.T) {
@@ -150,7 +190,7 @@ func TestDetachedRefused(t *testing.T) {
 	refusedFor(t, "other key", verifyDetached(good, payload, "abcdef", []byte("0123456789abcdeg")), checkSignature)
 	refusedFor(t, "other ID", verifyDetached(good, payload, "abcdeg", key), CheckKeyID)
 	refusedFor(t, "no ID", verifyDetached(good, payload, "", key), CheckKeyID)
-	refusedFor(t, "no key", verifyDetached(good, payload, "abcdef", nil), checkKey)
+	refusedFor(t, "no key", verifyDetached(good, payload, "abcdef", nil), checkHMACKeySize)
 }
 
 // nextSymbol is the base64url symbol whose value is one more.
@@ -160,7 +200,7 @@ func nextSymbol(c byte) byte {
 }
 
 func TestDetachedLimits(t *testing.T) {
-	key := benchSecret
+	key := []byte("0123456789abcdef0123456789abcdef")
 	largest := make([]byte, maxPayloadSize)
 	signature, err := signDetached(largest, "abcdef", key)
 	if err != nil || verifyDetached(signature, largest, "abcdef", key) != nil {
@@ -201,7 +241,7 @@ func FuzzDetached(f *testing.F) {
 	good := naiveDetached([]byte("payload"), "abcdef", benchSecret)
 	f.Add(good, []byte("payload"), "abcdef", benchSecret)
 	f.Add(good+"=", []byte("payload"), "abcdef", benchSecret)
-	f.Add(strings.Replace(good, "..", ".", 1), []byte("payload"), "<é\u2028", []byte("s"))
+	f.Add(strings.Replace(good, "..", ".", 1), []byte("payload"), "<é\u2028", []byte("0123456789abcdef0123456789abcdef"))
 	f.Add("", []byte(nil), "", []byte(nil))
 	f.Fuzz(func(t *testing.T, signature string, payload []byte, keyID string, key []byte) {
 		want, err := signDetached(payload, keyID, key)

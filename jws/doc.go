@@ -5,7 +5,8 @@
 // # Discovery
 //
 // A [Detached] makes and checks what Kubernetes' bootstrapsigner writes into the cluster-info
-// ConfigMap, byte for byte. It encodes a payload once for many tokens.
+// ConfigMap, byte for byte. It encodes a payload once for many tokens. Its keys have 32 bytes
+// or more, or are the secrets of bootstrap tokens ([Detached.Sign]).
 //
 // # Tokens
 //

@@ -37,6 +37,9 @@ const (
 	checkSignatureSize Check = "jws-signature-size"
 	// checkSignature: the signature is not the key's over these bytes.
 	checkSignature Check = "jws-signature"
+	// checkHMACKeySize: a key for HS256 that is shorter than its hash output (RFC 7518, section
+	// 3.2) and not a bootstrap token's secret.
+	checkHMACKeySize Check = "hmac-key-size"
 	// checkPayloadSize: a payload longer than 2,097,152 bytes, or one that makes a token longer
 	// than MaxTokenSize.
 	checkPayloadSize Check = "payload-size"

@@ -351,14 +351,15 @@ thief() {
 	stop_one stolen
 }
 
-# refused TEXT WHAT shows what was said, which must be a refusal by WHAT: whatever else fails
-# shows nothing.
+# refused TEXT WHAT shows the last line of a refusal by WHAT: warnings and logs before it say the
+# same. Whatever else fails shows nothing.
 refused() {
-	echo "  $1"
-	case $1 in
+	local last=${1##*$'\n'}
+	echo "  $last"
+	case $last in
 	*"$2"*) ;;
 	*)
-		echo "laptop: that is no refusal by $2" >&2
+		echo "laptop: that is no refusal by $2: $1" >&2
 		return 1
 		;;
 	esac

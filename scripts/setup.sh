@@ -7,7 +7,7 @@
 #               python3 with pyasn1 and botocore, for the tests that run against them,
 #               systemd and ip, for those on a machine of its own, and shellcheck, for lint.
 #               A missing one is reported; those tests skip.
-#   MODE all:   the same programs as test, but a missing one is an error.
+#   MODE all:   the same programs as test, but a missing one is an error, and it says if none is.
 #
 # Run as root on a machine with apt-get it installs the Debian packages that are
 # missing. Otherwise it prints the command that would.
@@ -160,3 +160,4 @@ if [ -n "$tools" ]; then
 	fi
 	say "not installed: $tools; the tests that need them will skip and say so"
 fi
+[ "$mode$missing" != all ] || say "nothing is missing"

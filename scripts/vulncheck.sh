@@ -16,10 +16,16 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 export GOWORK=off
 
 # Vulnerabilities that are known and accepted, each with its reason:
+#   GO-2026-5298  go-attestation, only in attest/tpm/goattestation and only v0.6.4: that version has
+#                 the fix (pull request 502, commit b6e905e), but the entry, which is not reviewed,
+#                 names no fixed version, and no symbols, so that every importer is reported. With
+#                 the faulty function alone as symbol this module is not reported: it never parses
+#                 an event log there (TestVulnerabilities). Delete this when the entry names a version.
 #   GO-2026-6061, GO-2026-6348, GO-2026-6443  grpc, only in test/kubernetes: that module
 #                 builds the Kubernetes that tests run, with the versions that Kubernetes
 #                 itself has, and nothing of it is in what we release.
 accepted_of_kubernetes='GO-2026-6061|GO-2026-6348|GO-2026-6443'
+accepted_of_goattestation='GO-2026-5298 github\.com/google/go-attestation github\.com/google/go-attestation@v0\.6\.4 N/A'
 
 max_days=90
 log=$(mktemp)
@@ -79,14 +85,17 @@ findings() {
 # check FOLDER fails for findings that are neither accepted nor of the standard library.
 check() {
 	local status=0 found bad accepted=none
-	[ "$1" != ./test/kubernetes ] || accepted=$accepted_of_kubernetes
+	case $1 in
+	./test/kubernetes) accepted=$accepted_of_kubernetes ;;
+	./attest/tpm/goattestation) accepted=$accepted_of_goattestation ;;
+	esac
 	(cd "$1" && "$govulncheck" -db "$db" ./...) >"$log" 2>&1 || status=$?
 	if [ "$status" = 0 ]; then
 		echo "vulncheck: $1: ok"
 		return
 	fi
 	found=$(findings)
-	bad=$(echo "$found" | grep -v -E "^($accepted) |^GO-[0-9-]* std " || true)
+	bad=$(echo "$found" | grep -v -E "^($accepted)( |$)|^GO-[0-9-]* std " || true)
 	# 3 is for findings. Another status, or findings that are not understood, is a failure.
 	if [ "$status" != 3 ] || [ -n "$bad" ] || [ -z "$found" ] ||
 		[ "$(echo "$found" | cut -d' ' -f1 | sort -u | wc -l)" != "$(grep -c '^Vulnerability #' "$log")" ]; then

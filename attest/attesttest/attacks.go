@@ -8,6 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
+// honestRequests are the requests that a provider must admit, one for each purpose that it serves.
 func honestRequests() []Attack {
 	honest := func(name, what string, i requestOptions) Attack {
 		i.challenged = true
@@ -54,7 +55,21 @@ func (w *World) requestAttacks() []Attack {
 			requestOptions{bundle: unread, object: annotated(map[string]string{annotationVersions: unknown})}),
 		bundle("no-evidence", "There is no evidence.", func(b *csr.Bundle) { b.Provider, b.Data = "", nil }),
 		bundle("evidence-of-one-byte", "The evidence is one zero byte.", func(b *csr.Bundle) { b.Data = []byte{0} }),
+		withoutData("evidence-empty", "The evidence has length 0.", "-----BEGIN "+csr.BlockData+"-----\n-----END "+csr.BlockData+"-----\n"),
+		withoutData("evidence-missing", "The request names a provider and has no evidence.", ""),
 	}
+}
+
+// withoutData is an attack that has another end than the PEM block with the evidence.
+func withoutData(name, what, end string) Attack {
+	return Attack{Name: name, Class: classRequest, Description: what, make: func(ctx context.Context, a *attempt) (*csr.Request, error) {
+		request, err := requestOptions{}.make(ctx, a)
+		if err == nil {
+			text := request.Spec.Request
+			request.Spec.Request = append(bytes.Clone(text[:bytes.LastIndex(text, []byte("-----BEGIN"))]), end...)
+		}
+		return request, err
+	}}
 }
 
 // evidenceAttacks use good evidence for another request, or change its bytes.
@@ -102,6 +117,9 @@ func machineAttacks() []Attack {
 		attackOf(classBinding, "node-not-ready", "Machine-1 wants to be a node whose machine is not ready.", requestOptions{node: "node-3"}),
 		attackOf(classBinding, "inventory-of-another-machine", "Machine-1 wants to be a node for whose machine the inventory has another identity.", requestOptions{node: "node-7"}),
 		attackOf(classBinding, "inventory-of-another-provider", "Machine-1 wants to be a node whose machine the inventory knows by another provider's evidence.", requestOptions{node: "node-8"}),
+		{Name: "provider-id-claimed", Class: classBinding, mayRetry: true,
+			Description: "Machine-2 claims a provider ID, and the inventory has none for it.",
+			make:        requestOptions{machine: MachineTwo, node: NodeName2, claims: "sim://attesttest/claimed"}.make},
 		attackOf(classBinding, "unknown-node-by-stranger", "An unknown machine with good evidence wants to be a node that is in no inventory.", requestOptions{machine: Stranger, node: "node-9"}),
 	}
 }

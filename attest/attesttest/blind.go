@@ -35,7 +35,7 @@ func (w *World) blindAttacks() []Attack {
 			}
 		}))
 	}
-	return append(attacks, blind(noun+"-bytes-not-covered", "A byte of the "+noun+" was changed.", func(a *answerTemplate, accepted func([]byte) bool) {
+	attacks = append(attacks, blind(noun+"-bytes-not-covered", "A byte of the "+noun+" was changed.", func(a *answerTemplate, accepted func([]byte) bool) {
 		a.tryByteChanges(a.sign(MachineOne, a.value), accepted)
 	}), blind(noun+"-identity-replaced", "The "+noun+" is a stranger's, and in it the identity was replaced by machine-1's.", func(a *answerTemplate, accepted func([]byte) bool) {
 		document := a.sign(Stranger, a.value)
@@ -45,6 +45,7 @@ func (w *World) blindAttacks() []Attack {
 			}
 		}
 	}))
+	return slices.Concat(attacks, wholeAttacks(noun), fieldAttacks(noun))
 }
 
 // answerTemplate is machine-1's answer without the document.
@@ -54,7 +55,7 @@ type answerTemplate struct {
 	identity   func(machine string) string
 	sign       func(machine string, value []byte) []byte
 	request    func(document []byte) *csr.Request
-	lastChange string // for the description of the fault
+	lastChange string // for the fault
 }
 
 // template returns an answerTemplate for documents, or for the evidence of WorldOptions.Prove.
@@ -63,7 +64,11 @@ func (a *attempt) template(ctx context.Context) *answerTemplate {
 	if d == nil {
 		prove := func(machine string) *csr.Bundle {
 			applicant.Machine = machine
-			return must(a.options.Prove(ctx, a.provider, applicant))
+			bundle, err := a.options.Prove(ctx, a.provider, applicant)
+			if machine != MachineOne && csr.Decide(err).Verdict == csr.VerdictDeny {
+				return &csr.Bundle{} // a provider that challenges refuses its hello
+			}
+			return must(bundle, err)
 		}
 		bundle := prove(MachineOne)
 		return &answerTemplate{identity: func(machine string) string { return machine },
@@ -85,14 +90,26 @@ func (a *attempt) template(ctx context.Context) *answerTemplate {
 func blind(name, what string, search func(a *answerTemplate, accepted func(document []byte) bool)) Attack {
 	return Attack{Name: name, Class: classStatement, Description: what, make: func(ctx context.Context, a *attempt) (request *csr.Request, err error) {
 		template := a.template(ctx)
-		err = errAttackFailed("no document contains the value or identity to be replaced")
+		err = errNotApplicable("no part of the evidence can be changed in this way")
 		search(template, func(document []byte) bool {
-			request, err = template.request(document), nil
+			changed := template.carried(document)
+			if changed == nil {
+				return false
+			}
+			request, err = changed, nil
 			return faultOf(classStatement, a.issue(ctx, a.provider, request)) != ""
 		})
 		a.lastChange = template.lastChange
 		return request, err
 	}}
+}
+
+// carried returns the request with a document, or nil if no message can carry it: it is empty, or larger
+// than documents may be.
+func (a *answerTemplate) carried(document []byte) (request *csr.Request) {
+	var err error
+	defer caught(&err)
+	return a.request(document)
 }
 
 // maxPlaces is how many bytes of a document are changed, one at a time.

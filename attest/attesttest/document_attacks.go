@@ -117,6 +117,12 @@ func signedAttacks() []Attack {
 		over("document-over-the-first-bytes", "The document is over the first 8 bytes of the right value, and zeros.",
 			func(b []byte) []byte { clear(b[8:]); return b }),
 		enclosed("document-missing", "There is a proof and no document.", func(s []message.Statement) []message.Statement { return s[:1] }),
+		enclosed("document-empty", "The document has length 0.", func(s []message.Statement) []message.Statement {
+			return []message.Statement{s[0], {Type: s[1].Type, Stmt: []byte{4, 0}}}
+		}),
+		enclosed("document-null", "In the place of the document is a NULL.", func(s []message.Statement) []message.Statement {
+			return []message.Statement{s[0], {Type: s[1].Type, Stmt: []byte{5, 0}}}
+		}),
 		enclosed("document-twice", "The document is included twice.", func(s []message.Statement) []message.Statement { return append(s, s[1]) }),
 		enclosed("statements-reversed", "Document and proof change places.", func(s []message.Statement) []message.Statement { return []message.Statement{s[1], s[0]} }),
 		enclosed("statement-unknown", "A third statement of an unknown type follows the two.", func(s []message.Statement) []message.Statement {

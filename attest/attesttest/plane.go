@@ -212,7 +212,7 @@ func (i *authority) Authorize(ctx context.Context, r *attest.Result) (*attest.Au
 	if err != nil || !i.admits(m, r) {
 		return nil, attest.NotMember("machine " + string(r.Machine) + " is not that of node " + r.NodeName)
 	}
-	a := r.Admit(m.NodeName)
+	a := r.Admit(attest.KnownNode(m.NodeName))
 	a.ProviderID, a.DNSNames, a.IPAddresses = m.ProviderID, m.DNSNames, m.IPAddresses
 	return a, nil
 }

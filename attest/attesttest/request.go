@@ -18,6 +18,7 @@ type requestOptions struct {
 	key        crypto.Signer      // nil is the world's first
 	object     func(*csr.Request) // changes the object before the evidence is made
 	bundle     func(*csr.Bundle)  // changes provider and data afterwards
+	claims     string             // the provider ID to claim; "" is the one of node-1, and none for others
 	challenged bool               // answer the provider's own challenge, if it challenges
 	// prove makes the evidence; nil is honest evidence.
 	prove func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error)
@@ -25,7 +26,7 @@ type requestOptions struct {
 
 // attackOf returns an attack that files one request.
 func attackOf(class, name, what string, o requestOptions) Attack {
-	return Attack{Name: name, Class: class, Description: what, make: o.make}
+	return Attack{Name: name, Class: class, Description: what, make: o.make, serving: o.serving}
 }
 
 // applicant makes the request and the object, without evidence.
@@ -36,8 +37,8 @@ func (w *World) applicant(i requestOptions) *Applicant {
 	if a.Key == nil {
 		a.Key = w.key
 	}
-	if node == NodeName {
-		options.ProviderID = ProviderID
+	if options.ProviderID = i.claims; node == NodeName {
+		options.ProviderID = cmp.Or(i.claims, ProviderID)
 	}
 	if i.serving {
 		purpose, signer = csr.PurposeServing, w.serving
@@ -65,13 +66,10 @@ func (a *Applicant) filed(evidence *csr.Bundle) *csr.Request {
 	return &r
 }
 
-// errAttackFailed is the outcome of an attack for which no request could be made: the provider is safe.
-type errAttackFailed string
+// errNotApplicable is the outcome of one of the package's own attacks that this evidence has no place for.
+type errNotApplicable string
 
-func (s errAttackFailed) Error() string {
-	return "the attack failed before a request was made: " + string(s)
-}
-func (errAttackFailed) DenyReason() string { return "AttackFailed" }
+func (s errNotApplicable) Error() string { return "the attack does not apply: " + string(s) }
 
 // make makes the request object, with honest evidence unless prove is set.
 func (i requestOptions) make(ctx context.Context, a *attempt) (*csr.Request, error) {
@@ -106,7 +104,7 @@ func (a *attempt) challenge(ctx context.Context, hello *csr.Request) ([]byte, er
 		Challenge(ctx context.Context, hello *csr.Request) ([]byte, error)
 	})
 	if !ok {
-		return nil, errAttackFailed("the provider has no method Challenge")
+		return nil, errNotApplicable("the provider has no method Challenge")
 	}
 	hello.Spec.SignerName = a.challenges
 	return challenger.Challenge(ctx, hello)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The classes of attacks, as [Attack] has them. Evidence of WorldOptions.Prove is only attacked
@@ -33,11 +34,21 @@ type Attack struct {
 	Class string
 	// Description describes the attack in one sentence.
 	Description string
-	// Make makes the request of an attack from WorldOptions.Attacks; it is nil in the package's
-	// own. A refusal's error, such as the provider's, has the effect of a refusal.
-	Make func(ctx context.Context, provider csr.Provider) (*csr.Request, error)
+	// Want are the checks that may refuse the attack. A refusal by another one is reported: the
+	// attack has met something else than it is about. Nil means any check of the provider's
+	// verification.
+	Want []refusal.Check
+	// Prove or Make makes an attack of WorldOptions.Attacks; both are nil in the package's own.
+	// Prove makes the evidence that follows machine-1's request for a client certificate of
+	// node-1, and Make the whole request. An error says that there is no request to verify, and
+	// is reported as the attack's own fault, unless it matches a check of Want: that of a
+	// provider that refuses the hello, for example.
+	Prove func(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error)
+	Make  func(ctx context.Context, provider csr.Provider) (*csr.Request, error)
 
-	make func(context.Context, *attempt) (*csr.Request, error)
+	make     func(context.Context, *attempt) (*csr.Request, error)
+	serving  bool // it asks for a serving certificate
+	mayRetry bool // a retry is as good as a refusal
 }
 
 // Outcome is the result of one attack.
@@ -47,7 +58,8 @@ type Outcome struct {
 	Issued bool
 	// Err is the refusal, or nil.
 	Err error
-	// Fault describes the provider's fault in one sentence; "" for a right outcome.
+	// Fault describes the fault of the provider, or of the attack if it ended early, in one
+	// sentence with the check; "" for a right outcome.
 	Fault string
 }
 
@@ -66,6 +78,9 @@ type attempt struct {
 //	verifier, err := attest.NewVerifier(world.Config)
 //	...
 //	attesttest.Run(t, provider, world)
+//
+// An attack that ends before the provider is asked to verify it shows nothing, and is reported. So is one
+// that another check than [Attack.Want] refuses.
 //
 // In addition, a provider must not panic and must not change the request. For a bad request it must
 // return an error that csr.Decide denies or ignores; if its own inventory does not answer, one that
@@ -91,7 +106,7 @@ func Try(ctx context.Context, provider csr.Provider, w *World) []Outcome {
 	return outcomes
 }
 
-// GotIn returns the names of the attacks for which a provider is at fault, in order.
+// GotIn returns the names of the attacks with a Fault, in order.
 func GotIn(outcomes []Outcome) []string {
 	var names []string
 	for i := range outcomes {
@@ -105,10 +120,18 @@ func GotIn(outcomes []Outcome) []string {
 // attacksIn returns all attacks of a world.
 func attacksIn(w *World) []Attack {
 	attacks := slices.Concat(honestRequests(), w.requestAttacks(), w.evidenceAttacks(), machineAttacks())
+	if w.options.ClientOnly {
+		attacks = slices.DeleteFunc(attacks, func(a Attack) bool { return a.serving })
+		attacks = append(attacks, attackOf(classRequest, "serving-not-served", "A node asks for a serving certificate, and the provider is for client certificates alone.",
+			requestOptions{serving: true}))
+	}
 	if d := w.options.Documents; d != nil {
 		attacks = append(attacks, documentAttacks(d.Undated)...)
 	}
 	attacks = append(attacks, w.blindAttacks()...)
+	if w.watched != nil {
+		attacks = append(attacks, budgetAttack())
+	}
 	attacks = append(attacks, attackOf(classFailure, "inventory-down", "The inventory does not answer. A provider must neither accept nor refuse for good.", requestOptions{}))
 	return append(attacks, w.options.Attacks...)
 }
@@ -116,8 +139,13 @@ func attacksIn(w *World) []Attack {
 // made makes the request of an attack.
 func (a *Attack) made(ctx context.Context, at *attempt) (request *csr.Request, err error) {
 	defer caught(&err)
-	if a.Make != nil {
+	switch {
+	case a.Make != nil:
 		return a.Make(ctx, at.provider)
+	case a.Prove != nil:
+		return requestOptions{prove: func(ctx context.Context, at *attempt, applicant *Applicant) (*csr.Bundle, error) {
+			return a.Prove(ctx, at.provider, applicant)
+		}}.make(ctx, at)
 	}
 	return a.make(ctx, at)
 }
@@ -127,21 +155,75 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 	o.Attack = *attack
 	at := &attempt{World: w, provider: provider}
 	request, err := attack.made(ctx, at)
-	_, failed := errors.AsType[failure](err)
-	switch {
-	case failed:
-		o.Err, o.Fault = err, "the request of the attack could not be made: a fault of the runner or of Prove"
-		return o
-	case err == nil:
-		w.setDown(attack.Class == classFailure)
-		err = w.issue(ctx, provider, request)
-		w.setDown(false)
+	if w.watched != nil {
+		defer w.watched.spent.Store(false)
 	}
-	o.Issued, o.Err, o.Fault = err == nil, err, faultOf(attack.Class, err)
-	if o.Fault != "" {
+	if err != nil {
+		o.Err, o.Fault = err, at.endedEarly(ctx, attack, err)
+		return o
+	}
+	w.setDown(attack.Class == classFailure)
+	err = w.issue(ctx, provider, request)
+	w.setDown(false)
+	o.Issued, o.Err = err == nil, err
+	if o.Fault = attack.faultOf(err); o.Fault != "" {
 		o.Fault += at.lastChange
 	}
 	return o
+}
+
+// endedEarly returns the fault of an attack for which there is no request, or "": a check that it wants
+// has refused it, or the provider challenges, and gives this machine no challenge.
+func (a *attempt) endedEarly(ctx context.Context, attack *Attack, err error) string {
+	_, failed := errors.AsType[failure](err)
+	_, inapplicable := errors.AsType[errNotApplicable](err)
+	switch {
+	case failed:
+		return "the request of the attack could not be made: a fault of the runner or of Prove"
+	case attack.Class == classHonest:
+		return faultOf(classHonest, err)
+	case inapplicable || attack.wants(err):
+		return ""
+	case attack.make != nil && csr.Decide(err).Verdict == csr.VerdictDeny:
+		honest := &Attack{make: requestOptions{}.make}
+		if _, err := honest.made(ctx, a); err == nil {
+			return ""
+		}
+	}
+	return "the attack ended before the provider was asked to verify it, by " + stoppedBy(err)
+}
+
+// stoppedBy names the check of an error.
+func stoppedBy(err error) string {
+	if e, ok := errors.AsType[*refusal.Error](err); ok && e != nil {
+		return "check " + string(e.Check)
+	}
+	if r, ok := errors.AsType[interface {
+		error
+		DenyReason() string
+	}](err); ok {
+		return "reason " + r.DenyReason()
+	}
+	return "an error without a check"
+}
+
+// wants reports whether a check that may refuse the attack is in err.
+func (a *Attack) wants(err error) bool {
+	return slices.ContainsFunc(a.Want, func(c refusal.Check) bool { return errors.Is(err, c) })
+}
+
+// faultOf returns the fault of a provider that answered the attack with err, or "".
+func (a *Attack) faultOf(err error) string {
+	switch fault := faultOf(a.Class, err); {
+	case a.mayRetry && err != nil && csr.Decide(err).Verdict == csr.VerdictRetry && !errors.Is(err, errPanicked) && !errors.Is(err, errChanged):
+		return ""
+	case fault == "" && err != nil && len(a.Want) > 0 && !a.wants(err):
+		return fmt.Sprintf("the attack was refused by %s, want %q", stoppedBy(err), a.Want)
+	case fault != "" && a.serving && a.Class == classHonest:
+		return fault + "; a provider for client certificates alone sets WorldOptions.ClientOnly"
+	default:
+		return fault
+	}
 }
 
 // faultOf returns the fault of a provider that answered a request of a class with err, or "".
@@ -151,7 +233,7 @@ func faultOf(class string, err error) string {
 	case errors.Is(err, errPanicked), errors.Is(err, errChanged):
 		return err.Error()
 	case class == classHonest && err != nil:
-		return "an honest request was refused"
+		return "an honest request was refused, by " + stoppedBy(err)
 	case class == classHonest:
 	case err == nil || errors.Is(err, csr.ErrOtherSigner) && !errors.Is(err, csr.CheckSignerName) && !errors.Is(err, csr.Check("provider-unknown")): // this CA would not sign, but another one would
 		return "the attack got a certificate"

@@ -57,6 +57,6 @@ func ExampleDocuments() {
 		fmt.Printf("%T: %q\n", verifies, attesttest.GotIn(outcomes))
 	}
 	// Output:
-	// attesttest_test.carelessPlatform: ["document-forged" "document-of-yesterday" "document-of-tomorrow" "document-value-replaced" "document-bytes-not-covered" "document-identity-replaced"]
+	// attesttest_test.carelessPlatform: ["document-forged" "document-of-yesterday" "document-of-tomorrow" "document-value-replaced" "document-bytes-not-covered" "document-identity-replaced" "document-field-empty" "document-field-missing" "document-field-prefix" "document-field-of-one-repeated-byte" "document-field-of-another-machine" "budget-spent"]
 	// *attesttest.Platform: []
 }

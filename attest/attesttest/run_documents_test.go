@@ -111,7 +111,8 @@ var overAnything = []string{"document-over-another-value", "document-over-zeros"
 	"challenge-window-moved", "challenge-nonce-changed", "echo-issued-at", "echo-not-after", "echo-not-after-stretched-within-an-hour"}
 
 // unsigned are the attacks on a kind that does not verify signatures.
-var unsigned = []string{"document-forged", "document-bytes-not-covered", "document-value-replaced", "document-identity-replaced"}
+var unsigned = []string{"document-forged", "document-bytes-not-covered", "document-value-replaced", "document-identity-replaced",
+	"document-field-empty", "document-field-missing", "document-field-prefix", "document-field-of-one-repeated-byte", "document-field-of-another-machine"}
 
 // TestWeakKinds: a kind that forgets one thing lets in the attacks on it, and no others.
 func TestWeakKinds(t *testing.T) {
@@ -130,7 +131,7 @@ func TestWeakKinds(t *testing.T) {
 				}
 				return d.claims(), nil
 			}}
-		}), unsigned},
+		}), append(slices.Clone(unsigned), "budget-spent")},
 		"time not checked": {kindOf(func(p *Platform) document.Platform {
 			return &weakPlatform{p, func(ctx context.Context, d *platformDocument, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 				return p.Verify(ctx, data, &attest.Inquiry{Now: time.Unix(d.Time, 0), Budget: q.Budget})
@@ -165,7 +166,7 @@ func TestWeakControlPlanes(t *testing.T) {
 		}, []string{"challenge-key-retired"}},
 		"everybody": {func(_ *testing.T, w *World) {
 			w.Config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
-				a := r.Admit(r.NodeName)
+				a := r.InsecureAdmitAnyone()
 				a.ProviderID, a.DNSNames, a.IPAddresses = ProviderID, w.known[NodeName].DNSNames, w.known[NodeName].IPAddresses
 				return a, nil
 			})
@@ -366,23 +367,24 @@ func newNaive(t testing.TB, forget ...string) (*naive, *World) {
 // name the attacks that this lets in: these and no others.
 func TestWeakDocumentProviders(t *testing.T) {
 	for check, want := range map[string][]string{
-		"nothing":      nil,
-		"version":      {"provider-version-unknown", "provider-version-annotated"},
-		"statements":   {"statements-reversed", "statement-unknown", "document-twice"},
-		"cluster":      {"answer-for-another-cluster"},
-		"signer":       {"answer-for-another-signer"},
-		"requester":    {"answer-of-another-requester"},
-		"lifetime":     {"answer-for-another-lifetime"},
-		"machine-key":  {"answer-of-another-machine-key"},
-		"request":      {"answer-for-another-request", "evidence-of-another-key"},
-		"window":       {"challenge-window-stretched", "challenge-window-reversed"},
-		"late":         {"answer-late"},
-		"early":        {"answer-early"},
-		"old":          {"answer-old"},
-		"retired-key":  {"challenge-key-retired"},
-		"unknown-key":  {"challenge-key-unknown", "echo-key-id-unknown"},
-		"value":        overAnything,
-		"value-length": {"document-over-the-first-bytes"},
+		"nothing":     nil,
+		"version":     {"provider-version-unknown", "provider-version-annotated"},
+		"statements":  {"statements-reversed", "statement-unknown", "document-twice"},
+		"cluster":     {"answer-for-another-cluster"},
+		"signer":      {"answer-for-another-signer"},
+		"requester":   {"answer-of-another-requester"},
+		"lifetime":    {"answer-for-another-lifetime"},
+		"machine-key": {"answer-of-another-machine-key"},
+		"request":     {"answer-for-another-request", "evidence-of-another-key"},
+		"window":      {"challenge-window-stretched", "challenge-window-reversed"},
+		"late":        {"answer-late"},
+		"early":       {"answer-early"},
+		"old":         {"answer-old"},
+		"retired-key": {"challenge-key-retired"},
+		"unknown-key": {"challenge-key-unknown", "echo-key-id-unknown"},
+		"value":       overAnything,
+		// It panics where the value has fewer than 8 bytes.
+		"value-length": {"document-over-the-first-bytes", "document-field-empty", "document-field-missing", "document-field-prefix"},
 		"machine":      {"document-of-another-machine"},
 		"fresh":        {"document-of-yesterday"},
 		"future":       {"document-of-tomorrow"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // cloudDocument is the evidence of a cloud whose platform vouches for a machine: which one
@@ -88,23 +89,36 @@ func (p *cloudProvider) MachineName(_ context.Context, a *csr.Attested) (string,
 	return a.InventoryName()
 }
 
+// cloudPlatform signs documents about machines.
+type cloudPlatform struct{ key ed25519.PrivateKey }
+
+// evidence returns a document for a request, as an honest machine gets it at a time.
+func (p cloudPlatform) evidence(a *attesttest.Applicant, at time.Time) (*csr.Bundle, error) {
+	request, err := csr.ParsePKCS10(a.Request)
+	if err != nil {
+		return nil, err
+	}
+	d := cloudDocument{Machine: a.Machine, RequestHash: request.InfoHash[:], Time: at}
+	d.Signature = ed25519.Sign(p.key, d.signed())
+	data, err := json.Marshal(d)
+	return &csr.Bundle{Request: a.Request, Provider: "cloud/v1", Data: data}, err
+}
+
 // newCloud makes the provider, and a world in which honest machines get documents of
 // its platform.
-func newCloud(careless bool) (*cloudProvider, *attesttest.World, error) {
-	public, platform, err := ed25519.GenerateKey(rand.Reader)
+func newCloud(careless bool, attacks ...func(cloudPlatform) attesttest.Attack) (*cloudProvider, *attesttest.World, error) {
+	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, nil, err
 	}
-	prove := func(_ context.Context, _ csr.Provider, a *attesttest.Applicant) (*csr.Bundle, error) {
-		d := cloudDocument{Machine: a.Machine, Time: a.Object.Metadata.CreationTimestamp}
-		if p, err := csr.ParsePKCS10(a.Request); err == nil {
-			d.RequestHash = p.InfoHash[:]
-		}
-		d.Signature = ed25519.Sign(platform, d.signed())
-		data, err := json.Marshal(d)
-		return &csr.Bundle{Request: a.Request, Provider: "cloud/v1", Data: data}, err
+	platform := cloudPlatform{key}
+	options := attesttest.WorldOptions{Provider: "cloud", Prove: func(_ context.Context, _ csr.Provider, a *attesttest.Applicant) (*csr.Bundle, error) {
+		return platform.evidence(a, a.Object.Metadata.CreationTimestamp)
+	}}
+	for _, attack := range attacks {
+		options.Attacks = append(options.Attacks, attack(platform))
 	}
-	w, err := attesttest.OpenWorld(attesttest.WorldOptions{Provider: "cloud", Prove: prove})
+	w, err := attesttest.OpenWorld(options)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -124,6 +138,33 @@ func Example_provider() {
 	// Output:
 	// careless true: ["evidence-of-another-key" "evidence-of-a-client-for-serving"]
 	// careless false: []
+}
+
+// An attack of one's own, on a fact that only the author knows: the platform's clock is an hour ahead.
+// Want names the check that is to refuse it, so a refusal by another check, or an attack that never gets
+// as far as the provider, is reported.
+func ExampleAttack() {
+	clockAhead := func(want refusal.Check) func(cloudPlatform) attesttest.Attack {
+		return func(p cloudPlatform) attesttest.Attack {
+			return attesttest.Attack{Name: "document-of-a-clock-ahead", Class: "statement", Want: []refusal.Check{want},
+				Description: "The platform's clock is an hour ahead.",
+				Prove: func(_ context.Context, _ csr.Provider, a *attesttest.Applicant) (*csr.Bundle, error) {
+					return p.evidence(a, a.Object.Metadata.CreationTimestamp.Add(time.Hour))
+				}}
+		}
+	}
+	for _, want := range []refusal.Check{"cloud-document", "cloud-membership"} {
+		provider, world, err := newCloud(false, clockAhead(want))
+		if err != nil {
+			log.Fatal(err)
+		}
+		outcomes := attesttest.Try(context.Background(), provider, world)
+		last := outcomes[len(outcomes)-1]
+		fmt.Printf("%s: issued %t, fault %q\n", last.Name, last.Issued, last.Fault)
+	}
+	// Output:
+	// document-of-a-clock-ahead: issued false, fault ""
+	// document-of-a-clock-ahead: issued false, fault "the attack was refused by check cloud-document, want [\"cloud-membership\"]"
 }
 
 // TestRunCloud is how an author's own test looks.

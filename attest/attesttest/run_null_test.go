@@ -11,6 +11,7 @@ import (
 func TestInsecureNull(t *testing.T) {
 	w := NewWorld(t, WorldOptions{Documents: toyDocuments(t, strictKind)})
 	policy := []string{"node-unknown", "node-not-ready", "unknown-node-by-stranger", "inventory-of-another-machine", "inventory-of-another-provider"}
+	policy = append(policy, "budget-spent") // it has no budget
 	withEvidence := []string{"provider-version-unknown", "provider-version-annotated", "evidence-of-one-byte"}
 	honest := 0
 	for _, o := range Try(context.Background(), insecureNull(w.Config.Policy), w) {

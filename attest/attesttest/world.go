@@ -37,7 +37,13 @@ type WorldOptions struct {
 	// of its honest machines.
 	Provider string
 	Prove    func(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error)
-	// Attacks are further attacks, tried last. Each has Make.
+	// Kind is the kind of evidence that Prove makes, for a provider that is an attest.Verifier:
+	// World.Config.Kinds has it. Nil otherwise.
+	Kind attest.Kind
+	// ClientOnly says that the provider is for client certificates alone. The policy then has no
+	// serving signer, and a request under it must be refused.
+	ClientOnly bool
+	// Attacks are further attacks, tried last. Each has Prove or Make.
 	Attacks []Attack
 }
 
@@ -67,6 +73,7 @@ type World struct {
 	client, serving, challenges string // signer names
 	now                         time.Time
 	key, other                  crypto.Signer  // of requests
+	watched                     *watchedKind   // the kind in Config; nil without a kind
 	ring, retired, later        attest.RingKey // the key in use, one no longer in use, and one not yet in use
 	ca                          *csr.CA        // of the cluster
 
@@ -84,14 +91,18 @@ func NewWorld(t testing.TB, opts WorldOptions) *World {
 func OpenWorld(opts WorldOptions) (_ *World, err error) {
 	defer caught(&err)
 	w := &World{options: opts, now: time.Now().Truncate(time.Second)}
+	kind := opts.Kind
 	switch d := opts.Documents; {
 	case d != nil:
-		w.options.Provider = d.Kind.Describe().Provider
+		kind = d.Kind
 	case opts.Prove == nil:
 		return nil, refusal.Config("Documents", "", "these, or Prove")
 	}
-	if slices.ContainsFunc(opts.Attacks, func(a Attack) bool { return a.Make == nil }) {
-		return nil, refusal.Config("Attacks", "one without Make", "what makes its request")
+	if kind != nil {
+		w.options.Provider, w.watched = kind.Describe().Provider, &watchedKind{Kind: kind}
+	}
+	if slices.ContainsFunc(opts.Attacks, func(a Attack) bool { return (a.Make == nil) == (a.Prove == nil) }) {
+		return nil, refusal.Config("Attacks", "one with neither Prove nor Make, or with both", "one of the two")
 	}
 	w.client, w.serving = must(csr.PurposeClient.SignerName(w.options.Provider)), must(csr.PurposeServing.SignerName(w.options.Provider))
 	w.challenges = must(csr.SignerChallenge(w.options.Provider))
@@ -104,11 +115,17 @@ func OpenWorld(opts WorldOptions) (_ *World, err error) {
 		Policy:  &csr.Policy{ClusterIDs: []string{ClusterID}, SignerNames: []string{w.client, w.serving}, Machines: w.machine, Now: w.Now},
 		Now:     w.Now,
 	}
+	if opts.ClientOnly {
+		w.Config.Policy.SignerNames = w.Config.Policy.SignerNames[:1]
+	}
+	if w.watched != nil {
+		w.Config.Kinds = []attest.Kind{w.watched}
+	}
 	if d := opts.Documents; d != nil {
 		w.admits = func(m *csr.Machine, r *attest.Result) bool {
 			return d.identity(context.Background(), m.Name) == r.Machine
 		}
-		w.Config.Authorizer, w.Config.Kinds = &authority{&w.inventory}, []attest.Kind{d.Kind}
+		w.Config.Authorizer = &authority{&w.inventory}
 	}
 	w.ca, _ = newClusterCA(w.Config.Policy, w.Now)
 	return w, nil

@@ -1,6 +1,7 @@
 package document_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -33,23 +34,33 @@ func (d cloudDocument) signed() []byte {
 	return data
 }
 
+// readCloud reads a document, and refuses every other encoding of the same contents.
+func readCloud(data []byte) (*cloudDocument, error) {
+	d := &cloudDocument{}
+	err := json.Unmarshal(data, d)
+	if again, _ := json.Marshal(d); err != nil || !bytes.Equal(again, data) {
+		return nil, &attest.Error{Check: checkCloud, Got: "another document", Want: "JSON as the cloud writes it", Err: err}
+	}
+	return d, nil
+}
+
 // cloudPlatform is the control plane's side of the kind, with the cloud's public key.
 type cloudPlatform struct{ key ed25519.PublicKey }
 
 // Read reads a document and verifies nothing.
 func (p cloudPlatform) Read(data []byte) (*document.Claims, error) {
-	var d cloudDocument
-	if err := json.Unmarshal(data, &d); err != nil {
-		return nil, &attest.Error{Check: checkCloud, Got: "no document", Want: "JSON", Err: err}
+	d, err := readCloud(data)
+	if err != nil {
+		return nil, err
 	}
 	return &document.Claims{Machine: attest.Identity("cloud:" + d.Machine), Value: d.Nonce}, nil
 }
 
 // Verify verifies the signature and reads what it is over.
 func (p cloudPlatform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
-	var d cloudDocument
-	if err := json.Unmarshal(data, &d); err != nil {
-		return nil, &attest.Error{Check: checkCloud, Got: "no document", Want: "JSON", Err: err}
+	d, err := readCloud(data)
+	if err != nil {
+		return nil, err
 	}
 	if err := q.Budget.Signature(ctx); err != nil {
 		return nil, err

@@ -133,25 +133,25 @@ func (p *Plane) Handle(ctx context.Context, request *csr.Request) *Reply {
 	if p == nil || p.verifier == nil || request == nil {
 		return &Reply{Err: errNoPlane}
 	}
-	r := p.decide(ctx, request)
-	r.Decision = r.Decision.For(request)
-	return r
+	if !slices.Contains(p.signers, request.Spec.SignerName) {
+		challenge, err := p.verifier.Challenge(ctx, request)
+		return &Reply{Decision: attest.ChallengeDecision(challenge, err).For(request), Err: err}
+	}
+	result, issued, err := p.issue(ctx, request)
+	if err != nil {
+		return &Reply{Decision: csr.Decide(err).For(request), Err: err}
+	}
+	return &Reply{Decision: result.Attested().Decision().For(request), Issued: issued, Result: result}
 }
 
 var errNoPlane = errors.New("join: no request, or a plane that NewPlane did not make")
 
-func (p *Plane) decide(ctx context.Context, request *csr.Request) *Reply {
-	if !slices.Contains(p.signers, request.Spec.SignerName) {
-		challenge, err := p.verifier.Challenge(ctx, request)
-		return &Reply{Decision: attest.ChallengeDecision(challenge, err), Err: err}
-	}
+// issue verifies an answer and issues its certificate.
+func (p *Plane) issue(ctx context.Context, request *csr.Request) (*attest.Result, *csr.Issued, error) {
 	result, err := p.verifier.Verify(ctx, request)
 	if err != nil {
-		return &Reply{Decision: csr.Decide(err), Err: err}
+		return nil, nil, err
 	}
 	issued, err := p.ca.Issue(ctx, result.Attested())
-	if err != nil {
-		return &Reply{Decision: csr.Decide(err), Err: err}
-	}
-	return &Reply{Decision: result.Attested().Decision(), Issued: issued, Result: result}
+	return result, issued, err
 }

@@ -133,7 +133,7 @@ func intersect(r, named *attest.Result, a, b *attest.Authorization) (*attest.Aut
 	if name == "" || name != other {
 		return nil, attest.NotMember("machine " + string(r.Machine) + " as two nodes, " + refusal.OrNothing(name) + " and " + refusal.OrNothing(other))
 	}
-	both := r.Admit(name)
+	both := r.Admit(attest.KnownNode(name))
 	both.NotAfter = earlier(a.NotAfter, b.NotAfter)
 	same, one, another := oid.SameProviderID(a.ProviderID, b.ProviderID)
 	switch {

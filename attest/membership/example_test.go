@@ -38,6 +38,30 @@ gce:project-1/4712 node-2 gce://project-1/europe-west1-b/node-2
 	// member-list: line 1: got a space too many, want one between two fields
 }
 
+// The machines of a kind of evidence of one's own: the last field of a line is the name that its
+// document.KindConfig has as Provider. A line without it is of kind tpm, and admits no machine of another.
+func ExampleParseStaticList() {
+	members, err := membership.ParseStaticList([]byte(
+		"cloud:vm-17 node-1 provider=cloud\n" +
+			"cloud:vm-18 node-2 cloud://zone-1/vm-18 provider=cloud\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	open := attest.Opening{Roads: []attest.OpenRoad{{Provider: "cloud", Road: attest.RoadDocument, Identities: []attest.Grammar{{Kind: "cloud"}}}}}
+	fmt.Println(attest.CheckAuthorizer(members, open)) // as a verifier of that kind does when it is made
+
+	members, err = membership.ParseStaticList([]byte("cloud:vm-17 node-1\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(attest.CheckAuthorizer(members, open))
+	// Output:
+	// <nil>
+	// member-list: member 1, node node-1: got evidence of tpm, which is not open for cloud:vm-17; machines of kind cloud are found with provider=cloud in the line
+}
+
 // Trust on first use of the machines of an inventory. The registry is of one cluster: a verifier
 // of another refuses it when it is made.
 func ExampleFirstUse() {

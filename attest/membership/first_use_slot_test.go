@@ -57,7 +57,7 @@ func TestFirstUseSlot(t *testing.T) {
 	alone := func(a attest.Authorizer) attest.Authorizer { return a }
 	named := func(a attest.Authorizer) attest.Authorizer {
 		return membership.Both(attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
-			given := r.Admit(node.Name)
+			given := r.Admit(attest.KnownNode(node.Name))
 			given.ProviderID, given.MachineUID = node.ProviderID, "slot-1"
 			return given, nil
 		}), a)

@@ -156,7 +156,7 @@ func TestFirstUseNewcomers(t *testing.T) {
 	serving.Purpose = csr.PurposeServing
 	f.refuse(t, serving, checkRegistryRequester)
 	wrongClaim := answerOf(t, "new", "gce:p/1")
-	wrongClaim.ClaimedProviderID = "test://another"
+	wrongClaim.ClaimedProviderID = csr.NewClaimed("test://another")
 	if _, err := asked(t, f, wrongClaim); !errors.Is(err, refusal.Check("provider-id")) || len(recordsOf(t, f.registry)) != 0 {
 		t.Errorf("a claim to another provider ID: got %v, %d records", err, len(recordsOf(t, f.registry)))
 	}

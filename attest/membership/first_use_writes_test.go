@@ -409,7 +409,7 @@ func TestFirstUseRefusalsHide(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	f.admit(t, answerOf(t, "node-1", "gce:p/1"))
 	claimed := answerOf(t, "node-1", "gce:p/1")
-	claimed.ClaimedProviderID = "test://2"
+	claimed.ClaimedProviderID = csr.NewClaimed("test://2")
 	for _, c := range []struct {
 		r           *attest.Result
 		check, hide string

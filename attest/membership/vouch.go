@@ -27,7 +27,7 @@ func clustersOf(r *attest.Result) []string {
 // inventory or evidence. The Verifier refuses one that they contradict.
 func vouch(r *attest.Result, nodeName, providerID string) *attest.Authorization {
 	m := inventoryOf(r)
-	a := r.Admit(nodeName)
+	a := r.Admit(attest.KnownNode(nodeName))
 	a.ProviderID, a.DNSNames, a.IPAddresses = cmp.Or(providerID, r.Granted.ProviderID), m.DNSNames, m.IPAddresses
 	return a
 }

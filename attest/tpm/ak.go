@@ -11,11 +11,12 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
 // AKSource says where a node's attestation key comes from: exactly one of Template,
-// TemplateIndex, Handle and OEM. A key from a template is recreated for each operation,
+// TemplateIndex, Handle, File and OEM. A key from a template is recreated for each operation,
 // always as the same key, and leaves nothing behind in the TPM; for RSA that takes a hardware
 // TPM seconds.
 type AKSource struct {
@@ -32,6 +33,13 @@ type AKSource struct {
 	// Handle is a persistent key, 0x81000000 to 0x81ffffff, with
 	// [ProverOptions].AKPassword; 0 for none.
 	Handle tpm2.TPMHandle
+	// File is a key that other software made under a storage key and keeps as the TPM encrypted
+	// it, such as one of go-attestation (package goattestation makes the File). It is loaded for
+	// each operation and leaves nothing behind in the TPM. It has the empty password and no
+	// policy; Parent is persistent, with the empty password, or tpm2.TPMRHOwner where the owner
+	// hierarchy has the empty one. [tpmkey.ParseFile] reads no restricted key, so the fields come
+	// from that software's own form.
+	File *tpmkey.File
 	// CertificateIndex is the NV index of the key's certificate, in DER; 0 if the certificate
 	// comes from elsewhere.
 	CertificateIndex tpm2.TPMHandle
@@ -62,14 +70,41 @@ func (s *AKSource) check() error {
 	if s.OEM && s.CertificateIndex != 0 {
 		return errors.New("source of the attestation key: CertificateIndex and OEM, which has indexes of its own, are both set")
 	}
-	return checkSource("attestation key", s.Handle, s.Template != nil, s.TemplateIndex != 0, s.OEM)
+	if err := checkSource("attestation key", s.Handle, s.Template != nil, s.TemplateIndex != 0, s.File != nil, s.OEM); err != nil {
+		return err
+	}
+	if s.File == nil {
+		return nil
+	}
+	if err := checkAKFile(s.File); err != nil {
+		return fmt.Errorf("source of the attestation key: File: %w", err)
+	}
+	return nil
+}
+
+// checkAKFile refuses a key that no verifier accepts, and one that takes more than the empty
+// password.
+func checkAKFile(f *tpmkey.File) error {
+	public, err := statement.ParsePublic(f.Public)
+	switch {
+	case err != nil:
+		return err
+	case len(f.Policy) != 0:
+		return errors.New("a policy, which the use of an attestation key cannot have here")
+	case len(f.Private) == 0 || len(f.Private) > tpmop.MaxPrivateSize:
+		return fmt.Errorf("private part of %d bytes, want 1 to %d", len(f.Private), tpmop.MaxPrivateSize)
+	}
+	if err := statement.CheckAKPublic(public); err != nil {
+		return err
+	}
+	return tpmop.CheckStorageParent(f.Parent)
 }
 
 // checkSource requires exactly one of the handle and the templates.
 func checkSource(what string, handle tpm2.TPMHandle, templates ...bool) error {
 	given := slices.DeleteFunc(append(templates, handle != 0), func(given bool) bool { return !given })
 	if len(given) != 1 {
-		return fmt.Errorf("source of the %s: got %d of Template, TemplateIndex, Handle and OEM, want one", what, len(given))
+		return fmt.Errorf("source of the %s: got %d of Template, TemplateIndex, Handle, File and OEM, want one", what, len(given))
 	}
 	if err := tpmop.CheckPersistent(handle); handle != 0 && err != nil {
 		return fmt.Errorf("source of the %s: %w", what, err)
@@ -113,6 +148,13 @@ func accepted(what string, key *tpmop.LoadedKey, err error, check func(*statemen
 func (s *AKSource) load(ctx context.Context, h *tpmop.Handles, password []byte, mayLackNonce bool) (*tpmop.LoadedKey, error) {
 	if s.Handle != 0 {
 		return tpmop.ReadPublic(ctx, h, s.Handle)
+	}
+	if s.File != nil {
+		parent, err := tpmop.StorageParent(ctx, h, s.File.Parent, nil)
+		if err != nil {
+			return nil, err
+		}
+		return tpmop.LoadUnder(ctx, h, parent, s.File.Public, s.File.Private)
 	}
 	template, err := s.template(ctx, h, mayLackNonce)
 	if err != nil {

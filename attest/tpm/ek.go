@@ -81,7 +81,8 @@ func EKHigh(number int) EKOrigin {
 // loadEK creates or finds the endorsement key, and refuses one for which no verifier makes a
 // credential.
 func loadEK(ctx context.Context, h *tpmop.Handles, source *EKOrigin, endorsementPassword []byte) (*tpmop.LoadedKey, error) {
-	ek, err := (&AKSource{source.Template, source.TemplateIndex, source.NonceIndex, source.Handle, source.CertificateIndex, false}).load(ctx, h, endorsementPassword, true)
+	ek, err := (&AKSource{Template: source.Template, TemplateIndex: source.TemplateIndex, NonceIndex: source.NonceIndex, Handle: source.Handle}).
+		load(ctx, h, endorsementPassword, true)
 	return accepted("endorsement key", ek, err, checkEKPublic)
 }
 

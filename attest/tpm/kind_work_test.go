@@ -94,7 +94,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool, curve elliptic.Cu
 	}
 	config.Now = func() time.Time { return w.now } // a search outlasts the age of a hello
 	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
-		a := as(string(r.ClaimedProviderID))(r)
+		a := as(r.ClaimedProviderID.Unproven())(r)
 		a.NotAfter = w.now.AddDate(0, 0, 1)
 		return a, nil
 	})

@@ -82,6 +82,9 @@ func NewProver(tpm transport.TPM, source AKSource, opts ProverOptions) (*Prover,
 		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "unusable options", Err: err}
 	}
 	opts.Certificates, opts.Intermediates = clonedBytes(opts.Certificates), clonedBytes(opts.Intermediates)
+	if f := source.File; f != nil {
+		source.File = &tpmkey.File{Parent: f.Parent, Public: bytes.Clone(f.Public), Private: bytes.Clone(f.Private)}
+	}
 	opts.Quote = slices.Clone(opts.Quote)
 	for n, s := range opts.Quote {
 		opts.Quote[n].Select = bytes.Clone(s.Select)

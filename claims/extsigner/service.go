@@ -106,7 +106,8 @@ func (s *Service) ready() error {
 // Sign signs the claims of a bound token: claims of the issuer, encoded exactly as
 // [claims.Claims.Marshal] encodes them with nothing added, which pass [claims.Claims.Check],
 // and a lifetime of at most MaxLifetime that has begun and not ended.
-// Otherwise the error is "signer-claims". segment is the token's second segment: the claims
+// Otherwise the error is "signer-claims". Claims of a token that is bound to its service account
+// alone are signed, since kube-apiserver issues such tokens. segment is the token's second segment: the claims
 // in base64url without padding.
 //
 // The answer is checked as kube-apiserver does, and its signature is verified: "signer-header",

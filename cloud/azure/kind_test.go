@@ -82,7 +82,7 @@ func TestConformance(t *testing.T) {
 		"nothing verified": {&kindtest.WeakPlatform{Platform: strict, Instead: func(data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			return strict.Read(data)
 		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow",
-			"document-value-replaced", "document-bytes-not-covered", "document-identity-replaced"}},
+			"document-value-replaced", "document-bytes-not-covered", "document-identity-replaced", "budget-spent"}},
 		"every root trusted": {&platform{untrusting, []string{testSubscription}}, []string{"document-forged"}},
 		"time of the document": {&kindtest.WeakPlatform{Platform: strict, Instead: func(data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			d, err := parseInsecure(data)

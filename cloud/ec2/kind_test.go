@@ -60,7 +60,7 @@ func TestConformance(t *testing.T) {
 		"another's STS": {open(ours, theirs), []string{"honest-client", "honest-serving", "honest-second-machine", "honest-annotated"}},
 		"nothing verified": {&kindtest.WeakPlatform{Platform: strict, Instead: func(data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			return strict.Read(data)
-		}}, []string{"document-forged", "document-of-yesterday", "document-of-tomorrow", "document-value-replaced", "document-bytes-not-covered"}},
+		}}, []string{"document-forged", "document-of-yesterday", "document-of-tomorrow", "document-value-replaced", "document-bytes-not-covered", "budget-spent"}},
 		// Another machine's document is refused all the same: its session has another name.
 		"machine not looked at": {&kindtest.WeakPlatform{Platform: strict, Find: func(c *document.Claims) { c.Machine = claimed }}, // always machine-1
 			[]string{"honest-second-machine"}},

@@ -136,7 +136,7 @@ func (f *fakeAPI) newVerifier(versions ...int) *attest.Verifier {
 			if r.Machine != "platform:"+attest.Identity(attesttest.MachineOne) {
 				return nil, attest.NotMember("it is another machine")
 			}
-			a := r.Admit(r.NodeName)
+			a := r.InsecureAdmitAnyone()
 			a.ProviderID, a.DNSNames, a.IPAddresses = testProviderID, []string{testNode}, []netip.Addr{testAddress()}
 			return a, nil
 		})})
@@ -302,23 +302,24 @@ func (f *fakeAPI) verify(o *certificatesv1.CertificateSigningRequest) {
 		f.t.Error(err)
 		return
 	}
-	decision := csr.Decision{}
+	unplaced := csr.UnplacedDecision{}
 	switch {
 	case strings.HasPrefix(o.Spec.SignerName, "cluster.x-k8s.io/kubelet-attestation-challenge-"):
 		var challenge []byte
 		challenge, err = f.verifier.Challenge(context.Background(), request)
-		decision = attest.ChallengeDecision(challenge, err)
+		unplaced = attest.ChallengeDecision(challenge, err)
 	default:
 		var result *attest.Result
 		result, err = f.verifier.Verify(context.Background(), request)
-		if decision = csr.Decide(err); err == nil {
-			decision = result.Attested().Decision()
+		if unplaced = csr.Decide(err); err == nil {
+			unplaced = result.Attested().Decision()
 		}
 	}
 	if unsupported, ok := errors.AsType[*csr.UnsupportedVersionError](err); ok {
 		key, value := unsupported.Annotation()
 		metav1.SetMetaDataAnnotation(&o.ObjectMeta, key, value)
 	}
+	decision := unplaced.For(request)
 	condition(o, decision.Condition, decision.Reason, decision.Message)
 	if decision.Condition == csr.ConditionApproved {
 		o.Status.Certificate = f.issue(o)

@@ -247,7 +247,7 @@ func TestRenewalFails(t *testing.T) {
 }
 
 // failed says that the last attempt has come to its end.
-func (t attempts) failed() bool { return t.Failures > 0 && t.Error != "it was interrupted" }
+func (t attempts) failed() bool { return t.Failures > 0 && t.Error != unfinished }
 
 // TestWithout: where nothing is stored it tries until its context is over, with pauses that
 // outlast the process, and says how the last attempt ended.

@@ -92,9 +92,12 @@ func (a *Authenticator) begin(l *certstore.Lock, s *slot) error {
 	return a.note(l, s.file, func(t *attempts, now time.Time) {
 		t.Failures++
 		t.Last, t.Next = now, now.Add(pause(t.Failures, nil))
-		t.Error = "it was interrupted"
+		t.Error = unfinished
 	})
 }
+
+// unfinished is the error of an attempt from its beginning to its end.
+const unfinished = "the last attempt has not ended: it waits for the control plane, or was interrupted"
 
 // end records the result of an attempt with that password.
 func (a *Authenticator) end(l *certstore.Lock, s *slot, password string, err error) error {

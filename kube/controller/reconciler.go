@@ -86,8 +86,8 @@ func (r *Reconciler) limit(requester string) time.Duration {
 func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.CertificateSigningRequest, request *csr.Request) (reconcile.Result, error) {
 	what := r.signers[object.Spec.SignerName]
 	began := r.c.Now()
-	decision, nodeName, err := r.ask(ctx, what, request)
-	decision = decision.For(request)
+	unplaced, nodeName, err := r.ask(ctx, what, request)
+	decision := unplaced.For(request)
 	took := r.c.Now().Sub(began)
 	kind := r.kindOf(request)
 	r.metrics.decided(what, kind, object.Spec.SignerName, &decision, err, took)
@@ -131,7 +131,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 }
 
 // ask has the request decided. The decision is based on the error.
-func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request) (d csr.Decision, nodeName string, err error) {
+func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request) (d csr.UnplacedDecision, nodeName string, err error) {
 	switch what {
 	case messageHello:
 		challenge, err := r.c.Providers.Challenge(ctx, request)
@@ -145,7 +145,7 @@ func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request
 }
 
 // decided approves a verified request. Without a result and an error, the request is retried.
-func decided(attested *csr.Attested, err error) (csr.Decision, string, error) {
+func decided(attested *csr.Attested, err error) (csr.UnplacedDecision, string, error) {
 	checked := attested.Checked()
 	if err != nil || checked == nil {
 		return csr.Decide(err), "", err

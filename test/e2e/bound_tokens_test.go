@@ -79,27 +79,23 @@ func lookup(resource, name string, err error) error {
 // made again.
 func TestBoundTokens(t *testing.T) {
 	c := startCluster(t)
-	served, err := c.admin.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(t.Context())
-	if n := strings.Count(string(served), `"kid"`); err != nil || n != 2 {
-		t.Fatalf("kube-apiserver serves %s, %v, want its key twice", served, err)
-	}
-	published, err := jws.ParseJWKS(served)
-	if err != nil || len(published) != 1 {
-		t.Fatalf("%d keys, %v, want one", len(published), err)
-	}
-	keys, err := jws.NewStaticKeySet(published...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := c.keys(t)
 	v := &validators{cluster: c, objects: liveObjects{c.admin}}
+	var err error
 	if v.kubernetes, err = apiserver.NewValidator(apiserver.ValidatorConfig{
 		Issuers: []string{issuer}, Keys: keys, Objects: v.objects, Audiences: []string{issuer},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if v.strict, err = claims.NewValidator(claims.ValidatorConfig{
+	config := claims.ValidatorConfig{
 		Issuers: map[string]jws.KeySet{issuer: keys}, Objects: v.objects, Audiences: []string{issuer}, InsecureAPIServerAudience: true, InsecureAllowReplay: true,
-	}); err != nil {
+	}
+	bound, err := claims.NewValidator(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.InsecureAllowUnbound = true // as kube-apiserver does
+	if v.strict, err = claims.NewValidator(config); err != nil {
 		t.Fatal(err)
 	}
 	c.makeAccount(t)
@@ -112,6 +108,9 @@ func TestBoundTokens(t *testing.T) {
 			uid := c.makeObjects(t)[tt.kind]
 			token := c.requestToken(t, tt.kind, uid)
 			v.accept(t, token)
+			if _, err := bound.Validate(t.Context(), token); errors.Is(err, claims.Check("unbound-token")) != (tt.kind == "") {
+				t.Errorf("without InsecureAllowUnbound: %v", err)
+			}
 			v.refuse(t, token[:len(token)-2]+flip(token[len(token)-2:]), false)
 			c.deleteObject(t, tt.kind)
 			v.refuse(t, token, true)
@@ -122,6 +121,57 @@ func TestBoundTokens(t *testing.T) {
 			v.refuse(t, token, true)
 		})
 	}
+	t.Run("pod without its node", v.testPodWithoutNode)
+}
+
+// testPodWithoutNode deletes the Node of a pod that stays. kube-apiserver still accepts the pod's tokens: it gets
+// the Node only for tokens that are bound to a Node. The validator that decides as kube-apiserver accepts them
+// too. The strict one refuses them, also after the Node was made again.
+func (v *validators) testPodWithoutNode(t *testing.T) {
+	c := v.cluster
+	uids := c.makeObjects(t)
+	used, unused := c.requestToken(t, "Pod", uids["Pod"]), c.requestToken(t, "Pod", uids["Pod"])
+	ofNode := c.requestToken(t, "Node", uids["Node"])
+	v.accept(t, used)
+	for step, want := range []claims.Check{"node-gone", "node-uid"} {
+		if step == 0 {
+			c.deleteObject(t, "Node")
+		} else if again := c.makeObjects(t); again["Node"] == uids["Node"] || again["Pod"] != uids["Pod"] {
+			t.Fatalf("the objects have the UIDs %v, and had %v: want another Node", again, uids)
+		}
+		v.refuse(t, ofNode, true)                      // so TokenReview knows that the Node is gone
+		for _, token := range []string{used, unused} { // TokenReview remembers the first for some seconds
+			if review := c.review(t, token); !review.Authenticated {
+				t.Errorf("TokenReview refuses a pod's token: %s", review.Error)
+			}
+			if _, err := v.kubernetes.Validate(t.Context(), token); err != nil {
+				t.Errorf("as kube-apiserver: %v", err)
+			}
+			if _, err := v.strict.Validate(t.Context(), token); !errors.Is(err, want) {
+				t.Errorf("strict: %v, want %s", err, want)
+			} else {
+				t.Logf("accepted as kube-apiserver does, and strict refused: %v", err)
+			}
+		}
+	}
+}
+
+// keys are the keys with which kube-apiserver signs tokens, as it publishes them.
+func (c *cluster) keys(t *testing.T) *jws.StaticKeySet {
+	t.Helper()
+	served, err := c.admin.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(t.Context())
+	if n := strings.Count(string(served), `"kid"`); err != nil || n != 2 {
+		t.Fatalf("kube-apiserver serves %s, %v, want its key twice", served, err)
+	}
+	published, err := jws.ParseJWKS(served)
+	if err != nil || len(published) != 1 {
+		t.Fatalf("%d keys, %v, want one", len(published), err)
+	}
+	keys, err := jws.NewStaticKeySet(published...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
 }
 
 // flip gives another signature of the same length.
@@ -139,7 +189,7 @@ type validators struct {
 	strict     *claims.Validator
 }
 
-// accept wants both validators and TokenReview to accept, and to tell the same user.
+// accept checks that both validators and TokenReview accept the token, and state the same user.
 func (v *validators) accept(t *testing.T, token string) {
 	t.Helper()
 	var review *authenticationv1.TokenReviewStatus
@@ -185,8 +235,8 @@ func (v *validators) accept(t *testing.T, token string) {
 	}
 }
 
-// refuse wants all three to refuse, ours in the words of TokenReview. The API server
-// remembers for some seconds that a token was good.
+// refuse checks that all three refuse the token. The validator that decides as kube-apiserver has TokenReview's
+// message. The API server remembers for some seconds that a token was good.
 func (v *validators) refuse(t *testing.T, token string, gone bool) {
 	t.Helper()
 	_, err := v.kubernetes.Validate(t.Context(), token)
@@ -209,10 +259,11 @@ func (v *validators) refuse(t *testing.T, token string, gone bool) {
 	t.Logf("refused: %v", err)
 }
 
-func (c *cluster) review(t *testing.T, token string) *authenticationv1.TokenReviewStatus {
+// review is TokenReview's decision, for audiences other than the API server's if any are given.
+func (c *cluster) review(t *testing.T, token string, audiences ...string) *authenticationv1.TokenReviewStatus {
 	t.Helper()
 	review, err := c.admin.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
-		Spec: authenticationv1.TokenReviewSpec{Token: token},
+		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -27,8 +27,8 @@ import (
 	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
-// The user of the control plane's side; the ID of the bootstrap token of a requester
-// who is not the node; the secret half of all tokens.
+// The user of the control plane's side, the ID of another requester's bootstrap token, and
+// the secret half of all tokens.
 const (
 	controllerUser = "nodeattest-controller"
 	otherTokenID   = "others"
@@ -67,11 +67,17 @@ func newCluster(t *testing.T) *cluster {
 // a flag that is given twice the server takes the last.
 func startCluster(t *testing.T, flags ...string) *cluster {
 	t.Helper()
+	return startServer(t, func(usual []string) []string { return append(usual, flags...) })
+}
+
+// startServer is startCluster with changes of kube-apiserver's flags.
+func startServer(t *testing.T, change func(flags []string) []string) *cluster {
+	t.Helper()
 	bin, dir, ports := controlplane.Binaries(t), t.TempDir(), controlplane.FreePorts(t, 3)
 	c := &cluster{ca: controlplane.NewAuthority(t), url: "https://127.0.0.1:" + ports[2], dir: dir, accounts: controlplane.NewKey(t)}
 	etcd, flagsOfEtcd := controlplane.Etcd(dir, ports[0], ports[1])
 	start(t, filepath.Join(bin, "etcd"), dir, flagsOfEtcd...).ready(t, func() error { return controlplane.Healthy(etcd + "/readyz") })
-	server := start(t, filepath.Join(bin, "kube-apiserver"), dir, append(c.ca.APIServer(t, dir, etcd, ports[2], c.accounts), flags...)...)
+	server := start(t, filepath.Join(bin, "kube-apiserver"), dir, change(c.ca.APIServer(t, dir, etcd, ports[2], c.accounts))...)
 	c.admin = c.client(t, c.user(t, "admin", "system:masters"))
 	server.ready(t, func() error {
 		return c.admin.Discovery().RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error()

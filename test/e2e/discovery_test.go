@@ -27,9 +27,10 @@ import (
 )
 
 // TestDiscoveryOfCluster has our client discover a real API server whose cluster-info
-// Kubernetes' own controller signed, with a token that we encoded.
+// Kubernetes' own controller signed, with a token that we encoded. The API server answers
+// anonymous requests for that document only.
 func TestDiscoveryOfCluster(t *testing.T) {
-	c := startCluster(t, "--anonymous-auth=true")
+	c := startAnonymous(t, clusterInfoPath)
 	c.startControllers(t, "bootstrap-signer-controller", "token-cleaner-controller")
 	secret := c.newToken(t, nil)
 	info := &bootstraptoken.ClusterInfo{Server: c.url}
@@ -37,7 +38,7 @@ func TestDiscoveryOfCluster(t *testing.T) {
 	c.publish(t, info)
 	data := c.awaitSignature(t, secret.Token)
 
-	// What Kubernetes' controller signed is what ours would have, byte for byte.
+	// Kubernetes' controller and ours sign the same bytes.
 	unsigned := maps.Clone(data)
 	maps.DeleteFunc(unsigned, func(key, _ string) bool { return strings.HasPrefix(key, "jws-kubeconfig-") })
 	object, err := secret.Object()
@@ -61,6 +62,7 @@ func TestDiscoveryOfCluster(t *testing.T) {
 		t.Errorf("discovered %v, want %v", found.Info, info)
 	}
 	c.refuseDiscovery(t, good)
+	c.testAnonymous(t)
 
 	review, err := c.client(t, c.bearer(secret.Token.Reveal())).AuthenticationV1().SelfSubjectReviews().
 		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -77,6 +79,7 @@ func TestDiscoveryOfCluster(t *testing.T) {
 		t.Errorf("kubeadm token list does not list the token: %q", strings.ReplaceAll(list, secret.Token.Reveal(), secret.Token.String()))
 	}
 	c.sweeps(t)
+	c.testSecretLabels(t)
 }
 
 // refuseDiscovery changes one thing in each case.
@@ -113,7 +116,7 @@ func (c *cluster) refuseDiscovery(t *testing.T, good bootstraptoken.DiscoverConf
 	}
 }
 
-// sweeps sees Kubernetes' token cleaner delete what Sweep would have deleted.
+// sweeps checks that Kubernetes' token cleaner deletes the token that Sweep names.
 func (c *cluster) sweeps(t *testing.T) {
 	t.Helper()
 	short, err := bootstraptoken.Create(bootstraptoken.CreateOptions{TTL: 2 * time.Second}, time.Now())
@@ -210,7 +213,7 @@ func (c *cluster) newToken(t *testing.T, options *bootstraptoken.CreateOptions) 
 func (c *cluster) create(t *testing.T, object *bootstraptoken.Object) {
 	t.Helper()
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: object.Name},
+		ObjectMeta: metav1.ObjectMeta{Name: object.Name, Labels: object.Labels, Annotations: object.Annotations.Reveal()},
 		Type:       corev1.SecretType(object.Type),
 		Data:       object.Data.Reveal(),
 	}

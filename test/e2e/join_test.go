@@ -19,8 +19,8 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// TestJoin is the whole join through a real kube-apiserver, once on each road, and
-// and the attacks of a stranger with the same bootstrap token.
+// TestJoin is the whole join through a real kube-apiserver, once on each road, and the
+// attacks of a stranger with the same bootstrap token.
 func TestJoin(t *testing.T) {
 	c := newCluster(t)
 	clusterID, err := attest.ClusterID(c.ca.Cert)
@@ -67,8 +67,8 @@ func newPlane(t *testing.T, c *cluster, n *attesttest.Node, clusterID string) *p
 	return &plane{verifier, ca}
 }
 
-// join is one node's way in. Its two clients are all that the sides have of each
-// other.
+// join is the join of one node. The two sides reach each other only through its two
+// clients.
 type join struct {
 	t                        *testing.T
 	node                     *attesttest.Node
@@ -203,10 +203,10 @@ func (j *join) stored(name string) *csr.Request {
 }
 
 // decide writes a decision about an object as the control plane's side. The server would
-// answer a conflict if the object was no more the one that was checked.
-func (j *join) decide(request *csr.Request, d csr.Decision) {
+// answer a conflict if another object had been checked, or another version of it.
+func (j *join) decide(request *csr.Request, unplaced csr.UnplacedDecision) {
 	j.t.Helper()
-	d = d.For(request)
+	d := unplaced.For(request)
 	if d.Condition == "" {
 		j.t.Fatalf("nothing is to be written: %v, %s: %s", d.Verdict, d.Reason, d.Message)
 	}

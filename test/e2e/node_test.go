@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"net/http"
 	"slices"
+	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -17,8 +18,8 @@ import (
 )
 
 // authenticates opens a TLS connection with the certificate that the server stored
-// and the node's own key, which on one of the roads never leaves the TPM, and asks
-// the server who came.
+// and the node's own key, which on one of the roads never leaves the TPM, and compares the
+// user that the server states.
 func (j *join) authenticates(c *cluster, certificate []byte) {
 	t := j.t
 	t.Helper()
@@ -33,7 +34,7 @@ func (j *join) authenticates(c *cluster, certificate []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := j.nodeClient(c, chain)
+	node := c.certified(t, chain)
 	review, err := node.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +51,7 @@ func (j *join) authenticates(c *cluster, certificate []byte) {
 	}
 	t.Logf("the certificate authenticates as %s, groups %q, %q", who.Username, who.Groups, who.Extra[csr.ExtraCredentialID])
 
-	// As a node, and as no other: the node authorizer knows whose Node object it is.
+	// The node authorizer lets a node get its own Node object and no other.
 	for name, want := range map[string]func(error) bool{j.node.Name: apierrors.IsNotFound, "another": apierrors.IsForbidden} {
 		if _, err := node.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{}); !want(err) {
 			t.Errorf("the node gets the Node %s: unexpected %v", name, err)
@@ -58,8 +59,8 @@ func (j *join) authenticates(c *cluster, certificate []byte) {
 	}
 }
 
-func (j *join) nodeClient(c *cluster, chain tls.Certificate) kubernetes.Interface {
-	t := j.t
+// certified connects with a certificate whose key may be in a TPM.
+func (c *cluster) certified(t *testing.T, chain tls.Certificate) kubernetes.Interface {
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AddCert(c.ca.Cert)

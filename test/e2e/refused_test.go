@@ -16,7 +16,7 @@ import (
 )
 
 // cannotMeddle tries, as the user who filed a request, everything that would change
-// the object, and wants the server to forbid it.
+// the object, and checks that the server forbids it.
 func (j *join) cannotMeddle(name string) {
 	t := j.t
 	t.Helper()
@@ -76,8 +76,8 @@ func (j *join) cannotMeddle(name string) {
 	}
 }
 
-// cannotSignHello: once it carries the challenge, a hello can be no approved request,
-// not even by a mistake of the control plane's side.
+// cannotSignHello checks that a hello which carries the challenge cannot be approved or
+// signed, even by a mistake of the control plane's side.
 func (j *join) cannotSignHello(name string) {
 	t := j.t
 	t.Helper()
@@ -105,7 +105,7 @@ func (j *join) cannotSignHello(name string) {
 }
 
 // refusesOthers files the node's good answer in ways that it was not challenged for.
-// All can read it: it is in an object that every bootstrap token can get.
+// Every bootstrap token can read it in the stored object.
 func (j *join) refusesOthers(c *cluster, answer *csr.Spec) {
 	t := j.t
 	t.Helper()
@@ -165,7 +165,7 @@ func (j *join) failsApproved(answer *csr.Spec) {
 	_, err := j.plane.verifier.Verify(t.Context(), request)
 	if d := csr.Decide(err); d.Verdict != csr.VerdictDeny {
 		t.Fatalf("got %v, want a refusal (%v)", d.Verdict, err)
-	} else if err := j.write(name, csr.Decision{Condition: d.Condition, Subresource: d.Subresource, Reason: d.Reason, Message: d.Message,
+	} else if err := j.write(name, csr.Decision{Condition: csr.ConditionDenied, Subresource: csr.SubresourceApproval, Reason: d.Reason, Message: d.Message,
 		UID: request.Metadata.UID, ResourceVersion: request.Metadata.ResourceVersion}); !apierrors.IsInvalid(err) {
 		t.Errorf("deny what is approved: got %v, want invalid", err)
 	}
@@ -177,13 +177,16 @@ func (j *join) failsApproved(answer *csr.Spec) {
 	j.isFinished(name)
 }
 
-// isFinished: who looks at a decided request once more writes nothing.
+// isFinished checks that no further decision is written for a decided request.
 func (j *join) isFinished(name string) {
 	t := j.t
 	t.Helper()
 	request := j.stored(name)
 	_, err := j.plane.verifier.Verify(t.Context(), request)
-	for _, d := range []csr.Decision{csr.Decide(err), csr.Decide(err).For(request), csr.Decide(nil).For(request)} {
+	if d := csr.Decide(err); d.Verdict != csr.VerdictIgnore {
+		t.Errorf("%s is finished: got %+v (%v), want it ignored", name, d, err)
+	}
+	for _, d := range []csr.Decision{csr.Decide(err).For(request), csr.Decide(nil).For(request)} {
 		if d.Verdict != csr.VerdictIgnore || d.Condition != "" {
 			t.Errorf("%s is finished: got %+v (%v), want it ignored", name, d, err)
 		}
@@ -192,7 +195,7 @@ func (j *join) isFinished(name string) {
 
 // conflictsWithOthers writes a decision that is about an object of this name which is
 // deleted, or of an earlier version.
-func (j *join) conflictsWithOthers(request *csr.Request, decision csr.Decision) {
+func (j *join) conflictsWithOthers(request *csr.Request, decision csr.UnplacedDecision) {
 	t := j.t
 	t.Helper()
 	for what, change := range map[string]func(*csr.Decision){

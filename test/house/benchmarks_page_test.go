@@ -25,7 +25,7 @@ func TestBenchmarksPageBite(t *testing.T) {
 	exactly(t, benchmarkProblems(t, root, "nothing"), "the page has no command")
 }
 
-var benchmark = regexp.MustCompile(`BENCH='?([^'` + "`" + ` ]+)|cd (\S+) && go test -run '\^\$' -bench (\S+) \./([^` + "`" + ` ]+)`)
+var benchmark = regexp.MustCompile(`BENCH='?([^'` + "`" + ` ]+)|cd (\S+) && go test -run '\^\$' -bench (\S+) \.(?:/([^` + "`" + ` ]+))?`)
 
 // benchmarkProblems lists what commands name, below root, that is not there.
 func benchmarkProblems(t *testing.T, root, page string) (problems []string) {

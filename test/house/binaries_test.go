@@ -11,6 +11,7 @@ import (
 // platform, not even through others.
 var notLinked = []string{
 	"k8s.io", "sigs.k8s.io", "google.golang.org/grpc", "github.com/google/go-tpm-tools",
+	"github.com/google/go-attestation",
 	"go.etcd.io/bbolt", modulePath + "/tpmsim", "testing",
 }
 
@@ -20,6 +21,8 @@ var mayLink = map[string][]string{
 	"attest/attesttest":                 {"github.com/google/go-tpm-tools", "testing", modulePath + "/tpmsim"},
 	"cloud/cloudtest":                   {"testing"},
 	"bootstraptoken/bootstraptokentest": {"testing"},
+	"claims/claimstest":                 {"testing"},
+	"jws/jwstest":                       {"testing"},
 	"attest/membership/boltregistry":    {"go.etcd.io/bbolt"},
 }
 

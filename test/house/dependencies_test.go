@@ -2,6 +2,7 @@ package house_test
 
 import (
 	"encoding/json"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -17,7 +18,47 @@ import (
 // others, and nothing else; and each of them is imported by more than tests: what only tests
 // need is required by module test, or else every user's module graph has it.
 func TestDependencies(t *testing.T) {
-	none(t, dependencyProblems(t, ".", map[string]string{"core": ".", "`kube`": "kube", "`vectors`": "vectors"}))
+	none(t, dependencyProblems(t, ".", map[string]string{"core": ".", "`attest/tpm/goattestation`": "attest/tpm/goattestation", "`kube`": "kube", "`vectors`": "vectors"}))
+}
+
+// TestGoAttestationApart: no other module requires go-attestation, indirectly neither, so that only who
+// asks for attest/tpm/goattestation gets it. Module go-tpm-tools names it in its own go.mod.
+func TestGoAttestationApart(t *testing.T) {
+	modules, problems := requiredBy(t, ".", "github.com/google/go-attestation")
+	none(t, problems)
+	if modules < 8 {
+		t.Errorf("%d modules: the search has lost some", modules)
+	}
+}
+
+func TestGoAttestationApartBites(t *testing.T) {
+	root := fixture(t, map[string]string{
+		"attest/tpm/goattestation/go.mod": "require github.com/google/go-attestation v0.6.4\n",
+		"kube/go.mod":                     "require (\n\tgithub.com/google/go-attestation v0.6.4 // indirect\n)\n",
+		"other/go137.mod":                 "require github.com/google/go-attestation v0.6.4\n",
+	})
+	_, problems := requiredBy(t, root, "github.com/google/go-attestation")
+	exactly(t, problems, "kube/go.mod requires github.com/google/go-attestation", "other/go137.mod requires")
+}
+
+// requiredBy names the go.mod files, but goattestation's own, that require a module, and counts all.
+func requiredBy(t *testing.T, root, module string) (modules int, problems []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		file, _ := filepath.Rel(root, name)
+		if err != nil || d.IsDir() || filepath.Ext(name) != ".mod" || filepath.ToSlash(file) == "attest/tpm/goattestation/go.mod" {
+			return err
+		}
+		modules++
+		if strings.Contains(readFile(t, name), module+" v") {
+			problems = append(problems, filepath.ToSlash(file)+" requires "+module)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return modules, problems
 }
 
 func TestDependenciesBite(t *testing.T) {

@@ -13,13 +13,19 @@ import (
 
 // TestExamples: every package has an example whose output go test compares.
 func TestExamples(t *testing.T) {
-	none(t, exampleProblems(t, listPackages(t, ".", "")))
+	none(t, exampleProblems(t, withAdapter(t)))
 }
 
 // TestSeeds: every fuzz target starts from seeds, without which it tries nothing in an
 // ordinary test run.
 func TestSeeds(t *testing.T) {
-	none(t, seedProblems(t, listPackages(t, ".", "")))
+	none(t, seedProblems(t, withAdapter(t)))
+}
+
+// withAdapter lists the packages of this module and of the one for go-attestation.
+func withAdapter(t *testing.T) []goPackage {
+	t.Helper()
+	return append(listPackages(t, ".", ""), listPackages(t, "attest/tpm/goattestation", "")...)
 }
 
 func TestExamplesAndSeedsBite(t *testing.T) {

@@ -2,7 +2,9 @@ package house_test
 
 import (
 	"fmt"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -11,10 +13,11 @@ import (
 // where blocks of one language differ: the test that takes the block from the page and runs, loads
 // or compares it, or after "-" the reason why no test does. A test takes all blocks of its kind.
 var blocksOf = map[string]string{
-	"README.md: text":     "- a picture of the messages",
-	"README.md: go":       "test/house.TestREADME",
-	"README.md: sh":       "- steps of .ci/run",
-	"CONTRIBUTING.md: sh": "- examples of commands that stand in for many",
+	"README.md: text":                      "- a picture of the messages",
+	"README.md: go":                        "test/house.TestREADME",
+	"README.md: sh":                        "- steps of .ci/run",
+	"README.md: sh: Use it in your module": "test/house.TestREADMEModule",
+	"CONTRIBUTING.md: sh":                  "- examples of commands that stand in for many",
 
 	"docs/enforcing.md: sh":           "test/kube.TestObserve",
 	"docs/enforcing.md: yaml":         "test/kube.TestObserve",
@@ -24,7 +27,6 @@ var blocksOf = map[string]string{
 	"docs/kinds-of-evidence.md: sh":   "kube/program/node.TestPasswordPage",
 	"docs/kubeadm.md: sh":             "test/kube.TestKubeadm",
 	"docs/kubeadm.md: yaml":           "kube/program/node.TestKubeadmPage",
-	"docs/library.md: sh":             "- asks the network; TestServed gets the module from a proxy of its own",
 	"docs/library.md: go":             "test/house.TestLibraryPage",
 	"docs/programs.md: sh":            "test/kube.TestPrograms",
 	"docs/programs.md: yaml":          "test/kube.TestPrograms",
@@ -35,17 +37,27 @@ var blocksOf = map[string]string{
 	"docs/protocol.md: text":                                          "test/vectors/generate.TestProtocolExample",
 	"docs/protocol.md: text: Document (road document)":                "- a cloud's own form; vectors/python/replay_requests.py was written from it",
 	"docs/protocol.md: text: EK certificate and credential (road ek)": "- formulas; a program that was written from them opens the worked example",
+
+	"vectors/cloud/README.md: sh": "test/house.TestPageCommands",
 }
 
 // TestPageBlocks: each block of code of a page is held by a test, or is on the list above with the
 // reason why not. A block that a generator writes is held by that: lint runs it.
 func TestPageBlocks(t *testing.T) {
-	pages, err := filepath.Glob("docs/*.md")
-	if err != nil || len(pages) < 10 {
-		t.Fatalf("%d pages, %v", len(pages), err)
+	var pages []string
+	for _, pattern := range []string{"docs/*.md", "*.md", "*/*.md", "*/*/README.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
+	}
+	slices.Sort(pages)
+	if pages = slices.Compact(pages); len(pages) < 20 {
+		t.Fatalf("%d pages", len(pages))
 	}
 	used := make(map[string]bool)
-	for _, page := range append(pages, "README.md", "CONTRIBUTING.md", "SECURITY.md", "RELEASING.md") {
+	for _, page := range pages {
 		none(t, blockProblems(t, ".", filepath.ToSlash(page), readFile(t, page), blocksOf, used))
 	}
 	for key := range blocksOf {
@@ -55,7 +67,7 @@ func TestPageBlocks(t *testing.T) {
 	}
 	for _, block := range blocks(readFile(t, "README.md")) {
 		for line := range strings.Lines(block.text) {
-			if command, _, _ := strings.Cut(line, "  "); block.language == "sh" && !strings.Contains(readFile(t, ".ci/run"), command) {
+			if command, _, _ := strings.Cut(line, "  "); block.language == "sh" && block.heading == "Try it" && !strings.Contains(readFile(t, ".ci/run"), command) {
 				t.Errorf("README.md: %s is no step of .ci/run", command)
 			}
 		}
@@ -63,8 +75,11 @@ func TestPageBlocks(t *testing.T) {
 }
 
 func TestPageBlocksBite(t *testing.T) {
-	root := fixture(t, map[string]string{"kube/a_test.go": "package kube\n\nfunc TestPage(t *testing.T) {}\n"})
-	held := map[string]string{"page.md: sh": "kube.TestPage", "page.md: text": "- a picture", "page.md: text: Other": "kube.TestGone"}
+	root := fixture(t, map[string]string{
+		"kube/a_test.go":  "package kube\n\nfunc TestPage(t *testing.T) { read(\"page.md\") }\n",
+		"other/a_test.go": "package other\n\nfunc TestPage(t *testing.T) { read(\"other.md\") }\n",
+	})
+	held := map[string]string{"page.md: sh": "kube.TestPage", "page.md: text": "- a picture", "page.md: text: Other": "kube.TestGone", "page.md: go": "other.TestPage"}
 	const fence = "```"
 	problems := func(text string) []string {
 		return blockProblems(t, root, "page.md", text, held, make(map[string]bool))
@@ -73,6 +88,7 @@ func TestPageBlocksBite(t *testing.T) {
 	none(t, problems("1. An item\n\n   that goes on\n\nno block:\n    in a paragraph\n"))
 	exactly(t, problems("\n"+fence+"yaml\na: 1\n"+fence+"\n"), "page.md: no test takes the block of yaml that begins with \"a: 1\"")
 	exactly(t, problems("# Other\n\n"+fence+"text\na\n"+fence+"\n"), "page.md: no test kube.TestGone")
+	exactly(t, problems("\n"+fence+"go\na\n"+fence+"\n"), "page.md: the tests in the folder of other.TestPage do not read the page")
 	exactly(t, problems("\n"+fence+"\na\n"+fence+"\n"), "page.md: a block without a language")
 	exactly(t, problems("\n"+fence+"sh\na\n"), "page.md: a block without an end")
 	exactly(t, problems("text:\n\n    kubectl apply\n"), "page.md: an indented block, \"kubectl apply\": put it between fences")
@@ -134,6 +150,8 @@ func blockProblems(t *testing.T, root, page, text string, held map[string]string
 		case strings.HasPrefix(by, "- "):
 		case !named || !strings.Contains(files, "\nfunc "+test+"("):
 			problems = append(problems, page+": no test "+by)
+		case !strings.Contains(files, path.Base(page)):
+			problems = append(problems, page+": the tests in the folder of "+by+" do not read the page")
 		}
 	}
 	return problems

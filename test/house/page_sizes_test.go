@@ -7,7 +7,7 @@ import (
 )
 
 // mostLines are the pages that are read whole, with the most lines that they may have.
-var mostLines = map[string]int{"CHANGELOG.md": 60, "CONTRIBUTING.md": 100, "docs/choices.md": 100}
+var mostLines = map[string]int{"CHANGELOG.md": 60, "CONTRIBUTING.md": 100, "docs/choices.md": 130}
 
 // TestPageSizes: a page that is to be read whole stays short.
 func TestPageSizes(t *testing.T) {

@@ -3,6 +3,7 @@ package house_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +13,43 @@ import (
 // compares its output with the comment "// Output:" at its end.
 func TestREADME(t *testing.T) {
 	none(t, readmeProblems(t, readFile(t, "README.md")))
+}
+
+// TestREADMEModule runs the commands of the section on a module of one's own, in an empty folder with
+// the program of the page. A link to this tree stands in for the clone.
+func TestREADMEModule(t *testing.T) {
+	var commands string
+	for _, block := range blocks(readFile(t, "README.md")) {
+		if block.heading == "Use it in your module" {
+			commands += block.text
+		}
+	}
+	const clone = "git clone https://" + modulePath + "\n"
+	if !strings.HasPrefix(commands, clone) {
+		t.Fatalf("the commands begin with %q, want %q", commands, clone)
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(readFile(t, "README.md"), "\n```go\n")
+	code, _, _ = strings.Cut(code, "\n```\n")
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "main.go"), []byte(code+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(root, filepath.Join(folder, "nodeattest")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-e", "-c", strings.TrimPrefix(commands, clone))
+	cmd.Dir = folder
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	none(t, outputProblems(code, string(out)))
 }
 
 func TestREADMEBites(t *testing.T) {

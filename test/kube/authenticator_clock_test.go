@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,9 +95,8 @@ func TestSkew(t *testing.T) {
 	program := buildSkewed(t)
 	c := startJoinable(t)
 	ca := newCA(t, "")
-	c.attestedPlane(t, tpmsim.Swtpm(t, tpmsim.Options{CA: ca}))
 	const ahead, back = 10 * 365 * 24 * time.Hour, -30 * 24 * time.Hour
-	for name, row := range map[string]struct {
+	rows := map[string]struct {
 		skew time.Duration
 		// joined says that the node has a certificate before the clock is wrong, and restarted
 		// that the daemon does not run when it is set right.
@@ -108,7 +109,9 @@ func TestSkew(t *testing.T) {
 		"back-restarted":       {skew: back, restarted: true},
 		"joined-back":          {skew: back, joined: true},
 		"joined-and-restarted": {skew: back, joined: true, restarted: true},
-	} {
+	}
+	c.firstUse(t, tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), slices.Collect(maps.Keys(rows))...)
+	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := c.install(t, program, name, tpmsim.Swtpm(t, tpmsim.Options{CA: ca, PersistEKs: true}), nil)

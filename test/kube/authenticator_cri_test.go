@@ -50,7 +50,7 @@ func (fakeRuntime) Status(context.Context, *runtimeapi.StatusRequest) (*runtimea
 }
 
 func (fakeRuntime) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
-	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
+	return new(runtimeapi.RuntimeConfigResponse), nil // the kubelet's configuration says how it manages control groups
 }
 
 func (fakeRuntime) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {

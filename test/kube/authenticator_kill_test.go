@@ -24,7 +24,7 @@ func TestKillAuthenticator(t *testing.T) {
 	program := buildProgram(t, "kubelet-authenticator")
 	c := startJoinable(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
-	c.attestedPlane(t, device)
+	c.firstUse(t, device, "node-1")
 	m := c.install(t, program, "node-1", device, nil)
 	m.credential(t)
 	state := filepath.Join(m.dir, "state")

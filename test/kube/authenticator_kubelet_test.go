@@ -164,7 +164,7 @@ func TestKubelet(t *testing.T) {
 	program := buildProgram(t, "kubelet-authenticator")
 	c := startJoinable(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
-	p := c.attestedPlane(t, device)
+	r := c.firstUse(t, device, "node-1")
 	m := c.install(t, program, "node-1", device, nil)
 	began := time.Now()
 	kubelet, _ := m.startKubelet(t, "")
@@ -192,5 +192,5 @@ func TestKubelet(t *testing.T) {
 		t.Errorf("%d requests of the kubelet", len(events))
 	}
 	t.Logf("%d requests of the kubelet, all under the attested certificate", len(events))
-	p.checkLogs(t)
+	r.checkLog(t)
 }

@@ -59,12 +59,7 @@ func newRotation(t *testing.T, own bool) *rotation {
 		})
 	} else {
 		r.startSigner(t)
-		r.knowMachines(t, device, "node-1", "node-2")
-		controller := r.startController(t, buildProgram(t, "node-attestation-controller"), "controller", func(all map[string]any) {
-			all["membership"].(map[string]any)["mode"] = "FirstUse"
-		})
-		controller.isReady(t)
-		r.deciders = []*replica{controller}
+		r.deciders = []*replica{r.firstUse(t, device, "node-1", "node-2")}
 	}
 	r.node = r.install(t, program, "node-1", device, func(config map[string]any) {
 		config["lifetime"] = "10m" // the API takes no less

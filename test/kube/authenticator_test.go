@@ -19,11 +19,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -149,14 +148,15 @@ func (c *cluster) filedBy(t *testing.T, user string) int {
 	return n
 }
 
-// attestedPlane starts controllers that admit by first use the TPMs of a CA.
-func (c *cluster) attestedPlane(t *testing.T, device *tpmsim.TPM) *plane {
+// firstUse starts the controller's program, which admits TPMs of a device's CA as nodes by first use.
+func (c *cluster) firstUse(t *testing.T, device *tpmsim.TPM, nodeNames ...string) *replica {
 	t.Helper()
-	clusterID := c.clusterID(t)
-	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, ClusterID: clusterID, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
-	p := &plane{config: attesttest.NewControlPlane(t, node).Config, clusterIDs: []string{clusterID}, inv: new(inventory)}
-	p.run(t, c, "controller")
-	return p
+	c.knowMachines(t, device, nodeNames...)
+	r := c.startController(t, buildProgram(t, controller.DefaultName), "controller", func(config map[string]any) {
+		config["membership"].(map[string]any)["mode"] = "FirstUse"
+	})
+	r.isReady(t)
+	return r
 }
 
 // TestAuthenticator runs the binary on machines with swtpm against a live cluster.
@@ -167,7 +167,7 @@ func TestAuthenticator(t *testing.T) {
 	ca := newCA(t, "")
 	ours := tpmsim.Swtpm(t, tpmsim.Options{CA: ca, PersistEKs: true})
 	theirs := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
-	p := c.attestedPlane(t, ours)
+	r := c.firstUse(t, ours, "node-1", "node-2", "node-3", "node-4", "node-5")
 	bootstrap := csr.BootstrapUserPrefix + attesttest.TokenID
 
 	node := c.install(t, program, "node-1", ours, nil)
@@ -254,7 +254,7 @@ func TestAuthenticator(t *testing.T) {
 			t.Errorf("rotate: %v, it prints %q, %q", err, stdout, stderr)
 		}
 	})
-	p.checkLogs(t)
+	r.checkLog(t)
 }
 
 // testUnit runs the command of the shipped systemd unit, with the paths of a test, and waits for

@@ -27,14 +27,16 @@ import (
 // until the test ends, on the disk of the test's folder, and /run is new after each start.
 type box struct {
 	name, dir string
+	groups    *groups
 	disk      *process // holds the mounts, the network and the name
 	machine   *process // from one start to the next
 	pid       string   // of its systemd, as seen from outside
 	wires     []func()
 }
 
-// boxNeeds skips a test for which there can be no box here.
-func boxNeeds(t *testing.T) {
+// boxNeeds skips a test for which there can be no box here, and chooses the version of the control
+// groups of those that can.
+func boxNeeds(t *testing.T, prefer int) *groups {
 	t.Helper()
 	kubeletNeeds(t)
 	for _, program := range []string{"/lib/systemd/systemd", "systemctl", "nsenter", "ip", "mount"} {
@@ -42,9 +44,11 @@ func boxNeeds(t *testing.T) {
 			t.Skipf("a machine of its own takes %s: %v", program, err)
 		}
 	}
-	if _, err := os.Stat("/sys/fs/cgroup/systemd/cgroup.procs"); err != nil {
-		t.Skipf("a machine of its own takes control groups of version 1: %v", err)
+	var disk unix.Statfs_t
+	if err := unix.Statfs(t.TempDir(), &disk); err != nil || disk.Type == unix.OVERLAYFS_SUPER_MAGIC {
+		t.Skipf("a machine of its own takes a TMPDIR outside a container's overlay, over which there can be no other: %v", err)
 	}
+	return groupsHere(t, prefer)
 }
 
 // boxDisk lays out the machine. Its arguments are a folder and the machine's name.
@@ -75,34 +79,30 @@ touch "$dir/laid"
 exec sleep infinity
 `
 
-// boxStart starts the machine: with the process that has the mounts, the folder, a name for its
-// control groups, and the folder of the TPM's socket. The second part is in the new namespaces.
+// boxStart starts the machine, in the namespaces of its disk. Its arguments are the name of the machine's
+// control groups; the scripts groups.enter, groups.own and the one that ends in systemd; and the last
+// one's two arguments.
 const boxStart = `set -e
-disk=$1 dir=$2 group=$3 tpm=$4
-for controller in /sys/fs/cgroup/*/; do
-	[ -e "$controller/tasks" ] || continue
-	mkdir -p "$controller/$group"
-	if [ -e "$controller/$group/cpuset.cpus" ]; then
-		cat "$controller/cpuset.cpus" >"$controller/$group/cpuset.cpus"
-		cat "$controller/cpuset.mems" >"$controller/$group/cpuset.mems"
-	fi
-	echo 0 >"$controller/$group/cgroup.procs"
-done
-exec nsenter -t "$disk" -m -n -u unshare -C -m -p -f --kill-child --mount-proc bash -c '
+export group=$1
+eval "$2"
+exec unshare -m -p -f --kill-child --mount-proc bash -c '
 set -e
+eval "$1"
+exec unshare -C bash -c "$2" bash "$3" "$4"
+' bash "$3" "$4" "$5" "$6"
+`
+
+// boxMounts and boxSystemd, with groups.mount between them, are the script of the machine's first
+// process. Its arguments are the machine's folder and that of the TPM's socket.
+const (
+	boxMounts = `set -e
 mount --make-rprivate /
 mount -t tmpfs none /run
 mkdir -p /run/systemd/system /run/lock /run/tpm /run/sysctl
 mount --bind "$2" /run/tpm
 umount -R /sys/fs/cgroup
-mount -t tmpfs none /sys/fs/cgroup
-mkdir /sys/fs/cgroup/systemd
-mount -t cgroup -o none,name=systemd none /sys/fs/cgroup/systemd
-for controller in cpu cpuacct cpuset memory devices freezer blkio pids; do
-	mkdir "/sys/fs/cgroup/$controller"
-	mount -t cgroup -o "$controller" none "/sys/fs/cgroup/$controller" || rmdir "/sys/fs/cgroup/$controller"
-done
-# The kernel has its settings as the kubelet wants them, and those outside are left alone.
+`
+	boxSystemd = `# The kernel has its settings as the kubelet wants them, and those outside are left alone.
 printf 1 >/run/sysctl/overcommit
 printf 10 >/run/sysctl/panic
 printf 1 >/run/sysctl/oops
@@ -118,30 +118,30 @@ for unit in kubelet kubelet-authenticator; do
 done
 export container=test
 exec /lib/systemd/systemd --system --unit=default.target --log-target=console --show-status=0 --log-level=info
-' bash "$dir" "$tpm"
 `
+)
 
 // startBox makes a machine with a TPM, whose socket is the file's of the same name in /run/tpm,
 // and starts it.
-func startBox(t *testing.T, name, tpm string) *box {
+func startBox(t *testing.T, name string, g *groups, tpm string) *box {
 	t.Helper()
-	b := &box{name: name, dir: mounttest.Disk(t)}
+	b := &box{name: name, dir: mounttest.Disk(t), groups: g}
 	b.disk = startAs(t, "disk", "unshare", b.dir, "-m", "-n", "-u", "bash", "-c", boxDisk, "bash", b.dir, name)
 	b.disk.ready(t, func() error {
 		_, err := os.Stat(filepath.Join(b.dir, "laid"))
 		return err
 	})
+	disk := []string{"-t", fmt.Sprint(b.disk.cmd.Process.Pid), "-m", "-n", "-u", "bash", "-c"}
 	t.Cleanup(func() {
 		eventually(t, func() error { // as soon as the kernel has buried what ran
-			left, _ := filepath.Glob("/sys/fs/cgroup/*/" + b.group())
-			if len(left) == 0 {
-				return nil
+			out, err := exec.Command("nsenter", append(disk, "shopt -s nullglob; left=("+g.roots+"/"+b.group()+`/); [ -z "${left[*]}" ] || find "${left[@]}" -depth -type d -exec rmdir {} +`)...).CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, out)
 			}
-			out, err := exec.Command("find", append(left, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";")...).CombinedOutput()
-			return errors.Join(errNotYet, err, errors.New(string(out)))
+			return nil
 		})
 	})
-	b.machine = startAs(t, "machine", "bash", b.dir, "-c", boxStart, "bash", fmt.Sprint(b.disk.cmd.Process.Pid), b.dir, b.group(), filepath.Dir(tpm))
+	b.machine = startAs(t, "machine", "nsenter", b.dir, append(disk, boxStart, "bash", b.group(), g.enter, g.own, boxMounts+g.mount+boxSystemd, b.dir, filepath.Dir(tpm))...)
 	t.Cleanup(func() {
 		b.off(t)
 		for _, cut := range b.wires {
@@ -149,6 +149,7 @@ func startBox(t *testing.T, name, tpm string) *box {
 		}
 	})
 	b.up(t)
+	t.Logf("control groups of version %d, controllers %q", g.version, strings.Fields(b.run(t, "cat /sys/fs/cgroup/cgroup.controllers 2>/dev/null || ls /sys/fs/cgroup")))
 	return b
 }
 
@@ -166,6 +167,9 @@ func (b *box) up(t *testing.T) {
 			return err
 		}
 		b.pid = strings.TrimSpace(string(children))
+		if name, err := os.ReadFile("/proc/" + b.pid + "/comm"); string(name) != "systemd\n" {
+			return fmt.Errorf("%w: its first process is %q, %w", errNotYet, name, err)
+		}
 		out, err := b.command(context.Background(), "systemctl is-system-running").CombinedOutput()
 		switch state := strings.TrimSpace(string(out)); state {
 		case "initializing", "starting", "running", "degraded": // which units have started is the test's to judge

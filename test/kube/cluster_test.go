@@ -138,12 +138,18 @@ func (c *cluster) apply(t *testing.T, file string, replaced ...string) {
 	}
 }
 
-func (c *cluster) create(t *testing.T, manifest []byte) *unstructured.Unstructured {
+func decode(t *testing.T, manifest []byte) *unstructured.Unstructured {
 	t.Helper()
 	object := new(unstructured.Unstructured)
 	if err := yaml.UnmarshalStrict(manifest, &object.Object); err != nil {
 		t.Fatal(err)
 	}
+	return object
+}
+
+func (c *cluster) create(t *testing.T, manifest []byte) *unstructured.Unstructured {
+	t.Helper()
+	object := decode(t, manifest)
 	if err := c.admin.Create(t.Context(), object, client.FieldValidation("Strict")); err != nil {
 		t.Fatal(err)
 	}

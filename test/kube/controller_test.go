@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,27 +50,36 @@ const (
 func (c *cluster) prepare(t *testing.T) {
 	t.Helper()
 	c.applyCRDs(t)
-	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
-		eventually(t, func() error { return c.admin.Get(t.Context(), client.ObjectKey{Name: name}, new(corev1.Namespace)) })
-	}
+	c.namespaces(t)
 	c.apply(t, "rbac.yaml")
 	for _, id := range []string{attesttest.TokenID, otherTokenID} {
 		c.makeToken(t, id)
 	}
 }
 
-func (c *cluster) makeToken(t *testing.T, id string) {
+// namespaces waits until the API server has made its namespaces.
+func (c *cluster) namespaces(t *testing.T) {
 	t.Helper()
-	eventually(t, func() error {
-		return c.admin.Create(t.Context(), &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id, Namespace: metav1.NamespaceSystem},
-			Type:       corev1.SecretTypeBootstrapToken,
-			StringData: map[string]string{
-				"token-id": id, "token-secret": tokenSecret, "usage-bootstrap-authentication": "true",
-				"expiration": time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
-			},
-		})
-	})
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
+		eventually(t, func() error { return c.admin.Get(t.Context(), client.ObjectKey{Name: name}, new(corev1.Namespace)) })
+	}
+}
+
+// makeToken makes a bootstrap token, with extra groups.
+func (c *cluster) makeToken(t *testing.T, id string, groups ...string) {
+	t.Helper()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id, Namespace: metav1.NamespaceSystem},
+		Type:       corev1.SecretTypeBootstrapToken,
+		StringData: map[string]string{
+			"token-id": id, "token-secret": tokenSecret, "usage-bootstrap-authentication": "true",
+			"expiration": time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
+		},
+	}
+	if len(groups) > 0 {
+		secret.StringData["auth-extra-groups"] = strings.Join(groups, ",")
+	}
+	eventually(t, func() error { return c.admin.Create(t.Context(), secret) })
 }
 
 // kubeconfig writes a kubeconfig for a user and returns its path.
@@ -220,8 +230,14 @@ func (p *plane) run(t *testing.T, c *cluster, name string) {
 // bearer connects with a bootstrap token.
 func (c *cluster) bearer(t *testing.T, tokenID string) *rest.Config {
 	t.Helper()
+	return c.withToken(t, tokenID+"."+tokenSecret)
+}
+
+// withToken is the configuration of a client that has a token and no certificate.
+func (c *cluster) withToken(t *testing.T, token string) *rest.Config {
+	t.Helper()
 	config := c.user(t, "stranger")
-	config.CertData, config.KeyData, config.BearerToken = nil, nil, tokenID+"."+tokenSecret
+	config.CertData, config.KeyData, config.BearerToken = nil, nil, token
 	return config
 }
 

@@ -24,18 +24,19 @@ import (
 // is used, the packages' own are installed.
 type member struct {
 	*box
-	c      *cluster
-	page   *page // docs/kubeadm.md, for tests that go through it
-	device *tpmsim.TPM
-	cut    func() // the wire to the API server
-	change []string
+	c          *cluster
+	controller *process // the Deployment's program in that cluster
+	page       *page    // docs/kubeadm.md, for tests that go through it
+	device     *tpmsim.TPM
+	cut        func() // the wire to the API server
+	change     []string
 }
 
 // newMember starts a machine for a cluster. The changes are a test's to the shipped
 // files: pairs of an old and a new text.
-func (c *cluster) newMember(t *testing.T, name string, device *tpmsim.TPM, change ...string) *member {
+func (c *cluster) newMember(t *testing.T, name string, g *groups, device *tpmsim.TPM, change ...string) *member {
 	t.Helper()
-	m := &member{box: startBox(t, name, strings.TrimPrefix(device.TCTI(), "swtpm:path=")), c: c, device: device, change: change}
+	m := &member{box: startBox(t, name, g, strings.TrimPrefix(device.TCTI(), "swtpm:path=")), c: c, device: device, change: change}
 	m.put(t, "/usr/local/bin/kubelet-authenticator", 0o755, read(t, buildProgram(t, "kubelet-authenticator")))
 	return m
 }
@@ -76,123 +77,13 @@ func (m *member) install(t *testing.T, token string, files map[string]string) {
 	m.run(t, "systemctl daemon-reload")
 }
 
-// kubeletUnit and kubeletDropIn are what kubeadm's packages install.
-const (
-	kubeletUnit = `[Unit]
-Description=kubelet: The Kubernetes Node Agent
-Wants=network-online.target
-After=network-online.target
-
-[Service]
-ExecStart=/usr/bin/kubelet
-Restart=always
-StartLimitInterval=0
-RestartSec=10
-
-[Install]
-WantedBy=multi-user.target
-`
-	kubeletDropIn = `[Service]
-Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
-Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
-EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
-EnvironmentFile=-/etc/default/kubelet
-ExecStart=
-ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
-`
-	// kubeadmInit is the configuration of a cluster that kubeadm made, and joinConfig that of a
-	// machine which joins it.
-	kubeadmInit = `apiVersion: kubeadm.k8s.io/v1beta4
-kind: InitConfiguration
-localAPIEndpoint: {advertiseAddress: 192.0.2.10, bindPort: 6443}
-nodeRegistration: {name: control-plane, criSocket: unix:///run/cri.sock}
----
-apiVersion: kubeadm.k8s.io/v1beta4
-kind: ClusterConfiguration
-kubernetesVersion: %s
-controlPlaneEndpoint: %s
----
-apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-failSwapOn: false
-failCgroupV1: false
-cgroupDriver: cgroupfs
-cgroupsPerQOS: false
-enforceNodeAllocatable: [none]
-localStorageCapacityIsolation: false
-protectKernelDefaults: true
-`
-	joinConfig = `apiVersion: kubeadm.k8s.io/v1beta4
-kind: JoinConfiguration
-discovery: {file: {kubeConfigPath: /etc/kubernetes/discovery.conf}, tlsBootstrapToken: %s}
-nodeRegistration: {criSocket: "%s", taints: []}
-`
-)
-
-// installKubeadm puts the programs and the files of kubeadm's packages on the machine.
-func (m *member) installKubeadm(t *testing.T) {
-	t.Helper()
-	for _, program := range []string{"kubelet", "kubeadm", "kubectl"} {
-		m.run(t, "ln -sf "+filepath.Join(controlplane.BinariesFolder(t), program)+" /usr/bin/"+program)
-	}
-	m.put(t, "/usr/lib/systemd/system/kubelet.service", 0o644, []byte(kubeletUnit))
-	m.put(t, "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", 0o644, []byte(kubeletDropIn))
-	m.run(t, "systemctl daemon-reload; systemctl enable kubelet")
-}
-
-// kubeadmCluster is a cluster that kubeadm can join, and whose client certificates last so long. Of
-// the lifetime that is asked for, a tenth is a minute.
-func kubeadmCluster(t *testing.T, lifetime string) (c *cluster, signer *process) {
-	t.Helper()
-	c = startCluster(t)
-	c.signingDuration = lifetime
-	c.prepare(t)
-	return c, c.startSigner(t)
-}
-
-// upload has kubeadm put into the cluster what its joins read, with automatic approval, and returns
-// a fresh token.
-func (m *member) upload(t *testing.T) (token string) {
-	t.Helper()
-	m.put(t, "/etc/operator/admin.conf", 0o600, read(t, m.c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")))
-	version := strings.TrimSpace(m.run(t, "kubeadm version -o short"))
-	m.put(t, "/etc/operator/init.yaml", 0o600, fmt.Appendf(nil, kubeadmInit, version, m.c.address()))
-	m.run(t, "kubeadm init phase upload-config all --config /etc/operator/init.yaml --kubeconfig /etc/operator/admin.conf")
-	m.run(t, "kubeadm init phase bootstrap-token --config /etc/operator/init.yaml --kubeconfig /etc/operator/admin.conf")
-	return m.token(t)
-}
-
-// token is a fresh bootstrap token.
-func (m *member) token(t *testing.T) string {
-	t.Helper()
-	words := strings.Fields(m.run(t, "kubeadm token create --kubeconfig /etc/operator/admin.conf"))
-	return words[len(words)-1]
-}
-
 // joins follows the page: it installs the node's files and has kubeadm join.
-func (m *member) joins(t *testing.T, runtime string) {
+func (m *member) joins(t *testing.T, token, runtime string) {
 	t.Helper()
-	if m.cut != nil {
-		m.cut()
-	}
-	m.cut = m.connect(t, m.c.address())
-	token := m.upload(t)
-	m.run(t, "kubectl --kubeconfig /etc/operator/admin.conf delete clusterrolebinding kubeadm:node-autoapprove-bootstrap kubeadm:node-autoapprove-certificate-rotation")
 	m.install(t, token, daemonFiles)
 	m.install(t, token, kubeletFiles)
 	m.run(t, "systemctl disable kubelet")
 	m.kubeadmJoin(t, token, runtime, m.page.take(t, "Join", "sh"))
-}
-
-// kubeadmJoin is kubeadm's part of it, by the commands of the page. That a machine of a test is not
-// one of kubeadm's choice is ignored, too.
-func (m *member) kubeadmJoin(t *testing.T, token, runtime, commands string) {
-	t.Helper()
-	m.put(t, "/etc/kubernetes/join.yaml", 0o600, fmt.Appendf(nil, joinConfig, token, runtime))
-	discovery := regexp.MustCompile(`(?s)client-certificate-data:.*`).ReplaceAll(read(t, filepath.Join(m.c.dir, "admin.kubeconfig")), []byte("token: "+token+"\n"))
-	m.put(t, "/etc/kubernetes/discovery.conf", 0o600, discovery)
-	const ignore = "--ignore-preflight-errors="
-	m.run(t, strings.NewReplacer("kubeadm join ...", "kubeadm join --config /etc/kubernetes/join.yaml", ignore, ignore+"SystemVerification,").Replace(commands))
 }
 
 // status asks the authenticator on the machine.
@@ -246,24 +137,27 @@ func (m *member) checkTable(t *testing.T) {
 // files of kube/deploy/node, from the join to the end of the node's life in that cluster.
 func TestKubeadm(t *testing.T) {
 	t.Parallel()
-	boxNeeds(t)
+	g := boxNeeds(t, 2)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	c, signer := kubeadmCluster(t, "75s")
-	c.attestedPlane(t, device)
-	m := c.newMember(t, "worker-1", device)
+	m := c.newMember(t, "worker-1", g, device)
 	m.page = readPage(t, "kubeadm.md", "sh")
 	m.checkTable(t)
 	runtime := startRuntime(t, m.dir)
 	m.installKubeadm(t)
+	token := m.enforced(t)
 	if !t.Run("join", func(t *testing.T) {
 		began := time.Now()
-		m.joins(t, runtime)
+		m.joins(t, token, runtime)
 		m.alive(t, began)
 		if text := m.run(t, "cat /etc/kubernetes/kubelet.conf; ls /etc/kubernetes"); !strings.Contains(text, "args: [credential]") || strings.Contains(text, "bootstrap-kubelet.conf") {
 			t.Errorf("kubeadm leaves %s", text)
 		}
 		if text := m.run(t, "kubectl --kubeconfig /etc/operator/admin.conf get attestednodes"); !regexp.MustCompile(`worker-1 +Bound +ek:sha256:[0-9a-f]+ +Software `).MatchString(text) {
 			t.Errorf("the record:\n%s", text)
+		}
+		if text := m.controller.text(t); !strings.Contains(text, "kubeadm:node-autoapprove-bootstrap") {
+			t.Errorf("the controller does not name kubeadm's bindings:\n%s", m.controller.tail())
 		}
 	}) {
 		return
@@ -273,6 +167,10 @@ func TestKubeadm(t *testing.T) {
 	t.Run("control plane after the end of all certificates", func(t *testing.T) { m.testControlPlane(t) })
 	t.Run("two CAs in ca.crt", func(t *testing.T) { m.testTwoCAs(t) })
 	m.checkEvidence(t)
+	refused := strings.Count(signer.text(t), "ValidatingAdmissionPolicy 'node-attestation-approval'")
+	if t.Logf("automatic approval was refused %d times", refused); refused == 0 {
+		t.Error("kubeadm's automatic approval was never refused")
+	}
 	t.Run("reset and join of another cluster", func(t *testing.T) {
 		// It leaves with a certificate that the new cluster does not take, and that lasts.
 		signer.stop(t)
@@ -283,9 +181,9 @@ func TestKubeadm(t *testing.T) {
 		m.run(t, `sed -i "1s/received [^,]*/received $(date -u -d '10 minutes ago' +%FT%TZ)/" /var/lib/kubelet-authenticator/client.pem; head -n 1 /var/lib/kubelet-authenticator/client.pem`)
 		m.run(t, "kubeadm reset -f --cri-socket "+runtime)
 		m.c, _ = kubeadmCluster(t, "1h")
-		m.c.attestedPlane(t, device)
+		token := m.enforced(t)
 		began := time.Now()
-		m.joins(t, runtime)
+		m.joins(t, token, runtime)
 		m.alive(t, began)
 		m.checkEvidence(t)
 	})
@@ -377,24 +275,27 @@ func (m *member) checkEvidence(t *testing.T) {
 		}
 	}
 	t.Logf("%d requests, %d certificates", len(all), signed)
+	m.controller.checkLog(t)
 }
 
-// TestKubeadmMigration has a node that joined without evidence attest: with its own certificate as
-// the only credential, after an operator has approved its machine, while its kubelet runs.
+// TestKubeadmMigration has a node that joined without evidence attest, in a cluster that observes: with
+// its own certificate as the only credential, after an operator has approved its machine, while its
+// kubelet runs. Then the cluster enforces.
 func TestKubeadmMigration(t *testing.T) {
 	t.Parallel()
-	boxNeeds(t)
+	g := boxNeeds(t, 1)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	c, _ := kubeadmCluster(t, "1h")
 	const pair = "/var/lib/kubelet/pki/kubelet-client-current.pem"
-	m := c.newMember(t, "worker-1", device, `token: ""`, "client-certificate: "+pair+"\n      client-key: "+pair)
+	m := c.newMember(t, "worker-1", g, device, `token: ""`, "client-certificate: "+pair+"\n      client-key: "+pair)
 	runtime := startRuntime(t, m.dir)
 	m.installKubeadm(t)
 	m.cut = m.connect(t, c.address())
+	token := m.upload(t)
+	m.controller = c.deploy(t, device, m.name)
 	began := time.Now()
-	m.kubeadmJoin(t, m.upload(t), runtime, "kubeadm join ... --ignore-preflight-errors=FileAvailable--etc-kubernetes-kubelet.conf")
+	m.kubeadmJoin(t, token, runtime, "kubeadm join ... --ignore-preflight-errors=FileAvailable--etc-kubernetes-kubelet.conf")
 	m.alive(t, began)
-	c.attestedPlane(t, device)
 
 	m.install(t, "", daemonFiles)
 	m.run(t, "systemctl enable kubelet-authenticator; systemctl start --no-block kubelet-authenticator")
@@ -410,13 +311,17 @@ func TestKubeadmMigration(t *testing.T) {
 		return nil
 	})
 	m.alive(t, time.Now())
-	o.run(t, "approve worker-1 --machine "+machine+" --existing-node --without-inventory --machine-uid uid-of-worker-1")
+	o.run(t, "approve worker-1 --machine "+machine+" --existing-node")
 	m.usable(t)
 	m.install(t, "", kubeletFiles)
 	m.run(t, `sed -i '/client-certificate:/d; s/client-key: .*/token: ""/' /etc/kubernetes/kubelet-authenticator.conf`)
 	began = time.Now()
 	m.run(t, "systemctl restart kubelet; rm /var/lib/kubelet/pki/kubelet-client-*")
 	m.alive(t, began)
+	m.controller.checkLog(t)
+	m.controller.stop(t)
+	m.controller = c.deploy(t, device, m.name, "enforce")
 	m.run(t, "kubelet-authenticator rotate")
 	m.alive(t, time.Now())
+	m.controller.checkLog(t)
 }

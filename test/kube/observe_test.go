@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -36,6 +37,7 @@ type installation struct {
 	*cluster
 	operator *operator
 	node     *attesttest.Node
+	device   *tpmsim.TPM
 	page     *page     // docs/enforcing.md
 	dir      string    // where its commands run
 	shell    *shell    // in which they run
@@ -61,7 +63,8 @@ func TestObserve(t *testing.T) {
 	if w.node.Subject.Request, err = csr.Create(csr.PurposeClient, w.node.Key, w.node.Name, csr.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	w.knowMachines(t, device, "node-1")
+	w.device = device
+	w.knowMachines(t, device, "node-1", newNode)
 	w.operator = &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: filepath.Dir(buildProgram(t, "kubectl-nodeattest")),
 		kubeconfig: w.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
 	w.folder = overlay(t, w.node, controlplane.FreePorts(t, 4))
@@ -180,6 +183,7 @@ func (w *installation) testEnforced(t *testing.T, bootstrapper client.Client, be
 	}
 	t.Run("in an emergency", func(t *testing.T) { w.testEmergency(t) })
 	t.Run("a challenge key has leaked", func(t *testing.T) { w.testLeaked(t, bootstrapper) })
+	t.Run("a token for one machine", func(t *testing.T) { w.testToken(t) })
 	t.Run("a node that was off for too long", func(t *testing.T) { w.testOff(t) })
 	r.checkLog(t)
 	r.stop(t)
@@ -296,6 +300,24 @@ func (w *installation) testOff(t *testing.T) {
 	text := controlplane.Read(t, filepath.Join(w.dir, "token"))
 	if _, err := bootstraptoken.Parse(strings.TrimSpace(string(text))); err != nil {
 		t.Error(err)
+	}
+}
+
+// newNode is the name of a machine that joins with a token for it alone.
+const newNode = "node-7.example"
+
+// testToken makes the tokens of the page for a machine that has not joined: with each of them the machine
+// gets that name, and another name is refused.
+func (w *installation) testToken(t *testing.T) {
+	machine := tpmsim.Swtpm(t, tpmsim.Options{CA: w.device.CA()})
+	w.shell.run(t, "( set -e\n"+strings.ReplaceAll(w.page.take(t, "A token for one machine", "sh"), "NAME", strings.ReplaceAll(newNode, ".", ":"))+")")
+	for _, file := range []string{"token", "join-token"} {
+		token := strings.TrimSpace(string(controlplane.Read(t, filepath.Join(w.dir, file))))
+		as := w.client(t, w.withToken(t, token))
+		if _, err := challenged(t, as, w.nodeOn(t, machine, "node-1")); !errors.Is(err, errNotChallenged) || !strings.Contains(err.Error(), "RequesterOtherNode") {
+			t.Errorf("%s, for another node: %v, want it denied with RequesterOtherNode", file, err)
+		}
+		w.joins(t, as, w.nodeOn(t, machine, newNode))
 	}
 }
 

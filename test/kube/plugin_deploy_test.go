@@ -167,7 +167,9 @@ generatorOptions: {disableNameSuffixHash: true}
 		t.Fatal(err)
 	}
 	config["membership"].(map[string]any)["mode"] = "FirstUse"
-	config["signers"].(map[string]any)["names"] = []any{csr.SignerKubeAPIServerClientKubelet, csr.SignerClientTPM}
+	if slices.ContainsFunc(components, func(path string) bool { return filepath.Base(path) == "signer" }) {
+		config["signers"].(map[string]any)["names"] = []any{csr.SignerKubeAPIServerClientKubelet, csr.SignerClientTPM}
+	}
 	for i, program := range []string{"controller", "signer"} {
 		addresses := config[program].(map[string]any)
 		addresses["metricsAddress"], addresses["healthAddress"] = "127.0.0.1:"+ports[2*i], "127.0.0.1:"+ports[2*i+1]

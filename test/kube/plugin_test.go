@@ -34,12 +34,15 @@ type operator struct {
 	kubectl, dir, kubeconfig string
 }
 
-// newOperator makes a user with the shipped role.
+// newOperator makes a user with the shipped role, which may be there.
 func (c *cluster) newOperator(t *testing.T) *operator {
 	t.Helper()
 	manifests := manifests(t, "operator.yaml")
 	for _, manifest := range manifests {
-		role := c.create(t, manifest)
+		role := decode(t, manifest)
+		if err := client.IgnoreAlreadyExists(c.admin.Create(t.Context(), role, client.FieldValidation("Strict"))); err != nil {
+			t.Fatal(err)
+		}
 		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.GetKind(), Name: role.GetName()}
 		subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "operator"}}
 		meta := metav1.ObjectMeta{Name: role.GetName(), Namespace: role.GetNamespace()}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -38,22 +39,28 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// builds are the commands of module kube that tests have asked for, by their names.
+// builds are the programs of module kube that tests have asked for, by their folders.
 var builds sync.Map
 
 // buildProgram builds a command of module kube, once for all tests.
 func buildProgram(t *testing.T, name string) string {
 	t.Helper()
+	return buildFolder(t, "cmd/"+name)
+}
+
+// buildFolder builds the program in a folder of module kube, once for all tests.
+func buildFolder(t *testing.T, folder string) string {
+	t.Helper()
 	build := sync.OnceValues(func() (string, error) {
-		path := filepath.Join(programs, name)
-		cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
-		cmd.Dir = filepath.Join("..", "..", "kube")
+		path := filepath.Join(programs, filepath.Base(folder))
+		cmd := exec.Command("go", "build", "-o", path, "./"+folder)
+		cmd.Dir, cmd.Env = filepath.Join("..", "..", "kube"), append(os.Environ(), "CGO_ENABLED=0") // as the image's
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("go build: %w\n%s", err, out)
 		}
 		return path, nil
 	})
-	first, _ := builds.LoadOrStore(name, build)
+	first, _ := builds.LoadOrStore(folder, build)
 	path, err := first.(func() (string, error))()
 	if err != nil {
 		t.Fatal(err)
@@ -135,9 +142,9 @@ func certificatesPEM(certificates []*x509.Certificate) (text []byte) {
 }
 
 // checkLog looks for what no program logs, and for a right that it lacks.
-func (r *replica) checkLog(t *testing.T) {
+func (p *process) checkLog(t *testing.T) {
 	t.Helper()
-	for line := range strings.Lines(r.text(t)) {
+	for line := range strings.Lines(p.text(t)) {
 		if strings.Contains(line, tokenSecret) || strings.Contains(line, "PRIVATE") || strings.Contains(line, "forbidden") {
 			t.Errorf("logged: %s", line)
 		}

@@ -22,12 +22,12 @@ import (
 // control plane, it needs no other server.
 func TestReboot(t *testing.T) {
 	t.Parallel()
-	boxNeeds(t)
+	g := boxNeeds(t, 1)
 	c := startCluster(t)
 	c.prepare(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	c.startOwnSigners(t, c.ownSigning(t, device, "worker-1"))
-	m := c.newMember(t, "worker-1", device, "signerName: "+csr.SignerKubeAPIServerClientKubelet, "signerName: "+csr.SignerClientTPM, `recoverySigner: ""`, "recoverySigner: "+csr.SignerRecoveryTPM,
+	m := c.newMember(t, "worker-1", g, device, "signerName: "+csr.SignerKubeAPIServerClientKubelet, "signerName: "+csr.SignerClientTPM, `recoverySigner: ""`, "recoverySigner: "+csr.SignerRecoveryTPM,
 		`endorsementPassword: ""`, "endorsementPassword: managed")
 	m.cut = m.connect(t, c.address())
 	m.put(t, "/etc/kubernetes/pki/ca.crt", 0o644, controlplane.CertificatePEM(c.ca.Cert))
@@ -64,7 +64,8 @@ func TestReboot(t *testing.T) {
 		t.Errorf("another password after a reboot: %s", again)
 	}
 
-	m.run(t, "sed -i 's,^# keyDir:,keyDir:,' /etc/kubernetes/kubelet-authenticator.yaml; systemctl restart kubelet-authenticator; kubelet-authenticator rotate")
+	onDisk := readPage(t, "kubeadm.md", "yaml").take(t, "Machines of the control plane", "yaml")
+	m.run(t, "cat >>/etc/kubernetes/kubelet-authenticator.yaml <<'end'\n"+onDisk+"end\nsystemctl restart kubelet-authenticator; kubelet-authenticator rotate")
 	third := m.usable(t)
 	if found := m.run(t, keys); found == "" {
 		t.Error("no keys on the disk")
@@ -107,11 +108,11 @@ func (m *member) usable(t *testing.T) (credential string) {
 // and again, and the node comes up by the name that the machine gets later.
 func TestLocalhost(t *testing.T) {
 	t.Parallel()
-	boxNeeds(t)
+	g := boxNeeds(t, 1)
 	c := startJoinable(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
-	c.attestedPlane(t, device)
-	m := c.newMember(t, "localhost", device, "nodeName: node-1\n", "\n")
+	c.firstUse(t, device, "worker-1")
+	m := c.newMember(t, "localhost", g, device, "nodeName: node-1\n", "\n")
 	m.cut = m.connect(t, c.address())
 	m.put(t, "/etc/kubernetes/pki/ca.crt", 0o644, controlplane.CertificatePEM(c.ca.Cert))
 	m.install(t, attesttest.TokenID+"."+tokenSecret, daemonFiles)

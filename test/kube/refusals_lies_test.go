@@ -41,7 +41,9 @@ type notChallenged struct {
 // try is an attempt with the controller's own challenges.
 func (l *liars) try(t *testing.T) *forge.Try {
 	return &forge.Try{Bench: l.bench, Road: l.road, Challenge: func(hello *csr.Request) (*message.Challenge, error) {
-		object := decided(t, l.admin, file(t, l.as(t, hello.User), &hello.Spec))
+		as := l.as(t, hello.User)
+		object := decided(t, l.admin, file(t, as, &hello.Spec))
+		as.filed(t, object)
 		challenge, err := attest.ChallengeOf(controller.Request(object))
 		if err != nil {
 			return nil, notChallenged{err, object}
@@ -54,6 +56,7 @@ func (l *liars) try(t *testing.T) *forge.Try {
 func (l *liars) asked(t *testing.T, machine string, good func() *forge.Asked, change func(*forge.Asked)) *csr.Request {
 	asked := good()
 	change(asked)
+	asked.Username = l.tokenUser(t, asked.Username, asked.Groups)
 	join := asked.Join
 	join.Request, join.Key = asked.Asks(), asked.PKCS10.Key
 	return asked.Filed(l.try(t).On(machine, join).Bundle())
@@ -82,6 +85,15 @@ func (l *liars) texts(t *testing.T) (lies []*lie) {
 }
 
 func same(*forge.Asked) {}
+
+// plain omits the evidence.
+func plain(b *csr.Bundle) { b.Provider, b.Data = "", nil }
+
+// kubeletServes is how a kubelet asks Kubernetes' signer for its serving certificate.
+func kubeletServes(a *forge.Asked) {
+	a.Signer = csr.SignerKubeletServing
+	a.OnBundle(plain)
+}
 
 // builtIn asks Kubernetes' signer, for a lifetime.
 func builtIn(seconds int32) func(*forge.Asked) {
@@ -148,12 +160,13 @@ func (l *liars) others(t *testing.T) (lies []*lie) {
 	}))
 	add("a-hello-of-a-person", "request-username", hello(func(j *forge.Join) { j.Username = "alice" }))
 
-	plain := func(b *csr.Bundle) { b.Provider, b.Data = "", nil }
 	add("a-lifetime-over-a-day", "expiration", l.asked(t, forge.MachineOne, bootstrap, builtIn(24*60*60+1)))
 	add("a-plain-request", csr.CheckAttestationProvider, l.asked(t, forge.MachineOne, node, func(a *forge.Asked) { builtIn(3600)(a); a.OnBundle(plain) }))
-	add("a-kubelet-that-is-not-attested", csr.CheckCredential, l.asked(t, forge.MachineOne, l.bench.NodeServes, func(a *forge.Asked) {
-		a.Signer = csr.SignerKubeletServing
-		a.OnBundle(plain)
-	}))
-	return lies
+	serves := l.asked(t, forge.MachineOne, l.bench.NodeServes, kubeletServes)
+	unattested := l.certified(t, serves.User)
+	return append(lies,
+		&lie{name: "a-kubelet-that-is-not-attested", checks: []string{string(csr.CheckCredential)}, request: serves,
+			as: unattested, why: unattested.user.Extra[csr.ExtraCredentialID][0]},
+		&lie{name: "an-administrator-as-a-kubelet", checks: []string{string(csr.CheckCredential)}, request: serves,
+			as: l.impersonated(t, serves.User), why: "no credential ID"})
 }

@@ -1,11 +1,14 @@
 package kube
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,8 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
@@ -33,7 +34,9 @@ type lie struct {
 	name    string
 	checks  []string // one of these refuses it
 	request *csr.Request
-	// What became of it: the API server did not store it, or the object that it did.
+	as      *requester // nil means the usual requester of the request's user
+	why     string     // what the controller's log also says of it
+	// The outcome: the API server's refusal to store it, or the stored object.
 	refused error
 	object  *certificatesv1.CertificateSigningRequest
 }
@@ -42,13 +45,16 @@ type lie struct {
 // software. The controller's challenge key is known to them, so that everything fits but the lie.
 type liars struct {
 	*cluster
-	bench   *forge.Bench
-	road    attest.Road
-	clients map[string]client.Client // by user
+	bench      *forge.Bench
+	road       attest.Road
+	requesters map[string]*requester // by user
+	tokens     map[string]string     // the IDs of bootstrap tokens, by their extra groups
 }
 
 // TestRefusals files every request that package forge can make, one for each fault, and has the shipped
-// controller deny each for its own reason. The good requests behind them are admitted.
+// controller deny each for its own reason. The good requests behind them are admitted. Each requester has a
+// credential of its own: a bootstrap token, a service account's token or a certificate of the cluster's CA.
+// The node uses the certificate that it joined with.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	controllerProgram, signerProgram := buildProgram(t, "node-attestation-controller"), buildProgram(t, "node-attestation-signer")
@@ -61,6 +67,7 @@ func TestRefusals(t *testing.T) {
 		for _, r := range running {
 			r.isReady(t)
 		}
+		l.joins(t)
 		lies := l.evidence(t)
 		if road == attest.RoadAK {
 			lies = append(lies, &lie{name: "no-provider-id", checks: []string{string(oid.CheckProviderIDMissing)},
@@ -71,12 +78,13 @@ func TestRefusals(t *testing.T) {
 		began := time.Now()
 		l.file(t, lies)
 		l.decided(t, lies)
-		t.Logf("road %s: %d requests, in %s", road, len(lies), time.Since(began).Round(time.Millisecond))
+		t.Logf("road %s: %d requests of %d requesters, in %s", road, len(lies), len(l.requesters), time.Since(began).Round(time.Millisecond))
 		for _, each := range lies {
 			if each.refused != nil {
 				unstored[each.name] = true
 			}
 			each.judge(t, met)
+			each.logged(t, running[0])
 		}
 		l.admitted(t)
 		stop(t, running)
@@ -111,7 +119,7 @@ var unmet = map[string]string{
 // newLiars starts the cluster, and has the controller find the liars' challenge keys.
 func newLiars(t *testing.T) *liars {
 	t.Helper()
-	l := &liars{cluster: startCluster(t), clients: map[string]client.Client{}}
+	l := &liars{cluster: startCluster(t), tokens: map[string]string{"": attesttest.TokenID}}
 	l.prepare(t)
 	l.apply(t, "serving/rbac.yaml")
 	l.apply(t, "signer/rbac.yaml")
@@ -143,7 +151,7 @@ func (l *liars) take(t *testing.T, road attest.Road) {
 	if road == attest.RoadEK {
 		identity = func(machine string) string { return l.bench.Machines[machine].EK.Identity() }
 	}
-	l.road = road
+	l.road, l.requesters = road, map[string]*requester{}
 	l.clear(t)
 	controlplane.Write(t, l.dir, "inventory.yaml", fmt.Appendf(nil, `machines:
 - {nodeName: %s, identity: %q, providerID: %q, dnsNames: [node-1.example.com], ipAddresses: [192.0.2.1]}
@@ -168,18 +176,6 @@ func (l *liars) configure(config map[string]any) {
 	limits["requesterRate"], limits["requesterBurst"] = 10000, 10000
 }
 
-// as is the client of a user.
-func (l *liars) as(t *testing.T, user csr.User) client.Client {
-	t.Helper()
-	key := fmt.Sprint(user.Username, user.Groups)
-	if l.clients[key] == nil {
-		config := l.user(t, "admin", "system:masters")
-		config.Impersonate = rest.ImpersonationConfig{UserName: user.Username, Groups: user.Groups}
-		l.clients[key] = l.client(t, config)
-	}
-	return l.clients[key]
-}
-
 // file files the pending lies, some at a time.
 func (l *liars) file(t *testing.T, lies []*lie) {
 	t.Helper()
@@ -196,10 +192,11 @@ func (l *liars) file(t *testing.T, lies []*lie) {
 		if each.object != nil {
 			continue
 		}
-		as, object := l.as(t, each.request.User), requestOf(&each.request.Spec)
+		as, object := cmp.Or(each.as, l.as(t, each.request.User)), requestOf(&each.request.Spec)
 		object.Annotations = each.request.Metadata.Annotations
 		work <- func() {
 			if each.refused = as.Create(context.Background(), object); each.refused == nil {
+				as.filed(t, object)
 				each.object = object
 			}
 		}
@@ -237,7 +234,7 @@ func (e *lie) othersSigner() bool {
 	return slices.Contains(e.checks, string(csr.CheckSignerName)) && e.object.Spec.SignerName != csr.SignerChallengeTPM
 }
 
-// judge compares what became of it with its checks.
+// judge compares the outcome with the checks.
 func (e *lie) judge(t *testing.T, met map[string]int) {
 	t.Helper()
 	switch {
@@ -263,32 +260,67 @@ func (e *lie) judge(t *testing.T, met map[string]int) {
 	met[e.checks[i]]++
 }
 
+// logged looks for the reason in the controller's log, which says more than the condition.
+func (e *lie) logged(t *testing.T, controller *replica) {
+	t.Helper()
+	if e.why == "" || e.object == nil {
+		return
+	}
+	for line := range strings.Lines(controller.text(t)) {
+		if strings.Contains(line, strconv.Quote(e.object.Name)) && strings.Contains(line, e.why) {
+			return
+		}
+	}
+	t.Errorf("%s: the controller logs nothing of %q", e.name, e.why)
+}
+
+// joins has the node join by its bootstrap token. The certificate is its credential from then on.
+func (l *liars) joins(t *testing.T) {
+	t.Helper()
+	leaf := l.admits(t, "a bootstrap token", l.bench.BootstrapAsks, same)
+	l.recorded(t, forge.NodeName, leaf)
+}
+
 // admitted files the good messages behind the lies, in a node's order.
 func (l *liars) admitted(t *testing.T) {
 	t.Helper()
-	l.bench.Now = time.Now()
 	for _, row := range []struct {
 		name   string
 		good   func() *forge.Asked
 		change func(*forge.Asked)
 	}{
-		{"a bootstrap token", l.bench.BootstrapAsks, same},
+		{"a bootstrap token once more", l.bench.BootstrapAsks, same},
 		{"a node", l.bench.NodeAsks, same},
 		{"a node, for serving", l.bench.NodeServes, same},
 		{"a node, for recovery", l.bench.NodeAsks, (*forge.Asked).ForRecovery},
+		{"a node's recovery user", l.bench.NodeAsks, func(a *forge.Asked) { a.ByRecoveryUser(forge.NodeName) }},
 		{"a node, from Kubernetes' signer", l.bench.NodeAsks, builtIn(3600)},
+		{"a kubelet, by its client certificate", l.bench.NodeServes, kubeletServes},
 	} {
-		truth := &lie{name: row.name, request: l.asked(t, forge.MachineOne, row.good, row.change)}
-		l.file(t, []*lie{truth})
-		if truth.refused != nil {
-			t.Fatalf("%s: %v", row.name, truth.refused)
-		}
-		l.decided(t, []*lie{truth})
-		if csr.ProviderOf(truth.object.Spec.SignerName) != "" {
-			decided(t, l.admin, truth.object) // until it is signed
-		}
-		if condition := truth.object.Status.Conditions[0]; condition.Type != certificatesv1.CertificateApproved {
-			t.Errorf("%s: %s %s: %s", row.name, condition.Type, condition.Reason, condition.Message)
-		}
+		l.admits(t, row.name, row.good, row.change)
 	}
+}
+
+// admits files a good message, and returns the certificate. It is nil from Kubernetes' signers, which do not
+// run. A client certificate is the requester's credential from then on.
+func (l *liars) admits(t *testing.T, name string, good func() *forge.Asked, change func(*forge.Asked)) *x509.Certificate {
+	t.Helper()
+	l.bench.Now = time.Now()
+	truth := &lie{name: name, request: l.asked(t, forge.MachineOne, good, change)}
+	l.file(t, []*lie{truth})
+	if truth.refused != nil {
+		t.Fatalf("%s: %v", name, truth.refused)
+	}
+	l.decided(t, []*lie{truth})
+	if condition := truth.object.Status.Conditions[0]; condition.Type != certificatesv1.CertificateApproved {
+		t.Fatalf("%s: %s %s: %s", name, condition.Type, condition.Reason, condition.Message)
+	}
+	if csr.ProviderOf(truth.object.Spec.SignerName) == "" {
+		return nil
+	}
+	leaf := certificateOf(t, decided(t, l.admin, truth.object)) // when it is signed
+	if slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) {
+		l.comesBack(t, leaf)
+	}
+	return leaf
 }

@@ -26,7 +26,7 @@ import (
 // server's validation: the write is valid at its subresource, and a
 // request in which nothing is to be written is one that no decision could change.
 func TestDecisionsAreTaken(t *testing.T) {
-	outcomes := map[string]csr.Decision{
+	outcomes := map[string]csr.UnplacedDecision{
 		"accepted":  accepted(t),
 		"refused":   csr.Decide(&csr.Error{Check: "usages"}),
 		"undecided": csr.Decide(refusal.Retry(errors.New("no answer"))),
@@ -78,7 +78,7 @@ func TestDecisionsAreTaken(t *testing.T) {
 }
 
 // accepted is the decision about a request that was checked, and whose machine was verified.
-func accepted(t *testing.T) csr.Decision {
+func accepted(t *testing.T) csr.UnplacedDecision {
 	t.Helper()
 	object := decidedRequest(t, nil)
 	spec := &csr.Spec{Request: object.Spec.Request, SignerName: object.Spec.SignerName, Usages: csr.PurposeClient.Usages(false)}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
@@ -43,7 +42,7 @@ func (k *Key) create(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPubli
 		return err
 	}
 	k.file = &File{EmptyAuth: len(password) == 0, Policy: statements, Parent: cmp.Or(opts.Parent, tpm2.TPMRHOwner)}
-	parent, err := k.file.loadParent(ctx, h, opts.OwnerPassword.Reveal())
+	parent, err := tpmop.StorageParent(ctx, h, k.file.Parent, opts.OwnerPassword.Reveal())
 	if err != nil {
 		return err
 	}
@@ -67,7 +66,7 @@ func (k *Key) create(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPubli
 	if err := k.file.check(); err != nil {
 		return fmt.Errorf("the TPM's answer to TPM2_Create: %w", err)
 	}
-	loaded, err := k.file.loadUnder(ctx, h, parent)
+	loaded, err := tpmop.LoadUnder(ctx, h, parent, k.file.Public, k.file.Private)
 	if err != nil {
 		return err
 	}
@@ -112,31 +111,11 @@ func (k *Key) load(ctx context.Context, h *tpmop.Handles, opts LoadOptions) erro
 
 // loadFile loads the key of the file.
 func (k *Key) loadFile(ctx context.Context, h *tpmop.Handles, ownerPassword []byte) (*tpmop.LoadedKey, error) {
-	parent, err := k.file.loadParent(ctx, h, ownerPassword)
+	parent, err := tpmop.StorageParent(ctx, h, k.file.Parent, ownerPassword)
 	if err != nil {
 		return nil, err
 	}
-	return k.file.loadUnder(ctx, h, parent)
-}
-
-// loadUnder loads the key, and makes room by flushing a parent that was made for it.
-func (f *File) loadUnder(ctx context.Context, h *tpmop.Handles, parent *tpmop.LoadedKey) (*tpmop.LoadedKey, error) {
-	isOurs := func(p *statement.Public) bool { return bytes.Equal(p.Raw, f.Public) }
-	rsp, err := tpmop.Load(ctx, h, isOurs, tpm2.Load{
-		ParentHandle: tpmop.WithPassword(parent.Handle, parent.Name, nil),
-		InPrivate:    tpm2.TPM2BPrivate{Buffer: f.Private},
-		InPublic:     tpm2.BytesAs2B[tpm2.TPMTPublic](f.Public),
-	}, "TPM2_Load under 0x%08x", uint32(parent.Handle))
-	if err != nil {
-		return nil, err
-	}
-	h.Keep(rsp.ObjectHandle, rsp.Name.Buffer)
-	if f.Parent == tpm2.TPMRHOwner {
-		if err := h.Flush(parent.Handle); err != nil {
-			return nil, err
-		}
-	}
-	return tpmop.NewLoadedKey(rsp.ObjectHandle, rsp.Name.Buffer, f.Public)
+	return tpmop.LoadUnder(ctx, h, parent, k.file.Public, k.file.Private)
 }
 
 // set makes k the key that was loaded for the first time.
@@ -166,21 +145,4 @@ func (k *Key) keep(ctx context.Context, h *tpmop.Handles, loaded *tpmop.LoadedKe
 	}
 	k.saved, k.held = &saved.Context, 0
 	return nil
-}
-
-// loadParent makes, or finds, the restricted decryption key that the private part is encrypted
-// to.
-func (f *File) loadParent(ctx context.Context, h *tpmop.Handles, ownerPassword []byte) (parent *tpmop.LoadedKey, err error) {
-	if f.Parent == tpm2.TPMRHOwner {
-		parent, err = tpmop.CreatePrimary(ctx, h, tpm2.TPMRHOwner, ownerPassword, tpm2.Marshal(tpmop.StorageRootKey()))
-		if errors.Is(err, tpm2.TPMRCCurve) {
-			err = fmt.Errorf("the TPM lacks P-256, it needs a persistent Parent: %w", err)
-		}
-	} else if err = tpmop.CheckPersistent(f.Parent); err == nil {
-		parent, err = tpmop.ReadPublic(ctx, h, f.Parent)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("storage parent: %w", err)
-	}
-	return parent, nil
 }

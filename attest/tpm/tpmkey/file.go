@@ -13,6 +13,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/safefile"
@@ -31,7 +32,7 @@ const (
 
 	maxTPMKeyPolicy      = 8    // statements
 	maxTPMKeyDescription = 1024 // bytes
-	maxTPM2BPrivateSize  = 4 << 10
+	maxTPM2BPrivateSize  = tpmop.MaxPrivateSize
 )
 
 // tpmLoadableKey is id-loadablekey, 2.23.133.10.1.3.
@@ -267,9 +268,10 @@ func (f *File) readPolicy(s *cryptobyte.String) error {
 
 // check refuses what Load could not use.
 func (f *File) check() error {
+	if err := tpmop.CheckStorageParent(f.Parent); err != nil {
+		return err
+	}
 	switch {
-	case f.Parent != tpm2.TPMRHOwner && f.Parent>>24 != 0x81:
-		return fmt.Errorf("parent: got 0x%08x, want 0x%08x, the owner hierarchy, or a persistent handle", uint32(f.Parent), uint32(tpm2.TPMRHOwner))
 	case len(f.Private) == 0 || len(f.Private) > maxTPM2BPrivateSize:
 		return fmt.Errorf("privkey: %d bytes, want 1 to %d", len(f.Private), maxTPM2BPrivateSize)
 	case len(f.Description) > maxTPMKeyDescription || !utf8.ValidString(f.Description):

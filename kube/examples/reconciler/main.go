@@ -1,9 +1,8 @@
 // Reconciler is the control plane's side of a join as a custom controller, built with
-// controller-runtime: it challenges nodes, verifies their answers, approves and signs. It
-// needs the rights to get, list and watch CertificateSigningRequests, to update their
-// subresources approval and status, to approve and sign for the signers
-// cluster.x-k8s.io/kube-apiserver-challenge-tpm and -client-kubelet-tpm, and to get and update
-// the Secret of the key ring, which the operator creates empty.
+// controller-runtime: it challenges nodes, verifies their answers, approves and signs. It decides
+// requests to the signers cluster.x-k8s.io/kubelet-attestation-challenge-tpm and
+// cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm, with the account and the least rights of rbac.yaml,
+// which also has the empty Secret of the key ring.
 package main
 
 import (

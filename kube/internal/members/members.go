@@ -135,7 +135,7 @@ func (m *Authorizer) Authorize(ctx context.Context, r *attest.Result) (*attest.A
 	if err != nil || named == r {
 		return a, err
 	}
-	admitted := r.Admit(a.AdmittedAs(named))
+	admitted := r.Admit(attest.KnownNode(a.AdmittedAs(named)))
 	admitted.Grant = a.Grant
 	return admitted, nil
 }

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -62,21 +63,27 @@ func open(decode func(into any) error) (attest.Kind, error) {
 // boards verifies documents.
 type boards struct{}
 
-func (boards) Read(data []byte) (*document.Claims, error) {
+// read reads a document, and refuses every other encoding of the same contents.
+func read(data []byte) (*board, error) {
 	b := new(board)
-	if err := json.Unmarshal(data, b); err != nil {
-		return nil, &attest.Error{Check: checkBoard, Got: "no document", Err: err}
+	err := json.Unmarshal(data, b)
+	if again, _ := json.Marshal(b); err != nil || !bytes.Equal(again, data) {
+		return nil, &attest.Error{Check: checkBoard, Got: "another document", Want: "JSON as the rack writes it", Err: err}
+	}
+	return b, nil
+}
+
+func (boards) Read(data []byte) (*document.Claims, error) {
+	b, err := read(data)
+	if err != nil {
+		return nil, err
 	}
 	return &document.Claims{Machine: attest.Identity(provider + ":" + b.Name), Value: b.Value}, nil
 }
 
 func (r boards) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
-	claims, err := r.Read(data)
+	b, err := read(data)
 	if err != nil {
-		return nil, err
-	}
-	b := new(board)
-	if err := json.Unmarshal(data, b); err != nil {
 		return nil, err
 	}
 	if err := q.Budget.Signature(ctx); err != nil {
@@ -85,7 +92,7 @@ func (r boards) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*do
 	if !ed25519.Verify(key().Public().(ed25519.PublicKey), b.signed(q.Version), b.Signature) {
 		return nil, &attest.Error{Check: checkBoard, Got: "another signature", Want: "the rack's, for version " + strconv.Itoa(q.Version)}
 	}
-	return claims, nil
+	return r.Read(data)
 }
 
 // openNode makes the node's side. versions are the ones that it writes, the newest first.

@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/testkit/softak"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -209,7 +210,7 @@ func credentialAttacks() (out []Live) {
 				return nil, err
 			}
 			return f.Answer(), nil
-		}, a.Checks()})
+		}, a.Checks(), []refusal.Check{CheckShut, "ek-sources"}})
 	}
 	return out
 }

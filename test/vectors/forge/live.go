@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/testkit/softak"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -167,6 +168,12 @@ func (s Shut) Error() string { return "the attack came to nothing: " + string(s)
 // DenyReason says that this is as good as a refusal.
 func (Shut) DenyReason() string { return "AttackFailed" }
 
+// CheckShut is the check that [Shut] matches.
+const CheckShut refusal.Check = "attack-failed"
+
+// Unwrap returns CheckShut.
+func (Shut) Unwrap() error { return CheckShut }
+
 // Live is an attack on a running verifier. An error of Make is a refusal; what cannot be made
 // at all is a panic that Caught turns into an error.
 type Live struct {
@@ -175,6 +182,8 @@ type Live struct {
 	Make              func(*Try) (*csr.Request, error)
 	// Expect are the checks that may refuse it, where attacks.md names any.
 	Expect []string
+	// Early are the checks that may refuse it before there is an answer; nil if it always gets that far.
+	Early []refusal.Check
 }
 
 // The classes of live attacks.
@@ -190,7 +199,7 @@ func forged(class, name, what string, change func(*Forgery), expect ...string) L
 		f := t.On(MachineOne, Join{})
 		change(f)
 		return f.Answer(), nil
-	}, expect}
+	}, expect, nil}
 }
 
 // lived are the attacks of a table that are live, with a class, or ClassRequest if a check of

@@ -306,7 +306,7 @@ func (n *naive) readQuote(der []byte) (*naiveQuote, error) {
 		return nil, err
 	}
 	read := bytes.Clone(raw)
-	if err := n.must("quote-magic", bytes.Equal(read[:4], []byte{0xff, 'T', 'C', 'G'})); err != nil {
+	if err := n.must("quote-magic", bytes.HasPrefix(read, []byte{0xff, 'T', 'C', 'G'})); err != nil {
 		return nil, err
 	}
 	copy(read, []byte{0xff, 'T', 'C', 'G'})

@@ -39,6 +39,10 @@ type naiveRefusal string
 
 func (r naiveRefusal) Error() string      { return "naive: " + string(r) }
 func (r naiveRefusal) DenyReason() string { return "Naive" }
+func (r naiveRefusal) Unwrap() error      { return checkNaive }
+
+// checkNaive is the check of every refusal by a naive provider.
+const checkNaive refusal.Check = "naive"
 
 func newNaive(w *world, forget ...string) *naive {
 	n := &naive{w: w, forget: map[string]bool{}, policy: w.Config.Policy}

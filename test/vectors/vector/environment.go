@@ -230,7 +230,7 @@ func (m *listed) AuthorizeHello(ctx context.Context, r *attest.Result) error {
 func (e *Environment) authorize(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 	for _, m := range e.Members {
 		if m.NodeName == r.NodeName && m.Machine == string(r.Machine) {
-			a := r.Admit(m.NodeName)
+			a := r.Admit(attest.KnownNode(m.NodeName))
 			a.ProviderID, a.DNSNames, a.IPAddresses = m.ProviderID, m.DNSNames, each(m.IPAddresses, netip.ParseAddr)
 			return a, nil
 		}

@@ -167,7 +167,7 @@ func (v *Vector) checkRequest(ctx context.Context, e *Environment) (*Result, err
 	if err != nil {
 		return nil, err
 	}
-	return &Result{NodeName: checked.NodeName(), ProviderID: string(checked.ClaimedProviderID())}, nil
+	return &Result{NodeName: checked.NodeName(), ProviderID: checked.ClaimedProviderID().Unproven()}, nil
 }
 
 // parse also compares an accepted input with its own encoding.

@@ -72,6 +72,6 @@ func TestRemedies(t *testing.T) {
 }
 
 // condition returns the condition of a decision.
-func condition(d csr.Decision) csr.Condition {
+func condition(d csr.UnplacedDecision) csr.Condition {
 	return csr.Condition{Reason: d.Reason, Message: d.Message}
 }

@@ -64,7 +64,7 @@ func denied(check attest.Check) csr.Condition {
 }
 
 func challenge(at time.Time) csr.Condition {
-	d := attest.ChallengeDecision([]byte{1}, nil)
+	d := attest.ChallengeDecision([]byte{1}, nil).For(&csr.Request{})
 	return csr.Condition{Type: d.Condition, Status: "True", Reason: d.Reason, Message: d.Message, LastUpdateTime: at}
 }
 

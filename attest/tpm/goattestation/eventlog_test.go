@@ -1,7 +1,8 @@
-package interop
+package goattestation
 
 import (
 	"bytes"
+	"context"
 	"crypto"
 	"crypto/sha256"
 	"encoding/json"
@@ -14,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	goattestation "github.com/google/go-attestation/attest"
+	goattest "github.com/google/go-attestation/attest"
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/eventlog"
@@ -90,14 +91,14 @@ func TestEventLogsOfTPMTools(t *testing.T) {
 func testEventLogs(t *testing.T, logs map[string][]byte, want map[string]string) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(logs)) {
-		log := logs[name]
-		parsed, err := goattestation.ParseEventLog(log)
+		log := throughClient(t, logs[name])
+		parsed, err := goattest.ParseEventLog(log)
 		if err != nil {
 			t.Fatal(err)
 		}
-		bank, alg := tpm2.TPMAlgSHA256, goattestation.HashSHA256
+		bank, alg := tpm2.TPMAlgSHA256, goattest.HashSHA256
 		if !slices.Contains(parsed.Algs, alg) || !hasDigests(parsed, alg) { // a log may name a bank and not serve it
-			bank, alg = tpm2.TPMAlgSHA1, goattestation.HashSHA1
+			bank, alg = tpm2.TPMAlgSHA1, goattest.HashSHA1
 		}
 		pcrs := reference(parsed, bank, alg)
 		l, err := eventlog.Replay(log, quoted(t, pcrs), nil)
@@ -122,12 +123,24 @@ func testEventLogs(t *testing.T, logs map[string][]byte, want map[string]string)
 	}
 }
 
-func hasDigests(parsed *goattestation.EventLog, alg goattestation.HashAlg) bool {
-	return !slices.ContainsFunc(parsed.Events(alg), func(e goattestation.Event) bool { return len(e.Digest) == 0 })
+// throughClient is a log as a Prover gets it by way of go-attestation's TPM.
+func throughClient(t *testing.T, log []byte) []byte {
+	t.Helper()
+	channel := testkit.Must(NewChannel(fixed{}, func(context.Context) ([]byte, error) { return log, nil }))
+	client := testkit.Must(goattest.OpenTPM(&goattest.OpenConfig{CommandChannel: channel}))
+	got, err := EventLog(client)(t.Context())
+	if err != nil || !bytes.Equal(got, log) {
+		t.Fatalf("a log of %d bytes has %d, %v", len(log), len(got), err)
+	}
+	return got
+}
+
+func hasDigests(parsed *goattest.EventLog, alg goattest.HashAlg) bool {
+	return !slices.ContainsFunc(parsed.Events(alg), func(e goattest.Event) bool { return len(e.Digest) == 0 })
 }
 
 // reference extends PCRs 0 to 7 from zeros, and PCR 0 from the locality that the log says.
-func reference(parsed *goattestation.EventLog, bank tpm2.TPMAlgID, alg goattestation.HashAlg) []statement.PCR {
+func reference(parsed *goattest.EventLog, bank tpm2.TPMAlgID, alg goattest.HashAlg) []statement.PCR {
 	const noAction = 3 // EV_NO_ACTION
 	hash := map[tpm2.TPMAlgID]crypto.Hash{tpm2.TPMAlgSHA1: crypto.SHA1, tpm2.TPMAlgSHA256: crypto.SHA256}[bank]
 	var pcrs []statement.PCR

@@ -1,4 +1,4 @@
-package interop
+package goattestation
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	goattestation "github.com/google/go-attestation/attest"
+	goattest "github.com/google/go-attestation/attest"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
@@ -26,7 +26,6 @@ import (
 // benchmarked is one answer with everything that the benchmarks need of it.
 type benchmarked struct {
 	*answered
-	attested *statement.CertifyEvidence
 	key      crypto.PublicKey // of the AK
 	leaf     *x509.Certificate
 	middle   *x509.Certificate
@@ -43,11 +42,10 @@ func newBenchmarked(b *testing.B, opts attesttest.NodeOptions) *benchmarked {
 	opts.TPMKey = tpmkey.ECDSAP256
 	a := answerOf(b, opts)
 	out := &benchmarked{answered: a, root: opts.TPM.CA().Root(),
-		attested: testkit.Must(statement.ParseTCGAttestCertify(a.bundle.Statements[0].Stmt)),
-		key:      testkit.Must(testkit.Must(statement.ParsePublic(a.ak)).Key()),
-		leaf:     tpmlab.Parsed(b, a.bundle.Certificates[0]), middle: tpmlab.Parsed(b, a.bundle.Certificates[1])}
-	out.digest = sha256.Sum256(out.attested.Attest)
-	signature := testkit.Must(statement.ParseSignature(out.attested.Signature))
+		key:  testkit.Must(testkit.Must(statement.ParsePublic(a.ak)).Key()),
+		leaf: tpmlab.Parsed(b, a.bundle.Certificates[0]), middle: tpmlab.Parsed(b, a.bundle.Certificates[1])}
+	out.digest = sha256.Sum256(out.certify.Attest)
+	signature := testkit.Must(statement.ParseSignature(out.certify.Signature))
 	if out.rsaSig = signature.RSA; out.rsaSig == nil {
 		out.ecdsaSig = testkit.Must(signature.MarshalECDSA())
 	}
@@ -121,9 +119,9 @@ func (m *benchmarked) goAttestation(b *testing.B, roots, intermediates *x509.Cer
 	if err := request.CheckSignature(); err != nil {
 		b.Fatal(err)
 	}
-	parameters := goattestation.CertificationParameters{Public: m.attested.Public,
-		CreateAttestation: m.attested.Attest, CreateSignature: m.attested.Signature}
-	if err := parameters.Verify(goattestation.VerifyOpts{Public: m.key, Hash: crypto.SHA256}); err != nil {
+	parameters := goattest.CertificationParameters{Public: m.certify.Public, // as CertificationParameters gives them
+		CreateAttestation: m.certify.Attest, CreateSignature: m.certify.Signature}
+	if err := parameters.Verify(goattest.VerifyOpts{Public: m.key, Hash: crypto.SHA256}); err != nil {
 		b.Fatal(err)
 	}
 	leaf := *m.leaf
