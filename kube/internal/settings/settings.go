@@ -76,7 +76,8 @@ func (s *Settings) At(now time.Time) *Settings {
 type Cluster struct {
 	// IDs are the names of the cluster that nodes state; empty: one for each CA in CAFile.
 	IDs []string `json:"ids"`
-	// CAFile contains the cluster's CA in PEM; empty: that of the service account.
+	// CAFile contains the cluster's CA in PEM; empty: that of the service account, unless this is one
+	// of a management cluster.
 	CAFile string `json:"caFile"`
 	// Namespace is where the key ring and the leases are; empty: nodeattest-system.
 	Namespace string `json:"namespace"`
@@ -265,8 +266,11 @@ func orElse(s *string, value string) {
 
 // complete fills in the defaults.
 func (s *Settings) complete() {
-	orElse(&s.Cluster.CAFile, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
-	if from := s.Inventory.ClusterAPI; from != nil { // one process for each Cluster, in one namespace
+	from := s.Inventory.ClusterAPI
+	if from == nil || from.Kubeconfig != "" || len(s.Cluster.IDs) != 0 { // else it is the management cluster's
+		orElse(&s.Cluster.CAFile, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+	}
+	if from != nil { // one process for each Cluster, in one namespace
 		orElse(&s.Cluster.Namespace, from.Namespace)
 		orElse(&s.Cluster.KeyRingSecret, from.Cluster+"-challenge-keys")
 	}
@@ -348,6 +352,9 @@ func (s *Settings) check() error {
 	}
 	if err := s.Inventory.check(); err != nil {
 		return err
+	}
+	if s.Cluster.CAFile == "" {
+		return refusal.Config("cluster.caFile", "", "the CA of the nodes' cluster: the service account has that of the management cluster")
 	}
 	if err := errors.Join(s.Signers.check(), s.Cluster.check(), s.Controller.check()); err != nil {
 		return err

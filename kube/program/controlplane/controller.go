@@ -112,7 +112,7 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
 	}
 	if f.observe {
-		table := observed.New(nodes.GetAPIReader(), nodes.GetClient(), s.Cluster.Namespace, time.Now)
+		table := observed.New(nodes.GetAPIReader(), nodes.GetClient(), nodesNamespace(s), time.Now)
 		if err := m.Add(table); err != nil {
 			return nil, nil, err
 		}
@@ -167,7 +167,7 @@ func mayObserve(ctx context.Context, reader client.Reader) (bool, error) {
 // reports them, and is ready.
 func newWatch(nodes cluster.Cluster, f flags, s *settings.Settings) (*bypass.Watch, error) {
 	config := bypass.Config{
-		Reader: nodes.GetAPIReader(), Writer: nodes.GetClient(), Namespace: s.Cluster.Namespace, Accepted: slices.Clone(s.Controller.AcceptedBindings),
+		Reader: nodes.GetAPIReader(), Writer: nodes.GetClient(), Namespace: nodesNamespace(s), Accepted: slices.Clone(s.Controller.AcceptedBindings),
 		Serving: s.Signers.BuiltInDuration.Duration != 0,
 	}
 	if !f.observe {

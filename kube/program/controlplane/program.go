@@ -175,6 +175,15 @@ func lease(name string, s *settings.Settings) string {
 	return name
 }
 
+// nodesNamespace is the namespace of kube/deploy on the cluster of the nodes, where the account of the
+// program is.
+func nodesNamespace(s *settings.Settings) string {
+	if s.Inventory.ClusterAPI != nil {
+		return "nodeattest-system"
+	}
+	return s.Cluster.Namespace
+}
+
 // newManager connects to the API servers. The manager listens at two addresses, of which "0"
 // means nowhere. It shuts down gracefully: it stops deciding, waits for pending decisions, and
 // gives up its lease. The cluster of the nodes is its own, unless Machines of Cluster API are the

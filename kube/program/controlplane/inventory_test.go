@@ -1,0 +1,37 @@
+package controlplane
+
+import (
+	"testing"
+
+	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
+	"github.com/nodeattest/nodeattest/kube/program/internal/insecure"
+	"github.com/nodeattest/nodeattest/kube/signer"
+)
+
+// TestLeases: the programs of each Cluster of a management cluster have leases of their own, under the
+// names that kube/deploy/clusterapi gives rights to; and what they read on the cluster of the nodes
+// stays where kube/deploy has it.
+func TestLeases(t *testing.T) {
+	file, machines := new(settings.Settings), new(settings.Settings)
+	file.Cluster.Namespace, machines.Cluster.Namespace = "keys", "example"
+	machines.Inventory.ClusterAPI = &settings.ClusterAPI{Namespace: "example", Cluster: "example-1"}
+	for name, want := range map[string]string{
+		controller.DefaultName: "node-attestation-controller-example-1",
+		signer.DefaultName:     "node-attestation-signer-example-1",
+		insecure.Signer:        "node-attestation-insecure-signer-example-1",
+	} {
+		if got := lease(name, machines); got != want {
+			t.Errorf("by Machines: %s, want %s", got, want)
+		}
+		if got := lease(name, file); got != name {
+			t.Errorf("by a file: %s, want %s", got, name)
+		}
+	}
+	if got := nodesNamespace(machines); got != "nodeattest-system" {
+		t.Errorf("by Machines, on the cluster of the nodes: %s", got)
+	}
+	if got := nodesNamespace(file); got != "keys" {
+		t.Errorf("by a file: %s", got)
+	}
+}
