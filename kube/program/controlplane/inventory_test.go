@@ -1,9 +1,13 @@
 package controlplane
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/program/internal/insecure"
 	"github.com/nodeattest/nodeattest/kube/signer"
@@ -26,6 +30,15 @@ func TestLeases(t *testing.T) {
 		}
 		if got := lease(name, file); got != name {
 			t.Errorf("by a file: %s, want %s", got, name)
+		}
+	}
+	machines.Inventory.ClusterAPI.Cluster = "${CLUSTER_NAME}"
+	for folder, name := range map[string]string{"clusterapi": controller.DefaultName, "clusterapi-signer": signer.DefaultName} {
+		rights := string(bytes.Join(testkit.Must(deploy.Manifests(folder+"/rbac.yaml")), nil))
+		for _, want := range []string{lease(name, machines), machines.Inventory.ClusterAPI.Cluster + "-challenge-keys"} {
+			if !strings.Contains(rights, "    resourceNames: [\""+want+"\"]\n") {
+				t.Errorf("%s gives no right to %s", folder, want)
+			}
 		}
 	}
 	if got := nodesNamespace(machines); got != "nodeattest-system" {
