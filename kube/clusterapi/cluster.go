@@ -89,6 +89,9 @@ func (a *authorizer) Authorize(ctx context.Context, r *attest.Result) (*attest.A
 }
 
 func (a *authorizer) check(ctx context.Context, r *attest.Result) error {
+	if a == nil || a.inventory == nil || a.inventory.cached == nil {
+		return errNotMade
+	}
 	machine := r.Checked().Machine()
 	if machine == nil {
 		return attest.NotMember("a result without a Machine")

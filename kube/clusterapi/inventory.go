@@ -128,10 +128,20 @@ func (i *Inventory) index(ctx context.Context, indexer client.FieldIndexer) erro
 
 // SetupWithManager adds the connection to the management cluster to a manager, which then keeps the
 // cache of its objects.
-func (i *Inventory) SetupWithManager(m manager.Manager) error { return m.Add(i.management) }
+func (i *Inventory) SetupWithManager(m manager.Manager) error {
+	if i == nil || i.management == nil {
+		return errNotMade
+	}
+	return m.Add(i.management)
+}
+
+var errNotMade = errors.New("clusterapi: an Inventory that New did not make")
 
 // Check fails until the cache of the management cluster's objects is filled: for a manager's readiness.
 func (i *Inventory) Check(r *http.Request) error {
+	if i == nil || i.management == nil || r == nil {
+		return errNotMade
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 	defer cancel()
 	if !i.management.GetCache().WaitForCacheSync(ctx) {
@@ -145,6 +155,9 @@ func (i *Inventory) Check(r *http.Request) error {
 // csr.ErrNoMachine. A Cluster whose [AnnotationAuthentication] is "false" has csr.ErrOtherSigner:
 // its requests are left alone.
 func (i *Inventory) Machine(ctx context.Context, q csr.Question) (*csr.Machine, error) {
+	if i == nil || i.cached == nil || q.Request == nil {
+		return nil, errNotMade
+	}
 	allowed, err := i.attestors(ctx)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ func TestClusterAPI(t *testing.T) {
 	if from := s.Inventory.ClusterAPI; s.Inventory.File != "" || *from != (ClusterAPI{Kubeconfig: "/etc/nodeattest/management/kubeconfig", Namespace: "example", Cluster: "example-1"}) {
 		t.Errorf("%+v, %+v", s.Inventory, from)
 	}
-	if c := s.Cluster; c.Namespace != "example" || c.KeyRingSecret != "example-1-challenge-keys" || c.CAFile != "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt" {
+	if c := s.Cluster; c.Namespace != "nodeattest-system" || s.Home() != "example" || c.KeyRingSecret != "example-1-challenge-keys" || c.CAFile != "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt" {
 		t.Errorf("defaults: %+v", c)
 	}
 	if _, err := s.OpenInventory(); !errors.Is(err, refusal.CheckConfig) {
@@ -56,8 +56,8 @@ func TestClusterAPI(t *testing.T) {
 		"an unknown field":         {with: []string{"    cluster: example-1\n", "    cluster: example-1\n    clusterName: x\n"}, want: "clusterName"},
 		"a section of nothing":     {with: []string{"  clusterAPI:\n", "  clusterAPI: {}\n", kubeconfig, "", "    namespace: example\n", "", "    cluster: example-1\n", ""}, want: "inventory.clusterAPI.namespace"},
 		"the management's CA":      {with: []string{kubeconfig, ""}, want: "cluster.caFile, want the CA of the nodes' cluster"},
-		"a CA, on the management":  {with: []string{kubeconfig, "", "cluster:\n", "cluster:\n  caFile: /ca.crt\n"}, ns: "example", secret: "example-1-challenge-keys", ca: "/ca.crt"},
-		"ids, on the management":   {with: []string{kubeconfig, "", "cluster:\n", "cluster:\n  ids: [c]\n"}, ns: "example", secret: "example-1-challenge-keys", ca: "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"},
+		"a CA, on the management":  {with: []string{kubeconfig, "", "cluster:\n", "cluster:\n  caFile: /ca.crt\n"}, ns: "nodeattest-system", secret: "example-1-challenge-keys", ca: "/ca.crt"},
+		"ids, on the management":   {with: []string{kubeconfig, "", "cluster:\n", "cluster:\n  ids: [c]\n"}, ns: "nodeattest-system", secret: "example-1-challenge-keys", ca: "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"},
 		"a name too long for keys": {with: []string{"cluster: example-1", "cluster: " + strings.Repeat("a", 250)}, want: "cluster.keyRingSecret"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestClusterAPI(t *testing.T) {
 				}
 			case err != nil:
 				t.Error(err)
-			case s.Cluster.Namespace != row.ns || s.Cluster.KeyRingSecret != row.secret || s.Cluster.CAFile != row.ca:
+			case s.Cluster.Namespace != row.ns || s.Cluster.KeyRingSecret != row.secret || s.Cluster.CAFile != row.ca || s.Home() != "example":
 				t.Errorf("got %+v, want %+v", s.Cluster, row)
 			}
 		})

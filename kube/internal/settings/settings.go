@@ -164,14 +164,22 @@ type Inventory struct {
 	ClusterAPI *ClusterAPI `json:"clusterAPI"`
 }
 
-// ClusterAPI says where the Machines of a cluster are. The lease and the challenge keys are there,
-// too: cluster.namespace is a namespace of the management cluster.
+// ClusterAPI says where the Machines of a cluster are. The lease and the challenge keys are in the same
+// namespace of the management cluster; cluster.namespace is one of the cluster of the nodes.
 type ClusterAPI struct {
 	// Kubeconfig is the path of a kubeconfig of the management cluster; empty: the service account.
 	Kubeconfig string `json:"kubeconfig"`
 	// Namespace and Cluster name the Cluster object.
 	Namespace string `json:"namespace"`
 	Cluster   string `json:"cluster"`
+}
+
+// Home is the namespace of the lease and the challenge keys.
+func (s *Settings) Home() string {
+	if from := s.Inventory.ClusterAPI; from != nil {
+		return from.Namespace
+	}
+	return s.Cluster.Namespace
 }
 
 // Membership says who may be a node.
@@ -271,7 +279,6 @@ func (s *Settings) complete() {
 		orElse(&s.Cluster.CAFile, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 	}
 	if from != nil { // one process for each Cluster, in one namespace
-		orElse(&s.Cluster.Namespace, from.Namespace)
 		orElse(&s.Cluster.KeyRingSecret, from.Cluster+"-challenge-keys")
 	}
 	orElse(&s.Cluster.Namespace, "nodeattest-system")

@@ -45,7 +45,7 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 	ring := new(attest.KeyRing)
 	keeper, err := keyring.New(keyring.Config{
 		Reader: m.GetAPIReader(), Writer: m.GetClient(), Ring: ring, RotateAfter: s.Controller.RotateKeysAfter.Duration,
-		Secret: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: s.Cluster.KeyRingSecret}, Metrics: metrics.Registry,
+		Secret: client.ObjectKey{Namespace: s.Home(), Name: s.Cluster.KeyRingSecret}, Metrics: metrics.Registry,
 	})
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 		return err
 	}
 	enforces := &enforcement{watch: watch.Check, reader: m.GetAPIReader(), writer: m.GetClient(), observes: f.observe, ignores: s.Controller.InsecureAllowWaysAround || f.observe,
-		lease: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: lease(controller.DefaultName, s)}}
+		lease: client.ObjectKey{Namespace: s.Home(), Name: lease(controller.DefaultName, s)}}
 	return start(ctx, m, []manager.Runnable{keeper, watch, enforces},
 		map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": enforces.Check, "caches": synced(nodes), "requests": decider.Check, "inventory": machines.check})
 }
@@ -112,7 +112,7 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
 	}
 	if f.observe {
-		table := observed.New(nodes.GetAPIReader(), nodes.GetClient(), nodesNamespace(s), time.Now)
+		table := observed.New(nodes.GetAPIReader(), nodes.GetClient(), s.Cluster.Namespace, time.Now)
 		if err := m.Add(table); err != nil {
 			return nil, nil, err
 		}
@@ -167,7 +167,7 @@ func mayObserve(ctx context.Context, reader client.Reader) (bool, error) {
 // reports them, and is ready.
 func newWatch(nodes cluster.Cluster, f flags, s *settings.Settings) (*bypass.Watch, error) {
 	config := bypass.Config{
-		Reader: nodes.GetAPIReader(), Writer: nodes.GetClient(), Namespace: nodesNamespace(s), Accepted: slices.Clone(s.Controller.AcceptedBindings),
+		Reader: nodes.GetAPIReader(), Writer: nodes.GetClient(), Namespace: s.Cluster.Namespace, Accepted: slices.Clone(s.Controller.AcceptedBindings),
 		Serving: s.Signers.BuiltInDuration.Duration != 0,
 	}
 	if !f.observe {

@@ -14,11 +14,11 @@ import (
 )
 
 // TestLeases: the programs of each Cluster of a management cluster have leases of their own, under the
-// names that kube/deploy/clusterapi gives rights to; and what they read on the cluster of the nodes
-// stays where kube/deploy has it.
+// names that kube/deploy/clusterapi gives rights to, in
+// the Cluster's namespace.
 func TestLeases(t *testing.T) {
 	file, machines := new(settings.Settings), new(settings.Settings)
-	file.Cluster.Namespace, machines.Cluster.Namespace = "keys", "example"
+	file.Cluster.Namespace = "keys"
 	machines.Inventory.ClusterAPI = &settings.ClusterAPI{Namespace: "example", Cluster: "example-1"}
 	for name, want := range map[string]string{
 		controller.DefaultName: "node-attestation-controller-example-1",
@@ -41,10 +41,10 @@ func TestLeases(t *testing.T) {
 			}
 		}
 	}
-	if got := nodesNamespace(machines); got != "nodeattest-system" {
-		t.Errorf("by Machines, on the cluster of the nodes: %s", got)
+	if got := machines.Home(); got != "example" {
+		t.Errorf("by Machines, they are in %s", got)
 	}
-	if got := nodesNamespace(file); got != "keys" {
-		t.Errorf("by a file: %s", got)
+	if got := file.Home(); got != "keys" {
+		t.Errorf("by a file, they are in %s", got)
 	}
 }

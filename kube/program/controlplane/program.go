@@ -175,15 +175,6 @@ func lease(name string, s *settings.Settings) string {
 	return name
 }
 
-// nodesNamespace is the namespace of kube/deploy on the cluster of the nodes, where the account of the
-// program is.
-func nodesNamespace(s *settings.Settings) string {
-	if s.Inventory.ClusterAPI != nil {
-		return "nodeattest-system"
-	}
-	return s.Cluster.Namespace
-}
-
 // newManager connects to the API servers. The manager listens at two addresses, of which "0"
 // means nowhere. It shuts down gracefully: it stops deciding, waits for pending decisions, and
 // gives up its lease. The cluster of the nodes is its own, unless Machines of Cluster API are the
@@ -208,7 +199,7 @@ func newManager(name string, f flags, s *settings.Settings, metricsAddress, heal
 	stop, caches := 20*time.Second, cache.Options{DefaultTransform: registry.Lean()}
 	m, err := manager.New(home, manager.Options{
 		Scheme: scheme, Logger: log.Log, Cache: caches,
-		LeaderElection: f.leaderElection, LeaderElectionID: lease(name, s), LeaderElectionNamespace: s.Cluster.Namespace, LeaderElectionReleaseOnCancel: true,
+		LeaderElection: f.leaderElection, LeaderElectionID: lease(name, s), LeaderElectionNamespace: s.Home(), LeaderElectionReleaseOnCancel: true,
 		Metrics: server.Options{BindAddress: nowhere}, HealthProbeBindAddress: nowhere, PprofBindAddress: nowhere, GracefulShutdownTimeout: &stop,
 	})
 	if err != nil {

@@ -50,7 +50,7 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 	ring := new(attest.KeyRing)
 	keeper, err := keyring.New(keyring.Config{
 		Reader: m.GetAPIReader(), ReadOnly: true, Ring: ring,
-		Secret: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: s.Cluster.KeyRingSecret}, Metrics: metrics.Registry,
+		Secret: client.ObjectKey{Namespace: s.Home(), Name: s.Cluster.KeyRingSecret}, Metrics: metrics.Registry,
 	})
 	if err != nil {
 		return err
