@@ -5,11 +5,16 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,7 +60,9 @@ func TestClusterAPIPage(t *testing.T) {
 	if said := p.nodeBy(t, "node-2", p.nodes[0].token, "", second).refused(t); !strings.Contains(said, "NotAMember") {
 		t.Errorf("another machine with the Machine's token: %s", said)
 	}
+	p.checkExplained(t)
 	p.checkMoved(t, m)
+	p.checkNodes(t)
 	p.checkLog(t, r)
 	p.home.checkRights(t, p.rights(t, "clusterapi/rbac.yaml"))
 
@@ -245,6 +252,57 @@ func (p *clusterAPIPage) checkLog(t *testing.T, r *replica) {
 	}
 }
 
+// checkExplained has the operator's command say why a request was refused: which Machine, and which node
+// it is.
+func (p *clusterAPIPage) checkExplained(t *testing.T) {
+	t.Helper()
+	name, said := "", ""
+	for _, r := range p.requests(t) {
+		for _, c := range r.Status.Conditions {
+			if c.Reason == "NotAMember" {
+				name, said = r.Name, c.Message
+			}
+		}
+	}
+	out := p.shell.run(t, "KUBECONFIG=admin.kubeconfig kubectl nodeattest explain "+name)
+	if uid := string(p.nodes[0].GetUID()); !strings.Contains(out, uid) || strings.Contains(said, uid) {
+		t.Errorf("request %s: the operator reads\n%s\nand the requester %q, want the Machine's UID %s in the first alone", name, out, said, uid)
+	}
+	for command, want := range map[string]string{"nodes": "node-1", "pending": "node-2"} {
+		if out := p.shell.run(t, "KUBECONFIG=admin.kubeconfig kubectl nodeattest "+command); !strings.Contains(out, want) {
+			t.Errorf("%s: no %s in\n%s", command, want, out)
+		}
+	}
+}
+
+// checkNodes looks for what the component clusterapi-nodes leaves out: the cluster of the nodes has no
+// program, no challenge keys, and of the account's rights in their namespace those to look for ways around
+// attestation and to keep what it observes.
+func (p *clusterAPIPage) checkNodes(t *testing.T) {
+	t.Helper()
+	in := client.InNamespace(namespace)
+	for _, list := range []client.ObjectList{new(appsv1.DeploymentList), new(corev1.SecretList), new(corev1.ResourceQuotaList), new(policyv1.PodDisruptionBudgetList), new(networkingv1.NetworkPolicyList)} {
+		if err := p.admin.List(t.Context(), list, in); err != nil || meta.LenList(list) != 0 {
+			t.Errorf("%T: %d, %v, want none", list, meta.LenList(list), err)
+		}
+	}
+	var roles rbacv1.RoleList
+	if err := p.admin.List(t.Context(), &roles, in); err != nil {
+		t.Fatal(err)
+	}
+	var rights []string
+	for _, role := range roles.Items {
+		for _, rule := range role.Rules {
+			if role.Name != "node-attestation-operator" {
+				rights = append(rights, role.Name+" "+strings.Join(rule.Resources, ","))
+			}
+		}
+	}
+	if want := []string{"node-attestation-controller roles,rolebindings", "node-attestation-controller-observed configmaps"}; !slices.Equal(rights, want) {
+		t.Errorf("the rights are %q, want %q", rights, want)
+	}
+}
+
 // checkMoved gives a node's Machine another UID, as clusterctl move does: the node does not renew until
 // its record has the UID that the Machine has.
 func (p *clusterAPIPage) checkMoved(t *testing.T, m *nodeMachine) {
@@ -291,4 +349,5 @@ func (p *clusterAPIPage) testSigner(t *testing.T, before *replica, device *tpmsi
 		p.checkLog(t, r)
 	}
 	p.home.checkRights(t, p.rights(t, "clusterapi-signer/rbac.yaml"))
+	p.checkNodes(t)
 }
