@@ -9,14 +9,15 @@ import (
 	"io/fs"
 )
 
-//go:embed crd/*.yaml rbac.yaml clouds/rbac.yaml signer/rbac.yaml serving/rbac.yaml insecure/*.yaml enforce/admission.yaml enforce/approval.yaml operator.yaml admission.yaml approval.yaml records.yaml observe.yaml config.yaml
+//go:embed crd/*.yaml rbac.yaml clouds/rbac.yaml signer/rbac.yaml serving/rbac.yaml insecure/*.yaml clusterapi/rbac.yaml clusterapi-signer/rbac.yaml enforce/admission.yaml enforce/approval.yaml operator.yaml admission.yaml approval.yaml records.yaml observe.yaml config.yaml
 var files embed.FS
 
 // Manifests returns the objects in the files of the folder that match a pattern (path.Match),
 // such as "rbac.yaml" or "crd/*.yaml", in the order of the file names; from "config.yaml" it is
 // the configuration file of the programs, as it is shipped. enforce/*.yaml are the bindings of the
 // admission policies where attestation is enforced. "insecure/approval.yaml" is
-// approval.yaml as the component insecure changes it. No match is an error.
+// approval.yaml as the component insecure changes it. Those of clusterapi and clusterapi-signer have
+// ${CLUSTER_NAME} and ${NAMESPACE} in the place of a Cluster's. No match is an error.
 func Manifests(pattern string) ([][]byte, error) {
 	if pattern == insecureApproval {
 		return insecurePolicies()

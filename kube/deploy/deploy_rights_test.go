@@ -55,7 +55,8 @@ func TestRightsPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile("^\\| ([a-z, ]+) \\| `(.*)` \\| ([a-z-]+) \\| ([a-z]*) ?\\| .+ \\|$")
+	row := regexp.MustCompile("^\\| ([a-z, ]+) \\| `(.*)` \\| ([A-Za-z' -]+) \\| ([a-z-]*) ?\\| .+ \\|$")
+	names := strings.NewReplacer("${NAMESPACE}", "the Cluster's", "${CLUSTER_NAME}", "CLUSTER")
 	var written, want, holders []string
 	_, rights, _ := strings.Cut(string(page), "\n## Rights\n")
 	for line := range strings.Lines(rights) {
@@ -83,7 +84,7 @@ func TestRightsPage(t *testing.T) {
 				if len(rule.ResourceNames) != 0 {
 					on += ": " + strings.Join(rule.ResourceNames, ", ")
 				}
-				want = append(want, fmt.Sprintf("%s; %s; %s; %s; %s", holders[n], strings.Join(rule.Verbs, ", "), on, namespace, component))
+				want = append(want, names.Replace(fmt.Sprintf("%s; %s; %s; %s; %s", holders[n], strings.Join(rule.Verbs, ", "), on, namespace, component)))
 			}
 		}
 	}

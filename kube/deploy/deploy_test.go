@@ -46,7 +46,7 @@ func TestEvidenceLabels(t *testing.T) {
 
 // TestManifests checks that each file is cut into objects.
 func TestManifests(t *testing.T) {
-	for _, name := range []string{"crd/*.yaml", "rbac.yaml", "clouds/rbac.yaml", "signer/rbac.yaml", "serving/rbac.yaml", "insecure/rbac.yaml", "insecure/records.yaml", "insecure/approval.yaml", "enforce/*.yaml", "admission.yaml", "approval.yaml", "records.yaml", "observe.yaml", "operator.yaml", "config.yaml"} {
+	for _, name := range []string{"crd/*.yaml", "rbac.yaml", "clouds/rbac.yaml", "signer/rbac.yaml", "serving/rbac.yaml", "insecure/rbac.yaml", "insecure/records.yaml", "insecure/approval.yaml", "clusterapi/*.yaml", "clusterapi-signer/*.yaml", "enforce/*.yaml", "admission.yaml", "approval.yaml", "records.yaml", "observe.yaml", "operator.yaml", "config.yaml"} {
 		t.Run(name, func(t *testing.T) {
 			manifests, err := Manifests(name)
 			if err != nil || len(manifests) == 0 {
@@ -82,7 +82,7 @@ func TestImages(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil || found != 3 {
+	if err != nil || found != 5 {
 		t.Errorf("%d images, %v", found, err)
 	}
 }
@@ -112,17 +112,7 @@ func TestBaseWeakensNothing(t *testing.T) {
 	objects := func(prefix string, files []string) (found []metav1.PartialObjectMetadata) {
 		t.Helper()
 		for _, file := range files {
-			text, err := os.ReadFile(prefix + file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for manifest := range bytes.SplitSeq(text, []byte("\n---\n")) {
-				var o metav1.PartialObjectMetadata
-				if err := yaml.Unmarshal(manifest, &o); err != nil || o.Name == "" {
-					t.Fatalf("%s: %q, %v", file, o.Name, err)
-				}
-				found = append(found, o)
-			}
+			found = append(found, partials(t, prefix+file)...)
 		}
 		return found
 	}

@@ -19,6 +19,8 @@ var blocksOf = map[string]string{
 	"README.md: sh: Use it in your module": "test/house.TestREADMEModule",
 	"CONTRIBUTING.md: sh":                  "- examples of commands that stand in for many",
 
+	"docs/cluster-api.md: sh":         "test/kube.TestClusterAPIPage",
+	"docs/cluster-api.md: yaml":       "test/kube.TestClusterAPIPage",
 	"docs/enforcing.md: sh":           "test/kube.TestObserve",
 	"docs/enforcing.md: yaml":         "test/kube.TestObserve",
 	"docs/getting-started.md: sh":     "test/kube.TestGettingStarted",

@@ -76,7 +76,8 @@ func (s *Settings) At(now time.Time) *Settings {
 type Cluster struct {
 	// IDs are the names of the cluster that nodes state; empty: one for each CA in CAFile.
 	IDs []string `json:"ids"`
-	// CAFile contains the cluster's CA in PEM; empty: that of the service account.
+	// CAFile contains the cluster's CA in PEM; empty: that of the service account, unless this is one
+	// of a management cluster.
 	CAFile string `json:"caFile"`
 	// Namespace is where the key ring and the leases are; empty: nodeattest-system.
 	Namespace string `json:"namespace"`
@@ -273,8 +274,11 @@ func orElse(s *string, value string) {
 
 // complete fills in the defaults.
 func (s *Settings) complete() {
-	orElse(&s.Cluster.CAFile, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
-	if from := s.Inventory.ClusterAPI; from != nil { // one process for each Cluster, in one namespace
+	from := s.Inventory.ClusterAPI
+	if from == nil || from.Kubeconfig != "" || len(s.Cluster.IDs) != 0 { // else it is the management cluster's
+		orElse(&s.Cluster.CAFile, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+	}
+	if from != nil { // one process for each Cluster, in one namespace
 		orElse(&s.Cluster.KeyRingSecret, from.Cluster+"-challenge-keys")
 	}
 	orElse(&s.Cluster.Namespace, "nodeattest-system")
@@ -298,56 +302,6 @@ func (s *Settings) complete() {
 	}
 }
 
-// maxRecoveryLifetime bounds recovery certificates: a stolen TLS session of one has its user's rights
-// until the certificate ends.
-const maxRecoveryLifetime = 90 * 24 * time.Hour
-
-// minRequested is the shortest lifetime that the API server lets a request state.
-const minRequested = 10 * time.Minute
-
-// kubernetesOwn reports whether a signer is one of Kubernetes' own.
-func kubernetesOwn(signerName string) bool { return csr.ProviderOf(signerName) == "" }
-
-// minLifetime is the least MaxLifetime: node-attestation-signer shortens the stated lifetime.
-func (g *Signers) minLifetime() time.Duration {
-	if slices.ContainsFunc(g.Names, kubernetesOwn) {
-		return minRequested
-	}
-	return csr.MinLifetime
-}
-
-// maxBuiltInDuration is the longest BuiltInDuration with which a kubelet always gets a serving
-// certificate: one that ends within MaxLifetime of the beginning of its client certificate
-// (csr.Checked.Inherit), which is renewed after four fifths of its lifetime at the latest.
-func (g *Signers) maxBuiltInDuration() time.Duration {
-	ours := func(name string) bool {
-		purpose, err := csr.PurposeOf(name)
-		return err == nil && purpose == csr.PurposeClient && !kubernetesOwn(name)
-	}
-	if slices.ContainsFunc(g.Names, ours) {
-		return g.MaxLifetime.Duration / 5
-	}
-	return g.MaxLifetime.Duration / 2
-}
-
-// check checks the signers' names and the lifetimes.
-func (g *Signers) check() error {
-	least, longest, recovery, builtIn := g.minLifetime(), g.MaxLifetime.Duration, g.MaxRecoveryLifetime.Duration, g.BuiltInDuration.Duration
-	switch {
-	case slices.Contains(g.Names, csr.SignerKubeletServing):
-		return refusal.Config("signers.names", csr.SignerKubeletServing, "builtInDuration, for kubelets' own serving requests")
-	case longest < least:
-		return refusal.Config("signers.maxLifetime", longest.String(), least.String()+" or more")
-	case recovery < longest || recovery > maxRecoveryLifetime:
-		return refusal.Config("signers.maxRecoveryLifetime", recovery.String(),
-			"maxLifetime, "+longest.String()+", to "+maxRecoveryLifetime.String()+": a TLS session of a recovery certificate works without its key for as long")
-	case builtIn != 0 && (builtIn < minRequested || builtIn > g.maxBuiltInDuration()):
-		return refusal.Config("signers.builtInDuration", builtIn.String(), "0, or "+minRequested.String()+" to "+g.maxBuiltInDuration().String()+
-			", half of maxLifetime, or a fifth if node-attestation-signer makes client certificates: a serving certificate ends within maxLifetime of the beginning of the client certificate")
-	}
-	return nil
-}
-
 // check finds the errors that can be found without another file.
 func (s *Settings) check() error {
 	if err := s.Header.Check(fileKind); err != nil {
@@ -355,6 +309,9 @@ func (s *Settings) check() error {
 	}
 	if err := s.Inventory.check(); err != nil {
 		return err
+	}
+	if s.Cluster.CAFile == "" {
+		return refusal.Config("cluster.caFile", "", "the CA of the nodes' cluster: the service account has that of the management cluster")
 	}
 	if err := errors.Join(s.Signers.check(), s.Cluster.check(), s.Controller.check()); err != nil {
 		return err
