@@ -96,7 +96,7 @@ func TestMachine(t *testing.T) {
 		ignored bool
 	}{
 		"its token":          {by: bootstrap, found: "one"},
-		"another token":      {by: csr.User{Username: "system:bootstrap:nobody", Groups: bootstrap.Groups}, says: "bootstrap token nobody is of no Machine"},
+		"another token":      {by: csr.User{Username: "system:bootstrap:others", Groups: bootstrap.Groups}, says: "bootstrap token others is of no Machine"},
 		"no bootstrap token": {by: csr.User{Username: "kubernetes-admin", Groups: []string{"system:masters"}}, says: "request-username"},
 		"a TLS bootstrap token": {by: bootstrap, says: "of no Machine", change: func(t *testing.T, f *fleet) {
 			set(t, f.oneConfig, "zzzzzz.0123456789abcdef", append(discovery[:3:3], "tlsBootstrapToken")...)
@@ -205,7 +205,7 @@ func TestMachine(t *testing.T) {
 		"evidence: none, with a kind": {by: bootstrap, retry: AnnotationKind, change: func(_ *testing.T, f *fleet) {
 			f.one.SetAnnotations(map[string]string{AnnotationEvidence: "none", AnnotationKind: "tpm"})
 		}},
-		"a kind that is none": {by: bootstrap, retry: AnnotationEvidence, change: func(_ *testing.T, f *fleet) {
+		"a kind for no evidence": {by: bootstrap, retry: AnnotationEvidence, change: func(_ *testing.T, f *fleet) {
 			f.one.SetAnnotations(map[string]string{AnnotationKind: "insecure"})
 		}},
 		"a provider ID that cannot be one": {by: bootstrap, retry: "Machine one", change: func(t *testing.T, f *fleet) { set(t, f.one, "one", "spec", "providerID") }},
