@@ -92,10 +92,10 @@ func (a *authorizer) check(ctx context.Context, r *attest.Result) error {
 	if a == nil || a.inventory == nil || a.inventory.cached == nil {
 		return errNotMade
 	}
-	machine := r.Checked().Machine()
-	if machine == nil {
+	if r == nil || r.Checked() == nil || r.Checked().Machine() == nil {
 		return attest.NotMember("a result without a Machine")
 	}
+	machine := r.Checked().Machine()
 	allowed, err := a.inventory.attestors(ctx)
 	switch {
 	case err != nil:

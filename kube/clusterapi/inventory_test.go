@@ -108,6 +108,10 @@ func TestMachine(t *testing.T) {
 		"a token of two Machines": {by: bootstrap, says: "of two Machines", change: func(t *testing.T, f *fleet) {
 			f.twoConfig = configOf(f.two.GroupVersionKind().Version, "two", "abcdef")
 		}},
+		"a token of two configs, one without a Machine": {by: bootstrap, found: "one", change: func(_ *testing.T, f *fleet) {
+			f.twoConfig = configOf(f.two.GroupVersionKind().Version, "two", "abcdef")
+			f.two = nil
+		}},
 		"a token of two Machines, one of another cluster": {by: bootstrap, found: "one", change: func(t *testing.T, f *fleet) {
 			f.twoConfig = configOf(f.two.GroupVersionKind().Version, "two", "abcdef")
 			f.two.SetLabels(map[string]string{clusterLabel: "other"})
@@ -164,6 +168,10 @@ func TestMachine(t *testing.T) {
 		"by file, no identity": {by: bootstrap, claims: "metal://one", says: "has no annotation", change: func(t *testing.T, f *fleet) {
 			f.byFile(t)
 			f.one.SetAnnotations(nil)
+		}},
+		"by file, without a file": {by: bootstrap, claims: "metal://one", says: "is not that of KubeadmConfig one", change: func(t *testing.T, f *fleet) {
+			f.byFile(t)
+			set(t, f.oneConfig, fields{}, discovery...)
 		}},
 		"by file, with a token of its own": {by: bootstrap, claims: "metal://one", says: "is not that of KubeadmConfig one", change: func(t *testing.T, f *fleet) {
 			f.byFile(t)
