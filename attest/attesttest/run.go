@@ -128,7 +128,9 @@ func attacksIn(w *World) []Attack {
 	if d := w.options.Documents; d != nil {
 		attacks = append(attacks, documentAttacks(d.Undated)...)
 	}
-	attacks = append(attacks, w.blindAttacks()...)
+	if !w.options.SkipBlind {
+		attacks = append(attacks, w.blindAttacks()...)
+	}
 	if w.watched != nil {
 		attacks = append(attacks, budgetAttack())
 	}

@@ -392,3 +392,19 @@ func TestTrySplices(t *testing.T) {
 		})
 	}
 }
+
+// TestSkipBlind has a world leave out the attacks without knowledge of the evidence's format, and no others.
+func TestSkipBlind(t *testing.T) {
+	names := func(skip bool) (all []string) {
+		w := NewWorld(t, WorldOptions{Provider: "stranger", Prove: func(context.Context, csr.Provider, *Applicant) (*csr.Bundle, error) { return nil, errors.ErrUnsupported }, SkipBlind: skip})
+		attacks := attacksIn(w)
+		for i := range attacks {
+			all = append(all, attacks[i].Name)
+		}
+		return all
+	}
+	blind := slices.DeleteFunc(names(false), func(name string) bool { return slices.Contains(names(true), name) })
+	if len(names(true)) == 0 || len(blind) != 10 || !slices.Contains(blind, "evidence-field-empty") || slices.ContainsFunc(blind, func(name string) bool { return !strings.HasPrefix(name, "evidence-") }) {
+		t.Errorf("left out: %v", blind)
+	}
+}

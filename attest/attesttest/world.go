@@ -43,6 +43,10 @@ type WorldOptions struct {
 	// ClientOnly says that the provider is for client certificates alone. The policy then has no
 	// serving signer, and a request under it must be refused.
 	ClientOnly bool
+	// SkipBlind leaves out the attacks that change evidence without knowing its format, over a
+	// thousand tries, for tests of many weak variants of one provider. A provider that passes
+	// so has not been attacked on most of its evidence.
+	SkipBlind bool
 	// Attacks are further attacks, tried last. Each has Prove or Make.
 	Attacks []Attack
 }

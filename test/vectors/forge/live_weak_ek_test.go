@@ -62,22 +62,22 @@ func TestWeakProvidersOnRoadEK(t *testing.T) {
 		"ca":                       {"ca-certificate-as-ek-certificate"},
 		"key-usage":                {"key-usage-missing", "key-usage-of-a-ca", "key-usage-of-an-ak"},
 		"ext-key-usage":            {"ext-key-usage-of-an-ak", "ext-key-usage-missing", "ek-certificate-for-platforms-too"},
-		"chain":                    {"certificate-self-made", "certificate-signature-changed", "evidence-last-byte-changed"},
+		"chain":                    {"certificate-self-made", "certificate-signature-changed", "evidence-byte-changed", "evidence-last-byte-changed"},
 		"directory":                {"certificate-without-a-directory-name"},
 		"membership":               {"stranger", "stranger-with-annotation", "machine-of-another-node", "second-name-for-a-machine", "second-ek-of-one-tpm"},
 		"retry":                    {"inventory-down"},
 	} {
 		t.Run(check, func(t *testing.T) {
-			w := newWorld(t, worldOptions{road: attest.RoadEK})
+			w := newWorld(t, worldOptions{road: attest.RoadEK, weak: true})
 			expectGotIn(t, newNaive(w, check), w, want)
 		})
 	}
 	t.Run("closed", func(t *testing.T) {
-		w := newWorld(t, worldOptions{road: attest.RoadEK})
+		w := newWorld(t, worldOptions{road: attest.RoadEK, weak: true})
 		expectGotIn(t, newNaive(w, "closed"), w, []string{"closed"})
 	})
 	t.Run("residence", func(t *testing.T) {
-		w := newWorld(t, worldOptions{road: attest.RoadEK, resident: true})
+		w := newWorld(t, worldOptions{road: attest.RoadEK, resident: true, weak: true})
 		expectGotIn(t, newNaive(w, "residence"), w, []string{"software-key-passed-off-as-resident", "imported-key-passed-off-as-resident"})
 	})
 }
@@ -89,12 +89,12 @@ func TestWeakChallenges(t *testing.T) {
 		"credential-name":    {"credential-for-an-ak-in-software"},
 	} {
 		t.Run(check, func(t *testing.T) {
-			w := newWorld(t, worldOptions{road: attest.RoadEK})
+			w := newWorld(t, worldOptions{road: attest.RoadEK, weak: true})
 			expectGotIn(t, newNaive(w, check), w, want)
 		})
 	}
 	t.Run("credential-ek", func(t *testing.T) { // two sources, in the challenge and in the answer
-		w := newWorld(t, worldOptions{road: attest.RoadEK})
+		w := newWorld(t, worldOptions{road: attest.RoadEK, weak: true})
 		n := newNaive(w, "credential-ek", "ek-sources")
 		expectGotIn(t, n, w, []string{"two-sources-of-the-ek", "credential-for-an-ek-beside-the-certificate"})
 	})
@@ -123,7 +123,7 @@ func TestWeakQuotes(t *testing.T) {
 	} {
 		t.Run(check, func(t *testing.T) {
 			for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
-				w := newWorld(t, worldOptions{road: road, quoted: true})
+				w := newWorld(t, worldOptions{road: road, quoted: true, weak: true})
 				expectGotIn(t, newNaive(w, check), w, want)
 			}
 		})

@@ -75,19 +75,19 @@ func TestWeakProviders(t *testing.T) {
 		"closed":                   {"closed"},
 	} {
 		t.Run(check, func(t *testing.T) {
-			w := newWorld(t, worldOptions{road: attest.RoadAK})
+			w := newWorld(t, worldOptions{road: attest.RoadAK, weak: true})
 			expectGotIn(t, newNaive(w, check), w, want)
 		})
 	}
 	t.Run("residence", func(t *testing.T) {
-		w := newWorld(t, worldOptions{road: attest.RoadAK, resident: true})
+		w := newWorld(t, worldOptions{road: attest.RoadAK, resident: true, weak: true})
 		expectGotIn(t, newNaive(w, "residence"), w, []string{"software-key-passed-off-as-resident", "imported-key-passed-off-as-resident"})
 	})
 }
 
 // TestLenientPEM is a provider that reads PEM as it likes.
 func TestLenientPEM(t *testing.T) {
-	w := newWorld(t, worldOptions{road: attest.RoadAK, requests: true})
+	w := newWorld(t, worldOptions{road: attest.RoadAK, requests: true, weak: true})
 	n := newNaive(w)
 	n.tidy = true
 	expectGotIn(t, n, w, []string{"pem-text-before", "pem-text-between", "pem-trailing-text", "pem-header", "pem-crlf",
