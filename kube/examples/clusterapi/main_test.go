@@ -53,10 +53,13 @@ func provisioned(o *unstructured.Unstructured) bool {
 	return is
 }
 
+// socketOf is the path of a swtpm process's socket.
+func socketOf(device *tpmsim.TPM) string { return strings.TrimPrefix(device.TCTI(), "swtpm:path=") }
+
 // TestMachine provisions a FakeMachine whose socket is a TPM, and none without an owner or a TPM.
 func TestMachine(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{})
-	socket := strings.TrimPrefix(device.TCTI(), "swtpm:path=")
+	socket := socketOf(device)
 	digest, err := csr.SPKIHash(device.EKPublic(tpmsim.RSA2048))
 	if err != nil {
 		t.Fatal(err)
