@@ -44,7 +44,7 @@ type signerComparison struct {
 
 // Start compares until ctx ends.
 func (s *signerComparison) Start(ctx context.Context) error { //goroutine: objects that Cluster API and its providers wrote
-	wait.UntilWithContext(ctx, s.look, signersInterval) //goroutine: in this one
+	wait.UntilWithContext(ctx, s.look, signersInterval) //goroutine: in this one; objects that Cluster API and its providers wrote
 	return nil
 }
 
