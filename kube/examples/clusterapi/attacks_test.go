@@ -67,7 +67,8 @@ func TestAttacks(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		m, a := r.Checked().Machine(), r.Admit(r.NodeName)
+		m := r.Checked().Machine()
+		a := r.Admit(m.NodeName)
 		a.ProviderID, a.DNSNames, a.IPAddresses = m.ProviderID, m.DNSNames, m.IPAddresses
 		return a, nil
 	})
