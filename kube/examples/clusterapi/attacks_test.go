@@ -39,7 +39,7 @@ func TestAttacks(t *testing.T) {
 				return nil, err
 			}
 			hello := a.Object
-			hello.Spec.Request, hello.Spec.SignerName = spec.Request, csr.SignerChallengeTPM
+			hello.Spec.Request, hello.Spec.SignerName, hello.Status = spec.Request, csr.SignerChallengeTPM, csr.Status{}
 			challenge, err := p.(*attest.Verifier).Challenge(ctx, &hello)
 			if err != nil {
 				return nil, err
