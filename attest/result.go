@@ -52,7 +52,8 @@ type Result struct {
 	// Details are the kind's own findings; its package documents the type. A method ProviderID()
 	// string returns the machine's whole provider ID according to the evidence, or "". Another one
 	// in the inventory or the grant is refused; package membership vouches for it if the inventory
-	// has none.
+	// has none. A method EndorsementKey() crypto.PublicKey returns the verified EK, or nil: the
+	// controller of module kube annotates the request with it (csr.EndorsementKeyAnnotation).
 	Details any
 
 	facts       func() []Fact

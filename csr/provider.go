@@ -214,11 +214,12 @@ const annotationEndorsementKey = "cluster-x-k8s-io/tpm-endorsement-key"
 
 // EndorsementKeyAnnotation returns the annotation for an endorsement key that the caller got
 // from the platform or verified: the key as PEM of type PUBLIC KEY (RFC 7468, 13), in the
-// canonical form of [CanonicalSPKI], whose errors it returns.
+// canonical form of [CanonicalSPKI], whose errors it returns. The name is returned with an error
+// too: an annotation of that name is then the requester's, and is to be removed.
 func EndorsementKeyAnnotation(key crypto.PublicKey) (name, value string, err error) {
 	spki, err := CanonicalSPKI(key)
 	if err != nil {
-		return "", "", err
+		return annotationEndorsementKey, "", err
 	}
 	return annotationEndorsementKey, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki})), nil
 }

@@ -2,6 +2,7 @@ package csr_test
 
 import (
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/x509"
 	"encoding/pem"
@@ -386,7 +387,9 @@ func TestEndorsementKeyAnnotation(t *testing.T) {
 	if err != nil || !p256Key().Public().(*ecdsa.PublicKey).Equal(key) {
 		t.Errorf("key %v, %v", key, err)
 	}
-	if _, _, err := csr.EndorsementKeyAnnotation("no key"); !errors.Is(err, csr.CheckUnsupportedKey) {
-		t.Errorf("no key: %v", err)
+	for _, key := range []crypto.PublicKey{"no key", nil} {
+		if again, value, err := csr.EndorsementKeyAnnotation(key); again != name || value != "" || !errors.Is(err, csr.CheckUnsupportedKey) {
+			t.Errorf("%v: got %q, %q and %v, want the name with the error", key, again, value, err)
+		}
 	}
 }

@@ -64,6 +64,14 @@ type Details struct {
 // names it is gce://<project ID>/<zone>/<instance name>.
 func (d *Details) ProviderID() string { return d.providerID }
 
+// EndorsementKey is the verified EK, an *rsa.PublicKey or *ecdsa.PublicKey; nil on [attest.RoadAK].
+func (d *Details) EndorsementKey() crypto.PublicKey {
+	if d.EK == nil {
+		return nil
+	}
+	return d.EK.PublicKey
+}
+
 // readProviderID reads it. A malformed provider ID is refused, whatever the issuer's profile: it
 // could not be compared with the inventory.
 func (d *Details) readProviderID() (err error) {

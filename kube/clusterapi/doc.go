@@ -19,8 +19,21 @@
 // drained meanwhile, so its node renews; a node whose Machine is gone does not. Nothing is decided by
 // the name of a Node or a Machine.
 //
+// # Providers
+//
+// An infrastructure provider states the signers whose certificates its nodes request in the status of
+// its own infrastructure cluster, whose fields Cluster API's CRDs do not define:
+//
+//	status:
+//	  kubeletClientCertificateSigner: kubernetes.io/kube-apiserver-client-kubelet
+//	  kubeletServingCertificateSigner: kubernetes.io/kubelet-serving
+//
+// The [Inventory] compares them with Config.Signers, for people: a difference is an Event on the Cluster.
+// Without a field nothing is compared. Before a provider sets spec.providerID of a machine whose identity
+// it knows, it annotates the Machine with [AnnotationIdentity].
+//
 // Who may write Machines and KubeadmConfigs in the namespace decides who joins the cluster.
 //
 // Source: Cluster API's proposal "Kubelet Authentication" (20210222-kubelet-authentication), sections
-// "Node Attestation" and "Changes to the Cluster and core Cluster API controller".
+// "Node Attestation", "Provider Specification" and "Changes to the Cluster and core Cluster API controller".
 package clusterapi

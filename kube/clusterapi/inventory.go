@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -25,7 +26,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Config is the configuration of an [Inventory]. No field has a default.
+// Config is the configuration of an [Inventory]. The fields of the first group have no default.
 type Config struct {
 	// Management is the connection to the management cluster: its account needs get, list and
 	// watch on machines and clusters (cluster.x-k8s.io) and on kubeadmconfigs
@@ -36,6 +37,14 @@ type Config struct {
 	// Records are the records of the workload cluster's nodes, of every kind of evidence, such as
 	// registry.Several.
 	Records membership.Lookups
+
+	// Signers are the signers of certificates for which requests are decided, as in csr.Policy. The
+	// names in the status of the infrastructure cluster are compared with them each minute, which
+	// needs get on the provider's resource, such as fakeclusters, and create on events
+	// (events.k8s.io), both in Namespace. A difference is an Event on the Cluster, once for each
+	// change; without the right to get it there is a line in the log, once. No request is refused
+	// for it. Nil compares nothing.
+	Signers []string
 }
 
 // Inventory finds the Machine of a request. [New] makes one.
@@ -44,6 +53,8 @@ type Inventory struct {
 	records            membership.Lookups
 	management         cluster.Cluster
 	cached, live       client.Reader
+	mapper             meta.RESTMapper
+	signers            []string
 	kinds              kinds
 	lists              *rate.Limiter // of live lists
 }
@@ -95,8 +106,8 @@ func New(ctx context.Context, config Config) (*Inventory, error) {
 		return nil, fmt.Errorf("clusterapi: management cluster: %w", err)
 	}
 	i := &Inventory{namespace: config.Namespace, cluster: config.Cluster, records: config.Records, management: c,
-		cached: c.GetCache(), live: c.GetAPIReader(), lists: rate.NewLimiter(rate.Every(listInterval), listBurst)}
-	if i.kinds, err = served(c.GetRESTMapper()); err != nil {
+		cached: c.GetCache(), live: c.GetAPIReader(), mapper: c.GetRESTMapper(), signers: slices.Clone(config.Signers), lists: rate.NewLimiter(rate.Every(listInterval), listBurst)}
+	if i.kinds, err = served(i.mapper); err != nil {
 		return nil, err
 	}
 	return i, i.index(ctx, c.GetFieldIndexer())
@@ -127,12 +138,15 @@ func (i *Inventory) index(ctx context.Context, indexer client.FieldIndexer) erro
 }
 
 // SetupWithManager adds the connection to the management cluster to a manager, which then keeps the
-// cache of its objects.
+// cache of its objects. The leader compares the signer names.
 func (i *Inventory) SetupWithManager(m manager.Manager) error {
 	if i == nil || i.management == nil {
 		return errNotMade
 	}
-	return m.Add(i.management)
+	if err := m.Add(i.management); err != nil || len(i.signers) == 0 {
+		return err
+	}
+	return m.Add(&signerComparison{Inventory: i, events: i.management.GetEventRecorder(reporter)})
 }
 
 var errNotMade = errors.New("clusterapi: an Inventory that New did not make")

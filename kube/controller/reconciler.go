@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"crypto"
 	"errors"
 	"time"
 
@@ -86,13 +87,13 @@ func (r *Reconciler) limit(requester string) time.Duration {
 func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.CertificateSigningRequest, request *csr.Request) (reconcile.Result, error) {
 	what := r.signers[object.Spec.SignerName]
 	began := r.c.Now()
-	unplaced, nodeName, err := r.ask(ctx, what, request)
+	unplaced, proven, err := r.ask(ctx, what, request)
 	decision := unplaced.For(request)
 	took := r.c.Now().Sub(began)
 	kind := r.kindOf(request)
 	r.metrics.decided(what, kind, object.Spec.SignerName, &decision, err, took)
 	logger := log.FromContext(ctx).WithValues("request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName,
-		"requester", object.Spec.Username, "message", string(what), "kind", kind, "node", nodeName,
+		"requester", object.Spec.Username, "message", string(what), "kind", kind, "node", proven.nodeName,
 		"verdict", decision.Verdict.String(), "reason", decision.Reason, "took", took.String())
 	switch decision.Verdict {
 	case csr.VerdictRetry:
@@ -103,7 +104,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	case csr.VerdictIgnore:
 		return reconcile.Result{}, nil
 	}
-	if r.leaves(ctx, object, request, nodeName, &decision) {
+	if r.leaves(ctx, object, request, proven.nodeName, &decision) {
 		return reconcile.Result{}, nil
 	}
 	if decision.Condition == "" { // already approved: the rest is its signer's job
@@ -111,7 +112,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 		return reconcile.Result{}, nil
 	}
 	reason := cmp.Or(decision.Detail, decision.Message)
-	if err := r.write(ctx, object, &decision, err); err != nil {
+	if err := r.write(ctx, object, &decision, proven.ek, err); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			r.metrics.conflicts.Inc()
 			logger.Info("request changed or deleted before its decision was written; it is decided again if it still exists")
@@ -130,12 +131,18 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	return reconcile.Result{}, nil
 }
 
+// proven is what the evidence of an approved request has shown.
+type proven struct {
+	nodeName string
+	ek       crypto.PublicKey // nil without an EK
+}
+
 // ask has the request decided. The decision is based on the error.
-func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request) (d csr.UnplacedDecision, nodeName string, err error) {
+func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request) (d csr.UnplacedDecision, p proven, err error) {
 	switch what {
 	case messageHello:
 		challenge, err := r.c.Providers.Challenge(ctx, request)
-		return attest.ChallengeDecision(challenge, err), "", err
+		return attest.ChallengeDecision(challenge, err), p, err
 	case messageServing:
 		attested, err := r.inherit(ctx, request)
 		return decided(attested, err)
@@ -145,19 +152,20 @@ func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request
 }
 
 // decided approves a verified request. Without a result and an error, the request is retried.
-func decided(attested *csr.Attested, err error) (csr.UnplacedDecision, string, error) {
+func decided(attested *csr.Attested, err error) (csr.UnplacedDecision, proven, error) {
 	checked := attested.Checked()
 	if err != nil || checked == nil {
-		return csr.Decide(err), "", err
+		return csr.Decide(err), proven{}, err
 	}
-	return attested.Decision(), checked.NodeName(), nil
+	return attested.Decision(), proven{checked.NodeName(), endorsementKey(attested)}, nil
 }
 
-// write puts the decision on exactly the object that it is about. If the evidence has a
-// version that is not supported here, it adds the supported ones, for the node
+// write puts the decision on exactly the object that it is about, with the EK of an approved machine.
+// If the evidence has a version that is not supported here, it adds the supported ones, for the node
 // (csr.Metadata.ChooseVersion).
-func (r *Reconciler) write(ctx context.Context, object *certificatesv1.CertificateSigningRequest, d *csr.Decision, why error) error {
+func (r *Reconciler) write(ctx context.Context, object *certificatesv1.CertificateSigningRequest, d *csr.Decision, ek crypto.PublicKey, why error) error {
 	object = object.DeepCopy()
+	annotateEndorsementKey(object, ek)
 	if unsupported, ok := errors.AsType[*csr.UnsupportedVersionError](why); ok {
 		key, value := unsupported.Annotation()
 		metav1.SetMetaDataAnnotation(&object.ObjectMeta, key, value)

@@ -446,32 +446,34 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// file creates the object of a node's request.
+func (w *world) file(name string, request *csr.Request, change func(r *csr.Request)) string {
+	w.Helper()
+	request.Metadata.Name, request.Metadata.UID = name, "uid-of-"+name
+	if change != nil {
+		change(request)
+	}
+	text := testkit.Must(json.Marshal(request))
+	o := new(certificatesv1.CertificateSigningRequest)
+	testkit.MustDo(json.Unmarshal(text, o))
+	testkit.MustDo(w.api.Create(w.Context(), o))
+	return name
+}
+
 // TestJoin has a node with a TPM join: hello, challenge, answer, approval; and the same
 // answer by another requester is denied.
 func TestJoin(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	verifier := attesttest.NewControlPlane(t, node).Verifier
 	w := newWorld(t, func(c *Config) { c.Providers = Of(verifier) })
-	as := func(name string, request *csr.Request, change func(r *csr.Request)) string {
-		t.Helper()
-		request.Metadata.Name, request.Metadata.UID = name, "uid-of-"+name
-		if change != nil {
-			change(request)
-		}
-		text := testkit.Must(json.Marshal(request))
-		o := new(certificatesv1.CertificateSigningRequest)
-		testkit.MustDo(json.Unmarshal(text, o))
-		testkit.MustDo(w.api.Create(t.Context(), o))
-		return name
-	}
 	hello := testkit.Must(node.Hello(t.Context(), time.Now()))
-	challenge := testkit.Must(attest.ChallengeOf(Request(w.mustReconcile(as("hello", hello, nil), csr.SignerChallengeTPM))))
+	challenge := testkit.Must(attest.ChallengeOf(Request(w.mustReconcile(w.file("hello", hello, nil), csr.SignerChallengeTPM))))
 	answer := testkit.Must(node.Answer(t.Context(), challenge, time.Now()))
-	o := w.mustReconcile(as("answer", answer, nil), csr.SignerClientTPM)
+	o := w.mustReconcile(w.file("answer", answer, nil), csr.SignerClientTPM)
 	if len(o.Status.Conditions) != 1 || o.Status.Conditions[0].Type != certificatesv1.CertificateApproved {
 		t.Errorf("conditions %+v, want Approved", o.Status.Conditions)
 	}
-	o = w.mustReconcile(as("stolen", answer, func(r *csr.Request) { r.User.Username = csr.BootstrapUserPrefix + "zyxwvu" }), csr.SignerClientTPM)
+	o = w.mustReconcile(w.file("stolen", answer, func(r *csr.Request) { r.User.Username = csr.BootstrapUserPrefix + "zyxwvu" }), csr.SignerClientTPM)
 	if len(o.Status.Conditions) != 1 || o.Status.Conditions[0].Reason != "BindingRequester" {
 		t.Errorf("conditions %+v, want Denied BindingRequester", o.Status.Conditions)
 	}

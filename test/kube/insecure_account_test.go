@@ -84,6 +84,15 @@ func (m *mix) testStolenMetadata(t *testing.T, accounts map[string]client.Client
 		"the emergency emptied": {func(o *certificatesv1.CertificateSigningRequest) {
 			o.Annotations["nodeattest.github.io/break-glass"] = ""
 		}, false},
+		"the versions that are read": {func(o *certificatesv1.CertificateSigningRequest) {
+			o.Annotations["cluster.x-k8s.io/kubelet-authenticator-attestation-versions"] = "tpm/v1"
+		}, true},
+		"an EK": {func(o *certificatesv1.CertificateSigningRequest) {
+			o.Annotations["cluster-x-k8s-io/tpm-endorsement-key"] = strings.Repeat("k", 1024)
+		}, true},
+		"more than an EK": {func(o *certificatesv1.CertificateSigningRequest) {
+			o.Annotations["cluster-x-k8s-io/tpm-endorsement-key"] = strings.Repeat("k", 1025)
+		}, false},
 		"an annotation": {func(o *certificatesv1.CertificateSigningRequest) { o.Annotations["x"] = "y" }, false},
 		"another label": {func(o *certificatesv1.CertificateSigningRequest) { o.Labels["c"] = "x" }, false},
 		"a finalizer": {func(o *certificatesv1.CertificateSigningRequest) {

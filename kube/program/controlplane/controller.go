@@ -96,7 +96,7 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 			return nil, nil, err
 		}
 	}
-	machines, err := addInventory(ctx, m, s, records)
+	machines, err := addInventory(ctx, m, s, records, servedSigners(s)...)
 	if err != nil {
 		return nil, nil, err
 	}

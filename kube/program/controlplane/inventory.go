@@ -2,12 +2,14 @@ package controlplane
 
 import (
 	"context"
+	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/clusterapi"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 )
@@ -22,8 +24,21 @@ type machineSource struct {
 	withoutEvidence func() []string
 }
 
-// addInventory opens the inventory of the configuration, and has the manager keep it up to date.
-func addInventory(ctx context.Context, m manager.Manager, s *settings.Settings, records membership.Lookups) (*machineSource, error) {
+// servedSigners are the signers of certificates that the programs of a configuration serve.
+func servedSigners(s *settings.Settings) []string {
+	names := slices.Clone(s.Signers.Names)
+	if s.Signers.BuiltInDuration.Duration != 0 {
+		names = append(names, csr.SignerKubeletServing)
+	}
+	if s.InsecureSigner != nil {
+		names = append(names, csr.SignerClientInsecure)
+	}
+	return names
+}
+
+// addInventory opens the inventory of the configuration, and has the manager keep it up to date. The
+// signers are those that infrastructure providers are to state.
+func addInventory(ctx context.Context, m manager.Manager, s *settings.Settings, records membership.Lookups, signers ...string) (*machineSource, error) {
 	from := s.Inventory.ClusterAPI
 	if from == nil {
 		machines, err := s.OpenInventory()
@@ -33,7 +48,7 @@ func addInventory(ctx context.Context, m manager.Manager, s *settings.Settings, 
 		same := func(a attest.Authorizer) attest.Authorizer { return a }
 		return &machineSource{machines.Machine, same, healthz.Ping, machines.WithoutEvidence}, m.Add(machines)
 	}
-	machines, err := clusterapi.New(ctx, clusterapi.Config{Management: m.GetConfig(), Namespace: from.Namespace, Cluster: from.Cluster, Records: records})
+	machines, err := clusterapi.New(ctx, clusterapi.Config{Management: m.GetConfig(), Namespace: from.Namespace, Cluster: from.Cluster, Records: records, Signers: signers})
 	if err != nil {
 		return nil, err
 	}
