@@ -54,11 +54,12 @@ func managers(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// newFleet starts both clusters and Cluster API's managers, with a Cluster and its Machines.
-func newFleet(t *testing.T, version string, replicas int) *fleet {
+// newFleet starts both clusters and Cluster API's managers, with a Cluster and its Machines. The flags are
+// those of the workload cluster's API server.
+func newFleet(t *testing.T, version string, replicas int, flagsOf ...func(c *cluster) []string) *fleet {
 	t.Helper()
 	bin := managers(t)
-	f := &fleet{cluster: startJoinable(t), home: startCluster(t), version: version}
+	f := &fleet{cluster: startJoinable(t, flagsOf...), home: startCluster(t), version: version}
 	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
 		eventually(t, func() error {
 			return f.home.admin.Get(t.Context(), client.ObjectKey{Name: name}, new(corev1.Namespace))
@@ -106,7 +107,7 @@ func (f *fleet) startManagers(t *testing.T, bin string) {
 	for n, program := range []string{"core", "kubeadm"} {
 		health := "127.0.0.1:" + ports[3*n+1]
 		args := []string{"--kubeconfig=" + admin, "--leader-elect=false", "--webhook-port=" + ports[3*n], "--webhook-cert-dir=" + hooks,
-			"--health-addr=" + health, "--diagnostics-address=127.0.0.1:" + ports[3*n+2], "--insecure-diagnostics", "--sync-period=1m"}
+			"--health-addr=" + health, "--diagnostics-address=127.0.0.1:" + ports[3*n+2], "--insecure-diagnostics", "--sync-period=1m", "--feature-gates=KubeadmBootstrapFormatIgnition=true"}
 		p := startAs(t, "cluster-api-"+program, filepath.Join(bin, program), f.home.dir, args...)
 		p.ready(t, func() error { return controlplane.Healthy("http://" + health + "/healthz") })
 	}

@@ -191,9 +191,9 @@ const patience = controlplane.Patience
 var errNotYet = errors.New("it does not come")
 
 // startJoinable starts a cluster that is prepared for joins, with Kubernetes' own signer.
-func startJoinable(t *testing.T) *cluster {
+func startJoinable(t *testing.T, flagsOf ...func(c *cluster) []string) *cluster {
 	t.Helper()
-	c := startCluster(t)
+	c := startCluster(t, flagsOf...)
 	c.prepare(t)
 	c.startSigner(t)
 	return c
