@@ -95,7 +95,7 @@ func (f *fleet) deployment(t *testing.T, format string, device *tpmsim.TPM, runt
 				"infrastructureRef": f.ref(infraGroup, "FakeMachineTemplate", fleetCluster)}}}))
 }
 
-// bootstrapData is what the bootstrap provider has rendered for a Machine.
+// bootstrapData returns a Machine's bootstrap data.
 func (f *fleet) bootstrapData(t *testing.T, of *fleetMachine) string {
 	t.Helper()
 	name, _, _ := unstructured.NestedString(of.Object, "spec", "bootstrap", "dataSecretName")
@@ -198,7 +198,7 @@ func (m *member) putAll(t *testing.T, files map[string]bootFile) {
 	}
 }
 
-// cloudInit does with bootstrap data what cloud-init does: it writes the files, and then runs the commands
+// cloudInit carries out bootstrap data as cloud-init would: it writes the files, and then runs the commands
 // as one script, which goes on after a command that fails.
 func (m *member) cloudInit(t *testing.T, data string) {
 	t.Helper()
