@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -241,6 +242,31 @@ func (f *fleet) objects(t *testing.T, replicas int) {
 		"template": fields{"metadata": fields{"labels": fields{"d": fleetCluster, coreGroup + "/cluster-name": fleetCluster}},
 			"spec": fields{"clusterName": fleetCluster, "version": "v1.36.3", "bootstrap": fields{"configRef": f.ref(bootstrapGroup, "KubeadmConfigTemplate", fleetCluster)},
 				"infrastructureRef": f.ref(infraGroup, "FakeMachineTemplate", fleetCluster)}}}))
+}
+
+// mayReadSigners makes the Role with which a controller compares the signers that the provider states.
+func (f *fleet) mayReadSigners(t *testing.T, account string) {
+	t.Helper()
+	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "signers-of-the-provider"}
+	for _, o := range []client.Object{
+		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{infraGroup}, Resources: []string{"fakeclusters"}, Verbs: []string{"get"}},
+			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create"}},
+		}},
+		&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: metav1.NamespaceDefault, Name: account}}},
+	} {
+		if err := f.home.admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// states has the infrastructure provider state a signer of client certificates.
+func (f *fleet) states(t *testing.T, signerName string) {
+	t.Helper()
+	infra := &unstructured.Unstructured{Object: object(infraGroup, "v1beta2", "FakeCluster", fleetCluster, nil)}
+	f.home.setStatus(t, infra, fields{"ready": true, "initialization": fields{"provisioned": true}, "kubeletClientCertificateSigner": signerName})
 }
 
 // setStatus replaces an object's status.

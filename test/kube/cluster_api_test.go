@@ -64,6 +64,7 @@ func (f *fleet) homeAccount(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
+	f.mayReadSigners(t, name)
 	return f.home.writeKubeconfig(t, "home.kubeconfig", &clientcmdapi.AuthInfo{Token: f.home.serviceAccountToken(t, ns, name)})
 }
 
@@ -175,7 +176,9 @@ func testMachineDeployment(t *testing.T, version string) {
 	ca := newCA(t, "")
 	first, second, thief := tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	f.writeRoots(t, f.nodeOn(t, first, "node-1"))
+	f.states(t, csr.SignerClientTPM)
 	r := f.byMachines(t)
+	t.Run("another signer than the provider states", f.testStates)
 	f.apply(t, "serving/rbac.yaml")
 	m := f.nodeBy(t, "node-1", all[0].token, all[0].providerID, first)
 	t.Run("joins", func(t *testing.T) { f.testJoins(t, m, &all[0]) })
@@ -399,6 +402,22 @@ func identity(t *testing.T, device *tpmsim.TPM) string {
 		t.Fatal(err)
 	}
 	return string(ek.Identity())
+}
+
+// testStates waits for the Event about the signer that the provider states.
+func (f *fleet) testStates(t *testing.T) {
+	eventually(t, func() error {
+		var events eventsv1.EventList
+		if err := f.home.admin.List(t.Context(), &events); err != nil {
+			return err
+		}
+		for _, e := range events.Items {
+			if e.Reason == "SignerNamesDiffer" && e.Regarding.Name == fleetCluster && strings.Contains(e.Note, csr.SignerClientTPM) {
+				return nil
+			}
+		}
+		return errNotYet
+	})
 }
 
 // testJoins has a Machine's node join, and Cluster API find it.

@@ -60,6 +60,8 @@ func TestClusterAPIPage(t *testing.T) {
 	if said := p.nodeBy(t, "node-2", p.nodes[0].token, "", second).refused(t); !strings.Contains(said, "NotAMember") {
 		t.Errorf("another machine with the Machine's token: %s", said)
 	}
+	p.folder(t, "machines", strings.Replace(p.page.take(t, "The machines", "yaml"), "namespace: example", "namespace: "+metav1.NamespaceDefault, 1), nil)
+	p.takes(t, "The machines")
 	p.checkExplained(t)
 	p.checkMoved(t, m)
 	p.checkNodes(t)
@@ -93,6 +95,7 @@ func openClusterAPIPage(t *testing.T) *clusterAPIPage {
 	for i := range p.nodes {
 		p.provision(t, &p.nodes[i])
 	}
+	p.mayReadSigners(t, controller.DefaultName+"-"+fleetCluster)
 	p.shell = startShell(t, p.dir, "KUBECONFIG="+p.home.kubeconfig(t, "operator.kubeconfig", "admin", "system:masters"),
 		"PATH="+strings.Join([]string{filepath.Dir(buildProgram(t, "kubectl-nodeattest")), controlplane.Binaries(t), os.Getenv("PATH")}, ":"))
 	return p
