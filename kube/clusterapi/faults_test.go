@@ -65,12 +65,12 @@ func TestFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for n, reads := 1, 1; n <= reads; n++ {
 				i := newInventory(t, version, recorded(t, testUID("one")), row.fleet.objects(), row.cached)
-				done := i.failing(t, n)
+				i.failing(t, n)
 				if m, err := i.Machine(t.Context(), question(t, row.by, row.claims)); m != nil || !errors.Is(err, errFault) || errors.Is(err, csr.ErrNoMachine) {
 					t.Errorf("read %d fails: got %+v, %v, want %v", n, m, err, errFault)
 				}
 				whole := newInventory(t, version, recorded(t, testUID("one")), row.fleet.objects(), row.cached)
-				done = whole.failing(t, 0)
+				done := whole.failing(t, 0)
 				if m, err := whole.Machine(t.Context(), question(t, row.by, row.claims)); err != nil || m.Name != "fleet/one" {
 					t.Fatalf("without a fault: got %+v, %v", m, err)
 				}

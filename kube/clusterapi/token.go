@@ -3,6 +3,7 @@ package clusterapi
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -34,7 +35,7 @@ func tokenID(config map[string]any) string {
 // joinsByFile reports whether the machine of a KubeadmConfig has the cluster from a file, and so no token
 // of its own.
 func joinsByFile(config map[string]any) bool {
-	file, _, _ := unstructured.NestedMap(config, append(discovery[:len(discovery):len(discovery)], "file")...)
+	file, _, _ := unstructured.NestedMap(config, append(slices.Clip(discovery), "file")...)
 	return file != nil && tokenID(config) == ""
 }
 
@@ -51,7 +52,7 @@ func lean(o any) (any, error) {
 	}
 	kept := map[string]any{"apiVersion": u.Object["apiVersion"], "kind": u.Object["kind"], "metadata": u.Object["metadata"]}
 	if id := tokenID(u.Object); id != "" {
-		if err := unstructured.SetNestedField(kept, id, append(discovery[:len(discovery):len(discovery)], tokenFields[0]...)...); err != nil {
+		if err := unstructured.SetNestedField(kept, id, append(slices.Clip(discovery), tokenFields[0]...)...); err != nil {
 			return nil, err
 		}
 	}
@@ -112,7 +113,7 @@ func (i *Inventory) byProviderID(ctx context.Context, id string, request *csr.Re
 	if err != nil {
 		return nil, none("%v", err)
 	}
-	claimed := oid.CanonicalProviderID(string(pkcs10.ProviderID))
+	claimed := oid.CanonicalProviderID(pkcs10.ProviderID)
 	if claimed == "" {
 		return nil, none("bootstrap token %s is of no Machine, and the request claims no provider ID", id)
 	}
