@@ -43,8 +43,8 @@ func (i *Inventory) failing(t *testing.T, n int) (reads *int) {
 	return reads
 }
 
-// TestFaults has each read fail in turn, on each way to a Machine: no fault finds a Machine or says that
-// there is none.
+// TestFaults has each read fail in turn, on each way to a Machine: no fault finds a Machine, or says that the
+// Machine does not exist.
 func TestFaults(t *testing.T) {
 	const version = "v1beta2"
 	f, byFile := newFleet(version), newFleet(version)
