@@ -396,7 +396,9 @@ func TestTrySplices(t *testing.T) {
 // TestSkipBlind has a world leave out the attacks without knowledge of the evidence's format, and no others.
 func TestSkipBlind(t *testing.T) {
 	names := func(skip bool) (all []string) {
-		w := NewWorld(t, WorldOptions{Provider: "stranger", Prove: func(context.Context, csr.Provider, *Applicant) (*csr.Bundle, error) { return nil, errors.ErrUnsupported }, SkipBlind: skip})
+		w := NewWorld(t, WorldOptions{Provider: "stranger", Prove: func(context.Context, csr.Provider, *Applicant) (*csr.Bundle, error) {
+			return nil, errors.ErrUnsupported
+		}, SkipBlind: skip})
 		attacks := attacksIn(w)
 		for i := range attacks {
 			all = append(all, attacks[i].Name)

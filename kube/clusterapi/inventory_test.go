@@ -6,12 +6,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -254,8 +253,8 @@ func TestMachineSays(t *testing.T) {
 		want := &csr.Machine{Name: "fleet/one", UID: "uid-of-one", Identity: "ek:sha256:" + strings.Repeat("0", 64), Provider: "tpm", ProviderID: "metal://one",
 			DNSNames: []string{"one.example.com", "one"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}, BootstrapReady: true}
 		got := testkit.Must(i.Machine(t.Context(), question(t, bootstrap, "")))
-		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-			t.Errorf("%s: want - got +\n%s", version, diff)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", version, got, want)
 		}
 
 		f.one.SetAnnotations(map[string]string{AnnotationEvidence: "none"})
@@ -263,8 +262,8 @@ func TestMachineSays(t *testing.T) {
 		unstructured.RemoveNestedField(f.one.Object, "spec", "providerID")
 		want = &csr.Machine{Name: "fleet/one", UID: "uid-of-one", Provider: "insecure"}
 		got = testkit.Must(newInventory(t, version, recorded(t, ""), f.objects(), nil).Machine(t.Context(), question(t, bootstrap, "")))
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: want - got +\n%s", version, diff)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", version, got, want)
 		}
 	}
 }
@@ -302,8 +301,8 @@ func TestLean(t *testing.T) {
 			t.Errorf("%s: the cache has %s", version, text)
 		}
 		again := testkit.Must(lean(kept.DeepCopy())).(*unstructured.Unstructured)
-		if diff := cmp.Diff(kept, again); diff != "" {
-			t.Errorf("%s: once more, it is another: %s", version, diff)
+		if !reflect.DeepEqual(again, kept) {
+			t.Errorf("%s: once more, it is another: %+v, before %+v", version, again, kept)
 		}
 	}
 	for _, o := range []any{nil, "text", &unstructured.Unstructured{Object: fields{"kind": "KubeadmConfig", "spec": "text", "metadata": fields{}}}} {
