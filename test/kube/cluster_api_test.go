@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"crypto/tls"
 	"encoding/base64"
 	"fmt"
 	"slices"
@@ -251,8 +252,9 @@ func testMachineDeployment(t *testing.T, version string) {
 		}
 		f.provision(t, &all[2])
 		if got := decided(t, third, answer).Status.Conditions[0]; got.Type != certificatesv1.CertificateApproved {
-			t.Errorf("got %+v, want it approved", got)
+			t.Fatalf("got %+v, want it approved", got)
 		}
+		f.testNodeRef(t, pairOf(t, answer, n), n.Name, &all[2])
 	})
 	t.Run("a token of two Machines", func(t *testing.T) {
 		f.setToken(t, &all[2], all[1].token)
@@ -266,13 +268,16 @@ func testMachineDeployment(t *testing.T, version string) {
 		f.setToken(t, &all[2], all[2].token)
 	})
 	t.Run("its own TPM", func(t *testing.T) {
+		var object *certificatesv1.CertificateSigningRequest
+		n := f.stranger(t, second, "node-2", all[1].providerID)
 		eventually(t, func() error {
-			object := f.files(t, others, f.stranger(t, second, "node-2", all[1].providerID))
+			object = f.files(t, others, n)
 			if got := object.Status.Conditions[0]; got.Type != certificatesv1.CertificateApproved {
 				return fmt.Errorf("got %+v, want it approved", got)
 			}
 			return nil
 		})
+		f.testNodeRef(t, pairOf(t, object, n), n.Name, &all[1])
 	})
 	t.Run("a deleted Machine's token", func(t *testing.T) {
 		if err := f.home.admin.Delete(t.Context(), all[2].Unstructured); err != nil {
@@ -356,6 +361,13 @@ func (f *fleet) testServing(t *testing.T, m *nodeMachine, all []fleetMachine) {
 	denied(t, f.admin, file(t, kubelet, servingSpec(t, m.name, all[1].GetName()+".example.com")), "SanNotOwn")
 }
 
+// pairOf is a node's key with the certificate of its request.
+func pairOf(t *testing.T, signed *certificatesv1.CertificateSigningRequest, n *attesttest.Node) tls.Certificate {
+	t.Helper()
+	leaf := certificateOf(t, signed)
+	return tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: n.Key, Leaf: leaf}
+}
+
 // theCluster is the Cluster, without its fields.
 func (f *fleet) theCluster() *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: object(coreGroup, f.version, "Cluster", fleetCluster, fields{})}
@@ -430,15 +442,21 @@ func (f *fleet) testJoins(t *testing.T, m *nodeMachine, of *fleetMachine) {
 	if record.Spec.MachineUID != string(of.GetUID()) || record.Spec.ProviderID != of.providerID {
 		t.Errorf("the record is %+v, want Machine %s with %s", record.Spec, of.GetUID(), of.providerID)
 	}
-	f.registers(t, pair, m.name, of.providerID)
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name}}
-	f.setReady(t, node)
+	f.testNodeRef(t, pair, m.name, of)
+}
+
+// testNodeRef makes the Node as its kubelet does, with the node's certificate, and waits until Cluster API
+// refers to it.
+func (f *fleet) testNodeRef(t *testing.T, pair tls.Certificate, name string, of *fleetMachine) {
+	t.Helper()
+	f.registers(t, pair, name, of.providerID)
+	f.setReady(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	eventually(t, func() error {
 		if err := f.home.admin.Get(t.Context(), client.ObjectKeyFromObject(of), of); err != nil {
 			return err
 		}
-		if name, _, _ := unstructured.NestedString(of.Object, "status", "nodeRef", "name"); name != m.name {
-			return fmt.Errorf("Machine %s has no nodeRef %s: %v", of.GetName(), m.name, of.Object["status"])
+		if ref, _, _ := unstructured.NestedString(of.Object, "status", "nodeRef", "name"); ref != name {
+			return fmt.Errorf("Machine %s has no nodeRef %s: %v", of.GetName(), name, of.Object["status"])
 		}
 		return nil
 	})
