@@ -22,7 +22,7 @@ type attestors struct {
 
 func (a attestors) has(kind string) bool { return a.every || slices.Contains(a.names, kind) }
 
-func (a attestors) String() string { return refusal.Quotes(a.names) }
+func (a attestors) String() string { return refusal.OrNothing(refusal.Quotes(a.names)) }
 
 // attestors reads the annotations of the Cluster.
 func (i *Inventory) attestors(ctx context.Context) (attestors, error) {
@@ -36,7 +36,7 @@ func (i *Inventory) attestors(ctx context.Context) (attestors, error) {
 	}
 	notes := o.GetAnnotations()
 	switch on, stated := notes[AnnotationAuthentication]; {
-	case stated && on == "false":
+	case on == "false":
 		return attestors{}, fmt.Errorf("%w: Cluster %s has %s: false", csr.ErrOtherSigner, i.cluster, AnnotationAuthentication)
 	case stated && on != "true":
 		return attestors{}, refusal.Retry(refusal.Config("Cluster "+i.cluster+" "+AnnotationAuthentication, refusal.Quote(on), `"true" or "false"`))

@@ -67,8 +67,11 @@ func (i *Inventory) byToken(ctx context.Context, id string, request *csr.Request
 	if err != nil {
 		return nil, err
 	}
+	if len(configs) == 0 {
+		return i.byProviderID(ctx, id, request)
+	}
 	var found *unstructured.Unstructured
-	why := none("bootstrap token %s is of no Machine", id)
+	var why error // of the last config without a Machine
 	for n := range configs {
 		m, err := i.ofConfig(ctx, configs[n].GetName(), id)
 		switch {
@@ -83,9 +86,6 @@ func (i *Inventory) byToken(ctx context.Context, id string, request *csr.Request
 		default:
 			found = m
 		}
-	}
-	if found == nil && len(configs) == 0 {
-		return i.byProviderID(ctx, id, request)
 	}
 	if found == nil {
 		return nil, why
