@@ -31,7 +31,7 @@ type Channel struct {
 	eventLog func(ctx context.Context) ([]byte, error)
 
 	mu       sync.Mutex // guards the fields below
-	response []byte     // what is left of the last response
+	response []byte     // the unread rest of the last response
 	closed   bool
 }
 
