@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -149,18 +151,10 @@ func New(config Config) (*Reconciler, error) {
 // complete fills in the defaults.
 func (r *Reconciler) complete() error {
 	c := &r.c
-	if c.Name == "" {
-		c.Name = DefaultName
-	}
-	if c.RequesterRate == 0 {
-		c.RequesterRate = defaultRequesterRate
-	}
-	if c.RequesterBurst == 0 {
-		c.RequesterBurst = defaultRequesterBurst
-	}
-	if c.Workers == 0 {
-		c.Workers = DefaultWorkers
-	}
+	c.Name = cmp.Or(c.Name, DefaultName)
+	c.RequesterRate = cmp.Or(c.RequesterRate, defaultRequesterRate)
+	c.RequesterBurst = cmp.Or(c.RequesterBurst, defaultRequesterBurst)
+	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -174,10 +168,5 @@ func (r *Reconciler) complete() error {
 // Signers returns the signer names of the requests that the reconciler decides, sorted: for
 // RBAC, since for each it needs the verb approve on the resource signers.
 func (r *Reconciler) Signers() []string {
-	names := make([]string, 0, len(r.signers))
-	for name := range r.signers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(r.signers))
 }

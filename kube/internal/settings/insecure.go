@@ -2,6 +2,7 @@ package settings
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509"
 	"fmt"
 	"slices"
@@ -35,9 +36,7 @@ const maxInsecureLifetime = 365 * 24 * time.Hour
 func (i *InsecureSigner) complete() {
 	orElse(&i.MetricsAddress, "127.0.0.1:8084")
 	orElse(&i.HealthAddress, ":8085")
-	if i.MaxLifetime.Duration == 0 {
-		i.MaxLifetime.Duration = maxInsecureLifetime
-	}
+	i.MaxLifetime.Duration = cmp.Or(i.MaxLifetime.Duration, maxInsecureLifetime)
 }
 
 // check refuses the CA of the signer of nodes that attest: a party that trusts a CA trusts all its

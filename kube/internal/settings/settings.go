@@ -4,6 +4,7 @@
 package settings
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -294,9 +295,7 @@ func (s *Settings) complete() {
 	if len(s.Signers.Names) == 0 {
 		s.Signers.Names = []string{csr.SignerKubeAPIServerClientKubelet}
 	}
-	if s.Signers.MaxLifetime.Duration == 0 {
-		s.Signers.MaxLifetime.Duration = csr.DefaultMaxLifetime
-	}
+	s.Signers.MaxLifetime.Duration = cmp.Or(s.Signers.MaxLifetime.Duration, csr.DefaultMaxLifetime)
 	if s.Signers.MaxRecoveryLifetime.Duration == 0 {
 		s.Signers.MaxRecoveryLifetime = s.Signers.MaxLifetime
 	}

@@ -273,12 +273,8 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 	case claim.ProviderID != "" && machine.ProviderID != "" && !same:
 		return fmt.Errorf("the inventory has provider ID %s for node %s, not %s: the controller would refuse its machine; correct the inventory first", want, claim.NodeName, got)
 	}
-	if claim.MachineUID == "" {
-		claim.MachineUID = machine.UID
-	}
-	if claim.ProviderID == "" {
-		claim.ProviderID = machine.KnownProviderID()
-	}
+	claim.MachineUID = cmp.Or(claim.MachineUID, machine.UID)
+	claim.ProviderID = cmp.Or(claim.ProviderID, machine.KnownProviderID())
 	return nil
 }
 
