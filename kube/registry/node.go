@@ -56,6 +56,13 @@ func nodeOf(object *v1alpha1.AttestedNode) (*node, error) {
 	return &node{object: object, record: record}, nil
 }
 
+// states are the states of records as they are stored.
+var states = map[membership.State]v1alpha1.NodeState{
+	membership.StateReserved: v1alpha1.NodeReserved,
+	membership.StateBound:    v1alpha1.NodeBound,
+	membership.StateResting:  v1alpha1.NodeResting,
+}
+
 // recordOf returns the record in an object. A node that is being deleted has lost its machine:
 // it rests.
 func recordOf(object *v1alpha1.AttestedNode) (*membership.Record, error) {
@@ -64,14 +71,12 @@ func recordOf(object *v1alpha1.AttestedNode) (*membership.Record, error) {
 		Claim:    membership.Claim{NodeName: object.Name, Machine: attest.Identity(s.Machine), MachineUID: s.MachineUID, ProviderID: s.ProviderID},
 		Deadline: timeOf(s.Deadline), LastEnd: timeOf(s.LastEnd), Version: version(object),
 	}
-	switch s.State {
-	case v1alpha1.NodeReserved:
-		record.State = membership.StateReserved
-	case v1alpha1.NodeBound:
-		record.State = membership.StateBound
-	case v1alpha1.NodeResting:
-		record.State = membership.StateResting
-	default:
+	for state, stored := range states {
+		if stored == s.State {
+			record.State = state
+		}
+	}
+	if record.State == "" {
 		return nil, fmt.Errorf("got the state %s", refusal.Quote(string(s.State)))
 	}
 	reserved, resting := s.State == v1alpha1.NodeReserved, s.State == v1alpha1.NodeResting
@@ -111,20 +116,11 @@ func timeIn(t time.Time) *metav1.Time {
 
 // specOf returns a record as it is stored. It drops a pending change.
 func (r *Registry) specOf(record *membership.Record) v1alpha1.AttestedNodeSpec {
-	s := v1alpha1.AttestedNodeSpec{
-		Scope: r.scope.String(), Machine: string(record.Machine), MachineUID: record.MachineUID, ProviderID: record.ProviderID,
+	return v1alpha1.AttestedNodeSpec{
+		Scope: r.scope.String(), State: states[record.State], Machine: string(record.Machine), MachineUID: record.MachineUID, ProviderID: record.ProviderID,
 		Deadline: timeIn(record.Deadline), LastEnd: timeIn(record.LastEnd),
 		Certificates: certificatesOf(record.Issued),
 	}
-	switch record.State {
-	case membership.StateReserved:
-		s.State = v1alpha1.NodeReserved
-	case membership.StateBound:
-		s.State = v1alpha1.NodeBound
-	case membership.StateResting:
-		s.State = v1alpha1.NodeResting
-	}
-	return s
 }
 
 // put stores a record in place of the old one of that name, which may be nil.
