@@ -100,8 +100,7 @@ func namesOf(leaf *x509.Certificate) []string {
 	for _, u := range leaf.URIs {
 		names = append(names, u.String())
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
 // names returns the requested names, sorted.
@@ -110,8 +109,7 @@ func (w *Wanted) names() []string {
 	for _, ip := range w.Options.IPAddresses {
 		names = append(names, ip.Unmap().String())
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
 // CheckNew checks a new certificate, before it is used at the API server. current is the certificate
