@@ -164,7 +164,7 @@ func Read(s *cryptobyte.String, out *OID) bool {
 		return false
 	}
 	if i, known := find(content); known {
-		*out = names[i].id
+		*out = identifiers[i].id
 		return true
 	}
 	_, ok := OID(content).decode()
