@@ -10,6 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -126,9 +127,7 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 		return nil, err
 	}
 	c.MaxRecoveryLifetime = cmp.Or(c.MaxRecoveryLifetime, c.MaxLifetime)
-	if c.Now == nil {
-		c.Now = time.Now
-	}
+	c.Now = wallclock.Or(c.Now)
 	return &FirstUse{c: c, own: own}, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -89,9 +90,7 @@ func NewService(config ServiceConfig) (*Service, error) {
 		}
 	}
 	config.VerifyOnly = slices.Clone(config.VerifyOnly)
-	if config.Now == nil {
-		config.Now = time.Now
-	}
+	config.Now = wallclock.Or(config.Now)
 	return &Service{config: config}, nil
 }
 
