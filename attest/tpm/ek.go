@@ -98,12 +98,12 @@ func checkEKPublic(ek *statement.Public) error {
 		return err
 	}
 	if ek.NameAlg != p.Hash || ek.Symmetric.Alg != tpm2.TPMAlgAES || ek.Symmetric.KeyBits != uint16(p.AesBits) || ek.Symmetric.Mode != tpm2.TPMAlgCFB {
-		return tpmwire.Refuse(tpmop.CheckEKType,
+		return tpmop.CheckEKType.Refuse(
 			fmt.Sprintf("an EK with %s and %s-%d", tpmwire.AlgorithmName(ek.NameAlg), tpmwire.AlgorithmName(ek.Symmetric.Alg), ek.Symmetric.KeyBits),
 			fmt.Sprintf("%s and AES-%d-CFB", tpmwire.AlgorithmName(p.Hash), p.AesBits))
 	}
 	if want := statement.AttributeRestricted | statement.AttributeDecrypt; !ek.Attributes.Has(want) {
-		return tpmwire.Refuse(tpmop.CheckEKType, "an EK with the attributes "+ek.Attributes.String(), want.String()+" set")
+		return tpmop.CheckEKType.Refuse("an EK with the attributes "+ek.Attributes.String(), want.String()+" set")
 	}
 	return nil
 }

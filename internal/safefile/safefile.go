@@ -38,10 +38,6 @@ const (
 	Trusted
 )
 
-func refuse(got, want string) error {
-	return &refusal.Error{Check: CheckFile, Got: got, Want: want}
-}
-
 // Open opens an existing regular file, with flag as for [os.OpenFile], and not through a
 // symbolic link. The error is [CheckFile] or the file system's.
 func Open(path string, flag int, access Access) (*os.File, fs.FileInfo, error) {
@@ -59,7 +55,7 @@ func check(f *os.File, err error, lstat func() (fs.FileInfo, error), access Acce
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = refuse("a file of mode "+info.Mode().String(), "a regular file")
+		err = CheckFile.Refuse("a file of mode "+info.Mode().String(), "a regular file")
 	}
 	if err == nil {
 		err = checkFile(info, access)
@@ -94,7 +90,7 @@ func read(f *os.File, err error, maxSize int) ([]byte, error) {
 		return nil, err
 	}
 	if len(content) > maxSize {
-		return nil, refuse("a larger file", "at most "+strconv.Itoa(maxSize)+" bytes")
+		return nil, CheckFile.Refuse("a larger file", "at most "+strconv.Itoa(maxSize)+" bytes")
 	}
 	return content, nil
 }
