@@ -145,14 +145,9 @@ func (c *ca) certify(ctx context.Context, request *csr.Request) (*attest.Result,
 	if err != nil {
 		return nil, nil, err
 	}
-	template.NotBefore = c.now().Add(-csr.Backdate).UTC().Truncate(time.Second)
-	if template.NotBefore.Before(c.certificate.NotBefore) {
-		template.NotBefore = c.certificate.NotBefore
-	}
-	template.NotAfter = c.now().Add(c.lifetime).UTC().Truncate(time.Second)
-	if template.NotAfter.After(c.certificate.NotAfter) {
-		template.NotAfter = c.certificate.NotAfter
-	}
+	begin, end := c.now().Add(-csr.Backdate).UTC().Truncate(time.Second), c.now().Add(c.lifetime).UTC().Truncate(time.Second)
+	template.NotBefore = slices.MaxFunc([]time.Time{begin, c.certificate.NotBefore}, time.Time.Compare)
+	template.NotAfter = slices.MinFunc([]time.Time{end, c.certificate.NotAfter}, time.Time.Compare)
 	made, err := tpmcert.CreateAKCertificate(ctx, template, c.certificate, c.key)
 	if err != nil {
 		return nil, nil, err
