@@ -11,6 +11,7 @@ package safefile
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -23,6 +24,14 @@ import (
 // CheckFile is the check that an untrustworthy file or directory fails. Errors from the file
 // system do not match it.
 const CheckFile refusal.Check = "file"
+
+// Refused adds the caller's check to a refusal of this package, and to no other error.
+func Refused(check refusal.Check, err error) error {
+	if errors.Is(err, CheckFile) {
+		return fmt.Errorf("%w: %w", check, err)
+	}
+	return err
+}
 
 // ErrUnknown says, with [CheckFile], that [CheckLasting] cannot see the device of a file system.
 var ErrUnknown = errors.New("unknown whether it is in memory")
