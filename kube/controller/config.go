@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/recent"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -158,7 +160,7 @@ func (r *Reconciler) complete() error {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	r.limits = newLimits(c.RequesterRate, c.RequesterBurst)
+	r.limits = &limits{rate: rate.Limit(c.RequesterRate), burst: c.RequesterBurst, requesters: recent.New[string, *rate.Limiter](limitsSize)}
 	r.done = requests.NewRecent()
 	var err error
 	r.metrics, err = newMetrics(c.Metrics, c.Name)
