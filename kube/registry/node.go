@@ -56,11 +56,11 @@ func nodeOf(object *v1alpha1.AttestedNode) (*node, error) {
 	return &node{object: object, record: record}, nil
 }
 
-// states are the states of records as they are stored.
-var states = map[membership.State]v1alpha1.NodeState{
-	membership.StateReserved: v1alpha1.NodeReserved,
-	membership.StateBound:    v1alpha1.NodeBound,
-	membership.StateResting:  v1alpha1.NodeResting,
+// states are the states of records, as they are stored and as they are.
+var states = map[v1alpha1.NodeState]membership.State{
+	v1alpha1.NodeReserved: membership.StateReserved,
+	v1alpha1.NodeBound:    membership.StateBound,
+	v1alpha1.NodeResting:  membership.StateResting,
 }
 
 // recordOf returns the record in an object. A node that is being deleted has lost its machine:
@@ -68,13 +68,8 @@ var states = map[membership.State]v1alpha1.NodeState{
 func recordOf(object *v1alpha1.AttestedNode) (*membership.Record, error) {
 	s := &object.Spec
 	record := &membership.Record{
-		Claim:    membership.Claim{NodeName: object.Name, Machine: attest.Identity(s.Machine), MachineUID: s.MachineUID, ProviderID: s.ProviderID},
+		State: states[s.State], Claim: membership.Claim{NodeName: object.Name, Machine: attest.Identity(s.Machine), MachineUID: s.MachineUID, ProviderID: s.ProviderID},
 		Deadline: timeOf(s.Deadline), LastEnd: timeOf(s.LastEnd), Version: version(object),
-	}
-	for state, stored := range states {
-		if stored == s.State {
-			record.State = state
-		}
 	}
 	if record.State == "" {
 		return nil, fmt.Errorf("got the state %s", refusal.Quote(string(s.State)))
@@ -116,11 +111,17 @@ func timeIn(t time.Time) *metav1.Time {
 
 // specOf returns a record as it is stored. It drops a pending change.
 func (r *Registry) specOf(record *membership.Record) v1alpha1.AttestedNodeSpec {
-	return v1alpha1.AttestedNodeSpec{
-		Scope: r.scope.String(), State: states[record.State], Machine: string(record.Machine), MachineUID: record.MachineUID, ProviderID: record.ProviderID,
+	s := v1alpha1.AttestedNodeSpec{
+		Scope: r.scope.String(), Machine: string(record.Machine), MachineUID: record.MachineUID, ProviderID: record.ProviderID,
 		Deadline: timeIn(record.Deadline), LastEnd: timeIn(record.LastEnd),
 		Certificates: certificatesOf(record.Issued),
 	}
+	for stored, state := range states {
+		if state == record.State {
+			s.State = stored
+		}
+	}
+	return s
 }
 
 // put stores a record in place of the old one of that name, which may be nil.
