@@ -89,7 +89,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 
 // machineOf checks an entry of the inventory, fills in its defaults and returns its machine.
 func (s *Settings) machineOf(m *Machine) (csr.Machine, error) {
-	orElse(&m.UID, uidOf(m.NodeName))
+	m.UID = cmp.Or(m.UID, uidOf(m.NodeName))
 	err := cmp.Or(s.setKind(m), m.check())
 	if err == nil && m.Identity != "" {
 		var id attest.Identity
