@@ -93,7 +93,11 @@ func (f *config) kind(list *membership.StaticList) (attest.Kind, error) {
 			return nil, refusal.Config("--machines", "a list without machines", "lines such as ek:sha256:<64 hexadecimal digits> <name>")
 		}
 	} else {
-		makers, err := certificates(f.makers)
+		text, err := safefile.Read(f.makers, maxFile, safefile.Trusted)
+		var makers []*x509.Certificate
+		if err == nil {
+			makers, err = tpmcert.ParseCertificatesPEM(text)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("--makers: %w", err)
 		}
@@ -191,14 +195,6 @@ func openRing(path string, now time.Time) (*attest.KeyRing, error) {
 		}
 	}
 	return attest.NewStaticKeyRing(slices.Clone(keys)...)
-}
-
-func certificates(path string) ([]*x509.Certificate, error) {
-	text, err := safefile.Read(path, maxFile, safefile.Trusted)
-	if err != nil {
-		return nil, err
-	}
-	return tpmcert.ParseCertificatesPEM(text)
 }
 
 // keyPair reads a certificate and its key from the files of two flags.
