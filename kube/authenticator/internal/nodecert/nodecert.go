@@ -230,10 +230,8 @@ func handshake(ctx context.Context, p *certstore.Pair, name string) error {
 	if err = errors.Join(c.HandshakeContext(ctx), there.Close(), <-served); err != nil {
 		return err
 	}
-	at, roots := p.Received, x509.NewCertPool()
-	if at.Before(p.Leaf.NotBefore) { // by less than Skew
-		at = p.Leaf.NotBefore
-	}
+	at := slices.MaxFunc([]time.Time{p.Received, p.Leaf.NotBefore}, time.Time.Compare) // they differ by less than Skew
+	roots := x509.NewCertPool()
 	roots.AddCert(p.Leaf)
 	_, err = p.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: name, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	return err
