@@ -56,27 +56,23 @@ type Grammar struct {
 func ParseIdentity(s string) (Identity, error) {
 	id := Identity(s)
 	if !id.Valid() || strings.Contains(s, " ") || !validKind(id.Kind()) {
-		return "", badIdentity(s, "<kind>:<text without spaces>")
+		return "", CheckIdentity.Refuse(s, "<kind>:<text without spaces>")
 	}
 	rest := s[len(id.Kind())+1:]
 	switch id.Kind() {
 	case "sha1", "sha256", "sha384", "sha512":
-		return "", badIdentity(s, "the kind of key in front of its digest, as in ek:sha256:<64 lower-case hexadecimal digits>")
+		return "", CheckIdentity.Refuse(s, "the kind of key in front of its digest, as in ek:sha256:<64 lower-case hexadecimal digits>")
 	case "ek", "ak":
 		digest, ok := strings.CutPrefix(rest, "sha256:")
 		if b, err := hex.DecodeString(digest); !ok || err != nil || len(b) != message.HashSize || strings.ToLower(digest) != digest {
-			return "", badIdentity(s, id.Kind()+":sha256:<64 lower-case hexadecimal digits>")
+			return "", CheckIdentity.Refuse(s, id.Kind()+":sha256:<64 lower-case hexadecimal digits>")
 		}
 	case "othername":
 		if !validOtherName(rest) {
-			return "", badIdentity(s, "othername:<type-id>:<base64url of DER>, <issuer>/ before the type-id where there is one")
+			return "", CheckIdentity.Refuse(s, "othername:<type-id>:<base64url of DER>, <issuer>/ before the type-id where there is one")
 		}
 	}
 	return id, nil
-}
-
-func badIdentity(got, want string) error {
-	return &Error{Check: CheckIdentity, Got: got, Want: want}
 }
 
 // validKind checks the octets of a kind; Valid has checked that there are any.
@@ -98,11 +94,11 @@ func (r *OpenRoad) kinds() []string {
 // "machine-identity", also if the road has no identities of its kind.
 func (r *OpenRoad) ParseIdentity(id Identity) (Identity, error) {
 	if r == nil {
-		return "", badIdentity(string(id), "an identity on an open road")
+		return "", CheckIdentity.Refuse(string(id), "an identity on an open road")
 	}
 	i := slices.IndexFunc(r.Identities, func(g Grammar) bool { return g.Kind == id.Kind() })
 	if i < 0 {
-		return "", badIdentity(string(id), "one of kind "+refusal.Quotes(r.kinds()))
+		return "", CheckIdentity.Refuse(string(id), "one of kind "+refusal.Quotes(r.kinds()))
 	}
 	id, err := ParseIdentity(string(id))
 	if err == nil && r.Identities[i].Parse != nil {

@@ -38,7 +38,7 @@ func TestIdentitiesOfRoads(t *testing.T) {
 		case "vm:a", "vm:A":
 			return "vm:a", nil
 		}
-		return "", badIdentity(string(id), "vm:a")
+		return "", CheckIdentity.Refuse(string(id), "vm:a")
 	}}}}
 	for id, want := range map[Identity]Identity{"ek:sha256:" + testDigest: "ek:sha256:" + testDigest, "row:7": "row:7", "vm:a": "vm:a", "vm:A": "vm:a",
 		"vm:b": "", "vm:": "", "vm": "", "": "", "row:": "", "row:a b": "", "ROW:7": "", "rows:7": "", "ek:sha256:0": "", "ek:x": "",

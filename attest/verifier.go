@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -98,9 +99,7 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 	}
 	c.Policy, c.MinimumVersions = c.Policy.Clone(), maps.Clone(c.MinimumVersions)
 	c.Window = cmp.Or(c.Window, message.DefaultWindow)
-	if c.Now == nil {
-		c.Now = time.Now
-	}
+	c.Now = wallclock.Or(c.Now)
 	if c.Policy.Now == nil {
 		c.Policy.Now = c.Now
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/dn"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -75,9 +76,7 @@ func NewCA(chain []*x509.Certificate, key crypto.Signer, c CAConfig) (*CA, error
 	lifetime := cmp.Or(c.MaxLifetime, DefaultMaxLifetime)
 	ca := &CA{key: secret.New(key), signers: slices.Clone(c.SignerNames), clusters: slices.Clone(c.ClusterIDs), lifetime: lifetime,
 		recovery: cmp.Or(c.MaxRecoveryLifetime, lifetime), now: c.Now}
-	if ca.now == nil {
-		ca.now = time.Now
-	}
+	ca.now = wallclock.Or(ca.now)
 	err := cmp.Or(checkLifetime("MaxLifetime", c.MaxLifetime, MinLifetime, math.MaxInt64),
 		checkLifetime("MaxRecoveryLifetime", c.MaxRecoveryLifetime, MinLifetime, math.MaxInt64),
 		faults{{len(ca.signers) > 1 && slices.Contains(ca.signers, SignerClientInsecure), refusal.CheckConfig,

@@ -2,6 +2,7 @@ package csr
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -52,12 +53,6 @@ func (a *Attested) checkEnd(now time.Time) error {
 // inheritedEnd returns when a serving certificate ends at the latest that is inherited from a client
 // certificate.
 func (c *Checked) inheritedEnd(r *IssuedRecord) time.Time {
-	end := r.NotBefore.Add(c.longest)
-	if r.LastEnd.Before(end) {
-		end = r.LastEnd
-	}
-	if end.Before(r.NotAfter) {
-		return r.NotAfter
-	}
-	return end
+	end := slices.MinFunc([]time.Time{r.NotBefore.Add(c.longest), r.LastEnd}, time.Time.Compare)
+	return slices.MaxFunc([]time.Time{end, r.NotAfter}, time.Time.Compare)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -162,7 +163,7 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 		return nil, Errors{{Check: CheckSignerName, Got: refusal.Quote(filed), Want: want, Err: refusal.Retry(ErrOtherSigner)}}
 	}
 	x := &run{policy: p, ctx: ctx, request: r, out: &Checked{signerName: target, filedUnder: filed,
-		username: r.User.Username, uid: r.Metadata.UID, credentialID: r.CredentialID(), now: p.clock(), clusters: p.ClusterIDs}}
+		username: r.User.Username, uid: r.Metadata.UID, credentialID: r.CredentialID(), now: wallclock.Or(p.Now), clusters: p.ClusterIDs}}
 	x.out.at = x.out.now()
 	x.try(objectRules)
 	if x.read(parsed) {
@@ -208,13 +209,6 @@ func (p *Policy) Validate() error {
 	return cmp.Or(checkLifetime("MaxLifetime", p.MaxLifetime, minExpiration, math.MaxInt64),
 		checkLifetime("BuiltInSignerDuration", p.BuiltInSignerDuration, minExpiration, p.maxLifetime()),
 		checkClusterIDs(p.ClusterIDs), checkSignerNames(p.SignerNames))
-}
-
-func (p *Policy) clock() func() time.Time {
-	if p.Now == nil {
-		return time.Now
-	}
-	return p.Now
 }
 
 // checkClusterIDs checks that a cluster has names of its own. Several IDs are one cluster's.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -184,9 +185,7 @@ func (config *RemoteConfig) complete() error {
 	}
 	config.MaxAge = cmp.Or(config.MaxAge, defaultMaxAge)
 	config.MaxStale = cmp.Or(config.MaxStale, defaultMaxStale)
-	if config.Now == nil {
-		config.Now = time.Now
-	}
+	config.Now = wallclock.Or(config.Now)
 	return nil
 }
 

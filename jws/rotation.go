@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -85,9 +86,7 @@ func NewRotatingSigner(first KeySigner, config RotationConfig) (*RotatingSigner,
 	if config.Publish <= 0 || config.Retain <= 0 {
 		return nil, refusal.Config("Publish", config.Publish.String()+", Retain "+config.Retain.String(), "both more than 0")
 	}
-	if config.Now == nil {
-		config.Now = time.Now
-	}
+	config.Now = wallclock.Or(config.Now)
 	state := rotation{{PublishedKey{Key: first.Key()}, first}}
 	for _, old := range config.Retired {
 		if old.Key == nil || old.Key.public == nil || old.Until.IsZero() || !old.SignsFrom.IsZero() {

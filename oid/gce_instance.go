@@ -130,18 +130,18 @@ func (g *GCEInstance) Marshal() ([]byte, error) {
 }
 
 func errGCEInstanceSize(value []byte) error {
-	return refuse(checkGCEInstanceSize, strconv.Itoa(len(value))+" bytes", "1 to "+strconv.Itoa(maxGCEInstanceSize))
+	return checkGCEInstanceSize.Refuse(strconv.Itoa(len(value))+" bytes", "1 to "+strconv.Itoa(maxGCEInstanceSize))
 }
 
-func errGCEInstance() error { return refuse(checkGCEInstanceEncoding, "", "a GCEInstance in DER") }
+func errGCEInstance() error { return checkGCEInstanceEncoding.Refuse("", "a GCEInstance in DER") }
 
 func (g *GCEInstance) check() error {
 	switch {
 	case !isLabel(g.Zone, alphanumeric+"-") || !isLabel(g.ProjectID, alphanumeric+"-.:") || !isLabel(g.InstanceName, alphanumeric+"-"):
-		return refuse(checkGCEInstanceText, g.Zone+" "+g.ProjectID+" "+g.InstanceName, "a zone, a project and a name")
+		return checkGCEInstanceText.Refuse(g.Zone+" "+g.ProjectID+" "+g.InstanceName, "a zone, a project and a name")
 	case g.ProjectNumber == 0 || g.ProjectNumber > maxProjectNumber || g.InstanceID == 0:
 		got := "project " + strconv.FormatUint(g.ProjectNumber, 10) + ", instance " + strconv.FormatUint(g.InstanceID, 10)
-		return refuse(checkGCEInstanceNumber, got, "two numbers, the first of at most 53 bits")
+		return checkGCEInstanceNumber.Refuse(got, "two numbers, the first of at most 53 bits")
 	case g.Security != nil && !isAscending(cryptobyte.String(g.Security.Rest)):
 		return errGCEInstance()
 	}

@@ -140,9 +140,9 @@ func TestPrivateIdentifiersDoNotFitASN1(t *testing.T) {
 
 // known returns every identifier of the package, in the order of its bytes.
 func known() []OID {
-	all := make([]OID, len(names))
-	for i := range names {
-		all[i] = names[i].id
+	all := make([]OID, len(identifiers))
+	for i := range identifiers {
+		all[i] = identifiers[i].id
 	}
 	return all
 }

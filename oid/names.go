@@ -2,8 +2,8 @@ package oid
 
 import "sort"
 
-// names lists every identifier of this package, sorted by its bytes. It is never modified.
-var names = [...]struct {
+// identifiers lists every identifier of this package, sorted by its bytes. It is never modified.
+var identifiers = [...]struct {
 	id   OID
 	name string
 }{
@@ -76,17 +76,17 @@ var names = [...]struct {
 	{NodeAttestDocument, "nodeattest-document"},
 }
 
-// find looks content up in names.
+// find looks content up in identifiers.
 func find(content []byte) (int, bool) {
-	i := sort.Search(len(names), func(i int) bool { return string(names[i].id) >= string(content) })
-	return i, i < len(names) && string(names[i].id) == string(content)
+	i := sort.Search(len(identifiers), func(i int) bool { return string(identifiers[i].id) >= string(content) })
+	return i, i < len(identifiers) && string(identifiers[i].id) == string(content)
 }
 
 // Name returns the identifier's name in the document that defines it, such as
 // "tcg-kp-EKCertificate", or "" if this package does not know it.
 func (o OID) Name() string {
 	if i, ok := find([]byte(o)); ok {
-		return names[i].name
+		return identifiers[i].name
 	}
 	return ""
 }

@@ -40,15 +40,11 @@ const maxDotted = 4*maxSize + 1
 // checked, and one from dotted text is another identifier: see [OID.Valid].
 type OID string
 
-func refuse(check refusal.Check, got, want string) error {
-	return &refusal.Error{Check: check, Got: got, Want: want}
-}
-
 func errSyntax(got string) error {
-	return refuse(checkSyntax, refusal.Quote(got), "arcs in decimal, as 1.2.3")
+	return checkSyntax.Refuse(refusal.Quote(got), "arcs in decimal, as 1.2.3")
 }
 
-func errSize() error { return refuse(checkSize, "more bytes", "at most "+strconv.Itoa(maxSize)) }
+func errSize() error { return checkSize.Refuse("more bytes", "at most "+strconv.Itoa(maxSize)) }
 
 // The reasons why [Parse] and [FromASN1] refuse an identifier.
 const (
@@ -164,7 +160,7 @@ func Read(s *cryptobyte.String, out *OID) bool {
 		return false
 	}
 	if i, known := find(content); known {
-		*out = names[i].id
+		*out = identifiers[i].id
 		return true
 	}
 	_, ok := OID(content).decode()

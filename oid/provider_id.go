@@ -55,7 +55,7 @@ func MarshalProviderID(id string) ([]byte, error) {
 func UnmarshalProviderID(der []byte) (string, error) {
 	input, id := cryptobyte.String(der), ""
 	if !readUTF8(&input, &id) || !input.Empty() {
-		return "", refuse(checkProviderIDEncoding, "", "one UTF8String in DER")
+		return "", checkProviderIDEncoding.Refuse("", "one UTF8String in DER")
 	}
 	if err := checkProviderID(id); err != nil {
 		return "", err
@@ -84,11 +84,11 @@ func ParseProviderID(extensions []pkix.Extension) (string, error) {
 	provides := func(e pkix.Extension) bool { return KubernetesNodeProviderIdentifier.Equal(e.Id) }
 	switch n := slices.IndexFunc(extensions, provides); {
 	case n < 0:
-		return "", refuse(CheckProviderIDMissing, "", "the extension with a provider ID")
+		return "", CheckProviderIDMissing.Refuse("", "the extension with a provider ID")
 	case slices.ContainsFunc(extensions[n+1:], provides):
-		return "", refuse(checkProviderIDDuplicate, "the extension twice", "once")
+		return "", checkProviderIDDuplicate.Refuse("the extension twice", "once")
 	case extensions[n].Critical:
-		return "", refuse(checkProviderIDCritical, "a critical extension", "one that is not")
+		return "", checkProviderIDCritical.Refuse("a critical extension", "one that is not")
 	default:
 		return UnmarshalProviderID(extensions[n].Value)
 	}
@@ -97,11 +97,11 @@ func ParseProviderID(extensions []pkix.Extension) (string, error) {
 // checkProviderID requires a text that people can read unambiguously.
 func checkProviderID(id string) error {
 	if id == "" || len(id) > MaxProviderIDSize {
-		return refuse(checkProviderIDSize, strconv.Itoa(len(id))+" bytes", "1 to "+strconv.Itoa(MaxProviderIDSize))
+		return checkProviderIDSize.Refuse(strconv.Itoa(len(id))+" bytes", "1 to "+strconv.Itoa(MaxProviderIDSize))
 	}
 	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
 	if !utf8.ValidString(id) || strings.ContainsFunc(id, hidden) || strings.Trim(id, " ") != id {
-		return refuse(checkProviderIDText, id, "printable UTF-8 without a space at either end")
+		return checkProviderIDText.Refuse(id, "printable UTF-8 without a space at either end")
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -15,9 +16,6 @@ var caseless = []string{"azure", "vsphere"}
 // clouds are the schemes of the platforms whose evidence states provider IDs or identities of machines.
 // The kinds of the identities have the same names.
 var clouds = []string{"aws", "azure", "gce"}
-
-// noProviderID is the word for "the machine has no provider ID and never will", in inventories and lists.
-const noProviderID = "none"
 
 // CheckProviderID checks a provider ID that an operator writes: it must be <scheme>://<the platform's
 // name of the machine>, in a text that [MarshalProviderID] accepts. The scheme has letters, digits, "+",
@@ -64,7 +62,7 @@ func CanonicalProviderID(id string) string {
 	case of != "":
 		return "aws:///" + of
 	case slices.Contains(caseless, scheme):
-		rest = lower(rest)
+		rest = names.Lower(rest)
 	}
 	return scheme + "://" + rest
 }
@@ -80,7 +78,7 @@ func ContradictsProviderID(id, machine, stated string) bool {
 		of = kind
 	}
 	switch {
-	case id == noProviderID:
+	case id == names.NoProviderID:
 		return stated != ""
 	case scheme != of:
 		return slices.Contains(clouds, of) && slices.Contains(clouds, scheme)
@@ -93,7 +91,7 @@ func ContradictsProviderID(id, machine, stated string) bool {
 	case "gce":
 		return !isInstanceOf(rest, parts[0], last)
 	case "azure":
-		return !strings.HasPrefix(lower(rest), "/subscriptions/"+parts[0]+"/")
+		return !strings.HasPrefix(names.Lower(rest), "/subscriptions/"+parts[0]+"/")
 	case "aws":
 		zone, id := instance(scheme, rest)
 		return id != last || zone != "" && !strings.HasPrefix(zone, parts[len(parts)/2])
@@ -112,7 +110,7 @@ func isInstanceOf(id, project, number string) bool {
 // split returns the scheme, in lower case, and the text after "://"; "" for an ID without "://".
 func split(id string) (scheme, rest string) {
 	if before, after, ok := strings.Cut(id, "://"); ok {
-		return lower(before), after
+		return names.Lower(before), after
 	}
 	return "", ""
 }
@@ -131,15 +129,4 @@ func instance(scheme, rest string) (zone, id string) {
 		return "", ""
 	}
 	return zone, id
-}
-
-// lower writes ASCII letters in lower case, and keeps all others.
-func lower(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] = c + 'a' - 'A'
-		}
-	}
-	return string(b)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -91,7 +92,7 @@ func TestCheckProviderID(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, id := range []string{"", noProviderID, "metal", "i-0abc", "://x", "vsphere://", "openstack:///", "aws:///us-east-2a/", "1x://a", "a b://c", "provider=tpm://x",
+	for _, id := range []string{"", names.NoProviderID, "metal", "i-0abc", "://x", "vsphere://", "openstack:///", "aws:///us-east-2a/", "1x://a", "a b://c", "provider=tpm://x",
 		"a://b\n", "a://b ", "a://" + strings.Repeat("x", 1024), "K://x"} {
 		if err := CheckProviderID(id); !errors.Is(err, refusal.CheckConfig) && !errors.Is(err, checkProviderIDText) && !errors.Is(err, checkProviderIDSize) {
 			t.Errorf("%q: %v", id, err)
@@ -114,8 +115,8 @@ func TestContradictsProviderID(t *testing.T) {
 		"of another platform":               {"metal3://my-project/z/vm-1", google, "gce://my-project/z/vm-1", false},
 		"two of another platform":           {"metal3://ns/a", "ek:sha256:00", "metal3://ns/b", true},
 		"evidence that states none":         {"gce://my-project/z/vm-1", "ek:sha256:00", "", false},
-		"none, ever":                        {noProviderID, "ek:sha256:00", "", false},
-		"none, ever, and one is stated":     {noProviderID, "ek:sha256:00", "metal3://ns/b", true},
+		"none, ever":                        {names.NoProviderID, "ek:sha256:00", "", false},
+		"none, ever, and one is stated":     {names.NoProviderID, "ek:sha256:00", "metal3://ns/b", true},
 		"Google's, of the project":          {"gce://my-project/z/vm-1", google, "", false},
 		"Google's, by number":               {"gce://my-project/z/42", google, "", false},
 		"Google's, by another number":       {"gce://my-project/z/43", google, "", true},

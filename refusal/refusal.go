@@ -19,6 +19,9 @@ type Check string
 // Error returns the check's stable name.
 func (c Check) Error() string { return string(c) }
 
+// Refuse returns an [Error] of the check, without a cause.
+func (c Check) Refuse(got, want string) error { return &Error{Check: c, Got: got, Want: want} }
+
 // ErrRetry says that a question could not be answered now, neither yes nor no. It is
 // never a refusal: the same call may succeed later. [Retry] adds it to a cause.
 const ErrRetry Check = "could not decide, try again"

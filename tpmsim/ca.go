@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 )
 
 // Validity of a CA's certificates, relative to its clock: backdated by an hour, since
@@ -63,9 +64,7 @@ type issuer struct {
 // NewCA makes the keys and certificates of a CA.
 func NewCA(opts CAOptions) (*CA, error) {
 	ca := &CA{now: opts.Now, seed: bytes.Clone(opts.Seed)}
-	if ca.now == nil {
-		ca.now = time.Now
-	}
+	ca.now = wallclock.Or(ca.now)
 	if ca.seed == nil {
 		ca.seed = make([]byte, 32)
 		rand.Read(ca.seed)

@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -58,9 +59,7 @@ func NewPlane(c Config) (*Plane, error) {
 	case c.Members == nil:
 		return nil, refusal.Config("Members", "", "a list of machines, or other Members")
 	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
+	c.Now = wallclock.Or(c.Now)
 	id, err := attest.ClusterID(c.Chain[0])
 	if err != nil {
 		return nil, &attest.Error{Check: refusal.CheckConfig, Got: "an unusable Chain", Err: err}

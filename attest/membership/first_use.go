@@ -10,6 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -126,9 +127,7 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 		return nil, err
 	}
 	c.MaxRecoveryLifetime = cmp.Or(c.MaxRecoveryLifetime, c.MaxLifetime)
-	if c.Now == nil {
-		c.Now = time.Now
-	}
+	c.Now = wallclock.Or(c.Now)
 	return &FirstUse{c: c, own: own}, nil
 }
 
@@ -172,7 +171,7 @@ func (f *FirstUse) CheckAuthorizer(open attest.Opening) error {
 	return nil
 }
 
-func misfit(got, want string) error { return refuse(CheckRegistryScope, got, want) }
+func misfit(got, want string) error { return CheckRegistryScope.Refuse(got, want) }
 
 func otherCluster(scope Scope, ids []string) error {
 	return misfit("a registry of cluster "+refusal.Quote(scope.Cluster), "one of the verifier's cluster: "+refusal.Quotes(ids))
@@ -237,7 +236,7 @@ func (f *FirstUse) begin(ctx context.Context, r *attest.Result) (*joining, error
 		return nil, refuseMember(err)
 	}
 	if given := checkedOf(r).BuiltInLifetime(); given > f.c.MaxLifetime {
-		return nil, refuse(attest.CheckMembership, "a request to "+r.SignerName+" for "+given.String(), "MaxLifetime, "+f.c.MaxLifetime.String()+", or less")
+		return nil, attest.CheckMembership.Refuse("a request to "+r.SignerName+" for "+given.String(), "MaxLifetime, "+f.c.MaxLifetime.String()+", or less")
 	}
 	machine := inventoryOf(r)
 	j := &joining{f: f, r: r, claim: Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: r.Granted.ProviderID}}
@@ -263,10 +262,10 @@ func checkScope(r *attest.Result, want Scope) error {
 		return refusal.Retry(otherCluster(want, ids)) // no verifier has called CheckAuthorizer
 	}
 	if got := scopeOf(r, want.Cluster); got != want {
-		return refuse(CheckRegistryScope, got.String(), want.String())
+		return CheckRegistryScope.Refuse(got.String(), want.String())
 	}
 	if ek := r.Machine.Kind() == "ek"; ek != (r.Road == attest.RoadEK) {
-		return refuse(CheckRegistryScope, string(r.Machine)+" on road "+r.Road.String(), "an identity of kind ek on road ek, and only there")
+		return CheckRegistryScope.Refuse(string(r.Machine)+" on road "+r.Road.String(), "an identity of kind ek on road ek, and only there")
 	}
 	if r.ManyIdentities != "" {
 		return &attest.Error{Check: CheckRegistryScope, Got: r.ManyIdentities, Want: "one identity a machine", Err: refusal.ErrRetry}

@@ -105,7 +105,7 @@ func (j *joining) checkRejoin(held *Record) error {
 	if slices.ContainsFunc(held.Issued, func(i csr.IssuedRecord) bool { return i.SPKIHash == key }) {
 		return nil
 	}
-	return refuse(checkRegistryRequester, "another key, asked for by "+checkedOf(j.r).Requester().Class.String(),
+	return checkRegistryRequester.Refuse("another key, asked for by "+checkedOf(j.r).Requester().Class.String(),
 		"a request of node "+held.NodeName+" itself or with its key, or one after an operator has released the node")
 }
 
@@ -186,7 +186,7 @@ func (j *joining) checkNewcomer(ctx context.Context, ask, reserved bool) error {
 	f, r := j.f, j.r
 	class, named := checkedOf(r).Requester().Class, inventoryOf(r).Identity == string(r.Machine)
 	if r.Purpose != csr.PurposeClient || class != csr.RequesterBootstrap && !named && !(reserved && class == csr.RequesterNode) {
-		return refuse(checkRegistryRequester, r.Purpose.String()+" certificate asked for by "+class.String(),
+		return checkRegistryRequester.Refuse(r.Purpose.String()+" certificate asked for by "+class.String(),
 			"a client certificate asked for with a bootstrap token, or a machine that the inventory names, as node "+r.NodeName+" has no record")
 	}
 	if r.Road == attest.RoadEK && j.claim.MachineUID == "" && !f.c.InsecureAllowNoMachineUID {
@@ -201,7 +201,7 @@ func (j *joining) checkNewcomer(ctx context.Context, ask, reserved bool) error {
 		return err
 	}
 	if exists {
-		return refuse(checkRegistryNode, "node "+r.NodeName+", which exists", "one with a record, or whose machine the inventory names")
+		return checkRegistryNode.Refuse("node "+r.NodeName+", which exists", "one with a record, or whose machine the inventory names")
 	}
 	return nil
 }

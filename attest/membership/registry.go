@@ -151,21 +151,17 @@ type Claim struct {
 func (c *Claim) Check() error {
 	switch {
 	case c == nil:
-		return badClaim("", "a claim")
+		return checkRegistryClaim.Refuse("", "a claim")
 	case !names.ValidNode(c.NodeName):
-		return badClaim(c.NodeName, names.WantNode(c.NodeName))
+		return checkRegistryClaim.Refuse(c.NodeName, names.WantNode(c.NodeName))
 	case !names.ValidText(c.MachineUID, maxMachineUIDSize):
-		return badClaim(c.MachineUID, "a Machine UID, printable and not too long")
+		return checkRegistryClaim.Refuse(c.MachineUID, "a Machine UID, printable and not too long")
 	case !names.ValidText(c.ProviderID, oid.MaxProviderIDSize):
-		return badClaim(c.ProviderID, "a provider ID, printable and not too long")
+		return checkRegistryClaim.Refuse(c.ProviderID, "a provider ID, printable and not too long")
 	case !c.Machine.Valid():
-		return badClaim(string(c.Machine), "a machine identity")
+		return checkRegistryClaim.Refuse(string(c.Machine), "a machine identity")
 	}
 	return nil
-}
-
-func badClaim(got, want string) error {
-	return &attest.Error{Check: checkRegistryClaim, Got: got, Want: want}
 }
 
 // State is the state of a record in a registry.

@@ -72,7 +72,7 @@ func (h Held) without(version string, now time.Time) Held {
 func (h Held) Reserve(c Claim, deadline, now time.Time) (Change, error) {
 	deadline = deadline.Truncate(time.Second).UTC()
 	if length := deadline.Sub(now); length <= 0 || length > maxReservation {
-		return Change{}, badClaim("a deadline of "+deadline.Format(time.RFC3339), "one within the next "+maxReservation.String())
+		return Change{}, checkRegistryClaim.Refuse("a deadline of "+deadline.Format(time.RFC3339), "one within the next "+maxReservation.String())
 	}
 	if err := h.Admit(&c, now); err != nil {
 		return Change{}, err
@@ -105,19 +105,19 @@ func admitName(r *Record, c *Claim) error {
 	case r == nil:
 		return nil
 	case r.State == StateResting:
-		return refuse(CheckRegistryResting, "a claim to node "+r.NodeName,
+		return CheckRegistryResting.Refuse("a claim to node "+r.NodeName,
 			"one after "+r.LastEnd.Format(time.RFC3339)+", when its last certificate has expired")
 	case r.Machine != c.Machine && r.State == StateReserved:
 		return reservedElsewhere(r)
 	case r.Machine != c.Machine:
-		return refuse(checkRegistryName, "machine "+string(c.Machine), "that of node "+r.NodeName+", "+string(r.Machine))
+		return checkRegistryName.Refuse("machine "+string(c.Machine), "that of node "+r.NodeName+", "+string(r.Machine))
 	case r.MachineUID != c.MachineUID:
-		return refuse(checkRegistryUID, "Machine UID "+refusal.OrNothing(c.MachineUID), "that of node "+r.NodeName+", "+refusal.OrNothing(r.MachineUID))
+		return checkRegistryUID.Refuse("Machine UID "+refusal.OrNothing(c.MachineUID), "that of node "+r.NodeName+", "+refusal.OrNothing(r.MachineUID))
 	case r.ProviderID != "" && c.ProviderID == "": // the inventory does not know it yet, or not just now
 		return &attest.Error{Check: checkRegistryProviderID, Got: "no provider ID", Want: r.ProviderID, Err: refusal.ErrRetry}
 	}
 	if same, got, want := oid.SameProviderID(c.ProviderID, cmp.Or(r.ProviderID, c.ProviderID)); !same {
-		return refuse(checkRegistryProviderID, "provider ID "+got, "that of node "+r.NodeName+", "+want)
+		return checkRegistryProviderID.Refuse("provider ID "+got, "that of node "+r.NodeName+", "+want)
 	}
 	return nil
 }
@@ -136,11 +136,7 @@ func elsewhere(r *Record, nodeName string, check attest.Check, what string) erro
 	case r.State == StateReserved:
 		return reservedElsewhere(r)
 	}
-	return refuse(check, "node "+nodeName, "that of "+what+", "+r.NodeName+", unless an operator releases that one")
-}
-
-func refuse(check attest.Check, got, want string) error {
-	return &attest.Error{Check: check, Got: got, Want: want}
+	return check.Refuse("node "+nodeName, "that of "+what+", "+r.NodeName+", unless an operator releases that one")
 }
 
 func reservedElsewhere(r *Record) error {
@@ -199,7 +195,7 @@ func (h Held) Bind(seen *Record, lastEnd time.Time, issued *csr.IssuedRecord, no
 		if !lastEnd.IsZero() {
 			end := wholeSecond(lastEnd.Add(time.Second - 1))
 			if s := end.Unix(); s < 0 || s > maxUnix {
-				return badClaim("a last end outside the years 1970 to 9999", "one that a certificate can state")
+				return checkRegistryClaim.Refuse("a last end outside the years 1970 to 9999", "one that a certificate can state")
 			}
 			if end.After(r.LastEnd) {
 				r.LastEnd = end
@@ -225,9 +221,9 @@ func (r *Record) issue(c csr.IssuedRecord, now time.Time) error {
 	c.NotBefore, c.NotAfter = wholeSecond(c.NotBefore), wholeSecond(c.NotAfter)
 	switch {
 	case c.NodeName != r.NodeName || c.Machine != string(r.Machine) || c.MachineUID != r.MachineUID:
-		return badClaim("a certificate of machine "+c.Machine+" "+c.MachineUID+" for node "+c.NodeName, "one of "+string(r.Machine)+" "+r.MachineUID+" for "+r.NodeName)
+		return checkRegistryClaim.Refuse("a certificate of machine "+c.Machine+" "+c.MachineUID+" for node "+c.NodeName, "one of "+string(r.Machine)+" "+r.MachineUID+" for "+r.NodeName)
 	case c.NotAfter.After(r.LastEnd) || c.NotAfter.IsZero():
-		return badClaim("a certificate that ends "+c.NotAfter.Format(time.RFC3339), "one that ends by "+r.LastEnd.Format(time.RFC3339))
+		return checkRegistryClaim.Refuse("a certificate that ends "+c.NotAfter.Format(time.RFC3339), "one that ends by "+r.LastEnd.Format(time.RFC3339))
 	}
 	r.Issued = slices.Clone(r.Issued)
 	sameRequest := func(o csr.IssuedRecord) bool { return requestOf(&o) == requestOf(&c) }
@@ -319,7 +315,7 @@ func largest[K comparable](all []*csr.IssuedRecord, key func(*csr.IssuedRecord) 
 // refuses a machine with another name as Reserve does.
 func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Change, error) {
 	if !machine.Valid() {
-		return Change{}, badClaim(string(machine), "a machine identity")
+		return Change{}, checkRegistryClaim.Refuse(string(machine), "a machine identity")
 	}
 	return h.change(seen, StateBound, now, func(r *Record) error {
 		if r.Machine != machine {
@@ -335,7 +331,7 @@ func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Chan
 func (h Held) Adopt(seen *Record, machineUID string, now time.Time) (Change, error) {
 	return h.change(seen, StateBound, now, func(r *Record) error {
 		if machineUID == "" {
-			return badClaim("no Machine UID", "one")
+			return checkRegistryClaim.Refuse("no Machine UID", "one")
 		}
 		r.MachineUID, r.Issued = machineUID, slices.Clone(r.Issued)
 		for i := range r.Issued {

@@ -82,7 +82,7 @@ func ParseScope(text string) (Scope, error) {
 	}
 	s.IdentityClass = class
 	if s.checkIdentities() != nil || s.String() != text {
-		return Scope{}, refuse(CheckRegistryScope, refusal.Quote(text), wantScope())
+		return Scope{}, CheckRegistryScope.Refuse(refusal.Quote(text), wantScope())
 	}
 	return s, nil
 }
@@ -114,7 +114,7 @@ func (s Scope) checkIdentities() error {
 		ok = false
 	}
 	if !ok {
-		return refuse(CheckRegistryScope, s.String(), wantScope())
+		return CheckRegistryScope.Refuse(s.String(), wantScope())
 	}
 	return nil
 }

@@ -148,7 +148,7 @@ func (l *StaticList) add(m *Member) (err error) {
 	}
 	switch {
 	case !names.ValidNode(m.NodeName):
-		return badClaim(m.NodeName, names.WantNode(m.NodeName))
+		return checkRegistryClaim.Refuse(m.NodeName, names.WantNode(m.NodeName))
 	case m.Provider != "" && !names.ValidLabel(m.Provider):
 		return fmt.Errorf("got %s%s, want the name of a kind of evidence, such as tpm or azure: lower-case letters, digits and inner hyphens", providerField, refusal.Quote(m.Provider))
 	case !names.ValidText(m.ProviderID, oid.MaxProviderIDSize) || strings.Contains(m.ProviderID, " "):

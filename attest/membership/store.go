@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -70,9 +71,7 @@ func NewRegistry(scope Scope, store Store, options RegistryOptions) (Registry, e
 	if store == nil {
 		return nil, refusal.Config("Store", "", "one")
 	}
-	if options.Now == nil {
-		options.Now = time.Now
-	}
+	options.Now = wallclock.Or(options.Now)
 	return &storeRegistry{scope: scope, store: store, now: options.Now}, nil
 }
 

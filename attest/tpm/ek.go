@@ -61,17 +61,11 @@ func EKP256() EKOrigin {
 // in 0x01c00010 plus twice the number, its template in the index after that. For any other
 // number it is the zero EKOrigin, which NewProver refuses.
 func EKHigh(number int) EKOrigin {
-	var template *tpm2.TPMTPublic
-	switch number {
-	case 1:
-		template = tpmop.EKTemplateRSA(2048, tpmop.EKHigh)
-	case 2:
-		template = tpmop.EKTemplateECC(tpm2.TPMECCNistP256, tpmop.EKHigh)
-	case 3:
-		template = tpmop.EKTemplateECC(tpm2.TPMECCNistP384, tpmop.EKHigh)
-	case 6:
-		template = tpmop.EKTemplateRSA(3072, tpmop.EKHigh)
-	default:
+	template := map[int]*tpm2.TPMTPublic{
+		1: tpmop.EKTemplateRSA(2048, tpmop.EKHigh), 2: tpmop.EKTemplateECC(tpm2.TPMECCNistP256, tpmop.EKHigh),
+		3: tpmop.EKTemplateECC(tpm2.TPMECCNistP384, tpmop.EKHigh), 6: tpmop.EKTemplateRSA(3072, tpmop.EKHigh),
+	}[number]
+	if template == nil {
 		return EKOrigin{}
 	}
 	certificate := 0x01c00010 + 2*tpm2.TPMHandle(number)
@@ -98,12 +92,12 @@ func checkEKPublic(ek *statement.Public) error {
 		return err
 	}
 	if ek.NameAlg != p.Hash || ek.Symmetric.Alg != tpm2.TPMAlgAES || ek.Symmetric.KeyBits != uint16(p.AesBits) || ek.Symmetric.Mode != tpm2.TPMAlgCFB {
-		return tpmwire.Refuse(tpmop.CheckEKType,
+		return tpmop.CheckEKType.Refuse(
 			fmt.Sprintf("an EK with %s and %s-%d", tpmwire.AlgorithmName(ek.NameAlg), tpmwire.AlgorithmName(ek.Symmetric.Alg), ek.Symmetric.KeyBits),
 			fmt.Sprintf("%s and AES-%d-CFB", tpmwire.AlgorithmName(p.Hash), p.AesBits))
 	}
 	if want := statement.AttributeRestricted | statement.AttributeDecrypt; !ek.Attributes.Has(want) {
-		return tpmwire.Refuse(tpmop.CheckEKType, "an EK with the attributes "+ek.Attributes.String(), want.String()+" set")
+		return tpmop.CheckEKType.Refuse("an EK with the attributes "+ek.Attributes.String(), want.String()+" set")
 	}
 	return nil
 }

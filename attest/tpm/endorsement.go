@@ -64,7 +64,7 @@ var ErrHierarchyPassword = tpmop.ErrHierarchyPassword
 // cloud on Compute Engine, a maker's tools for its IAK.
 func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) (secret.Value[[]byte], error) {
 	var password []byte
-	err := untrusted(safefile.CheckLasting(path)) // before the TPM is asked
+	err := safefile.Refused(checkPasswordFile, safefile.CheckLasting(path)) // before the TPM is asked
 	if err == nil {
 		err = tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) (err error) {
 			password, err = endorsementPassword(ctx, h, path)
@@ -153,15 +153,7 @@ func newPasswordFile(path string) ([]byte, error) {
 
 func readPasswordFile(path string) ([]byte, error) {
 	content, err := safefile.Read(path, endorsementPasswordSize+1, safefile.Private)
-	return content, untrusted(err)
-}
-
-// untrusted adds checkPasswordFile to a refusal of safefile.
-func untrusted(err error) error {
-	if errors.Is(err, safefile.CheckFile) {
-		return fmt.Errorf("%w: %w", checkPasswordFile, err)
-	}
-	return err
+	return content, safefile.Refused(checkPasswordFile, err)
 }
 
 func parsePasswordFile(content []byte) ([]byte, error) {

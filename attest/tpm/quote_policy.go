@@ -12,7 +12,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -30,7 +29,7 @@ const (
 func (a *answer) checkQuote(covers func(label string, data []byte) error) error {
 	if a.quote == nil {
 		if a.kind.quotePolicy != nil {
-			return tpmwire.Refuse(checkQuoteMissing, "an answer without a quote", "one with a quote")
+			return checkQuoteMissing.Refuse("an answer without a quote", "one with a quote")
 		}
 		return nil
 	}
@@ -73,10 +72,10 @@ func (a *answer) checkQuotePolicy(ctx context.Context, m *Measured, budget *atte
 // obfuscated, both obfuscate them in the same way.
 func checkSameBoot(certify, quote *statement.Attestation) error {
 	if !bytes.Equal(certify.QualifiedSigner, quote.QualifiedSigner) {
-		return tpmwire.Refuse(checkQuoteBoot, "a quote by "+refusal.Hex(quote.QualifiedSigner), refusal.Hex(certify.QualifiedSigner))
+		return checkQuoteBoot.Refuse("a quote by "+refusal.Hex(quote.QualifiedSigner), refusal.Hex(certify.QualifiedSigner))
 	}
 	if certify.ResetCount != quote.ResetCount || certify.RestartCount != quote.RestartCount {
-		return tpmwire.Refuse(checkQuoteBoot, "a quote of another boot ("+counts(quote)+")", counts(certify))
+		return checkQuoteBoot.Refuse("a quote of another boot ("+counts(quote)+")", counts(certify))
 	}
 	return nil
 }
@@ -151,17 +150,17 @@ func NewPCRPolicy(sets ...[]statement.PCR) (*PCRPolicy, error) {
 
 func checkGoodValues(set []statement.PCR) error {
 	if len(set) == 0 {
-		return tpmwire.Refuse(CheckQuotePolicy, "no PCR", "at least one")
+		return CheckQuotePolicy.Refuse("no PCR", "at least one")
 	}
 	for _, p := range set {
 		if err := statement.CheckBank(p.Bank, false); err != nil {
 			return err
 		}
 		if statement.ResettablePCR(p.Index) {
-			return tpmwire.Refuse(statement.CheckPCRResettable, p.ID().String(), "a PCR that only a reset of the machine resets")
+			return statement.CheckPCRResettable.Refuse(p.ID().String(), "a PCR that only a reset of the machine resets")
 		}
 		if p.Index <= 7 && unextended(p.Value) {
-			return tpmwire.Refuse(CheckQuotePolicy, p.String()+", into which nothing was measured", "what firmware measures: at least a separator")
+			return CheckQuotePolicy.Refuse(p.String()+", into which nothing was measured", "what firmware measures: at least a separator")
 		}
 	}
 	return nil
@@ -183,7 +182,7 @@ func (p *PCRPolicy) CheckQuote(_ context.Context, m *Measured) error {
 		return err
 	}
 	if m == nil || m.Quote == nil {
-		return tpmwire.Refuse(checkQuoteMissing, "an answer without a quote", "one with a quote")
+		return checkQuoteMissing.Refuse("an answer without a quote", "one with a quote")
 	}
 	var errs []error
 	for _, set := range p.sets {
@@ -215,7 +214,7 @@ func checkSet(set []statement.PCR, q *statement.Quoted) error {
 			return err
 		}
 		if got := (statement.PCR{Bank: want.Bank, Index: want.Index, Value: value}); !got.Equal(want) {
-			return tpmwire.Refuse(checkPCRPolicy, got.String(), want.String())
+			return checkPCRPolicy.Refuse(got.String(), want.String())
 		}
 	}
 	return nil

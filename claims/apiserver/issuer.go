@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -195,9 +196,7 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	if config.Now == nil {
-		config.Now = time.Now
-	}
+	config.Now = wallclock.Or(config.Now)
 	fresh := claims.FreshObjects{From: config.Objects, Now: config.Now}
 	if err := fresh.Check(); err != nil {
 		return nil, err

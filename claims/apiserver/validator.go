@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -69,9 +70,7 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	case len(config.Audiences) == 0 || slices.Contains(config.Audiences, ""):
 		return nil, refusal.Config("Audiences", "without one, or with an empty one", "at least one, none empty")
 	}
-	if config.Now == nil {
-		config.Now = time.Now
-	}
+	config.Now = wallclock.Or(config.Now)
 	fresh := claims.FreshObjects{From: config.Objects, MaxStaleness: config.MaxStaleness, Now: config.Now}
 	if err := fresh.Check(); err != nil {
 		return nil, err

@@ -84,10 +84,6 @@ const (
 // algorithms are the ones that kube-apiserver accepts from an external signer.
 var algorithms = []jws.Algorithm{jws.RS256, jws.ES256, jws.ES384, jws.ES512}
 
-func refuse(check refusal.Check, got, want string, err error) error {
-	return &refusal.Error{Check: check, Got: got, Want: want, Err: err}
-}
-
 // checkSignature makes the checks of kube-apiserver 1.36 on an answer to Sign
 // (pkg/serviceaccount/externaljwt/plugin/plugin.go in k8s.io/kubernetes): a header with
 // alg, kid and typ and nothing else, typ "JWT", an alg among RS256, ES256, ES384 and
@@ -103,11 +99,11 @@ func (s *Service) checkSignature(signed *jws.Signature, segment string, publishe
 	}
 	algorithm, keyID := header.Algorithm(), header.KeyID()
 	if slices.ContainsFunc(s.config.VerifyOnly, func(k *jws.Key) bool { return k.KeyID() == keyID }) {
-		return refuse(checkSignerKey, "kid "+strconv.Quote(keyID)+", which is excluded from discovery", "a key that signs", nil)
+		return checkSignerKey.Refuse("kid "+strconv.Quote(keyID)+", which is excluded from discovery", "a key that signs")
 	}
 	i := slices.IndexFunc(published, func(k *jws.Key) bool { return k.KeyID() == keyID && k.Algorithm() == algorithm })
 	if i < 0 {
-		return refuse(checkSignerKey, "kid "+strconv.Quote(keyID)+" for "+string(algorithm), "a published key", nil)
+		return checkSignerKey.Refuse("kid "+strconv.Quote(keyID)+" for "+string(algorithm), "a published key")
 	}
 	token, err := jws.Parse(signed.Header + "." + segment + "." + signed.Value)
 	if err == nil {
@@ -130,11 +126,11 @@ func readHeader(segment string) (*jws.Token, error) {
 	_ = json.Unmarshal(text, &members)
 	switch alg, kid := header.Algorithm(), header.KeyID(); {
 	case kid == "" || len(members) != 3:
-		err = refuse(checkSignerHeader, "the members "+refusal.Quotes(slices.Sorted(maps.Keys(members))), "alg, kid and typ", nil)
+		err = checkSignerHeader.Refuse("the members "+refusal.Quotes(slices.Sorted(maps.Keys(members))), "alg, kid and typ")
 	case header.Type() != jws.TypeJWT:
-		err = refuse(checkSignerHeader, "typ "+refusal.Quote(header.Type()), `"JWT"`, nil)
+		err = checkSignerHeader.Refuse("typ "+refusal.Quote(header.Type()), `"JWT"`)
 	case !slices.Contains(algorithms, alg):
-		err = refuse(checkSignerHeader, "alg "+string(alg), "RS256, ES256, ES384 or ES512", nil)
+		err = checkSignerHeader.Refuse("alg "+string(alg), "RS256, ES256, ES384 or ES512")
 	}
 	return header, err
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -89,9 +90,7 @@ func NewService(config ServiceConfig) (*Service, error) {
 		}
 	}
 	config.VerifyOnly = slices.Clone(config.VerifyOnly)
-	if config.Now == nil {
-		config.Now = time.Now
-	}
+	config.Now = wallclock.Or(config.Now)
 	return &Service{config: config}, nil
 }
 
@@ -151,21 +150,21 @@ func unlessRefused(err error) error {
 // not come out of the encoder as it went into the parser is not signed.
 func (s *Service) checkPayload(segment string) ([]byte, error) {
 	if len(segment) > maxSegmentSize {
-		return nil, refuse(checkSignerClaims, strconv.Itoa(len(segment))+" bytes", "at most "+strconv.Itoa(maxSegmentSize), nil)
+		return nil, checkSignerClaims.Refuse(strconv.Itoa(len(segment))+" bytes", "at most "+strconv.Itoa(maxSegmentSize))
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(segment)
 	if err != nil {
-		return nil, refuse(checkSignerClaims, "", "", err)
+		return nil, &refusal.Error{Check: checkSignerClaims, Err: err}
 	}
 	c, err := claims.Parse(payload)
 	if err != nil {
-		return nil, refuse(checkSignerClaims, "", "", err)
+		return nil, &refusal.Error{Check: checkSignerClaims, Err: err}
 	}
 	if err := s.checkClaims(c); err != nil {
 		return nil, err
 	}
 	if written, err := c.Marshal(); base64.RawURLEncoding.EncodeToString(written) != segment {
-		return nil, refuse(checkSignerClaims, "more claims than a bound token has, or another encoding", "the encoding of kube-apiserver", err)
+		return nil, &refusal.Error{Check: checkSignerClaims, Got: "more claims than a bound token has, or another encoding", Want: "the encoding of kube-apiserver", Err: err}
 	}
 	return payload, nil
 }
@@ -175,19 +174,19 @@ func (s *Service) checkClaims(c *claims.Claims) error {
 	now := s.config.Now()
 	latest, earliest := now.Add(claims.DefaultLeeway).Unix(), now.Add(-claims.DefaultLeeway).Unix()
 	if err := c.Check(); err != nil {
-		return refuse(checkSignerClaims, "", "", err)
+		return &refusal.Error{Check: checkSignerClaims, Err: err}
 	}
 	switch {
 	case c.Issuer != s.config.Issuer:
-		return refuse(checkSignerClaims, "iss "+strconv.Quote(refusal.Text(c.Issuer)), strconv.Quote(s.config.Issuer), nil)
+		return checkSignerClaims.Refuse("iss "+strconv.Quote(refusal.Text(c.Issuer)), strconv.Quote(s.config.Issuer))
 	case !c.IssuedAt.Present || c.NotBefore != c.IssuedAt:
-		return refuse(checkSignerClaims, "a token without iat, or with another nbf", "iat, and nbf the same", nil)
+		return checkSignerClaims.Refuse("a token without iat, or with another nbf", "iat, and nbf the same")
 	case c.Expiry.Unix <= c.IssuedAt.Unix || c.Expiry.Unix-c.IssuedAt.Unix > longest:
-		return refuse(checkSignerClaims, "a lifetime of "+strconv.FormatInt(c.Expiry.Unix-c.IssuedAt.Unix, 10)+" s", "1 to "+strconv.FormatInt(longest, 10), nil)
+		return checkSignerClaims.Refuse("a lifetime of "+strconv.FormatInt(c.Expiry.Unix-c.IssuedAt.Unix, 10)+" s", "1 to "+strconv.FormatInt(longest, 10))
 	case c.IssuedAt.Unix > latest:
-		return refuse(checkSignerClaims, "iat "+strconv.FormatInt(c.IssuedAt.Unix, 10), "at most "+strconv.FormatInt(latest, 10), nil)
+		return checkSignerClaims.Refuse("iat "+strconv.FormatInt(c.IssuedAt.Unix, 10), "at most "+strconv.FormatInt(latest, 10))
 	case c.Expiry.Unix < earliest:
-		return refuse(checkSignerClaims, "exp "+strconv.FormatInt(c.Expiry.Unix, 10), "at least "+strconv.FormatInt(earliest, 10), nil)
+		return checkSignerClaims.Refuse("exp "+strconv.FormatInt(c.Expiry.Unix, 10), "at least "+strconv.FormatInt(earliest, 10))
 	}
 	return nil
 }
@@ -207,13 +206,13 @@ func (s *Service) FetchKeys(ctx context.Context) (*Keys, error) {
 	for i, k := range slices.Concat(published, verifyOnly) {
 		der, err := x509.MarshalPKIXPublicKey(k.Public())
 		if err != nil {
-			return nil, refuse(checkSignerKeys, "a key that has no PKIX", "RSA or ECDSA", err)
+			return nil, &refusal.Error{Check: checkSignerKeys, Got: "a key that has no PKIX", Want: "RSA or ECDSA", Err: err}
 		}
 		answer.Keys = append(answer.Keys, Key{KeyID: k.KeyID(), Key: der, ExcludeFromOIDCDiscovery: i >= len(published)})
 	}
 	answer.DataTimestamp = s.changed(answer.Keys, s.config.Now())
 	if year := answer.DataTimestamp.UTC().Year(); answer.DataTimestamp.IsZero() || year < 1 || year > 9999 {
-		return nil, refuse(checkSignerKeys, "the data timestamp "+answer.DataTimestamp.String(), "a time from the year 1 to 9999", nil)
+		return nil, checkSignerKeys.Refuse("the data timestamp "+answer.DataTimestamp.String(), "a time from the year 1 to 9999")
 	}
 	return answer, nil
 }
@@ -230,7 +229,7 @@ func (s *Service) keys(ctx context.Context) (published, verifyOnly []*jws.Key, e
 	}
 	all := slices.Concat(given, s.config.VerifyOnly)
 	if len(all) > maxKeys {
-		return nil, nil, refuse(checkSignerKeys, strconv.Itoa(len(all))+" keys", "1 to "+strconv.Itoa(maxKeys), nil)
+		return nil, nil, checkSignerKeys.Refuse(strconv.Itoa(len(all))+" keys", "1 to "+strconv.Itoa(maxKeys))
 	}
 	set, err := jws.NewStaticKeySet(all...)
 	if err != nil { // none, one that is nil, or two under one name
@@ -243,9 +242,9 @@ func (s *Service) keys(ctx context.Context) (published, verifyOnly []*jws.Key, e
 		})
 		switch {
 		case !slices.Contains(algorithms, k.Algorithm()):
-			return nil, nil, refuse(checkSignerKeys, "a key for "+string(k.Algorithm()), "RSA for RS256, or ECDSA", nil)
+			return nil, nil, checkSignerKeys.Refuse("a key for "+string(k.Algorithm()), "RSA for RS256, or ECDSA")
 		case signs && verifies:
-			return nil, nil, refuse(checkSignerKeys, "kid "+refusal.Quote(k.KeyID())+" published and in VerifyOnly", "one of them", nil)
+			return nil, nil, checkSignerKeys.Refuse("kid "+refusal.Quote(k.KeyID())+" published and in VerifyOnly", "one of them")
 		case signs:
 			published = append(published, k)
 		default:

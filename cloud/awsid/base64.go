@@ -11,13 +11,13 @@ import (
 // "awsid-encoding".
 func ParseBase64(text []byte) ([]byte, error) {
 	if len(text) > 2*maxSize {
-		return nil, refuse(checkSize, strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(2*maxSize))
+		return nil, checkSize.Refuse(strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(2*maxSize))
 	}
 	text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r\n"), nil), []byte("\n"), nil)
 	data := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := base64.StdEncoding.Strict().Decode(data, text)
 	if err != nil || bytes.ContainsAny(text, "\r") || n == 0 {
-		return nil, refuse(checkEncoding, "no base64", "that of a signed document")
+		return nil, checkEncoding.Refuse("no base64", "that of a signed document")
 	}
 	return data[:n], nil
 }

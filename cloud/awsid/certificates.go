@@ -39,7 +39,7 @@ const checkCertificates refusal.Check = "awsid-certificates"
 // empty. A text that is not PEM gives no table.
 func ParseCertificates(text []byte) (Certificates, error) {
 	if len(text) > maxPEMSize {
-		return nil, refuse(checkCertificates, strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(maxPEMSize))
+		return nil, checkCertificates.Refuse(strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(maxPEMSize))
 	}
 	regions := map[string]string{}
 	for region, fingerprint := range fingerprints() {
@@ -51,12 +51,12 @@ func ParseCertificates(text []byte) (Certificates, error) {
 		var block *pem.Block
 		if block, text = pem.Decode(text); block == nil {
 			if n == 1 || n != begun+1 {
-				return nil, refuse(checkCertificates, strconv.Itoa(n-1)+" certificates", "at least one, and no block that is cut short")
+				return nil, checkCertificates.Refuse(strconv.Itoa(n-1)+" certificates", "at least one, and no block that is cut short")
 			}
 			return table.withUnknown(unknown)
 		}
 		if block.Type != "CERTIFICATE" {
-			return nil, refuse(checkCertificates, "block "+strconv.Itoa(n)+" of type "+refusal.Quote(block.Type), "CERTIFICATE")
+			return nil, checkCertificates.Refuse("block "+strconv.Itoa(n)+" of type "+refusal.Quote(block.Type), "CERTIFICATE")
 		}
 		sum := sha256.Sum256(block.Bytes)
 		region := regions[hex.EncodeToString(sum[:])]
@@ -82,7 +82,7 @@ func (c Certificates) withUnknown(unknown []string) (Certificates, error) {
 	if len(unknown) > shown {
 		got += " and " + strconv.Itoa(len(unknown)-shown) + " more"
 	}
-	return c, refuse(checkCertificates, "certificate "+got, "those of /rsa2048, which have RSA-2048 keys: "+
+	return c, checkCertificates.Refuse("certificate "+got, "those of /rsa2048, which have RSA-2048 keys: "+
 		"take others out of the text, and add that of a region newer than this package to the table")
 }
 

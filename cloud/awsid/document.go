@@ -109,7 +109,7 @@ func (d *Document) readJSON() error {
 		})
 	}
 	if len(d.JSON) > maxContent {
-		return refuse(checkClaims, strconv.Itoa(len(d.JSON))+" bytes of JSON", "at most "+strconv.Itoa(maxContent))
+		return checkClaims.Refuse(strconv.Itoa(len(d.JSON))+" bytes of JSON", "at most "+strconv.Itoa(maxContent))
 	}
 	var pending string
 	err := strictjson.Fields{
@@ -123,7 +123,7 @@ func (d *Document) readJSON() error {
 		return &refusal.Error{Check: checkClaims, Got: "a document that cannot be read", Want: "an instance identity document", Err: err}
 	}
 	if d.PendingTime, err = time.Parse(time.RFC3339, pending); err != nil {
-		return refuse(checkClaims, "pendingTime "+refusal.Quote(pending), "a time as RFC 3339 has it")
+		return checkClaims.Refuse("pendingTime "+refusal.Quote(pending), "a time as RFC 3339 has it")
 	}
 	d.PendingTime = d.PendingTime.UTC()
 	for _, c := range []struct {
@@ -136,25 +136,21 @@ func (d *Document) readJSON() error {
 		{"region", d.Region, regionPattern, "the name of a region"},
 	} {
 		if !c.pattern.MatchString(c.got) {
-			return refuse(checkClaims, c.name+" "+refusal.Quote(c.got), c.want)
+			return checkClaims.Refuse(c.name+" "+refusal.Quote(c.got), c.want)
 		}
 	}
 	return nil
-}
-
-func refuse(check refusal.Check, got, want string) error {
-	return &refusal.Error{Check: check, Got: got, Want: want}
 }
 
 // checkInput refuses input that must not be parsed, and names the likely mistake.
 func checkInput(pkcs7 []byte) error {
 	switch {
 	case len(pkcs7) == 0 || len(pkcs7) > maxSize:
-		return refuse(checkSize, strconv.Itoa(len(pkcs7))+" bytes", "1 to "+strconv.Itoa(maxSize))
+		return checkSize.Refuse(strconv.Itoa(len(pkcs7))+" bytes", "1 to "+strconv.Itoa(maxSize))
 	case len(pkcs7) == 1024/8:
-		return refuse(checkAlgorithm, "128 bytes, as /signature has them, with an RSA-1024 key that many regions share", "the document at /rsa2048")
+		return checkAlgorithm.Refuse("128 bytes, as /signature has them, with an RSA-1024 key that many regions share", "the document at /rsa2048")
 	case bytes.HasPrefix(pkcs7, []byte("MI")):
-		return refuse(checkEncoding, "base64", "decoded bytes")
+		return checkEncoding.Refuse("base64", "decoded bytes")
 	}
 	return nil
 }

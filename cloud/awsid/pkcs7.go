@@ -66,7 +66,7 @@ func parse(data []byte) (*signed, error) {
 	case !ok:
 		return nil, malformed("digestAlgorithms")
 	case string(algorithms) != algorithmSHA256:
-		return nil, refuse(checkAlgorithm, "digest algorithms "+refusal.Hex(algorithms), "SHA-256, as /rsa2048 has it")
+		return nil, checkAlgorithm.Refuse("digest algorithms "+refusal.Hex(algorithms), "SHA-256, as /rsa2048 has it")
 	}
 	s := &signed{}
 	if !skip(&in, "\x30\x80"+oidData+"\xa0\x80\x24\x80") || !readChunks(&in, &s.content) || !skip(&in, "\x00\x00\x00\x00") {
@@ -85,7 +85,7 @@ func parse(data []byte) (*signed, error) {
 	return s, nil
 }
 
-func malformed(want string) error { return refuse(checkEncoding, "another encoding", want) }
+func malformed(want string) error { return checkEncoding.Refuse("another encoding", want) }
 
 // skip passes over exactly these bytes.
 func skip(in *cryptobyte.String, want string) bool {
@@ -118,11 +118,11 @@ func (s *signed) readSigner(in cryptobyte.String) error {
 	}
 	s.issuer = issuer
 	if !skip(&in, algorithmSHA256) {
-		return refuse(checkAlgorithm, "another digest algorithm", "SHA-256")
+		return checkAlgorithm.Refuse("another digest algorithm", "SHA-256")
 	}
 	signedAttributes := asn1.Tag(0).ContextSpecific().Constructed()
 	if !in.PeekASN1Tag(signedAttributes) {
-		return refuse(checkAttributes, "no signed attributes", "some")
+		return checkAttributes.Refuse("no signed attributes", "some")
 	}
 	before := in
 	if !in.ReadASN1(&set, signedAttributes) {
@@ -130,7 +130,7 @@ func (s *signed) readSigner(in cryptobyte.String) error {
 	}
 	s.attributes = append([]byte{byte(asn1.SET)}, before[1:len(before)-len(in)]...)
 	if !skip(&in, algorithmRSA) {
-		return refuse(checkAlgorithm, "another signature algorithm", "sha256WithRSAEncryption")
+		return checkAlgorithm.Refuse("another signature algorithm", "sha256WithRSAEncryption")
 	}
 	if !in.ReadASN1((*cryptobyte.String)(&s.signature), asn1.OCTET_STRING) || !in.Empty() {
 		return malformed("a signature, and no unsigned attributes")
@@ -154,10 +154,10 @@ func (s *signed) readAttributes(set cryptobyte.String) error {
 		}
 		attribute := before[:len(before)-len(set)]
 		if _, twice := values[string(name)]; twice || bytes.Compare(last, attribute) >= 0 {
-			return refuse(checkAttributes, "an attribute twice, or out of order", "each once, in the order of DER")
+			return checkAttributes.Refuse("an attribute twice, or out of order", "each once, in the order of DER")
 		}
 		if len(values) == maxAttributes {
-			return refuse(checkAttributes, "more attributes", "at most "+strconv.Itoa(maxAttributes))
+			return checkAttributes.Refuse("more attributes", "at most "+strconv.Itoa(maxAttributes))
 		}
 		values[string(name)], last = value, attribute
 	}
@@ -165,13 +165,13 @@ func (s *signed) readAttributes(set cryptobyte.String) error {
 	at := values[oidSigningTime]
 	switch p, protected := values[oidAlgorithmProtection]; {
 	case string(values[oidContentType]) != oidData:
-		return refuse(checkAttributes, "contentType "+refusal.Hex(values[oidContentType]), "that of data")
+		return checkAttributes.Refuse("contentType "+refusal.Hex(values[oidContentType]), "that of data")
 	case protected && string(p) != protection:
-		return refuse(checkAttributes, "the algorithms "+refusal.Hex(p), "those of the signature")
+		return checkAttributes.Refuse("the algorithms "+refusal.Hex(p), "those of the signature")
 	case !at.ReadASN1UTCTime(&s.signingTime) || !at.Empty():
-		return refuse(checkAttributes, "signingTime "+refusal.Hex(values[oidSigningTime]), "a UTCTime")
+		return checkAttributes.Refuse("signingTime "+refusal.Hex(values[oidSigningTime]), "a UTCTime")
 	case string(values[oidMessageDigest]) != "\x04\x20"+string(digest[:]):
-		return refuse(checkDigest, "messageDigest "+refusal.Hex(values[oidMessageDigest]), "that of the document, "+refusal.Hex(digest[:]))
+		return checkDigest.Refuse("messageDigest "+refusal.Hex(values[oidMessageDigest]), "that of the document, "+refusal.Hex(digest[:]))
 	}
 	return nil
 }

@@ -35,11 +35,11 @@ func Verify(pkcs7 []byte, certificates Certificates, now time.Time) (*Document, 
 	}
 	switch {
 	case s.serial.Cmp(cert.SerialNumber) != 0 || !bytes.Equal(s.issuer, cert.RawIssuer):
-		return nil, refuse(checkSigner, "a signature by certificate "+s.serial.Text(16), "certificate "+cert.SerialNumber.Text(16)+", of region "+d.Region)
+		return nil, checkSigner.Refuse("a signature by certificate "+s.serial.Text(16), "certificate "+cert.SerialNumber.Text(16)+", of region "+d.Region)
 	case now.Before(cert.NotBefore) || now.After(cert.NotAfter):
-		return nil, refuse(checkExpired, "a certificate from "+stamp(cert.NotBefore)+" to "+stamp(cert.NotAfter), "one that is valid at "+stamp(now))
+		return nil, checkExpired.Refuse("a certificate from "+stamp(cert.NotBefore)+" to "+stamp(cert.NotAfter), "one that is valid at "+stamp(now))
 	case d.SigningTime.After(now.Add(leeway)):
-		return nil, refuse(checkFuture, "a document of "+stamp(d.SigningTime), "one signed before "+stamp(now))
+		return nil, checkFuture.Refuse("a document of "+stamp(d.SigningTime), "one signed before "+stamp(now))
 	}
 	digest := sha256.Sum256(s.attributes)
 	if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, digest[:], s.signature); err != nil {
@@ -74,7 +74,7 @@ func read(pkcs7 []byte) (*signed, *Document, error) {
 func (c Certificates) of(region string) (*x509.Certificate, *rsa.PublicKey, error) {
 	cert := c[region]
 	if cert == nil {
-		return nil, nil, refuse(checkRegion, region, "a region that there is a certificate for")
+		return nil, nil, checkRegion.Refuse(region, "a region that there is a certificate for")
 	}
 	key, ok := cert.PublicKey.(*rsa.PublicKey)
 	if !ok || key.N.BitLen() != keyBits {

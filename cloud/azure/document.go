@@ -48,7 +48,7 @@ const identityKind = "azure"
 func Identity(subscriptionID, vmID string) (attest.Identity, error) {
 	subscription, vm := strings.ToLower(subscriptionID), strings.ToLower(vmID)
 	if !validUUID(subscription) || !validUUID(vm) {
-		return "", refuse(attest.CheckIdentity, "subscription "+refusal.Quote(subscriptionID)+", vmId "+refusal.Quote(vmID), "two UUIDs")
+		return "", attest.CheckIdentity.Refuse("subscription "+refusal.Quote(subscriptionID)+", vmId "+refusal.Quote(vmID), "two UUIDs")
 	}
 	return attest.Identity(identityKind + ":" + subscription + "/" + vm), nil
 }
@@ -93,7 +93,7 @@ func parseInsecure(document []byte) (*Document, error) {
 // they are signed, and say nothing that counts here.
 func readContent(content []byte) (*Document, error) {
 	if len(content) > maxContentSize {
-		return nil, refuse(checkEncoding, strconv.Itoa(len(content))+" bytes of content", "at most "+strconv.Itoa(maxContentSize))
+		return nil, checkEncoding.Refuse(strconv.Itoa(len(content))+" bytes of content", "at most "+strconv.Itoa(maxContentSize))
 	}
 	d := &Document{}
 	var created, expires string
@@ -164,5 +164,5 @@ func (d *Document) value() ([]byte, error) {
 			return value, nil
 		}
 	}
-	return nil, refuse(checkNonce, refusal.Quote(d.Nonce), label+" and 22 characters of base 62")
+	return nil, checkNonce.Refuse(refusal.Quote(d.Nonce), label+" and 22 characters of base 62")
 }

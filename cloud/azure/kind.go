@@ -79,7 +79,7 @@ func (p *platform) claims(d *Document, err error) (*document.Claims, error) {
 		return nil, err
 	}
 	if !slices.Contains(p.subscriptions, d.SubscriptionID) {
-		return nil, refuse(checkSubscription, d.SubscriptionID, "a subscription of the configuration")
+		return nil, checkSubscription.Refuse(d.SubscriptionID, "a subscription of the configuration")
 	}
 	value, err := d.value()
 	if err != nil {

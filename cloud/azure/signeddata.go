@@ -55,7 +55,7 @@ type signedData struct {
 // algorithm is sha256WithRSAEncryption, which is not one; SHA-256 is accepted too.
 func readSignedData(der []byte) (*signedData, error) {
 	if len(der) > maxDocumentSize {
-		return nil, refuse(checkEncoding, strconv.Itoa(len(der))+" bytes", "at most "+strconv.Itoa(maxDocumentSize))
+		return nil, checkEncoding.Refuse(strconv.Itoa(len(der))+" bytes", "at most "+strconv.Itoa(maxDocumentSize))
 	}
 	in := cryptobyte.String(der)
 	var outer, wrapped, body cryptobyte.String
@@ -72,7 +72,7 @@ func readSignedData(der []byte) (*signedData, error) {
 		return nil, bad("digestAlgorithms", "a SET")
 	}
 	if !digests.ReadASN1Element(&digest, asn1.SEQUENCE) || !digests.Empty() {
-		return nil, refuse(checkSigners, "no digest algorithm, or several", "one")
+		return nil, checkSigners.Refuse("no digest algorithm, or several", "one")
 	}
 	if err := d.readContent(&body); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func readSignedData(der []byte) (*signedData, error) {
 		return nil, bad("signerInfos", "a SET, no crls before and nothing behind it")
 	}
 	if !signers.ReadASN1(&signer, asn1.SEQUENCE) || !signers.Empty() {
-		return nil, refuse(checkSigners, "no signer, or several", "one")
+		return nil, checkSigners.Refuse("no signer, or several", "one")
 	}
 	return d, d.readSigner(&signer, digest)
 }
@@ -105,10 +105,10 @@ func (d *signedData) readContent(body *cryptobyte.String) error {
 func (d *signedData) readCertificate(body *cryptobyte.String) error {
 	var list, certificate cryptobyte.String
 	if !body.ReadASN1(&list, context0) {
-		return refuse(checkSigners, "no certificates", "one")
+		return checkSigners.Refuse("no certificates", "one")
 	}
 	if !list.ReadASN1Element(&certificate, asn1.SEQUENCE) || !list.Empty() {
-		return refuse(checkSigners, "no certificate, several, or something else", "one")
+		return checkSigners.Refuse("no certificate, several, or something else", "one")
 	}
 	d.certificate = certificate
 	return nil
@@ -128,22 +128,22 @@ func (d *signedData) readSigner(signer *cryptobyte.String, digest []byte) error 
 		return bad("signer digestAlgorithm", "a SEQUENCE")
 	}
 	if !bytes.Equal(digestAgain, digest) || !isAlgorithm(digest, oidSHA256WithRSA) && !isAlgorithm(digest, oidSHA256) {
-		return refuse(checkAlgorithm, "digest algorithms "+refusal.Hex(digest)+" and "+refusal.Hex(digestAgain), "sha256WithRSAEncryption or SHA-256, twice the same")
+		return checkAlgorithm.Refuse("digest algorithms "+refusal.Hex(digest)+" and "+refusal.Hex(digestAgain), "sha256WithRSAEncryption or SHA-256, twice the same")
 	}
 	if signer.PeekASN1Tag(context0) {
-		return refuse(checkAttributes, "signed attributes", "none")
+		return checkAttributes.Refuse("signed attributes", "none")
 	}
 	if !signer.ReadASN1Element(&algorithm, asn1.SEQUENCE) {
 		return bad("signatureAlgorithm", "a SEQUENCE")
 	}
 	if !isAlgorithm(algorithm, oidRSA) && !isAlgorithm(algorithm, oidSHA256WithRSA) {
-		return refuse(checkAlgorithm, "signature algorithm "+refusal.Hex(algorithm), "rsaEncryption")
+		return checkAlgorithm.Refuse("signature algorithm "+refusal.Hex(algorithm), "rsaEncryption")
 	}
 	if !signer.ReadASN1(&signature, asn1.OCTET_STRING) {
 		return bad("signature", "an OCTET STRING")
 	}
 	if signer.PeekASN1Tag(context1) {
-		return refuse(checkAttributes, "unsigned attributes", "none")
+		return checkAttributes.Refuse("unsigned attributes", "none")
 	}
 	if !signer.Empty() {
 		return bad("signer", "nothing behind the signature")
@@ -171,9 +171,5 @@ func isAlgorithm(element cryptobyte.String, id []byte) bool {
 }
 
 func bad(field, want string) error {
-	return refuse(checkEncoding, "a bad "+field, want)
-}
-
-func refuse(check refusal.Check, got, want string) error {
-	return &refusal.Error{Check: check, Got: got, Want: want}
+	return checkEncoding.Refuse("a bad "+field, want)
 }

@@ -145,7 +145,7 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 // [*attest.Error] with the check "metadata-server" or "azure-document-cached".
 func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 	if len(value) < valueSize {
-		return nil, refuse(checkNonce, strconv.Itoa(len(value))+" bytes", "16 or more")
+		return nil, checkNonce.Refuse(strconv.Itoa(len(value))+" bytes", "16 or more")
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

@@ -136,7 +136,7 @@ func (v *Verifier) verify(ctx context.Context, document []byte, now time.Time, b
 		return nil, err
 	}
 	if now.Before(d.CreatedOn.Add(-maxSkew)) || now.After(d.ExpiresOn) {
-		return nil, refuse(checkTime, "a document of "+stamp(d.CreatedOn)+" to "+stamp(d.ExpiresOn), "one at "+stamp(now))
+		return nil, checkTime.Refuse("a document of "+stamp(d.CreatedOn)+" to "+stamp(d.ExpiresOn), "one at "+stamp(now))
 	}
 	if err := budget.Signature(ctx); err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func (d *signedData) signer() (*x509.Certificate, error) {
 		return nil, &refusal.Error{Check: checkEncoding, Got: "a bad certificate", Want: "X.509", Err: err}
 	}
 	if string(leaf.RawIssuer) != string(d.issuer) || leaf.SerialNumber.Cmp(d.serial) != 0 {
-		return nil, refuse(checkSigners, "a signer "+d.serial.Text(16)+" and a certificate "+leaf.SerialNumber.Text(16), "the same")
+		return nil, checkSigners.Refuse("a signer "+d.serial.Text(16)+" and a certificate "+leaf.SerialNumber.Text(16), "the same")
 	}
 	return leaf, nil
 }
@@ -225,7 +225,7 @@ func (v *Verifier) nameOf(leaf *x509.Certificate) (string, error) {
 			}
 		}
 	}
-	return "", refuse(checkName, "names "+refusal.OrNothing(refusal.Quotes(leaf.DNSNames)), strings.Join(v.domains, " or ")+", or below")
+	return "", checkName.Refuse("names "+refusal.OrNothing(refusal.Quotes(leaf.DNSNames)), strings.Join(v.domains, " or ")+", or below")
 }
 
 // checkLeaf checks that the certificate is for a TLS server: one for clients proves no name.
@@ -233,16 +233,16 @@ func (v *Verifier) nameOf(leaf *x509.Certificate) (string, error) {
 func checkLeaf(leaf *x509.Certificate) error {
 	key, ok := leaf.PublicKey.(*rsa.PublicKey)
 	if !ok || key.N.BitLen() < 2048 || key.N.BitLen() > 4096 || key.E > math.MaxInt32 {
-		return refuse(checkCertificate, "a key of "+leaf.PublicKeyAlgorithm.String()+" and "+bits(key), "RSA of 2048 to 4096 bits")
+		return checkCertificate.Refuse("a key of "+leaf.PublicKeyAlgorithm.String()+" and "+bits(key), "RSA of 2048 to 4096 bits")
 	}
 	if leaf.IsCA {
-		return refuse(checkCertificate, "a CA", "none")
+		return checkCertificate.Refuse("a CA", "none")
 	}
 	if leaf.KeyUsage != 0 && leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 {
-		return refuse(checkCertificate, "a key usage without digitalSignature", "with it")
+		return checkCertificate.Refuse("a key usage without digitalSignature", "with it")
 	}
 	if !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny) {
-		return refuse(checkCertificate, "no extended key usage serverAuth", "it")
+		return checkCertificate.Refuse("no extended key usage serverAuth", "it")
 	}
 	return nil
 }

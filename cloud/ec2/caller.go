@@ -38,7 +38,7 @@ var (
 func parseCaller(arn string) (*caller, error) {
 	m := callerPattern.FindStringSubmatch(arn)
 	if m == nil {
-		return nil, refuse(checkARN, refusal.Quote(arn), "arn:<partition>:sts::<account>:assumed-role/<role>/<session>")
+		return nil, checkARN.Refuse(refusal.Quote(arn), "arn:<partition>:sts::<account>:assumed-role/<role>/<session>")
 	}
 	return &caller{m[1], m[2], m[3], m[4]}, nil
 }

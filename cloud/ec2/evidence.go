@@ -79,7 +79,7 @@ func parseEvidence(data []byte) (*evidence, error) {
 		e.request.headers = append(e.request.headers, h)
 	}
 	if !ok {
-		return nil, refuse(checkEncoding, "something else", "the DER of an identity document, a method, a URL and headers")
+		return nil, checkEncoding.Refuse("something else", "the DER of an identity document, a method, a URL and headers")
 	}
 	e.document = document
 	return e, nil
@@ -93,8 +93,4 @@ func readText(in *cryptobyte.String, s *string, most int) bool {
 	}
 	*s = string(text)
 	return !strings.ContainsFunc(*s, func(r rune) bool { return r < ' ' || r > '~' })
-}
-
-func refuse(check refusal.Check, got, want string) error {
-	return &refusal.Error{Check: check, Got: got, Want: want}
 }

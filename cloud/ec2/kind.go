@@ -147,7 +147,7 @@ func (p *platform) checkListed(c *caller) error {
 	} {
 		same := func(listed caller) bool { return part.of(&listed) == part.of(c) }
 		if part.got != "" && !slices.ContainsFunc(p.roles, same) {
-			return refuse(part.check, part.got, "that of a role of the configuration")
+			return part.check.Refuse(part.got, "that of a role of the configuration")
 		}
 	}
 	return nil
@@ -190,15 +190,15 @@ func (p *platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (
 func (p *platform) checkCaller(c *caller, d *awsid.Document, e *endpoint) error {
 	switch {
 	case c.partition != e.partition:
-		return refuse(checkPartition, c.partition, "that of the document, "+e.partition)
+		return checkPartition.Refuse(c.partition, "that of the document, "+e.partition)
 	case c.account != d.AccountID:
-		return refuse(checkAccount, c.account, "that of the document, "+d.AccountID)
+		return checkAccount.Refuse(c.account, "that of the document, "+d.AccountID)
 	}
 	if err := p.checkListed(c); err != nil {
 		return err
 	}
 	if c.session != d.InstanceID {
-		return refuse(checkSession, "a session "+refusal.Quote(c.session), "the document's instance, "+d.InstanceID)
+		return checkSession.Refuse("a session "+refusal.Quote(c.session), "the document's instance, "+d.InstanceID)
 	}
 	return nil
 }

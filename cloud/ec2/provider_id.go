@@ -20,7 +20,7 @@ func (s *Source) ProviderID(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if zone := d.AvailabilityZone; !strings.HasPrefix(zone, d.Region) || zone == d.Region || !names.ValidLabel(zone) {
-		return "", refuse(metadata.CheckMetadata, "availabilityZone "+refusal.Quote(zone), "a zone of region "+d.Region)
+		return "", metadata.CheckMetadata.Refuse("availabilityZone "+refusal.Quote(zone), "a zone of region "+d.Region)
 	}
 	return "aws:///" + d.AvailabilityZone + "/" + d.InstanceID, nil
 }

@@ -36,5 +36,5 @@ func endpointOf(region string) (*endpoint, error) {
 			return &endpoint{p.name, region, "sts." + region + "." + p.suffix}, nil
 		}
 	}
-	return nil, refuse(checkRegion, refusal.Quote(region), "a region whose endpoint of STS is known")
+	return nil, checkRegion.Refuse(refusal.Quote(region), "a region whose endpoint of STS is known")
 }

@@ -99,16 +99,16 @@ func (r *signedRequest) sent(e *endpoint) sentRequest {
 // that they make at that endpoint.
 func readRequest(s *sentRequest, e *endpoint) (*signedRequest, error) {
 	if s.method != http.MethodGet {
-		return nil, refuse(checkMethod, refusal.Quote(s.method), http.MethodGet)
+		return nil, checkMethod.Refuse(refusal.Quote(s.method), http.MethodGet)
 	}
 	place, query, _ := strings.Cut(s.url, "?")
 	scheme, rest, _ := strings.Cut(place, "://")
 	host, path, _ := strings.Cut(rest, "/")
 	switch {
 	case scheme != "https", host != e.host:
-		return nil, refuse(checkHost, refusal.Quote(scheme+"://"+host), "https://"+e.host)
+		return nil, checkHost.Refuse(refusal.Quote(scheme+"://"+host), "https://"+e.host)
 	case place != "https://"+e.host+"/":
-		return nil, refuse(checkPath, refusal.Quote("/"+path), "/")
+		return nil, checkPath.Refuse(refusal.Quote("/"+path), "/")
 	}
 	values, err := readQuery(query)
 	if err != nil {
@@ -125,7 +125,7 @@ func readRequest(s *sentRequest, e *endpoint) (*signedRequest, error) {
 		return nil, err
 	}
 	if s.url != r.url(e) {
-		return nil, refuse(checkQuery, "other values, or the same in another order or encoding", "those of a signed GetCallerIdentity, in their order")
+		return nil, checkQuery.Refuse("other values, or the same in another order or encoding", "those of a signed GetCallerIdentity, in their order")
 	}
 	return r, nil
 }
@@ -140,12 +140,12 @@ func readQuery(query string) (map[string]string, error) {
 		value, err := url.QueryUnescape(text)
 		_, twice := values[name]
 		if err != nil || twice || !slices.ContainsFunc(known, func(p [2]string) bool { return p[0] == name }) {
-			return nil, refuse(checkQuery, "parameter "+refusal.Quote(name)+" that is unknown, malformed or there twice", "those of a signed GetCallerIdentity, each once")
+			return nil, checkQuery.Refuse("parameter "+refusal.Quote(name)+" that is unknown, malformed or there twice", "those of a signed GetCallerIdentity, each once")
 		}
 		values[name] = value
 	}
 	if len(values) != len(known) {
-		return nil, refuse(checkQuery, strconv.Itoa(len(values))+" parameters", "the "+strconv.Itoa(len(known))+" of a signed GetCallerIdentity")
+		return nil, checkQuery.Refuse(strconv.Itoa(len(values))+" parameters", "the "+strconv.Itoa(len(known))+" of a signed GetCallerIdentity")
 	}
 	return values, nil
 }
@@ -157,15 +157,15 @@ func (r *signedRequest) readHeaders(headers []header, signed string) error {
 		for i, h := range headers {
 			names[i] = h.name
 		}
-		return refuse(checkHeaders, "headers "+refusal.OrNothing(refusal.Quotes(names)), valueHeader+" once, and no other")
+		return checkHeaders.Refuse("headers "+refusal.OrNothing(refusal.Quotes(names)), valueHeader+" once, and no other")
 	}
 	if signed != signedHeaders {
-		return refuse(checkSignedHeaders, refusal.Quote(signed), signedHeaders)
+		return checkSignedHeaders.Refuse(refusal.Quote(signed), signedHeaders)
 	}
 	var err error
 	text := headers[0].value
 	if r.value, err = hex.DecodeString(text); err != nil || len(r.value) != valueSize || strings.ToLower(text) != text {
-		return refuse(checkValue, refusal.Quote(text), "64 hexadecimal digits in lower case")
+		return checkValue.Refuse(refusal.Quote(text), "64 hexadecimal digits in lower case")
 	}
 	return nil
 }
@@ -174,12 +174,12 @@ func (r *signedRequest) readHeaders(headers []header, signed string) error {
 func (r *signedRequest) readScope(scope, at string, e *endpoint) error {
 	var err error
 	if r.at, err = time.Parse(timeFormat, at); err != nil || r.at.Format(timeFormat) != at {
-		return refuse(checkQuery, date+" "+refusal.Quote(at), "a time such as 20260102T150405Z")
+		return checkQuery.Refuse(date+" "+refusal.Quote(at), "a time such as 20260102T150405Z")
 	}
 	var ours bool
 	want := "/" + r.at.Format(dayFormat) + "/" + e.region + scopeEnd
 	if r.accessKeyID, ours = strings.CutSuffix(scope, want); !ours {
-		return refuse(checkCredential, refusal.Quote(scope), "<access key ID>"+want)
+		return checkCredential.Refuse(refusal.Quote(scope), "<access key ID>"+want)
 	}
 	return nil
 }
@@ -188,11 +188,11 @@ func (r *signedRequest) readScope(scope, at string, e *endpoint) error {
 func (r *signedRequest) checkForms() error {
 	switch {
 	case len(r.accessKeyID) < 16 || len(r.accessKeyID) > 128 || !only(r.accessKeyID, upperOrDigit):
-		return refuse(checkQuery, credential+" of "+refusal.Quote(r.accessKeyID), "an access key ID of 16 to 128 letters and digits")
+		return checkQuery.Refuse(credential+" of "+refusal.Quote(r.accessKeyID), "an access key ID of 16 to 128 letters and digits")
 	case r.token == "" || !only(r.token, base64Digits):
-		return refuse(checkQuery, token+" of "+strconv.Itoa(len(r.token))+" bytes", "a session token: an instance has no long-lived keys")
+		return checkQuery.Refuse(token+" of "+strconv.Itoa(len(r.token))+" bytes", "a session token: an instance has no long-lived keys")
 	case len(r.signature) != 64 || !only(r.signature, lowerHex):
-		return refuse(checkQuery, signature+" of "+strconv.Itoa(len(r.signature))+" bytes", "64 hexadecimal digits in lower case")
+		return checkQuery.Refuse(signature+" of "+strconv.Itoa(len(r.signature))+" bytes", "64 hexadecimal digits in lower case")
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func only(s, allowed string) bool { return strings.Trim(s, allowed) == "" }
 // checkAge checks that STS still accepts the signature.
 func (r *signedRequest) checkAge(now time.Time) error {
 	if now.Sub(r.at).Abs() >= goodFor {
-		return refuse(checkTime, "a signature of "+stamp(r.at), "one of the last 15 minutes at "+stamp(now)+": file again")
+		return checkTime.Refuse("a signature of "+stamp(r.at), "one of the last 15 minutes at "+stamp(now)+": file again")
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 // "ec2-request-value" or "ec2-request-query".
 func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 	if len(value) != valueSize {
-		return nil, refuse(checkValue, refusal.Hex(value), "32 bytes")
+		return nil, checkValue.Refuse(refusal.Hex(value), "32 bytes")
 	}
 	pkcs7, d, err := s.document(ctx)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *Source) document(ctx context.Context) ([]byte, *awsid.Document, error) 
 func (s *Source) credentials(ctx context.Context) (credentials.Credentials, error) {
 	var c credentials.Credentials
 	bad := func(got string) error {
-		return refuse(metadata.CheckMetadata, got, "the credentials of a role: attach an instance profile with one that the control plane lists")
+		return metadata.CheckMetadata.Refuse(got, "the credentials of a role: attach an instance profile with one that the control plane lists")
 	}
 	role, err := s.get(ctx, credentialsPath, maxName+2)
 	if status, _ := metadata.StatusOf(err); status == http.StatusNotFound {
@@ -167,7 +167,7 @@ func sign(c credentials.Credentials, e *endpoint, value []byte, at time.Time) (*
 	r := &signedRequest{accessKeyID: c.AccessKeyID, token: c.SessionToken, at: at.UTC().Truncate(time.Second), value: value}
 	request, err := http.NewRequest(http.MethodGet, "https://"+e.host+"/", nil)
 	if err != nil {
-		return nil, refuse(checkHost, "a request that cannot be made", e.host)
+		return nil, checkHost.Refuse("a request that cannot be made", e.host)
 	}
 	request.Header.Set(valueHeader, hex.EncodeToString(value))
 	query := url.Values{}
@@ -180,7 +180,7 @@ func sign(c credentials.Credentials, e *endpoint, value []byte, at time.Time) (*
 	nothing := sha256.Sum256(nil)
 	if err := sigv4.New().SignRequest(&sigv4.SignRequestInput{Request: request, PayloadHash: nothing[:], Credentials: c, Service: service,
 		Region: e.region, Time: r.at, SignatureType: v4.SignatureTypeQueryString}, func(o *v4.SignerOptions) { o.HeaderRules = rules{} }); err != nil {
-		return nil, refuse(checkQuery, "a request that is not signed", "one")
+		return nil, checkQuery.Refuse("a request that is not signed", "one")
 	}
 	r.signature = request.URL.Query().Get(signature)
 	return r, r.checkForms()

@@ -79,7 +79,7 @@ func (s *sts) caller(ctx context.Context, r *signedRequest, e *endpoint) (*calle
 		said += ", " + refusal.Quote(code)
 	}
 	if ok && (status == http.StatusBadRequest || status == http.StatusForbidden) && !strings.Contains(code, "Throttl") {
-		return nil, refuse(checkRefused, said, "a request that STS accepts, of credentials and a time that are good: file again")
+		return nil, checkRefused.Refuse(said, "a request that STS accepts, of credentials and a time that are good: file again")
 	}
 	return nil, unread(checkSTS, said, "an answer of "+e.host, nil)
 }

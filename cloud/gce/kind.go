@@ -96,7 +96,7 @@ func read(token []byte) (*jws.Token, *document.Claims, error) {
 	text, ok := strings.CutPrefix(d.Audience, audiencePrefix)
 	value, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if !ok || err != nil || len(value) != valueSize || strings.ContainsAny(text, "\r\n") {
-		return nil, nil, refuse(checkAudience, d.Audience, audiencePrefix+"<"+strconv.Itoa(valueSize)+" bytes in base64url>")
+		return nil, nil, checkAudience.Refuse(d.Audience, audiencePrefix+"<"+strconv.Itoa(valueSize)+" bytes in base64url>")
 	}
 	return t, &document.Claims{Machine: d.Machine(), Value: value, Facts: d.facts(), Details: d}, nil
 }

@@ -47,7 +47,7 @@ func (s *Source) ProviderID(ctx context.Context) (string, error) {
 			return "", err
 		}
 		if !part.valid(string(text)) {
-			return "", refuse(metadata.CheckMetadata, part.path+" "+refusal.Quote(string(text)), part.want)
+			return "", metadata.CheckMetadata.Refuse(part.path+" "+refusal.Quote(string(text)), part.want)
 		}
 		*part.into = string(text)
 	}

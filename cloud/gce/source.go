@@ -81,7 +81,7 @@ func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 		return nil, err
 	}
 	if !bytes.Equal(claims.Value, value) {
-		return nil, refuse(attest.CheckQualifyingData, "a token for another value", "one for this challenge")
+		return nil, attest.CheckQualifyingData.Refuse("a token for another value", "one for this challenge")
 	}
 	return []byte(token), nil
 }

@@ -107,7 +107,7 @@ func VerifyToken(ctx context.Context, token, audience string, config KindConfig,
 		return nil, err
 	}
 	if d.Audience != audience {
-		return nil, refuse(checkAudience, d.Audience, audience)
+		return nil, checkAudience.Refuse(d.Audience, audience)
 	}
 	if err := p.check(d, now); err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func VerifyToken(ctx context.Context, token, audience string, config KindConfig,
 // parse reads a token and verifies nothing.
 func parse(token []byte) (*jws.Token, *Details, error) {
 	if len(token) == 0 || len(token) > maxTokenSize {
-		return nil, nil, refuse(checkSize, strconv.Itoa(len(token))+" bytes", "1 to "+strconv.Itoa(maxTokenSize))
+		return nil, nil, checkSize.Refuse(strconv.Itoa(len(token))+" bytes", "1 to "+strconv.Itoa(maxTokenSize))
 	}
 	t, err := jws.Parse(string(token))
 	if err != nil {
@@ -129,11 +129,11 @@ func parse(token []byte) (*jws.Token, *Details, error) {
 	}
 	switch {
 	case t.Algorithm() != jws.RS256:
-		return nil, nil, refuse(jws.CheckAlgorithm, string(t.Algorithm()), string(jws.RS256))
+		return nil, nil, jws.CheckAlgorithm.Refuse(string(t.Algorithm()), string(jws.RS256))
 	case t.KeyID() == "":
-		return nil, nil, refuse(jws.CheckKeyID, "", "the ID of one of Google's keys")
+		return nil, nil, jws.CheckKeyID.Refuse("", "the ID of one of Google's keys")
 	case t.Type() != jws.TypeJWT:
-		return nil, nil, refuse(jws.CheckHeader, "typ "+refusal.Quote(t.Type()), jws.TypeJWT)
+		return nil, nil, jws.CheckHeader.Refuse("typ "+refusal.Quote(t.Type()), jws.TypeJWT)
 	}
 	d, err := parseClaims(t.UnverifiedPayload())
 	return t, d, err
@@ -143,24 +143,20 @@ func parse(token []byte) (*jws.Token, *Details, error) {
 func (p *platform) check(d *Details, now time.Time) error {
 	switch lifetime := d.Expires.Sub(d.IssuedAt); {
 	case d.issuer != issuer:
-		return refuse(checkIssuer, d.issuer, issuer)
+		return checkIssuer.Refuse(d.issuer, issuer)
 	case lifetime <= 0 || lifetime > maxLifetime:
-		return refuse(checkLifetime, lifetime.String(), "up to "+maxLifetime.String())
+		return checkLifetime.Refuse(lifetime.String(), "up to "+maxLifetime.String())
 	case !now.Before(d.Expires):
-		return refuse(checkExpired, "a token until "+stamp(d.Expires), "one that is good at "+stamp(now))
+		return checkExpired.Refuse("a token until "+stamp(d.Expires), "one that is good at "+stamp(now))
 	case now.Add(leeway).Before(d.notBefore):
-		return refuse(checkFuture, "a token of "+stamp(d.IssuedAt)+" from "+stamp(d.notBefore), "one that is good at "+stamp(now))
+		return checkFuture.Refuse("a token of "+stamp(d.IssuedAt)+" from "+stamp(d.notBefore), "one that is good at "+stamp(now))
 	case !p.projects[d.Instance.ProjectID]:
-		return refuse(checkProject, d.Instance.ProjectID, "a project of the configuration")
+		return checkProject.Refuse(d.Instance.ProjectID, "a project of the configuration")
 	}
 	return nil
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-func refuse(check attest.Check, got, want string) error {
-	return &refusal.Error{Check: check, Got: got, Want: want}
-}
 
 // members are the names of the members that were read.
 type members map[string]bool
@@ -214,18 +210,18 @@ func parseClaims(payload []byte) (*Details, error) {
 	case err != nil:
 		return nil, &refusal.Error{Check: checkClaims, Got: "claims that cannot be read", Want: "those of an identity token", Err: err}
 	case m.lack("aud", "azp", "exp", "iat", "iss", "sub"):
-		return nil, refuse(checkClaims, "claims of which at least one is missing", "aud, azp, exp, iat, iss and sub")
+		return nil, checkClaims.Refuse("claims of which at least one is missing", "aud, azp, exp, iat, iss and sub")
 	case d.Subject != party:
-		return nil, refuse(checkClaims, "azp "+refusal.Quote(party), "sub, "+refusal.Quote(d.Subject))
+		return nil, checkClaims.Refuse("azp "+refusal.Quote(party), "sub, "+refusal.Quote(d.Subject))
 	case m.lack("instance_creation_timestamp", "instance_id", "instance_name", "project_id", "project_number", "zone"):
-		return nil, refuse(checkMachine, "google.compute_engine that is absent, or lacks a member",
+		return nil, checkMachine.Refuse("google.compute_engine that is absent, or lacks a member",
 			"a machine's token with format=full, which has instance_creation_timestamp, instance_id, instance_name, project_id, project_number and zone")
 	}
 	d.Created, d.IssuedAt, d.Expires = seconds(created), seconds(issuedAt), seconds(expires)
 	d.notBefore = seconds(max(issuedAt, notBefore))
 	d.Instance.ProjectNumber = uint64(project)
 	if d.Instance.InstanceID, err = strconv.ParseUint(instanceID, 10, 64); err != nil || strconv.FormatUint(d.Instance.InstanceID, 10) != instanceID {
-		return nil, refuse(checkMachine, "instance_id "+refusal.Quote(instanceID), "a decimal number")
+		return nil, checkMachine.Refuse("instance_id "+refusal.Quote(instanceID), "a decimal number")
 	}
 	if _, err := d.Instance.Marshal(); err != nil { // an AK certificate could name no such machine
 		return nil, &refusal.Error{Check: checkMachine, Got: "a malformed machine", Want: "one that a certificate could name", Err: err}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"unicode/utf8"
 
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The major types of RFC 8949, 3.1, and other values of the first byte of an item.
@@ -42,7 +41,7 @@ func (r *reader) err(field string) error {
 	if r.fault == "" {
 		return nil
 	}
-	return refuse(checkEncoding, "a bad "+field, r.fault)
+	return checkEncoding.Refuse("a bad "+field, r.fault)
 }
 
 // next consumes the byte if it is the next one.
@@ -143,8 +142,4 @@ func (r *reader) end() {
 	if r.fault == "" && len(r.data) > 0 {
 		r.fail("nothing behind it")
 	}
-}
-
-func refuse(check refusal.Check, got, want string) error {
-	return &refusal.Error{Check: check, Got: got, Want: want}
 }

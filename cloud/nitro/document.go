@@ -113,7 +113,7 @@ func (d *Document) readPayload() error {
 		key := r.text(1, 32) // "" after a fault
 		n := slices.Index(keys[:], key)
 		if n < 0 || seen[n] {
-			return refuse(checkEncoding, "key "+refusal.Quote(key)+" that is unknown or there twice", "known keys, each once")
+			return checkEncoding.Refuse("key "+refusal.Quote(key)+" that is unknown or there twice", "known keys, each once")
 		}
 		seen[n] = true
 		if err := d.readMember(r, key); err != nil {
@@ -125,10 +125,10 @@ func (d *Document) readPayload() error {
 		return err
 	}
 	if n := slices.Index(seen[:neededKeys], false); n >= 0 {
-		return refuse(checkEncoding, "no "+keys[n], "it")
+		return checkEncoding.Refuse("no "+keys[n], "it")
 	}
 	if d.enclave = seen[len(keys)-1]; d.enclave == seen[len(keys)-2] {
-		return refuse(checkEncoding, "pcrs and nitrotpm_pcrs, or neither", "one of them")
+		return checkEncoding.Refuse("pcrs and nitrotpm_pcrs, or neither", "one of them")
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func (d *Document) readMember(r *reader, key string) error {
 		d.ModuleID = r.text(1, maxModuleID)
 	case "digest":
 		if digest := r.text(1, 16); digest != "SHA384" && r.fault == "" {
-			return refuse(checkAlgorithm, "digest "+refusal.Quote(digest), "SHA384")
+			return checkAlgorithm.Refuse("digest "+refusal.Quote(digest), "SHA384")
 		}
 	case "timestamp":
 		d.Timestamp = time.UnixMilli(int64(r.uint(maxMilliseconds))).UTC()
@@ -170,7 +170,7 @@ func (d *Document) readPCRs(r *reader) error {
 		index := int(r.uint(maxPCRs - 1))
 		value := r.bytes(pcrSize, pcrSize)
 		if r.fault == "" && d.PCRs[index] != nil {
-			return refuse(checkEncoding, "PCR "+strconv.Itoa(index)+" twice", "once")
+			return checkEncoding.Refuse("PCR "+strconv.Itoa(index)+" twice", "once")
 		}
 		d.PCRs[index] = value
 	}
@@ -192,10 +192,10 @@ func (d *Document) readNames() error {
 	region, ours := strings.CutPrefix(name, d.ModuleID+".")
 	region, isAWS := strings.CutSuffix(region, leafSuffix)
 	if !ours || !isAWS || !validRegion(region) || !validInstance(d.InstanceID) {
-		return refuse(checkModule, "module_id "+refusal.Quote(d.ModuleID)+" and a certificate of "+refusal.Quote(name), "the same module, and a region")
+		return checkModule.Refuse("module_id "+refusal.Quote(d.ModuleID)+" and a certificate of "+refusal.Quote(name), "the same module, and a region")
 	}
 	if issuer, want := d.leaf.Issuer.CommonName, d.InstanceID+"."+region+issuerSuffix; issuer != want {
-		return refuse(checkModule, "an issuer "+refusal.Quote(issuer), want)
+		return checkModule.Refuse("an issuer "+refusal.Quote(issuer), want)
 	}
 	d.Region, d.Partition = region, partitionOf(region)
 	return nil
@@ -204,11 +204,11 @@ func (d *Document) readNames() error {
 // refuseEnclave checks that the document is a NitroTPM's.
 func (d *Document) refuseEnclave() error {
 	if d.enclave {
-		return refuse(checkEnclave, "pcrs, as an enclave has", "nitrotpm_pcrs")
+		return checkEnclave.Refuse("pcrs, as an enclave has", "nitrotpm_pcrs")
 	}
 	tpm, ok := strings.CutPrefix(d.ModuleID, d.InstanceID+"-tpm")
 	if !ok || len(tpm) != 16 || !isHex(tpm) {
-		return refuse(checkModule, "module_id "+refusal.Quote(d.ModuleID), "<instance ID>-tpm<16 hexadecimal digits>")
+		return checkModule.Refuse("module_id "+refusal.Quote(d.ModuleID), "<instance ID>-tpm<16 hexadecimal digits>")
 	}
 	return nil
 }
@@ -258,7 +258,7 @@ func (d *Document) Identity() attest.Identity {
 // an [*attest.Error] with [attest.CheckIdentity].
 func Identity(region, instanceID string) (attest.Identity, error) {
 	if !validRegion(region) || !validInstance(instanceID) {
-		return "", refuse(attest.CheckIdentity, "region "+refusal.Quote(region)+", instance "+refusal.Quote(instanceID),
+		return "", attest.CheckIdentity.Refuse("region "+refusal.Quote(region)+", instance "+refusal.Quote(instanceID),
 			`a region and no zone, and an instance in lower case, such as "us-east-2" and "i-0123456789abcdef0"`)
 	}
 	return (&Document{Partition: partitionOf(region), Region: region, InstanceID: instanceID}).Identity(), nil
@@ -271,11 +271,11 @@ func Grammar() attest.Grammar { return attest.Grammar{Kind: identityKind, Parse:
 func parseIdentity(id attest.Identity) (attest.Identity, error) {
 	parts := strings.Split(strings.TrimPrefix(string(id), identityKind+":"), "/")
 	if len(parts) != 3 {
-		return "", refuse(attest.CheckIdentity, string(id), identityKind+":<partition>/<region>/<instance ID>")
+		return "", attest.CheckIdentity.Refuse(string(id), identityKind+":<partition>/<region>/<instance ID>")
 	}
 	want, err := Identity(parts[1], parts[2])
 	if err == nil && want != id {
-		return "", refuse(attest.CheckIdentity, string(id), string(want))
+		return "", attest.CheckIdentity.Refuse(string(id), string(want))
 	}
 	return want, err
 }

@@ -99,11 +99,11 @@ func (p *platform) claims(d *Document, err error) (*document.Claims, error) {
 	case err != nil:
 		return nil, err
 	case len(d.Nonce) != sha256.Size:
-		return nil, refuse(checkNonce, strconv.Itoa(len(d.Nonce))+" bytes", strconv.Itoa(sha256.Size))
+		return nil, checkNonce.Refuse(strconv.Itoa(len(d.Nonce))+" bytes", strconv.Itoa(sha256.Size))
 	case string(d.UserData) != userData:
-		return nil, refuse(checkUserData, refusal.Quote(string(d.UserData)), userData)
+		return nil, checkUserData.Refuse(refusal.Quote(string(d.UserData)), userData)
 	case d.PublicKey != nil:
-		return nil, refuse(checkUserData, "a public key", "none")
+		return nil, checkUserData.Refuse("a public key", "none")
 	}
 	if err := p.checkPCRs(d); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (p *platform) checkPCRs(d *Document) error {
 		}
 		worst = slices.Sorted(maps.Keys(set))[n]
 	}
-	return refuse(checkPCRs, "PCR "+strconv.Itoa(worst)+" "+refusal.OrNothing(hex.EncodeToString(d.PCRs[worst])), "the values of a good set")
+	return checkPCRs.Refuse("PCR "+strconv.Itoa(worst)+" "+refusal.OrNothing(hex.EncodeToString(d.PCRs[worst])), "the values of a good set")
 }
 
 // facts are further contents of the document, for human readers.

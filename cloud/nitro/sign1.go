@@ -32,7 +32,7 @@ const protected = "\xa1\x01\x38\x22"
 // bytes.
 func readSign1(document []byte) (s sign1, err error) {
 	if len(document) > maxDocumentSize {
-		return s, refuse(checkEncoding, strconv.Itoa(len(document))+" bytes", "at most "+strconv.Itoa(maxDocumentSize))
+		return s, checkEncoding.Refuse(strconv.Itoa(len(document))+" bytes", "at most "+strconv.Itoa(maxDocumentSize))
 	}
 	r := &reader{data: document}
 	r.array(4, 4)
@@ -41,10 +41,10 @@ func readSign1(document []byte) (s sign1, err error) {
 		return s, err
 	}
 	if string(header) != protected {
-		return s, refuse(checkAlgorithm, "protected header "+refusal.Hex(header), "ES384 alone")
+		return s, checkAlgorithm.Refuse("protected header "+refusal.Hex(header), "ES384 alone")
 	}
 	if !r.next(majorMap << 5) {
-		return s, refuse(checkAlgorithm, "an unprotected header that is not empty", "an empty one")
+		return s, checkAlgorithm.Refuse("an unprotected header that is not empty", "an empty one")
 	}
 	s.payload = r.bytes(1, maxDocumentSize)
 	s.signature = r.bytes(signatureSize, signatureSize)

@@ -61,7 +61,7 @@ func NewProver(config SourceConfig) (*document.Prover, error) {
 // [*attest.Error] with the check "nitro-tpm".
 func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 	if s == nil || s.ask == nil {
-		return "", refuse(checkTPM, "no source", "one of NewSource")
+		return "", checkTPM.Refuse("no source", "one of NewSource")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,17 +80,17 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 // kind. The error is an [*attest.Error] with the check "nitro-tpm".
 func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 	if s == nil || s.ask == nil {
-		return nil, refuse(checkTPM, "no source", "one of NewSource")
+		return nil, checkTPM.Refuse("no source", "one of NewSource")
 	}
 	if len(value) != sha256.Size {
-		return nil, refuse(checkNonce, strconv.Itoa(len(value))+" bytes", strconv.Itoa(sha256.Size))
+		return nil, checkNonce.Refuse(strconv.Itoa(len(value))+" bytes", strconv.Itoa(sha256.Size))
 	}
 	data, d, err := s.document(ctx, value, []byte(userData))
 	if err != nil {
 		return nil, err
 	}
 	if !bytes.Equal(d.Nonce, value) || string(d.UserData) != userData {
-		return nil, refuse(checkTPM, "a document over another nonce or user data", "one over the given ones")
+		return nil, checkTPM.Refuse("a document over another nonce or user data", "one over the given ones")
 	}
 	return data, nil
 }

@@ -101,7 +101,7 @@ func (v *Verifier) trust(ctx context.Context, d *Document, now time.Time, budget
 	}
 	// Certificates have times in seconds, documents in milliseconds.
 	if made := d.Timestamp.Truncate(time.Second); made.After(now.Add(maxSkew)) || chain.CheckTime(d.leaf, made) != nil {
-		return refuse(checkTime, "a document of "+stamp(made), "one of the time of its certificate, and until "+stamp(now))
+		return checkTime.Refuse("a document of "+stamp(made), "one of the time of its certificate, and until "+stamp(now))
 	}
 	if err := chain.Verify(ctx, path, at, x509.ExtKeyUsageAny, budget); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (v *Verifier) trust(ctx context.Context, d *Document, now time.Time, budget
 	digest := sha512.Sum384(d.envelope.toBeSigned())
 	r, s := d.envelope.signature[:signatureSize/2], d.envelope.signature[signatureSize/2:]
 	if !ecdsa.Verify(key, digest[:], new(big.Int).SetBytes(r), new(big.Int).SetBytes(s)) {
-		return refuse(checkSignature, "another signature", "that of the certificate's key over the document")
+		return checkSignature.Refuse("another signature", "that of the certificate's key over the document")
 	}
 	d.Chain = path
 	return nil
@@ -125,7 +125,7 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func (v *Verifier) path(d *Document) ([]*x509.Certificate, error) {
 	n := slices.IndexFunc(v.roots, func(root *x509.Certificate) bool { return bytes.Equal(d.cabundle[0], root.Raw) })
 	if n < 0 {
-		return nil, refuse(chain.CheckChain, "a cabundle that begins with another certificate", "one of the roots")
+		return nil, chain.CheckChain.Refuse("a cabundle that begins with another certificate", "one of the roots")
 	}
 	path := []*x509.Certificate{d.leaf}
 	for _, der := range slices.Backward(d.cabundle[1:]) {
@@ -145,7 +145,7 @@ func (d *Document) checkLeaf() (*ecdsa.PublicKey, error) {
 		return nil, err
 	}
 	if d.leaf.IsCA || d.leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 {
-		return nil, refuse(checkCertificate, "a CA, or no key usage digitalSignature", "a certificate for signatures")
+		return nil, checkCertificate.Refuse("a CA, or no key usage digitalSignature", "a certificate for signatures")
 	}
 	return key, nil
 }
@@ -153,7 +153,7 @@ func (d *Document) checkLeaf() (*ecdsa.PublicKey, error) {
 func keyOf(c *x509.Certificate) (*ecdsa.PublicKey, error) {
 	key, ok := c.PublicKey.(*ecdsa.PublicKey)
 	if !ok || key.Curve != elliptic.P384() {
-		return nil, refuse(checkCertificate, "a key of another kind: "+c.PublicKeyAlgorithm.String(), "ECDSA on P-384")
+		return nil, checkCertificate.Refuse("a key of another kind: "+c.PublicKeyAlgorithm.String(), "ECDSA on P-384")
 	}
 	return key, nil
 }

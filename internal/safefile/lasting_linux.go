@@ -95,7 +95,7 @@ func statfs(path string) (*syscall.Statfs_t, error) {
 }
 
 func inMemory(path, what string) error {
-	return refuse(path+" on "+what+", in memory", "a directory on a disk")
+	return CheckFile.Refuse(path+" on "+what+", in memory", "a directory on a disk")
 }
 
 func unknown(path, what, behind string, err error) error {

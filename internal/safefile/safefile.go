@@ -11,6 +11,7 @@ package safefile
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -23,6 +24,14 @@ import (
 // CheckFile is the check that an untrustworthy file or directory fails. Errors from the file
 // system do not match it.
 const CheckFile refusal.Check = "file"
+
+// Refused adds the caller's check to a refusal of this package, and to no other error.
+func Refused(check refusal.Check, err error) error {
+	if errors.Is(err, CheckFile) {
+		return fmt.Errorf("%w: %w", check, err)
+	}
+	return err
+}
 
 // ErrUnknown says, with [CheckFile], that [CheckLasting] cannot see the device of a file system.
 var ErrUnknown = errors.New("unknown whether it is in memory")
@@ -37,10 +46,6 @@ const (
 	// anyone may read it.
 	Trusted
 )
-
-func refuse(got, want string) error {
-	return &refusal.Error{Check: CheckFile, Got: got, Want: want}
-}
 
 // Open opens an existing regular file, with flag as for [os.OpenFile], and not through a
 // symbolic link. The error is [CheckFile] or the file system's.
@@ -59,7 +64,7 @@ func check(f *os.File, err error, lstat func() (fs.FileInfo, error), access Acce
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = refuse("a file of mode "+info.Mode().String(), "a regular file")
+		err = CheckFile.Refuse("a file of mode "+info.Mode().String(), "a regular file")
 	}
 	if err == nil {
 		err = checkFile(info, access)
@@ -94,7 +99,7 @@ func read(f *os.File, err error, maxSize int) ([]byte, error) {
 		return nil, err
 	}
 	if len(content) > maxSize {
-		return nil, refuse("a larger file", "at most "+strconv.Itoa(maxSize)+" bytes")
+		return nil, CheckFile.Refuse("a larger file", "at most "+strconv.Itoa(maxSize)+" bytes")
 	}
 	return content, nil
 }

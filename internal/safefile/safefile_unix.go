@@ -20,7 +20,7 @@ func checkFile(info fs.FileInfo, access Access) error {
 		bad, want = mode.Perm()&0o022 != 0, "a file that others cannot write"
 	}
 	if bad {
-		return refuse("mode "+mode.String(), want)
+		return CheckFile.Refuse("mode "+mode.String(), want)
 	}
 	return checkOwner(info, access == Trusted)
 }
@@ -40,7 +40,7 @@ func checkOpen(dir, where string, unless fs.FileMode) (fs.FileInfo, error) {
 		return nil, err
 	}
 	if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&unless == 0 {
-		return nil, refuse("directory "+dir+" of mode "+mode.String()+where, "one that only its owner can write to")
+		return nil, CheckFile.Refuse("directory "+dir+" of mode "+mode.String()+where, "one that only its owner can write to")
 	}
 	return info, checkOwner(info, true)
 }
@@ -85,7 +85,7 @@ func checkAbove(dir string) (fs.FileInfo, error) { return checkOpen(dir, " on th
 func checkOwner(info fs.FileInfo, rootToo bool) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return refuse("a file whose owner is not known", "")
+		return CheckFile.Refuse("a file whose owner is not known", "")
 	}
 	uid := os.Geteuid()
 	if int(stat.Uid) == uid || rootToo && stat.Uid == 0 {
@@ -95,7 +95,7 @@ func checkOwner(info fs.FileInfo, rootToo bool) error {
 	if rootToo {
 		want += " or 0"
 	}
-	return refuse("owner "+strconv.Itoa(int(stat.Uid)), want)
+	return CheckFile.Refuse("owner "+strconv.Itoa(int(stat.Uid)), want)
 }
 
 // syncDirectory makes a new name in a directory survive a power failure.

@@ -12,8 +12,6 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 	"golang.org/x/crypto/cryptobyte"
-
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // algorithms are the names in the TCG Algorithm Registry for what a public area, a signature
@@ -69,12 +67,6 @@ func HashOf(alg tpm2.TPMAlgID) crypto.Hash { return hashes[alg].hash }
 
 // HexNumber formats v as 0x and at least width digits.
 func HexNumber(v uint64, width int) string { return fmt.Sprintf("0x%0*x", width, v) }
-
-// Refuse returns a refusal by one of the checks of statements and of the TPM structures in
-// them.
-func Refuse(c refusal.Check, got, want string) error {
-	return &refusal.Error{Check: c, Got: got, Want: want}
-}
 
 // DefaultRSAExponent is what exponent 0 of a TPMT_PUBLIC means: Part 2, 12.2.3.5.
 const DefaultRSAExponent = 65537

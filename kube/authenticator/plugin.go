@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,13 +87,8 @@ func (a *Authenticator) refreshTime(s step) time.Time {
 	if s.do == renew { // another process does so
 		at = now.Add(askAgain)
 	}
-	if soonest := now.Add(time.Second); at.Before(soonest) {
-		at = soonest
-	}
-	if end := s.use.Leaf.NotAfter; at.After(end) {
-		at = end
-	}
-	return at
+	at = slices.MaxFunc([]time.Time{at, now.Add(time.Second)}, time.Time.Compare)
+	return slices.MinFunc([]time.Time{at, s.use.Leaf.NotAfter}, time.Time.Compare)
 }
 
 func execCredential(p *certstore.Pair, again time.Time) *clientauthenticationv1.ExecCredential {

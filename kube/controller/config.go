@@ -1,17 +1,21 @@
 package controller
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/recent"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -149,22 +153,14 @@ func New(config Config) (*Reconciler, error) {
 // complete fills in the defaults.
 func (r *Reconciler) complete() error {
 	c := &r.c
-	if c.Name == "" {
-		c.Name = DefaultName
-	}
-	if c.RequesterRate == 0 {
-		c.RequesterRate = defaultRequesterRate
-	}
-	if c.RequesterBurst == 0 {
-		c.RequesterBurst = defaultRequesterBurst
-	}
-	if c.Workers == 0 {
-		c.Workers = DefaultWorkers
-	}
+	c.Name = cmp.Or(c.Name, DefaultName)
+	c.RequesterRate = cmp.Or(c.RequesterRate, defaultRequesterRate)
+	c.RequesterBurst = cmp.Or(c.RequesterBurst, defaultRequesterBurst)
+	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	r.limits = newLimits(c.RequesterRate, c.RequesterBurst)
+	r.limits = &limits{rate: rate.Limit(c.RequesterRate), burst: c.RequesterBurst, requesters: recent.New[string, *rate.Limiter](limitsSize)}
 	r.done = requests.NewRecent()
 	var err error
 	r.metrics, err = newMetrics(c.Metrics, c.Name)
@@ -174,10 +170,5 @@ func (r *Reconciler) complete() error {
 // Signers returns the signer names of the requests that the reconciler decides, sorted: for
 // RBAC, since for each it needs the verb approve on the resource signers.
 func (r *Reconciler) Signers() []string {
-	names := make([]string, 0, len(r.signers))
-	for name := range r.signers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(r.signers))
 }

@@ -20,10 +20,6 @@ type limits struct {
 	requesters *recent.Map[string, *rate.Limiter]
 }
 
-func newLimits(perSecond float64, burst int) *limits {
-	return &limits{rate: rate.Limit(perSecond), burst: burst, requesters: recent.New[string, *rate.Limiter](limitsSize)}
-}
-
 // wait takes one of the requester's tokens and returns zero, or returns how long to wait
 // for one.
 func (l *limits) wait(requester string, now time.Time) time.Duration {

@@ -182,10 +182,7 @@ func (r *Reconciler) write(ctx context.Context, object *certificatesv1.Certifica
 // event reports a refusal to people. An approval is in the request, which says everything: an
 // Event would be one more write for each join.
 func (r *Reconciler) event(object *certificatesv1.CertificateSigningRequest, d *csr.Decision, note string) {
-	switch d.Verdict {
-	case csr.VerdictDeny:
-		r.watched.Warn(object, d.Reason, "Deny", note)
-	case csr.VerdictFail:
-		r.watched.Warn(object, d.Reason, "Fail", note)
+	if action := map[csr.Verdict]string{csr.VerdictDeny: "Deny", csr.VerdictFail: "Fail"}[d.Verdict]; action != "" {
+		r.watched.Warn(object, d.Reason, action, note)
 	}
 }

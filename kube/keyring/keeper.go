@@ -12,6 +12,7 @@
 package keyring
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,9 +100,7 @@ func New(config Config) (*Keeper, error) {
 	case config.RotateAfter != 0 && config.RotateAfter < 24*time.Hour:
 		return nil, refusal.Config("RotateAfter", config.RotateAfter.String(), "0, or a day or more")
 	}
-	if config.RotateAfter == 0 {
-		config.RotateAfter = defaultRotateAfter
-	}
+	config.RotateAfter = cmp.Or(config.RotateAfter, defaultRotateAfter)
 	if config.Now == nil {
 		config.Now = time.Now
 	}

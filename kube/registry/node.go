@@ -56,22 +56,22 @@ func nodeOf(object *v1alpha1.AttestedNode) (*node, error) {
 	return &node{object: object, record: record}, nil
 }
 
+// states are the states of records, as they are stored and as they are.
+var states = map[v1alpha1.NodeState]membership.State{
+	v1alpha1.NodeReserved: membership.StateReserved,
+	v1alpha1.NodeBound:    membership.StateBound,
+	v1alpha1.NodeResting:  membership.StateResting,
+}
+
 // recordOf returns the record in an object. A node that is being deleted has lost its machine:
 // it rests.
 func recordOf(object *v1alpha1.AttestedNode) (*membership.Record, error) {
 	s := &object.Spec
 	record := &membership.Record{
-		Claim:    membership.Claim{NodeName: object.Name, Machine: attest.Identity(s.Machine), MachineUID: s.MachineUID, ProviderID: s.ProviderID},
+		State: states[s.State], Claim: membership.Claim{NodeName: object.Name, Machine: attest.Identity(s.Machine), MachineUID: s.MachineUID, ProviderID: s.ProviderID},
 		Deadline: timeOf(s.Deadline), LastEnd: timeOf(s.LastEnd), Version: version(object),
 	}
-	switch s.State {
-	case v1alpha1.NodeReserved:
-		record.State = membership.StateReserved
-	case v1alpha1.NodeBound:
-		record.State = membership.StateBound
-	case v1alpha1.NodeResting:
-		record.State = membership.StateResting
-	default:
+	if record.State == "" {
 		return nil, fmt.Errorf("got the state %s", refusal.Quote(string(s.State)))
 	}
 	reserved, resting := s.State == v1alpha1.NodeReserved, s.State == v1alpha1.NodeResting
@@ -116,13 +116,10 @@ func (r *Registry) specOf(record *membership.Record) v1alpha1.AttestedNodeSpec {
 		Deadline: timeIn(record.Deadline), LastEnd: timeIn(record.LastEnd),
 		Certificates: certificatesOf(record.Issued),
 	}
-	switch record.State {
-	case membership.StateReserved:
-		s.State = v1alpha1.NodeReserved
-	case membership.StateBound:
-		s.State = v1alpha1.NodeBound
-	case membership.StateResting:
-		s.State = v1alpha1.NodeResting
+	for stored, state := range states {
+		if state == record.State {
+			s.State = stored
+		}
 	}
 	return s
 }

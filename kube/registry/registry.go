@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -185,10 +186,7 @@ func (r *Registry) own(n *node) error {
 // At first it reads nothing: it creates the objects, and each can only be created if it does
 // not exist. If one exists, Reserve looks.
 func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline time.Time) (*membership.Record, error) {
-	if err := r.check(ctx); err != nil {
-		return nil, err
-	}
-	if err := claim.Check(); err != nil {
+	if err := cmp.Or(r.check(ctx), claim.Check()); err != nil {
 		return nil, err
 	}
 	var mine *node

@@ -1,6 +1,7 @@
 package signer
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -60,12 +61,8 @@ func New(config Config) (*Reconciler, error) {
 	case config.Workers < 0:
 		return nil, refusal.Config("Workers", "a negative one", "0 or more")
 	}
-	if config.Name == "" {
-		config.Name = DefaultName
-	}
-	if config.Workers == 0 {
-		config.Workers = controller.DefaultWorkers
-	}
+	config.Name = cmp.Or(config.Name, DefaultName)
+	config.Workers = cmp.Or(config.Workers, controller.DefaultWorkers)
 	if config.Now == nil {
 		config.Now = time.Now
 	}

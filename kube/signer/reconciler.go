@@ -126,19 +126,8 @@ func (r *Reconciler) look(ctx context.Context, key requests.Key) (reconcile.Resu
 
 // approved reports whether a request is waiting for its certificate.
 func approved(object *certificatesv1.CertificateSigningRequest) bool {
-	if len(object.Status.Certificate) != 0 || object.DeletionTimestamp != nil {
-		return false
-	}
-	yes := false
-	for _, c := range object.Status.Conditions {
-		switch c.Type {
-		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
-			return false
-		case certificatesv1.CertificateApproved:
-			yes = true
-		}
-	}
-	return yes
+	return len(object.Status.Certificate) == 0 && object.DeletionTimestamp == nil && requests.Has(object, certificatesv1.CertificateApproved) &&
+		!requests.Has(object, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed)
 }
 
 // errNothing says that a provider returned neither a result nor an error.

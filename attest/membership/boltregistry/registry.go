@@ -116,7 +116,7 @@ func explainOpen(path string, err error) error {
 func openExisting(path string) (*os.File, fs.FileInfo, error) {
 	o, info, err := safefile.Open(path, os.O_RDWR, safefile.Private)
 	if err != nil {
-		return nil, nil, refused(err)
+		return nil, nil, safefile.Refused(checkFile, err)
 	}
 	if smallest := min(2*int64(os.Getpagesize()), 32<<10); info.Size() < smallest {
 		return nil, nil, errors.Join(damaged("got %d bytes, want %d or more", info.Size(), smallest), o.Close())
@@ -134,15 +134,7 @@ func checkDirectory(path string) error {
 			return nil
 		}
 	}
-	return refused(err)
-}
-
-// refused adds checkFile to a refusal of safefile.
-func refused(err error) error {
-	if errors.Is(err, safefile.CheckFile) {
-		return fmt.Errorf("%w: %w", checkFile, err)
-	}
-	return err
+	return safefile.Refused(checkFile, err)
 }
 
 // checkContent checks that the database is an undamaged registry of the scope. It reads the whole file,

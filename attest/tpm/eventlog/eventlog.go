@@ -87,7 +87,7 @@ func (l *Log) Events() []Event { return slices.Clone(l.events) }
 // error means that nothing was measured.
 func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 	if l == nil || l.quoted == nil {
-		return nil, tpmwire.Refuse(checkUncovered, "no replayed log", "one of Replay")
+		return nil, checkUncovered.Refuse("no replayed log", "one of Replay")
 	}
 	value, err := l.quoted.Value(bank, index)
 	if err != nil {
@@ -95,7 +95,7 @@ func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 	}
 	events := slices.DeleteFunc(ofPCR(l.events, index), func(e Event) bool { return e.Bank != bank })
 	if !explains(events, bank, index, value) {
-		return nil, tpmwire.Refuse(checkUncovered, "PCR "+strconv.Itoa(index)+", which was not replayed", "one that Replay explains")
+		return nil, checkUncovered.Refuse("PCR "+strconv.Itoa(index)+", which was not replayed", "one that Replay explains")
 	}
 	return events, nil
 }
@@ -106,10 +106,10 @@ func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 // reset gives it.
 func Replay(log []byte, q *statement.Quoted, opts *Options) (*Log, error) {
 	if len(log) == 0 {
-		return nil, tpmwire.Refuse(CheckMissing, "", "an event log")
+		return nil, CheckMissing.Refuse("", "an event log")
 	}
 	if len(log) > statement.MaxEventLogSize {
-		return nil, tpmwire.Refuse(checkEncoding, strconv.Itoa(len(log))+" bytes", "at most "+strconv.Itoa(statement.MaxEventLogSize))
+		return nil, checkEncoding.Refuse(strconv.Itoa(len(log))+" bytes", "at most "+strconv.Itoa(statement.MaxEventLogSize))
 	}
 	banks, err := replayable(q, opts)
 	if err != nil {
@@ -134,7 +134,7 @@ func Replay(log []byte, q *statement.Quoted, opts *Options) (*Log, error) {
 func replayable(q *statement.Quoted, opts *Options) ([][]statement.PCR, error) {
 	var banks [][]statement.PCR
 	if q == nil {
-		return nil, tpmwire.Refuse(checkUncovered, "no quote", "one")
+		return nil, checkUncovered.Refuse("no quote", "one")
 	}
 	for _, p := range q.PCRs() { // ascending by bank
 		if opts != nil && slices.Contains(opts.Unexplained, p.Index) {
@@ -146,7 +146,7 @@ func replayable(q *statement.Quoted, opts *Options) ([][]statement.PCR, error) {
 		banks[len(banks)-1] = append(banks[len(banks)-1], p)
 	}
 	if len(banks) == 0 {
-		return nil, tpmwire.Refuse(checkUncovered, "no quoted PCR to explain", "at least one")
+		return nil, checkUncovered.Refuse("no quoted PCR to explain", "at least one")
 	}
 	return banks, nil
 }
@@ -168,7 +168,7 @@ func replayBank(entries []entry, pcrs []statement.PCR, opts *Options) ([]Event, 
 		case !ok:
 			unexplained = append(unexplained, p)
 		case len(more) > 0 && (opts == nil || !opts.AllowMissingExitBootServices):
-			return nil, tpmwire.Refuse(checkReplay, fmt.Sprintf("a log that lacks %d events of PCR %d", len(more), p.Index),
+			return nil, checkReplay.Refuse(fmt.Sprintf("a log that lacks %d events of PCR %d", len(more), p.Index),
 				"a whole one, or AllowMissingExitBootServices")
 		}
 		added = append(added, more...)
@@ -224,7 +224,7 @@ func explained(p statement.PCR, events []Event) (more []Event, ok bool) {
 func notExplained(entries []entry, events []Event, pcrs []statement.PCR) error {
 	bank := tpmwire.HashOf(pcrs[0].Bank)
 	if !slices.ContainsFunc(entries, func(e entry) bool { return len(e.digest(pcrs[0].Bank)) == bank.Size() }) {
-		return tpmwire.Refuse(checkReplay, fmt.Sprintf("a log without a digest of %s", bank),
+		return checkReplay.Refuse(fmt.Sprintf("a log without a digest of %s", bank),
 			fmt.Sprintf("one of every event: the firmware's settings say which banks it extends and logs, and %s must be among them", bank))
 	}
 	var got []string
@@ -236,7 +236,7 @@ func notExplained(entries []entry, events []Event, pcrs []statement.PCR) error {
 		want = "the quoted values, by the whole log of this boot: boot again if a program measured since;" +
 			" update the firmware if its area for the log is too small"
 	}
-	return tpmwire.Refuse(checkReplay, "other values of "+strings.Join(got, ", "), want)
+	return checkReplay.Refuse("other values of "+strings.Join(got, ", "), want)
 }
 
 // digest returns nil for an unknown bank.

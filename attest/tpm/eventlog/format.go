@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -57,7 +56,7 @@ func (e *entry) each(f func(alg tpm2.TPMAlgID, digest []byte) bool) {
 func parseLog(log []byte) ([]entry, error) {
 	r := reader{rest: log}
 	if r.cleared(1) {
-		return nil, tpmwire.Refuse(checkEncoding, fmt.Sprintf("%d bytes %#02x", len(log), log[0]),
+		return nil, checkEncoding.Refuse(fmt.Sprintf("%d bytes %#02x", len(log), log[0]),
 			"events: the firmware of that machine wrote none into its log")
 	}
 	first := r.event(nil)
@@ -89,7 +88,7 @@ func parseLog(log []byte) ([]entry, error) {
 }
 
 func malformed(n, at int, got string) error {
-	return tpmwire.Refuse(checkEncoding, fmt.Sprintf("%s (event %d, at byte %d)", got, n, at),
+	return checkEncoding.Refuse(fmt.Sprintf("%s (event %d, at byte %d)", got, n, at),
 		"one event after the other; a log that pads them to one size, as some releases of coreboot write it, takes an update of the firmware")
 }
 

@@ -62,7 +62,7 @@ func (p *BootPolicy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 			return err
 		}
 		if len(events) == 0 {
-			return tpmwire.Refuse(checkUnextended, fmt.Sprintf("nothing measured into PCR %d of the bank of %s", index, tpmwire.HashOf(bank)),
+			return checkUnextended.Refuse(fmt.Sprintf("nothing measured into PCR %d of the bank of %s", index, tpmwire.HashOf(bank)),
 				"what firmware measures")
 		}
 	}
@@ -72,7 +72,7 @@ func (p *BootPolicy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 			return err
 		}
 		if !state.Enabled {
-			return tpmwire.Refuse(checkSecureBoot, "Secure Boot is off", "on")
+			return checkSecureBoot.Refuse("Secure Boot is off", "on")
 		}
 	}
 	if p.Predicate == nil {

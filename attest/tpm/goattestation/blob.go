@@ -70,10 +70,10 @@ func parseBlob(blob []byte, parent *goattest.ParentKeyConfig) (*tpmkey.File, err
 		handle = tpm2.TPMHandle(parent.Handle)
 	}
 	if handle>>24 != 0x81 {
-		return nil, refuse(checkBlob, fmt.Sprintf("the parent 0x%08x", uint32(handle)), "a persistent handle, 0x81000000 to 0x81ffffff")
+		return nil, checkBlob.Refuse(fmt.Sprintf("the parent 0x%08x", uint32(handle)), "a persistent handle, 0x81000000 to 0x81ffffff")
 	}
 	if len(blob) > maxBlob {
-		return nil, refuse(checkBlob, strconv.Itoa(len(blob))+" bytes", "at most "+strconv.Itoa(maxBlob))
+		return nil, checkBlob.Refuse(strconv.Itoa(len(blob))+" bytes", "at most "+strconv.Itoa(maxBlob))
 	}
 	var version, encoding int64
 	file := &tpmkey.File{EmptyAuth: true, Parent: handle}
@@ -100,12 +100,12 @@ func parseBlob(blob []byte, parent *goattest.ParentKeyConfig) (*tpmkey.File, err
 	case err != nil:
 		return nil, &refusal.Error{Check: checkBlob, Got: "bytes that are not a blob of go-attestation", Err: err}
 	case version != tpmVersion:
-		return nil, refuse(checkBlob, "a key of TPM version "+strconv.FormatInt(version, 10), "2")
+		return nil, checkBlob.Refuse("a key of TPM version "+strconv.FormatInt(version, 10), "2")
 	case encoding != encrypted:
-		return nil, refuse(checkBlob, "a key of encoding "+strconv.FormatInt(encoding, 10)+", as Windows keeps keys by their names",
+		return nil, checkBlob.Refuse("a key of encoding "+strconv.FormatInt(encoding, 10)+", as Windows keeps keys by their names",
 			"2, a key that the TPM encrypted")
 	case len(file.Public) == 0 || len(file.Private) == 0:
-		return nil, refuse(checkBlob, "a key without Public or KeyBlob", "both")
+		return nil, checkBlob.Refuse("a key without Public or KeyBlob", "both")
 	}
 	return file, nil
 }

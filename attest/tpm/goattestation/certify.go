@@ -65,7 +65,7 @@ func attestation(b []byte, want tpm2.TPMST, command string) (*statement.Attestat
 		return nil, err
 	}
 	if a.Type != want {
-		return nil, refuse(checkValue, fmt.Sprintf("a statement of the type 0x%04x", uint16(a.Type)),
+		return nil, checkValue.Refuse(fmt.Sprintf("a statement of the type 0x%04x", uint16(a.Type)),
 			fmt.Sprintf("0x%04x, of %s", uint16(want), command))
 	}
 	return a, nil
@@ -83,7 +83,7 @@ func signatureThere(b []byte, raw *statement.KeyScheme) ([]byte, error) {
 		return nil, err
 	}
 	if signature.Alg == tpm2.TPMAlgRSAPSS {
-		return nil, refuse(checkValue, "a signature with RSAPSS", "RSASSA or ECDSA: go-attestation verifies no other")
+		return nil, checkValue.Refuse("a signature with RSAPSS", "RSASSA or ECDSA: go-attestation verifies no other")
 	}
 	return signature.Marshal()
 }

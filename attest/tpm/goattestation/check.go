@@ -8,7 +8,3 @@ const (
 	// checkValue: a value of one library has no form in the other.
 	checkValue refusal.Check = "go-attestation-value"
 )
-
-func refuse(check refusal.Check, got, want string) error {
-	return &refusal.Error{Check: check, Got: got, Want: want}
-}

@@ -64,5 +64,5 @@ func withSize(part string, b []byte, limit int) ([]byte, error) {
 }
 
 func wrongPart(part, got string, limit int) error {
-	return fmt.Errorf("goattestation: credential: %w", refuse(checkValue, part+" of "+got, fmt.Sprintf("1 to %d", limit)))
+	return fmt.Errorf("goattestation: credential: %w", checkValue.Refuse(part+" of "+got, fmt.Sprintf("1 to %d", limit)))
 }

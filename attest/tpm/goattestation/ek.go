@@ -22,7 +22,7 @@ import (
 // if it is for another key than Public, else a check of [tpmcert.ParseEK].
 func EKCertificate(ek goattest.EK) (*tpmcert.EKCertificate, error) {
 	if ek.Certificate == nil {
-		return nil, fmt.Errorf("goattestation: EK: %w", refuse(checkValue, "an EK without a certificate",
+		return nil, fmt.Errorf("goattestation: EK: %w", checkValue.Refuse("an EK without a certificate",
 			"one with it; tpmcert.ParseEKPresented takes a bare key"))
 	}
 	c, err := tpmcert.ParseEK(ek.Certificate.Raw)
@@ -31,7 +31,7 @@ func EKCertificate(ek goattest.EK) (*tpmcert.EKCertificate, error) {
 	}
 	// crypto/x509 does not read a key that is encoded as RSAES-OAEP, and then there is no Public.
 	if ek.Public != nil && !sameKey(c.PublicKey, ek.Public) {
-		return nil, fmt.Errorf("goattestation: EK: %w", refuse(checkValue, "a certificate for another key than Public", "Public's"))
+		return nil, fmt.Errorf("goattestation: EK: %w", checkValue.Refuse("a certificate for another key than Public", "Public's"))
 	}
 	return c, nil
 }
@@ -63,6 +63,6 @@ func EK(c *tpmcert.EKCertificate) (goattest.EK, error) {
 			return goattest.EK{Public: k, Certificate: c.Certificate}, nil
 		}
 	}
-	return goattest.EK{}, fmt.Errorf("goattestation: EK: %w", refuse(checkValue, got,
+	return goattest.EK{}, fmt.Errorf("goattestation: EK: %w", checkValue.Refuse(got,
 		"RSA-2048 or P-256, with its certificate: go-attestation makes credentials for no other"))
 }

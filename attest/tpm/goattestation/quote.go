@@ -42,7 +42,7 @@ func QuoteEvidence(q goattest.Quote, pcrs []goattest.PCR) (*statement.QuoteEvide
 	}
 	e.PCRs = slices.DeleteFunc(e.PCRs, func(p statement.PCR) bool { return !covers(a.Quote, p.Bank) })
 	if len(e.PCRs) == 0 {
-		return nil, fmt.Errorf("goattestation: Quote: %w", refuse(checkValue,
+		return nil, fmt.Errorf("goattestation: Quote: %w", checkValue.Refuse(
 			strconv.Itoa(len(pcrs))+" PCRs, none in a bank that the quote covers", "the values of the quoted PCRs"))
 	}
 	return e, nil
@@ -73,7 +73,7 @@ func quoteThere(e *statement.QuoteEvidence) (q goattest.Quote, pcrs []goattest.P
 		return q, nil, err
 	}
 	if n := len(a.Quote.Selections); n != 1 {
-		return q, nil, refuse(checkValue, "a quote over "+strconv.Itoa(n)+" banks", "one: go-attestation reads no other; quote each bank apart")
+		return q, nil, checkValue.Refuse("a quote over "+strconv.Itoa(n)+" banks", "one: go-attestation reads no other; quote each bank apart")
 	}
 	q.Quote = bytes.Clone(e.Attest)
 	if q.Signature, err = signatureThere(e.Signature, e.RawSignature); err != nil {
@@ -85,7 +85,7 @@ func quoteThere(e *statement.QuoteEvidence) (q goattest.Quote, pcrs []goattest.P
 	}
 	for _, p := range sorted {
 		if !covers(a.Quote, p.Bank) {
-			return q, nil, refuse(checkValue, "the value of "+p.ID().String(), "values of the quoted bank: go-attestation skips others")
+			return q, nil, checkValue.Refuse("the value of "+p.ID().String(), "values of the quoted bank: go-attestation skips others")
 		}
 		hash, err := p.Bank.Hash()
 		if err != nil {
@@ -99,13 +99,13 @@ func quoteThere(e *statement.QuoteEvidence) (q goattest.Quote, pcrs []goattest.P
 // pcrsHere are PCRs in our form, sorted.
 func pcrsHere(pcrs []goattest.PCR) ([]statement.PCR, error) {
 	if n := len(pcrs); n > maxPCRs {
-		return nil, refuse(checkValue, strconv.Itoa(n)+" PCRs", "at most "+strconv.Itoa(maxPCRs))
+		return nil, checkValue.Refuse(strconv.Itoa(n)+" PCRs", "at most "+strconv.Itoa(maxPCRs))
 	}
 	list := make([]statement.PCR, len(pcrs))
 	for n, p := range pcrs {
 		bank, ok := bankOf(p.DigestAlg)
 		if !ok {
-			return nil, refuse(checkValue, fmt.Sprintf("PCR %d in a bank of %v", p.Index, p.DigestAlg), "SHA-1, SHA-256, SHA-384 or SHA-512")
+			return nil, checkValue.Refuse(fmt.Sprintf("PCR %d in a bank of %v", p.Index, p.DigestAlg), "SHA-1, SHA-256, SHA-384 or SHA-512")
 		}
 		list[n] = statement.PCR{Bank: bank, Index: p.Index, Value: bytes.Clone(p.Digest)}
 	}

@@ -120,7 +120,7 @@ func (s PCRSelection) PCRs() []int {
 // the check "attest-type".
 func ParseAttestation(b []byte) (*Attestation, error) {
 	if len(b) > maxAttestationSize {
-		return nil, tpmwire.Refuse(checkAttestSize, strconv.Itoa(len(b))+" bytes", "at most "+strconv.Itoa(maxAttestationSize))
+		return nil, checkAttestSize.Refuse(strconv.Itoa(len(b))+" bytes", "at most "+strconv.Itoa(maxAttestationSize))
 	}
 	// One allocation for both: most statements are of this kind.
 	v := &struct {
@@ -173,7 +173,7 @@ func (a *Attestation) codeHeader(w *wire) error {
 	case !number(w, &magic):
 		return badAttest("fewer than 4 bytes", "a TPMS_ATTEST")
 	case magic != attestMagic:
-		return tpmwire.Refuse(CheckMagic, tpmwire.HexNumber(uint64(magic), 8), tpmwire.HexNumber(attestMagic, 8))
+		return CheckMagic.Refuse(tpmwire.HexNumber(uint64(magic), 8), tpmwire.HexNumber(attestMagic, 8))
 	case !number(w, &a.Type):
 		return badAttest("no type", "a type")
 	case !w.tpm2b(&a.QualifiedSigner, maxNameSize):
@@ -200,7 +200,7 @@ func (a *Attestation) codeInfo(w *wire) error {
 	case a.Type == tpm2.TPMSTAttestQuote && a.Quote != nil && a.Certified == nil:
 		return a.Quote.code(w)
 	}
-	return tpmwire.Refuse(checkStatementType, statementTypeName(a.Type), "a certify or quote statement with its own member only")
+	return checkStatementType.Refuse(statementTypeName(a.Type), "a certify or quote statement with its own member only")
 }
 
 func (q *QuoteInfo) code(w *wire) error {
@@ -223,7 +223,7 @@ func (q *QuoteInfo) code(w *wire) error {
 	return nil
 }
 
-func badAttest(got, want string) error { return tpmwire.Refuse(checkAttestEncoding, got, want) }
+func badAttest(got, want string) error { return checkAttestEncoding.Refuse(got, want) }
 
 // statementTypeName returns the specification's name and the number.
 func statementTypeName(t tpm2.TPMST) string {

@@ -88,16 +88,16 @@ func NewPCRSelection(bank tpm2.TPMAlgID, indexes ...int) (PCRSelection, error) {
 	s := PCRSelection{Hash: bank, Select: make([]byte, pcrsPerBank/8)}
 	switch {
 	case tpmwire.HashOf(bank) == 0:
-		return PCRSelection{}, tpmwire.Refuse(checkPCRBank, tpmwire.AlgorithmName(bank), "SHA1, SHA256, SHA384 or SHA512")
+		return PCRSelection{}, checkPCRBank.Refuse(tpmwire.AlgorithmName(bank), "SHA1, SHA256, SHA384 or SHA512")
 	case len(indexes) == 0:
-		return PCRSelection{}, tpmwire.Refuse(CheckPCRSelection, "no PCR", "at least one")
+		return PCRSelection{}, CheckPCRSelection.Refuse("no PCR", "at least one")
 	}
 	for _, i := range indexes {
 		switch {
 		case i < 0 || i >= pcrsPerBank:
-			return PCRSelection{}, tpmwire.Refuse(CheckPCRSelection, "PCR "+strconv.Itoa(i), "0 to 23")
+			return PCRSelection{}, CheckPCRSelection.Refuse("PCR "+strconv.Itoa(i), "0 to 23")
 		case s.selects(i):
-			return PCRSelection{}, tpmwire.Refuse(checkPCRDuplicate, "PCR "+strconv.Itoa(i)+" twice", "once")
+			return PCRSelection{}, checkPCRDuplicate.Refuse("PCR "+strconv.Itoa(i)+" twice", "once")
 		}
 		s.Select[i/8] |= 1 << (i % 8)
 	}
@@ -113,7 +113,7 @@ func (s PCRSelection) selects(index int) bool {
 // ambiguous.
 func SelectedPCRs(selections []PCRSelection, allowSHA1 bool) ([]PCRID, error) {
 	if len(selections) == 0 {
-		return nil, tpmwire.Refuse(CheckPCRSelection, "no bank", "at least one PCR")
+		return nil, CheckPCRSelection.Refuse("no bank", "at least one PCR")
 	}
 	ids := make([]PCRID, 0, pcrsPerBank)
 	for n, s := range selections {
@@ -121,7 +121,7 @@ func SelectedPCRs(selections []PCRSelection, allowSHA1 bool) ([]PCRID, error) {
 			return nil, err
 		}
 		if slices.ContainsFunc(selections[:n], func(o PCRSelection) bool { return o.Hash == s.Hash }) {
-			return nil, tpmwire.Refuse(CheckPCRSelection, "bank "+tpmwire.AlgorithmName(s.Hash)+" twice", "once")
+			return nil, CheckPCRSelection.Refuse("bank "+tpmwire.AlgorithmName(s.Hash)+" twice", "once")
 		}
 		before := len(ids)
 		for i := range len(s.Select) * 8 {
@@ -130,7 +130,7 @@ func SelectedPCRs(selections []PCRSelection, allowSHA1 bool) ([]PCRID, error) {
 			}
 		}
 		if len(ids) == before {
-			return nil, tpmwire.Refuse(CheckPCRSelection, "no PCR of bank "+tpmwire.AlgorithmName(s.Hash), "at least one")
+			return nil, CheckPCRSelection.Refuse("no PCR of bank "+tpmwire.AlgorithmName(s.Hash), "at least one")
 		}
 	}
 	return ids, nil
@@ -140,7 +140,7 @@ func SelectedPCRs(selections []PCRSelection, allowSHA1 bool) ([]PCRID, error) {
 // set, SHA-1. Errors are a [*refusal.Error] with the check "pcr-bank".
 func CheckBank(bank tpm2.TPMAlgID, allowSHA1 bool) error {
 	if tpmwire.HashOf(bank) == 0 || bank == tpm2.TPMAlgSHA1 && !allowSHA1 {
-		return tpmwire.Refuse(checkPCRBank, tpmwire.AlgorithmName(bank), "SHA256, SHA384 or SHA512")
+		return checkPCRBank.Refuse(tpmwire.AlgorithmName(bank), "SHA256, SHA384 or SHA512")
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func CheckBank(bank tpm2.TPMAlgID, allowSHA1 bool) error {
 // SortedPCRs returns a copy in wire order, and refuses a PCR that is invalid or listed twice.
 func SortedPCRs(pcrs []PCR) ([]PCR, error) {
 	if len(pcrs) > maxPCRs {
-		return nil, tpmwire.Refuse(CheckPCRSelection, strconv.Itoa(len(pcrs))+" PCRs", "at most "+strconv.Itoa(maxPCRs))
+		return nil, CheckPCRSelection.Refuse(strconv.Itoa(len(pcrs))+" PCRs", "at most "+strconv.Itoa(maxPCRs))
 	}
 	sorted := slices.Clone(pcrs)
 	slices.SortFunc(sorted, func(a, b PCR) int { return a.ID().compare(b.ID()) })
@@ -157,7 +157,7 @@ func SortedPCRs(pcrs []PCR) ([]PCR, error) {
 			return nil, err
 		}
 		if n > 0 && p.ID() == sorted[n-1].ID() {
-			return nil, tpmwire.Refuse(checkPCRDuplicate, p.ID().String()+" twice", "once")
+			return nil, checkPCRDuplicate.Refuse(p.ID().String()+" twice", "once")
 		}
 	}
 	return sorted, nil
@@ -167,11 +167,11 @@ func SortedPCRs(pcrs []PCR) ([]PCR, error) {
 func (p PCR) Check() error {
 	switch h := tpmwire.HashOf(p.Bank); {
 	case h == 0:
-		return tpmwire.Refuse(checkPCRBank, tpmwire.AlgorithmName(p.Bank), "SHA1, SHA256, SHA384 or SHA512")
+		return checkPCRBank.Refuse(tpmwire.AlgorithmName(p.Bank), "SHA1, SHA256, SHA384 or SHA512")
 	case p.Index < 0 || p.Index >= 8*tpmwire.MaxPCRSelectSize:
-		return tpmwire.Refuse(CheckPCRSelection, p.ID().String(), "0 to 31")
+		return CheckPCRSelection.Refuse(p.ID().String(), "0 to 31")
 	case len(p.Value) != h.Size():
-		return tpmwire.Refuse(checkPCRValue, p.ID().String()+" of "+strconv.Itoa(len(p.Value))+" bytes", strconv.Itoa(h.Size()))
+		return checkPCRValue.Refuse(p.ID().String()+" of "+strconv.Itoa(len(p.Value))+" bytes", strconv.Itoa(h.Size()))
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ type KeyScheme struct {
 // "name-algorithm", or "tpm-key-strength" for any other curve.
 func ParsePublic(b []byte) (*Public, error) {
 	if len(b) == 0 || len(b) > tpmwire.MaxTPMTPublicSize {
-		return nil, tpmwire.Refuse(checkPublicSize, strconv.Itoa(len(b))+" bytes", "1 to "+strconv.Itoa(tpmwire.MaxTPMTPublicSize))
+		return nil, checkPublicSize.Refuse(strconv.Itoa(len(b))+" bytes", "1 to "+strconv.Itoa(tpmwire.MaxTPMTPublicSize))
 	}
 	p := &Public{Raw: b}
 	w := wire{in: b}
@@ -136,9 +136,9 @@ func (p *Public) code(w *wire) error {
 	case !number(w, &p.Type) || !number(w, &p.NameAlg) || !number(w, &p.Attributes):
 		return badPublic("an end within type, name algorithm or attributes", "a TPMT_PUBLIC")
 	case p.Type != tpm2.TPMAlgRSA && p.Type != tpm2.TPMAlgECC:
-		return tpmwire.Refuse(checkKeyType, tpmwire.AlgorithmName(p.Type), "RSA or ECC")
+		return checkKeyType.Refuse(tpmwire.AlgorithmName(p.Type), "RSA or ECC")
 	case tpmwire.HashOf(p.NameAlg) == 0:
-		return tpmwire.Refuse(checkNameAlgorithm, tpmwire.AlgorithmName(p.NameAlg), "SHA256, SHA384 or SHA512")
+		return checkNameAlgorithm.Refuse(tpmwire.AlgorithmName(p.NameAlg), "SHA256, SHA384 or SHA512")
 	case p.Attributes.HasAny(reservedAttributes):
 		return badPublic("attributes "+p.Attributes.String(), "no reserved bit")
 	case !w.tpm2b(&p.AuthPolicy, tpmwire.MaxDigestSize) || len(p.AuthPolicy) != 0 && len(p.AuthPolicy) != tpmwire.HashOf(p.NameAlg).Size():
@@ -230,8 +230,8 @@ func (v KeyScheme) String() string {
 	return tpmwire.AlgorithmName(v.Alg) + "/" + tpmwire.AlgorithmName(v.Hash)
 }
 
-func badPublic(got, want string) error { return tpmwire.Refuse(checkPublicEncoding, got, want) }
+func badPublic(got, want string) error { return checkPublicEncoding.Refuse(got, want) }
 
 func badCurve(c tpm2.TPMECCCurve) error {
-	return tpmwire.Refuse(checkWeakKey, "curve "+tpmwire.HexNumber(uint64(c), 4), "P-256, P-384 or P-521")
+	return checkWeakKey.Refuse("curve "+tpmwire.HexNumber(uint64(c), 4), "P-256, P-384 or P-521")
 }

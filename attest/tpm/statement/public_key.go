@@ -41,11 +41,11 @@ func (p *Public) Key() (crypto.PublicKey, error) {
 	case p.Type == tpm2.TPMAlgRSA:
 		return p.rsaKey()
 	case p.Type != tpm2.TPMAlgECC:
-		return nil, tpmwire.Refuse(checkKeyType, tpmwire.AlgorithmName(p.Type), "RSA or ECC")
+		return nil, checkKeyType.Refuse(tpmwire.AlgorithmName(p.Type), "RSA or ECC")
 	case !known:
 		return nil, badCurve(p.Curve)
 	case len(p.X) > c.Width || len(p.Y) > c.Width:
-		return nil, tpmwire.Refuse(CheckPoint, "coordinates of "+strconv.Itoa(len(p.X))+" and "+strconv.Itoa(len(p.Y))+" bytes",
+		return nil, CheckPoint.Refuse("coordinates of "+strconv.Itoa(len(p.X))+" and "+strconv.Itoa(len(p.Y))+" bytes",
 			"at most "+strconv.Itoa(c.Width))
 	}
 	var point [1 + 2*maxCoordinateSize]byte
@@ -65,7 +65,7 @@ func (p *Public) rsaKey() (crypto.PublicKey, error) {
 	}
 	e := p.exponent()
 	if e > 1<<31-1 {
-		return nil, tpmwire.Refuse(checkWeakKey, "exponent "+strconv.FormatUint(uint64(e), 10), "at most 2147483647")
+		return nil, checkWeakKey.Refuse("exponent "+strconv.FormatUint(uint64(e), 10), "at most 2147483647")
 	}
 	return &rsa.PublicKey{N: new(big.Int).SetBytes(p.Modulus), E: int(e)}, nil
 }
@@ -152,26 +152,26 @@ func CheckKeyStrength(pub crypto.PublicKey) error {
 			break
 		}
 		if _, ok := tpmwire.CurveOfKey(k); !ok {
-			return tpmwire.Refuse(checkWeakKey, "curve "+k.Params().Name, "P-256, P-384 or P-521")
+			return checkWeakKey.Refuse("curve "+k.Params().Name, "P-256, P-384 or P-521")
 		}
 		return nil
 	}
-	return tpmwire.Refuse(checkWeakKey, "no RSA or ECDSA key", "an *rsa.PublicKey or *ecdsa.PublicKey")
+	return checkWeakKey.Refuse("no RSA or ECDSA key", "an *rsa.PublicKey or *ecdsa.PublicKey")
 }
 
 func checkRSAStrength(bits int, exponent int64) error {
 	if bits < minRSABits || bits > tpmwire.MaxRSABits {
-		return tpmwire.Refuse(checkWeakKey, "RSA of "+strconv.Itoa(bits)+" bits", "2048 to 4096")
+		return checkWeakKey.Refuse("RSA of "+strconv.Itoa(bits)+" bits", "2048 to 4096")
 	}
 	if exponent != tpmwire.DefaultRSAExponent {
-		return tpmwire.Refuse(checkWeakKey, "RSA exponent "+strconv.FormatInt(exponent, 10), "65537")
+		return checkWeakKey.Refuse("RSA exponent "+strconv.FormatInt(exponent, 10), "65537")
 	}
 	return nil
 }
 
 func checkModulus(modulus *big.Int) error {
 	if roca.Vulnerable(modulus) {
-		return tpmwire.Refuse(checkWeakKey, "an RSA modulus with the fingerprint of CVE-2017-15361", "one that cannot be factored")
+		return checkWeakKey.Refuse("an RSA modulus with the fingerprint of CVE-2017-15361", "one that cannot be factored")
 	}
 	return nil
 }

@@ -106,7 +106,7 @@ func readPCRs(list cryptobyte.String) ([]PCR, error) {
 		if len(pcrs) > 0 {
 			switch pcrs[len(pcrs)-1].ID().compare(p.ID()) {
 			case 0:
-				return nil, tpmwire.Refuse(checkPCRDuplicate, p.ID().String()+" twice", "once")
+				return nil, checkPCRDuplicate.Refuse(p.ID().String()+" twice", "once")
 			case 1:
 				return nil, der.Fault("quote", "pcrs", "PCRs in ascending order")
 			}
@@ -199,12 +199,12 @@ func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 	q = cmp.Or(q, new(Quoted))
 	id := PCRID{bank, index}
 	if ResettablePCR(index) {
-		return nil, tpmwire.Refuse(CheckPCRResettable, id.String(), "a PCR that only a reset of the machine resets")
+		return nil, CheckPCRResettable.Refuse(id.String(), "a PCR that only a reset of the machine resets")
 	}
 	if p, ok := findPCR(q.pcrs, id); ok {
 		return p.Value, nil
 	}
-	return nil, tpmwire.Refuse(CheckPCRNotQuoted, "no "+id.String()+" in the quote", "a quote over it")
+	return nil, CheckPCRNotQuoted.Refuse("no "+id.String()+" in the quote", "a quote over it")
 }
 
 // VerifyQuote checks one statement of TPM2_Quote and the PCR values that come with it against
@@ -218,7 +218,7 @@ func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 // values; and finally the signature. A refusal is a [*refusal.Error].
 func VerifyQuote(e *QuoteEvidence, opts QuoteOptions) (*Quoted, error) {
 	if e == nil {
-		return nil, tpmwire.Refuse(checkQuoteOptions, "no evidence", "some")
+		return nil, checkQuoteOptions.Refuse("no evidence", "some")
 	}
 	in := QuoteInput{
 		CertifyInput: CertifyInput{AKKey: opts.AK.key, Options: CertifyOptions{
@@ -270,7 +270,7 @@ func (in *QuoteInput) ParseQuote(e *QuoteEvidence) (err error) {
 func (in *QuoteInput) CheckBeforeSignature() error {
 	in = cmp.Or(in, new(QuoteInput))
 	if in.Attest == nil || in.Attest.Quote == nil {
-		return tpmwire.Refuse(checkStatementType, statementTypeName(cmp.Or(in.Attest, new(Attestation)).Type),
+		return checkStatementType.Refuse(statementTypeName(cmp.Or(in.Attest, new(Attestation)).Type),
 			statementTypeName(tpm2.TPMSTAttestQuote))
 	}
 	return inOrder(in.checkQualifyingData, in.checkSelection, in.checkValues, in.checkAK, in.checkQualifiedSigner,
@@ -283,7 +283,7 @@ func (in *QuoteInput) checkSelection() (err error) {
 	}
 	want, err := SelectedPCRs(in.selection, in.allowSHA1Bank)
 	if err == nil && !samePCRs(in.selected, want) {
-		err = tpmwire.Refuse(CheckPCRSelection, namesOfPCRs(in.selected), namesOfPCRs(want))
+		err = CheckPCRSelection.Refuse(namesOfPCRs(in.selected), namesOfPCRs(want))
 	}
 	return err
 }
@@ -292,12 +292,12 @@ func (in *QuoteInput) checkSelection() (err error) {
 func (in *QuoteInput) checkValues() error {
 	for _, id := range in.selected {
 		if _, ok := findPCR(in.pcrs, id); !ok {
-			return tpmwire.Refuse(checkPCRMissing, "no value of "+id.String(), "a value for each quoted PCR")
+			return checkPCRMissing.Refuse("no value of "+id.String(), "a value for each quoted PCR")
 		}
 	}
 	for _, p := range in.pcrs {
 		if !slices.Contains(in.selected, p.ID()) {
-			return tpmwire.Refuse(CheckPCRNotQuoted, "a value of "+p.ID().String(), namesOfPCRs(in.selected))
+			return CheckPCRNotQuoted.Refuse("a value of "+p.ID().String(), namesOfPCRs(in.selected))
 		}
 	}
 	return nil
@@ -308,7 +308,7 @@ func (in *QuoteInput) checkValues() error {
 func (in *QuoteInput) checkDigest() error {
 	digest := digestOfPCRs(tpmwire.HashOf(in.Sig.Hash), in.selected, in.pcrs)
 	if quoted := in.Attest.Quote.PCRDigest; !bytes.Equal(digest, quoted) {
-		return tpmwire.Refuse(checkPCRDigest, refusal.Hex(digest)+" for the values given", refusal.Hex(quoted))
+		return checkPCRDigest.Refuse(refusal.Hex(digest)+" for the values given", refusal.Hex(quoted))
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func ParseTCGAttestQuote(data []byte) (*QuoteEvidence, error) {
 		return nil, err
 	}
 	if a.Quote == nil {
-		return nil, tpmwire.Refuse(checkStatementType, statementTypeName(a.Type), statementTypeName(tpm2.TPMSTAttestQuote))
+		return nil, checkStatementType.Refuse(statementTypeName(a.Type), statementTypeName(tpm2.TPMSTAttestQuote))
 	}
 	selected, err := SelectedPCRs(a.Quote.Selections, true) // VerifyQuote decides about SHA-1
 	if err != nil {
@@ -54,12 +54,12 @@ func ParseTCGAttestQuote(data []byte) (*QuoteEvidence, error) {
 	for left := q.values; len(left) > 0; {
 		n := len(q.PCRs)
 		if n == len(selected) {
-			return nil, tpmwire.Refuse(CheckPCRNotQuoted, strconv.Itoa(len(left))+" bytes more", namesOfPCRs(selected))
+			return nil, CheckPCRNotQuoted.Refuse(strconv.Itoa(len(left))+" bytes more", namesOfPCRs(selected))
 		}
 		id := selected[n]
 		size := tpmwire.HashOf(id.bank).Size()
 		if len(left) < size {
-			return nil, tpmwire.Refuse(checkPCRMissing, strconv.Itoa(len(left))+" bytes for "+id.String(), strconv.Itoa(size))
+			return nil, checkPCRMissing.Refuse(strconv.Itoa(len(left))+" bytes for "+id.String(), strconv.Itoa(size))
 		}
 		q.PCRs, left = append(q.PCRs, PCR{id.bank, id.index, left[:size]}), left[size:]
 	}

@@ -87,13 +87,13 @@ func (v *Signature) code(w *wire) error {
 		return badSignature("fewer than 2 bytes", "a TPMT_SIGNATURE")
 	}
 	if !signingScheme(v.Alg) {
-		return tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "RSASSA, RSAPSS or ECDSA")
+		return checkSignatureScheme.Refuse(tpmwire.AlgorithmName(v.Alg), "RSASSA, RSAPSS or ECDSA")
 	}
 	if !number(w, &v.Hash) {
 		return badSignature("an end before the hash", "a TPMT_SIGNATURE")
 	}
 	if tpmwire.HashOf(v.Hash) == 0 {
-		return tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Hash), "SHA1, SHA256, SHA384 or SHA512")
+		return checkSignatureScheme.Refuse(tpmwire.AlgorithmName(v.Hash), "SHA1, SHA256, SHA384 or SHA512")
 	}
 	if v.Alg == tpm2.TPMAlgECDSA {
 		if !w.tpm2b(&v.R, maxCoordinateSize) || !w.tpm2b(&v.S, maxCoordinateSize) {
@@ -115,7 +115,7 @@ func ParseRawSignature(b []byte, scheme KeyScheme) (*Signature, error) {
 		return nil, err
 	}
 	if !signingScheme(scheme.Alg) || tpmwire.HashOf(scheme.Hash) == 0 {
-		return nil, tpmwire.Refuse(checkSignatureScheme, scheme.String(),
+		return nil, checkSignatureScheme.Refuse(scheme.String(),
 			"RSASSA, RSAPSS or ECDSA with SHA1, SHA256, SHA384 or SHA512")
 	}
 	v := &Signature{Alg: scheme.Alg, Hash: scheme.Hash}
@@ -141,7 +141,7 @@ func ParseRawSignature(b []byte, scheme KeyScheme) (*Signature, error) {
 func (v *Signature) MarshalECDSA() ([]byte, error) {
 	v = cmp.Or(v, new(Signature))
 	if v.Alg != tpm2.TPMAlgECDSA {
-		return nil, tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "ECDSA")
+		return nil, checkSignatureScheme.Refuse(tpmwire.AlgorithmName(v.Alg), "ECDSA")
 	}
 	b := cryptobyte.NewBuilder(make([]byte, 0, 16+len(v.R)+len(v.S)))
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
@@ -153,7 +153,7 @@ func (v *Signature) MarshalECDSA() ([]byte, error) {
 
 func limitSignature(b []byte) error {
 	if len(b) == 0 || len(b) > maxTPMTSignatureSize {
-		return tpmwire.Refuse(checkSignatureSize, strconv.Itoa(len(b))+" bytes", "1 to "+strconv.Itoa(maxTPMTSignatureSize))
+		return checkSignatureSize.Refuse(strconv.Itoa(len(b))+" bytes", "1 to "+strconv.Itoa(maxTPMTSignatureSize))
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func signingScheme(alg tpm2.TPMAlgID) bool {
 	return alg == tpm2.TPMAlgRSASSA || alg == tpm2.TPMAlgRSAPSS || alg == tpm2.TPMAlgECDSA
 }
 
-func badSignature(got, want string) error { return tpmwire.Refuse(checkSignatureEncoding, got, want) }
+func badSignature(got, want string) error { return checkSignatureEncoding.Refuse(got, want) }
 
 // Checks of a signature against the key.
 const (
@@ -185,10 +185,10 @@ const (
 func (in *CertifyInput) checkSignatureForm() error {
 	scheme := KeyScheme{Alg: in.Sig.Alg, Hash: in.Sig.Hash}
 	if in.AK != nil && scheme != in.AK.Scheme {
-		return tpmwire.Refuse(checkSignatureScheme, scheme.String(), in.AK.Scheme.String()+", the attestation key's own")
+		return checkSignatureScheme.Refuse(scheme.String(), in.AK.Scheme.String()+", the attestation key's own")
 	}
 	if in.Sig.Hash == tpm2.TPMAlgSHA1 && !in.Options.InsecureAllowSHA1Signature {
-		return tpmwire.Refuse(CheckSignatureHash, "SHA1", "SHA256, SHA384 or SHA512")
+		return CheckSignatureHash.Refuse("SHA1", "SHA256, SHA384 or SHA512")
 	}
 	return in.Sig.checkForm(in.AKKey)
 }
@@ -198,33 +198,33 @@ func (v *Signature) checkForm(key crypto.PublicKey) error {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
 		if v.Alg != tpm2.TPMAlgRSASSA && v.Alg != tpm2.TPMAlgRSAPSS {
-			return tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "RSASSA or RSAPSS, for an RSA key")
+			return checkSignatureScheme.Refuse(tpmwire.AlgorithmName(v.Alg), "RSASSA or RSAPSS, for an RSA key")
 		}
 		if len(v.RSA) != k.Size() {
-			return tpmwire.Refuse(checkSignatureLength, strconv.Itoa(len(v.RSA))+" bytes", strconv.Itoa(k.Size()))
+			return checkSignatureLength.Refuse(strconv.Itoa(len(v.RSA))+" bytes", strconv.Itoa(k.Size()))
 		}
 		return nil
 	case *ecdsa.PublicKey:
 		c, ok := tpmwire.CurveOfKey(k)
 		if v.Alg != tpm2.TPMAlgECDSA || !ok {
-			return tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "ECDSA, for a key on P-256, P-384 or P-521")
+			return checkSignatureScheme.Refuse(tpmwire.AlgorithmName(v.Alg), "ECDSA, for a key on P-256, P-384 or P-521")
 		}
 		return cmp.Or(checkScalar(c, "r", v.R), checkScalar(c, "s", v.S))
 	}
-	return tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "an RSA or ECDSA key")
+	return checkSignatureScheme.Refuse(tpmwire.AlgorithmName(v.Alg), "an RSA or ECDSA key")
 }
 
 // checkScalar refuses a number outside the range 1 to order − 1. A large s is accepted: TPMs
 // do not normalize it.
 func checkScalar(c tpmwire.Curve, what string, v []byte) error {
 	if len(v) > c.Width {
-		return tpmwire.Refuse(checkSignatureLength, what+" of "+strconv.Itoa(len(v))+" bytes", "at most "+strconv.Itoa(c.Width))
+		return checkSignatureLength.Refuse(what+" of "+strconv.Itoa(len(v))+" bytes", "at most "+strconv.Itoa(c.Width))
 	}
 	var n, zero, order [maxCoordinateSize]byte // big-endian
 	copy(n[len(n)-len(v):], v)
 	c.Curve.Params().N.FillBytes(order[:])
 	if n == zero || bytes.Compare(n[:], order[:]) >= 0 {
-		return tpmwire.Refuse(checkSignatureRange, what+" = "+refusal.Hex(v), "1 or more, and under the curve's order")
+		return checkSignatureRange.Refuse(what+" = "+refusal.Hex(v), "1 or more, and under the curve's order")
 	}
 	return nil
 }
@@ -233,7 +233,7 @@ func checkScalar(c tpmwire.Curve, what string, v []byte) error {
 // public-key operation, and assumes that checkSignatureForm has passed.
 func (in *CertifyInput) CheckSignature() error {
 	if in == nil || in.Sig == nil || in.Attest == nil {
-		return tpmwire.Refuse(checkSignatureScheme, "nothing that was parsed", "a statement and its signature")
+		return checkSignatureScheme.Refuse("nothing that was parsed", "a statement and its signature")
 	}
 	return in.Sig.verify(in.AKKey, in.Attest.Raw)
 }
@@ -261,7 +261,7 @@ func (v *Signature) verify(key crypto.PublicKey, message []byte) error {
 			err = errNotVerified
 		}
 	default:
-		return tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "an RSA or ECDSA key")
+		return checkSignatureScheme.Refuse(tpmwire.AlgorithmName(v.Alg), "an RSA or ECDSA key")
 	}
 	if err != nil {
 		return &refusal.Error{Check: checkSignature, Got: "a bad " + KeyScheme{Alg: v.Alg, Hash: v.Hash}.String() + " signature",

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto"
 
-	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -110,7 +109,7 @@ type Certified struct {
 // [*refusal.Error]; e must not be nil.
 func VerifyCertify(e *CertifyEvidence, opts CertifyOptions) (*Certified, error) {
 	if e == nil {
-		return nil, tpmwire.Refuse(checkCertifyOptions, "no evidence", "some")
+		return nil, checkCertifyOptions.Refuse("no evidence", "some")
 	}
 	in := CertifyInput{AKKey: opts.AK.key, Options: opts}
 	err := inOrder(opts.check, func() error { return in.Parse(e, opts.AK.public) }, in.CheckBeforeSignature, in.CheckSignature)
@@ -136,11 +135,11 @@ func (o *CertifyOptions) check() error {
 	}
 	switch {
 	case o.RequireTPMResident && !o.AK.trusted():
-		return tpmwire.Refuse(checkCertifyOptions, "RequireTPMResident with an attestation key of the sender", "AKFromCredential or AKFromIssuer")
+		return checkCertifyOptions.Refuse("RequireTPMResident with an attestation key of the sender", "AKFromCredential or AKFromIssuer")
 	case o.Key == nil && !o.InsecureAllowAnyKey:
-		return tpmwire.Refuse(checkCertifyOptions, "no expected key", "Key, or InsecureAllowAnyKey")
+		return checkCertifyOptions.Refuse("no expected key", "Key, or InsecureAllowAnyKey")
 	case o.Key != nil && o.InsecureAllowAnyKey:
-		return tpmwire.Refuse(checkCertifyOptions, "Key with InsecureAllowAnyKey", "one of them")
+		return checkCertifyOptions.Refuse("Key with InsecureAllowAnyKey", "one of them")
 	}
 	return nil
 }
@@ -149,16 +148,16 @@ func (o *CertifyOptions) check() error {
 // data is expected.
 func (o *CertifyOptions) checkCommon(c refusal.Check) error {
 	if fault := o.AK.check(); fault != "" {
-		return tpmwire.Refuse(c, fault, "AKFromCredential or AKFromIssuer")
+		return c.Refuse(fault, "AKFromCredential or AKFromIssuer")
 	}
 	empty, anyData := o.InsecureEmptyQualifyingData, o.InsecureAllowAnyQualifyingData
 	switch {
 	case empty && anyData:
-		return tpmwire.Refuse(c, "InsecureEmptyQualifyingData with InsecureAllowAnyQualifyingData", "one of them")
+		return c.Refuse("InsecureEmptyQualifyingData with InsecureAllowAnyQualifyingData", "one of them")
 	case len(o.QualifyingData) == 0 && !empty && !anyData:
-		return tpmwire.Refuse(c, "empty qualifying data", "QualifyingData, InsecureEmptyQualifyingData or InsecureAllowAnyQualifyingData")
+		return c.Refuse("empty qualifying data", "QualifyingData, InsecureEmptyQualifyingData or InsecureAllowAnyQualifyingData")
 	case len(o.QualifyingData) != 0 && (empty || anyData):
-		return tpmwire.Refuse(c, "QualifyingData with an option that excludes it", "one of them")
+		return c.Refuse("QualifyingData with an option that excludes it", "one of them")
 	}
 	return nil
 }

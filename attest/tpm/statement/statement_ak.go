@@ -42,7 +42,7 @@ func (in *CertifyInput) checkAK() error {
 		return nil
 	}
 	if !in.AK.SameKey(in.AKKey) {
-		return tpmwire.Refuse(CheckAKMismatch, "another key in the attestation key's public area", "the attestation key")
+		return CheckAKMismatch.Refuse("another key in the attestation key's public area", "the attestation key")
 	}
 	return in.checkAKArea()
 }
@@ -61,13 +61,13 @@ func (in *CertifyInput) checkAKArea() error {
 	}
 	switch a := ak.Attributes; {
 	case !a.Has(akAttributesSet):
-		return tpmwire.Refuse(checkAKAttributes, a.String(), akAttributesSet.String()+" set")
+		return checkAKAttributes.Refuse(a.String(), akAttributesSet.String()+" set")
 	case a.HasAny(akAttributesClear):
-		return tpmwire.Refuse(checkAKAttributes, a.String(), akAttributesClear.String()+" clear")
+		return checkAKAttributes.Refuse(a.String(), akAttributesClear.String()+" clear")
 	case !signingScheme(ak.Scheme.Alg) || (ak.Type == tpm2.TPMAlgECC) != (ak.Scheme.Alg == tpm2.TPMAlgECDSA):
-		return tpmwire.Refuse(checkAKScheme, ak.Scheme.String(), "RSASSA or RSAPSS for RSA, ECDSA for ECC")
+		return checkAKScheme.Refuse(ak.Scheme.String(), "RSASSA or RSAPSS for RSA, ECDSA for ECC")
 	case ak.Symmetric.Alg != tpm2.TPMAlgNull:
-		return tpmwire.Refuse(checkAKScheme, "symmetric scheme "+tpmwire.AlgorithmName(ak.Symmetric.Alg), "NULL")
+		return checkAKScheme.Refuse("symmetric scheme "+tpmwire.AlgorithmName(ak.Symmetric.Alg), "NULL")
 	}
 	return nil
 }

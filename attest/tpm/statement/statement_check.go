@@ -61,7 +61,7 @@ type CertifyInput struct {
 func (in *CertifyInput) CheckBeforeSignature() error {
 	in = cmp.Or(in, new(CertifyInput))
 	if in.Attest == nil || in.Attest.Certified == nil {
-		return tpmwire.Refuse(checkStatementType, statementTypeName(cmp.Or(in.Attest, new(Attestation)).Type),
+		return checkStatementType.Refuse(statementTypeName(cmp.Or(in.Attest, new(Attestation)).Type),
 			statementTypeName(tpm2.TPMSTAttestCertify))
 	}
 	return inOrder(in.checkQualifyingData, in.checkCertifiedKey, in.checkAK, in.checkQualifiedSigner,
@@ -79,7 +79,7 @@ func (in *CertifyInput) checkQualifyingData() error {
 	}
 	if subtle.ConstantTimeCompare(in.Attest.ExtraData, in.Options.QualifyingData) != 1 {
 		// The expected value is a secret between this statement's maker and the verifier.
-		return tpmwire.Refuse(message.CheckQualifyingData, refusal.Hex(in.Attest.ExtraData), "the qualifying data of this challenge")
+		return message.CheckQualifyingData.Refuse(refusal.Hex(in.Attest.ExtraData), "the qualifying data of this challenge")
 	}
 	return nil
 }
@@ -88,14 +88,14 @@ func (in *CertifyInput) checkQualifyingData() error {
 // expected key.
 func (in *CertifyInput) checkCertifiedKey() error {
 	if !in.Public.HasName(in.Attest.Certified.Name) {
-		return tpmwire.Refuse(checkCertifiedName, refusal.Hex(in.Attest.Certified.Name), refusal.Hex(in.Public.Name()))
+		return checkCertifiedName.Refuse(refusal.Hex(in.Attest.Certified.Name), refusal.Hex(in.Public.Name()))
 	}
 	if err := cmp.Or(in.checkNameAlgorithm("certified key", in.Public.NameAlg), in.Public.checkStrength(), in.Public.checkFactors()); err != nil {
 		return err
 	}
 	// If AK is known, checkAK ties it to AKKey.
 	if in.AK != nil && in.Public.sameKeyAs(in.AK) || in.AK == nil && in.Public.SameKey(in.AKKey) {
-		return tpmwire.Refuse(checkAKIsCertifiedKey, "the attestation key", "another key")
+		return checkAKIsCertifiedKey.Refuse("the attestation key", "another key")
 	}
 	if !in.Options.InsecureAllowAnyKey && in.Public.SameKey(in.Options.Key) {
 		return nil // and thus a point on its curve
@@ -105,14 +105,14 @@ func (in *CertifyInput) checkCertifiedKey() error {
 		return err
 	}
 	if !in.Options.InsecureAllowAnyKey {
-		return tpmwire.Refuse(message.CheckKeyMismatch, "another key in the certified public area", "the expected key")
+		return message.CheckKeyMismatch.Refuse("another key in the certified public area", "the expected key")
 	}
 	return nil
 }
 
 func (in *CertifyInput) checkNameAlgorithm(whose string, alg tpm2.TPMAlgID) error {
 	if alg == tpm2.TPMAlgSHA1 && !in.Options.InsecureAllowSHA1Name {
-		return tpmwire.Refuse(checkNameAlgorithm, "SHA1 for the "+whose, "SHA256, SHA384 or SHA512")
+		return checkNameAlgorithm.Refuse("SHA1 for the "+whose, "SHA256, SHA384 or SHA512")
 	}
 	return nil
 }
@@ -124,15 +124,15 @@ func (in *CertifyInput) checkNameAlgorithm(whose string, alg tpm2.TPMAlgID) erro
 func (in *CertifyInput) checkQualifiedSigner() error {
 	signer := in.Attest.QualifiedSigner
 	if !isName(signer) {
-		return tpmwire.Refuse(checkQualifiedSigner, refusal.Hex(signer), "a Qualified Name")
+		return checkQualifiedSigner.Refuse(refusal.Hex(signer), "a Qualified Name")
 	}
 	switch alg := tpm2.TPMAlgID(binary.BigEndian.Uint16(signer)); {
 	case in.AK == nil:
 		return in.checkNameAlgorithm("attestation key", alg)
 	case alg != in.AK.NameAlg:
-		return tpmwire.Refuse(checkQualifiedSigner, tpmwire.AlgorithmName(alg), tpmwire.AlgorithmName(in.AK.NameAlg))
+		return checkQualifiedSigner.Refuse(tpmwire.AlgorithmName(alg), tpmwire.AlgorithmName(in.AK.NameAlg))
 	case bytes.Equal(signer, in.AKName) || in.AK.hasNameAtOtherWidth(signer):
-		return tpmwire.Refuse(checkQualifiedSigner, "the Name of a key that was loaded from outside", "the Qualified Name of a restricted key")
+		return checkQualifiedSigner.Refuse("the Name of a key that was loaded from outside", "the Qualified Name of a restricted key")
 	}
 	return nil
 }
@@ -144,19 +144,19 @@ func (in *CertifyInput) checkKeyAttributes() error {
 	a := in.Public.Attributes
 	switch {
 	case a.Has(AttributeFixedTPM) && !a.Has(AttributeFixedParent):
-		return tpmwire.Refuse(checkKeyAttributes, a.String(), "fixedParent with fixedTPM")
+		return checkKeyAttributes.Refuse(a.String(), "fixedParent with fixedTPM")
 	case a.Has(AttributeFixedTPM | AttributeEncryptedDuplication):
-		return tpmwire.Refuse(checkKeyAttributes, a.String(), "encryptedDuplication clear with fixedTPM")
+		return checkKeyAttributes.Refuse(a.String(), "encryptedDuplication clear with fixedTPM")
 	case a.Has(AttributeRestricted) && a.Has(AttributeSign) == a.Has(AttributeDecrypt):
-		return tpmwire.Refuse(checkKeyAttributes, a.String(), "one of sign and decrypt with restricted")
+		return checkKeyAttributes.Refuse(a.String(), "one of sign and decrypt with restricted")
 	case !a.HasAny(AttributeSign | AttributeDecrypt):
-		return tpmwire.Refuse(checkKeyAttributes, a.String(), "sign or decrypt")
+		return checkKeyAttributes.Refuse(a.String(), "sign or decrypt")
 	case a.Has(AttributeRestricted) && !in.Options.AllowRestrictedKey:
-		return tpmwire.Refuse(checkKeyAttributes, a.String(), "restricted clear")
+		return checkKeyAttributes.Refuse(a.String(), "restricted clear")
 	case a.Has(AttributeX509Sign):
-		return tpmwire.Refuse(checkKeyAttributes, a.String(), "x509sign clear")
+		return checkKeyAttributes.Refuse(a.String(), "x509sign clear")
 	case !a.Has(AttributeSign) && !in.Options.AllowDecryptionKey:
-		return tpmwire.Refuse(checkKeyAttributes, a.String(), "sign set")
+		return checkKeyAttributes.Refuse(a.String(), "sign set")
 	}
 	return nil
 }
@@ -165,14 +165,14 @@ func (in *CertifyInput) checkKeyAttributes() error {
 func (in *CertifyInput) checkResidency() error {
 	name, qualified := in.Attest.Certified.Name, in.Attest.Certified.QualifiedName
 	if !isName(qualified) || tpm2.TPMAlgID(binary.BigEndian.Uint16(qualified)) != in.Public.NameAlg {
-		return tpmwire.Refuse(checkQualifiedName, refusal.Hex(qualified), "a name under "+tpmwire.AlgorithmName(in.Public.NameAlg))
+		return checkQualifiedName.Refuse(refusal.Hex(qualified), "a name under "+tpmwire.AlgorithmName(in.Public.NameAlg))
 	}
 	a := in.Public.Attributes
 	if bytes.Equal(name, qualified) && a.HasAny(AttributeFixedTPM|AttributeFixedParent|AttributeRestricted) {
-		return tpmwire.Refuse(checkResidencyClaim, a.String(), "fixedTPM, fixedParent and restricted clear in a key that was loaded from outside")
+		return checkResidencyClaim.Refuse(a.String(), "fixedTPM, fixedParent and restricted clear in a key that was loaded from outside")
 	}
 	if in.Options.RequireTPMResident && !in.TPMResident() {
-		return tpmwire.Refuse(checkResidency, a.String()+", Qualified Name "+refusal.Hex(qualified), "fixedTPM, fixedParent and a parent")
+		return checkResidency.Refuse(a.String()+", Qualified Name "+refusal.Hex(qualified), "fixedTPM, fixedParent and a parent")
 	}
 	return nil
 }

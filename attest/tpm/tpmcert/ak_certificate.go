@@ -77,7 +77,7 @@ type AKPresented struct {
 // [*refusal.Error].
 func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
 	if len(certificates) == 0 {
-		return nil, refuse(checkCertificateMissing, "", "an AK certificate")
+		return nil, checkCertificateMissing.Refuse("", "an AK certificate")
 	}
 	if err := checkNumber(certificates); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (v *AKVerifier) Verify(ctx context.Context, p *AKPresented, now time.Time, 
 	case v == nil || len(v.issuers) == 0:
 		return nil, errNotMade
 	case p == nil || p.leaf == nil:
-		return nil, refuse(checkCertificateMissing, "", "an AK certificate")
+		return nil, checkCertificateMissing.Refuse("", "an AK certificate")
 	case now.IsZero():
 		return nil, errors.New("AK certificate: no time")
 	}
@@ -171,11 +171,11 @@ func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 			continue
 		}
 		if kind := id.Kind(); kind == "" || kind != s.Kind() || len(id) <= len(kind)+1 {
-			return "", refuse(attest.CheckIdentity, string(id), "a kind, a colon and a name")
+			return "", attest.CheckIdentity.Refuse(string(id), "a kind, a colon and a name")
 		}
 		return id, nil
 	}
-	return "", refuse(attest.CheckIdentity, "none of the forms of profile "+profile.Name, "a machine identity")
+	return "", attest.CheckIdentity.Refuse("none of the forms of profile "+profile.Name, "a machine identity")
 }
 
 // VerifyAKCertificate checks an AK certificate and the chain that came with it, in DER, leaf

@@ -88,7 +88,7 @@ func caOf(c *x509.Certificate, root bool) *certificate {
 	// As in TLS, a CA may certify for the extended key usages that it has itself.
 	usages, ok := extKeyUsages(c)
 	if !ok {
-		out.unfit = cmp.Or(out.unfit, refuse(checkCertificateExtKeyUsage, "a bad extension", "that of a CA"))
+		out.unfit = cmp.Or(out.unfit, checkCertificateExtKeyUsage.Refuse("a bad extension", "that of a CA"))
 	}
 	if !slices.Contains(usages, oid.AnyExtendedKeyUsage) {
 		out.usages = usages
@@ -132,7 +132,7 @@ func checkCA(c *x509.Certificate, root bool) error {
 	default:
 		return nil
 	}
-	return refuse(CheckCertificateChain, got, "that of a CA")
+	return CheckCertificateChain.Refuse(got, "that of a CA")
 }
 
 // looksAtLeaves reports whether an extension of a CA certificate can be satisfied by one leaf
@@ -146,7 +146,7 @@ func looksAtLeaves(e pkix.Extension) bool {
 // inCertificate adds to an error which certificate it is about.
 func inCertificate(c *x509.Certificate, err error) error {
 	if e, ok := errors.AsType[*refusal.Error](err); ok {
-		return refuse(e.Check, e.Got+" in CA certificate "+nameText(c.Subject), e.Want)
+		return e.Check.Refuse(e.Got+" in CA certificate "+nameText(c.Subject), e.Want)
 	}
 	return err
 }
@@ -171,7 +171,7 @@ func checkLinkForm(cert, issuer *certificate, allowSHA1 bool, sha1Tolerance stri
 	case isRSA != wantRSA:
 		return badLink(cert, issuer, errors.New("the issuer's key is of another kind than the signature"))
 	case cert.SignatureAlgorithm == x509.SHA1WithRSA && !allowSHA1:
-		return refuse(checkCertificateSHA1, "a signature over SHA-1 by "+nameText(issuer.Subject),
+		return checkCertificateSHA1.Refuse("a signature over SHA-1 by "+nameText(issuer.Subject),
 			"SHA-256 or more"+sha1Tolerance)
 	}
 	return nil

@@ -75,7 +75,7 @@ func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certi
 	if usages != nil {
 		chain = s.extend(ctx, chain, usages)
 	} else {
-		s.fail(1, nil, refuse(CheckCertificateChain, "a key identifier of another issuer", "that of the next certificate"))
+		s.fail(1, nil, CheckCertificateChain.Refuse("a key identifier of another issuer", "that of the next certificate"))
 		chain = nil
 	}
 	switch {
@@ -85,7 +85,7 @@ func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certi
 		if missing := s.failure.missing; missing != nil && below != nil {
 			s.failure.err, s.failure.reached = below, true
 		} else if missing != nil {
-			s.failure.err = refuse(CheckCertificateChain, "a chain that ends at issuer "+nameText(missing.Issuer),
+			s.failure.err = CheckCertificateChain.Refuse("a chain that ends at issuer "+nameText(missing.Issuer),
 				"one of the roots, or an intermediate that leads there")
 		}
 		return nil, new(s.failure)
@@ -105,7 +105,7 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 	top := chain[len(chain)-1]
 	s.fail(len(chain), top, nil)
 	if len(chain) > message.MaxChainLinks {
-		s.fail(len(chain), nil, refuse(CheckCertificateChain, "a chain of over "+strconv.Itoa(message.MaxChainLinks)+" links",
+		s.fail(len(chain), nil, CheckCertificateChain.Refuse("a chain of over "+strconv.Itoa(message.MaxChainLinks)+" links",
 			"at most "+strconv.Itoa(message.MaxChainLinks)))
 		return nil
 	}
@@ -180,7 +180,7 @@ func (s *chainSearch) checkStep(chain []*certificate, usages []oid.OID, issuer *
 	}
 	below := len(chain) - 1 // intermediates
 	if issuer.BasicConstraintsValid && (issuer.MaxPathLen > 0 || issuer.MaxPathLenZero) && below > issuer.MaxPathLen {
-		return nil, inCertificate(issuer.Certificate, refuse(CheckCertificateChain, "a path length that is too short",
+		return nil, inCertificate(issuer.Certificate, CheckCertificateChain.Refuse("a path length that is too short",
 			"that of a CA"))
 	}
 	if err := checkLinkForm(top, issuer, s.allowSHA1, s.sha1Tolerance); err != nil {
@@ -191,7 +191,7 @@ func (s *chainSearch) checkStep(chain []*certificate, usages []oid.OID, issuer *
 	}
 	left := slices.DeleteFunc(slices.Clone(usages), func(id oid.OID) bool { return !slices.Contains(issuer.usages, id) })
 	if len(left) == 0 {
-		return nil, inCertificate(issuer.Certificate, refuse(checkCertificateExtKeyUsage, "a limit to the extended key usages "+usagesText(issuer.usages),
+		return nil, inCertificate(issuer.Certificate, checkCertificateExtKeyUsage.Refuse("a limit to the extended key usages "+usagesText(issuer.usages),
 			usagesText(usages)))
 	}
 	return left, nil
@@ -205,7 +205,7 @@ func (s *chainSearch) signed(ctx context.Context, chain []*certificate) bool {
 	}
 	constrained := slices.IndexFunc(chain[1:], func(c *certificate) bool { return c.constrained }) + 1
 	if constrained > 0 && usedSHA1(chain) {
-		s.fail(len(chain), nil, inCertificate(chain[constrained].Certificate, refuse(CheckCertificateChain, "constraints on names or policies, which are not checked together with SHA-1,",
+		s.fail(len(chain), nil, inCertificate(chain[constrained].Certificate, CheckCertificateChain.Refuse("constraints on names or policies, which are not checked together with SHA-1,",
 			"none")))
 		return false
 	}

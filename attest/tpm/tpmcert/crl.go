@@ -58,7 +58,7 @@ func NewCRLStore(lists ...[]byte) (*CRLStore, error) {
 // "certificate-revocation-unknown".
 func (s *CRLStore) Replace(lists ...[]byte) error {
 	if len(lists) == 0 {
-		return refuse(checkCRL, "no list", "at least one; without new lists, do not call Replace, and the present ones stay")
+		return checkCRL.Refuse("no list", "at least one; without new lists, do not call Replace, and the present ones stay")
 	}
 	var made crlSet
 	for n, der := range lists {

@@ -35,7 +35,7 @@ func (d DirectoryName) check(required bool, profile string) error {
 	if !required || d.whole() {
 		return nil
 	}
-	return refuse(checkSubjectAltName, "no whole TCG directory name", "manufacturer, model and version, by profile "+profile)
+	return checkSubjectAltName.Refuse("no whole TCG directory name", "manufacturer, model and version, by profile "+profile)
 }
 
 // subjectAltName has the fields of the extension that this package reads.
@@ -66,7 +66,7 @@ const (
 const checkSubjectAltName refusal.Check = "certificate-subject-alt-name"
 
 func sanFault(want string) error {
-	return refuse(checkSubjectAltName, "a bad subjectAltName", want)
+	return checkSubjectAltName.Refuse("a bad subjectAltName", want)
 }
 
 // parseSubjectAltName parses the extension, if there is one.

@@ -63,11 +63,11 @@ type EKEncoding struct {
 func (tolerated EKEncoding) check(used EKEncoding) error {
 	switch {
 	case used.TCGHeader && !tolerated.TCGHeader:
-		return refuse(checkEKEncoding, "the TCG's header in front of the certificate", "DER only, or the tolerance TCGHeader")
+		return checkEKEncoding.Refuse("the TCG's header in front of the certificate", "DER only, or the tolerance TCGHeader")
 	case used.NVPadding && !tolerated.NVPadding:
-		return refuse(checkEKEncoding, "padding after the certificate", "DER only, or the tolerance NVPadding")
+		return checkEKEncoding.Refuse("padding after the certificate", "DER only, or the tolerance NVPadding")
 	case used.RSAESOAEPKey && !tolerated.RSAESOAEPKey:
-		return refuse(checkEKKeyEncoding, "an RSA key as id-RSAES-OAEP", "rsaEncryption, or the tolerance RSAESOAEPKey")
+		return checkEKKeyEncoding.Refuse("an RSA key as id-RSAES-OAEP", "rsaEncryption, or the tolerance RSAESOAEPKey")
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func ParseEK(data []byte) (*EKCertificate, error) {
 // checkEKStrength refuses keys that are not acceptable as EKs.
 func checkEKStrength(pub crypto.PublicKey) error {
 	if key, ok := pub.(*rsa.PublicKey); ok && key != nil && roca.Vulnerable(key.N) {
-		return refuse(checkROCA, "an RSA modulus made by Infineon's flawed key generation (CVE-2017-15361)",
+		return checkROCA.Refuse("an RSA modulus made by Infineon's flawed key generation (CVE-2017-15361)",
 			"an EK that cannot be computed from its public half")
 	}
 	return statement.CheckKeyStrength(pub)
@@ -171,7 +171,7 @@ func oaepKey(spki []byte) (*rsa.PublicKey, error) {
 		bits.ReadASN1(&key, asn1.SEQUENCE) && bits.Empty() && key.ReadASN1Integer(n) && key.ReadASN1Integer(&e) &&
 		key.Empty() && n.Sign() > 0 && e > 0 && e <= math.MaxInt32
 	if !ok {
-		return nil, refuse(checkEKKeyEncoding, "a SubjectPublicKeyInfo that cannot be read", "RSA, also as id-RSAES-OAEP, or ECC")
+		return nil, checkEKKeyEncoding.Refuse("a SubjectPublicKeyInfo that cannot be read", "RSA, also as id-RSAES-OAEP, or ECC")
 	}
 	return &rsa.PublicKey{N: n, E: int(e)}, nil
 }
@@ -212,7 +212,7 @@ func parseSpecification(cert *x509.Certificate) (*TPMSpecification, error) {
 		}
 	}
 	if !ok {
-		return nil, refuse(checkSpecification, "a TPM specification attribute that cannot be read",
+		return nil, checkSpecification.Refuse("a TPM specification attribute that cannot be read",
 			"one SEQUENCE { family, level, revision }")
 	}
 	return found, nil

@@ -25,7 +25,7 @@ const checkEKChainEncoding refusal.Check = "ek-chain-encoding"
 func ParseEKChain(indexes [][]byte) ([]*x509.Certificate, error) {
 	joined := bytes.Join(indexes, nil)
 	if len(joined) > der.MaxNVChain {
-		return nil, refuse(der.CheckSize, "an EK chain of more than 64 KiB", "at most that")
+		return nil, der.CheckSize.Refuse("an EK chain of more than 64 KiB", "at most that")
 	}
 	// A certificate that continues in the next index leaves no room for padding.
 	if certs, err := parseContents(indexes...); err == nil {
@@ -41,7 +41,7 @@ func parseContents(contents ...[]byte) ([]*x509.Certificate, error) {
 		for !rest.Empty() && der.CheckPadding(rest) != nil {
 			var der cryptobyte.String
 			if !rest.ReadASN1Element(&der, asn1.SEQUENCE) {
-				return nil, refuse(checkEKChainEncoding, "bytes that are neither a certificate nor padding", "certificates in DER")
+				return nil, checkEKChainEncoding.Refuse("bytes that are neither a certificate nor padding", "certificates in DER")
 			}
 			c, err := x509.ParseCertificate(der)
 			if err != nil {

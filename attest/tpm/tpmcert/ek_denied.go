@@ -99,7 +99,7 @@ func (v *EKVerifier) deny(d DirectoryName, got string, first, last uint32) error
 		if first == last {
 			got += " " + firmwareText(first)
 		}
-		return refuse(CheckTPMDenied, strings.TrimSuffix("a TPM of "+denied.Vendor+" "+denied.Model, " ")+" with "+got,
+		return CheckTPMDenied.Refuse(strings.TrimSuffix("a TPM of "+denied.Vendor+" "+denied.Model, " ")+" with "+got,
 			"none of "+firmwareText(denied.First)+" to "+firmwareText(denied.Last)+" ("+denied.Reason+")")
 	}
 	return nil

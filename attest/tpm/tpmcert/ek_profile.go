@@ -128,10 +128,10 @@ var ekUsages = []oid.OID{oid.TCGKpEKCertificate}
 
 func (p *EKProfile) checkConstraints(cert *x509.Certificate) error {
 	if cert.IsCA {
-		return refuse(checkCertificateCA, "a CA certificate", "the certificate of an EK")
+		return checkCertificateCA.Refuse("a CA certificate", "the certificate of an EK")
 	}
 	if !p.NoBasicConstraints && !cert.BasicConstraintsValid {
-		return refuse(checkCertificateExtension, "no basic constraints", "CA:FALSE, by profile "+p.Name)
+		return checkCertificateExtension.Refuse("no basic constraints", "CA:FALSE, by profile "+p.Name)
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (p *EKProfile) checkKeyUsage(ek *EKCertificate) error {
 		if usage&x509.KeyUsageDigitalSignature != 0 && usage&noSigningKeyUsage == 0 {
 			got += " (an AK's)"
 		}
-		return refuse(checkCertificateKeyUsage, got, keyUsageText(want)+" (an EK's), by profile "+p.Name)
+		return checkCertificateKeyUsage.Refuse(got, keyUsageText(want)+" (an EK's), by profile "+p.Name)
 	}
 	return nil
 }
@@ -160,11 +160,11 @@ func (p *EKProfile) checkKeyUsage(ek *EKCertificate) error {
 func (p *EKProfile) checkSpecification(s *TPMSpecification) error {
 	switch {
 	case s == nil && p.RequireSpecification:
-		return refuse(checkSpecification, "none", "family 2.0, by profile "+p.Name)
+		return checkSpecification.Refuse("none", "family 2.0, by profile "+p.Name)
 	case s == nil || s.Family == "2.0" || s.Family == "1.2" && p.TPM12Specification:
 		return nil
 	}
-	return refuse(checkSpecification, "TPM family "+s.Family, "2.0, by profile "+p.Name)
+	return checkSpecification.Refuse("TPM family "+s.Family, "2.0, by profile "+p.Name)
 }
 
 // usedBy returns the names of the tolerances without which the certificate would have been

@@ -103,7 +103,7 @@ func (r *revocation) ask(lists crlSet, c, ca *x509.Certificate, allowSHA1 bool, 
 		}
 		// A certificate that a list revokes stays revoked, however old the list is.
 		if reason, revoked := l.reasonFor(c); revoked {
-			return refuse(checkRevoked, "certificate "+hex.EncodeToString(c.SerialNumber.Bytes())+" of "+ca.Subject.String()+", revoked for reason "+strconv.Itoa(reason),
+			return checkRevoked.Refuse("certificate "+hex.EncodeToString(c.SerialNumber.Bytes())+" of "+ca.Subject.String()+", revoked for reason "+strconv.Itoa(reason),
 				"one that is not")
 		}
 		switch {

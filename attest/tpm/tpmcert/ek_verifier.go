@@ -158,7 +158,7 @@ func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
 	}
 	for n, id := range config.Allowed {
 		if _, err := attest.ParseIdentity(string(id)); err != nil || id.Kind() != ekIdentityKind {
-			return nil, unusable("Allowed", n, refuse(checkEKIdentity, string(id),
+			return nil, unusable("Allowed", n, checkEKIdentity.Refuse(string(id),
 				"ek:sha256: and 64 lower-case hexadecimal digits"))
 		}
 		v.allowed[id] = true
@@ -208,7 +208,7 @@ func (v *EKVerifier) Verify(ctx context.Context, ek *EKPresented, machine *csr.M
 	case v == nil || v.known == nil:
 		return nil, errNotMade
 	case ek == nil || ek.ek.PublicKey == nil:
-		return nil, refuse(checkEKSources, "", "an EK certificate or an EK")
+		return nil, checkEKSources.Refuse("", "an EK certificate or an EK")
 	}
 	return v.verifyEK(ctx, newLinks(budget), ek, machine, now)
 }
@@ -231,9 +231,9 @@ func (p *EKPresented) Key() crypto.PublicKey { return p.ek.PublicKey }
 func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, error) {
 	switch {
 	case len(certificates) > 0 && len(ekPublic) > 0:
-		return nil, refuse(checkEKSources, "an EK certificate and an EK without one", "one EK")
+		return nil, checkEKSources.Refuse("an EK certificate and an EK without one", "one EK")
 	case len(certificates) == 0 && len(ekPublic) == 0:
-		return nil, refuse(checkEKSources, "", "an EK certificate or an EK")
+		return nil, checkEKSources.Refuse("", "an EK certificate or an EK")
 	case len(ekPublic) > 0:
 		ek, err := parseEKPublic(ekPublic)
 		if err != nil {
@@ -310,10 +310,10 @@ func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr
 // such issuer, the error is that of the issuer that got furthest.
 func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, now time.Time) (*EKFacts, error) {
 	if p.leaf == nil {
-		return nil, refuse(checkEKUntrusted, string(p.Identity())+" without a certificate", "one that is on the list of EKs, or that the platform states")
+		return nil, checkEKUntrusted.Refuse(string(p.Identity())+" without a certificate", "one that is on the list of EKs, or that the platform states")
 	}
 	if len(v.issuers) == 0 {
-		return nil, refuse(checkEKUntrusted, string(p.Identity()), "one that is on the list of EKs, or that the platform states, as no issuer is trusted")
+		return nil, checkEKUntrusted.Refuse(string(p.Identity()), "one that is on the list of EKs, or that the platform states, as no issuer is trusted")
 	}
 	if err := checkCriticalExtensions(p.leaf.Certificate); err != nil {
 		return nil, err

@@ -87,7 +87,7 @@ func (s OtherNameIdentity) find(san *subjectAltName, _ bool) (attest.Identity, e
 			continue
 		}
 		if found != "" {
-			return "", refuse(attest.CheckIdentity, "two OtherNames", "one")
+			return "", attest.CheckIdentity.Refuse("two OtherNames", "one")
 		}
 		prefix := "othername:"
 		if s.Issuer != "" {

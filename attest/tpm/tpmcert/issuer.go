@@ -170,7 +170,7 @@ func (p *sentChain) parseAbove(ctx context.Context, w *links, known *linkMemory)
 			return nil, err
 		}
 		if below.issuer != c.subject || c.subject == c.issuer || slices.ContainsFunc(parsed, c.sameSubject) {
-			return nil, refuse(checkCertificateOrder, number+", "+nameText(c.Subject),
+			return nil, checkCertificateOrder.Refuse(number+", "+nameText(c.Subject),
 				"the issuer of the one before it, no root, and no name twice")
 		}
 		parsed = append(parsed, c)
@@ -182,11 +182,11 @@ func (p *sentChain) parseAbove(ctx context.Context, w *links, known *linkMemory)
 // checkValidity checks a certificate's own validity.
 func checkValidity(cert *x509.Certificate, now time.Time) error {
 	if now.After(cert.NotAfter) {
-		return refuse(checkCertificateExpired, "an end of "+cert.NotAfter.UTC().Format(time.RFC3339),
+		return checkCertificateExpired.Refuse("an end of "+cert.NotAfter.UTC().Format(time.RFC3339),
 			"one after "+now.UTC().Format(time.RFC3339))
 	}
 	if now.Before(cert.NotBefore) {
-		return refuse(checkCertificateNotYetValid, "a beginning of "+cert.NotBefore.UTC().Format(time.RFC3339),
+		return checkCertificateNotYetValid.Refuse("a beginning of "+cert.NotBefore.UTC().Format(time.RFC3339),
 			"one before "+now.UTC().Format(time.RFC3339))
 	}
 	return nil

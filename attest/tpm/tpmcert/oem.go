@@ -67,7 +67,7 @@ func (s HardwareIdentity) find(san *subjectAltName, inDirectory bool) (attest.Id
 	case serial == nil:
 		return "", err
 	case isPlaceholder(string(serial)):
-		return "", refuse(attest.CheckIdentity, "the TPM's serial number "+refusal.Quote(string(serial)), notPlaceholder)
+		return "", attest.CheckIdentity.Refuse("the TPM's serial number "+refusal.Quote(string(serial)), notPlaceholder)
 	}
 	return attest.Identity(s.Kind() + ":" + s.Issuer + "/" + url.PathEscape(string(serial))), nil
 }
@@ -86,11 +86,11 @@ func (san *subjectAltName) tpmSerial(inDirectory bool) ([]byte, error) {
 	case len(modules) == 0:
 		return nil, nil
 	case len(modules) > 1:
-		return nil, refuse(attest.CheckIdentity, "two HardwareModuleNames", "one")
+		return nil, attest.CheckIdentity.Refuse("two HardwareModuleNames", "one")
 	case !oid.Read(&modules[0], &hwType) || !modules[0].ReadASN1(&serial, asn1.OCTET_STRING) || !modules[0].Empty() || serial.Empty():
-		return nil, refuse(attest.CheckIdentity, "a bad HardwareModuleName", "SEQUENCE { hwType, hwSerialNum OCTET STRING }")
+		return nil, attest.CheckIdentity.Refuse("a bad HardwareModuleName", "SEQUENCE { hwType, hwSerialNum OCTET STRING }")
 	case hwType != oid.TCGTPM20:
-		return nil, refuse(attest.CheckIdentity, "a HardwareModuleName of type "+hwType.String(), oid.TCGTPM20.String()+", a TPM 2.0")
+		return nil, attest.CheckIdentity.Refuse("a HardwareModuleName of type "+hwType.String(), oid.TCGTPM20.String()+", a TPM 2.0")
 	}
 	return serial, nil
 }
@@ -133,10 +133,10 @@ func (s ChassisIdentity) Identify(cert *x509.Certificate) (attest.Identity, erro
 	}
 	serial, _, _ := strings.Cut(serials[0], ", BaseMAC ")
 	if len(parts)+len(serials) > 2 || parts[0] == "" || serial == "" {
-		return "", refuse(attest.CheckIdentity, "two or empty common names or serial numbers in the subject "+nameText(cert.Subject), "one of each")
+		return "", attest.CheckIdentity.Refuse("two or empty common names or serial numbers in the subject "+nameText(cert.Subject), "one of each")
 	}
 	if isPlaceholder(serial) {
-		return "", refuse(attest.CheckIdentity, "the serial number "+refusal.Quote(serial), notPlaceholder)
+		return "", attest.CheckIdentity.Refuse("the serial number "+refusal.Quote(serial), notPlaceholder)
 	}
 	return s.Machine(parts[0], serial), nil
 }
@@ -154,7 +154,7 @@ func (p *Profile) checkCapabilities(cert *x509.Certificate) error {
 	has := func(id oid.OID) bool { return slices.Contains(ids, id) }
 	if restricted := oid.TCGCapVerifiedTPMRestricted; slices.Contains(p.Policies, restricted) && !has(restricted) &&
 		(has(oid.TCGCapVerifiedTPMResidency) || has(oid.TCGCapVerifiedTPMFixed)) {
-		return refuse(checkCertificatePolicy, usagesText(ids), restricted.String()+" with them, by profile "+p.Name)
+		return checkCertificatePolicy.Refuse(usagesText(ids), restricted.String()+" with them, by profile "+p.Name)
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (p *Profile) checkPolicies(cert *x509.Certificate) error {
 	}
 	for _, want := range p.Policies {
 		if !slices.ContainsFunc(cert.PolicyIdentifiers, want.Equal) {
-			return refuse(checkCertificatePolicy, "no certificate policy "+want.String(), "it, by profile "+p.Name)
+			return checkCertificatePolicy.Refuse("no certificate policy "+want.String(), "it, by profile "+p.Name)
 		}
 	}
 	return nil
@@ -179,7 +179,7 @@ func (p *Profile) checkModule(cert *x509.Certificate, san *subjectAltName) error
 	}
 	serial, err := san.tpmSerial(p.InsecureAllowDirectoryName)
 	if serial == nil && err == nil {
-		err = refuse(checkSubjectAltName, "no HardwareModuleName", "that of a TPM, by profile "+p.Name)
+		err = checkSubjectAltName.Refuse("no HardwareModuleName", "that of a TPM, by profile "+p.Name)
 	}
 	return err
 }

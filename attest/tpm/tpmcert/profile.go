@@ -178,7 +178,7 @@ const noSigningKeyUsage = x509.KeyUsageKeyEncipherment | x509.KeyUsageDataEnciph
 // nothing about who signed the certificate.
 func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 	if cert.IsCA && !p.InsecureAllowCA {
-		return refuse(checkCertificateCA, "a CA certificate", "the certificate of an AK")
+		return checkCertificateCA.Refuse("a CA certificate", "the certificate of an AK")
 	}
 	return cmp.Or(
 		p.checkKeyUsage(cert),
@@ -194,7 +194,7 @@ func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 func checkExtensions(cert *x509.Certificate, ids []oid.OID, profile string) error {
 	for _, id := range ids {
 		if extension(cert, id) == nil {
-			return refuse(checkCertificateExtension, "no extension "+id.String(), "it, by profile "+profile)
+			return checkCertificateExtension.Refuse("no extension "+id.String(), "it, by profile "+profile)
 		}
 	}
 	return nil
@@ -204,7 +204,7 @@ func checkExtensions(cert *x509.Certificate, ids []oid.OID, profile string) erro
 // subjectAltName is removed from the list once it has been parsed.
 func checkCriticalExtensions(cert *x509.Certificate) error {
 	if unknown := cert.UnhandledCriticalExtensions; len(unknown) > 0 {
-		return refuse(checkCertificateExtension, "critical extension "+unknown[0].String(),
+		return checkCertificateExtension.Refuse("critical extension "+unknown[0].String(),
 			"critical extensions that are understood")
 	}
 	return nil
@@ -216,10 +216,10 @@ func (p *Profile) checkKeyUsage(cert *x509.Certificate) error {
 		bad &^= x509.KeyUsageKeyEncipherment
 	}
 	if bad != 0 {
-		return refuse(checkCertificateKeyUsage, keyUsageText(cert.KeyUsage), "no usage but that of a signing key")
+		return checkCertificateKeyUsage.Refuse(keyUsageText(cert.KeyUsage), "no usage but that of a signing key")
 	}
 	if cert.KeyUsage&p.KeyUsage != p.KeyUsage {
-		return refuse(checkCertificateKeyUsage, keyUsageText(cert.KeyUsage), keyUsageText(p.KeyUsage))
+		return checkCertificateKeyUsage.Refuse(keyUsageText(cert.KeyUsage), keyUsageText(p.KeyUsage))
 	}
 	return nil
 }
@@ -265,7 +265,7 @@ func checkExtKeyUsage(cert *x509.Certificate, wanted []oid.OID, optional bool, p
 	if len(wanted) > 0 {
 		want = "one of " + usagesText(wanted)
 	}
-	return refuse(checkCertificateExtKeyUsage, got, want+", by profile "+profile)
+	return checkCertificateExtKeyUsage.Refuse(got, want+", by profile "+profile)
 }
 
 // extKeyUsages returns the identifiers in the extension, or nil without one; ok is false if it

@@ -31,7 +31,7 @@ func checkProject(cert *x509.Certificate, projects []string, profile string) err
 		}
 		got = "project " + instance.ProjectID
 	}
-	return refuse(checkCertificateProject, got, "one of "+strings.Join(projects, ", ")+", by profile "+profile)
+	return checkCertificateProject.Refuse(got, "one of "+strings.Join(projects, ", ")+", by profile "+profile)
 }
 
 // checkProjectIDs refuses an impossible project ID.

@@ -134,11 +134,8 @@ func (f *File) WriteFile(path string) error {
 // errors.Is finds [io/fs.ErrNotExist].
 func ReadFile(path string) (*File, error) {
 	b, err := safefile.Read(path, maxFileSize, safefile.Private)
-	switch {
-	case errors.Is(err, safefile.CheckFile):
-		return nil, fmt.Errorf("tpmkey: %w: %w", checkFile, err)
-	case err != nil:
-		return nil, fmt.Errorf("tpmkey: %w", err)
+	if err != nil {
+		return nil, fmt.Errorf("tpmkey: %w", safefile.Refused(checkFile, err))
 	}
 	return ParseFile(b)
 }

@@ -28,6 +28,8 @@ type AttestedMachine struct {
 }
 
 // AttestedMachineSpec is a machine's pointer.
+//
+// +kubebuilder:object:generate=false
 type AttestedMachineSpec struct {
 	// Machine is the machine's identity. It never changes.
 	Machine string `json:"machine"`
@@ -36,6 +38,8 @@ type AttestedMachineSpec struct {
 }
 
 // NodeReference names the node that a pointer points to.
+//
+// +kubebuilder:object:generate=false
 type NodeReference struct {
 	// NodeName is the name of an [AttestedNode]. The pointer counts only while that node has
 	// the pointer's machine or Machine UID.
@@ -69,6 +73,8 @@ type AttestedMachineUID struct {
 }
 
 // AttestedMachineUIDSpec is the pointer of a Machine's UID.
+//
+// +kubebuilder:object:generate=false
 type AttestedMachineUIDSpec struct {
 	// MachineUID is the UID. It never changes.
 	MachineUID string `json:"machineUID"`

@@ -69,7 +69,7 @@ func NewSealedPair(chain, file []byte, public crypto.PublicKey, now time.Time, r
 		return nil, err
 	}
 	if !p.Sealed {
-		return nil, refuse("a key file with an unencrypted private key", "the file of a sealed key")
+		return nil, CheckPair.Refuse("a key file with an unencrypted private key", "the file of a sealed key")
 	}
 	return p, p.CheckKey(public)
 }
@@ -80,25 +80,21 @@ func newPair(chain, key []byte, now time.Time, renew func(received time.Time, le
 		return nil, err
 	}
 	if !p.Received.Before(p.Leaf.NotAfter) {
-		return nil, refuse("a certificate that expired at "+p.Leaf.NotAfter.UTC().Format(timeForm), "a certificate that is valid at "+p.Received.Format(timeForm)+", by this machine's clock")
+		return nil, CheckPair.Refuse("a certificate that expired at "+p.Leaf.NotAfter.UTC().Format(timeForm), "a certificate that is valid at "+p.Received.Format(timeForm)+", by this machine's clock")
 	}
 	p.Renew = renew(p.Received, p.Leaf).UTC().Truncate(time.Second)
 	return parsePair(p.Marshal())
-}
-
-func refuse(got, want string) error {
-	return &refusal.Error{Check: CheckPair, Got: got, Want: want}
 }
 
 // CheckKey refuses a public key that is not the certificate's. It is called for a sealed key once that
 // is loaded. The error matches [CheckPair].
 func (p *Pair) CheckKey(public crypto.PublicKey) error {
 	if p == nil || p.Leaf == nil {
-		return refuse("no certificate", "one")
+		return CheckPair.Refuse("no certificate", "one")
 	}
 	key, ok := p.Leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !key.Equal(public) {
-		return refuse("a key that is not the certificate's", "the certificate's")
+		return CheckPair.Refuse("a key that is not the certificate's", "the certificate's")
 	}
 	return nil
 }
@@ -126,14 +122,14 @@ func (p *Pair) Marshal() []byte {
 // certificate, in at most maxPairSize bytes. The error matches [CheckPair].
 func parsePair(text []byte) (*Pair, error) {
 	if len(text) > maxPairSize {
-		return nil, refuse(fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("at most %d", maxPairSize))
+		return nil, CheckPair.Refuse(fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("at most %d", maxPairSize))
 	}
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	times := bytes.Fields(line)
 	p := new(Pair)
 	var err error
 	if len(times) != 5 {
-		return nil, refuse("a different first line", "# received TIME, renew TIME")
+		return nil, CheckPair.Refuse("a different first line", "# received TIME, renew TIME")
 	}
 	p.Received, err = time.Parse(timeForm, string(bytes.TrimSuffix(times[2], []byte(","))))
 	if err == nil {
@@ -146,10 +142,10 @@ func parsePair(text []byte) (*Pair, error) {
 		return nil, err
 	}
 	if !bytes.Equal(p.Marshal(), text) {
-		return nil, refuse("a file in a different encoding", "the encoding that Pair.Marshal writes")
+		return nil, CheckPair.Refuse("a file in a different encoding", "the encoding that Pair.Marshal writes")
 	}
 	if p.Renew.Before(p.Received) || p.Renew.After(p.Leaf.NotAfter) {
-		return nil, refuse("renewal at "+p.Renew.Format(timeForm), "a time between "+p.Received.Format(timeForm)+" and "+p.Leaf.NotAfter.UTC().Format(timeForm))
+		return nil, CheckPair.Refuse("renewal at "+p.Renew.Format(timeForm), "a time between "+p.Received.Format(timeForm)+" and "+p.Leaf.NotAfter.UTC().Format(timeForm))
 	}
 	return p, nil
 }
@@ -160,12 +156,12 @@ func (p *Pair) parseBlocks(text []byte) error {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		switch {
 		case len(block.Headers) != 0:
-			return refuse("a PEM block with headers", "a block without headers")
+			return CheckPair.Refuse("a PEM block with headers", "a block without headers")
 		case p.Key != nil:
-			return refuse("a block "+refusal.Quote(block.Type)+" after the key", "the certificates, then their key")
+			return CheckPair.Refuse("a block "+refusal.Quote(block.Type)+" after the key", "the certificates, then their key")
 		case block.Type == blockCertificate:
 			if certificates++; certificates > maxChain {
-				return refuse("too many certificates", fmt.Sprintf("at most %d", maxChain))
+				return CheckPair.Refuse("too many certificates", fmt.Sprintf("at most %d", maxChain))
 			}
 			certificate, err := x509.ParseCertificate(block.Bytes)
 			if err != nil {
@@ -181,9 +177,9 @@ func (p *Pair) parseBlocks(text []byte) error {
 	}
 	switch {
 	case p.Leaf == nil:
-		return refuse("no certificate", "at least one")
+		return CheckPair.Refuse("no certificate", "at least one")
 	case p.Key == nil:
-		return refuse("no key", "the certificate's")
+		return CheckPair.Refuse("no key", "the certificate's")
 	case p.Sealed:
 		return nil
 	}

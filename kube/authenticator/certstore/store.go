@@ -216,7 +216,7 @@ func (l *Lock) has() bool {
 // WritePair replaces a pair. If it fails, on a full disk for example, the old pair stays.
 func (l *Lock) WritePair(name string, p *Pair) error {
 	if p == nil || p.Leaf == nil {
-		return refuse("no certificate", "one")
+		return CheckPair.Refuse("no certificate", "one")
 	}
 	return l.Write(name, p.Marshal())
 }

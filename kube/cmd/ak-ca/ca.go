@@ -93,7 +93,11 @@ func (f *config) kind(list *membership.StaticList) (attest.Kind, error) {
 			return nil, refusal.Config("--machines", "a list without machines", "lines such as ek:sha256:<64 hexadecimal digits> <name>")
 		}
 	} else {
-		makers, err := certificates(f.makers)
+		text, err := safefile.Read(f.makers, maxFile, safefile.Trusted)
+		var makers []*x509.Certificate
+		if err == nil {
+			makers, err = tpmcert.ParseCertificatesPEM(text)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("--makers: %w", err)
 		}
@@ -145,14 +149,9 @@ func (c *ca) certify(ctx context.Context, request *csr.Request) (*attest.Result,
 	if err != nil {
 		return nil, nil, err
 	}
-	template.NotBefore = c.now().Add(-csr.Backdate).UTC().Truncate(time.Second)
-	if template.NotBefore.Before(c.certificate.NotBefore) {
-		template.NotBefore = c.certificate.NotBefore
-	}
-	template.NotAfter = c.now().Add(c.lifetime).UTC().Truncate(time.Second)
-	if template.NotAfter.After(c.certificate.NotAfter) {
-		template.NotAfter = c.certificate.NotAfter
-	}
+	begin, end := c.now().Add(-csr.Backdate).UTC().Truncate(time.Second), c.now().Add(c.lifetime).UTC().Truncate(time.Second)
+	template.NotBefore = slices.MaxFunc([]time.Time{begin, c.certificate.NotBefore}, time.Time.Compare)
+	template.NotAfter = slices.MinFunc([]time.Time{end, c.certificate.NotAfter}, time.Time.Compare)
 	made, err := tpmcert.CreateAKCertificate(ctx, template, c.certificate, c.key)
 	if err != nil {
 		return nil, nil, err
@@ -196,14 +195,6 @@ func openRing(path string, now time.Time) (*attest.KeyRing, error) {
 		}
 	}
 	return attest.NewStaticKeyRing(slices.Clone(keys)...)
-}
-
-func certificates(path string) ([]*x509.Certificate, error) {
-	text, err := safefile.Read(path, maxFile, safefile.Trusted)
-	if err != nil {
-		return nil, err
-	}
-	return tpmcert.ParseCertificatesPEM(text)
 }
 
 // keyPair reads a certificate and its key from the files of two flags.

@@ -24,7 +24,7 @@ func Read(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return read(f, limit)
+	return ReadAll(f, path, limit)
 }
 
 // ReadForeign is [Read] for a file that another user may have created. It refuses a pipe or a device
@@ -38,13 +38,14 @@ func ReadForeign(path string, limit int64) ([]byte, error) {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return nil, errors.Join(err, refusal.Config("file", refusal.Quote(path), "a regular file"))
 	}
-	return read(f, limit)
+	return ReadAll(f, path, limit)
 }
 
-func read(f *os.File, limit int64) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+// ReadAll reads an open file of at most limit bytes; name is what errors call it.
+func ReadAll(from io.Reader, name string, limit int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(from, limit+1))
 	if err == nil && int64(len(text)) > limit {
-		err = fmt.Errorf("%s: more than %d bytes", refusal.Text(f.Name()), limit)
+		err = fmt.Errorf("%s: more than %d bytes", refusal.Text(name), limit)
 	}
 	return text, err
 }

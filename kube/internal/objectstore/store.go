@@ -32,10 +32,8 @@ type Store struct {
 // New makes an empty store.
 func New() *Store {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			panic(err)
-		}
+	if err := (&runtime.SchemeBuilder{corev1.AddToScheme, v1alpha1.AddToScheme}).AddToScheme(scheme); err != nil {
+		panic(err)
 	}
 	return &Store{Client: fake.NewClientBuilder().WithScheme(scheme).Build()}
 }

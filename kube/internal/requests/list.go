@@ -1,6 +1,7 @@
 package requests
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,9 +49,7 @@ func Each(ctx context.Context, api rest.Interface, selector fields.Selector, eac
 		if err != nil {
 			return "", fmt.Errorf("a list of requests: %w", err)
 		}
-		if version == "" {
-			version = page.ResourceVersion
-		}
+		version = cmp.Or(version, page.ResourceVersion)
 		if page.Continue == "" {
 			return version, nil
 		}

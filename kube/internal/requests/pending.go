@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -42,7 +44,7 @@ type pending struct {
 	started  bool
 	err      error // of the last list
 	watching watch.Interface
-	relist   bool // the next watch is to be a list
+	relist   atomic.Bool // the next watch is to be a list
 }
 
 func newPending(signer string, b *backlog) *pending {
@@ -92,7 +94,7 @@ func (p *pending) takeLeftOut() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.relist = true
+	p.relist.Store(true)
 	if p.watching != nil {
 		p.watching.Stop()
 	}
@@ -118,7 +120,7 @@ func (p *pending) list(ctx context.Context) (runtime.Object, error) {
 }
 
 func (p *pending) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	if p.takeRelist() {
+	if p.relist.Swap(false) {
 		return nil, apierrors.NewResourceExpired("some requests were left out of the last list")
 	}
 	options.Watch, options.FieldSelector = true, p.selector().String()
@@ -129,19 +131,10 @@ func (p *pending) watch(ctx context.Context, options metav1.ListOptions) (watch.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watching = w
-	if p.relist { // meanwhile
+	if p.relist.Load() { // meanwhile
 		w.Stop()
 	}
 	return w, nil
-}
-
-// takeRelist reports, once, whether a list is to come next.
-func (p *pending) takeRelist() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	relist := p.relist
-	p.relist = false
-	return relist
 }
 
 // WaitForSync waits until the requests have been listed.
@@ -193,20 +186,17 @@ func (p *pending) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 // more when one of Kubernetes' own signers has made a certificate, which has to be recorded or, for
 // serving, counted.
 func (p *pending) waits(r *certificatesv1.CertificateSigningRequest) bool {
-	approved := false
-	for _, c := range r.Status.Conditions {
-		switch c.Type {
-		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
-			return false
-		case certificatesv1.CertificateApproved:
-			approved = true
-		}
-	}
-	if p.backlog.opts.Approved && !approved || p.backlog.opts.Done.Has(r) {
+	if Has(r, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) ||
+		p.backlog.opts.Approved && !Has(r, certificatesv1.CertificateApproved) || p.backlog.opts.Done.Has(r) {
 		return false
 	}
 	return len(r.Status.Certificate) == 0 || r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName ||
 		r.Spec.SignerName == certificatesv1.KubeletServingSignerName
+}
+
+// Has reports whether a request has a condition of one of the types.
+func Has(r *certificatesv1.CertificateSigningRequest, types ...certificatesv1.RequestConditionType) bool {
+	return slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return slices.Contains(types, c.Type) })
 }
 
 // see takes a request as it is now, and lean.

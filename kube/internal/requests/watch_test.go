@@ -331,7 +331,7 @@ func TestWatchOpens(t *testing.T) {
 			t.Error("it is locked while the watch is opened")
 			return
 		}
-		p.relist = true
+		p.relist.Store(true)
 		p.mu.Unlock()
 	}
 	testkit.MustDo(p.follow(newManager(t, api)))
@@ -367,10 +367,10 @@ func TestFollowFails(t *testing.T) {
 			t.Errorf("read while reading fails: %v", err)
 		}
 	}
-	if p.takeLeftOut(); p.relist {
+	if p.takeLeftOut(); p.relist.Load() {
 		t.Error("it is to be listed again, and nothing was left out")
 	}
-	p.relist = true
+	p.relist.Store(true)
 	for _, expired := range []bool{true, false} {
 		w, err := p.watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"})
 		if apierrors.IsResourceExpired(err) != expired || err != nil && !expired {

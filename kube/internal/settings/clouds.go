@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -85,7 +86,7 @@ func (g *GCE) kind() (attest.Kind, error) {
 		return nil, refusal.Config("keysURL", g.KeysURL, gce.KeysURL+" or a mirror of it: a service account's own keys sign whatever its owner likes")
 	}
 	config := jws.RemoteConfig{Client: new(http.Client), JWKSURL: g.KeysURL}
-	orElse(&config.JWKSURL, gce.KeysURL)
+	config.JWKSURL = cmp.Or(config.JWKSURL, gce.KeysURL)
 	if g.KeysFile != "" {
 		read := func(context.Context) ([]*jws.Key, time.Duration, error) {
 			text, err := files.Read(g.KeysFile, configfile.MaxSize)

@@ -83,45 +83,30 @@ func (s *Settings) sumOf(text []byte) ([sha256.Size]byte, error) {
 	}
 	all := sha256.New()
 	fmt.Fprintf(all, "%x\n", sha256.Sum256(text))
-	for _, path := range append(named(fields), s.Cluster.CAFile) {
+	for _, path := range append(named(fields, false), s.Cluster.CAFile) {
 		read, err := files.Read(path, configfile.MaxSize) // an error is for the file's reader
 		fmt.Fprintf(all, "%t %x\n", err == nil, sha256.Sum256(read))
 	}
 	return [sha256.Size]byte(all.Sum(nil)), nil
 }
 
-// named returns the paths in a configuration of files that are read only at the start.
-func named(tree any) []string {
-	var paths []string
+// named returns the paths in a configuration of files that are read only at the start: the texts
+// below the fields for them, or in the whole tree.
+func named(tree any, whole bool) (paths []string) {
 	switch node := tree.(type) {
+	case string:
+		if whole {
+			paths = []string{node}
+		}
 	case []any:
 		for _, child := range node {
-			paths = append(paths, named(child)...)
+			paths = append(paths, named(child, whole)...)
 		}
 	case map[string]any:
 		for key, child := range node {
-			if slices.Contains([]string{"rootsFile", "intermediatesFile", "crlFiles"}, key) {
-				paths = append(paths, texts(child)...)
-				continue
-			}
-			paths = append(paths, named(child)...)
+			paths = append(paths, named(child, whole || slices.Contains([]string{"rootsFile", "intermediatesFile", "crlFiles"}, key))...)
 		}
 	}
 	slices.Sort(paths)
 	return paths
-}
-
-// texts returns the strings in a string or list.
-func texts(tree any) []string {
-	switch node := tree.(type) {
-	case string:
-		return []string{node}
-	case []any:
-		var all []string
-		for _, child := range node {
-			all = append(all, texts(child)...)
-		}
-		return all
-	}
-	return nil
 }

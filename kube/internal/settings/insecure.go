@@ -2,8 +2,10 @@ package settings
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -33,17 +35,16 @@ type InsecureSigner struct {
 const maxInsecureLifetime = 365 * 24 * time.Hour
 
 func (i *InsecureSigner) complete() {
-	orElse(&i.MetricsAddress, "127.0.0.1:8084")
-	orElse(&i.HealthAddress, ":8085")
-	if i.MaxLifetime.Duration == 0 {
-		i.MaxLifetime.Duration = maxInsecureLifetime
-	}
+	i.MetricsAddress = cmp.Or(i.MetricsAddress, "127.0.0.1:8084")
+	i.HealthAddress = cmp.Or(i.HealthAddress, ":8085")
+	i.MaxLifetime.Duration = cmp.Or(i.MaxLifetime.Duration, maxInsecureLifetime)
 }
 
 // check refuses the CA of the signer of nodes that attest: a party that trusts a CA trusts all its
 // certificates.
 func (i *InsecureSigner) check(attested *Signer) error {
 	switch {
+	case i == nil:
 	case i.CertificateFile == "" || i.KeyFile == "":
 		return refusal.Config("insecureSigner.certificateFile and keyFile", "", "two paths")
 	case i.CertificateFile == attested.CertificateFile || i.KeyFile == attested.KeyFile:
@@ -82,7 +83,7 @@ const noEvidence = "none"
 // identity, and gets certificates of [csr.SignerClientInsecure] alone.
 func (s *Settings) setKind(m *Machine) error {
 	if m.Evidence == "" {
-		orElse(&m.Kind, s.Membership.Kind)
+		m.Kind = cmp.Or(m.Kind, s.Membership.Kind)
 		if m.Kind != tpm.Provider && s.find(m.Kind) == nil {
 			return refusal.Config("kind", refusal.Quote(m.Kind), "a kind of evidence, such as tpm, gce, azure, nitro or ec2")
 		}
@@ -106,12 +107,6 @@ func (s *Settings) setKind(m *Machine) error {
 func (m *Machines) WithoutEvidence() []string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	var names []string
-	for name := range m.all {
-		if m.all[name].Provider == csr.ProviderOf(csr.SignerClientInsecure) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	insecure := csr.ProviderOf(csr.SignerClientInsecure)
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(m.all)), func(name string) bool { return m.all[name].Provider != insecure })
 }

@@ -89,7 +89,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 
 // machineOf checks an entry of the inventory, fills in its defaults and returns its machine.
 func (s *Settings) machineOf(m *Machine) (csr.Machine, error) {
-	orElse(&m.UID, uidOf(m.NodeName))
+	m.UID = cmp.Or(m.UID, uidOf(m.NodeName))
 	err := cmp.Or(s.setKind(m), m.check())
 	if err == nil && m.Identity != "" {
 		var id attest.Identity
@@ -136,9 +136,7 @@ func addUnique(seen map[string]bool, m *csr.Machine) error {
 func (m *Machine) checkCloud() error {
 	own, identity := map[string]string{gce.Provider: "gce", azure.Provider: "azure", nitro.Provider: "aws", ec2.Provider: "aws"}[m.Kind], m.Identity
 	kind, name, _ := strings.Cut(identity, ":")
-	if own == "" {
-		own = kind // of a TPM, whose certificate may name a machine of a cloud
-	}
+	own = cmp.Or(own, kind) // of a TPM, whose certificate may name a machine of a cloud
 	scheme, _, _ := strings.Cut(m.ProviderID, "://")
 	if identity == "" && strings.EqualFold(scheme, own) || !oid.ContradictsProviderID(m.ProviderID, cmp.Or(identity, own+":"), "") {
 		return nil

@@ -145,7 +145,11 @@ func (k *Documents) check(kind attest.Kind) error {
 	if d.Provider != k.Name {
 		return refusal.Config("Plugin.Open", "a kind with provider "+refusal.Quote(d.Provider), k.Name)
 	}
-	if versions := k.versions(); slices.ContainsFunc(d.Versions, func(v int) bool { return !slices.Contains(versions, v) }) {
+	versions := k.Versions
+	if versions == nil {
+		versions = []int{1}
+	}
+	if slices.ContainsFunc(d.Versions, func(v int) bool { return !slices.Contains(versions, v) }) {
 		return refusal.Config("Plugin.Versions", fmt.Sprint(versions, ", and a kind with ", d.Versions), "all that it reads")
 	}
 	for _, road := range d.Roads {
@@ -173,14 +177,6 @@ func (k *Documents) grammar(kind string) *attest.Grammar {
 		return &k.Identities[n]
 	}
 	return nil
-}
-
-// versions returns the versions of the data format that the kind reads.
-func (k *Documents) versions() []int {
-	if k.Versions == nil {
-		return []int{1}
-	}
-	return k.Versions
 }
 
 func (k *Documents) identities() []string {

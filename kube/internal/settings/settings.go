@@ -4,6 +4,7 @@
 package settings
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -266,63 +267,43 @@ func Parse(text []byte, kinds ...Documents) (*Settings, error) {
 	return s, s.check()
 }
 
-func orElse(s *string, value string) {
-	if *s == "" {
-		*s = value
-	}
-}
-
 // complete fills in the defaults.
 func (s *Settings) complete() {
 	from := s.Inventory.ClusterAPI
 	if from == nil || from.Kubeconfig != "" || len(s.Cluster.IDs) != 0 { // else it is the management cluster's
-		orElse(&s.Cluster.CAFile, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+		s.Cluster.CAFile = cmp.Or(s.Cluster.CAFile, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 	}
 	if from != nil { // one process for each Cluster, in one namespace
-		orElse(&s.Cluster.KeyRingSecret, from.Cluster+"-challenge-keys")
+		s.Cluster.KeyRingSecret = cmp.Or(s.Cluster.KeyRingSecret, from.Cluster+"-challenge-keys")
 	}
-	orElse(&s.Cluster.Namespace, "nodeattest-system")
-	orElse(&s.Cluster.KeyRingSecret, "challenge-keys")
-	orElse(&s.Membership.Kind, tpm.Provider)
-	orElse(&s.Controller.MetricsAddress, "127.0.0.1:8080")
-	orElse(&s.Controller.HealthAddress, ":8081")
-	orElse(&s.Signer.MetricsAddress, "127.0.0.1:8082")
-	orElse(&s.Signer.HealthAddress, ":8083")
+	s.Cluster.Namespace = cmp.Or(s.Cluster.Namespace, "nodeattest-system")
+	s.Cluster.KeyRingSecret = cmp.Or(s.Cluster.KeyRingSecret, "challenge-keys")
+	s.Membership.Kind = cmp.Or(s.Membership.Kind, tpm.Provider)
+	s.Controller.MetricsAddress = cmp.Or(s.Controller.MetricsAddress, "127.0.0.1:8080")
+	s.Controller.HealthAddress = cmp.Or(s.Controller.HealthAddress, ":8081")
+	s.Signer.MetricsAddress = cmp.Or(s.Signer.MetricsAddress, "127.0.0.1:8082")
+	s.Signer.HealthAddress = cmp.Or(s.Signer.HealthAddress, ":8083")
 	if s.InsecureSigner != nil {
 		s.InsecureSigner.complete()
 	}
 	if len(s.Signers.Names) == 0 {
 		s.Signers.Names = []string{csr.SignerKubeAPIServerClientKubelet}
 	}
-	if s.Signers.MaxLifetime.Duration == 0 {
-		s.Signers.MaxLifetime.Duration = csr.DefaultMaxLifetime
-	}
-	if s.Signers.MaxRecoveryLifetime.Duration == 0 {
-		s.Signers.MaxRecoveryLifetime = s.Signers.MaxLifetime
-	}
+	s.Signers.MaxLifetime.Duration = cmp.Or(s.Signers.MaxLifetime.Duration, csr.DefaultMaxLifetime)
+	s.Signers.MaxRecoveryLifetime = cmp.Or(s.Signers.MaxRecoveryLifetime, s.Signers.MaxLifetime)
 }
 
 // check finds the errors that can be found without another file.
 func (s *Settings) check() error {
-	if err := s.Header.Check(fileKind); err != nil {
-		return err
-	}
-	if err := s.Inventory.check(); err != nil {
+	if err := cmp.Or(s.Header.Check(fileKind), s.Inventory.check()); err != nil {
 		return err
 	}
 	if s.Cluster.CAFile == "" {
 		return refusal.Config("cluster.caFile", "", "the CA of the nodes' cluster: the service account has that of the management cluster")
 	}
-	if err := errors.Join(s.Signers.check(), s.Cluster.check(), s.Controller.check()); err != nil {
+	if err := cmp.Or(errors.Join(s.Signers.check(), s.Cluster.check(), s.Controller.check()),
+		s.checkEvidence(), s.InsecureSigner.check(&s.Signer)); err != nil {
 		return err
-	}
-	if err := s.checkEvidence(); err != nil {
-		return err
-	}
-	if s.InsecureSigner != nil {
-		if err := s.InsecureSigner.check(&s.Signer); err != nil {
-			return err
-		}
 	}
 	for _, name := range s.Signers.Names {
 		if !kubernetesOwn(name) && !slices.Contains(s.Opened(), csr.ProviderOf(name)) {

@@ -3,6 +3,7 @@ package settings
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -83,12 +84,7 @@ func (s *Settings) Trust(metrics prometheus.Registerer) (*Trust, error) {
 			t.never[name] = fmt.Errorf("%s: signing keys or intermediates have not been fetched yet", name)
 		}
 	}
-	for _, gauge := range []*prometheus.GaugeVec{t.fetch, t.expiry} {
-		if err := metrics.Register(gauge); err != nil {
-			return nil, err
-		}
-	}
-	return t, nil
+	return t, errors.Join(metrics.Register(t.fetch), metrics.Register(t.expiry))
 }
 
 // NeedLeaderElection says that every replica looks: each has its own network and readiness.

@@ -8,6 +8,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -47,23 +48,17 @@ func (e *enforcement) Check(r *http.Request) error {
 
 // Start looks until nothing is left to do, and then waits for the end of ctx.
 func (e *enforcement) Start(ctx context.Context) error { //goroutine: the API server's client alone
-	tick := time.NewTicker(enforcedInterval)
-	defer tick.Stop()
-	for said := ""; ; {
+	said := ""
+	_ = wait.PollUntilContextCancel(ctx, enforcedInterval, true, func(ctx context.Context) (bool, error) { //goroutine: in this one; the API server's client alone
 		done, err := e.look(ctx)
 		if err != nil && ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
 			log.FromContext(ctx).Error(err, "failed to note on the Lease whether attestation is enforced; it is tried again", "lease", e.lease)
 		}
-		if done {
-			tick.Stop()
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+		return done, nil
+	})
+	<-ctx.Done()
+	return nil
 }
 
 // look reads the annotation, and writes or removes it. It says whether that was all.

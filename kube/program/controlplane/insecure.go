@@ -86,10 +86,8 @@ func addInsecure(m manager.Manager, nodes cluster.Cluster, f flags, providers *i
 	if err != nil {
 		return nil, err
 	}
-	for _, set := range []func(manager.Manager) error{approves.SetupWithManager, signs.SetupWithManager} {
-		if err := set(m); err != nil {
-			return nil, err
-		}
+	if err := errors.Join(approves.SetupWithManager(m), signs.SetupWithManager(m)); err != nil {
+		return nil, err
 	}
 	return map[string]healthz.Checker{"requests": approves.Check, "approved-requests": signs.Check}, nil
 }
@@ -119,12 +117,7 @@ func newEnds(names func() []string, records membership.Lookups, r prometheus.Reg
 			Help: "When the certificate of a node without evidence ends, which is not renewed, in seconds since 1970, by node; 0 if it has none.",
 		}, []string{"node"}),
 	}
-	for _, c := range []prometheus.Collector{e.count, e.end} {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return e, nil
+	return e, errors.Join(r.Register(e.count), r.Register(e.end))
 }
 
 // NeedLeaderElection says that every replica looks: each has its own metrics.

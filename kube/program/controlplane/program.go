@@ -191,10 +191,8 @@ func newManager(name string, f flags, s *settings.Settings, metricsAddress, heal
 		}
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, nil, err
-		}
+	if err := (&runtime.SchemeBuilder{clientscheme.AddToScheme, v1alpha1.AddToScheme}).AddToScheme(scheme); err != nil {
+		return nil, nil, err
 	}
 	stop, caches := 20*time.Second, cache.Options{DefaultTransform: registry.Lean()}
 	m, err := manager.New(home, manager.Options{

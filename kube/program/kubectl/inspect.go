@@ -3,9 +3,8 @@ package kubectl
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 
+	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/kube/program/kubectl/internal/inspect"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -32,18 +31,8 @@ func (p *plugin) inspect(_ context.Context, names []string) error {
 
 // read reads a file of at most a number of bytes; - is standard input.
 func (p *plugin) read(name string, most int64) ([]byte, error) {
-	from := p.in
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		from = f
+	if name == "-" {
+		return files.ReadAll(p.in, name, most)
 	}
-	b, err := io.ReadAll(io.LimitReader(from, most+1))
-	if err == nil && int64(len(b)) > most {
-		err = fmt.Errorf("%s: more than %d bytes", name, most)
-	}
-	return b, err
+	return files.Read(name, most)
 }

@@ -29,6 +29,7 @@
 package kubectl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -206,9 +207,7 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	case c.files != nil:
 		return c.files(p, ctx, arguments)
 	}
-	if p.namespace = overrides.Context.Namespace; p.namespace == "" {
-		p.namespace = defaultNamespace
-	}
+	p.namespace = cmp.Or(overrides.Context.Namespace, defaultNamespace)
 	if err = p.connect(rules, overrides); err != nil {
 		return err
 	}
@@ -222,10 +221,8 @@ func (p *plugin) connect(rules clientcmd.ClientConfigLoader, overrides *clientcm
 		return err
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return err
-		}
+	if err := (&runtime.SchemeBuilder{clientscheme.AddToScheme, v1alpha1.AddToScheme}).AddToScheme(scheme); err != nil {
+		return err
 	}
 	http, err := rest.HTTPClientFor(config)
 	if err != nil {

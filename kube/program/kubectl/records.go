@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,12 +56,8 @@ func (p *plugin) registry(scope membership.Scope) (*registry.Registry, error) {
 // record finds the live record of a node name, and its registry; nil without one.
 func (p *plugin) record(ctx context.Context, nodeName string) (*membership.Record, *registry.Registry, error) {
 	var object v1alpha1.AttestedNode
-	err := p.client.Get(ctx, client.ObjectKey{Name: nodeName}, &object)
-	if apierrors.IsNotFound(err) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, err
+	if err := p.client.Get(ctx, client.ObjectKey{Name: nodeName}, &object); err != nil {
+		return nil, nil, client.IgnoreNotFound(err)
 	}
 	scope, err := membership.ParseScope(object.Spec.Scope)
 	if err != nil {
@@ -82,12 +77,8 @@ func (p *plugin) held(ctx context.Context, claim membership.Claim) (h membership
 		return h, err
 	}
 	var pointer v1alpha1.AttestedMachine
-	err = p.client.Get(ctx, client.ObjectKey{Name: v1alpha1.PointerName(string(claim.Machine))}, &pointer)
-	if apierrors.IsNotFound(err) {
-		return h, nil
-	}
-	if err != nil {
-		return h, err
+	if err = p.client.Get(ctx, client.ObjectKey{Name: v1alpha1.PointerName(string(claim.Machine))}, &pointer); err != nil {
+		return h, client.IgnoreNotFound(err)
 	}
 	r, _, err := p.record(ctx, pointer.Spec.NodeName)
 	if err == nil && r != nil && r.Machine == claim.Machine && r.HoldsMachine() {
@@ -273,12 +264,8 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 	case claim.ProviderID != "" && machine.ProviderID != "" && !same:
 		return fmt.Errorf("the inventory has provider ID %s for node %s, not %s: the controller would refuse its machine; correct the inventory first", want, claim.NodeName, got)
 	}
-	if claim.MachineUID == "" {
-		claim.MachineUID = machine.UID
-	}
-	if claim.ProviderID == "" {
-		claim.ProviderID = machine.KnownProviderID()
-	}
+	claim.MachineUID = cmp.Or(claim.MachineUID, machine.UID)
+	claim.ProviderID = cmp.Or(claim.ProviderID, machine.KnownProviderID())
 	return nil
 }
 
@@ -292,14 +279,10 @@ func (p *plugin) checkNode(ctx context.Context, claim *membership.Claim) error {
 	if err != nil || record != nil {
 		return err
 	}
-	err = p.client.Get(ctx, client.ObjectKey{Name: claim.NodeName}, new(corev1.Node))
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err == nil:
-		return fmt.Errorf("there is a Node %s, which joined without attestation; if it is this machine, add --existing-node", claim.NodeName)
+	if err := p.client.Get(ctx, client.ObjectKey{Name: claim.NodeName}, new(corev1.Node)); err != nil {
+		return client.IgnoreNotFound(err)
 	}
-	return err
+	return fmt.Errorf("there is a Node %s, which joined without attestation; if it is this machine, add --existing-node", claim.NodeName)
 }
 
 // rebind records another machine for a node.

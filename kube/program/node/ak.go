@@ -93,10 +93,10 @@ func (t *tpmSettings) key() (*attestationKey, error) {
 
 // source checks the fields and returns the key's source.
 func (s *akSettings) source() (source tpm.AKSource, err error) {
-	if err := exactlyOne("the key", [][2]string{{"template", s.Template}, {"templateIndex", s.TemplateIndex}, {"handle", s.Handle}}); err != nil {
-		return source, err
-	}
-	if err := exactlyOne("the key's certificate", [][2]string{{"certificateIndex", s.CertificateIndex}, {"certificatesFile", s.CertificatesFile}}); err != nil {
+	if err := cmp.Or(
+		exactlyOne("the key", [][2]string{{"template", s.Template}, {"templateIndex", s.TemplateIndex}, {"handle", s.Handle}}),
+		exactlyOne("the key's certificate", [][2]string{{"certificateIndex", s.CertificateIndex}, {"certificatesFile", s.CertificatesFile}}),
+	); err != nil {
 		return source, err
 	}
 	if s.NonceIndex != "" && s.TemplateIndex == "" {

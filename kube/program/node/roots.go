@@ -13,6 +13,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -131,9 +132,5 @@ func certificatesInDER(text []byte) ([][]byte, error) {
 	if err != nil {
 		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "a file without certificates in PEM or DER", Err: err}
 	}
-	found := make([][]byte, len(parsed))
-	for i, c := range parsed {
-		found[i] = c.Raw
-	}
-	return found, nil
+	return tpmcert.CertificatesDER(parsed), nil
 }

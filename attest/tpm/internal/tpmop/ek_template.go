@@ -57,7 +57,7 @@ func EKParametersOf(ek crypto.PublicKey) (ekParameters, error) {
 		}
 		got, want = "an EK on "+k.Curve.Params().Name, "P-256 or P-384"
 	}
-	return ekParameters{}, tpmwire.Refuse(CheckEKType, got, want)
+	return ekParameters{}, CheckEKType.Refuse(got, want)
 }
 
 // EKCipher is AES in CFB mode, which every EK template uses.

@@ -1,6 +1,7 @@
 package apiclient
 
 import (
+	"cmp"
 	"crypto/x509"
 	"net/url"
 	"strings"
@@ -34,9 +35,7 @@ func Load(c *rest.Config) (*rest.Config, error) {
 	}
 	c = rest.CopyConfig(c)
 	c.QPS, c.Timeout = -1, 0 // a handful of calls, each with its own limit
-	if c.UserAgent == "" {
-		c.UserAgent = "kubelet-authenticator"
-	}
+	c.UserAgent = cmp.Or(c.UserAgent, "kubelet-authenticator")
 	// Protocol Buffers, CBOR and YAML can take more memory than JSON of the same size.
 	c.ContentType, c.AcceptContentTypes = "application/json", "application/json"
 	c.WarningHandler, c.WarningHandlerWithContext = rest.NoWarnings{}, rest.NoWarnings{}

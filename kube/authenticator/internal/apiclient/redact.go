@@ -1,6 +1,7 @@
 package apiclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
@@ -101,10 +102,7 @@ func (c *Client) clean(err error) error {
 	}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		s := status.Status()
-		text := c.text(s.Message)
-		if text == "" {
-			text = fmt.Sprintf("a response with status %d", s.Code)
-		}
+		text := cmp.Or(c.text(s.Message), fmt.Sprintf("a response with status %d", s.Code))
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: s.Code, Reason: metav1.StatusReason(c.text(string(s.Reason))), Message: text}}
 	}
 	if own := (*refusal.Error)(nil); errors.As(err, &own) {

@@ -99,16 +99,12 @@ func samePath(a, b string) bool {
 	return err != nil || info.Mode().Type() != fs.ModeSymlink
 }
 
-func bypasses(got, want string) error {
-	return &refusal.Error{Check: CheckConfiguration, Got: got, Want: want}
-}
-
 // checkBootstrap refuses a kubelet that would request its first certificate itself.
 func checkBootstrap(where string, f *Flags) error {
 	if f.Bootstrap == "" {
 		return nil
 	}
-	return bypasses("--bootstrap-kubeconfig="+refusal.Text(f.Bootstrap)+" "+where, wayBoot)
+	return CheckConfiguration.Refuse("--bootstrap-kubeconfig="+refusal.Text(f.Bootstrap)+" "+where, wayBoot)
 }
 
 // checkName refuses a kubelet whose node has another name, unless systemd or a shell expands it. The
@@ -118,7 +114,7 @@ func (r *Rules) checkName(where string, f *Flags) error {
 	if name == "" || r.NodeName == "" || name == r.NodeName || strings.ContainsAny(name, "$%") {
 		return nil
 	}
-	return bypasses("--hostname-override="+refusal.Text(name)+" "+where,
+	return CheckConfiguration.Refuse("--hostname-override="+refusal.Text(name)+" "+where,
 		r.NodeName+", the node of the certificates: set nodeName of the kubelet-authenticator to the kubelet's name, or remove the flag")
 }
 
@@ -172,9 +168,9 @@ func (g *given) add(on *bool, where string) {
 func (g *given) check(flag, field, at, want string) error {
 	switch {
 	case g.on != nil && *g.on:
-		return bypasses(flag+" "+g.where, want)
+		return CheckConfiguration.Refuse(flag+" "+g.where, want)
 	case g.on == nil && at != "":
-		return bypasses(field+": true in "+at, want)
+		return CheckConfiguration.Refuse(field+": true in "+at, want)
 	}
 	return nil
 }

@@ -100,8 +100,7 @@ func namesOf(leaf *x509.Certificate) []string {
 	for _, u := range leaf.URIs {
 		names = append(names, u.String())
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
 // names returns the requested names, sorted.
@@ -110,8 +109,7 @@ func (w *Wanted) names() []string {
 	for _, ip := range w.Options.IPAddresses {
 		names = append(names, ip.Unmap().String())
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
 // CheckNew checks a new certificate, before it is used at the API server. current is the certificate
@@ -232,10 +230,8 @@ func handshake(ctx context.Context, p *certstore.Pair, name string) error {
 	if err = errors.Join(c.HandshakeContext(ctx), there.Close(), <-served); err != nil {
 		return err
 	}
-	at, roots := p.Received, x509.NewCertPool()
-	if at.Before(p.Leaf.NotBefore) { // by less than Skew
-		at = p.Leaf.NotBefore
-	}
+	at := slices.MaxFunc([]time.Time{p.Received, p.Leaf.NotBefore}, time.Time.Compare) // they differ by less than Skew
+	roots := x509.NewCertPool()
 	roots.AddCert(p.Leaf)
 	_, err = p.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: name, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	return err

@@ -8,7 +8,6 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -45,52 +44,34 @@ func (f *Finder) bindings(ctx context.Context) (findings []Finding, groups []str
 
 // read reads the bindings of the cluster and of the namespaces of programs.
 func (f *Finder) read(ctx context.Context) (all []bound, err error) {
-	cluster, err := rolesIn[rbacv1.ClusterRole](ctx, f.c.Reader, "", func(r *rbacv1.ClusterRole) (string, []rbacv1.PolicyRule) { return r.Name, r.Rules })
-	if err != nil {
-		return nil, err
-	}
-	bindings, err := list[rbacv1.ClusterRoleBinding](ctx, f.c.Reader, "", "ClusterRoleBinding")
-	if err != nil {
-		return nil, err
-	}
-	for i := range bindings {
-		b := &bindings[i]
-		all = append(all, bound{"", b.Name, b.RoleRef.Name, b.Subjects, cluster[b.RoleRef.Name]})
-	}
-	for _, namespace := range []string{metav1.NamespaceSystem, f.c.Namespace} {
-		roles, err := rolesIn[rbacv1.Role](ctx, f.c.Reader, namespace, func(r *rbacv1.Role) (string, []rbacv1.PolicyRule) { return r.Name, r.Rules })
+	var cluster map[string][]rbacv1.PolicyRule
+	for _, in := range []struct{ namespace, scope string }{{"", "Cluster"}, {metav1.NamespaceSystem, ""}, {f.c.Namespace, ""}} {
+		// A Role and its binding have all the fields that are used of a ClusterRole and its binding.
+		roles, err := list[rbacv1.Role](ctx, f.c.Reader, in.namespace, in.scope+"Role")
 		if err != nil {
 			return nil, err
 		}
-		bindings, err := list[rbacv1.RoleBinding](ctx, f.c.Reader, namespace, "RoleBinding")
+		bindings, err := list[rbacv1.RoleBinding](ctx, f.c.Reader, in.namespace, in.scope+"RoleBinding")
 		if err != nil {
 			return nil, err
+		}
+		rules := make(map[string][]rbacv1.PolicyRule, len(roles))
+		for i := range roles {
+			rules[roles[i].Name] = roles[i].Rules
+		}
+		if in.namespace == "" {
+			cluster = rules
 		}
 		for i := range bindings {
 			b := &bindings[i]
-			rules := roles[b.RoleRef.Name]
+			of := rules
 			if b.RoleRef.Kind == "ClusterRole" {
-				rules = cluster[b.RoleRef.Name]
+				of = cluster
 			}
-			all = append(all, bound{namespace, b.Name, b.RoleRef.Name, b.Subjects, rules})
+			all = append(all, bound{in.namespace, b.Name, b.RoleRef.Name, b.Subjects, of[b.RoleRef.Name]})
 		}
 	}
 	return all, nil
-}
-
-// rolesIn returns the rules of roles by their names.
-func rolesIn[T any](ctx context.Context, reader client.Reader, namespace string, parts func(*T) (string, []rbacv1.PolicyRule)) (map[string][]rbacv1.PolicyRule, error) {
-	kind := "ClusterRole"
-	if namespace != "" {
-		kind = "Role"
-	}
-	roles, err := list[T](ctx, reader, namespace, kind)
-	rules := make(map[string][]rbacv1.PolicyRule, len(roles))
-	for i := range roles {
-		name, of := parts(&roles[i])
-		rules[name] = of
-	}
-	return rules, err
 }
 
 // holders returns the subjects to whom bindings give a right that no admission policy guards, and the

@@ -72,9 +72,7 @@ func NewFinder(config Config) (*Finder, error) {
 	if config.BootstrapGroups == nil {
 		config.BootstrapGroups = []string{kubeadmGroup}
 	}
-	if config.Namespace == "" {
-		config.Namespace = "nodeattest-system"
-	}
+	config.Namespace = cmp.Or(config.Namespace, "nodeattest-system")
 	f := &Finder{c: config}
 	return f, f.setPolicies()
 }
