@@ -72,7 +72,7 @@ func TestClusterInfoPublish(t *testing.T) {
 		if err := o.publishClusterInfo(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
-		o.printed(t, strings.NewReplacer("1", words[0], "2", words[1]).Replace("ConfigMap kube-public/cluster-info: 1\nRole kube-public/nodeattest:cluster-info: 2\nRoleBinding kube-public/nodeattest:cluster-info: 2\n"))
+		o.printed(t, strings.NewReplacer("1", words[0], "2", words[1]).Replace("ConfigMap kube-public/cluster-info: 1\nRole kube-public/cluster-info-reader: 2\nRoleBinding kube-public/cluster-info-reader: 2\n"))
 	}
 	publish("written", "written")
 	publish("unchanged", "unchanged")
@@ -104,7 +104,7 @@ func TestClusterInfoPublish(t *testing.T) {
 	if err := o.client.Update(t.Context(), &role); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.publishClusterInfo(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "Role kube-public/nodeattest:cluster-info grants something else") {
+	if err := o.publishClusterInfo(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "Role kube-public/cluster-info-reader grants something else") {
 		t.Errorf("a wider role: got %v", err)
 	}
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // readerRole names the Role and the RoleBinding by which anonymous clients read the document.
-const readerRole = "nodeattest:cluster-info"
+const readerRole = "cluster-info-reader"
 
 // maxCAFile is the size of a file of CAs; [bootstraptoken.ParseCAs] takes less.
 const maxCAFile = 1 << 20
