@@ -84,7 +84,7 @@ func (p *plugin) writeCAs(w io.Writer, info *bootstraptoken.ClusterInfo) {
 }
 
 // anonymousPaths are the paths that [plugin.showClusterInfo] asks for without a credential: the document,
-// its neighbours, which no one else needs, and those of health checks.
+// its neighbours, which need no anonymous reader, and the health checks.
 var anonymousPaths = []struct{ path, name string }{
 	{"/api/v1/namespaces/kube-public/configmaps/cluster-info", "cluster-info"},
 	{"/api/v1/namespaces/kube-public/configmaps", "all of kube-public"},
@@ -114,7 +114,7 @@ func writeAnonymous(ctx context.Context, w io.Writer, info *bootstraptoken.Clust
 	}
 }
 
-// anonymous says what a server answers to a request without a credential.
+// anonymous describes the answer of a server to a request without a credential.
 func anonymous(ctx context.Context, c *http.Client, url string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

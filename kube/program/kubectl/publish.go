@@ -82,7 +82,7 @@ func (p *plugin) writeDocument(ctx context.Context, info *bootstraptoken.Cluster
 	return changed, err
 }
 
-// readCAs reads a file of CAs. It says of a private key what it is.
+// readCAs reads a file of CAs. The error about a file with a private key names it as such.
 func readCAs(path string) ([]*x509.Certificate, error) {
 	text, err := files.Read(path, maxCAFile)
 	switch {

@@ -2,6 +2,7 @@ package kubectl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -114,15 +115,15 @@ func (p *plugin) discoverCommand(ctx context.Context) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("--join: %w", err)
 	case len(info.CAs) == 0:
-		return "", fmt.Errorf("--join: the discovery document in kube-public/cluster-info has no CA, and a machine that discovers the cluster by a token needs one")
+		return "", errors.New("--join: the discovery document in kube-public/cluster-info has no CA, and a machine that discovers the cluster by a token needs one")
 	}
-	command := "kubelet-authenticator discover --token-file FILE"
+	words := []string{"kubelet-authenticator discover --token-file FILE"}
 	for _, pin := range info.Pins() {
-		command += " --ca-cert-hash " + pin.String()
+		words = append(words, "--ca-cert-hash", pin.String())
 	}
 	server := info.Server
 	if strings.ContainsAny(server, "[]") { // an IPv6 address, which a shell would take for a pattern
 		server = "'" + server + "'"
 	}
-	return command + " " + server, nil
+	return strings.Join(append(words, server), " "), nil
 }
