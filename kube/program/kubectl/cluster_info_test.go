@@ -1,20 +1,24 @@
 package kubectl
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
@@ -106,6 +110,43 @@ func TestClusterInfoPublish(t *testing.T) {
 	}
 	if err := o.publishClusterInfo(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "Role kube-public/cluster-info-reader grants something else") {
 		t.Errorf("a wider role: got %v", err)
+	}
+}
+
+// TestClusterInfoPublishMeanwhile: a signature that is written between reading and writing stays, and the
+// document is written over it.
+func TestClusterInfoPublishMeanwhile(t *testing.T) {
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
+	o := publishes(t, cluster, publishedBy(cluster))
+	o.replace = true
+	store, conflicts := o.client.(client.WithWatch), 0
+	o.client = interceptor.NewClient(store, interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.UpdateOption) error {
+		if conflicts++; conflicts < writeTries {
+			signed := new(corev1.ConfigMap)
+			if err := store.Get(ctx, clusterinfo.Key(), signed); err != nil {
+				return err
+			}
+			signed.Data[bootstraptoken.SignatureKeyPrefix+strconv.Itoa(100000+conflicts)] = "a signature"
+			if err := store.Update(ctx, signed); err != nil {
+				return err
+			}
+		}
+		return c.Update(ctx, object, opts...)
+	}})
+	if err := o.publishClusterInfo(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	var object corev1.ConfigMap
+	if err := store.Get(t.Context(), clusterinfo.Key(), &object); err != nil || !clusterinfo.Published(&object) || object.Data[bootstraptoken.SignatureKeyPrefix+"100004"] == "" {
+		t.Errorf("%v, %q after %d attempts", err, object.Data, conflicts)
+	}
+	conflicts = -writeTries // more than it tries
+	object.Data[bootstraptoken.KubeconfigKey] = strings.Replace(object.Data[bootstraptoken.KubeconfigKey], "127.0.0.1", "localhost", 1)
+	if err := store.Update(t.Context(), &object); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.publishClusterInfo(t.Context(), ""); !apierrors.IsConflict(err) {
+		t.Errorf("got %v, want a conflict", err)
 	}
 }
 
