@@ -240,6 +240,7 @@ func TestClusterInfoShow(t *testing.T) {
 				next.ServeHTTP(w, r)
 				return
 			}
+			w.Header().Set("Location", "/healthz") // of a redirect
 			w.WriteHeader(status)
 		})
 	})
