@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -47,7 +48,12 @@ func TestDiscoveryPage(t *testing.T) {
 	said := p.takes(t, "Join a bare machine", "NODE", "node-1", "> token", "2>&1 >token")
 	_, command, _ := strings.Cut(said, "with the token in FILE: ")
 	pin := strings.Fields(command)[5]
-	node := p.install(t, buildProgram(t, "kubelet-authenticator"), "node-1", device, nil)
+	section := p.page.take(t, "Keep the node's view of the cluster current", "yaml")
+	node := p.install(t, buildProgram(t, "kubelet-authenticator"), "node-1", device, func(config map[string]any) {
+		if err := yaml.UnmarshalStrict([]byte(section), &config); err != nil || config["discovery"] == nil {
+			t.Fatalf("%v, %s", err, section)
+		}
+	})
 	says(t, p.takes(t, "On the machine", "sha256:...", pin, "authenticator discover", "authenticator discover --dir "+node.dir), "cluster: "+p.url, "CA: "+pin)
 	says(t, p.takes(t, "Whether a token has signed"), "signed by token", p.url, pin)
 
