@@ -150,7 +150,7 @@ func (p *discoveryPage) testRotation(t *testing.T) {
 		t.Errorf("the old CA is dropped while the server serves under it: %v", err)
 	}
 	cert, key := p.next.Issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
-	controlplane.Write(t, p.cluster.dir, "serving.key", key) // for a moment the two do not fit, and the server keeps what it has
+	controlplane.Write(t, p.cluster.dir, "serving.key", key) // for a moment the two do not fit, and the server keeps its certificate
 	controlplane.Write(t, p.cluster.dir, "serving.crt", cert)
 	eventually(t, func() error {
 		out, err := p.shell.try(t, command)
