@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -68,6 +69,7 @@ func TestDiscoveryPage(t *testing.T) {
 		t.Errorf("a certificate for %s", pair.Leaf.Subject)
 	}
 	p.testRotation(t)
+	p.testComponent(t)
 }
 
 // openDiscoveryPage starts the cluster, and a shell with an administrator's tools and a kubeconfig that
@@ -160,4 +162,35 @@ func (p *discoveryPage) testRotation(t *testing.T) {
 		return nil
 	})
 	says(t, p.shell.run(t, "kubectl nodeattest cluster-info show"), "published by      nodeattest", "cluster-info: can read it")
+}
+
+// testComponent builds the page's kustomization, and has its publisher publish both CAs.
+func (p *discoveryPage) testComponent(t *testing.T) {
+	const heading = "Sign, publish and clean without kube-controller-manager"
+	folder := filepath.Join(p.dir, "my-cluster")
+	shipped, err := filepath.Abs(filepath.Join("..", "..", "kube", "deploy"))
+	if err == nil {
+		shipped, err = filepath.Rel(folder, shipped)
+	}
+	if err = errors.Join(err, os.Mkdir(folder, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	config := p.page.take(t, "Its configuration", "yaml")
+	first, _, _ := strings.Cut(config, "controllers:")
+	controlplane.Write(t, folder, "kustomization.yaml", []byte(strings.ReplaceAll(p.page.take(t, heading, "yaml"), "../kube/deploy", shipped)))
+	controlplane.Write(t, folder, "signer.yaml", []byte(config))
+	controlplane.Write(t, folder, "cleaner.yaml", []byte(first+"controllers: [cleaner]\n"))
+	says(t, p.shell.run(t, "kubectl kustomize my-cluster"), "name: bootstrap-signer\n", "name: bootstrap-cleaner\n", "signer.yaml: |")
+
+	ports := controlplane.FreePorts(t, 2)
+	text := strings.NewReplacer("https://api.example.com:6443", p.url, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt", filepath.Join(p.dir, "both.crt")).Replace(config) +
+		"metricsAddress: 127.0.0.1:" + ports[0] + "\nhealthAddress: 127.0.0.1:" + ports[1] + "\n"
+	startAs(t, "bootstrap-controller", buildProgram(t, "bootstrap-controller"), p.dir, "--config="+controlplane.Write(t, p.dir, "signer.yaml", []byte(text)),
+		"--kubeconfig="+filepath.Join(p.dir, "operator.kubeconfig"))
+	eventually(t, func() error {
+		if out := p.shell.run(t, "kubectl nodeattest cluster-info show"); strings.Count(out, "\nCA ") != 2 {
+			return fmt.Errorf("not both CAs in:\n%s", out)
+		}
+		return nil
+	})
 }

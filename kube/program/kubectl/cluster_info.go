@@ -1,6 +1,7 @@
 package kubectl
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -64,7 +65,7 @@ func (p *plugin) showClusterInfo(ctx context.Context, _ string) error {
 			ids = append(ids, refusal.Text(id))
 		}
 	}
-	fmt.Fprintf(w, "signed by tokens\t%s\n", refusal.OrNothing(strings.Join(ids, ", ")))
+	fmt.Fprintf(w, "signed by tokens\t%s\n", cmp.Or(strings.Join(ids, ", "), "none yet"))
 	writeAnonymous(ctx, w, info)
 	return w.Flush()
 }

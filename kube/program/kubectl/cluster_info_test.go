@@ -183,6 +183,16 @@ func TestClusterInfoPublishRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "server " + other.URL() + " still serves under the CA"},
+		"no URL": {func(o *operated) { o.alsoServers = []string{"10.0.0.1:6443"} }, "--also-server: server-url"},
+		"a CA that another server serves": {func(o *operated) {
+			o.publishServer, o.ca, o.alsoServers = other.URL(), bundle(t, other.Info().CAs...), []string{cluster.URL()}
+			o.replace = true
+			both := publishedBy(other)
+			both.Data = must((&bootstraptoken.ClusterInfo{Server: other.URL(), CAs: append(other.Info().CAs, ca)}).Data())
+			if err := o.client.Create(t.Context(), both); err != nil {
+				t.Fatal(err)
+			}
+		}, "server " + cluster.URL() + " still serves under the CA"},
 		"no such server": {func(o *operated) { o.publishServer = "https://127.0.0.1:1" }, "exit status 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -205,11 +215,11 @@ func TestClusterInfoPublishRefuses(t *testing.T) {
 	}
 }
 
-func must(text []byte, err error) []byte {
+func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return text
+	return v
 }
 
 // leafOf is the certificate of a cluster's server.

@@ -14,7 +14,7 @@
 //	kubectl nodeattest token NODE [--machine IDENTITY | --new] [--join]
 //	kubectl nodeattest cluster-info show
 //	kubectl nodeattest cluster-info verify --token-file FILE
-//	kubectl nodeattest cluster-info publish --server URL --ca FILE [--replace]
+//	kubectl nodeattest cluster-info publish --server URL --ca FILE [--also-server URL]... [--replace]
 //	kubectl nodeattest inspect FILE...
 //	kubectl nodeattest verify FILE... --config FILE [--at TIME] [--key-ring FILE] [--records FILE]
 //
@@ -93,6 +93,7 @@ type options struct {
 	config, at, keyRing, records              string
 	newNode, join, replace                    bool
 	publishServer, ca, tokenFile              string
+	alsoServers                               []string
 }
 
 // command is one of the program's commands.
@@ -122,7 +123,7 @@ func commands() []command {
 		{"token", "NODE", "print a bootstrap token, valid for an hour, for a node whose certificates have all expired, or with --new for a machine of the inventory", true, []string{"machine", "new", "join"}, (*plugin).token, nil},
 		{"cluster-info show", "", "show the discovery document, and what anonymous clients can read", false, nil, (*plugin).showClusterInfo, nil},
 		{"cluster-info verify", "", "check that a token has signed the discovery document", false, []string{"token-file"}, (*plugin).verifyClusterInfo, nil},
-		{publishCommand, "", "make or change the discovery document, and let anonymous clients read it", false, []string{"ca", "replace"}, (*plugin).publishClusterInfo, nil},
+		{publishCommand, "", "make or change the discovery document, and let anonymous clients read it", false, []string{"ca", "also-server", "replace"}, (*plugin).publishClusterInfo, nil},
 		{"inspect", "FILE...", "show requests and evidence as a tree, without deciding about them", true, nil, nil, (*plugin).inspect},
 		{"verify", "FILE...", "decide recorded requests with the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
 	}
@@ -204,9 +205,10 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	flags.BoolVar(&p.join, "join", false, "token: also show the command by which the machine discovers the cluster; the token then signs the discovery document")
 	flags.StringVar(&p.tokenFile, "token-file", "", "cluster-info verify: the file with the token; - is standard input")
 	flags.StringVar(&p.ca, "ca", "", "cluster-info publish: the file with the CAs of the API servers, in PEM")
+	flags.StringArrayVar(&p.alsoServers, "also-server", nil, "cluster-info publish: the URL of another API server, such as each one behind a load balancer, under whose CA no CA is dropped; may be repeated")
 	flags.BoolVar(&p.replace, "replace", false, "cluster-info publish: also replace a document that another program, such as kubeadm, wrote")
 	own := []string{"machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "records",
-		"new", "join", "token-file", "ca", "replace"}
+		"new", "join", "token-file", "ca", "also-server", "replace"}
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
 	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))

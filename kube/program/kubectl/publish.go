@@ -39,6 +39,11 @@ func (p *plugin) publishClusterInfo(ctx context.Context, _ string) error {
 		return fmt.Errorf("--ca: %w", err)
 	}
 	info := &bootstraptoken.ClusterInfo{Server: p.publishServer, CAs: cas}
+	for _, server := range p.alsoServers {
+		if _, err := (&bootstraptoken.ClusterInfo{Server: server, CAs: cas}).Marshal(); err != nil {
+			return fmt.Errorf("--also-server: %w", err)
+		}
+	}
 	changed, err := p.writeDocument(ctx, info)
 	switch {
 	case errors.Is(err, refusal.ErrRetry):
@@ -74,7 +79,7 @@ func (p *plugin) publishClusterInfo(ctx context.Context, _ string) error {
 // writeDocument writes the document, over other programs' changes of the ConfigMap.
 func (p *plugin) writeDocument(ctx context.Context, info *bootstraptoken.ClusterInfo) (changed bool, err error) {
 	for range writeTries {
-		changed, err = clusterinfo.Write(ctx, p.client, info, clusterinfo.Options{Replace: p.replace, Now: p.now})
+		changed, err = clusterinfo.Write(ctx, p.client, info, clusterinfo.Options{Replace: p.replace, Servers: p.alsoServers, Now: p.now})
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			break
 		}
