@@ -123,9 +123,9 @@ const (
 	ClusterInfoName      = "cluster-info"
 	// KubeconfigKey is the key in its data that holds the kubeconfig.
 	KubeconfigKey = "kubeconfig"
-	// signatureKeyPrefix followed by a token's ID is the key of the kubeconfig's signature by
+	// SignatureKeyPrefix followed by a token's ID is the key of the kubeconfig's signature by
 	// that token.
-	signatureKeyPrefix = "jws-kubeconfig-"
+	SignatureKeyPrefix = "jws-kubeconfig-"
 )
 
 // The reasons why the data of a cluster-info ConfigMap is not signed, or not trusted.
@@ -151,6 +151,19 @@ func (c *ClusterInfo) Data() (map[string]string, error) {
 	return map[string]string{KubeconfigKey: string(kubeconfig)}, nil
 }
 
+// VerifyClusterInfo reads the cluster from the data of a cluster-info ConfigMap if the token signed it.
+// Every holder of the token can sign, so the CAs are to be compared with pins too, as [Discover] does;
+// an operator asks with it whether nodes with this token will find the cluster. Whether the token is valid
+// now is not asked. The error is "cluster-info-no-signature", [CheckSignature], "cluster-info-kubeconfig",
+// "bootstrap-token" for the zero Token, or from [ParseKubeconfig].
+func VerifyClusterInfo(data map[string]string, token Token) (*ClusterInfo, error) {
+	kubeconfig, err := signedKubeconfig(data, token)
+	if err != nil {
+		return nil, err
+	}
+	return ParseKubeconfig([]byte(kubeconfig))
+}
+
 // signedKubeconfig returns the kubeconfig in the data of a cluster-info ConfigMap if the token
 // signed it. Anyone who has the token can sign: its CAs are compared with pins, too.
 func signedKubeconfig(data map[string]string, token Token) (string, error) {
@@ -161,9 +174,9 @@ func signedKubeconfig(data map[string]string, token Token) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	signature := data[signatureKeyPrefix+token.ID()]
+	signature := data[SignatureKeyPrefix+token.ID()]
 	if signature == "" {
-		return "", &Error{Check: checkNoSignature, Want: signatureKeyPrefix + token.ID()}
+		return "", &Error{Check: checkNoSignature, Want: SignatureKeyPrefix + token.ID()}
 	}
 	payload, err := jws.NewDetached([]byte(kubeconfig))
 	if err == nil {

@@ -44,7 +44,13 @@ func TestVerify(t *testing.T) {
 	if got, err := signedKubeconfig(data, token); err != nil || got != data[KubeconfigKey] {
 		t.Fatalf("%s, %v", got, err)
 	}
-	key := signatureKeyPrefix + "abcdef"
+	if got, err := VerifyClusterInfo(data, token); err != nil || !got.Equal(want) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if got, err := VerifyClusterInfo(signedData(t, map[string]string{KubeconfigKey: "x"}, token), token); got != nil || !errors.Is(err, checkKubeconfig) {
+		t.Fatalf("a signed text that is no kubeconfig: %+v, %v", got, err)
+	}
+	key := SignatureKeyPrefix + "abcdef"
 	change := func(key string, value func(string) string) map[string]string {
 		changed := maps.Clone(data)
 		changed[key] = value(changed[key])
@@ -75,6 +81,9 @@ func TestVerify(t *testing.T) {
 			if !errors.Is(err, test.want) || got != "" {
 				t.Errorf("%s: %s, %v, want %v", name, got, err, test.want)
 			}
+			if info, err := VerifyClusterInfo(test.data, test.token); !errors.Is(err, test.want) || info != nil {
+				t.Errorf("%s: %+v, %v, want %v", name, info, err, test.want)
+			}
 			if err != nil && strings.Contains(err.Error(), "0123456789") {
 				t.Errorf("%s: the error has the secret: %v", name, err)
 			}
@@ -90,12 +99,12 @@ func FuzzVerify(f *testing.F) {
 		f.Fatal(err)
 	}
 	data = signedData(f, data, token)
-	signature := data[signatureKeyPrefix+"abcdef"]
+	signature := data[SignatureKeyPrefix+"abcdef"]
 	f.Add(data[KubeconfigKey], signature)
 	f.Add(data[KubeconfigKey], signature+"=")
 	f.Add("x", slowSignature("x", "abcdef", "0123456789abcdef"))
 	f.Fuzz(func(t *testing.T, kubeconfig, signature string) {
-		_, err := signedKubeconfig(map[string]string{KubeconfigKey: kubeconfig, signatureKeyPrefix + "abcdef": signature}, token)
+		_, err := signedKubeconfig(map[string]string{KubeconfigKey: kubeconfig, SignatureKeyPrefix + "abcdef": signature}, token)
 		if err == nil && signature != slowSignature(kubeconfig, "abcdef", "0123456789abcdef") {
 			t.Fatalf("%q verifies over %q", signature, kubeconfig)
 		}

@@ -314,3 +314,21 @@ func ExampleClusterInfo() {
 	fmt.Println(found.Info.Equal(cluster.Info()), signing.Next.Equal(made.Expiration))
 	// Output: true true
 }
+
+// An operator asks whether nodes with a token will find the cluster.
+func ExampleVerifyClusterInfo() {
+	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = cluster.Close() }()
+	info, err := bootstraptoken.VerifyClusterInfo(cluster.Data(), cluster.Token())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = bootstraptoken.VerifyClusterInfo(cluster.Data(), bootstraptoken.Generate())
+	fmt.Println(info.Equal(cluster.Info()), errors.Is(err, bootstraptoken.Check("cluster-info-no-signature")))
+	// Output: true true
+}

@@ -2,9 +2,8 @@ package bootstraptoken
 
 // The names that tests of package bootstraptoken_test use.
 const (
-	MaxCacheSize       = maxCacheSize
-	MaxConfigMapSize   = maxConfigMapSize
-	MaxKubeconfigSize  = maxKubeconfigSize
-	MaxServerSize      = maxServerSize
-	SignatureKeyPrefix = signatureKeyPrefix
+	MaxCacheSize      = maxCacheSize
+	MaxConfigMapSize  = maxConfigMapSize
+	MaxKubeconfigSize = maxKubeconfigSize
+	MaxServerSize     = maxServerSize
 )

@@ -47,7 +47,7 @@ func TestParseSecretUnknownKey(t *testing.T) {
 			if found, refused := List([]*Object{o}); len(found) != 1 {
 				t.Errorf("listed: %v, %v", found, refused)
 			}
-			if signed, err := Sign(map[string]string{KubeconfigKey: "a"}, []*Object{o}, testNow); err != nil || signed.Data[signatureKeyPrefix+testID] == "" {
+			if signed, err := Sign(map[string]string{KubeconfigKey: "a"}, []*Object{o}, testNow); err != nil || signed.Data[SignatureKeyPrefix+testID] == "" {
 				t.Errorf("signed: %+v, %v", signed, err)
 			}
 			s, err := ParseSecretUnchecked(o)

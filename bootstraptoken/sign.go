@@ -63,12 +63,12 @@ func Sign(data map[string]string, objects []*Object, now time.Time) (*Signing, e
 	}
 	s.Data = make(map[string]string, len(data)+len(signers))
 	for key, value := range data {
-		if !strings.HasPrefix(key, signatureKeyPrefix) {
+		if !strings.HasPrefix(key, SignatureKeyPrefix) {
 			s.Data[key] = value
 		}
 	}
 	for id, signer := range signers {
-		key := signatureKeyPrefix + id
+		key := SignatureKeyPrefix + id
 		signature, err := payload.Sign(id, signer.key)
 		if signer.refused {
 			stored, ok := data[key]

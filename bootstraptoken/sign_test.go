@@ -61,7 +61,7 @@ func TestSign(t *testing.T) {
 		}
 		return []*Secret{s}
 	}
-	key := signatureKeyPrefix + "abcdef"
+	key := SignatureKeyPrefix + "abcdef"
 	for name, test := range map[string]struct {
 		data    map[string]string
 		secrets []*Secret
@@ -73,8 +73,8 @@ func TestSign(t *testing.T) {
 		"of another kubeconfig":   {map[string]string{"kubeconfig": kubeconfig, key: slowSignature("x", "abcdef", "0123456789abcdef")}, secret(nil), map[string]string{"kubeconfig": kubeconfig, key: good}, true},
 		"of an old secret":        {map[string]string{"kubeconfig": kubeconfig, key: slowSignature(kubeconfig, "abcdef", "0123456789abcdee")}, secret(nil), map[string]string{"kubeconfig": kubeconfig, key: good}, true},
 		"empty":                   {map[string]string{"kubeconfig": kubeconfig, key: ""}, secret(nil), map[string]string{"kubeconfig": kubeconfig, key: good}, true},
-		"of a token that is gone": {map[string]string{"kubeconfig": kubeconfig, key: good, signatureKeyPrefix + "ghijkl": "x"}, secret(nil), map[string]string{"kubeconfig": kubeconfig, key: good}, true},
-		"of no token's form":      {map[string]string{"kubeconfig": kubeconfig, SignatureKeyPrefix: "x", signatureKeyPrefix + "ABC": "y"}, nil, map[string]string{"kubeconfig": kubeconfig}, true},
+		"of a token that is gone": {map[string]string{"kubeconfig": kubeconfig, key: good, SignatureKeyPrefix + "ghijkl": "x"}, secret(nil), map[string]string{"kubeconfig": kubeconfig, key: good}, true},
+		"of no token's form":      {map[string]string{"kubeconfig": kubeconfig, SignatureKeyPrefix: "x", SignatureKeyPrefix + "ABC": "y"}, nil, map[string]string{"kubeconfig": kubeconfig}, true},
 		"others stay":             {map[string]string{"kubeconfig": kubeconfig, "jws-kubeconfig": "a", "x": "", "JWS-kubeconfig-abcdef": "b"}, nil, map[string]string{"kubeconfig": kubeconfig, "jws-kubeconfig": "a", "x": "", "JWS-kubeconfig-abcdef": "b"}, false},
 		"as large as may be":      {map[string]string{"kubeconfig": strings.Repeat("x", maxKubeconfigSize)}, nil, map[string]string{"kubeconfig": strings.Repeat("x", maxKubeconfigSize)}, false},
 		"none":                    {map[string]string{"kubeconfig": kubeconfig}, nil, map[string]string{"kubeconfig": kubeconfig}, false},
@@ -108,7 +108,7 @@ func TestSign(t *testing.T) {
 }
 
 func TestSignRefuses(t *testing.T) {
-	good := map[string]string{"kubeconfig": "x", signatureKeyPrefix + "ghijkl": "stale"}
+	good := map[string]string{"kubeconfig": "x", SignatureKeyPrefix + "ghijkl": "stale"}
 	secret := encoded(t, signingSecret(t, "abcdef.0123456789abcdef", time.Time{}))
 	other := encoded(t, signingSecret(t, "abcdef.0123456789abcdee", time.Time{}))
 	for name, test := range map[string]struct {
@@ -200,14 +200,14 @@ func BenchmarkSign(b *testing.B) {
 func kubernetesData(data map[string]string, objects []*Object, now time.Time) map[string]string {
 	signed := map[string]string{}
 	for key, value := range data {
-		if !strings.HasPrefix(key, signatureKeyPrefix) {
+		if !strings.HasPrefix(key, SignatureKeyPrefix) {
 			signed[key] = value
 		}
 	}
 	for _, o := range objects {
 		if key, _, ok := kubernetesSigns(o, now); ok && isTokenSecret(o) {
 			id := strings.TrimPrefix(o.Name, secretNamePrefix)
-			signed[signatureKeyPrefix+id] = slowSignature(data[KubeconfigKey], id, string(key))
+			signed[SignatureKeyPrefix+id] = slowSignature(data[KubeconfigKey], id, string(key))
 		}
 	}
 	return signed
@@ -222,7 +222,7 @@ func refusedObject(t *testing.T) *Object {
 
 // What Kubernetes signed with a Secret that is refused here stays, and is never made here.
 func TestSignLeavesWhatKubernetesSigned(t *testing.T) {
-	const kubeconfig, key = "x", signatureKeyPrefix + "ghijkl"
+	const kubeconfig, key = "x", SignatureKeyPrefix + "ghijkl"
 	good, long := slowSignature(kubeconfig, "ghijkl", "fedcba9876543210"), strings.Repeat("S", 32)
 	for name, test := range map[string]struct {
 		signature string
@@ -304,7 +304,7 @@ func TestSignNext(t *testing.T) {
 			if test.want == 0 {
 				want = time.Time{}
 			}
-			signing, err := Sign(map[string]string{KubeconfigKey: "x", signatureKeyPrefix + "ghijkl": test.signature}, test.objects, signingTime)
+			signing, err := Sign(map[string]string{KubeconfigKey: "x", SignatureKeyPrefix + "ghijkl": test.signature}, test.objects, signingTime)
 			if err != nil || !signing.Next.Equal(want) {
 				t.Errorf("%+v, %v, want %v", signing, err, want)
 			}
@@ -333,7 +333,7 @@ func TestTwoSignersComeToRest(t *testing.T) {
 			objects = append(objects, o)
 		}
 		now := testNow.Add(time.Duration(random.IntN(7200)) * time.Second)
-		data := map[string]string{KubeconfigKey: "x", "other": "y", signatureKeyPrefix + "abcde0": "stale", signatureKeyPrefix + "zzzzzz": "stale"}
+		data := map[string]string{KubeconfigKey: "x", "other": "y", SignatureKeyPrefix + "abcde0": "stale", SignatureKeyPrefix + "zzzzzz": "stale"}
 		oursFirst := random.IntN(2) == 0
 		writes := 0
 		for turn := range 6 {

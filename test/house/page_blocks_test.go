@@ -21,6 +21,8 @@ var blocksOf = map[string]string{
 
 	"docs/cluster-api.md: sh":         "test/kube.TestClusterAPIPage",
 	"docs/cluster-api.md: yaml":       "test/kube.TestClusterAPIPage",
+	"docs/discovery.md: sh":           "test/kube.TestDiscoveryPage",
+	"docs/discovery.md: yaml":         "test/kube.TestDiscoveryPage",
 	"docs/enforcing.md: sh":           "test/kube.TestObserve",
 	"docs/enforcing.md: yaml":         "test/kube.TestObserve",
 	"docs/getting-started.md: sh":     "test/kube.TestGettingStarted",

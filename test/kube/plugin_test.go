@@ -3,6 +3,7 @@ package kube
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/test/controlplane"
@@ -307,6 +309,13 @@ func testPluginUsage(t *testing.T, o *operator) {
 		"release a --yes":           "unknown flag",
 		"approve a --nonsense":      "unknown flag",
 		"explain a --existing-node": "explain takes no --existing-node",
+		"explain a --join":          "explain takes no --join",
+		"cluster-info":              "unknown command",
+		"cluster-info shew":         "unknown command",
+		"cluster-info show a":       "cluster-info show takes nothing",
+		"cluster-info show --ca a":  "cluster-info show takes no --ca",
+		"cluster-info verify":       "cluster-info verify takes --token-file",
+		"cluster-info publish":      "cluster-info publish takes --server and --ca",
 	} {
 		o.refuse(t, command, 2, want)
 	}
@@ -330,7 +339,7 @@ func testOperatorRights(t *testing.T, c *cluster, o *operator, hello, machine st
 		if out, err := o.plain(t.Context(), "get", "attestednodes"); err != nil || !strings.Contains(out, "MACHINE") || !strings.Contains(out, "Bound") {
 			return fmt.Errorf("attestednodes: %w: %s", err, out)
 		}
-		for _, command := range []string{"observed", "pending", "approve node-2 --machine " + machine, "token node-2", "release node-2 --machine " + machine} {
+		for _, command := range []string{"cluster-info show", "observed", "pending", "approve node-2 --machine " + machine, "token node-2", "release node-2 --machine " + machine} {
 			if _, err := o.try(t.Context(), strings.Fields(command)...); err != nil {
 				return err
 			}
@@ -339,6 +348,13 @@ func testOperatorRights(t *testing.T, c *cluster, o *operator, hello, machine st
 			return fmt.Errorf("what was released is there: %w: %s", err, out)
 		}
 		return nil
+	}
+	document, err := (&bootstraptoken.ClusterInfo{Server: c.url, CAs: []*x509.Certificate{c.ca.Cert}}).Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.admin.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: bootstraptoken.ClusterInfoNamespace, Name: bootstraptoken.ClusterInfoName}, Data: document}); err != nil {
+		t.Fatal(err)
 	}
 	eventually(t, probe) // the Event may be late
 	manifests := manifests(t, "operator.yaml")

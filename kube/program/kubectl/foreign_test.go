@@ -1,12 +1,20 @@
 package kubectl
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
+	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -14,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/program/internal/observed"
 )
@@ -89,6 +98,13 @@ func TestForeignBytes(t *testing.T) {
 			n.Spec.Scope = "ak"
 			_ = o.client.Update(t.Context(), &n)
 		}),
+		"cluster-info show":   published(func(*operated, string) {}),
+		"cluster-info verify": published(func(o *operated, token string) { o.in, o.tokenFile = strings.NewReader(token), "-" }),
+		"cluster-info publish": published(func(o *operated, _ string) {
+			o.publishServer, o.ca, o.replace = "https://127.0.0.1:1", "ca.crt", true
+			now := o.now().Add(time.Hour) // when the CA has ended
+			o.now = func() time.Time { return now }
+		}),
 	}
 	for _, c := range commands() {
 		t.Run(c.name, func(t *testing.T) {
@@ -127,6 +143,55 @@ func TestForeignBytes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// published is a discovery document with foreign bytes in the CA's name and in the ID of a token. ca.crt is
+// the CA, and set is given the token that signed it.
+func published(set func(o *operated, token string)) func(*testing.T) (*operated, []string) {
+	return func(t *testing.T) (*operated, []string) {
+		info, token, dir := &bootstraptoken.ClusterInfo{Server: "https://127.0.0.1:1", CAs: []*x509.Certificate{foreignCA(t)}}, bootstraptoken.Generate(), t.TempDir()
+		object, err := (&bootstraptoken.Secret{Token: token, Usages: bootstraptoken.Usages{Signing: true}}).Object()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := info.Data()
+		if err != nil {
+			t.Fatal(err)
+		}
+		signing, err := bootstraptoken.Sign(data, []*bootstraptoken.Object{object}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		signing.Data[bootstraptoken.SignatureKeyPrefix+foreign] = foreign
+		t.Chdir(dir)
+		if err := os.WriteFile("ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: info.CAs[0].Raw}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o := operates(t, "", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: bootstraptoken.ClusterInfoNamespace, Name: bootstraptoken.ClusterInfoName}, Data: signing.Data})
+		set(o, token.Reveal())
+		return o, []string{""}
+	}
+}
+
+// foreignCA is a CA with foreign bytes in its name, which ends a minute after the time of the fixtures.
+func foreignCA(t *testing.T) *x509.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: foreign}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: at.Add(-time.Minute), NotAfter: at.Add(time.Minute)}
+	text, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := x509.ParseCertificate(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
 }
 
 func quoted(s any) string {

@@ -11,7 +11,10 @@
 //	kubectl nodeattest rebind NODE --machine IDENTITY [--replaces IDENTITY]
 //	kubectl nodeattest adopt NODE (--machine-uid UID | --provider-id ID) [--machine IDENTITY] [--without-inventory]
 //	kubectl nodeattest release NODE [--machine IDENTITY] [--dry-run=server]
-//	kubectl nodeattest token NODE [--machine IDENTITY]
+//	kubectl nodeattest token NODE [--machine IDENTITY | --new] [--join]
+//	kubectl nodeattest cluster-info show
+//	kubectl nodeattest cluster-info verify --token-file FILE
+//	kubectl nodeattest cluster-info publish --server URL --ca FILE [--also-server URL]... [--replace]
 //	kubectl nodeattest inspect FILE...
 //	kubectl nodeattest verify FILE... --config FILE [--at TIME] [--key-ring FILE] [--records FILE]
 //
@@ -23,9 +26,10 @@
 // configuration has Google's keys or Azure's certificates fetched. The others take kubectl's
 // flags for the connection (--kubeconfig, --context, --user, --as and so on), and --namespace
 // for the namespace of the controller's configuration. The permissions that a user needs are
-// in kube/deploy/operator.yaml. The exit status is 0 on success, 1 after an error, 2 after a
-// wrong command line. For verify it is 0 if every request is admitted, 1 if one is refused,
-// and 2 if verify could not decide.
+// in kube/deploy/operator.yaml, and for publish in kube/deploy/publisher.yaml. The exit status is 0
+// on success, 1 after an error, 2 after a wrong command line. For verify it is 0 if every request is
+// admitted, 1 if one is refused, and 2 if verify could not decide. For cluster-info publish it is 3 if a
+// server could not be reached, so that it is not known under which CA it serves, and nothing was written.
 package kubectl
 
 import (
@@ -88,10 +92,14 @@ type options struct {
 	existingNode, withoutInventory            bool
 	dryRun                                    string
 	config, at, keyRing, records              string
+	newNode, join, replace                    bool
+	publishServer, ca, tokenFile              string
+	alsoServers                               []string
 }
 
 // command is one of the program's commands.
 type command struct {
+	// name is one word, or two.
 	name, arguments, help string
 	// argument says whether it takes one.
 	argument bool
@@ -100,6 +108,8 @@ type command struct {
 	// files runs a command on files, which needs no cluster; run is nil.
 	files func(p *plugin, ctx context.Context, names []string) error
 }
+
+const publishCommand = "cluster-info publish"
 
 func commands() []command {
 	return []command{
@@ -111,7 +121,10 @@ func commands() []command {
 		{"rebind", "NODE", "record another machine for a node, such as after its board was replaced", true, []string{"machine", "replaces"}, (*plugin).rebind, nil},
 		{"adopt", "NODE", "change the inventory UID or the provider ID in a node's record", true, []string{"machine-uid", "provider-id", "machine", "without-inventory"}, (*plugin).adopt, nil},
 		{"release", "NODE", "release a node whose machine is gone; approving the machine again undoes this", true, []string{"machine", "dry-run"}, (*plugin).release, nil},
-		{"token", "NODE", "print a bootstrap token, valid for an hour, for a node whose certificates have all expired", true, []string{"machine"}, (*plugin).token, nil},
+		{"token", "NODE", "print a bootstrap token, valid for an hour, for a node whose certificates have all expired, or with --new for a machine of the inventory", true, []string{"machine", "new", "join"}, (*plugin).token, nil},
+		{"cluster-info show", "", "show the discovery document, and what anonymous clients can read", false, nil, (*plugin).showClusterInfo, nil},
+		{"cluster-info verify", "", "check that a token has signed the discovery document", false, []string{"token-file"}, (*plugin).verifyClusterInfo, nil},
+		{publishCommand, "", "make or change the discovery document, and let anonymous clients read it", false, []string{"ca", "also-server", "replace"}, (*plugin).publishClusterInfo, nil},
 		{"inspect", "FILE...", "show requests and evidence as a tree, without deciding about them", true, nil, nil, (*plugin).inspect},
 		{"verify", "FILE...", "decide recorded requests with the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
 	}
@@ -189,10 +202,19 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	flags.StringVar(&p.at, "at", "", "verify: the time of the decision (RFC 3339); by default a second after the request was made")
 	flags.StringVar(&p.keyRing, "key-ring", "", "verify: the challenge keys: the output of kubectl get secret -o json")
 	flags.StringVar(&p.records, "records", "", "verify: the AttestedNodes, and optionally the Nodes: the output of kubectl get -o json")
-	own := []string{"machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "records"}
+	flags.BoolVar(&p.newNode, "new", false, "token: for a node that the inventory has and that has no record")
+	flags.BoolVar(&p.join, "join", false, "token: also show the command by which the machine discovers the cluster; the token then signs the discovery document")
+	flags.StringVar(&p.tokenFile, "token-file", "", "cluster-info verify: the file with the token; - is standard input")
+	flags.StringVar(&p.ca, "ca", "", "cluster-info publish: the file with the CAs of the API servers, in PEM")
+	flags.StringArrayVar(&p.alsoServers, "also-server", nil, "cluster-info publish: the URL of another API server, such as each one behind a load balancer, under whose CA no CA is dropped; may be repeated")
+	flags.BoolVar(&p.replace, "replace", false, "cluster-info publish: also replace a document that another program, such as kubeadm, wrote")
+	own := []string{"machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "records",
+		"new", "join", "token-file", "ca", "also-server", "replace"}
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
 	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
+	server := flags.Lookup("server")
+	server.Usage = "cluster-info publish: the URL of the API server in the document; others: " + server.Usage
 	flags.Usage = func() { usage(p.err, flags) }
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
@@ -207,11 +229,14 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	case c.files != nil:
 		return c.files(p, ctx, arguments)
 	}
+	if c.name == publishCommand { // whose connection is the kubeconfig's
+		p.publishServer, overrides.ClusterInfo.Server = overrides.ClusterInfo.Server, ""
+	}
 	p.namespace = cmp.Or(overrides.Context.Namespace, defaultNamespace)
 	if err = p.connect(rules, overrides); err != nil {
 		return err
 	}
-	return c.run(p, ctx, arguments[len(arguments)-1])
+	return c.run(p, ctx, strings.Join(arguments, " "))
 }
 
 // connect makes the clients of a cluster.
@@ -235,23 +260,22 @@ func (p *plugin) connect(rules clientcmd.ClientConfigLoader, overrides *clientcm
 	return err
 }
 
-// commandOf finds the command, and checks its arguments and flags. It returns the arguments, or the
-// command itself if it takes none.
+// commandOf finds the command, and checks its arguments and flags. It also returns the arguments.
 func commandOf(flags *pflag.FlagSet, own []string) (*command, []string, error) {
 	args := flags.Args()
 	if len(args) == 0 {
 		return nil, nil, fmt.Errorf("no command given; %w", errUsage)
 	}
-	all := commands()
-	n := slices.IndexFunc(all, func(c command) bool { return c.name == args[0] })
+	all, two := commands(), strings.Join(args[:min(2, len(args))], " ")
+	n := slices.IndexFunc(all, func(c command) bool { return c.name == args[0] || c.name == two })
 	if n < 0 {
-		return nil, nil, fmt.Errorf("unknown command %s; %w", refusal.Quote(args[0]), errUsage)
+		return nil, nil, fmt.Errorf("unknown command %s; %w", refusal.Quote(two), errUsage)
 	}
-	c, want := &all[n], 1
+	c, want := &all[n], 0
 	if c.argument {
-		want = 2
+		want = 1
 	}
-	if len(args) != want && (c.files == nil || len(args) < want) {
+	if args = args[1+strings.Count(c.name, " "):]; len(args) != want && (c.files == nil || len(args) < want) {
 		return nil, nil, fmt.Errorf("%s takes %s; %w", c.name, refusal.OrNothing(c.arguments), errUsage)
 	}
 	var err error
@@ -260,13 +284,13 @@ func commandOf(flags *pflag.FlagSet, own []string) (*command, []string, error) {
 			err = fmt.Errorf("%s takes no --%s; %w", c.name, f.Name, errUsage)
 		}
 	})
-	return c, args[want-1:], err
+	return c, args, err
 }
 
 func usage(w io.Writer, flags *pflag.FlagSet) {
 	fmt.Fprint(w, "usage: kubectl nodeattest COMMAND [flags]\n\n")
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-17s %s\n", c.name+" "+c.arguments, c.help)
+		fmt.Fprintf(w, "  %-20s %s\n", strings.TrimSpace(c.name+" "+c.arguments), c.help)
 	}
 	fmt.Fprintf(w, "\nflags:\n%s", flags.FlagUsages())
 }

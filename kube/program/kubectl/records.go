@@ -230,6 +230,20 @@ func (p *plugin) change(ctx context.Context, nodeName string, how func(s *v1alph
 	return p.client.Update(ctx, &object)
 }
 
+var errInventory = errors.New("the inventory cannot be read")
+
+// inventory reads the machines of the controller's configuration, with errInventory if there are none to read.
+func (p *plugin) inventory(ctx context.Context) (map[string]csr.Machine, error) {
+	c, err := p.configuration(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case c == nil || c.machines == nil:
+		return nil, fmt.Errorf("%w: namespace %s has no ConfigMap %s that this user may read, or it has no inventory; see --namespace", errInventory, p.namespace, configMap)
+	}
+	return c.machines, nil
+}
+
 // fromInventory completes a claim from the inventory, and refuses one that differs from it, as the
 // controller would.
 func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, provider string) error {
@@ -238,18 +252,16 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 			return fmt.Errorf("--provider-id: %w", err)
 		}
 	}
-	c, err := p.configuration(ctx)
+	machines, err := p.inventory(ctx)
 	switch {
-	case err != nil:
+	case err != nil && !errors.Is(err, errInventory):
 		return err
-	case c != nil && c.machines != nil:
-	case p.withoutInventory:
+	case err != nil && p.withoutInventory:
 		return nil
-	default:
-		return fmt.Errorf("the inventory cannot be read: namespace %s has no ConfigMap %s that this user may read, or it has no inventory; see --namespace, "+
-			"or add --without-inventory, with --machine-uid and --provider-id as the inventory has them", p.namespace, configMap)
+	case err != nil:
+		return fmt.Errorf("%w, or add --without-inventory, with --machine-uid and --provider-id as the inventory has them", err)
 	}
-	machine, listed := c.machines[claim.NodeName]
+	machine, listed := machines[claim.NodeName]
 	if !listed {
 		return fmt.Errorf("the inventory has no node %s, so the controller would still refuse the machine: add the node to the inventory first", claim.NodeName)
 	}
