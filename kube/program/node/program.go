@@ -46,8 +46,9 @@ type Evidence struct {
 }
 
 // Main is the program kubelet-authenticator. It runs the command of args, and returns its exit status:
-// 0, 1 after an error, 2 after a wrong command line. The command roots check compares downloaded
-// certificates with the list of docs/vendor-roots.md, and reads no configuration.
+// 0, 1 after an error, 2 after a wrong command line, and 3 if discover does not find the cluster in time.
+// Two commands read no configuration: discover, which finds the cluster of a machine that has none, and
+// roots check, which compares downloaded certificates with the list of docs/vendor-roots.md.
 func Main(args []string, stdout, stderr io.Writer, kinds ...Evidence) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -58,9 +59,15 @@ func Main(args []string, stdout, stderr io.Writer, kinds ...Evidence) int {
 			fmt.Fprintln(stderr, "kubelet-authenticator:", refusal.Escape(line))
 		}
 	}
+	return exitStatus(err)
+}
+
+func exitStatus(err error) int {
 	switch {
 	case errors.Is(err, errCommandLine):
 		return 2
+	case errors.Is(err, errUndecided):
+		return 3
 	case err != nil:
 		return 1
 	}
@@ -79,7 +86,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	flags.SetOutput(stderr)
 	path := flags.String("config", defaultConfig, "the configuration file, of kind "+settingsKind)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate | enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE) | roots check FILE...")
+		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate | enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE) | roots check FILE... | discover -h")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -89,12 +96,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	if command == "" && os.Getenv(execInfo) != "" {
 		command = "credential"
 	}
-	if command == "roots" {
+	switch command {
+	case "roots":
 		return roots(flags.Args()[1:], stdout, time.Now())
+	case "discover":
+		return newDiscovery(os.Stdin).command(ctx, flags.Args()[1:], stdout, stderr)
 	}
 	if !slices.Contains([]string{"credential", "daemon", "status", "rotate", "enrol"}, command) {
 		flags.Usage()
-		return fmt.Errorf("%w: command %s, want credential, daemon, status, rotate, enrol or roots", errCommandLine, refusal.Quote(command))
+		return fmt.Errorf("%w: command %s, want credential, daemon, status, rotate, enrol, roots or discover", errCommandLine, refusal.Quote(command))
 	}
 	text, err := readFile(*path, configfile.MaxSize)
 	if err != nil {
