@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,9 @@ func startCluster(t *testing.T, flagsOf ...func(c *cluster) []string) *cluster {
 		"--audit-policy-file="+controlplane.Write(t, dir, "audit.yaml", []byte(auditPolicy)), "--audit-log-path="+c.auditLog)
 	for _, of := range flagsOf {
 		server = append(server, of(c)...)
+	}
+	if slices.ContainsFunc(server, func(flag string) bool { return strings.HasPrefix(flag, "--authentication-config=") }) { // which decides about anonymous requests
+		server = slices.DeleteFunc(server, func(flag string) bool { return strings.HasPrefix(flag, "--anonymous-auth=") })
 	}
 	c.server = start(t, filepath.Join(bin, "kube-apiserver"), dir, server...)
 	config := c.user(t, "admin", "system:masters")
