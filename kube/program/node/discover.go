@@ -24,7 +24,7 @@ import (
 var errUndecided = errors.New("not decided")
 
 // checkRedirect: the server of --discovery-file sent the document's reader to another address.
-const checkRedirect refusal.Check = "redirect"
+const checkRedirect refusal.Check = "document-redirect"
 
 // discovery is one run of the command discover: a machine with nothing but a source finds its cluster,
 // before there is a configuration file. The source is a token with addresses, or a document.

@@ -183,7 +183,7 @@ func TestDiscoverRefuses(t *testing.T) {
 		"an unknown ID":              {b.pinned(pin, other.Address()), 3, "cluster-info-no-signature"},
 		"the CA of a former node":    {b.pinned(pin, cluster.NewImpostor(t, bootstraptokentest.WrongCA).Address()), 3, bootstraptoken.CheckPinned},
 		"another CA in the second":   {b.pinned(pin, cluster.NewImpostor(t, bootstraptokentest.Relay).Address()), 3, bootstraptoken.CheckCertificate},
-		"a redirect":                 {b.pinned(pin, redirects.Address()), 3, checkRedirect},
+		"a redirect":                 {b.pinned(pin, redirects.Address()), 3, "redirect"},
 		"a server that forbids":      {b.pinned(pin, forbids.Address()), 3, "forbidden"},
 		"a server that does not run": {b.pinned(pin, "127.0.0.1:1"), 3, refusal.ErrRetry},
 	} {
@@ -301,7 +301,7 @@ func TestDiscoverDocument(t *testing.T) {
 		"a large standard input":    {source: "-", stdin: io.LimitReader(zeros{}, 300<<10), status: 1, check: "kubeconfig"},
 		"a server":                  {source: server.URL + "/document?key=hunter2", roots: roots},
 		"a server that redirects":   {source: server.URL + "/other", roots: roots, status: 1, check: checkRedirect},
-		"a redirect to http":        {source: server.URL + "/plain", roots: roots, status: 1, check: checkRedirect},
+		"a redirect to http":        {source: server.URL + "/plain", roots: roots, status: 1, check: "redirect"},
 		"a large document":          {source: server.URL + "/large", roots: roots, status: 1, check: "reply"},
 		"a server that is not ours": {source: server.URL + "/document", roots: x509.NewCertPool(), status: 1, check: bootstraptoken.CheckCertificate},
 	} {
