@@ -100,7 +100,7 @@ func pin(ca *controlplane.Authority) string {
 	return (&bootstraptoken.ClusterInfo{CAs: []*x509.Certificate{ca.Cert}}).Pins()[0].String()
 }
 
-// discover runs the command discover, and returns its exit status and what it printed.
+// discover runs the command discover, and returns its exit status and its output.
 func discover(t *testing.T, program string, args ...string) (status int, out string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, append([]string{"discover"}, args...)...)

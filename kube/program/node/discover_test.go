@@ -44,7 +44,7 @@ func newBare(t testing.TB, cluster *bootstraptokentest.Cluster) *bare {
 	return b
 }
 
-// run runs the command, and returns its exit status, what it wrote and its error. Neither has the secret.
+// run runs the command, and returns its exit status, its output and its error. Neither has the secret.
 func (b *bare) run(ctx context.Context, args ...string) (status int, out string, err error) {
 	b.t.Helper()
 	var stdout, stderr bytes.Buffer

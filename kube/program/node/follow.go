@@ -74,7 +74,7 @@ type discoverySettings struct {
 	WriteCA   bool     `json:"writeCA"`
 }
 
-// follower returns what the section discovery asks for, or nil without one.
+// follower returns the follower of the section discovery, or nil without one.
 func (s *settings) follower() (*follower, error) {
 	if s.Discovery == nil {
 		return nil, nil
@@ -158,8 +158,8 @@ func around(d time.Duration) time.Duration { return d*4/5 + rand.N(d*2/5+1) }
 
 func (f *follower) path(name string) string { return filepath.Join(f.stateDir, name) }
 
-// refresh asks the cluster for its discovery document, and writes what has changed. After an error the
-// files are as before, but for those that it had already replaced by the cluster's new CAs.
+// refresh asks the cluster for its discovery document, and writes the changes. After an error the files
+// are as before, but for files that it had already given the cluster's new CAs.
 func (f *follower) refresh(ctx context.Context) error {
 	own, err := readOwn(f.kubeconfig)
 	if err != nil {

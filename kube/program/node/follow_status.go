@@ -59,7 +59,7 @@ func (f *follower) note(err error) {
 	}
 }
 
-// status returns the record, and what an administrator has to do.
+// status returns the record, and the steps that are left to an administrator.
 func (f *follower) status() (record following, problems []string) {
 	if text, err := safefile.Read(f.path(followingFile), configfile.MaxSize, safefile.Private); err == nil {
 		_ = json.Unmarshal(text, &record) // an unreadable record is replaced at the next refresh

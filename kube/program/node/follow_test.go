@@ -58,7 +58,7 @@ func (j *joined) own() *own {
 	return testkit.Must(readOwn(j.kubeconfig))
 }
 
-// problems returns those of the command status.
+// problems returns the problems that the command status lists.
 func (j *joined) problems() string {
 	_, problems := j.status()
 	return strings.Join(problems, "\n")
@@ -267,7 +267,7 @@ func TestFollowMoves(t *testing.T) {
 }
 
 // TestFollowWritesCA: kubeadm's file is replaced with writeCA alone, never made, and keeps its mode. Without
-// it, the status says what the kubelet lacks.
+// it, the status names the file of the kubelet that lacks a CA.
 func TestFollowWritesCA(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	j := newJoined(t, cluster)
