@@ -62,8 +62,8 @@ func startCluster(t *testing.T, flagsOf ...func(c *cluster) []string) *cluster {
 	for _, of := range flagsOf {
 		server = append(server, of(c)...)
 	}
-	if slices.ContainsFunc(server, func(flag string) bool { return strings.HasPrefix(flag, "--authentication-config=") }) { // which decides about anonymous requests
-		server = slices.DeleteFunc(server, func(flag string) bool { return strings.HasPrefix(flag, "--anonymous-auth=") })
+	if slices.ContainsFunc(server, func(flag string) bool { return strings.HasPrefix(flag, "--authentication-config=") }) {
+		server = slices.DeleteFunc(server, func(flag string) bool { return strings.HasPrefix(flag, "--anonymous-auth=") }) // it takes one of them
 	}
 	c.server = start(t, filepath.Join(bin, "kube-apiserver"), dir, server...)
 	config := c.user(t, "admin", "system:masters")
