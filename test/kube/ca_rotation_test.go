@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
@@ -9,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"crypto/x509"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -119,7 +118,7 @@ func (c *cluster) serveBy(t *testing.T, cas ...*controlplane.Authority) {
 	cert, key := c.ca.Issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
 	controlplane.Write(t, c.dir, "serving.crt", cert)
 	controlplane.Write(t, c.dir, "serving.key", key)
-	c.server.stop(t)
+	c.server.kill(t) // it would wait for watches to end
 	if err := c.server.launch(); err != nil {
 		t.Fatal(err)
 	}
@@ -174,9 +173,8 @@ func TestCARotation(t *testing.T) {
 		}
 		t.Logf("%s: three nodes have renewed, in %s", step, time.Since(began).Round(time.Millisecond))
 	}
-	restart := func(name string) { // the controller reads the CAs when it starts
+	controls := func(name string) { // with the CAs that are known when it starts
 		t.Helper()
-		r.stop(t)
 		r = c.startController(t, buildProgram(t, controller.DefaultName), name, func(config map[string]any) {
 			config["membership"].(map[string]any)["mode"] = "FirstUse"
 		})
@@ -195,14 +193,16 @@ func TestCARotation(t *testing.T) {
 	c.publish(t, before, next)
 	know(before, next)
 	c.trustClients(t, before, next)
-	restart("controller-2")
+	r.stop(t)
+	controls("controller-2")
 	live("both CAs are published", before)
 
+	signer.stop(t)
+	r.stop(t)
 	c.serveBy(t, before, next)
 	c.startBootstrapSigner(t)
-	signer.stop(t)
 	c.signsBy(t, next)
-	restart("controller-3")
+	controls("controller-3")
 	live("the API server and the signer use the new CA", next)
 
 	c.publish(t, next)
