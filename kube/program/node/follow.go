@@ -68,6 +68,13 @@ const (
 	tick = 15 * time.Second
 )
 
+// checkInUse: the discovery document lacks a CA of the node by which a server still serves.
+const checkInUse refusal.Check = "ca-in-use"
+
+// errUnknownCA says how the node gets out of a state that the daemon cannot leave.
+var errUnknownCA = errors.New("no CA that this node knows verifies the API server, as the cluster's CA has changed while the node was off, or the server is not the cluster's: " +
+	"discover the cluster again with kubelet-authenticator discover --replace")
+
 type discoverySettings struct {
 	Addresses []string `json:"addresses"`
 	Interval  duration `json:"interval"`
@@ -180,7 +187,10 @@ func (f *follower) refresh(ctx context.Context) error {
 		opts.Addresses = []string{published}
 	}
 	next, _, err := known.Refresh(ctx, opts)
-	if err != nil {
+	switch {
+	case errors.Is(err, bootstraptoken.CheckCertificate):
+		return fmt.Errorf("%w (%w)", errUnknownCA, err)
+	case err != nil:
 		return err
 	}
 	servers := slices.Concat([]string{own.server}, f.addresses, opts.Addresses, []string{next.Info.Server})
@@ -206,12 +216,12 @@ func checkDropped(ctx context.Context, network bootstraptoken.Network, old, next
 	}
 	slices.Sort(servers)
 	for _, server := range slices.Compact(servers) {
-		err := probe(ctx, network, server, next)
-		if ctx.Err() != nil {
+		cut := errors.Is(probe(ctx, network, server, next), bootstraptoken.CheckCertificate) && !errors.Is(probe(ctx, network, server, old), bootstraptoken.CheckCertificate)
+		switch {
+		case ctx.Err() != nil:
 			return ctx.Err()
-		}
-		if errors.Is(err, bootstraptoken.CheckCertificate) && !errors.Is(probe(ctx, network, server, old), bootstraptoken.CheckCertificate) {
-			return fmt.Errorf("the discovery document has dropped a CA by which %s still serves: %w", refusal.Text(server), err)
+		case cut:
+			return &refusal.Error{Check: checkInUse, Got: "a discovery document without the CA by which " + refusal.Text(server) + " serves", Want: "that CA, until the server has a certificate of another"}
 		}
 	}
 	return nil

@@ -2,7 +2,6 @@ package node
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -31,20 +30,11 @@ func (r following) verified() string {
 	return r.Verified.UTC().Format(time.RFC3339)
 }
 
-// explain adds to an error how the node gets out of it, where the daemon cannot.
-func (f *follower) explain(err error) string {
-	if !errors.Is(err, bootstraptoken.CheckCertificate) {
-		return err.Error()
-	}
-	return "no CA that this node knows verifies the API server, as the cluster's CA has changed while the node was off, or the server is not the cluster's: " +
-		"discover the cluster again with kubelet-authenticator discover --replace (" + err.Error() + ")"
-}
-
 // note records and logs the result of a refresh. Each error is logged once.
 func (f *follower) note(err error) {
 	record := following{LastAttempt: f.network.Now().UTC().Truncate(time.Second)}
 	if err != nil {
-		record.LastError = f.explain(err)
+		record.LastError = err.Error()
 	}
 	if record.LastError != f.logged && err != nil {
 		f.log.Warn("the cluster's discovery document was not refreshed; its CAs and server stay as they are", "kubeconfig", f.kubeconfig, "why", record.LastError)

@@ -216,8 +216,8 @@ func TestFollowDrops(t *testing.T) {
 	testkit.MustDo(j.step())
 	testkit.MustDo(cluster.UseNewCA())
 	testkit.MustDo(cluster.DropOldCAs())
-	if err := j.step(); !errors.Is(err, bootstraptoken.CheckCertificate) || !strings.Contains(err.Error(), late.Address()) || len(j.own().cas) != 2 {
-		t.Errorf("got %v, and %d CAs", err, len(j.own().cas))
+	if err := j.step(); !errors.Is(err, checkInUse) || !strings.Contains(j.problems(), late.Address()) || strings.Contains(j.problems(), "discover --replace") || len(j.own().cas) != 2 {
+		t.Errorf("got %v, and %d CAs; the status has %q", err, len(j.own().cas), j.problems())
 	}
 	testkit.MustDo(late.AddCA())
 	testkit.MustDo(late.UseNewCA()) // no longer the old one's
@@ -241,6 +241,10 @@ func TestFollowMoves(t *testing.T) {
 	publish("https://127.0.0.1:1")
 	if err := j.step(); !errors.Is(err, refusal.ErrRetry) || j.own().server != cluster.URL() {
 		t.Errorf("a server that does not run: %v, %s", err, j.own().server)
+	}
+	publish(bootstraptokentest.New(t, bootstraptokentest.Options{}).URL())
+	if err := j.step(); !errors.Is(err, bootstraptoken.CheckCertificate) || j.own().server != cluster.URL() || strings.Contains(j.problems(), "discover --replace") {
+		t.Errorf("a server of another CA: %v, %s, and %q", err, j.own().server, j.problems())
 	}
 	publish(moved.URL())
 	if err := j.step(); err != nil || j.own().server != moved.URL() {
