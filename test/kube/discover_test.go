@@ -16,8 +16,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,35 +40,21 @@ func anonymousClusterInfo(t *testing.T) func(*cluster) []string {
 	}
 }
 
-// publish publishes the discovery document with these CAs, and has system:anonymous read it.
+// publish has an operator publish the discovery document with these CAs, and waits until the token has signed
+// it.
 func (c *cluster) publish(t *testing.T, cas ...*controlplane.Authority) {
 	t.Helper()
-	info := &bootstraptoken.ClusterInfo{Server: c.url}
+	info := new(bootstraptoken.ClusterInfo)
 	for _, ca := range cas {
 		info.CAs = append(info.CAs, ca.Cert)
 	}
-	data, err := info.Data()
-	if err != nil {
-		t.Fatal(err)
-	}
-	meta := metav1.ObjectMeta{Name: bootstraptoken.ClusterInfoName, Namespace: bootstraptoken.ClusterInfoNamespace}
-	for _, object := range []client.Object{
-		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{meta.Name}}}},
-		&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:anonymous"}}},
-		&corev1.ConfigMap{ObjectMeta: meta, Data: data},
-	} {
-		eventually(t, func() error {
-			err := c.admin.Create(t.Context(), object)
-			if !apierrors.IsAlreadyExists(err) {
-				return err
-			}
-			if _, ok := object.(*corev1.ConfigMap); !ok {
-				return nil
-			}
-			return c.admin.Patch(t.Context(), &corev1.ConfigMap{ObjectMeta: meta, Data: data}, client.MergeFrom(&corev1.ConfigMap{ObjectMeta: meta}))
-		})
-	}
+	bundle := controlplane.Write(t, c.dir, "published.crt", certificatesPEM(info.CAs))
+	o := &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: filepath.Dir(buildProgram(t, "kubectl-nodeattest")),
+		kubeconfig: c.kubeconfig(t, "publisher.kubeconfig", "publisher", "system:masters")}
+	eventually(t, func() error { // kube-public comes a moment after the API server
+		_, err := o.try(t.Context(), "cluster-info", "publish", "--server", c.url, "--ca", bundle)
+		return err
+	})
 	token, err := bootstraptoken.New(attesttest.TokenID, tokenSecret)
 	if err == nil { // once the bootstrap signer has signed it
 		_, err = bootstraptoken.Discover(t.Context(), bootstraptoken.DiscoverConfig{Token: token, Addresses: []string{c.url}, Pins: info.Pins(),
