@@ -207,7 +207,9 @@ func TestCARotation(t *testing.T) {
 
 	c.publish(t, next)
 	know(next)
+	r.stop(t) // without the API server it loses its lease and ends; a Deployment starts it again
 	c.serveBy(t, next)
+	controls("controller-4")
 	live("the old CA is gone", next)
 	for _, node := range nodes {
 		if text, _, _ := node.run(t.Context(), "status"); strings.Contains(text, "Problem") {
