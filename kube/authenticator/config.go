@@ -86,6 +86,9 @@ type Config struct {
 	// Ready, if set, is called once by Run, as soon as there is a usable client certificate and,
 	// with Serving, a serving certificate.
 	Ready func()
+	// Untrusted, if set, is called each time that the API server's certificate does not verify by the
+	// CAs of API: they may have changed. It must not wait.
+	Untrusted func()
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }

@@ -39,6 +39,13 @@ func (a *Authenticator) connection() (anonymous, configured *rest.Config, err er
 	return rest.AnonymousClientConfig(configured), configured, nil
 }
 
+// reportUntrusted calls Untrusted after an error about the API server's certificate.
+func (a *Authenticator) reportUntrusted(err error) {
+	if a.config.Untrusted != nil && errors.Is(err, apiclient.CheckServerCertificate) {
+		a.config.Untrusted()
+	}
+}
+
 // clusterIDs returns the configured cluster ID, or else the default ones of the CAs.
 func (a *Authenticator) clusterIDs(c *rest.Config) ([]string, error) {
 	if a.config.ClusterID != "" {

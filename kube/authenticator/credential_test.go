@@ -253,3 +253,34 @@ func TestRequestTooLarge(t *testing.T) {
 		t.Errorf("got %v, want %q", err, apiclient.CheckAnswer)
 	}
 }
+
+// TestReportsUntrusted: the caller learns that the API server's certificate does not verify, from a renewal and
+// from a check of the certificate, and of no other error.
+func TestReportsUntrusted(t *testing.T) {
+	f, calls := newFakeAPI(t), 0
+	stranger := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: newFakeAPI(t).caCert.Raw})
+	known := true
+	a, _ := newNode(t, f, func(c *Config) {
+		c.Untrusted = func() { calls++ }
+		c.API = func() (*rest.Config, error) {
+			config, err := f.config()
+			if !known {
+				config.CAData = stranger
+			}
+			return config, err
+		}
+	})
+	testkit.MustDo(a.Rotate(t.Context()))
+	f.set(func() { f.down = true })
+	if err := a.Rotate(t.Context()); err == nil || calls != 0 {
+		t.Errorf("a server that is down: %v, %d calls", err, calls)
+	}
+	known = false
+	if err := a.Rotate(t.Context()); !errors.Is(err, apiclient.CheckServerCertificate) || calls != 1 {
+		t.Errorf("got %v, %d calls", err, calls)
+	}
+	a.checkAccepted(t.Context(), a.slots[0], a.stored(ClientFile))
+	if calls != 2 {
+		t.Errorf("a check of the certificate: %d calls", calls)
+	}
+}

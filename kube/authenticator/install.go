@@ -94,6 +94,7 @@ func (a *Authenticator) checkAccepted(ctx context.Context, s *slot, p *certstore
 		err = authenticates(ctx, s, credential{config: anonymous, pair: p}, nil)
 	}
 	_ = a.note(nil, s.file, func(t *attempts, now time.Time) { t.Checked = now }) // also after an error
+	a.reportUntrusted(err)
 	if !apierrors.IsUnauthorized(err) && !errors.Is(err, certstore.CheckPair) {
 		return
 	}

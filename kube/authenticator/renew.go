@@ -81,6 +81,7 @@ func (a *Authenticator) renewLocked(ctx context.Context, l *certstore.Lock, s *s
 	log := a.config.Log.With("purpose", s.Purpose.String(), "signer", s.signer, "took", a.config.Now().Sub(began).String())
 	if err != nil {
 		log.Error("certificate request failed", "why", err.Error())
+		a.reportUntrusted(err)
 	} else {
 		log.Info("certificate obtained", "credential", csr.CredentialID(p.Leaf), "until", p.Leaf.NotAfter, "renew", p.Renew)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
+	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -46,8 +47,9 @@ type Evidence struct {
 }
 
 // Main is the program kubelet-authenticator. It runs the command of args, and returns its exit status:
-// 0, 1 after an error, 2 after a wrong command line. The command roots check compares downloaded
-// certificates with the list of docs/vendor-roots.md, and reads no configuration.
+// 0, 1 after an error, 2 after a wrong command line, and 3 if discover does not find the cluster in time.
+// Two commands read no configuration: discover, which finds the cluster of a machine that has none, and
+// roots check, which compares downloaded certificates with the list of docs/vendor-roots.md.
 func Main(args []string, stdout, stderr io.Writer, kinds ...Evidence) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -58,9 +60,15 @@ func Main(args []string, stdout, stderr io.Writer, kinds ...Evidence) int {
 			fmt.Fprintln(stderr, "kubelet-authenticator:", refusal.Escape(line))
 		}
 	}
+	return exitStatus(err)
+}
+
+func exitStatus(err error) int {
 	switch {
 	case errors.Is(err, errCommandLine):
 		return 2
+	case errors.Is(err, errUndecided):
+		return 3
 	case err != nil:
 		return 1
 	}
@@ -79,7 +87,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	flags.SetOutput(stderr)
 	path := flags.String("config", defaultConfig, "the configuration file, of kind "+settingsKind)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate | enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE) | roots check FILE...")
+		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate | enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE) | roots check FILE... | discover -h")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -89,12 +97,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	if command == "" && os.Getenv(execInfo) != "" {
 		command = "credential"
 	}
-	if command == "roots" {
+	switch command {
+	case "roots":
 		return roots(flags.Args()[1:], stdout, time.Now())
+	case "discover":
+		return newDiscovery(os.Stdin).command(ctx, flags.Args()[1:], stdout, stderr)
 	}
 	if !slices.Contains([]string{"credential", "daemon", "status", "rotate", "enrol"}, command) {
 		flags.Usage()
-		return fmt.Errorf("%w: command %s, want credential, daemon, status, rotate, enrol or roots", errCommandLine, refusal.Quote(command))
+		return fmt.Errorf("%w: command %s, want credential, daemon, status, rotate, enrol, roots or discover", errCommandLine, refusal.Quote(command))
 	}
 	text, err := readFile(*path, configfile.MaxSize)
 	if err != nil {
@@ -111,6 +122,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	if command == "enrol" { // which needs no cluster
 		return enrol(ctx, &c, flags.Args()[1:], stdout)
 	}
+	f, err := s.follower()
+	if err != nil {
+		return fmt.Errorf("%s: %w", *path, err)
+	}
 	level := slog.LevelInfo
 	if command != "daemon" {
 		level = slog.LevelWarn
@@ -118,6 +133,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	c.Log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	c.Kubelet.Parent = command == "credential"
 	c.Ready = func() { notify("READY=1\nSTATUS=the node has its certificates") }
+	if f != nil {
+		f.log, c.Untrusted = c.Log, f.distrust
+	}
 	a, err := authenticator.New(c)
 	if err != nil {
 		return err
@@ -127,11 +145,28 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 		return credential(ctx, a, stdout)
 	case "daemon":
 		notify("STATUS=getting the node's certificates")
-		return a.Run(ctx)
+		return daemon(ctx, a, f)
 	case "rotate":
 		return rotate(ctx, a, stdout)
 	}
-	return status(a, keptPassword(c.Kind), flags.Args()[1:], stdout)
+	return status(a, f, keptPassword(c.Kind), flags.Args()[1:], stdout)
+}
+
+// daemon renews the certificates and, with a follower, keeps the kubeconfig current until ctx ends.
+func daemon(ctx context.Context, a *authenticator.Authenticator, f *follower) error {
+	if f == nil {
+		return a.Run(ctx)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ticker := time.NewTicker(min(tick, f.interval/10))
+	defer ticker.Stop()
+	followed := recovered.Go(func() error {
+		f.run(ctx, ticker.C)
+		return nil
+	})
+	err := a.Run(ctx)
+	cancel()
+	return errors.Join(err, <-followed)
 }
 
 // execInfo is the environment variable that client-go sets for a plugin.
@@ -151,10 +186,11 @@ func credential(ctx context.Context, a *authenticator.Authenticator, stdout io.W
 // report is the output of status.
 type report struct {
 	*authenticator.Status
-	EndorsementPassword string `json:"endorsementPassword,omitempty"` // its file
+	EndorsementPassword string     `json:"endorsementPassword,omitempty"` // its file
+	Discovery           *following `json:"discovery,omitempty"`
 }
 
-func status(a *authenticator.Authenticator, kept passwordFile, args []string, stdout io.Writer) error {
+func status(a *authenticator.Authenticator, f *follower, kept passwordFile, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("status", flag.ContinueOnError) // errors go to standard error
 	form := flags.String("o", "text", "text or json")
 	if err := flags.Parse(args); err != nil {
@@ -167,8 +203,15 @@ func status(a *authenticator.Authenticator, kept passwordFile, args []string, st
 			s.Problems = append(s.Problems, err.Error())
 		}
 	}
+	if f != nil {
+		record, problems := f.status()
+		s.Discovery, s.Problems = &record, append(s.Problems, problems...)
+	}
 	switch *form {
 	case "text":
+		if f != nil {
+			fmt.Fprintf(stdout, "Discovery document: last verified %s\n", s.Discovery.verified())
+		}
 		if kept != "" {
 			fmt.Fprintf(stdout, "TPM's endorsement password: %s\n", refusal.Escape(s.EndorsementPassword))
 		}

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,15 @@ func read(t testing.TB, name string) string {
 // node's name.
 func TestExample(t *testing.T) {
 	text := read(t, "kubelet-authenticator.yaml")
-	for _, name := range []string{"as it is", "with a serving certificate"} {
+	for _, name := range []string{"as it is", "with discovery", "with a serving certificate"} {
+		if name == "with discovery" {
+			text := regexp.MustCompile("(?m)^# (discovery:|  (?:addresses|interval|writeCA):)").ReplaceAllString(text, "$1")
+			f := testkit.Must(testkit.Must(parseSettings([]byte(text))).follower())
+			if f == nil || len(f.addresses) != 0 || f.interval != defaultInterval || f.writeCA {
+				t.Errorf("the example of discovery is not the default: %+v", f)
+			}
+			continue
+		}
 		if name != "as it is" {
 			text = strings.NewReplacer("# serving:", "serving:", "#   signerName", "  signerName", "#   dnsNames", "  dnsNames", "#   ipAddresses", "  ipAddresses").Replace(text)
 		}

@@ -47,6 +47,8 @@ type settings struct {
 	// MinimumVersion is the field of [authenticator.Config].
 	MinimumVersion int             `json:"minimumVersion"`
 	Kubelet        kubeletSettings `json:"kubelet"`
+	// Discovery, if set, keeps the kubeconfig's CAs and server current.
+	Discovery *discoverySettings `json:"discovery"`
 }
 
 type servingSettings struct {

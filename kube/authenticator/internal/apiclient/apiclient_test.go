@@ -460,7 +460,7 @@ func TestCA(t *testing.T) {
 			c := connect(t, &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: caData(row.bundle...)}}, nil)
 			got, err := c.CA(t.Context())
 			if row.want == nil {
-				if !errors.Is(err, checkServerCertificate) || got != nil {
+				if !errors.Is(err, CheckServerCertificate) || got != nil {
 					t.Errorf("got %v, %v", got, err)
 				}
 				return

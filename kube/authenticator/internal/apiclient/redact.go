@@ -20,8 +20,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkServerCertificate is the check that fails if the API server's certificate does not verify.
-const checkServerCertificate refusal.Check = "api-server-certificate"
+// CheckServerCertificate is the check that fails if the API server's certificate does not verify.
+const CheckServerCertificate refusal.Check = "api-server-certificate"
 
 const (
 	// piece is the number of consecutive bytes of a credential that are redacted: a server, a proxy
@@ -113,7 +113,7 @@ func (c *Client) clean(err error) error {
 	}
 	text := c.text(err.Error())
 	if untrusted := (*tls.CertificateVerificationError)(nil); errors.As(err, &untrusted) {
-		return &refusal.Error{Check: checkServerCertificate, Got: c.text(untrusted.Err.Error())}
+		return &refusal.Error{Check: CheckServerCertificate, Got: c.text(untrusted.Err.Error())}
 	}
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
