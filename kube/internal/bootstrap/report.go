@@ -1,0 +1,80 @@
+package bootstrap
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
+)
+
+// A reporter reports what a controller leaves as it is, and counts what it writes.
+type reporter struct {
+	events  events.EventRecorder
+	refused prometheus.Gauge
+	writes  *prometheus.CounterVec
+	said    map[string]string // why an object is refused, by its name
+}
+
+func newReporter(controller string, recorder events.EventRecorder, registry prometheus.Registerer) (*reporter, error) {
+	r := &reporter{events: recorder,
+		refused: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "nodeattest_bootstrap_refused",
+			Help: "How many objects a controller leaves as they are: Secrets of bootstrap tokens that it cannot read, or cluster-info.",
+		}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodeattest_bootstrap_writes_total",
+			Help: "Writes of cluster-info and deletions of Secrets of bootstrap tokens, by result: done, conflict, or failed.",
+		}, []string{"result"}),
+	}
+	registry = prometheus.WrapRegistererWith(prometheus.Labels{"controller": controller}, registry)
+	for _, c := range []prometheus.Collector{r.refused, r.writes} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// A refused object is left as it is.
+type refused struct {
+	object client.Object
+	err    error
+}
+
+// report counts the refused objects, logs them and makes Events about them: one for each reason.
+func (r *reporter) report(ctx context.Context, all ...refused) {
+	said := map[string]string{}
+	for _, one := range all {
+		name, why := one.object.GetName(), one.err.Error()
+		said[name] = why
+		if r.said[name] == why {
+			continue
+		}
+		log.FromContext(ctx).Error(one.err, "object left as it is", "namespace", one.object.GetNamespace(), "object", name)
+		r.events.Eventf(one.object, nil, corev1.EventTypeWarning, "Refused", "Reconcile", "%s", requests.Note(why))
+	}
+	r.said = said
+	r.refused.Set(float64(len(said)))
+}
+
+// refusedSecrets are the refused ones of some Secrets.
+func refusedSecrets(refusals []bootstraptoken.Refusal, objects []*bootstraptoken.Object) []refused {
+	uids := make(map[string]string, len(objects))
+	for _, o := range objects {
+		uids[o.Name] = o.UID
+	}
+	all := make([]refused, 0, len(refusals))
+	for _, one := range refusals {
+		s := new(corev1.Secret)
+		s.Namespace, s.Name, s.UID = bootstraptoken.Namespace, one.Name, types.UID(uids[one.Name])
+		all = append(all, refused{s, one.Err})
+	}
+	return all
+}
