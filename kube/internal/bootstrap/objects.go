@@ -15,11 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/kube/internal/clusterinfo"
 	"github.com/nodeattest/nodeattest/secret"
 )
-
-// clusterInfo is the one ConfigMap.
-var clusterInfo = client.ObjectKey{Namespace: bootstraptoken.ClusterInfoNamespace, Name: bootstraptoken.ClusterInfoName}
 
 // CacheOptions has a manager's cache hold the Secrets of bootstrap tokens and the one ConfigMap. The API
 // server sends nothing else, and reading another kind is an error.
@@ -30,7 +28,7 @@ func CacheOptions() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Secret{}:    of(bootstraptoken.Namespace, fields.OneTermEqualSelector("type", bootstraptoken.SecretType)),
-			&corev1.ConfigMap{}: of(clusterInfo.Namespace, fields.OneTermEqualSelector("metadata.name", clusterInfo.Name)),
+			&corev1.ConfigMap{}: of(clusterinfo.Key().Namespace, fields.OneTermEqualSelector("metadata.name", clusterinfo.Key().Name)),
 		},
 		DefaultTransform:            lean,
 		ReaderFailOnMissingInformer: true,

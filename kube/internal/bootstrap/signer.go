@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/kube/internal/clusterinfo"
 )
 
 // A signer keeps the signatures of cluster-info: the keys jws-kubeconfig-* of its data and no other.
@@ -25,7 +26,7 @@ type signer struct {
 // nothing to sign until one of them comes.
 func (s *signer) look(ctx context.Context, _ everything) (reconcile.Result, error) {
 	var info corev1.ConfigMap
-	if err := s.client.Get(ctx, clusterInfo, &info); err != nil {
+	if err := s.client.Get(ctx, clusterinfo.Key(), &info); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if info.ResourceVersion == s.replaced {
