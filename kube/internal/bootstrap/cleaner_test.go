@@ -25,6 +25,10 @@ func TestCleaner(t *testing.T) {
 	misnamed := w.token(t, "ffffff", after(-time.Minute), func(s *corev1.Secret) { s.Name = "another-name" })
 	foreign := w.token(t, "gggggg", after(-time.Minute), func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque })
 	elsewhere := w.token(t, "hhhhhh", after(-time.Minute), func(s *corev1.Secret) { s.Namespace = "default" })
+	leaving := w.token(t, "iiiiii", after(-time.Minute), func(s *corev1.Secret) { s.Finalizers = []string{"example.com/kept"} })
+	if err := w.Delete(t.Context(), leaving); err != nil {
+		t.Fatal(err)
+	}
 	w.writes()
 	looks(t, w, c, time.Minute)
 	looks(t, w, c, time.Minute)
@@ -33,7 +37,7 @@ func TestCleaner(t *testing.T) {
 	}
 	w.now = epoch.Add(time.Minute)
 	looks(t, w, c, maxWait)
-	for _, s := range []*corev1.Secret{bad, forever, late, foreign, elsewhere} {
+	for _, s := range []*corev1.Secret{bad, forever, late, foreign, elsewhere, leaving} {
 		if !w.has(t, s) {
 			t.Errorf("%s is gone", s.Name)
 		}
