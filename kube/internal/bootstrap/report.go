@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A reporter reports what a controller leaves as it is, and counts what it writes.
@@ -58,7 +60,11 @@ func (r *reporter) report(ctx context.Context, all ...refused) {
 			continue
 		}
 		log.FromContext(ctx).Error(one.err, "object left as it is", "namespace", one.object.GetNamespace(), "object", name)
-		r.events.Eventf(one.object, nil, corev1.EventTypeWarning, "Refused", "Reconcile", "%s", requests.Note(why))
+		reason := "Refused" // a series of Events has one reason, and its first one's note
+		if e, ok := errors.AsType[*refusal.Error](one.err); ok {
+			reason = e.Reason()
+		}
+		r.events.Eventf(one.object, nil, corev1.EventTypeWarning, reason, "Reconcile", "%s", requests.Note(why))
 	}
 	r.said = said
 	r.refused.Set(float64(len(said)))
