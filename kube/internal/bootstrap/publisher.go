@@ -56,5 +56,5 @@ func (p *publisher) publish(ctx context.Context) (changed bool, err error) {
 		return false, fmt.Errorf("publisher.caFile %s cannot be used, and the published kubeconfig stays: %w", p.of.CAFile, err)
 	}
 	info := &bootstraptoken.ClusterInfo{Server: p.of.Server, CAs: cas}
-	return clusterinfo.Write(ctx, p.client, info, clusterinfo.Options{Replace: p.of.Replace})
+	return clusterinfo.Write(ctx, p.client, info, clusterinfo.Options{Replace: p.of.Replace, Servers: p.of.Servers})
 }

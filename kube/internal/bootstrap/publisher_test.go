@@ -111,6 +111,26 @@ func TestPublisherLeavesOthersAlone(t *testing.T) {
 	w.published(t, cluster.Info())
 }
 
+// TestPublisherServers: no CA is dropped under which a server of the configuration still serves.
+func TestPublisherServers(t *testing.T) {
+	w, cluster, other := newWorld(t, Publisher), bootstraptokentest.New(t, bootstraptokentest.Options{}), bootstraptokentest.New(t, bootstraptokentest.Options{})
+	path := filepath.Join(t.TempDir(), "ca.crt")
+	p := &publisher{client: w, of: &Publication{Server: cluster.URL(), Servers: []string{other.URL()}, CAFile: path}, reporter: w.reporter}
+	w.info(t, map[string]string{"other": "kept", "jws-kubeconfig-aaaaaa": "a signature"})
+	both := &bootstraptoken.ClusterInfo{Server: cluster.URL(), CAs: append(cluster.Info().CAs, other.Info().CAs...)}
+	cas(t, path, both)
+	looks(t, w, p, followInterval)
+	cas(t, path, cluster.Info())
+	looks(t, w, p, followInterval)
+	w.published(t, both)
+	if told := w.told(); len(told) != 1 || !strings.Contains(told[0], "server "+other.URL()+" still serves under the CA") {
+		t.Errorf("told %q", told)
+	}
+	p.of.Servers = nil
+	looks(t, w, p, followInterval)
+	w.published(t, cluster.Info())
+}
+
 // TestPublisherConflict: a conflict is tried again, and reported to no person.
 func TestPublisherConflict(t *testing.T) {
 	w, cluster := newWorld(t, Publisher), bootstraptokentest.New(t, bootstraptokentest.Options{})

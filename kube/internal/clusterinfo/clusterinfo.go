@@ -31,6 +31,9 @@ var ErrForeign = errors.New("ConfigMap kube-public/cluster-info has a kubeconfig
 type Options struct {
 	// Replace replaces the document of another program.
 	Replace bool
+	// Servers are the URLs of other API servers, such as each one behind a load balancer: no CA is
+	// dropped under which one of them still serves, nor while one of them cannot be reached.
+	Servers []string
 	// Dial opens TCP connections to servers, by IP address and port; nil means a [net.Dialer].
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Now is the clock by which certificates are judged; nil means [time.Now].

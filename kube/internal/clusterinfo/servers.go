@@ -42,15 +42,18 @@ func (e *CutOffError) Error() string {
 }
 
 // checkServers refuses a document by whose CAs its own server does not verify, and one that drops a CA
-// under which the previous document's server still serves.
+// under which the previous document's server or one of opts.Servers still serves.
 func checkServers(ctx context.Context, previous, next *bootstraptoken.ClusterInfo, opts Options) error {
 	ctx, cancel := context.WithTimeout(ctx, serversTimeout)
 	defer cancel()
 	servers := []string{next.Server}
-	if previous != nil && drops(previous, next) && previous.Server != next.Server {
-		servers = append(servers, previous.Server)
+	if previous != nil && drops(previous, next) {
+		servers = append(append(servers, previous.Server), opts.Servers...)
 	}
-	for _, server := range servers {
+	for i, server := range servers {
+		if slices.Contains(servers[:i], server) {
+			continue
+		}
 		if err := checkServer(ctx, server, previous, next, opts); err != nil {
 			return err
 		}
