@@ -35,8 +35,7 @@ func (p *publisher) look(ctx context.Context, _ everything) (reconcile.Result, e
 	case err != nil:
 		object := new(corev1.ConfigMap)
 		object.Namespace, object.Name = clusterinfo.Key().Namespace, clusterinfo.Key().Name
-		p.reporter.report(ctx, refused{object, err})
-		return reconcile.Result{RequeueAfter: followInterval}, nil
+		return p.reporter.leave(ctx, object, err, followInterval)
 	}
 	p.reporter.report(ctx)
 	if changed {

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
@@ -68,6 +70,12 @@ func (r *reporter) report(ctx context.Context, all ...refused) {
 	}
 	r.said = said
 	r.refused.Set(float64(len(said)))
+}
+
+// leave reports one refused object, and has its controller look again after a while; 0: after a change.
+func (r *reporter) leave(ctx context.Context, object client.Object, why error, again time.Duration) (reconcile.Result, error) {
+	r.report(ctx, refused{object, why})
+	return reconcile.Result{RequeueAfter: again}, nil
 }
 
 // refusedSecrets are the refused ones of some Secrets.

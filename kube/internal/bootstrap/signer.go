@@ -39,8 +39,7 @@ func (s *signer) look(ctx context.Context, _ everything) (reconcile.Result, erro
 	now := s.now()
 	signing, err := bootstraptoken.Sign(info.Data, objects, now)
 	if err != nil {
-		s.reporter.report(ctx, refused{&info, err})
-		return reconcile.Result{}, nil
+		return s.reporter.leave(ctx, &info, err, 0)
 	}
 	s.reporter.report(ctx, refusedSecrets(signing.Refused, objects)...)
 	if signing.Changed {
