@@ -39,7 +39,7 @@ type bootstrapCluster struct {
 	program string
 	signers map[string]*replica
 	cleaner *replica
-	// of has each Secret's part in the load: 1,000, or a tenth of that.
+	// secrets is the number of Secrets of the load, and quiet how long nothing may be written at rest.
 	secrets int
 	quiet   time.Duration
 }
@@ -362,7 +362,7 @@ func written(log []audited, user string) (writes, conflicts int) {
 	return writes, conflicts
 }
 
-// load changes Secrets while f runs, and logs what that cost an account.
+// load changes Secrets while f runs, and logs the writes of an account.
 func (b *bootstrapCluster) load(t *testing.T, user string, f func()) {
 	t.Helper()
 	before := len(b.audit(t))

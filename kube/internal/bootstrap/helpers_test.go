@@ -30,7 +30,7 @@ var errConflict = apierrors.NewConflict(schema.GroupResource{}, "cluster-info", 
 // epoch is when each test begins.
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// A world is an API server with a clock, and what a controller says.
+// A world is an API server with a clock, and the log, Events and metrics of a controller.
 type world struct {
 	*objectstore.Store
 	now      time.Time

@@ -1,8 +1,7 @@
 // Package bootstrap has the controllers of program bootstrap-controller, for clusters whose
 // kube-controller-manager runs neither of its own two for bootstrap tokens: a signer, which keeps the
 // signatures in ConfigMap cluster-info, a cleaner, which deletes the Secrets of expired tokens, and a
-// publisher, which keeps the kubeconfig in cluster-info. What they write is decided by package
-// bootstraptoken.
+// publisher, which keeps the kubeconfig in cluster-info. Package bootstraptoken decides each write.
 package bootstrap
 
 import (

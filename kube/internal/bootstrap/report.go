@@ -18,7 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A reporter reports what a controller leaves as it is, and counts what it writes.
+// A reporter reports the objects that a controller leaves as they are, and counts its writes.
 type reporter struct {
 	events  events.EventRecorder
 	refused prometheus.Gauge

@@ -30,9 +30,9 @@ const (
 type Settings struct {
 	configfile.Header `json:",inline"`
 
-	// Controllers are those that run: signer, publisher or both, or cleaner alone.
+	// Controllers names the controllers to run: signer, publisher or both, or cleaner alone.
 	Controllers []string `json:"controllers"`
-	// Publisher says what the publisher writes; nil without one.
+	// Publisher is the document of the publisher; nil without one.
 	Publisher *Publication `json:"publisher"`
 	// Namespace is where the lease is; empty: nodeattest-system.
 	Namespace string `json:"namespace"`

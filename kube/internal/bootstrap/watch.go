@@ -52,7 +52,7 @@ func Add(m manager.Manager, s *Settings) error {
 	return nil
 }
 
-// A looker looks at all objects, and makes one what it is to be.
+// A looker looks at all objects, and writes or deletes where one differs from its decision.
 type looker interface {
 	look(ctx context.Context, _ everything) (reconcile.Result, error)
 }
