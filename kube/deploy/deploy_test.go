@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -84,6 +85,34 @@ func TestImages(t *testing.T) {
 	})
 	if err != nil || found != 7 {
 		t.Errorf("%d images, %v", found, err)
+	}
+}
+
+// TestImagePrograms: the image has each program that a manifest runs.
+func TestImagePrograms(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join("..", "..", "scripts", "image.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?m)^for program in (.*); do$`).FindSubmatch(script)
+	if list == nil {
+		t.Fatal("image.sh has no list of programs")
+	}
+	run := 0
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".yaml" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, program := range regexp.MustCompile(`(?m)^ *command: \[/(\S+)\]$`).FindAllSubmatch(text, -1) {
+			if run++; !slices.Contains(strings.Fields(string(list[1])), string(program[1])) {
+				t.Errorf("%s runs %s, which the image does not have", path, program[1])
+			}
+		}
+		return err
+	})
+	if err != nil || run < 7 {
+		t.Errorf("%d programs are run, %v", run, err)
 	}
 }
 

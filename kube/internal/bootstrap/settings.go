@@ -141,11 +141,17 @@ const followInterval = 10 * time.Second
 // program is then restarted with it. A configuration with an error is logged, and changes nothing.
 func (s *Settings) Follow(ctx context.Context, end func()) {
 	files.Follow(ctx, followInterval, "the configuration", func() error {
-		next, err := Read(s.path)
-		if err == nil && next.sum != s.sum {
+		changed, err := s.changed()
+		if changed {
 			log.FromContext(ctx).Info("configuration changed: the program exits, to be restarted with the new one", "file", s.path)
 			end()
 		}
 		return err
 	})
+}
+
+// changed reports whether the file has changed since it was read, and can be used.
+func (s *Settings) changed() (bool, error) {
+	next, err := Read(s.path)
+	return err == nil && next.sum != s.sum, err
 }

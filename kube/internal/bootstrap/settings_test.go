@@ -96,6 +96,31 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestFollow: a changed file ends the program once it can be used.
+func TestFollow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "signer.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(header + "controllers: [signer]\n")
+	s, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		text    string
+		changed bool
+	}{{header + "controllers: [signer]\n", false}, {header, false}, {header + "controllers: [cleaner]\n", true}} {
+		write(step.text)
+		if changed, err := s.changed(); changed != step.changed || (err != nil) != (step.text == header) {
+			t.Errorf("%q: changed %t, %v", step.text, changed, err)
+		}
+	}
+}
+
 // TestCache: it holds the token Secrets and one ConfigMap, without what no controller reads.
 func TestCache(t *testing.T) {
 	opts := CacheOptions()
