@@ -3,6 +3,7 @@ package kube
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -185,6 +186,14 @@ nodeRegistration: {name: node-1, criSocket: "unix:///run/none.sock", ignorePrefl
 		t.Errorf("kubeadm token list does not list the token: %q", strings.ReplaceAll(out, token.Token.Reveal(), token.Token.String()))
 	}
 	b.gone(t, short)
+	before := b.clusterInfo(t).Data
+	apply := exec.CommandContext(t.Context(), filepath.Join(controlplane.Binaries(t), "kubectl"), "--kubeconfig="+admin, "apply", "-f", filepath.Join("..", "..", "kube", "deploy", "bootstrap", "cluster-info.yaml"))
+	if out, err := apply.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if after := b.clusterInfo(t).Data; !maps.Equal(after, before) || len(after) < 2 {
+		t.Errorf("the component, applied again, leaves %d keys of %d", len(after), len(before))
+	}
 }
 
 // gone waits until a token's Secret and signature are gone, and not before its end.
