@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,9 @@ type publisher struct {
 	of       *Publication
 	reporter *reporter
 }
+
+// errMissing says that there is no ConfigMap, which the account has no right to create.
+var errMissing = errors.New("ConfigMap kube-public/cluster-info does not exist: apply the component bootstrap again; it is published once it does")
 
 // look publishes the configured server with the CAs that are in the file now. It reads the file again
 // after followInterval.
@@ -53,6 +57,9 @@ func (p *publisher) publish(ctx context.Context) (changed bool, err error) {
 	}
 	if err != nil {
 		return false, fmt.Errorf("publisher.caFile %s cannot be used, and the published kubeconfig stays: %w", p.of.CAFile, err)
+	}
+	if err := p.client.Get(ctx, clusterinfo.Key(), new(corev1.ConfigMap)); apierrors.IsNotFound(err) {
+		return false, errMissing
 	}
 	info := &bootstraptoken.ClusterInfo{Server: p.of.Server, CAs: cas}
 	return clusterinfo.Write(ctx, p.client, info, clusterinfo.Options{Replace: p.of.Replace, Servers: p.of.Servers})

@@ -44,9 +44,13 @@ func TestPublisher(t *testing.T) {
 	w, cluster := newWorld(t, Publisher), bootstraptokentest.New(t, bootstraptokentest.Options{})
 	path := filepath.Join(t.TempDir(), "ca.crt")
 	p := &publisher{client: w, of: &Publication{Server: cluster.URL(), CAFile: path}, reporter: w.reporter}
-	w.info(t, map[string]string{"other": "kept", "jws-kubeconfig-aaaaaa": "a signature"})
 	first := cluster.Info()
 	cas(t, path, first)
+	looks(t, w, p, followInterval)
+	if told := w.told(); len(told) != 1 || !strings.Contains(told[0], "does not exist") || w.writes() != 0 {
+		t.Errorf("without a ConfigMap: told %q", told)
+	}
+	w.info(t, map[string]string{"other": "kept", "jws-kubeconfig-aaaaaa": "a signature"})
 	looks(t, w, p, followInterval)
 	w.published(t, first)
 	if err := cluster.AddCA(); err != nil {
