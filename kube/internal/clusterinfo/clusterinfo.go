@@ -112,7 +112,7 @@ func set(m *map[string]string, key, value string) {
 	(*m)[key] = value
 }
 
-// replaceable returns the document in a ConfigMap, nil if there is none, if it may be replaced.
+// replaceable returns the document in a ConfigMap, nil without one, if it may be replaced.
 func replaceable(object *corev1.ConfigMap, replace bool) (*bootstraptoken.ClusterInfo, error) {
 	kubeconfig := object.Data[bootstraptoken.KubeconfigKey]
 	switch {

@@ -187,7 +187,7 @@ func TestWriteLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// TestWriteRefuses: a server that does not verify, CAs that are not valid now, and what is no document.
+// TestWriteRefuses: a server that does not verify, CAs that are not valid now, and values that make no document.
 func TestWriteRefuses(t *testing.T) {
 	cluster, other := bootstraptokentest.New(t, bootstraptokentest.Options{}), bootstraptokentest.New(t, bootstraptokentest.Options{})
 	ca := cluster.Info().CAs[0]
