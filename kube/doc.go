@@ -10,10 +10,10 @@
 //   - authenticator: the node's side, which gets the kubelet its certificates; certstore below
 //     it stores them
 //   - deploy: the manifests and, in its folder node, the files of a node
-//   - program/controlplane: node-attestation-controller and node-attestation-signer;
-//     program/node: kubelet-authenticator; and program/kubectl: kubectl-nodeattest; for main
-//     functions that add kinds of evidence of their own. bypass, below the first, searches for ways
-//     around attestation
+//   - program/controlplane: node-attestation-controller, node-attestation-signer and
+//     bootstrap-controller; program/node: kubelet-authenticator; and program/kubectl:
+//     kubectl-nodeattest; for main functions that add kinds of evidence of their own. bypass,
+//     below the first, searches for ways around attestation
 //   - cmd: these programs as they come
 //
 // # Kubernetes' modules

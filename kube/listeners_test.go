@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/kube/internal/bootstrap"
 	"github.com/nodeattest/nodeattest/kube/internal/httpserver"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 )
@@ -141,12 +142,16 @@ func TestListeners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The one of servers.go is called for probes and for metrics, of each of three programs.
+	// The one of servers.go is called for probes and for metrics, of each of four programs.
 	if want := map[string]int{"program/controlplane/servers.go": 1, "cmd/ak-ca/server.go": 1}; !maps.Equal(bound, want) || files < 100 {
 		t.Errorf("%v in %d files, want %v", bound, files, want)
 	}
 	s, err := settings.Parse([]byte("apiVersion: config.nodeattest.github.io/v1alpha1\nkind: NodeAttestation\ncluster: {ids: [c]}\n" +
 		"inventory: {file: f}\nmembership: {mode: Inventory, road: ek}\ntpm: {ekIssuers: [{rootsFile: f, profile: tcg}]}\ninsecureSigner: {certificateFile: f, keyFile: f}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := bootstrap.Parse([]byte("apiVersion: config.nodeattest.github.io/v1alpha1\nkind: BootstrapController\ncontrollers: [signer]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,6 +165,8 @@ func TestListeners(t *testing.T) {
 		row("node-attestation-signer", "signer.metricsAddress", s.Signer.MetricsAddress, httpserver.Metrics),
 		row("node-attestation-signer --insecure", "insecureSigner.healthAddress", s.InsecureSigner.HealthAddress, httpserver.Probes),
 		row("node-attestation-signer --insecure", "insecureSigner.metricsAddress", s.InsecureSigner.MetricsAddress, httpserver.Metrics),
+		row("bootstrap-controller", "healthAddress", b.HealthAddress, httpserver.Probes),
+		row("bootstrap-controller", "metricsAddress", b.MetricsAddress, httpserver.Metrics),
 		row("ak-ca", "--listen", "none", httpserver.Enrolments),
 	}
 	page, err := os.ReadFile(filepath.Join("..", "docs", "architecture.md"))

@@ -21,7 +21,7 @@ work=$(mktemp -d "$dir/build.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 programs=()
-for program in node-attestation-controller node-attestation-signer; do
+for program in node-attestation-controller node-attestation-signer bootstrap-controller; do
 	[ -d "kube/cmd/$program" ] || continue
 	(cd kube && CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -ldflags -w -o "$work/$program" "./cmd/$program")
 	programs+=("$work/$program")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,7 +47,7 @@ func TestEvidenceLabels(t *testing.T) {
 
 // TestManifests checks that each file is cut into objects.
 func TestManifests(t *testing.T) {
-	for _, name := range []string{"crd/*.yaml", "rbac.yaml", "clouds/rbac.yaml", "signer/rbac.yaml", "serving/rbac.yaml", "insecure/rbac.yaml", "insecure/records.yaml", "insecure/approval.yaml", "clusterapi/*.yaml", "clusterapi-signer/*.yaml", "enforce/*.yaml", "admission.yaml", "approval.yaml", "records.yaml", "observe.yaml", "operator.yaml", "publisher.yaml", "config.yaml"} {
+	for _, name := range []string{"crd/*.yaml", "rbac.yaml", "clouds/rbac.yaml", "signer/rbac.yaml", "serving/rbac.yaml", "insecure/rbac.yaml", "insecure/records.yaml", "insecure/approval.yaml", "bootstrap/*.yaml", "clusterapi/*.yaml", "clusterapi-signer/*.yaml", "enforce/*.yaml", "admission.yaml", "approval.yaml", "records.yaml", "observe.yaml", "operator.yaml", "publisher.yaml", "config.yaml"} {
 		t.Run(name, func(t *testing.T) {
 			manifests, err := Manifests(name)
 			if err != nil || len(manifests) == 0 {
@@ -82,8 +83,36 @@ func TestImages(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil || found != 5 {
+	if err != nil || found != 7 {
 		t.Errorf("%d images, %v", found, err)
+	}
+}
+
+// TestImagePrograms: the image has each program that a manifest runs.
+func TestImagePrograms(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join("..", "..", "scripts", "image.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?m)^for program in (.*); do$`).FindSubmatch(script)
+	if list == nil {
+		t.Fatal("image.sh has no list of programs")
+	}
+	run := 0
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".yaml" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, program := range regexp.MustCompile(`(?m)^ *command: \[/(\S+)\]$`).FindAllSubmatch(text, -1) {
+			if run++; !slices.Contains(strings.Fields(string(list[1])), string(program[1])) {
+				t.Errorf("%s runs %s, which the image does not have", path, program[1])
+			}
+		}
+		return err
+	})
+	if err != nil || run < 7 {
+		t.Errorf("%d programs are run, %v", run, err)
 	}
 }
 

@@ -50,7 +50,7 @@ func TestDeployments(t *testing.T) {
 	if list, err := os.ReadFile("kustomization.yaml"); err != nil || !strings.Contains(string(list), "\n  - network.yaml\n") {
 		t.Errorf("kustomization.yaml does not have network.yaml: %v", err)
 	}
-	for file, replicas := range map[string]int32{"deployment.yaml": 2, "signer/deployment.yaml": 2, "insecure/deployment.yaml": 1} {
+	for file, replicas := range map[string]int32{"deployment.yaml": 2, "signer/deployment.yaml": 2, "insecure/deployment.yaml": 1, "bootstrap/signer.yaml": 2, "bootstrap/cleaner.yaml": 2} {
 		deployments, budgets := objects[appsv1.Deployment](t, file, "Deployment"), objects[policyv1.PodDisruptionBudget](t, file, "PodDisruptionBudget")
 		if len(deployments) != 1 || len(budgets) != int(replicas)-1 || *deployments[0].Spec.Replicas != replicas {
 			t.Fatalf("%s: %d Deployments, %d budgets", file, len(deployments), len(budgets))

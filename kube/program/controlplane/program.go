@@ -3,7 +3,8 @@
 //
 //	func main() { os.Exit(controlplane.Controller(os.Args[1:], os.Stderr, rack)) }
 //
-// The node's side of such a kind is for package node.
+// The node's side of such a kind is for package node. It is also the program bootstrap-controller, which
+// has no kinds.
 package controlplane
 
 import (
@@ -84,6 +85,21 @@ func Signer(args []string, stderr io.Writer, kinds ...Plugin) int {
 }
 
 func run(name string, args []string, stderr io.Writer, kinds []Plugin, serve func(ctx context.Context, f flags, s *settings.Settings) error) int {
+	return runProgram(name, args, stderr, func(ctx context.Context, f flags) error {
+		known := make([]settings.Documents, len(kinds))
+		for i, k := range kinds {
+			known[i] = settings.Documents(k)
+		}
+		s, err := settings.Read(f.config, known...)
+		if err != nil {
+			return err
+		}
+		return following(ctx, s.Follow, func(ctx context.Context) error { return serve(ctx, f, s) })
+	})
+}
+
+// runProgram reads the command line and runs a program until it is told to end.
+func runProgram(name string, args []string, stderr io.Writer, serve func(ctx context.Context, f flags) error) int {
 	var f flags
 	set := flag.NewFlagSet(name, flag.ContinueOnError)
 	set.SetOutput(stderr)
@@ -119,29 +135,21 @@ func run(name string, args []string, stderr io.Writer, kinds []Plugin, serve fun
 	klog.SetLogger(logger.WithName("client-go"))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	known := make([]settings.Documents, len(kinds))
-	for i, k := range kinds {
-		known[i] = settings.Documents(k)
-	}
-	s, err := settings.Read(f.config, known...)
-	if err == nil {
-		err = following(log.IntoContext(ctx, logger), f, s, serve)
-	}
-	if err != nil {
+	if err := serve(log.IntoContext(ctx, logger), f); err != nil {
 		logger.Error(err, "ended", "program", name)
 		return 1
 	}
 	return 0
 }
 
-// following runs until ctx ends or the configuration has changed.
-func following(ctx context.Context, f flags, s *settings.Settings, serve func(ctx context.Context, f flags, s *settings.Settings) error) error {
+// following serves until ctx ends or the configuration, which follow watches, has changed.
+func following(ctx context.Context, follow func(ctx context.Context, end func()), serve func(ctx context.Context) error) error {
 	ctx, end := context.WithCancel(ctx)
 	var follows sync.WaitGroup
-	follows.Go(func() { s.Follow(ctx, end) }) //goroutine: reads the configuration file
+	follows.Go(func() { follow(ctx, end) }) //goroutine: reads the configuration file
 	defer follows.Wait()
 	defer end()
-	return serve(ctx, f, s)
+	return serve(ctx)
 }
 
 func versionOf() string {
@@ -194,17 +202,12 @@ func newManager(name string, f flags, s *settings.Settings, metricsAddress, heal
 	if err := (&runtime.SchemeBuilder{clientscheme.AddToScheme, v1alpha1.AddToScheme}).AddToScheme(scheme); err != nil {
 		return nil, nil, err
 	}
-	stop, caches := 20*time.Second, cache.Options{DefaultTransform: registry.Lean()}
-	m, err := manager.New(home, manager.Options{
-		Scheme: scheme, Logger: log.Log, Cache: caches,
-		LeaderElection: f.leaderElection, LeaderElectionID: lease(name, s), LeaderElectionNamespace: s.Home(), LeaderElectionReleaseOnCancel: true,
-		Metrics: server.Options{BindAddress: nowhere}, HealthProbeBindAddress: nowhere, PprofBindAddress: nowhere, GracefulShutdownTimeout: &stop,
-	})
+	caches := cache.Options{DefaultTransform: registry.Lean()}
+	p, err := newServed(home, manager.Options{
+		Scheme: scheme, Cache: caches, LeaderElection: f.leaderElection, LeaderElectionID: lease(name, s), LeaderElectionNamespace: s.Home(),
+		Metrics: server.Options{BindAddress: nowhere},
+	}, metricsAddress, healthAddress)
 	if err != nil {
-		return nil, nil, err
-	}
-	p := newProbed(m)
-	if err := errors.Join(p.addServers(metricsAddress, healthAddress), p.AddHealthzCheck("ping", healthz.Ping)); err != nil {
 		return nil, nil, err
 	}
 	if s.Inventory.ClusterAPI == nil {
@@ -215,6 +218,19 @@ func newManager(name string, f flags, s *settings.Settings, metricsAddress, heal
 		return nil, nil, err
 	}
 	return p, nodes, p.Add(nodes)
+}
+
+// newServed makes a manager that listens at two addresses, and shuts down gracefully.
+func newServed(config *rest.Config, opts manager.Options, metricsAddress, healthAddress string) (*probed, error) {
+	stop := 20 * time.Second
+	opts.Logger, opts.LeaderElectionReleaseOnCancel, opts.GracefulShutdownTimeout = log.Log, true, &stop
+	opts.HealthProbeBindAddress, opts.PprofBindAddress = nowhere, nowhere
+	m, err := manager.New(config, opts)
+	if err != nil {
+		return nil, err
+	}
+	p := newProbed(m)
+	return p, errors.Join(p.addServers(metricsAddress, healthAddress), p.AddHealthzCheck("ping", healthz.Ping))
 }
 
 // synced reports, for a readiness check, whether a cluster's caches are in sync.

@@ -230,11 +230,12 @@ func TestKindRefused(t *testing.T) {
 	}
 }
 
-// TestCommandLine has the two programs end before they do anything.
+// TestCommandLine has the three programs end before they do anything.
 func TestCommandLine(t *testing.T) {
 	for name, program := range map[string]func([]string, *bytes.Buffer) int{
 		"controller": func(args []string, stderr *bytes.Buffer) int { return Controller(args, stderr) },
 		"signer":     func(args []string, stderr *bytes.Buffer) int { return Signer(args, stderr) },
+		"bootstrap":  func(args []string, stderr *bytes.Buffer) int { return Bootstrap(args, stderr) },
 	} {
 		for want, args := range map[int][]string{0: {"--version"}, 1: {"--config", "/nonexistent"}, 2: {"--unknown"}} {
 			if got := program(args, new(bytes.Buffer)); got != want {

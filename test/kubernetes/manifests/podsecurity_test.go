@@ -90,7 +90,7 @@ func TestPodSecurity(t *testing.T) {
 			workloads[name] = true
 		}
 	}
-	for _, want := range []string{controller, "Deployment nodeattest-system/node-attestation-signer"} {
+	for _, want := range []string{controller, "Deployment nodeattest-system/node-attestation-signer", "Deployment nodeattest-system/bootstrap-signer", "Deployment nodeattest-system/bootstrap-cleaner"} {
 		if !workloads[want] {
 			t.Errorf("nothing looked at %s, only at %v", want, workloads)
 		}

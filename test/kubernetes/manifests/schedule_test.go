@@ -18,7 +18,7 @@ func TestControlPlanes(t *testing.T) {
 	taint := func(key string) corev1.Taint {
 		return corev1.Taint{Key: key, Value: "true", Effect: corev1.TaintEffectNoSchedule}
 	}
-	for _, name := range []string{controller, "Deployment nodeattest-system/node-attestation-signer"} {
+	for _, name := range []string{controller, "Deployment nodeattest-system/node-attestation-signer", "Deployment nodeattest-system/bootstrap-signer", "Deployment nodeattest-system/bootstrap-cleaner"} {
 		for what, row := range map[string]struct {
 			labels map[string]string
 			taints []corev1.Taint
