@@ -76,7 +76,7 @@ type observer struct {
 	seconds   *prometheus.HistogramVec
 
 	mu     sync.Mutex
-	checks []string // sorted; those that have a series
+	checks []string // sorted; each has a series
 }
 
 func (o *observer) observe(err error, took time.Duration) {

@@ -131,7 +131,7 @@ func ExampleNewObserver() {
 	// nodeattest_token_decisions_total{check="retry",protocol="http"} 0
 }
 
-// scrape returns what the page of metrics has.
+// scrape returns the page of metrics.
 func scrape(registry *prometheus.Registry) string {
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
