@@ -3,7 +3,7 @@
 // in mutual TLS, and the token in the metadata "authorization", as "Bearer" and the token (RFC 6750,
 // section 2.1).
 //
-//	handler, err := claims.NewHandler(validator, http.NotFoundHandler(), options)
+//	handler, err := claims.NewHandler(validator, nil, options)
 //	…
 //	server := grpc.NewServer(append(grpctokens.ServerOptions(handler), grpc.Creds(credentials.NewTLS(config)))...)
 //

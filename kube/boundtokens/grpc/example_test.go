@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log"
 	"net"
-	"net/http"
 	"net/http/httptest"
 
 	"google.golang.org/grpc"
@@ -44,8 +43,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// This server has no HTTP: only the interceptors ask the handler.
-	handler, err := claims.NewHandler(validator, http.NotFoundHandler(), cluster.HandlerOptions())
+	handler, err := claims.NewHandler(validator, nil, cluster.HandlerOptions())
 	if err != nil {
 		log.Fatal(err)
 	}

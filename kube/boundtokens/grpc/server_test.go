@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -110,7 +109,7 @@ func serve(t *testing.T, cluster *claimstest.Cluster, plain bool, change func(*t
 	}
 	options := cluster.HandlerOptions()
 	options.Observe = s.observe
-	handler, err := claims.NewHandler(validator, http.NotFoundHandler(), options)
+	handler, err := claims.NewHandler(validator, nil, options)
 	if err != nil {
 		t.Fatal(err)
 	}
