@@ -18,11 +18,11 @@ func (c *Cluster) ReviewConfig() claims.ValidatorConfig {
 }
 
 // Review answers as kube-apiserver answers a TokenReview (package apiserver): the token must be the
-// cluster's own and for one of the audiences, or for the API server if there are none, and its service
+// cluster's own and for one of the audiences, or for the API server where none are given, and its service
 // account and the object that it is bound to must exist. Otherwise the error has [claims.CheckReview].
 // As in kube-apiserver, the Node of a pod's token need not exist.
 //
-// The faults of "tokenreviews" are its own; those of the objects and keys do not reach it. A Stale one
+// The faults of "tokenreviews" are its own; faults of objects and keys do not reach it. A Stale one
 // is a review from the API server's cache: an object that was deleted since is taken for an existing one.
 func (c *Cluster) Review(ctx context.Context, token string, audiences []string) (*claims.Review, error) {
 	var of frozen
