@@ -97,9 +97,9 @@ func (greeter) UnaryCall(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.
 // calls that have begun, at most 20 seconds.
 func (s *service) serve(ctx context.Context, listeners [3]net.Listener) error {
 	failed := make(chan error, len(listeners))
-	go func() { failed <- s.web.ServeTLS(listeners[0], "", "") }()
-	go func() { failed <- s.calls.Serve(listeners[1]) }()
-	go func() { failed <- s.health.Serve(listeners[2]) }()
+	go func() { failed <- s.web.ServeTLS(listeners[0], "", "") }() //goroutine: net/http recovers its handlers
+	go func() { failed <- s.calls.Serve(listeners[1]) }()          //goroutine: gRPC does not recover; greeter does not panic
+	go func() { failed <- s.health.Serve(listeners[2]) }()         //goroutine: net/http recovers its handlers
 	var err error
 	select {
 	case <-ctx.Done():
@@ -107,7 +107,7 @@ func (s *service) serve(ctx context.Context, listeners [3]net.Listener) error {
 	}
 	ending, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
-	stop := context.AfterFunc(ending, s.calls.Stop)
+	stop := context.AfterFunc(ending, s.calls.Stop) //goroutine: ends the connections of gRPC's own server
 	defer stop()
 	err = errors.Join(err, s.web.Shutdown(ending))
 	s.calls.GracefulStop()
