@@ -4,6 +4,8 @@
 //
 //   - api/v1alpha1: the custom resources in which the cluster keeps its state
 //   - registry: a membership.Registry over them
+//   - boundtokens: the API server's answers for a service that takes a pod's token from the pod's
+//     own attested machine alone
 //   - keyring: the challenge keys in a Secret
 //   - controller: a reconciler that decides certificate requests, for use in your own manager
 //   - signer: a reconciler that signs them with your own CA

@@ -26,7 +26,7 @@ func (a *answering) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.code, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(a.body))}, nil
 }
 
-// FuzzAnswer has any answer read as each object: what is found is the object that was asked for, and
+// FuzzAnswer has any answer read as each object: an object is found only if it was asked for, and
 // anything else is not found, not authenticated, or undecided.
 func FuzzAnswer(f *testing.F) {
 	testkit.BeginFuzz(f)

@@ -21,8 +21,7 @@ import (
 // maxAnswer bounds an answer, in bytes. etcd takes 1.5 MiB for an object, by default.
 const maxAnswer = 4 << 20
 
-// The Accept headers: JSON is what an API server gives in any case, and of some objects the metadata
-// is enough.
+// The Accept headers: every API server gives JSON, and of some objects the metadata is enough.
 const (
 	acceptWhole    = "application/json"
 	acceptMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
