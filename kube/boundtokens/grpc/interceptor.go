@@ -30,6 +30,8 @@ const (
 // before them run first, and see the token. A call with more than 128 KiB of metadata fails in the
 // transport. gRPC decodes the message of a unary call before its interceptors run: a server that takes
 // callers without certificates keeps grpc.MaxRecvMsgSize, 4 MiB by default, small.
+// A panic of a function in the configuration, such as FindMachine, ends the process, as gRPC does not
+// recover: an interceptor before these can.
 //
 // It decides about the methods of all services of the server, such as health checks and reflection: a
 // server for clients without certificates is another one, at another address. A nil h refuses every call.
