@@ -53,7 +53,7 @@ const (
 type transport func(t *testing.T, h *claims.Handler, config *tls.Config) func(client *tls.Config, authorization ...string) (int, string)
 
 // boundTransports are the transports by which each service is called.
-var boundTransports = map[string]transport{"HTTP": serveHTTP}
+var boundTransports = map[string]transport{"HTTP": serveHTTP, "gRPC": serveGRPC}
 
 // A boundService is a service that accepts a pod's token only from its own attested node.
 type boundService struct {
