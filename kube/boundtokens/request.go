@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -57,7 +57,7 @@ func (t target) segments() ([]string, error) {
 		all = append(all, t.name)
 	}
 	for _, segment := range all {
-		if segment == "" || len(path.IsValidPathSegmentName(segment)) > 0 {
+		if segment == "" || len(content.IsPathSegmentName(segment)) > 0 {
 			return nil, fmt.Errorf("%s in the path of a request", refusal.Quote(segment))
 		}
 	}

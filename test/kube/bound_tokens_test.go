@@ -459,6 +459,7 @@ func (x *boundTokens) testFrozen(t *testing.T) {
 // testPod ends the pod, and makes another one of its name. By keys its token ends at once; kube-apiserver
 // remembers a token that it has reviewed.
 func (x *boundTokens) testPod(t *testing.T) {
+	x.token = x.asked(t, x.node) // one that kube-apiserver does not remember
 	x.call(t, "its own node", 200, itsOwn, x.node)
 	if err := x.admin.Delete(t.Context(), x.pod, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
