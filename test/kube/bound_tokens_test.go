@@ -508,9 +508,16 @@ func (x *boundTokens) testFormer(t *testing.T, board, spare *tpmsim.TPM) {
 	x.operator.run(t, "release node-1 --machine "+spareMachine, "node node-1 rests until")
 	x.call(t, "a machine that was released", 403, noCertificate, second)
 	x.former(t, claims.AttestedNode{Name: "node-1", Machine: spareMachine}, "machine-unregistered")
+	x.install("node-1", spare).refused(t)
+	x.operator.run(t, "approve node-1 --machine "+spareMachine, "node node-1 is machine "+spareMachine)
+	x.call(t, "a machine that was approved anew, with the certificate of before", 403, noCertificate, second)
+
+	x.operator.run(t, "release node-1 --machine "+spareMachine, "node node-1 rests until")
+	ended := metav1.NewTime(time.Now().Add(-time.Minute)) // so that the rest of the name is over, and its certificates are still valid
+	x.changeRecord(t, "node-1", func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = &ended })
+	x.knows(t, "machines:\n- {nodeName: node-1, uid: uid-3}\n")
 	again := x.install("node-1", board)
 	again.refused(t)
-	x.knows(t, "machines:\n- {nodeName: node-1, uid: uid-3}\n")
 	x.operator.run(t, "approve node-1 --existing-node --machine "+machine, "node node-1 is machine "+machine)
 	_, x.node = again.credential(t)
 	x.recorded(t, "node-1", x.node.Leaf)
