@@ -1,6 +1,7 @@
 package boundtokens_test
 
 import (
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
@@ -28,7 +29,7 @@ func TestNoAnswer(t *testing.T) {
 		"not found, by a proxy":         send(404, "404 page not found"),
 		"not found, without a reason":   status(404, ""),
 		"not found, of another code":    send(404, `{"kind":"Status","reason":"NotFound","code":403}`),
-		"too large":                     send(200, `{"kind":"`+strings.Repeat("x", 4<<20)+`"}`),
+		"too large":                     send(200, string(testkit.Must(json.Marshal(attestedNode())))+strings.Repeat(" ", 4<<20)),
 		"an error that is too large":    send(500, strings.Repeat("x", 5<<20)),
 		"no JSON":                       send(200, "<html>"),
 		"nothing":                       send(200, ""),
