@@ -16,6 +16,7 @@
 //     bootstrap-controller; program/node: kubelet-authenticator; and program/kubectl:
 //     kubectl-nodeattest; for main functions that add kinds of evidence of their own. bypass,
 //     below the first, searches for ways around attestation
+//   - boundtokens/grpc, a module of its own: a gRPC server that takes a pod's token only from the pod's node
 //   - cmd: these programs as they come
 //
 // # Kubernetes' modules

@@ -23,4 +23,5 @@ build . ./... linux/amd64 linux/arm64 windows/amd64 darwin/arm64
 build attest/tpm/goattestation ./... linux/amd64 windows/amd64 darwin/arm64
 build vectors ./... windows/amd64
 build kube ./... linux/arm64
+build kube/boundtokens/grpc ./... linux/arm64
 build kube ./cmd/kubectl-nodeattest windows/amd64

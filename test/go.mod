@@ -69,6 +69,7 @@ require (
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/nodeattest/nodeattest/kube v0.0.0
+	github.com/nodeattest/nodeattest/kube/boundtokens/grpc v0.0.0
 	github.com/nodeattest/nodeattest/vectors v0.0.0
 	github.com/smallstep/pkcs7 v0.2.3
 	github.com/spf13/pflag v1.0.10 // indirect
@@ -105,3 +106,5 @@ replace github.com/nodeattest/nodeattest => ../
 replace github.com/nodeattest/nodeattest/kube => ../kube
 
 replace github.com/nodeattest/nodeattest/vectors => ../vectors
+
+replace github.com/nodeattest/nodeattest/kube/boundtokens/grpc => ../kube/boundtokens/grpc

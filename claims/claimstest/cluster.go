@@ -162,13 +162,7 @@ type keySet struct{ *Cluster }
 
 // Keys implements jws.KeySet.
 func (s keySet) Keys(ctx context.Context, keyID string) (keys []*jws.Key, err error) {
-	_, err = s.read(ctx, resourceKeys, func(now *state) {
-		for _, key := range now.keys {
-			if keyID == "" || key.KeyID() == keyID {
-				keys = append(keys, key)
-			}
-		}
-	})
+	_, err = s.read(ctx, resourceKeys, func(now *state) { keys = now.keysOf(keyID) })
 	return keys, err
 }
 
@@ -191,19 +185,6 @@ func (o objects) Get(ctx context.Context, resource, namespace, name string) (*cl
 		object.AsOf = since
 	}
 	return object, nil
-}
-
-// truth are the objects as they are, without faults, for the issuer.
-type truth struct{ objects }
-
-// Get implements claims.Objects.
-func (o truth) Get(_ context.Context, resource, namespace, name string) (*claims.Object, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if object := o.current.get(resource, namespace, name); object != nil {
-		return object, nil
-	}
-	return nil, claims.NewNotFound(resource, name)
 }
 
 // findMachine is for claims.NodeCheck.

@@ -20,7 +20,10 @@
 //   - a token from another machine: the [Node.Client] of a second [Cluster.AddNode];
 //   - answers that fail, never come or are old: [Cluster.Break].
 //
-// Nothing listens on the network; package jws/jwstest serves the keys over HTTPS. A node's certificate is real, and signed by a CA that stands for
-// that of attested nodes: no TPM was asked. A machine that has joined by package attesttest can be
+// A service that has the API server review tokens has [Cluster.ReviewConfig] in place of
+// ValidatorConfig.
+//
+// Nothing listens on the network; package jws/jwstest serves the keys over HTTPS. A node's certificate is
+// real, and signed by a CA that stands for that of attested nodes: no TPM was asked. A machine that has joined by package attesttest can be
 // added with its certificate and record.
 package claimstest

@@ -152,3 +152,32 @@ func ExampleOptions() {
 	fmt.Println(result.Key.Algorithm(), result.Username())
 	// Output: RS256 system:serviceaccount:shop:cart
 }
+
+// A service that has the API server review each token. The API server remembers a good one for a while.
+func ExampleCluster_Review() {
+	ctx := context.Background()
+	cluster, err := claimstest.Open(claimstest.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	config := cluster.ReviewConfig()
+	config.Replay, config.InsecureAllowReplay = nil, true
+	validator, err := claims.NewValidator(config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	token := podToken(cluster, "")
+	cluster.Break("tokenreviews", claimstest.Stale)
+	cluster.Delete("pods", "shop", "cart-0")
+	result, err := validator.Validate(ctx, token)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("from the API server's cache:", result.Username())
+	cluster.Break("tokenreviews", 0)
+	_, err = validator.Validate(ctx, token)
+	fmt.Println("later: refused by the review:", errors.Is(err, claims.CheckReview))
+	// Output:
+	// from the API server's cache: system:serviceaccount:shop:cart
+	// later: refused by the review: true
+}

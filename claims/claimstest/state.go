@@ -20,6 +20,7 @@ const (
 	resourceKeys     = "keys"
 	resourceMachines = "machines"
 	resourceRecords  = "records"
+	resourceReviews  = "tokenreviews"
 )
 
 // resources are those whose objects a token may be bound to.
@@ -53,6 +54,16 @@ func (s *state) clone() *state {
 
 func (s *state) get(resource, namespace, name string) *claims.Object {
 	return copyOf(s.objects, objectKey{resource, namespace, name})
+}
+
+// keysOf returns the keys of an ID; of "" all.
+func (s *state) keysOf(keyID string) (keys []*jws.Key) {
+	for _, key := range s.keys {
+		if keyID == "" || key.KeyID() == keyID {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // copyOf returns a copy of a map's value, or nil.
@@ -134,10 +145,11 @@ type fault struct {
 }
 
 // Break gives the answers for a resource a fault from now on; 0 mends it. In addition to the
-// resources of [Cluster.Put] there are "keys" for the KeySet, "machines" for the NodeCheck's registry
-// and "records" for the records of certificates. Tokens are issued all the same. Break panics if there is no such resource or fault.
+// resources of [Cluster.Put] there are "keys" for the KeySet, "machines" for the NodeCheck's registry,
+// "records" for the records of certificates and "tokenreviews" for [Cluster.Review]. Tokens are issued
+// all the same. Break panics if there is no such resource or fault.
 func (c *Cluster) Break(resource string, kind Fault) {
-	checkResource(resource, resourceKeys, resourceMachines, resourceRecords)
+	checkResource(resource, resourceKeys, resourceMachines, resourceRecords, resourceReviews)
 	if kind < 0 || kind > Stale {
 		panic(fmt.Sprintf("claimstest: got fault %d, want 0 to %d", kind, Stale))
 	}

@@ -45,7 +45,7 @@ func (c *Cluster) Token(ctx context.Context, namespace, account string, opts Tok
 	c.mu.Lock()
 	signer := c.signer
 	c.mu.Unlock()
-	from := truth{objects{c}}
+	from := frozen{c.snapshot()}
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
 		Issuer: c.Issuer(), APIAudiences: []string{c.Issuer()}, Signer: signer, Objects: from, Now: c.now,
 	})

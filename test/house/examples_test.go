@@ -22,10 +22,10 @@ func TestSeeds(t *testing.T) {
 	none(t, seedProblems(t, withAdapter(t)))
 }
 
-// withAdapter lists the packages of this module and of the one for go-attestation.
+// withAdapter lists the packages of this module and of those for go-attestation and gRPC.
 func withAdapter(t *testing.T) []goPackage {
 	t.Helper()
-	return append(listPackages(t, ".", ""), listPackages(t, "attest/tpm/goattestation", "")...)
+	return slices.Concat(listPackages(t, ".", ""), listPackages(t, "attest/tpm/goattestation", ""), listPackages(t, "kube/boundtokens/grpc", ""))
 }
 
 func TestExamplesAndSeedsBite(t *testing.T) {

@@ -53,7 +53,7 @@ const (
 type transport func(t *testing.T, h *claims.Handler, config *tls.Config) func(client *tls.Config, authorization ...string) (int, string)
 
 // boundTransports are the transports by which each service is called.
-var boundTransports = map[string]transport{"HTTP": serveHTTP}
+var boundTransports = map[string]transport{"HTTP": serveHTTP, "gRPC": serveGRPC}
 
 // A boundService is a service that accepts a pod's token only from its own attested node.
 type boundService struct {
@@ -134,10 +134,14 @@ func (x *boundTokens) serve(t *testing.T) {
 	}
 }
 
-// as connects with the token of a service's account.
+// as connects with the token of a service's account; "reviews" has that of the shipped example.
 func (x *boundTokens) as(t *testing.T, account string, opts boundtokens.Options) *boundtokens.Cluster {
 	t.Helper()
-	cluster, err := boundtokens.New(x.withToken(t, x.serviceAccountToken(t, metav1.NamespaceDefault, account)), opts)
+	ns := metav1.NamespaceDefault
+	if account == "reviews" {
+		ns, account = "boundtokens-example", "boundtokens-example"
+	}
+	cluster, err := boundtokens.New(x.withToken(t, x.serviceAccountToken(t, ns, account)), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -589,8 +593,8 @@ func (x *boundTokens) testNode(t *testing.T) {
 	x.former(t, claims.AttestedNode{Name: "node-1", UID: uid}, "attested-uid")
 }
 
-// serviceRoles are the accounts of services with their rights: to validate by TokenReviews, by keys, and by keys
-// with tokens of Secrets.
+// serviceRoles are the accounts of services with their rights: to validate by TokenReviews, as shipped, by keys,
+// and by keys with tokens of Secrets.
 func serviceRoles(t *testing.T) [][]byte {
 	t.Helper()
 	right := func(verb, group, resource string) rbacv1.PolicyRule {
@@ -598,9 +602,8 @@ func serviceRoles(t *testing.T) [][]byte {
 	}
 	nodes, records := right("get", "", "nodes"), right("get", v1alpha1.Group, "attestednodes")
 	pods, accounts := right("get", "", "pods"), right("get", "", "serviceaccounts")
-	var manifests [][]byte
+	all := manifests(t, "boundtokens/rbac.yaml")
 	for name, rules := range map[string][]rbacv1.PolicyRule{
-		"reviews": {right("create", "authentication.k8s.io", "tokenreviews"), nodes, records},
 		"keys":    {nodes, records, pods, accounts},
 		"secrets": {right("get", "", "secrets"), pods, accounts},
 	} {
@@ -616,8 +619,8 @@ func serviceRoles(t *testing.T) [][]byte {
 			if err != nil {
 				t.Fatal(err)
 			}
-			manifests = append(manifests, text)
+			all = append(all, text)
 		}
 	}
-	return manifests
+	return all
 }
