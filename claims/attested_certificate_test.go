@@ -268,11 +268,11 @@ func TestHandlerUnattested(t *testing.T) {
 func TestHandlerRecords(t *testing.T) {
 	records := map[string]*CertificateRecord{}
 	var fail error
-	w := serve(t, HandlerOptions{FindRecord: func(_ context.Context, id string) (*CertificateRecord, error) {
+	w := serve(t, HandlerOptions{FindRecord: func(_ context.Context, nodeName, id string) (*CertificateRecord, error) {
 		if fail != nil {
 			return records[id], fail
 		}
-		if r, ok := records[id]; ok {
+		if r, ok := records[id]; ok && nodeName == "node-a" {
 			return r, nil
 		}
 		return nil, ErrNotFound
@@ -321,7 +321,7 @@ func TestHandlerRecords(t *testing.T) {
 // took over, with a registry that knows the successor by its provider ID alone.
 func TestHandlerFormerMachine(t *testing.T) {
 	record := &CertificateRecord{NodeName: "node-a", NodeUID: "node-uid", Machine: "ek:sha256:former", MachineUID: "former-uid"}
-	w := serve(t, HandlerOptions{FindRecord: func(context.Context, string) (*CertificateRecord, error) { return record, nil }}, nil)
+	w := serve(t, HandlerOptions{FindRecord: func(context.Context, string, string) (*CertificateRecord, error) { return record, nil }}, nil)
 	plain := nodeTemplate(t, "node-a")
 	plain.ExtraExtensions = nil
 	former := w.ca.issue(t, plain)
@@ -340,7 +340,7 @@ func TestHandlerFormerMachine(t *testing.T) {
 // TestNewHandlerRecords: what can never be met is noticed when the handler is made.
 func TestNewHandlerRecords(t *testing.T) {
 	w := newWorld(t)
-	records := func(context.Context, string) (*CertificateRecord, error) { return nil, ErrNotFound }
+	records := func(context.Context, string, string) (*CertificateRecord, error) { return nil, ErrNotFound }
 	for name, tt := range map[string]struct {
 		require Facts
 		opts    HandlerOptions

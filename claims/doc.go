@@ -18,7 +18,8 @@
 // expire and are bound to an object, the subject matches the private claims, a pod is still on the
 // node that the token names, the node is still the same Node object, and with a [ReplayCache] each
 // token ID is accepted only once. It gets the objects through [Objects]. A service that has only keys,
-// issuer and audience, and no access to the API server, sets InsecureSkipObjects.
+// issuer and audience, and no access to the API server, sets InsecureSkipObjects. One that lets the
+// API server validate its tokens sets Review in place of the keys.
 //
 // # The attested node
 //

@@ -200,8 +200,10 @@ func ExampleNewHandler() {
 		who, _ := claims.WorkloadFrom(r.Context())
 		fmt.Fprintln(w, "hello,", who.Result.Username())
 	}), claims.HandlerOptions{
-		// The stored csr.Issued.Record, found by its CredentialID.
-		FindRecord: func(context.Context, string) (*claims.CertificateRecord, error) { return nil, claims.ErrNotFound },
+		// The stored csr.Issued.Record of the node, found by its CredentialID.
+		FindRecord: func(_ context.Context, nodeName, credentialID string) (*claims.CertificateRecord, error) {
+			return nil, claims.ErrNotFound
+		},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -1,10 +1,13 @@
 package claims
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -26,21 +29,27 @@ type Workload struct {
 
 // HandlerOptions are the choices for [NewHandler]. Each zero field is a sensible default.
 type HandlerOptions struct {
-	// FindRecord returns the record of a certificate by its credential ID, among the
-	// certificates that were issued through attestation and only for clients
-	// (csr.IssuedRecord.ClientOf). The record says which machine the certificate was issued to;
+	// FindRecord returns the record of a certificate by its credential ID ([CertificateRecord]), among
+	// the certificates that were issued to that node through attestation and only for clients
+	// (csr.IssuedRecord.ClientOf). The node's name is the certificate's. The record says which machine the certificate was issued to;
 	// a certificate without one is refused. For such a certificate, the error wraps
 	// [ErrNotFound]; any other error means that the records could not be read. It must be safe
 	// for concurrent use.
 	//
 	// Nil means to rely on the certificate alone ([AttestedNodeFromTLS]): then only one with a
 	// provider ID passes, since nothing else in it points to attestation.
-	FindRecord func(ctx context.Context, credentialID string) (*CertificateRecord, error)
+	FindRecord func(ctx context.Context, nodeName, credentialID string) (*CertificateRecord, error)
 	// Certificate holds the options for reading the client's certificate.
 	Certificate NodeCertificateOptions
-	// Refused, if not nil, is called with every request that was refused, and
+	// Refused, if not nil, is called by ServeHTTP with every request that was refused, and
 	// the reason. The error holds names and UIDs, but no token.
 	Refused func(r *http.Request, err error)
+	// Observe, if not nil, is called once for every decision of ServeHTTP or [Handler.Admit], with
+	// the reason of a refusal, or nil if the request was accepted, and how long the decision took.
+	// Metrics can be made of it: the Check of an [*Error] is one of a fixed set, and
+	// [refusal.ErrRetry] is found in an error that is no refusal. It must be safe for
+	// concurrent use.
+	Observe func(err error, took time.Duration)
 }
 
 // Handler lets through only requests whose bearer token was issued to a workload on the
@@ -83,32 +92,64 @@ func NewHandler(v *Validator, next http.Handler, opts HandlerOptions) (*Handler,
 
 // ServeHTTP decides on one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	token, tokenErr := bearer(r.Header)
-	r = r.Clone(r.Context())
+	ctx, err := h.Admit(r.Context(), r.TLS, r.Header.Values("Authorization"))
+	r = r.Clone(cmp.Or(ctx, r.Context()))
 	r.Header.Del("Authorization") // nothing after this may see or replay it
-	workload, status := &Workload{}, http.StatusForbidden
-	var err error
-	if workload.Node, err = h.node(r); err == nil {
-		status, err = http.StatusUnauthorized, tokenErr
-	}
-	if err == nil {
-		workload.Result, workload.Facts, err = h.validator.ValidateOnNode(r.Context(), token, workload.Node)
-	}
 	if err != nil {
-		h.refuse(w, r, status, err)
+		h.refuse(w, r, err)
 		return
 	}
-	h.next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), workloadKey{}, workload)))
+	h.next.ServeHTTP(w, r)
+}
+
+// Admit is the decision of ServeHTTP for another protocol, such as gRPC: state is the connection's,
+// authorization all values of the request's metadata of that name, each as in HTTP ("Bearer" and
+// the token). In the context that it returns, [WorkloadFrom] finds the sender. The caller keeps the
+// token away from whatever it calls next.
+//
+// If [refusal.ErrRetry] is in the error, no decision was possible (HTTP's 503); the check
+// "node-certificate" stands for a client without a good certificate (403), any other for a
+// request without a good token (401). The context is nil then.
+func (h *Handler) Admit(ctx context.Context, state *tls.ConnectionState, authorization []string) (context.Context, error) {
+	if h == nil || h.validator == nil {
+		return nil, refusal.Config("Handler", "that NewHandler did not make", "one that it made")
+	}
+	began := time.Now()
+	workload, err := h.decide(ctx, state, authorization)
+	if h.opts.Observe != nil {
+		h.opts.Observe(err, time.Since(began))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return context.WithValue(ctx, workloadKey{}, workload), nil
+}
+
+// decide returns the sender of a request, if it is accepted.
+func (h *Handler) decide(ctx context.Context, state *tls.ConnectionState, authorization []string) (*Workload, error) {
+	node, err := h.node(ctx, state)
+	if err != nil {
+		return nil, err
+	}
+	token, err := bearer(authorization)
+	if err != nil {
+		return nil, err
+	}
+	result, facts, err := h.validator.ValidateOnNode(ctx, token, node)
+	if err != nil {
+		return nil, err
+	}
+	return &Workload{Result: result, Node: node, Facts: facts}, nil
 }
 
 // node finds out which node is at the other end of a connection.
-func (h *Handler) node(r *http.Request) (*AttestedNode, error) {
-	node, err := AttestedNodeFromTLS(r.TLS, h.opts.Certificate)
+func (h *Handler) node(ctx context.Context, state *tls.ConnectionState) (*AttestedNode, error) {
+	node, err := AttestedNodeFromTLS(state, h.opts.Certificate)
 	if err != nil || h.opts.FindRecord == nil {
 		return node, err // without a lookup
 	}
-	cert := r.TLS.VerifiedChains[0][0]
-	record, err := h.opts.FindRecord(r.Context(), credentialID(cert))
+	cert := state.VerifiedChains[0][0]
+	record, err := h.opts.FindRecord(ctx, node.Name, credentialID(cert))
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, certificateError("a certificate without a record", "one that was issued through attestation", err)
@@ -119,8 +160,8 @@ func (h *Handler) node(r *http.Request) (*AttestedNode, error) {
 }
 
 // refuse answers with only the name of the check.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, err error) {
-	check := "refused"
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	status, check := http.StatusUnauthorized, "refused"
 	if e, ok := errors.AsType[*Error](err); ok {
 		check = string(e.Check)
 	}
@@ -128,9 +169,11 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, err
 	case errors.Is(err, refusal.ErrRetry):
 		status, check = http.StatusServiceUnavailable, "retry"
 		w.Header().Set("Retry-After", "1")
-	case status == http.StatusUnauthorized && check == string(checkBearer):
+	case errors.Is(err, checkNodeCertificate):
+		status = http.StatusForbidden
+	case check == string(checkBearer):
 		w.Header().Set("WWW-Authenticate", "Bearer")
-	case status == http.StatusUnauthorized:
+	default:
 		w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token", error_description="`+check+`"`)
 	}
 	w.Header().Set("Cache-Control", "no-store")
@@ -141,8 +184,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, err
 }
 
 // bearer returns the one bearer token of a request.
-func bearer(header http.Header) (string, error) {
-	values := header.Values("Authorization")
+func bearer(values []string) (string, error) {
 	if len(values) != 1 {
 		return "", &Error{Check: checkBearer, Got: "no Authorization header, or several", Want: "one"}
 	}

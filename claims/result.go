@@ -28,7 +28,8 @@ type Result struct {
 	Claims *Claims
 	// Audiences are the requested audiences that the token has, in the order requested.
 	Audiences []string
-	// Key is the key that verified the signature.
+	// Key is the key that verified the signature; nil if the API server did that
+	// ([ValidatorConfig].Review).
 	Key *jws.Key
 
 	self *Result // itself, if a validator made it: a copy was not validated
@@ -39,7 +40,8 @@ func (r *Result) validated() bool { return r != nil && r.self == r && r.Claims !
 
 // InsecureResult returns a copy of r that counts as validated, on the caller's word. It is
 // meant for claims that were accepted outside this package, such as by the validator of
-// apiserver or a TokenReview of the API server. A [NodeCheck] accepts it if it has Claims.
+// apiserver. A [NodeCheck] accepts it if it has Claims. A service that lets the API server review
+// its tokens has a Validator with [ValidatorConfig].Review instead.
 func InsecureResult(r Result) *Result {
 	r.self = &r
 	return &r

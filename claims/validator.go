@@ -27,7 +27,7 @@ import (
 //   - whose Node is gone, deleted or recreated, even if it is bound to a pod;
 //   - that was presented before.
 //
-// A refusal is an [*Error] with a check. If a key set, a getter or the replay cache could
+// A refusal is an [*Error] with a check. If a key set, a review, a getter or the replay cache could
 // not answer, the error is [refusal.ErrRetry], and the token is neither accepted nor used up. A
 // Validator is safe for concurrent use.
 type Validator struct {
@@ -76,7 +76,7 @@ func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *Atte
 // check does everything except remember the token. It returns the Node that the token names,
 // or nil if it names none or objects are skipped.
 func (v *Validator) check(ctx context.Context, token string) (*Result, *Object, error) {
-	if v == nil || v.config.Issuers == nil {
+	if v == nil || v.config.Now == nil {
 		return nil, nil, refusal.Config("Validator", "that NewValidator did not make", "one that it made")
 	}
 	c, key, err := v.verify(ctx, token)
@@ -94,25 +94,30 @@ func (v *Validator) check(ctx context.Context, token string) (*Result, *Object, 
 	if node := c.Kubernetes.Node; node != nil && node.UID == "" {
 		return nil, nil, &Error{Check: checkPrivate, Got: "a node without UID", Want: "a UID"}
 	}
+	r := InsecureResult(Result{Claims: c, Audiences: both, Key: key})
+	if v.config.Review != nil {
+		err = v.checkReview(ctx, token, r)
+	}
 	var node *Object
-	if v.objects != nil {
+	if err == nil && v.objects != nil {
 		node, err = v.checkObjects(ctx, &c.Kubernetes, now.Add(-v.config.Leeway))
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return InsecureResult(Result{Claims: c, Audiences: both, Key: key}), node, nil
+	return r, node, nil
 }
 
-// verify returns the claims of a token that a known key signed, and the key.
+// verify returns the claims of a token that a known key signed, and the key. With Review, it
+// verifies no signature, and the key is nil.
 func (v *Validator) verify(ctx context.Context, token string) (*Claims, *jws.Key, error) {
 	t, err := jws.Parse(token)
 	if err != nil {
 		return nil, nil, &Error{Check: checkToken, Got: "no token in compact form", Want: "one", Err: err}
 	}
 	c, err := v.checkHeader(t)
-	if err != nil {
-		return nil, nil, err
+	if err != nil || v.config.Review != nil {
+		return c, nil, err
 	}
 	verified, err := t.VerifySignature(ctx, v.config.Issuers[c.Issuer])
 	switch {
@@ -138,8 +143,8 @@ func (v *Validator) checkHeader(t *jws.Token) (*Claims, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !v.config.accepts(c.Issuer) {
-		return nil, &Error{Check: CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: v.config.issuers()}
+	if c.Issuer == "" || v.config.Review == nil && !v.config.accepts(c.Issuer) {
+		return nil, &Error{Check: CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: cmp.Or(v.config.issuers(), "the API server's")}
 	}
 	return c, nil
 }
@@ -286,11 +291,12 @@ func timeError(check Check, got NumericDate, relation string, want time.Time) er
 }
 
 // checkObjects compares the objects that the token names with the existing ones, and the
-// pod with the token. It returns the Node, or nil if the token names none.
+// pod with the token; with Review, the Node alone. It returns the Node, or nil if the token names
+// none.
 func (v *Validator) checkObjects(ctx context.Context, k *Private, deletedBefore time.Time) (node *Object, err error) {
 	for _, bound := range k.bindings() {
-		if bound.ref == nil {
-			continue
+		if bound.ref == nil || v.config.Review != nil && bound.resource != alive.Node {
+			continue // the API server's review says that the others exist
 		}
 		object, err := v.objects.Get(ctx, bound.resource.Plural, bound.resource.Namespace(k.Namespace), bound.ref.Name)
 		answer := alive.Answer{Found: object != nil, Err: err}

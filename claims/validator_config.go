@@ -2,6 +2,7 @@ package claims
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -20,8 +21,8 @@ const (
 	DefaultLeeway = time.Minute
 )
 
-// ValidatorConfig configures a [Validator]. Issuers, Audiences, one of Objects and
-// InsecureSkipObjects, and one of Replay and InsecureAllowReplay are required.
+// ValidatorConfig configures a [Validator]. One of Issuers and Review, Audiences, one of Objects
+// and InsecureSkipObjects, and one of Replay and InsecureAllowReplay are required.
 type ValidatorConfig struct {
 	// Issuers are the accepted values of "iss", compared byte for byte, each with the keys, such
 	// as a [jws.RemoteKeySet], that may sign for it. A key set that is fetched for an issuer must
@@ -35,11 +36,26 @@ type ValidatorConfig struct {
 	// such as kubeadm's default: service accounts of one name would be one user; only the Key and
 	// the Issuer of a Result say which cluster signed.
 	Issuers map[string]jws.KeySet
+	// Review has the API server review a token for audiences (TokenReview, authentication.k8s.io/v1),
+	// in place of Issuers and their keys. The API server alone then checks signature, issuer, service
+	// account and the object that the token is bound to. It does not look at the Node of a pod's
+	// token, so Nodes are still read from Objects, and no other object is. Each value of the answer must be that of the token; a difference
+	// is refused with a check of its own, such as "review-user" or "review-node-uid". The
+	// API server may remember a good token, kube-apiserver for 10 seconds
+	// (pkg/kubeapiserver/authenticator/config.go in k8s.io/kubernetes), so for that long a deleted
+	// pod's token may still pass.
+	//
+	// For a token that the API server does not authenticate, the error wraps [CheckReview]; any other
+	// error means that it did not answer. Review is called at most once for a token, after all other
+	// checks of its claims. It must be safe for concurrent use, and must not put the token into
+	// an error.
+	Review func(ctx context.Context, token string, audiences []string) (*Review, error)
 	// Audiences are the names of the validating service; a token must be for one of them.
 	//
 	// Don't use the API server's audience. A token for it, such as the one that is mounted into
 	// each pod by default, could be stolen here and used there. An API server's audience is its
-	// issuer unless it is configured otherwise, so Issuers are refused as Audiences.
+	// issuer unless it is configured otherwise, so Issuers are refused as Audiences; with Review,
+	// a token is refused whose issuer is an audience ("audience").
 	Audiences []string
 	// InsecureAPIServerAudience allows Audiences to have issuers among them.
 	InsecureAPIServerAudience bool
@@ -124,8 +140,14 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 
 // checkIssuers refuses issuers without keys, and those with keys that are fetched for another.
 func (config *ValidatorConfig) checkIssuers() error {
+	if config.Review != nil {
+		if len(config.Issuers) > 0 {
+			return refusal.Config("Issuers and Review", "both", "one of them")
+		}
+		return nil
+	}
 	if len(config.Issuers) == 0 || config.accepts("") {
-		return refusal.Config("Issuers", "without one, or with an empty one", "at least one, none empty")
+		return refusal.Config("Issuers", "without one, or with an empty one", "at least one, none empty, or Review")
 	}
 	for issuer, keys := range config.Issuers {
 		if keys == nil {

@@ -12,16 +12,17 @@ import (
 )
 
 // certificates finds the record of a node's client certificate in a registry, for
-// claims.HandlerOptions.FindRecord. Where there are many nodes, keep an index by credential ID.
+// claims.HandlerOptions.FindRecord.
 type certificates struct{ registry membership.Registry }
 
-func (c certificates) find(ctx context.Context, credentialID string) (*claims.CertificateRecord, error) {
-	for record, err := range c.registry.Records(ctx) {
-		if err != nil {
-			return nil, err
-		}
+func (c certificates) find(ctx context.Context, nodeName, credentialID string) (*claims.CertificateRecord, error) {
+	record, err := c.registry.Lookup(ctx, nodeName)
+	if err != nil {
+		return nil, err
+	}
+	if record != nil && record.State == membership.StateBound {
 		for _, r := range record.Issued {
-			if r.ClientOf(record.NodeName, credentialID) {
+			if r.ClientOf(nodeName, credentialID) {
 				return &claims.CertificateRecord{CredentialID: r.CredentialID, NodeName: r.NodeName, NodeUID: r.NodeUID,
 					Machine: r.Machine, MachineUID: r.MachineUID, ProviderID: r.ProviderID}, nil
 			}
@@ -51,7 +52,7 @@ func ExampleRecord() {
 		return
 	}
 	for _, id := range []string{"X509SHA256=0a1b", "X509SHA256=2c3d"} {
-		found, err := certificates{registry}.find(ctx, id)
+		found, err := certificates{registry}.find(ctx, "node-1", id)
 		if err != nil {
 			fmt.Println(err)
 			continue

@@ -215,9 +215,9 @@ func (c *Cluster) findMachine(ctx context.Context, nodeName string) (found *clai
 }
 
 // findRecord is for claims.HandlerOptions.
-func (c *Cluster) findRecord(ctx context.Context, credentialID string) (found *claims.CertificateRecord, err error) {
-	if _, err = c.read(ctx, resourceRecords, func(now *state) { found = copyOf(now.records, credentialID) }); err == nil && found == nil {
-		err = fmt.Errorf("claimstest: record of certificate %q: %w", credentialID, claims.ErrNotFound)
+func (c *Cluster) findRecord(ctx context.Context, nodeName, credentialID string) (found *claims.CertificateRecord, err error) {
+	if _, err = c.read(ctx, resourceRecords, func(now *state) { found = copyOf(now.records, credentialID) }); err == nil && (found == nil || found.NodeName != nodeName) {
+		err = fmt.Errorf("claimstest: record of certificate %q of node %q: %w", credentialID, nodeName, claims.ErrNotFound)
 	}
 	return found, err
 }
