@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ func TestAdmit(t *testing.T) {
 		took time.Duration
 	}
 	var seen []observed
-	handler, err := NewHandler(w.strict(t), http.NotFoundHandler(), HandlerOptions{
+	handler, err := NewHandler(w.strict(t), nil, HandlerOptions{
 		Observe: func(err error, took time.Duration) { seen = append(seen, observed{err, took}) },
 		Refused: func(*http.Request, error) { t.Error("a refusal of an HTTP request") },
 	})
@@ -72,6 +73,24 @@ func TestAdmitOfNoHandler(t *testing.T) {
 	for _, h := range []*Handler{nil, {}} {
 		_, err := h.Admit(t.Context(), nil, nil)
 		wantCheck(t, err, refusal.CheckConfig)
+	}
+}
+
+// A Handler for other protocols alone answers no HTTP request.
+func TestAdmitAlone(t *testing.T) {
+	w, ca := newWorld(t), newNodeCA(t)
+	handler, err := NewHandler(w.strict(t), nil, HandlerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodeA := ca.issue(t, nodeTemplate(t, "node-a"))
+	for token, want := range map[string]int{w.token(t): http.StatusNotFound, "x": http.StatusUnauthorized} {
+		r, answer := httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder()
+		r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{nodeA.Leaf, ca.cert}}}
+		r.Header.Set("Authorization", "Bearer "+token)
+		if handler.ServeHTTP(answer, r); answer.Code != want {
+			t.Errorf("%d %s, want %d", answer.Code, answer.Body, want)
+		}
 	}
 }
 

@@ -68,24 +68,26 @@ type Handler struct {
 // should have SessionTicketsDisabled: a resumed session is refused.
 //
 // next finds out who the sender is with [WorkloadFrom]; the request that it gets no longer
-// has an Authorization header. Other requests are answered with only the name of the check
+// has an Authorization header. It is nil for a service that calls [Handler.Admit] alone: ServeHTTP
+// then answers an accepted request with 404. Other requests are answered with only the name of the check
 // that failed: 403 without a good certificate, 401 without a good token (RFC 6750,
 // section 3), 503 if no answer could be had.
 //
 // The validator must have a Node ([ValidatorConfig]). Without FindRecord, a certificate says
 // nothing about its machine except the provider ID. The facts that need more,
 // [FactAttestedUID], [FactRegisteredMachine] and [FactRegisteredMachineUID], must not be
-// required then, since no request could pass. If they are, or if the validator or next is
+// required then, since no request could pass. If they are, or if the validator is
 // unusable, the error is [refusal.CheckConfig].
 func NewHandler(v *Validator, next http.Handler, opts HandlerOptions) (*Handler, error) {
 	const unknown = FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID
 	switch {
 	case v == nil || v.config.Node.FindMachine == nil:
 		return nil, refusal.Config("Validator", "without Node", "one with a NodeCheck")
-	case next == nil:
-		return nil, refusal.Config("next", "", "the handler of accepted requests")
 	case opts.FindRecord == nil && v.config.Node.Require&unknown != 0:
 		return nil, refusal.Config("Require", (v.config.Node.Require&unknown).String()+" of certificates alone", "FindRecord")
+	}
+	if next == nil {
+		next = http.NotFoundHandler()
 	}
 	return &Handler{validator: v, next: next, opts: opts}, nil
 }

@@ -39,11 +39,11 @@ type ValidatorConfig struct {
 	// Review has the API server review a token for audiences (TokenReview, authentication.k8s.io/v1),
 	// in place of Issuers and their keys. The API server alone then checks signature, issuer, service
 	// account and the object that the token is bound to. It does not look at the Node of a pod's
-	// token, so Nodes are still read from Objects, and no other object is. Each value of the answer must be that of the token; a difference
-	// is refused with a check of its own, such as "review-user" or "review-node-uid". The
-	// API server may remember a good token, kube-apiserver for 10 seconds
-	// (pkg/kubeapiserver/authenticator/config.go in k8s.io/kubernetes), so for that long a deleted
-	// pod's token may still pass.
+	// token, so Nodes are still read from Objects, and no other object is. Each value of the answer
+	// must be that of the token; a difference is refused with a check of its own, such as
+	// "review-user" or "review-node-uid". The API server may remember a good token, kube-apiserver
+	// for 10 seconds (pkg/kubeapiserver/authenticator/config.go in k8s.io/kubernetes), so for that
+	// long a deleted pod's token may still pass.
 	//
 	// For a token that the API server does not authenticate, the error wraps [CheckReview]; any other
 	// error means that it did not answer. Review is called at most once for a token, after all other
