@@ -33,6 +33,7 @@ var blocksOf = map[string]string{
 	"docs/programs.md: sh":            "test/kube.TestPrograms",
 	"docs/programs.md: yaml":          "test/kube.TestPrograms",
 	"docs/vendor-roots.md: sh":        "kube/program/node.TestVendorRootsPage",
+	"docs/workloads.md: go":           "test/house.TestLibraryPage",
 
 	"docs/protocol.md: asn1":                                          "test/house.TestProtocolPage",
 	"docs/protocol.md: pem":                                           "test/vectors/generate.TestProtocolExample",

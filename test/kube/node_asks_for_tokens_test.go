@@ -175,10 +175,14 @@ func (m *nodeMachine) asNode(t *testing.T) (*x509.Certificate, kubernetes.Interf
 	return now.Leaf, api
 }
 
+func (m *nodeMachine) certificateFile() string {
+	return filepath.Join(m.dir, "state", authenticator.ClientFile)
+}
+
 // ownCertificate opens the file of the node's certificate.
 func (m *nodeMachine) ownCertificate(t *testing.T) *nodetls.Certificate {
 	t.Helper()
-	own, err := nodetls.Open(filepath.Join(m.dir, "state", authenticator.ClientFile), nodetls.Options{})
+	own, err := nodetls.Open(m.certificateFile(), nodetls.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
