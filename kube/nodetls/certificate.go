@@ -30,6 +30,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -94,7 +95,10 @@ func (c *Certificate) configure(config *tls.Config) *tls.Config {
 	config.MinVersion = max(config.MinVersion, tls.VersionTLS12)
 	config.ClientSessionCache = nil
 	config.Certificates = nil
-	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.current() }
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (pair *tls.Certificate, err error) { //goroutine: all of it goes through recovered.Call
+		err = recovered.Call(func() (err error) { pair, err = c.current(); return err })
+		return pair, err
+	}
 	return config
 }
 

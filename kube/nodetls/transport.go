@@ -1,6 +1,7 @@
 package nodetls
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"net/http"
@@ -8,10 +9,11 @@ import (
 	"time"
 )
 
-// Timeouts of a transport that has none.
+// The limits of a transport that has none.
 const (
 	handshakeTimeout = 10 * time.Second
 	idleTimeout      = 90 * time.Second
+	maxHeader        = 64 << 10
 )
 
 // Transport returns an HTTP client's transport that makes its connections with the node's certificate,
@@ -19,12 +21,12 @@ const (
 // connection of the previous one: running requests end on theirs, which are closed when they are idle.
 //
 // base has the other settings; nil means those of a zero http.Transport with HTTP/2. It is copied, with
-// TLSHandshakeTimeout 10 s and IdleConnTimeout 90 s where they are 0; it must dial its TLS connections
-// itself, so DialTLS and DialTLSContext are not used. The result has the method CloseIdleConnections,
+// TLSHandshakeTimeout 10 s, IdleConnTimeout 90 s and MaxResponseHeaderBytes 64 KiB where they are 0; it
+// must dial its TLS connections itself, so DialTLS and DialTLSContext are not used. The result has the method CloseIdleConnections,
 // for http.Client.
 func (c *Certificate) Transport(base *http.Transport) http.RoundTripper {
 	if base == nil {
-		base = new(http.Transport)
+		base = &http.Transport{MaxResponseHeaderBytes: maxHeader}
 	}
 	base = base.Clone()
 	if base.TLSClientConfig == nil {
@@ -33,12 +35,9 @@ func (c *Certificate) Transport(base *http.Transport) http.RoundTripper {
 	base.TLSClientConfig = c.configure(base.TLSClientConfig)
 	base.ForceAttemptHTTP2 = base.ForceAttemptHTTP2 || base.TLSNextProto == nil
 	base.DialTLS, base.DialTLSContext = nil, nil //nolint:staticcheck // the deprecated one would be used, too
-	if base.TLSHandshakeTimeout == 0 {
-		base.TLSHandshakeTimeout = handshakeTimeout
-	}
-	if base.IdleConnTimeout == 0 {
-		base.IdleConnTimeout = idleTimeout
-	}
+	base.TLSHandshakeTimeout = cmp.Or(base.TLSHandshakeTimeout, handshakeTimeout)
+	base.IdleConnTimeout = cmp.Or(base.IdleConnTimeout, idleTimeout)
+	base.MaxResponseHeaderBytes = cmp.Or(base.MaxResponseHeaderBytes, maxHeader)
 	return &transport{certificate: c, base: base}
 }
 

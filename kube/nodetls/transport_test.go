@@ -133,3 +133,23 @@ func TestTransportRefuses(t *testing.T) {
 		t.Errorf("no certificate: %v, body closed: %t", err, sent.closed)
 	}
 }
+
+// TestTransportLimits: a transport without limits gets some, and those of the caller stay.
+func TestTransportLimits(t *testing.T) {
+	f := newFolder(t)
+	f.install(t, f.pair(t, nil))
+	c := testkit.Must(Open(f.path(), Options{}))
+	for name, base := range map[string]*http.Transport{"none": nil, "zero": {}} {
+		got := c.Transport(base).(*transport).base
+		if got.TLSHandshakeTimeout != 10*time.Second || got.IdleConnTimeout != 90*time.Second || got.MaxResponseHeaderBytes != 64<<10 || !got.ForceAttemptHTTP2 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	callers := &http.Transport{TLSHandshakeTimeout: 1, IdleConnTimeout: 2, MaxResponseHeaderBytes: 3, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}
+	if got := c.Transport(callers).(*transport).base; got.TLSHandshakeTimeout != 1 || got.IdleConnTimeout != 2 || got.MaxResponseHeaderBytes != 3 || got.ForceAttemptHTTP2 {
+		t.Errorf("the caller's: %+v", got)
+	}
+	if callers.TLSClientConfig != nil {
+		t.Error("the caller's transport was changed")
+	}
+}

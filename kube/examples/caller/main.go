@@ -56,7 +56,7 @@ func asNode(node *nodetls.Certificate, ca []byte) http.RoundTripper {
 	config := node.TLSConfig()
 	config.RootCAs = x509.NewCertPool()
 	config.RootCAs.AppendCertsFromPEM(ca)
-	return node.Transport(&http.Transport{TLSClientConfig: config})
+	return node.Transport(&http.Transport{TLSClientConfig: config, MaxResponseHeaderBytes: 64 << 10})
 }
 
 // podToken asks for a token of a pod as the node. The API server issues it if the pod is bound to this
