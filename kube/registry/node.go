@@ -27,8 +27,28 @@ type node struct {
 // Machine UID and no machine but its own: other identities in its record keep none from attested
 // nodes.
 func (n *node) mayHave(identity string) bool {
+	return !withoutEvidence(n.object) || identity == csr.ProviderOf(csr.SignerClientInsecure)+":"+n.object.Name
+}
+
+// withoutEvidence reports whether the node of an object proved nothing.
+func withoutEvidence(object *v1alpha1.AttestedNode) bool {
 	without := membership.Scope{Provider: csr.ProviderOf(csr.SignerClientInsecure), Road: attest.RoadDocument}
-	return n.object.Spec.Scope != without.String() || identity == without.Provider+":"+n.object.Name
+	return object.Spec.Scope == without.String()
+}
+
+// AttestedRecord returns the record in an object that was read from an API server, of whatever scope:
+// nil if the node proved nothing about its machine (csr.SignerClientInsecure). An object that is
+// being deleted rests, and a pending change is not part of the record. The error wraps [ErrObject]
+// for an object that no registry wrote, and for nil.
+func AttestedRecord(object *v1alpha1.AttestedNode) (*membership.Record, error) {
+	if object == nil {
+		return nil, ErrObject
+	}
+	n, err := nodeOf(object)
+	if err != nil || withoutEvidence(object) {
+		return nil, err
+	}
+	return n.record, nil
 }
 
 // version changes with every write, and no other object ever has the same version.
