@@ -9,7 +9,7 @@ import (
 	"io/fs"
 )
 
-//go:embed crd/*.yaml rbac.yaml clouds/rbac.yaml signer/rbac.yaml serving/rbac.yaml insecure/*.yaml clusterapi/rbac.yaml clusterapi-signer/rbac.yaml enforce/admission.yaml enforce/approval.yaml operator.yaml admission.yaml approval.yaml records.yaml observe.yaml config.yaml
+//go:embed crd/*.yaml rbac.yaml boundtokens/rbac.yaml clouds/rbac.yaml signer/rbac.yaml serving/rbac.yaml insecure/*.yaml clusterapi/rbac.yaml clusterapi-signer/rbac.yaml enforce/admission.yaml enforce/approval.yaml operator.yaml admission.yaml approval.yaml records.yaml observe.yaml config.yaml
 var files embed.FS
 
 // Manifests returns the objects in the files of the folder that match a pattern (path.Match),

@@ -46,7 +46,7 @@ func TestEvidenceLabels(t *testing.T) {
 
 // TestManifests checks that each file is cut into objects.
 func TestManifests(t *testing.T) {
-	for _, name := range []string{"crd/*.yaml", "rbac.yaml", "clouds/rbac.yaml", "signer/rbac.yaml", "serving/rbac.yaml", "insecure/rbac.yaml", "insecure/records.yaml", "insecure/approval.yaml", "clusterapi/*.yaml", "clusterapi-signer/*.yaml", "enforce/*.yaml", "admission.yaml", "approval.yaml", "records.yaml", "observe.yaml", "operator.yaml", "config.yaml"} {
+	for _, name := range []string{"crd/*.yaml", "rbac.yaml", "boundtokens/rbac.yaml", "clouds/rbac.yaml", "signer/rbac.yaml", "serving/rbac.yaml", "insecure/rbac.yaml", "insecure/records.yaml", "insecure/approval.yaml", "clusterapi/*.yaml", "clusterapi-signer/*.yaml", "enforce/*.yaml", "admission.yaml", "approval.yaml", "records.yaml", "observe.yaml", "operator.yaml", "config.yaml"} {
 		t.Run(name, func(t *testing.T) {
 			manifests, err := Manifests(name)
 			if err != nil || len(manifests) == 0 {
@@ -82,7 +82,7 @@ func TestImages(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil || found != 5 {
+	if err != nil || found != 6 {
 		t.Errorf("%d images, %v", found, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -78,5 +79,40 @@ func TestDeployments(t *testing.T) {
 				t.Errorf("%s: a drain may wait for pods that are not ready: %+v", file, b.Spec)
 			}
 		}
+	}
+}
+
+// TestBoundTokensExample: the example service runs under its own account, in a namespace without the
+// secrets of the others, and its one account has the rights of the page alone; of its ports, the network
+// admits callers to the two with mutual TLS.
+func TestBoundTokensExample(t *testing.T) {
+	const name = "boundtokens-example"
+	accounts, bindings := objects[corev1.ServiceAccount](t, "boundtokens/rbac.yaml", "ServiceAccount"), objects[rbacv1.ClusterRoleBinding](t, "boundtokens/rbac.yaml", "ClusterRoleBinding")
+	deployments := objects[appsv1.Deployment](t, "boundtokens/deployment.yaml", "Deployment")
+	if len(accounts) != 1 || len(bindings) != 1 || len(deployments) != 1 {
+		t.Fatalf("%d accounts, %d bindings, %d Deployments", len(accounts), len(bindings), len(deployments))
+	}
+	d, pod := &deployments[0], &deployments[0].Spec.Template
+	want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: name, Namespace: name}}
+	if accounts[0].Name != name || accounts[0].Namespace != name || bindings[0].RoleRef.Name != name || !reflect.DeepEqual(bindings[0].Subjects, want) ||
+		d.Namespace != name || pod.Spec.ServiceAccountName != name {
+		t.Errorf("account %s/%s, bound %v to %s, pods in %s as %s", accounts[0].Namespace, accounts[0].Name, bindings[0].Subjects, bindings[0].RoleRef.Name, d.Namespace, pod.Spec.ServiceAccountName)
+	}
+	ports := map[string]int32{}
+	for _, p := range pod.Spec.Containers[0].Ports {
+		ports[p.Name] = p.ContainerPort
+	}
+	policies, services := objects[networkingv1.NetworkPolicy](t, "boundtokens/deployment.yaml", "NetworkPolicy"), objects[corev1.Service](t, "boundtokens/deployment.yaml", "Service")
+	var admitted, served []string
+	for _, p := range policies[0].Spec.Ingress[0].Ports {
+		admitted = append(admitted, p.Port.StrVal)
+	}
+	for _, p := range services[0].Spec.Ports {
+		served = append(served, p.TargetPort.StrVal)
+	}
+	selected := policies[0].Spec.PodSelector.MatchLabels
+	if !reflect.DeepEqual(ports, map[string]int32{"https": 8443, "grpc": 8444, "health": 8080}) || !slices.Equal(admitted, []string{"https", "grpc"}) || !slices.Equal(served, admitted) ||
+		!reflect.DeepEqual(selected, pod.Labels) || !reflect.DeepEqual(services[0].Spec.Selector, pod.Labels) || !reflect.DeepEqual(d.Spec.Selector.MatchLabels, pod.Labels) {
+		t.Errorf("ports %v, of which the policy admits to %v, the Service leads to %v; pods %v, policy of %v", ports, admitted, served, pod.Labels, selected)
 	}
 }
