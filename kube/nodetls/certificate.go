@@ -90,7 +90,7 @@ func (c *Certificate) TLSConfig() *tls.Config {
 	return c.configure(&tls.Config{MinVersion: tls.VersionTLS12})
 }
 
-// configure sets in a configuration what this package promises.
+// configure sets the fields of a configuration that TLSConfig and Transport promise.
 func (c *Certificate) configure(config *tls.Config) *tls.Config {
 	config.MinVersion = max(config.MinVersion, tls.VersionTLS12)
 	config.ClientSessionCache = nil

@@ -105,7 +105,7 @@ func (l *logged) Write(p []byte) (int, error) {
 
 func (l *logged) log() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// take returns what was logged since it was called last.
+// take returns the lines that were logged since it was called last.
 func (l *logged) take() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

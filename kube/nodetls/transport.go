@@ -16,11 +16,11 @@ const (
 	maxHeader        = 64 << 10
 )
 
-// Transport returns an HTTP client's transport that makes its connections with the node's certificate,
-// as those of [Certificate.TLSConfig]. Once the file has a new certificate, no request uses a
+// Transport returns an HTTP client's transport whose connections have the configuration of
+// [Certificate.TLSConfig]. Once the file has a new certificate, no request uses a
 // connection of the previous one: running requests end on theirs, which are closed when they are idle.
 //
-// base has the other settings; nil means those of a zero http.Transport with HTTP/2. It is copied, with
+// base has the other settings; nil means a zero http.Transport with HTTP/2. It is copied, with
 // TLSHandshakeTimeout 10 s, IdleConnTimeout 90 s and MaxResponseHeaderBytes 64 KiB where they are 0; it
 // must dial its TLS connections itself, so DialTLS and DialTLSContext are not used. The result has the method CloseIdleConnections,
 // for http.Client.

@@ -86,7 +86,7 @@ func TestTransportRunning(t *testing.T) {
 				defer func() { done <- err }()
 				slow, err = ask(client, server.URL+"/slow")
 				return err
-			}() //nolint:errcheck // goes to done
+			}()
 			<-arrived
 			f.install(t, f.pair(t, nil))
 			if got := testkit.Must(ask(client, server.URL)); got.serial != 2 {
@@ -134,7 +134,7 @@ func TestTransportRefuses(t *testing.T) {
 	}
 }
 
-// TestTransportLimits: a transport without limits gets some, and those of the caller stay.
+// TestTransportLimits: a transport without limits gets some, and the caller's limits stay.
 func TestTransportLimits(t *testing.T) {
 	f := newFolder(t)
 	f.install(t, f.pair(t, nil))

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestWorkloadsPage: the table of refusals has each check of package claims, which is what a caller of
-// a service reads in the answer.
+// TestWorkloadsPage: the table of refusals has each check of package claims: a caller of a service reads
+// its name in the answer.
 func TestWorkloadsPage(t *testing.T) {
 	none(t, refusalProblems(readFile(t, "docs/workloads.md"), namedChecks(t, ".")))
 }

@@ -44,7 +44,7 @@ func TestNodeAsksForTokens(t *testing.T) {
 	m.credential(t)
 	c.makePodAccount(t)
 	node, other := c.makeNode(t, "node-1"), c.makeNode(t, "node-2")
-	own, others, moves := c.makePod(t, "own", node.Name), c.makePod(t, "others", other.Name), c.makePod(t, "moves", node.Name)
+	own, others, moves := c.makePod(t, "own", node.Name, vaultAudience), c.makePod(t, "others", other.Name, vaultAudience), c.makePod(t, "moves", node.Name, vaultAudience)
 	certificate, api := m.asNode(t)
 	c.recorded(t, node.Name, certificate)
 
@@ -58,7 +58,7 @@ func TestNodeAsksForTokens(t *testing.T) {
 	c.checkStated(t, token, own, node)
 
 	c.deletePod(t, moves)
-	there := c.makePod(t, moves.Name, other.Name)
+	there := c.makePod(t, moves.Name, other.Name, vaultAudience)
 	for _, tt := range []struct {
 		name     string
 		pod      string
@@ -205,10 +205,10 @@ func (c *cluster) makeNode(t *testing.T, name string) *corev1.Node {
 	return node
 }
 
-// makePod makes a pod on a node, with a volume for a token for the vault.
-func (c *cluster) makePod(t *testing.T, name, node string) *corev1.Pod {
+// makePod makes a pod on a node, with a volume for a token for an audience.
+func (c *cluster) makePod(t *testing.T, name, node, audience string) *corev1.Pod {
 	t.Helper()
-	token := corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: vaultAudience, Path: "token"}}
+	token := corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: audience, Path: "token"}}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
 		Spec: corev1.PodSpec{NodeName: node, ServiceAccountName: podAccount, AutomountServiceAccountToken: new(bool),

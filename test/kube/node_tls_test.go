@@ -59,7 +59,7 @@ func newCalls(t *testing.T, own bool) *calls {
 	})
 	r.makePodAccount(t)
 	r.makeNode(t, r.node.name)
-	s := &calls{rotation: r, vault: r.startVault(t, own), own: r.node.ownCertificate(t), pod: r.makePod(t, "own", r.node.name)}
+	s := &calls{rotation: r, vault: r.startVault(t, own), own: r.node.ownCertificate(t), pod: r.makePod(t, "own", r.node.name, vaultAudience)}
 	_, s.api = r.node.asNode(t)
 	return s
 }
@@ -70,7 +70,7 @@ func (s *calls) run(t *testing.T) {
 		token, err = askToken(t, s.api, s.pod.Name, s.pod.UID, vaultAudience)
 		return err
 	})
-	s.example(t)
+	s.node.example(t, s.pod, s.vault.server.URL, s.vault.server.Certificate(), vaultAudience)
 	config := s.own.TLSConfig()
 	config.RootCAs = s.vault.roots
 	ordinary := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
@@ -115,14 +115,14 @@ func (s *calls) run(t *testing.T) {
 	}
 }
 
-// example runs the example of a caller, a program.
-func (s *calls) example(t *testing.T) {
+// example runs the example of a caller, a program, against a service with a certificate of a CA, and
+// checks that the service knows pod and node.
+func (m *nodeMachine) example(t *testing.T, pod *corev1.Pod, service string, ca *x509.Certificate, audience string) {
 	t.Helper()
-	ca := controlplane.Write(t, s.node.dir, "vault.crt", controlplane.CertificatePEM(s.vault.server.Certificate()))
-	cmd := exec.CommandContext(t.Context(), buildFolder(t, "examples/caller"), "-certificate="+s.node.certificateFile(), "-server="+s.url, "-server-ca="+s.dir+"/ca.crt",
-		"-service="+s.vault.server.URL, "-service-ca="+ca, "-audience="+vaultAudience, "-pod="+s.pod.Namespace+"/"+s.pod.Name)
+	cmd := exec.CommandContext(t.Context(), buildFolder(t, "examples/caller"), "-certificate="+m.certificateFile(), "-server="+m.c.url, "-server-ca="+m.c.dir+"/ca.crt",
+		"-service="+service, "-service-ca="+controlplane.Write(t, m.dir, "service-ca.crt", controlplane.CertificatePEM(ca)), "-audience="+audience, "-pod="+pod.Namespace+"/"+pod.Name)
 	out, err := cmd.CombinedOutput()
-	if want := "system:serviceaccount:default:" + podAccount + " on " + s.node.name + "\n"; err != nil || string(out) != want {
+	if want := "system:serviceaccount:" + pod.Namespace + ":" + podAccount + " on " + m.name + "\n"; err != nil || string(out) != want {
 		t.Errorf("the example: %v: %q, want %q", err, out, want)
 	}
 }
