@@ -11,6 +11,7 @@
 //   - signer: a reconciler that signs them with your own CA
 //   - authenticator: the node's side, which gets the kubelet its certificates; certstore below
 //     it stores them
+//   - nodetls: the TLS client of what runs next to the kubelet, with the node's certificate
 //   - deploy: the manifests and, in its folder node, the files of a node
 //   - program/controlplane: node-attestation-controller, node-attestation-signer and
 //     bootstrap-controller; program/node: kubelet-authenticator; and program/kubectl:

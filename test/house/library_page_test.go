@@ -10,12 +10,14 @@ import (
 	"testing"
 )
 
-// TestLibraryPage: each block of Go on the page for users of the library stands in the file that
+// TestLibraryPage: each block of Go on the pages for users of the library stands in the file that
 // is linked last before it, but for the indentation. Tests compile those files, and run examples.
 func TestLibraryPage(t *testing.T) {
-	blocks, problems := libraryProblems(".", readFile(t, "docs/library.md"))
-	none(t, problems)
-	t.Logf("%d blocks of Go", blocks)
+	for _, page := range []string{"docs/library.md", "docs/workloads.md"} {
+		blocks, problems := libraryProblems(".", page, readFile(t, page))
+		none(t, problems)
+		t.Logf("%s: %d blocks of Go", page, blocks)
+	}
 }
 
 func TestLibraryPageBites(t *testing.T) {
@@ -32,19 +34,19 @@ func TestLibraryPageBites(t *testing.T) {
 		{"another indentation", link + block("func A() {\none()"), "block 1: is not in ../a/a.go"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, problems := libraryProblems(root, tt.page)
+			_, problems := libraryProblems(root, "docs/page.md", tt.page)
 			if tt.want == "" {
 				none(t, problems)
 				return
 			}
-			exactly(t, problems, tt.want)
+			exactly(t, problems, "docs/page.md: "+tt.want)
 		})
 	}
 }
 
 var blockOrLink = regexp.MustCompile("(?s)\n```go\n(.*?)\n```\n|\\]\\(([^)]*\\.go)\\)")
 
-func libraryProblems(root, page string) (blocks int, problems []string) {
+func libraryProblems(root, name, page string) (blocks int, problems []string) {
 	file := ""
 	for _, found := range blockOrLink.FindAllStringSubmatch("\n"+page, -1) {
 		if found[2] != "" {
@@ -53,7 +55,7 @@ func libraryProblems(root, page string) (blocks int, problems []string) {
 		}
 		blocks++
 		wrong := func(reason string) {
-			problems = append(problems, "docs/library.md: block "+strconv.Itoa(blocks)+": "+reason)
+			problems = append(problems, name+": block "+strconv.Itoa(blocks)+": "+reason)
 		}
 		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(path.Join("docs", file))))
 		switch {
@@ -66,7 +68,7 @@ func libraryProblems(root, page string) (blocks int, problems []string) {
 		}
 	}
 	if blocks == 0 {
-		problems = append(problems, "docs/library.md: no blocks of Go")
+		problems = append(problems, name+": no blocks of Go")
 	}
 	return blocks, problems
 }

@@ -35,6 +35,9 @@ var blocksOf = map[string]string{
 	"docs/programs.md: sh":            "test/kube.TestPrograms",
 	"docs/programs.md: yaml":          "test/kube.TestPrograms",
 	"docs/vendor-roots.md: sh":        "kube/program/node.TestVendorRootsPage",
+	"docs/workloads.md: go":           "test/house.TestLibraryPage",
+	"docs/workloads.md: sh":           "test/kube.TestWorkloadsPage",
+	"docs/workloads.md: yaml":         "test/kube.TestWorkloadsPage",
 
 	"docs/protocol.md: asn1":                                          "test/house.TestProtocolPage",
 	"docs/protocol.md: pem":                                           "test/vectors/generate.TestProtocolExample",

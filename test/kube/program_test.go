@@ -48,13 +48,13 @@ func buildProgram(t *testing.T, name string) string {
 	return buildFolder(t, "cmd/"+name)
 }
 
-// buildFolder builds the program in a folder of module kube, once for all tests.
+// buildFolder builds the program in a folder of module kube, or of a module there, once for all tests.
 func buildFolder(t *testing.T, folder string) string {
 	t.Helper()
 	build := sync.OnceValues(func() (string, error) {
 		path := filepath.Join(programs, filepath.Base(folder))
-		cmd := exec.Command("go", "build", "-o", path, "./"+folder)
-		cmd.Dir, cmd.Env = filepath.Join("..", "..", "kube"), append(os.Environ(), "CGO_ENABLED=0") // as the image's
+		cmd := exec.Command("go", "build", "-o", path, ".")
+		cmd.Dir, cmd.Env = filepath.Join("..", "..", "kube", folder), append(os.Environ(), "CGO_ENABLED=0") // as the image's
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("go build: %w\n%s", err, out)
 		}
