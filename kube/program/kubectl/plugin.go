@@ -14,18 +14,22 @@
 //	kubectl nodeattest token NODE [--machine IDENTITY]
 //	kubectl nodeattest inspect FILE...
 //	kubectl nodeattest verify FILE... --config FILE [--at TIME] [--key-ring FILE] [--records FILE]
+//	kubectl nodeattest trace JTI=ID|X509SHA256=DIGEST --audit-log FILE [--audit-log FILE...] [--records FILE]
 //
 // A command that changes a record takes the identity of a machine, never the name of a request, which its
 // requester chooses. Without the flag that names the recorded machine, rebind, adopt and release show
 // it and ask; they do nothing if the record changes meanwhile.
 //
 // inspect and verify need no cluster; - is standard input. verify fetches nothing, unless the
-// configuration has Google's keys or Azure's certificates fetched. The others take kubectl's
+// configuration has Google's keys or Azure's certificates fetched. trace finds in kube-apiserver's
+// audit log who requested a credential, and in the cluster or a file of records to which machine the
+// requester's certificate was issued; see package claims/audit. The others take kubectl's
 // flags for the connection (--kubeconfig, --context, --user, --as and so on), and --namespace
 // for the namespace of the controller's configuration. The permissions that a user needs are
 // in kube/deploy/operator.yaml. The exit status is 0 on success, 1 after an error, 2 after a
 // wrong command line. For verify it is 0 if every request is admitted, 1 if one is refused,
-// and 2 if verify could not decide.
+// and 2 if verify could not decide. For trace it is 0 only if the credential goes back to a recorded
+// machine.
 package kubectl
 
 import (
@@ -78,6 +82,8 @@ type plugin struct {
 	kinds     []attest.Kind // which read, and trust no issuer
 	namespace string
 	now       func() time.Time
+	// reach connects to the cluster, for a command on files that may need one.
+	reach func() error
 	options
 }
 
@@ -87,6 +93,7 @@ type options struct {
 	existingNode, withoutInventory            bool
 	dryRun                                    string
 	config, at, keyRing, records              string
+	auditLogs                                 []string
 }
 
 // command is one of the program's commands.
@@ -96,7 +103,7 @@ type command struct {
 	argument bool
 	flags    []string
 	run      func(p *plugin, ctx context.Context, argument string) error
-	// files runs a command on files, which needs no cluster; run is nil.
+	// files runs a command on files, which needs no cluster at first; run is nil.
 	files func(p *plugin, ctx context.Context, names []string) error
 }
 
@@ -113,6 +120,7 @@ func commands() []command {
 		{"token", "NODE", "print a bootstrap token, valid for an hour, for a node whose certificates have all expired", true, []string{"machine"}, (*plugin).token, nil},
 		{"inspect", "FILE...", "show requests and evidence as a tree, without deciding about them", true, nil, nil, (*plugin).inspect},
 		{"verify", "FILE...", "decide recorded requests with the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
+		{"trace", "CREDENTIAL", "find the machine whose node requested a token (JTI=ID) or uses a certificate (X509SHA256=DIGEST)", true, []string{"audit-log", "records"}, nil, (*plugin).trace},
 	}
 }
 
@@ -187,8 +195,9 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	flags.StringVar(&p.config, "config", "", "verify: the controller's configuration file")
 	flags.StringVar(&p.at, "at", "", "verify: the time of the decision (RFC 3339); by default a second after the request was made")
 	flags.StringVar(&p.keyRing, "key-ring", "", "verify: the challenge keys: the output of kubectl get secret -o json")
-	flags.StringVar(&p.records, "records", "", "verify: the AttestedNodes, and optionally the Nodes: the output of kubectl get -o json")
-	own := []string{"machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "records"}
+	flags.StringArrayVar(&p.auditLogs, "audit-log", nil, "trace: a file of an API server's audit log, also compressed with gzip; repeat the flag for each file")
+	flags.StringVar(&p.records, "records", "", "verify, trace: the AttestedNodes, and optionally the Nodes: the output of kubectl get -o json")
+	own := []string{"machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "audit-log", "records"}
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
 	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
@@ -204,6 +213,7 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	case err != nil:
 		return err
 	case c.files != nil:
+		p.reach = func() error { return p.connect(rules, overrides) }
 		return c.files(p, ctx, arguments)
 	}
 	if p.namespace = overrides.Context.Namespace; p.namespace == "" {
