@@ -14,7 +14,7 @@
 // webhook gets it, on each line, in any order. The audit policy must log the creation of
 // serviceaccounts/token at level Metadata or above, and not omit the stage ResponseComplete.
 // kube-apiserver names tokens in its log from release 1.30 on. Each API server of a cluster has a
-// log of its own: give those of all servers, with the files that were rotated.
+// log of its own: give the logs of all servers, with the files that were rotated.
 //
 // The logs are read once for each credential of the chain. Memory depends on the length of the
 // chain and the longest line, not on the size of the log. Lines that cannot be read are counted.

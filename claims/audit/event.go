@@ -26,7 +26,7 @@ type Event struct {
 	// Verb is that of the request, and Resource its resource with the subresource, such as
 	// "serviceaccounts/token".
 	Verb, Resource string
-	// Namespace and Name are those of the object. A name that the API server generated is not
+	// Namespace and Name identify the object. A name that the API server generated is not
 	// in the event of the creation.
 	Namespace, Name string
 }
@@ -44,7 +44,7 @@ const (
 	annotationIssuedID = "authentication.kubernetes.io/issued-credential-id"
 )
 
-// event is an Event with the members that decide what it is.
+// event is an Event with the members that say which kind of event it is.
 type event struct {
 	Event
 	kind, apiVersion string

@@ -19,7 +19,7 @@ type Log struct {
 	Open func() (io.ReadCloser, error)
 }
 
-// Coverage says what the logs contain.
+// Coverage is the extent of the logs.
 type Coverage struct {
 	// Events is how many events there are, of all stages.
 	Events int64
@@ -27,7 +27,7 @@ type Coverage struct {
 	// the last line of a file that is being written), longer than 1 MiB, or nested deeper than 32
 	// levels. They were not searched.
 	Unread int64
-	// Unnamed is how many TokenRequests were granted whose events do not name the token: those of an
+	// Unnamed is how many TokenRequests were granted whose events do not name the token, as by an
 	// API server before release 1.30.
 	Unnamed int64
 	// First and Last are the times of the earliest and the latest event.
@@ -51,7 +51,7 @@ func (c *Coverage) add(e *event) {
 // maxLine is the most bytes of a line. An event at level Metadata has some 2,000.
 const maxLine = 1 << 20
 
-// scan calls each with the events of the lines that have a text, "" for those of all lines. A line with an
+// scan calls each with the events of the lines that have a text, "" for all lines. A line with an
 // escape may have any text. It returns how many lines could not be read.
 func scan(ctx context.Context, logs []Log, has string, each func(*event)) (unread int64, err error) {
 	for _, l := range logs {

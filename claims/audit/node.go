@@ -89,7 +89,8 @@ func (l *Link) check() error {
 		return nil
 	case 1:
 	default:
-		return conflict(l.CredentialID+" issued by the requests "+l.Issued[0].AuditID+" and "+l.Issued[1].AuditID, "one request")
+		a, b := &l.Issued[0], &l.Issued[1]
+		return conflict(l.CredentialID+" issued to "+a.Username+" (audit ID "+a.AuditID+") and "+b.Username+" (audit ID "+b.AuditID+")", "one request")
 	}
 	by, used := l.Issued[0], l.Uses
 	account := accountUserPrefix + by.Namespace + ":" + by.Name

@@ -37,7 +37,7 @@ func TestNodeRefuses(t *testing.T) {
 		"no event, but a use":     {tokenA, []members{request(1, account, tokenA)}, checkNoEvent, []string{"first used at 2026-11-27T12:01:00Z"}},
 		"a hole above":            {tokenA, []members{issue(1, tokenA, account, tokenB)}, checkNoEvent, []string{"no TokenRequest that issued " + tokenB}},
 		"no use of a certificate": {certificate, []members{request(1, "admin", admins)}, checkNoEvent, []string{"no request with " + certificate}},
-		"two requests":            {tokenA, []members{issue(1, tokenA, node, certificate), issue(1, tokenA, "admin", admins)}, checkConflict, []string{"issue-" + tokenA + node + " and issue-" + tokenA + "admin"}},
+		"two requests":            {tokenA, []members{issue(1, tokenA, node, certificate), issue(1, tokenA, "admin", admins)}, checkConflict, []string{tokenA + " issued to " + node + " (audit ID issue-" + tokenA + node + ") and admin ("}},
 		"two for the one above": {tokenB, []members{issue(2, tokenB, account, tokenA), issue(1, tokenA, node, certificate), issue(1, tokenA, "admin", admins)},
 			checkConflict, nil},
 		"an event in two forms":   {tokenA, []members{issue(1, tokenA, node, certificate), issue(1, tokenA, node, certificate, members{"userAgent": "curl"})}, checkConflict, nil},

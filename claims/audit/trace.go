@@ -16,7 +16,7 @@ type Chain struct {
 	// Links are the credentials, at least one and at most 32. The first is the one that was asked
 	// about. Each other one is the credential with which the one before was requested.
 	Links []Link
-	// Logs says what the logs contain.
+	// Logs is the extent of the logs.
 	Logs Coverage
 }
 
@@ -42,7 +42,7 @@ type Uses struct {
 	// First and Last are the times of the earliest and the latest event, whether or not its
 	// request was answered; zero without any.
 	First, Last time.Time
-	// Users, SourceIPs and UserAgents are those of all the events, in the order of the log.
+	// Users, SourceIPs and UserAgents are from all the events, in the order of the log.
 	Users, SourceIPs, UserAgents []string
 	// More says that there are users, addresses or agents that were not stored.
 	More bool
@@ -67,8 +67,8 @@ const checkLog refusal.Check = "audit-log"
 // certificate, at a credential that no event or more than one issued, at one that was
 // requested without a credential ID, at a loop, or after 32 links. [Chain.Node] says which.
 //
-// Errors are those of reading, a malformed credential ID ("credential-id"), and logs without any event
-// ("audit-log").
+// It fails if a log cannot be read, with a malformed credential ID ("credential-id"), and with logs without
+// any event ("audit-log").
 func Trace(ctx context.Context, credentialID string, logs ...Log) (*Chain, error) {
 	if !validCredentialID(credentialID) {
 		return nil, &refusal.Error{Check: checkCredentialID, Got: credentialID, Want: tokenPrefix + "<token ID> or " + certificatePrefix + "<64 lower-case hexadecimal digits>"}
@@ -171,8 +171,8 @@ func (u *Uses) keep(list *[]string, s string) {
 
 // Changes returns the requests that changed or made the object with a UID, such as the certificate
 // request of a record's RequestUID, as far as their events name the UID: of updates they do, of
-// creations and patches not. It reads the logs once, and stores the first 16. Errors are those of
-// reading.
+// creations and patches not. It reads the logs once, and stores the first 16. It fails if a
+// log cannot be read.
 func Changes(ctx context.Context, uid string, logs ...Log) ([]Event, error) {
 	if uid == "" {
 		return nil, nil
