@@ -8,7 +8,13 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/nodeattest/nodeattest/recovered"
+	"github.com/nodeattest/nodeattest/refusal"
 )
+
+// checkLog: there are no logs, or they have no event.
+const checkLog refusal.Check = "audit-log"
 
 // Log is one file of an audit log.
 type Log struct {
@@ -54,9 +60,15 @@ const maxLine = 1 << 20
 // scan calls each with the events of the lines that have a text, "" for all lines. A line with an
 // escape may have any text. It returns how many lines could not be read.
 func scan(ctx context.Context, logs []Log, has string, each func(*event)) (unread int64, err error) {
+	if len(logs) == 0 {
+		return 0, &refusal.Error{Check: checkLog, Got: "no logs", Want: "at least one"}
+	}
 	for _, l := range logs {
-		n, err := l.scan(ctx, []byte(has), each)
-		unread += n
+		err := recovered.Call(func() error {
+			n, err := l.scan(ctx, []byte(has), each)
+			unread += n
+			return err
+		})
 		if err != nil {
 			return unread, fmt.Errorf("audit log %s: %w", l.Name, err)
 		}
@@ -65,9 +77,15 @@ func scan(ctx context.Context, logs []Log, has string, each func(*event)) (unrea
 }
 
 func (l *Log) scan(ctx context.Context, has []byte, each func(*event)) (unread int64, err error) {
+	if l.Open == nil {
+		return 0, refusal.Config("Open", "", "a function")
+	}
 	f, err := l.Open()
 	if err != nil {
 		return 0, err
+	}
+	if f == nil {
+		return 0, refusal.Config("Open", "that returned no reader", "a reader or an error")
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	lines := &lines{r: bufio.NewReaderSize(f, 64<<10)}

@@ -45,7 +45,7 @@ const (
 // themselves: two events that issued one token, a token that was used by another account than the one
 // that it was issued for, or more than a minute before ("audit-conflict"), and a loop ("audit-loop").
 func (c *Chain) Node() (string, error) {
-	if len(c.Links) == 0 {
+	if c == nil || len(c.Links) == 0 {
 		return "", &refusal.Error{Check: checkNoEvent, Want: "a chain that Trace has returned"}
 	}
 	for i := range c.Links {

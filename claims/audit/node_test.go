@@ -49,15 +49,21 @@ func TestNodeRefuses(t *testing.T) {
 		"in a circle":             {tokenA, []members{issue(1, tokenA, account, tokenB), issue(1, tokenB, account, tokenA)}, checkLoop, []string{tokenB + " requested with " + tokenA}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			node, err := traced(t, row.from, logOf(row.events...)).Node()
+			c := traced(t, row.from, logOf(row.events...))
+			node, err := c.Node()
 			wantCheck(t, err, row.want, row.parts...)
+			if most := map[string]int{"itself": 1, "in a circle": 2, "another issuer's odd ID": 1}[name]; most != 0 && len(c.Links) != most {
+				t.Errorf("%d links, want %d", len(c.Links), most)
+			}
 			if node != "" {
 				t.Errorf("with the error came %q", node)
 			}
 		})
 	}
-	_, err := new(Chain).Node()
-	wantCheck(t, err, checkNoEvent)
+	for _, none := range []*Chain{nil, {}} {
+		_, err := none.Node()
+		wantCheck(t, err, checkNoEvent)
+	}
 }
 
 // Clocks of API servers differ by up to a minute.

@@ -59,9 +59,6 @@ const (
 // checkCredentialID: not the ID of a credential.
 const checkCredentialID refusal.Check = "credential-id"
 
-// checkLog: the logs have no event.
-const checkLog refusal.Check = "audit-log"
-
 // Trace follows a credential ID through the logs: "JTI=" and 1 to 1,000 bytes, or "X509SHA256=" and 64
 // lower-case hexadecimal digits. It reads every log once for each link of the chain, and ends at a
 // certificate, at a credential that no event or more than one issued, at one that was
@@ -104,8 +101,8 @@ func validCredentialID(id string) bool {
 	if token, ok := strings.CutPrefix(id, tokenPrefix); ok {
 		return token != "" && len(token) <= 1000
 	}
-	digest, err := hex.DecodeString(strings.TrimPrefix(id, certificatePrefix))
-	return err == nil && id == certificatePrefix+hex.EncodeToString(digest) && len(digest) == 32
+	digest, _ := hex.DecodeString(strings.TrimPrefix(id, certificatePrefix)) // of other texts, that of their beginning
+	return id == certificatePrefix+hex.EncodeToString(digest) && len(digest) == 32
 }
 
 // next is the credential with which the last one was requested; "" if the chain ends there.
@@ -172,10 +169,10 @@ func (u *Uses) keep(list *[]string, s string) {
 // Changes returns the requests that changed or made the object with a UID, such as the certificate
 // request of a record's RequestUID, as far as their events name the UID: of updates they do, of
 // creations and patches not. It reads the logs once, and stores the first 16. It fails if a
-// log cannot be read.
+// log cannot be read, without logs ("audit-log"), and without a UID.
 func Changes(ctx context.Context, uid string, logs ...Log) ([]Event, error) {
 	if uid == "" {
-		return nil, nil
+		return nil, refusal.Config("uid", "", "the UID of an object")
 	}
 	var found []Event
 	_, err := scan(ctx, logs, uid, func(e *event) {

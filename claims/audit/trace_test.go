@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/testkit"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // theft is a log in which a node asked for a pod's token, and a stranger used it.
@@ -171,6 +172,11 @@ func TestTraceReading(t *testing.T) {
 		"a failing close": {Log{Name: "b.log", Open: func() (io.ReadCloser, error) {
 			return closer{strings.NewReader(""), func() error { return broken }}, nil
 		}}, broken},
+		"an error once": {Log{Name: "b.log", Open: func() (io.ReadCloser, error) {
+			return io.NopCloser(iotest.TimeoutReader(strings.NewReader("{"))), nil
+		}}, iotest.ErrTimeout},
+		"no function": {Log{Name: "b.log"}, refusal.CheckConfig},
+		"no reader":   {Log{Name: "b.log", Open: func() (io.ReadCloser, error) { return nil, nil }}, refusal.CheckConfig},
 		"in a line": {Log{Name: "b.log", Open: func() (io.ReadCloser, error) {
 			return io.NopCloser(io.MultiReader(strings.NewReader("{"), iotest.ErrReader(broken))), nil
 		}}, broken},
@@ -185,6 +191,10 @@ func TestTraceReading(t *testing.T) {
 			}
 		})
 	}
+	lies := Log{Name: "b.log", Open: func() (io.ReadCloser, error) { return io.NopCloser(liar{}), nil }}
+	if _, err := Trace(t.Context(), tokenA, lies); err == nil || !strings.Contains(err.Error(), "audit log b.log: panic in ") {
+		t.Errorf("a reader that has read more than it was given: got %v", err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Trace(ctx, tokenA, good); !errors.Is(err, context.Canceled) {
@@ -195,6 +205,10 @@ func TestTraceReading(t *testing.T) {
 		wantCheck(t, err, checkLog)
 	}
 }
+
+type liar struct{}
+
+func (liar) Read(b []byte) (int, error) { return len(b) + 1, nil }
 
 // TestUnread: lines that are no events, or too long or deep, are counted and not searched.
 func TestUnread(t *testing.T) {
@@ -220,6 +234,9 @@ func TestUnread(t *testing.T) {
 		"not UTF-8":                  {strings.Replace(whole, "kubelet", "kubelet\xff", 1), false},
 		"another version":            {with(members{"apiVersion": "audit.k8s.io/v1beta1"}), false},
 		"another kind":               {with(members{"kind": "Policy"}), false},
+		"no kind of event":           {`{"kind":"Policy","apiVersion":"audit.k8s.io/v1"}`, false},
+		"the zero time":              {with(members{"stageTimestamp": "0001-01-01T00:00:00Z"}), false},
+		"an event with a list":       {line(members{"kind": "EventList", "apiVersion": "audit.k8s.io/v1", "items": []members{issue(1, tokenA, node, certificate, members{"items": []members{}})}}), false},
 		"without a stage":            {with(members{"stage": ""}), false},
 		"without an ID":              {with(members{"auditID": ""}), false},
 		"without a time":             {with(members{"stageTimestamp": nil}), false},
@@ -271,6 +288,9 @@ func list(n int) string {
 func TestIssues(t *testing.T) {
 	if c := traced(t, tokenA, logOf(issue(1, tokenA, node, certificate))); len(c.Links[0].Issued) != 1 {
 		t.Fatalf("got %+v", c)
+	}
+	if c := traced(t, tokenA, logOf(issue(1, tokenA, node, certificate, members{"responseStatus": members{"code": 299}}))); len(c.Links[0].Issued) != 1 {
+		t.Errorf("code 299: got %+v", c)
 	}
 	ref := func(key string, value any) members {
 		r := members{"resource": "serviceaccounts", "subresource": "token", "namespace": "shop", "name": "cart"}
@@ -348,7 +368,11 @@ func TestChanges(t *testing.T) {
 	if len(found) != 1 || found[0].Name != "csr-x7k2p" || found[0].Resource != "certificatesigningrequests/approval" || !found[0].Time.Equal(noon.Add(time.Minute)) {
 		t.Errorf("got %+v", found)
 	}
-	for uid, want := range map[string]int{"": 0, "other": 1, "none": 0} {
+	_, err := Changes(t.Context(), "", log)
+	wantCheck(t, err, refusal.CheckConfig)
+	_, err = Changes(t.Context(), uid)
+	wantCheck(t, err, checkLog)
+	for uid, want := range map[string]int{"other": 1, "none": 0} {
 		if found := testkit.Must(Changes(t.Context(), uid, log)); len(found) != want {
 			t.Errorf("%q: got %+v", uid, found)
 		}
