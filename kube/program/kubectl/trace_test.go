@@ -5,6 +5,8 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,10 +14,13 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
 )
 
 const (
@@ -110,6 +115,7 @@ func TestTrace(t *testing.T) {
 		"with its request":      {[]client.Object{tracedNode(nil), filed}, "", tracedLinks + tracedMachine + "filed 2026-03-01T00:00:00Z by system:bootstrap:abcdef\n"},
 		"by the log":            {[]client.Object{tracedNode(nil)}, "", tracedLinks + tracedMachine + byLog},
 		"records in a file":     {nil, `{"kind":"List","items":[` + quoted(tracedNode(nil)) + `]}`, tracedLinks + tracedMachine + byLog},
+		"of one certificate":    {[]client.Object{tracedNode(func(s *v1alpha1.AttestedNodeSpec) { s.Certificates = s.Certificates[1:] })}, "", tracedLinks + tracedMachine + byLog},
 		"no request":            {[]client.Object{tracedNode(func(s *v1alpha1.AttestedNodeSpec) { s.Certificates[1].RequestUID = "" })}, "", "  request       not recorded\n"},
 		"a request that is out": {[]client.Object{tracedNode(func(s *v1alpha1.AttestedNodeSpec) { s.Certificates[1].RequestUID = "uid-9" })}, "", "  request       UID uid-9, which is not in the logs, nor in the cluster if it was asked\n"},
 		"another machine by now": {[]client.Object{tracedNode(func(s *v1alpha1.AttestedNodeSpec) {
@@ -169,6 +175,20 @@ func TestTraceEndsElsewhere(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", got, row.out)
 			}
 		})
+	}
+}
+
+// TestTraceRequestUnread: if the requests cannot be listed, the machine is shown, and the error says so.
+func TestTraceRequestUnread(t *testing.T) {
+	o := tracing(t, tracedNode(nil))
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	var err error
+	if o.api, err = requests.Client(&rest.Config{Host: server.URL}, server.Client(), o.client.Scheme()); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.trace(t.Context(), []string{tracedToken}); !apierrors.IsNotFound(err) || !strings.Contains(o.out.String(), "  machine       ek:sha256:01\n") {
+		t.Errorf("got %v\n%s", err, &o.out)
 	}
 }
 
