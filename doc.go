@@ -71,6 +71,8 @@
 //
 // Package claims/extsigner is the core of an external signer of tokens.
 //
+// Package claims/audit finds in kube-apiserver's audit log which node asked for a token.
+//
 // Package claims/claimstest is for tests of services that take tokens: a cluster that issues them,
 // with attested nodes, objects that end, and answers that fail.
 //

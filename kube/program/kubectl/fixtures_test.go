@@ -152,5 +152,6 @@ func fixtures(t *testing.T) map[string][]byte {
 		"secret.json": []byte(`{"apiVersion": "v1", "kind": "Secret", "data": {"token": "c2VjcmV0"}}`),
 		"key.pem":     pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("a secret")}),
 		"ak.bin":      file("ak-public.bin"), "challenge.txt": file("challenge.txt"), "evidence.der": file("answer-evidence.der"),
+		"audit.log": []byte(auditLog()),
 	}
 }

@@ -88,6 +88,14 @@ func TestForeignBytes(t *testing.T) {
 				"node-1": `{"request":"a","requester":` + quoted(foreign) + `,"reason":"b","message":"c","time":"2026-03-02T12:00:00Z"}`}}
 			return operates(t, "", table, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + foreign}}), []string{"observed"}
 		},
+		"trace": func(t *testing.T) (*operated, []string) {
+			o := tracing(t)
+			log := strings.Replace(auditLog(), `"admin"`, quoted(foreign), 1)
+			if err := os.WriteFile(o.auditLogs[0], []byte(log), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return o, []string{adminsToken}
+		},
 		"nodes":   record(func(*operated) {}),
 		"rebind":  record(func(o *operated) { o.machine = "strange:3" }),
 		"adopt":   record(func(o *operated) { o.providerID = "sim://a/1" }),

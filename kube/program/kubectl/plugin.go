@@ -17,19 +17,23 @@
 //	kubectl nodeattest cluster-info publish --server URL --ca FILE [--also-server URL]... [--replace]
 //	kubectl nodeattest inspect FILE...
 //	kubectl nodeattest verify FILE... --config FILE [--at TIME] [--key-ring FILE] [--records FILE]
+//	kubectl nodeattest trace JTI=ID|X509SHA256=DIGEST --audit-log FILE [--audit-log FILE...] [--records FILE]
 //
 // A command that changes a record takes the identity of a machine, never the name of a request, which its
 // requester chooses. Without the flag that names the recorded machine, rebind, adopt and release show
 // it and ask; they do nothing if the record changes meanwhile.
 //
 // inspect and verify need no cluster; - is standard input. verify fetches nothing, unless the
-// configuration has Google's keys or Azure's certificates fetched. The others take kubectl's
+// configuration has Google's keys or Azure's certificates fetched. trace finds in kube-apiserver's
+// audit log who requested a credential, and in the cluster or a file of records to which machine the
+// requester's certificate was issued; see package claims/audit. The others take kubectl's
 // flags for the connection (--kubeconfig, --context, --user, --as and so on), and --namespace
 // for the namespace of the controller's configuration. The permissions that a user needs are
 // in kube/deploy/operator.yaml, and for publish in kube/deploy/publisher.yaml. The exit status is 0
 // on success, 1 after an error, 2 after a wrong command line. For verify it is 0 if every request is
 // admitted, 1 if one is refused, and 2 if verify could not decide. For cluster-info publish it is 3 if a
 // server could not be reached, so that it is not known under which CA it serves, and nothing was written.
+// For trace it is 0 only if the credential goes back to a recorded machine.
 package kubectl
 
 import (
@@ -83,6 +87,8 @@ type plugin struct {
 	kinds     []attest.Kind // which read, and trust no issuer
 	namespace string
 	now       func() time.Time
+	// reach connects to the cluster, for a command on files that may need one.
+	reach func() error
 	options
 }
 
@@ -94,7 +100,7 @@ type options struct {
 	config, at, keyRing, records              string
 	newNode, join, replace                    bool
 	publishServer, ca, tokenFile              string
-	alsoServers                               []string
+	auditLogs, alsoServers                    []string
 }
 
 // command is one of the program's commands.
@@ -105,7 +111,7 @@ type command struct {
 	argument bool
 	flags    []string
 	run      func(p *plugin, ctx context.Context, argument string) error
-	// files runs a command on files, which needs no cluster; run is nil.
+	// files runs a command on files, which needs no cluster at first; run is nil.
 	files func(p *plugin, ctx context.Context, names []string) error
 }
 
@@ -127,6 +133,7 @@ func commands() []command {
 		{publishCommand, "", "make or change the discovery document, and let anonymous clients read it", false, []string{"ca", "also-server", "replace"}, (*plugin).publishClusterInfo, nil},
 		{"inspect", "FILE...", "show requests and evidence as a tree, without deciding about them", true, nil, nil, (*plugin).inspect},
 		{"verify", "FILE...", "decide recorded requests with the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
+		{"trace", "CREDENTIAL", "find the machine whose node requested a token (JTI=ID) or uses a certificate (X509SHA256=DIGEST)", true, []string{"audit-log", "records"}, nil, (*plugin).trace},
 	}
 }
 
@@ -201,15 +208,16 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	flags.StringVar(&p.config, "config", "", "verify: the controller's configuration file")
 	flags.StringVar(&p.at, "at", "", "verify: the time of the decision (RFC 3339); by default a second after the request was made")
 	flags.StringVar(&p.keyRing, "key-ring", "", "verify: the challenge keys: the output of kubectl get secret -o json")
-	flags.StringVar(&p.records, "records", "", "verify: the AttestedNodes, and optionally the Nodes: the output of kubectl get -o json")
+	flags.StringArrayVar(&p.auditLogs, "audit-log", nil, "trace: a file of an API server's audit log, also compressed with gzip; repeat the flag for each file")
+	flags.StringVar(&p.records, "records", "", "verify, trace: the AttestedNodes, and optionally the Nodes: the output of kubectl get -o json")
 	flags.BoolVar(&p.newNode, "new", false, "token: for a node that the inventory has and that has no record")
 	flags.BoolVar(&p.join, "join", false, "token: also show the command by which the machine discovers the cluster; the token then signs the discovery document")
 	flags.StringVar(&p.tokenFile, "token-file", "", "cluster-info verify: the file with the token; - is standard input")
 	flags.StringVar(&p.ca, "ca", "", "cluster-info publish: the file with the CAs of the API servers, in PEM")
 	flags.StringArrayVar(&p.alsoServers, "also-server", nil, "cluster-info publish: the URL of another API server, such as each one behind a load balancer, under whose CA no CA is dropped; may be repeated")
 	flags.BoolVar(&p.replace, "replace", false, "cluster-info publish: also replace a document that another program, such as kubeadm, wrote")
-	own := []string{"machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "records",
-		"new", "join", "token-file", "ca", "also-server", "replace"}
+	own := []string{"machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "audit-log",
+		"records", "new", "join", "token-file", "ca", "also-server", "replace"}
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
 	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
@@ -227,6 +235,7 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	case err != nil:
 		return err
 	case c.files != nil:
+		p.reach = func() error { return p.connect(rules, overrides) }
 		return c.files(p, ctx, arguments)
 	}
 	if c.name == publishCommand { // whose connection is the kubeconfig's
