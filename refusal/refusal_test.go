@@ -49,6 +49,9 @@ func TestUnwrap(t *testing.T) {
 	if !errors.Is(err, check) || !errors.Is(err, io.EOF) || errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("%v: its check and its cause are not what errors.Is finds", err)
 	}
+	if err := check.Refuse("a", "b"); !errors.Is(err, check) || err.Error() != "some-check: got a, want b" {
+		t.Errorf("Refuse: got %v", err)
+	}
 	if err := error(&refusal.Error{Check: check}); !errors.Is(err, check) || errors.Is(err, io.EOF) {
 		t.Errorf("%v: its check is not what errors.Is finds", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func checkFiles(t testing.TB, dir string, want ...string) {
@@ -21,6 +23,20 @@ func checkFiles(t testing.TB, dir string, want ...string) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("files %q, want %q", got, want)
+	}
+}
+
+// TestRefused adds a check to a refusal, and leaves other errors as they are.
+func TestRefused(t *testing.T) {
+	const check refusal.Check = "caller"
+	refused := CheckFile.Refuse("a FIFO", "a regular file")
+	if err := Refused(check, refused); !errors.Is(err, check) || !errors.Is(err, refused) || err.Error() != "caller: "+refused.Error() {
+		t.Errorf("a refusal: got %v", err)
+	}
+	for _, other := range []error{nil, fs.ErrNotExist} {
+		if err := Refused(check, other); err != other { //nolint:errorlint // the same, not one that wraps it
+			t.Errorf("%v: got %v", other, err)
+		}
 	}
 }
 
