@@ -3,7 +3,6 @@ package nitro
 import (
 	"encoding/binary"
 	"unicode/utf8"
-
 )
 
 // The major types of RFC 8949, 3.1, and other values of the first byte of an item.

@@ -232,7 +232,7 @@ func (p *plugin) change(ctx context.Context, nodeName string, how func(s *v1alph
 
 var errInventory = errors.New("the inventory cannot be read")
 
-// inventory reads the machines of the controller's configuration, with errInventory if there are none to read.
+// inventory reads the machines of the controller's configuration, with errInventory if it has no inventory that it can read.
 func (p *plugin) inventory(ctx context.Context) (map[string]csr.Machine, error) {
 	c, err := p.configuration(ctx)
 	switch {
