@@ -1,13 +1,12 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
-	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/audit"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/test/controlplane"
@@ -96,7 +96,7 @@ rules: [{level: Metadata}]
 		}
 	}
 	result := c.acceptedOnNode(t, token, issued, own)
-	traced(t, log, result, issued.Record.CredentialID)
+	traced(t, log, result, issued.Record.CredentialID, issued.Record.NodeName)
 }
 
 // attestedNode has a node join by attestation, and returns the issued certificate and the node's
@@ -210,32 +210,23 @@ func (c *cluster) acceptedOnNode(t *testing.T, token string, issued *csr.Issued,
 	return result
 }
 
-// traced reads the audit log: the event of the token's issue names the token, and the
-// certificate with which the node asked.
-func traced(t *testing.T, log string, result *claims.Result, certificate string) {
+// traced follows the token through the audit log to the certificate with which the node asked.
+func traced(t *testing.T, log string, result *claims.Result, certificate, node string) {
 	t.Helper()
-	const issuedCredential = "authentication.kubernetes.io/issued-credential-id"
+	file := audit.Log{Name: log, Open: func() (io.ReadCloser, error) { return os.Open(log) }}
 	eventually(t, func() error {
-		for line := range bytes.Lines(controlplane.Read(t, log)) {
-			var event struct {
-				User        authenticationv1.UserInfo `json:"user"`
-				Annotations map[string]string         `json:"annotations"`
-			}
-			if !bytes.HasSuffix(line, []byte("\n")) { // it is being written
-				continue
-			}
-			if err := json.Unmarshal(line, &event); err != nil {
-				t.Fatal(err)
-			}
-			if event.Annotations[issuedCredential] != result.Claims.CredentialID() {
-				continue
-			}
-			if got := event.User.Extra[csr.ExtraCredentialID]; !slices.Equal(got, []string{certificate}) {
-				t.Errorf("the token was issued to %s with the credential %q, want %q", event.User.Username, got, certificate)
-			}
-			t.Logf("audit log: %s was issued to %s with %s", result.Claims.CredentialID(), event.User.Username, certificate)
-			return nil
+		chain, err := audit.Trace(t.Context(), result.Claims.CredentialID(), file)
+		if err != nil {
+			return err
 		}
-		return fmt.Errorf("no event of the audit log has %s: %s", issuedCredential, result.Claims.CredentialID())
+		name, err := chain.Node()
+		if err != nil {
+			return err
+		}
+		if last := chain.Links[len(chain.Links)-1].CredentialID; last != certificate || name != node || len(chain.Links) != 2 {
+			t.Errorf("the token was issued to %s with the credential %q, want %s with %q", name, last, node, certificate)
+		}
+		t.Logf("audit log: %s was issued to %s with %s", result.Claims.CredentialID(), name, certificate)
+		return nil
 	})
 }
