@@ -236,3 +236,25 @@ func TestWriteMeanwhile(t *testing.T) {
 		t.Error("it was written")
 	}
 }
+
+// TestWriteOtherServers: a server that is named by an address that its certificate lacks, as those behind a load
+// balancer are, keeps the CA under which it serves.
+func TestWriteOtherServers(t *testing.T) {
+	store, balancer := objectstore.New(), bootstraptokentest.New(t, bootstraptokentest.Options{})
+	behind := bootstraptokentest.New(t, bootstraptokentest.Options{})
+	both := &bootstraptoken.ClusterInfo{Server: balancer.URL(), CAs: append(balancer.Info().CAs, behind.Info().CAs...)}
+	writes(t, store, both, Options{}, true)
+	const other = "https://127.0.0.9:6443" // which no certificate has
+	opts := Options{Servers: []string{other}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if address == "127.0.0.9:6443" {
+			address = behind.Address()
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
+	err := refuses(t, store, balancer.Info(), opts, "server "+other+" still serves under the CA")
+	if cut, ok := errors.AsType[*CutOffError](err); !ok || !cut.CA.Equal(behind.Info().CAs[0]) {
+		t.Errorf("got %v", err)
+	}
+	behind = balancer
+	writes(t, store, balancer.Info(), opts, true)
+}

@@ -89,7 +89,8 @@ func checkServer(ctx context.Context, server string, previous, next *bootstrapto
 			case untrusted == nil:
 				continue
 			}
-			if ca := issuerOf(previous, untrusted.UnverifiedCertificates, u.Hostname(), opts.Now()); ca != nil {
+			served, now := untrusted.UnverifiedCertificates, opts.Now()
+			if ca := issuerOf(previous, served, now); ca != nil && issuerOf(next, served, now) == nil {
 				return &CutOffError{Server: server, CA: ca}
 			}
 			if server == next.Server {
@@ -144,8 +145,9 @@ func handshake(ctx context.Context, address, host string, info *bootstraptoken.C
 	return nil, err
 }
 
-// issuerOf returns the CA of info under which a server serves, nil if it serves under none.
-func issuerOf(info *bootstraptoken.ClusterInfo, served []*x509.Certificate, host string, now time.Time) *x509.Certificate {
+// issuerOf returns the CA of info under which a server serves, nil if it serves under none. Which names the
+// certificate has is not asked: those behind a load balancer may lack their own.
+func issuerOf(info *bootstraptoken.ClusterInfo, served []*x509.Certificate, now time.Time) *x509.Certificate {
 	if info == nil || len(served) == 0 {
 		return nil
 	}
@@ -157,7 +159,7 @@ func issuerOf(info *bootstraptoken.ClusterInfo, served []*x509.Certificate, host
 	for _, cert := range served[1:] {
 		between.AddCert(cert)
 	}
-	chains, err := served[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: host, CurrentTime: now})
+	chains, err := served[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now})
 	if err != nil {
 		return nil
 	}
