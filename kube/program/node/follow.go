@@ -197,6 +197,9 @@ func (f *follower) refresh(ctx context.Context) error {
 	if err := checkDropped(ctx, network, own.cas, next.Info.CAs, servers); err != nil {
 		return err
 	}
+	if err := own.unchanged(own.cas); err != nil {
+		return err
+	}
 	if err := f.writeCAs(own, next.Info.CAs); err != nil {
 		return err
 	}

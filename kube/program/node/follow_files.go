@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -23,6 +24,7 @@ import (
 // own is the cluster in a kubeconfig's current context, as its files have it.
 type own struct {
 	path   string
+	text   []byte
 	config *clientcmdapi.Config
 	server string
 	caFile string
@@ -41,7 +43,7 @@ func readOwn(path string) (*own, error) {
 	if err != nil {
 		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "an invalid kubeconfig " + path, Err: err}
 	}
-	o := &own{path: path, config: config}
+	o := &own{path: path, text: text, config: config}
 	cluster := o.cluster()
 	switch {
 	case cluster == nil:
@@ -73,6 +75,16 @@ func (o *own) cluster() *clientcmdapi.Cluster {
 		return o.config.Clusters[in.Cluster]
 	}
 	return nil
+}
+
+// unchanged refuses to write over files that an operator has replaced since the cluster was asked: the
+// answer is about another cluster. cas are those that its CA file had.
+func (o *own) unchanged(cas []*x509.Certificate) error {
+	now, err := readOwn(o.path)
+	if err == nil && (!bytes.Equal(now.text, o.text) || !within(now.cas, cas) || !within(cas, now.cas)) {
+		err = refusal.Retry(fmt.Errorf("%s or its CA file has changed while the cluster was asked, and is left alone", o.path))
+	}
+	return err
 }
 
 // network returns how the API server is reached.
@@ -143,6 +155,9 @@ func pins(cas []*x509.Certificate) string {
 func (f *follower) move(ctx context.Context, network bootstraptoken.Network, o *own, to *bootstraptoken.ClusterInfo) error {
 	if err := probe(ctx, network, to.Server, to.CAs); err != nil {
 		return fmt.Errorf("the cluster's new server %s is not used yet: %w", to.Server, err)
+	}
+	if err := o.unchanged(to.CAs); err != nil {
+		return err
 	}
 	o.cluster().Server = to.Server
 	text, err := clientcmd.Write(*o.config)

@@ -420,3 +420,42 @@ func TestAround(t *testing.T) {
 		t.Errorf("%s to %s", least, most)
 	}
 }
+
+// TestFollowMeanwhile: files that an operator has replaced while the daemon asked are not written over.
+func TestFollowMeanwhile(t *testing.T) {
+	move := func(c *bootstraptokentest.Cluster) error {
+		data, err := (&bootstraptoken.ClusterInfo{Server: strings.Replace(c.URL(), "127.0.0.1", "localhost", 1), CAs: c.Info().CAs}).Data()
+		c.SetData(data)
+		return err
+	}
+	for name, row := range map[string]struct {
+		change func(c *bootstraptokentest.Cluster) error
+		at     int32 // the request
+	}{"new CAs": {(*bootstraptokentest.Cluster).AddCA, 1}, "a new server": {move, 1}, "a new server, which is asked": {move, 2}} {
+		t.Run(name, func(t *testing.T) {
+			cluster, other := bootstraptokentest.New(t, bootstraptokentest.Options{}), bootstraptokentest.New(t, bootstraptokentest.Options{})
+			j, b := newJoined(t, cluster), newBare(t, other)
+			b.dir = filepath.Dir(j.kubeconfig)
+			testkit.MustDo(j.step())
+			testkit.MustDo(row.change(cluster))
+			var asked atomic.Int32
+			cluster.Intercept(func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if asked.Add(1) == row.at {
+						if status, out, err := b.run(t.Context(), append([]string{"--replace"}, b.pinned(other.Info().Pins()[0], other.Address())...)...); status != 0 {
+							t.Errorf("%v: %s", err, out)
+						}
+					}
+					next.ServeHTTP(w, r)
+				})
+			})
+			err := j.step()
+			if own := j.own(); !errors.Is(err, refusal.ErrRetry) || own.server != other.URL() || !within(own.cas, other.Info().CAs) {
+				t.Errorf("got %v, and the server %s with the CAs %s, want %s and %s", err, own.server, pins(own.cas), other.URL(), pins(other.Info().CAs))
+			}
+			if err := j.step(); err != nil {
+				t.Errorf("the next time: %v", err)
+			}
+		})
+	}
+}
