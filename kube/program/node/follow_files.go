@@ -122,20 +122,32 @@ func (f *follower) writeCAs(o *own, cas []*x509.Certificate) error {
 	return f.writeCAFile(f.kubeadmCA, old, cas)
 }
 
-// writeCAFile replaces a file with CAs if those are others.
+// writeCAFile replaces a file with CAs if those are others. kubeadm's is never replaced on a machine of the
+// control plane: there it is also kube-apiserver's --client-ca-file, and a writer of the discovery document
+// who adds a CA would be every user of the cluster.
 func (f *follower) writeCAFile(path string, old, next []*x509.Certificate) error {
 	if within(old, next) && within(next, old) {
 		return nil
 	}
-	if !f.writeCA && sameFile(path, f.kubeadmCA) {
+	apiServer := filepath.Join(filepath.Dir(f.kubeadmCA), "apiserver.crt") // on machines of the control plane
+	switch kubeadms := sameFile(path, f.kubeadmCA); {
+	case kubeadms && !f.writeCA:
 		return refusal.Config("discovery.writeCA", "false, and the cluster has new CAs, and "+f.kubeconfig+" names kubeadm's "+path,
 			"true, or a certificate-authority of its own, such as kubelet-authenticator discover writes")
+	case kubeadms && exists(apiServer):
+		return refusal.Config("discovery.writeCA", "true, with new CAs, and there is "+apiServer+": kube-apiserver takes each user that a CA in "+path+" names",
+			"false on a machine of the control plane, and the CAs by an administrator")
 	}
 	if err := replace(path, certificatesPEM(next)); err != nil {
 		return err
 	}
 	f.log.Info("replaced the cluster's CAs", "file", path, "before", pins(old), "now", pins(next))
 	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func sameFile(a, b string) bool {

@@ -421,6 +421,30 @@ func TestAround(t *testing.T) {
 	}
 }
 
+// TestFollowControlPlane: on a machine of the control plane kubeadm's file says who is a client of
+// kube-apiserver. It is not written, even if the authenticator's kubeconfig names it.
+func TestFollowControlPlane(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
+		j := newJoined(t, cluster)
+		j.writeCA = true
+		if named {
+			j.kubeadmCA = j.own().caFile
+		}
+		old := testkit.Must(os.ReadFile(j.own().caFile))
+		testkit.MustDo(os.WriteFile(j.kubeadmCA, old, 0o600))
+		testkit.MustDo(os.WriteFile(filepath.Join(filepath.Dir(j.kubeadmCA), "apiserver.crt"), nil, 0o600))
+		if err := j.step(); err != nil {
+			t.Errorf("nothing has changed: %v", err)
+		}
+		testkit.MustDo(cluster.AddCA())
+		if err := j.step(); !errors.Is(err, refusal.CheckConfig) || !strings.Contains(j.problems(), "kube-apiserver") || !bytes.Equal(testkit.Must(os.ReadFile(j.kubeadmCA)), old) {
+			t.Errorf("named %v: got %v", named, err)
+		}
+		t.Logf("%s", j.problems())
+	}
+}
+
 // TestFollowMeanwhile: files that an operator has replaced while the daemon asked are not written over.
 func TestFollowMeanwhile(t *testing.T) {
 	move := func(c *bootstraptokentest.Cluster) error {
