@@ -183,15 +183,18 @@ func (f *follower) move(ctx context.Context, network bootstraptoken.Network, o *
 	return nil
 }
 
-// replace replaces a file that is there, and keeps its mode. The path may be a link.
+// replace replaces a file that is there, and keeps its mode. The path may be a link, and no
+// other user may be able to put another one there.
 func replace(path string, content []byte) error {
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return err
 	}
 	info, err := os.Stat(target)
-	if err == nil {
-		err = safefile.CheckWay(filepath.Dir(target))
+	for _, file := range []string{path, target} {
+		if err == nil {
+			err = safefile.CheckWay(filepath.Dir(file))
+		}
 	}
 	if err == nil {
 		err = safefile.Replace(target, func(file *os.File) error {

@@ -160,6 +160,15 @@ func TestFollowKeeps(t *testing.T) {
 		"CAs that other users can write": {func(_ *bootstraptokentest.Cluster, j *joined) {
 			testkit.MustDo(os.Chmod(j.own().caFile, 0o666))
 		}, "file"},
+		"a new CA, and a link that other users can replace": {func(c *bootstraptokentest.Cluster, j *joined) {
+			open := filepath.Join(j.t.TempDir(), "open")
+			testkit.MustDo(os.Mkdir(open, 0o700))
+			testkit.MustDo(os.Symlink(j.own().caFile, filepath.Join(open, "ca.crt")))
+			testkit.MustDo(os.Chmod(open, 0o777))
+			text := string(testkit.Must(os.ReadFile(j.kubeconfig)))
+			testkit.MustDo(os.WriteFile(j.kubeconfig, []byte(strings.Replace(text, j.own().caFile, filepath.Join(open, "ca.crt"), 1)), 0o600))
+			testkit.MustDo(c.AddCA())
+		}, "file"},
 		"a new CA, and kubeadm's file": {func(c *bootstraptokentest.Cluster, j *joined) {
 			j.kubeadmCA = j.own().caFile
 			testkit.MustDo(c.AddCA())
