@@ -90,7 +90,7 @@ func (s *settings) follower() (*follower, error) {
 	f := &follower{
 		kubeconfig: cmp.Or(s.Kubeconfig, defaultKubeconfig), stateDir: cmp.Or(s.StateDir, defaultState), kubeadmCA: kubeadmCA, kubeletConf: kubeletConf,
 		addresses: d.Addresses, interval: cmp.Or(time.Duration(d.Interval), defaultInterval), writeCA: d.WriteCA, untrusted: make(chan struct{}, 1),
-		network: bootstraptoken.Network{Timeout: refreshLimit, Proxy: http.ProxyFromEnvironment, Now: time.Now},
+		network: bootstraptoken.Network{Timeout: refreshLimit, Proxy: http.ProxyFromEnvironment, Now: wallClock},
 	}
 	if f.interval < minInterval || f.interval > maxInterval {
 		return nil, refusal.Config("discovery.interval", f.interval.String(), minInterval.String()+" to "+maxInterval.String())
@@ -105,6 +105,9 @@ func (s *settings) follower() (*follower, error) {
 	}
 	return f, nil
 }
+
+// wallClock is the clock without its monotonic reading, which stands still while the machine sleeps.
+func wallClock() time.Time { return time.Now().Round(0) }
 
 // serverURL returns the URL of an address.
 func serverURL(address string) string {

@@ -492,3 +492,11 @@ func TestFollowMeanwhile(t *testing.T) {
 		})
 	}
 }
+
+// TestFollowWallClock: the daemon's times are the wall clock's, which goes on while the machine sleeps.
+func TestFollowWallClock(t *testing.T) {
+	f := testkit.Must((&settings{Discovery: &discoverySettings{}}).follower())
+	if now := f.network.Now(); now != now.Round(0) || time.Since(now).Abs() > time.Minute {
+		t.Errorf("got %s", now)
+	}
+}
