@@ -196,8 +196,12 @@ func (f *follower) refresh(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	servers := slices.Concat([]string{own.server}, f.addresses, opts.Addresses, []string{next.Info.Server})
-	if err := checkDropped(ctx, network, own.cas, next.Info.CAs, servers); err != nil {
+	old, kubelets, err := f.inUse(own)
+	if err != nil {
+		return err
+	}
+	servers := slices.Concat([]string{own.server}, f.addresses, opts.Addresses, []string{next.Info.Server}, kubelets)
+	if err := checkDropped(ctx, network, old, next.Info.CAs, servers); err != nil {
 		return err
 	}
 	if err := own.unchanged(own.cas); err != nil {

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -105,6 +106,23 @@ func readCAs(path string) ([]*x509.Certificate, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return cas, nil
+}
+
+// inUse returns the CAs of the files that writeCAs writes, and the kubelet's servers.
+func (f *follower) inUse(o *own) (cas []*x509.Certificate, servers []string, err error) {
+	cas = o.cas
+	if f.writeCA {
+		kubeadms, err := readCAs(f.kubeadmCA)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, err
+		}
+		cas = slices.Concat(cas, kubeadms)
+	}
+	clusters, _ := f.kubeletClusters() // the command status reports the error
+	for _, c := range clusters {
+		servers = append(servers, c.Server)
+	}
+	return cas, servers, nil
 }
 
 // writeCAs writes the CAs into the kubeconfig's file and, with writeCA, into kubeadm's if that is there.

@@ -74,18 +74,11 @@ func (f *follower) status() (record following, problems []string) {
 // kubelet compares the kubelet's kubeconfig with the authenticator's: the program never edits the kubelet's,
 // nor restarts it. A kubelet since 1.36 reads a changed file of CAs by itself.
 func (f *follower) kubelet(o *own, published string) (problems []string) {
-	text, err := readFile(f.kubeletConf, configfile.MaxSize)
-	if err != nil {
-		return nil // there is no kubelet yet
-	}
-	config, err := clientcmd.Load(text)
-	if err == nil {
-		err = clientcmdapi.MinifyConfig(config)
-	}
+	clusters, err := f.kubeletClusters()
 	if err != nil {
 		return []string{"discovery: an invalid kubeconfig " + f.kubeletConf + ": " + err.Error()}
 	}
-	for _, c := range config.Clusters {
+	for _, c := range clusters {
 		if c.Server != o.server && o.server == published {
 			problems = append(problems, fmt.Sprintf("discovery: the kubelet's %s names the API server %s, and the cluster's is %s: change it there and restart the kubelet",
 				f.kubeletConf, refusal.Text(c.Server), o.server))
@@ -102,4 +95,20 @@ func (f *follower) kubelet(o *own, published string) (problems []string) {
 		}
 	}
 	return problems
+}
+
+// kubeletClusters returns the cluster of the kubelet's kubeconfig, by its name; none if there is no kubelet yet.
+func (f *follower) kubeletClusters() (map[string]*clientcmdapi.Cluster, error) {
+	text, err := readFile(f.kubeletConf, configfile.MaxSize)
+	if err != nil {
+		return nil, nil //nolint:nilerr // there is no kubelet yet
+	}
+	config, err := clientcmd.Load(text)
+	if err == nil {
+		err = clientcmdapi.MinifyConfig(config)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return config.Clusters, nil
 }

@@ -500,3 +500,32 @@ func TestFollowWallClock(t *testing.T) {
 		t.Errorf("got %s", now)
 	}
 }
+
+// TestFollowDropsForKubelet: a CA stays while the kubelet's server serves by it, in the file that the kubelet shares
+// with the authenticator and in kubeadm's.
+func TestFollowDropsForKubelet(t *testing.T) {
+	for _, shared := range []bool{true, false} {
+		cluster, late := twoServers(t)
+		j := newJoined(t, cluster)
+		testkit.MustDo(cluster.AddCA())
+		testkit.MustDo(j.step())
+		testkit.MustDo(cluster.UseNewCA())
+		testkit.MustDo(cluster.DropOldCAs())
+		ca := j.own().caFile
+		if !shared { // the authenticator's was discovered anew
+			ca, j.writeCA = j.kubeadmCA, true
+			testkit.MustDo(os.WriteFile(ca, testkit.Must(os.ReadFile(j.own().caFile)), 0o600))
+			testkit.MustDo(os.WriteFile(j.own().caFile, certificatesPEM(cluster.Info().CAs), 0o600))
+		}
+		testkit.MustDo(os.WriteFile(j.kubeletConf, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: '"+late.URL()+"', certificate-authority: "+ca+"}}]\n"+
+			"contexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x\n"), 0o600))
+		if err := j.step(); !errors.Is(err, checkInUse) || !strings.Contains(j.problems(), late.Address()) || len(testkit.Must(readCAs(ca))) != 2 {
+			t.Errorf("shared %v: got %v, and %d CAs; the status has %q", shared, err, len(testkit.Must(readCAs(ca))), j.problems())
+		}
+		testkit.MustDo(late.AddCA())
+		testkit.MustDo(late.UseNewCA()) // no longer the old one's
+		if err := j.step(); err != nil || len(testkit.Must(readCAs(ca))) != 1 {
+			t.Errorf("shared %v: got %v, and %d CAs", shared, err, len(testkit.Must(readCAs(ca))))
+		}
+	}
+}
