@@ -100,7 +100,8 @@ func namesOf(leaf *x509.Certificate) []string {
 	for _, u := range leaf.URIs {
 		names = append(names, u.String())
 	}
-	return slices.Compact(slices.Sorted(slices.Values(names)))
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // names returns the requested names, sorted.
@@ -109,7 +110,8 @@ func (w *Wanted) names() []string {
 	for _, ip := range w.Options.IPAddresses {
 		names = append(names, ip.Unmap().String())
 	}
-	return slices.Compact(slices.Sorted(slices.Values(names)))
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // CheckNew checks a new certificate, before it is used at the API server. current is the certificate
