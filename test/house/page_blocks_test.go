@@ -37,6 +37,7 @@ var blocksOf = map[string]string{
 	"docs/vendor-roots.md: sh":        "kube/program/node.TestVendorRootsPage",
 	"docs/workloads.md: go":           "test/house.TestLibraryPage",
 	"docs/workloads.md: sh":           "test/kube.TestWorkloadsPage",
+	"docs/workloads.md: text":         "test/kube.TestTrace",
 	"docs/workloads.md: yaml":         "test/kube.TestWorkloadsPage",
 
 	"docs/protocol.md: asn1":                                          "test/house.TestProtocolPage",

@@ -56,6 +56,10 @@ func TestTrace(t *testing.T) {
 	out := o.traced(t, c.auditLog, credentialOf(t, stolen), 0, "used by       system:serviceaccount:default:cart\n", "from          127.0.0.1\n",
 		"requested by  system:node:node-1 with "+csr.CredentialID(leaf), "machine UID   uid-of-node-1\n", machine, request, " by system:bootstrap:"+attesttest.TokenID+"\n")
 	t.Logf("a stolen token:\n%s", out)
+	page := readPage(t, "workloads.md", "text").take(t, "Whose token was it", "text")
+	if _, shown, _ := strings.Cut(page, "\n"); !slices.Equal(labels(shown), labels(out)) {
+		t.Errorf("docs/workloads.md shows\n%s", shown)
+	}
 	o.traced(t, c.auditLog, csr.CredentialID(leaf), 0, "used by       system:node:node-1\n", machine, request)
 
 	t.Run("a token that a token requested", func(t *testing.T) {
@@ -91,6 +95,16 @@ func TestTrace(t *testing.T) {
 			t.Errorf("the operator was refused: %+v", a)
 		}
 	}
+}
+
+// labels returns the label of each indented line, which ends at two spaces.
+func labels(output string) (all []string) {
+	for line := range strings.Lines(output) {
+		if label, _, found := strings.Cut(strings.TrimPrefix(line, "  "), "  "); found && strings.HasPrefix(line, "  ") {
+			all = append(all, label)
+		}
+	}
+	return all
 }
 
 // traced runs the command, which must end with a status, and print all of want.
