@@ -16,6 +16,9 @@ import (
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 )
 
+// maxErrors is how many failed deletions are logged at a time.
+const maxErrors = 3
+
 // A cleaner deletes the Secrets of expired tokens.
 type cleaner struct {
 	client   client.Client // which reads from the cache
@@ -49,6 +52,9 @@ func (c *cleaner) look(ctx context.Context, _ everything) (reconcile.Result, err
 			c.reporter.writes.WithLabelValues("failed").Inc()
 			failed = append(failed, fmt.Errorf("cannot delete the expired Secret %s: %w", o.Name, err))
 		}
+	}
+	if more := len(failed) - maxErrors; more > 0 {
+		failed = append(failed[:maxErrors], fmt.Errorf("and %d more", more))
 	}
 	if len(failed) != 0 {
 		return reconcile.Result{}, errors.Join(failed...)

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -106,5 +107,22 @@ func TestCleanerTriesAgain(t *testing.T) {
 	looks(t, w, c, 0)
 	if w.has(t, first) {
 		t.Error("it is still there")
+	}
+}
+
+// TestCleanerLogsLittle: an API server that takes no deletion does not fill the log, and each Secret is still tried.
+func TestCleanerLogsLittle(t *testing.T) {
+	w := newWorld(t, Cleaner)
+	const n = 200
+	for i := range n {
+		w.token(t, fmt.Sprintf("a%05d", i), after(0))
+	}
+	away := errors.New(strings.Repeat("x", 200))
+	w.Fault(func(int) (before, after error) { return away, nil })
+	if _, err := w.cleaner().look(w.ctx, everything{}); !errors.Is(err, away) || len(err.Error()) > 2000 || !strings.Contains(err.Error(), "197 more") {
+		t.Errorf("an error of %d bytes", len(err.Error()))
+	}
+	if failed := w.value(t, "nodeattest_bootstrap_writes_total", "failed"); failed != n {
+		t.Errorf("%v were tried", failed)
 	}
 }

@@ -238,10 +238,16 @@ func TestWriteMeanwhile(t *testing.T) {
 }
 
 // TestWriteOtherServers: a server that is named by an address that its certificate lacks, as those behind a load
-// balancer are, keeps the CA under which it serves.
+// balancer are, keeps the CA under which it serves, also while its certificate has ended.
 func TestWriteOtherServers(t *testing.T) {
+	keepsCA(t, time.Now())
+	keepsCA(t, time.Now().AddDate(-1, 0, -1))
+}
+
+func keepsCA(t *testing.T, made time.Time) {
+	t.Helper()
 	store, balancer := objectstore.New(), bootstraptokentest.New(t, bootstraptokentest.Options{})
-	behind := bootstraptokentest.New(t, bootstraptokentest.Options{})
+	behind := bootstraptokentest.New(t, bootstraptokentest.Options{Now: func() time.Time { return made }})
 	both := &bootstraptoken.ClusterInfo{Server: balancer.URL(), CAs: append(balancer.Info().CAs, behind.Info().CAs...)}
 	writes(t, store, both, Options{}, true)
 	const other = "https://127.0.0.9:6443" // which no certificate has
@@ -257,4 +263,40 @@ func TestWriteOtherServers(t *testing.T) {
 	}
 	behind = balancer
 	writes(t, store, balancer.Info(), opts, true)
+}
+
+// TestWriteDropsEndedCA: a CA that has ended verifies nothing, and does not have to be kept for a server with an old
+// certificate of it.
+func TestWriteDropsEndedCA(t *testing.T) {
+	store, cluster := objectstore.New(), bootstraptokentest.New(t, bootstraptokentest.Options{})
+	old := bootstraptokentest.New(t, bootstraptokentest.Options{Now: func() time.Time { return time.Now().AddDate(-20, 0, 0) }})
+	foreign(t, store, text(t, &bootstraptoken.ClusterInfo{Server: old.URL(), CAs: append(old.Info().CAs, cluster.Info().CAs...)}))
+	writes(t, store, cluster.Info(), Options{Replace: true}, true)
+}
+
+// TestWriteSaysTheSame: an error about a server that breaks connections off is the same each time, so that it is
+// logged once.
+func TestWriteSaysTheSame(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() { //goroutine: the server
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 1))
+			_ = conn.(*net.TCPConn).SetLinger(0) // a reset
+			_ = conn.Close()
+		}
+	}()
+	info := bootstraptokentest.New(t, bootstraptokentest.Options{}).Info()
+	info.Server = "https://" + l.Addr().String()
+	first := refuses(t, objectstore.New(), info, Options{}, "could not be reached")
+	if second := refuses(t, objectstore.New(), info, Options{}, "could not be reached"); second.Error() != first.Error() {
+		t.Errorf("first\n%v, then\n%v", first, second)
+	}
 }

@@ -103,7 +103,23 @@ func checkServer(ctx context.Context, server string, previous, next *bootstrapto
 }
 
 func undecided(server string, err error) error {
-	return refusal.Retry(fmt.Errorf("server %s could not be reached, so whether it serves under the CAs of the new document is not decided, and nothing was written: %w", server, err))
+	return refusal.Retry(fmt.Errorf("server %s could not be reached, so whether it serves under the CAs of the new document is not decided, and nothing was written: %w", server, withoutSource(err)))
+}
+
+// withoutSource takes the port of this process from an error. It is another one each time, and the same
+// error is logged once.
+func withoutSource(err error) error {
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		without := *e
+		without.Source = nil
+		return &without
+	}
+	if e, ok := errors.AsType[*net.DNSError](err); ok && !e.IsNotFound {
+		without := *e
+		without.Err = "no answer" // of the name server, by a connection whose port it had
+		return &without
+	}
+	return err
 }
 
 // lookUp returns the addresses of a host.
@@ -146,7 +162,8 @@ func handshake(ctx context.Context, address, host string, info *bootstraptoken.C
 }
 
 // issuerOf returns the CA of info under which a server serves, nil if it serves under none. Which names the
-// certificate has is not asked: those behind a load balancer may lack their own.
+// certificate has is not asked, since those behind a load balancer may lack their own, nor whether it has
+// ended: its successor is of the same CA.
 func issuerOf(info *bootstraptoken.ClusterInfo, served []*x509.Certificate, now time.Time) *x509.Certificate {
 	if info == nil || len(served) == 0 {
 		return nil
@@ -159,9 +176,18 @@ func issuerOf(info *bootstraptoken.ClusterInfo, served []*x509.Certificate, now 
 	for _, cert := range served[1:] {
 		between.AddCert(cert)
 	}
-	chains, err := served[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now})
+	at := now
+	if end := served[0].NotAfter; at.After(end) {
+		at = end
+	}
+	chains, err := served[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: at})
 	if err != nil {
 		return nil
 	}
-	return chains[0][len(chains[0])-1]
+	for _, chain := range chains {
+		if ca := chain[len(chain)-1]; !now.After(ca.NotAfter) { // else it verifies nothing any more
+			return ca
+		}
+	}
+	return nil
 }

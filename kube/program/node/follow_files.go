@@ -79,7 +79,7 @@ func (o *own) cluster() *clientcmdapi.Cluster {
 }
 
 // unchanged refuses to write over files that an operator has replaced since the cluster was asked: the
-// answer is about another cluster. cas are those that its CA file had.
+// answer is about another cluster. cas are the CAs that its file had.
 func (o *own) unchanged(cas []*x509.Certificate) error {
 	now, err := readOwn(o.path)
 	if err == nil && (!bytes.Equal(now.text, o.text) || !within(now.cas, cas) || !within(cas, now.cas)) {
