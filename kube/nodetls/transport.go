@@ -14,6 +14,9 @@ const (
 	handshakeTimeout = 10 * time.Second
 	idleTimeout      = 90 * time.Second
 	maxHeader        = 64 << 10
+	// An HTTP/2 connection that is silent for pingAfter is asked for a sign of life, and closed without one.
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second
 )
 
 // Transport returns an HTTP client's transport whose connections have the configuration of
@@ -21,9 +24,11 @@ const (
 // connection of the previous one: running requests end on theirs, which are closed when they are idle.
 //
 // base has the other settings; nil means a zero http.Transport with HTTP/2. It is copied, with
-// TLSHandshakeTimeout 10 s, IdleConnTimeout 90 s and MaxResponseHeaderBytes 64 KiB where they are 0; it
-// must dial its TLS connections itself, so DialTLS and DialTLSContext are not used. The result has the method CloseIdleConnections,
-// for http.Client.
+// TLSHandshakeTimeout 10 s, IdleConnTimeout 90 s and MaxResponseHeaderBytes 64 KiB where they are 0, and
+// HTTP/2's pings after 30 s where HTTP2 is nil. It must dial its TLS connections itself, so DialTLS and
+// DialTLSContext are not used, nor the protocols in TLSNextProto, as of golang.org/x/net/http2.ConfigureTransport:
+// copies share their connections, whatever the certificate. An empty TLSNextProto still means no HTTP/2. The
+// result has the method CloseIdleConnections, for http.Client.
 func (c *Certificate) Transport(base *http.Transport) http.RoundTripper {
 	if base == nil {
 		base = &http.Transport{MaxResponseHeaderBytes: maxHeader}
@@ -33,11 +38,15 @@ func (c *Certificate) Transport(base *http.Transport) http.RoundTripper {
 		base.TLSClientConfig = new(tls.Config)
 	}
 	base.TLSClientConfig = c.configure(base.TLSClientConfig)
+	if len(base.TLSNextProto) > 0 {
+		base.TLSNextProto = nil
+	}
 	base.ForceAttemptHTTP2 = base.ForceAttemptHTTP2 || base.TLSNextProto == nil
 	base.DialTLS, base.DialTLSContext = nil, nil //nolint:staticcheck // the deprecated one would be used, too
 	base.TLSHandshakeTimeout = cmp.Or(base.TLSHandshakeTimeout, handshakeTimeout)
 	base.IdleConnTimeout = cmp.Or(base.IdleConnTimeout, idleTimeout)
 	base.MaxResponseHeaderBytes = cmp.Or(base.MaxResponseHeaderBytes, maxHeader)
+	base.HTTP2 = cmp.Or(base.HTTP2, &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout})
 	return &transport{certificate: c, base: base}
 }
 

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
 	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
@@ -62,6 +64,32 @@ func TestTransport(t *testing.T) {
 				t.Errorf("got %+v", got)
 			}
 		})
+	}
+}
+
+// TestTransportOfKubernetes: a base that was set up for HTTP/2 already, and has a connection without a
+// certificate, shares none with the transport, nor do the transports of two certificates.
+func TestTransportOfKubernetes(t *testing.T) {
+	f := newFolder(t)
+	f.install(t, f.pair(t, nil))
+	server := f.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.TLS.PeerCertificates) > 0 {
+			named(w, r)
+		}
+	}), true)
+	server.TLS.ClientAuth = tls.VerifyClientCertIfGiven
+	config := &tls.Config{RootCAs: x509.NewCertPool()}
+	config.RootCAs.AddCert(server.Certificate())
+	base := utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: config})
+	if _, err := ask(&http.Client{Transport: base}, server.URL); !errors.Is(err, io.EOF) {
+		t.Fatalf("got %v, want an empty answer", err)
+	}
+	client := &http.Client{Transport: testkit.Must(Open(f.path(), Options{})).Transport(base)}
+	for serial := 1; serial <= 3; serial++ {
+		if got, err := ask(client, server.URL); err != nil || got.serial != serial || got.proto != 2 {
+			t.Errorf("certificate %d: got %+v, %v", serial, got, err)
+		}
+		f.install(t, f.pair(t, nil))
 	}
 }
 
@@ -141,7 +169,8 @@ func TestTransportLimits(t *testing.T) {
 	c := testkit.Must(Open(f.path(), Options{}))
 	for name, base := range map[string]*http.Transport{"none": nil, "zero": {}} {
 		got := c.Transport(base).(*transport).base
-		if got.TLSHandshakeTimeout != 10*time.Second || got.IdleConnTimeout != 90*time.Second || got.MaxResponseHeaderBytes != 64<<10 || !got.ForceAttemptHTTP2 {
+		if got.TLSHandshakeTimeout != 10*time.Second || got.IdleConnTimeout != 90*time.Second || got.MaxResponseHeaderBytes != 64<<10 || !got.ForceAttemptHTTP2 ||
+			got.HTTP2.SendPingTimeout != 30*time.Second || got.HTTP2.PingTimeout != 15*time.Second {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
