@@ -8,7 +8,7 @@ import (
 )
 
 // Event is the event of a request that the API server answered with a status of 200 to 299.
-// Of lists it has at most 16 elements. Texts of more than 1024 bytes are cut.
+// Of lists it has at most 16 elements: the first 15 and the last. Texts of more than 1024 bytes are cut.
 type Event struct {
 	// AuditID is the ID of the request. All its events have the same.
 	AuditID string
@@ -19,7 +19,8 @@ type Event struct {
 	Username, CredentialID string
 	// Impersonated is the user that the request was made as; "" if the user impersonated none.
 	Impersonated string
-	// SourceIPs are the addresses that the request came from, the API server's own client last.
+	// SourceIPs are the addresses that the request came from, the API server's own client last. The
+	// client chooses the others.
 	SourceIPs []string
 	// UserAgent is the client's name of itself.
 	UserAgent string
@@ -181,14 +182,15 @@ func into(s *string) func(*strictjson.Reader) error {
 	}
 }
 
-// texts reads strings and keeps the first of them.
+// texts reads strings and keeps the first of them, and the last, which tells most of addresses.
 func texts(r *strictjson.Reader) ([]string, error) {
 	var list []string
 	err := r.Array(func() error {
 		s, err := text(r)
-		if len(list) < maxTexts {
-			list = append(list, s)
+		if len(list) == maxTexts {
+			list = list[:maxTexts-1]
 		}
+		list = append(list, s)
 		return err
 	})
 	return list, err

@@ -42,7 +42,8 @@ type Uses struct {
 	// First and Last are the times of the earliest and the latest event, whether or not its
 	// request was answered; zero without any.
 	First, Last time.Time
-	// Users, SourceIPs and UserAgents are from all the events, in the order of the log.
+	// Users, SourceIPs and UserAgents are from all the events, in the order of the log. Of an event's
+	// addresses the last, which the client does not choose, comes first.
 	Users, SourceIPs, UserAgents []string
 	// More says that there are users, addresses or agents that were not stored.
 	More bool
@@ -150,6 +151,10 @@ func (u *Uses) add(e *event) {
 	}
 	u.keep(&u.Users, e.Username)
 	u.keep(&u.UserAgents, e.UserAgent)
+	u.More = u.More || len(e.SourceIPs) == maxTexts // there may have been more
+	if n := len(e.SourceIPs); n > 0 {
+		u.keep(&u.SourceIPs, e.SourceIPs[n-1])
+	}
 	for _, address := range e.SourceIPs {
 		u.keep(&u.SourceIPs, address)
 	}

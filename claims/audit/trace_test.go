@@ -40,7 +40,7 @@ func TestTrace(t *testing.T) {
 		{CredentialID: tokenA, Issued: []Event{{AuditID: "issue-" + tokenA + node, Time: at(1), Username: node, CredentialID: certificate,
 			SourceIPs: []string{"10.0.0.1"}, UserAgent: "kubelet/v1.36.3", Verb: "create", Resource: "serviceaccounts/token", Namespace: "shop", Name: "cart"}},
 			Uses: Uses{Requests: 2, First: at(2), Last: at(3), Users: []string{account},
-				SourceIPs: []string{"10.0.0.7", "203.0.113.9", "10.0.0.66"}, UserAgents: []string{"cart/1", "curl/8"}}},
+				SourceIPs: []string{"10.0.0.7", "10.0.0.66", "203.0.113.9"}, UserAgents: []string{"cart/1", "curl/8"}}},
 		{CredentialID: certificate, Uses: Uses{Requests: 3, First: at(0), Last: at(1), Users: []string{node},
 			SourceIPs: []string{"10.0.0.1"}, UserAgents: []string{"kubelet/v1.36.3"}}},
 	}
@@ -209,6 +209,29 @@ func TestTraceReading(t *testing.T) {
 type liar struct{}
 
 func (liar) Read(b []byte) (int, error) { return len(b) + 1, nil }
+
+// TestForwardedAddresses: a client that names addresses in X-Forwarded-For does not hide its own, which
+// kube-apiserver adds last.
+func TestForwardedAddresses(t *testing.T) {
+	forwarded := make([]string, 40)
+	for i := range forwarded {
+		forwarded[i] = fmt.Sprintf("10.0.1.%d", i)
+	}
+	from := members{"sourceIPs": append(forwarded, "203.0.113.9")}
+	c := traced(t, tokenA, logOf(issue(1, tokenA, node, certificate, from), request(2, account, tokenA, from)))
+	issued, uses := c.Links[0].Issued[0].SourceIPs, c.Links[0].Uses
+	if len(issued) != maxTexts || issued[0] != "10.0.1.0" || issued[maxTexts-1] != "203.0.113.9" {
+		t.Errorf("issued from %q", issued)
+	}
+	if uses.SourceIPs[0] != "203.0.113.9" || len(uses.SourceIPs) != maxTexts || !uses.More {
+		t.Errorf("used from %q", uses.SourceIPs)
+	}
+	other := members{"sourceIPs": []string{"10.0.2.1", "10.0.0.1"}}
+	uses = traced(t, tokenA, logOf(request(1, account, tokenA, other), request(2, account, tokenA, from))).Links[0].Uses
+	if !slices.Equal(uses.SourceIPs[:4], []string{"10.0.0.1", "10.0.2.1", "203.0.113.9", "10.0.1.0"}) || !uses.More {
+		t.Errorf("more %t, used from %q", uses.More, uses.SourceIPs)
+	}
+}
 
 // TestUnread: lines that are no events, or too long or deep, are counted and not searched.
 func TestUnread(t *testing.T) {
