@@ -30,7 +30,7 @@ type Coverage struct {
 	// Events is how many events there are, of all stages.
 	Events int64
 	// Unread is how many lines could not be read: no event of audit.k8s.io/v1 in strict JSON (such as
-	// the last line of a file that is being written), longer than 1 MiB, or nested deeper than 32
+	// the last line of a file that is being written), longer than 8 MiB, or nested deeper than 32
 	// levels. They were not searched.
 	Unread int64
 	// Unnamed is how many TokenRequests were granted whose events do not name the token, as by an
@@ -54,8 +54,9 @@ func (c *Coverage) add(e *event) {
 	}
 }
 
-// maxLine is the most bytes of a line. An event at level Metadata has some 2,000.
-const maxLine = 1 << 20
+// maxLine is the most bytes of a line. An event at level Metadata has some 2,000, and at most six for
+// each of the 1 MiB of request line and headers that kube-apiserver takes from a client.
+const maxLine = 8 << 20
 
 // scan calls each with the events of the lines that have a text, "" for all lines. A line with an
 // escape may have any text. It returns how many lines could not be read.

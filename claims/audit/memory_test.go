@@ -51,7 +51,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestMemory: a log of 1 GB is read in a few megabytes, whatever its lines are. 1 GB with
+// TestMemory: a log of 1 GB is read in the memory of a few longest lines, whatever its lines are. 1 GB with
 // NODEATTEST_LONG=1, a tenth otherwise.
 func TestMemory(t *testing.T) {
 	size := int64(100 << 20)
@@ -77,7 +77,7 @@ func TestMemory(t *testing.T) {
 	}
 	t.Logf("%d MiB twice in %s: at most %d KiB of live heap; %s", size>>20, time.Since(began).Round(time.Millisecond), (most-before)>>10, c.Logs)
 	// The collector lets the heap grow to twice its live part, and to 4 MiB at least.
-	if most-before > 8<<20 {
-		t.Errorf("a live heap of %d bytes for a log of %d, at most 8 MiB are promised", most-before, size)
+	if most-before > 24<<20 {
+		t.Errorf("a live heap of %d bytes for a log of %d, at most 24 MiB are promised", most-before, size)
 	}
 }

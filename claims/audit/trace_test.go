@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -230,6 +231,16 @@ func TestForwardedAddresses(t *testing.T) {
 	uses = traced(t, tokenA, logOf(request(1, account, tokenA, other), request(2, account, tokenA, from))).Links[0].Uses
 	if !slices.Equal(uses.SourceIPs[:4], []string{"10.0.0.1", "10.0.2.1", "203.0.113.9", "10.0.1.0"}) || !uses.More {
 		t.Errorf("more %t, used from %q", uses.More, uses.SourceIPs)
+	}
+}
+
+// TestLongRequest: a client cannot make the event of its request too long to be read. kube-apiserver takes
+// 1 MiB of request line and headers, and writes six bytes for some of them.
+func TestLongRequest(t *testing.T) {
+	long := members{"requestURI": "/api/v1/secrets?" + strings.Repeat("&", http.DefaultMaxHeaderBytes)}
+	c := traced(t, tokenA, logOf(issue(1, tokenA, node, certificate, long), request(2, account, tokenA, long)))
+	if name, err := c.Node(); name != "node-1" || err != nil || c.Links[0].Uses.Requests != 1 || c.Logs.Unread != 0 {
+		t.Errorf("got %q, %v: %+v", name, err, c.Logs)
 	}
 }
 
