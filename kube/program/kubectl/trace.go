@@ -42,6 +42,9 @@ func (p *plugin) trace(ctx context.Context, credentialIDs []string) error {
 	for i := range chain.Links {
 		p.showLink(&chain.Links[i])
 	}
+	if chain.Logs.Unread > 0 || chain.Logs.Unnamed > 0 { // they may have more uses
+		fmt.Fprintln(p.out, "the logs have", chain.Logs)
+	}
 	node, err := chain.Node()
 	if err != nil {
 		return err

@@ -245,6 +245,20 @@ func TestTraceLogs(t *testing.T) {
 	}
 }
 
+// TestTraceUnreadLines: lines that were not searched are told, although the chain leads to a machine: the uses
+// of the token may be in them.
+func TestTraceUnreadLines(t *testing.T) {
+	o := tracing(t, tracedNode(nil))
+	unread := auditEvent("a-9", "system:serviceaccount:shop:cart", tracedToken, "create", `"resource":"pods"`, `"a":"","A":""`)
+	if err := os.WriteFile(o.auditLogs[0], []byte(auditLog()+unread), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const want = "the logs have 5 events from 2026-03-01T12:00:00Z to 2026-03-01T12:00:00Z; lines that cannot be read: 1\n"
+	if err := o.trace(t.Context(), []string{tracedToken}); err != nil || !strings.Contains(o.out.String(), want) {
+		t.Errorf("got %v\n%s", err, &o.out)
+	}
+}
+
 // TestTraceShowsAll: several events for one token are shown, impersonation and lists that are cut.
 func TestTraceShowsAll(t *testing.T) {
 	o := tracing(t)
