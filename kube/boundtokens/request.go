@@ -37,6 +37,8 @@ var (
 type target struct {
 	of              schema.GroupVersionResource
 	namespace, name string
+
+	secret string // is sent there; where an answer repeats it, it is left out
 }
 
 func (t target) String() string {
@@ -108,7 +110,10 @@ func (c *Cluster) send(ctx context.Context, method string, t target, accept stri
 		r.Header.Set("Content-Type", "application/json")
 	}
 	response, err := c.http.Do(r)
-	if err != nil {
+	switch {
+	case errors.Is(err, errRedirect):
+		return nil, errRedirect // without its URL
+	case err != nil:
 		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
@@ -118,7 +123,11 @@ func (c *Cluster) send(ctx context.Context, method string, t target, accept stri
 		return nil, err
 	case len(answer) > maxAnswer:
 		return nil, errLarge
-	case response.StatusCode == http.StatusOK || response.StatusCode == http.StatusCreated:
+	}
+	if t.secret != "" {
+		answer = bytes.ReplaceAll(answer, []byte(t.secret), []byte("<token>"))
+	}
+	if response.StatusCode == http.StatusOK || response.StatusCode == http.StatusCreated {
 		return answer, nil
 	}
 	return nil, statusError(response.StatusCode, method, t, answer)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +16,7 @@ import (
 // Review has the API server review a token (TokenReview), for [claims.ValidatorConfig].Review. If it does
 // not authenticate the token, the error wraps [claims.CheckReview]; kube-apiserver answers so too
 // when its own look-up of an object failed. Without an answer the error is [refusal.ErrRetry].
+// No error has the token, whatever the answer repeats.
 func (c *Cluster) Review(ctx context.Context, token string, audiences []string) (*claims.Review, error) {
 	if err := c.ready(); err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (c *Cluster) Review(ctx context.Context, token string, audiences []string) 
 		return nil, refusal.Retry(fmt.Errorf("boundtokens: %w", err))
 	}
 	var got authenticationv1.TokenReview
-	t := target{of: version.WithResource("tokenreviews")}
+	t := target{of: version.WithResource("tokenreviews"), secret: token}
 	if err := c.do(ctx, http.MethodPost, t, acceptWhole, body, &got); err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (c *Cluster) Review(ctx context.Context, token string, audiences []string) 
 		return nil, another(t, got.Kind, &got.ObjectMeta)
 	}
 	if !got.Status.Authenticated {
-		reason := refusal.OrNothing(refusal.Text(strings.ReplaceAll(got.Status.Error, token, "<token>")))
+		reason := refusal.OrNothing(refusal.Text(got.Status.Error))
 		return nil, fmt.Errorf("boundtokens: %w: the API server's reason: %s", claims.CheckReview, reason)
 	}
 	user := &got.Status.User

@@ -62,3 +62,29 @@ func TestReviewRefused(t *testing.T) {
 		})
 	}
 }
+
+// TestReviewKeepsTheToken: no answer brings the token into an error, which is logged: a server, a proxy or an
+// admission policy may repeat what it was sent.
+func TestReviewKeepsTheToken(t *testing.T) {
+	for _, length := range []int{20, 400} {
+		token := "eyJh." + strings.Repeat("c", length) + ".c2ln"
+		echo := func(code int, before, after string) http.HandlerFunc { return send(code, before+token+after) }
+		for name, answer := range map[string]http.HandlerFunc{
+			"a proxy":         echo(502, `cannot send {"spec":{"token":"`, `"}}`),
+			"a policy":        echo(422, `{"kind":"Status","status":"Failure","reason":"Invalid","code":422,"message":"denied: `, `"}`),
+			"not accepted":    echo(200, `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"error":"invalid `, `"}}`),
+			"of another kind": echo(200, `{"kind":"`, `","metadata":{"name":"x"}}`),
+			"no JSON":         echo(200, `{"kind":1,"apiVersion":"`, `"}`),
+			"a redirect": func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, "/"+token, http.StatusTemporaryRedirect)
+			},
+		} {
+			api, cluster := newCluster(t, boundtokens.Options{})
+			api.set(reviewPath, answer)
+			review, err := cluster.Review(t.Context(), token, []string{"a"})
+			if review != nil || err == nil || strings.Contains(err.Error(), token[:25]) {
+				t.Errorf("%s: got %v, %v", name, review, err)
+			}
+		}
+	}
+}
