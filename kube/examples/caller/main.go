@@ -78,15 +78,21 @@ func podToken(ctx context.Context, node kubernetes.Interface, namespace, name, a
 	return issued.Status.Token, nil
 }
 
-// call calls the service, again after each 503: then it could not decide.
+// call calls the service, again after each 503: then it could not decide. It follows no redirect: net/http
+// would send the token to any port of the same host, also without TLS.
 func call(ctx context.Context, client *http.Client, url, token string) (string, error) {
+	if !strings.HasPrefix(url, "https://") {
+		return "", fmt.Errorf("%s: the token is sent over https:// alone", url)
+	}
+	own := *client
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	for {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return "", err
 		}
 		request.Header.Set("Authorization", "Bearer "+token)
-		response, err := client.Do(request)
+		response, err := own.Do(request)
 		if err != nil {
 			return "", err
 		}

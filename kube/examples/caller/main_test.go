@@ -58,7 +58,7 @@ func TestPodToken(t *testing.T) {
 func TestCall(t *testing.T) {
 	statuses := []int{http.StatusServiceUnavailable, http.StatusOK, http.StatusUnauthorized}
 	calls := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer token" {
 			t.Error("no token")
 		}
@@ -72,5 +72,20 @@ func TestCall(t *testing.T) {
 	}
 	if _, err := call(t.Context(), server.Client(), server.URL, "token"); err == nil || !strings.Contains(err.Error(), "401 Unauthorized: refused: node-gone") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestCallKeepsTheToken: neither a redirect to the same host, where net/http would send the header again, nor a
+// URL without TLS gets the token.
+func TestCallKeepsTheToken(t *testing.T) {
+	got := ""
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Get("Authorization") }))
+	defer other.Close()
+	server := httptest.NewTLSServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	defer server.Close()
+	for _, url := range []string{server.URL, other.URL} {
+		if _, err := call(t.Context(), server.Client(), url, "token"); err == nil || got != "" {
+			t.Errorf("%s: got %v, sent %q", url, err, got)
+		}
 	}
 }
