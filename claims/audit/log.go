@@ -31,7 +31,7 @@ type Coverage struct {
 	Events int64
 	// Unread is how many lines could not be read: no event of audit.k8s.io/v1 in strict JSON (such as
 	// the last line of a file that is being written), longer than 8 MiB, or nested deeper than 32
-	// levels. They were not searched.
+	// levels; bodies of requests and responses may be nested deeper, and have members twice. They were not searched.
 	Unread int64
 	// Unnamed is how many TokenRequests were granted whose events do not name the token, as by an
 	// API server before release 1.30.

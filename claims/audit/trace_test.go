@@ -249,6 +249,10 @@ func TestUnread(t *testing.T) {
 	whole := line(issue(1, tokenA, node, certificate))
 	with := func(changes members) string { return line(issue(1, tokenA, node, certificate, changes)) }
 	pad := func(n int) string { return with(members{"requestURI": strings.Repeat("x", n)}) }
+	many := members{}
+	for i := range 10001 {
+		many[fmt.Sprint(i)] = 1
+	}
 	fill := maxLine - len(pad(0)) - 1 // with the line's end
 	for name, row := range map[string]struct {
 		line  string
@@ -263,8 +267,14 @@ func TestUnread(t *testing.T) {
 		"two on a line":              {whole + whole, false},
 		"a member twice":             {strings.Replace(whole, `"annotations":`, `"annotations":{},"annotations":`, 1), false},
 		"in two cases":               {strings.Replace(whole, `"annotations":`, `"Annotations":{},"annotations":`, 1), false},
-		"too deep":                   {with(members{"requestObject": deep(33)}), false},
-		"deep":                       {with(members{"requestObject": deep(32)}), true},
+		"too deep":                   {with(members{"future": deep(33)}), false},
+		"deep":                       {with(members{"future": deep(32)}), true},
+		"a deep request":             {with(members{"requestObject": deep(9999)}), true},
+		"too deep a request":         {with(members{"requestObject": deep(10001)}), false},
+		"a request in two cases":     {with(members{"requestObject": members{"a": 1, "A": 2}}), true},
+		"a response with much":       {with(members{"responseObject": members{"a": many}}), true},
+		"after a request":            {strings.Replace(whole, `"annotations":`, `"requestObject":{},"Annotations":{},"annotations":`, 1), false},
+		"no JSON as a request":       {strings.Replace(whole, `"annotations":`, `"requestObject":{"a"},"annotations":`, 1), false},
 		"not UTF-8":                  {strings.Replace(whole, "kubelet", "kubelet\xff", 1), false},
 		"another version":            {with(members{"apiVersion": "audit.k8s.io/v1beta1"}), false},
 		"another kind":               {with(members{"kind": "Policy"}), false},

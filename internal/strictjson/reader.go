@@ -11,6 +11,9 @@ import (
 // depth 1.
 const MaxDepth = 32
 
+// maxLooseDepth is encoding/json's limit, for [Reader.SkipLoosely].
+const maxLooseDepth = 10000
+
 // MaxMembers is how many members one object may have.
 const MaxMembers = 10000
 
@@ -20,6 +23,7 @@ type Reader struct {
 	data  []byte
 	pos   int
 	depth int
+	loose bool // in SkipLoosely
 }
 
 // NewReader returns a reader of data, which it retains and does not change.
@@ -64,8 +68,10 @@ func (r *Reader) Object(member func(name []byte) error) error {
 		if err != nil {
 			return err
 		}
-		if reason := seen.add(name); reason != "" {
-			return &Error{Reason: reason, Offset: start, Name: string(name)}
+		if !r.loose {
+			if reason := seen.add(name); reason != "" {
+				return &Error{Reason: reason, Offset: start, Name: string(name)}
+			}
 		}
 		if r.next() != ':' {
 			return r.syntax()
@@ -95,7 +101,7 @@ func (r *Reader) each(opening Type, closing byte, one func() error) error {
 	if err := r.want(opening); err != nil {
 		return err
 	}
-	if r.depth == MaxDepth {
+	if r.depth >= MaxDepth && !r.loose || r.depth >= maxLooseDepth {
 		return r.fail(ErrDepth)
 	}
 	r.depth++
@@ -203,6 +209,14 @@ func (r *Reader) Skip() error {
 		return r.literal("true", "false", "null")
 	}
 	return r.syntax()
+}
+
+// SkipLoosely is Skip for a value that others choose and the caller does not use: its objects may have any
+// names, however many and however often, and objects and arrays may be nested up to 10,000 levels deep.
+func (r *Reader) SkipLoosely() error {
+	r.loose = true
+	defer func() { r.loose = false }()
+	return r.Skip()
 }
 
 // End checks that only white space follows.

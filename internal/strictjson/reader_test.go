@@ -445,3 +445,24 @@ func FuzzFold(f *testing.F) {
 		}
 	})
 }
+
+// TestSkipLoosely: only the value that is skipped may be ambiguous; it is JSON in any case.
+func TestSkipLoosely(t *testing.T) {
+	nested := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
+	for text, want := range map[string]error{
+		`{"a":{"b":1,"b":2,"B":3}}`: nil, `{"a":` + nested(9999) + `}`: nil, `{"a":` + nested(10000) + `}`: ErrDepth,
+		`{"a":{},"a":{}}`: ErrDuplicate, `{"a":{"b":{"c":1,"c":2}},"A":1}`: ErrCase, `{"a":{"b"}}`: ErrSyntax, `{"a":1e999}`: ErrRange,
+		`{"a":{},"x":{"b":1,"b":2}}`: ErrDuplicate, `{"a":{},"x":` + nested(MaxDepth) + `}`: ErrDepth,
+	} {
+		r := NewReader([]byte(text))
+		err := r.Object(func(name []byte) error {
+			if string(name) == "a" {
+				return r.SkipLoosely()
+			}
+			return r.Skip()
+		})
+		if !errors.Is(err, want) {
+			t.Errorf("%.40s: got %v, want %v", text, err, want)
+		}
+	}
+}
