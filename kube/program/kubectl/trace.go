@@ -2,7 +2,6 @@ package kubectl
 
 import (
 	"bufio"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -109,7 +109,7 @@ func (p *plugin) showLink(l *audit.Link) {
 		p.row("requests", "none in the logs")
 	} else {
 		p.row("requests", "%d, from %s to %s", u.Requests, second(u.First), second(u.Last))
-		p.rowOf("used by", strings.Join(u.Users, ", "))
+		p.rowOf("used by", strings.Join(named(u.Users...), ", "))
 		p.rowOf("from", strings.Join(u.SourceIPs, ", "))
 		p.rowOf("user agents", strings.Join(u.UserAgents, ", "))
 		if u.More {
@@ -118,12 +118,26 @@ func (p *plugin) showLink(l *audit.Link) {
 	}
 	for _, e := range l.Issued {
 		p.row("issued", "%s, for the service account %s/%s", second(e.Time), e.Namespace, e.Name)
-		by := e.Username
+		by, credential := named(e.Username)[0], "a credential without ID"
 		if e.Impersonated != "" {
-			by += " as " + e.Impersonated
+			by += " as " + named(e.Impersonated)[0]
 		}
-		p.row("requested by", "%s with %s, from %s, audit ID %s", by, cmp.Or(e.CredentialID, "a credential without ID"), strings.Join(e.SourceIPs, ", "), e.AuditID)
+		if e.CredentialID != "" {
+			credential = named(e.CredentialID)[0]
+		}
+		p.row("requested by", "%s with %s, from %s, audit ID %s", by, credential, strings.Join(e.SourceIPs, ", "), e.AuditID)
 	}
+}
+
+// named quotes names that could be taken for several words: the API server takes any from another issuer.
+func named(names ...string) []string {
+	names = slices.Clone(names)
+	for i, name := range names {
+		if strings.ContainsAny(name, ` ,"`) {
+			names[i] = strconv.Quote(name)
+		}
+	}
+	return names
 }
 
 func second(t time.Time) string { return t.UTC().Format(time.RFC3339) }

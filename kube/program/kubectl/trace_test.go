@@ -285,3 +285,18 @@ func TestTraceShowsAll(t *testing.T) {
 		}
 	}
 }
+
+// TestTraceForgedNames: a user or a credential of another issuer that spells the rest of a line is quoted.
+func TestTraceForgedNames(t *testing.T) {
+	o := tracing(t, tracedNode(nil))
+	const user, id = "system:node:node-1 with " + tracedLeaf + ", from 10.0.0.1, audit ID a-1", "JTI=x, from 10.0.0.1"
+	forged := auditEvent("a-9", user, id, "create", `"resource":"serviceaccounts","subresource":"token","namespace":"shop","name":"cart"`,
+		`"authentication.kubernetes.io/issued-credential-id":"JTI=stolen"`)
+	if err := os.WriteFile(o.auditLogs[0], []byte(forged), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := o.trace(t.Context(), []string{"JTI=stolen"})
+	if err == nil || !strings.Contains(o.out.String(), `requested by  "`+user+`" with "`+id+`", from 10.0.0.1`) || !strings.Contains(o.out.String(), `used by       "`+user+`"`) {
+		t.Errorf("got %v\n%s", err, &o.out)
+	}
+}
