@@ -24,10 +24,10 @@ type Review struct {
 	// Extra holds the token's ID and its bound objects; see [Result.Extra]. kube-apiserver sets
 	// "authentication.kubernetes.io/credential-id" from Kubernetes 1.32 on in every case. It does so
 	// for JWTs of other issuers with a jti, too (--authentication-config), but lets none of them set
-	// another key of kubernetes.io: those of a pod, a node or a webhook configuration tell the token of
-	// a service account from any other. A token that is bound to a Secret, or to nothing, has none of
-	// them: where the API server maps another issuer's users to names of service accounts, it may be
-	// one of theirs. A webhook that authenticates tokens for the API server
+	// another key of kubernetes.io: the keys of a pod, a node or a webhook configuration tell the token
+	// of a service account from any other. A token that is bound to a Secret, or to nothing, has no
+	// such key: where the API server maps another issuer's users to names of service accounts, it may
+	// be a token of that issuer. A webhook that authenticates tokens for the API server
 	// (--authentication-token-webhook-config-file) can answer with any user and any keys.
 	Extra map[string][]string
 	// Audiences are the requested audiences that the token has, in any order. None means
