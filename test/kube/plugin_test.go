@@ -339,7 +339,7 @@ func testOperatorRights(t *testing.T, c *cluster, o *operator, hello, machine st
 		if out, err := o.plain(t.Context(), "get", "attestednodes"); err != nil || !strings.Contains(out, "MACHINE") || !strings.Contains(out, "Bound") {
 			return fmt.Errorf("attestednodes: %w: %s", err, out)
 		}
-		for _, command := range []string{"cluster-info show", "observed", "pending", "approve node-2 --machine " + machine, "token node-2", "release node-2 --machine " + machine} {
+		for _, command := range []string{"cluster-info show", "nodes", "observed", "pending", "approve node-2 --machine " + machine, "token node-2", "release node-2 --machine " + machine} {
 			if _, err := o.try(t.Context(), strings.Fields(command)...); err != nil {
 				return err
 			}

@@ -3,20 +3,33 @@ package kubectl
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"maps"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
-	"github.com/nodeattest/nodeattest/kube/program/internal/insecure"
 	"github.com/nodeattest/nodeattest/kube/program/internal/observed"
 	"github.com/nodeattest/nodeattest/refusal"
 )
+
+// observedItem is a node in the output of observed.
+type observedItem struct {
+	Node string `json:"node"`
+	// Left says whether the node would be lost by enforcing. False: it is gone, with no Node and no bound
+	// record.
+	Left bool `json:"left"`
+	// Request, Signer, Requester and Reason are those of the last request that would have been refused, and
+	// Last is its time; all are missing for a node that has filed none.
+	Request   string     `json:"request,omitempty"`
+	Signer    string     `json:"signer,omitempty"`
+	Requester string     `json:"requester,omitempty"`
+	Reason    string     `json:"reason,omitempty"`
+	Last      *time.Time `json:"last,omitempty"`
+	Message   string     `json:"message"`
+}
 
 // observed lists the requests that an observing controller would have refused, and the Nodes that have
 // not attested yet.
@@ -25,62 +38,80 @@ func (p *plugin) observed(ctx context.Context, _ string) error {
 	if err := p.client.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: observed.ConfigMap}, &table); err != nil {
 		return err
 	}
-	lines := observed.Parse(table.Data)
-	left, err := p.unattested(ctx)
+	all, err := p.all(ctx)
 	if err != nil {
 		return err
 	}
-	for _, l := range left {
-		if !slices.ContainsFunc(lines, func(line observed.Refusal) bool { return line.Node == l.Node }) {
-			lines = append(lines, l)
+	items := map[string]*observedItem{}
+	for name, n := range all {
+		if message := n.unattested(); message != "" {
+			items[name] = &observedItem{Node: name, Message: message}
 		}
 	}
-	slices.SortStableFunc(lines, func(a, b observed.Refusal) int { return cmp.Compare(a.Node, b.Node) })
-	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NODE\tREQUEST\tREQUESTER\tAGE\tWOULD BE REFUSED")
-	for _, line := range lines {
-		age := ""
+	for _, line := range observed.Parse(table.Data) {
+		items[line.Node] = &observedItem{line.Node, false, line.Request, line.Signer, line.Requester, line.Reason, nil, line.Message}
 		if !line.Last.IsZero() {
-			age = p.now().Sub(line.Last).Round(time.Second).String()
+			items[line.Node].Last = &line.Last
 		}
-		why := line.Message
-		if line.Reason != "" {
-			why = line.Reason + ": " + why
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", refusal.Text(line.Node), refusal.Text(line.Request), refusal.Text(line.Requester), age, refusal.Text(why))
 	}
-	return w.Flush()
+	left := false
+	for name, item := range items {
+		n := all[name]
+		item.Left = n != nil && (n.Registered || n.State == string(v1alpha1.NodeBound))
+		left = left || item.Left
+	}
+	l := list[*observedItem]{"Observed", (*observedItem).name, []column[*observedItem]{
+		{"NODE", func(o *observedItem) string { return o.Node }, false},
+		{"LEFT", func(o *observedItem) string { return yesNo(o.Left) }, false},
+		{"REQUEST", func(o *observedItem) string { return refusal.Text(o.Request) }, false},
+		{"SIGNER", func(o *observedItem) string { return refusal.Text(o.Signer) }, true},
+		{"REQUESTER", func(o *observedItem) string { return refusal.Text(o.Requester) }, false},
+		{"AGE", func(o *observedItem) string { return p.age(o.Last) }, false},
+		{"WOULD BE REFUSED", (*observedItem).why, false},
+	}}
+	sorted := slices.SortedFunc(maps.Values(items), func(a, b *observedItem) int { return cmp.Compare(a.Node, b.Node) })
+	if err := l.print(p, sorted); err != nil {
+		return err
+	}
+	if left && p.exitCode {
+		return exitStatus(1)
+	}
+	return nil
 }
 
-// unattested returns the Nodes without a bound record, and the nodes with a record without evidence, with
-// the end of their certificates.
-func (p *plugin) unattested(ctx context.Context) ([]observed.Refusal, error) {
-	var records v1alpha1.AttestedNodeList
-	if err := p.client.List(ctx, &records); err != nil {
-		return nil, err
+// name is empty for requests without a valid node name, and for a node that is gone.
+func (o *observedItem) name() string {
+	if !o.Left {
+		return ""
 	}
-	var left []observed.Refusal
-	bound := map[string]bool{}
-	for i := range records.Items {
-		name, spec := records.Items[i].Name, &records.Items[i].Spec
-		bound[name] = spec.State == v1alpha1.NodeBound
-		if bound[name] && spec.LastEnd != nil && spec.Scope == insecure.Scope("").String() {
-			left = append(left, observed.Refusal{Node: name, Message: "a node without evidence: its certificate is not renewed and ends " + spec.LastEnd.UTC().Format(time.RFC3339)})
-		}
+	return o.Node
+}
+
+func (o *observedItem) why() string {
+	if o.Reason != "" {
+		return refusal.Text(o.Reason + ": " + o.Message)
 	}
-	for next := ""; ; {
-		var nodes metav1.PartialObjectMetadataList
-		nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-		if err := p.client.List(ctx, &nodes, client.Limit(pageSize), client.Continue(next)); err != nil {
-			return nil, err
-		}
-		for i := range nodes.Items {
-			if name := nodes.Items[i].Name; !bound[name] {
-				left = append(left, observed.Refusal{Node: name, Message: "a Node for which no machine is recorded"})
-			}
-		}
-		if next = nodes.Continue; next == "" {
-			return left, nil
-		}
+	return refusal.Text(o.Message)
+}
+
+// age is how long ago a time was; empty without one.
+func (p *plugin) age(at *time.Time) string {
+	if at == nil {
+		return ""
 	}
+	return p.now().Sub(*at).Round(time.Second).String()
+}
+
+// unattested says why a node is left; empty if it has attested. That is a Node without a bound record that
+// can be read, or a record without evidence, of which the certificate's end is known.
+func (n *nodeItem) unattested() string {
+	switch bound := n.State == string(v1alpha1.NodeBound); {
+	case bound && n.Evidence == noEvidence && n.CertificatesEnd != nil:
+		return "a node without evidence: its certificate is not renewed and ends " + second(*n.CertificatesEnd)
+	case n.Status == statusUnknown && n.Registered:
+		return "a Node whose record this program cannot read"
+	case !bound && n.Registered:
+		return "a Node for which no machine is recorded"
+	}
+	return ""
 }

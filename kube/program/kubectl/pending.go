@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -23,6 +21,20 @@ type waiting struct {
 	created            time.Time
 }
 
+// pendingItem is a machine in the output of pending.
+type pendingItem struct {
+	Request string `json:"request"`
+	Node    string `json:"node"`
+	// Machine is empty if only the controller can tell it.
+	Machine string `json:"machine,omitempty"`
+	// Evidence is the kind of evidence, or the block of evidence that this program does not read.
+	Evidence  string    `json:"evidence"`
+	Requester string    `json:"requester"`
+	Created   time.Time `json:"created"`
+	// Records says what the records have about node and machine; "none" and "approved" are stable.
+	Records string `json:"records"`
+}
+
 // pending lists the machines that were refused because no record admits them. A TPM's machine is known
 // from its hello, a document's from its answer.
 func (p *plugin) pending(ctx context.Context, _ string) error {
@@ -30,17 +42,25 @@ func (p *plugin) pending(ctx context.Context, _ string) error {
 	if err := p.eachRequest(ctx, func(r *csr.Request) { p.waits(found, r) }); err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "REQUEST\tNODE\tMACHINE\tREQUESTER\tAGE\tRECORDS")
+	var items []pendingItem
 	for _, one := range found.sorted() {
 		state, err := p.state(ctx, &one.candidate)
 		if err != nil {
 			return err
 		}
-		age := p.now().Sub(one.created).Round(time.Second)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", refusal.Text(one.request), refusal.Text(one.nodeName), refusal.Text(string(one.machine)), refusal.Text(one.requester), age, state)
+		items = append(items, pendingItem{one.request, one.nodeName, string(one.machine), cmp.Or(one.provider, one.unread), one.requester, one.created.UTC(), state})
 	}
-	return w.Flush()
+	l := list[pendingItem]{"Pending", func(i pendingItem) string { return i.Request }, []column[pendingItem]{
+		{"REQUEST", func(i pendingItem) string { return i.Request }, false},
+		{"NODE", func(i pendingItem) string { return i.Node }, false},
+		{"MACHINE", func(i pendingItem) string { return refusal.Text(i.Machine) }, false},
+		{"EVIDENCE", func(i pendingItem) string { return refusal.Text(i.Evidence) }, true},
+		{"REQUESTER", func(i pendingItem) string { return refusal.Text(i.Requester) }, false},
+		{"AGE", func(i pendingItem) string { return p.age(&i.Created) }, false},
+		{"FILED", func(i pendingItem) string { return second(i.Created) }, true},
+		{"RECORDS", func(i pendingItem) string { return i.Records }, false},
+	}}
+	return l.print(p, items)
 }
 
 // newest is the newest request of each candidate.

@@ -4,9 +4,9 @@
 // decides recorded requests from files, and changes which machine is recorded for a node:
 //
 //	kubectl nodeattest explain REQUEST
-//	kubectl nodeattest pending
-//	kubectl nodeattest nodes
-//	kubectl nodeattest observed
+//	kubectl nodeattest pending [-o json|wide|name]
+//	kubectl nodeattest nodes [-o json|wide|name]
+//	kubectl nodeattest observed [-o json|wide|name] [--exit-code]
 //	kubectl nodeattest approve NODE --machine IDENTITY [--machine-uid UID] [--provider-id ID] [--existing-node] [--without-inventory]
 //	kubectl nodeattest rebind NODE --machine IDENTITY [--replaces IDENTITY]
 //	kubectl nodeattest adopt NODE (--machine-uid UID | --provider-id ID) [--machine IDENTITY] [--without-inventory]
@@ -30,7 +30,8 @@
 // flags for the connection (--kubeconfig, --context, --user, --as and so on), and --namespace
 // for the namespace of the controller's configuration. The permissions that a user needs are
 // in kube/deploy/operator.yaml, and for publish in kube/deploy/publisher.yaml. The exit status is 0
-// on success, 1 after an error, 2 after a wrong command line. For verify it is 0 if every request is
+// on success, 1 after an error, 2 after a wrong command line. For observed --exit-code it is 1 while a node
+// is left. For verify it is 0 if every request is
 // admitted, 1 if one is refused, and 2 if verify could not decide. For cluster-info publish it is 3 if a
 // server could not be reached, so that it is not known under which CA it serves, and nothing was written.
 // For trace it is 0 only if the credential goes back to a recorded machine.
@@ -99,6 +100,8 @@ type options struct {
 	dryRun                                    string
 	config, at, keyRing, records              string
 	newNode, join, replace                    bool
+	output                                    string
+	exitCode                                  bool
 	publishServer, ca, tokenFile              string
 	auditLogs, alsoServers                    []string
 }
@@ -120,9 +123,9 @@ const publishCommand = "cluster-info publish"
 func commands() []command {
 	return []command{
 		{"explain", "REQUEST", "show each rule for a certificate request, and who has to act next", true, nil, (*plugin).explain, nil},
-		{"pending", "", "list the refused machines that an administrator may approve", false, nil, (*plugin).pending, nil},
-		{"nodes", "", "list the records: the machine of each node, its kind of evidence, and when its last certificate ends", false, nil, (*plugin).nodes, nil},
-		{"observed", "", "list the nodes without a record, and why their requests would be refused if attestation were enforced", false, nil, (*plugin).observed, nil},
+		{"pending", "", "list the refused machines that an administrator may approve", false, []string{"output"}, (*plugin).pending, nil},
+		{"nodes", "", "list every node: how and until when it is attested, where its key is, or that it is plain or was never seen", false, []string{"output"}, (*plugin).nodes, nil},
+		{"observed", "", "list the nodes without a record, and why their requests would be refused if attestation were enforced", false, []string{"output", "exit-code"}, (*plugin).observed, nil},
 		{"approve", "NODE", "record a refused machine as the node; pending shows both", true, []string{"machine-uid", "provider-id", "machine", "existing-node", "without-inventory"}, (*plugin).approve, nil},
 		{"rebind", "NODE", "record another machine for a node, such as after its board was replaced", true, []string{"machine", "replaces"}, (*plugin).rebind, nil},
 		{"adopt", "NODE", "change the inventory UID or the provider ID in a node's record", true, []string{"machine-uid", "provider-id", "machine", "without-inventory"}, (*plugin).adopt, nil},
@@ -216,7 +219,9 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	flags.StringVar(&p.ca, "ca", "", "cluster-info publish: the file with the CAs of the API servers, in PEM")
 	flags.StringArrayVar(&p.alsoServers, "also-server", nil, "cluster-info publish: the URL of another API server, such as each one behind a load balancer, under whose CA no CA is dropped; may be repeated")
 	flags.BoolVar(&p.replace, "replace", false, "cluster-info publish: also replace a document that another program, such as kubeadm, wrote")
-	own := []string{"machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "audit-log",
+	flags.StringVarP(&p.output, "output", "o", "", "nodes, observed, pending: json, wide or name; by default a table")
+	flags.BoolVar(&p.exitCode, "exit-code", false, "observed: exit with status 1 while a node is left")
+	own := []string{"output", "exit-code", "machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "audit-log",
 		"records", "new", "join", "token-file", "ca", "also-server", "replace"}
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
@@ -242,6 +247,9 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 		p.publishServer, overrides.ClusterInfo.Server = overrides.ClusterInfo.Server, ""
 	}
 	p.namespace = cmp.Or(overrides.Context.Namespace, defaultNamespace)
+	if err = checkOutput(p.output); err != nil {
+		return err
+	}
 	if err = p.connect(rules, overrides); err != nil {
 		return err
 	}
