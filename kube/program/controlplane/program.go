@@ -17,7 +17,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -39,6 +38,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
+	"github.com/nodeattest/nodeattest/kube/program/internal/version"
 	"github.com/nodeattest/nodeattest/kube/registry"
 	"github.com/nodeattest/nodeattest/kube/signer"
 )
@@ -113,7 +113,7 @@ func runProgram(name string, args []string, stderr io.Writer, serve func(ctx con
 		set.BoolVar(&f.insecure, "insecure", false, "serve the nodes that cannot attest (evidence: none in the inventory), and no others: the first holder of a bootstrap token becomes such a node")
 	}
 	set.BoolVar(&f.debug, "debug", false, "log more")
-	version := set.Bool("version", false, "print the version and exit")
+	tell := set.Bool("version", false, "print the version and exit")
 	switch err := set.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
@@ -122,8 +122,8 @@ func runProgram(name string, args []string, stderr io.Writer, serve func(ctx con
 	case set.NArg() != 0:
 		fmt.Fprintf(stderr, "%s: unexpected argument %q\n", name, set.Arg(0))
 		return 2
-	case *version:
-		fmt.Fprintln(stderr, name, versionOf())
+	case *tell:
+		fmt.Fprintln(stderr, name, version.Of())
 		return 0
 	}
 	level := slog.LevelInfo
@@ -152,14 +152,6 @@ func following(ctx context.Context, follow func(ctx context.Context, end func())
 	return serve(ctx)
 }
 
-func versionOf() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return info.Main.Version
-}
-
 // connection makes a connection to an API server: by a kubeconfig, or the service account if that is "".
 func connection(name, kubeconfig string) (*rest.Config, error) {
 	config, err := rest.InClusterConfig()
@@ -169,7 +161,7 @@ func connection(name, kubeconfig string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.UserAgent = name + "/" + versionOf()
+	config.UserAgent = name + "/" + version.Of()
 	config.QPS, config.Burst = -1, -1 // the API server's priority and fairness limits the rate
 	return config, nil
 }

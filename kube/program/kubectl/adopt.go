@@ -16,9 +16,6 @@ import (
 
 // adopt changes the UID of the inventory's Machine, or the provider ID, in a node's record.
 func (p *plugin) adopt(ctx context.Context, nodeName string) error {
-	if (p.machineUID == "") == (p.providerID == "") {
-		return fmt.Errorf("adopt takes --machine-uid or --provider-id; %w", errUsage)
-	}
 	record, r, err := p.bound(ctx, nodeName)
 	if err != nil {
 		return err

@@ -33,24 +33,26 @@ func TestAdoptProviderID(t *testing.T) {
 		want      bool
 		says      string
 	}{
-		"the inventory's":                 {options: options{providerID: after}, want: true, says: "now, before " + before},
-		"the inventory has none":          {options: options{providerID: after}, inventory: inventory(""), want: true},
-		"the inventory has the old one":   {options: options{providerID: after}, inventory: inventory(", providerID: '" + before + "'"), says: "correct the inventory first"},
-		"the inventory is not read":       {options: options{providerID: after}, inventory: "-", says: "cannot be read"},
-		"it is not read, as is known":     {options: options{providerID: after, withoutInventory: true}, inventory: "-", want: true},
-		"the node states it":              {options: options{providerID: after}, requests: states(self, strings.ToUpper(after)), want: true},
-		"the node states another":         {options: options{providerID: after}, requests: states(self, before), says: "states \"vsphere://420f"},
-		"the node stated another":         {options: options{providerID: after}, requests: append(states(self, after), stating(t, "b", self, before, now.Add(-time.Minute))), want: true},
-		"the node states none":            {options: options{providerID: after}, requests: states(self, ""), want: true},
-		"a bootstrap token states it not": {options: options{providerID: after}, requests: states("system:bootstrap:abcdef", before), want: true},
-		"another node states another":     {options: options{providerID: after}, requests: states("system:node:node-2", before), want: true},
-		"yet another one":                 {options: options{providerID: before + "2"}, says: "the inventory has"},
-		"no scheme":                       {options: options{providerID: "x"}, inventory: inventory(""), says: "--provider-id"},
-		"no name of the scheme":           {options: options{providerID: "://x"}, inventory: inventory(""), says: "--provider-id"},
-		"with a space":                    {options: options{providerID: after + " "}, inventory: inventory(""), says: "--provider-id"},
-		"and another UID":                 {options: options{providerID: after, machineUID: "uid-2"}, says: "adopt takes"},
-		"nothing":                         {says: "adopt takes"},
-		"of what rests now":               {options: options{providerID: after}, released: true, says: "resting, not bound"},
+		"the inventory's":                         {options: options{providerID: after}, want: true, says: "now, before " + before},
+		"the inventory has none":                  {options: options{providerID: after}, inventory: inventory(""), want: true},
+		"the inventory has the old one":           {options: options{providerID: after}, inventory: inventory(", providerID: '" + before + "'"), says: "correct the inventory first"},
+		"the inventory is not read":               {options: options{providerID: after}, inventory: "-", says: "cannot be read"},
+		"it is not read, as is known":             {options: options{providerID: after, withoutInventory: true}, inventory: "-", want: true},
+		"the node states it":                      {options: options{providerID: after}, requests: states(self, strings.ToUpper(after)), want: true},
+		"the node states another":                 {options: options{providerID: after}, requests: states(self, before), says: "states \"vsphere://420f"},
+		"the node stated another":                 {options: options{providerID: after}, requests: append(states(self, after), stating(t, "b", self, before, now.Add(-time.Minute))), want: true},
+		"the node states none":                    {options: options{providerID: after}, requests: states(self, ""), want: true},
+		"a bootstrap token states it not":         {options: options{providerID: after}, requests: states("system:bootstrap:abcdef", before), want: true},
+		"another node states another":             {options: options{providerID: after}, requests: states("system:node:node-2", before), want: true},
+		"yet another one":                         {options: options{providerID: before + "2"}, says: "the inventory has"},
+		"no scheme":                               {options: options{providerID: "x"}, inventory: inventory(""), says: "--provider-id"},
+		"no name of the scheme":                   {options: options{providerID: "://x"}, inventory: inventory(""), says: "--provider-id"},
+		"with a space":                            {options: options{providerID: after + " "}, inventory: inventory(""), says: "--provider-id"},
+		"the inventory has the old one, by force": {options: options{providerID: after, force: true}, inventory: inventory(", providerID: '" + before + "'"), want: true, says: "because of --force: the inventory has provider ID"},
+		"the inventory is not read, by force":     {options: options{providerID: after, force: true}, inventory: "-", want: true, says: "because of --force: the inventory cannot be read"},
+		"no scheme, by force":                     {options: options{providerID: "x", force: true}, says: "--provider-id"},
+		"the node states another, by force":       {options: options{providerID: after, force: true}, requests: states(self, before), says: "states \"vsphere://420f"},
+		"of what rests now":                       {options: options{providerID: after}, released: true, says: "resting, not bound"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := map[string]string{"": inventory(", providerID: '" + after + "'"), "-": ""}[row.inventory]
@@ -84,7 +86,7 @@ func TestAdoptProviderID(t *testing.T) {
 			if err = p.adopt(t.Context(), claim.NodeName); err != nil {
 				said = err.Error()
 			}
-			if !strings.Contains(said+p.out.String(), row.says) {
+			if !strings.Contains(said+p.out.String()+p.err.String(), row.says) {
 				t.Errorf("got %q, want %q in it", said+p.out.String(), row.says)
 			}
 			if _, reserve := r.Reserve(t.Context(), moved, now.Add(time.Minute)); (reserve == nil) != row.want || row.want != (err == nil) {

@@ -159,8 +159,6 @@ func TestClusterInfoPublishRefuses(t *testing.T) {
 		set  func(o *operated)
 		want string // in the error
 	}{
-		"no server":     {func(o *operated) { o.publishServer = "" }, "takes --server and --ca"},
-		"no CA":         {func(o *operated) { o.ca = "" }, "takes --server and --ca"},
 		"http":          {func(o *operated) { o.publishServer = strings.Replace(o.publishServer, "https", "http", 1) }, "server-url-scheme"},
 		"a user":        {func(o *operated) { o.publishServer = "https://a:sesame@127.0.0.1" }, "a URL with a user"},
 		"a query":       {func(o *operated) { o.publishServer += "/?a" }, "server-url"},
@@ -305,7 +303,6 @@ func TestClusterInfoVerify(t *testing.T) {
 			"CA               "+cluster.Info().Pins()[0].String()+", "+ca.Subject.String()+", ends "+ca.NotAfter.Format(time.RFC3339)+"\n")
 	}
 	for name, row := range map[string]struct{ file, want string }{
-		"no flag":        {"", "takes --token-file"},
 		"no file":        {filepath.Join(t.TempDir(), "none"), "no such file"},
 		"an empty file":  {written(t, ""), "bootstrap-token"},
 		"a large file":   {written(t, strings.Repeat(secret, 100)), "more than 256 bytes"},

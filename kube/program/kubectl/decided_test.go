@@ -2,7 +2,6 @@ package kubectl
 
 import (
 	"context"
-	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -48,7 +47,6 @@ func TestApprove(t *testing.T) {
 		"many others":                       {requests: many(t, "node-1"), want: []string{"strange:10 ", "strange:13 "}},
 		"an identity in another spelling":   {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, options: options{machine: "STRANGE:1"}, want: []string{"STRANGE:1"}},
 		"an identity of another kind":       {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, options: options{machine: "stranger:1"}, want: []string{"stranger:1"}},
-		"no machine":                        {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, options: options{machine: "-"}, want: []string{"approve takes NODE and --machine"}},
 		"the name of the request":           {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, node: "a", want: []string{"refused requests for that node: nothing"}},
 		"a UID that the inventory has not":  {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, options: options{machineUID: "uid-9"}, want: []string{"UID uid-1", "uid-9"}},
 		"the UID that the inventory has":    {requests: []client.Object{refusedHello(t, "a", "node-1", honest)}, options: options{machineUID: "uid-1"}, bound: "uid-1"},
@@ -69,9 +67,8 @@ func TestApprove(t *testing.T) {
 			p := operates(t, inventory, row.requests...)
 			dry := p.dryRun
 			p.options, p.dryRun = row.options, dry
-			p.machine = map[string]string{"": honest, "-": ""}[row.machine]
-			if p.machine == "" && row.machine != "-" {
-				p.machine = row.machine
+			if p.machine == "" {
+				p.machine = honest
 			}
 			node := "node-1"
 			if row.node != "" {
@@ -115,7 +112,7 @@ func TestDecided(t *testing.T) {
 		asks  bool
 	}{
 		"rebind": {func(p *plugin, t *testing.T) error { return p.rebind(t.Context(), "node-1") }, func(o *options, m string) { o.replaces = m },
-			options{machine: "strange:3"}, []string{"node-1", honest, "strange:3"}, true},
+			options{machine: "strange:3", force: true}, []string{"node-1", honest, "strange:3"}, true},
 		"adopt a Machine": {func(p *plugin, t *testing.T) error { return p.adopt(t.Context(), "node-1") }, func(o *options, m string) { o.machine = m },
 			options{machineUID: "uid-1"}, []string{"node-1", honest, "uid-0", "uid-1", "gets certificates only while"}, true},
 		"adopt a provider ID": {func(p *plugin, t *testing.T) error { return p.adopt(t.Context(), "node-1") }, func(o *options, m string) { o.machine = m },
@@ -177,14 +174,6 @@ func TestDecided(t *testing.T) {
 	}
 }
 
-// TestRebindToNothing: the new machine is named, too.
-func TestRebindToNothing(t *testing.T) {
-	p := operates(t, strangeInventory)
-	if err := p.rebind(t.Context(), "node-1"); !errors.Is(err, errUsage) {
-		t.Errorf("got %v, want %v", err, errUsage)
-	}
-}
-
 // recordOf returns the record of node-1.
 func (o *operated) recordOf(t *testing.T) *v1alpha1.AttestedNode {
 	t.Helper()
@@ -220,7 +209,7 @@ func TestDecidedAtAnyTime(t *testing.T) {
 		options
 	}{
 		"release":             {func(p *plugin) error { return p.release(t.Context(), "node-1") }, options{machine: honest}},
-		"rebind":              {func(p *plugin) error { return p.rebind(t.Context(), "node-1") }, options{machine: "strange:3", replaces: honest}},
+		"rebind":              {func(p *plugin) error { return p.rebind(t.Context(), "node-1") }, options{machine: "strange:3", replaces: honest, force: true}},
 		"adopt a Machine":     {func(p *plugin) error { return p.adopt(t.Context(), "node-1") }, options{machine: honest, machineUID: "uid-1"}},
 		"adopt a provider ID": {func(p *plugin) error { return p.adopt(t.Context(), "node-1") }, options{machine: honest, providerID: "sim://a/1"}},
 	} {

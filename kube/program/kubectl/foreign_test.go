@@ -97,7 +97,7 @@ func TestForeignBytes(t *testing.T) {
 			return o, []string{adminsToken}
 		},
 		"nodes":   record(func(*operated) {}),
-		"rebind":  record(func(o *operated) { o.machine = "strange:3" }),
+		"rebind":  record(func(o *operated) { o.machine, o.force = "strange:3", true }),
 		"adopt":   record(func(o *operated) { o.providerID = "sim://a/1" }),
 		"release": record(func(*operated) {}),
 		"token": record(func(o *operated) {

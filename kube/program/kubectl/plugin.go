@@ -8,8 +8,8 @@
 //	kubectl nodeattest nodes [-o json|wide|name]
 //	kubectl nodeattest observed [-o json|wide|name] [--exit-code]
 //	kubectl nodeattest approve NODE --machine IDENTITY [--machine-uid UID] [--provider-id ID] [--existing-node] [--without-inventory]
-//	kubectl nodeattest rebind NODE --machine IDENTITY [--replaces IDENTITY]
-//	kubectl nodeattest adopt NODE (--machine-uid UID | --provider-id ID) [--machine IDENTITY] [--without-inventory]
+//	kubectl nodeattest rebind NODE --machine IDENTITY [--replaces IDENTITY] [--without-inventory] [--force]
+//	kubectl nodeattest adopt NODE (--machine-uid UID | --provider-id ID) [--machine IDENTITY] [--without-inventory] [--force]
 //	kubectl nodeattest release NODE [--machine IDENTITY] [--dry-run=server]
 //	kubectl nodeattest token NODE [--machine IDENTITY | --new] [--join]
 //	kubectl nodeattest cluster-info show
@@ -21,7 +21,8 @@
 //
 // A command that changes a record takes the identity of a machine, never the name of a request, which its
 // requester chooses. Without the flag that names the recorded machine, rebind, adopt and release show
-// it and ask; they do nothing if the record changes meanwhile.
+// it and ask; they do nothing if the record changes meanwhile. approve, rebind and adopt hold the machine,
+// its UID and its provider ID against the inventory's entry for the node, which the controller does, too.
 //
 // inspect and verify need no cluster; - is standard input. verify fetches nothing, unless the
 // configuration has Google's keys or Azure's certificates fetched. trace finds in kube-apiserver's
@@ -61,6 +62,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/program/controlplane"
+	"github.com/nodeattest/nodeattest/kube/program/internal/version"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -101,7 +103,7 @@ type options struct {
 	config, at, keyRing, records              string
 	newNode, join, replace                    bool
 	output                                    string
-	exitCode                                  bool
+	exitCode, force                           bool
 	publishServer, ca, tokenFile              string
 	auditLogs, alsoServers                    []string
 }
@@ -127,8 +129,8 @@ func commands() []command {
 		{"nodes", "", "list every node: how and until when it is attested, where its key is, or that it is plain or was never seen", false, []string{"output"}, (*plugin).nodes, nil},
 		{"observed", "", "list the nodes without a record, and why their requests would be refused if attestation were enforced", false, []string{"output", "exit-code"}, (*plugin).observed, nil},
 		{"approve", "NODE", "record a refused machine as the node; pending shows both", true, []string{"machine-uid", "provider-id", "machine", "existing-node", "without-inventory"}, (*plugin).approve, nil},
-		{"rebind", "NODE", "record another machine for a node, such as after its board was replaced", true, []string{"machine", "replaces"}, (*plugin).rebind, nil},
-		{"adopt", "NODE", "change the inventory UID or the provider ID in a node's record", true, []string{"machine-uid", "provider-id", "machine", "without-inventory"}, (*plugin).adopt, nil},
+		{"rebind", "NODE", "record another machine for a node, such as after its board was replaced", true, []string{"machine", "replaces", "without-inventory", "force"}, (*plugin).rebind, nil},
+		{"adopt", "NODE", "change the inventory UID or the provider ID in a node's record", true, []string{"machine-uid", "provider-id", "machine", "without-inventory", "force"}, (*plugin).adopt, nil},
 		{"release", "NODE", "release a node whose machine is gone; approving the machine again undoes this", true, []string{"machine", "dry-run"}, (*plugin).release, nil},
 		{"token", "NODE", "print a bootstrap token, valid for an hour, for a node whose certificates have all expired, or with --new for a machine of the inventory", true, []string{"machine", "new", "join"}, (*plugin).token, nil},
 		{"cluster-info show", "", "show the discovery document, and what anonymous clients can read", false, nil, (*plugin).showClusterInfo, nil},
@@ -206,7 +208,8 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	flags.StringVar(&p.machine, "machine", "", "the machine's identity, such as ek:sha256:...; approve, rebind: of the machine to record; adopt, release, token: of the recorded machine")
 	flags.StringVar(&p.replaces, "replaces", "", "rebind: the identity of the machine recorded so far")
 	flags.BoolVar(&p.existingNode, "existing-node", false, "approve: even if a Node of that name exists")
-	flags.BoolVar(&p.withoutInventory, "without-inventory", false, "approve, adopt: even if the inventory cannot be read")
+	flags.BoolVar(&p.withoutInventory, "without-inventory", false, "approve, rebind, adopt: even if the inventory cannot be read")
+	flags.BoolVar(&p.force, "force", false, "rebind, adopt: even if the inventory has something else; the controller refuses the machine until it agrees")
 	flags.StringVar(&p.dryRun, "dry-run", "none", "release: with server, change nothing")
 	flags.StringVar(&p.config, "config", "", "verify: the controller's configuration file")
 	flags.StringVar(&p.at, "at", "", "verify: the time of the decision (RFC 3339); by default a second after the request was made")
@@ -221,21 +224,28 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	flags.BoolVar(&p.replace, "replace", false, "cluster-info publish: also replace a document that another program, such as kubeadm, wrote")
 	flags.StringVarP(&p.output, "output", "o", "", "nodes, observed, pending: json, wide or name; by default a table")
 	flags.BoolVar(&p.exitCode, "exit-code", false, "observed: exit with status 1 while a node is left")
-	own := []string{"output", "exit-code", "machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "audit-log",
+	own := []string{"output", "exit-code", "force", "machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "audit-log",
 		"records", "new", "join", "token-file", "ca", "also-server", "replace"}
+	tell := flags.Bool("version", false, "print the version of this program, and do nothing else")
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
 	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
 	server := flags.Lookup("server")
 	server.Usage = "cluster-info publish: the URL of the API server in the document; others: " + server.Usage
-	flags.Usage = func() { usage(p.err, flags) }
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, pflag.ErrHelp) {
-			return err
-		}
+	flags.Usage = func() { usage(p.out, flags, own) }
+	switch err := flags.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		return err
+	case err != nil:
 		return fmt.Errorf("%w; %w", err, errUsage)
+	case *tell:
+		_, err = fmt.Fprintln(p.out, "kubectl-nodeattest", version.Of())
+		return err
 	}
 	c, arguments, err := commandOf(flags, own)
+	if err == nil {
+		err = p.missing(c)
+	}
 	switch {
 	case err != nil:
 		return err
@@ -247,9 +257,6 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 		p.publishServer, overrides.ClusterInfo.Server = overrides.ClusterInfo.Server, ""
 	}
 	p.namespace = cmp.Or(overrides.Context.Namespace, defaultNamespace)
-	if err = checkOutput(p.output); err != nil {
-		return err
-	}
 	if err = p.connect(rules, overrides); err != nil {
 		return err
 	}
@@ -302,12 +309,4 @@ func commandOf(flags *pflag.FlagSet, own []string) (*command, []string, error) {
 		}
 	})
 	return c, args, err
-}
-
-func usage(w io.Writer, flags *pflag.FlagSet) {
-	fmt.Fprint(w, "usage: kubectl nodeattest COMMAND [flags]\n\n")
-	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-20s %s\n", strings.TrimSpace(c.name+" "+c.arguments), c.help)
-	}
-	fmt.Fprintf(w, "\nflags:\n%s", flags.FlagUsages())
 }

@@ -31,9 +31,6 @@ const writeTries = 5
 
 // publishClusterInfo makes the discovery document, and has anonymous clients read it.
 func (p *plugin) publishClusterInfo(ctx context.Context, _ string) error {
-	if p.publishServer == "" || p.ca == "" {
-		return fmt.Errorf("cluster-info publish takes --server and --ca; %w", errUsage)
-	}
 	cas, err := readCAs(p.ca)
 	if err != nil {
 		return fmt.Errorf("--ca: %w", err)

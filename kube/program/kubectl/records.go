@@ -112,9 +112,6 @@ func (p *plugin) bound(ctx context.Context, nodeName string) (*membership.Record
 // approve records a machine whose request was refused as the node. The operator names both: requesters
 // choose the names of requests, so one may have filed another request under a listed name.
 func (p *plugin) approve(ctx context.Context, nodeName string) error {
-	if p.machine == "" {
-		return fmt.Errorf("approve takes NODE and --machine, both as kubectl nodeattest pending shows them; %w", errUsage)
-	}
 	c, err := p.waitsAs(ctx, nodeName)
 	if err != nil {
 		return err
@@ -247,11 +244,25 @@ func (p *plugin) inventory(ctx context.Context) (map[string]csr.Machine, error) 
 // fromInventory completes a claim from the inventory, and refuses one that differs from it, as the
 // controller would.
 func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, provider string) error {
-	if claim.ProviderID != "" {
-		if err := oid.CheckProviderID(claim.ProviderID); err != nil {
+	if p.providerID != "" {
+		if err := oid.CheckProviderID(p.providerID); err != nil {
 			return fmt.Errorf("--provider-id: %w", err)
 		}
 	}
+	return p.forced(p.compare(ctx, claim, provider))
+}
+
+// forced returns a difference from the inventory. With --force it reports it instead.
+func (p *plugin) forced(differs error) error {
+	if differs == nil || !p.force {
+		return differs
+	}
+	report(p.err, fmt.Errorf("not held against the inventory, because of --force: %w", differs))
+	return nil
+}
+
+// compare compares a claim with the inventory, and completes it.
+func (p *plugin) compare(ctx context.Context, claim *membership.Claim, provider string) error {
 	machines, err := p.inventory(ctx)
 	switch {
 	case err != nil && !errors.Is(err, errInventory):
@@ -259,7 +270,7 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 	case err != nil && p.withoutInventory:
 		return nil
 	case err != nil:
-		return fmt.Errorf("%w, or add --without-inventory, with --machine-uid and --provider-id as the inventory has them", err)
+		return fmt.Errorf("%w, or add --without-inventory, with machine UID and provider ID as the inventory has them", err)
 	}
 	machine, listed := machines[claim.NodeName]
 	if !listed {
@@ -268,7 +279,7 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 	same, got, want := oid.SameProviderID(claim.ProviderID, machine.ProviderID)
 	switch {
 	case machine.Provider != provider:
-		return fmt.Errorf("node %s has kind %s in the inventory, and the request has evidence of %s", claim.NodeName, machine.Provider, provider)
+		return fmt.Errorf("node %s has kind %s in the inventory, and the machine has evidence of %s", claim.NodeName, machine.Provider, provider)
 	case machine.Identity != "" && machine.Identity != string(claim.Machine):
 		return fmt.Errorf("the inventory has machine %s for node %s, not %s", machine.Identity, claim.NodeName, claim.Machine)
 	case claim.MachineUID != "" && claim.MachineUID != machine.UID:
@@ -299,9 +310,6 @@ func (p *plugin) checkNode(ctx context.Context, claim *membership.Claim) error {
 
 // rebind records another machine for a node.
 func (p *plugin) rebind(ctx context.Context, nodeName string) error {
-	if p.machine == "" {
-		return fmt.Errorf("rebind takes --machine; %w", errUsage)
-	}
 	record, r, err := p.bound(ctx, nodeName)
 	if err != nil {
 		return err
@@ -309,6 +317,15 @@ func (p *plugin) rebind(ctx context.Context, nodeName string) error {
 	machine, err := settings.ParseIdentity(p.machine, cmp.Or(r.Scope().Provider, tpm.Provider), p.others...)
 	if err != nil {
 		return err
+	}
+	claim := membership.Claim{NodeName: nodeName, Machine: machine, MachineUID: record.MachineUID, ProviderID: record.ProviderID}
+	if err := p.fromInventory(ctx, &claim, cmp.Or(r.Scope().Provider, tpm.Provider)); err != nil {
+		return err
+	}
+	if claim.MachineUID != record.MachineUID {
+		if err := p.forced(fmt.Errorf("the inventory has UID %s for node %s, and its record has none: run kubectl nodeattest adopt %[2]s --machine-uid %[1]s first", claim.MachineUID, nodeName)); err != nil {
+			return err
+		}
 	}
 	before := record.Machine
 	if err := p.confirm("replaces", p.replaces, record, fmt.Sprintf("Node %s is machine %s. Record machine %s instead? [y/N] ", nodeName, before, machine)); err != nil {

@@ -19,9 +19,6 @@ import (
 
 // release frees the name of a node whose machine is gone.
 func (p *plugin) release(ctx context.Context, nodeName string) error {
-	if p.dryRun != "none" && p.dryRun != "server" {
-		return fmt.Errorf("--dry-run=%s: want none or server; %w", refusal.Text(p.dryRun), errUsage)
-	}
 	record, r, err := p.record(ctx, nodeName)
 	switch {
 	case err != nil:

@@ -82,9 +82,6 @@ func (p *plugin) recorded(ctx context.Context, nodeName string) (string, error) 
 
 // listed returns, for people, the machine of a node that the inventory has and that has no record.
 func (p *plugin) listed(ctx context.Context, nodeName string) (string, error) {
-	if p.machine != "" {
-		return "", fmt.Errorf("token takes one of --new and --machine: a node without a record has no machine; %w", errUsage)
-	}
 	record, _, err := p.record(ctx, nodeName)
 	switch {
 	case err != nil:

@@ -49,7 +49,6 @@ func TestTokenOfTheInventory(t *testing.T) {
 		"a machine without an identity": {"node-2", inventory, func(*operated) {}, "for node node-2 and a machine that is not recorded yet", false},
 		"a name of no inventory":        {"node-3", inventory, func(*operated) {}, `the inventory has no node "node-3"`, true},
 		"no inventory":                  {"node-1", "", func(*operated) {}, "the inventory cannot be read", true},
-		"with a machine":                {"node-1", inventory, func(o *operated) { o.machine = honest }, "takes one of --new and --machine", true},
 		"a bound name":                  {"node-1", inventory, withRecord(v1alpha1.NodeBound), "has a record, which is bound", true},
 		"a reserved name":               {"node-1", inventory, withRecord(v1alpha1.NodeReserved), "has a record, which is reserved", true},
 		"a resting name":                {"node-1", inventory, withRecord(v1alpha1.NodeResting), "has a record, which is resting", true},
