@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -181,6 +182,42 @@ func TestExplain(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden outputs anew")
+
+// TestGolden shows explanations whole: what is broken comes first, in the order in which it is tried.
+func TestGolden(t *testing.T) {
+	e := load(t)
+	bound := membership.Record{State: membership.StateBound, Claim: membership.Claim{NodeName: e.NodeName, Machine: "othername:2.999.1:DAltYWNoaW5lLTI"}}
+	for name, r := range map[string]*csr.Request{
+		"broken":    e.object(e.SignerName, e.answer, e.AnswerCreated, denied("usages")),
+		"challenge": e.object(e.ChallengeSigner, e.hello, e.HelloCreated, challenge(e.HelloCreated)),
+	} {
+		if name == "broken" {
+			r.Spec.Usages, r.User.Username = append(slices.Clone(r.Spec.Usages), "server auth"), csr.BootstrapUserPrefix+"zzzzzz"
+		}
+		x, err := Explain(t.Context(), Facts{Request: r, Kinds: []attest.Kind{new(tpm.Kind)}, ClusterIDs: []string{e.ClusterID}, Now: e.AnswerCreated.Add(time.Minute),
+			Held: func(context.Context, membership.Claim) (membership.Held, error) {
+				return membership.Held{Name: &bound}, nil
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got bytes.Buffer
+		if err := x.WriteText(&got); err != nil {
+			t.Fatal(err)
+		}
+		golden := filepath.Join("testdata", name+".txt")
+		if *update {
+			if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want, err := os.ReadFile(golden); err != nil || got.String() != string(want) {
+			t.Errorf("%v: the output differs from %s (run with -update if that is meant):\n%s", err, golden, &got)
+		}
 	}
 }
 

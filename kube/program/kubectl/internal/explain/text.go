@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// WriteText writes an explanation for people to read. Text of requesters is escaped and shortened.
+// WriteText writes an explanation for people to read, with the broken rules before the others. Text of requesters is escaped and shortened.
 func (x *Explanation) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
@@ -47,11 +48,26 @@ func (x *Explanation) WriteText(w io.Writer) error {
 	if len(x.Rules) != 0 {
 		fmt.Fprintln(t)
 	}
-	for _, rule := range x.Rules {
+	for _, rule := range x.brokenFirst() {
 		fmt.Fprintf(t, "%s\t%s%s\n", rule.State, rule.Name, rule.gotAndWant())
 	}
 	fmt.Fprintf(t, "\nnext\t%s: %s\n", x.Next.Who, refusal.Escape(x.Next.What))
 	return t.Flush()
+}
+
+// brokenFirst returns the rules in the order in which they are tried, but those that are broken first.
+func (x *Explanation) brokenFirst() []Rule {
+	rules := slices.Clone(x.Rules)
+	slices.SortStableFunc(rules, func(a, b Rule) int {
+		switch {
+		case a.State == Broken && b.State != Broken:
+			return -1
+		case a.State != Broken && b.State == Broken:
+			return 1
+		}
+		return 0
+	})
+	return rules
 }
 
 func (r *Rule) gotAndWant() string {
