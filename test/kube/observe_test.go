@@ -147,6 +147,15 @@ func (w *installation) testLeft(t *testing.T, r *replica, bootstrapper client.Cl
 		}
 		return nil
 	})
+	if out, err := w.shell.try(t, w.observed+" --exit-code"); err == nil {
+		t.Errorf("observed --exit-code succeeds while nodes are left:\n%s", out)
+	}
+	out := w.shell.run(t, "kubectl nodeattest nodes")
+	for _, line := range []string{`(?m)^old-1 +Plain *$`, `(?m)^node-1 +Attested +tpm .* 20\S+Z *$`} {
+		if !regexp.MustCompile(line).MatchString(out) {
+			t.Errorf("nodes has no line %s:\n%s", line, out)
+		}
+	}
 	eventually(t, func() error { // the policies may have come into force after the nodes have joined
 		if err := bootstrapper.Create(t.Context(), requestOf(w.plain1), client.DryRunAll); err != nil {
 			return err

@@ -138,8 +138,8 @@ func TestNodesWithoutInventory(t *testing.T) {
 	}
 }
 
-// TestExitCode: observed --exit-code is 1 for each kind of node that enforcing would lose, and 0 if the
-// only lines are those of nodes that are gone.
+// TestExitCode: observed --exit-code is 1 for each kind of node that enforcing would lose, and 0 if all
+// lines are about nodes that are gone.
 func TestExitCode(t *testing.T) {
 	node := func(name string) client.Object { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
 	record := func(name, scope string) client.Object {

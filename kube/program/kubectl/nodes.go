@@ -152,11 +152,11 @@ func (p *plugin) all(ctx context.Context) (map[string]*nodeItem, error) {
 	return all, err
 }
 
-// pages lists all objects of a kind, a page at a time, each into a list of its own: what a page does not
-// have would stay from the page before.
-func pages[L client.ObjectList](ctx context.Context, reader client.Reader, make func() L, each func(L)) error {
+// pages lists all objects of a kind, a page at a time, each into a list of its own, in which no
+// member of the page before can stay.
+func pages[L client.ObjectList](ctx context.Context, reader client.Reader, fresh func() L, each func(L)) error {
 	for next := ""; ; {
-		page := make()
+		page := fresh()
 		if err := reader.List(ctx, page, client.Limit(pageSize), client.Continue(next)); err != nil {
 			return err
 		}

@@ -21,8 +21,8 @@ type observedItem struct {
 	// Left says whether the node would be lost by enforcing. False: it is gone, with no Node and no bound
 	// record.
 	Left bool `json:"left"`
-	// Request, Signer, Requester and Reason are those of the last request that would have been refused, and
-	// Last is its time; all are missing for a node that has filed none.
+	// Request, Signer, Requester and Reason describe the last request that would have been refused, and
+	// Last is its time; all are missing for a node without such a request.
 	Request   string     `json:"request,omitempty"`
 	Signer    string     `json:"signer,omitempty"`
 	Requester string     `json:"requester,omitempty"`

@@ -31,7 +31,8 @@ type pendingItem struct {
 	Evidence  string    `json:"evidence"`
 	Requester string    `json:"requester"`
 	Created   time.Time `json:"created"`
-	// Records says what the records have about node and machine; "none" and "approved" are stable.
+	// Records is the state of the records of node and machine: "none", "approved", or the check that
+	// refuses the machine.
 	Records string `json:"records"`
 }
 

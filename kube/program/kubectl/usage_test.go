@@ -55,7 +55,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestMissing: what a command lacks is named before a cluster is asked, of which there is none here.
+// TestMissing: a missing flag is named before a cluster is asked; there is no cluster here.
 func TestMissing(t *testing.T) {
 	for line, want := range map[string]string{
 		"approve node-1":              "takes NODE and --machine",

@@ -187,7 +187,7 @@ func TestExplain(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the golden outputs anew")
 
-// TestGolden shows explanations whole: what is broken comes first, in the order in which it is tried.
+// TestGolden shows explanations whole: the broken rules come first, in the order in which they are tried.
 func TestGolden(t *testing.T) {
 	e := load(t)
 	bound := membership.Record{State: membership.StateBound, Claim: membership.Claim{NodeName: e.NodeName, Machine: "othername:2.999.1:DAltYWNoaW5lLTI"}}

@@ -55,7 +55,7 @@ func (x *Explanation) WriteText(w io.Writer) error {
 	return t.Flush()
 }
 
-// brokenFirst returns the rules in the order in which they are tried, but those that are broken first.
+// brokenFirst returns the rules in the order in which they are tried, but the broken ones first.
 func (x *Explanation) brokenFirst() []Rule {
 	rules := slices.Clone(x.Rules)
 	slices.SortStableFunc(rules, func(a, b Rule) int {
