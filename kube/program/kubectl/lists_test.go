@@ -223,7 +223,9 @@ func (l *large) List(_ context.Context, into client.ObjectList, options ...clien
 		into.SetContinue(fmt.Sprint(end))
 	}
 	var now runtime.MemStats
-	if l.lists++; l.lists%5 == 0 {
+	if l.lists++; l.lists > 2*l.nodes/pageSize { // or it would never end
+		return errors.New("more lists than pages")
+	} else if l.lists%5 == 0 {
 		runtime.GC()
 		runtime.ReadMemStats(&now)
 		l.most = max(l.most, now.HeapAlloc-min(now.HeapAlloc, l.before))
@@ -249,5 +251,38 @@ func TestLargeCluster(t *testing.T) {
 	t.Logf("%d nodes in %d KiB", nodes, l.most>>10)
 	if l.most == 0 || l.most > most {
 		t.Errorf("%d bytes, want at most %d", l.most, most)
+	}
+}
+
+// joining has a node join after the first list.
+type joining struct {
+	client.Client
+	join func()
+}
+
+func (j *joining) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	err := j.Client.List(ctx, into, options...)
+	if j.join != nil {
+		j.join()
+		j.join = nil
+	}
+	return err
+}
+
+// TestJoinsMeanwhile: a node that joins while the lists are read is never shown as plain.
+func TestJoinsMeanwhile(t *testing.T) {
+	o := operates(t, "")
+	store := o.client
+	o.client = &joining{store, func() {
+		for _, object := range []client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+			&v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.AttestedNodeSpec{Scope: "ak", Machine: "ak:sha256:00", State: v1alpha1.NodeBound}}} {
+			if err := store.Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}}
+	all, err := o.all(t.Context())
+	if err != nil || all["a"] == nil || all["a"].Status != statusAttested {
+		t.Errorf("%v: %+v", err, all["a"])
 	}
 }
