@@ -5,9 +5,11 @@
 //	kubelet-authenticator status       prints the certificates and problems; -o json
 //	kubelet-authenticator rotate       renews the certificates now
 //	kubelet-authenticator enrol        has the operator's CA certify the AK (command ak-ca)
+//	kubelet-authenticator identity     prints the machine's identity before it joins; -o inventory
 //
 // The flag --config, before the command, names the configuration file; kube/deploy/node has an
-// example, and the unit. The exit status is 1 after an error and 2 after a wrong command line.
+// example, and the unit. kubelet-authenticator --help lists all commands. The exit status is 1 after an
+// error and 2 after a wrong command line.
 package main
 
 import (

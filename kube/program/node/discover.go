@@ -62,20 +62,9 @@ func (d *discovery) parse(args []string, stderr io.Writer) error {
 			return refusal.Config("argument", "that is a bootstrap token", "a file with it: every user of the machine sees a process's arguments")
 		}
 	}
-	flags := flag.NewFlagSet("discover", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.StringVar(&d.tokenFile, "token-file", "", "a file of mode 0600 with the bootstrap token, by which the document at ADDRESS is verified; the node joins with it")
 	var pins []string
-	flags.Func("ca-cert-hash", "the pin of a CA of the cluster, sha256:..., as kubeadm prints it; may be repeated", func(pin string) error {
-		pins = append(pins, pin)
-		return nil
-	})
-	flags.BoolVar(&d.skipPins, "insecure-skip-ca-pins", false, "trust the CAs that a holder of the token has signed, without pins")
-	flags.StringVar(&d.document, "discovery-file", "", "the discovery document: a file, - for standard input, or an https URL of a server whose certificate the system trusts")
-	flags.StringVar(&d.bearerFile, "tls-bootstrap-token-file", "", "with --discovery-file: a file of mode 0600 with the bootstrap token by which the node joins")
-	flags.StringVar(&d.dir, "dir", filepath.Dir(defaultKubeconfig), "the folder of ca.crt and kubelet-authenticator.conf")
-	flags.BoolVar(&d.replace, "replace", false, "replace files that are there and differ")
-	flags.DurationVar(&d.network.Timeout, "timeout", 5*time.Minute, "how long to look for the cluster")
+	flags := d.flags(&pins)
+	flags.SetOutput(stderr)
 	if flags.Parse(args) != nil {
 		return errors.New(wantDiscover) // the flag is on standard error already
 	}
@@ -88,6 +77,23 @@ func (d *discovery) parse(args []string, stderr io.Writer) error {
 		d.pins = append(d.pins, parsed)
 	}
 	return d.check()
+}
+
+// flags returns the flags, which set the fields of d and pins.
+func (d *discovery) flags(pins *[]string) *flag.FlagSet {
+	flags := flag.NewFlagSet("discover", flag.ContinueOnError)
+	flags.StringVar(&d.tokenFile, "token-file", "", "a file of mode 0600 with the bootstrap token, by which the document at ADDRESS is verified; the node joins with it")
+	flags.Func("ca-cert-hash", "the pin of a CA of the cluster, sha256:..., as kubeadm prints it; may be repeated", func(pin string) error {
+		*pins = append(*pins, pin)
+		return nil
+	})
+	flags.BoolVar(&d.skipPins, "insecure-skip-ca-pins", false, "trust the CAs that a holder of the token has signed, without pins")
+	flags.StringVar(&d.document, "discovery-file", "", "the discovery document: a file, - for standard input, or an https URL of a server whose certificate the system trusts")
+	flags.StringVar(&d.bearerFile, "tls-bootstrap-token-file", "", "with --discovery-file: a file of mode 0600 with the bootstrap token by which the node joins")
+	flags.StringVar(&d.dir, "dir", filepath.Dir(defaultKubeconfig), "the folder of ca.crt and kubelet-authenticator.conf")
+	flags.BoolVar(&d.replace, "replace", false, "replace files that are there and differ")
+	flags.DurationVar(&d.network.Timeout, "timeout", 5*time.Minute, "how long to look for the cluster")
+	return flags
 }
 
 // check refuses a command line without exactly one source.

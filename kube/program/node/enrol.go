@@ -41,19 +41,29 @@ type enrolment struct {
 	stdout   io.Writer
 }
 
+// enrolFlags are the flags of enrol.
+type enrolFlags struct{ ca, dir, server, serverCA, ek, owner string }
+
+func (f *enrolFlags) set() *flag.FlagSet {
+	flags := flag.NewFlagSet("enrol", flag.ContinueOnError) // errors go to standard error
+	flags.StringVar(&f.ca, "ca", "", "the CA's certificate, in PEM")
+	flags.StringVar(&f.dir, "dir", "", "the folder of requests and replies")
+	flags.StringVar(&f.server, "url", "", "the CA's server, https://HOST:PORT/enrol, instead of a folder")
+	flags.StringVar(&f.serverCA, "server-ca", "", "the only CAs to trust for that server's certificate, in PEM")
+	flags.StringVar(&f.ek, "ek", "rsa-2048", "the endorsement key on the CA's list")
+	flags.StringVar(&f.owner, "owner-password-file", "", "a file with the password of the TPM's owner, to write the certificate to NV; default: the empty password")
+	return flags
+}
+
 // enrol parses the command line, and runs the command.
 func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout io.Writer) error {
 	e := enrolment{nodeName: c.NodeName, stdout: stdout}
-	flags := flag.NewFlagSet("enrol", flag.ContinueOnError) // errors go to standard error
-	ca := flags.String("ca", "", "the CA's certificate, in PEM")
-	dir := flags.String("dir", "", "the folder of requests and replies")
-	server := flags.String("url", "", "the CA's server, https://HOST:PORT/enrol, instead of a folder")
-	serverCA := flags.String("server-ca", "", "the only CAs to trust for that server's certificate, in PEM")
-	flags.StringVar(&e.ek, "ek", "rsa-2048", "the endorsement key on the CA's list")
-	owner := flags.String("owner-password-file", "", "a file with the password of the TPM's owner, to write the certificate to NV; default: the empty password")
-	if err := flags.Parse(args); err != nil || *ca == "" || (*dir == "") == (*server == "") || (*server == "") != (*serverCA == "") || flags.NArg() != 0 {
+	f := new(enrolFlags)
+	flags := f.set()
+	if err := flags.Parse(args); err != nil || f.ca == "" || (f.dir == "") == (f.server == "") || (f.server == "") != (f.serverCA == "") || flags.NArg() != 0 {
 		return fmt.Errorf("%w: want enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE) [--ek NAME] [--owner-password-file FILE]", errCommandLine)
 	}
+	e.ek = f.ek
 	var ok bool
 	if e.evidence, ok = c.Kind.(*preparedTPM); !ok || e.evidence.ak == nil {
 		return refusal.Config("evidence.tpm.ak", "a key by name", "an object, which says where to store the key's certificate")
@@ -61,18 +71,18 @@ func enrol(ctx context.Context, c *authenticator.Config, args []string, stdout i
 	if e.evidence.AK.Handle != 0 { // it may have a password, of which wrong tries are counted
 		return refusal.Config("evidence.tpm.ak.handle", "a persistent key", "a template: enrol proves only keys that it makes from one")
 	}
-	chain, err := readCertificates(*ca)
+	chain, err := readCertificates(f.ca)
 	if err != nil {
 		return err
 	}
 	e.ca = chain[0]
-	if *server == "" {
-		e.carry = func(ctx context.Context, spec *csr.Spec) (*csr.Request, error) { return e.carryIn(ctx, *dir, spec) }
-	} else if e.carry, err = overHTTPS(*server, *serverCA); err != nil {
+	if f.server == "" {
+		e.carry = func(ctx context.Context, spec *csr.Spec) (*csr.Request, error) { return e.carryIn(ctx, f.dir, spec) }
+	} else if e.carry, err = overHTTPS(f.server, f.serverCA); err != nil {
 		return err
 	}
-	if *owner != "" {
-		if e.owner, err = readPassword(*owner); err != nil {
+	if f.owner != "" {
+		if e.owner, err = readPassword(f.owner); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,8 @@ type Evidence struct {
 // Main is the program kubelet-authenticator. It runs the command of args, and returns its exit status:
 // 0, 1 after an error, 2 after a wrong command line, and 3 if discover does not find the cluster in time.
 // Two commands read no configuration: discover, which finds the cluster of a machine that has none, and
-// roots check, which compares downloaded certificates with the list of docs/vendor-roots.md.
+// roots check, which compares downloaded certificates with the list of docs/vendor-roots.md. identity needs
+// none on a machine with a TPM.
 func Main(args []string, stdout, stderr io.Writer, kinds ...Evidence) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -86,26 +87,35 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	flags := flag.NewFlagSet("kubelet-authenticator", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	path := flags.String("config", defaultConfig, "the configuration file, of kind "+settingsKind)
-	flags.Usage = func() {
-		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate | enrol --ca FILE (--dir FOLDER | --url URL --server-ca FILE) | roots check FILE... | discover -h")
-		flags.PrintDefaults()
-	}
-	if err := flags.Parse(args); err != nil {
+	printVersion := flags.Bool("version", false, "print the program's version")
+	flags.Usage = func() {} // below
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		usage(stdout, flags)
+		return nil
+	case err != nil:
+		usage(stderr, flags)
 		return errCommandLine
+	case *printVersion:
+		_, err := fmt.Fprintln(stdout, "kubelet-authenticator", version())
+		return err
 	}
 	command := flags.Arg(0)
 	if command == "" && os.Getenv(execInfo) != "" {
 		command = "credential"
 	}
-	switch command {
-	case "roots":
-		return roots(flags.Args()[1:], stdout, time.Now())
-	case "discover":
-		return newDiscovery(os.Stdin).command(ctx, flags.Args()[1:], stdout, stderr)
+	rest := flags.Args()[min(1, flags.NArg()):]
+	if help(stdout, command, rest) {
+		return nil
 	}
-	if !slices.Contains([]string{"credential", "daemon", "status", "rotate", "enrol"}, command) {
-		flags.Usage()
-		return fmt.Errorf("%w: command %s, want credential, daemon, status, rotate, enrol, roots or discover", errCommandLine, refusal.Quote(command))
+	given := false
+	flags.Visit(func(f *flag.Flag) { given = given || f.Name == "config" })
+	if done, err := withoutConfig(ctx, command, rest, source{*path, given, kinds}, stdout, stderr); done {
+		return err
+	}
+	if !slices.Contains(names(), command) {
+		usage(stderr, flags)
+		return fmt.Errorf("%w: command %s, want %s", errCommandLine, refusal.Quote(command), strings.Join(names(), ", "))
 	}
 	text, err := readFile(*path, configfile.MaxSize)
 	if err != nil {
@@ -120,7 +130,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 		return fmt.Errorf("%s: %w", *path, err)
 	}
 	if command == "enrol" { // which needs no cluster
-		return enrol(ctx, &c, flags.Args()[1:], stdout)
+		return enrol(ctx, &c, rest, stdout)
 	}
 	f, err := s.follower()
 	if err != nil {
@@ -149,7 +159,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	case "rotate":
 		return rotate(ctx, a, stdout)
 	}
-	return status(a, f, keptPassword(c.Kind), flags.Args()[1:], stdout)
+	return status(a, f, keptPassword(c.Kind), rest, stdout)
 }
 
 // daemon renews the certificates and, with a follower, keeps the kubeconfig current until ctx ends.
@@ -190,10 +200,15 @@ type report struct {
 	Discovery           *following `json:"discovery,omitempty"`
 }
 
-func status(a *authenticator.Authenticator, f *follower, kept passwordFile, args []string, stdout io.Writer) error {
+func statusFlags(form *string) *flag.FlagSet {
 	flags := flag.NewFlagSet("status", flag.ContinueOnError) // errors go to standard error
-	form := flags.String("o", "text", "text or json")
-	if err := flags.Parse(args); err != nil {
+	flags.StringVar(form, "o", "text", "text or json")
+	return flags
+}
+
+func status(a *authenticator.Authenticator, f *follower, kept passwordFile, args []string, stdout io.Writer) error {
+	var form string
+	if err := statusFlags(&form).Parse(args); err != nil {
 		return errCommandLine
 	}
 	s := report{Status: a.Status()}
@@ -207,7 +222,7 @@ func status(a *authenticator.Authenticator, f *follower, kept passwordFile, args
 		record, problems := f.status()
 		s.Discovery, s.Problems = &record, append(s.Problems, problems...)
 	}
-	switch *form {
+	switch form {
 	case "text":
 		if f != nil {
 			fmt.Fprintf(stdout, "Discovery document: last verified %s\n", s.Discovery.verified())
@@ -221,7 +236,7 @@ func status(a *authenticator.Authenticator, f *follower, kept passwordFile, args
 		e.SetIndent("", "  ")
 		err = e.Encode(s)
 	default:
-		return fmt.Errorf("%w: -o %s, want text or json", errCommandLine, refusal.Quote(*form))
+		return fmt.Errorf("%w: -o %s, want text or json", errCommandLine, refusal.Quote(form))
 	}
 	if err == nil && !s.Usable {
 		err = errNotUsable

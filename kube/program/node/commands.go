@@ -1,0 +1,93 @@
+package node
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+)
+
+// command describes a command to its user.
+type command struct {
+	name, args, does string
+	flags            func() *flag.FlagSet // nil without flags
+}
+
+// commands returns the program's commands.
+func commands() []command {
+	return []command{
+		{"credential", "", "is the kubelet's exec credential plugin: prints the client certificate, and gets one if there is none", nil},
+		{"daemon", "", "renews the certificates until it is ended, as the systemd service does", nil},
+		{"status", "[-o json]", "prints the certificates and the problems; status 1 without a usable client certificate", func() *flag.FlagSet { return statusFlags(new(string)) }},
+		{"rotate", "", "renews the certificates now", nil},
+		{"enrol", "--ca FILE (--dir FOLDER | --url URL --server-ca FILE) [--ek NAME] [--owner-password-file FILE]",
+			"has the operator's CA certify the machine's attestation key", func() *flag.FlagSet { return new(enrolFlags).set() }},
+		{"identity", "[--device PATH] [--ek NAME] [--roots FILE] [--node NAME] [-o inventory]",
+			"prints the machine's identity, or its line for the inventory; without a configuration file, of a TPM. It writes nothing", func() *flag.FlagSet { return new(identification).flags() }},
+		{"roots", "check FILE...", "compares downloaded certificates of TPM vendors with the list of docs/vendor-roots.md; reads no configuration file", nil},
+		{"discover", "ADDRESS...", "finds the cluster of a machine that has no configuration file; status 3 if it is not found in time", func() *flag.FlagSet { return new(discovery).flags(new([]string)) }},
+	}
+}
+
+// names returns the names of the commands.
+func names() []string {
+	var all []string
+	for _, c := range commands() {
+		all = append(all, c.name)
+	}
+	return all
+}
+
+// usage writes the help of the program.
+func usage(w io.Writer, flags *flag.FlagSet) {
+	fmt.Fprint(w, "usage: kubelet-authenticator [--config FILE] COMMAND\n\n")
+	for _, c := range commands() {
+		fmt.Fprintf(w, "  %s\n        %s\n", strings.TrimSpace(c.name+" "+c.args), c.does)
+	}
+	fmt.Fprint(w, "\nCOMMAND --help prints the flags of a command. Flags of all commands:\n")
+	flags.SetOutput(w)
+	flags.PrintDefaults()
+}
+
+// help writes the help of a command if the arguments ask for it.
+func help(w io.Writer, name string, args []string) bool {
+	n := slices.Index(names(), name)
+	if n < 0 || !slices.ContainsFunc(args, func(arg string) bool { return slices.Contains([]string{"-h", "-help", "--help"}, arg) }) {
+		return false
+	}
+	c := commands()[n]
+	fmt.Fprintf(w, "usage: %s\n\n%s %s.\n", strings.TrimSpace("kubelet-authenticator [--config FILE] "+c.name+" "+c.args), c.name, c.does)
+	if c.flags != nil {
+		fmt.Fprint(w, "\nFlags:\n")
+		flags := c.flags()
+		flags.SetOutput(w)
+		flags.PrintDefaults()
+	}
+	return true
+}
+
+// version returns the version of the program's module, which the Go command has written into it.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
+// withoutConfig runs a command that needs no configuration file, and reports whether it is one.
+func withoutConfig(ctx context.Context, name string, args []string, from source, stdout, stderr io.Writer) (done bool, err error) {
+	switch name {
+	case "roots":
+		return true, roots(args, stdout, time.Now())
+	case "discover":
+		return true, newDiscovery(os.Stdin).command(ctx, args, stdout, stderr)
+	case "identity":
+		return true, new(identification).command(ctx, args, from, stdout, stderr)
+	}
+	return false, nil
+}
