@@ -6,10 +6,11 @@
 //	kubelet-authenticator rotate       renews the certificates now
 //	kubelet-authenticator enrol        has the operator's CA certify the AK (command ak-ca)
 //	kubelet-authenticator identity     prints the machine's identity before it joins; -o inventory
+//	kubelet-authenticator doctor       examines machine, cluster and kubelet, and writes nothing
 //
 // The flag --config, before the command, names the configuration file; kube/deploy/node has an
 // example, and the unit. kubelet-authenticator --help lists all commands. The exit status is 1 after an
-// error and 2 after a wrong command line.
+// error, 2 after a wrong command line, and 4 to 6 if doctor finds a fault.
 package main
 
 import (

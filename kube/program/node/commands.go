@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // command describes a command to its user.
@@ -21,7 +24,7 @@ type command struct {
 // commands returns the program's commands.
 func commands() []command {
 	return []command{
-		{"credential", "", "is the kubelet's exec credential plugin: prints the client certificate, and gets one if there is none", nil},
+		{"credential", "", "is the kubelet's exec credential plugin: prints the client certificate, and gets one where it is missing", nil},
 		{"daemon", "", "renews the certificates until it is ended, as the systemd service does", nil},
 		{"status", "[-o json]", "prints the certificates and the problems; status 1 without a usable client certificate", func() *flag.FlagSet { return statusFlags(new(string)) }},
 		{"rotate", "", "renews the certificates now", nil},
@@ -29,9 +32,49 @@ func commands() []command {
 			"has the operator's CA certify the machine's attestation key", func() *flag.FlagSet { return new(enrolFlags).set() }},
 		{"identity", "[--device PATH] [--ek NAME] [--roots FILE] [--node NAME] [-o inventory]",
 			"prints the machine's identity, or its line for the inventory; without a configuration file, of a TPM. It writes nothing", func() *flag.FlagSet { return new(identification).flags() }},
+		{"doctor", "[--roots FILE]",
+			"examines the machine, the cluster and the kubelet's configuration, and writes nothing; status 4 if the machine is broken, else 5 for the cluster, 6 for the kubelet",
+			func() *flag.FlagSet { return new(examination).flags() }},
 		{"roots", "check FILE...", "compares downloaded certificates of TPM vendors with the list of docs/vendor-roots.md; reads no configuration file", nil},
 		{"discover", "ADDRESS...", "finds the cluster of a machine that has no configuration file; status 3 if it is not found in time", func() *flag.FlagSet { return new(discovery).flags(new([]string)) }},
 	}
+}
+
+// parseLine parses the flags before the command. done says that the arguments asked for help or the version alone.
+func parseLine(args []string, stdout, stderr io.Writer) (path source, rest []string, done bool, err error) {
+	flags := flag.NewFlagSet("kubelet-authenticator", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&path.file, "config", defaultConfig, "the configuration file, of kind "+settingsKind)
+	printVersion := flags.Bool("version", false, "print the program's version")
+	flags.Usage = func() {}
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		usage(stdout, flags)
+		return path, nil, true, nil
+	case err != nil:
+		usage(stderr, flags)
+		return path, nil, true, errCommandLine
+	case *printVersion:
+		_, err := fmt.Fprintln(stdout, "kubelet-authenticator", version())
+		return path, nil, true, err
+	}
+	flags.Visit(func(f *flag.Flag) { path.given = path.given || f.Name == "config" })
+	rest = flags.Args()
+	if len(rest) == 0 && os.Getenv(execInfo) != "" {
+		rest = []string{"credential"}
+	}
+	name := ""
+	if len(rest) != 0 {
+		name = rest[0]
+	}
+	switch {
+	case !slices.Contains(names(), name):
+		usage(stderr, flags)
+		return path, nil, true, fmt.Errorf("%w: command %s, want %s", errCommandLine, refusal.Quote(name), strings.Join(names(), ", "))
+	case help(stdout, name, rest[1:]):
+		return path, nil, true, nil
+	}
+	return path, rest, false, nil
 }
 
 // names returns the names of the commands.
@@ -88,6 +131,8 @@ func withoutConfig(ctx context.Context, name string, args []string, from source,
 		return true, newDiscovery(os.Stdin).command(ctx, args, stdout, stderr)
 	case "identity":
 		return true, new(identification).command(ctx, args, from, stdout, stderr)
+	case "doctor":
+		return true, (&examination{now: time.Now}).command(ctx, args, from, stdout, stderr)
 	}
 	return false, nil
 }

@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"flag"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,21 +14,21 @@ import (
 
 var update = flag.Bool("update", false, "write the golden outputs anew")
 
-// golden compares a text with a file of testdata, without the values that differ from run to run.
-func golden(t *testing.T, name, got string, replace ...string) {
+// masked returns an output without the values that differ from run to run, below its name.
+func masked(name, out string, replace ...string) string {
+	out = strings.NewReplacer(replace...).Replace(out)
+	out = regexp.MustCompile(`[0-9a-f]{64}`).ReplaceAllString(out, "<digest>")
+	return "-- " + name + " --\n" + regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ`).ReplaceAllString(out, "<time>")
+}
+
+// golden compares a text with a file of testdata.
+func golden(t *testing.T, name, got string) {
 	t.Helper()
-	got = strings.NewReplacer(replace...).Replace(got)
-	got = regexp.MustCompile(`[0-9a-f]{64}`).ReplaceAllString(got, "<digest>")
-	got = regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ`).ReplaceAllString(got, "<time>")
 	path := filepath.Join("testdata", name+".txt")
 	if *update {
 		testkit.MustDo(errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(path, []byte(got), 0o644)))
 	}
-	want, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("no %s: run the test with -update", path)
-	}
-	if testkit.MustDo(err); got != string(want) {
-		t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
+	if want := testkit.Must(os.ReadFile(path)); got != string(want) {
+		t.Errorf("%s (-update writes it): got\n%s\nwant\n%s", path, got, want)
 	}
 }

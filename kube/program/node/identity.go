@@ -94,23 +94,29 @@ type source struct {
 	kinds []Evidence
 }
 
-// settings reads the file. Without one, or with device or ek, they are those of a TPM.
+// read reads the file.
+func (f source) read() (*settings, error) {
+	text, err := readFile(f.file, configfile.MaxSize)
+	if err != nil {
+		return nil, err
+	}
+	s, err := parseSettings(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.file, err)
+	}
+	return s, nil
+}
+
+// settings reads the file. Without one, or with device or ek, the settings have a TPM and defaults.
 func (f source) settings(device, ek string) (*settings, error) {
 	if device == "" && ek == "" {
-		text, err := readFile(f.file, configfile.MaxSize)
-		if err == nil {
-			s, err := parseSettings(text)
-			if err != nil {
-				err = fmt.Errorf("%s: %w", f.file, err)
-			}
+		s, err := f.read()
+		if err == nil || f.given || !errors.Is(err, fs.ErrNotExist) {
 			return s, err
-		}
-		if f.given || !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
 		}
 	}
 	section, err := json.Marshal(map[string]any{"device": device, "ek": ek, "ekChainFromNV": true})
-	return &settings{Evidence: map[string]configfile.Section{tpm.Provider: section}}, err
+	return &settings{Kubelet: kubeletSettings{Config: defaultKubelet, Processes: true}, Evidence: map[string]configfile.Section{tpm.Provider: section}}, err
 }
 
 // machine is a machine's evidence, as the machine would present it.

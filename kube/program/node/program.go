@@ -18,14 +18,12 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
-	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -47,10 +45,11 @@ type Evidence struct {
 }
 
 // Main is the program kubelet-authenticator. It runs the command of args, and returns its exit status:
-// 0, 1 after an error, 2 after a wrong command line, and 3 if discover does not find the cluster in time.
+// 0, 1 after an error, 2 after a wrong command line, 3 if discover does not find the cluster in time, and 4, 5
+// or 6 if doctor finds the machine, the cluster or the kubelet's configuration broken.
 // Two commands read no configuration: discover, which finds the cluster of a machine that has none, and
-// roots check, which compares downloaded certificates with the list of docs/vendor-roots.md. identity needs
-// none on a machine with a TPM.
+// roots check, which compares downloaded certificates with the list of docs/vendor-roots.md. identity and
+// doctor need none on a machine with a TPM.
 func Main(args []string, stdout, stderr io.Writer, kinds ...Evidence) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -65,11 +64,14 @@ func Main(args []string, stdout, stderr io.Writer, kinds ...Evidence) int {
 }
 
 func exitStatus(err error) int {
+	var failed *broken
 	switch {
 	case errors.Is(err, errCommandLine):
 		return 2
 	case errors.Is(err, errUndecided):
 		return 3
+	case errors.As(err, &failed):
+		return int(failed.class)
 	case err != nil:
 		return 1
 	}
@@ -84,57 +86,29 @@ var errNotUsable = errors.New("the node has no usable client certificate")
 
 // run is the program.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []Evidence) error {
-	flags := flag.NewFlagSet("kubelet-authenticator", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	path := flags.String("config", defaultConfig, "the configuration file, of kind "+settingsKind)
-	printVersion := flags.Bool("version", false, "print the program's version")
-	flags.Usage = func() {} // below
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		usage(stdout, flags)
-		return nil
-	case err != nil:
-		usage(stderr, flags)
-		return errCommandLine
-	case *printVersion:
-		_, err := fmt.Fprintln(stdout, "kubelet-authenticator", version())
+	from, args, done, err := parseLine(args, stdout, stderr)
+	if done || err != nil {
 		return err
 	}
-	command := flags.Arg(0)
-	if command == "" && os.Getenv(execInfo) != "" {
-		command = "credential"
-	}
-	rest := flags.Args()[min(1, flags.NArg()):]
-	if help(stdout, command, rest) {
-		return nil
-	}
-	given := false
-	flags.Visit(func(f *flag.Flag) { given = given || f.Name == "config" })
-	if done, err := withoutConfig(ctx, command, rest, source{*path, given, kinds}, stdout, stderr); done {
+	from.kinds = kinds
+	command, rest := args[0], args[1:]
+	if done, err := withoutConfig(ctx, command, rest, from, stdout, stderr); done {
 		return err
 	}
-	if !slices.Contains(names(), command) {
-		usage(stderr, flags)
-		return fmt.Errorf("%w: command %s, want %s", errCommandLine, refusal.Quote(command), strings.Join(names(), ", "))
-	}
-	text, err := readFile(*path, configfile.MaxSize)
+	s, err := from.read()
 	if err != nil {
 		return err
-	}
-	s, err := parseSettings(text)
-	if err != nil {
-		return fmt.Errorf("%s: %w", *path, err)
 	}
 	c, err := s.config(kinds)
 	if err != nil {
-		return fmt.Errorf("%s: %w", *path, err)
+		return fmt.Errorf("%s: %w", from.file, err)
 	}
 	if command == "enrol" { // which needs no cluster
 		return enrol(ctx, &c, rest, stdout)
 	}
 	f, err := s.follower()
 	if err != nil {
-		return fmt.Errorf("%s: %w", *path, err)
+		return fmt.Errorf("%s: %w", from.file, err)
 	}
 	level := slog.LevelInfo
 	if command != "daemon" {

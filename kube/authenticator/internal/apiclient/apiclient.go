@@ -27,6 +27,7 @@ import (
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -249,6 +250,19 @@ func (c *Client) WhoAmI(ctx context.Context) (*authenticationv1.UserInfo, error)
 	}
 	who.Username = c.used.redact(who.Username)
 	return &who, nil
+}
+
+// MayFile returns whether the API server lets the credential's user file certificate requests
+// (SelfSubjectAccessReview).
+func (c *Client) MayFile(ctx context.Context) (bool, error) {
+	got, err := call(ctx, c, func(ctx context.Context) (*authorizationv1.SelfSubjectAccessReview, error) {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "create", Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}}}
+		got := new(authorizationv1.SelfSubjectAccessReview)
+		err := c.reviews.RESTClient().Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").Body(review).Do(ctx).Into(got)
+		return got, err
+	})
+	return err == nil && got.Status.Allowed && !got.Status.Denied, err
 }
 
 // CA returns the CA that verified the server's certificate at the first call. If there was no call yet,
