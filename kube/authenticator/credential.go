@@ -113,6 +113,11 @@ func (r *renewal) credentials() []credential {
 	return all
 }
 
+// freshToken says how the node gets a token.
+func (a *Authenticator) freshToken() string {
+	return "the machine's administrator puts a fresh bootstrap token into the kubeconfig, from an operator's kubectl nodeattest token " + a.config.NodeName
+}
+
 // hasCredential reports whether the configuration of the API server has a token or a certificate.
 func hasCredential(c *rest.Config) bool { return c.BearerToken != "" || len(c.CertData) != 0 }
 

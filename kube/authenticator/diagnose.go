@@ -194,7 +194,7 @@ func (d *diagnosis) stored() (*certstore.Pair, error) {
 
 // credential checks the client certificate or, without a usable one, the bootstrap token.
 func (d *diagnosis) credential(ctx context.Context, anonymous, configured *rest.Config) {
-	const ask = "the machine's administrator puts a fresh token into the kubeconfig, from an operator's kubectl nodeattest token "
+	ask := (&Authenticator{config: d.Config}).freshToken()
 	use, what := configured, "the bootstrap token"
 	p, err := d.stored()
 	switch {
@@ -204,7 +204,7 @@ func (d *diagnosis) credential(ctx context.Context, anonymous, configured *rest.
 		use, what = rest.CopyConfig(anonymous), "the client certificate until "+p.Leaf.NotAfter.UTC().Format(time.RFC3339)
 		use.CertData, use.KeyData = p.Chain, p.Key
 	case !hasCredential(configured):
-		d.add("token", "", checkDiagnosis.Refuse("no client certificate and no bootstrap token", ask+d.NodeName))
+		d.add("token", "", checkDiagnosis.Refuse("no client certificate and no bootstrap token", ask))
 		err = errors.New("no credential")
 	}
 	if err != nil {
@@ -214,7 +214,7 @@ func (d *diagnosis) credential(ctx context.Context, anonymous, configured *rest.
 	who, may, err := review(ctx, use)
 	switch {
 	case apierrors.IsUnauthorized(err):
-		d.add("token", "", &refusal.Error{Check: checkDiagnosis, Got: what + ", which the API server does not accept", Want: ask + d.NodeName, Err: err})
+		d.add("token", "", &refusal.Error{Check: checkDiagnosis, Got: what + ", which the API server does not accept", Want: ask, Err: err})
 	case who == "":
 		d.add("token", "", err)
 	default:

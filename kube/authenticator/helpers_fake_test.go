@@ -29,6 +29,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -200,6 +201,7 @@ func (f *fakeAPI) user(r *http.Request) (name string, groups []string) {
 
 const (
 	requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+	accessPath   = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	reviewsPath  = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 )
 
@@ -216,6 +218,8 @@ func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 		verb = "list"
 	case r.URL.Path == reviewsPath:
 		verb = "review"
+	case r.URL.Path == accessPath:
+		verb = "access"
 	}
 	f.log = append(f.log, verb+" "+user)
 	switch {
@@ -228,6 +232,9 @@ func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	case verb == "review":
 		answer(w, http.StatusCreated, &authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"},
 			Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: user, Groups: groups}}})
+	case verb == "access":
+		answer(w, http.StatusCreated, &authorizationv1.SelfSubjectAccessReview{TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
+			Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}})
 	case verb == "create":
 		f.create(w, r, user, groups)
 	case verb == "watch":

@@ -3,7 +3,6 @@ package authenticator
 import (
 	"context"
 	"crypto"
-	"errors"
 	"fmt"
 	"time"
 
@@ -17,18 +16,14 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkDenied is the check that fails for a request that the control plane has denied, or that
-// has failed. Got is the condition with its reason and message, for an administrator.
-const checkDenied refusal.Check = "denied"
-
-func isDenied(err error) bool { return errors.Is(err, checkDenied) }
-
 // join is one pass through hello, challenge and answer.
 type join struct {
 	api      *apiclient.Client
 	attester *attest.Attester // nil without evidence, which takes a single request
 	// prefix is the GenerateName of the requests.
 	prefix string
+	// nodeName is for errors.
+	nodeName string
 }
 
 const (
@@ -75,7 +70,7 @@ func (j *join) signed(ctx context.Context, spec *csr.Spec) ([]byte, error) {
 	if len(got.Status.Certificate) != 0 {
 		return got.Status.Certificate, nil
 	}
-	return nil, denied(got, refusedBy(got))
+	return nil, j.denied(got, refusedBy(got))
 }
 
 // challenge files hellos until one gets a challenge.
@@ -103,7 +98,7 @@ func (j *join) challenge(ctx context.Context, s attest.Subject) ([]byte, error) 
 		}
 		condition := refusedBy(got)
 		if again := condition == nil || condition.Reason == helloExpired; !again {
-			return nil, denied(got, condition)
+			return nil, j.denied(got, condition)
 		}
 		if try == maxHellos {
 			return nil, fmt.Errorf("hello %s: %w", got.Name, err)
@@ -124,8 +119,8 @@ func refusedBy(o *certificatesv1.CertificateSigningRequest) *certificatesv1.Cert
 	return nil
 }
 
-func denied(o *certificatesv1.CertificateSigningRequest, c *certificatesv1.CertificateSigningRequestCondition) error {
-	err := &refusal.Error{Check: checkDenied, Got: fmt.Sprintf("%s of request %s: %s: %s", c.Type, o.Name, c.Reason, c.Message), Want: "a certificate"}
+func (j *join) denied(o *certificatesv1.CertificateSigningRequest, c *certificatesv1.CertificateSigningRequestCondition) error {
+	err := &deniedError{request: o.Name, node: j.nodeName, condition: *c}
 	if c.Reason == versionDenied {
 		return &versionError{err, o.Annotations}
 	}

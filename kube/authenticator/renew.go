@@ -156,7 +156,7 @@ func (r *renewal) requestAnyCredential(ctx context.Context) (_ *certstore.Pair, 
 	all := r.credentials()
 	if len(all) == 0 {
 		return nil, &refusal.Error{Check: checkCredential, Got: "no valid certificate and no bootstrap token",
-			Want: "a fresh bootstrap token in the kubeconfig"}
+			Want: r.a.freshToken()}
 	}
 	var rejected []error
 	for _, c := range all {
@@ -170,6 +170,9 @@ func (r *renewal) requestAnyCredential(ctx context.Context) (_ *certstore.Pair, 
 		}
 		if x, ok := r.evidence.Prover.(explainer); ok && isDenied(err) {
 			err = x.explain(err)
+		}
+		if c.pair == nil && apierrors.IsUnauthorized(err) {
+			err = fmt.Errorf("the API server does not accept it (%w): %s", err, r.a.freshToken())
 		}
 		if err = fmt.Errorf("as %s: %w", c.name, err); c.pair != nil && !c.pair.Sealed && apierrors.IsUnauthorized(err) {
 			_ = r.a.refuse(nil, c.pair) // and on disk when the attempt ends
@@ -229,7 +232,7 @@ const maxPrefix = 200
 
 func (r *renewal) join(api *apiclient.Client) *join {
 	prefix := "nodeattest-" + r.slot.NodeName + "-"
-	return &join{api: api, attester: r.evidence.Attester, prefix: prefix[:min(len(prefix), maxPrefix)]}
+	return &join{api: api, attester: r.evidence.Attester, prefix: prefix[:min(len(prefix), maxPrefix)], nodeName: r.slot.NodeName}
 }
 
 // newKey makes a key: for a recovery certificate, one that cannot leave the machine.

@@ -90,8 +90,7 @@ func (a *Authenticator) Status() *Status {
 	if err != nil {
 		status.problem("API server: " + err.Error())
 	} else if !status.Usable && !status.Recoverable && !hasCredential(configured) {
-		status.problem("no usable certificate, no recovery certificate and no bootstrap token: put a fresh token into the kubeconfig, " +
-			"from an operator's kubectl nodeattest token " + a.config.NodeName)
+		status.problem("no usable certificate, no recovery certificate and no bootstrap token: " + a.freshToken())
 	}
 	return status
 }

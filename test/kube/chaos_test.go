@@ -293,7 +293,7 @@ func (s *siege) joinOnce(ctx context.Context, m *nodeMachine, r *rand.Rand, comm
 		switch {
 		case err == nil:
 			return nil
-		case !killed && strings.Contains(said, "Denied of request"):
+		case !killed && strings.Contains(said, "was denied with reason"):
 			return fmt.Errorf("it was refused: %s", said)
 		}
 		time.Sleep(between(r, 50*time.Millisecond, 500*time.Millisecond))

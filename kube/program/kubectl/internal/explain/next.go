@@ -8,6 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/remedies"
 )
 
 // Who has to act.
@@ -67,28 +68,28 @@ func (x *Explanation) nextOfDenial(held *membership.Held) Next {
 	if x.unread != "" {
 		return Next{operator, "this program cannot read evidence of " + x.unread + ": see the log and the Event of the controller that decides about it"}
 	}
-	switch remedyOf(x.Decision) {
-	case fileAgain:
+	switch remedies.Of(x.Decision.Reason, x.Decision.Message) {
+	case remedies.FileAgain:
 		return Next{node, "it will file a new request; if that is late again, check the node's clock and the controller's load"}
-	case newChallenge:
+	case remedies.NewChallenge:
 		return Next{node, "the key of the challenge was deleted or belongs to another cluster; the node will file a new request"}
-	case admitMachine:
+	case remedies.AdmitMachine:
 		return x.nextOfMembership(held)
-	case releaseName:
+	case remedies.ReleaseName:
 		return Next{operator, "a machine without evidence gets a node name once: if that machine is gone or was reinstalled, run kubectl delete node " + x.NodeName +
 			" and kubectl nodeattest release " + x.NodeName + "; the node then files a new request; otherwise another machine tried to become that node"}
-	case addMachine:
+	case remedies.AddMachine:
 		return Next{operator, "the inventory has no machine that may be node " + x.NodeName + " now: add it there; the node then files a new request"}
-	case matchMachine:
+	case remedies.MatchMachine:
 		return Next{operator, "the name, address or provider ID that is BROKEN above is not in the inventory for node " + x.NodeName +
 			": if it is the node's, add it to the inventory, otherwise remove it from the Node; the node then files a new request"}
-	case ownCertificate:
+	case remedies.OwnCertificate:
 		return Next{owner, "the kubelet used a certificate that was not issued to this machine through attestation: configure it to use the client certificate of kubelet-authenticator"}
-	case otherCluster:
+	case remedies.OtherCluster:
 		return Next{owner, "the node's configuration names another cluster"}
-	case mendSettings:
+	case remedies.MendSettings:
 		return Next{operator, "the controller's configuration does not serve this request or its kind of evidence: see the controller's log"}
-	case otherRequest:
+	case remedies.OtherRequest:
 		return Next{owner, "the request or its evidence is wrong: correct the rules that are BROKEN above, and do not approve the request as it is"}
 	}
 	return Next{operator, "find out which account denied it and why: this program does not know the reason " + x.Decision.Reason}
@@ -125,7 +126,7 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 	case r != nil && machine == "":
 		return Next{operator, "the record of node " + name + " is of machine " + string(r.Machine) + ", and this program cannot tell whether that machine filed the request: see the Event; " +
 			"if another one did, and the machine was not replaced, an attacker may want to be that node"}
-	case r != nil && x.Decision.Reason == reasonOf("registry-provider-id"):
+	case r != nil && x.Decision.Reason == remedies.Reason("registry-provider-id"):
 		return Next{operator, "the record of node " + name + " has a provider ID that differs from the inventory or the machine's evidence; if it is the same machine, renamed or spelled differently: " +
 			"kubectl nodeattest adopt " + name + " --provider-id ID, with the new ID"}
 	case r != nil:

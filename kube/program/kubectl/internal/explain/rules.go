@@ -10,6 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/remedies"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -226,7 +227,7 @@ func (x *Explanation) addDecision() {
 	}
 	for i := range x.Rules {
 		r := &x.Rules[i]
-		if reasonOf(r.Name) == d.Reason {
+		if remedies.Reason(r.Name) == d.Reason {
 			if r.State != Broken {
 				r.State, r.Got, r.Want = Broken, got, ""
 			}

@@ -1,4 +1,4 @@
-package explain
+package remedies
 
 import (
 	"errors"
@@ -17,12 +17,12 @@ import (
 func sourceOf(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
-	root := filepath.Join("..", "..", "..", "..", "..")
+	root := filepath.Join("..", "..", "..")
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && slices.Contains([]string{"explain", "test", "testdata", "tools", "examples", "vectors", ".git"}, d.Name()):
+		case d.IsDir() && slices.Contains([]string{"explain", "remedies", "test", "testdata", "tools", "examples", "vectors", ".git"}, d.Name()):
 			return filepath.SkipDir
 		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil
@@ -40,9 +40,9 @@ func sourceOf(t *testing.T) string {
 // TestRemedies compares the table of remedies with the code's checks.
 func TestRemedies(t *testing.T) {
 	source, seen := sourceOf(t), map[string]bool{}
-	for r, texts := range remedies {
+	for r, texts := range checks {
 		for check := range strings.FieldsSeq(texts) {
-			reason := reasonOf(check)
+			reason := Reason(check)
 			if seen[reason] {
 				t.Errorf("%s: it, or another check with its reason, is there twice", check)
 			}
@@ -50,22 +50,22 @@ func TestRemedies(t *testing.T) {
 			if !strings.Contains(source, `"`+check+`"`) {
 				t.Errorf("%s has a remedy, and no code has that check", check)
 			}
-			if got := remedyOf(&csr.Condition{Reason: reason}); got != r {
+			if got := Of(reason, ""); got != r {
 				t.Errorf("%s: got remedy %d, want %d", check, got, r)
 			}
 		}
 	}
 	for name, row := range map[string]struct {
 		condition csr.Condition
-		want      remedy
+		want      Remedy
 	}{
-		"a check":            {condition(csr.Decide(&refusal.Error{Check: "ak-mismatch", Got: "a", Want: "b"})), otherRequest},
-		"several checks":     {condition(csr.Decide(csr.Errors{{Check: "usages", Got: "a"}, {Check: "key-type", Got: "b"}})), otherRequest},
-		"a check of a kind":  {condition(csr.Decide(&refusal.Error{Check: "acme-seal", Err: errors.New("no seal")})), otherRequest},
-		"another approver's": {csr.Condition{Reason: "PolicyViolation", Message: "violates policy 7"}, unknownRemedy},
-		"no reason":          {csr.Condition{}, unknownRemedy},
+		"a check":            {condition(csr.Decide(&refusal.Error{Check: "ak-mismatch", Got: "a", Want: "b"})), OtherRequest},
+		"several checks":     {condition(csr.Decide(csr.Errors{{Check: "usages", Got: "a"}, {Check: "key-type", Got: "b"}})), OtherRequest},
+		"a check of a kind":  {condition(csr.Decide(&refusal.Error{Check: "acme-seal", Err: errors.New("no seal")})), OtherRequest},
+		"another approver's": {csr.Condition{Reason: "PolicyViolation", Message: "violates policy 7"}, Unknown},
+		"no reason":          {csr.Condition{}, Unknown},
 	} {
-		if got := remedyOf(&row.condition); got != row.want {
+		if got := Of(row.condition.Reason, row.condition.Message); got != row.want {
 			t.Errorf("%s: got remedy %d for %+v, want %d", name, got, row.condition, row.want)
 		}
 	}
