@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/apiclient"
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/kubelet"
 	"github.com/nodeattest/nodeattest/kube/authenticator/internal/nodecert"
+	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -126,7 +128,11 @@ func (d *diagnosis) server(ctx context.Context, anonymous *rest.Config) (skew ti
 	if err != nil {
 		return 0, refusal.Config("API", "a server that is not a URL", "https://host[:port][/path]")
 	}
-	t := &http.Transport{TLSHandshakeTimeout: diagnosisLimit, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10, DialContext: anonymous.Dial,
+	dial := anonymous.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	t := &http.Transport{TLSHandshakeTimeout: diagnosisLimit, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10, DialContext: recovered.Dial(dial),
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, ServerName: anonymous.ServerName}, //nolint:gosec // verified below, and sent no credential
 		Proxy:           http.ProxyFromEnvironment}
 	if anonymous.Proxy != nil {
