@@ -2,6 +2,10 @@ package node
 
 import (
 	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -12,7 +16,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/testkit"
+	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -68,14 +79,14 @@ func (p *patient) write(name, text string) string {
 	return p.path(name)
 }
 
-// examine runs doctor, and returns its exit status and output.
-func (p *patient) examine(device string, ca []byte, user, kubelet string, args ...string) (int, string) {
+// examine runs doctor with these fields of evidence.tpm, and returns its exit status and output.
+func (p *patient) examine(tpm string, ca []byte, user, kubelet string, args ...string) (int, string) {
 	p.t.Helper()
 	p.write("ca.crt", string(pemOf("CERTIFICATE", ca)))
 	kubeconfig := p.write("kubeconfig", "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: '"+p.server.URL+"', certificate-authority: ca.crt}}]\n"+
 		"users: [{name: u, user: {"+user+"}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n")
 	file := p.write("config.yaml", "apiVersion: "+configfile.APIVersion+"\nkind: "+settingsKind+"\nnodeName: node-1\nstateDir: "+p.path("state")+"\nkubeconfig: "+kubeconfig+
-		"\nevidence: {tpm: {device: "+device+"}}\nkubelet: {processes: false, flagFiles: [], config: "+
+		"\nevidence: {tpm: {"+tpm+"}}\nkubelet: {processes: false, flagFiles: [], config: "+
 		p.write("kubelet.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nrotateCertificates: "+kubelet+"\n")+"}\n")
 	var out, errs bytes.Buffer
 	err := (&examination{now: p.now}).command(p.t.Context(), args, source{file, true, nil}, &out, &errs)
@@ -136,7 +147,7 @@ func TestDoctor(t *testing.T) {
 				}
 				return s
 			}
-			status, out := p.examine(paths[or(c.device, "ok")], ca, or(c.user, "token: "+goodToken), or(c.kubelet, "false"), args...)
+			status, out := p.examine("device: "+paths[or(c.device, "ok")], ca, or(c.user, "token: "+goodToken), or(c.kubelet, "false"), args...)
 			if status != c.status || c.first != "" && !strings.HasPrefix(out, "BROKEN   "+c.first+" ") || strings.Contains(out, "BROKEN") != (c.first != "") {
 				t.Errorf("status %d, want %d with %s first:\n%s", status, c.status, c.first, out)
 			}
@@ -169,7 +180,7 @@ func TestDoctorStateUnchanged(t *testing.T) {
 	testkit.MustDo(os.Mkdir(p.path("state"), 0o700))
 	testkit.MustDo(os.WriteFile(p.path("state/client.pem"), []byte("cut"), 0o600))
 	before := testkit.Must(os.Stat(p.path("state")))
-	status, out := p.examine(devicePath(device), p.server.Certificate().Raw, "token: "+goodToken, "false")
+	status, out := p.examine("device: "+devicePath(device), p.server.Certificate().Raw, "token: "+goodToken, "false")
 	after := testkit.Must(os.Stat(p.path("state")))
 	if names := testkit.Must(os.ReadDir(p.path("state"))); status != 0 || len(names) != 1 || !before.ModTime().Equal(after.ModTime()) {
 		t.Errorf("status %d, %d files:\n%s", status, len(names), out)
@@ -190,5 +201,54 @@ func TestDoctorWithoutFile(t *testing.T) {
 	}
 	if status, _ := runMain(nil, "doctor", "now"); status != 2 {
 		t.Errorf("an argument: status %d", status)
+	}
+}
+
+// TestNoTries: with a wrong password for a key whose wrong passwords the TPM counts, neither command tries it.
+func TestNoTries(t *testing.T) {
+	device := tpmsim.Swtpm(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}})
+	template := tpm.AKTemplateECDSAP256()
+	template.ObjectAttributes.NoDA = false
+	made := testkit.Must(tpm2.CreatePrimary{PrimaryHandle: tpm2.AuthHandle{Handle: tpm2.TPMRHEndorsement, Auth: tpm2.PasswordAuth(nil)}, InPublic: tpm2.New2B(*template),
+		InSensitive: tpm2.TPM2BSensitiveCreate{Sensitive: &tpm2.TPMSSensitiveCreate{UserAuth: tpm2.TPM2BAuth{Buffer: []byte("right")}}}}.Execute(device))
+	testkit.Must(tpm2.EvictControl{Auth: tpm2.AuthHandle{Handle: tpm2.TPMRHOwner, Auth: tpm2.PasswordAuth(nil)},
+		ObjectHandle: &tpm2.NamedHandle{Handle: made.ObjectHandle, Name: made.Name}, PersistentHandle: 0x81020001}.Execute(device))
+	testkit.Must(tpm2.FlushContext{FlushHandle: made.ObjectHandle}.Execute(device))
+	public := testkit.Must(testkit.Must(statement.ParsePublic(made.OutPublic.Bytes())).Key())
+	certificate := testkit.Must(device.CertifyAK(public))
+	wrong := written(t, "password", []byte("wrong"))
+	section := "device: " + devicePath(device) + ", akPasswordFile: " + wrong + `, ak: {handle: "0x81020001", certificatesFile: ` + written(t, "ak.pem", pemOf("CERTIFICATE", certificate.Raw)) + "}"
+	p := newPatient(t)
+	if status, out := p.examine(section, p.server.Certificate().Raw, "token: "+goodToken, "false"); status != 0 {
+		t.Errorf("doctor: status %d\n%s", status, out)
+	}
+	if status, out := runMain(nil, "--config", p.path("config.yaml"), "identity", "--roots", pemFile(t, device.CA())); status != 0 || !strings.Contains(out, "AK:           P-256") || !strings.Contains(out, "profile TCG AK") {
+		t.Errorf("identity: status %d\n%s", status, out)
+	}
+	if n := counted(t, device); n != 0 {
+		t.Errorf("the TPM has counted %d wrong passwords", n)
+	}
+	k := testkit.Must(kindOf("{" + section + "}"))
+	prover := testkit.Must(k.Open(t.Context()))
+	err := prover.Use(t.Context(), attest.StageAnswer, func(s attest.Session) error {
+		_, err := s.Answer(t.Context(), testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), &attest.Challenged{})
+		return err
+	})
+	if n := counted(t, device); n != 1 {
+		t.Errorf("the TPM counts no wrong password of this key: %d, %v", n, err)
+	}
+	testkit.MustDo(prover.Close())
+}
+
+// TestDoctorOfOthers: evidence of another kind is read once, and a machine without evidence has no device.
+func TestDoctorOfOthers(t *testing.T) {
+	rack := Evidence{Name: "rack", Open: func(func(any) error) (authenticator.Evidence, error) {
+		return authenticator.EvidenceOf("rack", func(context.Context) (attest.Prover, error) { return nil, errors.New("slot 7 is empty") }), nil
+	}}
+	for section, want := range map[string]string{"{rack: {}}": "BROKEN   device      slot 7 is empty", "{none: {}}\nsignerName: " + csr.SignerClientInsecure: "ok       device      not used"} {
+		file := written(t, "config.yaml", []byte("apiVersion: "+configfile.APIVersion+"\nkind: "+settingsKind+"\nnodeName: node-1\nkubeconfig: /nonexistent\nkubelet: {processes: false, flagFiles: [], config: ''}\nevidence: "+section+"\n"))
+		if status, out := runMain([]Evidence{rack}, "--config", file, "doctor"); (status != 4) == strings.HasPrefix(want, "BROKEN") || !strings.Contains(out, want) {
+			t.Errorf("%s: status %d\n%s", section, status, out)
+		}
 	}
 }
