@@ -32,14 +32,15 @@ func TestTroubleshootingPageBites(t *testing.T) {
 	root := fixture(t, map[string]string{
 		"oid/oid.go": "package oid\n\nimport \"" + modulePath + "/refusal\"\n\nconst CheckSize refusal.Check = \"oid-size\"\n\n" +
 			"const ReasonGood, mostly = \"Good\", \"Bad\"\n\ntype other string\n\nconst reasonOther other = \"Other\"\n",
-		"oid/event.go":              "package oid\n\nfunc event() {\n\treason := \"Happened\"\n\t_ = decision{Reason: \"Given\"}\n\t_, reason = 0, \"not a reason\"\n}\n",
-		"oid/oid_test.go":           "package oid\n\nconst reasonOfATest = \"Tested\"\n",
-		"oid/oidtest/oid.go":        "package oidtest\n\nimport \"" + modulePath + "/refusal\"\n\nconst checkHelper refusal.Check = \"helper\"\n\nconst reasonHelper = \"Helped\"\n",
-		"test/forge/forge.go":       "package forge\n\nimport \"" + modulePath + "/refusal\"\n\nconst checkForge refusal.Check = \"forge\"\n",
-		"kube/deploy/a/policy.yaml": "spec:\n  validations:\n    - expression: a\n      message: \"do not: ask\"\n    - expression: b\n      message: >-\n        two lines\n        of text\n      reason: Forbidden\n",
+		"oid/event.go":                   "package oid\n\nfunc event() {\n\treason := \"Happened\"\n\t_ = decision{Reason: \"Given\"}\n\t_, reason = 0, \"not a reason\"\n}\n",
+		"oid/oid_test.go":                "package oid\n\nconst reasonOfATest = \"Tested\"\n",
+		"oid/oidtest/oid.go":             "package oidtest\n\nimport \"" + modulePath + "/refusal\"\n\nconst checkHelper refusal.Check = \"helper\"\n\nconst reasonHelper = \"Helped\"\n",
+		"test/forge/forge.go":            "package forge\n\nimport \"" + modulePath + "/refusal\"\n\nconst checkForge refusal.Check = \"forge\"\n",
+		"claims/internal/alive/alive.go": "package alive\n\nvar Pod = Resource{\"old pod\", \"pods\"}\n\nfunc check(r string) any { return refusal.Check(r + \"-\" + r) }\n",
+		"kube/deploy/a/policy.yaml":      "spec:\n  validations:\n    - expression: a\n      message: \"do not: ask\"\n    - expression: b\n      message: >-\n        two lines\n        of text\n      reason: Forbidden\n",
 	})
 	const head = "| text | meaning | who | what to do |\n| --- | --- | --- | --- |\n"
-	const rest = "| `Good`, `Happened` | why | operator | this |\n| `Given` | why | no act | none |\n| `do not: ask` | why | operator | this |\n| `two lines of text` | why | operator | this |\n"
+	const rest = "| `Good`, `Happened` | why | operator | this |\n| `Given`, `Forbidden` | why | no act | none |\n| `old-pod-gone`, `old-pod-uid`, `old-pod-deleted` | why | author | this |\n| `do not: ask` | why | operator | this |\n| `two lines of text` | why | operator | this |\n"
 	const sound = head + "| `oid-size` | why | owner | this |\n" + rest
 	for _, tt := range []struct {
 		name, page string
@@ -52,7 +53,9 @@ func TestTroubleshootingPageBites(t *testing.T) {
 		{"only in the text of a row", head + rest + "| `Good` | not `oid-size` | operator | this |\n", []string{"no row has `oid-size`", "`Good` is in two rows"}},
 		{"reason", strings.Replace(sound, "`Good`, ", "", 1), []string{"no row has `Good`"}},
 		{"reason of an assignment", strings.Replace(sound, ", `Happened`", "", 1), []string{"no row has `Happened`"}},
-		{"reason of a field", strings.Replace(sound, "`Given`", "`Good`", 1), []string{"no row has `Given`", "`Good` is in two rows"}},
+		{"reason of a field", strings.Replace(sound, "`Given`, ", "`Good`, ", 1), []string{"no row has `Given`", "`Good` is in two rows"}},
+		{"reason of a policy", strings.Replace(sound, ", `Forbidden`", "", 1), []string{"no row has `Forbidden`"}},
+		{"check put together", strings.Replace(sound, ", `old-pod-uid`", "", 1), []string{"no row has `old-pod-uid`"}},
 		{"message", strings.Replace(sound, "two lines of text", "two lines", 1), []string{"no row has `two lines of text`", "no source has `two lines`"}},
 		{"unknown name", strings.Replace(sound, "`oid-size`", "`oid-size`, `oid-gone`", 1), []string{"no source has `oid-gone`"}},
 		{"helper's check", strings.Replace(sound, "`oid-size`", "`oid-size`, `helper`", 1), []string{"no source has `helper`"}},
@@ -69,13 +72,28 @@ func TestTroubleshootingPageBites(t *testing.T) {
 	}
 }
 
+func TestComposedChecks(t *testing.T) {
+	for file, want := range map[string]string{"claims/review.go": "review-a-name review-a-uid review-b", "csr/other.go": "a check that csr/other.go puts together"} {
+		source := "case of(alive.A), name == \"b\":\n\treturn Check(\"review-\" + name)\n"
+		if got := strings.Join(composedChecks(file, source), " "); got != want {
+			t.Errorf("%s: got %q, want %q", file, got, want)
+		}
+	}
+	if got := composedChecks("csr/other.go", "return p.Check(\"a\", b+\"c\")\n"); got != nil {
+		t.Errorf("got %q", got)
+	}
+}
+
 // actors are the people who can end a problem, as the page's introduction has them.
 var actors = []string{"operator", "owner", "administrator", "author", "no act"}
 
 func troubleshootingProblems(t *testing.T, root, page string) (rows int, problems []string) {
 	t.Helper()
 	known, reasonOf := knownTexts(t, root)
-	seen := map[string]bool{}
+	seen, asReasons := map[string]bool{}, map[string]bool{}
+	for _, reason := range reasonOf {
+		asReasons[reason] = true
+	}
 	wrong := func(problem string) { problems = append(problems, troubleshootingPage+": "+problem) }
 	head := ""
 	for line := range strings.Lines(page) {
@@ -104,7 +122,7 @@ func troubleshootingProblems(t *testing.T, root, page string) (rows int, problem
 			switch {
 			case !known[text]:
 				wrong("no source has `" + text + "`")
-			case seen[text]:
+			case seen[text] && !asReasons[text]: // a reason of a check may also be one of its own
 				wrong("`" + text + "` is in two rows")
 			case head == "reason" && reasonOf[text] != "" && !slices.Contains(texts, reasonOf[text]):
 				wrong("no `" + reasonOf[text] + "` next to `" + text + "`")
@@ -117,10 +135,6 @@ func troubleshootingProblems(t *testing.T, root, page string) (rows int, problem
 	}
 	if rows == 0 {
 		return 0, []string{troubleshootingPage + " has no rows"}
-	}
-	asReasons := map[string]bool{}
-	for _, reason := range reasonOf {
-		asReasons[reason] = true
 	}
 	for text := range known {
 		if !seen[text] && !asReasons[text] {
@@ -162,25 +176,28 @@ func knownTexts(t *testing.T, root string) (known map[string]bool, reasonOf map[
 			}
 		}
 	}
-	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
-		name := entry.Name()
-		switch {
+	take := func(texts []string) {
+		for _, text := range texts {
+			known[text] = true
+		}
+	}
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		file, err := filepath.Rel(root, name)
+		file = filepath.ToSlash(file)
+		switch base := entry.Name(); {
 		case err != nil:
 			return err
-		case entry.IsDir():
-			rel, err := filepath.Rel(root, file)
-			if err == nil && (name == "testdata" || strings.HasPrefix(name, ".") && file != root || onlyTests(filepath.ToSlash(rel))) {
-				return filepath.SkipDir
-			}
-			return err
-		case strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go"):
-			for _, reason := range reasonsIn(t, file) {
-				known[reason] = true
-			}
-		case strings.HasSuffix(name, ".yaml") && strings.Contains(filepath.ToSlash(file), "kube/deploy/"):
-			for _, found := range policyMessage.FindAllStringSubmatch(readFile(t, file), -1) {
-				known[strings.Join(strings.Fields(strings.Trim(strings.TrimPrefix(found[1], ">-"), `"`)), " ")] = true
-			}
+		case entry.IsDir() && (base == "testdata" || strings.HasPrefix(base, ".") && file != "." || onlyTests(file)):
+			return filepath.SkipDir
+		case strings.HasSuffix(base, ".go") && !strings.HasSuffix(base, "_test.go"):
+			text := readFile(t, name)
+			take(reasonsIn(t, text))
+			take(composedChecks(file, text))
+		case strings.HasSuffix(base, ".yaml") && strings.HasPrefix(file, "kube/deploy/"):
+			take(policyTexts(readFile(t, name)))
 		}
 		return nil
 	})
@@ -190,18 +207,63 @@ func knownTexts(t *testing.T, root string) (known map[string]bool, reasonOf map[
 	return known, reasonOf
 }
 
+// composed are the files that put checks together of a word and a name, and how they do.
+var composed = []struct {
+	file  string
+	name  *regexp.Regexp
+	forms []string
+}{
+	{"claims/internal/alive/alive.go", regexp.MustCompile(`= Resource\{"([a-z ]+)"`), []string{"%-gone", "%-uid", "%-deleted"}},
+	{"claims/review.go", regexp.MustCompile(`\bof\(alive\.(\w+)\)`), []string{"review-%-name", "review-%-uid"}},
+	{"claims/review.go", regexp.MustCompile(`\bname == "([a-z-]+)"`), []string{"review-%"}},
+}
+
+// puts matches code that puts a check together.
+var puts = regexp.MustCompile(`\bCheck\([^"()\n]*"[a-z-]*" \+|\bCheck\(.*\+ "-" \+`)
+
+// composedChecks are the checks that a file puts together. Of another file than the known ones, it is a
+// text that no row has.
+func composedChecks(file, text string) (texts []string) {
+	for _, c := range composed {
+		if c.file != file {
+			continue
+		}
+		for _, found := range c.name.FindAllStringSubmatch(text, -1) {
+			for _, form := range c.forms {
+				texts = append(texts, strings.Replace(form, "%", strings.ReplaceAll(strings.ToLower(found[1]), " ", "-"), 1))
+			}
+		}
+	}
+	if len(texts) == 0 && puts.MatchString(text) {
+		return []string{"a check that " + file + " puts together"}
+	}
+	return texts
+}
+
 var (
-	reasonName = regexp.MustCompile(`^[rR]eason([A-Z]\w*)?$`)
-	reasonText = regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
+	reasonName   = regexp.MustCompile(`^[rR]eason([A-Z]\w*)?$`)
+	reasonText   = regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
+	policyReason = regexp.MustCompile(`(?m)^ +reason: (\w+)$`)
 	// policyMessage is the message of a validation: in one line, or folded and indented by eight spaces or more.
 	policyMessage = regexp.MustCompile(`(?m)^ +message: (>-(?:\n {8,}.*[^:\n])+|.+)$`)
 )
 
-// reasonsIn are the reasons that a file writes: constants, variables and fields named reason. A constant
+// policyTexts are the messages of validations and the status reasons that a manifest has.
+func policyTexts(manifest string) (texts []string) {
+	for _, found := range policyReason.FindAllStringSubmatch(manifest, -1) {
+		texts = append(texts, found[1])
+	}
+	for _, found := range policyMessage.FindAllStringSubmatch(manifest, -1) {
+		texts = append(texts, strings.Join(strings.Fields(strings.Trim(strings.TrimPrefix(found[1], ">-"), `"`)), " "))
+	}
+	return texts
+}
+
+// reasonsIn are the reasons that a source writes: constants, variables and fields named reason. A constant
 // with a type is no reason of ours, but of that type.
-func reasonsIn(t *testing.T, file string) (reasons []string) {
+func reasonsIn(t *testing.T, source string) (reasons []string) {
 	t.Helper()
-	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	f, err := parser.ParseFile(token.NewFileSet(), "", source, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}
