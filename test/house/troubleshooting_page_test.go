@@ -62,7 +62,7 @@ func TestTroubleshootingPageBites(t *testing.T) {
 		{"no act", strings.Replace(sound, "| owner | this |", "| owner | |", 1), []string{"`oid-size`: an empty cell"}},
 		{"unknown actor", strings.Replace(sound, "| owner |", "| people |", 1), []string{"`oid-size`: people acts, want"}},
 		{"cells", strings.Replace(sound, "| owner | this |", "| owner |", 1), []string{"`oid-size`: 3 cells, want 4"}},
-		{"no name", sound + "| nothing | why | owner | this |\n", []string{"a row that names nothing: nothing"}},
+		{"no name", sound + "| nothing | why | owner | this |\n", []string{"nothing: names nothing"}},
 		{"no rows", "# Title\n", []string{"has no rows"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -87,14 +87,13 @@ func TestComposedChecks(t *testing.T) {
 // actors are the people who can end a problem, as the page's introduction has them.
 var actors = []string{"operator", "owner", "administrator", "author", "no act"}
 
-func troubleshootingProblems(t *testing.T, root, page string) (rows int, problems []string) {
-	t.Helper()
-	known, reasonOf := knownTexts(t, root)
-	seen, asReasons := map[string]bool{}, map[string]bool{}
-	for _, reason := range reasonOf {
-		asReasons[reason] = true
-	}
-	wrong := func(problem string) { problems = append(problems, troubleshootingPage+": "+problem) }
+// A headedRow is a row of a table, with the first cell of the table's head.
+type headedRow struct {
+	head  string
+	cells []string
+}
+
+func headedRows(page string) (rows []headedRow) {
 	head := ""
 	for line := range strings.Lines(page) {
 		line = strings.TrimSpace(line)
@@ -106,31 +105,43 @@ func troubleshootingProblems(t *testing.T, root, page string) (rows int, problem
 		for n := range cells {
 			cells[n] = strings.TrimSpace(cells[n])
 		}
-		if head == "" {
+		switch {
+		case head == "":
 			head = cells[0]
-			continue
+		case strings.Trim(cells[0], "-") != "":
+			rows = append(rows, headedRow{head, cells})
 		}
-		if strings.Trim(cells[0], "- ") == "" || head == "who" {
+	}
+	return rows
+}
+
+func troubleshootingProblems(t *testing.T, root, page string) (rows int, problems []string) {
+	t.Helper()
+	known, reasonOf := knownTexts(t, root)
+	seen, asReasons := map[string]bool{}, map[string]bool{}
+	for _, reason := range reasonOf {
+		asReasons[reason] = true
+	}
+	wrong := func(problem string) { problems = append(problems, troubleshootingPage+": "+problem) }
+	for _, row := range headedRows(page) {
+		if row.head == "who" { // the actors
 			continue
 		}
 		rows++
-		texts := quotedIn(cells[0])
-		if len(texts) == 0 {
-			wrong("a row that names nothing: " + cells[0])
-		}
+		texts := quotedIn(row.cells[0])
 		for _, text := range texts {
 			switch {
 			case !known[text]:
 				wrong("no source has `" + text + "`")
 			case seen[text] && !asReasons[text]: // a reason of a check may also be one of its own
 				wrong("`" + text + "` is in two rows")
-			case head == "reason" && reasonOf[text] != "" && !slices.Contains(texts, reasonOf[text]):
+			case row.head == "reason" && reasonOf[text] != "" && !slices.Contains(texts, reasonOf[text]):
 				wrong("no `" + reasonOf[text] + "` next to `" + text + "`")
 			}
 			seen[text] = true
 		}
-		if problem := rowProblem(cells); problem != "" && len(texts) != 0 {
-			wrong("`" + texts[0] + "`: " + problem)
+		if problem := rowProblem(row.cells, texts); problem != "" {
+			wrong(row.cells[0] + ": " + problem)
 		}
 	}
 	if rows == 0 {
@@ -145,8 +156,10 @@ func troubleshootingProblems(t *testing.T, root, page string) (rows int, problem
 	return rows, problems
 }
 
-func rowProblem(cells []string) string {
+func rowProblem(cells, texts []string) string {
 	switch {
+	case len(texts) == 0:
+		return "names nothing"
 	case len(cells) != 4:
 		return strconv.Itoa(len(cells)) + " cells, want 4"
 	case slices.Contains(cells, ""):
