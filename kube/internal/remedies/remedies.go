@@ -14,7 +14,7 @@ type Remedy int
 
 // The remedies.
 const (
-	Unknown  Remedy = iota
+	Unknown        Remedy = iota
 	FileAgain             // the node does so without help
 	NewChallenge          // likewise
 	AddMachine            // to the inventory
