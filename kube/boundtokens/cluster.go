@@ -21,7 +21,8 @@ type Options struct {
 	// such a token is refused ("secret-gone").
 	Secrets bool
 	// Timeout is how long a single request to the API server may take, with its answer; 0 means 5
-	// seconds. It must not be negative.
+	// seconds. It must not be negative. client-go gives the time of a credential plugin (ExecProvider) no
+	// limit: a request waits for a plugin that hangs.
 	Timeout time.Duration
 }
 
