@@ -67,8 +67,8 @@ func TestNodeAsksForTokens(t *testing.T) {
 		want     string
 	}{
 		{"another node's pod", others.Name, others.UID, vaultAudience, "bound to a pod scheduled on a different node"},
-		{"an audience that no volume has", own.Name, own.UID, "https://else.example", "not found in pod spec volume"},
-		{"the API server's audience", own.Name, own.UID, controlplane.Issuer, "not found in pod spec volume"},
+		{"an audience that no volume has", own.Name, own.UID, "https://else.example", "is not authorized to request tokens for"},
+		{"the API server's audience", own.Name, own.UID, controlplane.Issuer, "is not authorized to request tokens for"},
 		{"a pod that moved, by its old UID", moves.Name, moves.UID, vaultAudience, "does not match the UID in record"},
 		{"a pod that moved, by its new UID", there.Name, there.UID, vaultAudience, "bound to a pod scheduled on a different node"},
 		{"a pod that is gone", "gone", own.UID, vaultAudience, `pod "gone" not found`},
