@@ -122,12 +122,12 @@ func TestProviderIDs(t *testing.T) {
 		})
 	}
 	for name, row := range map[string]struct{ path, body, providerID, want string }{
-		"another machine's name":  {"instance/name", "vm-2", "auto", ": ProviderId: "},
-		"another zone":            {"instance/zone", "projects/1/zones/europe-west1-c", "auto", ": ProviderId: "},
+		"another machine's name":  {"instance/name", "vm-2", "auto", "denied with reason ProviderId, "},
+		"another zone":            {"instance/zone", "projects/1/zones/europe-west1-c", "auto", "denied with reason ProviderId, "},
 		"no name":                 {"instance/name", "", "auto", "providerID: metadata-server: got instance/name"},
 		"a name with a line":      {"instance/name", "vm-1\nvm-2", "auto", "providerID: metadata-server: got instance/name"},
-		"typed, of another":       {"", "", "gce://example-project/europe-west1-b/vm-2", ": ProviderId: "},
-		"none, where one must be": {"", "", "", ": ProviderIdMissing: "},
+		"typed, of another":       {"", "", "gce://example-project/europe-west1-b/vm-2", "denied with reason ProviderId, "},
+		"none, where one must be": {"", "", "", "denied with reason ProviderIdMissing, "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lies := lyingMetadata(t, server, "/computeMetadata/v1/"+row.path, row.body)

@@ -301,7 +301,7 @@ func (v *versions) testForged(t *testing.T, lax, strict *nodeMachine) {
 		{strict, "rack/v1", map[string]int{"rack/v2": 1}},
 	} {
 		stop := v.forger(t, row.node, row.forge)
-		v.refuses(t, row.node, "Denied", row.want)
+		v.refuses(t, row.node, "denied with reason", row.want)
 		stop()
 	}
 }

@@ -243,6 +243,9 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 		return err
 	}
 	c, arguments, err := commandOf(flags, own)
+	if err == nil && c.name == publishCommand { // whose connection is the kubeconfig's
+		p.publishServer, overrides.ClusterInfo.Server = overrides.ClusterInfo.Server, ""
+	}
 	if err == nil {
 		err = p.missing(c)
 	}
@@ -252,9 +255,6 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	case c.files != nil:
 		p.reach = func() error { return p.connect(rules, overrides) }
 		return c.files(p, ctx, arguments)
-	}
-	if c.name == publishCommand { // whose connection is the kubeconfig's
-		p.publishServer, overrides.ClusterInfo.Server = overrides.ClusterInfo.Server, ""
 	}
 	p.namespace = cmp.Or(overrides.Context.Namespace, defaultNamespace)
 	if err = p.connect(rules, overrides); err != nil {
