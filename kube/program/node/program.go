@@ -45,8 +45,8 @@ type Evidence struct {
 }
 
 // Main is the program kubelet-authenticator. It runs the command of args, and returns its exit status:
-// 0, 1 after an error, 2 after a wrong command line, 3 if discover does not find the cluster in time, and 4, 5
-// or 6 if doctor finds the machine, the cluster or the kubelet's configuration broken.
+// 0, 1 after an error, 2 after a wrong command line, 3 if discover does not find the cluster or migrate gets no
+// certificate in time, and 4, 5 or 6 if doctor finds the machine, the cluster or the kubelet's configuration broken.
 // Two commands read no configuration: discover, which finds the cluster of a machine that has none, and
 // roots check, which compares downloaded certificates with the list of docs/vendor-roots.md. identity and
 // doctor need none on a machine with a TPM.
@@ -132,6 +132,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 		return daemon(ctx, a, f)
 	case "rotate":
 		return rotate(ctx, a, stdout)
+	case "migrate":
+		return migrate(ctx, a, &c, s.Kubeconfig, from.file, rest, stdout, stderr)
 	}
 	return status(a, f, keptPassword(c.Kind), rest, stdout)
 }

@@ -1,0 +1,264 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Phases of a journal. An interrupted run is put back in the first, and ended in the second.
+const (
+	phaseChanging = "changing"
+	phaseReady    = "ready"
+)
+
+// journal is written before the first change, in stateDir, and removed after the last one.
+type journal struct {
+	Phase string    `json:"phase"`
+	Files []changed `json:"files"`
+	// Kubelet is systemd's InvocationID of the kubelet before the change: with another one, the kubelet may
+	// have read new files, and is restarted when they are put back.
+	Kubelet string `json:"kubelet"`
+	// Service says that the kubelet-authenticator's service ran before.
+	Service bool `json:"service"`
+}
+
+// changed is a file that is being replaced.
+type changed struct {
+	Path string `json:"path"`
+	// Existed says that there was a file, and NewFolder that not even its folder was there.
+	Existed   bool `json:"existed"`
+	NewFolder bool `json:"newFolder"`
+}
+
+// kept is the other name of the old file: a link in the same folder, so that no full disk keeps it from
+// being put back, with its owner and its mode. staged is the new file before the switch. systemd reads
+// neither name.
+func (c changed) kept() string   { return nextTo(c.Path, "old") }
+func (c change) staged() string  { return nextTo(c.path, "new") }
+func (c changed) staged() string { return nextTo(c.Path, "new") }
+
+func nextTo(path, what string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".migrate-"+what)
+}
+
+func (m *migration) journalPath() string { return filepath.Join(m.stateDir, "migration.json") }
+
+func (m *migration) write(j *journal) error {
+	text, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	return m.step("journal "+j.Phase, func() error { return safefile.Replace(m.journalPath(), safefile.Content(text)) })
+}
+
+// begin writes the journal.
+func (m *migration) begin(ctx context.Context, changes []change) (*journal, error) {
+	j := &journal{Phase: phaseChanging}
+	for _, c := range changes {
+		j.Files = append(j.Files, changed{Path: c.path, Existed: c.existed, NewFolder: !exists(filepath.Dir(c.path))})
+	}
+	var err error
+	if j.Kubelet, err = m.invocation(ctx); err != nil {
+		return nil, err
+	}
+	if j.Service, err = m.active(ctx, "kubelet-authenticator"); err != nil {
+		return nil, err
+	}
+	return j, m.write(j)
+}
+
+// resume ends what an interrupted run has left: done says that the node has migrated.
+func (m *migration) resume(ctx context.Context) (done bool, err error) {
+	text, err := safefile.Read(m.journalPath(), configfile.MaxSize, safefile.Private)
+	if errors.Is(err, fs.ErrNotExist) {
+		if m.undo {
+			m.say("no interrupted migration: nothing to put back")
+		}
+		return false, nil
+	}
+	j := new(journal)
+	if err == nil {
+		err = json.Unmarshal(text, j)
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s, of an interrupted migration: %w", m.journalPath(), err)
+	}
+	switch j.Phase {
+	case phaseReady:
+		m.say("an interrupted migration had a Ready kubelet, and is ended")
+		return true, m.finish(ctx)
+	case phaseChanging:
+		if err := m.putBack(context.WithoutCancel(ctx), j); err != nil {
+			return false, fmt.Errorf("an interrupted migration, of which not everything is put back: %w", err)
+		}
+		m.say("an interrupted migration is put back: the kubelet has its old files")
+		return false, nil
+	}
+	return false, checkMigrate.Refuse("phase "+refusal.Quote(j.Phase)+" in "+m.journalPath(), phaseChanging+" or "+phaseReady)
+}
+
+// stage writes a new file next to the old one, and gives the old one its second name.
+func (m *migration) stage(c change) error {
+	dir, name := filepath.Split(c.path)
+	err := m.step("stage "+name, func() error {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // as systemd's other folders
+			return err
+		}
+		return safefile.Replace(c.staged(), func(f *os.File) error {
+			_, err := f.Write(c.content)
+			return errors.Join(err, f.Chmod(c.mode))
+		})
+	})
+	if err != nil || !c.existed {
+		return err
+	}
+	return m.step("keep "+name, func() error {
+		return errors.Join(os.Link(c.path, nextTo(c.path, "old")), syncFolder(dir))
+	})
+}
+
+// putBack puts the old files back, in the reverse order. It goes on after an error, and then leaves the
+// journal: each step can be done again.
+func (m *migration) putBack(ctx context.Context, j *journal) error {
+	var failed []error
+	for _, c := range slices.Backward(j.Files) {
+		failed = append(failed, m.step("put back "+filepath.Base(c.Path), c.putBack))
+	}
+	failed = append(failed, m.unit(ctx, "daemon-reload"))
+	if now, err := m.invocation(ctx); err != nil || now == "" || now != j.Kubelet {
+		failed = append(failed, m.unit(ctx, "restart", "kubelet"))
+	}
+	if !j.Service {
+		failed = append(failed, m.unit(ctx, "stop", "kubelet-authenticator"))
+	}
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	return m.step("end", func() error { return remove(m.journalPath()) })
+}
+
+// putBack restores one file, whether it has been replaced or not.
+func (c changed) putBack() error {
+	folder := filepath.Dir(c.Path)
+	if c.NewFolder && !exists(folder) {
+		return nil
+	}
+	err := errors.Join(sweep(c.staged()), remove(c.staged()))
+	switch {
+	case !c.Existed:
+		err = errors.Join(err, remove(c.Path))
+	case exists(c.kept()): // with one file behind both names, rename leaves both
+		err = errors.Join(err, rename(c.kept(), c.Path), remove(c.kept()))
+	}
+	if err == nil && c.NewFolder {
+		_ = os.Remove(folder) // unless it has other files by now
+	}
+	return err
+}
+
+// sweep removes what a writer of a file that was killed has left next to it.
+func sweep(path string) error {
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	safefile.Sweep(dir, filepath.Base(path))
+	return dir.Close()
+}
+
+// finish removes the plain credentials of a node that has migrated. The service goes on to renew the
+// attested ones, and after each start of the machine.
+func (m *migration) finish(ctx context.Context) error {
+	err := errors.Join(m.step("remove credential", m.removeCredential), m.step("remove certificates", m.removeCertificates),
+		m.unit(ctx, "enable", "kubelet-authenticator"))
+	for _, path := range []string{m.kubeletConf, m.dropIn} {
+		err = errors.Join(err, m.step("remove old "+filepath.Base(path), func() error { return remove(nextTo(path, "old")) }))
+	}
+	if err == nil {
+		err = m.step("end", func() error { return remove(m.journalPath()) })
+	}
+	if err != nil {
+		return fmt.Errorf("the node has migrated, and is Ready, "+
+			"but the plain credential is not removed everywhere: run \"kubelet-authenticator migrate\" again: %w", err)
+	}
+	m.say("the node %s has migrated: its kubelet is Ready with an attested certificate", m.node)
+	return nil
+}
+
+// removeCredential takes the credential out of the authenticator's kubeconfig.
+func (m *migration) removeCredential() error {
+	text, err := readFile(m.kubeconfig, configfile.MaxSize)
+	if err != nil {
+		return err
+	}
+	config, err := clientcmd.Load(text)
+	if err != nil {
+		return &refusal.Error{Check: refusal.CheckConfig, Got: "an invalid kubeconfig " + m.kubeconfig, Err: err}
+	}
+	had := false
+	for _, user := range config.AuthInfos {
+		had = had || user.Token+user.TokenFile+user.ClientCertificate+user.ClientKey != "" ||
+			len(user.ClientCertificateData)+len(user.ClientKeyData) != 0
+		user.Token, user.TokenFile, user.ClientCertificate, user.ClientKey = "", "", "", ""
+		user.ClientCertificateData, user.ClientKeyData = nil, nil
+	}
+	if !had {
+		return nil
+	}
+	if text, err = clientcmd.Write(*config); err != nil {
+		return err
+	}
+	return replace(m.kubeconfig, text)
+}
+
+// removeCertificates removes the kubelet's plain certificates, with their keys.
+func (m *migration) removeCertificates() error {
+	files, err := os.ReadDir(m.pki)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, file := range files {
+		if strings.HasPrefix(file.Name(), "kubelet-client-") {
+			err = errors.Join(err, remove(filepath.Join(m.pki, file.Name())))
+		}
+	}
+	return err
+}
+
+// remove removes a file, if it is there.
+func remove(path string) error {
+	err := os.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, syncFolder(filepath.Dir(path)))
+}
+
+func rename(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(to))
+}
+
+// syncFolder makes the names in a folder survive a loss of power.
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
