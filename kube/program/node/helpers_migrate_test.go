@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,14 +61,15 @@ ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELE
 type plainNode struct {
 	dir      string
 	broken   bool          // a kubelet with any new file does not come up
-	approved bool          // the operator has approved the machine
+	approved atomic.Bool   // the operator has approved the machine
 	approve  time.Duration // how long that takes; 0: it never comes
 	out      bytes.Buffer
 }
 
 func newPlainNode(t testing.TB) *plainNode {
 	t.Helper()
-	n := &plainNode{dir: mounttest.Disk(t), approved: true}
+	n := &plainNode{dir: mounttest.Disk(t)}
+	n.approved.Store(true)
 	for path, text := range map[string]string{
 		"etc/kubernetes/kubelet.conf":                               joinedConf,
 		"etc/kubernetes/kubelet-authenticator.conf":                 plainConfig,
@@ -149,7 +151,7 @@ func (n *plainNode) systemctl(_ context.Context, args ...string) (string, error)
 func (n *plainNode) Run(ctx context.Context) error {
 	if n.approve != 0 {
 		time.Sleep(n.approve)
-		n.approved = true
+		n.approved.Store(true)
 		return nil
 	}
 	<-ctx.Done()
@@ -157,7 +159,9 @@ func (n *plainNode) Run(ctx context.Context) error {
 }
 
 // Status is usable once the operator has approved the machine.
-func (n *plainNode) Status() *authenticator.Status { return &authenticator.Status{Usable: n.approved} }
+func (n *plainNode) Status() *authenticator.Status {
+	return &authenticator.Status{Usable: n.approved.Load()}
+}
 
 // migration is one on this node.
 func (n *plainNode) migration(before func(step string) error) *migration {

@@ -89,7 +89,8 @@ func TestMigrateInterrupted(t *testing.T) {
 func TestMigrateKilled(t *testing.T) {
 	const variable = "NODEATTEST_MIGRATE_KILLED"
 	if dir, step, ok := strings.Cut(os.Getenv(variable), "|"); ok {
-		n := &plainNode{dir: dir, approved: true}
+		n := &plainNode{dir: dir}
+		n.approved.Store(true)
 		at, count := testkit.Must(strconv.Atoi(step)), 0
 		_ = n.migration(func(string) error {
 			if count++; count == at+1 {

@@ -16,7 +16,8 @@ import (
 
 func TestMigrate(t *testing.T) {
 	n := newPlainNode(t)
-	n.approved, n.approve = false, 20*time.Millisecond
+	n.approved.Store(false)
+	n.approve = 20 * time.Millisecond
 	restarts := 0
 	m := n.migration(func(step string) error {
 		if step == "systemctl restart kubelet" {
@@ -91,7 +92,7 @@ func TestMigrateSignal(t *testing.T) {
 // TestMigrateUnapproved: without an operator, nothing has changed.
 func TestMigrateUnapproved(t *testing.T) {
 	n := newPlainNode(t)
-	n.approved = false
+	n.approved.Store(false)
 	before, invocation := n.tree(), n.get("run/invocation")
 	m := n.migration(nil)
 	m.timeout = 20 * time.Millisecond
@@ -160,7 +161,8 @@ func TestMigrateChangedMeanwhile(t *testing.T) {
 	n := newPlainNode(t)
 	m := n.migration(nil)
 	m.attester = meanwhile{n}
-	n.approved, n.approve = false, time.Millisecond
+	n.approved.Store(false)
+	n.approve = time.Millisecond
 	if err := m.run(t.Context()); err == nil || !strings.Contains(err.Error(), "nothing was changed") || !strings.Contains(err.Error(), "line 1,") {
 		t.Errorf("got %v", err)
 	}
