@@ -46,7 +46,7 @@ func newJoined(t testing.TB, cluster *bootstraptokentest.Cluster) *joined {
 	j := &joined{follower: testkit.Must(s.follower()), t: t, began: time.Now()}
 	j.follower.log = slog.New(slog.NewTextHandler(&j.log, nil))
 	j.network = b.network
-	j.network.Timeout = 500 * time.Millisecond
+	j.network.Timeout = 2 * time.Second
 	j.network.Now = func() time.Time { return j.began.Add(time.Duration(j.ahead.Load())) }
 	j.kubeadmCA, j.kubeletConf = filepath.Join(b.dir, "pki-ca.crt"), filepath.Join(b.dir, "kubelet.conf")
 	return j
