@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,9 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 )
+
+// followInterval is how often the publisher looks at its CA file.
+const followInterval = 10 * time.Second
 
 // A publisher keeps the kubeconfig in cluster-info: this key of its data and no other.
 type publisher struct {

@@ -1,15 +1,14 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
@@ -78,11 +77,8 @@ func Parse(text []byte) (*Settings, error) {
 	if _, err := configfile.Decode(text, s); err != nil {
 		return nil, err
 	}
-	for field, value := range map[*string]string{&s.Namespace: "nodeattest-system", &s.MetricsAddress: "127.0.0.1:8086", &s.HealthAddress: ":8087"} {
-		if *field == "" {
-			*field = value
-		}
-	}
+	s.Namespace = cmp.Or(s.Namespace, "nodeattest-system")
+	s.MetricsAddress, s.HealthAddress = cmp.Or(s.MetricsAddress, "127.0.0.1:8086"), cmp.Or(s.HealthAddress, ":8087")
 	return s, s.check()
 }
 
@@ -134,20 +130,10 @@ func (p *Publication) check() error {
 	return nil
 }
 
-// followInterval is how often the configuration and the publisher's CA file are read.
-const followInterval = 10 * time.Second
-
 // Follow watches the file that [Read] has read until ctx ends. Once it has changed it calls end: the
 // program is then restarted with it. A configuration with an error is logged, and changes nothing.
 func (s *Settings) Follow(ctx context.Context, end func()) {
-	files.Follow(ctx, followInterval, "the configuration", func() error {
-		changed, err := s.changed()
-		if changed {
-			log.FromContext(ctx).Info("configuration changed: the program exits, to be restarted with the new one", "file", s.path)
-			end()
-		}
-		return err
-	})
+	files.FollowConfiguration(ctx, s.path, s.changed, end)
 }
 
 // changed reports whether the file has changed since it was read, and can be used.

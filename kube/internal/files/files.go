@@ -65,3 +65,20 @@ func Follow(ctx context.Context, interval time.Duration, what string, reload fun
 		return false, nil
 	})
 }
+
+// FollowConfiguration follows a program's configuration in the file of that path until ctx ends. Once
+// changed reports that it has changed, it calls end: the program is then restarted with it. A configuration
+// that changed refuses is logged, and changes nothing.
+func FollowConfiguration(ctx context.Context, path string, changed func() (bool, error), end func()) {
+	Follow(ctx, configurationInterval, "the configuration", func() error {
+		is, err := changed()
+		if is {
+			log.FromContext(ctx).Info("configuration changed: the program exits, to be restarted with the new one", "file", path)
+			end()
+		}
+		return err
+	})
+}
+
+// configurationInterval is how often a configuration is read.
+const configurationInterval = 10 * time.Second

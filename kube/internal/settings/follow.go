@@ -6,9 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
-
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -17,22 +14,12 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 )
 
-// followInterval is how often the configuration is checked.
-const followInterval = 10 * time.Second
-
 // Follow watches the file that [Read] has read, and those files named in it that no other reader
 // follows, until ctx ends. Once they have changed it calls end; the program is then restarted
 // with them, because the verifier and authorizer are made only once, from all of them. A configuration that
 // the program could not start with is logged, and changes nothing.
 func (s *Settings) Follow(ctx context.Context, end func()) {
-	files.Follow(ctx, followInterval, "the configuration", func() error {
-		changed, err := s.changed()
-		if changed {
-			log.FromContext(ctx).Info("configuration changed: the program exits, to be restarted with the new one", "file", s.path)
-			end()
-		}
-		return err
-	})
+	files.FollowConfiguration(ctx, s.path, s.changed, end)
 }
 
 // changed reports whether the files have changed since they were read, and can be used.
