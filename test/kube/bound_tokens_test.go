@@ -249,19 +249,7 @@ func (x *boundTokens) makeObjects(t *testing.T) {
 // placePod makes the pod on node-1, which has volumes with tokens for both audiences.
 func (x *boundTokens) placePod(t *testing.T) {
 	t.Helper()
-	var sources []corev1.VolumeProjection
-	for _, audience := range []string{serviceAudience, otherAudience} {
-		sources = append(sources, corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: audience, Path: strings.TrimPrefix(audience, "https://")}})
-	}
-	eventually(t, func() error { // admission learns of the account a moment later
-		x.pod = &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "cart-0"},
-			Spec: corev1.PodSpec{NodeName: "node-1", ServiceAccountName: callersAccount, AutomountServiceAccountToken: new(bool),
-				Containers: []corev1.Container{{Name: "c", Image: "none"}},
-				Volumes:    []corev1.Volume{{Name: "tokens", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}}}}},
-		}
-		return x.admin.Create(t.Context(), x.pod)
-	})
+	x.pod = x.makePod(t, "cart-0", "node-1", callersAccount, serviceAudience, otherAudience)
 }
 
 // asked has a node ask for the pod's token with its own certificate.

@@ -278,11 +278,10 @@ func (m *member) checkEvidence(t *testing.T) {
 	m.controller.checkLog(t)
 }
 
-// TestKubeadmMigration has a node that joined without evidence attest, in a cluster that observes: with
-// its own certificate as the only credential, after an operator has approved its machine, while its
-// kubelet runs. Then the cluster enforces.
-func TestKubeadmMigration(t *testing.T) {
-	t.Parallel()
+// plainMember is a node that kubeadm joined without evidence, in a cluster that observes. The authenticator
+// is installed, and its only credential is the node's own certificate.
+func plainMember(t *testing.T) *member {
+	t.Helper()
 	g := boxNeeds(t, 1)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	c, _ := kubeadmCluster(t, "1h")
@@ -296,11 +295,13 @@ func TestKubeadmMigration(t *testing.T) {
 	began := time.Now()
 	m.kubeadmJoin(t, token, runtime, "kubeadm join ... --ignore-preflight-errors=FileAvailable--etc-kubernetes-kubelet.conf")
 	m.alive(t, began)
-
 	m.install(t, "", daemonFiles)
-	m.run(t, "systemctl enable kubelet-authenticator; systemctl start --no-block kubelet-authenticator")
-	o := c.newOperator(t)
-	var machine string
+	return m
+}
+
+// pendingMachine returns the machine that waits for the operator's approval.
+func (m *member) pendingMachine(t *testing.T, o *operator) (machine string) {
+	t.Helper()
 	m.eventually(t, func() error {
 		out, err := o.try(t.Context(), "pending")
 		found := regexp.MustCompile(`(?m)^\S+ +worker-1 +(ek:sha256:\S+)`).FindStringSubmatch(out)
@@ -310,18 +311,36 @@ func TestKubeadmMigration(t *testing.T) {
 		machine = found[1]
 		return nil
 	})
+	return machine
+}
+
+// survivesEnforcing has the cluster enforce: the node renews and lives on.
+func (m *member) survivesEnforcing(t *testing.T) {
+	t.Helper()
+	m.controller.checkLog(t)
+	m.controller.stop(t)
+	m.controller = m.c.deploy(t, m.device, m.name, "enforce")
+	m.run(t, "kubelet-authenticator rotate")
+	m.alive(t, time.Now())
+	m.controller.checkLog(t)
+}
+
+// TestKubeadmMigration has a node that joined without evidence attest, in a cluster that observes: with
+// its own certificate as the only credential, after an operator has approved its machine, while its
+// kubelet runs. Then the cluster enforces.
+func TestKubeadmMigration(t *testing.T) {
+	t.Parallel()
+	m := plainMember(t)
+	m.run(t, "systemctl enable kubelet-authenticator; systemctl start --no-block kubelet-authenticator")
+	o := m.c.newOperator(t)
+	machine := m.pendingMachine(t, o)
 	m.alive(t, time.Now())
 	o.run(t, "approve worker-1 --machine "+machine+" --existing-node")
 	m.usable(t)
 	m.install(t, "", kubeletFiles)
 	m.run(t, `sed -i '/client-certificate:/d; s/client-key: .*/token: ""/' /etc/kubernetes/kubelet-authenticator.conf`)
-	began = time.Now()
+	began := time.Now()
 	m.run(t, "systemctl restart kubelet; rm /var/lib/kubelet/pki/kubelet-client-*")
 	m.alive(t, began)
-	m.controller.checkLog(t)
-	m.controller.stop(t)
-	m.controller = c.deploy(t, device, m.name, "enforce")
-	m.run(t, "kubelet-authenticator rotate")
-	m.alive(t, time.Now())
-	m.controller.checkLog(t)
+	m.survivesEnforcing(t)
 }

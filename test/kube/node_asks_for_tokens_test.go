@@ -44,7 +44,7 @@ func TestNodeAsksForTokens(t *testing.T) {
 	m.credential(t)
 	c.makePodAccount(t)
 	node, other := c.makeNode(t, "node-1"), c.makeNode(t, "node-2")
-	own, others, moves := c.makePod(t, "own", node.Name, vaultAudience), c.makePod(t, "others", other.Name, vaultAudience), c.makePod(t, "moves", node.Name, vaultAudience)
+	own, others, moves := c.makePod(t, "own", node.Name, podAccount, vaultAudience), c.makePod(t, "others", other.Name, podAccount, vaultAudience), c.makePod(t, "moves", node.Name, podAccount, vaultAudience)
 	certificate, api := m.asNode(t)
 	c.recorded(t, node.Name, certificate)
 
@@ -58,7 +58,7 @@ func TestNodeAsksForTokens(t *testing.T) {
 	c.checkStated(t, token, own, node)
 
 	c.deletePod(t, moves)
-	there := c.makePod(t, moves.Name, other.Name, vaultAudience)
+	there := c.makePod(t, moves.Name, other.Name, podAccount, vaultAudience)
 	for _, tt := range []struct {
 		name     string
 		pod      string
@@ -205,16 +205,18 @@ func (c *cluster) makeNode(t *testing.T, name string) *corev1.Node {
 	return node
 }
 
-// makePod makes a pod on a node, with a volume for a token for an audience.
-func (c *cluster) makePod(t *testing.T, name, node, audience string) *corev1.Pod {
+// makePod makes a pod on a node, with a volume for a token for each audience; "" is the API server's.
+func (c *cluster) makePod(t *testing.T, name, node, account string, audiences ...string) *corev1.Pod {
 	t.Helper()
-	token := corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: audience, Path: "token"}}
+	var tokens []corev1.VolumeProjection
+	for i, audience := range audiences {
+		tokens = append(tokens, corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: audience, Path: fmt.Sprint("token-", i)}})
+	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-		Spec: corev1.PodSpec{NodeName: node, ServiceAccountName: podAccount, AutomountServiceAccountToken: new(bool),
+		Spec: corev1.PodSpec{NodeName: node, ServiceAccountName: account, AutomountServiceAccountToken: new(bool),
 			Containers: []corev1.Container{{Name: "c", Image: "none"}},
-			Volumes: []corev1.Volume{{Name: "token", VolumeSource: corev1.VolumeSource{
-				Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{token}}}}}},
+			Volumes:    []corev1.Volume{{Name: "tokens", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: tokens}}}}},
 	}
 	eventually(t, func() error { // admission learns of the account, or the end of the pod of before, a moment later
 		made := pod.DeepCopy()

@@ -59,7 +59,7 @@ func newCalls(t *testing.T, own bool) *calls {
 	})
 	r.makePodAccount(t)
 	r.makeNode(t, r.node.name)
-	s := &calls{rotation: r, vault: r.startVault(t, own), own: r.node.ownCertificate(t), pod: r.makePod(t, "own", r.node.name, vaultAudience)}
+	s := &calls{rotation: r, vault: r.startVault(t, own), own: r.node.ownCertificate(t), pod: r.makePod(t, "own", r.node.name, podAccount, vaultAudience)}
 	_, s.api = r.node.asNode(t)
 	return s
 }

@@ -37,7 +37,7 @@ func TestWorkloadsPage(t *testing.T) {
 	c.makeNode(t, m.name)
 
 	service, url, audience := c.exampleService(t)
-	pod := c.makePod(t, "own", m.name, audience)
+	pod := c.makePod(t, "own", m.name, podAccount, audience)
 	_, api := m.asNode(t)
 	eventually(t, func() error { // admission learns of the pod a moment later
 		_, err := askToken(t, api, pod.Name, pod.UID, audience)

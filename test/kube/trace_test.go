@@ -136,12 +136,7 @@ func (c *cluster) podOn(t *testing.T, name, node string) *corev1.Pod {
 	if err := c.admin.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}); err != nil {
 		t.Fatal(err)
 	}
-	pod := &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{NodeName: node, ServiceAccountName: name, AutomountServiceAccountToken: new(bool),
-		Containers: []corev1.Container{{Name: "c", Image: "none"}},
-		Volumes: []corev1.Volume{{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}}}}}}
-	eventually(t, func() error { return c.admin.Create(t.Context(), pod) }) // admission learns of the account a moment later
-	return pod
+	return c.makePod(t, name, node, name, "")
 }
 
 // tryToken requests a pod's token for the API server.
