@@ -244,7 +244,7 @@ func (tree *kubeletTree) write(t *testing.T, root string) {
 // kubeletDoes starts a kubelet, and ends it when it has logged what its configuration is.
 func kubeletDoes(t *testing.T, root string, flags []string) string {
 	t.Helper()
-	cmd := exec.Command("unshare", append([]string{"-m", "-n", "-p", "-f", "--kill-child", filepath.Join(controlplane.BinariesFolder(t), "kubelet"),
+	cmd := exec.Command("unshare", append([]string{"-m", "-n", "-p", "-f", "--kill-child", controlplane.Kubelet(t),
 		"--root-dir=" + filepath.Join(root, "root"), "--cert-dir=" + filepath.Join(root, "pki"), "--fail-cgroupv1=false", "--container-runtime-endpoint=unix:///none", "-v=5"}, flags...)...)
 	log, err := cmd.StderrPipe()
 	if err == nil {

@@ -25,7 +25,7 @@ import (
 // kubeletNeeds skips a test that cannot run a kubelet here.
 func kubeletNeeds(t *testing.T) {
 	t.Helper()
-	if info, err := os.Stat(filepath.Join(controlplane.BinariesFolder(t), "kubelet")); err != nil || info.Mode()&0o111 == 0 {
+	if info, err := os.Stat(controlplane.Kubelet(t)); err != nil || info.Mode()&0o111 == 0 {
 		t.Skip("no kubelet; to build it, run in the repository: scripts/kube-binaries.sh")
 	}
 	if _, err := exec.LookPath("unshare"); err != nil || os.Geteuid() != 0 {
@@ -82,7 +82,7 @@ func (m *nodeMachine) startKubelet(t *testing.T, more string) (p *process, port 
 	kubeconfig := m.kubeconfig(t, "kubelet", &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
 		APIVersion: "client.authentication.k8s.io/v1", Command: m.program, Args: []string{"-config", m.config, "credential"}, InteractiveMode: clientcmdapi.NeverExecInteractiveMode}})
 	return startAs(t, "kubelet", "unshare", dir, "-m", "sh", "-c", kubeletStart, "sh", dir,
-		filepath.Join(controlplane.BinariesFolder(t), "kubelet"), "--config="+config, "--kubeconfig="+kubeconfig, "--root-dir="+filepath.Join(dir, "root"),
+		controlplane.Kubelet(t), "--config="+config, "--kubeconfig="+kubeconfig, "--root-dir="+filepath.Join(dir, "root"),
 		"--cert-dir="+filepath.Join(dir, "pki"), "--hostname-override="+m.name, "-v=2"), port
 }
 

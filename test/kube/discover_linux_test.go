@@ -3,7 +3,6 @@ package kube
 import (
 	"fmt"
 	"maps"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +63,7 @@ func TestDiscover(t *testing.T) {
 	m.put(t, "/etc/systemd/system/kubelet-authenticator.service.d/discovery.conf", 0o644, []byte("[Service]\nReadWritePaths=/etc/kubernetes\n"))
 	m.put(t, "/usr/lib/systemd/system/kubelet.service", 0o644, []byte(bareKubelet))
 	m.put(t, "/var/lib/kubelet/config.yaml", 0o600, fmt.Appendf(nil, kubeletConfig, startRuntime(t, m.dir), "10250", "/etc/kubernetes/ca.crt", "/var/lib/kubelet/podlogs", "/var/lib/kubelet/plugins", ""))
-	m.run(t, "ln -sf "+filepath.Join(controlplane.BinariesFolder(t), "kubelet")+" /usr/bin/kubelet")
+	m.run(t, "ln -sf "+controlplane.Kubelet(t)+" /usr/bin/kubelet")
 	m.install(t, "", files)
 	began := time.Now()
 	m.run(t, "systemctl enable kubelet-authenticator kubelet; systemctl start --no-block kubelet-authenticator kubelet")

@@ -72,8 +72,9 @@ nodeRegistration: {criSocket: "%s", taints: []}
 // installKubeadm puts the programs and the files of kubeadm's packages on the machine.
 func (m *member) installKubeadm(t *testing.T) {
 	t.Helper()
-	for _, program := range []string{"kubelet", "kubeadm", "kubectl"} {
-		m.run(t, "ln -sf "+filepath.Join(controlplane.BinariesFolder(t), program)+" /usr/bin/"+program)
+	bin := controlplane.Binaries(t)
+	for _, program := range []string{controlplane.Kubelet(t), filepath.Join(bin, "kubeadm"), filepath.Join(bin, "kubectl")} {
+		m.run(t, "ln -sf "+program+" /usr/bin/")
 	}
 	m.put(t, "/usr/lib/systemd/system/kubelet.service", 0o644, []byte(kubeletUnit))
 	m.put(t, "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", 0o644, []byte(kubeletDropIn))
