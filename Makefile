@@ -20,7 +20,7 @@ each = @failed=; for module in $(1); do \
 	echo "in $$module: $(2)"; (cd $$module && $(2)) || failed="$$failed $$module"; \
 	done; [ -z "$$failed" ] || { echo "failed in:$$failed" >&2; exit 1; }
 
-.PHONY: help demo check test race e2e fuzz bench lint generate vectors cross setup setup-build setup-test
+.PHONY: help demo check test race e2e matrix fuzz bench lint generate vectors cross setup setup-build setup-test
 
 help: ## list the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 10
@@ -46,6 +46,10 @@ e2e: setup-build ## joins of real kubelets to a real control plane, built on fir
 	$(call each,test,NO_SKIPS=1 $(CURDIR)/scripts/test.sh -count=1 -timeout 40m ./clouds/... ./controlplane/... ./e2e/... ./house/... ./interop/... ./kube/...)
 	$(call each,$(filter-out test,$(TESTS)),NO_SKIPS=1 $(CURDIR)/scripts/test.sh -count=1 -timeout 40m ./...)
 	$(call each,test/kubernetes,NO_SKIPS=1 $(CURDIR)/scripts/test.sh -modfile=go137.mod -tags kubernetes137 -short -count=1 -timeout 40m .)
+	$(call each,kube,NO_SKIPS=1 $(CURDIR)/scripts/test.sh -modfile=go137.mod -timeout 40m ./...)
+
+matrix: setup-build ## the tests of live nodes on every supported release of Kubernetes; prints a table
+	scripts/matrix.sh
 
 fuzz: setup-build ## every fuzz target for FUZZTIME (5s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
