@@ -22,17 +22,17 @@
 //
 // # Kubernetes' modules
 //
-// The module is built and tested with these versions, and against the servers of Kubernetes
-// v1.36.3:
+// The module requires the first of these versions. With them its programs are tested against the
+// servers of Kubernetes v1.35.4, v1.36.3 and v1.37.2, and its packages with the second ones, too:
 //
-//	k8s.io/api                         v0.36.3
-//	k8s.io/apimachinery                v0.36.3
-//	k8s.io/client-go                   v0.36.3
-//	sigs.k8s.io/controller-runtime     v0.24.1
+//	k8s.io/api                         v0.36.3  v0.37.2
+//	k8s.io/apimachinery                v0.36.3  v0.37.2
+//	k8s.io/client-go                   v0.36.3  v0.37.2
+//	sigs.k8s.io/controller-runtime     v0.24.1  v0.25.2
 //
 // Where an importing module requires newer ones, as go get and go mod tidy add for packages that
-// its go.mod does not name yet, it is built with those, and that is untested. Require the versions
-// above before the first import:
+// its go.mod does not name yet, it is built with those, and others than these are untested. Require
+// the versions above before the first import:
 //
 //	go get k8s.io/api@v0.36.3 k8s.io/apimachinery@v0.36.3 k8s.io/client-go@v0.36.3
 package kube
