@@ -127,8 +127,8 @@ func kubeletRequests(t *testing.T, log string) []auditEvent {
 func (c *cluster) nodeReady(t *testing.T, name string) {
 	t.Helper()
 	began := time.Now()
+	var node corev1.Node
 	eventually(t, func() error {
-		var node corev1.Node
 		if err := c.admin.Get(t.Context(), client.ObjectKey{Name: name}, &node); err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (c *cluster) nodeReady(t *testing.T, name string) {
 		}
 		return fmt.Errorf("node %s is not ready: %+v", name, node.Status.Conditions)
 	})
-	t.Logf("node %s is ready after %s", name, time.Since(began).Round(100*time.Millisecond))
+	t.Logf("node %s is ready after %s, by kubelet %s", name, time.Since(began).Round(100*time.Millisecond), node.Status.NodeInfo.KubeletVersion)
 }
 
 // leaseSince fails if the kubelet has not renewed its Lease since a time.

@@ -102,7 +102,7 @@ func (m *member) status(t *testing.T) *authenticator.Status {
 func (m *member) alive(t *testing.T, since time.Time) {
 	t.Helper()
 	m.eventually(t, func() error { return m.c.leaseSince(t, m.name, since) })
-	t.Logf("the node lives %s later", time.Since(since).Round(100*time.Millisecond))
+	t.Logf("the node lives %s later, by %s", time.Since(since).Round(100*time.Millisecond), strings.Replace(strings.TrimSpace(m.run(t, "kubelet --version")), "Kubernetes", "kubelet", 1))
 }
 
 // eventually repeats a step. If it never succeeds, the units' logs are shown.
