@@ -5,14 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -220,78 +216,6 @@ func (b *box) put(t *testing.T, path string, mode os.FileMode, text []byte) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", path, err, out)
 	}
-}
-
-// connect lays a wire from an address on the machine to the same one outside, which cut, or the
-// end of the machine, takes away.
-func (b *box) connect(t *testing.T, address string) (cut func()) {
-	t.Helper()
-	type made struct {
-		net.Listener
-		error
-	}
-	listening := make(chan made)
-	go func() {
-		runtime.LockOSThread() // for ever: the thread ends with this goroutine
-		fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/net", b.disk.cmd.Process.Pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err == nil {
-			err = errors.Join(unix.Setns(fd, unix.CLONE_NEWNET), unix.Close(fd))
-		}
-		var m made
-		if err == nil {
-			m.Listener, err = net.Listen("tcp", address)
-		}
-		m.error = err
-		listening <- m
-	}()
-	m := <-listening
-	if m.error != nil {
-		t.Fatal(m.error)
-	}
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	ends := map[net.Conn]bool{}
-	closed := false
-	all.Go(func() {
-		for {
-			inside, err := m.Accept()
-			if err != nil {
-				return
-			}
-			outside, err := net.Dial("tcp", address)
-			if err != nil {
-				_ = inside.Close()
-				continue
-			}
-			mu.Lock()
-			ends[inside], ends[outside] = true, true
-			if closed {
-				_, _ = inside.Close(), outside.Close()
-			}
-			mu.Unlock()
-			carry := func(to, from net.Conn) {
-				_, _ = io.Copy(to, from)
-				_, _ = to.Close(), from.Close()
-				mu.Lock()
-				delete(ends, to)
-				mu.Unlock()
-			}
-			all.Go(func() { carry(inside, outside) })
-			all.Go(func() { carry(outside, inside) })
-		}
-	})
-	cut = sync.OnceFunc(func() {
-		_ = m.Close()
-		mu.Lock()
-		closed = true
-		for end := range ends {
-			_ = end.Close()
-		}
-		mu.Unlock()
-		all.Wait()
-	})
-	b.wires = append(b.wires, cut)
-	return cut
 }
 
 // log is the log of a unit.

@@ -29,6 +29,7 @@ type member struct {
 	page       *page    // docs/kubeadm.md, for tests that go through it
 	device     *tpmsim.TPM
 	cut        func() // the wire to the API server
+	host       int    // the last number of its address, in a cluster that has a network
 	change     []string
 }
 
