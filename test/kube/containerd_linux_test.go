@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -143,33 +144,41 @@ func (b *box) importArchive(t *testing.T, name string, archive io.Reader) {
 	}
 }
 
-// importKubernetes gives containerd the images of a control plane by the kubeadm of a folder, with the
-// folder's programs.
+// imageNames returns the names that the kubeadm of a folder has for a control plane's images.
+func imageNames(t *testing.T, folder string) []string {
+	t.Helper()
+	kubeadm := filepath.Join(folder, "kubeadm")
+	version, err := exec.Command(kubeadm, "version", "-o", "short").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := exec.Command(kubeadm, "config", "images", "list", "--kubernetes-version", strings.TrimSpace(string(version))).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(names))
+}
+
+// importKubernetes gives containerd the images of a control plane, with the programs of a folder.
 func (b *box) importKubernetes(t *testing.T, folder string) {
 	t.Helper()
-	version := strings.TrimSpace(b.run(t, folder+"/kubeadm version -o short"))
-	for name := range strings.FieldsSeq(b.run(t, folder+"/kubeadm config images list 2>/dev/null --kubernetes-version "+version)) {
-		program := filepath.Base(strings.Split(name, ":")[0])
-		if _, err := os.Stat(filepath.Join(folder, program)); err == nil {
-			b.importImage(t, name, filepath.Join(folder, program))
+	for _, name := range imageNames(t, folder) {
+		program := filepath.Join(folder, filepath.Base(strings.Split(name, ":")[0]))
+		if _, err := os.Stat(program); err == nil {
+			b.importImage(t, name, program)
 		}
 	}
 }
 
-// sandboxImage is the name that a kubeadm has for the image of a pod's sandbox.
+// sandboxImage is the name that kubeadm has for the image of a pod's sandbox.
 func sandboxImage(t *testing.T) string {
 	t.Helper()
-	out, err := exec.Command(filepath.Join(controlplane.Binaries(t), "kubeadm"), "config", "images", "list", "--kubernetes-version", "v1.36.3").Output()
-	if err != nil {
-		t.Fatal(err)
+	names := imageNames(t, controlplane.Binaries(t))
+	i := slices.IndexFunc(names, func(name string) bool { return strings.Contains(name, "/pause:") })
+	if i < 0 {
+		t.Fatalf("no image of a sandbox: %q", names)
 	}
-	for name := range strings.FieldsSeq(string(out)) {
-		if strings.Contains(name, "/pause:") {
-			return name
-		}
-	}
-	t.Fatalf("no image of a sandbox: %s", out)
-	return ""
+	return names[i]
 }
 
 // writeImage writes an archive such as docker save writes: an image with one program, which runs as

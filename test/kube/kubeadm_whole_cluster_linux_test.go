@@ -98,7 +98,7 @@ func startWhole(t *testing.T) *wholeCluster {
 	}
 	t.Cleanup(carry(listener, w.dial))
 	m := w.newMachine(t, "control-plane-1")
-	m.importKubernetes(t, controlplane.BinariesFolder(t))
+	m.importKubernetes(t, controlplane.Binaries(t))
 	w.planes = append(w.planes, m)
 	kubelet := ""
 	if g.version == 1 {
