@@ -39,7 +39,7 @@ type wholeCluster struct {
 	folder   string // of the kustomization
 }
 
-// wholeInit is the configuration of kubeadm init, and wholeJoin that of a join.
+// wholeInit is the configuration of kubeadm init.
 const (
 	wholeInit = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
@@ -59,13 +59,6 @@ failSwapOn: false
 localStorageCapacityIsolation: false
 protectKernelDefaults: true
 %[4]s`
-	wholeJoin = `apiVersion: kubeadm.k8s.io/v1beta4
-kind: JoinConfiguration
-discovery: {file: {kubeConfigPath: /etc/kubernetes/discovery.conf}, tlsBootstrapToken: %s}
-nodeRegistration: {criSocket: "` + containerdSocket + `", imagePullPolicy: Never, taints: []}
-`
-	wholeJoinPlane = `controlPlane: {localAPIEndpoint: {advertiseAddress: 192.0.2.%d, bindPort: 6443}, certificateKey: %s}
-`
 	// serviceAddress is the API server's for pods. There is no kube-proxy: on each machine, a wire leads from there.
 	serviceAddress = "10.96.0.1"
 	wholeImage     = "registry.example/nodeattest:v1"
@@ -109,6 +102,7 @@ func startWhole(t *testing.T) *wholeCluster {
 	m.kubeadm(t, "init --config /etc/operator/init.yaml --skip-phases=addon --ignore-preflight-errors=SystemVerification,CreateJob")
 	w.ca = readAuthority(t, m)
 	w.admin = w.client(t, w.user(t, "admin", "system:masters"))
+	m.run(t, "cp /etc/kubernetes/admin.conf /etc/operator/admin.conf")
 	w.ready(t, m.name)
 	return w
 }

@@ -1,10 +1,200 @@
 package kube
 
-import "testing"
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
 
-func TestKubeadmWhole(t *testing.T) {
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/test/controlplane"
+)
+
+// wholeNodes is the inventory of the clusters that kubeadm init makes.
+var wholeNodes = []string{"control-plane-1", "control-plane-2", "worker-1"}
+
+// TestKubeadmControlPlane goes through docs/kubeadm.md with a control plane of static pods: its first machine, which
+// kubeadm init makes, migrates; the cluster enforces; a second one and a worker join with evidence.
+func TestKubeadmControlPlane(t *testing.T) {
 	t.Parallel()
 	w := startWhole(t)
-	w.deploy(t, []string{"control-plane-1", "control-plane-2", "worker-1"})
-	t.Logf("%s", w.planes[0].run(t, "export KUBECONFIG=/etc/kubernetes/admin.conf; kubectl get nodes,pods -A -o wide; ls -la /etc/kubernetes"))
+	page := readPage(t, "kubeadm.md", "sh")
+	w.deploy(t, wholeNodes)
+	first := w.planes[0]
+	first.page = page
+	w.migrate(t, first)
+	w.deploy(t, wholeNodes, "enforce")
+
+	second := w.newMachine(t, "control-plane-2")
+	second.page = page
+	w.joinPlane(t, second)
+	worker := w.newMachine(t, "worker-1")
+	worker.page = page
+	began := time.Now()
+	worker.joins(t, first.token(t), containerdSocket)
+	worker.alive(t, began)
+	w.ready(t, wholeNodes...)
+	all := []*member{first, second, worker}
+	hold(t, w, "joined")
+	w.testRenew(t, all)
+	w.testUpgrade(t, all)
+	hold(t, w, "upgraded")
+	w.checkEvidence(t)
 }
+
+func hold(t *testing.T, w *wholeCluster, name string) {
+	if os.Getenv("HOLD") != name {
+		return
+	}
+	text := ""
+	for _, m := range w.planes {
+		text += m.name + " " + m.pid + " " + m.dir + "\n"
+	}
+	_ = os.WriteFile("/tmp/hB/held", []byte(text+w.dir+" "+w.folder), 0o600)
+	for {
+		if _, err := os.Stat("/tmp/hB/held"); err != nil {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// migrate has a machine that kubeadm made a node without evidence become an attested one.
+func (w *wholeCluster) migrate(t *testing.T, m *member) {
+	t.Helper()
+	m.install(t, w.planes[0].token(t), daemonFiles)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	migrate := m.command(ctx, "kubelet-authenticator migrate 2>&1")
+	var out bytes.Buffer
+	migrate.Stdout = &out
+	if err := migrate.Start(); err != nil {
+		t.Fatal(err)
+	}
+	o := w.newOperator(t)
+	o.run(t, "approve "+m.name+" --machine "+m.pendingMachine(t, o)+" --existing-node")
+	if err := migrate.Wait(); err != nil {
+		t.Fatalf("migrate: %v: %s\n%s", err, out.Bytes(), m.log("kubelet"))
+	}
+	m.alive(t, time.Now())
+}
+
+// joinPlane has a machine join the control plane, by the commands of the page.
+func (w *wholeCluster) joinPlane(t *testing.T, m *member) {
+	t.Helper()
+	m.importKubernetes(t, controlplane.Binaries(t))
+	first := w.planes[0]
+	token := first.token(t)
+	m.install(t, token, daemonFiles)
+	m.install(t, token, kubeletFiles)
+	words := strings.Fields(first.run(t, m.page.take(t, "The first machine", "sh")))
+	pin := strings.TrimSpace(first.run(t, "openssl x509 -pubkey -noout -in /etc/kubernetes/pki/ca.crt | openssl pkey -pubin -outform DER | sha256sum | cut -d' ' -f1"))
+	join := strings.NewReplacer("kubeadm join ...", "kubeadm join "+w.address()+" --token "+token+" --discovery-token-ca-cert-hash sha256:"+pin,
+		" KEY", " "+words[len(words)-1], "--ignore-preflight-errors=", "--ignore-preflight-errors=SystemVerification,").Replace(m.page.take(t, "Join the control plane", "sh"))
+	began := time.Now()
+	m.run(t, join)
+	m.alive(t, began)
+	w.planes = append(w.planes, m)
+}
+
+// testRenew: kubeadm renews its certificates, and leaves the kubelet's alone.
+func (w *wholeCluster) testRenew(t *testing.T, all []*member) {
+	for _, m := range w.planes {
+		const files = "sha256sum /etc/kubernetes/kubelet.conf /var/lib/kubelet-authenticator/client.pem /etc/systemd/system/kubelet.service.d/10-kubeadm.conf"
+		before := m.run(t, files)
+		m.kubeadm(t, "certs renew all")
+		if now := m.run(t, files); now != before {
+			t.Errorf("%s: certs renew leaves\n%s\nof\n%s", m.name, now, before)
+		}
+		began := time.Now()
+		w.restartPods(t, m)
+		m.alive(t, began)
+	}
+	for _, m := range all {
+		m.run(t, "kubelet-authenticator rotate")
+		m.alive(t, time.Now())
+	}
+}
+
+// restartPods ends the programs of a machine's static pods, as one has to after a renewal, and waits until the kubelet
+// has started them again.
+func (w *wholeCluster) restartPods(t *testing.T, m *member) {
+	t.Helper()
+	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		was := m.run(t, "pidof "+program)
+		m.run(t, "kill "+was)
+		m.eventually(t, func() error {
+			out, err := m.command(t.Context(), "pidof "+program).Output()
+			if err == nil && string(out) == was {
+				err = errNotYet
+			}
+			return err
+		})
+	}
+	m.eventually(t, func() error {
+		return m.command(t.Context(), "kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz").Run()
+	})
+}
+
+// testUpgrade upgrades the cluster to another release.
+func (w *wholeCluster) testUpgrade(t *testing.T, all []*member) {
+	const release = "v1.37.2"
+	folder := controlplane.BinariesOf(t, release)
+	bindings := []string{"kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation"}
+	for _, name := range bindings {
+		binding := new(rbacv1.ClusterRoleBinding)
+		binding.Name = name
+		if err := w.admin.Delete(t.Context(), binding); err != nil {
+			t.Error(err)
+		}
+	}
+	for i, m := range all {
+		began := time.Now()
+		before := m.run(t, "cat /etc/kubernetes/kubelet.conf")
+		if slices.Contains(w.planes, m) {
+			m.importKubernetes(t, folder)
+		}
+		m.run(t, "ln -sf "+folder+"/kubeadm /usr/bin/kubeadm")
+		command := "upgrade node"
+		if i == 0 {
+			command = "upgrade apply " + release + " --yes --skip-phases=addon"
+		}
+		t.Logf("%s", m.kubeadm(t, command+" --ignore-preflight-errors=SystemVerification,CreateJob"))
+		t.Logf("%s: %s after %s; kubelet.conf is the same: %t", m.name, command, time.Since(began).Round(time.Second), before == m.run(t, "cat /etc/kubernetes/kubelet.conf"))
+		m.run(t, "ln -sf "+folder+"/kubelet /usr/bin/kubelet; ln -sf "+folder+"/kubectl /usr/bin/kubectl; systemctl restart kubelet")
+		m.alive(t, time.Now())
+		m.run(t, "kubelet-authenticator rotate")
+		m.alive(t, time.Now())
+	}
+	for _, name := range bindings {
+		if err := w.admin.Get(t.Context(), client.ObjectKey{Name: name}, new(rbacv1.ClusterRoleBinding)); err != nil {
+			t.Errorf("after the upgrade: %v", err)
+		}
+	}
+}
+
+// checkEvidence holds that every request for a node's certificate came with evidence.
+func (w *wholeCluster) checkEvidence(t *testing.T) {
+	t.Helper()
+	all := w.requests(t)
+	for i := range all {
+		request := &all[i]
+		if request.Spec.SignerName == csr.SignerKubeAPIServerClientKubelet && !bytes.Contains(request.Spec.Request, []byte("ATTESTATION")) {
+			t.Errorf("%s asks for a certificate without evidence, as %s", request.Name, request.Spec.Username)
+		}
+	}
+	t.Logf("%d requests", len(all))
+}
+
+var _ = fmt.Sprint
+var _ = filepath.Join
+var _ = regexp.MustCompile
