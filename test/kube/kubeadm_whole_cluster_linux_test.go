@@ -51,6 +51,7 @@ kind: ClusterConfiguration
 kubernetesVersion: %[2]s
 controlPlaneEndpoint: %[3]s
 encryptionAlgorithm: ECDSA-P256
+controllerManager: {extraArgs: [{name: cluster-signing-duration, value: %[5]s}]}
 apiServer: {certSANs: [127.0.0.1]}
 ---
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -73,8 +74,8 @@ echo "127.0.0.1 localhost
 )
 
 // startWhole has kubeadm init make a cluster, whose first machine is called control-plane-1. It is plain, and there
-// is nothing of ours in it.
-func startWhole(t *testing.T) *wholeCluster {
+// is nothing of ours in it. Kubernetes' own signer signs for such a lifetime at most.
+func startWhole(t *testing.T, lifetime string) *wholeCluster {
 	t.Helper()
 	g := boxNeeds(t, 1)
 	containerdNeeds(t)
@@ -98,7 +99,7 @@ func startWhole(t *testing.T) *wholeCluster {
 		kubelet = kubeletV1
 	}
 	version := strings.TrimSpace(m.run(t, "kubeadm version -o short"))
-	m.put(t, "/etc/operator/init.yaml", 0o600, fmt.Appendf(nil, wholeInit, m.host, version, w.address(), kubelet))
+	m.put(t, "/etc/operator/init.yaml", 0o600, fmt.Appendf(nil, wholeInit, m.host, version, w.address(), kubelet, lifetime))
 	m.kubeadm(t, "init --config /etc/operator/init.yaml --skip-phases=addon --ignore-preflight-errors=SystemVerification,CreateJob")
 	w.ca = readAuthority(t, m)
 	w.admin = w.client(t, w.user(t, "admin", "system:masters"))

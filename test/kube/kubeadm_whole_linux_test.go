@@ -2,11 +2,7 @@ package kube
 
 import (
 	"bytes"
-	"context"
-	"fmt"
 	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -26,8 +22,9 @@ var wholeNodes = []string{"control-plane-1", "control-plane-2", "worker-1"}
 // kubeadm init makes, migrates; the cluster enforces; a second one and a worker join with evidence.
 func TestKubeadmControlPlane(t *testing.T) {
 	t.Parallel()
-	w := startWhole(t)
-	page := readPage(t, "kubeadm.md", "sh")
+	w := startWhole(t, "1h")
+	holdFailed(t, w)
+	page := kubeadmPage(t)
 	w.deploy(t, wholeNodes)
 	first := w.planes[0]
 	first.page = page
@@ -37,11 +34,7 @@ func TestKubeadmControlPlane(t *testing.T) {
 	second := w.newMachine(t, "control-plane-2")
 	second.page = page
 	w.joinPlane(t, second)
-	worker := w.newMachine(t, "worker-1")
-	worker.page = page
-	began := time.Now()
-	worker.joins(t, first.token(t), containerdSocket)
-	worker.alive(t, began)
+	worker := w.joinWorker(t, "worker-1")
 	w.ready(t, wholeNodes...)
 	all := []*member{first, second, worker}
 	hold(t, w, "joined")
@@ -49,6 +42,15 @@ func TestKubeadmControlPlane(t *testing.T) {
 	w.testUpgrade(t, all)
 	hold(t, w, "upgraded")
 	w.checkEvidence(t)
+}
+
+func holdFailed(t *testing.T, w *wholeCluster) {
+	t.Cleanup(func() {
+		if t.Failed() && os.Getenv("HOLD") != "" {
+			_ = os.Setenv("HOLD", "failed")
+			hold(t, w, "failed")
+		}
+	})
 }
 
 func hold(t *testing.T, w *wholeCluster, name string) {
@@ -72,20 +74,20 @@ func hold(t *testing.T, w *wholeCluster, name string) {
 func (w *wholeCluster) migrate(t *testing.T, m *member) {
 	t.Helper()
 	m.install(t, w.planes[0].token(t), daemonFiles)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	migrate := m.command(ctx, "kubelet-authenticator migrate 2>&1")
-	var out bytes.Buffer
-	migrate.Stdout = &out
-	if err := migrate.Start(); err != nil {
-		t.Fatal(err)
-	}
-	o := w.newOperator(t)
-	o.run(t, "approve "+m.name+" --machine "+m.pendingMachine(t, o)+" --existing-node")
-	if err := migrate.Wait(); err != nil {
-		t.Fatalf("migrate: %v: %s\n%s", err, out.Bytes(), m.log("kubelet"))
-	}
+	t.Logf("%s", m.run(t, "kubelet-authenticator migrate 2>&1"))
 	m.alive(t, time.Now())
+}
+
+// joinWorker has a new machine join with evidence.
+func (w *wholeCluster) joinWorker(t *testing.T, name string) *member {
+	t.Helper()
+	m := w.newMachine(t, name)
+	w.kubectl(t) // for the CA of discovery
+	m.page = kubeadmPage(t)
+	began := time.Now()
+	m.joins(t, w.planes[0].token(t), containerdSocket)
+	m.alive(t, began)
+	return m
 }
 
 // joinPlane has a machine join the control plane, by the commands of the page.
@@ -99,7 +101,7 @@ func (w *wholeCluster) joinPlane(t *testing.T, m *member) {
 	words := strings.Fields(first.run(t, m.page.take(t, "The first machine", "sh")))
 	pin := strings.TrimSpace(first.run(t, "openssl x509 -pubkey -noout -in /etc/kubernetes/pki/ca.crt | openssl pkey -pubin -outform DER | sha256sum | cut -d' ' -f1"))
 	join := strings.NewReplacer("kubeadm join ...", "kubeadm join "+w.address()+" --token "+token+" --discovery-token-ca-cert-hash sha256:"+pin,
-		" KEY", " "+words[len(words)-1], "--ignore-preflight-errors=", "--ignore-preflight-errors=SystemVerification,").Replace(m.page.take(t, "Join the control plane", "sh"))
+		" KEY", " "+words[len(words)-1], "--ignore-preflight-errors=", "--ignore-preflight-errors=SystemVerification,ImagePull,").Replace(m.page.take(t, "Join the control plane", "sh"))
 	began := time.Now()
 	m.run(t, join)
 	m.alive(t, began)
@@ -150,13 +152,8 @@ func (w *wholeCluster) testUpgrade(t *testing.T, all []*member) {
 	const release = "v1.37.2"
 	folder := controlplane.BinariesOf(t, release)
 	bindings := []string{"kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation"}
-	for _, name := range bindings {
-		binding := new(rbacv1.ClusterRoleBinding)
-		binding.Name = name
-		if err := w.admin.Delete(t.Context(), binding); err != nil {
-			t.Error(err)
-		}
-	}
+	remove := "export KUBECONFIG=/etc/kubernetes/admin.conf; " + all[0].page.take(t, "Upgrades", "sh")
+	all[0].run(t, remove)
 	for i, m := range all {
 		began := time.Now()
 		before := m.run(t, "cat /etc/kubernetes/kubelet.conf")
@@ -168,7 +165,7 @@ func (w *wholeCluster) testUpgrade(t *testing.T, all []*member) {
 		if i == 0 {
 			command = "upgrade apply " + release + " --yes --skip-phases=addon"
 		}
-		t.Logf("%s", m.kubeadm(t, command+" --ignore-preflight-errors=SystemVerification,CreateJob"))
+		t.Logf("%s", m.kubeadm(t, command+" --ignore-preflight-errors=SystemVerification,ImagePull,CreateJob"))
 		t.Logf("%s: %s after %s; kubelet.conf is the same: %t", m.name, command, time.Since(began).Round(time.Second), before == m.run(t, "cat /etc/kubernetes/kubelet.conf"))
 		m.run(t, "ln -sf "+folder+"/kubelet /usr/bin/kubelet; ln -sf "+folder+"/kubectl /usr/bin/kubectl; systemctl restart kubelet")
 		m.alive(t, time.Now())
@@ -180,6 +177,7 @@ func (w *wholeCluster) testUpgrade(t *testing.T, all []*member) {
 			t.Errorf("after the upgrade: %v", err)
 		}
 	}
+	all[0].run(t, remove)
 }
 
 // checkEvidence holds that every request for a node's certificate came with evidence.
@@ -194,7 +192,3 @@ func (w *wholeCluster) checkEvidence(t *testing.T) {
 	}
 	t.Logf("%d requests", len(all))
 }
-
-var _ = fmt.Sprint
-var _ = filepath.Join
-var _ = regexp.MustCompile

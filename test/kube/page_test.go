@@ -62,6 +62,18 @@ func (p *page) take(t *testing.T, heading, language string) string {
 	return found[0].text
 }
 
+// steps takes the blocks of sh under some headings, in their order.
+func (p *page) steps(t *testing.T, headings ...string) (texts []string) {
+	t.Helper()
+	for _, b := range p.blocks {
+		if b.language == "sh" && slices.Contains(headings, b.heading) {
+			b.taken = true
+			texts = append(texts, b.text)
+		}
+	}
+	return texts
+}
+
 // commands returns the lines of the blocks of sh that have not been taken, of which there is one.
 func (p *page) commands(t *testing.T) (lines []string) {
 	t.Helper()
