@@ -18,7 +18,7 @@ import (
 // TestKubeadmNewCA goes through docs/kubeadm.md from the old CA of a cluster that enforces to the new one alone.
 func TestKubeadmNewCA(t *testing.T) {
 	t.Parallel()
-	w := startWhole(t, "1h")
+	w := startWhole(t)
 	holdFailed(t, w)
 	w.deploy(t, wholeNodes)
 	plane := w.planes[0]

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -51,8 +52,7 @@ kind: ClusterConfiguration
 kubernetesVersion: %[2]s
 controlPlaneEndpoint: %[3]s
 encryptionAlgorithm: ECDSA-P256
-controllerManager: {extraArgs: [{name: cluster-signing-duration, value: %[5]s}]}
-apiServer: {certSANs: [127.0.0.1]}
+apiServer: {certSANs: [127.0.0.1]%[5]s}
 ---
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -74,8 +74,8 @@ echo "127.0.0.1 localhost
 )
 
 // startWhole has kubeadm init make a cluster, whose first machine is called control-plane-1. It is plain, and there
-// is nothing of ours in it. Kubernetes' own signer signs for such a lifetime at most.
-func startWhole(t *testing.T, lifetime string) *wholeCluster {
+// is nothing of ours in it. A test may change the machine before, and add members to the configuration of the API server.
+func startWhole(t *testing.T, before ...func(m *member) (apiServer string)) *wholeCluster {
 	t.Helper()
 	g := boxNeeds(t, 1)
 	containerdNeeds(t)
@@ -98,8 +98,12 @@ func startWhole(t *testing.T, lifetime string) *wholeCluster {
 	if g.version == 1 {
 		kubelet = kubeletV1
 	}
+	apiServer := ""
+	for _, of := range before {
+		apiServer += of(m)
+	}
 	version := strings.TrimSpace(m.run(t, "kubeadm version -o short"))
-	m.put(t, "/etc/operator/init.yaml", 0o600, fmt.Appendf(nil, wholeInit, m.host, version, w.address(), kubelet, lifetime))
+	m.put(t, "/etc/operator/init.yaml", 0o600, fmt.Appendf(nil, wholeInit, m.host, version, w.address(), kubelet, apiServer))
 	m.kubeadm(t, "init --config /etc/operator/init.yaml --skip-phases=addon --ignore-preflight-errors=SystemVerification,CreateJob")
 	w.ca = readAuthority(t, m)
 	w.admin = w.client(t, w.user(t, "admin", "system:masters"))
@@ -193,19 +197,7 @@ func (w *wholeCluster) ready(t *testing.T, names ...string) {
 // docs/getting-started.md has it, and waits until the controller's pods are ready.
 func (w *wholeCluster) deploy(t *testing.T, nodes []string, components ...string) {
 	t.Helper()
-	if w.folder == "" {
-		w.folder = t.TempDir()
-		archive := filepath.Join(w.folder, "image.tar")
-		build := exec.Command("go", "run", "-C", filepath.Join("..", "..", "tools", "image"), ".", "-o", archive, "-tag", wholeImage, "-arch", goruntime.GOARCH, buildProgram(t, controller.DefaultName))
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
-	for _, m := range w.planes {
-		if m.command(t.Context(), "ctr --namespace k8s.io images list -q | grep -qxF "+wholeImage).Run() != nil {
-			m.importArchive(t, wholeImage, bytes.NewReader(read(t, filepath.Join(w.folder, "image.tar"))))
-		}
-	}
+	w.importController(t, w.planes...)
 	w.writeKustomization(t, nodes, components)
 	k := w.kubectl(t)
 	for _, args := range [][]string{
@@ -216,6 +208,25 @@ func (w *wholeCluster) deploy(t *testing.T, nodes []string, components ...string
 			pods, _ := k.plain(context.Background(), "describe", "pods", "-n", "nodeattest-system")
 			logs, _ := k.plain(context.Background(), "logs", "-n", "nodeattest-system", "deployment/"+controller.DefaultName)
 			t.Fatalf("%v\n%s\n%s", err, pods, logs)
+		}
+	}
+}
+
+// importController gives machines the image of the controller.
+func (w *wholeCluster) importController(t *testing.T, machines ...*member) {
+	t.Helper()
+	if w.folder == "" {
+		w.folder = t.TempDir()
+		archive := filepath.Join(w.folder, "image.tar")
+		build := exec.Command("go", "run", "-C", filepath.Join("..", "..", "tools", "image"), ".", "-o", archive, "-tag", wholeImage, "-arch", goruntime.GOARCH, buildProgram(t, controller.DefaultName))
+		build.Env = append(os.Environ(), "GOWORK=off")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	for _, m := range machines {
+		if m.command(t.Context(), "ctr --namespace k8s.io images list -q | grep -qxF "+wholeImage).Run() != nil {
+			m.importArchive(t, wholeImage, bytes.NewReader(read(t, filepath.Join(w.folder, "image.tar"))))
 		}
 	}
 }

@@ -22,7 +22,7 @@ var wholeNodes = []string{"control-plane-1", "control-plane-2", "worker-1"}
 // kubeadm init makes, migrates; the cluster enforces; a second one and a worker join with evidence.
 func TestKubeadmControlPlane(t *testing.T) {
 	t.Parallel()
-	w := startWhole(t, "1h")
+	w := startWhole(t)
 	holdFailed(t, w)
 	page := kubeadmPage(t)
 	w.deploy(t, wholeNodes)
