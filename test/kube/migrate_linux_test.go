@@ -24,7 +24,9 @@ func TestMigrate(t *testing.T) {
 
 	o := m.c.newOperator(t)
 	machine := m.pendingMachine(t, o)
-	o.run(t, "approve worker-1 --machine "+machine+" --existing-node")
+	o.refuse(t, "approve --existing-nodes", 1, "standard input is not a terminal")
+	t.Log(o.run(t, "approve --existing-nodes --yes worker-1", "node worker-1 is machine "+machine, "system:node:worker-1", "1 approved, 0 refused"))
+	o.run(t, "approve --existing-nodes --yes", "0 approved, 0 refused")
 
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -83,6 +83,10 @@ func TestForeignBytes(t *testing.T) {
 			o.machine = thief
 			return o, []string{"node-1"}
 		},
+		existingCommand: func(t *testing.T) (*operated, []string) {
+			o := operates(t, strangeInventory, request(t), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
+			return o, []string{"node-1"}
+		},
 		"observed": func(t *testing.T) (*operated, []string) {
 			table := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: observed.ConfigMap}, Data: map[string]string{
 				"node-1": `{"request":"a","requester":` + quoted(foreign) + `,"reason":"b","message":"c","time":"2026-03-02T12:00:00Z"}`}}

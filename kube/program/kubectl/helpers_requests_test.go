@@ -32,6 +32,7 @@ import (
 type operated struct {
 	*plugin
 	out, err bytes.Buffer
+	requests *certificatesv1.CertificateSigningRequestList
 }
 
 // operates makes it, with an inventory where that is not empty. The time is that of the fixtures.
@@ -47,7 +48,7 @@ func operates(t *testing.T, inventory string, objects ...client.Object) *operate
 		objects = append(objects, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: configMap},
 			Data: map[string]string{configKey: strangeConfig, "inventory.yaml": inventory}})
 	}
-	var list certificatesv1.CertificateSigningRequestList
+	list := new(certificatesv1.CertificateSigningRequestList)
 	for _, o := range objects {
 		if r, ok := o.(*certificatesv1.CertificateSigningRequest); ok {
 			list.Items = append(list.Items, *r)
@@ -58,7 +59,7 @@ func operates(t *testing.T, inventory string, objects ...client.Object) *operate
 		_ = json.NewEncoder(w).Encode(list)
 	}))
 	t.Cleanup(server.Close)
-	o := new(operated)
+	o := &operated{requests: list}
 	var err error
 	if o.plugin, err = newPlugin(streams{new(bytes.Buffer), &o.out, &o.err}, []controlplane.Plugin{strange()}); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -52,6 +53,8 @@ type nodeItem struct {
 	Machine    string `json:"machine,omitempty"`
 	MachineUID string `json:"machineUID,omitempty"`
 	ProviderID string `json:"providerID,omitempty"`
+
+	uid types.UID // of the Node
 }
 
 // noEvidence is the kind of evidence of a machine without any.
@@ -138,7 +141,8 @@ func (p *plugin) all(ctx context.Context) (map[string]*nodeItem, error) {
 		return l
 	}, func(l *metav1.PartialObjectMetadataList) {
 		for i := range l.Items {
-			of(l.Items[i].Name).Registered = true
+			n := of(l.Items[i].Name)
+			n.Registered, n.uid = true, l.Items[i].UID
 		}
 	})
 	if err != nil {

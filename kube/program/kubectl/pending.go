@@ -14,13 +14,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// waiting is a machine that was refused because no record admits it, with its newest request.
-type waiting struct {
-	candidate
-	request, requester string
-	created            time.Time
-}
-
 // pendingItem is a machine in the output of pending.
 type pendingItem struct {
 	Request string `json:"request"`
@@ -39,12 +32,12 @@ type pendingItem struct {
 // pending lists the machines that were refused because no record admits them. A TPM's machine is known
 // from its hello, a document's from its answer.
 func (p *plugin) pending(ctx context.Context, _ string) error {
-	found := newest{}
-	if err := p.eachRequest(ctx, func(r *csr.Request) { p.waits(found, r) }); err != nil {
+	found, err := p.waitingMachines(ctx)
+	if err != nil {
 		return err
 	}
 	var items []pendingItem
-	for _, one := range found.sorted() {
+	for _, one := range found {
 		state, err := p.state(ctx, &one.candidate)
 		if err != nil {
 			return err
@@ -64,6 +57,15 @@ func (p *plugin) pending(ctx context.Context, _ string) error {
 	return l.print(p, items)
 }
 
+// waitingMachines returns the machines that wait, by node name.
+func (p *plugin) waitingMachines(ctx context.Context) ([]waiting, error) {
+	found := newest{}
+	if err := p.eachRequest(ctx, func(r *csr.Request) { p.waits(found, r) }); err != nil {
+		return nil, err
+	}
+	return found.sorted(), nil
+}
+
 // newest is the newest request of each candidate.
 type newest map[candidate]waiting
 
@@ -72,13 +74,17 @@ func (p *plugin) waits(found newest, r *csr.Request) {
 	if !refused(r) {
 		return
 	}
-	c, err := p.candidateOf(r)
+	c, err := p.waitingOf(r)
 	if err != nil && !errors.Is(err, errEvidence) {
 		return
 	}
-	if old, ok := found[*c]; !ok || old.created.Before(r.Metadata.CreationTimestamp) {
-		found[*c] = waiting{*c, r.Metadata.Name, r.User.Username, r.Metadata.CreationTimestamp}
+	old, ok := found[c.candidate]
+	self := c.self || old.self
+	if ok && !old.created.Before(c.created) {
+		c = &old
 	}
+	c.self = self
+	found[c.candidate] = *c
 }
 
 // sorted returns the requests by node name.

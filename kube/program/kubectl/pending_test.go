@@ -116,13 +116,13 @@ func TestWaiting(t *testing.T) {
 	if err != nil || state != "evidence of acme/v1 is not read by this program" {
 		t.Errorf("got %q, %v", state, err)
 	}
-	if _, err := p.candidateOf(all[4]); !errors.Is(err, errEvidence) {
+	if _, err := p.waitingOf(all[4]); !errors.Is(err, errEvidence) {
 		t.Errorf("a stranger's machine was read: %v", err)
 	}
 	if p.kinds, err = settings.Readers(settings.Documents(strange())); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := p.candidateOf(object("strange.json", "a hello", "NotAMember", 0)); err != nil || c.machine != "strange:1" || c.unread != "" {
+	if c, err := p.waitingOf(object("strange.json", "a hello", "NotAMember", 0)); err != nil || c.machine != "strange:1" || c.unread != "" {
 		t.Errorf("got %+v, %v: its own kind was not asked", c, err)
 	}
 }

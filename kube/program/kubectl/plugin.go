@@ -8,6 +8,7 @@
 //	kubectl nodeattest nodes [-o json|wide|name]
 //	kubectl nodeattest observed [-o json|wide|name] [--exit-code]
 //	kubectl nodeattest approve NODE --machine IDENTITY [--machine-uid UID] [--provider-id ID] [--existing-node] [--without-inventory]
+//	kubectl nodeattest approve --existing-nodes [NODE...] [--yes]
 //	kubectl nodeattest rebind NODE --machine IDENTITY [--replaces IDENTITY] [--without-inventory] [--force]
 //	kubectl nodeattest adopt NODE (--machine-uid UID | --provider-id ID) [--machine IDENTITY] [--without-inventory] [--force]
 //	kubectl nodeattest release NODE [--machine IDENTITY] [--dry-run=server]
@@ -23,6 +24,10 @@
 // requester chooses. Without the flag that names the recorded machine, rebind, adopt and release show
 // it and ask; they do nothing if the record changes meanwhile. approve, rebind and adopt hold the machine,
 // its UID and its provider ID against the inventory's entry for the node, which the controller does, too.
+// approve --existing-nodes shows the machines that wait to be recorded as Nodes that exist and have no
+// record, and asks. It refuses a Node by name if the inventory differs or does not have it, if several
+// machines ask for it, or if the machine asks for several Nodes; and if another account than the node has
+// filed the request, unless the inventory has the machine's identity.
 //
 // inspect and verify need no cluster; - is standard input. verify fetches nothing, unless the
 // configuration has Google's keys or Azure's certificates fetched. trace finds in kube-apiserver's
@@ -92,6 +97,8 @@ type plugin struct {
 	now       func() time.Time
 	// reach connects to the cluster, for a command on files that may need one.
 	reach func() error
+	// terminal says that an operator at a terminal can be asked.
+	terminal bool
 	options
 }
 
@@ -99,6 +106,7 @@ type plugin struct {
 type options struct {
 	machineUID, providerID, machine, replaces string
 	existingNode, withoutInventory            bool
+	yes                                       bool
 	dryRun                                    string
 	config, at, keyRing, records              string
 	newNode, join, replace                    bool
@@ -110,7 +118,7 @@ type options struct {
 
 // command is one of the program's commands.
 type command struct {
-	// name is one word, or two.
+	// name is one word, or two, of which the second may be a flag.
 	name, arguments, help string
 	// argument says whether it takes one.
 	argument bool
@@ -120,7 +128,10 @@ type command struct {
 	files func(p *plugin, ctx context.Context, names []string) error
 }
 
-const publishCommand = "cluster-info publish"
+const (
+	publishCommand  = "cluster-info publish"
+	existingCommand = "approve --existing-nodes" // with a flag in its name; it takes any number of arguments
+)
 
 func commands() []command {
 	return []command{
@@ -129,6 +140,8 @@ func commands() []command {
 		{"nodes", "", "list every node: how and until when it is attested, where its key is, or that it is plain or was never seen", false, []string{"output"}, (*plugin).nodes, nil},
 		{"observed", "", "list the nodes without a record, and why their requests would be refused if attestation were enforced", false, []string{"output", "exit-code"}, (*plugin).observed, nil},
 		{"approve", "NODE", "record a refused machine as the node; pending shows both", true, []string{"machine-uid", "provider-id", "machine", "existing-node", "without-inventory"}, (*plugin).approve, nil},
+		{existingCommand, "[NODE...]", "record all the machines that wait as Nodes that exist and have no record, or those of the Nodes given; shows them and asks", false,
+			[]string{"existing-nodes", "yes"}, (*plugin).approveExisting, nil},
 		{"rebind", "NODE", "record another machine for a node, such as after its board was replaced", true, []string{"machine", "replaces", "without-inventory", "force"}, (*plugin).rebind, nil},
 		{"adopt", "NODE", "change the inventory UID or the provider ID in a node's record", true, []string{"machine-uid", "provider-id", "machine", "without-inventory", "force"}, (*plugin).adopt, nil},
 		{"release", "NODE", "release a node whose machine is gone; approving the machine again undoes this", true, []string{"machine", "dry-run"}, (*plugin).release, nil},
@@ -172,7 +185,7 @@ func report(w io.Writer, err error) { fmt.Fprintf(w, "error: %s\n", refusal.Esca
 
 // newPlugin makes a plugin without a cluster. Its output is escaped for terminals.
 func newPlugin(std streams, kinds []controlplane.Plugin) (*plugin, error) {
-	p := &plugin{streams: streams{std.in, escaped{std.out}, escaped{std.err}}, now: time.Now}
+	p := &plugin{streams: streams{std.in, escaped{std.out}, escaped{std.err}}, now: time.Now, terminal: isTerminal(std.in)}
 	for _, k := range kinds {
 		p.others = append(p.others, settings.Documents(k))
 	}
@@ -208,6 +221,8 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	flags.StringVar(&p.machine, "machine", "", "the machine's identity, such as ek:sha256:...; approve, rebind: of the machine to record; adopt, release, token: of the recorded machine")
 	flags.StringVar(&p.replaces, "replaces", "", "rebind: the identity of the machine recorded so far")
 	flags.BoolVar(&p.existingNode, "existing-node", false, "approve: even if a Node of that name exists")
+	flags.BoolVar(new(bool), "existing-nodes", false, "approve: the machines that wait as Nodes that exist and have no record")
+	flags.BoolVar(&p.yes, "yes", false, "approve --existing-nodes: do not ask")
 	flags.BoolVar(&p.withoutInventory, "without-inventory", false, "approve, rebind, adopt: even if the inventory cannot be read")
 	flags.BoolVar(&p.force, "force", false, "rebind, adopt: even if the inventory has something else; the controller refuses the machine until it agrees")
 	flags.StringVar(&p.dryRun, "dry-run", "none", "release: with server, change nothing")
@@ -224,7 +239,7 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	flags.BoolVar(&p.replace, "replace", false, "cluster-info publish: also replace a document that another program, such as kubeadm, wrote")
 	flags.StringVarP(&p.output, "output", "o", "", "nodes, observed, pending: json, wide or name; by default a table")
 	flags.BoolVar(&p.exitCode, "exit-code", false, "observed: exit with status 1 while a node is left")
-	own := []string{"output", "exit-code", "force", "machine-uid", "provider-id", "machine", "replaces", "existing-node", "without-inventory", "dry-run", "config", "at", "key-ring", "audit-log",
+	own := []string{"output", "exit-code", "force", "machine-uid", "provider-id", "machine", "replaces", "existing-node", "existing-nodes", "yes", "without-inventory", "dry-run", "config", "at", "key-ring", "audit-log",
 		"records", "new", "join", "token-file", "ca", "also-server", "replace"}
 	tell := flags.Bool("version", false, "print the version of this program, and do nothing else")
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
@@ -290,8 +305,11 @@ func commandOf(flags *pflag.FlagSet, own []string) (*command, []string, error) {
 	if len(args) == 0 {
 		return nil, nil, fmt.Errorf("no command given; %w", errUsage)
 	}
-	all, two := commands(), strings.Join(args[:min(2, len(args))], " ")
-	n := slices.IndexFunc(all, func(c command) bool { return c.name == args[0] || c.name == two })
+	all, one, two := commands(), args[0], strings.Join(args[:min(2, len(args))], " ")
+	if flags.Lookup("existing-nodes").Value.String() == "true" && one == "approve" {
+		one, two = existingCommand, existingCommand
+	}
+	n := slices.IndexFunc(all, func(c command) bool { return c.name == one || c.name == two })
 	if n < 0 {
 		return nil, nil, fmt.Errorf("unknown command %s; %w", refusal.Quote(two), errUsage)
 	}
@@ -299,7 +317,10 @@ func commandOf(flags *pflag.FlagSet, own []string) (*command, []string, error) {
 	if c.argument {
 		want = 1
 	}
-	if args = args[1+strings.Count(c.name, " "):]; len(args) != want && (c.files == nil || len(args) < want) {
+	if args = args[1:]; c.name == two && one != two {
+		args = args[1:]
+	}
+	if len(args) != want && (c.files == nil && c.name != existingCommand || len(args) < want) {
 		return nil, nil, fmt.Errorf("%s takes %s; %w", c.name, refusal.OrNothing(c.arguments), errUsage)
 	}
 	var err error

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -139,13 +138,13 @@ func (p *plugin) approve(ctx context.Context, nodeName string) error {
 // request may not show its machine, since only the controller can tell: it matches if its kind of
 // evidence has such identities.
 func (p *plugin) waitsAs(ctx context.Context, nodeName string) (*candidate, error) {
-	found := newest{}
-	if err := p.eachRequest(ctx, func(r *csr.Request) { p.waits(found, r) }); err != nil {
+	found, err := p.waitingMachines(ctx)
+	if err != nil {
 		return nil, err
 	}
 	var named *candidate
-	var others []string
-	for _, one := range found.sorted() {
+	var others []waiting
+	for _, one := range found {
 		if one.nodeName != nodeName {
 			continue
 		}
@@ -157,14 +156,14 @@ func (p *plugin) waitsAs(ctx context.Context, nodeName string) (*candidate, erro
 			named = &one.candidate
 			named.machine = given
 		default:
-			others = append(others, fmt.Sprintf("machine %s (request %s of %s)", refusal.OrNothing(string(one.machine)), one.request, one.requester))
+			others = append(others, one)
 		}
 	}
 	if named != nil {
 		return named, nil
 	}
 	return nil, fmt.Errorf("machine %s has no refused request for node %s that can be approved; refused requests for that node: %s; see kubectl nodeattest pending",
-		refusal.Text(p.machine), refusal.Text(nodeName), refusal.OrNothing(strings.Join(others[:min(len(others), maxShown)], ", ")))
+		refusal.Text(p.machine), refusal.Text(nodeName), refusal.OrNothing(describe(others)))
 }
 
 // maxShown is how many machines an error shows.
@@ -272,6 +271,11 @@ func (p *plugin) compare(ctx context.Context, claim *membership.Claim, provider 
 	case err != nil:
 		return fmt.Errorf("%w, or add --without-inventory, with machine UID and provider ID as the inventory has them", err)
 	}
+	return complete(claim, machines, provider)
+}
+
+// complete compares a claim with the machines of the inventory, and completes it.
+func complete(claim *membership.Claim, machines map[string]csr.Machine, provider string) error {
 	machine, listed := machines[claim.NodeName]
 	if !listed {
 		return fmt.Errorf("the inventory has no node %s, so the controller would still refuse the machine: add the node to the inventory first", claim.NodeName)

@@ -108,18 +108,26 @@ func errChanged(nodeName string) error {
 func (p *plugin) confirm(flag, named string, record *membership.Record, question string) error {
 	switch {
 	case named == "":
-		fmt.Fprint(p.err, refusal.Escape(question))
-		answer, err := bufio.NewReader(io.LimitReader(p.in, 16)).ReadString('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
+		yes, err := p.ask(question)
+		if err == nil && !yes {
+			err = fmt.Errorf("nothing was done: the answer was not y; or name the recorded machine with --%s", flag)
 		}
-		if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-			return fmt.Errorf("nothing was done: the answer was not y; or name the recorded machine with --%s", flag)
-		}
+		return err
 	case named != string(record.Machine):
 		return otherMachine(record, named)
 	}
 	return nil
+}
+
+// ask asks the operator a question, and reports whether the answer is y or yes.
+func (p *plugin) ask(question string) (bool, error) {
+	fmt.Fprint(p.err, refusal.Escape(question))
+	answer, err := bufio.NewReader(io.LimitReader(p.in, 16)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes", nil
 }
 
 // otherMachine is the error that the operator named a machine other than the recorded one.

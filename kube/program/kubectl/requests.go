@@ -2,11 +2,13 @@ package kubectl
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
@@ -59,9 +62,19 @@ type candidate struct {
 
 var errEvidence = errors.New("its evidence is of a kind that this program does not read")
 
-// candidateOf reads the machine from a request. With errEvidence it returns the requested node name and
+// A waiting machine is a candidate that was refused because no record admits it, with its newest request.
+type waiting struct {
+	candidate
+	request, requester string
+	created            time.Time
+	// issuer is that of its TPM's certificate; self says that the node itself has filed one of its requests.
+	issuer string
+	self   bool
+}
+
+// waitingOf reads the machine from a request. With errEvidence it returns the requested node name and
 // the provider block.
-func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
+func (p *plugin) waitingOf(r *csr.Request) (*waiting, error) {
 	parsed := r.Parsed()
 	bundle, err := parsed.Bundle()
 	if err != nil {
@@ -71,9 +84,10 @@ func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := new(candidate)
+	c := &waiting{request: r.Metadata.Name, requester: r.User.Username, created: r.Metadata.CreationTimestamp}
 	if name, ok := strings.CutPrefix(pkcs10.CSR.Subject.CommonName, csr.NodeUserPrefix); ok {
 		c.nodeName = name
+		c.self = r.User.Username == pkcs10.CSR.Subject.CommonName
 	}
 	m, err := attest.ReadMessage(parsed, p.kinds...)
 	switch {
@@ -84,7 +98,9 @@ func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
 		return nil, err
 	}
 	c.machine, c.provider, c.scope = m.Machine, m.Provider, membership.Scope{Cluster: ownCluster, Road: m.Road}
-	if m.Provider != tpm.Provider {
+	if m.Provider == tpm.Provider {
+		c.issuer = issuerOf(m.Evidence.Certificates)
+	} else {
 		c.scope.Provider = m.Provider
 	}
 	if m.Road == attest.RoadEK {
@@ -92,6 +108,21 @@ func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
 	}
 	_, err = membership.ParseScope(c.scope.String()) // all but the cluster, which no record names
 	return c, err
+}
+
+// issuerOf names the issuer of a TPM's certificate, of which the first one is the EK's or the AK's.
+func issuerOf(chain [][]byte) string {
+	if len(chain) == 0 {
+		return "no certificate"
+	}
+	if ek, err := tpmcert.ParseEK(chain[0]); err == nil {
+		return ek.Certificate.Issuer.String()
+	}
+	c, err := x509.ParseCertificate(chain[0])
+	if err != nil {
+		return "an issuer that cannot be read"
+	}
+	return c.Issuer.String()
 }
 
 // configuration is the controller's settings and inventory. It is nil without an error if the ConfigMap

@@ -17,7 +17,8 @@ func usage(w io.Writer, flags *pflag.FlagSet, own []string) {
 	named := commands()
 	words := strings.Join(flags.Args(), " ")
 	named = slices.DeleteFunc(named, func(c command) bool {
-		return !strings.HasPrefix(words+" ", c.name+" ") && !strings.HasPrefix(c.name+" ", words+" ")
+		name := strings.TrimSuffix(c.name, " --existing-nodes")
+		return !strings.HasPrefix(words+" ", name+" ") && !strings.HasPrefix(name+" ", words+" ")
 	})
 	if words == "" || len(named) == 0 {
 		usageOfAll(w, flags)
@@ -65,7 +66,7 @@ func (p *plugin) missing(c *command) error {
 	switch c.name {
 	case "approve":
 		if p.machine == "" {
-			lacks = "approve takes NODE and --machine, both as kubectl nodeattest pending shows them"
+			lacks = "approve takes NODE and --machine, both as kubectl nodeattest pending shows them, or --existing-nodes"
 		}
 	case "rebind":
 		if p.machine == "" {
