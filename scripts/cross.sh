@@ -24,4 +24,5 @@ build attest/tpm/goattestation ./... linux/amd64 windows/amd64 darwin/arm64
 build vectors ./... windows/amd64
 build kube ./... linux/arm64
 build kube/boundtokens/grpc ./... linux/arm64
+build externalsigner ./... linux/arm64 windows/amd64 darwin/arm64
 build kube ./cmd/kubectl-nodeattest windows/amd64

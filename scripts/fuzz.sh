@@ -71,7 +71,7 @@ export -f fuzz_build fuzz_once fuzz_target
 together() { xargs -r -P "$(nproc)" -L 1 bash -c "$1"' "$@"' fuzz; }
 
 failed=
-for module in . attest/tpm/goattestation kube test; do
+for module in . attest/tpm/goattestation externalsigner kube test; do
 	[ -f "$module/go.mod" ] || continue
 	(cd "$module" && go list -f '{{.Dir}} {{.ImportPath}}' ./...) >"$work/packages"
 	while read -r dir package; do

@@ -15,7 +15,7 @@ import (
 )
 
 // libraries are the folders of the modules with packages that users import; the core is the first.
-var libraries = []string{".", "attest/tpm/goattestation", "kube", "kube/boundtokens/grpc"}
+var libraries = []string{".", "attest/tpm/goattestation", "kube", "kube/boundtokens/grpc", "externalsigner"}
 
 // TestDependencies: SECURITY.md names, for each module that users import, its requirements of
 // others, and nothing else; and each of them is imported by more than tests: what only tests

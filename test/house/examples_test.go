@@ -25,7 +25,7 @@ func TestSeeds(t *testing.T) {
 // withAdapter lists the packages of this module and of those for go-attestation and gRPC.
 func withAdapter(t *testing.T) []goPackage {
 	t.Helper()
-	return slices.Concat(listPackages(t, ".", ""), listPackages(t, "attest/tpm/goattestation", ""), listPackages(t, "kube/boundtokens/grpc", ""))
+	return slices.Concat(listPackages(t, ".", ""), listPackages(t, "attest/tpm/goattestation", ""), listPackages(t, "kube/boundtokens/grpc", ""), listPackages(t, "externalsigner", ""))
 }
 
 func TestExamplesAndSeedsBite(t *testing.T) {
