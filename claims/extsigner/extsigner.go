@@ -14,9 +14,9 @@ import (
 
 // The checks on an external signer's requests and answers.
 const (
-	// checkSignerClaims: the payload to be signed is not a claim set of the issuer, or has
+	// CheckSignerClaims: the payload to be signed is not a claim set of the issuer, or has
 	// a longer lifetime than the signer allows.
-	checkSignerClaims refusal.Check = "signer-claims"
+	CheckSignerClaims refusal.Check = "signer-claims"
 	// checkSignerHeader: the header of a signature is not exactly alg, kid and typ, or
 	// one of them has a value that is not allowed.
 	checkSignerHeader refusal.Check = "signer-header"

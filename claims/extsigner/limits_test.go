@@ -43,12 +43,12 @@ func TestHeaderLimits(t *testing.T) {
 func TestSegmentLimits(t *testing.T) {
 	s, most := newService(t, serviceConfig(t, newClock())), strings.Repeat("A", maxSegmentSize)
 	_, err := s.checkPayload(most)
-	if cause := causeOf(t, err, checkSignerClaims); !errors.Is(cause, claims.CheckSize) {
+	if cause := causeOf(t, err, CheckSignerClaims); !errors.Is(cause, claims.CheckSize) {
 		t.Errorf("the longest segment: %v", err)
 	}
 	for _, more := range []string{"A", "AA"} {
 		_, err := s.checkPayload(most + more)
-		if cause := causeOf(t, err, checkSignerClaims); cause != nil {
+		if cause := causeOf(t, err, CheckSignerClaims); cause != nil {
 			t.Errorf("a longer segment was read: %v", cause)
 		}
 	}
@@ -58,7 +58,7 @@ func TestSegmentLimits(t *testing.T) {
 	}
 	for _, end := range []string{"\r", "\n", "\r\n", "=", "\x0c", "\x0e", "\t"} {
 		_, err := s.checkPayload(encode(string(payload)) + end)
-		wantCheck(t, err, checkSignerClaims)
+		wantCheck(t, err, CheckSignerClaims)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestServiceLimits(t *testing.T) {
 	}
 	timeless := goodClaims()
 	timeless.IssuedAt, timeless.NotBefore, timeless.Expiry.Unix = claims.NumericDate{}, claims.NumericDate{}, 600
-	if err := sign(timeless); !errors.Is(err, checkSignerClaims) {
+	if err := sign(timeless); !errors.Is(err, CheckSignerClaims) {
 		t.Errorf("without iat: %v", err)
 	}
 	ending := goodClaims()
@@ -87,13 +87,13 @@ func TestServiceLimits(t *testing.T) {
 	if err := sign(ending); err != nil {
 		t.Errorf("ended as long ago as clocks may be apart: %v", err)
 	}
-	if ending.Expiry.Unix--; !errors.Is(sign(ending), checkSignerClaims) {
+	if ending.Expiry.Unix--; !errors.Is(sign(ending), CheckSignerClaims) {
 		t.Error("a second longer ago: signed")
 	}
 	config := serviceConfig(t, newClock())
 	config.MaxLifetime, config.Keys = maxLifetime, overlap{config.Keys, time.Minute, maxLifetime + time.Minute}
 	s = newService(t, config)
-	if timeless.Expiry = goodClaims().Expiry; !errors.Is(sign(timeless), checkSignerClaims) {
+	if timeless.Expiry = goodClaims().Expiry; !errors.Is(sign(timeless), CheckSignerClaims) {
 		t.Error("without iat, and for as long as can be: signed")
 	}
 	if _, err := new(Service).Metadata(testContext); !errors.Is(err, refusal.CheckConfig) {

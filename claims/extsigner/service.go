@@ -150,21 +150,21 @@ func unlessRefused(err error) error {
 // not come out of the encoder as it went into the parser is not signed.
 func (s *Service) checkPayload(segment string) ([]byte, error) {
 	if len(segment) > maxSegmentSize {
-		return nil, checkSignerClaims.Refuse(strconv.Itoa(len(segment))+" bytes", "at most "+strconv.Itoa(maxSegmentSize))
+		return nil, CheckSignerClaims.Refuse(strconv.Itoa(len(segment))+" bytes", "at most "+strconv.Itoa(maxSegmentSize))
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(segment)
 	if err != nil {
-		return nil, &refusal.Error{Check: checkSignerClaims, Err: err}
+		return nil, &refusal.Error{Check: CheckSignerClaims, Err: err}
 	}
 	c, err := claims.Parse(payload)
 	if err != nil {
-		return nil, &refusal.Error{Check: checkSignerClaims, Err: err}
+		return nil, &refusal.Error{Check: CheckSignerClaims, Err: err}
 	}
 	if err := s.checkClaims(c); err != nil {
 		return nil, err
 	}
 	if written, err := c.Marshal(); base64.RawURLEncoding.EncodeToString(written) != segment {
-		return nil, &refusal.Error{Check: checkSignerClaims, Got: "more claims than a bound token has, or another encoding", Want: "the encoding of kube-apiserver", Err: err}
+		return nil, &refusal.Error{Check: CheckSignerClaims, Got: "more claims than a bound token has, or another encoding", Want: "the encoding of kube-apiserver", Err: err}
 	}
 	return payload, nil
 }
@@ -174,19 +174,19 @@ func (s *Service) checkClaims(c *claims.Claims) error {
 	now := s.config.Now()
 	latest, earliest := now.Add(claims.DefaultLeeway).Unix(), now.Add(-claims.DefaultLeeway).Unix()
 	if err := c.Check(); err != nil {
-		return &refusal.Error{Check: checkSignerClaims, Err: err}
+		return &refusal.Error{Check: CheckSignerClaims, Err: err}
 	}
 	switch {
 	case c.Issuer != s.config.Issuer:
-		return checkSignerClaims.Refuse("iss "+strconv.Quote(refusal.Text(c.Issuer)), strconv.Quote(s.config.Issuer))
+		return CheckSignerClaims.Refuse("iss "+strconv.Quote(refusal.Text(c.Issuer)), strconv.Quote(s.config.Issuer))
 	case !c.IssuedAt.Present || c.NotBefore != c.IssuedAt:
-		return checkSignerClaims.Refuse("a token without iat, or with another nbf", "iat, and nbf the same")
+		return CheckSignerClaims.Refuse("a token without iat, or with another nbf", "iat, and nbf the same")
 	case c.Expiry.Unix <= c.IssuedAt.Unix || c.Expiry.Unix-c.IssuedAt.Unix > longest:
-		return checkSignerClaims.Refuse("a lifetime of "+strconv.FormatInt(c.Expiry.Unix-c.IssuedAt.Unix, 10)+" s", "1 to "+strconv.FormatInt(longest, 10))
+		return CheckSignerClaims.Refuse("a lifetime of "+strconv.FormatInt(c.Expiry.Unix-c.IssuedAt.Unix, 10)+" s", "1 to "+strconv.FormatInt(longest, 10))
 	case c.IssuedAt.Unix > latest:
-		return checkSignerClaims.Refuse("iat "+strconv.FormatInt(c.IssuedAt.Unix, 10), "at most "+strconv.FormatInt(latest, 10))
+		return CheckSignerClaims.Refuse("iat "+strconv.FormatInt(c.IssuedAt.Unix, 10), "at most "+strconv.FormatInt(latest, 10))
 	case c.Expiry.Unix < earliest:
-		return checkSignerClaims.Refuse("exp "+strconv.FormatInt(c.Expiry.Unix, 10), "at least "+strconv.FormatInt(earliest, 10))
+		return CheckSignerClaims.Refuse("exp "+strconv.FormatInt(c.Expiry.Unix, 10), "at least "+strconv.FormatInt(earliest, 10))
 	}
 	return nil
 }

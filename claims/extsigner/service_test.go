@@ -184,7 +184,7 @@ func TestServiceRefuses(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			c := goodClaims()
 			change(c)
-			if err := sign(c); !errors.Is(err, checkSignerClaims) {
+			if err := sign(c); !errors.Is(err, CheckSignerClaims) {
 				t.Errorf("%s: %v", what, err)
 			}
 		})
@@ -214,7 +214,7 @@ func TestServiceRefuses(t *testing.T) {
 		"a token":                      encode(string(good)) + ".x",
 	} {
 		t.Run(what, func(t *testing.T) {
-			if _, err := s.Sign(testContext, segment); !errors.Is(err, checkSignerClaims) {
+			if _, err := s.Sign(testContext, segment); !errors.Is(err, CheckSignerClaims) {
 				t.Errorf("%s: %v", what, err)
 			}
 		})

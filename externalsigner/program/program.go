@@ -5,6 +5,8 @@
 package program
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto"
 	"errors"
@@ -56,11 +58,7 @@ func Main(args []string, stdout, stderr io.Writer, sources ...KeySource) int {
 		fmt.Fprintf(stderr, "%s: unexpected argument %q\n", name, set.Arg(0))
 		return 2
 	case *tell:
-		version := "unknown"
-		if info, ok := debug.ReadBuildInfo(); ok {
-			version = info.Main.Version
-		}
-		fmt.Fprintln(stdout, name, version)
+		fmt.Fprintln(stdout, name, version())
 		return 0
 	}
 	log := slog.New(slog.NewJSONHandler(stderr, nil))
@@ -73,43 +71,123 @@ func Main(args []string, stdout, stderr io.Writer, sources ...KeySource) int {
 	return 0
 }
 
-// run serves until ctx ends.
+// run serves until ctx ends, or the configuration has changed.
 func run(ctx context.Context, path string, sources []KeySource, log *slog.Logger) error {
-	s, err := readSettings(path, sources)
+	s, text, err := readSettings(path, sources)
 	if err != nil {
 		return err
 	}
-	s.Config.Log = log
+	// The socket comes first: it keeps a second process away from the state of the keys.
+	listener, err := s.listen()
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	s.Log = log
 	held, err := keys.Open(s.Config)
 	if err != nil {
 		return err
 	}
+	server, err := s.server(held)
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithCancel(ctx)
+	var all group
+	all.run(ctx, end, "keys", held.Run)
+	all.run(ctx, end, "configuration", func(ctx context.Context) error { return follow(ctx, path, text, sources, log, end) })
+	if s.StatusAddress != nowhere {
+		st := &status{server: server, keys: held, log: log}
+		all.run(ctx, end, "statusAddress", func(ctx context.Context) error { return st.serve(ctx, s.StatusAddress) })
+	}
+	all.run(ctx, end, "socket", func(ctx context.Context) error { return server.Serve(ctx, listener) })
+	log.Info("serves", "program", name, "version", version(), "socket", cmp.Or(s.Socket, "@"+s.InsecureAbstract), "statusAddress", s.StatusAddress)
+	return all.wait()
+}
+
+// listen listens on the socket.
+func (s *settings) listen() (*externalsigner.Listener, error) {
+	if s.InsecureAbstract != "" {
+		return externalsigner.ListenInsecureAbstract(s.InsecureAbstract)
+	}
+	return externalsigner.Listen(s.Socket)
+}
+
+// server makes the server of the keys.
+func (s *settings) server(held *keys.Keys) (*externalsigner.Server, error) {
 	service, err := extsigner.NewService(extsigner.ServiceConfig{
 		Issuer: s.Issuer, Signer: held, Keys: held, VerifyOnly: held.VerifyOnly(),
 		RefreshHint: time.Duration(s.RefreshHint), MaxLifetime: time.Duration(s.MaxLifetime),
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	server, err := externalsigner.NewServer(externalsigner.ServerConfig{
-		Service: service, AllowedUIDs: s.AllowedUIDs, MaxWaitingCalls: s.MaxWaitingCalls, Log: log,
+	return externalsigner.NewServer(externalsigner.ServerConfig{
+		Service: service, AllowedUIDs: s.AllowedUIDs, MaxWaitingCalls: s.MaxWaitingCalls,
+		CallTimeout: time.Duration(s.CallTimeout), Log: s.Log,
 	})
-	if err != nil {
-		return err
-	}
-	listener, err := externalsigner.Listen(s.Socket)
-	if err != nil {
-		return err
-	}
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	var reloads sync.WaitGroup
-	reloads.Go(func() { //goroutine: reads the files again
-		if err := held.Run(ctx); err != nil {
-			log.Error("files are no longer read", "error", err)
+}
+
+// group runs the parts of the program. The first that returns ends the others.
+type group struct {
+	parts sync.WaitGroup
+	mu    sync.Mutex
+	err   error
+}
+
+func (g *group) run(ctx context.Context, end func(), part string, f func(ctx context.Context) error) {
+	g.parts.Go(func() { //goroutine: a panic ends the program, as it shall
+		defer end()
+		if err := f(ctx); err != nil {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.err = errors.Join(g.err, fmt.Errorf("%s: %w", part, err))
 		}
 	})
-	defer reloads.Wait()
-	defer end()
-	return server.Serve(ctx, listener)
+}
+
+func (g *group) wait() error {
+	g.parts.Wait()
+	return g.err
+}
+
+// followInterval is how often the configuration is read again.
+const followInterval = 10 * time.Second
+
+// follow ends the program when its configuration has changed. One that has an error is logged, once for
+// each error, and changes nothing.
+func follow(ctx context.Context, path string, was []byte, sources []KeySource, log *slog.Logger, end func()) error {
+	checked := make([]KeySource, len(sources))
+	for i, source := range sources {
+		checked[i].Name = source.Name // its key is open
+	}
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followInterval):
+		}
+		_, text, err := readSettings(path, checked)
+		switch {
+		case err == nil && !bytes.Equal(text, was):
+			log.Info("configuration changed: the program exits, to be started again with the new one", "file", path)
+			end()
+			return nil
+		case err == nil:
+			said = ""
+		case err.Error() != said:
+			said = err.Error()
+			log.Error("cannot read the configuration; the last version stays in use", "error", err)
+		}
+	}
+}
+
+// version is that of the main module, as Go has noted it in the build.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version
 }

@@ -2,128 +2,191 @@ package program
 
 import (
 	"bytes"
+	"crypto"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"net"
 	"strings"
+	"time"
 
 	goyaml "go.yaml.in/yaml/v2"
 	strictjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodeattest/nodeattest/externalsigner/internal/keys"
+	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
+	// apiVersion and fileKind are those of the configuration file. All programs of the project have the
+	// version.
 	apiVersion = "config.nodeattest.github.io/v1alpha1"
 	fileKind   = "ExternalSigner"
 
 	// maxSize is the maximum length of a configuration file in bytes.
 	maxSize = 1 << 20
+
+	defaultSocket        = "/run/external-jwt-signer/socket"
+	defaultStatusAddress = "127.0.0.1:8086"
+	defaultRefreshHint   = keys.Duration(5 * time.Minute)
 )
 
-// settings are the configuration file.
+// settings are the configuration file. deploy/config.yaml describes it.
 type settings struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 
-	// Issuer is the "iss" of the tokens: kube-apiserver's first --service-account-issuer.
-	Issuer string `json:"issuer"`
-	// MaxLifetime and RefreshHint are as in extsigner.ServiceConfig.
+	// Issuer, MaxLifetime and RefreshHint are as in extsigner.ServiceConfig. Without RefreshHint it is five
+	// minutes.
+	Issuer      string        `json:"issuer"`
 	MaxLifetime keys.Duration `json:"maxLifetime"`
 	RefreshHint keys.Duration `json:"refreshHint"`
 
-	// Socket is the path of the socket. Empty: /run/external-jwt-signer/socket.
-	Socket string `json:"socket"`
-	// InsecureAbstract is a name in the abstract namespace, in the place of Socket.
+	// Socket is the path of the socket (externalsigner.Listen), and InsecureAbstract a name in its place
+	// (externalsigner.ListenInsecureAbstract). Without both: /run/external-jwt-signer/socket.
+	Socket           string `json:"socket"`
 	InsecureAbstract string `json:"insecureAbstract"`
-	// AllowedUIDs and MaxWaitingCalls are as in externalsigner.ServerConfig.
-	AllowedUIDs     []uint32 `json:"allowedUIDs"`
-	MaxWaitingCalls int      `json:"maxWaitingCalls"`
-	// StatusAddress is where /healthz, /readyz and /metrics are served: a loopback address and port, or
-	// the path of a Unix socket. Empty: 127.0.0.1:8086; "0": nowhere.
+	// AllowedUIDs, MaxWaitingCalls and CallTimeout are as in externalsigner.ServerConfig.
+	AllowedUIDs     []uint32      `json:"allowedUIDs"`
+	MaxWaitingCalls int           `json:"maxWaitingCalls"`
+	CallTimeout     keys.Duration `json:"callTimeout"`
+	// StatusAddress is where /healthz, /readyz and /metrics are served, for every client that reaches it.
+	// Empty: 127.0.0.1:8086; "0": nowhere.
 	StatusAddress string `json:"statusAddress"`
 
+	// Config is the keys.
 	keys.Config `json:",inline"`
 }
 
-// readSettings reads a configuration file, and opens the key of a source that it names.
-func readSettings(path string, sources []KeySource) (*settings, error) {
-	f, err := os.Open(path)
+// readSettings reads a configuration file, which no other user may be able to write, as it says who may
+// connect.
+func readSettings(path string, sources []KeySource) (*settings, []byte, error) {
+	text, err := safefile.Read(path, maxSize, safefile.Trusted)
 	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxSize+1))
-	if err == nil && len(text) > maxSize {
-		err = fmt.Errorf("more than %d bytes", maxSize)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	s, err := parseSettings(text, sources)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
-	return s, nil
+	return s, text, nil
 }
 
-// parseSettings reads a configuration file strictly.
+// parseSettings reads a configuration file strictly, and opens the key of a source that it names.
 func parseSettings(text []byte, sources []KeySource) (*settings, error) {
-	text, err := toJSON(text)
+	fields, err := fieldsOf(text)
 	if err != nil {
 		return nil, err
 	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return nil, err
-	}
-	s := &settings{Socket: "/run/external-jwt-signer/socket"}
-	for _, source := range sources {
-		section, there := fields[source.Name]
-		if !there {
-			continue
-		}
-		delete(fields, source.Name)
-		if s.Signer != nil {
-			return nil, refusal.Config(source.Name, "next to another key", "one key")
-		}
-		if s.Signer, err = source.Open(func(into any) error { return decode(section, into) }); err != nil {
-			return nil, fmt.Errorf("%s: %w", source.Name, err)
+	sections := map[int]json.RawMessage{} // by the source's index
+	for i, source := range sources {
+		if section, there := fields[source.Name]; there {
+			sections[i] = section
+			delete(fields, source.Name)
 		}
 	}
-	if text, err = json.Marshal(fields); err != nil {
+	rest, err := json.Marshal(fields)
+	if err != nil {
 		return nil, err
 	}
-	if err := decode(text, s); err != nil {
+	s := new(settings)
+	if err := decode(rest, s); err != nil {
 		return nil, err
 	}
-	if s.APIVersion != apiVersion || s.Kind != fileKind {
-		return nil, refusal.Config("apiVersion and kind", refusal.Quote(s.APIVersion)+" and "+refusal.Quote(s.Kind), apiVersion+" and "+fileKind)
+	if err := s.check(len(sections)); err != nil {
+		return nil, err
+	}
+	for i, section := range sections {
+		if s.Signer, err = open(sources[i], section); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }
 
-// decode reads JSON strictly: its fields must be known, and there once.
+// open opens the key of a source. One without Open is only checked to be there.
+func open(source KeySource, section json.RawMessage) (crypto.Signer, error) {
+	if source.Open == nil {
+		return nil, nil
+	}
+	key, err := source.Open(func(into any) error { return decode(section, into) })
+	if err == nil && key == nil {
+		err = errors.New("no key")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source.Name, err)
+	}
+	return key, nil
+}
+
+// check refuses settings that contradict each other, and completes them. sources is how many sources of
+// keys the file names.
+func (s *settings) check(sources int) error {
+	if s.APIVersion != apiVersion || s.Kind != fileKind {
+		return refusal.Config("apiVersion and kind", refusal.Quote(s.APIVersion)+" and "+refusal.Quote(s.Kind), apiVersion+" and "+fileKind)
+	}
+	if s.KeyFile != "" {
+		sources++
+	}
+	if s.TPM != nil {
+		sources++
+	}
+	switch {
+	case sources != 1:
+		return refusal.Config("key", fmt.Sprintf("from %d sections", sources), "one of keyFile, tpm and the sections of the program's own")
+	case s.Socket != "" && s.InsecureAbstract != "":
+		return refusal.Config("socket", "and insecureAbstract", "one of them")
+	case s.Socket == "" && s.InsecureAbstract == "":
+		s.Socket = defaultSocket
+	}
+	if s.RefreshHint == 0 {
+		s.RefreshHint = defaultRefreshHint
+	}
+	switch s.StatusAddress {
+	case nowhere:
+		return nil
+	case "":
+		s.StatusAddress = defaultStatusAddress
+	}
+	if _, _, err := net.SplitHostPort(s.StatusAddress); err != nil {
+		return refusal.Config("statusAddress", refusal.Quote(s.StatusAddress), `an address and a port, or "0"`)
+	}
+	return nil
+}
+
+// decode reads JSON strictly: its fields must be known, in this case, and there once.
 func decode(text []byte, into any) error {
+	if trimmed := bytes.TrimSpace(text); len(trimmed) == 0 || trimmed[0] != '{' {
+		return errors.New("not an object, such as {}")
+	}
 	strict, err := strictjson.UnmarshalStrict(text, into)
 	return errors.Join(append(strict, err)...)
 }
 
-// toJSON converts a file, YAML or JSON, with one document to JSON. It refuses duplicate fields.
-func toJSON(text []byte) ([]byte, error) {
-	documents := goyaml.NewDecoder(bytes.NewReader(text))
-	if documents.Decode(new(any)) == nil {
-		if err := documents.Decode(new(any)); !errors.Is(err, io.EOF) {
+// fieldsOf reads a file, YAML or JSON, of one document that is an object without duplicate fields.
+func fieldsOf(text []byte) (map[string]json.RawMessage, error) {
+	documents := goyaml.NewDecoder(bytes.NewReader(text)) // with the parser of sigs.k8s.io/yaml, which stops after one
+	if documents.Decode(new(nothing)) == nil {
+		if err := documents.Decode(new(nothing)); !errors.Is(err, io.EOF) {
 			return nil, errors.New("more than one document")
 		}
 	}
 	converted, err := yaml.YAMLToJSONStrict(text)
-	if err == nil && !strings.HasPrefix(string(converted), "{") {
-		err = errors.New("not an object")
+	if err != nil {
+		return nil, err
 	}
-	return converted, err
+	var fields map[string]json.RawMessage
+	if !strings.HasPrefix(string(converted), "{") {
+		return nil, errors.New("not an object")
+	}
+	return fields, json.Unmarshal(converted, &fields)
 }
+
+// nothing accepts any YAML document and drops it.
+type nothing struct{}
+
+// UnmarshalYAML reads nothing.
+func (nothing) UnmarshalYAML(func(any) error) error { return nil }
