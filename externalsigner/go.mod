@@ -5,6 +5,7 @@ module github.com/nodeattest/nodeattest/externalsigner
 go 1.26.0
 
 require (
+	github.com/google/go-tpm v0.9.8
 	github.com/nodeattest/nodeattest v0.0.0
 	go.yaml.in/yaml/v2 v2.4.3
 	google.golang.org/grpc v1.84.0

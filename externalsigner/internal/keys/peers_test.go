@@ -1,0 +1,235 @@
+package keys
+
+import (
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"math/big"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
+	"github.com/nodeattest/nodeattest/jws"
+)
+
+func set(keys ...*jws.Key) string { return string(testkit.Must(jws.MarshalJWKS(keys))) }
+
+// TestPeers: peers' keys are published and never sign; a file that cannot be used keeps its last content, and
+// a key whose file is gone stays for Retain, after a restart as well.
+func TestPeers(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.wantKeys(1)
+	b.write("peers/b.pem", publicPEM(2, 3))
+	b.write("peers/c.json", set(public(4)))
+	b.write("peers/.d.pem", publicPEM(5))
+	b.pass(0)
+	b.wantKeys(1, 2, 3, 4)
+	b.wantSigns(1)
+	if got := testkit.Must(b.keys.Keys(t.Context(), id(3))); len(got) != 1 || !same(got[0], public(3)) {
+		t.Errorf("key 3: got %v", got)
+	}
+	if got := testkit.Must(b.keys.Keys(t.Context(), "unknown")); len(got) != 0 {
+		t.Errorf("unknown: got %v", got)
+	}
+	b.write("peers/b.pem", publicPEM(2, 3)[:250])
+	for range 3 {
+		b.pass(2 * retain)
+	}
+	b.wantKeys(1, 2, 3, 4)
+	if n := strings.Count(b.log.String(), "file not used"); n != 1 || b.keys.Status().Failures != 3 || b.keys.Status().Peers != 3 {
+		t.Errorf("logged %d times, %+v", n, b.keys.Status())
+	}
+	b.write("peers/b.pem", publicPEM(2))
+	b.pass(0)
+	b.wantLog("has left the folder")
+	b.start()
+	b.pass(retain / 2)
+	b.wantKeys(1, 2, 3, 4)
+	b.start()
+	b.pass(retain / 2)
+	b.wantKeys(1, 2, 4)
+
+	testkit.MustDo(os.Remove(b.path("peers/c.json")))
+	b.clock = b.clock.Add(24 * time.Hour) // while no program runs
+	b.start()
+	b.wantKeys(1, 2, 4)
+	b.write("peers/e.pem", publicPEM(4)) // under another name
+	b.pass(2 * retain)
+	b.wantKeys(1, 2, 4)
+	testkit.MustDo(os.RemoveAll(b.path("peers")))
+	b.pass(2 * retain)
+	b.wantKeys(1, 2, 4)
+	b.start()
+	b.pass(2 * retain)
+	b.wantKeys(1, 2, 4)
+}
+
+// TestPeersUnfit refuses all but files of public keys that root or this user wrote.
+func TestPeersUnfit(t *testing.T) {
+	curve := private(1).(*ecdsa.PrivateKey).Curve
+	many := ""
+	for range maxPeers + 1 {
+		key := testkit.Must(ecdsa.GenerateKey(curve, rand.Reader))
+		many += block("PUBLIC KEY", testkit.Must(x509.MarshalPKIXPublicKey(&key.PublicKey)))
+	}
+	other := testkit.Must(jws.NewKey(private(2).Public(), jws.KeyOptions{KeyID: id(1)}))
+	pss := testkit.Must(jws.NewKey(private(0).Public(), jws.KeyOptions{Algorithm: jws.PS256}))
+	path := func(b *bench) string { return b.path("peers/p.pem") }
+	for name, spoil := range map[string]func(b *bench){
+		"a private key":           func(b *bench) { b.write("peers/p.pem", privatePEM(2)) },
+		"no key":                  func(b *bench) { b.write("peers/p.pem", "") },
+		"another block":           func(b *bench) { b.write("peers/p.pem", block("PUBLIC KEY", []byte("x"))) },
+		"a whole and a cut block": func(b *bench) { b.write("peers/p.pem", publicPEM(2)+publicPEM(3)[:50]) },
+		"another name":            func(b *bench) { b.write("peers/p.txt", publicPEM(2)) },
+		"PEM as JSON":             func(b *bench) { b.write("peers/p.json", publicPEM(2)) },
+		"an empty set":            func(b *bench) { b.write("peers/p.json", `{"keys":[]}`) },
+		"a cut set":               func(b *bench) { b.write("peers/p.json", set(public(2))[:100]) },
+		"PS256":                   func(b *bench) { b.write("peers/p.json", set(pss)) },
+		"our key ID":              func(b *bench) { b.write("peers/p.json", set(other)) },
+		"a large file":            func(b *bench) { b.write("peers/p.pem", publicPEM(2)+strings.Repeat("\n", maxPublicFile)) },
+		"many keys":               func(b *bench) { b.write("peers/p.pem", many) },
+		"a link": func(b *bench) {
+			b.write("other.pem", publicPEM(2))
+			testkit.MustDo(os.Symlink("../other.pem", path(b)))
+		},
+		"a folder":                func(b *bench) { testkit.MustDo(os.Mkdir(path(b), 0o700)) },
+		"a pipe":                  func(b *bench) { mknod(path(b), 0o010600, 0) },
+		"a device":                func(b *bench) { mknod(path(b), 0o020600, 1<<8|5) },
+		"written by others":       func(b *bench) { b.write("peers/p.pem", publicPEM(2)); testkit.MustDo(os.Chmod(path(b), 0o666)) },
+		"of another user":         func(b *bench) { b.write("peers/p.pem", publicPEM(2)); testkit.MustDo(os.Chown(path(b), 12345, 0)) },
+		"a folder open to others": func(b *bench) { b.write("peers/p.pem", publicPEM(2)); testkit.MustDo(os.Chmod(b.path("peers"), 0o777)) },
+		"10,000 files": func(b *bench) {
+			for n := range 10_000 {
+				testkit.MustDo(os.WriteFile(b.path(fmt.Sprintf("peers/%d.pem", n)), []byte(publicPEM(2)), 0o600))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.write("peers/good.pem", publicPEM(5))
+			b.start()
+			spoil(b)
+			began := time.Now()
+			b.pass(0)
+			b.pass(0)
+			b.wantKeys(1, 5)
+			if got := testkit.Must(b.keys.Keys(t.Context(), id(1))); !same(got[0], public(1)) {
+				t.Error("our key ID is a peer's")
+			}
+			if b.keys.Status().Failures != 2 || strings.Count(b.log.String(), "file not used") != 1 {
+				t.Errorf("%+v\n%s", b.keys.Status(), b.log)
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("took %s", took)
+			}
+			b.start() // no peer keeps the signer from starting
+		})
+	}
+}
+
+// TestPeersLimits takes as many keys as kube-apiserver may be given, and no more.
+func TestPeersLimits(t *testing.T) {
+	b := newBench(t)
+	curve := private(1).(*ecdsa.PrivateKey).Curve
+	keys := func(n int) (text string) {
+		for range n {
+			key := testkit.Must(ecdsa.GenerateKey(curve, rand.Reader))
+			text += block("PUBLIC KEY", testkit.Must(x509.MarshalPKIXPublicKey(&key.PublicKey)))
+		}
+		return text
+	}
+	b.write("peers/a.pem", keys(maxPeers-1))
+	b.write("peers/b.pem", keys(1))
+	b.write("peers/c.pem", keys(1))
+	b.start()
+	if s := b.keys.Status(); s.Peers != maxPeers || s.Failures != 1 {
+		t.Errorf("got %+v", s)
+	}
+	b.write("peers/a.pem", keys(maxPeers-1)) // while those before it stay for Retain
+	b.pass(0)
+	if s := b.keys.Status(); s.Peers != maxPeers || s.Failures < maxPeers-1 {
+		t.Errorf("got %+v", s)
+	}
+	b.pass(retain)
+	if s := b.keys.Status(); s.Peers != maxPeers {
+		t.Errorf("got %+v", s)
+	}
+	if len(b.keys.failing) != 1 {
+		t.Errorf("%d errors are kept", len(b.keys.failing))
+	}
+}
+
+// TestRetiredFiles: their keys leave Retain after they were first read, whatever restarts there are.
+func TestRetiredFiles(t *testing.T) {
+	b := newBench(t)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "x"}}
+	certificate := testkit.Must(x509.CreateCertificate(rand.Reader, template, template, private(3).Public(), private(3)))
+	b.write("retired.pem", publicPEM(2)+block("CERTIFICATE", certificate))
+	b.config.RetiredFiles = []string{b.path("retired.pem")}
+	b.start()
+	b.wantKeys(1, 2, 3)
+	b.clock = b.clock.Add(retain / 2)
+	b.start()
+	b.pass(retain/2 - time.Second)
+	b.wantKeys(1, 2, 3)
+	b.pass(time.Second)
+	b.wantKeys(1)
+	b.start() // and does not begin again
+	b.wantKeys(1)
+	b.write("key.pem", privatePEM(2)) // the way back
+	b.pass(0)
+	b.pass(publish)
+	b.wantSigns(2)
+	b.start()
+	b.wantSigns(2)
+	for _, text := range []string{"", "x", privatePEM(2), publicPEM(2)[:80]} {
+		b.write("retired.pem", text)
+		b.refuses("retiredFiles")
+	}
+	b.config.RetiredFiles = []string{b.path("missing.pem")}
+	b.refuses("no such file")
+}
+
+// TestVerifyOnlyFiles: their keys verify without an end; one that is retired as well is published until the
+// first start after its time.
+func TestVerifyOnlyFiles(t *testing.T) {
+	b := newBench(t)
+	b.write("sa.pub", publicPEM(0))
+	b.write("legacy.pub", publicPEM(2))
+	b.config.RetiredFiles, b.config.VerifyOnlyFiles = []string{b.path("sa.pub")}, []string{b.path("sa.pub"), b.path("legacy.pub")}
+	only := func(want ...int) {
+		t.Helper()
+		got := b.keys.VerifyOnly()
+		for _, n := range want {
+			if find(got, id(n)) == nil {
+				t.Errorf("key %d is missing", n)
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("got %d keys", len(got))
+		}
+	}
+	b.write("peers/p.pem", publicPEM(2, 3))
+	b.start()
+	b.wantKeys(0, 1, 3)
+	only(2)
+	b.pass(2 * retain)
+	b.wantKeys(0, 1, 3)
+	b.write("key.pem", privatePEM(2)) // it cannot become published before a restart
+	b.pass(0)
+	b.wantKeys(0, 1, 3)
+	b.wantLog("a restart of the program")
+	b.write("key.pem", privatePEM(1))
+	b.start()
+	b.wantKeys(1, 3)
+	only(0, 2)
+	b.config.VerifyOnlyFiles = append(b.config.VerifyOnlyFiles, b.path("peers/p.pem"))
+	b.start() // a peer's key in the state that only verifies now
+	b.wantKeys(1)
+	only(0, 2, 3)
+}
