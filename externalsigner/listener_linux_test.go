@@ -312,26 +312,27 @@ func TestActivated(t *testing.T) {
 	passed := unix("unix", path)
 	tcp := testkit.Must(testkit.Must(net.Listen("tcp", "127.0.0.1:0")).(*net.TCPListener).File())
 	connected := testkit.Must(testkit.Must(net.Dial("unix", unixPath(t))).(*net.UnixConn).File())
-	for name, row := range map[string]struct {
+	for _, row := range []struct {
+		name     string
 		f        *os.File
 		pid, fds string
 		want     string // of the output
 	}{
-		"the socket":      {passed, "self", "1", "lock false\n"},
-		"it again":        {passed, "self", "1", "lock false\n"}, // after a restart
-		"two":             {passed, "self", "2", "LISTEN_FDS"},
-		"none":            {passed, "self", "0", "LISTEN_FDS"},
-		"no number":       {passed, "self", "", "LISTEN_FDS"},
-		"no process":      {passed, "x", "1", "LISTEN_PID"},
-		"another process": {passed, "1", "1", "listens on"},
-		"another path":    {unix("unix", path+"2"), "self", "1", "want ListenStream="},
-		"abstract":        {unix("unix", "@externalsigner-"+strconv.Itoa(os.Getpid())), "self", "1", "want ListenStream="},
-		"datagrams":       {unix("unixgram", path+"3"), "self", "1", "socket of systemd"},
-		"TCP":             {tcp, "self", "1", "want ListenStream="},
-		"a connection":    {connected, "self", "1", "socket"},
-		"a file":          {testkit.Must(os.Open("/dev/null")), "self", "1", "no socket"},
+		{"the socket", passed, "self", "1", "lock false\n"},
+		{"it again", passed, "self", "1", "lock false\n"}, // after a restart
+		{"two", passed, "self", "2", "LISTEN_FDS"},
+		{"none", passed, "self", "0", "LISTEN_FDS"},
+		{"no number", passed, "self", "", "LISTEN_FDS"},
+		{"no process", passed, "x", "1", "LISTEN_PID"},
+		{"another process", passed, "1", "1", "listens on"},
+		{"another path", unix("unix", path+"2"), "self", "1", "want ListenStream="},
+		{"abstract", unix("unix", "@externalsigner-"+strconv.Itoa(os.Getpid())), "self", "1", "want ListenStream="},
+		{"datagrams", unix("unixgram", path+"3"), "self", "1", "want ListenStream="},
+		{"TCP", tcp, "self", "1", "want ListenStream="},
+		{"a connection", connected, "self", "1", "socket"},
+		{"a file", testkit.Must(os.Open("/dev/null")), "self", "1", "no socket"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(row.name, func(t *testing.T) {
 			cmd := child(t, "activated", path, uint32(os.Getuid()))
 			cmd.ExtraFiles, cmd.Env = []*os.File{row.f}, append(cmd.Env, "LISTEN_PID="+row.pid, "LISTEN_FDS="+row.fds, "LISTEN_FDNAMES=a")
 			var out strings.Builder

@@ -122,6 +122,7 @@ func (s *Server) Serve(ctx context.Context, l *Listener) error {
 		grpc.InTapHandle(s.limitTime),
 		grpc.StatsHandler(s.metrics),
 		grpc.UnaryInterceptor(s.limitCalls),
+		grpc.WaitForHandlers(true), // as the keys are closed next; their contexts have ended
 	)
 	externaljwt.RegisterExternalJWTSignerServer(g, service{signer: s.config.Service})
 	stopped := make(chan struct{})

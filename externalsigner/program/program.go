@@ -25,6 +25,7 @@ import (
 	"github.com/nodeattest/nodeattest/externalsigner"
 	"github.com/nodeattest/nodeattest/externalsigner/internal/keys"
 	"github.com/nodeattest/nodeattest/externalsigner/internal/kubeadmpatch"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const name = "external-jwt-signer"
@@ -40,10 +41,18 @@ type KeySource struct {
 }
 
 // Main is the program. It runs until it is told to end (SIGTERM, SIGINT) or its configuration has
-// changed, and returns its exit status: 0, 1 after an error, 2 after a wrong command line.
+// changed, and returns its exit status: 0, 1 after an error, 2 after a wrong command line. Its commands
+// print something and end: "public-key" the public key that is to sign, for the folders of peers, and
+// "kubeadm-patch MANIFEST" a patch of kube-apiserver's manifest.
 func Main(args []string, stdout, stderr io.Writer, sources ...KeySource) int {
-	if len(args) != 0 && args[0] == "kubeadm-patch" {
-		return kubeadmpatch.Run(args[1:], stdout, stderr)
+	command := ""
+	if len(args) != 0 {
+		switch args[0] {
+		case "kubeadm-patch":
+			return kubeadmpatch.Run(args[1:], stdout, stderr)
+		case publicKey:
+			command, args = args[0], args[1:]
+		}
 	}
 	set := flag.NewFlagSet(name, flag.ContinueOnError)
 	set.SetOutput(stderr)
@@ -60,12 +69,33 @@ func Main(args []string, stdout, stderr io.Writer, sources ...KeySource) int {
 	case *tell:
 		fmt.Fprintln(stdout, name, version())
 		return 0
+	case command == publicKey:
+		return printPublicKey(*config, sources, stdout, stderr)
 	}
 	log := slog.New(slog.NewJSONHandler(stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *config, sources, log); err != nil {
 		log.Error("ended", "program", name, "error", err)
+		return 1
+	}
+	return 0
+}
+
+// publicKey is the name of a command.
+const publicKey = "public-key"
+
+// printPublicKey prints the public key that is to sign.
+func printPublicKey(path string, sources []KeySource, stdout, stderr io.Writer) int {
+	s, _, err := readSettings(path, sources)
+	if err == nil {
+		var text []byte
+		if text, err = keys.PublicKey(s.Config); err == nil {
+			_, err = stdout.Write(text)
+		}
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "%s %s: %s\n", name, publicKey, refusal.Escape(err.Error()))
 		return 1
 	}
 	return 0
@@ -88,6 +118,7 @@ func run(ctx context.Context, path string, sources []KeySource, log *slog.Logger
 	if err != nil {
 		return err
 	}
+	defer held.Close() // once no call is in progress
 	server, err := s.server(held)
 	if err != nil {
 		return err

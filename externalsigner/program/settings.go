@@ -2,19 +2,17 @@ package program
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"strings"
 	"time"
 
-	goyaml "go.yaml.in/yaml/v2"
 	strictjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
+	"github.com/nodeattest/nodeattest/externalsigner/internal/document"
 	"github.com/nodeattest/nodeattest/externalsigner/internal/keys"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -96,6 +94,7 @@ func parseSettings(text []byte, sources []KeySource) (*settings, error) {
 	if err := decode(rest, s); err != nil {
 		return nil, err
 	}
+	s.Config.Issuer = s.Issuer
 	if err := s.check(len(sections)); err != nil {
 		return nil, err
 	}
@@ -142,9 +141,7 @@ func (s *settings) check(sources int) error {
 	case s.Socket == "" && s.InsecureAbstract == "":
 		s.Socket = defaultSocket
 	}
-	if s.RefreshHint == 0 {
-		s.RefreshHint = defaultRefreshHint
-	}
+	s.RefreshHint = cmp.Or(s.RefreshHint, defaultRefreshHint)
 	switch s.StatusAddress {
 	case nowhere:
 		return nil
@@ -168,25 +165,10 @@ func decode(text []byte, into any) error {
 
 // fieldsOf reads a file, YAML or JSON, of one document that is an object without duplicate fields.
 func fieldsOf(text []byte) (map[string]json.RawMessage, error) {
-	documents := goyaml.NewDecoder(bytes.NewReader(text)) // with the parser of sigs.k8s.io/yaml, which stops after one
-	if documents.Decode(new(nothing)) == nil {
-		if err := documents.Decode(new(nothing)); !errors.Is(err, io.EOF) {
-			return nil, errors.New("more than one document")
-		}
-	}
-	converted, err := yaml.YAMLToJSONStrict(text)
+	converted, err := document.JSON(text)
 	if err != nil {
 		return nil, err
 	}
 	var fields map[string]json.RawMessage
-	if !strings.HasPrefix(string(converted), "{") {
-		return nil, errors.New("not an object")
-	}
 	return fields, json.Unmarshal(converted, &fields)
 }
-
-// nothing accepts any YAML document and drops it.
-type nothing struct{}
-
-// UnmarshalYAML reads nothing.
-func (nothing) UnmarshalYAML(func(any) error) error { return nil }

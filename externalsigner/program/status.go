@@ -67,6 +67,8 @@ func (s *status) ready(w http.ResponseWriter, r *http.Request) {
 	why := ""
 	if err := s.server.Ready(ctx); err != nil {
 		why = err.Error()
+	} else if !s.keys.Status().Ready {
+		why = "the key that is to sign is not there"
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,9 +120,17 @@ func writeKeyMetrics(to io.Writer, s keys.Status, verifyOnly int) {
 	out.Series(name, float64(len(s.Published)), "of", "signer")
 	out.Series(name, float64(s.Peers), "of", "peers")
 	out.Series(name, float64(verifyOnly), "of", "verify only")
-	name = prefix + "reload_failures_total"
-	out.Head(name, promtext.Counter, "How often a file of keys could not be read again; the old keys stayed in use.")
-	out.Series(name, float64(s.Failures))
+	for _, counter := range []struct {
+		name, help string
+		value      uint64
+	}{
+		{"rotations_total", "New keys that were published.", s.Rotations},
+		{"reload_failures_total", "How often a file of keys could not be read again; the old keys stayed in use.", s.Failures},
+		{"state_failures_total", "How often the state could not be written.", s.StateFailures},
+	} {
+		out.Head(prefix+counter.name, promtext.Counter, counter.help)
+		out.Series(prefix+counter.name, float64(counter.value))
+	}
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
