@@ -22,7 +22,7 @@ const maxPath = 107
 // Listener listens on a Unix socket. [Listen] and [ListenInsecureAbstract] make one.
 type Listener struct {
 	bare *net.UnixListener
-	lock *os.File // held as long as the socket is ours; nil: there is none
+	lock *os.File // held as long as the socket is ours; nil for a socket of systemd or an abstract name
 
 	path           string // "": an abstract name
 	folder, socket os.FileInfo

@@ -56,7 +56,7 @@ func (p *peers) admit(c *net.UnixConn) net.Conn {
 	return nil
 }
 
-// decide takes a place for a connection of a user, or says why there is none.
+// decide takes a place for a connection of a user, or says why the user gets no place.
 func (p *peers) decide(uid uint32) (reason string, err error) {
 	if !slices.Contains(p.server.config.AllowedUIDs, uid) {
 		return userNotAllowed, errUser

@@ -28,7 +28,12 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-const name = "external-jwt-signer"
+const (
+	name = "external-jwt-signer"
+
+	// defaultConfig is the path of the configuration file.
+	defaultConfig = "/etc/external-jwt-signer/config.yaml"
+)
 
 // KeySource opens a key that neither a file nor a TPM holds, such as one of a PKCS #11 module.
 type KeySource struct {
@@ -56,7 +61,7 @@ func Main(args []string, stdout, stderr io.Writer, sources ...KeySource) int {
 	}
 	set := flag.NewFlagSet(name, flag.ContinueOnError)
 	set.SetOutput(stderr)
-	config := set.String("config", "/etc/external-jwt-signer/config.yaml", "the configuration `file`")
+	config := set.String("config", defaultConfig, "the configuration `file`")
 	tell := set.Bool("version", false, "print the version and exit")
 	switch err := set.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -75,7 +80,7 @@ func Main(args []string, stdout, stderr io.Writer, sources ...KeySource) int {
 	log := slog.New(slog.NewJSONHandler(stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *config, sources, log); err != nil {
+	if err := run(ctx, *config, sources, log, followInterval); err != nil {
 		log.Error("ended", "program", name, "error", err)
 		return 1
 	}
@@ -101,8 +106,8 @@ func printPublicKey(path string, sources []KeySource, stdout, stderr io.Writer) 
 	return 0
 }
 
-// run serves until ctx ends, or the configuration has changed.
-func run(ctx context.Context, path string, sources []KeySource, log *slog.Logger) error {
+// run serves until ctx ends, or the configuration, which is read again at each interval, has changed.
+func run(ctx context.Context, path string, sources []KeySource, log *slog.Logger, interval time.Duration) error {
 	s, text, err := readSettings(path, sources)
 	if err != nil {
 		return err
@@ -126,7 +131,7 @@ func run(ctx context.Context, path string, sources []KeySource, log *slog.Logger
 	ctx, end := context.WithCancel(ctx)
 	var all group
 	all.run(ctx, end, "keys", held.Run)
-	all.run(ctx, end, "configuration", func(ctx context.Context) error { return follow(ctx, path, text, sources, log, end) })
+	all.run(ctx, end, "configuration", func(ctx context.Context) error { return follow(ctx, interval, path, text, sources, log, end) })
 	if s.StatusAddress != nowhere {
 		st := &status{server: server, keys: held, log: log}
 		all.run(ctx, end, "statusAddress", func(ctx context.Context) error { return st.serve(ctx, s.StatusAddress) })
@@ -187,7 +192,7 @@ const followInterval = 10 * time.Second
 
 // follow ends the program when its configuration has changed. One that has an error is logged, once for
 // each error, and changes nothing.
-func follow(ctx context.Context, path string, was []byte, sources []KeySource, log *slog.Logger, end func()) error {
+func follow(ctx context.Context, interval time.Duration, path string, was []byte, sources []KeySource, log *slog.Logger, end func()) error {
 	checked := make([]KeySource, len(sources))
 	for i, source := range sources {
 		checked[i].Name = source.Name // its key is open
@@ -197,7 +202,7 @@ func follow(ctx context.Context, path string, was []byte, sources []KeySource, l
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(followInterval):
+		case <-time.After(interval):
 		}
 		_, text, err := readSettings(path, checked)
 		switch {

@@ -109,7 +109,7 @@ func writeKeyMetrics(to io.Writer, s keys.Status, verifyOnly int) {
 		out.Series(name, seconds(s.SigningSince), "kid", s.Published[0].Key.KeyID())
 	}
 	name = prefix + "next_key_timestamp_seconds"
-	out.Head(name, promtext.Gauge, "When the next key begins to sign, as a Unix time. There is none without a rotation.")
+	out.Head(name, promtext.Gauge, "When the next key begins to sign, as a Unix time, during a rotation alone.")
 	for _, k := range s.Published {
 		if !k.SignsFrom.IsZero() {
 			out.Series(name, seconds(k.SignsFrom), "kid", k.Key.KeyID())
