@@ -62,7 +62,7 @@ func (c *cluster) startServer(t *testing.T, socket string, flags ...string) *api
 	return s
 }
 
-// signingFlags makes an API server's flags those of one that signs at a socket.
+// signingFlags changes the flags of an API server so that it signs at a socket.
 func signingFlags(flags []string, socket string) []string {
 	if socket == "" {
 		return flags
