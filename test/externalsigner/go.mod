@@ -5,7 +5,9 @@ module github.com/nodeattest/nodeattest/test/externalsigner
 go 1.26.0
 
 require (
+	github.com/ThalesGroup/crypto11 v1.6.2
 	github.com/nodeattest/nodeattest v0.0.0
+	github.com/nodeattest/nodeattest/externalsigner v0.0.0
 	github.com/nodeattest/nodeattest/kube v0.0.0
 	github.com/nodeattest/nodeattest/test v0.0.0
 	google.golang.org/grpc v1.84.0
@@ -32,15 +34,18 @@ require (
 	github.com/josharian/intern v1.0.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/mailru/easyjson v0.7.7 // indirect
+	github.com/miekg/pkcs11 v1.1.2 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/pkg/errors v0.9.1 // indirect
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
 	github.com/prometheus/client_golang v1.23.2 // indirect
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.67.5 // indirect
 	github.com/prometheus/procfs v0.19.2 // indirect
 	github.com/spf13/pflag v1.0.10 // indirect
+	github.com/thales-e-security/pool v0.0.2 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.yaml.in/yaml/v2 v2.4.3 // indirect
 	go.yaml.in/yaml/v3 v3.0.6 // indirect
@@ -66,6 +71,8 @@ require (
 )
 
 replace github.com/nodeattest/nodeattest => ../../
+
+replace github.com/nodeattest/nodeattest/externalsigner => ../../externalsigner
 
 replace github.com/nodeattest/nodeattest/kube => ../../kube
 
