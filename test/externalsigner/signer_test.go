@@ -1,54 +1,184 @@
 package externalsigner
 
 import (
-	"crypto/rand"
-	"crypto/rsa"
+	"crypto"
+	"crypto/elliptic"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
-	"time"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/jws"
-	"github.com/nodeattest/nodeattest/test/controlplane"
+	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// TestSigner has a kube-apiserver sign pods' tokens at our service across a rotation to another algorithm.
+// The tokens that a rotation is under, at the least: before it, after it and in all.
+const (
+	tokensBefore = 200
+	tokensAfter  = 200
+	tokensInAll  = 1000
+)
+
+// TestSigner has kube-apiserver sign pods' tokens at external-jwt-signer, with a key in a file and one in a TPM,
+// while the key is replaced by one of another algorithm.
 func TestSigner(t *testing.T) {
-	first, err := jws.NewSigner(controlplane.NewKey(t), jws.SignerOptions{Type: jws.TypeJWT})
+	t.Run("file", func(t *testing.T) {
+		dir := signerFolder(t)
+		key := filepath.Join(dir, "key.pem")
+		writeKey(t, key, newECDSA(t, elliptic.P256()))
+		s := startSigner(t, dir, map[string]any{"keyFile": key})
+		s.rotate(t, func() { writeKey(t, key, newRSA(t)) })
+	})
+	t.Run("TPM", func(t *testing.T) {
+		dir, device := signerFolder(t), newTPM(t)
+		key := filepath.Join(dir, "key.pem")
+		device.writeKey(t, key, tpmkey.ECDSAP256)
+		s := startSigner(t, dir, map[string]any{"tpm": map[string]any{"device": device.path, "keyFile": key}})
+		s.rotate(t, func() { device.writeKey(t, key, tpmkey.RSA2048) })
+	})
+}
+
+// rotate replaces the key of a signer, ES256, by one for RS256, while tokens are requested and reviewed.
+func (s *signer) rotate(t *testing.T, replace func()) {
+	t.Helper()
+	server := startCluster(t, s.socket)
+	pod := server.makePod(t)
+	l := startLoad(t, pod, 4, server)
+	l.await(t, tokensBefore, jws.ES256)
+	replace()
+	l.await(t, tokensAfter, jws.RS256)
+	l.await(t, tokensInAll)
+	l.end(t)
+
+	set := server.keys(t)
+	keys, err := set.Keys(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := jws.NewRotatingSigner(first, jws.RotationConfig{Publish: 3 * time.Second, Retain: 2 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := startCluster(t, serve(t, signer, 2*time.Second))
-	pod, v := s.makePod(t), s.validators(t, signer)
-	check := func(token string) {
-		t.Helper()
-		eventually(t, func() error { return s.review(t.Context(), token) })
-		if err := v.validate(t.Context(), token); err != nil {
-			t.Error(err)
+	for _, algorithm := range []jws.Algorithm{jws.ES256, jws.RS256} {
+		if !slices.ContainsFunc(keys, func(k *jws.Key) bool { return k.Algorithm() == algorithm }) || len(keys) != 2 {
+			t.Errorf("/openid/v1/jwks has %d keys, want one for each of ES256 and RS256", len(keys))
 		}
-		parsed, err := jws.Parse(token)
+	}
+	v := server.validators(t, set)
+	for algorithm, tokens := range l.tokens {
+		for _, token := range []string{tokens[0], tokens[len(tokens)/2], tokens[len(tokens)-1]} {
+			if err := errors.Join(v.validate(t.Context(), token), server.review(t.Context(), token)); err != nil {
+				t.Errorf("%s after the rotation: %v", algorithm, err)
+			}
+			if changed := token[:len(token)-2] + "AA"; changed != token && (v.validate(t.Context(), changed) == nil || server.review(t.Context(), changed) == nil) {
+				t.Errorf("%s: a changed signature is accepted", algorithm)
+			}
+		}
+	}
+}
+
+// keys are the keys that an API server publishes.
+func (s *apiServer) keys(t *testing.T) *jws.StaticKeySet {
+	t.Helper()
+	served, err := s.admin.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	published, err := jws.ParseJWKS(served)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := jws.NewStaticKeySet(published...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// simulator is a TPM that a signer and a test use in turn.
+type simulator struct {
+	*tpmsim.TPM
+	path string // of its socket
+}
+
+func newTPM(t *testing.T) *simulator {
+	t.Helper()
+	device := tpmsim.Swtpm(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}})
+	return &simulator{device, strings.TrimPrefix(device.TCTI(), "swtpm:path=")}
+}
+
+// writeKey makes a key in the TPM, replaces its file, and returns its public key.
+func (s *simulator) writeKey(t *testing.T, path string, algorithm tpmkey.Algorithm) crypto.PublicKey {
+	t.Helper()
+	key, err := tpmkey.Create(t.Context(), s, algorithm, tpmkey.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer key.Close()
+	text, err := key.File().Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	replaceFile(t, path, text)
+	return key.Public()
+}
+
+// TestPeers: three API servers of one cluster, each with a signer of its own, whose key is in a TPM of its own.
+// Two signers have each other's key in their folder of peers. The third signer's key is in no folder: its tokens
+// are refused elsewhere, until an administrator adds the key to the folder of one.
+func TestPeers(t *testing.T) {
+	var (
+		signers [3]*signer
+		publics [3]crypto.PublicKey
+		folders [3]string
+		servers [3]*apiServer
+	)
+	for i := range signers {
+		dir, device := signerFolder(t), newTPM(t)
+		key, peers := filepath.Join(dir, "key.pem"), filepath.Join(dir, "peers")
+		if err := os.Mkdir(peers, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		publics[i], folders[i] = device.writeKey(t, key, tpmkey.ECDSAP256), peers
+		signers[i] = startSigner(t, dir, map[string]any{"tpm": map[string]any{"device": device.path, "keyFile": key}, "peersFolder": peers})
+	}
+	share := func(of, with int) {
+		der, err := x509.MarshalPKIXPublicKey(publics[of])
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("typ %q alg %v kid %.8s", parsed.Type(), parsed.Algorithm(), parsed.KeyID())
+		replaceFile(t, filepath.Join(folders[with], fmt.Sprintf("signer-%d.pem", of)), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 	}
-	token := s.token(t, pod)
-	check(token)
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
+	share(0, 1)
+	share(1, 0)
+	servers[0] = startCluster(t, signers[0].socket)
+	for i := range servers[1:] {
+		servers[i+1] = servers[0].cluster.startServer(t, signers[i+1].socket)
 	}
-	next, err := jws.NewSigner(key, jws.SignerOptions{Type: jws.TypeJWT})
-	if err != nil {
-		t.Fatal(err)
+	pod := servers[0].makePod(t)
+
+	l := startLoad(t, pod, 2, servers[0], servers[1])
+	l.await(t, tokensBefore)
+	l.end(t)
+
+	refused := func(server *apiServer, token string) {
+		t.Helper()
+		if err := server.review(t.Context(), token); err == nil || !strings.Contains(err.Error(), "TokenReview refuses") {
+			t.Errorf("a token of the third signer: %v, want a refusal", err)
+		} else {
+			t.Log(err)
+		}
 	}
-	from, err := signer.Rotate(next)
-	if err != nil {
-		t.Fatal(err)
+	refused(servers[0], servers[2].token(t, pod))
+	refused(servers[1], servers[2].token(t, pod))
+	refused(servers[2], servers[0].token(t, pod))
+
+	share(2, 0)
+	eventually(t, func() error { return servers[0].review(t.Context(), servers[2].token(t, pod)) })
+	refused(servers[1], servers[2].token(t, pod))
+	if keys, err := servers[0].keys(t).Keys(t.Context(), ""); err != nil || len(keys) < 2 {
+		t.Errorf("the first server publishes %d keys, %v, want the others' too", len(keys), err)
 	}
-	time.Sleep(time.Until(from) + time.Second)
-	check(s.token(t, pod))
-	check(token)
 }
