@@ -19,8 +19,10 @@ type process struct {
 	dir  string // its working folder
 	args []string
 	env  []string // in addition to the test's
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
+	// files are passed to the program, from the descriptor 3 on.
+	files []*os.File
+	cmd   *exec.Cmd
+	done  chan struct{} // closed when it has ended
 }
 
 // start runs a program. Its output goes to a file in dir, whose end is shown if the test fails.
@@ -41,7 +43,7 @@ func (p *process) launch(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd, done := exec.Command(p.path, p.args...), make(chan struct{})
-	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), p.env...)
+	cmd.Dir, cmd.Env, cmd.ExtraFiles = p.dir, append(os.Environ(), p.env...), p.files
 	p.cmd, p.done = cmd, done
 	if err := controlplane.Start(cmd, out, done); err != nil {
 		t.Fatal(err)
