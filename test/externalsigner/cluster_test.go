@@ -41,7 +41,8 @@ func startCluster(t *testing.T, socket string, flags ...string) *apiServer {
 	c := &cluster{ca: controlplane.NewAuthority(t), accounts: controlplane.NewKey(t)}
 	url, flagsOfEtcd := controlplane.Etcd(dir, ports[0], ports[1])
 	c.etcd = url
-	start(t, filepath.Join(controlplane.Binaries(t), "etcd"), dir, flagsOfEtcd...).ready(t, func() error { return controlplane.Healthy(url + "/readyz") })
+	etcd := start(t, filepath.Join(controlplane.Binaries(t), "etcd"), dir, flagsOfEtcd...)
+	etcd.ready(t, func() error { return controlplane.Healthy(url + "/readyz") })
 	return c.startServer(t, socket, flags...)
 }
 

@@ -46,6 +46,7 @@ func deadFor() time.Duration {
 // measures when the first token is issued after a restart: of a signer that makes its socket, and of one that
 // is given it, as systemd does. Tokens with known keys are accepted all the while.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	dir, device := signerFolder(t), newTPM(t)
 	key := filepath.Join(dir, "key.pem")
 	device.writeKey(t, key, tpmkey.ECDSAP256)
@@ -72,7 +73,7 @@ func testHanging(t *testing.T, gate *gate, server *apiServer, pod *corev1.Pod) {
 	for range 10 {
 		requests.Go(func() {
 			_, err := server.issue(t.Context(), pod)
-			if took := time.Since(began); err == nil || took < callLimit-time.Second || took > callLimit+5*time.Second {
+			if took := time.Since(began); err == nil || took < callLimit-time.Second || took > callLimit+10*time.Second {
 				t.Errorf("a TokenRequest ended after %s with %v, want an error after %s", took.Round(time.Millisecond), err, callLimit)
 			}
 		})
@@ -196,7 +197,8 @@ func (s *apiServer) load(t *testing.T) serverLoad {
 	}
 	values := map[string]int{}
 	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && (name == "go_goroutines" || name == "process_resident_memory_bytes") {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name == "go_goroutines" || name == "process_resident_memory_bytes" {
 			number, err := strconv.ParseFloat(value, 64)
 			if err != nil {
 				t.Fatal(err)

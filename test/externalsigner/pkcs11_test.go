@@ -14,6 +14,7 @@ import (
 
 // TestPKCS11 runs the program with its key in a PKCS #11 module, that of SoftHSM.
 func TestPKCS11(t *testing.T) {
+	t.Parallel()
 	util, err := exec.LookPath("softhsm2-util")
 	if err != nil {
 		t.Skip("no softhsm2-util; to install it, run as root: apt-get install softhsm2")
@@ -24,7 +25,8 @@ func TestPKCS11(t *testing.T) {
 	if err := os.Mkdir(tokens, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	env := "SOFTHSM2_CONF=" + controlplane.Write(t, dir, "softhsm2.conf", fmt.Appendf(nil, "directories.tokendir = %s\nlog.level = ERROR\n", tokens))
+	config := fmt.Appendf(nil, "directories.tokendir = %s\nlog.level = ERROR\n", tokens)
+	env := "SOFTHSM2_CONF=" + controlplane.Write(t, dir, "softhsm2.conf", config)
 	key := filepath.Join(dir, "key.pem")
 	writeKey(t, key, newECDSA(t, elliptic.P384()))
 	for _, args := range [][]string{

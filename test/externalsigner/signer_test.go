@@ -29,6 +29,7 @@ const (
 // while the key is replaced by one of another algorithm.
 func TestSigner(t *testing.T) {
 	t.Run("file", func(t *testing.T) {
+		t.Parallel()
 		dir := signerFolder(t)
 		key := filepath.Join(dir, "key.pem")
 		writeKey(t, key, newECDSA(t, elliptic.P256()))
@@ -36,6 +37,7 @@ func TestSigner(t *testing.T) {
 		s.rotate(t, func() { writeKey(t, key, newRSA(t)) })
 	})
 	t.Run("TPM", func(t *testing.T) {
+		t.Parallel()
 		dir, device := signerFolder(t), newTPM(t)
 		key := filepath.Join(dir, "key.pem")
 		device.writeKey(t, key, tpmkey.ECDSAP256)
@@ -72,7 +74,8 @@ func (s *signer) rotate(t *testing.T, replace func()) {
 			if err := errors.Join(v.validate(t.Context(), token), server.review(t.Context(), token)); err != nil {
 				t.Errorf("%s after the rotation: %v", algorithm, err)
 			}
-			if changed := token[:len(token)-2] + "AA"; changed != token && (v.validate(t.Context(), changed) == nil || server.review(t.Context(), changed) == nil) {
+			changed := token[:len(token)-2] + "AA"
+			if changed != token && (v.validate(t.Context(), changed) == nil || server.review(t.Context(), changed) == nil) {
 				t.Errorf("%s: a changed signature is accepted", algorithm)
 			}
 		}
@@ -129,6 +132,7 @@ func (s *simulator) writeKey(t *testing.T, path string, algorithm tpmkey.Algorit
 // Two signers have each other's key in their folder of peers. The third signer's key is in no folder: its tokens
 // are refused elsewhere, until an administrator adds the key to the folder of one.
 func TestPeers(t *testing.T) {
+	t.Parallel()
 	var (
 		signers [3]*signer
 		publics [3]crypto.PublicKey
@@ -149,7 +153,8 @@ func TestPeers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		replaceFile(t, filepath.Join(folders[with], fmt.Sprintf("signer-%d.pem", of)), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+		text := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+		replaceFile(t, filepath.Join(folders[with], fmt.Sprintf("signer-%d.pem", of)), text)
 	}
 	share(0, 1)
 	share(1, 0)

@@ -29,7 +29,8 @@ func (s *apiServer) makePod(t *testing.T) *corev1.Pod {
 	t.Helper()
 	core, options := s.admin.CoreV1(), metav1.CreateOptions{}
 	eventually(t, func() error { // the server makes the namespace after it is ready
-		_, err := core.ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, options)
+		made := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}
+		_, err := core.ServiceAccounts(namespace).Create(t.Context(), made, options)
 		return err
 	})
 	if _, err := core.Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: podName}}, options); err != nil {
