@@ -81,6 +81,8 @@ type Config struct {
 	Log *slog.Logger `json:"-"`
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time `json:"-"`
+
+	step func(name string) // called at each step of a change, for tests
 }
 
 // TPM is a key of package tpmkey in a file.
@@ -133,6 +135,9 @@ func (c Config) prepared() (Config, error) {
 	c.ReloadInterval = cmp.Or(c.ReloadInterval, Duration(10*time.Second))
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.step == nil {
+		c.step = func(string) {}
 	}
 	switch {
 	case c.Issuer == "":

@@ -31,7 +31,8 @@ type Keys struct {
 
 	failures, stateFailures, rotations atomic.Uint64
 
-	mu      sync.Mutex // held while files are read
+	mu      sync.Mutex        // held while files are read
+	step    func(name string) // called at each step of a change, for tests
 	source  source
 	signers map[string]*signer // of the key that signs and of the next, by key ID
 	folder  *folder            // nil without peers
@@ -68,7 +69,7 @@ func Open(config Config) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keys{source: newSource(config), signers: map[string]*signer{}, failed: map[string]string{}}
+	k := &Keys{step: config.step, source: newSource(config), signers: map[string]*signer{}, failed: map[string]string{}}
 	k.config = k.source.config
 	k.peers.Store(&[]*jws.Key{})
 	if err := k.open(); err != nil {
@@ -282,7 +283,7 @@ func (k *Keys) save() error {
 		return nil
 	}
 	if err == nil {
-		err = k.state.write(k.config.StateFile)
+		err = k.write(text)
 	}
 	if err == nil {
 		k.written = text

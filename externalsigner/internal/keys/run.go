@@ -97,7 +97,9 @@ func (k *Keys) change(keys own) error {
 		k.state.own = before
 		return err
 	}
+	k.step("before the new key is published")
 	k.rotating.Store(rotating)
+	k.step("the new key is published")
 	k.rotations.Add(1)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -191,12 +192,16 @@ func readState(path, issuer string) (s *state, err error) {
 }
 
 // write replaces the state file: a reader finds the whole old state or the whole new one.
-func (s *state) write(path string) error {
-	text, err := s.marshal()
-	if err == nil {
-		err = safefile.Replace(path, safefile.Content(text))
-	}
-	if err != nil {
+func (k *Keys) write(text []byte) error {
+	path := k.config.StateFile
+	k.step("before the state")
+	err := safefile.Replace(path, func(f *os.File) error {
+		k.step("an empty file")
+		_, err := f.Write(text)
+		k.step("a file that is not in its place")
+		return err
+	})
+	if k.step("the state"); err != nil {
 		return fmt.Errorf("stateFile %s: %w", path, err)
 	}
 	return nil
