@@ -126,7 +126,7 @@ func TestConfig(t *testing.T) {
 	})
 }
 
-// FuzzPrivate: what is accepted is one or two keys that sign.
+// FuzzPrivate accepts only one or two keys that sign.
 func FuzzPrivate(f *testing.F) {
 	testkit.BeginFuzz(f)
 	f.Add([]byte(privatePEM(1)))
@@ -146,7 +146,7 @@ func FuzzPrivate(f *testing.F) {
 	})
 }
 
-// FuzzPublic: what is accepted can be published.
+// FuzzPublic accepts only keys that can be published.
 func FuzzPublic(f *testing.F) {
 	testkit.BeginFuzz(f)
 	f.Add([]byte(publicPEM(1, 0)))

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -185,38 +184,6 @@ func TestUnfitKeyFile(t *testing.T) {
 			b.pass(publish)
 			b.wantSigns(2)
 			b.wantLog("file used again")
-		})
-	}
-}
-
-// TestKeyFilePermissions: a key file that others may have read or written is not used.
-func TestKeyFilePermissions(t *testing.T) {
-	for name, spoil := range map[string]func(b *bench, path string){
-		"read by others":        func(_ *bench, path string) { testkit.MustDo(os.Chmod(path, 0o604)) },
-		"read by the group":     func(_ *bench, path string) { testkit.MustDo(os.Chmod(path, 0o640)) },
-		"written by others":     func(_ *bench, path string) { testkit.MustDo(os.Chmod(path, 0o602)) },
-		"of another user":       func(_ *bench, path string) { testkit.MustDo(os.Chown(path, 12345, 0)) },
-		"folder open to others": func(b *bench, _ string) { testkit.MustDo(os.Chmod(b.dir, 0o777)) },
-		"a link": func(b *bench, path string) {
-			testkit.MustDo(os.Symlink(b.path("key.pem"), path+".l"))
-			testkit.MustDo(os.Rename(path+".l", path))
-		},
-		"gone":                   func(_ *bench, path string) { testkit.MustDo(os.Remove(path)) },
-		"a folder":               func(_ *bench, path string) { testkit.MustDo(os.Remove(path)); testkit.MustDo(os.Mkdir(path, 0o700)) },
-		"a device":               func(_ *bench, path string) { mknod(path, 0o020600, 1<<8|5) },
-		"a pipe without writers": func(_ *bench, path string) { mknod(path, 0o010600, 0) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			b.start()
-			b.write("key.pem", privatePEM(2))
-			spoil(b, b.path("key.pem"))
-			b.pass(0)
-			b.pass(publish)
-			b.wantSigns(1)
-			if b.keys.Status().Failures == 0 {
-				t.Error("no failure was counted")
-			}
 		})
 	}
 }

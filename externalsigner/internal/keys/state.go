@@ -28,7 +28,7 @@ const stateVersion = 1
 type state struct {
 	issuer string
 	// own are the signer's own published keys in the order of jws.RotatingSigner.Published: the one
-	// that signs, the next if there is one, and those that no longer sign. Empty before the first start.
+	// that signs, the next if there is one, and the keys that no longer sign. Empty before the first start.
 	own []jws.PublishedKey
 	// retired are the keys of RetiredFiles, those whose time is over too, which would otherwise begin
 	// again.

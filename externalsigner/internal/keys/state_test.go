@@ -120,7 +120,7 @@ func TestOlderState(t *testing.T) {
 	b.wantSigns(2)
 }
 
-// TestStateLeftovers removes what a killed program left next to the state.
+// TestStateLeftovers removes the unfinished file of a killed program.
 func TestStateLeftovers(t *testing.T) {
 	b := newBench(t)
 	b.write(".state.json.ABC.tmp", "half")
@@ -141,7 +141,7 @@ func fullState() *state {
 	}
 }
 
-// FuzzState: what is accepted is the one encoding of what it says.
+// FuzzState accepts only the one encoding of a state.
 func FuzzState(f *testing.F) {
 	testkit.BeginFuzz(f)
 	for _, s := range []*state{fullState(), {issuer: "a"}, {}} {
