@@ -13,7 +13,7 @@ import (
 // TestLibraryPage: each block of Go on the pages for users of the library stands in the file that
 // is linked last before it, but for the indentation. Tests compile those files, and run examples.
 func TestLibraryPage(t *testing.T) {
-	for _, page := range []string{"docs/library.md", "docs/workloads.md"} {
+	for _, page := range []string{"docs/library.md", "docs/workloads.md", "docs/external-signer.md"} {
 		blocks, problems := libraryProblems(".", page, readFile(t, page))
 		none(t, problems)
 		t.Logf("%s: %d blocks of Go", page, blocks)

@@ -97,7 +97,7 @@ func TestPatchGuards(t *testing.T) {
 	}
 }
 
-// TestPatchRefuses: a manifest that differs from kubeadm's in what the patch depends on.
+// TestPatchRefuses: a manifest that differs from kubeadm's where the patch depends on it.
 func TestPatchRefuses(t *testing.T) {
 	manifest := string(read(t, rendered))
 	for name, row := range map[string]struct{ old, new, err string }{
