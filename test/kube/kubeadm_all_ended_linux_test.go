@@ -20,6 +20,7 @@ func TestKubeadmAllEnded(t *testing.T) {
 	w.deploy(t, wholeNodes)
 	w.migrate(t, plane)
 	w.deploy(t, wholeNodes, "enforce")
+	enforced := time.Now()
 	worker := w.joinWorker(t, "worker-1")
 	all := []*member{plane, worker}
 
@@ -52,7 +53,7 @@ func TestKubeadmAllEnded(t *testing.T) {
 		m.run(t, "kubelet-authenticator rotate")
 	}
 	w.ready(t, plane.name, worker.name)
-	w.checkEvidence(t)
+	w.checkEvidence(t, enforced)
 	t.Logf("the cluster is back after %s", time.Since(began).Round(time.Second))
 }
 

@@ -304,6 +304,9 @@ func (m *member) checkEvidence(t *testing.T) {
 	m.controller.checkLog(t)
 }
 
+// ownCertificate has the kubelet's own certificate in the authenticator's kubeconfig.
+var ownCertificate = []string{`token: ""`, "client-certificate: /var/lib/kubelet/pki/kubelet-client-current.pem\n      client-key: /var/lib/kubelet/pki/kubelet-client-current.pem"}
+
 // plainMember is a node that kubeadm joined without evidence, in a cluster that observes. The authenticator
 // is installed, and its only credential is the node's own certificate.
 func plainMember(t *testing.T) *member {
@@ -311,8 +314,7 @@ func plainMember(t *testing.T) *member {
 	g := boxNeeds(t, 1)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	c, _ := kubeadmCluster(t, "1h")
-	const pair = "/var/lib/kubelet/pki/kubelet-client-current.pem"
-	m := c.newMember(t, "worker-1", g, device, `token: ""`, "client-certificate: "+pair+"\n      client-key: "+pair)
+	m := c.newMember(t, "worker-1", g, device, ownCertificate...)
 	runtime := startRuntime(t, m.dir)
 	m.installKubeadm(t)
 	m.cut = m.connect(t, c.address())
@@ -330,7 +332,7 @@ func (m *member) pendingMachine(t *testing.T, o *operator) (machine string) {
 	t.Helper()
 	m.eventually(t, func() error {
 		out, err := o.try(t.Context(), "pending")
-		found := regexp.MustCompile(`(?m)^\S+ +worker-1 +(ek:sha256:\S+)`).FindStringSubmatch(out)
+		found := regexp.MustCompile(`(?m)^\S+ +` + m.name + ` +(ek:sha256:\S+)`).FindStringSubmatch(out)
 		if err != nil || found == nil {
 			return errors.Join(errNotYet, err, errors.New(out))
 		}

@@ -24,6 +24,7 @@ func TestKubeadmNewCA(t *testing.T) {
 	plane := w.planes[0]
 	w.migrate(t, plane)
 	w.deploy(t, wholeNodes, "enforce")
+	enforced := time.Now()
 	worker := w.joinWorker(t, "worker-1")
 	page := kubeadmPage(t)
 	const admin = "export KUBECONFIG=/etc/kubernetes/admin.conf\n"
@@ -58,7 +59,7 @@ func TestKubeadmNewCA(t *testing.T) {
 	worker.run(t, "systemctl restart kubelet")
 	w.published(t, fresh)
 	w.renews(t, all, parseCertificate(t, fresh))
-	w.checkEvidence(t)
+	w.checkEvidence(t, enforced)
 
 	last := &cluster{ca: old, url: w.url, scheme: w.scheme}
 	config := last.user(t, "admin", "system:masters")

@@ -2,7 +2,9 @@ package kube
 
 import (
 	"bytes"
+	"context"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +32,7 @@ func TestKubeadmControlPlane(t *testing.T) {
 	first.page = page
 	w.migrate(t, first)
 	w.deploy(t, wholeNodes, "enforce")
+	enforced := time.Now()
 
 	second := w.newMachine(t, "control-plane-2")
 	second.page = page
@@ -41,7 +44,7 @@ func TestKubeadmControlPlane(t *testing.T) {
 	w.testRenew(t, all)
 	w.testUpgrade(t, all)
 	hold(t, w, "upgraded")
-	w.checkEvidence(t)
+	w.checkEvidence(t, enforced)
 }
 
 func holdFailed(t *testing.T, w *wholeCluster) {
@@ -73,9 +76,25 @@ func hold(t *testing.T, w *wholeCluster, name string) {
 // migrate has a machine that kubeadm made a node without evidence become an attested one.
 func (w *wholeCluster) migrate(t *testing.T, m *member) {
 	t.Helper()
-	m.install(t, w.planes[0].token(t), daemonFiles)
-	t.Logf("%s", m.run(t, "kubelet-authenticator migrate 2>&1"))
+	m.change = ownCertificate
+	m.install(t, "", daemonFiles)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var out bytes.Buffer
+	migrate := m.command(ctx, "kubelet-authenticator migrate 2>&1")
+	migrate.Stdout = &out
+	if err := migrate.Start(); err != nil {
+		t.Fatal(err)
+	}
+	o := w.newOperator(t)
+	o.run(t, "approve "+m.name+" --machine "+m.pendingMachine(t, o)+" --existing-node")
+	if err := migrate.Wait(); err != nil {
+		t.Fatalf("migrate: %v: %s\n%s", err, out.Bytes(), m.log("kubelet"))
+	}
 	m.alive(t, time.Now())
+	if text := o.run(t, "observed"); regexp.MustCompile(m.name + " +yes").MatchString(text) {
+		t.Errorf("after migrate, it is left:\n%s", text)
+	}
 }
 
 // joinWorker has a new machine join with evidence.
@@ -180,13 +199,13 @@ func (w *wholeCluster) testUpgrade(t *testing.T, all []*member) {
 	all[0].run(t, remove)
 }
 
-// checkEvidence holds that every request for a node's certificate came with evidence.
-func (w *wholeCluster) checkEvidence(t *testing.T) {
+// checkEvidence holds that every request for a node's certificate since a time came with evidence.
+func (w *wholeCluster) checkEvidence(t *testing.T, since time.Time) {
 	t.Helper()
 	all := w.requests(t)
 	for i := range all {
 		request := &all[i]
-		if request.Spec.SignerName == csr.SignerKubeAPIServerClientKubelet && !bytes.Contains(request.Spec.Request, []byte("ATTESTATION")) {
+		if request.CreationTimestamp.After(since) && request.Spec.SignerName == csr.SignerKubeAPIServerClientKubelet && !bytes.Contains(request.Spec.Request, []byte("ATTESTATION")) {
 			t.Errorf("%s asks for a certificate without evidence, as %s", request.Name, request.Spec.Username)
 		}
 	}
