@@ -41,7 +41,7 @@ race: ## make test and the replay of the vectors, with the race detector
 	$(call each,test,$(CURDIR)/scripts/test.sh -race -timeout 40m ./vectors/...)
 
 e2e: setup-build ## joins of real kubelets to a real control plane, built on first use; the SDK against other libraries
-	scripts/kube-binaries.sh
+	scripts/kube-binaries.sh v1.36.3 v1.37.2
 	scripts/cluster-api-managers.sh
 	$(call each,test,NO_SKIPS=1 $(CURDIR)/scripts/test.sh -count=1 -timeout 40m ./clouds/... ./controlplane/... ./e2e/... ./house/... ./interop/... ./kube/...)
 	$(call each,$(filter-out test,$(TESTS)),NO_SKIPS=1 $(CURDIR)/scripts/test.sh -count=1 -timeout 40m ./...)

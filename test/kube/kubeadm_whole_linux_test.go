@@ -64,9 +64,9 @@ func hold(t *testing.T, w *wholeCluster, name string) {
 	for _, m := range w.planes {
 		text += m.name + " " + m.pid + " " + m.dir + "\n"
 	}
-	_ = os.WriteFile("/tmp/hB/held", []byte(text+w.dir+" "+w.folder), 0o600)
+	_ = os.WriteFile("/tmp/hB/held."+t.Name(), []byte(text+w.dir+" "+w.folder), 0o600)
 	for {
-		if _, err := os.Stat("/tmp/hB/held"); err != nil {
+		if _, err := os.Stat("/tmp/hB/held."+t.Name()); err != nil {
 			return
 		}
 		time.Sleep(time.Second)
