@@ -23,6 +23,7 @@ func TestFullDisk(t *testing.T) {
 			b := newBench(t)
 			b.config.StateFile = disk.Path("state.json")
 			b.start()
+			b.wantLog("after a restart of the machine") // for it is in memory
 			before := string(testkit.Must(os.ReadFile(b.config.StateFile)))
 			breaks(disk)
 			b.start()

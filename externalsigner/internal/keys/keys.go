@@ -84,6 +84,9 @@ func (k *Keys) open() error {
 		return err
 	}
 	k.sweep()
+	if err := safefile.CheckLasting(k.config.StateFile); err != nil && !errors.Is(err, safefile.ErrUnknown) {
+		k.config.Log.Warn("after a restart of the machine, tokens of keys that no longer sign are refused: the state is lost", "error", err)
+	}
 	k.state = *read
 	if k.written, err = k.state.marshal(); err != nil {
 		return err
@@ -276,11 +279,13 @@ func (k *Keys) load(ctx context.Context, keys own, found []candidate) (err error
 	return err
 }
 
-// save writes the state if it has changed.
+// save writes the state if it has changed, or its file is gone.
 func (k *Keys) save() error {
 	text, err := k.state.marshal()
 	if err == nil && bytes.Equal(text, k.written) {
-		return nil
+		if _, gone := os.Lstat(k.config.StateFile); gone == nil {
+			return nil
+		}
 	}
 	if err == nil {
 		err = k.write(text)

@@ -120,6 +120,18 @@ func TestOlderState(t *testing.T) {
 	b.wantSigns(2)
 }
 
+// TestStateGone writes a state again that has been removed.
+func TestStateGone(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	text := b.read("state.json")
+	testkit.MustDo(os.Remove(b.path("state.json")))
+	b.pass(0)
+	if got := b.read("state.json"); got != text {
+		t.Errorf("got %s, want %s", got, text)
+	}
+}
+
 // TestStateLeftovers removes the unfinished file of a killed program.
 func TestStateLeftovers(t *testing.T) {
 	b := newBench(t)
