@@ -35,9 +35,9 @@ func commands() []command {
 		{"doctor", "[--roots FILE]",
 			"examines the machine, the cluster and the kubelet's configuration, and writes nothing; status 4 if the machine is broken, else 5 for the cluster, 6 for the kubelet",
 			func() *flag.FlagSet { return new(examination).flags() }},
-		{"migrate", "[--timeout TIME] [--undo]",
+		{"migrate", "[--timeout TIME] [--ready-timeout TIME] [--undo]",
 			"has the kubelet of a node that kubeadm joined use the plugin, and puts its files back if it is not ready in time; status 3 if no operator approves",
-			func() *flag.FlagSet { return new(migration).flags() }},
+			func() *flag.FlagSet { return (&migration{readyLimit: readyLimit}).flags() }},
 		{"roots", "check FILE...", "compares downloaded certificates of TPM vendors with the list of docs/vendor-roots.md; reads no configuration file", nil},
 		{"discover", "ADDRESS...", "finds the cluster of a machine that has no configuration file; status 3 if it is not found in time", func() *flag.FlagSet { return new(discovery).flags(new([]string)) }},
 	}

@@ -80,6 +80,9 @@ func (e *examination) command(ctx context.Context, args []string, from source, s
 	}
 	e.machine(ctx, c.Kind)
 	e.lines = append(e.lines, authenticator.Diagnose(ctx, c)...)
+	if err := checkEnded(c.Dir); err != nil {
+		e.add("migration", "", err)
+	}
 	return e.write(stdout)
 }
 
@@ -169,7 +172,7 @@ func classOf(subject string) class {
 	switch subject {
 	case "API server", "token", "policy":
 		return classCluster
-	case "kubelet":
+	case "kubelet", "migration":
 		return classKubelet
 	}
 	return classMachine

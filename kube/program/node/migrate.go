@@ -83,6 +83,7 @@ func newMigration(c *authenticator.Config, kubeconfig, configFile string, out io
 func (m *migration) flags() *flag.FlagSet {
 	flags := flag.NewFlagSet("migrate", flag.ContinueOnError)
 	flags.DurationVar(&m.timeout, "timeout", 15*time.Minute, "how long to wait until an operator approves the machine")
+	flags.DurationVar(&m.readyLimit, "ready-timeout", m.readyLimit, "how long to wait for a Ready kubelet before everything is put back")
 	flags.BoolVar(&m.undo, "undo", false, "put back the files of an interrupted migrate, and change nothing else")
 	return flags
 }
@@ -92,10 +93,12 @@ func (m *migration) parse(args []string, stderr io.Writer) error {
 	flags := m.flags()
 	flags.SetOutput(stderr)
 	if flags.Parse(args) != nil || flags.NArg() != 0 {
-		return fmt.Errorf("%w: want migrate [--timeout TIME] [--undo]", errCommandLine)
+		return fmt.Errorf("%w: want migrate [--timeout TIME] [--ready-timeout TIME] [--undo]", errCommandLine)
 	}
-	if m.timeout <= 0 {
-		return fmt.Errorf("%w: %w", errCommandLine, refusal.Config("--timeout", m.timeout.String(), "a positive time"))
+	for name, limit := range map[string]time.Duration{"--timeout": m.timeout, "--ready-timeout": m.readyLimit} {
+		if limit <= 0 {
+			return fmt.Errorf("%w: %w", errCommandLine, refusal.Config(name, limit.String(), "a positive time"))
+		}
 	}
 	return nil
 }

@@ -54,7 +54,45 @@ func nextTo(path, what string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".migrate-"+what)
 }
 
-func (m *migration) journalPath() string { return filepath.Join(m.stateDir, "migration.json") }
+func (m *migration) journalPath() string { return journalPath(m.stateDir) }
+
+func journalPath(stateDir string) string { return filepath.Join(stateDir, "migration.json") }
+
+// readJournal reads the journal; nil without one.
+func readJournal(path string) (*journal, error) {
+	text, err := safefile.Read(path, configfile.MaxSize, safefile.Private)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // no journal is no fault
+	}
+	j := new(journal)
+	if err == nil {
+		err = json.Unmarshal(text, j)
+	}
+	if err == nil && j.Phase != phaseReady && j.Phase != phaseChanging {
+		err = checkMigrate.Refuse("phase "+refusal.Quote(j.Phase), phaseChanging+" or "+phaseReady)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s, of an interrupted migration: %w", path, err)
+	}
+	return j, nil
+}
+
+// checkEnded refuses a node on which a migration has not ended, with the command that ends it.
+func checkEnded(stateDir string) error {
+	path := journalPath(stateDir)
+	switch j, err := readJournal(path); {
+	case err != nil:
+		return err
+	case j == nil:
+		return nil
+	case j.Phase == phaseReady:
+		return checkMigrate.Refuse("a migration with a Ready kubelet that has not ended, in "+path,
+			"one that has removed the plain credential: unless migrate runs now, run \"kubelet-authenticator migrate\" again")
+	default:
+		return checkMigrate.Refuse("a migration that is unfinished, in "+path, "one that has ended: unless migrate runs now, run "+
+			"\"kubelet-authenticator migrate\" again, or \"kubelet-authenticator migrate --undo\" to have the kubelet's old files back")
+	}
+}
 
 func (m *migration) write(j *journal) error {
 	text, err := json.Marshal(j)
@@ -82,32 +120,24 @@ func (m *migration) begin(ctx context.Context, changes []change) (*journal, erro
 
 // resume ends what an interrupted run has left: done says that the node has migrated.
 func (m *migration) resume(ctx context.Context) (done bool, err error) {
-	text, err := safefile.Read(m.journalPath(), configfile.MaxSize, safefile.Private)
-	if errors.Is(err, fs.ErrNotExist) {
+	j, err := readJournal(m.journalPath())
+	switch {
+	case err != nil:
+		return false, err
+	case j == nil:
 		if m.undo {
 			m.say("no interrupted migration: nothing to put back")
 		}
 		return false, nil
-	}
-	j := new(journal)
-	if err == nil {
-		err = json.Unmarshal(text, j)
-	}
-	if err != nil {
-		return false, fmt.Errorf("%s, of an interrupted migration: %w", m.journalPath(), err)
-	}
-	switch j.Phase {
-	case phaseReady:
+	case j.Phase == phaseReady:
 		m.say("an interrupted migration had a Ready kubelet, and is ended")
 		return true, m.finish(ctx)
-	case phaseChanging:
-		if err := m.putBack(context.WithoutCancel(ctx), j); err != nil {
-			return false, fmt.Errorf("an interrupted migration, of which not everything is put back: %w", err)
-		}
-		m.say("an interrupted migration is put back: the kubelet has its old files")
-		return false, nil
 	}
-	return false, checkMigrate.Refuse("phase "+refusal.Quote(j.Phase)+" in "+m.journalPath(), phaseChanging+" or "+phaseReady)
+	if err := m.putBack(context.WithoutCancel(ctx), j); err != nil {
+		return false, fmt.Errorf("an interrupted migration, of which not everything is put back: %w", err)
+	}
+	m.say("an interrupted migration is put back: the kubelet has its old files")
+	return false, nil
 }
 
 // stage writes a new file next to the old one, and gives the old one its second name.

@@ -235,7 +235,7 @@ func TestMigrateCommandLine(t *testing.T) {
 	if err := migrate(t.Context(), nil, new(authenticator.Config), "", defaultConfig, nil, new(strings.Builder), new(strings.Builder)); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("without evidence: got %v", err)
 	}
-	for _, args := range [][]string{{"now"}, {"--timeout", "0s"}, {"--timeout", "soon"}, {"--force"}} {
+	for _, args := range [][]string{{"now"}, {"--timeout", "0s"}, {"--timeout", "soon"}, {"--ready-timeout", "0s"}, {"--force"}} {
 		m := new(migration)
 		if err := m.parse(args, new(strings.Builder)); exitStatus(err) != 2 {
 			t.Errorf("%q: got %v", args, err)

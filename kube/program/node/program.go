@@ -120,7 +120,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	if f != nil {
 		f.log, c.Untrusted = c.Log, f.distrust
 	}
-	a, err := authenticator.New(c)
+	used := c
+	if command == "migrate" { // which checks the kubelet's files by itself: that they are plain is no fault
+		used.Kubelet = authenticator.Kubelet{}
+	}
+	a, err := authenticator.New(used)
 	if err != nil {
 		return err
 	}
@@ -135,7 +139,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	case "migrate":
 		return migrate(ctx, a, &c, s.Kubeconfig, from.file, rest, stdout, stderr)
 	}
-	return status(a, f, keptPassword(c.Kind), rest, stdout)
+	return status(a, f, &c, rest, stdout)
 }
 
 // daemon renews the certificates and, with a follower, keeps the kubeconfig current until ctx ends.
@@ -182,13 +186,17 @@ func statusFlags(form *string) *flag.FlagSet {
 	return flags
 }
 
-func status(a *authenticator.Authenticator, f *follower, kept passwordFile, args []string, stdout io.Writer) error {
+func status(a *authenticator.Authenticator, f *follower, c *authenticator.Config, args []string, stdout io.Writer) error {
 	var form string
 	if err := statusFlags(&form).Parse(args); err != nil {
 		return errCommandLine
 	}
 	s := report{Status: a.Status()}
-	var err error
+	err := checkEnded(c.Dir)
+	if err != nil {
+		s.Problems = append(s.Problems, err.Error())
+	}
+	kept := keptPassword(c.Kind)
 	if kept != "" {
 		if s.EndorsementPassword, err = kept.state(); err != nil {
 			s.Problems = append(s.Problems, err.Error())

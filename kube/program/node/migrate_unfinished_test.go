@@ -1,0 +1,94 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// TestMigrateUnfinished: from the journal's first byte until its removal, a node says that its migration has not
+// ended, with a command that ends it.
+func TestMigrateUnfinished(t *testing.T) {
+	phases := map[string]int{}
+	for step := 0; ; step++ {
+		n := newPlainNode(t)
+		if err := checkEnded(n.path("state")); err != nil {
+			t.Fatalf("before: %v", err)
+		}
+		name, ended := n.interrupted(t, step)
+		if !ended {
+			break
+		}
+		text, journal := "", n.get("state/migration.json")
+		if err := checkEnded(n.path("state")); err != nil {
+			text = err.Error()
+		}
+		m := n.migration(nil)
+		switch {
+		case journal == "":
+			phases["none"]++
+			if text != "" {
+				t.Errorf("%s: %s", name, text)
+			}
+		case strings.Contains(journal, phaseReady):
+			phases[phaseReady]++
+			if !strings.Contains(text, "with a Ready kubelet") || !strings.Contains(text, `run "kubelet-authenticator migrate" again`) {
+				t.Errorf("%s: %s", name, text)
+			}
+		default:
+			m.undo = phases[phaseChanging]%2 == 0
+			phases[phaseChanging]++
+			if !strings.Contains(text, `run "kubelet-authenticator migrate" again, or "kubelet-authenticator migrate --undo"`) || !strings.Contains(text, n.path("state/migration.json")) {
+				t.Errorf("%s: %s", name, text)
+			}
+		}
+		testkit.NoError(t, m.run(t.Context()))
+		testkit.NoError(t, checkEnded(n.path("state")))
+	}
+	if phases["none"] == 0 || phases[phaseReady] < 5 || phases[phaseChanging] < 8 {
+		t.Errorf("steps by phase: %v", phases)
+	}
+	testkit.NoError(t, checkEnded(t.TempDir()+"/none"))
+	for _, text := range []string{"", "{", `{"phase":"later"}`, "{}"} {
+		n := newPlainNode(t)
+		n.put("state/migration.json", text)
+		if err := checkEnded(n.path("state")); err == nil || !strings.Contains(err.Error(), n.path("state/migration.json")) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// TestUnfinishedShown: status and doctor show it, and change nothing.
+func TestUnfinishedShown(t *testing.T) {
+	device, p := tpmsim.Swtpm(t, tpmsim.Options{}), newPatient(t)
+	testkit.MustDo(os.Mkdir(p.path("state"), 0o700))
+	p.write("state/migration.json", `{"phase":"changing"}`)
+	const command = `"kubelet-authenticator migrate --undo"`
+	status, out := p.examine("device: "+devicePath(device), p.server.Certificate().Raw, "token: "+goodToken, "false")
+	if status != 6 || !strings.HasPrefix(out, "BROKEN   migration   ") || !strings.Contains(out, command) || strings.Count(out, "BROKEN") != 1 {
+		t.Errorf("doctor: status %d\n%s", status, out)
+	}
+	show := func() string {
+		t.Helper()
+		var shown, errs bytes.Buffer
+		if err := run(t.Context(), []string{"-config", p.path("config.yaml"), "status"}, &shown, &errs, nil); !errors.Is(err, errNotUsable) {
+			t.Fatalf("%v: %s", err, &errs)
+		}
+		return shown.String()
+	}
+	if out := show(); !strings.Contains(out, command) {
+		t.Errorf("status\n%s", out)
+	}
+	if names := testkit.Must(os.ReadDir(p.path("state"))); len(names) != 1 {
+		t.Errorf("%d files", len(names))
+	}
+	testkit.MustDo(os.Remove(p.path("state/migration.json")))
+	if out := show(); strings.Contains(out, "migrat") {
+		t.Errorf("afterwards, status\n%s", out)
+	}
+}
