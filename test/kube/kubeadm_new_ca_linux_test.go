@@ -19,7 +19,6 @@ import (
 func TestKubeadmNewCA(t *testing.T) {
 	t.Parallel()
 	w := startWhole(t)
-	holdFailed(t, w)
 	w.deploy(t, wholeNodes)
 	plane := w.planes[0]
 	w.migrate(t, plane)

@@ -3,7 +3,6 @@ package kube
 import (
 	"bytes"
 	"context"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,7 +24,6 @@ var wholeNodes = []string{"control-plane-1", "control-plane-2", "worker-1"}
 func TestKubeadmControlPlane(t *testing.T) {
 	t.Parallel()
 	w := startWhole(t)
-	holdFailed(t, w)
 	page := kubeadmPage(t)
 	w.deploy(t, wholeNodes)
 	first := w.planes[0]
@@ -40,37 +38,9 @@ func TestKubeadmControlPlane(t *testing.T) {
 	worker := w.joinWorker(t, "worker-1")
 	w.ready(t, wholeNodes...)
 	all := []*member{first, second, worker}
-	hold(t, w, "joined")
 	w.testRenew(t, all)
 	w.testUpgrade(t, all)
-	hold(t, w, "upgraded")
 	w.checkEvidence(t, enforced)
-}
-
-func holdFailed(t *testing.T, w *wholeCluster) {
-	t.Cleanup(func() {
-		if t.Failed() && os.Getenv("HOLD") != "" {
-			_ = os.Setenv("HOLD", "failed")
-			hold(t, w, "failed")
-		}
-	})
-}
-
-func hold(t *testing.T, w *wholeCluster, name string) {
-	if os.Getenv("HOLD") != name {
-		return
-	}
-	text := ""
-	for _, m := range w.planes {
-		text += m.name + " " + m.pid + " " + m.dir + "\n"
-	}
-	_ = os.WriteFile("/tmp/hB/held."+t.Name(), []byte(text+w.dir+" "+w.folder), 0o600)
-	for {
-		if _, err := os.Stat("/tmp/hB/held."+t.Name()); err != nil {
-			return
-		}
-		time.Sleep(time.Second)
-	}
 }
 
 // migrate has a machine that kubeadm made a node without evidence become an attested one.
