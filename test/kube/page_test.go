@@ -27,6 +27,20 @@ type block struct {
 // readPage reads the blocks of some languages. When the test ends, each must have been taken.
 func readPage(t *testing.T, name string, languages ...string) *page {
 	t.Helper()
+	p := partOfPage(t, name, languages...)
+	t.Cleanup(func() {
+		for _, b := range p.blocks {
+			if !b.taken && !t.Failed() {
+				t.Errorf("docs/%s: no step takes the block of %s under %q:\n%s", name, b.language, b.heading, b.text)
+			}
+		}
+	})
+	return p
+}
+
+// partOfPage reads the blocks of some languages, for a test that takes some of them.
+func partOfPage(t *testing.T, name string, languages ...string) *page {
+	t.Helper()
 	text := controlplane.Read(t, filepath.Join("..", "..", "docs", name))
 	p, heading := new(page), ""
 	for _, found := range regexp.MustCompile("(?ms)^#+ ([^\n]*)$|^```(\\w+)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
@@ -36,13 +50,6 @@ func readPage(t *testing.T, name string, languages ...string) *page {
 			p.blocks = append(p.blocks, &block{heading: heading, language: found[2], text: found[3]})
 		}
 	}
-	t.Cleanup(func() {
-		for _, b := range p.blocks {
-			if !b.taken && !t.Failed() {
-				t.Errorf("docs/%s: no step takes the block of %s under %q:\n%s", name, b.language, b.heading, b.text)
-			}
-		}
-	})
 	return p
 }
 
