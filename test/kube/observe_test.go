@@ -68,7 +68,8 @@ func TestObserve(t *testing.T) {
 	w.operator = &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: filepath.Dir(buildProgram(t, "kubectl-nodeattest")),
 		kubeconfig: w.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
 	w.folder = overlay(t, w.node, controlplane.FreePorts(t, 4))
-	w.openPage(t)
+	w.page = readPage(t, "enforcing.md", "sh", "yaml")
+	w.openShell(t)
 	w.plain1 = w.plainFor(t, "plain-1", csr.SignerKubeAPIServerClientKubelet)
 
 	w.makeToken(t, attesttest.TokenID)
@@ -88,11 +89,10 @@ func TestObserve(t *testing.T) {
 	t.Run("taken away and put on again", func(t *testing.T) { w.testUninstall(t, bootstrapper) })
 }
 
-// openPage reads the page, and starts a shell with an administrator's tools: kubectl with its
-// plugin, the cluster's kubeconfig and the folder my-cluster.
-func (w *installation) openPage(t *testing.T) {
+// openShell starts a shell with an administrator's tools: kubectl with its plugin, the cluster's
+// kubeconfig and the folder my-cluster. It takes the page's first commands.
+func (w *installation) openShell(t *testing.T) {
 	t.Helper()
-	w.page = readPage(t, "enforcing.md", "sh", "yaml")
 	w.dir = t.TempDir()
 	if err := os.Symlink(w.folder, filepath.Join(w.dir, "my-cluster")); err != nil {
 		t.Fatal(err)
