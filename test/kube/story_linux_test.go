@@ -51,9 +51,6 @@ func TestStory(t *testing.T) {
 	s.uninstall(t)
 }
 
-// nextRelease is the release to which the cluster is upgraded.
-const nextRelease = "v1.37.2"
-
 // auditFolder has the audit log and its policy, on the first machine.
 const auditFolder = "/etc/kubernetes/audit"
 
@@ -228,28 +225,7 @@ func (s *story) join(t *testing.T) {
 // upgrade upgrades the cluster to the next release, with kubeadm's own commands. The pods of the control plane are new
 // ones then.
 func (s *story) upgrade(t *testing.T) {
-	folder := controlplane.BinariesOf(t, nextRelease)
-	for i, m := range s.members() {
-		began := time.Now()
-		if slices.Contains(s.planes, m) {
-			m.importKubernetes(t, folder)
-		}
-		command := "upgrade node"
-		if i == 0 {
-			command = "upgrade apply " + nextRelease + " --yes --skip-phases=addon"
-		}
-		m.run(t, "ln -sf "+folder+"/kubeadm /usr/bin/kubeadm")
-		m.kubeadm(t, command+" --ignore-preflight-errors=SystemVerification,CreateJob")
-		m.run(t, "ln -sf "+folder+"/kubelet /usr/bin/kubelet; ln -sf "+folder+"/kubectl /usr/bin/kubectl; systemctl restart kubelet")
-		s.lives(t, m)
-		m.eventually(t, func() error {
-			if got := s.nodeOf(t, m.name).Status.NodeInfo.KubeletVersion; got != nextRelease {
-				return fmt.Errorf("%w: %s has kubelet %s", errNotYet, m.name, got)
-			}
-			return nil
-		})
-		t.Logf("%s: %s in %s", m.name, command, time.Since(began).Round(time.Second))
-	}
+	s.testUpgrade(t, s.members())
 	s.ready(t, slices.Sorted(maps.Keys(s.nodes))...)
 	s.containers(t)
 }
