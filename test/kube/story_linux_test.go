@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -145,41 +146,57 @@ func (s *story) signs(t *testing.T, while string) {
 	t.Logf("while the cluster %s, the thief gets certificates: %q", while, signed)
 }
 
-// migrate has the command migrate each node, and an operator approve their machines.
+// migrate has the command migrate all nodes at once, and an operator approve their machines: each that no other
+// machine claims by one command, and the first worker, as which the thief's machine asks too, by its identity.
 func (s *story) migrate(t *testing.T) {
 	before := s.containers(t)
+	var ends []func()
 	for _, m := range s.members() {
-		m.page = s.kubeadm
-		m.install(t, s.planes[0].token(t), daemonFiles)
-		report := s.watchReady(t, m)
-		approved := make(chan struct{})
-		go func() {
-			defer close(approved)
-			s.approves(t, m)
-		}()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		out, err := m.command(ctx, "kubelet-authenticator migrate 2>&1").CombinedOutput()
-		cancel()
-		<-approved
-		if err != nil {
-			t.Fatalf("migrate: %v: %s\n%s", err, out, m.log("kubelet"))
+		ends = append(ends, s.migrates(t, m))
+	}
+	eventually(t, func() error {
+		out, err := s.by.operator.try(t.Context(), "pending")
+		for _, m := range s.members() {
+			if err == nil && !strings.Contains(out, string(identityOf(t, m.device))) {
+				err = fmt.Errorf("%w: the machine of %s does not wait:\n%s", errNotYet, m.name, out)
+			}
 		}
-		t.Logf("%s: %s", m.name, out)
-		report()
+		return err
+	})
+	victim := s.workers[0]
+	if out, err := s.by.shell.try(t, "kubectl nodeattest pending; kubectl nodeattest approve --existing-nodes --yes"); err == nil ||
+		!strings.Contains(out, fmt.Sprintf("%d approved, 1 refused", len(s.nodes)-1)) {
+		t.Errorf("want that %s is refused, for which two machines ask: %v\n%s", victim.name, err, out)
+	}
+	s.by.shell.run(t, fmt.Sprintf("kubectl nodeattest approve %s --machine %s --existing-node", victim.name, identityOf(t, victim.device)))
+	for _, end := range ends {
+		end()
 	}
 	s.checkPods(t, before)
 	s.by.shell.run(t, s.by.observed+" --exit-code")
 }
 
-// approves approves the machine of a node, which an operator has compared.
-func (s *story) approves(t *testing.T, m *member) {
-	want := identityOf(t, m.device)
-	for t.Context().Err() == nil {
-		if out, err := s.by.operator.try(t.Context(), "approve", m.name, "--machine", string(want), "--existing-node"); err == nil {
-			t.Log(out)
-			return
+// migrates starts the command on a node, by the kubelet's own certificate. Its end must come after the approval.
+func (s *story) migrates(t *testing.T, m *member) (end func()) {
+	t.Helper()
+	m.page, m.change = s.kubeadm, ownCertificate
+	m.install(t, "", daemonFiles)
+	report := s.watchReady(t, m)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	var out bytes.Buffer
+	command := m.command(ctx, "kubelet-authenticator migrate 2>&1")
+	command.Stdout = &out
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if err := command.Wait(); err != nil {
+			t.Fatalf("migrate on %s: %v: %s\n%s", m.name, err, out.Bytes(), m.log("kubelet"))
 		}
-		time.Sleep(200 * time.Millisecond)
+		t.Logf("migrate on %s: %s", m.name, out.Bytes())
+		report()
 	}
 }
 
