@@ -52,9 +52,9 @@ func Listen(path string) (*Listener, error) {
 // ListenInsecureAbstract listens on a socket with a name in the abstract namespace (unix(7)), 1 to 106
 // bytes without the leading NUL, that is written as "@name". It is insecure since there is no folder that
 // keeps other users away: every process in the same network namespace, such as that of a pod in the
-// host's network, can take the name first and receive kube-apiserver's calls, and connect.
-// Only [ServerConfig].AllowedUIDs keeps others from having tokens signed. Sockets of systemd, and errors,
-// are as for [Listen].
+// host's network, can connect, and only [ServerConfig].AllowedUIDs keeps it from having tokens signed. One that
+// takes the name first, such as while the signer starts again, gives kube-apiserver keys of its own: its
+// tokens are then accepted. Sockets of systemd, and errors, are as for [Listen].
 func ListenInsecureAbstract(name string) (*Listener, error) {
 	if name == "" || len(name) > maxPath-1 || strings.ContainsAny(name, "\x00@") {
 		return nil, refusal.Config("abstract name", refusal.Quote(name), "1 to 106 bytes without NUL and @")

@@ -30,6 +30,9 @@ type Listener struct {
 
 // Close stops listening, and removes a socket that [Listen] created. [Server.Serve] calls it.
 func (l *Listener) Close() error {
+	if l == nil || l.bare == nil {
+		return nil
+	}
 	err := l.bare.Close()
 	if l.lock != nil {
 		err = errors.Join(err, l.lock.Close())

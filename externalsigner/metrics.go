@@ -104,6 +104,9 @@ func (m *metrics) HandleConn(context.Context, stats.ConnStats) {}
 // long they took, calls that wait, connections, and refused clients by reason. docs/programs.md has a
 // table. The error is the writer's.
 func (s *Server) WriteMetrics(w io.Writer) error {
+	if s == nil || s.log == nil {
+		return errServer
+	}
 	m, out := s.metrics, promtext.Writer{W: w}
 	m.mu.Lock()
 	defer m.mu.Unlock()

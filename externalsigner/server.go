@@ -88,7 +88,7 @@ func NewServer(config ServerConfig) (*Server, error) {
 	switch {
 	case config.Service == nil:
 		return nil, refusal.Config("Service", "", "an extsigner.Service")
-	case config.Log == nil:
+	case config.Log == nil || config.Log.Handler() == nil:
 		return nil, refusal.Config("Log", "", "a slog.Logger")
 	case len(config.AllowedUIDs) > maxUIDs:
 		return nil, refusal.Config("allowedUIDs", "of "+strconv.Itoa(len(config.AllowedUIDs))+" users", "at most 16")
@@ -99,19 +99,30 @@ func NewServer(config ServerConfig) (*Server, error) {
 	case config.CallTimeout < 0 || config.CallTimeout > maxTimeout:
 		return nil, refusal.Config("callTimeout", config.CallTimeout.String(), "at most 1m")
 	}
+	if _, err := config.Service.Metadata(context.Background()); err != nil { // that NewService did not make
+		return nil, err
+	}
 	return &Server{
 		config: config, log: newLimitedLog(config.Log), metrics: newMetrics(),
 		signing: make(chan struct{}, config.MaxWaitingCalls), other: make(chan struct{}, config.MaxWaitingCalls),
 	}, nil
 }
 
+// errServer is the error of methods of a Server that NewServer did not make.
+var errServer = refusal.Config("Server", "that NewServer did not make", "one that it made")
+
 // Serve serves the clients of a listener until ctx ends, and then waits for the calls in progress, as long
 // as they may take. It closes the listener. A client that is not allowed is disconnected before it can
 // call. Each allowed user has at most 16 connections, and a connection has twice MaxWaitingCalls calls.
 // The error is the listener's, nil if ctx ended, and [refusal.CheckConfig] for a second Serve.
 func (s *Server) Serve(ctx context.Context, l *Listener) error {
-	if l == nil || !s.serving.CompareAndSwap(nil, l) {
-		return refusal.Config("listener", "", "one for each server")
+	switch {
+	case s == nil || s.log == nil:
+		return errServer
+	case l == nil || l.bare == nil:
+		return refusal.Config("listener", "", "that of Listen")
+	case !s.serving.CompareAndSwap(nil, l):
+		return refusal.Config("server", "that has served", "a new one for each listener")
 	}
 	g := grpc.NewServer(
 		grpc.ConnectionTimeout(handshake),
@@ -126,9 +137,9 @@ func (s *Server) Serve(ctx context.Context, l *Listener) error {
 	)
 	externaljwt.RegisterExternalJWTSignerServer(g, service{signer: s.config.Service})
 	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
+	stop := context.AfterFunc(ctx, func() { //goroutine: it runs gRPC's code alone
 		defer close(stopped)
-		force := time.AfterFunc(s.config.CallTimeout+handshake, g.Stop)
+		force := time.AfterFunc(s.config.CallTimeout+handshake, g.Stop) //goroutine: it runs gRPC's code alone
 		defer force.Stop()
 		g.GracefulStop()
 	})
@@ -144,13 +155,16 @@ func (s *Server) Serve(ctx context.Context, l *Listener) error {
 // limitTime ends the context of a call after CallTimeout, also if its request never arrives as a whole.
 func (s *Server) limitTime(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.CallTimeout)
-	context.AfterFunc(ctx, cancel) // stops the timer when the call has ended
+	context.AfterFunc(ctx, cancel) //goroutine: stops the timer when the call has ended
 	return ctx, nil
 }
 
 // Ready reports, for a readiness check, whether clients reach the server and get its keys: the error is
 // that of the socket's folder ([Listen]) or of [extsigner.Service.FetchKeys].
 func (s *Server) Ready(ctx context.Context) error {
+	if s == nil || s.log == nil {
+		return errServer
+	}
 	l := s.serving.Load()
 	if l == nil {
 		return errors.New("the server does not serve yet")

@@ -52,7 +52,7 @@ func (s *status) serve(ctx context.Context, address string) error {
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // of what clients cause
 	}
 	h.SetKeepAlivesEnabled(false)
-	defer context.AfterFunc(ctx, func() { _ = h.Close() })()
+	defer context.AfterFunc(ctx, func() { _ = h.Close() })() //goroutine: it runs net/http's code alone
 	if err := h.Serve(&bounded{Listener: bare, places: make(chan struct{}, statusConnections)}); ctx.Err() == nil {
 		return err
 	}
