@@ -184,6 +184,9 @@ func (m *migration) newMachine(t *testing.T, name, port, pki string) *machine {
 	// With --dry-run kubeadm renders the same manifest, into a folder that can be chosen.
 	on.script(t, "kubeadm", `export KUBEADM_INIT_DRYRUN_DIR=${KUBEADM_INIT_DRYRUN_DIR:-`+root+"/etc/kubernetes/manifests}\nexec "+m.kubeadm+` "$@" --dry-run`)
 	on.script(t, "REAL", "exec "+m.kubeadm+` "$@"`)
+	on.script(t, "systemd-sysusers", "")
+	on.script(t, "chown", `[ "$1" = external-jwt-signer ]`)
+	on.script(t, "runuser", `[ "$1 $2 $3" = "-u external-jwt-signer --" ] && shift 3 && exec "$@"`)
 	on.script(t, "systemctl", `echo "$@" >> `+root+"/systemctl.log")
 	m.machines = append(m.machines, on)
 	return on
@@ -268,19 +271,21 @@ func (m *migration) install(t *testing.T) {
 	t.Helper()
 	const heading = "Install the signer"
 	config, block := m.page.take(t, "yaml", heading), m.page.take(t, "sh", heading)
-	config = strings.Replace(config, "publish: 10m", "publish: 4s", 1) + fmt.Sprintf("socket: /run/external-jwt-signer/socket\nallowedUIDs: [%d]\n", os.Getuid()) +
+	config = strings.Replace(config, "publish: 1h", "publish: 4s", 1) + fmt.Sprintf("socket: /run/external-jwt-signer/socket\nallowedUIDs: [%d]\n", os.Getuid()) +
 		"refreshHint: 2s\nreloadInterval: 500ms\nstatusAddress: \"0\"\n"
 	m.each(func(on *machine) {
-		on.run(t, block)
-		if got := on.read(t, "systemctl.log"); got != "enable --now external-jwt-signer.socket external-jwt-signer.service\n" {
-			t.Errorf("systemctl was told %q", got)
+		for _, folder := range []string{"etc/external-jwt-signer", "run/external-jwt-signer", "var/lib/external-jwt-signer"} { // as the units do
+			if err := os.MkdirAll(filepath.Join(on.root, folder), 0o700); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if on != m.machines[0] { // to have one where sa.pub verifies only
 			config = strings.Replace(config, "\nretiredFiles:", "\n# retiredFiles:", 1)
 		}
 		on.write(t, "etc/external-jwt-signer/config.yaml", on.here(config))
-		if err := os.Mkdir(filepath.Join(on.root, "run/external-jwt-signer"), 0o700); err != nil {
-			t.Fatal(err)
+		on.run(t, block)
+		if got := on.read(t, "systemctl.log"); got != "daemon-reload\nenable --now external-jwt-signer.socket external-jwt-signer.service\n" {
+			t.Errorf("systemctl was told %q", got)
 		}
 	})
 	m.shareKeys(t)
