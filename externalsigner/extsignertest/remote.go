@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"fmt"
-	"strconv"
 	"time"
 
 	externaljwt "k8s.io/externaljwt/apis/v1"
@@ -13,7 +12,6 @@ import (
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/extsigner"
 	"github.com/nodeattest/nodeattest/jws"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The limits of a token's lifetime in seconds: of an external signer's metadata
@@ -23,12 +21,6 @@ const (
 	maxLifetime = 1 << 32
 	// kubeletLifetime is the lifetime of the tokens that the kubelet requests.
 	kubeletLifetime = 3607
-)
-
-// The checks of package extsigner that are made here before a Service can make the others.
-const (
-	signerKeys     refusal.Check = "signer-keys"
-	signerMetadata refusal.Check = "signer-metadata"
 )
 
 // remote is the signer under test.
@@ -55,8 +47,7 @@ func (r *remote) judge(ctx context.Context) (*extsigner.Service, error) {
 	}
 	set, err := jws.NewStaticKeySet(published...)
 	if err != nil {
-		got := strconv.Itoa(len(published)) + " keys in the discovery document"
-		return nil, &refusal.Error{Check: signerKeys, Got: got, Want: "1 at least, under different IDs", Err: err}
+		return nil, fmt.Errorf("got %d keys in the discovery document, want 1 at least, under different IDs: %w", len(published), err)
 	}
 	return extsigner.NewService(extsigner.ServiceConfig{
 		Issuer: r.issuer, Signer: r, Keys: set, VerifyOnly: verifyOnly, RefreshHint: time.Second,
@@ -73,15 +64,14 @@ func (r *remote) keys(ctx context.Context) (published, verifyOnly []*jws.Key, er
 	for i, k := range answer.GetKeys() {
 		public, err := x509.ParsePKIXPublicKey(k.GetKey())
 		if err != nil {
-			got := fmt.Sprintf("key %d of %d bytes", i, len(k.GetKey()))
-			return nil, nil, &refusal.Error{Check: signerKeys, Got: got, Want: "PKIX", Err: err}
+			return nil, nil, fmt.Errorf("got key %d of %d bytes, want PKIX: %w", i, len(k.GetKey()), err)
 		}
 		if k.GetKeyId() == "" { // from which jws would derive one
-			return nil, nil, signerKeys.Refuse("key "+strconv.Itoa(i)+" without an ID", "an ID of 1 to 1024 bytes")
+			return nil, nil, fmt.Errorf("got key %d without an ID, want an ID of 1 to 1024 bytes", i)
 		}
 		key, err := jws.NewKey(public, jws.KeyOptions{KeyID: k.GetKeyId()})
 		if err != nil {
-			return nil, nil, &refusal.Error{Check: signerKeys, Got: "key " + strconv.Itoa(i), Want: "one with which tokens verify", Err: err}
+			return nil, nil, fmt.Errorf("got key %d, want one with which tokens verify: %w", i, err)
 		}
 		if k.GetExcludeFromOidcDiscovery() {
 			verifyOnly = append(verifyOnly, key)
@@ -112,13 +102,13 @@ func checkKeys(ctx context.Context, r *remote) error {
 		return err
 	}
 	if hint := answer.GetRefreshHintSeconds(); hint <= 0 {
-		return signerKeys.Refuse("a refresh hint of "+strconv.FormatInt(hint, 10)+" s", "more than 0")
+		return fmt.Errorf("got a refresh hint of %d s, want more than 0", hint)
 	}
 	if err := answer.GetDataTimestamp().CheckValid(); err != nil {
-		return &refusal.Error{Check: signerKeys, Got: "a data timestamp that is no time", Want: "when the keys were read", Err: err}
+		return fmt.Errorf("got a data timestamp that is no time, want when the keys were read: %w", err)
 	}
 	if ahead := time.Until(answer.GetDataTimestamp().AsTime()); ahead > claims.DefaultLeeway {
-		return signerKeys.Refuse("a data timestamp "+ahead.Round(time.Second).String()+" ahead", "at most "+claims.DefaultLeeway.String())
+		return fmt.Errorf("got a data timestamp %s ahead, want at most %s", ahead.Round(time.Second), claims.DefaultLeeway)
 	}
 	return nil
 }
@@ -127,7 +117,7 @@ func checkKeys(ctx context.Context, r *remote) error {
 func checkMetadata(ctx context.Context, r *remote) error {
 	seconds, err := r.longest(ctx)
 	if err == nil && (seconds < minLifetime || seconds > maxLifetime) {
-		err = signerMetadata.Refuse(strconv.FormatInt(seconds, 10)+" s", fmt.Sprint(minLifetime, " to ", maxLifetime))
+		err = fmt.Errorf("got a maximum lifetime of %d s, want %d to %d", seconds, minLifetime, maxLifetime)
 	}
 	return err
 }

@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/grpc"
 	externaljwt "k8s.io/externaljwt/apis/v1"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // checkLimit is how long one check may take, which makes one or a few calls. kube-apiserver fails a
@@ -51,9 +53,15 @@ func Run(t *testing.T, issuer string, dial func() (*grpc.ClientConn, error)) {
 //     the metadata, not valid now, or in an encoding that parsers read differently. Unavailable and
 //     other codes by which a signer says that it has not decided are no refusals.
 //
-// The error lists every check that failed, each by its name. It is nil if none did. A signer makes some 30
-// signatures, and a check ends after 20 seconds.
+// The error lists every check that failed, each by its name, and is [refusal.CheckConfig] without an issuer or a
+// client. It is nil if all pass. A signer makes some 30 signatures, and a check ends after 20 seconds.
 func TestSigner(ctx context.Context, issuer string, client externaljwt.ExternalJWTSignerClient) error {
+	switch {
+	case issuer == "":
+		return refusal.Config("issuer", "", "the issuer's URL")
+	case client == nil:
+		return refusal.Config("client", "", "a connection to the signer")
+	}
 	return testSigner(ctx, issuer, client, checkLimit)
 }
 

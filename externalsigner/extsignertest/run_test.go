@@ -11,12 +11,14 @@ import (
 	"crypto/x509"
 	"encoding/asn1"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"math/big"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +26,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	externaljwt "k8s.io/externaljwt/apis/v1"
+
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func newKey(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
@@ -93,6 +98,7 @@ func answersOf(t *testing.T, good *signerUnderTest) map[string]fault {
 		answer *externaljwt.SignJWTResponse
 	}{}
 	client := good.client(t)
+	published := publishedLate(t, sign(t, newKey(t, elliptic.P256()), "late"))
 	return map[string]fault{
 		"ALG none next to alg":   {replaced(`{`, `{"ALG":"none",`), "signs-a-pod", "signer-header"},
 		"alg none":               {replaced(`"ES256"`, `"none"`), "signs-a-pod", "signer-header"},
@@ -105,8 +111,9 @@ func answersOf(t *testing.T, good *signerUnderTest) map[string]fault {
 		"a key that is excluded": {weak{sign: blind(excluded)}, "signs-a-pod", `kid "retired", which is excluded from discovery`},
 		"a key that is not published": {weak{sign: blind(stranger)}, "signs-a-node",
 			`kid "stranger" for ES256, want a published key`},
-		"the kid of another key":   {weak{sign: blind(sign(t, newKey(t, elliptic.P256()), "signs"))}, "signs-a-secret", "signer-signature"},
-		"DER in place of 64 bytes": {signature(inDER), "signs-a-webhook", "signer-signature"},
+		"a key that is published once it has signed": {published, "signs-a-pod", `kid "late" for ES256, want a published key`},
+		"the kid of another key":                     {weak{sign: blind(sign(t, newKey(t, elliptic.P256()), "signs"))}, "signs-a-secret", "signer-signature"},
+		"DER in place of 64 bytes":                   {signature(inDER), "signs-a-webhook", "signer-signature"},
 		"63 bytes": {signature(func(s []byte) string { return base64.RawURLEncoding.EncodeToString(s[1:]) }),
 			"signs-an-account", "signer-signature"},
 		"no signature":             {signature(func([]byte) string { return "" }), "signs-a-pod-without-a-node", "signer-signature"},
@@ -132,6 +139,27 @@ func answersOf(t *testing.T, good *signerUnderTest) map[string]fault {
 			return client.Sign(ctx, &externaljwt.SignJWTRequest{Claims: claims})
 		}}, "signs-many-audiences", "too large"},
 		"a shorter life than it says": {ofMetadata(86400), "signs-the-longest-lifetime", "signer-claims"},
+	}
+}
+
+// publishedLate signs with a key that FetchKeys returns only after that, as a cache of kube-apiserver's then lacks it.
+func publishedLate(t *testing.T, late *jws.CryptoSigner) weak {
+	t.Helper()
+	der, err := x509.MarshalPKIXPublicKey(late.Key().Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var signed atomic.Bool
+	return weak{
+		sign: func(ctx context.Context, claims string) (*externaljwt.SignJWTResponse, error) {
+			signed.Store(true)
+			return blind(late)(ctx, claims)
+		},
+		keys: func(a *externaljwt.FetchKeysResponse) {
+			if signed.Load() {
+				a.Keys = append(a.Keys, &externaljwt.Key{KeyId: late.Key().KeyID(), Key: der})
+			}
+		},
 	}
 }
 
@@ -174,12 +202,12 @@ func keysOf(t *testing.T) map[string]fault {
 		}), "keys", "257 keys, want 1 to 256"},
 		"two keys under one ID": {ofKeys(func(a *externaljwt.FetchKeysResponse) {
 			a.Keys = append(a.Keys, &externaljwt.Key{KeyId: a.Keys[0].KeyId, Key: pkix(private.Public())})
-		}), "keys", "signer-keys"},
+		}), "keys", "want one for each key ID and algorithm"},
 		"one ID published and excluded": {ofKeys(func(a *externaljwt.FetchKeysResponse) {
 			a.Keys = append(a.Keys, &externaljwt.Key{KeyId: a.Keys[0].KeyId, Key: a.Keys[0].Key, ExcludeFromOidcDiscovery: true})
 		}), "keys", "published and in VerifyOnly"},
 		"no key ID":        {first(func(k *externaljwt.Key) { k.KeyId = "" }), "keys", "without an ID"},
-		"a key ID of 1025": {first(func(k *externaljwt.Key) { k.KeyId = strings.Repeat("k", 1025) }), "keys", "signer-keys"},
+		"a key ID of 1025": {first(func(k *externaljwt.Key) { k.KeyId = strings.Repeat("k", 1025) }), "keys", "got 1025 bytes"},
 		"an empty key":     {first(func(k *externaljwt.Key) { k.Key = nil }), "keys", "key 0 of 0 bytes, want PKIX"},
 		"the private key":  {first(func(k *externaljwt.Key) { k.Key = inPKCS8 }), "keys", "want PKIX"},
 		"an Ed25519 key":   {first(func(k *externaljwt.Key) { k.Key = pkix(edwards) }), "keys", "a key for EdDSA"},
@@ -241,5 +269,15 @@ func TestHangingSigner(t *testing.T) {
 	want := len(checks()) - 2 // keys and metadata
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("this signer fails %d checks", want)) {
 		t.Errorf("got %v, want %d failed checks", err, want)
+	}
+}
+
+func TestNoSigner(t *testing.T) {
+	client := newSigner(t, newKey(t, elliptic.P256()), newKey(t, elliptic.P256())).client(t)
+	if err := TestSigner(t.Context(), "", client); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("without an issuer: %v", err)
+	}
+	if err := TestSigner(t.Context(), testIssuer, nil); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("without a client: %v", err)
 	}
 }

@@ -31,6 +31,8 @@ const (
 	callLimit = 5 * time.Second
 	// strangers is how many requests with unknown key IDs an API server gets while its signer is dead.
 	strangers = 2000
+	// atTheirMost is when the requests all wait: kube-apiserver ends each after 30 seconds.
+	atTheirMost = 8 * time.Second
 )
 
 // deadFor is how long signers are dead: 100 seconds with NODEATTEST_LONG=1, for which a TokenRequest is not
@@ -103,8 +105,9 @@ func testDead(t *testing.T, signers [2]*signer, servers [2]*apiServer, pod *core
 	if err := servers[0].review(t.Context(), fresh); err != nil {
 		t.Errorf("a known token while the signer is dead: %v", err)
 	}
-	time.Sleep(time.Until(began.Add(deadFor())))
+	time.Sleep(time.Until(began.Add(atTheirMost)))
 	during := servers[0].load(t)
+	time.Sleep(time.Until(began.Add(deadFor())))
 
 	var restarted sync.WaitGroup
 	for i, name := range []string{"its own socket", "a socket that outlives it"} {
