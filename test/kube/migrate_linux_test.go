@@ -88,7 +88,7 @@ func (m *member) testDoesNotComeUp(t *testing.T, plain string) {
 	const program = "/usr/local/bin/kubelet-authenticator"
 	m.migrateFails(t, "cp "+program+" /run/copy; (while ! [ -e /etc/kubernetes/.kubelet.conf.migrate-old ]; do sleep .05; done; "+
 		"chmod 0644 "+program+"; /run/copy status >/run/meanwhile) & "+
-		"kubelet-authenticator migrate --ready-timeout 20s; status=$?; chmod 0755 "+program+"; exit $status",
+		"status=0; kubelet-authenticator migrate --ready-timeout 20s || status=$?; chmod 0755 "+program+"; exit $status",
 		1, "everything is put back, and the kubelet has its old files", "the kubelet is not Ready within 20s")
 	if said := m.run(t, "cat /run/meanwhile"); !strings.Contains(said, `"kubelet-authenticator migrate --undo"`) {
 		t.Errorf("meanwhile, status says\n%s", said)
