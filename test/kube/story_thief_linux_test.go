@@ -59,7 +59,7 @@ func (s *story) newThief(t *testing.T) *thief {
 		f.ways["a TPM of the thief's, for "+node] = f.attests(s.nodeOn(t, tpmsim.Swtpm(t, tpmsim.Options{CA: s.tpms}), node))
 	}
 	plain := s.plainFor(t, victim, csr.SignerKubeAPIServerClientKubelet)
-	f.ways["in an emergency that is none"] = f.files(plain, func(o *certificatesv1.CertificateSigningRequest) {
+	f.ways["in an emergency that does not exist"] = f.files(plain, func(o *certificatesv1.CertificateSigningRequest) {
 		o.Annotations = map[string]string{"nodeattest.github.io/break-glass": "the TPM is broken"}
 	})
 	f.ways["another node's request again"] = f.repeats(nil)
