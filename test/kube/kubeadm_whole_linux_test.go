@@ -134,7 +134,7 @@ func (w *wholeCluster) testUpgrade(t *testing.T, all []*member) {
 		if i == 0 {
 			command = "upgrade apply " + release + " --yes --skip-phases=addon"
 		}
-		t.Logf("%s", m.kubeadm(t, command+" --ignore-preflight-errors=SystemVerification,ImagePull,CreateJob"))
+		t.Logf("%s", m.kubeadm(t, command+" --ignore-preflight-errors=SystemVerification,ImagePull,CreateJob,CoreDNSUnsupportedPlugins,CoreDNSMigration"))
 		t.Logf("%s: %s after %s; kubelet.conf is the same: %t", m.name, command, time.Since(began).Round(time.Second), before == m.run(t, "cat /etc/kubernetes/kubelet.conf"))
 		m.run(t, "ln -sf "+folder+"/kubelet /usr/bin/kubelet; ln -sf "+folder+"/kubectl /usr/bin/kubectl; systemctl restart kubelet")
 		m.alive(t, time.Now())

@@ -143,7 +143,8 @@ func (s *story) signs(t *testing.T, while string) {
 		}
 		return nil
 	})
-	t.Logf("while the cluster %s, the thief gets certificates: %q", while, signed)
+	_, report := s.thief.report(t)
+	t.Logf("while the cluster %s, the thief gets certificates: %q\n%s", while, signed, report)
 }
 
 // migrate has the command migrate all nodes at once, and an operator approve their machines: each that no other
@@ -289,9 +290,10 @@ func (s *story) turnOff(t *testing.T) {
 
 // checkThief ends the thief, whose requests of the time of enforcement have no certificate.
 func (s *story) checkThief(t *testing.T) {
-	filed, ways := s.thief.end()
+	s.thief.end()
+	filed, report := s.thief.report(t)
 	signed := s.thief.signed(t)
-	t.Logf("enforced, the thief filed %d requests and got %d certificates:\n%s", filed, len(signed), ways)
+	t.Logf("enforced, the thief filed %d requests and got %d certificates:\n%s", filed, len(signed), report)
 	if len(signed) != 0 || filed == 0 {
 		t.Errorf("the thief has certificates of %q", signed)
 	}

@@ -35,13 +35,15 @@ type thief struct {
 
 	asked int
 	tried map[string]*outcome
-	end   func() (filed int, ways string)
+	end   func()
 }
 
-// An outcome is how often a way's requests were taken and refused by the API server.
-type outcome struct{ taken, refused int }
-
-func (o *outcome) String() string { return fmt.Sprintf("%d taken, %d refused", o.taken, o.refused) }
+// An outcome is how often the API server took and refused the requests of a way, with the last one's name or refusal.
+type outcome struct {
+	taken, refused int
+	last           string
+	err            error
+}
 
 // newThief steals a token of kubeadm's.
 func (s *story) newThief(t *testing.T) *thief {
@@ -165,7 +167,7 @@ func (f *thief) asks(ctx context.Context) {
 			o = new(outcome)
 			f.tried[way] = o
 		}
-		if f.ways[way](ctx, fmt.Sprintf("stolen-%d", f.asked)) == nil {
+		if o.last, o.err = fmt.Sprintf("stolen-%d", f.asked), f.ways[way](ctx, fmt.Sprintf("stolen-%d", f.asked)); o.err == nil {
 			o.taken++
 		} else {
 			o.refused++
@@ -173,8 +175,8 @@ func (f *thief) asks(ctx context.Context) {
 	}
 }
 
-// begin has the thief ask each minute, or each few seconds in a short test, until end ends it, which returns how many
-// requests it filed and how often each way was taken. From now on signed looks at requests that are filed from now on.
+// begin has the thief ask each minute, or each few seconds in a short test, until end ends it. From now on signed
+// looks at requests that are filed from now on.
 func (f *thief) begin(t *testing.T) {
 	t.Helper()
 	pause := 3 * time.Second
@@ -196,19 +198,31 @@ func (f *thief) begin(t *testing.T) {
 			}
 		}
 	}()
-	stop := sync.OnceFunc(func() {
+	f.end = sync.OnceFunc(func() {
 		cancel()
 		<-done
 	})
-	t.Cleanup(stop)
-	f.end = func() (filed int, ways string) {
-		stop()
-		for _, way := range slices.Sorted(maps.Keys(f.tried)) {
-			filed += f.tried[way].taken
-			ways += fmt.Sprintf("%s: %s\n", way, f.tried[way])
+	t.Cleanup(f.end)
+}
+
+// report says what became of each way: how often requests were filed, and the last one's end.
+func (f *thief) report(t *testing.T) (filed int, report string) {
+	t.Helper()
+	for _, way := range slices.Sorted(maps.Keys(f.tried)) {
+		o, end := f.tried[way], "not decided"
+		filed += o.taken
+		object := new(certificatesv1.CertificateSigningRequest)
+		if o.err != nil {
+			end = o.err.Error()
+		} else if err := f.admin.Get(t.Context(), client.ObjectKey{Name: o.last}, object); err != nil {
+			end = err.Error()
 		}
-		return filed, ways
+		for _, c := range object.Status.Conditions {
+			end = string(c.Type) + " " + c.Reason
+		}
+		report += fmt.Sprintf("%s: %d filed, %d refused at once; %.160s\n", way, o.taken, o.refused, strings.ReplaceAll(end, o.last, "NAME"))
 	}
+	return filed, report
 }
 
 // signed returns the thief's requests that the audit log has a certificate of: another account, a signer, has
