@@ -71,8 +71,7 @@ func FuzzSettings(f *testing.F) {
 
 // fields are the names of the fields of the configuration file.
 func fields(of reflect.Type) (names []string) {
-	for i := range of.NumField() {
-		f := of.Field(i)
+	for f := range of.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case options == "inline":
