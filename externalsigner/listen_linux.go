@@ -120,7 +120,8 @@ func (l *Listener) abandon() {
 	}
 }
 
-// credentials returns the user and the process that connected, as the kernel noted them at that time.
+// credentials returns the user and the process that connected, as the kernel noted them at that time. The
+// process is for the log alone: it may have ended, and its number be another one's, by now.
 func credentials(c *net.UnixConn) (uid uint32, pid int32, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
