@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	externaljwtv1 "k8s.io/externaljwt/apis/v1"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/test/controlplane"
@@ -138,9 +140,24 @@ func (c *client) awaitKey(keyID, old string) {
 	})
 }
 
-func keyIDOf(t *testing.T, key crypto.Signer) string {
+// again connects to a signer that was started again, with the tokens that it signed before.
+func (s *signer) again(t *testing.T, before *client) *client {
 	t.Helper()
-	k, err := jws.NewKey(key.Public(), jws.KeyOptions{})
+	s.ready(t, func() error { // the socket of a process that was killed is still there
+		conn, err := net.Dial("unix", s.socket)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	})
+	c := s.client(t)
+	c.tokens = before.tokens
+	return c
+}
+
+func keyIDOf(t *testing.T, public crypto.PublicKey) string {
+	t.Helper()
+	k, err := jws.NewKey(public, jws.KeyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +190,7 @@ func (s *signer) awaitLog(t *testing.T, text string) {
 // is refused.
 func TestReload(t *testing.T) {
 	first, second := newECDSA(t, elliptic.P256()), newECDSA(t, elliptic.P384())
-	old, next := keyIDOf(t, first), keyIDOf(t, second)
+	old, next := keyIDOf(t, first.Public()), keyIDOf(t, second.Public())
 
 	t.Run("a cut file", func(t *testing.T) {
 		dir := signerFolder(t)
@@ -196,6 +213,49 @@ func TestReload(t *testing.T) {
 		s.awaitLog(t, "whole blocks")
 		replaceFile(t, key, whole)
 		c.awaitKey(next, old)
+		c.wantAccepted()
+
+		s.stop(t) // and a start with such a file: the keys are served, and tokens wait for a whole one
+		replaceFile(t, key, whole[:len(whole)/2])
+		s.launch(t)
+		c = s.again(t, c)
+		if got, err := c.sign(); status.Code(err) != codes.Unavailable {
+			t.Errorf("signed with %q, %v", got, err)
+		}
+		c.wantAccepted()
+		replaceFile(t, key, whole)
+		c.awaitKey(next, "")
+		t.Logf("%d tokens accepted", c.wantAccepted())
+	})
+
+	t.Run("keys in a TPM, and a restart in the midst", func(t *testing.T) {
+		dir, device := signerFolder(t), newTPM(t)
+		fields := reloadFields(t, dir)
+		key := filepath.Join(dir, "key.pem")
+		delete(fields, "keyFile")
+		fields["publish"] = publish
+		fields["tpm"] = map[string]any{"device": device.path, "keyFile": key}
+		first := device.writeKey(t, key, tpmkey.ECDSAP256)
+		oldFile, err := os.ReadFile(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := startSigner(t, dir, fields)
+		c := s.client(t)
+		c.wantKey(keyIDOf(t, first))
+		staged := filepath.Join(dir, "next.pem")
+		second := device.writeKey(t, staged, tpmkey.RSA2048)
+		newFile, err := os.ReadFile(staged)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replaceFile(t, key, append(newFile, oldFile...))
+		s.awaitLog(t, "new key published")
+		s.kill(t)
+		s.launch(t)
+		c = s.again(t, c)
+		c.wantKey(keyIDOf(t, first)) // from the file of two keys
+		c.awaitKey(keyIDOf(t, second), keyIDOf(t, first))
 		t.Logf("%d tokens accepted", c.wantAccepted())
 	})
 
@@ -281,7 +341,7 @@ func TestReload(t *testing.T) {
 func killedAt(t *testing.T, step int, first crypto.Signer, keys []crypto.Signer) (tokens int, ended bool) {
 	dir := signerFolder(t)
 	fields := reloadFields(t, dir)
-	old, next := keyIDOf(t, first), keyIDOf(t, keys[0])
+	old, next := keyIDOf(t, first.Public()), keyIDOf(t, keys[0].Public())
 	writeKey(t, filepath.Join(dir, "key.pem"), first)
 	s := startSigner(t, dir, fields)
 	c := s.client(t)
@@ -293,8 +353,7 @@ func killedAt(t *testing.T, step int, first crypto.Signer, keys []crypto.Signer)
 	s.kill(t)
 
 	s.launch(t)
-	again := s.client(t)
-	again.tokens = c.tokens
+	again := s.again(t, c)
 	if ended { // the new key may have signed before
 		again.awaitKey(next, old)
 		return again.wantAccepted(), true

@@ -10,6 +10,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
@@ -129,6 +131,18 @@ func (b *bench) refuses(text string) {
 	b.t.Helper()
 	if _, err := Open(b.config); err == nil || !strings.Contains(err.Error(), text) {
 		b.t.Errorf("got %v, want %s", err, text)
+	}
+}
+
+// degraded checks that a process starts, logs text, and publishes the keys of its state, and that it signs nothing.
+func (b *bench) degraded(text string, want ...int) {
+	b.t.Helper()
+	b.log.text.Reset()
+	b.start()
+	b.wantLog(text)
+	b.wantKeys(want...)
+	if _, err := b.keys.Sign(context.Background(), []byte("{}")); !errors.Is(err, refusal.ErrRetry) || b.keys.Status().Ready || b.keys.Status().Failures == 0 {
+		b.t.Errorf("got %v, %+v", err, b.keys.Status())
 	}
 }
 

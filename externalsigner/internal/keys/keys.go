@@ -4,18 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/jws"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Keys are the signer's keys: a jws.Signer, and a jws.KeySet with Overlap. It is safe for concurrent use.
@@ -59,170 +54,6 @@ type Status struct {
 	StateFailures uint64
 	// Rotations is how many new keys were published.
 	Rotations uint64
-}
-
-// Open reads the keys and the state. It returns the error of each file that cannot be used, except that
-// of a TPM that does not answer now, in which errors.Is finds [refusal.ErrRetry]: then all keys are published,
-// and Run loads the key.
-func Open(config Config) (*Keys, error) {
-	config, err := config.prepared()
-	if err != nil {
-		return nil, err
-	}
-	k := &Keys{step: config.step, source: newSource(config), signers: map[string]*signer{}, failed: map[string]string{}}
-	k.config = k.source.config
-	k.peers.Store(&[]*jws.Key{})
-	if err := k.open(); err != nil {
-		return nil, errors.Join(err, k.source.close())
-	}
-	return k, nil
-}
-
-func (k *Keys) open() error {
-	read, err := readState(k.config.StateFile, k.config.Issuer)
-	if err != nil {
-		return err
-	}
-	k.sweep()
-	if err := safefile.CheckLasting(k.config.StateFile); err != nil && !errors.Is(err, safefile.ErrUnknown) {
-		k.config.Log.Warn("after a restart of the machine, tokens of keys that no longer sign are refused: the state is lost", "error", err)
-	}
-	k.state = *read
-	if k.written, err = k.state.marshal(); err != nil {
-		return err
-	}
-	if err := k.revoke(); err != nil {
-		return err
-	}
-	found, err := k.source.read()
-	if err != nil {
-		return err
-	}
-	wanted, err := publicKey(found[0].public, k.config.KeyID)
-	if err != nil {
-		return fmt.Errorf("%s: %w", k.source.path(), err)
-	}
-	if k.isRevoked(wanted) {
-		return fmt.Errorf("%s: %w", k.source.path(), checkKeyFile.Refuse("the revoked key "+refusal.Quote(wanted.KeyID()), "a new key"))
-	}
-	now, publish, retain := k.config.Now(), time.Duration(k.config.Publish), time.Duration(k.config.Retain)
-	if len(read.own) == 0 {
-		k.config.Log.Warn("no state: the key signs at once", "stateFile", k.config.StateFile, "keyID", refusal.Text(wanted.KeyID()))
-	}
-	keys, err := own(read.own).restart(wanted, k.state.revoked, now, publish, retain)
-	if err != nil {
-		return err
-	}
-	if keys, err = k.addRetired(keys, now); err != nil {
-		return err
-	}
-	if err := k.addVerifyOnly(keys); err != nil {
-		return err
-	}
-	if k.config.PeersFolder != "" {
-		k.folder = &folder{path: k.config.PeersFolder, files: map[string][]*jws.Key{}}
-	}
-	return k.begin(keys, own(read.own), found)
-}
-
-// begin publishes the keys for the first time. Before that, it writes the state.
-func (k *Keys) begin(keys, before own, found []candidate) error {
-	rotating, err := k.rotator(keys)
-	if err != nil {
-		return err
-	}
-	if err := k.load(context.Background(), keys, found); err != nil && !errors.Is(err, refusal.ErrRetry) {
-		return err
-	} else if err != nil {
-		k.report(k.source.path(), err)
-	}
-	k.state.own = rotating.Published()
-	k.readPeers()
-	if err := k.save(); err != nil {
-		if keys.unlike(before) {
-			return err
-		}
-		k.report(k.config.StateFile, err)
-	}
-	k.rotating.Store(rotating)
-	k.notice()
-	k.reported()
-	return nil
-}
-
-// sweep removes unfinished files of a killed program next to the state file.
-func (k *Keys) sweep() {
-	if dir, err := os.OpenRoot(filepath.Dir(k.config.StateFile)); err == nil {
-		safefile.Sweep(dir, filepath.Base(k.config.StateFile))
-		_ = dir.Close()
-	}
-}
-
-// revoke adds the revoked key IDs of the configuration to the state.
-func (k *Keys) revoke() error {
-	all := slices.Sorted(slices.Values(slices.Concat(k.state.revoked, k.config.RevokedKeyIDs)))
-	all = slices.Compact(all)
-	if len(all) > maxRevoked {
-		return refusal.Config("revokedKeyIDs", "and those of the state, "+strconv.Itoa(len(all)), "at most "+strconv.Itoa(maxRevoked))
-	}
-	for _, id := range all {
-		if id == "" || len(id) > jws.MaxKeyIDSize {
-			return refusal.Config("revokedKeyIDs", "with an ID of "+strconv.Itoa(len(id))+" bytes", "1 to "+strconv.Itoa(jws.MaxKeyIDSize)+" bytes")
-		}
-	}
-	k.state.revoked = all
-	return nil
-}
-
-func (k *Keys) isRevoked(key *jws.Key) bool {
-	return slices.Contains(k.state.revoked, key.KeyID())
-}
-
-// addRetired adds the keys of RetiredFiles, each until Retain after it was first there.
-func (k *Keys) addRetired(keys own, now time.Time) (own, error) {
-	listed, err := readPublicFiles(k.config.RetiredFiles, maxRetired)
-	if err != nil {
-		return nil, fmt.Errorf("retiredFiles: %w", err)
-	}
-	k.state.retired = slices.DeleteFunc(slices.Clone(k.state.retired), func(e ending) bool {
-		return find(listed, e.KeyID) == nil && !e.Until.After(now)
-	})
-	for _, key := range listed {
-		if k.isRevoked(key) || keys.find(key.KeyID()) != nil {
-			continue
-		}
-		i := slices.IndexFunc(k.state.retired, func(e ending) bool { return e.KeyID == key.KeyID() })
-		if i < 0 {
-			i = len(k.state.retired)
-			k.state.retired = append(k.state.retired, ending{key.KeyID(), now.Add(time.Duration(k.config.Retain))})
-		}
-		if until := k.state.retired[i].Until; until.After(now) {
-			keys = append(keys, jws.PublishedKey{Key: key, Until: until})
-		}
-	}
-	if len(k.state.retired) > maxRetired || len(keys) > 1+maxRetired {
-		return nil, refusal.Config("retiredFiles", "and the keys of the state: "+strconv.Itoa(len(keys)), "at most "+strconv.Itoa(maxRetired)+" keys that no longer sign")
-	}
-	return keys, nil
-}
-
-// addVerifyOnly reads VerifyOnlyFiles. A key that is published as well stays published.
-func (k *Keys) addVerifyOnly(keys own) error {
-	listed, err := readPublicFiles(k.config.VerifyOnlyFiles, maxVerifyOnly)
-	if err != nil {
-		return fmt.Errorf("verifyOnlyFiles: %w", err)
-	}
-	for _, key := range listed {
-		switch {
-		case k.isRevoked(key):
-			k.config.Log.Warn("revoked key of verifyOnlyFiles left out", "keyID", refusal.Text(key.KeyID()))
-		case keys.find(key.KeyID()) != nil:
-			k.lasting = append(k.lasting, key)
-		default:
-			k.verifyOnly = append(k.verifyOnly, key)
-		}
-	}
-	return nil
 }
 
 // rotator makes the signer of the given keys. The next one signs once it has been published for Publish.

@@ -105,10 +105,3 @@ func (o own) restart(wanted *jws.Key, revoked []string, now time.Time, publish, 
 	o, _, err := o.follow(wanted, now, publish, retain)
 	return o, err
 }
-
-// unlike reports whether other keys are published, or in other roles.
-func (o own) unlike(other own) bool {
-	return !slices.EqualFunc(o, other, func(a, b jws.PublishedKey) bool {
-		return same(a.Key, b.Key) && a.SignsFrom.IsZero() == b.SignsFrom.IsZero() && a.Until.IsZero() == b.Until.IsZero()
-	})
-}

@@ -49,19 +49,11 @@ var errState = errors.New("the new key waits until the state is written")
 
 // reloadKey makes the key of the key file the one that is to sign.
 func (k *Keys) reloadKey(ctx context.Context) error {
-	found, err := k.source.read()
+	found, wanted, err := k.readKey()
 	if err != nil {
 		return err
 	}
-	wanted, err := publicKey(found[0].public, k.config.KeyID)
-	if err == nil {
-		err = k.admit(wanted)
-	}
-	now := k.config.Now()
-	keys, changed := own(k.rotating.Load().Published()), false
-	if err == nil {
-		keys, changed, err = keys.follow(wanted, now, time.Duration(k.config.Publish), time.Duration(k.config.Retain))
-	}
+	keys, changed, err := own(k.rotating.Load().Published()).follow(wanted, k.config.Now(), time.Duration(k.config.Publish), time.Duration(k.config.Retain))
 	if err != nil {
 		return fmt.Errorf("%s: %w", k.source.path(), err)
 	}
