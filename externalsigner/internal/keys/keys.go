@@ -82,6 +82,12 @@ func (k *Keys) signer(key *jws.Key) *signer {
 	return s
 }
 
+// has reports whether the private key of a key that signs, or is the next, is there.
+func (k *Keys) has(key *jws.Key) bool {
+	s := k.signers[key.KeyID()]
+	return s != nil && s.at.Load() != nil
+}
+
 // load gives the key that signs and the next one their private keys, as far as they are found.
 func (k *Keys) load(ctx context.Context, keys own, found []candidate) (err error) {
 	wanted := keys[:1]

@@ -118,15 +118,18 @@ func (k *Keys) begin(before own, wanted *jws.Key, found []candidate, retired, ve
 	if err != nil {
 		return err
 	}
-	if err := k.load(context.Background(), keys, found); err != nil && len(before) == 0 && !errors.Is(err, refusal.ErrRetry) {
+	isNew := before.find(wanted.KeyID()) == nil
+	switch err := k.load(context.Background(), keys, found); {
+	case err == nil:
+	case len(before) == 0 && !errors.Is(err, refusal.ErrRetry), len(before) != 0 && isNew && !k.has(wanted):
 		return err
-	} else if err != nil {
+	default:
 		k.report(k.source.path(), err)
 	}
 	k.state.own = rotating.Published()
 	k.readPeers()
 	if err := k.save(); err != nil {
-		if before.find(wanted.KeyID()) == nil {
+		if isNew {
 			return err
 		}
 		k.report(k.config.StateFile, err)

@@ -57,11 +57,12 @@ func (k *Keys) reloadKey(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", k.source.path(), err)
 	}
-	if err := k.load(ctx, keys, found); err != nil || !changed {
+	err = k.load(ctx, keys, found)
+	if !changed || !k.has(wanted) {
 		k.forget()
 		return err
 	}
-	return k.change(keys)
+	return errors.Join(err, k.change(keys))
 }
 
 // admit refuses a key that may not be published.

@@ -90,6 +90,20 @@ func TestTPM(t *testing.T) {
 	}
 }
 
+// TestTPMAtRestart: a new key that the TPM does not load is not published, at a start and later.
+func TestTPMAtRestart(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.write("tpm.pem", tpmKey)
+	code := tpm2.TPMRCLockout
+	b.config.KeyFile, b.config.TPM = "", &TPM{Device: "/dev/tpmrm0", KeyFile: b.path("tpm.pem"), open: func() (transport.TPMCloser, error) { return answering{&code}, nil }}
+	b.degraded("wrong passwords", 1)
+	b.pass(publish)
+	b.wantKeys(1)
+	code = tpm2.TPMRCInitialize
+	b.degraded("TPM_RC_INITIALIZE", 1)
+}
+
 // TestSignerOfGo signs with the key of a Go function.
 func TestSignerOfGo(t *testing.T) {
 	b := newBench(t)
