@@ -177,9 +177,12 @@ func (k *Keys) Keys(ctx context.Context, keyID string) ([]*jws.Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, key := range slices.Concat(k.lasting, *k.peers.Load()) {
-		if find(all, key.KeyID()) == nil {
-			all = append(all, key)
+	for _, more := range [][]*jws.Key{k.lasting, *k.peers.Load()} { // each has an ID once
+		before := all
+		for _, key := range more {
+			if find(before, key.KeyID()) == nil {
+				all = append(all, key)
+			}
 		}
 	}
 	if keyID != "" {
