@@ -77,6 +77,7 @@ func TestThereAndBack(t *testing.T) {
 	m.upgrade(t)
 	m.rotate(t)
 	m.back(t)
+	t.Log("kubeadm and kube-apiserver", m.version)
 	m.traffic.end(t, 4) // of sa.key, each machine's, and the new one
 	m.page.taken(t)
 }
