@@ -210,7 +210,7 @@ func (on *machine) read(t *testing.T, name string) string {
 	return string(controlplane.Read(t, filepath.Join(on.root, name)))
 }
 
-// here replaces the page's paths by those of the machine.
+// here replaces the page's paths by the machine's.
 func (on *machine) here(text string) string {
 	for _, folder := range []string{"/etc/", "/run/", "/var/lib/", "/admin.conf"} {
 		text = strings.ReplaceAll(text, folder, on.root+folder)
