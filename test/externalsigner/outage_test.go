@@ -194,22 +194,36 @@ func (l serverLoad) String() string {
 // load reads the load from the API server's metrics.
 func (s *apiServer) load(t *testing.T) serverLoad {
 	t.Helper()
+	metrics := s.metrics(t)
+	return serverLoad{metric(t, metrics, "go_goroutines"), metric(t, metrics, "process_resident_memory_bytes")}
+}
+
+// metrics returns the API server's metrics.
+func (s *apiServer) metrics(t *testing.T) string {
+	t.Helper()
 	text, err := s.admin.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	values := map[string]int{}
-	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if name == "go_goroutines" || name == "process_resident_memory_bytes" {
-			number, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			values[name] = int(number)
+	return string(text)
+}
+
+// metric returns the value of one metric, named with its labels.
+func metric(t *testing.T, metrics, name string) int {
+	t.Helper()
+	for line := range strings.Lines(metrics) {
+		value, ok := strings.CutPrefix(strings.TrimSpace(line), name+" ")
+		if !ok {
+			continue
 		}
+		number, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return int(number)
 	}
-	return serverLoad{values["go_goroutines"], values["process_resident_memory_bytes"]}
+	t.Fatalf("no metric %s", name)
+	return 0
 }
 
 // startActivated starts a signer that is given its socket (sd_listen_fds(3)), by this test in the place of systemd:

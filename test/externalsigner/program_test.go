@@ -9,7 +9,9 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -106,6 +108,21 @@ func (s *signer) awaitSocket(t *testing.T) {
 		_, err := os.Stat(s.socket)
 		return err
 	})
+}
+
+// metrics returns the signer's metrics.
+func (s *signer) metrics(t *testing.T) string {
+	t.Helper()
+	response, err := http.Get(s.status + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // dial connects to the signer.

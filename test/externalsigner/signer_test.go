@@ -9,12 +9,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/externalsigner/extsignertest"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -57,16 +63,19 @@ func (s *signer) rotate(t *testing.T, replace func()) {
 	l.await(t, tokensAfter, jws.RS256)
 	l.await(t, tokensInAll)
 	l.end(t)
+	s.sameCounts(t, server, l.count())
 
 	set := server.keys(t)
 	keys, err := set.Keys(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, algorithm := range []jws.Algorithm{jws.ES256, jws.RS256} {
-		if !slices.ContainsFunc(keys, func(k *jws.Key) bool { return k.Algorithm() == algorithm }) || len(keys) != 2 {
-			t.Errorf("/openid/v1/jwks has %d keys, want one for each of ES256 and RS256", len(keys))
-		}
+	algorithms := map[jws.Algorithm]bool{}
+	for _, key := range keys {
+		algorithms[key.Algorithm()] = true
+	}
+	if len(keys) != 2 || !algorithms[jws.ES256] || !algorithms[jws.RS256] {
+		t.Errorf("/openid/v1/jwks has %d keys for %v, want one for each of ES256 and RS256", len(keys), algorithms)
 	}
 	v := server.validators(t, set)
 	for algorithm, tokens := range l.tokens {
@@ -79,6 +88,45 @@ func (s *signer) rotate(t *testing.T, replace func()) {
 				t.Errorf("%s: a changed signature is accepted", algorithm)
 			}
 		}
+	}
+	server.capped(t, pod)
+	t.Run("attacks", func(t *testing.T) { extsignertest.Run(t, controlplane.Issuer, s.dial) })
+}
+
+// sameCounts compares the tokens that the signer and the API server have counted, at least so many.
+func (s *signer) sameCounts(t *testing.T, server *apiServer, least int) {
+	t.Helper()
+	signed := metric(t, s.metrics(t), `nodeattest_external_signer_calls_total{method="Sign",code="OK"}`)
+	asked := metric(t, server.metrics(t), `apiserver_externaljwt_sign_request_total{code="OK"}`)
+	t.Logf("the signer counts %d signatures, kube-apiserver %d", signed, asked)
+	if signed != asked || signed < least {
+		t.Errorf("want the same counts, at least %d", least)
+	}
+}
+
+// capped requests a token for a day: it lives as long as the signer's metadata allow, an hour and 7 seconds.
+func (s *apiServer) capped(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	seconds := int64(86400)
+	made, err := s.admin.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{
+			ExpirationSeconds: &seconds,
+			BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jws.Parse(made.Status.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := claims.Parse(token.UnverifiedPayload())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Expiry.Unix - c.IssuedAt.Unix; got != 3607 {
+		t.Errorf("a token that was requested for a day lives for %d s, want 3607", got)
 	}
 }
 
