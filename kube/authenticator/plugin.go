@@ -23,6 +23,8 @@ const (
 	maxWait = 8 * time.Second
 	// maxWaitWithout is the longest wait without one.
 	maxWaitWithout = time.Minute
+	// maxPause is the longest pause between two attempts that is waited for without a certificate.
+	maxPause = 2 * time.Second
 
 	waitMargin = 750 * time.Millisecond // for reading files before and after the wait
 
@@ -41,7 +43,9 @@ const (
 // ([Authenticator.Run]) or another process is already doing so. It waits for the renewal for at most 8
 // seconds, and returns the previous certificate if the renewal fails. If no stored certificate is
 // usable, it waits for a new one for up to a minute, trying as often as the pauses between attempts
-// allow; an error is that of the last attempt.
+// allow; an error is that of the last attempt. After some failures the pauses are longer than two seconds,
+// and Credential fails at once: client-go calls one plugin at a time, and a kubelet that starts again
+// mounts no volume of a static pod, such as the API server's, before a request has ended.
 //
 // A kubelet that is configured to get certificates without the plugin is refused: the check is
 // kubelet-configuration.
@@ -68,7 +72,7 @@ func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1
 		if client = s; failed != nil && (last == nil || ctx.Err() == nil) { // the end of ctx does not replace the error of an attempt
 			last = failed
 		}
-		return s.use != nil
+		return s.use != nil || a.pauses(s)
 	})
 	if client.use != nil {
 		return execCredential(client.use, a.refreshTime(client)), nil
@@ -78,6 +82,12 @@ func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1
 		last = errors.New(t.Error)
 	}
 	return nil, fmt.Errorf("authenticator: no certificate yet, and the next attempt is at %s: %w", t.Next.Format(time.RFC3339), cmp.Or(last, err))
+}
+
+// pauses reports whether an attempt has failed, and the next one is later than the plugin waits for. An attempt
+// of another process, which has not ended, is waited for.
+func (a *Authenticator) pauses(s step) bool {
+	return s.do == wait && s.at.Sub(a.config.Now()) > maxPause && a.readState()[ClientFile].failed()
 }
 
 // refreshTime returns when client-go runs the plugin again: not at once, as it would do so for every

@@ -246,9 +246,6 @@ func TestRenewalFails(t *testing.T) {
 	}
 }
 
-// failed says that the last attempt has come to its end.
-func (t attempts) failed() bool { return t.Failures > 0 && t.Error != unfinished }
-
 // TestWithout: where nothing is stored it tries until its context is over, with pauses that
 // outlast the process, and says how the last attempt ended.
 func TestWithout(t *testing.T) {
@@ -316,6 +313,34 @@ func TestWithout(t *testing.T) {
 				t.Error("it tried before its time")
 			}
 		})
+	}
+}
+
+// TestPauses: without a certificate, a long pause is not waited for, since each of the kubelet's requests would be. The
+// attempt of another process is.
+func TestPauses(t *testing.T) {
+	f := newFakeAPI(t)
+	a, kind := newNode(t, f, nil)
+	kind.machine = attesttest.MachineTwo // denied: the first pause is 2.5 s at least
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if _, err := a.Credential(ctx); err == nil || ctx.Err() != nil {
+			t.Errorf("got %v, and %v", err, ctx.Err())
+		}
+		cancel()
+	}
+	if n := kind.opened.Load(); n != 1 {
+		t.Errorf("%d attempts", n)
+	}
+	l := testkit.Must(a.store.TryLock())
+	defer func() { testkit.NoError(t, l.Unlock()) }()
+	for range 6 { // of which the last has a pause of 15 s at least
+		testkit.NoError(t, a.begin(l, a.slots[0]))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := a.Credential(ctx); err == nil || ctx.Err() == nil {
+		t.Errorf("it does not wait for the other process: %v", err)
 	}
 }
 

@@ -99,6 +99,9 @@ func (a *Authenticator) begin(l *certstore.Lock, s *slot) error {
 // unfinished is the error of an attempt from its beginning to its end.
 const unfinished = "the last attempt has not ended: it waits for the control plane, or was interrupted"
 
+// failed reports whether the last attempt has ended, with an error.
+func (t attempts) failed() bool { return t.Failures > 0 && t.Error != unfinished }
+
 // end records the result of an attempt with that password.
 func (a *Authenticator) end(l *certstore.Lock, s *slot, password string, err error) error {
 	return a.note(l, s.file, func(t *attempts, now time.Time) {

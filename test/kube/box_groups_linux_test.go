@@ -28,6 +28,7 @@ type groups struct {
 var (
 	groupsV1 = &groups{version: 1, roots: "/sys/fs/cgroup/*", enter: `for root in /sys/fs/cgroup/*/; do
 	[ -e "$root/cgroup.procs" ] || continue
+	[ ! -e "$root/$group" ] || find "$root/$group" -mindepth 1 -depth -type d -exec rmdir {} + # before the power went
 	mkdir -p "$root/$group"
 	if [ -e "$root/$group/cpuset.cpus" ]; then
 		cat "$root/cpuset.cpus" >"$root/$group/cpuset.cpus"
@@ -48,6 +49,7 @@ if [ ! -e "$root" ]; then
 	mkdir "$root"
 	mount -t cgroup2 none "$root"
 fi
+[ ! -e "$root/$group" ] || find "$root/$group" -mindepth 1 -depth -type d -exec rmdir {} +
 mkdir -p "$root/$group/systemd" "$root/$group/start"
 for controller in $(cat "$root/cgroup.subtree_control"); do
 	echo "+$controller" >"$root/$group/cgroup.subtree_control"

@@ -61,7 +61,7 @@ func (w *wholeCluster) comesBack(t *testing.T, plane, worker *member) {
 	t.Helper()
 	page := kubeadmPage(t)
 	steps := page.steps(t, "After all certificates have ended")
-	if len(steps) != 3 {
+	if len(steps) != 4 {
 		t.Fatalf("the page has %d steps", len(steps))
 	}
 	plane.run(t, steps[0])
@@ -71,7 +71,7 @@ func (w *wholeCluster) comesBack(t *testing.T, plane, worker *member) {
 	plane.run(t, steps[1])
 	for _, m := range []*member{plane, worker} {
 		words := strings.Fields(plane.run(t, "kubeadm --kubeconfig /etc/kubernetes/admin.conf token create"))
-		m.run(t, "sed -i 's/token: .*/token: "+words[len(words)-1]+"/' /etc/kubernetes/kubelet-authenticator.conf")
+		m.run(t, strings.ReplaceAll(steps[2], "TOKEN", words[len(words)-1]))
 	}
 	plane.eventually(t, func() error {
 		if now := plane.status(t).Certificates[0]; !now.Usable {
@@ -79,5 +79,5 @@ func (w *wholeCluster) comesBack(t *testing.T, plane, worker *member) {
 		}
 		return nil
 	})
-	plane.run(t, steps[2])
+	plane.run(t, steps[3])
 }
