@@ -119,7 +119,9 @@ func (w weak) Sign(ctx context.Context, r *externaljwt.SignJWTRequest, _ ...grpc
 	return answer, err
 }
 
-func (w weak) FetchKeys(ctx context.Context, r *externaljwt.FetchKeysRequest, _ ...grpc.CallOption) (*externaljwt.FetchKeysResponse, error) {
+func (w weak) FetchKeys(ctx context.Context, r *externaljwt.FetchKeysRequest, _ ...grpc.CallOption) (
+	*externaljwt.FetchKeysResponse, error,
+) {
 	answer, err := w.ExternalJWTSignerClient.FetchKeys(ctx, r)
 	if err == nil && w.keys != nil {
 		w.keys(answer)
