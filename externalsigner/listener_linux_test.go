@@ -87,7 +87,9 @@ func child(t testing.TB, what, path string, uid uint32) *exec.Cmd {
 		testkit.MustDo(os.WriteFile(copied, testkit.Must(os.ReadFile(program)), 0o755))
 		program = copied
 	}
-	cmd := exec.CommandContext(t.Context(), program)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, program)
 	cmd.Env = append(os.Environ(), "EXTERNALSIGNER_TEST="+what, "EXTERNALSIGNER_SOCKET="+path)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}, Pdeathsig: syscall.SIGKILL}
 	return cmd

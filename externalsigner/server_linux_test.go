@@ -111,8 +111,10 @@ func TestWaiting(t *testing.T) {
 		})
 	}
 	eventually(t, "64 calls wait", func() bool { return s.metrics.waiting.Load() == defaultWaiting })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	for range 100 { // which are not kept in the client, either
-		if _, err := c.Sign(t.Context(), &externaljwt.SignJWTRequest{Claims: segment}); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "64 calls") {
+		if _, err := c.Sign(ctx, &externaljwt.SignJWTRequest{Claims: segment}); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "64 calls") {
 			t.Fatalf("the 65th call: %v", err)
 		}
 	}
@@ -139,11 +141,13 @@ func TestTimeout(t *testing.T) {
 		return nil, ctx.Err()
 	})
 	s := serve(t, ServerConfig{Service: newService(signer), CallTimeout: 300 * time.Millisecond}, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	began := time.Now()
-	if _, err := s.client(t).Sign(t.Context(), &externaljwt.SignJWTRequest{Claims: claimsOf(issuer)}); status.Code(err) != codes.DeadlineExceeded {
+	if _, err := s.client(t).Sign(ctx, &externaljwt.SignJWTRequest{Claims: claimsOf(issuer)}); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("got %v", err)
 	}
-	stream := testkit.Must(dial(t, s.path).NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, externaljwt.ExternalJWTSigner_Sign_FullMethodName))
+	stream := testkit.Must(dial(t, s.path).NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, externaljwt.ExternalJWTSigner_Sign_FullMethodName))
 	if err := stream.RecvMsg(new(externaljwt.SignJWTResponse)); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("a call without a request: %v", err)
 	}
