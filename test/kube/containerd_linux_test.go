@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -190,11 +191,12 @@ func writeImage(w io.Writer, name, program string) error {
 	}
 	path := "usr/local/bin/" + filepath.Base(program)
 	var layer bytes.Buffer
-	if err := writeTar(&layer, imageFile{"usr/", nil}, imageFile{"usr/local/", nil}, imageFile{"usr/local/bin/", nil}, imageFile{path, text}); err != nil {
+	files := []imageFile{{"usr/", nil}, {"usr/local/", nil}, {"usr/local/bin/", nil}, {path, text}}
+	if err := writeTar(&layer, files...); err != nil {
 		return err
 	}
 	config, err := json.Marshal(map[string]any{
-		"architecture": "amd64", "os": "linux",
+		"architecture": runtime.GOARCH, "os": "linux",
 		"config": map[string]any{"Env": []string{"PATH=/usr/local/bin"}, "Entrypoint": []string{"/" + path}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer.Bytes()))}},
 	})

@@ -79,8 +79,8 @@ func startWhole(t *testing.T, before ...func(m *member) (apiServer string)) *who
 	t.Helper()
 	g := boxNeeds(t, 1)
 	containerdNeeds(t)
-	w := &wholeCluster{cluster: &cluster{url: "https://127.0.0.1:" + controlplane.FreePorts(t, 1)[0], dir: t.TempDir(), scheme: kuberuntime.NewScheme()},
-		groups: g, hub: startHub(t), tpms: newCA(t, "")}
+	c := &cluster{url: "https://127.0.0.1:" + controlplane.FreePorts(t, 1)[0], dir: t.TempDir(), scheme: kuberuntime.NewScheme()}
+	w := &wholeCluster{cluster: c, groups: g, hub: startHub(t), tpms: newCA(t, "")}
 	for _, add := range []func(*kuberuntime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(w.scheme); err != nil {
 			t.Fatal(err)
@@ -218,7 +218,8 @@ func (w *wholeCluster) importController(t *testing.T, machines ...*member) {
 	if w.folder == "" {
 		w.folder = t.TempDir()
 		archive := filepath.Join(w.folder, "image.tar")
-		build := exec.Command("go", "run", "-C", filepath.Join("..", "..", "tools", "image"), ".", "-o", archive, "-tag", wholeImage, "-arch", goruntime.GOARCH, buildProgram(t, controller.DefaultName))
+		build := exec.Command("go", "run", "-C", filepath.Join("..", "..", "tools", "image"), ".",
+			"-o", archive, "-tag", wholeImage, "-arch", goruntime.GOARCH, buildProgram(t, controller.DefaultName))
 		build.Env = append(os.Environ(), "GOWORK=off")
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -264,7 +265,8 @@ configMapGenerator:
     files: [config.yaml, inventory.yaml, ek-roots.pem]
 generatorOptions: {disableNameSuffixHash: true}
 `, shipped, strings.Join(paths, ", "), image, tag))
-	controlplane.Write(t, w.folder, "config.yaml", regexp.MustCompile(`(?m)^  mode: .*`).ReplaceAll(manifests(t, "config.yaml")[0], []byte("  mode: FirstUse")))
+	config := regexp.MustCompile(`(?m)^  mode: .*`).ReplaceAll(manifests(t, "config.yaml")[0], []byte("  mode: FirstUse"))
+	controlplane.Write(t, w.folder, "config.yaml", config)
 	controlplane.Write(t, w.folder, "inventory.yaml", []byte("machines:\n- nodeName: "+strings.Join(nodes, "\n- nodeName: ")+"\n"))
 	controlplane.Write(t, w.folder, "ek-roots.pem", controlplane.CertificatePEM(w.tpms.Root()))
 }
