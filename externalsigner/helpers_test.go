@@ -6,10 +6,12 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/base64"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -137,6 +139,15 @@ func (s *served) metricsText(t testing.TB) string {
 	var text strings.Builder
 	testkit.NoError(t, s.WriteMetrics(&text))
 	return text.String()
+}
+
+// wantMetrics waits until the metrics have all parts: a call is counted after its client has the reply.
+func (s *served) wantMetrics(t testing.TB, parts ...string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the metrics have %q", parts), func() bool {
+		text := s.metricsText(t)
+		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) })
+	})
 }
 
 // want fails the test unless a text, the name of which is what, has all parts.

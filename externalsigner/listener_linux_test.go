@@ -122,7 +122,7 @@ func TestUsers(t *testing.T) {
 		}
 		want(t, "log", s.log.String(), fmt.Sprintf(`msg="client refused: its connection is closed" reason="user not allowed" uid=%d pid=%d`, uid, cmd.Process.Pid))
 	}
-	want(t, "metrics", s.metricsText(t), `refused_clients_total{reason="user not allowed"} 2`)
+	s.wantMetrics(t, `refused_clients_total{reason="user not allowed"} 2`)
 	testkit.NoError(t, s.Ready(t.Context()))
 
 	if _, err := ListenInsecureAbstract(name); !errors.Is(err, syscall.EADDRINUSE) {
@@ -381,7 +381,7 @@ func TestFlood(t *testing.T) {
 	if lines := strings.Count(s.log.String(), "\n"); lines > 2*logBurst {
 		t.Errorf("%d lines", lines)
 	}
-	want(t, "metrics", s.metricsText(t), fmt.Sprintf(`refused_clients_total{reason="user not allowed"} %d`, floods*each))
+	s.wantMetrics(t, fmt.Sprintf(`refused_clients_total{reason="user not allowed"} %d`, floods*each))
 }
 
 // TestConnections: a user who has as many connections as it may, silent ones, gets no further one until one
@@ -402,7 +402,7 @@ func TestConnections(t *testing.T) {
 		t.Errorf("read %d bytes: %v", n, err)
 	}
 	want(t, "log", s.log.String(), `reason="too many connections" uid=`)
-	want(t, "metrics", s.metricsText(t), `refused_clients_total{reason="too many connections"} 1`)
+	s.wantMetrics(t, `refused_clients_total{reason="too many connections"} 1`)
 	_ = open[0].Close()
 	eventually(t, "one is gone", func() bool { return s.metrics.connections.Load() < maxConnections })
 	testkit.Must(s.client(t).Metadata(t.Context(), &externaljwt.MetadataRequest{}))

@@ -49,7 +49,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("another issuer: %v", err)
 	}
 	want(t, "log", s.log.String(), `msg="call failed" method=Sign code=InvalidArgument`)
-	want(t, "metrics", s.metricsText(t), `calls_total{method="Sign",code="OK"} 1`, `calls_total{method="Sign",code="InvalidArgument"} 1`,
+	s.wantMetrics(t, `calls_total{method="Sign",code="OK"} 1`, `calls_total{method="Sign",code="InvalidArgument"} 1`,
 		`calls_total{method="FetchKeys",code="OK"} 1`, `call_seconds_count{method="Sign"} 2`, `call_seconds_bucket{method="Sign",le="+Inf"} 2`, "_connections 1\n")
 
 	s.end()
@@ -120,7 +120,7 @@ func TestWaiting(t *testing.T) {
 	}
 	testkit.Must(c.FetchKeys(t.Context(), &externaljwt.FetchKeysRequest{}))
 	want(t, "log", s.log.String(), `msg="call failed" method=Sign code=ResourceExhausted`)
-	want(t, "metrics", s.metricsText(t), `calls_total{method="Sign",code="ResourceExhausted"} 100`, "waiting_calls 64\n")
+	s.wantMetrics(t, `calls_total{method="Sign",code="ResourceExhausted"} 100`, "waiting_calls 64\n")
 	if n := strings.Count(s.log.String(), "ResourceExhausted"); n > 2*logBurst {
 		t.Errorf("%d lines", n)
 	}
@@ -154,7 +154,7 @@ func TestTimeout(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("took %s", took)
 	}
-	want(t, "metrics", s.metricsText(t), `calls_total{method="Sign",code="DeadlineExceeded"} 2`)
+	s.wantMetrics(t, `calls_total{method="Sign",code="DeadlineExceeded"} 2`)
 }
 
 // TestSizes: what is larger than kube-apiserver's largest request is refused before it is read whole.
