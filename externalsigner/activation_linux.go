@@ -61,7 +61,8 @@ func adopt(f *os.File, path string) (*net.UnixListener, error) {
 	bare, unix := l.(*net.UnixListener)
 	if !unix || bare.Addr().String() != path || listens != 1 {
 		_ = l.Close()
-		return nil, checkSocket.Refuse("systemd's socket "+l.Addr().Network()+" "+l.Addr().String(), "ListenStream="+path+", the socket of the configuration")
+		return nil, checkSocket.Refuse("systemd's socket "+l.Addr().Network()+" "+l.Addr().String(),
+			"ListenStream="+path+", the socket of the configuration")
 	}
 	return bare, nil
 }

@@ -120,7 +120,8 @@ func serve(t testing.TB, config ServerConfig, l *Listener) *served {
 // dial is a client as kube-apiserver is one.
 func dial(t testing.TB, path string) *grpc.ClientConn {
 	t.Helper()
-	c := testkit.Must(grpc.NewClient("passthrough:///"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
+	c := testkit.Must(grpc.NewClient("passthrough:///"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		})))

@@ -52,7 +52,8 @@ func Listen(path string) (*Listener, error) {
 // ListenInsecureAbstract listens on a socket with a name in the abstract namespace (unix(7)), 1 to 106
 // bytes without the leading NUL, that is written as "@name". It is insecure since there is no folder that
 // keeps other users away: every process in the same network namespace, such as that of a pod in the
-// host's network, can connect, and only [ServerConfig].AllowedUIDs keeps it from having tokens signed. One that
+// host's network, can connect, and only [ServerConfig].AllowedUIDs keeps it from having tokens signed. Root
+// of such a pod is root, unless the pod has a user namespace. A process that
 // takes the name first, such as while the signer starts again, gives kube-apiserver keys of its own: its
 // tokens are then accepted. Sockets of systemd, and errors, are as for [Listen].
 func ListenInsecureAbstract(name string) (*Listener, error) {

@@ -91,7 +91,8 @@ func checkFolder(folder string) (os.FileInfo, error) {
 		}
 	}
 	if err := safefile.CheckWay(folder); err != nil {
-		return nil, &refusal.Error{Check: checkSocket, Got: "folder " + folder, Want: "one that root or the signer's user alone can replace", Err: err}
+		want := "one that root or the signer's user alone can replace"
+		return nil, &refusal.Error{Check: checkSocket, Got: "folder " + folder, Want: want, Err: err}
 	}
 	if mode := info.Mode(); mode != os.ModeDir|0o700 {
 		return nil, checkSocket.Refuse("folder "+folder+" of mode "+mode.String(), "drwx------ (0700)")

@@ -120,7 +120,8 @@ func TestUsers(t *testing.T) {
 		if err := cmd.Run(); cmd.ProcessState.ExitCode() != 3 {
 			t.Errorf("user %d: %v", uid, err)
 		}
-		want(t, "log", s.log.String(), fmt.Sprintf(`msg="client refused: its connection is closed" reason="user not allowed" uid=%d pid=%d`, uid, cmd.Process.Pid))
+		want(t, "log", s.log.String(), fmt.Sprintf(`msg="client refused: its connection is closed" reason="user not allowed" uid=%d pid=%d`,
+			uid, cmd.Process.Pid))
 	}
 	s.wantMetrics(t, `refused_clients_total{reason="user not allowed"} 2`)
 	testkit.NoError(t, s.Ready(t.Context()))
@@ -412,7 +413,8 @@ func TestConnections(t *testing.T) {
 // FuzzPassedSockets: no value of the variables takes a descriptor that is not meant for this process.
 func FuzzPassedSockets(f *testing.F) {
 	testkit.BeginFuzz(f)
-	for _, seed := range [][2]string{{"", ""}, {"7", "1"}, {"7", "2"}, {"07", "1"}, {"8", "x"}, {"-7", "1"}, {"x", "1"}, {"7", "+1"}, {"4294967303", "1"}} {
+	for _, seed := range [][2]string{{"", ""}, {"7", "1"}, {"7", "2"}, {"07", "1"},
+		{"8", "x"}, {"-7", "1"}, {"x", "1"}, {"7", "+1"}, {"4294967303", "1"}} {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, pid, fds string) {

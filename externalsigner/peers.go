@@ -52,7 +52,8 @@ func (p *peers) admit(c *net.UnixConn) net.Conn {
 		return &connection{Conn: c, give: sync.OnceFunc(func() { p.give(uid) })}
 	}
 	p.server.metrics.refuse(reason)
-	p.server.log.warn(refusedKey{reason, uid}, "client refused: its connection is closed", "reason", reason, "uid", uid, "pid", pid, "error", err)
+	p.server.log.warn(refusedKey{reason, uid}, "client refused: its connection is closed",
+		"reason", reason, "uid", uid, "pid", pid, "error", err)
 	return nil
 }
 

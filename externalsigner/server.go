@@ -44,7 +44,8 @@ type ServerConfig struct {
 	// Service signs. It is required. Its Signer and its Keys must return when a call's context ends.
 	Service *extsigner.Service
 	// AllowedUIDs are the users that may connect, at most 16, by their numbers in the server's user
-	// namespace; empty: root alone. 65534, which stands for any user without a number there, is refused.
+	// namespace; empty: root alone. Root of a container without a user namespace of its own is root.
+	// 65534, which stands for any user without a number there, is refused.
 	AllowedUIDs []uint32
 	// MaxWaitingCalls is how many calls of Sign may wait for their signature at a time, at most 4096: the
 	// next one fails at once with ResourceExhausted. 0 means 64. As many other calls may wait.

@@ -33,7 +33,8 @@ func TestServe(t *testing.T) {
 		t.Errorf("got %d s", m.MaxTokenExpirationSeconds)
 	}
 	keys := testkit.Must(c.FetchKeys(t.Context(), &externaljwt.FetchKeysRequest{}))
-	if len(keys.Keys) != 1 || keys.RefreshHintSeconds != 60 || time.Since(keys.DataTimestamp.AsTime()) > time.Minute || keys.Keys[0].ExcludeFromOidcDiscovery {
+	if len(keys.Keys) != 1 || keys.RefreshHintSeconds != 60 ||
+		time.Since(keys.DataTimestamp.AsTime()) > time.Minute || keys.Keys[0].ExcludeFromOidcDiscovery {
 		t.Fatalf("got %v", keys)
 	}
 	segment := claimsOf(issuer)
@@ -44,13 +45,15 @@ func TestServe(t *testing.T) {
 	}
 	testkit.NoError(t, s.Ready(t.Context()))
 
-	if _, err := c.Sign(t.Context(), &externaljwt.SignJWTRequest{Claims: claimsOf("https://other.example")}); status.Code(err) != codes.InvalidArgument ||
+	foreign := &externaljwt.SignJWTRequest{Claims: claimsOf("https://other.example")}
+	if _, err := c.Sign(t.Context(), foreign); status.Code(err) != codes.InvalidArgument ||
 		!strings.Contains(err.Error(), string(extsigner.CheckSignerClaims)) || !strings.Contains(err.Error(), "https://other.example") {
 		t.Errorf("another issuer: %v", err)
 	}
 	want(t, "log", s.log.String(), `msg="call failed" method=Sign code=InvalidArgument`)
 	s.wantMetrics(t, `calls_total{method="Sign",code="OK"} 1`, `calls_total{method="Sign",code="InvalidArgument"} 1`,
-		`calls_total{method="FetchKeys",code="OK"} 1`, `call_seconds_count{method="Sign"} 2`, `call_seconds_bucket{method="Sign",le="+Inf"} 2`, "_connections 1\n")
+		`calls_total{method="FetchKeys",code="OK"} 1`, `call_seconds_count{method="Sign"} 2`,
+		`call_seconds_bucket{method="Sign",le="+Inf"} 2`, "_connections 1\n")
 
 	s.end()
 	if _, err := os.Lstat(s.path); !errors.Is(err, os.ErrNotExist) {
@@ -114,7 +117,8 @@ func TestWaiting(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for range 100 { // which are not kept in the client, either
-		if _, err := c.Sign(ctx, &externaljwt.SignJWTRequest{Claims: segment}); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "64 calls") {
+		_, err := c.Sign(ctx, &externaljwt.SignJWTRequest{Claims: segment})
+		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "64 calls") {
 			t.Fatalf("the 65th call: %v", err)
 		}
 	}
@@ -147,7 +151,8 @@ func TestTimeout(t *testing.T) {
 	if _, err := s.client(t).Sign(ctx, &externaljwt.SignJWTRequest{Claims: claimsOf(issuer)}); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("got %v", err)
 	}
-	stream := testkit.Must(dial(t, s.path).NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, externaljwt.ExternalJWTSigner_Sign_FullMethodName))
+	streams := &grpc.StreamDesc{ClientStreams: true}
+	stream := testkit.Must(dial(t, s.path).NewStream(ctx, streams, externaljwt.ExternalJWTSigner_Sign_FullMethodName))
 	if err := stream.RecvMsg(new(externaljwt.SignJWTResponse)); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("a call without a request: %v", err)
 	}
@@ -160,7 +165,9 @@ func TestTimeout(t *testing.T) {
 // TestSizes: what is larger than kube-apiserver's largest request is refused before it is read whole.
 func TestSizes(t *testing.T) {
 	c := serve(t, ServerConfig{}, nil).client(t)
-	for size, code := range map[int]codes.Code{maxMessage - 4: codes.InvalidArgument, maxMessage + 1: codes.ResourceExhausted, 3 << 20: codes.ResourceExhausted} {
+	for size, code := range map[int]codes.Code{
+		maxMessage - 4: codes.InvalidArgument, maxMessage + 1: codes.ResourceExhausted, 3 << 20: codes.ResourceExhausted,
+	} {
 		if _, err := c.Sign(t.Context(), &externaljwt.SignJWTRequest{Claims: strings.Repeat("a", size)}); status.Code(err) != code {
 			t.Errorf("%d bytes: %v, want %s", size, err, code)
 		}

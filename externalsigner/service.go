@@ -54,7 +54,9 @@ func (s service) Metadata(ctx context.Context, _ *externaljwt.MetadataRequest) (
 }
 
 // limitCalls runs a call if it finds a place, and turns its error, or its panic, into a status.
-func (s *Server) limitCalls(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (response any, err error) {
+func (s *Server) limitCalls(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (response any, err error) {
 	method, places := methods[info.FullMethod], s.other
 	if info.FullMethod == externaljwt.ExternalJWTSigner_Sign_FullMethodName {
 		places = s.signing
@@ -63,9 +65,9 @@ func (s *Server) limitCalls(ctx context.Context, request any, info *grpc.UnarySe
 	case places <- struct{}{}:
 		defer func() { <-places }()
 	default:
-		err := status.Error(codes.ResourceExhausted, strconv.Itoa(cap(places))+" calls are waiting already")
-		s.log.warn(failedKey{method, codes.ResourceExhausted}, "call failed", "method", method, "code", codes.ResourceExhausted.String(), "error", err)
-		return nil, err
+		refused := status.New(codes.ResourceExhausted, strconv.Itoa(cap(places))+" calls are waiting already")
+		s.logFailed(method, refused.Code(), refused.Err())
+		return nil, refused.Err()
 	}
 	if places == s.signing {
 		s.metrics.waiting.Add(1)
@@ -77,9 +79,13 @@ func (s *Server) limitCalls(ctx context.Context, request any, info *grpc.UnarySe
 	}
 	as := statusOf(ctx, err)
 	if as.Code() != codes.Canceled {
-		s.log.warn(failedKey{method, as.Code()}, "call failed", "method", method, "code", as.Code().String(), "error", err)
+		s.logFailed(method, as.Code(), err)
 	}
 	return nil, as.Err()
+}
+
+func (s *Server) logFailed(method string, code codes.Code, err error) {
+	s.log.warn(failedKey{method, code}, "call failed", "method", method, "code", code.String(), "error", err)
 }
 
 // failedKey says which failures share a limit of log lines.

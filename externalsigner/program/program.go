@@ -137,7 +137,8 @@ func run(ctx context.Context, path string, sources []KeySource, log *slog.Logger
 		all.run(ctx, end, "statusAddress", func(ctx context.Context) error { return st.serve(ctx, s.StatusAddress) })
 	}
 	all.run(ctx, end, "socket", func(ctx context.Context) error { return server.Serve(ctx, listener) })
-	log.Info("serves", "program", name, "version", version(), "socket", cmp.Or(s.Socket, "@"+s.InsecureAbstract), "statusAddress", s.StatusAddress)
+	log.Info("serves", "program", name, "version", version(),
+		"socket", cmp.Or(s.Socket, "@"+s.InsecureAbstract), "statusAddress", s.StatusAddress)
 	return all.wait()
 }
 

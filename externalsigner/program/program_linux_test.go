@@ -67,7 +67,8 @@ func newFolder(t testing.TB) string {
 // text is a configuration file in the folder; more are lines of it.
 func text(folder string, more ...string) string {
 	return fmt.Sprintf("apiVersion: %s\nkind: %s\nissuer: https://issuer.example\nsocket: %[3]s/socket\n"+
-		"stateFile: %[3]s/state.json\npublish: 1h\nretain: 2h\nstatusAddress: \"0\"\n", apiVersion, fileKind, folder) + strings.Join(more, "\n") + "\n"
+		"stateFile: %[3]s/state.json\npublish: 1h\nretain: 2h\nstatusAddress: \"0\"\n", apiVersion, fileKind, folder) +
+		strings.Join(more, "\n") + "\n"
 }
 
 func write(folder, text string) string {
@@ -133,7 +134,8 @@ func TestRun(t *testing.T) {
 	for _, line := range []string{
 		`nodeattest_external_signer_calls_total{method="FetchKeys",code="OK"} 1`,
 		fmt.Sprintf(`nodeattest_external_signer_signing_key_timestamp_seconds{kid="%s"} `, keys.Keys[0].KeyId),
-		`nodeattest_external_signer_keys{of="signer"} 1`, `nodeattest_external_signer_keys{of="peers"} 0`, "nodeattest_external_signer_reload_failures_total 0",
+		`nodeattest_external_signer_keys{of="signer"} 1`, `nodeattest_external_signer_keys{of="peers"} 0`,
+		"nodeattest_external_signer_reload_failures_total 0",
 	} {
 		if !strings.Contains(body, line) {
 			t.Errorf("no %q in the metrics:\n%s", line, body)
@@ -150,7 +152,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("logged %d times", n)
 	}
 	testkit.MustDo(os.Chmod(folder, 0o750))
-	if status, body := s.get("/readyz"); status != http.StatusServiceUnavailable || strings.Contains(body, folder) || !strings.Contains(s.log.String(), "not ready") {
+	if status, body := s.get("/readyz"); status != http.StatusServiceUnavailable || strings.Contains(body, folder) ||
+		!strings.Contains(s.log.String(), "not ready") {
 		t.Errorf("a folder that others can read: %d %s\n%s", status, body, s.log)
 	}
 	testkit.MustDo(os.Chmod(folder, 0o700))
@@ -225,7 +228,8 @@ func TestCommands(t *testing.T) {
 		t.Run(line, func(t *testing.T) {
 			var out, stderr bytes.Buffer
 			status := Main(strings.Fields(line), &out, &stderr)
-			if status != row.status || !strings.Contains(out.String(), row.out) || !strings.Contains(strings.ReplaceAll(stderr.String(), "configuration file", "configuration `file`"), row.stderr) {
+			if status != row.status || !strings.Contains(out.String(), row.out) ||
+				!strings.Contains(strings.ReplaceAll(stderr.String(), "configuration file", "configuration `file`"), row.stderr) {
 				t.Errorf("status %d, want %d\n%s%s", status, row.status, out.String(), stderr.String())
 			}
 		})

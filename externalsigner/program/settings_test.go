@@ -17,11 +17,13 @@ const good = "apiVersion: " + apiVersion + "\nkind: " + fileKind + "\nissuer: ht
 
 func TestParseSettings(t *testing.T) {
 	s := testkit.Must(parseSettings([]byte(good+"publish: 90m\nallowedUIDs: [0, 65532]\n"), nil))
-	if s.Socket != defaultSocket || s.StatusAddress != defaultStatusAddress || s.RefreshHint != defaultRefreshHint || s.Publish != keys.Duration(90*time.Minute) ||
+	if s.Socket != defaultSocket || s.StatusAddress != defaultStatusAddress || s.RefreshHint != defaultRefreshHint ||
+		s.Publish != keys.Duration(90*time.Minute) ||
 		!reflect.DeepEqual(s.AllowedUIDs, []uint32{0, 65532}) || s.Config.Issuer != "https://i.example" {
 		t.Errorf("got %+v", s)
 	}
-	if s := testkit.Must(parseSettings([]byte(good+"insecureAbstract: name\nstatusAddress: \"0\"\n"), nil)); s.Socket != "" || s.StatusAddress != nowhere {
+	s = testkit.Must(parseSettings([]byte(good+"insecureAbstract: name\nstatusAddress: \"0\"\n"), nil))
+	if s.Socket != "" || s.StatusAddress != nowhere {
 		t.Errorf("got %+v", s)
 	}
 	for text, want := range map[string]string{
@@ -99,7 +101,8 @@ func TestConfigFile(t *testing.T) {
 		name      string
 		got, want any
 	}{
-		{"socket", same.Socket, s.Socket}, {"statusAddress", same.StatusAddress, s.StatusAddress}, {"refreshHint", same.RefreshHint, s.RefreshHint},
+		{"socket", same.Socket, s.Socket}, {"statusAddress", same.StatusAddress, s.StatusAddress},
+		{"refreshHint", same.RefreshHint, s.RefreshHint},
 		{"maxLifetime", time.Duration(same.MaxLifetime), 3607 * time.Second}, {"allowedUIDs", same.AllowedUIDs, []uint32{0}},
 		{"maxWaitingCalls", same.MaxWaitingCalls, 64}, {"callTimeout", time.Duration(same.CallTimeout), 5 * time.Second},
 		{"reloadInterval", time.Duration(same.ReloadInterval), 10 * time.Second}, {"insecureAbstract", same.InsecureAbstract, ""},
@@ -114,11 +117,14 @@ func TestConfigFile(t *testing.T) {
 func TestUnits(t *testing.T) {
 	for file, lines := range map[string][]string{
 		"external-jwt-signer.service": {
-			"ExecStart=/usr/local/bin/" + name + " --config " + defaultConfig, "RuntimeDirectory=" + strings.TrimPrefix(filepath.Dir(defaultSocket), "/run/"),
-			"RuntimeDirectoryMode=0700", "RuntimeDirectoryPreserve=yes", "Restart=always", "User=" + name, "StateDirectory=" + name, "Requires=" + name + ".socket",
+			"ExecStart=/usr/local/bin/" + name + " --config " + defaultConfig,
+			"RuntimeDirectory=" + strings.TrimPrefix(filepath.Dir(defaultSocket), "/run/"),
+			"RuntimeDirectoryMode=0700", "RuntimeDirectoryPreserve=yes", "Restart=always", "User=" + name,
+			"StateDirectory=" + name, "Requires=" + name + ".socket",
 			"NoNewPrivileges=yes", "CapabilityBoundingSet=", "ProtectSystem=strict", "LimitCORE=0",
 		},
-		"external-jwt-signer.socket":   {"ListenStream=" + defaultSocket, "DirectoryMode=0700", "SocketMode=0600", "SocketUser=" + name, "Accept=no"},
+		"external-jwt-signer.socket": {"ListenStream=" + defaultSocket, "DirectoryMode=0700", "SocketMode=0600",
+			"SocketUser=" + name, "Accept=no"},
 		"external-jwt-signer.sysusers": {"u " + name + ` - "Signs service-account tokens"`},
 	} {
 		text := "\n" + string(testkit.Must(os.ReadFile("../deploy/"+file)))

@@ -47,7 +47,8 @@ except OSError as e:
     print(e.strerror)
 `
 
-// socketDial runs socketClient as a user, with the python3 of the distribution, which other users reach, by a wrapper such as unshare, and returns what it says and its number.
+// socketDial runs socketClient as a user, with the python3 of the distribution, which other users reach, by a
+// wrapper such as unshare. It returns what the client says, and the number of its process.
 func socketDial(t *testing.T, uid uint32, path string, wrapper ...string) (said string, pid int) {
 	t.Helper()
 	args := append(slices.Clone(wrapper), "/usr/bin/python3", "-c", socketClient, path)
@@ -131,7 +132,8 @@ func testSocketUser(t *testing.T) {
 	writeKey(t, key, newECDSA(t, elliptic.P256()))
 	s := newSigner(t, signerProgram(t), dir, map[string]any{"keyFile": key, "allowedUIDs": []int{}})
 	socketGive(t, dir, uid)
-	s.args = append([]string{"--reuid", strconv.Itoa(uid), "--regid", strconv.Itoa(uid), "--clear-groups", "--bounding-set=-all", s.path}, s.args...)
+	as := []string{"--reuid", strconv.Itoa(uid), "--regid", strconv.Itoa(uid), "--clear-groups", "--bounding-set=-all", s.path}
+	s.args = append(as, s.args...)
 	s.path = "/usr/bin/setpriv"
 	socketReachable(t, signerProgram(t))
 	s.begin(t)

@@ -38,11 +38,13 @@ func TestExternalSignerUnits(t *testing.T) {
 	b.put(t, "/usr/local/bin/external-jwt-signer", 0o755, read(t, buildFolder(t, "../externalsigner/cmd/external-jwt-signer")))
 	for from, to := range map[string]string{
 		"config.yaml": "/etc/external-jwt-signer/config.yaml", "external-jwt-signer.sysusers": "/etc/sysusers.d/external-jwt-signer.conf",
-		"external-jwt-signer.service": "/etc/systemd/system/external-jwt-signer.service", "external-jwt-signer.socket": "/etc/systemd/system/external-jwt-signer.socket",
+		"external-jwt-signer.service": "/etc/systemd/system/external-jwt-signer.service",
+		"external-jwt-signer.socket":  "/etc/systemd/system/external-jwt-signer.socket",
 	} {
 		b.put(t, to, 0o644, read(t, deploy+from))
 	}
-	b.put(t, "/etc/systemd/system/external-jwt-signer.service.d/log.conf", 0o644, fmt.Appendf(nil, "[Service]\nStandardOutput=append:%s\nStandardError=append:%[1]s\n", log))
+	b.put(t, "/etc/systemd/system/external-jwt-signer.service.d/log.conf", 0o644,
+		fmt.Appendf(nil, "[Service]\nStandardOutput=append:%s\nStandardError=append:%[1]s\n", log))
 	b.put(t, "/etc/client.py", 0o644, []byte(signerClient))
 	b.run(t, `systemd-sysusers
 (umask 077; openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out /etc/external-jwt-signer/key.pem)
@@ -63,7 +65,7 @@ systemctl start external-jwt-signer.socket`)
 		"stat -c '%a %U' /run/external-jwt-signer":                                          "700 external-jwt-signer",
 		"stat -c '%a %U' /var/lib/external-jwt-signer/state.json":                           "600 external-jwt-signer",
 		"curl -sS http://127.0.0.1:8086/readyz":                                             "ok",
-		"curl -sS http://127.0.0.1:8086/metrics | grep 'user not allowed'":                  `nodeattest_external_signer_refused_clients_total{reason="user not allowed"} 1`,
+		"curl -sS http://127.0.0.1:8086/metrics | grep -o 'user not allowed.*'":             `user not allowed"} 1`,
 		"grep -c Seccomp:.*2 /proc/$(systemctl show -P MainPID external-jwt-signer)/status": "1",
 	} {
 		if got := strings.TrimSpace(b.run(t, command)); got != want {
