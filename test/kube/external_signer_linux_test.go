@@ -61,11 +61,12 @@ systemctl start external-jwt-signer.socket`)
 	if got := dial("runuser -u external-jwt-signer -- "); got != "disconnected" {
 		t.Errorf("the program's own user: %s", got)
 	}
+	const get = "/usr/bin/python3 -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())' http://127.0.0.1:8086/"
 	for command, want := range map[string]string{
-		"stat -c '%a %U' /run/external-jwt-signer":                                          "700 external-jwt-signer",
-		"stat -c '%a %U' /var/lib/external-jwt-signer/state.json":                           "600 external-jwt-signer",
-		"curl -sS http://127.0.0.1:8086/readyz":                                             "ok",
-		"curl -sS http://127.0.0.1:8086/metrics | grep -o 'user not allowed.*'":             `user not allowed"} 1`,
+		"stat -c '%a %U' /run/external-jwt-signer":                "700 external-jwt-signer",
+		"stat -c '%a %U' /var/lib/external-jwt-signer/state.json": "600 external-jwt-signer",
+		get + "readyz": "ok",
+		get + "metrics | grep -o 'user not allowed.*'":                                      `user not allowed"} 1`,
 		"grep -c Seccomp:.*2 /proc/$(systemctl show -P MainPID external-jwt-signer)/status": "1",
 	} {
 		if got := strings.TrimSpace(b.run(t, command)); got != want {
