@@ -60,7 +60,8 @@ type Config struct {
 	// start after it is not.
 	VerifyOnlyFiles []string `json:"verifyOnlyFiles"`
 	// RevokedKeyIDs are the IDs of keys that neither sign nor verify from this start on. The state
-	// keeps them: taking an ID out of the configuration does not bring its key back.
+	// keeps them: taking an ID out of the configuration does not bring its key back. A key whose digest
+	// is revoked is so under every ID. The digest of one that the state knows by another ID is added.
 	RevokedKeyIDs []string `json:"revokedKeyIDs"`
 	// PeersFolder has the public keys of the cluster's other signers, which verify and do not sign:
 	// files NAME.pem as RetiredFiles, and NAME.json with a JWK set. Names that begin with a dot are

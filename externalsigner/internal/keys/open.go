@@ -146,9 +146,16 @@ func (k *Keys) sweep() {
 	}
 }
 
-// revoke adds the revoked key IDs of the configuration to the state.
+// revoke adds the revoked key IDs of the configuration to the state, and the digests of the keys of the state that
+// have one of them: a key that was published under an ID of its own is in other files without that.
 func (k *Keys) revoke() error {
-	all := slices.Sorted(slices.Values(slices.Concat(k.state.revoked, k.config.RevokedKeyIDs)))
+	all := slices.Concat(k.state.revoked, k.config.RevokedKeyIDs)
+	for _, p := range slices.Concat(k.state.own, k.state.peers) {
+		if isRevoked(all, p.Key) {
+			all = append(all, digestID(p.Key))
+		}
+	}
+	slices.Sort(all)
 	all = slices.Compact(all)
 	if len(all) > maxRevoked {
 		return refusal.Config("revokedKeyIDs", "and those of the state, "+strconv.Itoa(len(all)), "at most "+strconv.Itoa(maxRevoked))
@@ -162,8 +169,20 @@ func (k *Keys) revoke() error {
 	return nil
 }
 
-func (k *Keys) isRevoked(key *jws.Key) bool {
-	return slices.Contains(k.state.revoked, key.KeyID())
+func (k *Keys) isRevoked(key *jws.Key) bool { return isRevoked(k.state.revoked, key) }
+
+// isRevoked reports whether a key's ID is revoked, or the digest of its public key, whatever ID it has here.
+func isRevoked(revoked []string, key *jws.Key) bool {
+	return len(revoked) != 0 && (slices.Contains(revoked, key.KeyID()) || slices.Contains(revoked, digestID(key)))
+}
+
+// digestID returns the ID that a key has where no other is configured.
+func digestID(key *jws.Key) string {
+	derived, err := jws.NewKey(key.Public(), jws.KeyOptions{})
+	if err != nil {
+		return key.KeyID() // of a key that is one already, which does not happen
+	}
+	return derived.KeyID()
 }
 
 // addRetired adds the keys of RetiredFiles, each until Retain after it was first there.

@@ -92,7 +92,7 @@ func (o own) check() error {
 // those whose time is over. The key that was to sign next may have reached no verifier: rotator publishes it for
 // Publish again.
 func (o own) restart(wanted *jws.Key, revoked []string, now time.Time, publish, retain time.Duration) (own, error) {
-	isRevoked := func(k jws.PublishedKey) bool { return slices.Contains(revoked, k.Key.KeyID()) }
+	isRevoked := func(k jws.PublishedKey) bool { return isRevoked(revoked, k.Key) }
 	lost := len(o) != 0 && isRevoked(o[0])
 	if lost { // wanted signs in its place at once
 		old := slices.DeleteFunc(o.retired(now, retain), func(k jws.PublishedKey) bool { return isRevoked(k) || same(k.Key, wanted) })

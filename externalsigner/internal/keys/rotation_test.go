@@ -241,43 +241,6 @@ func TestRestartDuringRotation(t *testing.T) {
 	b.wantKeys(1, 2, 3)
 }
 
-// TestRevoked: a revoked key neither signs nor verifies, whatever an older state says.
-func TestRevoked(t *testing.T) {
-	b := newBench(t)
-	b.start()
-	older := b.read("state.json")
-	b.config.RevokedKeyIDs = []string{id(1)}
-	b.refuses("the revoked key")
-	b.write("key.pem", privatePEM(2))
-	b.start()
-	b.wantSigns(2) // at once
-	b.wantKeys(2)
-	b.config.RevokedKeyIDs = nil // the state keeps it
-	b.start()
-	b.wantKeys(2)
-	b.write("key.pem", privatePEM(1))
-	b.pass(0)
-	b.wantKeys(2)
-	b.wantLog("the revoked key")
-	b.degraded("the revoked key", 2)
-
-	b.write("state.json", older) // but not an older copy of the state: the configuration does
-	b.write("key.pem", privatePEM(2))
-	b.config.RevokedKeyIDs = []string{id(1)}
-	b.start()
-	b.wantSigns(2)
-	b.wantKeys(2)
-	b.write("retired.pem", publicPEM(1, 3))
-	b.write("only.pem", publicPEM(1))
-	b.config.RetiredFiles, b.config.VerifyOnlyFiles = []string{b.path("retired.pem")}, []string{b.path("only.pem")}
-	b.write("peers/other.pem", publicPEM(1, 4))
-	b.start()
-	b.wantKeys(2, 3, 4)
-	if len(b.keys.VerifyOnly()) != 0 {
-		t.Error("a revoked key verifies")
-	}
-}
-
 // TestManyRotations: more keys than are published at a time are refused, not dropped.
 func TestManyRotations(t *testing.T) {
 	b := newBench(t)
