@@ -96,7 +96,8 @@ type TPM struct {
 	// is dropped. Empty: they have none.
 	PasswordFile string `json:"passwordFile"`
 
-	open func() (transport.TPMCloser, error) // for tests; nil: Device is opened
+	open  func() (transport.TPMCloser, error) // for tests; nil: Device is opened
+	limit time.Duration                       // for tests; 0: loadLimit
 }
 
 // Duration is a time.Duration that is written as "1h30m" in the file.

@@ -2,6 +2,7 @@ package keys
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/sha256"
@@ -17,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -146,11 +148,37 @@ func (s *source) load(ctx context.Context, c *candidate) (crypto.Signer, error) 
 		}
 		s.tpm = shared{tpmkey.Share(device), device}
 	}
-	key, err := tpmkey.Load(ctx, s.tpm.(shared).TPM, c.file, options)
+	key, err := s.loadKey(ctx, c.file, options)
 	if err != nil {
 		return nil, fmt.Errorf("%s in the TPM %s: %w", s.path(), s.config.TPM.Device, err)
 	}
 	return key, nil
+}
+
+// loadLimit is how long a TPM may take to load a key. Until then no key is published at a start, and kube-apiserver,
+// which starts meanwhile, waits for a minute.
+const loadLimit = 20 * time.Second
+
+// loadKey loads a key into the TPM. A command that the TPM does not answer cannot be ended: then the error is
+// refusal.ErrRetry, and the next call waits for its turn, as long.
+func (s *source) loadKey(ctx context.Context, file *tpmkey.File, options tpmkey.LoadOptions) (*tpmkey.Key, error) {
+	limit := cmp.Or(s.config.TPM.limit, loadLimit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	device := s.tpm.(shared).TPM
+	var key *tpmkey.Key
+	loaded := recovered.Go(func() (err error) {
+		if key, err = tpmkey.Load(ctx, device, file, options); err == nil && ctx.Err() != nil {
+			err = errors.Join(ctx.Err(), key.Close()) // the caller waits no more
+		}
+		return err
+	})
+	select {
+	case err := <-loaded:
+		return key, err
+	case <-ctx.Done():
+		return nil, refusal.Retry(fmt.Errorf("no answer within %s: %w", limit, ctx.Err()))
+	}
 }
 
 // shared is a TPM that all keys share.

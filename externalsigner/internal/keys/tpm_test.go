@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
@@ -102,6 +103,40 @@ func TestTPMAtRestart(t *testing.T) {
 	b.wantKeys(1)
 	code = tpm2.TPMRCInitialize
 	b.degraded("TPM_RC_INITIALIZE", 1)
+}
+
+// hanging is a TPM that answers no command before the test has ended.
+type hanging struct{ end <-chan struct{} }
+
+func (h hanging) Send([]byte) ([]byte, error) { <-h.end; return nil, os.ErrClosed }
+
+func (hanging) Close() error { return nil }
+
+// TestHangingTPM: a TPM that does not answer keeps no public key from being published, at the first start and at
+// another one, and no file from being read again.
+func TestHangingTPM(t *testing.T) {
+	b := newBench(t)
+	b.write("tpm.pem", tpmKey)
+	b.config.KeyFile, b.config.TPM = "", &TPM{
+		Device: "/dev/tpmrm0", KeyFile: b.path("tpm.pem"), limit: 100 * time.Millisecond,
+		open: func() (transport.TPMCloser, error) { return hanging{t.Context().Done()}, nil },
+	}
+	for range 2 {
+		began := time.Now()
+		b.start()
+		b.write("peers/p.pem", publicPEM(2))
+		b.pass(0)
+		if keys := testkit.Must(b.keys.Keys(t.Context(), "")); len(keys) != 2 || b.keys.Status().Ready {
+			t.Errorf("got %d keys, %+v", len(keys), b.keys.Status())
+		}
+		if _, err := b.keys.Sign(t.Context(), []byte("{}")); !errors.Is(err, refusal.ErrRetry) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("took %s", took)
+		}
+		b.wantLog("no answer within 100ms")
+	}
 }
 
 // TestSignerOfGo signs with the key of a Go function.
