@@ -191,7 +191,7 @@ func (k *Keys) addRetired(keys own, listed []*jws.Key, now time.Time) (own, erro
 		return find(listed, e.KeyID) == nil && !e.Until.After(now)
 	})
 	for _, key := range listed {
-		if k.isRevoked(key) || keys.find(key.KeyID()) != nil {
+		if k.isRevoked(key) {
 			continue
 		}
 		i := slices.IndexFunc(k.state.retired, func(e ending) bool { return e.KeyID == key.KeyID() })
@@ -199,7 +199,7 @@ func (k *Keys) addRetired(keys own, listed []*jws.Key, now time.Time) (own, erro
 			i = len(k.state.retired)
 			k.state.retired = append(k.state.retired, ending{key.KeyID(), now.Add(time.Duration(k.config.Retain))})
 		}
-		if until := k.state.retired[i].Until; until.After(now) {
+		if until := k.state.retired[i].Until; until.After(now) && keys.find(key.KeyID()) == nil {
 			keys = append(keys, jws.PublishedKey{Key: key, Until: until})
 		}
 	}

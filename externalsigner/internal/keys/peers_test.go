@@ -131,6 +131,33 @@ func TestRetiredFiles(t *testing.T) {
 	b.refuses("no such file")
 }
 
+// TestRetiredFilesOfOwnKey: a key that the signer has retired itself does not begin again once it has left.
+func TestRetiredFilesOfOwnKey(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	b.write("key.pem", privatePEM(2))
+	b.pass(0)
+	b.pass(publish)
+	b.write("retired.pem", publicPEM(1, 2))
+	b.config.RetiredFiles = []string{b.path("retired.pem")}
+	b.start()
+	b.wantKeys(1, 2)
+	b.pass(retain - time.Second)
+	b.wantKeys(1, 2)
+	b.pass(time.Second)
+	b.wantKeys(2)
+	b.start()
+	b.wantKeys(2)
+	b.wantSigns(2)
+	b.write("key.pem", privatePEM(3)) // and the one that signs is kept from then on
+	b.pass(0)
+	b.pass(publish)
+	b.pass(retain - time.Second)
+	b.wantKeys(2, 3)
+	b.start()
+	b.wantKeys(2, 3)
+}
+
 // TestVerifyOnlyFiles: their keys verify without an end; one that is retired as well is published until the
 // first start after its time.
 func TestVerifyOnlyFiles(t *testing.T) {
