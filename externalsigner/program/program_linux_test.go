@@ -206,6 +206,23 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
+// TestConfigFolder: a configuration that another user could replace by an older one of ours is refused.
+func TestConfigFolder(t *testing.T) {
+	folder := newFolder(t)
+	sub := folder + "/etc"
+	testkit.MustDo(os.Mkdir(sub, 0o755))
+	path := write(sub, text(folder, "keyFile: "+folder+"/key.pem"))
+	if _, _, err := readSettings(path, nil); err != nil {
+		t.Error(err)
+	}
+	for _, mode := range []os.FileMode{0o757, 0o775} {
+		testkit.MustDo(os.Chmod(sub, mode))
+		if _, _, err := readSettings(path, nil); err == nil || !strings.Contains(err.Error(), "configuration "+path) {
+			t.Errorf("%o: got %v", mode, err)
+		}
+	}
+}
+
 // TestCommands runs command lines.
 func TestCommands(t *testing.T) {
 	folder := newFolder(t)

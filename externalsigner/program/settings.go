@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"time"
 
 	strictjson "sigs.k8s.io/json"
@@ -59,10 +60,14 @@ type settings struct {
 	keys.Config `json:",inline"`
 }
 
-// readSettings reads a configuration file, which no other user may be able to write, as it says who may
-// connect.
+// readSettings reads a configuration file, which no other user may be able to write or to replace, as it says
+// who may connect and which keys are revoked.
 func readSettings(path string, sources []KeySource) (*settings, []byte, error) {
-	text, err := safefile.Read(path, maxSize, safefile.Trusted)
+	var text []byte
+	err := safefile.CheckWay(filepath.Dir(path)) // in whose folder others could put an older file of ours in its place
+	if err == nil {
+		text, err = safefile.Read(path, maxSize, safefile.Trusted)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
