@@ -61,7 +61,9 @@ var changedText = []struct {
 		return strings.Replace(p, `"kubernetes.io":{`, `"kubernetes.io":{"groups":["system:masters"],`, 1)
 	}},
 	{"claim-twice", func(p string) string { return ending(p, `,"iss":"`+foreignIssuer+`"}`) }},
+	{"claim-twice-the-last-ours", func(p string) string { return beginning(p, `{"iss":"`+foreignIssuer+`",`) }},
 	{"claim-in-capitals", func(p string) string { return ending(p, `,"ISS":"`+foreignIssuer+`"}`) }},
+	{"claim-in-capitals-before-ours", func(p string) string { return beginning(p, `{"ISS":"`+foreignIssuer+`",`) }},
 	{"two-claim-sets", func(p string) string { return p + p }},
 	{"array", func(p string) string { return "[" + p + "]" }},
 	{"cut-json", func(p string) string { return ending(p, "") }},
@@ -69,6 +71,9 @@ var changedText = []struct {
 		return strings.Replace(p, `"aud":[`, `"aud":["`+strings.Repeat("a", hugeSize)+`",`, 1)
 	}},
 }
+
+// beginning replaces the opening brace.
+func beginning(payload, begin string) string { return begin + strings.TrimPrefix(payload, "{") }
 
 // ending replaces the closing brace.
 func ending(payload, end string) string { return strings.TrimSuffix(payload, "}") + end }

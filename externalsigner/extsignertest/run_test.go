@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"encoding/asn1"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -256,6 +257,38 @@ func TestWeakSigners(t *testing.T) {
 		if _, ok := tried.Load(c.name); !ok {
 			t.Errorf("no weak signer fails %s", c.name)
 		}
+	}
+}
+
+// TestLenientSigner: a signer that reads claims as encoding/json does, in which the last of two members counts, and
+// checks all that it has read, is refused for claims of which the first issuer is another.
+func TestLenientSigner(t *testing.T) {
+	good := newSigner(t, newKey(t, elliptic.P256()), newKey(t, elliptic.P256()))
+	client := good.client(t)
+	lenient := weak{ExternalJWTSignerClient: client, sign: func(ctx context.Context, segment string) (*externaljwt.SignJWTResponse, error) {
+		payload, err := base64.RawURLEncoding.DecodeString(segment)
+		if err == nil && base64.RawURLEncoding.EncodeToString(payload) != segment {
+			err = status.Error(codes.InvalidArgument, "another encoding")
+		}
+		var read map[string]json.RawMessage
+		if err == nil {
+			err = json.Unmarshal(payload, &read)
+		}
+		if err != nil {
+			return nil, err
+		}
+		written, err := json.Marshal(read)
+		if err == nil {
+			_, err = client.Sign(ctx, &externaljwt.SignJWTRequest{Claims: base64.RawURLEncoding.EncodeToString(written)})
+		}
+		if err != nil {
+			return nil, err
+		}
+		return blind(good.signs)(ctx, segment)
+	}}
+	err := testSigner(t.Context(), testIssuer, lenient, checkLimit)
+	if err == nil || !strings.Contains(err.Error(), "fails 1 checks") || !strings.Contains(err.Error(), "refuses-claim-twice-the-last-ours: it signed the claims") {
+		t.Errorf("got %v", err)
 	}
 }
 
