@@ -196,3 +196,22 @@ func TestVerifyOnlyFiles(t *testing.T) {
 	b.wantKeys(1)
 	only(0, 2, 3)
 }
+
+// TestOwnKeyInPeersFolder: the key before a rotation verifies as long as the folder of peers has it, and Retain after.
+func TestOwnKeyInPeersFolder(t *testing.T) {
+	b := newBench(t)
+	b.write("peers/own.pem", publicPEM(1))
+	b.start()
+	b.write("key.pem", privatePEM(2))
+	b.pass(0)
+	b.pass(publish)
+	for range 3 {
+		b.pass(2 * retain)
+	}
+	b.wantSigns(2)
+	b.wantKeys(1, 2)
+	testkit.MustDo(os.Remove(b.path("peers/own.pem")))
+	b.pass(0)
+	b.pass(retain)
+	b.wantKeys(2)
+}
