@@ -22,6 +22,7 @@ const (
 	signingKeyFlag = "service-account-signing-key-file"
 	keyFileFlag    = "service-account-key-file"
 	issuerFlag     = "service-account-issuer"
+	lifetimeFlag   = "service-account-max-token-expiration"
 )
 
 // A manifest is kube-apiserver's static Pod, of which only these fields are read.

@@ -68,7 +68,15 @@ func makePatch(text []byte, socket string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(fmt.Appendf(nil, header, c.Image, issuers[0].value), body...), nil
+	head := fmt.Appendf(nil, header, c.Image, issuers[0].value)
+	longest, err := c.find(lifetimeFlag)
+	if err != nil {
+		return nil, err
+	}
+	if len(longest) != 0 { // with less, kube-apiserver does not start
+		head = fmt.Appendf(head, lifetimeHeader, longest[len(longest)-1].value)
+	}
+	return append(head, body...), nil
 }
 
 // header are the comments above a patch.
@@ -79,6 +87,9 @@ const header = `# For kubeadm's --patches: kube-apiserver signs service-account 
 # without it.
 # The signer's configuration needs issuer: %q
 `
+
+// lifetimeHeader follows header if the manifest has a longest lifetime of tokens.
+const lifetimeHeader = "# and maxLifetime: %q or more\n"
 
 // keyFiles returns the positions of the flags for files with keys and of their values, in order.
 func (c *container) keyFiles() (positions []int, err error) {

@@ -145,6 +145,20 @@ func TestPatchRefuses(t *testing.T) {
 	}
 }
 
+// TestPatchSaysLifetime: a kube-apiserver whose longest lifetime is over the signer's does not start.
+func TestPatchSaysLifetime(t *testing.T) {
+	manifest := string(read(t, rendered))
+	if patch := mustPatch(t, manifest); strings.Contains(string(patch), "maxLifetime") {
+		t.Errorf("without the flag:\n%s", patch)
+	}
+	manifest = strings.Replace(manifest, issuer, issuer+"    - --service-account-max-token-expiration=1h\n    - --service_account-max-token-expiration\n    - \"24h\\n- op: remove\"\n", 1)
+	patch := mustPatch(t, manifest)
+	if !strings.Contains(string(patch), "\n# and maxLifetime: \"24h\\n- op: remove\" or more\n- op: test\n") {
+		t.Errorf("got\n%s", patch)
+	}
+	apply(t, patch, manifest)
+}
+
 func TestPatchRefusesSocket(t *testing.T) {
 	manifest := read(t, rendered)
 	for socket, want := range map[string]string{
