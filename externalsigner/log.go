@@ -11,7 +11,8 @@ const (
 	// fills a disk.
 	logBurst    = 10
 	logInterval = 10 * time.Second
-	// logKeys is how many keys have a limit of their own.
+	// logKeys is how many keys there are before users have no limit of their own any more. Those of calls that
+	// failed are few, and no user can take them.
 	logKeys = 64
 )
 
@@ -50,8 +51,8 @@ func (l *limitedLog) allow(key any) (dropped int, ok bool) {
 	defer l.mu.Unlock()
 	now := l.now()
 	a := l.keys[key]
-	if a == nil && len(l.keys) >= logKeys {
-		key = nil // the others share one
+	if client, ok := key.(refusedKey); ok && a == nil && len(l.keys) >= logKeys {
+		key = refusedKey{client.reason, overflowUID} // the other users share one for each reason
 		a = l.keys[key]
 	}
 	if a == nil {

@@ -269,12 +269,15 @@ func TestLimitedLog(t *testing.T) {
 	}
 	for i := range 10 * logKeys { // as many users as there may be
 		for range 3 {
-			l.warn(i, "other")
+			l.warn(refusedKey{userNotAllowed, uint32(i)}, "other")
 		}
 	}
 	if n := strings.Count(to.String(), "other"); n > 3*logKeys+logBurst || len(l.keys) > logKeys+1 {
 		t.Errorf("%d lines, %d keys", n, len(l.keys))
 	}
+	l.warn(failedKey{"Sign", codes.Internal}, "a call failed") // which they do not keep from the log
+	l.warn(refusedKey{tooManyConnections, 0}, "root refused")
+	want(t, "log", to.String(), "a call failed", "root refused")
 }
 
 func ExampleServer_WriteMetrics() {
