@@ -133,6 +133,12 @@ func (m *migration) resume(ctx context.Context) (done bool, err error) {
 		m.say("an interrupted migration had a Ready kubelet, and is ended")
 		return true, m.finish(ctx)
 	}
+	for _, c := range j.Files { // put back as root: a file of another program may be removed by it
+		if c.Path != m.kubeletConf && c.Path != m.dropIn {
+			return false, fmt.Errorf("%s, of an interrupted migration: %w", m.journalPath(),
+				checkMigrate.Refuse("file "+refusal.Quote(c.Path), m.kubeletConf+" or "+m.dropIn))
+		}
+	}
 	if err := m.putBack(context.WithoutCancel(ctx), j); err != nil {
 		return false, fmt.Errorf("an interrupted migration, of which not everything is put back: %w", err)
 	}

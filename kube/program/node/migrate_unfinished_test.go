@@ -63,6 +63,24 @@ func TestMigrateUnfinished(t *testing.T) {
 	}
 }
 
+// TestUnfinishedForeign: a journal that names a file that migrate does not change, such as one written by a program
+// with this folder alone, changes nothing.
+func TestUnfinishedForeign(t *testing.T) {
+	n := newPlainNode(t)
+	n.put("etc/shadow", "root")
+	n.put("state/migration.json", `{"phase":"changing","files":[{"path":"`+n.path("etc/kubernetes/kubelet.conf")+`","existed":true},`+
+		`{"path":"`+n.path("etc/shadow")+`"}]}`)
+	before, invocation := n.tree(), n.get("run/invocation")
+	for _, undo := range []bool{true, false} {
+		m := n.migration(nil)
+		m.undo = undo
+		if err := m.run(t.Context()); !errors.Is(err, checkMigrate) || !strings.Contains(err.Error(), n.path("etc/shadow")) {
+			t.Errorf("undo %t: got %v", undo, err)
+		}
+	}
+	n.untouched(t, before, invocation)
+}
+
 // TestUnfinishedShown: status and doctor show it, and change nothing.
 func TestUnfinishedShown(t *testing.T) {
 	device, p := tpmsim.Swtpm(t, tpmsim.Options{}), newPatient(t)
