@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,6 +42,9 @@ type changed struct {
 	// Existed says that there was a file, and NewFolder that not even its folder was there.
 	Existed   bool `json:"existed"`
 	NewFolder bool `json:"newFolder"`
+	// New is the SHA-256 of the new file: one that still stands there without the old one's other name cannot
+	// be put back.
+	New string `json:"new,omitempty"`
 }
 
 // kept is the other name of the old file: a link in the same folder, so that no full disk keeps it from
@@ -106,7 +110,7 @@ func (m *migration) write(j *journal) error {
 func (m *migration) begin(ctx context.Context, changes []change) (*journal, error) {
 	j := &journal{Phase: phaseChanging}
 	for _, c := range changes {
-		j.Files = append(j.Files, changed{Path: c.path, Existed: c.existed, NewFolder: !exists(filepath.Dir(c.path))})
+		j.Files = append(j.Files, changed{Path: c.path, Existed: c.existed, NewFolder: !exists(filepath.Dir(c.path)), New: digest(c.content)})
 	}
 	var err error
 	if j.Kubelet, err = m.invocation(ctx); err != nil {
@@ -196,7 +200,9 @@ func (c changed) putBack() error {
 	switch {
 	case !c.Existed:
 		err = errors.Join(err, remove(c.Path))
-	case exists(c.kept()): // with one file behind both names, rename leaves both
+	case !exists(c.kept()):
+		err = errors.Join(err, c.checkOld())
+	default: // with one file behind both names, rename leaves both
 		err = errors.Join(err, rename(c.kept(), c.Path), remove(c.kept()))
 	}
 	if err == nil && c.NewFolder {
@@ -204,6 +210,17 @@ func (c changed) putBack() error {
 	}
 	return err
 }
+
+// checkOld refuses the new file where the old one is gone.
+func (c changed) checkOld() error {
+	text, err := os.ReadFile(c.Path)
+	if err == nil && c.New == digest(text) {
+		err = checkMigrate.Refuse("the new file "+c.Path+", and no "+c.kept(), "the old file: write it again, from a backup or as kubeadm has it")
+	}
+	return err
+}
+
+func digest(content []byte) string { return fmt.Sprintf("%x", sha256.Sum256(content)) }
 
 // sweep removes what a writer of a file that was killed has left next to it.
 func sweep(path string) error {

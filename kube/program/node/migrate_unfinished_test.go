@@ -81,6 +81,33 @@ func TestUnfinishedForeign(t *testing.T) {
 	n.untouched(t, before, invocation)
 }
 
+// TestUnfinishedOldFileGone: with the new kubelet.conf and no old one, nothing claims that the old file is back.
+// Once the administrator has written it again, the migration can be put back.
+func TestUnfinishedOldFileGone(t *testing.T) {
+	n := newPlainNode(t)
+	before := n.tree()
+	for step, name := 0, ""; !strings.HasPrefix(name, "systemctl daemon-reload"); step++ {
+		n = newPlainNode(t)
+		var running bool
+		if name, running = n.interrupted(t, step); !running {
+			t.Fatal("no such step")
+		}
+	}
+	testkit.MustDo(os.Remove(n.path("etc/kubernetes/.kubelet.conf.migrate-old")))
+	m := n.migration(nil)
+	m.undo = true
+	if err := m.run(t.Context()); !errors.Is(err, checkMigrate) || !strings.Contains(err.Error(), "not everything is put back") ||
+		!strings.Contains(err.Error(), n.path("etc/kubernetes/kubelet.conf")) || strings.Contains(n.out.String(), "is put back") {
+		t.Errorf("got %v\n%s", err, &n.out)
+	}
+	n.put("etc/kubernetes/kubelet.conf", joinedConf)
+	testkit.NoError(t, m.run(t.Context()))
+	testkit.NoError(t, checkEnded(n.path("state")))
+	n.start()
+	testkit.NoError(t, remove(n.path("run/service")))
+	n.untouched(t, before, "")
+}
+
 // TestUnfinishedShown: status and doctor show it, and change nothing.
 func TestUnfinishedShown(t *testing.T) {
 	device, p := tpmsim.Swtpm(t, tpmsim.Options{}), newPatient(t)
