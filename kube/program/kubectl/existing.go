@@ -87,8 +87,12 @@ func (p *plugin) confirmExisting(all []*existing) error {
 		{"AGE", func(e *existing) string { return p.age(&e.created) }, false},
 		{"INVENTORY", (*existing).entry, false},
 	}}
-	if err := l.print(p, all); err != nil || p.yes {
+	if err := l.print(p, all); err != nil {
 		return err
+	}
+	p.warnUnlisted(all)
+	if p.yes {
+		return nil
 	}
 	if !p.terminal {
 		return errors.New("nothing was done: standard input is not a terminal, so no operator can be asked; " +
@@ -99,6 +103,23 @@ func (p *plugin) confirmExisting(all []*existing) error {
 		err = errors.New("nothing was done: the answer was not y")
 	}
 	return err
+}
+
+// warnUnlisted warns about machines that the inventory does not identify. That the node itself has filed their
+// requests then says little: where requests without evidence are approved, the holder of a bootstrap token has a
+// certificate of any node.
+func (p *plugin) warnUnlisted(all []*existing) {
+	unlisted := 0
+	for _, e := range all {
+		if e.listed.Identity == "" {
+			unlisted++
+		}
+	}
+	if unlisted != 0 {
+		fmt.Fprintf(p.err, "warning: the inventory has no identity for %d of these Nodes: if the cluster approves requests without evidence, "+
+			"the holder of a bootstrap token may have filed the request as the node; "+
+			"compare each MACHINE with the output of kubelet-authenticator identity on the node\n", unlisted)
+	}
 }
 
 // entry describes the inventory's entry.
