@@ -35,6 +35,16 @@ const (
 	defaultConfig = "/etc/external-jwt-signer/config.yaml"
 )
 
+// help is the head of the help.
+const help = `external-jwt-signer [--config FILE]
+  signs kube-apiserver's tokens of service accounts at a Unix socket, until it is ended
+external-jwt-signer public-key [--config FILE]
+  prints the public key that is to sign, for the folder of peers on the other machines
+external-jwt-signer kubeadm-patch [--socket PATH] MANIFEST
+  prints a patch of kube-apiserver's manifest, for the folder of kubeadm's --patches
+
+`
+
 // KeySource opens a key that neither a file nor a TPM holds, such as one of a PKCS #11 module.
 type KeySource struct {
 	// Name is the name of its section of the configuration file. The source is used if the section is
@@ -61,6 +71,10 @@ func Main(args []string, stdout, stderr io.Writer, sources ...KeySource) int {
 	}
 	set := flag.NewFlagSet(name, flag.ContinueOnError)
 	set.SetOutput(stderr)
+	set.Usage = func() {
+		fmt.Fprint(stderr, help)
+		set.PrintDefaults()
+	}
 	config := set.String("config", defaultConfig, "the configuration `file`")
 	tell := set.Bool("version", false, "print the version and exit")
 	switch err := set.Parse(args); {
@@ -69,7 +83,7 @@ func Main(args []string, stdout, stderr io.Writer, sources ...KeySource) int {
 	case err != nil:
 		return 2
 	case set.NArg() != 0:
-		fmt.Fprintf(stderr, "%s: unexpected argument %q\n", name, set.Arg(0))
+		fmt.Fprintf(stderr, "%s: unexpected argument %q: see %[1]s --help\n", name, set.Arg(0))
 		return 2
 	case *tell:
 		fmt.Fprintln(stdout, name, version())

@@ -233,8 +233,10 @@ func TestCommands(t *testing.T) {
 	}{
 		"--version":                      {0, name + " ", ""},
 		"--help":                         {0, "", "configuration `file`"},
+		"-h":                             {0, "", "external-jwt-signer public-key [--config FILE]"},
+		"public-key --help":              {0, "", "external-jwt-signer kubeadm-patch [--socket PATH] MANIFEST"},
 		"--unknown":                      {2, "", "not defined"},
-		"word":                           {2, "", `unexpected argument "word"`},
+		"word":                           {2, "", `unexpected argument "word": see external-jwt-signer --help`},
 		"--config /nonexistent":          {1, "", "/nonexistent"},
 		"public-key --config " + path:    {0, "BEGIN PUBLIC KEY", ""},
 		"public-key --config /none":      {1, "", "public-key: configuration /none"},
