@@ -30,7 +30,7 @@ func TestKubeadmAllEnded(t *testing.T) {
 		if now := m.status(t).Certificates[0].NotAfter; now.After(end) {
 			end = now
 		}
-		m.put(t, "/etc/systemd/system/kubelet-authenticator.service.d/short.conf", 0o644, []byte("[Service]\nTimeoutStartSec=6\n"))
+		m.put(t, "/etc/systemd/system/kubelet-authenticator.service.d/short.conf", 0o644, []byte("[Service]\nTimeoutStartSec=20\n"))
 	}
 	for _, m := range all {
 		m.off(t)
@@ -61,7 +61,7 @@ func (w *wholeCluster) comesBack(t *testing.T, plane, worker *member) {
 	t.Helper()
 	page := kubeadmPage(t)
 	steps := page.steps(t, "After all certificates have ended")
-	if len(steps) != 4 {
+	if len(steps) != 5 {
 		t.Fatalf("the page has %d steps", len(steps))
 	}
 	plane.run(t, steps[0])
@@ -69,9 +69,11 @@ func (w *wholeCluster) comesBack(t *testing.T, plane, worker *member) {
 		return plane.command(t.Context(), "kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz").Run()
 	})
 	plane.run(t, steps[1])
+	w.ready(t, plane.name)
+	plane.run(t, steps[2])
 	for _, m := range []*member{plane, worker} {
 		words := strings.Fields(plane.run(t, "kubeadm --kubeconfig /etc/kubernetes/admin.conf token create"))
-		m.run(t, strings.ReplaceAll(steps[2], "TOKEN", words[len(words)-1]))
+		m.run(t, strings.ReplaceAll(steps[3], "TOKEN", words[len(words)-1]))
 	}
 	plane.eventually(t, func() error {
 		if now := plane.status(t).Certificates[0]; !now.Usable {
@@ -79,5 +81,5 @@ func (w *wholeCluster) comesBack(t *testing.T, plane, worker *member) {
 		}
 		return nil
 	})
-	plane.run(t, steps[3])
+	plane.run(t, steps[4])
 }
