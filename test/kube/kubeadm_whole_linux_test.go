@@ -43,7 +43,8 @@ func TestKubeadmControlPlane(t *testing.T) {
 	remove := "export KUBECONFIG=/etc/kubernetes/admin.conf; " + page.take(t, "Upgrades", "sh")
 	first.run(t, remove)
 	if os.Getenv(longVar) != "" {
-		w.testUpgrade(t, all, remove)
+		w.testUpgrade(t, all)
+		first.run(t, remove)
 	}
 	w.checkEvidence(t, enforced)
 }
@@ -126,7 +127,7 @@ func (w *wholeCluster) testRenew(t *testing.T, m *member) {
 var upgradeBindings = []string{"kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation"}
 
 // testUpgrade upgrades the cluster to another release: its first machine by upgrade apply.
-func (w *wholeCluster) testUpgrade(t *testing.T, all []*member, remove string) {
+func (w *wholeCluster) testUpgrade(t *testing.T, all []*member) {
 	const release = "v1.37.2"
 	folder := controlplane.BinariesOf(t, release)
 	command := "upgrade apply " + release + " --yes --skip-phases=addon"
@@ -155,7 +156,6 @@ func (w *wholeCluster) testUpgrade(t *testing.T, all []*member, remove string) {
 			t.Errorf("after the upgrade: %v", err)
 		}
 	}
-	all[0].run(t, remove)
 }
 
 // checkEvidence holds that every request for a node's certificate since a time came with evidence.

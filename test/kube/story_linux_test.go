@@ -37,17 +37,27 @@ type story struct {
 // node gets another TPM, everything is off at once, and attestation is uninstalled. While it is enforced, a thief
 // with a bootstrap token asks for certificates, and gets none. No node is lost, and no pod restarts.
 //
-// One worker is there at first, and two with NODEATTEST_LONG.
+// One worker is there at first. With NODEATTEST_LONG there are two; without it, the cluster is neither upgraded nor
+// turned off, for which other tests have clusters.
 func TestStory(t *testing.T) {
 	t.Parallel()
-	s := beginStory(t)
+	whole := os.Getenv(longVar) != ""
+	workers := 1
+	if whole {
+		workers = 2
+	}
+	s := beginStory(t, workers)
 	s.observe(t)
 	s.migrate(t)
 	s.enforce(t)
 	s.join(t)
-	s.upgrade(t)
+	if whole {
+		s.upgrade(t)
+	}
 	s.replaceBoard(t)
-	s.turnOff(t)
+	if whole {
+		s.turnOff(t)
+	}
 	s.checkThief(t)
 	s.uninstall(t)
 }
@@ -56,7 +66,7 @@ func TestStory(t *testing.T) {
 const auditFolder = "/etc/kubernetes/audit"
 
 // beginStory has kubeadm make a cluster with plain nodes, each of which runs static pods.
-func beginStory(t *testing.T) *story {
+func beginStory(t *testing.T, workers int) *story {
 	t.Helper()
 	w := startWhole(t, func(m *member) string {
 		m.put(t, auditFolder+"/policy.yaml", 0o600, []byte(auditPolicy))
@@ -66,10 +76,6 @@ func beginStory(t *testing.T) *story {
 	w.auditLog = filepath.Join(w.planes[0].dir, "disk", "etc", "upper", strings.TrimPrefix(auditFolder, "/etc"), "audit.log")
 	s := &story{wholeCluster: w, by: &installation{cluster: w.cluster, page: partOfPage(t, "enforcing.md", "sh", "yaml"), operator: w.kubectl(t)},
 		kubeadm: partOfPage(t, "kubeadm.md", "sh"), nodes: map[string]types.UID{}}
-	workers := 1
-	if os.Getenv(longVar) != "" {
-		workers = 2
-	}
 	for i := range workers {
 		m := w.newMachine(t, fmt.Sprintf("worker-%d", i+1))
 		m.kubeadmJoin(t, w.planes[0].token(t), containerdSocket, "kubeadm join ... --ignore-preflight-errors=FileAvailable--etc-kubernetes-kubelet.conf")
@@ -129,8 +135,10 @@ func (s *story) observe(t *testing.T) {
 		}
 		return err
 	})
-	s.thief.asks(t.Context())
-	s.signs(t, "observes")
+	for range 2 { // its machine answers a challenge
+		s.thief.asks(t.Context())
+		s.signs(t, "observes")
+	}
 }
 
 // signs waits until the thief has a certificate.
