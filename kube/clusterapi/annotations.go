@@ -23,3 +23,17 @@ const (
 	// Without it every configured kind is; the empty string authorizes none.
 	AnnotationAttestors = "nodeattest.github.io/authorized-attestors"
 )
+
+// The annotations of an AttestedNode whose record follows a Machine ([Follow]). The sweep writes all of
+// them, and no record without the first two is released by it.
+const (
+	// AnnotationMachine, on an AttestedNode, is the Machine that its record is of:
+	// <namespace>/<Cluster>/<name>. It is written while that Machine is there.
+	AnnotationMachine = "nodeattest.github.io/cluster-api-machine"
+	// AnnotationMachineUID is the UID of that Machine. AnnotationMachine and AnnotationGone are of a
+	// record with this Machine UID, and of no other.
+	AnnotationMachineUID = "nodeattest.github.io/cluster-api-machine-uid"
+	// AnnotationGone is the time (RFC 3339) since which the Machine is missing, on a record that the
+	// sweep leaves to an operator, because more records were due than one run releases.
+	AnnotationGone = "nodeattest.github.io/cluster-api-machine-gone"
+)

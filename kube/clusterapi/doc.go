@@ -19,6 +19,10 @@
 // drained meanwhile, so its node renews; a node whose Machine is gone does not. Nothing is decided by
 // the name of a Node or a Machine.
 //
+// # Records
+//
+// The records of nodes follow the Machines ([Follow]): the record of a Machine that is gone is released.
+//
 // # Providers
 //
 // An infrastructure provider states the signers whose certificates its nodes request in the status of

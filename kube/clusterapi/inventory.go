@@ -45,6 +45,9 @@ type Config struct {
 	// change; without the right to get it there is a line in the log, once. No request is refused
 	// for it. Nil compares nothing.
 	Signers []string
+	// Follow, if it is not nil, has the records follow the Machines: the leader's sweep releases those
+	// whose Machine is gone.
+	Follow *Follow
 }
 
 // Inventory finds the Machine of a request. [New] makes one.
@@ -56,6 +59,7 @@ type Inventory struct {
 	mapper             meta.RESTMapper
 	signers            []string
 	kinds              kinds
+	follow             *Follow       // nil: records do not follow Machines
 	lists              *rate.Limiter // of live lists
 }
 
@@ -97,6 +101,8 @@ func New(ctx context.Context, config Config) (*Inventory, error) {
 		return nil, refusal.Config("Namespace", refusal.Quote(config.Namespace), "the namespace of the Cluster")
 	case len(validation.IsDNS1123Subdomain(config.Cluster)) != 0:
 		return nil, refusal.Config("Cluster", refusal.Quote(config.Cluster), "the name of the Cluster")
+	case config.Follow != nil && (len(config.Follow.Records) == 0 || config.Follow.Nodes == nil || config.Follow.Metrics == nil):
+		return nil, refusal.Config("Follow", "without Records, Nodes or Metrics", "all of them, or nil")
 	}
 	c, err := cluster.New(config.Management, func(o *cluster.Options) {
 		o.Scheme = runtime.NewScheme()
@@ -106,7 +112,8 @@ func New(ctx context.Context, config Config) (*Inventory, error) {
 		return nil, fmt.Errorf("clusterapi: management cluster: %w", err)
 	}
 	i := &Inventory{namespace: config.Namespace, cluster: config.Cluster, records: config.Records, management: c,
-		cached: c.GetCache(), live: c.GetAPIReader(), mapper: c.GetRESTMapper(), signers: slices.Clone(config.Signers), lists: rate.NewLimiter(rate.Every(listInterval), listBurst)}
+		cached: c.GetCache(), live: c.GetAPIReader(), mapper: c.GetRESTMapper(), signers: slices.Clone(config.Signers),
+		follow: config.Follow, lists: rate.NewLimiter(rate.Every(listInterval), listBurst)}
 	if i.kinds, err = served(i.mapper); err != nil {
 		return nil, err
 	}
@@ -138,13 +145,25 @@ func (i *Inventory) index(ctx context.Context, indexer client.FieldIndexer) erro
 }
 
 // SetupWithManager adds the connection to the management cluster to a manager, which then keeps the
-// cache of its objects. The leader compares the signer names.
+// cache of its objects. The leader compares the signer names, and sweeps.
 func (i *Inventory) SetupWithManager(m manager.Manager) error {
 	if i == nil || i.management == nil {
 		return errNotMade
 	}
-	if err := m.Add(i.management); err != nil || len(i.signers) == 0 {
+	if err := m.Add(i.management); err != nil {
 		return err
+	}
+	if i.follow != nil {
+		s, err := newSweep(i)
+		if err == nil {
+			err = m.Add(s)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(i.signers) == 0 {
+		return nil
 	}
 	return m.Add(&signerComparison{Inventory: i, events: i.management.GetEventRecorder(reporter)})
 }
@@ -244,17 +263,26 @@ func (i *Inventory) find(ctx context.Context, kind schema.GroupVersionKind, inde
 		return nil, refusal.Retry(fmt.Errorf("no %s for this request is in the cache, and the management cluster was asked less than %s ago", kind.Kind, listInterval))
 	}
 	var found []unstructured.Unstructured
-	for l = list(kind); ; {
-		if err := i.live.List(ctx, l, client.InNamespace(i.namespace), client.Limit(listPage), client.Continue(l.GetContinue())); err != nil {
-			return nil, err
+	err := i.each(ctx, kind, func(o *unstructured.Unstructured) {
+		if of(o.Object) == value {
+			found = append(found, *o)
 		}
-		for _, o := range l.Items {
-			if of(o.Object) == value {
-				found = append(found, o)
-			}
+	})
+	return found, err
+}
+
+// each calls f with every object of a kind in the namespace, as the API server has them. Without an error
+// it was every one.
+func (i *Inventory) each(ctx context.Context, kind schema.GroupVersionKind, f func(*unstructured.Unstructured)) error {
+	for l := list(kind); ; {
+		if err := i.live.List(ctx, l, client.InNamespace(i.namespace), client.Limit(listPage), client.Continue(l.GetContinue())); err != nil {
+			return err
+		}
+		for n := range l.Items {
+			f(&l.Items[n])
 		}
 		if l.GetContinue() == "" {
-			return found, nil
+			return nil
 		}
 	}
 }

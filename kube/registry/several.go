@@ -36,6 +36,17 @@ func (s Several) Bind(ctx context.Context, record *membership.Record, lastEnd ti
 	return s.first(func(r *Registry) (*membership.Record, error) { return r.Bind(ctx, record, lastEnd, issued) })
 }
 
+// Release is the Release of the registry that has the record.
+func (s Several) Release(ctx context.Context, nodeName, machineUID string) (released bool, err error) {
+	err = errNone
+	for _, r := range s {
+		if released, err = r.Release(ctx, nodeName, machineUID); released || err != nil {
+			return released, err
+		}
+	}
+	return false, err
+}
+
 // first asks the registries in turn until one says that the record is of its scope.
 func (s Several) first(ask func(*Registry) (*membership.Record, error)) (record *membership.Record, err error) {
 	err = errNone

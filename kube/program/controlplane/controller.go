@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/clusterapi"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/kube/internal/members"
@@ -96,7 +97,8 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 			return nil, nil, err
 		}
 	}
-	machines, err := addInventory(ctx, m, s, records, servedSigners(s)...)
+	follow := &clusterapi.Follow{Records: records, Nodes: nodes.GetClient(), Metrics: metrics.Registry}
+	machines, err := addInventory(ctx, m, s, records, follow, servedSigners(s)...)
 	if err != nil {
 		return nil, nil, err
 	}

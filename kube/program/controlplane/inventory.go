@@ -37,8 +37,9 @@ func servedSigners(s *settings.Settings) []string {
 }
 
 // addInventory opens the inventory of the configuration, and has the manager keep it up to date. The
-// signers are those that infrastructure providers are to state.
-func addInventory(ctx context.Context, m manager.Manager, s *settings.Settings, records membership.Lookups, signers ...string) (*machineSource, error) {
+// signers are those that infrastructure providers are to state. follow, if it is not nil, has records follow
+// Machines.
+func addInventory(ctx context.Context, m manager.Manager, s *settings.Settings, records membership.Lookups, follow *clusterapi.Follow, signers ...string) (*machineSource, error) {
 	from := s.Inventory.ClusterAPI
 	if from == nil {
 		machines, err := s.OpenInventory()
@@ -48,7 +49,7 @@ func addInventory(ctx context.Context, m manager.Manager, s *settings.Settings, 
 		same := func(a attest.Authorizer) attest.Authorizer { return a }
 		return &machineSource{machines.Machine, same, healthz.Ping, machines.WithoutEvidence}, m.Add(machines)
 	}
-	machines, err := clusterapi.New(ctx, clusterapi.Config{Management: m.GetConfig(), Namespace: from.Namespace, Cluster: from.Cluster, Records: records, Signers: signers})
+	machines, err := clusterapi.New(ctx, clusterapi.Config{Management: m.GetConfig(), Namespace: from.Namespace, Cluster: from.Cluster, Records: records, Signers: signers, Follow: follow})
 	if err != nil {
 		return nil, err
 	}
