@@ -54,7 +54,8 @@ func (i *Inventory) attestors(ctx context.Context) (attestors, error) {
 // Authorizer returns an authorizer that asks next about machines whose kind of evidence the Cluster
 // authorizes. While the evidence states a provider ID that the Machine does not have yet, the
 // request is retried: the infrastructure provider writes spec.providerID. Another provider ID is refused
-// by the verifier.
+// by the verifier. If records follow Machines ([Follow]), the record of the machine is adopted first, where
+// its Machine was replaced by the one of the request: at the answer, once the evidence has been verified.
 func (i *Inventory) Authorizer(next attest.Authorizer) attest.Authorizer {
 	return &authorizer{i, next}
 }
@@ -77,12 +78,22 @@ func (a *authorizer) AuthorizeHello(ctx context.Context, r *attest.Result) error
 	if err := a.check(ctx, r); err != nil {
 		return err
 	}
+	if former, err := a.inventory.former(ctx, r); err != nil || former != nil {
+		return err // the record is adopted at the answer
+	}
 	return r.AskAtHello(ctx, a.next)
 }
 
 // Authorize asks next about a machine that its Machine does not contradict.
 func (a *authorizer) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
 	if err := a.check(ctx, r); err != nil {
+		return nil, err
+	}
+	former, err := a.inventory.former(ctx, r)
+	if err == nil && former != nil {
+		err = a.inventory.adopt(ctx, former, r.Checked().Machine().UID)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return a.next.Authorize(ctx, r)

@@ -17,6 +17,12 @@ import (
 // ([AnnotationMachine]) and releases the records whose Machine is gone, so that their names rest and are
 // free afterwards.
 //
+// A record is adopted, by registry.Registry.Adopt, where its Machine is gone and another one of the Cluster
+// has its name and the same machine: after clusterctl move, or when a machine of a fixed name is provisioned
+// again. The sweep does so if the Machine has [AnnotationIdentity]; otherwise [Inventory.Authorizer] does,
+// once the machine has attested. Another machine under the name is refused until an operator rebinds the
+// node.
+//
 // A record is released if the sweep has noted its Machine, this Machine was missing in two consecutive
 // complete lists, was not seen with clusterctl's annotation delete-for-move, and no other Machine of the
 // Cluster has its name. Nothing is done while the Machines or the Cluster cannot be read, and while the

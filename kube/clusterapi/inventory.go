@@ -214,6 +214,10 @@ func (i *Inventory) Machine(ctx context.Context, q csr.Question) (*csr.Machine, 
 		return nil, none("Machine %s is of another cluster than %s", found.GetName(), i.cluster)
 	case joins && found.GetDeletionTimestamp() != nil:
 		return nil, none("Machine %s is being deleted", found.GetName())
+	case !joins && q.Request.Spec.SignerName == csr.SignerKubeletServing:
+		if err := i.awaitsAdoption(ctx, q.NodeName, found); err != nil {
+			return nil, err
+		}
 	}
 	m, err := machine(found)
 	if err != nil {

@@ -111,6 +111,9 @@ func (i *Inventory) byRecord(ctx context.Context, nodeName string) (*unstructure
 			return m, err
 		}
 	}
+	if m, err := i.successor(ctx, record); err != nil || m != nil {
+		return m, err
+	}
 	return nil, none("no Machine has the UID %s, which node %s is recorded with", refusal.Quote(record.MachineUID), nodeName)
 }
 

@@ -36,7 +36,7 @@ type sweep struct {
 	*Inventory
 	now func() time.Time
 
-	// What the last run knew; nothing after a run that did nothing.
+	// The Machines that were missing in the last run; empty after a run that did nothing.
 	clusterUID types.UID            // of the Cluster
 	missing    map[string]time.Time // since when Machines of records are missing, by their UIDs
 	// moved are the UIDs of Machines that were seen with deleteForMove.
@@ -45,14 +45,14 @@ type sweep struct {
 	records            *prometheus.GaugeVec
 	swept              prometheus.Gauge
 	released           prometheus.Counter
-	reported, lastHeld string // what the log says already
+	reported, lastHeld string // in the log already
 }
 
 // newSweep makes a sweep, and registers its metrics.
 func newSweep(i *Inventory) (*sweep, error) {
 	s := &sweep{Inventory: i, now: time.Now, moved: map[string]bool{},
 		records: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "nodeattest_cluster_api_records",
-			Help: `AttestedNodes by their Machine: "there"; "missing", to be released; "held", missing and left to kubectl nodeattest release --gone; "replaced", by another one of its name; "moved", by clusterctl.`}, []string{"machine"}),
+			Help: `AttestedNodes by their Machine: "there"; "missing", to be released; "held", missing and left to kubectl nodeattest release --gone; "replaced" by another one of its name, to be adopted; "moved" by clusterctl.`}, []string{"machine"}),
 		swept: prometheus.NewGauge(prometheus.GaugeOpts{Name: "nodeattest_cluster_api_swept_seconds",
 			Help: "When AttestedNodes were last held against all Machines, in seconds since 1970."}),
 		released: prometheus.NewCounter(prometheus.CounterOpts{Name: "nodeattest_cluster_api_released_total",
@@ -118,7 +118,7 @@ type found struct {
 	byName map[string]*unstructured.Unstructured // of the Cluster
 }
 
-// machines reads all Machines, and remembers those that are being moved. A Machine that has lost its label
+// machines reads all Machines, and remembers each one that is being moved. A Machine that has lost its label
 // is there all the same.
 func (s *sweep) machines(ctx context.Context) (*found, error) {
 	f := &found{map[string]*unstructured.Unstructured{}, map[string]*unstructured.Unstructured{}}
@@ -177,13 +177,13 @@ type lapsed struct {
 	since  time.Time
 }
 
-// compare holds each record against the Machines, and releases those that are due. It goes on after a record
+// compare holds each record against the Machines, and releases the ones that are due. It goes on after a record
 // that fails, and returns the last error.
 func (s *sweep) compare(ctx context.Context, machines *found, nodes []v1alpha1.AttestedNode, missing map[string]time.Time) (failed error) {
 	counts := map[string]int{"there": 0, "missing": 0, "replaced": 0, "moved": 0}
 	var due []lapsed
 	note := func(err error) {
-		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // another process was first
+		if err != nil && !errors.Is(err, membership.CheckRegistryConflict) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // another process was first
 			failed = err
 		}
 	}
@@ -212,6 +212,10 @@ func (s *sweep) compare(ctx context.Context, machines *found, nodes []v1alpha1.A
 			note(s.note(ctx, object, map[string]string{AnnotationGone: ""}))
 		case machines.byName[of.name] != nil:
 			counts["replaced"]++
+			if m := machines.byName[of.name]; s.owns(m) && m.GetDeletionTimestamp() == nil && m.GetAnnotations()[AnnotationIdentity] == string(record.Machine) {
+				note(s.adopt(ctx, record, string(m.GetUID())))
+				continue
+			}
 			note(s.note(ctx, object, map[string]string{AnnotationGone: ""}))
 		default:
 			counts["missing"]++

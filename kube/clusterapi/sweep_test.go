@@ -161,7 +161,7 @@ func (s *swept) change(t *testing.T, o client.Object, how func(o client.Object))
 	testkit.NoError(t, s.home.Update(t.Context(), o))
 }
 
-// states returns the names of nodes whose record is bound, and of those that an operator is to look at.
+// states returns the names of nodes whose record is bound, and of the ones that are held.
 func (s *swept) states(t *testing.T) (bound, held []string) {
 	t.Helper()
 	var list v1alpha1.AttestedNodeList
@@ -315,8 +315,14 @@ func (s *sweep) machinesSeen(t *testing.T) {
 // noteNode changes an annotation of the record of node-0.
 func (s *swept) noteNode(t *testing.T, key, value string) {
 	t.Helper()
+	s.noteNodes(t, "node-0", key, value)
+}
+
+// noteNodes changes an annotation of a node's record.
+func (s *swept) noteNodes(t *testing.T, name, key, value string) {
+	t.Helper()
 	n := &v1alpha1.AttestedNode{}
-	n.Name = "node-0"
+	n.Name = name
 	testkit.NoError(t, s.nodes.Client.Get(t.Context(), client.ObjectKeyFromObject(n), n))
 	withNote(key, value)(n)
 	testkit.NoError(t, s.nodes.Client.Update(t.Context(), n))

@@ -36,6 +36,11 @@ func (s Several) Bind(ctx context.Context, record *membership.Record, lastEnd ti
 	return s.first(func(r *Registry) (*membership.Record, error) { return r.Bind(ctx, record, lastEnd, issued) })
 }
 
+// Adopt is the Adopt of the registry that has the record.
+func (s Several) Adopt(ctx context.Context, record *membership.Record, machineUID string) (*membership.Record, error) {
+	return s.first(func(r *Registry) (*membership.Record, error) { return r.Adopt(ctx, record, machineUID) })
+}
+
 // Release is the Release of the registry that has the record.
 func (s Several) Release(ctx context.Context, nodeName, machineUID string) (released bool, err error) {
 	err = errNone
