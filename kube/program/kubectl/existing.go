@@ -91,14 +91,18 @@ func (p *plugin) confirmExisting(all []*existing) error {
 		return err
 	}
 	p.warnUnlisted(all)
-	if p.yes {
+	return p.confirmAll(fmt.Sprintf("Record these machines as their Nodes, %d in all? [y/N] ", len(all)), "add --yes to approve all of these machines")
+}
+
+// confirmAll has the operator confirm a list at a terminal, unless --yes is given.
+func (p *plugin) confirmAll(question, without string) error {
+	switch {
+	case p.yes:
 		return nil
+	case !p.terminal:
+		return errors.New("nothing was done: standard input is not a terminal, so no operator can be asked; " + without)
 	}
-	if !p.terminal {
-		return errors.New("nothing was done: standard input is not a terminal, so no operator can be asked; " +
-			"add --yes to approve all of these machines")
-	}
-	yes, err := p.ask(fmt.Sprintf("Record these machines as their Nodes, %d in all? [y/N] ", len(all)))
+	yes, err := p.ask(question)
 	if err == nil && !yes {
 		err = errors.New("nothing was done: the answer was not y")
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/clusterapi"
 	"github.com/nodeattest/nodeattest/kube/program/internal/observed"
 )
 
@@ -86,6 +87,10 @@ func TestForeignBytes(t *testing.T) {
 		existingCommand: func(t *testing.T) (*operated, []string) {
 			o := operates(t, strangeInventory, request(t), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
 			return o, []string{"node-1"}
+		},
+		goneCommand: func(t *testing.T) (*operated, []string) {
+			o := operates(t, "", heldNode("node-1", func(n *v1alpha1.AttestedNode) { n.Annotations[clusterapi.AnnotationMachine] = foreign }))
+			return o, []string{""}
 		},
 		"observed": func(t *testing.T) (*operated, []string) {
 			table := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: observed.ConfigMap}, Data: map[string]string{

@@ -12,6 +12,7 @@
 //	kubectl nodeattest rebind NODE --machine IDENTITY [--replaces IDENTITY] [--without-inventory] [--force]
 //	kubectl nodeattest adopt NODE (--machine-uid UID | --provider-id ID) [--machine IDENTITY] [--without-inventory] [--force]
 //	kubectl nodeattest release NODE [--machine IDENTITY] [--dry-run=server]
+//	kubectl nodeattest release --gone [--yes]
 //	kubectl nodeattest token NODE [--machine IDENTITY | --new] [--join]
 //	kubectl nodeattest cluster-info show
 //	kubectl nodeattest cluster-info verify --token-file FILE
@@ -28,6 +29,9 @@
 // record, and asks. It refuses a Node by name if the inventory differs or does not have it, if several
 // machines ask for it, or if the machine asks for several Nodes; and if another account than the node has
 // filed the request, unless the inventory has the machine's identity.
+//
+// release --gone shows the nodes that the controller holds back because many Machines of Cluster API went
+// missing at once, and asks. It releases each one that the controller still holds.
 //
 // inspect and verify need no cluster; - is standard input. verify fetches nothing, unless the
 // configuration has Google's keys or Azure's certificates fetched. trace finds in kube-apiserver's
@@ -130,8 +134,12 @@ type command struct {
 
 const (
 	publishCommand  = "cluster-info publish"
-	existingCommand = "approve --existing-nodes" // with a flag in its name; it takes any number of arguments
+	existingCommand = "approve --existing-nodes" // it takes any number of arguments
+	goneCommand     = "release --gone"
 )
+
+// flagCommands are the commands with a flag in their name.
+var flagCommands = []string{existingCommand, goneCommand}
 
 func commands() []command {
 	return []command{
@@ -145,6 +153,8 @@ func commands() []command {
 		{"rebind", "NODE", "record another machine for a node, such as after its board was replaced", true, []string{"machine", "replaces", "without-inventory", "force"}, (*plugin).rebind, nil},
 		{"adopt", "NODE", "change the inventory UID or the provider ID in a node's record", true, []string{"machine-uid", "provider-id", "machine", "without-inventory", "force"}, (*plugin).adopt, nil},
 		{"release", "NODE", "release a node whose machine is gone; approving the machine again undoes this", true, []string{"machine", "dry-run"}, (*plugin).release, nil},
+		{goneCommand, "", "release the nodes that the controller holds because many Machines of Cluster API went missing at once; shows them and asks", false,
+			[]string{"gone", "yes"}, (*plugin).releaseGone, nil},
 		{"token", "NODE", "print a bootstrap token, valid for an hour, for a node whose certificates have all expired, or with --new for a machine of the inventory", true, []string{"machine", "new", "join"}, (*plugin).token, nil},
 		{"cluster-info show", "", "show the discovery document, and what anonymous clients can read", false, nil, (*plugin).showClusterInfo, nil},
 		{"cluster-info verify", "", "check that a token has signed the discovery document", false, []string{"token-file"}, (*plugin).verifyClusterInfo, nil},
@@ -222,7 +232,8 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	flags.StringVar(&p.replaces, "replaces", "", "rebind: the identity of the machine recorded so far")
 	flags.BoolVar(&p.existingNode, "existing-node", false, "approve: even if a Node of that name exists")
 	flags.BoolVar(new(bool), "existing-nodes", false, "approve: the machines that wait as Nodes that exist and have no record")
-	flags.BoolVar(&p.yes, "yes", false, "approve --existing-nodes: do not ask")
+	flags.BoolVar(&p.yes, "yes", false, "approve --existing-nodes, release --gone: do not ask")
+	flags.BoolVar(new(bool), "gone", false, "release: the nodes whose Machines the controller does not find, and which it leaves to an operator")
 	flags.BoolVar(&p.withoutInventory, "without-inventory", false, "approve, rebind, adopt: even if the inventory cannot be read")
 	flags.BoolVar(&p.force, "force", false, "rebind, adopt: even if the inventory has something else; the controller refuses the machine until it agrees")
 	flags.StringVar(&p.dryRun, "dry-run", "none", "release: with server, change nothing")
@@ -239,7 +250,7 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	flags.BoolVar(&p.replace, "replace", false, "cluster-info publish: also replace a document that another program, such as kubeadm, wrote")
 	flags.StringVarP(&p.output, "output", "o", "", "nodes, observed, pending: json, wide or name; by default a table")
 	flags.BoolVar(&p.exitCode, "exit-code", false, "observed: exit with status 1 while a node is left")
-	own := []string{"output", "exit-code", "force", "machine-uid", "provider-id", "machine", "replaces", "existing-node", "existing-nodes", "yes", "without-inventory", "dry-run", "config", "at", "key-ring", "audit-log",
+	own := []string{"output", "exit-code", "force", "machine-uid", "provider-id", "machine", "replaces", "existing-node", "existing-nodes", "gone", "yes", "without-inventory", "dry-run", "config", "at", "key-ring", "audit-log",
 		"records", "new", "join", "token-file", "ca", "also-server", "replace"}
 	tell := flags.Bool("version", false, "print the version of this program, and do nothing else")
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
@@ -306,8 +317,11 @@ func commandOf(flags *pflag.FlagSet, own []string) (*command, []string, error) {
 		return nil, nil, fmt.Errorf("no command given; %w", errUsage)
 	}
 	all, one, two := commands(), args[0], strings.Join(args[:min(2, len(args))], " ")
-	if flags.Lookup("existing-nodes").Value.String() == "true" && one == "approve" {
-		one, two = existingCommand, existingCommand
+	for _, name := range flagCommands {
+		if word, flag, _ := strings.Cut(name, " --"); one == word && flags.Lookup(flag).Value.String() == "true" {
+			one, two = name, name
+			break
+		}
 	}
 	n := slices.IndexFunc(all, func(c command) bool { return c.name == one || c.name == two })
 	if n < 0 {

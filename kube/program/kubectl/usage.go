@@ -17,7 +17,7 @@ func usage(w io.Writer, flags *pflag.FlagSet, own []string) {
 	named := commands()
 	words := strings.Join(flags.Args(), " ")
 	named = slices.DeleteFunc(named, func(c command) bool {
-		name := strings.TrimSuffix(c.name, " --existing-nodes")
+		name, _, _ := strings.Cut(c.name, " --")
 		return !strings.HasPrefix(words+" ", name+" ") && !strings.HasPrefix(name+" ", words+" ")
 	})
 	if words == "" || len(named) == 0 {

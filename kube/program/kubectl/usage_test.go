@@ -3,6 +3,7 @@ package kubectl
 import (
 	"bytes"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,10 +25,10 @@ func TestHelp(t *testing.T) {
 	for _, c := range commands() {
 		for _, line := range []string{c.name + " --help", c.name + " x -h"} {
 			status, out, said := runs(t, line)
-			if one, existing, found := strings.Cut(out, "\nusage: "); found && c.name == "approve" { // followed by the form for many
+			if one, many, found := strings.Cut(out, "\nusage: "); found && !strings.Contains(c.name, " ") { // followed by the form for many
 				out = one
-			} else if found && c.name == existingCommand {
-				out = "usage: " + existing
+			} else if found && slices.Contains(flagCommands, c.name) {
+				out = "usage: " + many
 			}
 			if status != 0 || said != "" || !strings.HasPrefix(out, "usage: kubectl nodeattest "+c.name) || !strings.Contains(out, c.help) {
 				t.Errorf("%s: status %d\n%s%s", line, status, out, said)
@@ -85,6 +86,10 @@ func TestMissing(t *testing.T) {
 		"approve --existing-nodes --without-inventory":      "approve --existing-nodes takes no --without-inventory",
 		"approve node-1 --existing-nodes=false":             "approve takes no --existing-nodes",
 		"approve --yes":                                     "approve takes NODE",
+		"release --gone node-1":                             "release --gone takes nothing",
+		"release --gone --machine strange:1":                "release --gone takes no --machine",
+		"release node-1 --yes":                              "release takes no --yes",
+		"pending --gone":                                    "pending takes no --gone",
 		"pending --existing-nodes":                          "pending takes no --existing-nodes",
 	} {
 		if status, out, said := runs(t, line); status != 2 || out != "" || !strings.Contains(said, want) || strings.Contains(said, "configuration") {
