@@ -68,8 +68,9 @@ func (w *wholeCluster) comesBack(t *testing.T, plane, worker *member) {
 	plane.eventually(t, func() error {
 		return plane.command(t.Context(), "kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz").Run()
 	})
+	began := time.Now()
 	plane.run(t, steps[1])
-	w.ready(t, plane.name)
+	plane.alive(t, began)
 	plane.run(t, steps[2])
 	for _, m := range []*member{plane, worker} {
 		words := strings.Fields(plane.run(t, "kubeadm --kubeconfig /etc/kubernetes/admin.conf token create"))
