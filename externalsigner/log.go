@@ -11,7 +11,7 @@ const (
 	// fills a disk.
 	logBurst    = 10
 	logInterval = 10 * time.Second
-	// logKeys is how many keys there are before users have no limit of their own any more. Those of calls that
+	// logKeys is how many keys there are before users have no limit of their own any more. The keys of calls that
 	// failed are few, and no user can take them.
 	logKeys = 64
 )
