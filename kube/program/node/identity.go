@@ -98,7 +98,7 @@ type source struct {
 func (f source) read() (*settings, error) {
 	text, err := readFile(f.file, configfile.MaxSize)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot read the configuration file, see --config: %w", err)
 	}
 	s, err := parseSettings(text)
 	if err != nil {

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,7 +54,8 @@ func TestReadKubeconfig(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", name, c, err)
 		}
 	}
-	if _, err := readKubeconfig(filepath.Join(dir, "none")); !os.IsNotExist(err) {
+	none := filepath.Join(dir, "none", "kubeconfig") // the error names the file, and not the folder alone
+	if _, err := readKubeconfig(none); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), none) {
 		t.Errorf("no file: got %v", err)
 	}
 }
