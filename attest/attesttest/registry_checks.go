@@ -103,7 +103,7 @@ var registryChecks = []registryCheck{
 		a=join 1 3; bind a 1h; wait 1h0m1s; release 1; join 1 1`, nil},
 	// The machine is free at once, the name after the last second of its last certificate.
 	{"a name rests until its last certificate has expired", `a=join 1 1; bind a 1h; release 1; reserve 1 1 !resting; reserve 1 2 !resting
-		join 2 1; wait 1h; reserve 1 3 !resting; b=name 1; stale b; wait 1s; join 1 3`, nil},
+		join 2 1; wait 1h; reserve 1 3 !resting; b=name 1; bind b !conflict; bind b 1h !conflict; rebind b spare !conflict; wait 1s; stale b; join 1 3`, nil},
 	// Even if it is released twice, it rests.
 	{"release is of one Machine UID", `a=join 1 1; bind a 1h; release 1 uid=other; release 1 uid=; release 2 uid=uid-of-node-1
 		release 1; release 1; reserve 1 1 !resting; join 3 3 uid=; release 3 uid=uid-of-node-3; release 3 uid=`, nil},
@@ -126,6 +126,11 @@ var registryChecks = []registryCheck{
 		release 1; adopt c uid=moved; adopt c uid= !claim`, nil},
 	{"adopt refuses the Machine UID of another name", `a=join 1 1; join 2 2; c=reserve 3 3
 		adopt a uid=uid-of-node-2 !machine-uid; adopt a uid=uid-of-node-3 !reserved; adopt c uid=own !conflict`, nil},
+	{"adopt takes back a machine whose name rests", `a=join 1 1; bind a 1h; release 1; b=name 1; adopt b uid=uid-of-node-1 !machine-uid; c=adopt b uid=back; stale b
+		reserve 1 1 !machine-uid; reserve 1 2 !name; reserve 2 1 !machine; reserve 2 2 uid=back !machine-uid; bind c 30m; release 1 uid=back
+		reserve 1 1 !resting; wait 1h; d=name 1; wait 1s; stale d; join 1 2`, nil},
+	{"adopt takes back no machine that has another name", `a=join 1 1; bind a 1h; release 1; b=name 1; c=reserve 2 1; adopt b uid=back !reserved; bind c
+		adopt b uid=back !machine; join 3 3; adopt b uid=uid-of-node-3 !any; adopt b uid= !claim`, nil},
 	{"returned records are copies", "a=join 1 1", checkRegistryCopies},
 	{"bad arguments are errors", `reserve 1 1 node= !claim; reserve 1 1 node=Node_1 !claim
 		reserve 1 1 machine= !claim; reserve 1 1 machine=1 !claim; reserve 1 1 machine=:1 !claim; reserve 1 1 machine=test: !claim

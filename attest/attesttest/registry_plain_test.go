@@ -425,8 +425,11 @@ func (p *plainRegistry) Rebind(ctx context.Context, seen *membership.Record, m a
 
 func (p *plainRegistry) Adopt(ctx context.Context, seen *membership.Record, uid string) (*membership.Record, error) {
 	return p.change(ctx, seen, func(r *membership.Record) error {
-		if r.State != membership.StateBound {
+		if r.State == membership.StateReserved || r.State == membership.StateResting && p.is("adopt takes nothing back") {
 			return later(membership.CheckRegistryConflict)
+		}
+		if r.State == membership.StateResting && r.MachineUID == uid && !p.is("adopt takes back a Machine that is gone") {
+			return refused(attest.Check("registry-machine-uid"))
 		}
 		c := r.Claim
 		c.MachineUID = uid
@@ -439,7 +442,10 @@ func (p *plainRegistry) Adopt(ctx context.Context, seen *membership.Record, uid 
 		if err := p.uidTaken(c); err != nil && !p.is("adopt takes others' Machines") {
 			return err
 		}
-		r.MachineUID = uid
+		if err := p.machineTaken(c); err != nil && !p.is("adopt takes back others' machines") {
+			return err
+		}
+		r.MachineUID, r.State = uid, membership.StateBound
 		for i := range r.Issued {
 			r.Issued[i].MachineUID = uid
 		}

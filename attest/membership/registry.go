@@ -24,7 +24,7 @@ import (
 // A reservation ends at its deadline. A bound record whose last certificate has ended can be replaced by
 // a claim ([Claim.Over]). A resting record keeps its name from all machines, including its own, until
 // every certificate that was issued under the name has expired. Its machine is free at once; its Machine
-// UID is not.
+// UID is not. Adopt makes a resting record bound again, with the same machine and another Machine UID.
 //
 // # Contract
 //
@@ -66,8 +66,9 @@ type Registry interface {
 	Rebind(ctx context.Context, record *Record, machine attest.Identity) (*Record, error)
 
 	// Adopt gives a bound record the UID of another Machine object for the same machine and
-	// provider ID ([Held.Adopt]), as when a cluster's inventory is moved. It is done by the
-	// operator, never by a join.
+	// provider ID ([Held.Adopt]), as when a cluster's inventory is moved. A resting record becomes
+	// bound again, for a machine that is back as another Machine object. It is done by the operator
+	// or the owner of the inventory, who know that the machine is the same, never by [FirstUse].
 	Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error)
 
 	// Release frees the name of an inventory Machine that is gone, by its UID, and reports whether

@@ -328,11 +328,21 @@ func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Chan
 // Adopt gives the bound record that the caller has read the UID of another Machine object, whose
 // record is h.MachineUID. Machine and provider ID stay the same. It refuses the UID of a
 // Machine that has another name, as Reserve does, and an empty one.
+//
+// A resting record becomes bound again, with its last end: its machine, whose record is h.Machine, is back
+// as another Machine object. It refuses a machine that has another name by now, as Reserve does, and the
+// UID of the Machine object that is gone.
 func (h Held) Adopt(seen *Record, machineUID string, now time.Time) (Change, error) {
-	return h.change(seen, StateBound, now, func(r *Record) error {
-		if machineUID == "" {
+	return h.change(seen, StateResting, now, func(r *Record) error {
+		switch {
+		case machineUID == "":
 			return checkRegistryClaim.Refuse("no Machine UID", "one")
+		case r.Machine != seen.Machine:
+			return conflict("machine "+string(r.Machine)+" of node "+r.NodeName, "that of the record that was read, "+string(seen.Machine))
+		case r.State == StateResting && r.MachineUID == machineUID:
+			return checkRegistryUID.Refuse("Machine UID "+machineUID+", which was released", "that of another Machine object")
 		}
+		r.State = StateBound
 		r.MachineUID, r.Issued = machineUID, slices.Clone(r.Issued)
 		for i := range r.Issued {
 			r.Issued[i].MachineUID = machineUID

@@ -328,6 +328,11 @@ func TestRules(t *testing.T) {
 		{"adopt too much", adopt(Held{Name: bound}, bound, strings.Repeat("u", maxMachineUIDSize+1)), checkRegistryClaim},
 		{"adopt for a reservation", adopt(Held{Name: reserved}, reserved, "uid-2"), CheckRegistryConflict},
 		{"adopt a UID elsewhere", adopt(Held{Name: bound, MachineUID: other}, bound, "uid-2"), checkRegistryUID},
+		{"adopt for a changed machine", adopt(Held{Name: bound}, with(func(r *Record) { r.Machine = "t:2" }), "uid-2"), CheckRegistryConflict},
+		{"adopt for a resting record", adopt(Held{Name: resting, Machine: resting}, resting, "uid-2"), nil},
+		{"adopt for a resting record, by its UID", adopt(Held{Name: resting}, resting, resting.MachineUID), checkRegistryUID},
+		{"adopt for a resting record whose machine is elsewhere", adopt(Held{Name: resting, Machine: other}, resting, "uid-2"), checkRegistryMachine},
+		{"adopt for a record that rested until now", adopt(Held{Name: with(func(r *Record) { r.State, r.LastEnd = StateResting, now.Add(-time.Second) })}, with(func(r *Record) { r.State, r.LastEnd = StateResting, now.Add(-time.Second) }), "uid-2"), CheckRegistryConflict},
 		{"adopt for a changed record", adopt(Held{Name: bound}, otherVersion, bound.MachineUID), CheckRegistryConflict},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -185,7 +185,11 @@ func (s *storeRegistry) Rebind(ctx context.Context, record *Record, machine atte
 
 // Adopt gives a bound record the UID of another Machine object; see [Registry].
 func (s *storeRegistry) Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error) {
-	return s.changeSeen(ctx, record, Claim{MachineUID: machineUID}, func(h Held, now time.Time) (Change, error) {
+	around := Claim{MachineUID: machineUID}
+	if record != nil {
+		around.Machine = record.Machine
+	}
+	return s.changeSeen(ctx, record, around, func(h Held, now time.Time) (Change, error) {
 		return h.Adopt(record, machineUID, now)
 	})
 }

@@ -57,15 +57,16 @@ func (i *Inventory) successor(ctx context.Context, record *membership.Record) (*
 	return m, nil
 }
 
-// former returns the record of the request's node if its former Machine is gone and that of the request has
-// its name, with the same machine; otherwise nil. At the hello the machine is not known for sure.
+// former returns the record of the request's node, bound or resting, if its former Machine is gone and that
+// of the request has its name, with the same machine; otherwise nil. At the hello the machine is not known for
+// sure.
 func (i *Inventory) former(ctx context.Context, r *attest.Result) (*membership.Record, error) {
 	now := r.Checked().Machine()
 	record, name, err := i.noted(ctx, r.NodeName)
 	switch {
 	case err != nil || record == nil:
 		return nil, err
-	case record.State != membership.StateBound || record.Machine != r.Machine || now.UID == "" || now.UID == record.MachineUID || now.Name != i.namespace+"/"+name:
+	case record.State == membership.StateReserved || record.Machine != r.Machine || now.UID == "" || now.UID == record.MachineUID || now.Name != i.namespace+"/"+name:
 		return nil, nil
 	}
 	// Two Machines of a namespace never have one name: while it has the request's, the former is gone.

@@ -48,12 +48,19 @@ func TestAdopt(t *testing.T) {
 		atHello  bool // the next authorizer is asked
 		retry    bool // at both
 		refused  bool // at both, before any authorizer is asked
+		resting  bool // in the end
 	}{
 		"the same machine": {adopted: true},
 		"the same machine, which the Machine names": {adopted: true, change: func(t *testing.T, s *swept, _ *Inventory) {
 			s.change(t, machineOf("v1beta2", "machine-1"), withNote(AnnotationIdentity, string(identity(1))))
 		}},
+		"the same machine, whose name rests": {adopted: true, change: func(t *testing.T, s *swept, _ *Inventory) {
+			testkit.Must(s.registry().Release(t.Context(), "node-1", string(testUID("machine-1"))))
+		}},
 		"another machine": {identity: identity(7), atHello: true},
+		"another machine, while the name rests": {identity: identity(7), atHello: true, resting: true, change: func(t *testing.T, s *swept, _ *Inventory) {
+			testkit.Must(s.registry().Release(t.Context(), "node-1", string(testUID("machine-1"))))
+		}},
 		"another machine than the Machine names": {refused: true, change: func(t *testing.T, s *swept, _ *Inventory) {
 			s.change(t, machineOf("v1beta2", "machine-1"), withNote(AnnotationIdentity, string(identity(7))))
 		}},
@@ -114,7 +121,7 @@ func TestAdopt(t *testing.T) {
 				}
 			}
 			record := testkit.Must(s.registry().Lookup(t.Context(), "node-1"))
-			if (record.MachineUID == "another") != row.adopted || record.Machine != identity(1) || record.State != membership.StateBound {
+			if (record.MachineUID == "another") != row.adopted || record.Machine != identity(1) || (record.State == membership.StateResting) != row.resting {
 				t.Errorf("the record is %+v", record)
 			}
 		})
@@ -200,16 +207,36 @@ func (s *swept) dying(t *testing.T, name string) {
 	testkit.NoError(t, s.home.Delete(t.Context(), m))
 }
 
+// TestSweepLeavesReleased: the record of a Machine that is there, which an operator has released, goes on to
+// rest.
+func TestSweepLeavesReleased(t *testing.T) {
+	s := newSwept(t, 2)
+	s.change(t, machineOf("v1beta2", "machine-1"), withNote(AnnotationIdentity, string(identity(1))))
+	sweeps := s.sweeper(t)
+	testkit.NoError(t, sweeps.run(t.Context()))
+	testkit.Must(s.registry().Release(t.Context(), "node-1", string(testUID("machine-1"))))
+	testkit.NoError(t, sweeps.run(t.Context()))
+	if record := testkit.Must(s.registry().Lookup(t.Context(), "node-1")); record.State != membership.StateResting {
+		t.Errorf("the record is %+v", record)
+	}
+}
+
 // TestSweepAdopts: the sweep adopts a record for a Machine that names the record's machine, and no other.
 func TestSweepAdopts(t *testing.T) {
 	for name, row := range map[string]struct {
 		identity attest.Identity // that the Machine names
+		released bool            // in between
 		change   func(t *testing.T, s *swept)
 		adopted  bool
 	}{
-		"the same machine": {identity: identity(1), adopted: true},
-		"another machine":  {identity: identity(7)},
-		"no machine":       {},
+		"the same machine":                      {identity: identity(1), adopted: true},
+		"another machine":                       {identity: identity(7)},
+		"the same machine, released in between": {released: true, identity: identity(1), adopted: true},
+		"another machine, released in between":  {released: true, identity: identity(7)},
+		"a note of another Cluster, released in between": {released: true, identity: identity(1), change: func(t *testing.T, s *swept) {
+			s.noteNodes(t, "node-1", AnnotationMachine, namespace+"/other/machine-1")
+		}},
+		"no machine": {},
 		"the Machine is being deleted": {identity: identity(1), change: func(t *testing.T, s *swept) {
 			s.dying(t, "machine-1")
 		}},
@@ -219,6 +246,13 @@ func TestSweepAdopts(t *testing.T) {
 			s := newSwept(t, 3)
 			sweeps := s.sweeper(t)
 			testkit.NoError(t, sweeps.run(t.Context()))
+			if row.released {
+				s.remove(t, "machine-1")
+				for range 2 {
+					testkit.NoError(t, sweeps.run(t.Context()))
+				}
+				s.create(t, "machine-1")
+			}
 			s.another(t, "machine-1", withNote(AnnotationIdentity, string(row.identity)))
 			if row.change != nil {
 				row.change(t, s)
@@ -227,7 +261,7 @@ func TestSweepAdopts(t *testing.T) {
 				_ = sweeps.run(t.Context())
 			}
 			record := testkit.Must(s.registry().Lookup(t.Context(), "node-1"))
-			if (record.MachineUID == "another") != row.adopted || record.State != membership.StateBound {
+			if (record.MachineUID == "another") != row.adopted || (record.State == membership.StateBound) != (row.adopted || !row.released) {
 				t.Errorf("the record is %+v", record)
 			}
 		})

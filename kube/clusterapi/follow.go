@@ -19,7 +19,7 @@ import (
 //
 // A record is adopted, by registry.Registry.Adopt, where its Machine is gone and another one of the Cluster
 // has its name and the same machine: after clusterctl move, or when a machine of a fixed name is provisioned
-// again. The sweep does so if the Machine has [AnnotationIdentity]; otherwise [Inventory.Authorizer] does,
+// again. So is one that rests: it is bound again. The sweep does so if the Machine has [AnnotationIdentity]; otherwise [Inventory.Authorizer] does,
 // once the machine has attested. Another machine under the name is refused until an operator rebinds the
 // node.
 //

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/registry"
@@ -194,7 +195,15 @@ func (s *sweep) compare(ctx context.Context, machines *found, nodes []v1alpha1.A
 			failed = err
 			continue
 		}
-		if record == nil || record.State != membership.StateBound || record.MachineUID == "" {
+		if record == nil || record.MachineUID == "" {
+			continue
+		}
+		switch record.State {
+		case membership.StateBound:
+		case membership.StateResting:
+			note(s.takeBack(ctx, machines, object, record))
+			continue
+		default:
 			continue
 		}
 		if m := machines.byUID[record.MachineUID]; m != nil {
@@ -212,7 +221,7 @@ func (s *sweep) compare(ctx context.Context, machines *found, nodes []v1alpha1.A
 			note(s.note(ctx, object, map[string]string{AnnotationGone: ""}))
 		case machines.byName[of.name] != nil:
 			counts["replaced"]++
-			if m := machines.byName[of.name]; s.owns(m) && m.GetDeletionTimestamp() == nil && m.GetAnnotations()[AnnotationIdentity] == string(record.Machine) {
+			if m := machines.byName[of.name]; s.names(m, record.Machine) {
 				note(s.adopt(ctx, record, string(m.GetUID())))
 				continue
 			}
@@ -245,6 +254,21 @@ func (s *sweep) compare(ctx context.Context, machines *found, nodes []v1alpha1.A
 		s.records.WithLabelValues(state).Set(float64(n))
 	}
 	return failed
+}
+
+// names reports whether a Machine of the Cluster names a machine as its own.
+func (s *sweep) names(m *unstructured.Unstructured, machine attest.Identity) bool {
+	return s.owns(m) && m.GetDeletionTimestamp() == nil && m.GetAnnotations()[AnnotationIdentity] == string(machine)
+}
+
+// takeBack adopts a resting record whose machine is back as another Machine of the same name.
+func (s *sweep) takeBack(ctx context.Context, machines *found, object *v1alpha1.AttestedNode, record *membership.Record) error {
+	of, known := originOf(object, record)
+	m := machines.byName[of.name]
+	if !known || of != (origin{s.namespace, s.cluster, of.name}) || m == nil || string(m.GetUID()) == record.MachineUID || !s.names(m, record.Machine) || !record.Live(s.now()) {
+		return nil
+	}
+	return s.adopt(ctx, record, string(m.GetUID()))
 }
 
 // annotate notes the Machine of a record, which is there.

@@ -95,17 +95,18 @@ func (r *Registry) readPointer(ctx context.Context, kind pointerKind, identity s
 }
 
 // record returns the record of the pointer's identity, or nil if the pointer does not count. A
-// change that would give the identity to a bound node counts as a reservation of it.
+// change that would give the identity to a bound node, or make a resting one bound with it, counts as a
+// reservation of it.
 func (p *pointer) record() *membership.Record {
 	if p == nil || p.target == nil || !p.target.mayHave(p.identity) {
 		return nil
 	}
 	record := p.target.record
-	if p.kind.of(&record.Claim) == p.identity {
+	has, change := p.kind.of(&record.Claim) == p.identity, p.target.object.Spec.Pending
+	switch wanted := change != nil && *p.kind.pending(change) == p.identity; {
+	case has && !(wanted && record.State == membership.StateResting):
 		return record
-	}
-	change := p.target.object.Spec.Pending
-	if change == nil || record.State != membership.StateBound || *p.kind.pending(change) != p.identity {
+	case !wanted || record.State == membership.StateReserved:
 		return nil
 	}
 	reserved := *record

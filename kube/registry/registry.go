@@ -280,23 +280,26 @@ func seenName(seen *membership.Record) *membership.Claim {
 func (r *Registry) Rebind(ctx context.Context, seen *membership.Record, machine attest.Identity) (*membership.Record, error) {
 	around := seenName(seen)
 	around.Machine = machine
-	return r.replace(ctx, seen, around, byMachine(), func(h membership.Held, now time.Time) (membership.Change, error) {
+	return r.replace(ctx, seen, around, func(h membership.Held, now time.Time) (membership.Change, error) {
 		return h.Rebind(seen, machine, now)
 	})
 }
 
-// Adopt gives a bound record the UID of another Machine object; see membership.Registry. Like
-// Rebind, it takes three writes.
+// Adopt gives a bound or resting record the UID of another Machine object; see membership.Registry. Like
+// Rebind, it takes three writes, and one more for a resting record, whose machine may have no pointer.
 func (r *Registry) Adopt(ctx context.Context, seen *membership.Record, machineUID string) (*membership.Record, error) {
 	around := seenName(seen)
 	around.MachineUID = machineUID
-	return r.replace(ctx, seen, around, byMachineUID(), func(h membership.Held, now time.Time) (membership.Change, error) {
+	if seen != nil {
+		around.Machine = seen.Machine
+	}
+	return r.replace(ctx, seen, around, func(h membership.Held, now time.Time) (membership.Change, error) {
 		return h.Adopt(seen, machineUID, now)
 	})
 }
 
-// replace gives a bound record another identity of one kind.
-func (r *Registry) replace(ctx context.Context, seen *membership.Record, around *membership.Claim, kind pointerKind,
+// replace gives a record another identity, or makes a resting one bound again.
+func (r *Registry) replace(ctx context.Context, seen *membership.Record, around *membership.Claim,
 	rule func(h membership.Held, now time.Time) (membership.Change, error),
 ) (*membership.Record, error) {
 	s, err := r.look(ctx, around)
@@ -311,24 +314,33 @@ func (r *Registry) replace(ctx context.Context, seen *membership.Record, around 
 	if !change.Put {
 		return clone(change.Record), nil
 	}
-	object := s.name.object.DeepCopy()
+	old, object := &s.name.record.Claim, s.name.object.DeepCopy()
+	changed := slices.DeleteFunc(s.pointers(), func(p *pointer) bool {
+		return s.name.record.State == membership.StateBound && p.kind.of(old) == p.identity
+	})
 	object.Spec.Pending = &v1alpha1.PendingChange{Deadline: *timeIn(now.Add(changeTime))}
-	*kind.pending(object.Spec.Pending) = kind.of(around)
+	for _, p := range changed {
+		*p.kind.pending(object.Spec.Pending) = p.identity
+	}
 	begun, err := r.store(ctx, object)
 	if err != nil {
 		return nil, lost(err, seen.NodeName)
 	}
-	if err := r.point(ctx, s.pointers()[0], begun); err != nil {
-		object = begun.object.DeepCopy()
-		object.Spec.Pending = nil
-		_ = r.write(ctx, object) // otherwise it lapses at its deadline
-		return nil, lost(err, seen.NodeName)
+	for _, p := range changed {
+		if err := r.point(ctx, p, begun); err != nil {
+			object = begun.object.DeepCopy()
+			object.Spec.Pending = nil
+			_ = r.write(ctx, object) // otherwise it lapses at its deadline
+			return nil, lost(err, seen.NodeName)
+		}
 	}
 	n, err := r.put(ctx, begun, change.Record)
 	if err != nil {
 		return nil, lost(err, seen.NodeName)
 	}
-	r.forget(ctx, kind, kind.of(&s.name.record.Claim), seen.NodeName)
+	for _, p := range changed {
+		r.forget(ctx, p.kind, p.kind.of(old), seen.NodeName)
+	}
 	return clone(n.record), nil
 }
 

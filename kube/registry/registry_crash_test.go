@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/internal/testkit"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
@@ -224,6 +227,65 @@ func TestCrashInAdopt(t *testing.T) {
 		}
 		w.refused(claim("node-2", "2", "uid-9"), attest.Check("registry-machine-uid"))
 		w.mustJoin(claim("node-2", "2", "uid-1"))
+	})
+}
+
+// TestCrashInTakingBack kills an Adopt of a resting record at each write: it can be done again at once; and
+// after its deadline machine and Machine UID are others', if the node did not get them.
+func TestCrashInTakingBack(t *testing.T) {
+	prepare := func(w *world) func() error {
+		bound := w.mustJoin(claim("node-1", "1", "uid-1"))
+		testkit.Must(w.Bind(context.Background(), bound, at().Add(time.Hour), nil))
+		testkit.Must(w.Release(context.Background(), "node-1", "uid-1"))
+		resting := testkit.Must(w.Lookup(context.Background(), "node-1"))
+		return func() error { _, err := w.Adopt(context.Background(), resting, "uid-9"); return err }
+	}
+	t.Run("is finished", func(t *testing.T) {
+		everyCrash(t, prepare, func(w *world) {
+			record := testkit.Must(w.Lookup(context.Background(), "node-1"))
+			record, err := w.Adopt(context.Background(), record, "uid-9")
+			if err != nil || record.MachineUID != "uid-9" || record.State != membership.StateBound || record.LastEnd.Before(at().Add(time.Hour)) {
+				w.Fatalf("again: %+v, %v", record, err)
+			}
+			w.refused(claim("node-2", "2", "uid-9"), attest.Check("registry-machine-uid"))
+			w.refused(claim("node-2", "1", "uid-2"), attest.Check("registry-machine"))
+			w.refused(claim("node-1", "2", "uid-2"), attest.Check("registry-name"))
+		})
+	})
+	t.Run("is over", func(t *testing.T) {
+		everyCrash(t, prepare, func(w *world) {
+			w.clock.advance(2 * time.Minute)
+			if testkit.Must(w.Lookup(context.Background(), "node-1")).State == membership.StateBound {
+				w.refused(claim("node-2", "1", "uid-2"), attest.Check("registry-machine"))
+				return
+			}
+			w.mustJoin(claim("node-2", "1", "uid-2"))
+			w.mustJoin(claim("node-3", "3", "uid-9"))
+			resting := testkit.Must(w.Lookup(context.Background(), "node-1"))
+			if _, err := w.Adopt(context.Background(), resting, "uid-8"); !errors.Is(err, attest.Check("registry-machine")) {
+				w.Errorf("Adopt of a machine that was taken: %v", err)
+			}
+			w.refused(claim("node-1", "2", "uid-7"), membership.CheckRegistryResting)
+		})
+	})
+	t.Run("is in the way for a minute", func(t *testing.T) {
+		everyCrash(t, prepare, func(w *world) {
+			var pointer v1alpha1.AttestedMachine // absent until the machine's is written
+			_ = w.store.Get(context.Background(), client.ObjectKey{Name: v1alpha1.PointerName("test:1")}, &pointer)
+			pending := pointer.Spec.NodeName == "node-1" && testkit.Must(w.Lookup(context.Background(), "node-1")).State == membership.StateResting
+			_, err := w.join(claim("node-2", "1", "uid-2"))
+			if pending && !errors.Is(err, attest.Check("registry-reserved")) {
+				w.Errorf("join of the pending machine: %v", err)
+			}
+			record := testkit.Must(w.Lookup(context.Background(), "node-1"))
+			if both := err == nil && record.State == membership.StateBound; both {
+				w.Errorf("node-2 has machine 1, and node-1 is %+v", record)
+			}
+			_, adopts := w.Adopt(context.Background(), record, "uid-9")
+			if err == nil == (adopts == nil) {
+				w.Errorf("join: %v; Adopt: %v", err, adopts)
+			}
+		})
 	})
 }
 

@@ -74,6 +74,18 @@ func testRules(t *testing.T, c *cluster) {
 		"a later last end":       {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = in(2 * time.Hour) }, ""},
 		"it rests":               {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.State = v1alpha1.NodeResting }, ""},
 		"it rests no more":       {func(s *v1alpha1.AttestedNodeSpec) { boundNode(s); s.State = v1alpha1.NodeResting }, boundNode, "a name is bound by a reservation"},
+		"it rests no more, by a pending change": {func(s *v1alpha1.AttestedNodeSpec) {
+			boundNode(s)
+			s.State, s.Pending = v1alpha1.NodeResting, &v1alpha1.PendingChange{Machine: "test:1", MachineUID: "uid-2", Deadline: *in(time.Minute)}
+		}, func(s *v1alpha1.AttestedNodeSpec) { s.State, s.MachineUID, s.Pending = v1alpha1.NodeBound, "uid-2", nil }, ""},
+		"it rests no more, as another Machine than the pending one": {func(s *v1alpha1.AttestedNodeSpec) {
+			boundNode(s)
+			s.State, s.Pending = v1alpha1.NodeResting, &v1alpha1.PendingChange{Machine: "test:1", MachineUID: "uid-2", Deadline: *in(time.Minute)}
+		}, func(s *v1alpha1.AttestedNodeSpec) { s.State, s.Pending = v1alpha1.NodeBound, nil }, "a name is bound by a reservation"},
+		"it rests no more, by a pending change without a machine": {func(s *v1alpha1.AttestedNodeSpec) {
+			boundNode(s)
+			s.State, s.Pending = v1alpha1.NodeResting, &v1alpha1.PendingChange{MachineUID: "uid-2", Deadline: *in(time.Minute)}
+		}, func(s *v1alpha1.AttestedNodeSpec) { s.State, s.MachineUID, s.Pending = v1alpha1.NodeBound, "uid-2", nil }, "a name is bound by a reservation"},
 		"it rests, and is taken": {func(s *v1alpha1.AttestedNodeSpec) { boundNode(s); s.State = v1alpha1.NodeResting }, func(s *v1alpha1.AttestedNodeSpec) { *s = reserved; s.Machine = "test:2" }, ""},
 		"the pending machine": {func(s *v1alpha1.AttestedNodeSpec) {
 			boundNode(s)

@@ -60,10 +60,11 @@ type AttestedNodeSpec struct {
 	Pending *PendingChange `json:"pending,omitempty"`
 }
 
-// PendingChange is an operator's change to a bound record before it is complete. Until the
+// PendingChange is a change to a bound or resting record before it is complete. Until the
 // deadline no other name gets the machine or the Machine UID.
 type PendingChange struct {
-	// Machine is the machine that the node is to become; empty if it does not change.
+	// Machine is the machine that the node is to become; empty if it does not change. For a resting
+	// record, which is to be bound again, it is the machine that it has.
 	Machine string `json:"machine,omitempty"`
 	// MachineUID is the new UID of the inventory's Machine; empty if it does not change.
 	MachineUID string `json:"machineUID,omitempty"`
