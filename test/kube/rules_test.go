@@ -67,17 +67,19 @@ func testRules(t *testing.T, c *cluster) {
 			boundNode(s)
 			s.Pending = &v1alpha1.PendingChange{Machine: "test:2", Deadline: *in(time.Minute)}
 		}, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID, s.Machine, s.Pending = "", "test:2", nil }, ""},
-		"no provider ID":         {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID = "" }, "a known provider ID changes"},
-		"another scope":          {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.Scope = "ek P-256" }, "the scope is immutable"},
-		"an earlier last end":    {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = in(0) }, "the last end never goes back"},
-		"no last end":            {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = nil }, "the last end never goes back"},
-		"a later last end":       {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = in(2 * time.Hour) }, ""},
-		"it rests":               {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.State = v1alpha1.NodeResting }, ""},
-		"it rests no more":       {func(s *v1alpha1.AttestedNodeSpec) { boundNode(s); s.State = v1alpha1.NodeResting }, boundNode, "a name is bound by a reservation"},
+		"no provider ID":      {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID = "" }, "a known provider ID changes"},
+		"another scope":       {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.Scope = "ek P-256" }, "the scope is immutable"},
+		"an earlier last end": {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = in(0) }, "the last end never goes back"},
+		"no last end":         {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = nil }, "the last end never goes back"},
+		"a later last end":    {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = in(2 * time.Hour) }, ""},
+		"it rests":            {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.State = v1alpha1.NodeResting }, ""},
+		"it rests no more":    {func(s *v1alpha1.AttestedNodeSpec) { boundNode(s); s.State = v1alpha1.NodeResting }, boundNode, "a name is bound by a reservation"},
 		"it rests no more, by a pending change": {func(s *v1alpha1.AttestedNodeSpec) {
 			boundNode(s)
 			s.State, s.Pending = v1alpha1.NodeResting, &v1alpha1.PendingChange{Machine: "test:1", MachineUID: "uid-2", Deadline: *in(time.Minute)}
-		}, func(s *v1alpha1.AttestedNodeSpec) { s.State, s.MachineUID, s.Pending = v1alpha1.NodeBound, "uid-2", nil }, ""},
+		}, func(s *v1alpha1.AttestedNodeSpec) {
+			s.State, s.MachineUID, s.Pending = v1alpha1.NodeBound, "uid-2", nil
+		}, ""},
 		"it rests no more, as another Machine than the pending one": {func(s *v1alpha1.AttestedNodeSpec) {
 			boundNode(s)
 			s.State, s.Pending = v1alpha1.NodeResting, &v1alpha1.PendingChange{Machine: "test:1", MachineUID: "uid-2", Deadline: *in(time.Minute)}
@@ -85,7 +87,9 @@ func testRules(t *testing.T, c *cluster) {
 		"it rests no more, by a pending change without a machine": {func(s *v1alpha1.AttestedNodeSpec) {
 			boundNode(s)
 			s.State, s.Pending = v1alpha1.NodeResting, &v1alpha1.PendingChange{MachineUID: "uid-2", Deadline: *in(time.Minute)}
-		}, func(s *v1alpha1.AttestedNodeSpec) { s.State, s.MachineUID, s.Pending = v1alpha1.NodeBound, "uid-2", nil }, "a name is bound by a reservation"},
+		}, func(s *v1alpha1.AttestedNodeSpec) {
+			s.State, s.MachineUID, s.Pending = v1alpha1.NodeBound, "uid-2", nil
+		}, "a name is bound by a reservation"},
 		"it rests, and is taken": {func(s *v1alpha1.AttestedNodeSpec) { boundNode(s); s.State = v1alpha1.NodeResting }, func(s *v1alpha1.AttestedNodeSpec) { *s = reserved; s.Machine = "test:2" }, ""},
 		"the pending machine": {func(s *v1alpha1.AttestedNodeSpec) {
 			boundNode(s)
