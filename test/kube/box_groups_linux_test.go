@@ -28,8 +28,11 @@ type groups struct {
 var (
 	groupsV1 = &groups{version: 1, roots: "/sys/fs/cgroup/*", enter: `for root in /sys/fs/cgroup/*/; do
 	[ -e "$root/cgroup.procs" ] || continue
-	[ ! -e "$root/$group" ] || find "$root/$group" -mindepth 1 -depth -type d -exec rmdir {} + # before the power went
 	mkdir -p "$root/$group"
+	for try in $(seq 100); do # those of before the power went, as soon as the kernel has buried what ran there
+		find "$root/$group" -mindepth 1 -depth -type d -exec rmdir {} + 2>/dev/null && break
+		sleep 0.1
+	done
 	if [ -e "$root/$group/cpuset.cpus" ]; then
 		cat "$root/cpuset.cpus" >"$root/$group/cpuset.cpus"
 		cat "$root/cpuset.mems" >"$root/$group/cpuset.mems"
