@@ -49,7 +49,7 @@ func testRules(t *testing.T, c *cluster) {
 		"no machine":                     {nil, func(s *v1alpha1.AttestedNodeSpec) { s.Machine = "" }, "spec.machine"},
 		"a reservation without deadline": {nil, func(s *v1alpha1.AttestedNodeSpec) { s.Deadline = nil }, "a reservation has a deadline"},
 		"a reservation with a last end":  {nil, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = in(time.Hour) }, "nothing has been issued"},
-		"a change of a reservation":      {nil, func(s *v1alpha1.AttestedNodeSpec) { s.Pending = &v1alpha1.PendingChange{Deadline: *in(0)} }, "only a bound record"},
+		"a change of a reservation":      {nil, func(s *v1alpha1.AttestedNodeSpec) { s.Pending = &v1alpha1.PendingChange{Deadline: *in(0)} }, "only a bound or resting record"},
 		"it is bound":                    {nil, boundNode, ""},
 		"back to reserved": {boundNode, func(s *v1alpha1.AttestedNodeSpec) {
 			*s = reserved
