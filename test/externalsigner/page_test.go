@@ -50,3 +50,6 @@ func (p *page) taken(t *testing.T) {
 		}
 	}
 }
+
+// keyInTPM is the heading of a block of docs/external-signer.md that two tests take.
+const keyInTPM = "A key in a TPM"

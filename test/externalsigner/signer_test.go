@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -46,7 +47,7 @@ func TestSigner(t *testing.T) {
 		t.Parallel()
 		dir, device := signerFolder(t), newTPM(t)
 		key := filepath.Join(dir, "key.pem")
-		device.writeKey(t, key, tpmkey.ECDSAP256)
+		device.openssl(t, key)
 		s := startSigner(t, dir, map[string]any{"tpm": map[string]any{"device": device.path, "keyFile": key}})
 		s.rotate(t, func() { device.writeKey(t, key, tpmkey.RSA2048) })
 	})
@@ -174,6 +175,18 @@ func (s *simulator) writeKey(t *testing.T, path string, algorithm tpmkey.Algorit
 	}
 	replaceFile(t, path, text)
 	return key.Public()
+}
+
+// openssl makes a key in the TPM by the commands of docs/external-signer.md.
+func (s *simulator) openssl(t *testing.T, path string) {
+	t.Helper()
+	block := readPage(t, "external-signer.md").take(t, "sh", keyInTPM)
+	script := strings.NewReplacer("/etc/external-jwt-signer/key.tss", path, "chown external-jwt-signer ", "chown root ").Replace(block)
+	cmd := exec.CommandContext(t.Context(), "bash", "-ec", script+"\ntpm2_flushcontext -t; tpm2_flushcontext -s") // there is no resource manager
+	cmd.Env = append(os.Environ(), "TPM2TOOLS_TCTI="+s.TCTI(), "TPM2OPENSSL_TCTI="+s.TCTI())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
 }
 
 // TestPeers: three API servers of one cluster, each with a signer of its own, whose key is in a TPM of its own.

@@ -78,7 +78,8 @@ func TestThereAndBack(t *testing.T) {
 	m.rotate(t)
 	m.back(t)
 	t.Log("kubeadm and kube-apiserver", m.version)
-	m.traffic.end(t, 4) // of sa.key, each machine's, and the new one
+	m.traffic.end(t, 4)                // of sa.key, each machine's, and the new one
+	_ = m.page.take(t, "sh", keyInTPM) // TestSigner runs it
 	m.page.taken(t)
 }
 
