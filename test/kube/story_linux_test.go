@@ -169,7 +169,7 @@ func (s *story) migrate(t *testing.T) {
 		}
 		return err
 	})
-	out := s.by.shell.run(t, "kubectl nodeattest pending; kubectl nodeattest approve --existing-nodes --yes")
+	out := s.by.shell.run(t, "kubectl nodeattest pending; kubectl nodeattest approve --existing-nodes "+strings.Join(slices.Sorted(maps.Keys(s.nodes)), " ")+" --yes")
 	if want := fmt.Sprintf("%d approved, 0 refused", len(s.nodes)); !strings.Contains(out, want) {
 		t.Errorf("want %s:\n%s", want, out)
 	}

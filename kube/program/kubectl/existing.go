@@ -31,7 +31,8 @@ type existing struct {
 }
 
 // approveExisting records waiting machines as Nodes that exist and have no record: of all such Nodes, or of
-// those named. It shows the machines and asks, unless --yes is given. The exit status is 1 if a Node is refused.
+// those named. It shows the machines and asks, unless --yes is given. With --yes, a machine that the inventory
+// does not identify is approved only for a Node that is named. The exit status is 1 if a Node is refused.
 func (p *plugin) approveExisting(ctx context.Context, names string) error {
 	shown, err := p.existing(ctx, strings.Fields(names))
 	if err != nil {
@@ -49,7 +50,7 @@ func (p *plugin) approveExisting(ctx context.Context, names string) error {
 		left, again = append(left, e), append(again, e.node)
 	}
 	if len(left) != 0 {
-		if err := p.confirmExisting(left); err != nil {
+		if err := p.confirmExisting(left, names != ""); err != nil {
 			return err
 		}
 		now, err := p.existing(ctx, again) // while the question was open
@@ -78,7 +79,7 @@ func (p *plugin) refuseExisting(e *existing) {
 }
 
 // confirmExisting shows the machines, and has the operator confirm them at a terminal.
-func (p *plugin) confirmExisting(all []*existing) error {
+func (p *plugin) confirmExisting(all []*existing, named bool) error {
 	l := list[*existing]{"", nil, []column[*existing]{
 		{"NODE", func(e *existing) string { return e.node }, false},
 		{"MACHINE", func(e *existing) string { return refusal.Text(string(e.machine)) }, false},
@@ -90,7 +91,9 @@ func (p *plugin) confirmExisting(all []*existing) error {
 	if err := l.print(p, all); err != nil {
 		return err
 	}
-	p.warnUnlisted(all)
+	if p.warnUnlisted(all) && p.yes && !named {
+		return errors.New("nothing was done: --yes takes machines that the inventory does not identify only for Nodes that are named: name them, or answer at a terminal")
+	}
 	return p.confirmAll(fmt.Sprintf("Record these machines as their Nodes, %d in all? [y/N] ", len(all)), "add --yes to approve all of these machines")
 }
 
@@ -111,8 +114,8 @@ func (p *plugin) confirmAll(question, without string) error {
 
 // warnUnlisted warns about machines that the inventory does not identify. That the node itself has filed their
 // requests then says little: where requests without evidence are approved, the holder of a bootstrap token has a
-// certificate of any node.
-func (p *plugin) warnUnlisted(all []*existing) {
+// certificate of any node. It reports whether there are any.
+func (p *plugin) warnUnlisted(all []*existing) bool {
 	unlisted := 0
 	for _, e := range all {
 		if e.listed.Identity == "" {
@@ -124,6 +127,7 @@ func (p *plugin) warnUnlisted(all []*existing) {
 			"the holder of a bootstrap token may have filed the request as the node; "+
 			"compare each MACHINE with the output of kubelet-authenticator identity on the node\n", unlisted)
 	}
+	return unlisted != 0
 }
 
 // entry describes the inventory's entry.

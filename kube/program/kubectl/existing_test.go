@@ -145,10 +145,9 @@ func TestExistingRefused(t *testing.T) {
 				objects = append(objects, plainNode("node-1"))
 			}
 			o := operates(t, inventory, objects...)
-			o.yes = true
 			names := "node-2 node-1"
-			if row.unnamed {
-				names = ""
+			if o.yes = !row.unnamed; row.unnamed {
+				names, o.in, o.terminal = "", strings.NewReader("y\n"), true
 			}
 			before := o.machinesOf(t)
 			err := o.approveExisting(t.Context(), names)
@@ -243,7 +242,7 @@ func TestExistingAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := operates(t, strangeInventory, asking(t, "a", "node-1", honest), plainNode("node-1"))
 			o.in, o.terminal, o.yes = strings.NewReader(row.answer), row.terminal, row.yes
-			err := o.approveExisting(t.Context(), "")
+			err := o.approveExisting(t.Context(), "node-1")
 			said := "nothing was done: "
 			if err != nil {
 				said = err.Error()
