@@ -119,6 +119,12 @@ new_tpm() {
 start_tpm() {
 	start "$1" swtpm socket --tpm2 --tpmstate "dir=$dir/$1" --flags startup-clear \
 		--server "type=unixio,path=$dir/$1.sock" --ctrl "type=unixio,path=$dir/$1.ctrl"
+	for _ in $(seq 100); do
+		[ ! -S "$dir/$1.sock" ] || return 0
+		sleep 0.1
+	done
+	cat "$dir/$1.log" >&2
+	return 1
 }
 
 up() {

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -348,37 +347,6 @@ func (endless) Read([]byte) (int, error) {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
-
-// TestDiscoverInterrupted: SIGINT ends the program at once, also while it reads standard input, and no
-// file is written.
-func TestDiscoverInterrupted(t *testing.T) {
-	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
-	b := newBare(t, cluster)
-	for name, args := range map[string][]string{
-		"a server that does not run": b.pinned(cluster.Info().Pins()[0], "127.0.0.1:1"),
-		"standard input":             {"--discovery-file", "-"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), testkit.Must(os.Executable()))
-			cmd.Env = append(os.Environ(), commandVar+"="+base64.StdEncoding.EncodeToString([]byte(strings.Join(append([]string{"discover", "--dir", b.dir}, args...), "\n"))))
-			stdin := testkit.Must(cmd.StdinPipe()) // which stays open
-			defer stdin.Close()
-			var out bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &out
-			testkit.MustDo(cmd.Start())
-			time.Sleep(500 * time.Millisecond)
-			began := time.Now()
-			testkit.MustDo(cmd.Process.Signal(os.Interrupt))
-			_ = cmd.Wait()
-			if code, took := cmd.ProcessState.ExitCode(), time.Since(began); code != 3 || took > 2*time.Second || !strings.Contains(out.String(), context.Canceled.Error()) {
-				t.Errorf("status %d after %s: %s", code, took, &out)
-			}
-			if ca, kubeconfig := b.files(); ca+kubeconfig != "" {
-				t.Error("it wrote a file")
-			}
-		})
-	}
-}
 
 // commandVar has this test's program run a command of the real one.
 const commandVar = "NODEATTEST_TEST_COMMAND"
