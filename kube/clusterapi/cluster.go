@@ -113,6 +113,13 @@ func (a *authorizer) check(ctx context.Context, r *attest.Result) error {
 		return err
 	case !allowed.has(r.Provider):
 		return attest.NotMember("evidence of kind " + refusal.Quote(r.Provider) + ", where Cluster " + a.inventory.cluster + " authorizes " + allowed.String())
+	}
+	pool, err := a.inventory.poolOf(ctx, r)
+	switch {
+	case err != nil:
+		return refuseSlot(err)
+	case pool != nil:
+		return checkListed(pool, r)
 	case machine.ProviderID == "" && r.Granted.ProviderID != "":
 		return refusal.Retry(fmt.Errorf("Machine %s has no spec.providerID yet, and the evidence states one", machine.Name))
 	}

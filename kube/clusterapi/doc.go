@@ -19,6 +19,13 @@
 // drained meanwhile, so its node renews; a node whose Machine is gone does not. Nothing is decided by
 // the name of a Node or a Machine.
 //
+// # MachinePools
+//
+// The token of a MachinePool is that of many machines. With [Slots] each of them gets a slot of the pool, at
+// most spec.replicas in all, and its record leads to the pool. Where the infrastructure provider makes Machines
+// for the pool, a machine is found by the provider ID that the request claims among them. IDs of tokens that
+// the bootstrap provider has replaced are known since the program started.
+//
 // # Records
 //
 // The records of nodes follow the Machines ([Follow]): the record of a Machine that is gone is released.

@@ -45,6 +45,9 @@ type Config struct {
 	// change; without the right to get it there is a line in the log, once. No request is refused
 	// for it. Nil compares nothing.
 	Signers []string
+	// Slots, if it is not nil, admits machines of MachinePools, and takes list on machinepools
+	// (cluster.x-k8s.io) in Namespace. Nil refuses them. It is of one Inventory alone.
+	Slots *Slots
 	// Follow, if it is not nil, has the records follow the Machines: the leader's sweep releases those
 	// whose Machine is gone.
 	Follow *Follow
@@ -59,12 +62,17 @@ type Inventory struct {
 	mapper             meta.RESTMapper
 	signers            []string
 	kinds              kinds
-	follow             *Follow       // nil: records do not follow Machines
+	follow             *Follow // nil: records do not follow Machines
+	slots              *Slots  // nil: machines of MachinePools are not admitted
+	tokens             poolTokens
 	lists              *rate.Limiter // of live lists
 }
 
 // kinds are the versions of Cluster API's objects that the management cluster prefers.
-type kinds struct{ machine, config, cluster schema.GroupVersionKind }
+type kinds struct {
+	machine, config, cluster schema.GroupVersionKind
+	pool                     schema.GroupVersionKind // empty: not served
+}
 
 // The groups of Cluster API.
 const (
@@ -79,6 +87,8 @@ const (
 	indexUID = "nodeattest.uid"
 	// indexProviderID is the cache's index of Machines by canonical provider ID.
 	indexProviderID = "nodeattest.providerID"
+	// indexPool is the cache's index of Machines by the UID of the MachinePool that controls them.
+	indexPool = "nodeattest.pool"
 )
 
 // A live list is made where the cache does not have an object, which any requester can bring about.
@@ -101,6 +111,8 @@ func New(ctx context.Context, config Config) (*Inventory, error) {
 		return nil, refusal.Config("Namespace", refusal.Quote(config.Namespace), "the namespace of the Cluster")
 	case len(validation.IsDNS1123Subdomain(config.Cluster)) != 0:
 		return nil, refusal.Config("Cluster", refusal.Quote(config.Cluster), "the name of the Cluster")
+	case config.Slots != nil && (config.Slots.Nodes == nil || config.Slots.inventory != nil):
+		return nil, refusal.Config("Slots", "without Nodes, or of another Inventory", "new ones with Nodes, or nil")
 	case config.Follow != nil && (len(config.Follow.Records) == 0 || config.Follow.Nodes == nil || config.Follow.Metrics == nil):
 		return nil, refusal.Config("Follow", "without Records, Nodes or Metrics", "all of them, or nil")
 	}
@@ -117,7 +129,11 @@ func New(ctx context.Context, config Config) (*Inventory, error) {
 	if i.kinds, err = served(i.mapper); err != nil {
 		return nil, err
 	}
-	return i, i.index(ctx, c.GetFieldIndexer())
+	if err := i.index(ctx, c.GetFieldIndexer()); err != nil || config.Slots == nil {
+		return i, err
+	}
+	i.slots, config.Slots.inventory = config.Slots, i
+	return i, i.watchTokens(ctx, c.GetCache())
 }
 
 // served returns the versions of Cluster API's objects that a cluster prefers.
@@ -132,6 +148,13 @@ func served(mapper meta.RESTMapper) (k kinds, err error) {
 		}
 		*of.into = mapping.GroupVersionKind
 	}
+	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: coreGroup, Kind: poolKind})
+	switch {
+	case err == nil:
+		k.pool = mapping.GroupVersionKind
+	case !meta.IsNoMatchError(err):
+		return kinds{}, err
+	}
 	return k, nil
 }
 
@@ -140,12 +163,13 @@ func (i *Inventory) index(ctx context.Context, indexer client.FieldIndexer) erro
 	return errors.Join(
 		indexer.IndexField(ctx, object(i.kinds.config), indexToken, func(o client.Object) []string { return some(tokenID(content(o))) }),
 		indexer.IndexField(ctx, object(i.kinds.machine), indexUID, func(o client.Object) []string { return some(string(o.GetUID())) }),
+		indexer.IndexField(ctx, object(i.kinds.machine), indexPool, func(o client.Object) []string { return some(string(controllingPool(o))) }),
 		indexer.IndexField(ctx, object(i.kinds.machine), indexProviderID, func(o client.Object) []string { return some(canonicalProviderID(content(o))) }),
 	)
 }
 
 // SetupWithManager adds the connection to the management cluster to a manager, which then keeps the
-// cache of its objects. The leader compares the signer names, and sweeps.
+// cache of its objects. The leader compares the signer names, sweeps, and counts slots.
 func (i *Inventory) SetupWithManager(m manager.Manager) error {
 	if i == nil || i.management == nil {
 		return errNotMade
@@ -157,6 +181,15 @@ func (i *Inventory) SetupWithManager(m manager.Manager) error {
 		s, err := newSweep(i)
 		if err == nil {
 			err = m.Add(s)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if i.slots != nil && i.slots.Metrics != nil {
+		c, err := newSlotCounts(i)
+		if err == nil {
+			err = m.Add(c)
 		}
 		if err != nil {
 			return err
@@ -183,8 +216,8 @@ func (i *Inventory) Check(r *http.Request) error {
 	return nil
 }
 
-// Machine is a csr.Policy.Machines. It finds the Machine by the requester's bootstrap token or,
-// for a node that has joined, by its record. Its errors say for the operator why there is no Machine:
+// Machine is a csr.Policy.Machines. It finds the Machine, or the MachinePool ([Slots]), by the requester's
+// bootstrap token or, for a node that has joined, by its record. Its errors say for the operator why there is no Machine:
 // csr.ErrNoMachine. A Cluster whose [AnnotationAuthentication] is "false" has csr.ErrOtherSigner:
 // its requests are left alone.
 func (i *Inventory) Machine(ctx context.Context, q csr.Question) (*csr.Machine, error) {
@@ -200,31 +233,37 @@ func (i *Inventory) Machine(ctx context.Context, q csr.Question) (*csr.Machine, 
 		return nil, none("%v", err)
 	}
 	var found *unstructured.Unstructured
+	var slot string
 	joins := requester.Class == csr.RequesterBootstrap
 	if joins {
 		found, err = i.byToken(ctx, requester.TokenID, q.Request)
 	} else {
-		found, err = i.byRecord(ctx, q.NodeName)
+		found, slot, err = i.byRecord(ctx, q.NodeName)
 	}
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case !i.owns(found):
-		return nil, none("Machine %s is of another cluster than %s", found.GetName(), i.cluster)
+		return nil, none("%s %s is of another cluster than %s", found.GetKind(), found.GetName(), i.cluster)
 	case joins && found.GetDeletionTimestamp() != nil:
-		return nil, none("Machine %s is being deleted", found.GetName())
-	case !joins && q.Request.Spec.SignerName == csr.SignerKubeletServing:
+		return nil, none("%s %s is being deleted", found.GetKind(), found.GetName())
+	case !joins && slot == "" && q.Request.Spec.SignerName == csr.SignerKubeletServing:
 		if err := i.awaitsAdoption(ctx, q.NodeName, found); err != nil {
 			return nil, err
 		}
 	}
-	m, err := machine(found)
+	var m *csr.Machine
+	if isPool(found) {
+		m, err = i.poolMachine(ctx, found, slot, q.Request)
+	} else {
+		m, err = machine(found)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if m.Provider != "" && !allowed.has(m.Provider) {
-		return nil, none("Machine %s has evidence of kind %s, and Cluster %s authorizes %s", found.GetName(), refusal.Quote(m.Provider), i.cluster, allowed)
+		return nil, none("%s %s has evidence of kind %s, and Cluster %s authorizes %s", found.GetKind(), found.GetName(), refusal.Quote(m.Provider), i.cluster, allowed)
 	}
 	return m, nil
 }
@@ -256,12 +295,18 @@ func some(value string) []string {
 	return []string{value}
 }
 
+// inCache returns the cached objects with a value in an index.
+func (i *Inventory) inCache(ctx context.Context, kind schema.GroupVersionKind, index, value string, _ func(map[string]any) string) ([]unstructured.Unstructured, error) {
+	l := list(kind)
+	err := i.cached.List(ctx, l, client.InNamespace(i.namespace), client.MatchingFields{index: value})
+	return l.Items, err
+}
+
 // find returns the objects with a value in an index. While the cache has none it asks the API server, as
 // often as the limit allows.
 func (i *Inventory) find(ctx context.Context, kind schema.GroupVersionKind, index, value string, of func(map[string]any) string) ([]unstructured.Unstructured, error) {
-	l := list(kind)
-	if err := i.cached.List(ctx, l, client.InNamespace(i.namespace), client.MatchingFields{index: value}); err != nil || len(l.Items) > 0 {
-		return l.Items, err
+	if found, err := i.inCache(ctx, kind, index, value, of); err != nil || len(found) > 0 {
+		return found, err
 	}
 	if !i.lists.Allow() {
 		return nil, refusal.Retry(fmt.Errorf("no %s for this request is in the cache, and the management cluster was asked less than %s ago", kind.Kind, listInterval))

@@ -128,7 +128,7 @@ func TestMachine(t *testing.T) {
 		"an owner of another group": {by: bootstrap, says: "controlled by no Machine", change: func(_ *testing.T, f *fleet) {
 			f.oneConfig.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Machine", Name: "one", UID: testUID("one"), Controller: new(true)}})
 		}},
-		"a pool as its owner": {by: bootstrap, says: "controlled by no Machine", change: func(_ *testing.T, f *fleet) {
+		"a pool as its owner, no slots": {by: bootstrap, says: "machines of MachinePools are not admitted", change: func(_ *testing.T, f *fleet) {
 			f.oneConfig.SetOwnerReferences(ownedBy("v1beta2", "MachinePool", "one"))
 		}},
 		"an owner that does not control": {by: bootstrap, says: "controlled by no Machine", change: func(_ *testing.T, f *fleet) {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -92,15 +93,26 @@ func addresses(fields map[string]any) (names []string, ips []netip.Addr) {
 	return names, ips
 }
 
-// byRecord finds the Machine of a node that has joined, by the UID in the node's record.
-func (i *Inventory) byRecord(ctx context.Context, nodeName string) (*unstructured.Unstructured, error) {
+// byRecord finds the Machine of a node that has joined, by the UID in the node's record, or the MachinePool,
+// by the slot.
+func (i *Inventory) byRecord(ctx context.Context, nodeName string) (found *unstructured.Unstructured, slot string, err error) {
 	record, err := i.records.Lookup(ctx, nodeName)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, "", err
 	case record == nil || record.MachineUID == "":
-		return nil, none("node %s has no record with the UID of a Machine", nodeName)
+		return nil, "", none("node %s has no record with the UID of a Machine", nodeName)
 	}
+	if pool, ok := slotOf(record.MachineUID); ok {
+		found, err = i.pool(ctx, pool)
+		return found, record.MachineUID, err
+	}
+	found, err = i.recorded(ctx, record)
+	return found, "", err
+}
+
+// recorded finds the Machine of a record, by its UID.
+func (i *Inventory) recorded(ctx context.Context, record *membership.Record) (*unstructured.Unstructured, error) {
 	found, err := i.find(ctx, i.kinds.machine, indexUID, record.MachineUID, func(fields map[string]any) string { return text(fields, "metadata", "uid") })
 	if err != nil {
 		return nil, err
@@ -114,14 +126,18 @@ func (i *Inventory) byRecord(ctx context.Context, nodeName string) (*unstructure
 	if m, err := i.successor(ctx, record); err != nil || m != nil {
 		return m, err
 	}
-	return nil, none("no Machine has the UID %s, which node %s is recorded with", refusal.Quote(record.MachineUID), nodeName)
+	return nil, none("no Machine has the UID %s, which node %s is recorded with", refusal.Quote(record.MachineUID), record.NodeName)
 }
 
-// owner returns the Machine that owns a KubeadmConfig and refers to it, both as they are now.
+// owner returns the Machine, or the MachinePool, that owns a KubeadmConfig and refers to it, both as they are
+// now.
 func (i *Inventory) owner(ctx context.Context, config *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if pool := controllingPool(config); pool != "" {
+		return i.poolOfConfig(ctx, pool, config.GetName())
+	}
 	ref := metav1.GetControllerOf(config)
 	if ref == nil || ref.Kind != i.kinds.machine.Kind || !strings.HasPrefix(ref.APIVersion, coreGroup+"/") {
-		return nil, none("KubeadmConfig %s is controlled by no Machine", config.GetName())
+		return nil, none("KubeadmConfig %s is controlled by no Machine and no MachinePool", config.GetName())
 	}
 	m, err := i.get(ctx, i.kinds.machine, ref.Name)
 	if err != nil {

@@ -77,6 +77,20 @@ func configOf(version, name, token string) *unstructured.Unstructured {
 	return o
 }
 
+// poolOf makes a MachinePool of some replicas whose KubeadmConfig has its name.
+func poolOf(version, name string, replicas int64) *unstructured.Unstructured {
+	spec := machineOf(version, name).Object["spec"].(fields)
+	delete(spec, "providerID")
+	return objectOf(version, coreGroup, poolKind, name, fields{"clusterName": work, "replicas": replicas, "template": fields{"spec": spec}})
+}
+
+// poolConfigOf makes the KubeadmConfig of a MachinePool, with a token.
+func poolConfigOf(version, name, token string) *unstructured.Unstructured {
+	o := configOf(version, name, token)
+	o.SetOwnerReferences(ownedBy(version, poolKind, name))
+	return o
+}
+
 // set changes a field of an object.
 func set(t *testing.T, o *unstructured.Unstructured, value any, path ...string) {
 	t.Helper()
@@ -87,7 +101,7 @@ func set(t *testing.T, o *unstructured.Unstructured, value any, path ...string) 
 func (i *Inventory) stored(t *testing.T, version string, objects []client.Object, wrap ...func(*fake.ClientBuilder)) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, kind := range []schema.GroupVersionKind{i.kinds.machine, i.kinds.config, i.kinds.cluster} {
+	for _, kind := range []schema.GroupVersionKind{i.kinds.machine, i.kinds.config, i.kinds.cluster, i.kinds.pool} {
 		scheme.AddKnownTypeWithName(kind, new(unstructured.Unstructured))
 		scheme.AddKnownTypeWithName(kind.GroupVersion().WithKind(kind.Kind+"List"), new(unstructured.UnstructuredList))
 	}
@@ -116,7 +130,7 @@ func newInventory(t *testing.T, version string, records membership.Lookups, obje
 	t.Helper()
 	core, bootstrap := schema.GroupVersion{Group: coreGroup, Version: version}, schema.GroupVersion{Group: bootstrapGroup, Version: version}
 	i := &Inventory{namespace: namespace, cluster: work, records: records, lists: rate.NewLimiter(rate.Every(listInterval), listBurst),
-		kinds: kinds{machine: core.WithKind("Machine"), config: bootstrap.WithKind("KubeadmConfig"), cluster: core.WithKind("Cluster")}}
+		kinds: kinds{machine: core.WithKind("Machine"), config: bootstrap.WithKind("KubeadmConfig"), cluster: core.WithKind("Cluster"), pool: core.WithKind(poolKind)}}
 	if cached == nil {
 		cached = objects
 	}

@@ -61,28 +61,47 @@ func lean(o any) (any, error) {
 	return lean, nil
 }
 
-// byToken finds the Machine for which the bootstrap provider made a token.
+// byToken finds the Machine, or the MachinePool, for which the bootstrap provider made a token.
 func (i *Inventory) byToken(ctx context.Context, id string, request *csr.Request) (*unstructured.Unstructured, error) {
-	configs, err := i.find(ctx, i.kinds.config, indexToken, id, tokenID)
+	found, err := i.ofToken(ctx, id)
+	if err == nil && found == nil {
+		return i.byProviderID(ctx, id, request)
+	}
+	return found, err
+}
+
+// ofToken is byToken for a token that stands in a KubeadmConfig, or stood in that of a MachinePool while this
+// program ran; nil for another one.
+func (i *Inventory) ofToken(ctx context.Context, id string) (*unstructured.Unstructured, error) {
+	of, known := i.tokens.find(id)
+	search := i.find
+	if known {
+		search = i.inCache // without a list from the API server: it may stand in none any more
+	}
+	configs, err := search(ctx, i.kinds.config, indexToken, id, tokenID)
 	if err != nil {
 		return nil, err
 	}
-	if len(configs) == 0 {
-		return i.byProviderID(ctx, id, request)
+	candidates := make([]func() (*unstructured.Unstructured, error), 0, len(configs)+1)
+	for n := range configs {
+		candidates = append(candidates, func() (*unstructured.Unstructured, error) { return i.ofConfig(ctx, configs[n].GetName(), id) })
+	}
+	if known {
+		candidates = append(candidates, func() (*unstructured.Unstructured, error) { return i.poolOfConfig(ctx, of.pool, of.config) })
 	}
 	var found *unstructured.Unstructured
 	var why error // of the last config without a Machine
-	for n := range configs {
-		m, err := i.ofConfig(ctx, configs[n].GetName(), id)
+	for _, candidate := range candidates {
+		m, err := candidate()
 		switch {
 		case errors.Is(err, csr.ErrNoMachine):
 			why = err
 		case err != nil:
 			return nil, err
 		case !i.owns(m):
-			why = none("bootstrap token %s is of Machine %s of another cluster", id, m.GetName())
+			why = none("bootstrap token %s is of %s %s of another cluster", id, m.GetKind(), m.GetName())
 		case found != nil && found.GetUID() != m.GetUID():
-			return nil, none("bootstrap token %s is of two Machines: %s and %s", id, found.GetName(), m.GetName())
+			return nil, none("bootstrap token %s is of two Machines: %s %s and %s %s", id, found.GetKind(), found.GetName(), m.GetKind(), m.GetName())
 		default:
 			found = m
 		}
@@ -115,7 +134,7 @@ func (i *Inventory) byProviderID(ctx context.Context, id string, request *csr.Re
 	}
 	claimed := oid.CanonicalProviderID(pkcs10.ProviderID)
 	if claimed == "" {
-		return nil, none("bootstrap token %s is of no Machine, and the request claims no provider ID", id)
+		return nil, none("bootstrap token %s is of no Machine, and the request claims no provider ID; a token that a MachinePool had before this program started is not known", id)
 	}
 	machines, err := i.find(ctx, i.kinds.machine, indexProviderID, claimed, canonicalProviderID)
 	if err != nil {

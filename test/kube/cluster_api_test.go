@@ -52,6 +52,7 @@ func (f *fleet) homeAccount(t *testing.T) string {
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fleetCluster + "-challenge-keys"}},
 		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{coreGroup}, Resources: []string{"machines", "clusters"}, Verbs: read},
+			{APIGroups: []string{coreGroup}, Resources: []string{"machinepools"}, Verbs: []string{"list"}},
 			{APIGroups: []string{bootstrapGroup}, Resources: []string{"kubeadmconfigs"}, Verbs: read},
 			{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{fleetCluster + "-challenge-keys"}, Verbs: []string{"get", "update"}},
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},

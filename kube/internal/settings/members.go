@@ -32,8 +32,10 @@ func (s *Settings) OwnSigners() []string {
 // OpenRegistry opens the registry of a scope. stale is membership.FirstUseConfig.Stale.
 type OpenRegistry func(scope membership.Scope) (registry membership.Registry, stale membership.Lookups, err error)
 
-// NewAuthorizer makes the authorizer, with a registry for each kind of evidence.
-func (s *Settings) NewAuthorizer(open OpenRegistry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*members.Authorizer, error) {
+// NewAuthorizer makes the authorizer, with a registry for each kind of evidence. with changes the
+// configuration of each, such as clusterapi.Slots.FirstUse.
+func (s *Settings) NewAuthorizer(open OpenRegistry, nodeExists func(ctx context.Context, nodeName string) (bool, error),
+	with ...func(membership.FirstUseConfig) membership.FirstUseConfig) (*members.Authorizer, error) {
 	ids, err := s.ClusterIDs()
 	if err != nil {
 		return nil, err
@@ -46,8 +48,12 @@ func (s *Settings) NewAuthorizer(open OpenRegistry, nodeExists func(ctx context.
 		if err != nil {
 			return nil, fmt.Errorf("settings: membership: %s: %w", kind, err)
 		}
-		config.Registries = append(config.Registries, membership.FirstUseConfig{Registry: registry, Stale: stale, NodeExists: nodeExists,
-			MaxLifetime: s.Signers.MaxLifetime.Duration, MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSignersElsewhere: s.OwnSigners(), Now: s.now})
+		first := membership.FirstUseConfig{Registry: registry, Stale: stale, NodeExists: nodeExists,
+			MaxLifetime: s.Signers.MaxLifetime.Duration, MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSignersElsewhere: s.OwnSigners(), Now: s.now}
+		for _, change := range with {
+			first = change(first)
+		}
+		config.Registries = append(config.Registries, first)
 	}
 	if at := s.Membership.RestoredAt; at != nil {
 		config.FirstUseAfter = at.Add(s.Signers.MaxLifetime.Duration)

@@ -77,6 +77,7 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 		return nil, nil, fmt.Errorf("the cache of Nodes: %w", err)
 	}
 	var records, cached registry.Several
+	slots := poolSlots(s, nodes.GetAPIReader())
 	admits, err := s.NewAuthorizer(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		live, err := registry.New(scope, nodes.GetAPIReader(), nodes.GetClient(), registry.Options{Stale: stale})
 		if err != nil {
@@ -84,7 +85,7 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 		}
 		records, cached = append(records, live), append(cached, live.Stale())
 		return live, live.Stale(), nil
-	}, members.NodeExists(nodes.GetCache(), nodes.GetAPIReader()))
+	}, members.NodeExists(nodes.GetCache(), nodes.GetAPIReader()), slots.FirstUse)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -98,7 +99,7 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 		}
 	}
 	follow := &clusterapi.Follow{Records: records, Nodes: nodes.GetClient(), Metrics: metrics.Registry}
-	machines, err := addInventory(ctx, m, s, records, follow, servedSigners(s)...)
+	machines, err := addInventory(ctx, m, s, records, follow, slots, servedSigners(s)...)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -51,7 +51,7 @@ func runInsecureSigner(ctx context.Context, f flags, s *settings.Settings) error
 	if err != nil {
 		return err
 	}
-	machines, err := addInventory(ctx, m, s, records, nil)
+	machines, err := addInventory(ctx, m, s, records, nil, nil)
 	if err != nil {
 		return err
 	}

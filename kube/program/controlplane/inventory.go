@@ -4,8 +4,10 @@ import (
 	"context"
 	"slices"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -36,10 +38,19 @@ func servedSigners(s *settings.Settings) []string {
 	return names
 }
 
+// poolSlots are the slots of Cluster API's MachinePools, or nil. Where a node-attestation-signer verifies each
+// answer again, it would have to count them too, and its account may not list AttestedNodes.
+func poolSlots(s *settings.Settings, nodes client.Reader) *clusterapi.Slots {
+	if s.Inventory.ClusterAPI == nil || len(s.OwnSigners()) != 0 {
+		return nil
+	}
+	return &clusterapi.Slots{Nodes: nodes, Metrics: metrics.Registry}
+}
+
 // addInventory opens the inventory of the configuration, and has the manager keep it up to date. The
 // signers are those that infrastructure providers are to state. follow, if it is not nil, has records follow
-// Machines.
-func addInventory(ctx context.Context, m manager.Manager, s *settings.Settings, records membership.Lookups, follow *clusterapi.Follow, signers ...string) (*machineSource, error) {
+// Machines; slots, if it is not nil, admits machines of MachinePools.
+func addInventory(ctx context.Context, m manager.Manager, s *settings.Settings, records membership.Lookups, follow *clusterapi.Follow, slots *clusterapi.Slots, signers ...string) (*machineSource, error) {
 	from := s.Inventory.ClusterAPI
 	if from == nil {
 		machines, err := s.OpenInventory()
@@ -49,7 +60,7 @@ func addInventory(ctx context.Context, m manager.Manager, s *settings.Settings, 
 		same := func(a attest.Authorizer) attest.Authorizer { return a }
 		return &machineSource{machines.Machine, same, healthz.Ping, machines.WithoutEvidence}, m.Add(machines)
 	}
-	machines, err := clusterapi.New(ctx, clusterapi.Config{Management: m.GetConfig(), Namespace: from.Namespace, Cluster: from.Cluster, Records: records, Signers: signers, Follow: follow})
+	machines, err := clusterapi.New(ctx, clusterapi.Config{Management: m.GetConfig(), Namespace: from.Namespace, Cluster: from.Cluster, Records: records, Signers: signers, Follow: follow, Slots: slots})
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func addSigner(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f 
 	if err != nil {
 		return nil, nil, err
 	}
-	machines, err := addInventory(ctx, m, s, all, nil)
+	machines, err := addInventory(ctx, m, s, all, nil, nil)
 	if err != nil {
 		return nil, nil, err
 	}
