@@ -148,6 +148,7 @@ func TestNew(t *testing.T) {
 		"Records":    func(c *Config) { c.Records = nil },
 		"Namespace":  func(c *Config) { c.Namespace = "" },
 		"Cluster":    func(c *Config) { c.Cluster = "a/b" },
+		"Slots":      func(c *Config) { c.Slots = new(Slots) },
 	} {
 		c := good
 		change(&c)

@@ -172,7 +172,8 @@ func (i *Inventory) poolOf(ctx context.Context, r *attest.Result) (p *unstructur
 	return p, nil
 }
 
-// checkListed refuses a machine without a provider ID of spec.providerIDList, where that is filled.
+// checkListed refuses a machine without a provider ID of spec.providerIDList, where that is filled. A node
+// that has joined before it was filled, without a provider ID, renews without one.
 func checkListed(p *unstructured.Unstructured, r *attest.Result) error {
 	ids, id := providerIDs(p), oid.CanonicalProviderID(r.Granted.ProviderID)
 	switch {
@@ -180,8 +181,8 @@ func checkListed(p *unstructured.Unstructured, r *attest.Result) error {
 		return nil
 	case id != "":
 		return notListed(p, id)
-	case r.Stage == attest.StageHello:
-		return nil // the evidence may state it
+	case r.Stage == attest.StageHello || r.Checked().Machine().UID != "":
+		return nil // at the hello: the evidence may state it
 	}
 	return attest.NotMember("a machine that neither claims nor proves a provider ID, where MachinePool " + p.GetName() + " has spec.providerIDList")
 }

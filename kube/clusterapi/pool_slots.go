@@ -32,6 +32,9 @@ import (
 // two processes that reserve the last slot at once, the one with the later reservation waits. Within a process
 // the reservations of one pool are made one after the other.
 //
+// A slot is for an identity: a TPM whose vendor certified two EKs of the registry's algorithm (membership.Scope)
+// can hold two.
+//
 // Set it in Config.Slots, and have [Slots.FirstUse] change the configuration of each membership.FirstUse that
 // admits machines of the inventory.
 type Slots struct {

@@ -1,6 +1,7 @@
 package clusterapi
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -44,6 +46,8 @@ type admits struct {
 	*Inventory
 	nodesList *lister
 	authorize attest.Authorizer
+	boards    map[int]int // nodes with another machine than their own
+	checked   func()      // is called once a request has been checked
 }
 
 // newPooled makes a management cluster with a MachinePool.
@@ -86,8 +90,11 @@ func (p *admits) ask(t *testing.T, n int, by csr.User, claims bool, stages ...at
 		if err != nil {
 			return err
 		}
+		if p.checked != nil {
+			p.checked()
+		}
 		r := attest.NewResult(stage, checked)
-		r.Provider, r.Road, r.IdentityClass, r.Machine, r.Stage = "tpm", attest.RoadEK, "RSA-2048", identity(n), stage
+		r.Provider, r.Road, r.IdentityClass, r.Machine = "tpm", attest.RoadEK, "RSA-2048", identity(cmp.Or(p.boards[n], n))
 		if err := attest.AskMembership(t.Context(), p.authorize, r); err != nil {
 			return fmt.Errorf("%s: %w", stage, err)
 		}
@@ -151,6 +158,7 @@ func TestPoolOfFive(t *testing.T) {
 	for n := range 5 {
 		testkit.NoError(t, p.renew(t, n))
 	}
+	testkit.NoError(t, p.join(t, 4)) // it keeps its slot
 	s.scale(t, 5)
 	testkit.Must(s.registry().Release(t.Context(), "node-3", string(testUID("pool"))+"/"+string(identity(3))))
 	if err := p.join(t, 5); !refused(err) {
@@ -174,6 +182,47 @@ func TestPoolOfFive(t *testing.T) {
 	testkit.NoError(t, s.home.Delete(t.Context(), poolOf("v1beta2", "pool", 0)))
 	if err := p.renew(t, 0); err != nil {
 		t.Errorf("a node of a pool that is being deleted renews: %v", err)
+	}
+}
+
+// TestPoolRebind has a node with another board: it keeps its slot, which is named after the former one.
+func TestPoolRebind(t *testing.T) {
+	s := newPooled(t, 1)
+	p := s.process(t)
+	testkit.NoError(t, p.join(t, 1))
+	record := testkit.Must(s.registry().Lookup(t.Context(), "node-1"))
+	testkit.Must(s.registry().Rebind(t.Context(), record, identity(7)))
+	if err := p.renew(t, 1); !refused(err) {
+		t.Errorf("the former board: got %v", err)
+	}
+	p.boards = map[int]int{1: 7}
+	testkit.NoError(t, p.renew(t, 1))
+	testkit.NoError(t, p.join(t, 1))
+	if now := testkit.Must(s.registry().Lookup(t.Context(), "node-1")); now.MachineUID != record.MachineUID {
+		t.Errorf("the slot is %s, before %s", now.MachineUID, record.MachineUID)
+	}
+}
+
+// TestPoolRenews has nodes renew after the provider has filled spec.providerIDList.
+func TestPoolRenews(t *testing.T) {
+	s := newPooled(t, 5)
+	p := s.process(t)
+	testkit.NoError(t, p.join(t, 0))
+	s.lists(t, "metal://1")
+	testkit.NoError(t, p.ask(t, 1, bootstrap, true, attest.StageHello, attest.StageAnswer))
+	by := func(n int) csr.User {
+		return csr.User{Username: fmt.Sprint("system:node:node-", n), Groups: []string{"system:nodes", "system:authenticated"}}
+	}
+	for range 2 {
+		testkit.NoError(t, p.renew(t, 0))
+		testkit.NoError(t, p.ask(t, 1, by(1), true, attest.StageHello, attest.StageAnswer))
+	}
+	s.lists(t, "metal://2")
+	if err := p.ask(t, 1, by(1), true, attest.StageAnswer); !retries(err) {
+		t.Errorf("a node that is not listed any more: got %v", err)
+	}
+	if err := p.ask(t, 2, bootstrap, false, attest.StageHello, attest.StageAnswer); !refused(err) {
+		t.Errorf("a machine without a provider ID: got %v", err)
 	}
 }
 
@@ -236,6 +285,50 @@ func TestPoolChanges(t *testing.T) {
 	}
 }
 
+// TestPoolChangesLate changes the pool after the request was checked, and after the slot was found.
+func TestPoolChangesLate(t *testing.T) {
+	finalizer := func(o client.Object) { o.SetFinalizers([]string{"machinepool.cluster.x-k8s.io"}) }
+	for name, change := range map[string]func(t *testing.T, s *swept){
+		"of another cluster": func(t *testing.T, s *swept) {
+			s.change(t, poolOf("v1beta2", "pool", 0), func(o client.Object) { o.SetLabels(nil) })
+		},
+		"is being deleted": func(t *testing.T, s *swept) {
+			s.change(t, poolOf("v1beta2", "pool", 0), finalizer)
+			testkit.NoError(t, s.home.Delete(t.Context(), poolOf("v1beta2", "pool", 0)))
+		},
+		"gone": func(t *testing.T, s *swept) {
+			testkit.NoError(t, s.home.Delete(t.Context(), poolOf("v1beta2", "pool", 0)))
+		},
+		"scaled down": func(t *testing.T, s *swept) { s.scale(t, 0) },
+	} {
+		for _, late := range []bool{false, true} {
+			s := newPooled(t, 5)
+			p := s.process(t)
+			once := sync.OnceFunc(func() { change(t, s) })
+			if late {
+				p.nodesList.after = once
+			} else {
+				p.checked = once
+			}
+			if err := p.ask(t, 0, bootstrap, false, attest.StageAnswer); !refused(err) || s.bound(t) != 0 {
+				t.Errorf("%s, late %t: got %v, %d are bound", name, late, err, s.bound(t))
+			}
+		}
+	}
+	s := newPooled(t, 5)
+	p := s.process(t)
+	testkit.NoError(t, s.home.Create(t.Context(), poolOf("v1beta2", "other", 5)))
+	p.checked = func() { // the token is another pool's
+		s.change(t, poolConfigOf("v1beta2", "pool", "abcdef"), func(o client.Object) { o.SetOwnerReferences(ownedBy("v1beta2", poolKind, "other")) })
+		s.change(t, poolOf("v1beta2", "other", 0), func(o client.Object) {
+			testkit.NoError(t, unstructured.SetNestedField(content(o), "pool", "spec", "template", "spec", "bootstrap", "configRef", "name"))
+		})
+	}
+	if err := p.ask(t, 0, bootstrap, false, attest.StageAnswer); !refused(err) || s.bound(t) != 0 {
+		t.Errorf("the token of another pool by now: got %v, %d are bound", err, s.bound(t))
+	}
+}
+
 func retries(err error) bool { return errors.Is(err, refusal.ErrRetry) && !refused(err) }
 
 func unknown(err error) bool {
@@ -259,11 +352,12 @@ func (s *swept) edit(t *testing.T, name string, how func(*v1alpha1.AttestedNode)
 
 // TestLastSlot has two machines ask for the last slot at once, in one process.
 func TestLastSlot(t *testing.T) {
-	for range 20 {
+	for range 10 {
 		s := newPooled(t, 3)
 		p := s.process(t)
 		testkit.NoError(t, p.join(t, 0))
 		testkit.NoError(t, p.join(t, 1))
+		p.nodesList.after = func() { time.Sleep(10 * time.Millisecond) }
 		var both sync.WaitGroup
 		errs := make([]error, 2)
 		for n := range errs {

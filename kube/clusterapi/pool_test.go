@@ -174,6 +174,43 @@ func TestPoolMachine(t *testing.T) {
 	}
 }
 
+// TestPoolOldCache has the API server say otherwise than the cache about a Machine of the pool.
+func TestPoolOldCache(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, m *unstructured.Unstructured){
+		"another Machine": func(_ *testing.T, m *unstructured.Unstructured) { m.SetUID("later") },
+		"of another pool": func(_ *testing.T, m *unstructured.Unstructured) {
+			m.SetOwnerReferences(ownedBy("v1beta2", poolKind, "other"))
+		},
+		"of no pool":          func(_ *testing.T, m *unstructured.Unstructured) { m.SetOwnerReferences(nil) },
+		"another provider ID": func(t *testing.T, m *unstructured.Unstructured) { set(t, m, "metal://pool-1", "spec", "providerID") },
+	} {
+		f := newPoolFleet("v1beta2")
+		f.makesMachines(t)
+		old := make([]client.Object, 0, 6)
+		for _, o := range f.objects() {
+			old = append(old, o.DeepCopyObject().(client.Object))
+		}
+		change(t, f.ofPool)
+		i := newInventory(t, "v1beta2", recorded(t, ""), f.objects(), old)
+		i.slots = &Slots{Nodes: objectstore.New(), inventory: i}
+		if m, err := i.Machine(t.Context(), question(t, bootstrap, "metal://pool-0")); m != nil || !errors.Is(err, csr.ErrNoMachine) {
+			t.Errorf("%s: got %+v, %v", name, m, err)
+		}
+	}
+}
+
+// TestReplacedTokens has machines ask with a token that stands in no KubeadmConfig any more, more often than
+// the API server may be asked for KubeadmConfigs.
+func TestReplacedTokens(t *testing.T) {
+	f := newPoolFleet("v1beta2")
+	f.config = nil
+	i := f.inventory(t, "")
+	i.tokens.saw(poolConfigOf("v1beta2", "pool", "abcdef"))
+	for range 2 * listBurst {
+		testkit.Must(i.Machine(t.Context(), question(t, bootstrap, "")))
+	}
+}
+
 // TestPoolTokens remembers a bounded number of token IDs, the latest ones, and no Machine's.
 func TestPoolTokens(t *testing.T) {
 	var tokens poolTokens

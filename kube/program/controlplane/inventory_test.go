@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/deploy"
@@ -46,5 +47,26 @@ func TestLeases(t *testing.T) {
 	}
 	if got := file.Home(); got != "keys" {
 		t.Errorf("by a file, they are in %s", got)
+	}
+}
+
+// TestPoolSlots: machines of MachinePools are admitted where the inventory is Cluster API and the signers are
+// Kubernetes' own.
+func TestPoolSlots(t *testing.T) {
+	own := csr.SignerKubeAPIServerClientKubelet
+	for name, row := range map[string]struct {
+		from    *settings.ClusterAPI
+		signers []string
+		slots   bool
+	}{
+		"Machines":                  {&settings.ClusterAPI{Namespace: "example", Cluster: "example-1"}, []string{own}, true},
+		"a file":                    {nil, []string{own}, false},
+		"Machines, a CA of its own": {&settings.ClusterAPI{Namespace: "example", Cluster: "example-1"}, []string{own, csr.SignerClientTPM}, false},
+	} {
+		s := new(settings.Settings)
+		s.Inventory.ClusterAPI, s.Signers.Names = row.from, row.signers
+		if got := poolSlots(s, nil) != nil; got != row.slots {
+			t.Errorf("%s: got slots %t", name, got)
+		}
 	}
 }
