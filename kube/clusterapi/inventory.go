@@ -51,6 +51,8 @@ type Config struct {
 	// Follow, if it is not nil, has the records follow the Machines: the leader's sweep releases those
 	// whose Machine is gone.
 	Follow *Follow
+	// Pools, if it is not nil, reads which MachinePools are shut, and renews their tokens. Slots need it.
+	Pools *Pools
 }
 
 // Inventory finds the Machine of a request. [New] makes one.
@@ -64,6 +66,7 @@ type Inventory struct {
 	kinds              kinds
 	follow             *Follow // nil: records do not follow Machines
 	slots              *Slots  // nil: machines of MachinePools are not admitted
+	pools              *Pools  // nil: it is not known which pools are shut
 	tokens             poolTokens
 	lists              *rate.Limiter // of live lists
 }
@@ -113,8 +116,13 @@ func New(ctx context.Context, config Config) (*Inventory, error) {
 		return nil, refusal.Config("Cluster", refusal.Quote(config.Cluster), "the name of the Cluster")
 	case config.Slots != nil && (config.Slots.Nodes == nil || config.Slots.inventory != nil):
 		return nil, refusal.Config("Slots", "without Nodes, or of another Inventory", "new ones with Nodes, or nil")
+	case config.Slots != nil && config.Pools == nil:
+		return nil, refusal.Config("Slots", "without Pools", "both: a pool that is shut gives no slot")
 	case config.Follow != nil && (len(config.Follow.Records) == 0 || config.Follow.Nodes == nil || config.Follow.Metrics == nil):
 		return nil, refusal.Config("Follow", "without Records, Nodes or Metrics", "all of them, or nil")
+	}
+	if err := config.Pools.check(); err != nil {
+		return nil, err
 	}
 	c, err := cluster.New(config.Management, func(o *cluster.Options) {
 		o.Scheme = runtime.NewScheme()
@@ -125,7 +133,7 @@ func New(ctx context.Context, config Config) (*Inventory, error) {
 	}
 	i := &Inventory{namespace: config.Namespace, cluster: config.Cluster, records: config.Records, management: c,
 		cached: c.GetCache(), live: c.GetAPIReader(), mapper: c.GetRESTMapper(), signers: slices.Clone(config.Signers),
-		follow: config.Follow, lists: rate.NewLimiter(rate.Every(listInterval), listBurst)}
+		follow: config.Follow, pools: config.Pools, lists: rate.NewLimiter(rate.Every(listInterval), listBurst)}
 	if i.kinds, err = served(i.mapper); err != nil {
 		return nil, err
 	}
@@ -169,7 +177,8 @@ func (i *Inventory) index(ctx context.Context, indexer client.FieldIndexer) erro
 }
 
 // SetupWithManager adds the connection to the management cluster to a manager, which then keeps the
-// cache of its objects. The leader compares the signer names, sweeps, and counts slots.
+// cache of its objects. The leader compares the signer names, sweeps, counts slots, and renews the tokens of
+// pools.
 func (i *Inventory) SetupWithManager(m manager.Manager) error {
 	if i == nil || i.management == nil {
 		return errNotMade
@@ -190,6 +199,15 @@ func (i *Inventory) SetupWithManager(m manager.Manager) error {
 		c, err := newSlotCounts(i)
 		if err == nil {
 			err = m.Add(c)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if i.pools != nil && i.pools.Renew {
+		t, err := newTokenRenewal(i)
+		if err == nil {
+			err = m.Add(t)
 		}
 		if err != nil {
 			return err

@@ -22,11 +22,16 @@ var tokenFields = [][]string{{"tlsBootstrapToken"}, {"bootstrapToken", "token"}}
 
 // tokenID returns the ID of the token with which the machine of a KubeadmConfig joins, or "".
 func tokenID(config map[string]any) string {
+	id, _, _ := strings.Cut(tokenText(config), ".")
+	return id
+}
+
+// tokenText returns the token with which the machine of a KubeadmConfig joins, its secret half too, or "".
+func tokenText(config map[string]any) string {
 	from, _, _ := unstructured.NestedMap(config, discovery...)
 	for _, path := range tokenFields {
 		if token := text(from, path...); token != "" {
-			id, _, _ := strings.Cut(token, ".")
-			return id
+			return token
 		}
 	}
 	return ""

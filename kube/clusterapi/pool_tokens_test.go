@@ -1,0 +1,426 @@
+package clusterapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/internal/testkit"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
+)
+
+const (
+	poolsHome = "nodeattest-system"
+	tokenHalf = "0123456789abcdef"
+)
+
+// noneShut is a workload cluster in which no pool is shut.
+func noneShut() *Pools {
+	nodes := objectstore.New()
+	testkit.MustDo(nodes.Create(context.Background(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: poolsHome, Name: ConfigMapPools}}))
+	return &Pools{Reader: nodes, Namespace: poolsHome}
+}
+
+// renewing is a management cluster with MachinePools, their workload cluster, and what the bootstrap provider does.
+type renewing struct {
+	*Inventory
+	home  client.WithWatch
+	nodes *objectstore.Store
+	clock time.Time // of the provider, and of the API servers
+	ahead time.Duration
+	// before is called before each write of a Secret.
+	before func(s *corev1.Secret)
+}
+
+// writer is the client of the workload cluster.
+type writer struct {
+	client.Writer
+	of *renewing
+}
+
+func (w writer) Update(ctx context.Context, o client.Object, options ...client.UpdateOption) error {
+	if w.of.before != nil {
+		w.of.before(o.(*corev1.Secret))
+	}
+	return w.Writer.Update(ctx, o, options...)
+}
+
+// newRenewed makes the pool workers with a token that ends after a time.
+func newRenewed(t *testing.T, end time.Duration) *renewing {
+	t.Helper()
+	const version = "v1beta2"
+	i := newInventory(t, version, recorded(t, ""), nil, nil)
+	p := &renewing{Inventory: i, clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	config := poolConfigOf(version, "workers", "aaaaaa")
+	p.home = i.stored(t, version, []client.Object{clusterOf(version, nil), poolOf("v1beta2", "workers", 5), config})
+	i.live, i.cached, i.pools = p.home, p.home, noneShut()
+	p.nodes = i.pools.Reader.(*objectstore.Store)
+	i.pools.Writer = writer{p.nodes, p}
+	p.secret(t, "aaaaaa", end)
+	return p
+}
+
+// secret makes the Secret of a token, as the bootstrap provider does.
+func (p *renewing) secret(t *testing.T, id string, end time.Duration) {
+	t.Helper()
+	testkit.NoError(t, p.nodes.Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id, UID: types.UID("uid-of-" + id), CreationTimestamp: metav1.Time{Time: p.clock}},
+		Type:       bootstraptoken.SecretType,
+		Data: map[string][]byte{"token-id": []byte(id), "token-secret": []byte(tokenHalf), "usage-bootstrap-authentication": []byte("true"), "usage-bootstrap-signing": []byte("true"),
+			"expiration": []byte(p.clock.Add(end).Format(time.RFC3339)), "auth-extra-groups": []byte("system:bootstrappers:kubeadm:default-node-token")},
+	}))
+}
+
+// renewer is the runnable of one process.
+func (p *renewing) renewer(t *testing.T) *tokenRenewal {
+	t.Helper()
+	p.pools.Renew, p.pools.Metrics = true, prometheus.NewRegistry()
+	r := testkit.Must(newTokenRenewal(p.Inventory))
+	r.now = func() time.Time { return p.clock.Add(p.ahead) }
+	return r
+}
+
+// get reads the Secret of a token; nil if it is gone.
+func (p *renewing) get(t *testing.T, id string) *corev1.Secret {
+	t.Helper()
+	var s corev1.Secret
+	err := p.nodes.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: "bootstrap-token-" + id}, &s)
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return &s
+}
+
+// end is when a token ends, from now.
+func (p *renewing) end(t *testing.T, id string) time.Duration {
+	t.Helper()
+	return testkit.Must(time.Parse(time.RFC3339, string(p.get(t, id).Data["expiration"]))).Sub(p.clock)
+}
+
+// edit changes a Secret as another writer does.
+func (p *renewing) edit(t *testing.T, id string, how func(s *corev1.Secret)) {
+	t.Helper()
+	s := p.get(t, id)
+	how(s)
+	testkit.NoError(t, p.nodes.Update(t.Context(), s))
+}
+
+// change changes an object of the management cluster.
+func (p *renewing) change(t *testing.T, o client.Object, how func(o client.Object)) {
+	t.Helper()
+	testkit.NoError(t, p.home.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+	how(o)
+	testkit.NoError(t, p.home.Update(t.Context(), o))
+}
+
+// mark shuts or opens a pool, as kubectl nodeattest does.
+func (p *renewing) mark(t *testing.T, pool string, shut bool) {
+	t.Helper()
+	var m corev1.ConfigMap
+	testkit.NoError(t, p.nodes.Get(t.Context(), client.ObjectKey{Namespace: poolsHome, Name: ConfigMapPools}, &m))
+	m.Data = map[string]string{}
+	if shut {
+		m.Data[pool] = p.clock.Format(time.RFC3339)
+	}
+	testkit.NoError(t, p.nodes.Update(t.Context(), &m))
+}
+
+// counted is the value of a counter.
+func counted(c prometheus.Counter) int { return int(testutil.ToFloat64(c)) }
+
+// TestRenewPoolTokens: the token of a pool is labelled and then extended, once for each sixth of its TTL.
+func TestRenewPoolTokens(t *testing.T) {
+	p := newRenewed(t, 12*time.Minute)
+	r := p.renewer(t)
+	for range 2 {
+		testkit.NoError(t, r.run(t.Context()))
+	}
+	s := p.get(t, "aaaaaa")
+	if p.end(t, "aaaaaa") != 15*time.Minute || s.Labels[LabelPoolUID] != "uid-of-workers" || s.Annotations[AnnotationPool] != "fleet/work/workers" ||
+		counted(r.extended) != 1 || counted(r.failures) != 0 || string(s.Data["token-secret"]) != tokenHalf {
+		t.Errorf("%v, %+v, %d extended", p.end(t, "aaaaaa"), s.ObjectMeta, counted(r.extended))
+	}
+	p.clock = p.clock.Add(2*time.Minute + 29*time.Second)
+	testkit.NoError(t, r.run(t.Context()))
+	if counted(r.extended) != 1 {
+		t.Error("extended before a sixth of its TTL has passed")
+	}
+	fresh := newRenewed(t, 14*time.Minute)
+	r = fresh.renewer(t)
+	testkit.NoError(t, r.run(t.Context()))
+	if fresh.end(t, "aaaaaa") != 14*time.Minute || fresh.get(t, "aaaaaa").Labels[LabelPoolUID] == "" || counted(r.extended) != 0 {
+		t.Errorf("a new token: %v", fresh.get(t, "aaaaaa"))
+	}
+}
+
+// TestRenewPoolTokensLeft: each of these pools and Secrets stays as it is.
+func TestRenewPoolTokensLeft(t *testing.T) {
+	secret := func(how func(s *corev1.Secret)) func(t *testing.T, p *renewing) {
+		return func(t *testing.T, p *renewing) { p.edit(t, "aaaaaa", how) }
+	}
+	pool := func(how func(o client.Object)) func(t *testing.T, p *renewing) {
+		return func(t *testing.T, p *renewing) { p.change(t, poolOf("v1beta2", "workers", 5), how) }
+	}
+	cluster := func(how func(o client.Object)) func(t *testing.T, p *renewing) {
+		return func(t *testing.T, p *renewing) { p.change(t, clusterOf("v1beta2", nil), how) }
+	}
+	field := func(value any, path ...string) func(client.Object) {
+		return func(o client.Object) {
+			testkit.MustDo(unstructured.SetNestedField(o.(*unstructured.Unstructured).Object, value, path...))
+		}
+	}
+	config := func(how func(o client.Object)) func(t *testing.T, p *renewing) {
+		return func(t *testing.T, p *renewing) { p.change(t, configOf("v1beta2", "workers", "aaaaaa"), how) }
+	}
+	for name, row := range map[string]struct {
+		with func(t *testing.T, p *renewing)
+		err  string // "": it is no fault
+	}{
+		"a paused pool":             {pool(withNote(pausedAnnotation, "")), ""},
+		"a pool that is moved":      {pool(withNote(deleteForMove, "")), ""},
+		"a pool whose nodes cannot": {pool(withNote(AnnotationEvidence, "none")), ""},
+		"a pool of another Cluster": {pool(field("other", "spec", "clusterName")), ""},
+		"a pool that is gone": {func(t *testing.T, p *renewing) {
+			testkit.NoError(t, p.home.Delete(t.Context(), poolOf("v1beta2", "workers", 5)))
+		}, ""},
+		"a pool that is being deleted":    {poolDeleted, ""},
+		"a pool that is shut":             {func(t *testing.T, p *renewing) { p.clock = p.clock.Add(-time.Hour); p.mark(t, "workers", true) }, ""},
+		"a pool without a KubeadmConfig":  {pool(field("OtherConfig", "spec", "template", "spec", "bootstrap", "configRef", "kind")), ""},
+		"a KubeadmConfig without a token": {config(field(fields{}, "spec", "joinConfiguration", "discovery")), ""},
+		"no Secret":                       {func(t *testing.T, p *renewing) { testkit.NoError(t, p.nodes.Delete(t.Context(), p.get(t, "aaaaaa"))) }, ""},
+		"a paused Cluster":                {cluster(field(true, "spec", "paused")), "is paused"},
+		"nodes that do not attest":        {cluster(withNote(AnnotationAuthentication, "false")), AnnotationAuthentication},
+		"no kind is authorized":           {cluster(withNote(AnnotationAttestors, "")), "authorizes no kind"},
+		"no Cluster": {func(t *testing.T, p *renewing) {
+			testkit.NoError(t, p.home.Delete(t.Context(), clusterOf("v1beta2", nil)))
+		}, "no Cluster"},
+		"no mark": {func(t *testing.T, p *renewing) {
+			testkit.NoError(t, p.nodes.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: poolsHome, Name: ConfigMapPools}}))
+		}, "it is not known whether"},
+		"a KubeadmConfig of another":     {config(func(o client.Object) { o.SetOwnerReferences(ownedBy("v1beta2", "MachinePool", "others")) }), "is not controlled by it"},
+		"a KubeadmConfig of a Machine":   {config(func(o client.Object) { o.SetOwnerReferences(ownedBy("v1beta2", "Machine", "workers")) }), "is not controlled by it"},
+		"a malformed token":              {config(field("aaaaaa.short", "spec", "joinConfiguration", "discovery", "bootstrapToken", "token")), "KubeadmConfig workers"},
+		"a Secret with another pool":     {secret(func(s *corev1.Secret) { s.Labels = map[string]string{LabelPoolUID: "uid-of-others"} }), "of another pool"},
+		"a Secret with an empty label":   {secret(func(s *corev1.Secret) { s.Labels = map[string]string{LabelPoolUID: ""} }), "of another pool"},
+		"a Secret that lost its label":   {secret(func(s *corev1.Secret) { s.Annotations = map[string]string{AnnotationPool: "fleet/work/workers"} }), "has lost the label"},
+		"a Secret with an owner":         {secret(func(s *corev1.Secret) { s.OwnerReferences = ownedBy("v1", "Tool", "mine") }), "has an owner"},
+		"a Secret of another type":       {secret(func(s *corev1.Secret) { s.Type = "Opaque" }), "type"},
+		"a Secret with another half":     {secret(func(s *corev1.Secret) { s.Data["token-secret"] = []byte("fedcba9876543210") }), "has another secret than"},
+		"a Secret whose end is no time":  {secret(func(s *corev1.Secret) { s.Data["expiration"] = []byte("soon") }), "bootstrap-token-expiration"},
+		"a Secret that is being deleted": {secretDeleted, "deleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newRenewed(t, time.Minute)
+			row.with(t, p)
+			r, before := p.renewer(t), p.get(t, "aaaaaa")
+			err := r.run(t.Context())
+			if (err == nil) != (row.err == "") || err != nil && !strings.Contains(err.Error(), row.err) {
+				t.Errorf("got %v, want %q", err, row.err)
+			}
+			if after := p.get(t, "aaaaaa"); !reflect.DeepEqual(before, after) || counted(r.extended) != 0 {
+				t.Errorf("it was %v, and is %v", before, after)
+			}
+			if err != nil && strings.Contains(err.Error(), tokenHalf) {
+				t.Errorf("the error has the token: %v", err)
+			}
+		})
+	}
+	p := newRenewed(t, time.Minute)
+	testkit.NoError(t, p.renewer(t).run(t.Context()))
+	if p.end(t, "aaaaaa") != 15*time.Minute {
+		t.Error("as they were: not extended")
+	}
+}
+
+func poolDeleted(t *testing.T, p *renewing) {
+	t.Helper()
+	p.change(t, poolOf("v1beta2", "workers", 5), func(o client.Object) { o.SetFinalizers([]string{"example.com/kept"}) })
+	testkit.NoError(t, p.home.Delete(t.Context(), poolOf("v1beta2", "workers", 5)))
+}
+
+func secretDeleted(t *testing.T, p *renewing) {
+	t.Helper()
+	p.edit(t, "aaaaaa", func(s *corev1.Secret) { s.Finalizers = []string{"example.com/kept"} })
+	testkit.NoError(t, p.nodes.Delete(t.Context(), p.get(t, "aaaaaa")))
+}
+
+// TestRenewPoolTokensOtherWriters: an edit before a write is not overwritten, and the next look decides about it.
+func TestRenewPoolTokensOtherWriters(t *testing.T) {
+	for name, row := range map[string]struct {
+		edit func(s *corev1.Secret)
+		want time.Duration // the end after the next look
+	}{
+		"a description": {func(s *corev1.Secret) { s.Data["description"] = []byte("theirs") }, 15 * time.Minute},
+		"a later end": {func(s *corev1.Secret) {
+			s.Data["expiration"] = []byte(time.Date(2026, 1, 2, 4, 4, 5, 0, time.UTC).Format(time.RFC3339))
+		}, time.Hour},
+		"another half":       {func(s *corev1.Secret) { s.Data["token-secret"] = []byte("fedcba9876543210") }, time.Minute},
+		"an owner":           {func(s *corev1.Secret) { s.OwnerReferences = ownedBy("v1", "Tool", "mine") }, time.Minute},
+		"another pool":       {func(s *corev1.Secret) { s.Labels = map[string]string{LabelPoolUID: "uid-of-others"} }, time.Minute},
+		"without the label":  {func(s *corev1.Secret) { s.Labels, s.Annotations = nil, map[string]string{AnnotationPool: "x"} }, time.Minute},
+		"an end in the past": {func(s *corev1.Secret) { s.Data["expiration"] = []byte("2026-01-01T00:00:00Z") }, 15 * time.Minute},
+	} {
+		for at := 1; at <= 2; at++ {
+			t.Run(fmt.Sprint(name, ", write ", at), func(t *testing.T) {
+				p, writes := newRenewed(t, time.Minute), 0
+				r := p.renewer(t)
+				p.before = func(*corev1.Secret) {
+					if writes++; writes == at {
+						p.edit(t, "aaaaaa", row.edit)
+					}
+				}
+				testkit.NoError(t, r.run(t.Context()))
+				theirs := p.get(t, "aaaaaa")
+				edited := theirs.DeepCopy()
+				if row.edit(edited); !reflect.DeepEqual(theirs, edited) || writes != at || counted(r.extended) != 0 {
+					t.Errorf("their edit was overwritten: %v", theirs)
+				}
+				r.look(t.Context())
+				if end := p.end(t, "aaaaaa"); end != row.want {
+					t.Errorf("it ends in %v, want %v", end, row.want)
+				}
+			})
+		}
+	}
+}
+
+// TestRenewPoolTokensAgain: a Secret that was made again between read and write, with the same name, is not written.
+func TestRenewPoolTokensAgain(t *testing.T) {
+	p := newRenewed(t, time.Minute)
+	p.before = func(*corev1.Secret) {
+		p.before = nil
+		testkit.NoError(t, p.nodes.Delete(t.Context(), p.get(t, "aaaaaa")))
+		p.secret(t, "aaaaaa", time.Hour)
+	}
+	testkit.NoError(t, p.renewer(t).run(t.Context()))
+	if s := p.get(t, "aaaaaa"); len(s.Labels) != 0 || p.end(t, "aaaaaa") != time.Hour {
+		t.Errorf("got %v", s)
+	}
+}
+
+// TestRenewPoolTokensMeanwhile: a pool that is shut, deleted, paused or moved between the two writes keeps the end
+// of its token.
+func TestRenewPoolTokensMeanwhile(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, p *renewing){
+		"shut": func(t *testing.T, p *renewing) { p.mark(t, "workers", true) },
+		"paused": func(t *testing.T, p *renewing) {
+			p.change(t, poolOf("v1beta2", "workers", 5), withNote(pausedAnnotation, ""))
+		},
+		"deleted": poolDeleted,
+		"the Cluster": func(t *testing.T, p *renewing) {
+			p.change(t, clusterOf("v1beta2", nil), withNote(pausedAnnotation, ""))
+		},
+		"no more there": func(t *testing.T, p *renewing) {
+			testkit.NoError(t, p.home.Delete(t.Context(), poolOf("v1beta2", "workers", 5)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newRenewed(t, time.Minute)
+			p.before = func(*corev1.Secret) {
+				p.before = nil
+				change(t, p)
+			}
+			r := p.renewer(t)
+			if err := r.run(t.Context()); err == nil || p.end(t, "aaaaaa") != time.Minute || counted(r.failures) != 1 {
+				t.Errorf("got %v, and it ends in %v", err, p.end(t, "aaaaaa"))
+			}
+		})
+	}
+}
+
+// TestRenewPoolTokensKilled: a process that is killed before or after any of its writes leaves what the next one
+// finishes.
+func TestRenewPoolTokensKilled(t *testing.T) {
+	killed := errors.New("killed")
+	for at := 1; at <= 2; at++ {
+		for _, done := range []bool{false, true} {
+			p := newRenewed(t, time.Minute)
+			p.nodes.Fault(func(write int) (before, after error) {
+				if write == at && !done {
+					return killed, nil
+				} else if write == at {
+					return nil, killed
+				}
+				return nil, nil
+			})
+			if err := p.renewer(t).run(t.Context()); !errors.Is(err, killed) {
+				t.Errorf("write %d: %v", at, err)
+			}
+			p.nodes.Fault(nil)
+			testkit.NoError(t, p.renewer(t).run(t.Context()))
+			if s := p.get(t, "aaaaaa"); p.end(t, "aaaaaa") != 15*time.Minute || s.Labels[LabelPoolUID] != "uid-of-workers" {
+				t.Errorf("write %d, done %t: it ends in %v, %v", at, done, p.end(t, "aaaaaa"), s.Labels)
+			}
+		}
+	}
+}
+
+// provider does what the bootstrap provider does for a complete pool: it replaces a token that ends within half its TTL.
+func (p *renewing) provider(t *testing.T, n int) (replaced bool) {
+	t.Helper()
+	config := configOf("v1beta2", "workers", "")
+	testkit.NoError(t, p.home.Get(t.Context(), client.ObjectKeyFromObject(config), config))
+	if s := p.get(t, tokenID(config.Object)); s != nil && p.end(t, tokenID(config.Object)) >= 15*time.Minute/2 {
+		return false
+	}
+	id := fmt.Sprintf("b%05d", n)
+	p.secret(t, id, 15*time.Minute)
+	p.change(t, config, func(o client.Object) {
+		set(t, o.(*unstructured.Unstructured), id+"."+tokenHalf, "spec", "joinConfiguration", "discovery", "bootstrapToken", "token")
+	})
+	return true
+}
+
+// TestRenewPoolTokensForADay: the bootstrap provider never replaces the token of a complete pool while it is
+// renewed, by one process or two, also if their clock is ten minutes ahead; and always does if it is not.
+func TestRenewPoolTokensForADay(t *testing.T) {
+	for name, row := range map[string]struct {
+		processes int
+		ahead     time.Duration
+		replaced  bool
+	}{"none": {0, 0, true}, "one": {1, 0, false}, "two": {2, 0, false}, "ahead": {1, 10 * time.Minute, false}} {
+		t.Run(name, func(t *testing.T) {
+			p := newRenewed(t, 15*time.Minute)
+			p.ahead = row.ahead
+			var all []*tokenRenewal
+			for range row.processes {
+				all = append(all, p.renewer(t))
+			}
+			replaced, extended := 0, 0
+			for minute := range 24 * 60 {
+				p.clock = p.clock.Add(time.Minute)
+				for _, r := range all {
+					testkit.NoError(t, r.run(t.Context()))
+				}
+				if minute%5 == 0 && p.provider(t, minute) {
+					replaced++
+				}
+				if row.processes > 0 && (p.end(t, "aaaaaa") <= 0 || p.end(t, "aaaaaa") > 15*time.Minute+row.ahead) {
+					t.Fatalf("after %d minutes it ends in %v", minute, p.end(t, "aaaaaa"))
+				}
+			}
+			for _, r := range all {
+				extended += counted(r.extended)
+			}
+			if (replaced > 0) != row.replaced || extended > 24*60/2 || row.processes > 0 && extended < 24*60/3 {
+				t.Errorf("replaced %d times, extended %d times", replaced, extended)
+			}
+		})
+	}
+}
