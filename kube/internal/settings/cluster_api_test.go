@@ -53,6 +53,8 @@ func TestClusterAPI(t *testing.T) {
 		"a namespace with a dot":   {with: []string{"namespace: example\n", "namespace: a.b\n"}, want: "inventory.clusterAPI.namespace"},
 		"no cluster":               {with: []string{"    cluster: example-1\n", ""}, want: `inventory.clusterAPI.cluster "", want the name of a Cluster`},
 		"a cluster with a slash":   {with: []string{"cluster: example-1", "cluster: example/example-1"}, want: "inventory.clusterAPI.cluster"},
+		"a short token":            {with: []string{"    cluster: example-1\n", "    cluster: example-1\n    bootstrapTokenTTL: 29s\n"}, want: "inventory.clusterAPI.bootstrapTokenTTL 29s, want 0, or 30s or more"},
+		"a token's life":           {with: []string{"    cluster: example-1\n", "    cluster: example-1\n    renewPoolTokens: true\n    bootstrapTokenTTL: 30s\n"}, secret: "example-1-challenge-keys", ns: "nodeattest-system", ca: "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"},
 		"an unknown field":         {with: []string{"    cluster: example-1\n", "    cluster: example-1\n    clusterName: x\n"}, want: "clusterName"},
 		"a section of nothing":     {with: []string{"  clusterAPI:\n", "  clusterAPI: {}\n", kubeconfig, "", "    namespace: example\n", "", "    cluster: example-1\n", ""}, want: "inventory.clusterAPI.namespace"},
 		"the management's CA":      {with: []string{kubeconfig, ""}, want: "cluster.caFile, want the CA of the nodes' cluster"},

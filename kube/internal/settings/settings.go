@@ -173,7 +173,14 @@ type ClusterAPI struct {
 	// Namespace and Cluster name the Cluster object.
 	Namespace string `json:"namespace"`
 	Cluster   string `json:"cluster"`
+	// RenewPoolTokens has the controller extend the bootstrap tokens of MachinePools.
+	RenewPoolTokens bool `json:"renewPoolTokens"`
+	// BootstrapTokenTTL is the bootstrap provider's --bootstrap-token-ttl; zero: 15 minutes, as there.
+	BootstrapTokenTTL metav1.Duration `json:"bootstrapTokenTTL"`
 }
+
+// minTokenTTL is the least lifetime of bootstrap tokens that can be renewed in time.
+const minTokenTTL = 30 * time.Second
 
 // Home is the namespace of the lease and the challenge keys.
 func (s *Settings) Home() string {
@@ -324,6 +331,8 @@ func (i *Inventory) check() error {
 		return refusal.Config("inventory.clusterAPI.namespace", refusal.Quote(i.ClusterAPI.Namespace), "the namespace of a Cluster")
 	case i.ClusterAPI != nil && len(validation.IsDNS1123Subdomain(i.ClusterAPI.Cluster)) != 0:
 		return refusal.Config("inventory.clusterAPI.cluster", refusal.Quote(i.ClusterAPI.Cluster), "the name of a Cluster")
+	case i.ClusterAPI != nil && i.ClusterAPI.BootstrapTokenTTL.Duration != 0 && i.ClusterAPI.BootstrapTokenTTL.Duration < minTokenTTL:
+		return refusal.Config("inventory.clusterAPI.bootstrapTokenTTL", i.ClusterAPI.BootstrapTokenTTL.Duration.String(), "0, or "+minTokenTTL.String()+" or more")
 	}
 	return nil
 }

@@ -98,8 +98,8 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 			return nil, nil, err
 		}
 	}
-	follow := &clusterapi.Follow{Records: records, Nodes: nodes.GetClient(), Metrics: metrics.Registry}
-	machines, err := addInventory(ctx, m, s, records, follow, slots, servedSigners(s)...)
+	machines, err := addInventory(ctx, m, s, records, clusterapi.Config{Signers: servedSigners(s), Slots: slots, Pools: readPools(s, nodes),
+		Follow: &clusterapi.Follow{Records: records, Nodes: nodes.GetClient(), Metrics: metrics.Registry}})
 	if err != nil {
 		return nil, nil, err
 	}

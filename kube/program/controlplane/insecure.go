@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/clusterapi"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/internal/members"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
@@ -51,7 +52,7 @@ func runInsecureSigner(ctx context.Context, f flags, s *settings.Settings) error
 	if err != nil {
 		return err
 	}
-	machines, err := addInventory(ctx, m, s, records, nil, nil)
+	machines, err := addInventory(ctx, m, s, records, clusterapi.Config{})
 	if err != nil {
 		return err
 	}

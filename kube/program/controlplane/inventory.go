@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -47,10 +48,19 @@ func poolSlots(s *settings.Settings, nodes client.Reader) *clusterapi.Slots {
 	return &clusterapi.Slots{Nodes: nodes, Metrics: metrics.Registry}
 }
 
-// addInventory opens the inventory of the configuration, and has the manager keep it up to date. The
-// signers are those that infrastructure providers are to state. follow, if it is not nil, has records follow
-// Machines; slots, if it is not nil, admits machines of MachinePools.
-func addInventory(ctx context.Context, m manager.Manager, s *settings.Settings, records membership.Lookups, follow *clusterapi.Follow, slots *clusterapi.Slots, signers ...string) (*machineSource, error) {
+// readPools reads which MachinePools of Cluster API are shut, on the cluster of the nodes, and renews the tokens
+// of pools if the configuration says so.
+func readPools(s *settings.Settings, nodes cluster.Cluster) *clusterapi.Pools {
+	pools := &clusterapi.Pools{Reader: nodes.GetAPIReader(), Namespace: s.Cluster.Namespace, Writer: nodes.GetClient(), Metrics: metrics.Registry}
+	if from := s.Inventory.ClusterAPI; from != nil {
+		pools.Renew, pools.TTL = from.RenewPoolTokens, from.BootstrapTokenTTL.Duration
+	}
+	return pools
+}
+
+// addInventory opens the inventory of the configuration, and has the manager keep it up to date. of is what an
+// inventory of Cluster API does in addition to finding Machines.
+func addInventory(ctx context.Context, m manager.Manager, s *settings.Settings, records membership.Lookups, of clusterapi.Config) (*machineSource, error) {
 	from := s.Inventory.ClusterAPI
 	if from == nil {
 		machines, err := s.OpenInventory()
@@ -60,7 +70,8 @@ func addInventory(ctx context.Context, m manager.Manager, s *settings.Settings, 
 		same := func(a attest.Authorizer) attest.Authorizer { return a }
 		return &machineSource{machines.Machine, same, healthz.Ping, machines.WithoutEvidence}, m.Add(machines)
 	}
-	machines, err := clusterapi.New(ctx, clusterapi.Config{Management: m.GetConfig(), Namespace: from.Namespace, Cluster: from.Cluster, Records: records, Signers: signers, Follow: follow, Slots: slots})
+	of.Management, of.Namespace, of.Cluster, of.Records = m.GetConfig(), from.Namespace, from.Cluster, records
+	machines, err := clusterapi.New(ctx, of)
 	if err != nil {
 		return nil, err
 	}

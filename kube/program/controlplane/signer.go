@@ -14,6 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/clusterapi"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/internal/members"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
@@ -88,7 +89,7 @@ func addSigner(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f 
 	if err != nil {
 		return nil, nil, err
 	}
-	machines, err := addInventory(ctx, m, s, all, nil, nil)
+	machines, err := addInventory(ctx, m, s, all, clusterapi.Config{})
 	if err != nil {
 		return nil, nil, err
 	}
