@@ -34,6 +34,7 @@ import (
 //
 // A slot is for an identity: a TPM whose vendor certified two EKs of the registry's algorithm (membership.Scope)
 // can hold two.
+// A pool that is shut gives no slot, and its nodes keep theirs ([Pools], which Config has to have).
 //
 // Set it in Config.Slots, and have [Slots.FirstUse] change the configuration of each membership.FirstUse that
 // admits machines of the inventory.
@@ -110,7 +111,7 @@ func (s *Slots) slot(ctx context.Context, r *attest.Result) (string, error) {
 			claim.MachineUID = of.MachineUID
 		}
 	}
-	return claim.MachineUID, holds.admit(p, &claim)
+	return claim.MachineUID, holds.admit(p, &claim, s.closed(ctx, p))
 }
 
 // refuseSlot has a pool that is not found refuse the machine.
@@ -177,8 +178,23 @@ func replicas(p *unstructured.Unstructured) (int, error) {
 	return int(n), nil
 }
 
-// admit refuses a claim for which no slot of the pool is free, and one for the provider ID of another slot.
-func (h holds) admit(p *unstructured.Unstructured, c *membership.Claim) error {
+// closed returns a function that refuses a new slot of a pool that is being deleted or is shut.
+func (s *Slots) closed(ctx context.Context, p *unstructured.Unstructured) func() error {
+	return func() error {
+		if p.GetDeletionTimestamp() != nil {
+			return attest.NotMember("a machine of MachinePool " + p.GetName() + ", which is being deleted")
+		}
+		shut, err := s.inventory.shut(ctx, p.GetName())
+		if err == nil && shut {
+			err = attest.NotMember("a machine of MachinePool " + p.GetName() + ", which is shut until kubectl nodeattest pool open")
+		}
+		return err
+	}
+}
+
+// admit refuses a claim for which no slot of the pool is free, and one for the provider ID of another slot. A
+// claim that has no slot yet is refused if closed refuses.
+func (h holds) admit(p *unstructured.Unstructured, c *membership.Claim, closed func() error) error {
 	wanted, err := replicas(p)
 	if err != nil {
 		return err
@@ -198,11 +214,13 @@ func (h holds) admit(p *unstructured.Unstructured, c *membership.Claim) error {
 			bound++
 		}
 	}
-	switch {
-	case own:
+	if own {
 		return nil
-	case p.GetDeletionTimestamp() != nil:
-		return attest.NotMember("a machine of MachinePool " + p.GetName() + ", which is being deleted")
+	}
+	if err := closed(); err != nil {
+		return err
+	}
+	switch {
 	case bound >= wanted:
 		return attest.NotMember(fmt.Sprintf("a machine of MachinePool %s, of whose %d slots none is free: %d nodes have one until their last certificates have ended", p.GetName(), wanted, bound))
 	case bound+reserved >= wanted:
@@ -212,7 +230,7 @@ func (h holds) admit(p *unstructured.Unstructured, c *membership.Claim) error {
 }
 
 // confirm refuses to bind a reservation while no slot is free for it. An earlier reservation goes first.
-func (h holds) confirm(p *unstructured.Unstructured, seen *membership.Record) error {
+func (h holds) confirm(p *unstructured.Unstructured, seen *membership.Record, closed func() error) error {
 	mine := -1
 	for n := range h {
 		if h[n].record == seen.Version {
@@ -237,7 +255,7 @@ func (h holds) confirm(p *unstructured.Unstructured, seen *membership.Record) er
 		}
 		first = append(first, h[n])
 	}
-	return first.admit(p, &seen.Claim)
+	return first.admit(p, &seen.Claim, closed)
 }
 
 // slotRegistry is a registry that counts slots when it reserves and binds one.
@@ -255,7 +273,7 @@ func (r *slotRegistry) Reserve(ctx context.Context, c membership.Claim, deadline
 	lock, _ := r.slots.locks.LoadOrStore(pool, new(sync.Mutex))
 	lock.(*sync.Mutex).Lock()
 	defer lock.(*sync.Mutex).Unlock()
-	if err := r.slots.check(ctx, pool, func(p *unstructured.Unstructured, h holds) error { return h.admit(p, &c) }); err != nil {
+	if err := r.slots.check(ctx, pool, func(p *unstructured.Unstructured, h holds, closed func() error) error { return h.admit(p, &c, closed) }); err != nil {
 		return nil, err
 	}
 	return r.Registry.Reserve(ctx, c, deadline)
@@ -265,7 +283,9 @@ func (r *slotRegistry) Reserve(ctx context.Context, c membership.Claim, deadline
 func (r *slotRegistry) Bind(ctx context.Context, record *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error) {
 	if record != nil && record.State == membership.StateReserved {
 		if pool, ok := slotOf(record.MachineUID); ok {
-			if err := r.slots.check(ctx, pool, func(p *unstructured.Unstructured, h holds) error { return h.confirm(p, record) }); err != nil {
+			if err := r.slots.check(ctx, pool, func(p *unstructured.Unstructured, h holds, closed func() error) error {
+				return h.confirm(p, record, closed)
+			}); err != nil {
 				return nil, err
 			}
 		}
@@ -275,7 +295,7 @@ func (r *slotRegistry) Bind(ctx context.Context, record *membership.Record, last
 
 // check reads a pool and the records that hold its slots. The pool is read first: one that has grown
 // meanwhile may refuse.
-func (s *Slots) check(ctx context.Context, pool types.UID, admits func(*unstructured.Unstructured, holds) error) error {
+func (s *Slots) check(ctx context.Context, pool types.UID, admits func(p *unstructured.Unstructured, h holds, closed func() error) error) error {
 	if err := s.ready(); err != nil {
 		return err
 	}
@@ -290,5 +310,5 @@ func (s *Slots) check(ctx context.Context, pool types.UID, admits func(*unstruct
 	if err != nil {
 		return err
 	}
-	return admits(p, h)
+	return admits(p, h, s.closed(ctx, p))
 }

@@ -56,15 +56,18 @@ func newPooled(t *testing.T, replicas int64) *swept {
 	s := newSwept(t, 0)
 	testkit.NoError(t, s.home.Create(t.Context(), poolOf("v1beta2", "pool", replicas)))
 	testkit.NoError(t, s.home.Create(t.Context(), poolConfigOf("v1beta2", "pool", "abcdef")))
+	testkit.NoError(t, s.nodes.Create(t.Context(), marks()))
 	return s
 }
+
+func isOpen() error { return nil }
 
 // process starts a process.
 func (s *swept) process(t *testing.T) *admits {
 	t.Helper()
 	r := s.registry()
 	i := newInventory(t, "v1beta2", registry.Several{r}, nil, nil)
-	i.live, i.cached = s, s.home
+	i.live, i.cached, i.pools = s, s.home, &Pools{Reader: s.nodes, Namespace: poolsHome}
 	p := &admits{swept: s, Inventory: i, nodesList: &lister{Reader: s.nodes}}
 	i.slots = &Slots{Nodes: p.nodesList, Now: s.now, inventory: i}
 	first := testkit.Must(membership.NewFirstUse(i.slots.FirstUse(membership.FirstUseConfig{Registry: r, MaxLifetime: 24 * time.Hour, Now: s.now,
@@ -406,17 +409,17 @@ func TestLaterReservation(t *testing.T) {
 	all := holds{reserved(1, "1000"), bound, reserved(2, "998")}
 	for n, confirmed := range map[int]bool{0: false, 2: true} {
 		seen := &membership.Record{Claim: all[n].claim, State: membership.StateReserved, Version: all[n].record}
-		if err := all.confirm(p, seen); (err == nil) != confirmed || err != nil && !retries(err) {
+		if err := all.confirm(p, seen, isOpen); (err == nil) != confirmed || err != nil && !retries(err) {
 			t.Errorf("the reservation of version %s: got %v", seen.Version, err)
 		}
 	}
 	seen := &membership.Record{Claim: all[2].claim, State: membership.StateReserved, Version: "997"}
-	if err := all.confirm(p, seen); !retries(err) {
+	if err := all.confirm(p, seen, isOpen); !retries(err) {
 		t.Errorf("a reservation that has changed: got %v", err)
 	}
 	twice := holds{reserved(1, "998"), bound, reserved(2, "998")}
 	twice[0].record = "another"
-	if err := twice.confirm(p, &membership.Record{Claim: twice[2].claim, State: membership.StateReserved, Version: "998"}); !retries(err) {
+	if err := twice.confirm(p, &membership.Record{Claim: twice[2].claim, State: membership.StateReserved, Version: "998"}, isOpen); !retries(err) {
 		t.Errorf("two of one version: got %v", err)
 	}
 }

@@ -27,10 +27,15 @@ const (
 	tokenHalf = "0123456789abcdef"
 )
 
+// marks is the ConfigMap of pools that are shut, as it is shipped.
+func marks() *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: poolsHome, Name: ConfigMapPools}}
+}
+
 // noneShut is a workload cluster in which no pool is shut.
 func noneShut() *Pools {
 	nodes := objectstore.New()
-	testkit.MustDo(nodes.Create(context.Background(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: poolsHome, Name: ConfigMapPools}}))
+	testkit.MustDo(nodes.Create(context.Background(), marks()))
 	return &Pools{Reader: nodes, Namespace: poolsHome}
 }
 
@@ -211,7 +216,7 @@ func TestRenewPoolTokensLeft(t *testing.T) {
 			testkit.NoError(t, p.home.Delete(t.Context(), clusterOf("v1beta2", nil)))
 		}, "no Cluster"},
 		"no mark": {func(t *testing.T, p *renewing) {
-			testkit.NoError(t, p.nodes.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: poolsHome, Name: ConfigMapPools}}))
+			testkit.NoError(t, p.nodes.Delete(t.Context(), marks()))
 		}, "it is not known whether"},
 		"a KubeadmConfig of another":     {config(func(o client.Object) { o.SetOwnerReferences(ownedBy("v1beta2", "MachinePool", "others")) }), "is not controlled by it"},
 		"a KubeadmConfig of a Machine":   {config(func(o client.Object) { o.SetOwnerReferences(ownedBy("v1beta2", "Machine", "workers")) }), "is not controlled by it"},

@@ -9,7 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -50,6 +52,53 @@ func TestShut(t *testing.T) {
 	testkit.NoError(t, r.run(t.Context()))
 	if p.end(t, "b00001") != 15*time.Minute || counted(r.extended) != 2 {
 		t.Errorf("opened: it ends in %v", p.end(t, "b00001"))
+	}
+}
+
+// TestShutSlots: a pool that is shut gives no slot, also to a machine that has its challenge, and its nodes renew.
+func TestShutSlots(t *testing.T) {
+	s := newPooled(t, 5)
+	p := s.process(t)
+	shut := func(data map[string]string) {
+		m := marks()
+		testkit.NoError(t, s.nodes.Get(t.Context(), client.ObjectKeyFromObject(m), m))
+		m.Data = data
+		testkit.NoError(t, s.nodes.Update(t.Context(), m))
+	}
+	testkit.NoError(t, p.join(t, 0))
+	testkit.NoError(t, p.ask(t, 1, bootstrap, false, attest.StageHello))
+	shut(map[string]string{"pool": ""})
+	for n, stage := range map[int]attest.Stage{1: attest.StageAnswer, 2: attest.StageHello, 3: attest.StageAnswer} {
+		if err := p.ask(t, n, bootstrap, false, stage); !refused(err) || !strings.Contains(err.Error(), "is shut") {
+			t.Errorf("machine %d at the %s: %v", n, stage, err)
+		}
+	}
+	testkit.NoError(t, p.renew(t, 0))
+	shut(map[string]string{"other": ""})
+	testkit.NoError(t, p.join(t, 1))
+	testkit.NoError(t, s.nodes.Delete(t.Context(), marks()))
+	if err := p.join(t, 2); err == nil || refused(err) || !strings.Contains(err.Error(), "it is not known whether") {
+		t.Errorf("without the ConfigMap: %v", err)
+	}
+	testkit.NoError(t, p.renew(t, 0))
+}
+
+// TestShutBind: a pool that is shut between the reservation and the certificate has it refused.
+func TestShutBind(t *testing.T) {
+	s := newPooled(t, 5)
+	p := s.process(t)
+	testkit.NoError(t, p.ask(t, 0, bootstrap, false, attest.StageHello))
+	reads := 0
+	p.nodesList.after = func() {
+		if reads++; reads == 3 { // of the list before the name is bound
+			m := marks()
+			testkit.NoError(t, s.nodes.Get(t.Context(), client.ObjectKeyFromObject(m), m))
+			m.Data = map[string]string{"pool": ""}
+			testkit.NoError(t, s.nodes.Update(t.Context(), m))
+		}
+	}
+	if err := p.ask(t, 0, bootstrap, false, attest.StageAnswer); !refused(err) || reads != 3 {
+		t.Errorf("got %v after %d lists", err, reads)
 	}
 }
 

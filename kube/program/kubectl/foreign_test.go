@@ -92,6 +92,8 @@ func TestForeignBytes(t *testing.T) {
 			o := operates(t, "", heldNode("node-1", func(n *v1alpha1.AttestedNode) { n.Annotations[clusterapi.AnnotationMachine] = foreign }))
 			return o, []string{""}
 		},
+		"pool shut": func(t *testing.T) (*operated, []string) { return operates(t, ""), []string{foreign} },
+		"pool open": func(t *testing.T) (*operated, []string) { return operates(t, ""), []string{foreign} },
 		"observed": func(t *testing.T) (*operated, []string) {
 			table := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: observed.ConfigMap}, Data: map[string]string{
 				"node-1": `{"request":"a","requester":` + quoted(foreign) + `,"reason":"b","message":"c","time":"2026-03-02T12:00:00Z"}`}}

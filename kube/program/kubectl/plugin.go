@@ -13,6 +13,8 @@
 //	kubectl nodeattest adopt NODE (--machine-uid UID | --provider-id ID) [--machine IDENTITY] [--without-inventory] [--force]
 //	kubectl nodeattest release NODE [--machine IDENTITY] [--dry-run=server]
 //	kubectl nodeattest release --gone [--yes]
+//	kubectl nodeattest pool shut NAME
+//	kubectl nodeattest pool open NAME
 //	kubectl nodeattest token NODE [--machine IDENTITY | --new] [--join]
 //	kubectl nodeattest cluster-info show
 //	kubectl nodeattest cluster-info verify --token-file FILE
@@ -32,6 +34,9 @@
 //
 // release --gone shows the nodes that the controller holds back because many Machines of Cluster API went
 // missing at once, and asks. It releases each one that the controller still holds.
+//
+// pool shut has no machine join by a MachinePool of Cluster API any more, and the controller delete its bootstrap
+// tokens, until pool open. Its nodes go on.
 //
 // inspect and verify need no cluster; - is standard input. verify fetches nothing, unless the
 // configuration has Google's keys or Azure's certificates fetched. trace finds in kube-apiserver's
@@ -155,6 +160,8 @@ func commands() []command {
 		{"release", "NODE", "release a node whose machine is gone; approving the machine again undoes this", true, []string{"machine", "dry-run"}, (*plugin).release, nil},
 		{goneCommand, "", "release the nodes that the controller holds because many Machines of Cluster API went missing at once; shows them and asks", false,
 			[]string{"gone", "yes"}, (*plugin).releaseGone, nil},
+		{"pool shut", "NAME", "have no machine join by a MachinePool of Cluster API, and its bootstrap tokens deleted; its nodes go on", true, nil, (*plugin).shutPool, nil},
+		{"pool open", "NAME", "have machines join by a MachinePool again that was shut", true, nil, (*plugin).openPool, nil},
 		{"token", "NODE", "print a bootstrap token, valid for an hour, for a node whose certificates have all expired, or with --new for a machine of the inventory", true, []string{"machine", "new", "join"}, (*plugin).token, nil},
 		{"cluster-info show", "", "show the discovery document, and what anonymous clients can read", false, nil, (*plugin).showClusterInfo, nil},
 		{"cluster-info verify", "", "check that a token has signed the discovery document", false, []string{"token-file"}, (*plugin).verifyClusterInfo, nil},
