@@ -178,7 +178,7 @@ func renewed(pool *unstructured.Unstructured) bool {
 	_, paused := notes[pausedAnnotation]
 	_, moves := notes[deleteForMove]
 	_, without := notes[AnnotationEvidence]
-	return pool.GetUID() != "" && pool.GetDeletionTimestamp() == nil && !paused && !moves && !without
+	return pool.GetDeletionTimestamp() == nil && !paused && !moves && !without
 }
 
 // still fails if the pool's token may not be extended any more, at a write.

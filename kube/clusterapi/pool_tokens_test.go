@@ -46,8 +46,8 @@ type renewing struct {
 	nodes *objectstore.Store
 	clock time.Time // of the provider, and of the API servers
 	ahead time.Duration
-	// before is called before each write of a Secret.
-	before func(s *corev1.Secret)
+	// before is called before each update of a Secret, and gone before each deletion.
+	before, gone func(s *corev1.Secret)
 }
 
 // writer is the client of the workload cluster.
@@ -61,6 +61,13 @@ func (w writer) Update(ctx context.Context, o client.Object, options ...client.U
 		w.of.before(o.(*corev1.Secret))
 	}
 	return w.Writer.Update(ctx, o, options...)
+}
+
+func (w writer) Delete(ctx context.Context, o client.Object, options ...client.DeleteOption) error {
+	if w.of.gone != nil {
+		w.of.gone(o.(*corev1.Secret))
+	}
+	return w.Writer.Delete(ctx, o, options...)
 }
 
 // newRenewed makes the pool workers with a token that ends after a time.
@@ -333,6 +340,15 @@ func TestRenewPoolTokensMeanwhile(t *testing.T) {
 		},
 		"no more there": func(t *testing.T, p *renewing) {
 			testkit.NoError(t, p.home.Delete(t.Context(), poolOf("v1beta2", "workers", 5)))
+		},
+		"made again": func(t *testing.T, p *renewing) {
+			testkit.NoError(t, p.home.Delete(t.Context(), poolOf("v1beta2", "workers", 5)))
+			again := poolOf("v1beta2", "workers", 5)
+			again.SetUID("another")
+			testkit.NoError(t, p.home.Create(t.Context(), again))
+		},
+		"another Cluster's": func(t *testing.T, p *renewing) {
+			p.change(t, poolOf("v1beta2", "workers", 5), func(o client.Object) { o.SetLabels(map[string]string{clusterLabel: "other"}) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

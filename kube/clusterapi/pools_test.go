@@ -117,6 +117,13 @@ func TestShutAtOnce(t *testing.T) {
 	if p.get(t, "aaaaaa") == nil {
 		t.Error("deleted over an edit")
 	}
+	p.gone = func(*corev1.Secret) {
+		p.gone = nil
+		p.edit(t, "aaaaaa", func(s *corev1.Secret) { s.Data["description"] = []byte("again") })
+	}
+	if r.look(t.Context()); p.get(t, "aaaaaa") == nil || counted(r.failures) != 0 {
+		t.Errorf("deleted over an edit of a labelled one, or %d failures", counted(r.failures))
+	}
 	if r.look(t.Context()); p.get(t, "aaaaaa") != nil {
 		t.Error("it is still there")
 	}
