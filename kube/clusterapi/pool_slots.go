@@ -34,6 +34,7 @@ import (
 //
 // A slot is for an identity: a TPM whose vendor certified two EKs of the registry's algorithm (membership.Scope)
 // can hold two.
+//
 // A pool that is shut gives no slot, and its nodes keep theirs ([Pools], which Config has to have).
 //
 // Set it in Config.Slots, and have [Slots.FirstUse] change the configuration of each membership.FirstUse that
