@@ -38,7 +38,7 @@ const (
 // The Secrets of a pool that is shut are deleted, where they have the label or are older than the mark.
 //
 // Renew needs get, list, update and delete on secrets in kube-system of the workload cluster
-// (kube/deploy/clusterapi-pool-tokens keeps it to those of bootstrap tokens), and list on machinepools in the
+// (kube/deploy/clusterapi-pool-tokens keeps it to bootstrap tokens), and list on machinepools in the
 // Cluster's namespace. Each Pools needs get on the ConfigMap.
 type Pools struct {
 	// Reader reads the workload cluster, past caches. It is required.
@@ -84,7 +84,7 @@ func (i *Inventory) shut(ctx context.Context, pool string) (bool, error) {
 	return is, err
 }
 
-// shutSince is shut, with the time of the mark; zero where its value is none.
+// shutSince is shut, with the time of the mark; zero where its value is no time.
 func (i *Inventory) shutSince(ctx context.Context, pool string) (since time.Time, is bool, err error) {
 	if i.pools == nil {
 		return since, false, errors.New("Config.Pools is nil, so it is not known whether MachinePool " + pool + " is shut")
