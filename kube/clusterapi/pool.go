@@ -248,7 +248,7 @@ func (p *poolTokens) saw(o any) {
 func (i *Inventory) watchTokens(ctx context.Context, c cache.Cache) error {
 	informer, err := c.GetInformer(ctx, object(i.kinds.config))
 	if err == nil {
-		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: i.tokens.saw, UpdateFunc: func(_, now any) { i.tokens.saw(now) }})
+		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: i.tokens.saw, UpdateFunc: func(_, now any) { i.tokens.saw(now) }}) //goroutine: objects that Cluster API and its providers wrote
 	}
 	return err
 }

@@ -450,7 +450,7 @@ func TestHoldsSlot(t *testing.T) {
 // TestSlotsNotMade has Slots that no Inventory has, and none.
 func TestSlotsNotMade(t *testing.T) {
 	r := testkit.Must(membership.NewMemoryRegistry(membership.Scope{Cluster: "c"}, membership.RegistryOptions{}))
-	if c := (*Slots)(nil).FirstUse(membership.FirstUseConfig{Registry: r}); c.Slot != nil || c.Registry != membership.Registry(r) {
+	if c := (*Slots)(nil).FirstUse(membership.FirstUseConfig{Registry: r}); c.Slot != nil || c.Registry != r {
 		t.Error("nil Slots have changed a configuration")
 	}
 	c := new(Slots).FirstUse(membership.FirstUseConfig{Registry: r})
