@@ -79,7 +79,7 @@ func (i *Inventory) poolMachine(ctx context.Context, p *unstructured.Unstructure
 	if slot == "" {
 		if m, err := i.ofPool(ctx, p, claimed); err != nil || m != nil {
 			if m != nil {
-				m.BootstrapReady = says.BootstrapReady // the pool's data are those of all its Machines
+				m.BootstrapReady = says.BootstrapReady // its Machines have no boot data of their own
 			}
 			return m, err
 		}
@@ -94,7 +94,7 @@ func (i *Inventory) poolMachine(ctx context.Context, p *unstructured.Unstructure
 	return says, nil
 }
 
-// poolSays reads what a MachinePool says about each of its machines.
+// poolSays reads the fields of a MachinePool that are about each of its machines.
 func poolSays(p *unstructured.Unstructured) (*csr.Machine, error) {
 	notes := p.GetAnnotations()
 	for _, annotation := range []string{AnnotationIdentity, AnnotationEvidence} {
@@ -199,7 +199,7 @@ type poolTokens struct {
 	next int
 }
 
-// poolToken is what a token was made for.
+// poolToken is the MachinePool that a token was made for.
 type poolToken struct {
 	pool   types.UID
 	config string // the KubeadmConfig's name
@@ -248,7 +248,7 @@ func (p *poolTokens) saw(o any) {
 func (i *Inventory) watchTokens(ctx context.Context, c cache.Cache) error {
 	informer, err := c.GetInformer(ctx, object(i.kinds.config))
 	if err == nil {
-		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: i.tokens.saw, UpdateFunc: func(_, now any) { i.tokens.saw(now) }}) //goroutine: objects that Cluster API and its providers wrote
+		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: i.tokens.saw, UpdateFunc: func(_, now any) { i.tokens.saw(now) }}) //goroutine: objects that Cluster API wrote
 	}
 	return err
 }

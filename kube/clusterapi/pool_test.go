@@ -230,7 +230,7 @@ func TestPoolTokens(t *testing.T) {
 }
 
 // TestPoolFaults has each read of the management cluster fail in turn: no fault finds a machine, or says that
-// there is none.
+// it does not exist.
 func TestPoolFaults(t *testing.T) {
 	f := newPoolFleet("v1beta2")
 	slot := testUID("pool") + "/" + types.UID(identity(0))
