@@ -66,28 +66,10 @@ func newFolder(t testing.TB) string {
 	return folder
 }
 
-// A logged is a log that tests read.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // A served is a server with its log.
 type served struct {
 	*Server
-	log  *logged
+	log  *testkit.Log
 	path string
 	end  func() // ends the server and waits for that
 }
@@ -95,7 +77,7 @@ type served struct {
 // serve serves at a socket in a new folder, or at the listener.
 func serve(t testing.TB, config ServerConfig, l *Listener) *served {
 	t.Helper()
-	s := &served{log: new(logged), path: filepath.Join(newFolder(t), "s")}
+	s := &served{log: new(testkit.Log), path: filepath.Join(newFolder(t), "s")}
 	if l == nil {
 		l = testkit.Must(Listen(s.path))
 	}

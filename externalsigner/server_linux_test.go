@@ -247,7 +247,7 @@ func TestEnd(t *testing.T) {
 
 // TestLimitedLog: a flood of lines becomes a few, which say how many there were.
 func TestLimitedLog(t *testing.T) {
-	var to logged
+	var to testkit.Log
 	l, now := newLimitedLog(slog.New(slog.NewTextHandler(&to, nil))), time.Unix(1700000000, 0)
 	l.now = func() time.Time { return now }
 	for i := range 1000 {

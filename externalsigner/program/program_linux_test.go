@@ -18,7 +18,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -32,25 +31,8 @@ import (
 // A started program runs in this process.
 type started struct {
 	folder, address string
-	log             *buffer
+	log             *testkit.Log
 	done            chan error
-}
-
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // newFolder makes a folder with a key.
@@ -81,7 +63,7 @@ func write(folder, text string) string {
 func start(t testing.TB, folder, text string) *started {
 	t.Helper()
 	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))
-	s := &started{folder: folder, address: l.Addr().String(), log: new(buffer), done: make(chan error, 1)}
+	s := &started{folder: folder, address: l.Addr().String(), log: new(testkit.Log), done: make(chan error, 1)}
 	testkit.MustDo(l.Close())
 	path := write(folder, strings.Replace(text, `statusAddress: "0"`, "statusAddress: "+s.address, 1))
 	ctx, cancel := context.WithCancel(context.Background())

@@ -1,7 +1,6 @@
 package keys
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -65,36 +64,18 @@ func publicPEM(keys ...int) string {
 	return text
 }
 
-// log collects log lines.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // bench is a folder with a signer's files, and a clock.
 type bench struct {
 	t      testing.TB
 	dir    string
 	config Config
-	log    *log
+	log    *testkit.Log
 	clock  time.Time
 	keys   *Keys
 }
 
 func newBench(t testing.TB) *bench {
-	b := &bench{t: t, dir: t.TempDir(), log: new(log), clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	b := &bench{t: t, dir: t.TempDir(), log: new(testkit.Log), clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	testkit.MustDo(os.Mkdir(b.path("peers"), 0o700))
 	b.config = Config{
 		KeyFile: b.path("key.pem"), StateFile: b.path("state.json"), PeersFolder: b.path("peers"), Issuer: "https://cluster.example",
@@ -137,7 +118,8 @@ func (b *bench) refuses(text string) {
 // degraded checks that a process starts, logs text, and publishes the keys of its state, and that it signs nothing.
 func (b *bench) degraded(text string, want ...int) {
 	b.t.Helper()
-	b.log.text.Reset()
+	b.log = new(testkit.Log)
+	b.config.Log = slog.New(slog.NewTextHandler(b.log, nil))
 	b.start()
 	b.wantLog(text)
 	b.wantKeys(want...)

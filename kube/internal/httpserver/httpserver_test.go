@@ -20,31 +20,13 @@ import (
 type served struct {
 	*listener
 	address string
-	logged  *buffer
-}
-
-// A buffer is safe for concurrent use.
-type buffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
+	logged  *testkit.Log
 }
 
 func serve(t *testing.T, l Limits) *served {
 	t.Helper()
 	bare := testkit.Must(l.Listen(t.Context(), "127.0.0.1:0"))
-	s := &served{bare.(*listener), bare.Addr().String(), new(buffer)}
+	s := &served{bare.(*listener), bare.Addr().String(), new(testkit.Log)}
 	h := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/panic" {
 			panic("in a handler")
