@@ -18,7 +18,7 @@ import (
 // checked again for each client.
 //
 // If systemd has passed a socket to this process (sd_listen_fds(3): LISTEN_PID, LISTEN_FDS), that is the
-// one, and it must be at this path. Otherwise the socket is created with mode 0600, in the place of one on
+// one, and it must be at this path. Otherwise the socket is created with mode 0600, in place of one on
 // which no process listens. A file next to it, with the suffix .lock, keeps two processes from that.
 //
 // The error is [refusal.CheckConfig] for a path that is no such one or for LISTEN_FDS that is no number,
@@ -70,7 +70,7 @@ func ListenInsecureAbstract(name string) (*Listener, error) {
 	return &Listener{bare: bare}, nil
 }
 
-// create creates the socket, in the place of one on which no process listens.
+// create creates the socket, in place of one on which no process listens.
 func (l *Listener) create() (err error) {
 	if l.lock, err = os.OpenFile(l.path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600); err != nil {
 		return err

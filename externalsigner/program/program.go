@@ -48,7 +48,7 @@ external-jwt-signer kubeadm-patch [--socket PATH] MANIFEST
 // KeySource opens a key that neither a file nor a TPM holds, such as one of a PKCS #11 module.
 type KeySource struct {
 	// Name is the name of its section of the configuration file. The source is used if the section is
-	// there, in the place of keyFile and tpm.
+	// there, in place of keyFile and tpm.
 	Name string
 	// Open opens the key. decode reads the section into a pointer to a struct whose fields have JSON
 	// tags: an unknown field, or a value of the wrong type, is an error.

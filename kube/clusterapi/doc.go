@@ -23,8 +23,8 @@
 //
 // The token of a MachinePool is that of many machines. With [Slots] each of them gets a slot of the pool, at
 // most spec.replicas in all, and its record leads to the pool. Where the infrastructure provider makes Machines
-// for the pool, a machine is found by the provider ID that the request claims among them. IDs of tokens that
-// the bootstrap provider has replaced are known since the program started.
+// for the pool, a machine is found among them by the provider ID that the request claims. Of the tokens that the
+// bootstrap provider has replaced, the program knows the IDs that it has seen since it started.
 //
 // # Records
 //

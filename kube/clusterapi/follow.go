@@ -19,9 +19,9 @@ import (
 //
 // A record is adopted, by registry.Registry.Adopt, where its Machine is gone and another one of the Cluster
 // has its name and the same machine: after clusterctl move, or when a machine of a fixed name is provisioned
-// again. So is one that rests: it is bound again. The sweep does so if the Machine has [AnnotationIdentity]; otherwise [Inventory.Authorizer] does,
-// once the machine has attested. Another machine under the name is refused until an operator rebinds the
-// node.
+// again. A resting record is bound again in the same way. The sweep adopts a record if the Machine has
+// [AnnotationIdentity]; otherwise [Inventory.Authorizer] does, once the machine has attested. Another machine
+// under the name is refused until an operator rebinds the node.
 //
 // A record is released if the sweep has noted its Machine, this Machine was missing in two consecutive
 // complete lists, was not seen with clusterctl's annotation delete-for-move, and no other Machine of the

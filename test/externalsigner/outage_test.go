@@ -226,7 +226,7 @@ func metric(t *testing.T, metrics, name string) int {
 	return 0
 }
 
-// startActivated starts a signer that is given its socket (sd_listen_fds(3)), by this test in the place of systemd:
+// startActivated starts a signer that is given its socket (sd_listen_fds(3)), by this test in place of systemd:
 // the socket stays when the signer has ended, and connections wait there for the next one.
 func startActivated(t *testing.T) *signer {
 	t.Helper()

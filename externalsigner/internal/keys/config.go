@@ -76,7 +76,7 @@ type Config struct {
 
 	// Issuer is the "iss" of the tokens, to which the state is bound. It is required.
 	Issuer string `json:"-"`
-	// Signer is a key that a Go function opened, in the place of KeyFile and TPM.
+	// Signer is a key that a Go function opened, in place of KeyFile and TPM.
 	Signer crypto.Signer `json:"-"`
 	// Log is where each change is logged. It is required.
 	Log *slog.Logger `json:"-"`

@@ -13,7 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/externalsigner/program"
 )
 
-// section is the section pkcs11 of the configuration file, in the place of keyFile and tpm.
+// section is the section pkcs11 of the configuration file, in place of keyFile and tpm.
 type section struct {
 	Module  string `json:"module"`  // the path of the library
 	Token   string `json:"token"`   // the token's label
