@@ -8,7 +8,6 @@ import (
 	"encoding/asn1"
 	"encoding/hex"
 	"encoding/pem"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,7 +47,7 @@ func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
 	case bytes.IndexByte(bundle, 0) >= 0:
 		return nil, caError("a NUL, as in UTF-16", nil)
 	}
-	rest := pemBlock.ReplaceAllFunc(bundle, func(block []byte) []byte { return bytes.Repeat([]byte("\n"), bytes.Count(block, []byte("\n"))) })
+	rest := pemBlock().ReplaceAllFunc(bundle, func(block []byte) []byte { return bytes.Repeat([]byte("\n"), bytes.Count(block, []byte("\n"))) })
 	if before, _, found := bytes.Cut(rest, []byte(pemDash)); found {
 		n := bytes.Count(before, []byte("\n"))
 		why := ", which is not the BEGIN or END of a certificate's block"
@@ -58,7 +57,7 @@ func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
 		return nil, caError("five dashes in line "+strconv.Itoa(n+1)+why, nil)
 	}
 	var cas []*x509.Certificate
-	for _, block := range pemBlock.FindAll(bundle, -1) {
+	for _, block := range pemBlock().FindAll(bundle, -1) {
 		ca, err := parseCA(block)
 		switch {
 		case err != nil:
@@ -77,7 +76,7 @@ func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
 }
 
 // pemBlock matches a certificate's block, with its BEGIN and END on lines of their own.
-var pemBlock = regexp.MustCompile(`(?m)^-----BEGIN CERTIFICATE-----\r?\n(?:[^-]*\n)?-----END CERTIFICATE-----(?:\r?\n|\z)`)
+var pemBlock = pattern(`(?m)^-----BEGIN CERTIFICATE-----\r?\n(?:[^-]*\n)?-----END CERTIFICATE-----(?:\r?\n|\z)`)
 
 // parseCA reads a block in its canonical spelling; its lines may end with LF or CRLF.
 func parseCA(text []byte) (*x509.Certificate, error) {

@@ -13,7 +13,6 @@ import (
 	"net/http/httptrace"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -348,7 +347,7 @@ func parseAddress(s string) (*url.URL, error) {
 
 // dnsName matches what looks like a DNS name: labels separated by dots, and perhaps a trailing
 // dot.
-var dnsName = regexp.MustCompile(`\A` + dnsLabel + `(\.` + dnsLabel + `)*\.?\z`)
+var dnsName = pattern(`\A` + dnsLabel + `(\.` + dnsLabel + `)*\.?\z`)
 
 const dnsLabel = `[0-9A-Za-z_]([0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?`
 
@@ -358,7 +357,7 @@ func isHost(s string) bool {
 		ip, err := netip.ParseAddr(s)
 		return err == nil && ip.Is6() && ip.Zone() == ""
 	}
-	return len(s) <= 253 && dnsName.MatchString(s)
+	return len(s) <= 253 && dnsName().MatchString(s)
 }
 
 // withoutQuery returns a server's URL as shown to people.

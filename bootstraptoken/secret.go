@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -106,7 +107,12 @@ func (s *Secret) User() *User {
 func SecretName(id string) string { return secretNamePrefix + id }
 
 // groupPattern is what Kubernetes accepts as an extra group (BootstrapGroupPattern).
-var groupPattern = regexp.MustCompile(`\A` + groupPrefix + `[a-z0-9:-]{0,255}[a-z0-9]\z`)
+var groupPattern = pattern(`\A` + groupPrefix + `[a-z0-9:-]{0,255}[a-z0-9]\z`)
+
+// pattern is compiled when it is first used, for the sake of programs that never do.
+func pattern(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
 
 // Object makes the object that kubeadm would: in [Namespace], with its expiration in UTC
 // seconds and no key for an empty field. A fraction of a second in Expiration is dropped, so a

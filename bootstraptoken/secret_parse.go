@@ -2,7 +2,6 @@ package bootstraptoken
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -178,7 +177,7 @@ func decodeExpiration(d map[string][]byte) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	end, err := time.Parse(time.RFC3339, string(text))
-	if err != nil || end.IsZero() || !dateTime.Match(text) {
+	if err != nil || end.IsZero() || !dateTime().Match(text) {
 		return time.Time{}, &Error{Check: checkExpiration, Got: describe(text), Want: "a time of RFC 3339, as 2006-01-02T15:04:05Z"}
 	}
 	return end, nil
@@ -187,7 +186,7 @@ func decodeExpiration(d map[string][]byte) (time.Time, error) {
 // dateTime is the grammar of RFC 3339, section 5.6, in uppercase. time.Parse checks the ranges
 // of numbers, but accepts more: an hour of one digit, a comma before the fraction, and the
 // zones +24:00 and +01:60.
-var dateTime = regexp.MustCompile(`\A[0-9-]{10}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])\z`)
+var dateTime = pattern(`\A[0-9-]{10}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])\z`)
 
 func (r *secretReader) usages() error {
 	fields := r.s.Usages.fields()
@@ -219,7 +218,7 @@ func (r *secretReader) groups() error {
 	}
 	r.s.Groups = strings.Split(string(r.data[keyGroups]), ",")
 	for _, group := range r.s.Groups {
-		if !groupPattern.MatchString(group) {
+		if !groupPattern().MatchString(group) {
 			return &Error{Check: checkGroups, Got: describe([]byte(group)), Want: wantGroup}
 		}
 	}

@@ -64,7 +64,7 @@ var groupTable = map[string]bool{
 
 func TestGroupPattern(t *testing.T) {
 	for group, want := range groupTable {
-		if got := groupPattern.MatchString(group); got != want {
+		if got := groupPattern().MatchString(group); got != want {
 			t.Errorf("%.60q: %v, want %v", group, got, want)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -46,10 +45,10 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 }
 
 // yamlLine matches all that is repeated from the yaml package's errors, which quote documents.
-var yamlLine = regexp.MustCompile(`^yaml: line ([0-9]{1,9}): `)
+var yamlLine = pattern(`^yaml: line ([0-9]{1,9}): `)
 
 func yamlFault(err error) string {
-	if line := yamlLine.FindStringSubmatch(err.Error()); line != nil {
+	if line := yamlLine().FindStringSubmatch(err.Error()); line != nil {
 		return "line " + line[1] + ": not YAML"
 	}
 	return "not YAML"
@@ -74,7 +73,7 @@ func checkAll(n *yaml.Node) error {
 		return fail(n, checkKubeconfig, "an anchor", "none")
 	case n.Style&yaml.TaggedStyle != 0:
 		return fail(n, checkKubeconfig, "a tag", "none")
-	case n.Tag == "!!str" && n.Style == 0 && otherInYAML11.MatchString(n.Value):
+	case n.Tag == "!!str" && n.Style == 0 && otherInYAML11().MatchString(n.Value):
 		return fail(n, checkKubeconfig, "a word that YAML 1.1 does not read as text", "quotes around it")
 	}
 	for _, child := range n.Content {
@@ -87,7 +86,7 @@ func checkAll(n *yaml.Node) error {
 
 // otherInYAML11 matches unquoted text that is a boolean, or a number in base 60, in YAML 1.1
 // (yaml.org/type, bool, int and float), which kubectl and clientcmd read.
-var otherInYAML11 = regexp.MustCompile(`^(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF|` +
+var otherInYAML11 = pattern(`^(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF|` +
 	`[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)$`)
 
 // A reader reads a value of a document.

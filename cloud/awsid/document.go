@@ -5,6 +5,7 @@ import (
 	"errors"
 	"regexp"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
@@ -79,10 +80,15 @@ type Document struct {
 }
 
 var (
-	accountPattern  = regexp.MustCompile(`^[0-9]{12}$`)
-	instancePattern = regexp.MustCompile(`^i-([0-9a-f]{8}|[0-9a-f]{17})$`)
-	regionPattern   = regexp.MustCompile(`^[a-z]{2,8}(-[a-z0-9]{1,16}){2,4}$`)
+	accountPattern  = pattern(`^[0-9]{12}$`)
+	instancePattern = pattern(`^i-([0-9a-f]{8}|[0-9a-f]{17})$`)
+	regionPattern   = pattern(`^[a-z]{2,8}(-[a-z0-9]{1,16}){2,4}$`)
 )
+
+// pattern is compiled when it is first used, for the sake of programs that never do.
+func pattern(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
 
 // readJSON reads the document that was signed. Members not named here are allowed.
 func (d *Document) readJSON() error {
@@ -128,14 +134,14 @@ func (d *Document) readJSON() error {
 	d.PendingTime = d.PendingTime.UTC()
 	for _, c := range []struct {
 		name, got string
-		pattern   *regexp.Regexp
+		pattern   func() *regexp.Regexp
 		want      string
 	}{
 		{"accountId", d.AccountID, accountPattern, "12 digits"},
 		{"instanceId", d.InstanceID, instancePattern, "i- and 8 or 17 hexadecimal digits"},
 		{"region", d.Region, regionPattern, "the name of a region"},
 	} {
-		if !c.pattern.MatchString(c.got) {
+		if !c.pattern().MatchString(c.got) {
 			return checkClaims.Refuse(c.name+" "+refusal.Quote(c.got), c.want)
 		}
 	}

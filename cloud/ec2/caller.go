@@ -8,6 +8,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -29,14 +30,19 @@ const (
 	ownerOfARN  = `^arn:(aws(?:-[a-z]{1,8}){0,2}):`
 )
 
+// They are compiled when they are first used, for the sake of programs that never do.
 var (
-	callerPattern = regexp.MustCompile(ownerOfARN + `sts::([0-9]{12}):assumed-role/(` + namePattern + `)/(` + namePattern + `)$`)
-	rolePattern   = regexp.MustCompile(ownerOfARN + `iam::([0-9]{12}):role/(?:[!-~]{1,510}/)?(` + namePattern + `)$`)
+	callerPattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(ownerOfARN + `sts::([0-9]{12}):assumed-role/(` + namePattern + `)/(` + namePattern + `)$`)
+	})
+	rolePattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(ownerOfARN + `iam::([0-9]{12}):role/(?:[!-~]{1,510}/)?(` + namePattern + `)$`)
+	})
 )
 
 // parseCaller reads the ARN in an answer.
 func parseCaller(arn string) (*caller, error) {
-	m := callerPattern.FindStringSubmatch(arn)
+	m := callerPattern().FindStringSubmatch(arn)
 	if m == nil {
 		return nil, checkARN.Refuse(refusal.Quote(arn), "arn:<partition>:sts::<account>:assumed-role/<role>/<session>")
 	}
@@ -46,7 +52,7 @@ func parseCaller(arn string) (*caller, error) {
 // parseRole reads a role's ARN, arn:<partition>:iam::<account>:role/<path and name>. Sessions do not
 // show the path, and an account has a name once.
 func parseRole(arn string) (*caller, bool) {
-	m := rolePattern.FindStringSubmatch(arn)
+	m := rolePattern().FindStringSubmatch(arn)
 	if m == nil {
 		return nil, false
 	}
