@@ -63,10 +63,8 @@ func (v *snapshot) loop(ctx context.Context, enough func(s step, failed error) b
 			}
 			pause = min(pause, max(after.at.Sub(v.a.config.Now()), minSleep))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
+		if err := v.sleep(ctx, pause); err != nil {
+			return err
 		}
 		v.refresh()
 	}

@@ -17,12 +17,16 @@ type snapshot struct {
 	now    time.Time
 	state  state
 	stored map[*slot]certificates
+	files  []fs.FileInfo // of the plugin, before they were read: Authenticator.stat
 }
 
 func (a *Authenticator) snapshot(by caller) *snapshot { return (&snapshot{a: a, by: by}).refresh() }
 
 // refresh drops everything that was read before.
 func (v *snapshot) refresh() *snapshot {
+	if v.by.plugin {
+		v.files = v.a.stat()
+	}
 	v.state, v.now, v.stored = v.a.readState(), v.a.config.Now(), map[*slot]certificates{}
 	return v
 }
