@@ -22,6 +22,9 @@ func isDenied(err error) bool { return errors.Is(err, checkDenied) }
 type deniedError struct {
 	request, node string
 	condition     certificatesv1.CertificateSigningRequestCondition
+	// filed is the request as it was denied, and by the credential with which it was filed.
+	filed *certificatesv1.CertificateSigningRequest
+	by    *credential
 }
 
 // maxDenial bounds the message of a condition in the error, in bytes: the remedy comes after it.
@@ -43,6 +46,16 @@ func (e *deniedError) Error() string {
 
 // Is reports whether target is the check.
 func (e *deniedError) Is(target error) bool { return target == checkDenied }
+
+// awaits reports whether the denial ends with an act of an operator on the control plane's lists and records, of which
+// the controller tells the node.
+func (e *deniedError) awaits() bool {
+	switch remedies.Of(e.condition.Reason, e.condition.Message) {
+	case remedies.AdmitMachine, remedies.ReleaseName, remedies.AddMachine, remedies.MatchMachine:
+		return e.condition.Type == certificatesv1.CertificateDenied && e.filed != nil && e.by != nil && (e.by.pair == nil || !e.by.pair.Sealed)
+	}
+	return false
+}
 
 // remedy says who acts, and with which command.
 func (e *deniedError) remedy() string {

@@ -120,7 +120,7 @@ func refusedBy(o *certificatesv1.CertificateSigningRequest) *certificatesv1.Cert
 }
 
 func (j *join) denied(o *certificatesv1.CertificateSigningRequest, c *certificatesv1.CertificateSigningRequestCondition) error {
-	err := &deniedError{request: o.Name, node: j.nodeName, condition: *c}
+	err := &deniedError{request: o.Name, node: j.nodeName, condition: *c, filed: o}
 	if c.Reason == versionDenied {
 		return &versionError{err, o.Annotations}
 	}

@@ -44,6 +44,7 @@ func (f fatal) Unwrap() error { return f.error }
 // passes enough each certificate's next step, and the error of an attempt if there was one. The loop
 // ends when enough returns true, with ctx, or if the folder cannot be used.
 func (v *snapshot) loop(ctx context.Context, enough func(s step, failed error) bool) error {
+	defer v.unfollow()
 	slots := v.a.slots
 	if v.by.plugin {
 		slots = slots[:1]
@@ -55,6 +56,9 @@ func (v *snapshot) loop(ctx context.Context, enough func(s step, failed error) b
 				break // the others are requested with the client certificate
 			}
 			after, err := v.runStep(ctx, s)
+			if s == slots[0] && v.by.daemon {
+				v.follow(ctx, err)
+			}
 			if enough(after, err) {
 				return nil
 			}

@@ -168,6 +168,9 @@ func (r *renewal) requestAnyCredential(ctx context.Context) (_ *certstore.Pair, 
 			}
 			return p, nil
 		}
+		if denied, ok := errors.AsType[*deniedError](err); ok {
+			denied.by = &c
+		}
 		if x, ok := r.evidence.Prover.(explainer); ok && isDenied(err) {
 			err = x.explain(err)
 		}

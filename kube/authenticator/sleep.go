@@ -14,8 +14,9 @@ import (
 // needed: what the plugin misses, it finds at the end of its pause.
 const lookPause = 10 * time.Millisecond
 
-// sleep waits for a time. It returns earlier, with the error of ctx, if ctx ends, and the plugin's sleep ends as soon
-// as another process, such as the daemon, has written the client certificate or the result of its attempt.
+// sleep waits for a time. It returns earlier, with the error of ctx, if ctx ends. The plugin's sleep ends as soon as
+// another process, such as the daemon, has written the client certificate or the result of its attempt, and the
+// daemon's as soon as the control plane has changed the request that it denied.
 func (v *snapshot) sleep(ctx context.Context, pause time.Duration) error {
 	end := time.NewTimer(pause)
 	defer end.Stop()
@@ -31,6 +32,11 @@ func (v *snapshot) sleep(ctx context.Context, pause time.Duration) error {
 			return ctx.Err()
 		case <-end.C:
 			return nil
+		case err := <-v.changed:
+			if v.changed = nil; err == nil {
+				v.hurry()
+				return nil
+			}
 		case <-look:
 			if !slices.EqualFunc(v.files, v.a.stat(), sameFile) {
 				return nil

@@ -18,6 +18,7 @@ type snapshot struct {
 	state  state
 	stored map[*slot]certificates
 	files  []fs.FileInfo // of the plugin, before they were read: Authenticator.stat
+	followed
 }
 
 func (a *Authenticator) snapshot(by caller) *snapshot { return (&snapshot{a: a, by: by}).refresh() }

@@ -82,6 +82,12 @@ type Config struct {
 	// is asked.
 	Stale membership.Lookups
 
+	// Changes, if set, is called once by SetupWithManager. From then on it calls changed, which does not wait, with
+	// the name of each node whose record in Registry was added, changed or deleted: if the last request of that
+	// node was refused, and an operator may have admitted its machine, the reconciler changes the time of the
+	// refusal, and the node files another request at once. Nil has each node wait until its pause ends, at most
+	// five minutes.
+	Changes func(changed func(nodeName string)) error
 	// Observe is told of each approval of a node's certificate, and of each refusal that is left to
 	// others, with the name of the node. It is not told of hellos. If it is not nil, requests to
 	// Kubernetes' own signers that bring no evidence are not refused: they are left to others. Nil
@@ -161,7 +167,7 @@ func (r *Reconciler) complete() error {
 		c.Now = time.Now
 	}
 	r.limits = &limits{rate: rate.Limit(c.RequesterRate), burst: c.RequesterBurst, requesters: recent.New[string, *rate.Limiter](limitsSize)}
-	r.done = requests.NewRecent()
+	r.done, r.refused = requests.NewRecent(), newRefused()
 	var err error
 	r.metrics, err = newMetrics(c.Metrics, c.Name)
 	return err

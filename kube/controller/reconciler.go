@@ -39,6 +39,7 @@ type Reconciler struct {
 	limits  *limits
 	done    *requests.Recent
 	metrics *metrics
+	refused *refused
 	watched *requests.Watched // set by SetupWithManager
 }
 
@@ -112,7 +113,8 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 		return reconcile.Result{}, nil
 	}
 	reason := cmp.Or(decision.Detail, decision.Message)
-	if err := r.write(ctx, object, &decision, proven.ek, err); err != nil {
+	written, err := r.write(ctx, object, &decision, proven.ek, err)
+	if err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			r.metrics.conflicts.Inc()
 			logger.Info("request changed or deleted before its decision was written; it is decided again if it still exists")
@@ -126,6 +128,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 		logger.Info("hello challenged")
 		return reconcile.Result{}, nil
 	}
+	r.refused.put(written, request, &decision, began)
 	logger.Info("request decided", "why", reason)
 	r.event(object, &decision, reason)
 	return reconcile.Result{}, nil
@@ -160,10 +163,10 @@ func decided(attested *csr.Attested, err error) (csr.UnplacedDecision, proven, e
 	return attested.Decision(), proven{checked.NodeName(), endorsementKey(attested)}, nil
 }
 
-// write puts the decision on exactly the object that it is about, with the EK of an approved machine.
+// write puts the decision on exactly the object that it is about, with the EK of an approved machine, and returns it.
 // If the evidence has a version that is not supported here, it adds the supported ones, for the node
 // (csr.Metadata.ChooseVersion).
-func (r *Reconciler) write(ctx context.Context, object *certificatesv1.CertificateSigningRequest, d *csr.Decision, ek crypto.PublicKey, why error) error {
+func (r *Reconciler) write(ctx context.Context, object *certificatesv1.CertificateSigningRequest, d *csr.Decision, ek crypto.PublicKey, why error) (*certificatesv1.CertificateSigningRequest, error) {
 	object = object.DeepCopy()
 	annotateEndorsementKey(object, ek)
 	if unsupported, ok := errors.AsType[*csr.UnsupportedVersionError](why); ok {
@@ -176,7 +179,7 @@ func (r *Reconciler) write(ctx context.Context, object *certificatesv1.Certifica
 		Type: certificatesv1.RequestConditionType(d.Condition), Status: corev1.ConditionTrue,
 		Reason: d.Reason, Message: d.Message, LastUpdateTime: now, LastTransitionTime: now,
 	})
-	return r.watched.Writer.SubResource(d.Subresource).Update(ctx, object)
+	return object, r.watched.Writer.SubResource(d.Subresource).Update(ctx, object)
 }
 
 // event reports a refusal to people. An approval is in the request, which says everything: an

@@ -24,7 +24,13 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) (err error) {
 		Name: r.c.Name, Cluster: r.c.Cluster, Events: r.c.Events, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica,
 		Done: r.done, Limit: r.limit, LeftOut: r.metrics.leftOut.Inc,
 	}, r.look)
-	return err
+	if err != nil || r.c.Changes == nil {
+		return err
+	}
+	if err := r.c.Changes(func(node string) { r.refused.change(node, r.c.Now()) }); err != nil {
+		return err
+	}
+	return m.Add(manager.RunnableFunc(r.hint))
 }
 
 // Check fails until the requests have been listed, and while they cannot be: for the manager's

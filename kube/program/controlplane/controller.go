@@ -8,8 +8,11 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -21,6 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/clusterapi"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/deploy"
@@ -113,6 +117,7 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 	c := controller.Config{
 		Cluster: nodes, Events: nodes.GetEventRecorder(controller.DefaultName), Providers: controller.Of(verifier), Registry: records, Stale: cached, EveryReplica: !f.leaderElection,
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
+		Changes: func(changed func(string)) error { return recordChanges(ctx, nodes.GetCache(), changed) },
 	}
 	if f.observe {
 		table := observed.New(nodes.GetAPIReader(), nodes.GetClient(), s.Cluster.Namespace, time.Now)
@@ -133,6 +138,38 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 		return nil, nil, err
 	}
 	return reconciler, machines, reconciler.SetupWithManager(m)
+}
+
+// recordChanges calls changed for each node whose record is added, changed or deleted from now on. Changes of a
+// record's metadata and status count for no decision.
+func recordChanges(ctx context.Context, nodes cache.Cache, changed func(nodeName string)) error {
+	informer, err := nodes.GetInformer(ctx, new(v1alpha1.AttestedNode))
+	if err != nil {
+		return err
+	}
+	of := func(o any) {
+		if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+			o = gone.Obj
+		}
+		if node, ok := o.(*v1alpha1.AttestedNode); ok {
+			changed(node.Name)
+		}
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{ //goroutine: records of the API server, whose names alone are kept
+		AddFunc: func(o any, first bool) {
+			if !first {
+				of(o)
+			}
+		},
+		UpdateFunc: func(before, o any) {
+			a, ok := before.(*v1alpha1.AttestedNode)
+			if b, same := o.(*v1alpha1.AttestedNode); !ok || !same || !equality.Semantic.DeepEqual(a.Spec, b.Spec) {
+				of(o)
+			}
+		},
+		DeleteFunc: of,
+	})
+	return err
 }
 
 // enforcing are the bindings that the component enforce has, and nothing else that is applied.

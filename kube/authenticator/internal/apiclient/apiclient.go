@@ -15,6 +15,7 @@
 package apiclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -29,6 +30,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -222,6 +224,21 @@ func (c *Client) follow(ctx context.Context, o *certificatesv1.CertificateSignin
 	}
 	return o, nil
 }
+
+// AwaitChange waits until the conditions of a decided request are no longer those of o, or it is deleted. It is one
+// watch: if that ends, AwaitChange fails.
+func (c *Client) AwaitChange(ctx context.Context, o *certificatesv1.CertificateSigningRequest) error {
+	changed := func(now *certificatesv1.CertificateSigningRequest) bool {
+		return !equality.Semantic.DeepEqual(now.Status.Conditions, o.Status.Conditions)
+	}
+	now, err := c.follow(ctx, o, changed)
+	if errors.Is(err, CheckGone) || err == nil && changed(now) {
+		return nil
+	}
+	return cmp.Or(err, ctx.Err(), errWatchEnded)
+}
+
+var errWatchEnded = errors.New("the watch has ended")
 
 func (c *Client) gone(o *certificatesv1.CertificateSigningRequest) error {
 	return &refusal.Error{Check: CheckGone, Got: "request " + o.Name + " deleted", Want: "a decision"}
